@@ -1,0 +1,60 @@
+import { once } from "node:events";
+import { type AddressInfo, connect, createServer, type Socket } from "node:net";
+import { Worker } from "node:worker_threads";
+import { listenOnLoopback, type TargetServer } from "./tcp.ts";
+
+/** A port on loopback where nobody listens: a dial is refused. */
+export async function freePort(): Promise<number> {
+  const server = createServer();
+  await listenOnLoopback(server);
+  const { port } = server.address() as AddressInfo;
+  await new Promise((resolve) => server.close(resolve));
+  return port;
+}
+
+/** Listens and then never accepts: its thread sleeps. */
+const LISTENER = `
+const { parentPort } = require("node:worker_threads");
+const server = require("node:net").createServer();
+server.listen({ port: 0, host: "127.0.0.1", backlog: 1 }, () => {
+  parentPort.postMessage(server.address().port);
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
+});`;
+const PENDING_AFTER_MS = 250;
+const FILL_LIMIT = 16;
+
+/**
+ * A target that swallows SYN. Linux drops the SYN of a listener whose accept queue is full
+ * (tcp_abort_on_overflow=0), so a listener that sleeps and whose queue we fill needs no firewall and no privileges.
+ */
+export async function blackHoleTarget(): Promise<TargetServer> {
+  const worker = new Worker(LISTENER, { eval: true });
+  const [port] = (await once(worker, "message")) as [number];
+  const fillers: Socket[] = [];
+  const dispose = async () => {
+    for (const socket of fillers) socket.destroy();
+    await worker.terminate();
+  };
+  for (;;) {
+    const socket = connect(port, "127.0.0.1");
+    fillers.push(socket);
+    if (!(await connects(socket))) break;
+    if (fillers.length >= FILL_LIMIT) {
+      await dispose();
+      throw new Error("the accept queue does not fill up: this kernel does not drop SYN");
+    }
+  }
+  return { host: "127.0.0.1", port, address: `127.0.0.1:${port}`, [Symbol.asyncDispose]: dispose };
+}
+
+function connects(socket: Socket): Promise<boolean> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(() => resolve(false), PENDING_AFTER_MS);
+    const done = (connected: boolean) => {
+      clearTimeout(timer);
+      resolve(connected);
+    };
+    socket.on("connect", () => done(true));
+    socket.on("error", () => done(false));
+  });
+}

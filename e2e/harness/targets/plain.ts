@@ -1,0 +1,142 @@
+import { createHash, type Hash } from "node:crypto";
+import type { Socket } from "node:net";
+import { Payload } from "../payload.ts";
+import { type TcpTarget, tcpTarget } from "./tcp.ts";
+
+const CHUNK = 65_536;
+
+/** Sends back what it gets, and its FIN after the peer's. */
+export function echoTarget(): Promise<TcpTarget> {
+  return tcpTarget((socket) => socket.pipe(socket));
+}
+
+/** Speaks before it is spoken to (SSH, MySQL, SMTP), then echoes. */
+export function bannerTarget(banner = "220 culvert banner\r\n"): Promise<TcpTarget> {
+  return tcpTarget((socket) => {
+    socket.write(banner);
+    socket.pipe(socket);
+  });
+}
+
+/** Says nothing until the peer's FIN, then sends N bytes and its own FIN (`nc -N`, rsh, some RPC). */
+export function halfCloseTarget({ bytes = 100_000_000, seed = 0 } = {}): Promise<TcpTarget> {
+  return tcpTarget((socket) => {
+    socket.resume();
+    socket.on("end", () => sendPayload(socket, new Payload(seed), bytes));
+  });
+}
+
+/** Sends N bytes of `Payload(seed)` and FIN, or bytes without end; stops while the peer does not read. */
+export function sourceTarget({ bytes = Number.POSITIVE_INFINITY, seed = 0 } = {}): Promise<TcpTarget> {
+  return tcpTarget((socket) => {
+    socket.resume();
+    socket.on("end", () => socket.end());
+    sendPayload(socket, new Payload(seed), bytes);
+  });
+}
+
+/** Reads and echoes at a rate; its windows fill up, ours must hold. */
+export function slowTarget({ bytesPerSecond = 65_536 } = {}): Promise<TcpTarget> {
+  const everyMs = 20;
+  const portion = Math.max(1, Math.round((bytesPerSecond * everyMs) / 1000));
+  return tcpTarget((socket) => {
+    let ended = false;
+    socket.on("readable", () => {}); // paused mode: bytes are taken by read() only
+    const timer = setInterval(() => {
+      if (socket.writableNeedDrain) return;
+      const length = Math.min(portion, socket.readableLength);
+      const chunk = length > 0 ? socket.read(length) : socket.read(0);
+      if (chunk) socket.write(chunk);
+      if (ended) socket.end();
+    }, everyMs);
+    socket.on("end", () => {
+      ended = true;
+    });
+    socket.on("close", () => clearInterval(timer));
+  });
+}
+
+/** Resets the connection once `received` bytes have come, or `sent` bytes have gone (both 0: at once). */
+export function resettingTarget({ received = 0, sent = 0 } = {}): Promise<TcpTarget> {
+  return tcpTarget((socket) => {
+    let got = 0;
+    const reset = () => void socket.resetAndDestroy();
+    if (received > 0) {
+      socket.on("data", (chunk: Buffer) => {
+        got += chunk.length;
+        if (got >= received) reset();
+      });
+    } else if (sent > 0) {
+      socket.resume();
+      socket.write(Buffer.concat([new Payload().at(0, sent)]), reset);
+    } else {
+      reset();
+    }
+  });
+}
+
+/** What a sink took from one connection. */
+export class SinkConnection {
+  readonly #hash: Hash = createHash("sha256");
+  readonly socket: Socket;
+  bytes = 0;
+  /** How it ended: the peer's FIN, or an error code such as ECONNRESET. */
+  readonly ended: Promise<string>;
+
+  constructor(socket: Socket, onData: (length: number) => void) {
+    this.socket = socket;
+    socket.on("data", (chunk: Buffer) => {
+      this.bytes += chunk.length;
+      this.#hash.update(chunk);
+      onData(chunk.length);
+    });
+    this.ended = new Promise((resolve) => {
+      socket.on("error", (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message));
+      socket.on("end", () => resolve("fin"));
+      socket.on("close", () => resolve("closed"));
+    });
+    socket.on("end", () => socket.end());
+  }
+
+  /** SHA-256 (hex) so far. */
+  sha256(): string {
+    return this.#hash.copy().digest("hex");
+  }
+}
+
+/** Takes everything, counts and digests it; answers FIN with FIN. */
+export interface SinkTarget extends TcpTarget {
+  readonly connections: readonly SinkConnection[];
+  /** Bytes of all connections. */
+  readonly bytes: number;
+}
+
+export async function sinkTarget(): Promise<SinkTarget> {
+  const connections: SinkConnection[] = [];
+  let bytes = 0;
+  const count = (length: number) => {
+    bytes += length;
+  };
+  const target = await tcpTarget((socket) => connections.push(new SinkConnection(socket, count)));
+  return Object.defineProperties(target, {
+    connections: { value: connections },
+    bytes: { get: () => bytes },
+  }) as SinkTarget;
+}
+
+/** Writes `bytes` of the payload at the pace of the reader, then FIN. */
+export function sendPayload(socket: Socket, payload: Payload, bytes: number, onSent = () => void socket.end()): void {
+  let offset = 0;
+  const pump = () => {
+    while (offset < bytes) {
+      if (socket.destroyed) return;
+      const chunk = payload.at(offset, Math.min(CHUNK, bytes - offset));
+      offset += chunk.length;
+      if (!socket.write(chunk)) return;
+    }
+    socket.off("drain", pump);
+    onSent();
+  };
+  socket.on("drain", pump);
+  pump();
+}

@@ -1,0 +1,42 @@
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, statSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+const PREFIX = "culvert-e2e-";
+const STALE_MS = 3_600_000;
+let swept = false;
+
+/** A folder for one test; removed when disposed. What failed runs left behind longer than an hour ago is removed too. */
+export class TempDir implements Disposable {
+  readonly path: string;
+
+  constructor() {
+    sweepStale();
+    mkdirSync(tmpdir(), { recursive: true });
+    this.path = mkdtempSync(join(tmpdir(), PREFIX));
+  }
+
+  /** A path inside. Unix socket paths are limited to 107 bytes, so keep names short. */
+  file(name: string): string {
+    return join(this.path, name);
+  }
+
+  [Symbol.dispose](): void {
+    rmSync(this.path, { recursive: true, force: true });
+  }
+}
+
+/** Removes folders of runs that never got to clean up; once per process. */
+export function sweepStale(now = Date.now(), root = tmpdir(), again = false): void {
+  if (swept && !again) return;
+  swept = true;
+  for (const name of readdirSync(root)) {
+    if (!name.startsWith(PREFIX)) continue;
+    const path = join(root, name);
+    try {
+      if (now - statSync(path).mtimeMs > STALE_MS) rmSync(path, { recursive: true, force: true });
+    } catch {
+      // Another run removes it at the same time.
+    }
+  }
+}

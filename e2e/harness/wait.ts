@@ -1,0 +1,38 @@
+import { setTimeout as sleep } from "node:timers/promises";
+
+/** Polls until the condition is truthy and returns its value; throws with `what` when the deadline passes. */
+export async function waitFor<T>(
+  condition: () => T | Promise<T>,
+  { deadlineMs = 5000, everyMs = 10, what = String(condition) }: WaitOptions = {},
+): Promise<NonNullable<T>> {
+  const until = performance.now() + deadlineMs;
+  let last: unknown;
+  for (;;) {
+    try {
+      last = await condition();
+      if (last) return last as NonNullable<T>;
+    } catch (error) {
+      last = error;
+    }
+    if (performance.now() >= until) {
+      const seen = last instanceof Error ? last.message : JSON.stringify(last);
+      throw new Error(`not within ${deadlineMs} ms: ${what} (last seen: ${seen})`);
+    }
+    await sleep(everyMs);
+  }
+}
+
+export interface WaitOptions {
+  readonly deadlineMs?: number;
+  readonly everyMs?: number;
+  /** Told when the deadline passes. */
+  readonly what?: string;
+}
+
+/** The promise, or a rejection that says what was waited for when the deadline passes first. */
+export function within<T>(promise: Promise<T>, deadlineMs: number, what: string): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => reject(new Error(`not within ${deadlineMs} ms: ${what}`)), deadlineMs);
+    promise.then(resolve, reject).finally(() => clearTimeout(timer));
+  });
+}

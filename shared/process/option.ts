@@ -1,0 +1,211 @@
+import { formatDuration, formatSize, MAX_DURATION_MS, parseDuration, parseSize } from "./durations.ts";
+import { nearest } from "./nearest.ts";
+
+/** What an option may say about itself besides its default and its help. */
+export interface OptionExtras {
+  /** Konnectivity's flag that this option answers to; the same name where it was kept. */
+  readonly konnectivity?: `--${string}`;
+  /** One more environment variable, read after our own. */
+  readonly environment?: string;
+  /** Shown in help in place of a default that says nothing ("", 0, a generated value). */
+  readonly defaultText?: string;
+  /** The value never appears in output or messages. */
+  readonly secret?: true;
+}
+
+/**
+ * One configurable value (design: "Configuration"): every source delivers text, `read` makes a value
+ * of it or throws an Error whose message continues "--name …".
+ */
+export interface Option<T> extends OptionExtras {
+  readonly kind: string;
+  readonly default: T;
+  readonly help: string;
+  /** Set for lists: how several items stand in one text. Flags may also be repeated. */
+  readonly separator?: string;
+  /** The file must be readable when the process starts. */
+  readonly mustBeReadable?: true;
+  readonly section?: string;
+  read(texts: readonly string[]): T;
+  /** Text that `read` takes back; for lists, one text for each item. */
+  write(value: T): readonly string[];
+}
+
+export interface NumberBounds extends OptionExtras {
+  readonly min?: number;
+  readonly max?: number;
+}
+
+export interface DurationBounds extends OptionExtras {
+  readonly min?: string;
+  readonly max?: string;
+}
+
+export interface ListExtras<T> extends OptionExtras {
+  readonly separator?: "," | ";";
+  /** Checks and rewrites one item; throws an Error that names the fault. */
+  readonly item?: (text: string) => T;
+}
+
+/** The kinds of options: `option.duration("10s", "How long …")`. */
+export const option = {
+  string: (fallback: string, help: string, extras: OptionExtras = {}): Option<string> =>
+    scalar("text", fallback, help, extras, oneLine, String),
+
+  /** A file that is read at the start, and again when it changes. */
+  file: (fallback: string, help: string, extras: OptionExtras = {}): Option<string> => ({
+    ...scalar("file", fallback, help, extras, oneLine, String),
+    mustBeReadable: true,
+  }),
+
+  /** A file whose content is a credential. The path itself is no secret. */
+  secretFile: (fallback: string, help: string, extras: OptionExtras = {}): Option<string> =>
+    option.file(fallback, help, extras),
+
+  boolean: (fallback: boolean, help: string, extras: OptionExtras = {}): Option<boolean> =>
+    scalar("true|false", fallback, help, extras, parseBoolean, String),
+
+  integer: (fallback: number, help: string, extras: NumberBounds = {}): Option<number> =>
+    scalar("number", fallback, help, extras, bounded(parseInteger, String, extras), String),
+
+  port: (fallback: number, help: string, extras: OptionExtras = {}): Option<number> =>
+    scalar("port", fallback, help, extras, bounded(parseInteger, String, { min: 0, max: 65_535 }), String),
+
+  size: (fallback: string, help: string, extras: DurationBounds = {}): Option<number> => {
+    const bounds = boundsOf(extras, parseSize);
+    return scalar("size", parseSize(fallback), help, extras, bounded(parseSize, formatSize, bounds), formatSize);
+  },
+
+  /** Milliseconds in the program, Go's syntax outside. */
+  duration: (fallback: string, help: string, extras: DurationBounds = {}): Option<number> => {
+    const bounds = { max: MAX_DURATION_MS, ...boundsOf(extras, parseDuration) };
+    const parse = bounded((text) => Math.ceil(parseDuration(text)), formatDuration, bounds);
+    return scalar("duration", parseDuration(fallback), help, extras, parse, formatDuration);
+  },
+
+  /** Permission bits in octal, as chmod takes them. */
+  fileMode: (fallback: string, help: string, extras: OptionExtras = {}): Option<number> =>
+    scalar("octal", parseMode(fallback), help, extras, parseMode, (mode) => mode.toString(8).padStart(4, "0")),
+
+  oneOf: <const V extends string>(
+    values: readonly V[],
+    fallback: NoInfer<V>,
+    help: string,
+    extras: OptionExtras & { readonly read?: (text: string) => string } = {},
+  ): Option<V> => {
+    const parse = (text: string): V => {
+      const meant = extras.read?.(text) ?? text;
+      const found = values.find((value) => value === meant);
+      if (found === undefined) throw new Error(`needs one of ${values.join(", ")}, not ${shown(text)}`);
+      return found;
+    };
+    return scalar(values.join("|"), fallback, help, extras, parse, String);
+  },
+
+  list: (fallback: readonly string[], help: string, extras: ListExtras<string> = {}): Option<readonly string[]> => {
+    const separator = extras.separator ?? ",";
+    const item = extras.item ?? oneLine;
+    return {
+      ...withoutParser(extras),
+      kind: "list",
+      default: fallback,
+      help,
+      separator,
+      read: (texts) => texts.flatMap((text) => split(text, separator)).map(item),
+      write: (value) => value,
+    };
+  },
+} as const;
+
+/** A choice read with a guess for what was meant, for values that have many spellings. */
+export function unknownWord(what: string, text: string, known: Iterable<string>): Error {
+  const guess = nearest(text, known);
+  return new Error(`has no ${what} ${shown(text)}${guess === undefined ? "" : `; did you mean ${guess}?`}`);
+}
+
+function scalar<T>(
+  kind: string,
+  fallback: T,
+  help: string,
+  extras: OptionExtras,
+  parse: (text: string) => T,
+  format: (value: T) => string,
+): Option<T> {
+  return {
+    ...withoutParser(extras),
+    kind,
+    default: fallback,
+    help,
+    // As with Go's flags, the last of several wins.
+    read: (texts) => parse(texts.at(-1) ?? ""),
+    write: (value) => [format(value)],
+  };
+}
+
+function withoutParser(extras: OptionExtras): OptionExtras {
+  const { konnectivity, environment, defaultText, secret } = extras;
+  return {
+    ...(konnectivity === undefined ? {} : { konnectivity }),
+    ...(environment === undefined ? {} : { environment }),
+    ...(defaultText === undefined ? {} : { defaultText }),
+    ...(secret === undefined ? {} : { secret }),
+  };
+}
+
+function boundsOf(extras: DurationBounds, parse: (text: string) => number): { min?: number; max?: number } {
+  return {
+    ...(extras.min === undefined ? {} : { min: parse(extras.min) }),
+    ...(extras.max === undefined ? {} : { max: parse(extras.max) }),
+  };
+}
+
+function bounded(
+  parse: (text: string) => number,
+  format: (value: number) => string,
+  bounds: { readonly min?: number; readonly max?: number },
+): (text: string) => number {
+  const { min = 0, max = Number.MAX_SAFE_INTEGER } = bounds;
+  return (text) => {
+    const value = parse(text);
+    if (value < min) throw new Error(`needs at least ${format(min)}, not ${shown(text)}`);
+    if (value > max) throw new Error(`takes at most ${format(max)}, not ${shown(text)}`);
+    return value;
+  };
+}
+
+function split(text: string, separator: string): string[] {
+  return text
+    .split(separator)
+    .map((item) => item.trim())
+    .filter((item) => item !== "");
+}
+
+/** Control bytes in a name or path are always a quoting accident, and would forge log lines. */
+function oneLine(text: string): string {
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: finding them is the point.
+  if (/[\x00-\x1f\x7f]/.test(text)) throw new Error("must not contain line breaks or control characters");
+  return text;
+}
+
+/** The spellings of Go's strconv.ParseBool, which Konnectivity's manifests may use. */
+function parseBoolean(text: string): boolean {
+  if (["true", "t", "1"].includes(text.toLowerCase())) return true;
+  if (["false", "f", "0"].includes(text.toLowerCase())) return false;
+  throw new Error(`needs true or false, not ${shown(text)}`);
+}
+
+function parseInteger(text: string): number {
+  if (!/^-?\d{1,15}$/.test(text.trim())) throw new Error(`needs a whole number, not ${shown(text)}`);
+  return Number(text);
+}
+
+function parseMode(text: string): number {
+  if (!/^(0o)?[0-7]{3,4}$/.test(text)) throw new Error(`needs a mode in octal such as 0660, not ${shown(text)}`);
+  const mode = Number.parseInt(text.replace("0o", ""), 8);
+  if (mode > 0o777) throw new Error(`takes permission bits only (at most 0777), not ${shown(text)}`);
+  return mode;
+}
+
+function shown(text: string): string {
+  return JSON.stringify(text.length <= 60 ? text : `${text.slice(0, 57)}...`);
+}

@@ -1,0 +1,93 @@
+import { YamuxError } from "./errors.ts";
+import { FrameType, HEADER_LENGTH, VERSION } from "./frame.ts";
+
+/** What a decoder tells its session, in wire order. Any of these may throw a `YamuxError`: the session ends. */
+export interface FrameConsumer {
+  /** A data frame begins; the payload follows in pieces. Refuse a length here, before a byte of it is kept. */
+  onDataHeader(flags: number, streamId: number, length: number): void;
+  /** A piece of the payload of the frame begun last. */
+  onDataPiece(piece: Buffer): void;
+  /** The payload is complete; FIN and RST take effect now. */
+  onDataEnd(flags: number, streamId: number): void;
+  onWindowUpdate(flags: number, streamId: number, delta: number): void;
+  onPing(flags: number, value: number): void;
+  onGoAway(code: number): void;
+}
+
+/**
+ * Bytes in any split → frames. It holds at most one partial header; payload goes through as slices of what arrived, so
+ * that neither a claimed length nor a slow peer makes it keep anything.
+ */
+export class Decoder {
+  readonly #consumer: FrameConsumer;
+  readonly #partial = Buffer.allocUnsafeSlow(HEADER_LENGTH);
+  #partialLength = 0;
+  /** Payload bytes still to come; -1 between frames. */
+  #payloadLeft = -1;
+  #flags = 0;
+  #streamId = 0;
+
+  constructor(consumer: FrameConsumer) {
+    this.#consumer = consumer;
+  }
+
+  /** True when no frame is under way: the only place where a clean end may come. */
+  get atBoundary(): boolean {
+    return this.#partialLength === 0 && this.#payloadLeft < 0;
+  }
+
+  push(chunk: Buffer): void {
+    let offset = 0;
+    while (offset < chunk.length) {
+      if (this.#payloadLeft > 0) offset = this.#takePayload(chunk, offset);
+      else offset = this.#takeHeader(chunk, offset);
+    }
+  }
+
+  #takePayload(chunk: Buffer, offset: number): number {
+    const end = Math.min(chunk.length, offset + this.#payloadLeft);
+    this.#payloadLeft -= end - offset;
+    this.#consumer.onDataPiece(offset === 0 && end === chunk.length ? chunk : chunk.subarray(offset, end));
+    if (this.#payloadLeft === 0) this.#endPayload();
+    return end;
+  }
+
+  #endPayload(): void {
+    this.#payloadLeft = -1;
+    this.#consumer.onDataEnd(this.#flags, this.#streamId);
+  }
+
+  #takeHeader(chunk: Buffer, offset: number): number {
+    if (this.#partialLength === 0 && chunk.length - offset >= HEADER_LENGTH) {
+      this.#onHeader(chunk, offset);
+      return offset + HEADER_LENGTH;
+    }
+    const end = Math.min(chunk.length, offset + HEADER_LENGTH - this.#partialLength);
+    chunk.copy(this.#partial, this.#partialLength, offset, end);
+    this.#partialLength += end - offset;
+    if (this.#partialLength === HEADER_LENGTH) {
+      this.#partialLength = 0;
+      this.#onHeader(this.#partial, 0);
+    }
+    return end;
+  }
+
+  #onHeader(bytes: Buffer, at: number): void {
+    const version = bytes[at];
+    if (version !== VERSION) throw new YamuxError("protocol", `unknown yamux version ${version}`);
+    const type = bytes[at + 1];
+    const flags = bytes.readUInt16BE(at + 2);
+    const streamId = bytes.readUInt32BE(at + 4);
+    const length = bytes.readUInt32BE(at + 8);
+    if (type === FrameType.data) {
+      this.#consumer.onDataHeader(flags, streamId, length);
+      this.#flags = flags;
+      this.#streamId = streamId;
+      this.#payloadLeft = length;
+      if (length === 0) this.#endPayload();
+    } else if (type === FrameType.windowUpdate) this.#consumer.onWindowUpdate(flags, streamId, length);
+    else if (type === FrameType.ping) this.#consumer.onPing(flags, length);
+    else if (type === FrameType.goAway) this.#consumer.onGoAway(length);
+    else throw new YamuxError("protocol", `unknown frame type ${type}`);
+  }
+}

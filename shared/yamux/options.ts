@@ -1,0 +1,35 @@
+import { SPEC_INITIAL_WINDOW } from "./frame.ts";
+
+/** Every bound of a session, with what it protects from. */
+export interface SessionOptions {
+  /** Bytes a stream may receive before its reader has taken any; both ends must agree on it. */
+  readonly initialWindow: number;
+  /** The largest window one stream can grow to, bytes: the bandwidth-delay product worth serving. */
+  readonly maxWindow: number;
+  /** Bytes that all windows of the session may have beyond their initial size, and the mark for `overloaded`. */
+  readonly budget: number;
+  /** Streams open at once, both directions together: bounds the memory that a peer's SYNs can take. */
+  readonly maxStreams: number;
+  /** Streams we may open before the session is used up (spec: ids are never re-used). */
+  readonly maxStreamIds: number;
+  /** Payload of one data frame, bytes: one stream's turn when several have something to send. */
+  readonly maxFramePayload: number;
+  /** Bytes the transport may hold untaken: what stands in front of a control frame. */
+  readonly maxPending: number;
+  /** Frames that carry nothing (pings, empty data, updates of 0, resets) a peer may send in one second. */
+  readonly maxIdleFramesPerSecond: number;
+  /** Milliseconds; replaced in tests. */
+  readonly now: () => number;
+}
+
+export const DEFAULT_OPTIONS: SessionOptions = {
+  initialWindow: SPEC_INITIAL_WINDOW,
+  maxWindow: 16 * 1024 * 1024,
+  budget: 64 * 1024 * 1024,
+  maxStreams: 4096,
+  maxStreamIds: 2 ** 30,
+  maxFramePayload: 32 * 1024,
+  maxPending: 256 * 1024,
+  maxIdleFramesPerSecond: 20_000,
+  now: () => performance.now(),
+};

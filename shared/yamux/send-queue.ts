@@ -1,0 +1,112 @@
+import { Flag, FrameType, HEADER_LENGTH, header } from "./frame.ts";
+import type { Stream } from "./stream.ts";
+import type { Transport } from "./transport.ts";
+
+/** A write of this size is worth a system call of its own; smaller ones are collected until the turn's end. */
+const FLUSH_AT_ONCE = 16 * 1024;
+const EMPTY = Buffer.alloc(0);
+
+/**
+ * Everything a session sends, in the order in which it deserves to go: control frames first, then streams in turn, one
+ * frame a turn. What the transport has not taken stays under `maxPending`, so that a control frame never stands behind
+ * more than that.
+ */
+export class SendQueue {
+  readonly #transport: Transport;
+  readonly #maxFramePayload: number;
+  readonly #maxPending: number;
+  readonly #ready = new Set<Stream>();
+  #control: Buffer[] = [];
+  #controlBytes = 0;
+  #flushing = false;
+  #scheduled = false;
+  #stopped = false;
+
+  constructor(transport: Transport, bounds: { readonly maxFramePayload: number; readonly maxPending: number }) {
+    this.#transport = transport;
+    this.#maxFramePayload = bounds.maxFramePayload;
+    this.#maxPending = bounds.maxPending;
+  }
+
+  /** Bytes of control frames that wait: grows only when the transport is stuck and the peer still asks for answers. */
+  get controlBytes(): number {
+    return this.#controlBytes;
+  }
+
+  /** A frame that goes before all data. `payload` belongs to it and is small. */
+  control(type: FrameType, flags: number, streamId: number, length: number, payload?: Buffer): void {
+    if (this.#stopped) return;
+    this.#control.push(header(type, flags, streamId, length));
+    this.#controlBytes += HEADER_LENGTH;
+    if (payload !== undefined) {
+      this.#control.push(payload);
+      this.#controlBytes += payload.length;
+    }
+    this.#schedule();
+  }
+
+  /** `stream` wants turns. */
+  ready(stream: Stream): void {
+    if (this.#stopped || !stream.sendable) return;
+    this.#ready.add(stream);
+    if (stream.writableLength >= FLUSH_AT_ONCE) this.flush();
+    else this.#schedule();
+  }
+
+  remove(stream: Stream): void {
+    this.#ready.delete(stream);
+  }
+
+  /** Nothing is sent any more. */
+  stop(): void {
+    this.#stopped = true;
+    this.#ready.clear();
+    this.#control = [];
+    this.#controlBytes = 0;
+  }
+
+  /** Sends as much as the transport has room for. A writer that is let go may come back while this runs. */
+  flush(): void {
+    if (this.#flushing) return;
+    this.#flushing = true;
+    while (!this.#stopped) {
+      const room = this.#maxPending - this.#transport.pendingBytes;
+      if (room <= 0) break;
+      const batch = this.#control;
+      let bytes = this.#controlBytes;
+      this.#control = [];
+      this.#controlBytes = 0;
+      bytes += this.#takeTurns(batch, room - bytes);
+      if (bytes === 0) break;
+      this.#transport.write(batch, bytes);
+    }
+    this.#flushing = false;
+  }
+
+  #takeTurns(batch: Buffer[], room: number): number {
+    let bytes = 0;
+    for (const stream of this.#ready) {
+      if (bytes >= room) break;
+      this.#ready.delete(stream);
+      const at = batch.push(EMPTY) - 1;
+      const length = stream.takePayload(this.#maxFramePayload, batch);
+      batch[at] = header(FrameType.data, Flag.none, stream.id, length);
+      bytes += HEADER_LENGTH + length;
+      stream.settleWrite();
+      // Behind the others: iterating a Set visits what is added while it runs, which makes it a ring.
+      if (stream.sendable) this.#ready.add(stream);
+    }
+    return bytes;
+  }
+
+  #schedule(): void {
+    if (this.#scheduled || this.#flushing) return;
+    this.#scheduled = true;
+    setImmediate(this.#onTurnEnd);
+  }
+
+  readonly #onTurnEnd = (): void => {
+    this.#scheduled = false;
+    this.flush();
+  };
+}

@@ -1,0 +1,370 @@
+import { Decoder, type FrameConsumer } from "./decoder.ts";
+import { YamuxError } from "./errors.ts";
+import { Flag, FrameType, GoAwayCode, SPEC_INITIAL_WINDOW } from "./frame.ts";
+import { DEFAULT_OPTIONS, type SessionOptions } from "./options.ts";
+import { RoundTrips } from "./round-trips.ts";
+import { SendQueue } from "./send-queue.ts";
+import { Stream, type StreamWire } from "./stream.ts";
+import { PeerStreamIds } from "./stream-ids.ts";
+import type { Transport, TransportConsumer } from "./transport.ts";
+
+/** Who dialled is the client and opens odd ids; the other opens even ones (spec, "Stream ID field"). */
+export type SessionRole = "client" | "server";
+
+export interface SessionHandler {
+  /** The peer opened a stream. It is accepted by `stream.accept()`, or refused by `stream.reset()`. */
+  onStream(stream: Stream): void;
+  /** The peer opens no more streams here and takes none; open ones live on. */
+  onGoAway?(code: number): void;
+  /** The session is over and every stream of it destroyed. `reason` is absent when we or the peer closed it in order. */
+  onClosed(reason: Error | undefined): void;
+}
+
+/** Control frames waiting for a transport that takes nothing: beyond this the peer only asks and never reads. */
+const MAX_CONTROL_BYTES = 1024 * 1024;
+
+/** One yamux session on one transport (hashicorp/yamux `spec.md`; our choices: `spec.md` beside this file). */
+export class Session {
+  /** Streams reset because the session held more than twice its budget. */
+  resetForMemory = 0;
+  readonly #role: SessionRole;
+  readonly #transport: Transport;
+  readonly #handler: SessionHandler;
+  readonly #options: SessionOptions;
+  readonly #queue: SendQueue;
+  readonly #decoder: Decoder;
+  readonly #roundTrips: RoundTrips;
+  readonly #wire: StreamWire;
+  readonly #streams = new Map<number, Stream>();
+  readonly #peerIds: PeerStreamIds;
+  #nextId: number;
+  #opened = 0;
+  #pendingOpens = 0;
+  #bufferedBytes = 0;
+  #reservedCredit = 0;
+  #receiving: Stream | undefined;
+  #localGoAway = false;
+  #remoteGoAway = false;
+  #closed = false;
+  #whenIdle: (() => void) | undefined;
+  #idleFrames = 0;
+  #idleSecond = 0;
+
+  constructor(role: SessionRole, transport: Transport, handler: SessionHandler, options: Partial<SessionOptions> = {}) {
+    this.#role = role;
+    this.#transport = transport;
+    this.#handler = handler;
+    this.#options = { ...DEFAULT_OPTIONS, ...options };
+    this.#queue = new SendQueue(transport, this.#options);
+    this.#decoder = new Decoder(this.#frames);
+    this.#roundTrips = new RoundTrips(this.#options.now, (value) =>
+      this.#queue.control(FrameType.ping, Flag.syn, 0, value),
+    );
+    this.#wire = this.#streamWire();
+    this.#nextId = role === "client" ? 1 : 2;
+    this.#peerIds = new PeerStreamIds(role === "client" ? 2 : 1);
+    transport.start(this.#pipe);
+    this.#roundTrips.refresh();
+  }
+
+  // ── what the owner sees ────────────────────────────────────────────────────────────────────────────────────────
+
+  get streamCount(): number {
+    return this.#streams.size;
+  }
+
+  /** Streams we opened that the peer has not acknowledged. */
+  get pendingOpens(): number {
+    return this.#pendingOpens;
+  }
+
+  /** Bytes received that no reader has taken. */
+  get bufferedBytes(): number {
+    return this.#bufferedBytes;
+  }
+
+  /** The least round trip measured lately, in ms; 0 before the first. */
+  get rttMs(): number {
+    return this.#roundTrips.leastMs;
+  }
+
+  /** One end has said go-away. */
+  get draining(): boolean {
+    return this.#localGoAway || this.#remoteGoAway;
+  }
+
+  get closed(): boolean {
+    return this.#closed;
+  }
+
+  streams(): Iterable<Stream> {
+    return this.#streams.values();
+  }
+
+  /** Opens a stream. `first` goes with the SYN in one frame and must fit the initial window. */
+  open(first?: Buffer): Stream {
+    this.#mayOpen();
+    const id = this.#nextId;
+    this.#nextId += 2;
+    this.#opened++;
+    const length = first?.length ?? 0;
+    const stream = this.#addStream(id, this.#options.initialWindow - length);
+    this.#pendingOpens++;
+    if (first === undefined) this.#queue.control(FrameType.windowUpdate, Flag.syn, id, this.#windowBeyondSpec());
+    else this.#queue.control(FrameType.data, Flag.syn, id, length, first);
+    return stream;
+  }
+
+  #mayOpen(): void {
+    if (this.#closed) throw new YamuxError("closed", "the session has ended");
+    if (this.draining) throw new YamuxError("go_away", "the session takes no new streams");
+    if (this.#opened >= this.#options.maxStreamIds) throw new YamuxError("exhausted", "no stream ids are left");
+    if (this.#isOverloaded()) throw new YamuxError("overloaded", "the session has too many streams or buffered bytes");
+  }
+
+  #isOverloaded(): boolean {
+    return this.#streams.size >= this.#options.maxStreams || this.#bufferedBytes > this.#options.budget;
+  }
+
+  /** Measures one round trip, in ms. Rejects when the session ends first. */
+  ping(): Promise<number> {
+    if (this.#closed) return Promise.reject(new YamuxError("closed", "the session has ended"));
+    return this.#roundTrips.ping();
+  }
+
+  /** Go-away: nothing new here, neither way; open streams live on. */
+  drain(): void {
+    this.#sayGoAway(GoAwayCode.normal);
+  }
+
+  /** Drains, waits for the streams up to `deadlineMs`, then ends the transport; streams still open are lost. */
+  async close(deadlineMs: number): Promise<void> {
+    if (this.#closed) return;
+    this.drain();
+    if (this.#streams.size > 0) await this.#idle(deadlineMs);
+    this.#end(undefined);
+  }
+
+  /** Ends session, streams and transport now. */
+  destroy(reason?: Error): void {
+    if (this.#closed) return;
+    this.#finish(reason);
+    this.#transport.destroy(reason);
+  }
+
+  #idle(deadlineMs: number): Promise<void> {
+    return new Promise((resolve) => {
+      const timer = setTimeout(resolve, deadlineMs);
+      this.#whenIdle = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+  }
+
+  #sayGoAway(code: number): void {
+    if (this.#localGoAway || this.#closed) return;
+    this.#localGoAway = true;
+    this.#queue.control(FrameType.goAway, Flag.none, 0, code);
+  }
+
+  /** The last frames are still sent, then the transport ends. */
+  #end(reason: Error | undefined): void {
+    if (this.#closed) return;
+    this.#queue.flush();
+    this.#finish(reason);
+    this.#transport.end();
+  }
+
+  #finish(reason: Error | undefined): void {
+    this.#closed = true;
+    this.#queue.stop();
+    this.#roundTrips.stop(reason);
+    for (const stream of this.#streams.values()) stream.onSessionLost(reason);
+    this.#streams.clear();
+    this.#whenIdle?.();
+    this.#handler.onClosed(reason);
+  }
+
+  // ── streams ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  #addStream(id: number, sendWindow: number): Stream {
+    const stream = new Stream(id, this.#wire, {
+      send: sendWindow,
+      receive: this.#options.initialWindow,
+      maxReceive: this.#options.maxWindow,
+    });
+    this.#streams.set(id, stream);
+    return stream;
+  }
+
+  /** A peer of the bare spec counts on 256 KiB; what we allow beyond comes as a delta with SYN or ACK. */
+  #windowBeyondSpec(): number {
+    return Math.max(0, this.#options.initialWindow - SPEC_INITIAL_WINDOW);
+  }
+
+  #streamWire(): StreamWire {
+    const session = this;
+    return {
+      now: this.#options.now,
+      get roundTripMs() {
+        session.#roundTrips.refresh();
+        return session.#roundTrips.leastMs;
+      },
+      reserve: (bytes) => session.#reserve(bytes),
+      ready: (stream) => session.#queue.ready(stream),
+      sendAck: (stream) =>
+        session.#queue.control(FrameType.windowUpdate, Flag.ack, stream.id, session.#windowBeyondSpec()),
+      sendCredit: (stream, delta) => session.#queue.control(FrameType.windowUpdate, Flag.none, stream.id, delta),
+      sendFin: (stream) => session.#queue.control(FrameType.windowUpdate, Flag.fin, stream.id, 0),
+      sendReset: (stream) => session.#queue.control(FrameType.windowUpdate, Flag.rst, stream.id, 0),
+      release: (stream) => session.#release(stream),
+      buffered: (delta) => {
+        session.#bufferedBytes += delta;
+      },
+    };
+  }
+
+  #reserve(bytes: number): boolean {
+    if (this.#bufferedBytes > this.#options.budget) return false;
+    if (this.#reservedCredit + bytes > this.#options.budget) return false;
+    this.#reservedCredit += bytes;
+    return true;
+  }
+
+  #release(stream: Stream): void {
+    if (!this.#streams.delete(stream.id)) return;
+    this.#queue.remove(stream);
+    this.#reservedCredit -= stream.reservedCredit;
+    if (!stream.acknowledged && this.#isOurs(stream.id)) this.#pendingOpens--;
+    if (this.#streams.size === 0) this.#whenIdle?.();
+  }
+
+  #isOurs(id: number): boolean {
+    return id % 2 === (this.#role === "client" ? 1 : 0);
+  }
+
+  // ── from the transport ─────────────────────────────────────────────────────────────────────────────────────────
+
+  readonly #pipe: TransportConsumer = {
+    onBytes: (chunk) => {
+      if (this.#closed) return;
+      try {
+        this.#decoder.push(chunk);
+        if (this.#queue.controlBytes > MAX_CONTROL_BYTES) throw new YamuxError("flood", "the peer reads no answers");
+      } catch (error) {
+        if (!(error instanceof YamuxError)) throw error;
+        this.#sayGoAway(GoAwayCode.protocolError);
+        this.#end(error);
+      }
+    },
+    onWritable: () => this.#queue.flush(),
+    onClosed: (reason) => {
+      if (this.#closed) return;
+      const cut = this.#decoder.atBoundary ? undefined : new YamuxError("closed", "the transport ended inside a frame");
+      this.#finish(reason ?? cut);
+    },
+  };
+
+  readonly #frames: FrameConsumer = {
+    onDataHeader: (flags, id, length) => {
+      const stream = this.#streamOf(flags, id);
+      this.#receiving = stream;
+      if (length === 0 && flags === Flag.none) this.#countIdleFrame();
+      if (stream === undefined) {
+        if (length > this.#options.maxWindow) throw new YamuxError("protocol", `${length} bytes for a closed stream`);
+      } else if (stream.remoteEnded && length > 0) {
+        this.#receiving = undefined;
+        stream.reset(new YamuxError("protocol", `data behind the end of stream ${id}`));
+      } else if (!stream.onDataHeader(length)) {
+        throw new YamuxError("protocol", `a frame of ${length} bytes is beyond the window of stream ${id}`);
+      }
+    },
+    onDataPiece: (piece) => {
+      this.#receiving?.onData(piece);
+      if (this.#bufferedBytes > 2 * this.#options.budget) this.#resetLargest();
+    },
+    onDataEnd: (flags) => {
+      const stream = this.#receiving;
+      this.#receiving = undefined;
+      if (stream !== undefined) this.#applyEnd(flags, stream);
+    },
+    onWindowUpdate: (flags, id, delta) => {
+      const stream = this.#streamOf(flags, id);
+      if (delta === 0 && flags === Flag.none) this.#countIdleFrame();
+      if (stream === undefined) return;
+      if (delta > 0 && !stream.onCredit(delta)) {
+        throw new YamuxError("protocol", `the window of stream ${id} would pass 2^32`);
+      }
+      this.#applyEnd(flags, stream);
+    },
+    onPing: (flags, value) => {
+      this.#countIdleFrame();
+      if ((flags & Flag.syn) !== 0) this.#queue.control(FrameType.ping, Flag.ack, 0, value);
+      else if ((flags & Flag.ack) !== 0) this.#roundTrips.onAnswer(value);
+    },
+    onGoAway: (code) => {
+      if (this.#remoteGoAway) return;
+      this.#remoteGoAway = true;
+      this.#handler.onGoAway?.(code);
+    },
+  };
+
+  /** The stream that a frame is for; `undefined`: one that has ended here while the frame was under way. */
+  #streamOf(flags: number, id: number): Stream | undefined {
+    if ((flags & Flag.syn) !== 0) return this.#onSyn(id);
+    const stream = this.#streams.get(id);
+    if (stream === undefined) {
+      const known = this.#isOurs(id) ? id > 0 && id < this.#nextId : this.#peerIds.has(id);
+      if (!known) throw new YamuxError("protocol", `a frame for stream ${id}, which was never opened`);
+      return undefined;
+    }
+    if ((flags & Flag.ack) !== 0 && !stream.acknowledged && this.#isOurs(id)) {
+      this.#pendingOpens--;
+      stream.onAck();
+    }
+    return stream;
+  }
+
+  #onSyn(id: number): Stream | undefined {
+    const refusal = this.#peerIds.use(id);
+    if (refusal !== undefined) throw new YamuxError("protocol", refusal);
+    if (this.#localGoAway || this.#isOverloaded()) {
+      this.#countIdleFrame();
+      this.#queue.control(FrameType.windowUpdate, Flag.rst, id, 0);
+      return undefined;
+    }
+    const stream = this.#addStream(id, this.#options.initialWindow);
+    this.#handler.onStream(stream);
+    return stream.destroyed ? undefined : stream;
+  }
+
+  #applyEnd(flags: number, stream: Stream): void {
+    if ((flags & Flag.rst) !== 0) {
+      this.#countIdleFrame();
+      stream.onReset();
+    } else if ((flags & Flag.fin) !== 0) stream.onFin();
+  }
+
+  /** Frames that carry nothing cost us more than the peer: so many a second, and no more. */
+  #countIdleFrame(): void {
+    const second = Math.floor(this.#options.now() / 1000);
+    if (second !== this.#idleSecond) {
+      this.#idleSecond = second;
+      this.#idleFrames = 0;
+    }
+    this.#idleFrames++;
+    if (this.#idleFrames <= this.#options.maxIdleFramesPerSecond) return;
+    throw new YamuxError("flood", `more than ${this.#options.maxIdleFramesPerSecond} frames a second carry nothing`);
+  }
+
+  #resetLargest(): void {
+    let largest: Stream | undefined;
+    for (const stream of this.#streams.values()) {
+      if (largest === undefined || stream.unread > largest.unread) largest = stream;
+    }
+    if (largest === undefined) return;
+    this.resetForMemory++;
+    largest.reset(new YamuxError("overloaded", "the session holds more than twice its budget of unread bytes"));
+  }
+}

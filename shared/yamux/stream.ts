@@ -1,0 +1,280 @@
+import { Duplex } from "node:stream";
+import { sessionLost, streamReset } from "./errors.ts";
+import { type CreditBudget, ReceiveWindow, SendWindow } from "./window.ts";
+
+type Done = (error?: Error | null) => void;
+
+/** What a stream asks of its session. */
+export interface StreamWire extends CreditBudget {
+  /** The stream has bytes and window: give it turns until `takePayload` has taken all it can. */
+  ready(stream: Stream): void;
+  /** The ACK of a stream that the peer opened. */
+  sendAck(stream: Stream): void;
+  sendCredit(stream: Stream, delta: number): void;
+  sendFin(stream: Stream): void;
+  sendReset(stream: Stream): void;
+  /** Both directions are over, or the stream was reset: forget the id. */
+  release(stream: Stream): void;
+  /** Bytes that lie in the stream's read buffer have changed by `delta`. */
+  buffered(delta: number): void;
+  readonly now: () => number;
+}
+
+export interface StreamWindows {
+  readonly send: number;
+  readonly receive: number;
+  readonly maxReceive: number;
+}
+
+/** Bytes a writer may hand over before `write` says stop. The reader's side is bounded by the window instead. */
+const WRITE_HIGH_WATER_MARK = 64 * 1024;
+const NOTHING: readonly Buffer[] = [];
+
+/**
+ * One yamux stream as a Duplex: `_write` keeps its callback until the peer's window allows (that is the whole of our
+ * backpressure), reading gives credit, `end()` is FIN, `destroy()` is RST unless both directions have ended.
+ *
+ * ```
+ *            end()                        peer's FIN
+ *  open ───────────▶ write side ended ───────────────▶ closed, forgotten
+ *   │  peer's FIN                    end()               ▲
+ *   ├───────────▶ read side ended ───────────────────────┤
+ *   └── destroy() or peer's RST or session lost ─────────┘
+ * ```
+ */
+export class Stream extends Duplex {
+  readonly id: number;
+  /** Called once, when the peer's ACK arrives. */
+  onAcknowledged: (() => void) | undefined;
+  readonly #wire: StreamWire;
+  readonly #sendWindow: SendWindow;
+  readonly #receiveWindow: ReceiveWindow;
+  #acknowledged = false;
+  #ackSent = false;
+  #localEnded = false;
+  #remoteEnded = false;
+  #released = false;
+  /** Bytes pushed into the read buffer and not yet taken by the reader. */
+  #unread = 0;
+  /** Bytes among them that the reader had taken and put back: their credit has been given already. */
+  #returned = 0;
+  #outgoing: readonly Buffer[] = NOTHING;
+  #outgoingIndex = 0;
+  #outgoingOffset = 0;
+  #outgoingDone: Done | undefined;
+
+  constructor(id: number, wire: StreamWire, windows: StreamWindows) {
+    super({ writableHighWaterMark: WRITE_HIGH_WATER_MARK, decodeStrings: true });
+    this.id = id;
+    this.#wire = wire;
+    this.#sendWindow = new SendWindow(windows.send);
+    this.#receiveWindow = new ReceiveWindow(windows.receive, windows.maxReceive, wire.now());
+  }
+
+  /** The peer has taken the stream on (its ACK has arrived). */
+  get acknowledged(): boolean {
+    return this.#acknowledged;
+  }
+
+  /** Bytes received and not yet taken by the reader. */
+  get unread(): number {
+    return this.#unread;
+  }
+
+  /** Window beyond the initial one, taken from the session's budget. */
+  get reservedCredit(): number {
+    return this.#receiveWindow.reserved;
+  }
+
+  /** Says ACK now, for a peer that waits for it; without this it is said at the first credit. */
+  accept(): void {
+    if (this.#ackSent || this.#released) return;
+    this.#ackSent = true;
+    this.#wire.sendAck(this);
+  }
+
+  /** Ends the stream with RST on the wire. */
+  reset(reason?: Error): void {
+    this.destroy(reason);
+  }
+
+  // ── the writer's side ──────────────────────────────────────────────────────────────────────────────────────────
+
+  override _write(chunk: Buffer, _encoding: BufferEncoding, done: Done): void {
+    this.#send([chunk], done);
+  }
+
+  override _writev(chunks: Array<{ chunk: Buffer; encoding: BufferEncoding }>, done: Done): void {
+    this.#send(
+      chunks.map((entry) => entry.chunk),
+      done,
+    );
+  }
+
+  #send(chunks: readonly Buffer[], done: Done): void {
+    this.#outgoing = chunks;
+    this.#outgoingIndex = 0;
+    this.#outgoingOffset = 0;
+    this.#outgoingDone = done;
+    this.#wire.ready(this);
+  }
+
+  /** True while there is something to send and the peer lets us. */
+  get sendable(): boolean {
+    return this.#outgoingDone !== undefined && this.#sendWindow.available > 0;
+  }
+
+  /**
+   * Moves up to `limit` bytes of payload into `batch`. Returns how many; the window is charged. When all that was
+   * written has gone, the writer is let go, and may write again from inside this call.
+   */
+  takePayload(limit: number, batch: Buffer[]): number {
+    const room = Math.min(limit, this.#sendWindow.available);
+    let taken = 0;
+    while (taken < room) {
+      const chunk = this.#outgoing[this.#outgoingIndex];
+      if (chunk === undefined) break;
+      const start = this.#outgoingOffset;
+      const end = Math.min(chunk.length, start + room - taken);
+      batch.push(start === 0 && end === chunk.length ? chunk : chunk.subarray(start, end));
+      taken += end - start;
+      this.#outgoingOffset = end;
+      if (end === chunk.length) {
+        this.#outgoingIndex++;
+        this.#outgoingOffset = 0;
+      }
+    }
+    this.#sendWindow.available -= taken;
+    return taken;
+  }
+
+  /** Lets the writer go when all it wrote has been taken. Apart from `takePayload`, because it runs foreign code. */
+  settleWrite(): void {
+    const done = this.#outgoingDone;
+    if (done === undefined || this.#outgoingIndex < this.#outgoing.length) return;
+    this.#outgoing = NOTHING;
+    this.#outgoingDone = undefined;
+    done();
+  }
+
+  override _final(done: Done): void {
+    if (!this.#released) {
+      this.#localEnded = true;
+      this.#wire.sendFin(this);
+      if (this.#remoteEnded) this.#release();
+    }
+    done();
+  }
+
+  // ── the reader's side ──────────────────────────────────────────────────────────────────────────────────────────
+
+  override _read(): void {
+    // Nothing to ask for: the peer sends as far as its window lets it. Credit is given in `#settleRead`.
+  }
+
+  /** Node hands buffered bytes out through here; bytes that find a flowing reader pass by it, inside `push`. */
+  override read(size?: number): unknown {
+    const chunk = super.read(size);
+    if (chunk !== null) this.#settleRead();
+    return chunk;
+  }
+
+  /** Counts what the reader has taken since last time, and gives the peer credit for it. */
+  #settleRead(): void {
+    const taken = this.#unread - this.readableLength;
+    if (taken <= 0) return;
+    this.#unread -= taken;
+    this.#wire.buffered(-taken);
+    if (this.#remoteEnded || this.#released) return;
+    const again = Math.min(taken, this.#returned);
+    this.#returned -= again;
+    const credit = this.#receiveWindow.consume(taken - again, this.#wire, this.#wire.now);
+    if (credit > 0) this.#wire.sendCredit(this, credit);
+  }
+
+  /** Bytes put back count as unread again, without a second credit for them. */
+  override unshift(chunk: Buffer, encoding?: BufferEncoding): void {
+    super.unshift(chunk, encoding);
+    const returned = this.readableLength - this.#unread;
+    if (returned > 0 && !this.destroyed) {
+      this.#unread += returned;
+      this.#returned += returned;
+      this.#wire.buffered(returned);
+    }
+  }
+
+  // ── what the session has read from the wire ────────────────────────────────────────────────────────────────────
+
+  onAck(): void {
+    if (this.#acknowledged) return;
+    this.#acknowledged = true;
+    const told = this.onAcknowledged;
+    this.onAcknowledged = undefined;
+    told?.();
+  }
+
+  /** A data frame of `length` bytes begins. False: beyond the window. */
+  onDataHeader(length: number): boolean {
+    return this.#receiveWindow.receive(length);
+  }
+
+  /** The peer may not send behind its own FIN. */
+  get remoteEnded(): boolean {
+    return this.#remoteEnded;
+  }
+
+  onData(piece: Buffer): void {
+    if (this.destroyed) return;
+    this.#unread += piece.length;
+    this.#wire.buffered(piece.length);
+    this.push(piece);
+    this.#settleRead();
+  }
+
+  /** False: more credit than the protocol can express. */
+  onCredit(delta: number): boolean {
+    if (!this.#sendWindow.grant(delta)) return false;
+    if (this.sendable) this.#wire.ready(this);
+    return true;
+  }
+
+  onFin(): void {
+    if (this.#remoteEnded || this.#released) return;
+    this.#remoteEnded = true;
+    if (this.#localEnded) this.#release();
+    this.push(null);
+  }
+
+  onReset(): void {
+    this.#release();
+    this.destroy(streamReset());
+  }
+
+  onSessionLost(cause: Error | undefined): void {
+    this.#release();
+    this.destroy(sessionLost(cause));
+  }
+
+  // ── the end ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  override _destroy(error: Error | null, done: Done): void {
+    if (!this.#released) {
+      this.#wire.sendReset(this);
+      this.#release();
+    }
+    this.#wire.buffered(-this.#unread);
+    this.#unread = 0;
+    this.onAcknowledged = undefined;
+    const abandoned = this.#outgoingDone;
+    this.#outgoing = NOTHING;
+    this.#outgoingDone = undefined;
+    abandoned?.(error ?? streamReset("the stream was closed before the write was sent"));
+    done(error);
+  }
+
+  #release(): void {
+    if (this.#released) return;
+    this.#released = true;
+    this.#wire.release(this);
+  }
+}

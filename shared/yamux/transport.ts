@@ -1,0 +1,34 @@
+/**
+ * The only door between a session and what carries it: a link, a socket, or a pair in tests.
+ *
+ * A transport is an ordered, reliable byte pipe. It has exactly one consumer, given to `start`, so that nothing that
+ * arrives is lost between its construction and the first listener.
+ */
+export interface Transport {
+  /** Begin delivery. Called once, by the session's constructor; nothing is delivered before. */
+  start(consumer: TransportConsumer): void;
+
+  /**
+   * Take a batch of whole frames. The buffers belong to the transport from here on and are not changed by anyone until it
+   * has let go of them. Always accepts; the session keeps what `pendingBytes` says below its bound.
+   */
+  write(batch: readonly Buffer[], byteLength: number): void;
+
+  /** Bytes handed to `write` that whatever is below has not taken yet. */
+  readonly pendingBytes: number;
+
+  /** No more writes: what was written is still delivered, then the pipe ends. */
+  end(): void;
+
+  /** End now; what is under way may be lost. */
+  destroy(reason?: Error): void;
+}
+
+export interface TransportConsumer {
+  /** Bytes in order, in any split. The buffer is the consumer's to keep. */
+  onBytes(chunk: Buffer): void;
+  /** `pendingBytes` has fallen: there is room again. */
+  onWritable(): void;
+  /** The pipe is gone, once, after the last byte. `reason` is absent on a clean end. */
+  onClosed(reason: Error | undefined): void;
+}
