@@ -96,7 +96,7 @@ export const OUTCOMES = {
     retry: false,
     level: "info",
     proxyStatus: "connection_refused",
-    konnectivity: "endpoint",
+    konnectivity: "error_response",
     fromAgent: true,
   },
   dial_unreachable: {
@@ -105,7 +105,7 @@ export const OUTCOMES = {
     retry: false,
     level: "info",
     proxyStatus: "destination_ip_unroutable",
-    konnectivity: "endpoint",
+    konnectivity: "error_response",
     fromAgent: true,
   },
   dial_name: {
@@ -114,7 +114,7 @@ export const OUTCOMES = {
     retry: false,
     level: "info",
     proxyStatus: "dns_error",
-    konnectivity: "endpoint",
+    konnectivity: "error_response",
     fromAgent: true,
   },
   dial_reset: {
@@ -123,7 +123,7 @@ export const OUTCOMES = {
     retry: false,
     level: "info",
     proxyStatus: "connection_terminated",
-    konnectivity: "endpoint",
+    konnectivity: "error_response",
     fromAgent: true,
   },
   dial_timeout: {
@@ -132,7 +132,7 @@ export const OUTCOMES = {
     retry: false,
     level: "info",
     proxyStatus: "connection_timeout",
-    konnectivity: "timeout",
+    konnectivity: "backend_dial_timeout",
     fromAgent: true,
   },
   agent_timeout: {
@@ -141,7 +141,7 @@ export const OUTCOMES = {
     retry: true,
     level: "warn",
     proxyStatus: "connection_timeout",
-    konnectivity: "timeout",
+    konnectivity: "backend_dial_timeout",
   },
   agent_lost: {
     http: 502,
@@ -157,7 +157,7 @@ export const OUTCOMES = {
     retry: true,
     level: "warn",
     proxyStatus: "connection_limit_reached",
-    konnectivity: "endpoint",
+    konnectivity: "error_response",
     fromAgent: true,
   },
   caller_gone: {

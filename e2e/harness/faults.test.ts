@@ -14,7 +14,7 @@ import {
   sourceTarget,
 } from "./targets/plain.ts";
 import { tcpTarget } from "./targets/tcp.ts";
-import { waitFor } from "./wait.ts";
+import { waitFor, within } from "./wait.ts";
 
 function dial(relay: FaultRelay): Socket {
   const socket = connect({ host: relay.host, port: relay.port, allowHalfOpen: true, noDelay: true });
@@ -217,6 +217,25 @@ test("a target's reset goes through as a reset", async () => {
   await using relay = await startRelay(target);
   const socket = dial(relay);
   socket.write("abc");
-  const [error] = await once(socket, "error");
+  const [error] = await within(once(socket, "error"), 2000, "a reset");
   assert.equal((error as NodeJS.ErrnoException).code, "ECONNRESET");
+});
+
+test("a path that dies loses sight of what is under way on it, until it is back", async () => {
+  await using target = await bannerTarget("hi");
+  await using relay = await startRelay(target);
+  relay.delay(60);
+  const socket = dial(relay);
+  let got = "";
+  socket.on("data", (chunk) => {
+    got += chunk;
+  });
+  await waitFor(() => target.accepted === 1);
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  relay.drop();
+  await new Promise((resolve) => setTimeout(resolve, 120));
+  assert.equal(got, "");
+  relay.restore();
+  await waitFor(() => got === "hi");
+  socket.destroy();
 });

@@ -16,7 +16,7 @@ const FIN_GRACE_MS = 1000;
  */
 export class FaultRelay implements AsyncDisposable {
   readonly host = "127.0.0.1";
-  readonly #upstream: { readonly host: string; readonly port: number };
+  readonly #behind: { readonly host: string; readonly port: number };
   readonly #faults: Record<Direction, Faults> = { forward: noFaults(), backward: noFaults() };
   readonly #pairs = new Set<Pair>();
   #server: Server | undefined;
@@ -26,8 +26,8 @@ export class FaultRelay implements AsyncDisposable {
   /** Bytes delivered since the start. */
   readonly bytes: Record<Direction, number> = { forward: 0, backward: 0 };
 
-  constructor(upstream: { readonly host: string; readonly port: number }) {
-    this.#upstream = upstream;
+  constructor(behind: { readonly host: string; readonly port: number }) {
+    this.#behind = behind;
   }
 
   get port(): number {
@@ -106,8 +106,8 @@ export class FaultRelay implements AsyncDisposable {
 
   #relay(dialler: Socket): void {
     this.accepted++;
-    const upstream = connect({ ...this.#upstream, allowHalfOpen: true, noDelay: true });
-    const pair = new Pair(dialler, upstream, this.#faults, this.bytes);
+    const server = connect({ host: this.#behind.host, port: this.#behind.port, allowHalfOpen: true, noDelay: true });
+    const pair = new Pair(dialler, server, this.#faults, this.bytes);
     this.#pairs.add(pair);
     pair.onClosed = () => this.#pairs.delete(pair);
   }
@@ -120,9 +120,9 @@ export class FaultRelay implements AsyncDisposable {
   }
 }
 
-/** Starts a relay in front of `upstream`. */
-export async function startRelay(upstream: { readonly host: string; readonly port: number }): Promise<FaultRelay> {
-  const relay = new FaultRelay(upstream);
+/** Starts a relay in front of `behind`. */
+export async function startRelay(behind: { readonly host: string; readonly port: number }): Promise<FaultRelay> {
+  const relay = new FaultRelay(behind);
   await relay.plug();
   return relay;
 }
@@ -135,14 +135,14 @@ class Pair {
   #cut = false;
   onClosed: (() => void) | undefined;
 
-  constructor(dialler: Socket, upstream: Socket, faults: Record<Direction, Faults>, bytes: Record<Direction, number>) {
-    this.#sockets = [dialler, upstream];
+  constructor(dialler: Socket, server: Socket, faults: Record<Direction, Faults>, bytes: Record<Direction, number>) {
+    this.#sockets = [dialler, server];
     const count = (direction: Direction) => (length: number) => {
       bytes[direction] += length;
     };
     this.#ways = [
-      new OneWay(dialler, upstream, faults.forward, count("forward")),
-      new OneWay(upstream, dialler, faults.backward, count("backward")),
+      new OneWay(dialler, server, faults.forward, count("forward")),
+      new OneWay(server, dialler, faults.backward, count("backward")),
     ];
     for (const socket of this.#sockets) socket.on("close", () => this.#onSocketClose());
   }

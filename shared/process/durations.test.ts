@@ -25,7 +25,21 @@ test("durations are read as Go reads them", () => {
 });
 
 test("a duration without unit, with a sign or beyond a timer is refused with the cure", () => {
-  for (const text of ["", "10", "-1s", "+1s", "1d", "s", ".s", "1s x", "1 s", "ten", "1e3s", "Infinitys", "9".repeat(500)]) {
+  for (const text of [
+    "",
+    "10",
+    "-1s",
+    "+1s",
+    "1d",
+    "s",
+    ".s",
+    "1s x",
+    "1 s",
+    "ten",
+    "1e3s",
+    "Infinitys",
+    "9".repeat(500),
+  ]) {
     assert.throws(() => parseDuration(text), /needs a duration with its unit, such as 500ms/, text);
   }
   assert.throws(() => parseDuration("597h"), /longer than a timer can wait/);

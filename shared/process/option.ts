@@ -1,5 +1,5 @@
 import { formatDuration, formatSize, MAX_DURATION_MS, parseDuration, parseSize } from "./durations.ts";
-import { nearest } from "./nearest.ts";
+import { cipherList, cipherSuite, TLS_VERSIONS, tlsVersion } from "./tls-names.ts";
 
 /** What an option may say about itself besides its default and its help. */
 export interface OptionExtras {
@@ -52,6 +52,14 @@ export const option = {
   string: (fallback: string, help: string, extras: OptionExtras = {}): Option<string> =>
     scalar("text", fallback, help, extras, oneLine, String),
 
+  /** A name that other processes and logs show: no spaces, bounded. */
+  identifier: (fallback: string, help: string, extras: OptionExtras = {}): Option<string> =>
+    scalar("name", fallback, help, extras, parseIdentifier, String),
+
+  /** An address to bind to, "" for every interface; the brackets of an IPv6 address may stay. */
+  address: (fallback: string, help: string, extras: OptionExtras = {}): Option<string> =>
+    scalar("address", fallback, help, extras, (text) => oneLine(text).replace(/^\[(.*)\]$/, "$1"), String),
+
   /** A file that is read at the start, and again when it changes. */
   file: (fallback: string, help: string, extras: OptionExtras = {}): Option<string> => ({
     ...scalar("file", fallback, help, extras, oneLine, String),
@@ -102,6 +110,21 @@ export const option = {
     return scalar(values.join("|"), fallback, help, extras, parse, String);
   },
 
+  /** The oldest TLS version that is spoken, in OpenSSL's spelling; Go's is understood. */
+  tlsVersion: (help: string, extras: OptionExtras = {}): Option<(typeof TLS_VERSIONS)[number]> =>
+    option.oneOf(TLS_VERSIONS, "TLSv1.2", help, { ...extras, read: tlsVersion }),
+
+  /** The `ciphers` of Node's TLS out of a list of suites; "" leaves Node's own. */
+  cipherSuites: (help: string, extras: OptionExtras = {}): Option<string> => ({
+    ...withoutParser(extras),
+    kind: "list",
+    default: "",
+    help,
+    separator: ",",
+    read: (texts) => cipherList(texts.flatMap((text) => split(text, ",")).map(cipherSuite)),
+    write: (value) => split(value, ":"),
+  }),
+
   list: (fallback: readonly string[], help: string, extras: ListExtras<string> = {}): Option<readonly string[]> => {
     const separator = extras.separator ?? ",";
     const item = extras.item ?? oneLine;
@@ -116,12 +139,6 @@ export const option = {
     };
   },
 } as const;
-
-/** A choice read with a guess for what was meant, for values that have many spellings. */
-export function unknownWord(what: string, text: string, known: Iterable<string>): Error {
-  const guess = nearest(text, known);
-  return new Error(`has no ${what} ${shown(text)}${guess === undefined ? "" : `; did you mean ${guess}?`}`);
-}
 
 function scalar<T>(
   kind: string,
@@ -184,6 +201,11 @@ function split(text: string, separator: string): string[] {
 function oneLine(text: string): string {
   // biome-ignore lint/suspicious/noControlCharactersInRegex: finding them is the point.
   if (/[\x00-\x1f\x7f]/.test(text)) throw new Error("must not contain line breaks or control characters");
+  return text;
+}
+
+function parseIdentifier(text: string): string {
+  if (!/^[\x21-\x7e]{0,128}$/.test(text)) throw new Error("needs at most 128 printable characters without spaces");
   return text;
 }
 

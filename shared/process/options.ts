@@ -51,7 +51,9 @@ export function defineOptions<R extends Rows>(table: OptionTable<R>): OptionTabl
 
 /** Gives the rows a heading in help and docs. */
 export function section<R extends Rows>(title: string, rows: R): R {
-  return Object.fromEntries(Object.entries(rows).map(([key, row]) => [key, { ...row, section: title }])) as unknown as R;
+  return Object.fromEntries(
+    Object.entries(rows).map(([key, row]) => [key, { ...row, section: title }]),
+  ) as unknown as R;
 }
 
 /** The values of a table when nothing is set; what tests and the harness start from. */
@@ -64,9 +66,10 @@ export class ConfigError extends Error {
   override readonly name = "ConfigError";
   readonly problems: readonly string[];
 
-  constructor(problems: readonly string[], options?: ErrorOptions) {
-    super(problems.join("\n"), options);
-    this.problems = problems;
+  constructor(problems: string | readonly string[], options?: ErrorOptions) {
+    const all = typeof problems === "string" ? [problems] : problems;
+    super(all.join("\n"), options);
+    this.problems = all;
   }
 }
 

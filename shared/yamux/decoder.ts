@@ -26,6 +26,7 @@ export class Decoder {
   #payloadLeft = -1;
   #flags = 0;
   #streamId = 0;
+  #stopped = false;
 
   constructor(consumer: FrameConsumer) {
     this.#consumer = consumer;
@@ -36,9 +37,14 @@ export class Decoder {
     return this.#partialLength === 0 && this.#payloadLeft < 0;
   }
 
+  /** Nothing more is decoded, not even the rest of a chunk: the session may end inside any call to its consumer. */
+  stop(): void {
+    this.#stopped = true;
+  }
+
   push(chunk: Buffer): void {
     let offset = 0;
-    while (offset < chunk.length) {
+    while (offset < chunk.length && !this.#stopped) {
       if (this.#payloadLeft > 0) offset = this.#takePayload(chunk, offset);
       else offset = this.#takeHeader(chunk, offset);
     }

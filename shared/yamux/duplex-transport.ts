@@ -7,6 +7,8 @@ export class DuplexTransport implements Transport {
   #consumer: TransportConsumer | undefined;
   #pendingBytes = 0;
   #failure: Error | undefined;
+  #delivering = false;
+  readonly #arrived: Buffer[] = [];
 
   constructor(duplex: Duplex) {
     this.#duplex = duplex;
@@ -21,9 +23,20 @@ export class DuplexTransport implements Transport {
 
   start(consumer: TransportConsumer): void {
     this.#consumer = consumer;
-    this.#duplex.on("data", (chunk: Buffer) => consumer.onBytes(chunk));
+    this.#duplex.on("data", (chunk: Buffer) => this.#deliver(chunk));
     this.#duplex.on("end", () => this.#duplex.end());
     this.#duplex.on("close", () => consumer.onClosed(this.#failure));
+  }
+
+  /** A `duplexPair()` answers a write from inside it; the consumer is spared that. */
+  #deliver(chunk: Buffer): void {
+    this.#arrived.push(chunk);
+    if (this.#delivering) return;
+    this.#delivering = true;
+    for (let next = this.#arrived.shift(); next !== undefined; next = this.#arrived.shift()) {
+      this.#consumer?.onBytes(next);
+    }
+    this.#delivering = false;
   }
 
   write(batch: readonly Buffer[], byteLength: number): void {

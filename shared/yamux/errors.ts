@@ -23,6 +23,11 @@ export class YamuxError extends Error {
   }
 }
 
+/** What ends a session. Other errors, thrown by listeners that the session's calls run, are bugs and pass through. */
+export function isViolation(error: unknown): error is YamuxError {
+  return error instanceof YamuxError && (error.reason === "protocol" || error.reason === "flood");
+}
+
 /** Ends a stream when the peer resets it, with the code that sockets use for the same thing. */
 export function streamReset(message = "the peer reset the stream"): NodeJS.ErrnoException {
   return Object.assign(new Error(message), { code: "ECONNRESET" });

@@ -4,6 +4,8 @@ import type { Transport } from "./transport.ts";
 
 /** A write of this size is worth a system call of its own; smaller ones are collected until the turn's end. */
 const FLUSH_AT_ONCE = 16 * 1024;
+/** So many bytes of control frames do not wait for the turn's end: thousands of streams opened in one turn. */
+const FLUSH_CONTROL_AT = 64 * 1024;
 const EMPTY = Buffer.alloc(0);
 
 /**
@@ -28,9 +30,14 @@ export class SendQueue {
     this.#maxPending = bounds.maxPending;
   }
 
-  /** Bytes of control frames that wait: grows only when the transport is stuck and the peer still asks for answers. */
+  /** Bytes of control frames that wait; they pile up only when the transport takes nothing. */
   get controlBytes(): number {
     return this.#controlBytes;
+  }
+
+  /** Buffers in them: the measure of answers, because heads of opened streams are bytes of our own. */
+  get controlFrames(): number {
+    return this.#control.length;
   }
 
   /** A frame that goes before all data. `payload` belongs to it and is small. */
@@ -42,7 +49,8 @@ export class SendQueue {
       this.#control.push(payload);
       this.#controlBytes += payload.length;
     }
-    this.#schedule();
+    if (this.#controlBytes >= FLUSH_CONTROL_AT) this.flush();
+    else this.#schedule();
   }
 
   /** `stream` wants turns. */
@@ -55,6 +63,14 @@ export class SendQueue {
 
   remove(stream: Stream): void {
     this.#ready.delete(stream);
+  }
+
+  /** Sends the control frames that wait, whatever the transport holds already, and then nothing any more. */
+  end(): void {
+    if (this.#stopped) return;
+    this.flush();
+    if (this.#controlBytes > 0) this.#transport.write(this.#control, this.#controlBytes);
+    this.stop();
   }
 
   /** Nothing is sent any more. */
@@ -77,7 +93,7 @@ export class SendQueue {
       this.#control = [];
       this.#controlBytes = 0;
       bytes += this.#takeTurns(batch, room - bytes);
-      if (bytes === 0) break;
+      if (bytes === 0 || this.#stopped) break;
       this.#transport.write(batch, bytes);
     }
     this.#flushing = false;

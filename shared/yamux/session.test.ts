@@ -3,55 +3,8 @@ import { once } from "node:events";
 import { duplexPair } from "node:stream";
 import { test } from "node:test";
 import { DuplexTransport } from "./duplex-transport.ts";
-import type { SessionOptions } from "./options.ts";
-import { Session, type SessionHandler } from "./session.ts";
 import type { Stream } from "./stream.ts";
-
-interface End {
-  readonly session: Session;
-  readonly accepted: Stream[];
-  readonly closed: Promise<Error | undefined>;
-}
-
-function end(role: "client" | "server", transport: DuplexTransport, options: Partial<SessionOptions>): End {
-  const accepted: Stream[] = [];
-  let onClosed: SessionHandler["onClosed"] = () => {};
-  const closed = new Promise<Error | undefined>((resolve) => {
-    onClosed = resolve;
-  });
-  const handler: SessionHandler = {
-    onStream: (stream) => {
-      stream.on("error", () => {});
-      accepted.push(stream);
-    },
-    onClosed: (reason) => onClosed(reason),
-  };
-  return { session: new Session(role, transport, handler, options), accepted, closed };
-}
-
-function pair(options: Partial<SessionOptions> = {}): { client: End; server: End } {
-  const [left, right] = duplexPair();
-  return {
-    client: end("client", new DuplexTransport(left), options),
-    server: end("server", new DuplexTransport(right), options),
-  };
-}
-
-/** Reads to the end without ending the other direction, as a splice would. */
-async function readAll(stream: Stream): Promise<Buffer> {
-  const chunks: Buffer[] = [];
-  stream.on("data", (chunk: Buffer) => chunks.push(chunk));
-  await once(stream, "end");
-  return Buffer.concat(chunks);
-}
-
-async function until(condition: () => boolean): Promise<void> {
-  const deadline = Date.now() + 5_000;
-  while (!condition()) {
-    assert.ok(Date.now() < deadline, `not within 5 s: ${condition}`);
-    await new Promise((resolve) => setImmediate(resolve));
-  }
-}
+import { end, frame, handHeld, openStream, pair, readAll, turn, until } from "./testing.ts";
 
 test("bytes written at one end of a stream are read at the other, both ways, and the ends are seen", async () => {
   const { client, server } = pair();
@@ -129,13 +82,110 @@ test("a ping measures a round trip and is rejected when the session ends first",
   await assert.rejects(lost, { reason: "closed" });
 });
 
-test("bytes that were read and put back give credit once", async () => {
-  const { client, server } = pair({ initialWindow: 1000, maxWindow: 1000 });
+test("go-away(normal) is told once, and open streams live on whichever end said it", async () => {
+  const ends = pair();
+  const [near] = await openStream(ends);
+  ends.client.session.drain();
+  ends.client.session.drain();
+  await until(() => ends.server.session.draining);
+  assert.deepEqual(ends.server.heard, [0]);
+  assert.throws(() => ends.server.session.open(), { reason: "go_away" });
+  assert.throws(() => ends.client.session.open(), { reason: "go_away" });
+  near.end("alive");
+  assert.equal((await readAll(ends.server.accepted[0] as Stream)).toString(), "alive");
+});
+
+test("go-away with an error code is told to the owner; the session lives until the peer ends the pipe", async () => {
+  const { session, transport, heard, closed } = await handHeld("client");
+  const stream = session.open();
+  const failed = once(stream, "error");
+  transport.receive(frame.goAway(1), frame.goAway(2));
+  assert.deepEqual([heard, session.draining, session.closed], [[1], true, false]);
+  transport.close();
+  assert.equal(((await failed)[0] as NodeJS.ErrnoException).code, "ESESSION");
+  assert.equal(await closed, undefined);
+});
+
+test("a stream that the peer opened before it heard our go-away is reset", async () => {
+  const { session, transport, accepted } = await handHeld("server");
+  session.drain();
+  transport.receive(frame.syn(1), frame.data(1, "crossed"));
+  await turn();
+  assert.equal(accepted.length, 0);
+  assert.deepEqual(
+    transport.frames().map((sent) => [sent.type, sent.flags, sent.id]),
+    [
+      [3, 0, 0],
+      [1, 8, 1],
+    ],
+  );
+});
+
+test("closing waits for the streams, tells the rest, and ends the transport", async () => {
+  const ends = pair();
+  const [near, far] = await openStream(ends);
+  const closing = ends.client.session.close(5_000);
+  near.end("bye");
+  far.end("bye");
+  assert.equal((await readAll(near)).toString() + (await readAll(far)).toString(), "byebye");
+  await closing;
+  assert.equal(await ends.client.closed, undefined);
+  assert.equal(await ends.server.closed, undefined);
+  await ends.client.session.close(5_000);
+});
+
+test("closing gives up at its deadline, the nearest of several; streams are lost then", async () => {
+  const ends = pair();
+  const [near] = await openStream(ends);
+  const patient = ends.client.session.close(60_000);
+  await ends.client.session.close(20);
+  await patient;
+  assert.equal((near.errored as NodeJS.ErrnoException).code, "ESESSION");
+  assert.equal(ends.client.session.streamCount, 0);
+});
+
+test("bytes that a reader has not taken when the session ends stay readable if their stream was over", async () => {
+  const ends = pair();
+  const [near, far] = await openStream(ends);
+  near.end("the last of it");
+  far.end();
+  near.resume();
+  await until(() => ends.server.session.streamCount === 0);
+  ends.server.session.destroy();
+  assert.equal((await readAll(far)).toString(), "the last of it");
+});
+
+test("the round trip is the least of the last four, and answers to nothing are ignored", async () => {
+  let now = 0;
+  const { session, transport } = await handHeld("client", { now: () => now });
+  const least: number[] = [];
+  for (const [at, ms] of [30, 20, 40, 50, 60, 70].entries()) {
+    if (at > 0) void session.ping();
+    now += ms;
+    transport.receive(frame.pong(at + 1), frame.pong(999));
+    least.push(session.rttMs);
+  }
+  assert.deepEqual(least, [30, 20, 20, 20, 20, 40]);
+});
+
+test("pings that a peer never answers are bounded", async () => {
+  const { session } = await handHeld("client");
+  const lost = Array.from({ length: 63 }, () => session.ping());
+  await assert.rejects(session.ping(), { reason: "overloaded" });
+  session.destroy();
+  for (const result of await Promise.allSettled(lost)) assert.equal(result.status, "rejected");
+  await assert.rejects(session.ping(), { reason: "closed" });
+});
+
+test("an echo over a pipe that answers from inside a write keeps every byte in order", async () => {
+  const [left, right] = duplexPair();
+  const client = end("client", new DuplexTransport(left));
+  const server = end("server", new DuplexTransport(right));
   const near = client.session.open();
-  near.end(Buffer.alloc(10_000, "x"));
+  const sent = Buffer.alloc(3_000_000, "in order, whatever calls whom");
+  near.end(sent);
   await until(() => server.accepted.length === 1);
   const far = server.accepted[0] as Stream;
-  await once(far, "readable");
-  for (let turn = 0; turn < 5; turn++) far.unshift(far.read() as Buffer);
-  assert.equal((await readAll(far)).length, 10_000);
+  far.pipe(far);
+  assert.ok((await readAll(near)).equals(sent));
 });

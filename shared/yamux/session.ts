@@ -1,11 +1,13 @@
 import { Decoder, type FrameConsumer } from "./decoder.ts";
-import { YamuxError } from "./errors.ts";
+import { isViolation, YamuxError } from "./errors.ts";
 import { Flag, FrameType, GoAwayCode, SPEC_INITIAL_WINDOW } from "./frame.ts";
+import { IdleFrames } from "./idle-frames.ts";
+import { Memory } from "./memory.ts";
 import { DEFAULT_OPTIONS, type SessionOptions } from "./options.ts";
 import { RoundTrips } from "./round-trips.ts";
 import { SendQueue } from "./send-queue.ts";
 import { Stream, type StreamWire } from "./stream.ts";
-import { PeerStreamIds } from "./stream-ids.ts";
+import { OwnStreamIds, PeerStreamIds } from "./stream-ids.ts";
 import type { Transport, TransportConsumer } from "./transport.ts";
 
 /** Who dialled is the client and opens odd ids; the other opens even ones (spec, "Stream ID field"). */
@@ -21,13 +23,16 @@ export interface SessionHandler {
 }
 
 /** Control frames waiting for a transport that takes nothing: beyond this the peer only asks and never reads. */
+const MAX_CONTROL_FRAMES = 65_536;
+/** The same in bytes: heads of opened streams count too, and no more streams are opened. */
 const MAX_CONTROL_BYTES = 1024 * 1024;
+/** The last frames of a session (go-away, FINs) have this long to leave; then the transport is cut. */
+const LINGER_MS = 10_000;
 
 /** One yamux session on one transport (hashicorp/yamux `spec.md`; our choices: `spec.md` beside this file). */
 export class Session {
   /** Streams reset because the session held more than twice its budget. */
   resetForMemory = 0;
-  readonly #role: SessionRole;
   readonly #transport: Transport;
   readonly #handler: SessionHandler;
   readonly #options: SessionOptions;
@@ -36,32 +41,32 @@ export class Session {
   readonly #roundTrips: RoundTrips;
   readonly #wire: StreamWire;
   readonly #streams = new Map<number, Stream>();
+  readonly #memory: Memory;
+  readonly #idleFrames: IdleFrames;
+  readonly #ownIds: OwnStreamIds;
   readonly #peerIds: PeerStreamIds;
-  #nextId: number;
-  #opened = 0;
   #pendingOpens = 0;
-  #bufferedBytes = 0;
-  #reservedCredit = 0;
   #receiving: Stream | undefined;
   #localGoAway = false;
   #remoteGoAway = false;
   #closed = false;
   #whenIdle: (() => void) | undefined;
-  #idleFrames = 0;
-  #idleSecond = 0;
+  #lingering: NodeJS.Timeout | undefined;
 
   constructor(role: SessionRole, transport: Transport, handler: SessionHandler, options: Partial<SessionOptions> = {}) {
-    this.#role = role;
     this.#transport = transport;
     this.#handler = handler;
-    this.#options = { ...DEFAULT_OPTIONS, ...options };
+    const chosen = { ...DEFAULT_OPTIONS, ...options };
+    this.#options = { ...chosen, maxWindow: Math.max(chosen.maxWindow, chosen.initialWindow) };
     this.#queue = new SendQueue(transport, this.#options);
+    this.#memory = new Memory(this.#options.budget);
+    this.#idleFrames = new IdleFrames(this.#options.maxIdleFramesPerSecond, this.#options.now);
     this.#decoder = new Decoder(this.#frames);
     this.#roundTrips = new RoundTrips(this.#options.now, (value) =>
       this.#queue.control(FrameType.ping, Flag.syn, 0, value),
     );
     this.#wire = this.#streamWire();
-    this.#nextId = role === "client" ? 1 : 2;
+    this.#ownIds = new OwnStreamIds(role === "client" ? 1 : 2, this.#options.maxStreamIds);
     this.#peerIds = new PeerStreamIds(role === "client" ? 2 : 1);
     transport.start(this.#pipe);
     this.#roundTrips.refresh();
@@ -80,7 +85,7 @@ export class Session {
 
   /** Bytes received that no reader has taken. */
   get bufferedBytes(): number {
-    return this.#bufferedBytes;
+    return this.#memory.bufferedBytes;
   }
 
   /** The least round trip measured lately, in ms; 0 before the first. */
@@ -104,26 +109,33 @@ export class Session {
   /** Opens a stream. `first` goes with the SYN in one frame and must fit the initial window. */
   open(first?: Buffer): Stream {
     this.#mayOpen();
-    const id = this.#nextId;
-    this.#nextId += 2;
-    this.#opened++;
     const length = first?.length ?? 0;
-    const stream = this.#addStream(id, this.#options.initialWindow - length);
+    if (length > this.#sendWindowAtFirst()) throw new RangeError(`${length} bytes are beyond the initial window`);
+    const id = this.#ownIds.take();
+    const stream = this.#addStream(id, this.#sendWindowAtFirst() - length);
     this.#pendingOpens++;
-    if (first === undefined) this.#queue.control(FrameType.windowUpdate, Flag.syn, id, this.#windowBeyondSpec());
-    else this.#queue.control(FrameType.data, Flag.syn, id, length, first);
+    const beyondSpec = this.#windowBeyondSpec();
+    if (first === undefined) this.#queue.control(FrameType.windowUpdate, Flag.syn, id, beyondSpec);
+    else {
+      this.#queue.control(FrameType.data, Flag.syn, id, length, first);
+      if (beyondSpec > 0) this.#queue.control(FrameType.windowUpdate, Flag.none, id, beyondSpec);
+    }
     return stream;
   }
 
   #mayOpen(): void {
     if (this.#closed) throw new YamuxError("closed", "the session has ended");
     if (this.draining) throw new YamuxError("go_away", "the session takes no new streams");
-    if (this.#opened >= this.#options.maxStreamIds) throw new YamuxError("exhausted", "no stream ids are left");
+    if (this.#ownIds.exhausted) throw new YamuxError("exhausted", "no stream ids are left");
     if (this.#isOverloaded()) throw new YamuxError("overloaded", "the session has too many streams or buffered bytes");
   }
 
   #isOverloaded(): boolean {
-    return this.#streams.size >= this.#options.maxStreams || this.#bufferedBytes > this.#options.budget;
+    return (
+      this.#streams.size + this.#memory.unreadStreams >= this.#options.maxStreams ||
+      this.#memory.isSpent ||
+      this.#queue.controlBytes > MAX_CONTROL_BYTES
+    );
   }
 
   /** Measures one round trip, in ms. Rejects when the session ends first. */
@@ -155,9 +167,11 @@ export class Session {
   #idle(deadlineMs: number): Promise<void> {
     return new Promise((resolve) => {
       const timer = setTimeout(resolve, deadlineMs);
+      const alsoWaiting = this.#whenIdle;
       this.#whenIdle = () => {
         clearTimeout(timer);
         resolve();
+        alsoWaiting?.();
       };
     });
   }
@@ -168,10 +182,11 @@ export class Session {
     this.#queue.control(FrameType.goAway, Flag.none, 0, code);
   }
 
-  /** The last frames are still sent, then the transport ends. */
+  /** The last frames are still sent, then the transport ends; a peer that does not take them is cut. */
   #end(reason: Error | undefined): void {
     if (this.#closed) return;
-    this.#queue.flush();
+    this.#queue.end();
+    this.#lingering = setTimeout(() => this.#transport.destroy(reason), LINGER_MS).unref();
     this.#finish(reason);
     this.#transport.end();
   }
@@ -179,6 +194,7 @@ export class Session {
   #finish(reason: Error | undefined): void {
     this.#closed = true;
     this.#queue.stop();
+    this.#decoder.stop();
     this.#roundTrips.stop(reason);
     for (const stream of this.#streams.values()) stream.onSessionLost(reason);
     this.#streams.clear();
@@ -198,7 +214,12 @@ export class Session {
     return stream;
   }
 
-  /** A peer of the bare spec counts on 256 KiB; what we allow beyond comes as a delta with SYN or ACK. */
+  /** A window beyond the spec's is not counted on until the peer says it. */
+  #sendWindowAtFirst(): number {
+    return Math.min(this.#options.initialWindow, SPEC_INITIAL_WINDOW);
+  }
+
+  /** A peer of the bare spec counts on 256 KiB; what we allow beyond comes as a delta with or behind SYN or ACK. */
   #windowBeyondSpec(): number {
     return Math.max(0, this.#options.initialWindow - SPEC_INITIAL_WINDOW);
   }
@@ -211,37 +232,29 @@ export class Session {
         session.#roundTrips.refresh();
         return session.#roundTrips.leastMs;
       },
-      reserve: (bytes) => session.#reserve(bytes),
+      reserve: (bytes) => session.#memory.reserve(bytes),
       ready: (stream) => session.#queue.ready(stream),
-      sendAck: (stream) =>
-        session.#queue.control(FrameType.windowUpdate, Flag.ack, stream.id, session.#windowBeyondSpec()),
+      sendAck: (stream) => {
+        if (session.#ownIds.owns(stream.id)) return;
+        session.#queue.control(FrameType.windowUpdate, Flag.ack, stream.id, session.#windowBeyondSpec());
+      },
       sendCredit: (stream, delta) => session.#queue.control(FrameType.windowUpdate, Flag.none, stream.id, delta),
       sendFin: (stream) => session.#queue.control(FrameType.windowUpdate, Flag.fin, stream.id, 0),
       sendReset: (stream) => session.#queue.control(FrameType.windowUpdate, Flag.rst, stream.id, 0),
       release: (stream) => session.#release(stream),
+      destroyed: (stream) => session.#memory.forget(stream),
       buffered: (delta) => {
-        session.#bufferedBytes += delta;
+        session.#memory.bufferedBytes += delta;
       },
     };
-  }
-
-  #reserve(bytes: number): boolean {
-    if (this.#bufferedBytes > this.#options.budget) return false;
-    if (this.#reservedCredit + bytes > this.#options.budget) return false;
-    this.#reservedCredit += bytes;
-    return true;
   }
 
   #release(stream: Stream): void {
     if (!this.#streams.delete(stream.id)) return;
     this.#queue.remove(stream);
-    this.#reservedCredit -= stream.reservedCredit;
-    if (!stream.acknowledged && this.#isOurs(stream.id)) this.#pendingOpens--;
+    this.#memory.release(stream);
+    if (!stream.acknowledged && this.#ownIds.owns(stream.id)) this.#pendingOpens--;
     if (this.#streams.size === 0) this.#whenIdle?.();
-  }
-
-  #isOurs(id: number): boolean {
-    return id % 2 === (this.#role === "client" ? 1 : 0);
   }
 
   // ── from the transport ─────────────────────────────────────────────────────────────────────────────────────────
@@ -251,15 +264,18 @@ export class Session {
       if (this.#closed) return;
       try {
         this.#decoder.push(chunk);
-        if (this.#queue.controlBytes > MAX_CONTROL_BYTES) throw new YamuxError("flood", "the peer reads no answers");
+        if (this.#queue.controlFrames > MAX_CONTROL_FRAMES) {
+          this.destroy(new YamuxError("flood", "the peer reads no answers"));
+        }
       } catch (error) {
-        if (!(error instanceof YamuxError)) throw error;
+        if (!isViolation(error)) throw error;
         this.#sayGoAway(GoAwayCode.protocolError);
         this.#end(error);
       }
     },
     onWritable: () => this.#queue.flush(),
     onClosed: (reason) => {
+      clearTimeout(this.#lingering);
       if (this.#closed) return;
       const cut = this.#decoder.atBoundary ? undefined : new YamuxError("closed", "the transport ended inside a frame");
       this.#finish(reason ?? cut);
@@ -270,19 +286,19 @@ export class Session {
     onDataHeader: (flags, id, length) => {
       const stream = this.#streamOf(flags, id);
       this.#receiving = stream;
-      if (length === 0 && flags === Flag.none) this.#countIdleFrame();
+      if (length === 0 && flags === Flag.none) this.#idleFrames.count();
       if (stream === undefined) {
         if (length > this.#options.maxWindow) throw new YamuxError("protocol", `${length} bytes for a closed stream`);
+      } else if (!stream.onDataHeader(length)) {
+        throw new YamuxError("protocol", `a frame of ${length} bytes is beyond the window of stream ${id}`);
       } else if (stream.remoteEnded && length > 0) {
         this.#receiving = undefined;
         stream.reset(new YamuxError("protocol", `data behind the end of stream ${id}`));
-      } else if (!stream.onDataHeader(length)) {
-        throw new YamuxError("protocol", `a frame of ${length} bytes is beyond the window of stream ${id}`);
       }
     },
     onDataPiece: (piece) => {
       this.#receiving?.onData(piece);
-      if (this.#bufferedBytes > 2 * this.#options.budget) this.#resetLargest();
+      if (this.#memory.isOverrun) this.#resetLargest();
     },
     onDataEnd: (flags) => {
       const stream = this.#receiving;
@@ -291,7 +307,7 @@ export class Session {
     },
     onWindowUpdate: (flags, id, delta) => {
       const stream = this.#streamOf(flags, id);
-      if (delta === 0 && flags === Flag.none) this.#countIdleFrame();
+      if (delta === 0 && flags === Flag.none) this.#idleFrames.count();
       if (stream === undefined) return;
       if (delta > 0 && !stream.onCredit(delta)) {
         throw new YamuxError("protocol", `the window of stream ${id} would pass 2^32`);
@@ -299,7 +315,7 @@ export class Session {
       this.#applyEnd(flags, stream);
     },
     onPing: (flags, value) => {
-      this.#countIdleFrame();
+      this.#idleFrames.count();
       if ((flags & Flag.syn) !== 0) this.#queue.control(FrameType.ping, Flag.ack, 0, value);
       else if ((flags & Flag.ack) !== 0) this.#roundTrips.onAnswer(value);
     },
@@ -315,11 +331,11 @@ export class Session {
     if ((flags & Flag.syn) !== 0) return this.#onSyn(id);
     const stream = this.#streams.get(id);
     if (stream === undefined) {
-      const known = this.#isOurs(id) ? id > 0 && id < this.#nextId : this.#peerIds.has(id);
-      if (!known) throw new YamuxError("protocol", `a frame for stream ${id}, which was never opened`);
+      if (!this.#ownIds.has(id) && !this.#peerIds.has(id))
+        throw new YamuxError("protocol", `a frame for stream ${id}, which was never opened`);
       return undefined;
     }
-    if ((flags & Flag.ack) !== 0 && !stream.acknowledged && this.#isOurs(id)) {
+    if ((flags & Flag.ack) !== 0 && !stream.acknowledged && this.#ownIds.owns(id)) {
       this.#pendingOpens--;
       stream.onAck();
     }
@@ -330,39 +346,24 @@ export class Session {
     const refusal = this.#peerIds.use(id);
     if (refusal !== undefined) throw new YamuxError("protocol", refusal);
     if (this.#localGoAway || this.#isOverloaded()) {
-      this.#countIdleFrame();
+      this.#idleFrames.count();
       this.#queue.control(FrameType.windowUpdate, Flag.rst, id, 0);
       return undefined;
     }
-    const stream = this.#addStream(id, this.#options.initialWindow);
+    const stream = this.#addStream(id, this.#sendWindowAtFirst());
     this.#handler.onStream(stream);
     return stream.destroyed ? undefined : stream;
   }
 
   #applyEnd(flags: number, stream: Stream): void {
     if ((flags & Flag.rst) !== 0) {
-      this.#countIdleFrame();
+      this.#idleFrames.count();
       stream.onReset();
     } else if ((flags & Flag.fin) !== 0) stream.onFin();
   }
 
-  /** Frames that carry nothing cost us more than the peer: so many a second, and no more. */
-  #countIdleFrame(): void {
-    const second = Math.floor(this.#options.now() / 1000);
-    if (second !== this.#idleSecond) {
-      this.#idleSecond = second;
-      this.#idleFrames = 0;
-    }
-    this.#idleFrames++;
-    if (this.#idleFrames <= this.#options.maxIdleFramesPerSecond) return;
-    throw new YamuxError("flood", `more than ${this.#options.maxIdleFramesPerSecond} frames a second carry nothing`);
-  }
-
   #resetLargest(): void {
-    let largest: Stream | undefined;
-    for (const stream of this.#streams.values()) {
-      if (largest === undefined || stream.unread > largest.unread) largest = stream;
-    }
+    const largest = this.#memory.largest(this.#streams.values());
     if (largest === undefined) return;
     this.resetForMemory++;
     largest.reset(new YamuxError("overloaded", "the session holds more than twice its budget of unread bytes"));

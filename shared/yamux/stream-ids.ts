@@ -32,3 +32,34 @@ export class PeerStreamIds {
     return id > 0 && id <= this.#highest && id % 2 === this.#parity && !this.#skipped.has(id);
   }
 }
+
+/** The ids of streams that we open. */
+export class OwnStreamIds {
+  readonly #first: number;
+  readonly #max: number;
+  #taken = 0;
+
+  /** @param max how many there are; the spec never uses one twice. */
+  constructor(first: 1 | 2, max: number) {
+    this.#first = first;
+    this.#max = max;
+  }
+
+  get exhausted(): boolean {
+    return this.#taken >= this.#max;
+  }
+
+  take(): number {
+    return this.#first + 2 * this.#taken++;
+  }
+
+  /** Is `id` one of this side's, used or not? */
+  owns(id: number): boolean {
+    return id > 0 && id % 2 === this.#first % 2;
+  }
+
+  /** Was `id` opened at some time? */
+  has(id: number): boolean {
+    return this.owns(id) && id < this.#first + 2 * this.#taken;
+  }
+}

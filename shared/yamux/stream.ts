@@ -15,6 +15,8 @@ export interface StreamWire extends CreditBudget {
   sendReset(stream: Stream): void;
   /** Both directions are over, or the stream was reset: forget the id. */
   release(stream: Stream): void;
+  /** The Duplex is destroyed: it holds no bytes any more. */
+  destroyed(stream: Stream): void;
   /** Bytes that lie in the stream's read buffer have changed by `delta`. */
   buffered(delta: number): void;
   readonly now: () => number;
@@ -86,7 +88,7 @@ export class Stream extends Duplex {
     return this.#receiveWindow.reserved;
   }
 
-  /** Says ACK now, for a peer that waits for it; without this it is said at the first credit. */
+  /** Says ACK now, for a peer that waits for it; without this it goes before the first bytes, credit or FIN. */
   accept(): void {
     if (this.#ackSent || this.#released) return;
     this.#ackSent = true;
@@ -101,14 +103,15 @@ export class Stream extends Duplex {
   // ── the writer's side ──────────────────────────────────────────────────────────────────────────────────────────
 
   override _write(chunk: Buffer, _encoding: BufferEncoding, done: Done): void {
-    this.#send([chunk], done);
+    if (chunk.length === 0) done();
+    else this.#send([chunk], done);
   }
 
   override _writev(chunks: Array<{ chunk: Buffer; encoding: BufferEncoding }>, done: Done): void {
-    this.#send(
-      chunks.map((entry) => entry.chunk),
-      done,
-    );
+    const buffers: Buffer[] = [];
+    for (const { chunk } of chunks) if (chunk.length > 0) buffers.push(chunk);
+    if (buffers.length === 0) done();
+    else this.#send(buffers, done);
   }
 
   #send(chunks: readonly Buffer[], done: Done): void {
@@ -116,6 +119,7 @@ export class Stream extends Duplex {
     this.#outgoingIndex = 0;
     this.#outgoingOffset = 0;
     this.#outgoingDone = done;
+    this.accept();
     this.#wire.ready(this);
   }
 
@@ -160,6 +164,7 @@ export class Stream extends Duplex {
   override _final(done: Done): void {
     if (!this.#released) {
       this.#localEnded = true;
+      this.accept();
       this.#wire.sendFin(this);
       if (this.#remoteEnded) this.#release();
     }
@@ -189,7 +194,9 @@ export class Stream extends Duplex {
     const again = Math.min(taken, this.#returned);
     this.#returned -= again;
     const credit = this.#receiveWindow.consume(taken - again, this.#wire, this.#wire.now);
-    if (credit > 0) this.#wire.sendCredit(this, credit);
+    if (credit === 0) return;
+    this.accept();
+    this.#wire.sendCredit(this, credit);
   }
 
   /** Bytes put back count as unread again, without a second credit for them. */
@@ -258,12 +265,13 @@ export class Stream extends Duplex {
   // ── the end ────────────────────────────────────────────────────────────────────────────────────────────────────
 
   override _destroy(error: Error | null, done: Done): void {
-    if (!this.#released) {
-      this.#wire.sendReset(this);
-      this.#release();
-    }
     this.#wire.buffered(-this.#unread);
     this.#unread = 0;
+    if (!this.#released) {
+      this.#release();
+      this.#wire.sendReset(this);
+    }
+    this.#wire.destroyed(this);
     this.onAcknowledged = undefined;
     const abandoned = this.#outgoingDone;
     this.#outgoing = NOTHING;

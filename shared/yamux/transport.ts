@@ -25,7 +25,7 @@ export interface Transport {
 }
 
 export interface TransportConsumer {
-  /** Bytes in order, in any split. The buffer is the consumer's to keep. */
+  /** Bytes in order, in any split; never called from inside itself. The buffer is the consumer's to keep. */
   onBytes(chunk: Buffer): void;
   /** `pendingBytes` has fallen: there is room again. */
   onWritable(): void;

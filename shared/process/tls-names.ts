@@ -1,5 +1,5 @@
 import { getCiphers } from "node:tls";
-import { unknownWord } from "./option.ts";
+import { nearest } from "./nearest.ts";
 
 const TLS13_SUITES = ["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"];
 
@@ -28,7 +28,10 @@ export function cipherSuite(text: string): string {
   const openssl = OPENSSL_NAMES[name] ?? name;
   // getCiphers is lower case; anything else in an OpenSSL cipher string (`!`, `@SECLEVEL`) is a rule, no suite.
   if (/^[A-Z0-9-]+$/.test(openssl) && getCiphers().includes(openssl.toLowerCase())) return openssl;
-  throw unknownWord("cipher suite", name, [...Object.keys(OPENSSL_NAMES), ...TLS13_SUITES]);
+  const guess = nearest(name, [...Object.keys(OPENSSL_NAMES), ...TLS13_SUITES]);
+  throw new Error(
+    `names no cipher suite of this build: ${JSON.stringify(name.slice(0, 60))}${guess === undefined ? "" : `; did you mean ${guess}?`}`,
+  );
 }
 
 /**
@@ -39,4 +42,17 @@ export function cipherList(suites: readonly string[]): string {
   if (suites.length === 0) return "";
   const modern = suites.some((suite) => TLS13_SUITES.includes(suite)) ? [] : TLS13_SUITES;
   return [...modern, ...suites].join(":");
+}
+
+export const TLS_VERSIONS = ["TLSv1.2", "TLSv1.3"] as const;
+
+/** Go's spelling of a TLS version (`VersionTLS12`), or OpenSSL's, as OpenSSL's. */
+export function tlsVersion(text: string): string {
+  const match = /^(?:VersionTLS|TLSv|TLS)?1\.?([0-3])$/.exec(text);
+  if (match?.[1] === "0" || match?.[1] === "1") {
+    throw new Error("asks for TLS 1.0 or 1.1, which are not offered (RFC 8996); use VersionTLS12 or VersionTLS13");
+  }
+  // Empty means the default, as with Konnectivity.
+  if (text === "") return "TLSv1.2";
+  return match === null ? text : `TLSv1.${match[1]}`;
 }

@@ -1,0 +1,212 @@
+import { randomUUID } from "node:crypto";
+import type { AddressInfo } from "node:net";
+import type { SecureVersion } from "node:tls";
+import type { Hello } from "../shared/link/control.ts";
+import { type Admin, startAdmin } from "../shared/process/admin.ts";
+import type { Logger } from "../shared/process/logger.ts";
+import { ConfigError } from "../shared/process/options.ts";
+import { version } from "../shared/process/version.ts";
+import { HANDSHAKE_VERSION } from "../shared/wire/handshake.ts";
+import { AgentMetrics } from "./metrics.ts";
+import type { AgentOptions } from "./options.ts";
+import { readiness, status } from "./status.ts";
+import { TargetPolicy } from "./streams/policy.ts";
+import { DialSlots, type ServeDeps, serve } from "./streams/serve.ts";
+import { attempt } from "./uplink/attempt.ts";
+import { Uplink } from "./uplink/keep.ts";
+import { formatServer, wantedServers } from "./uplink/servers.ts";
+
+export interface AgentDeps {
+  readonly log: Logger;
+  /** Port 0 of the health and admin listeners means a free port, not "off". */
+  readonly listenEphemeral?: boolean;
+}
+
+/** A first tunnel goes before the health port: what that one loads would hold up the handshakes. */
+const TUNNEL_FIRST_MS = 250;
+
+/** Starts an agent; it lives, and dials its server, until it is closed. Being connected is no condition of the start. */
+export async function startAgent(options: AgentOptions, deps: AgentDeps): Promise<Agent> {
+  const agent = new Agent(options, deps);
+  try {
+    await agent.start();
+    return agent;
+  } catch (error) {
+    agent.destroy(error as Error);
+    throw error;
+  }
+}
+
+/** An agent: introduces uplinks and streams to each other, and owns both (design: "Lifecycle"). */
+export class Agent implements AsyncDisposable {
+  readonly metrics = new AgentMetrics();
+  readonly #options: AgentOptions;
+  readonly #log: Logger;
+  readonly #listenEphemeral: boolean;
+  readonly #dials: DialSlots;
+  readonly #uplinks: readonly Uplink[];
+  #health: Admin | undefined;
+  #admin: Admin | undefined;
+  #closing: Promise<void> | undefined;
+
+  constructor(options: AgentOptions, { log, listenEphemeral = false }: AgentDeps) {
+    this.#options = options;
+    this.#log = log;
+    this.#listenEphemeral = listenEphemeral;
+    this.#dials = new DialSlots(options.maxStreams);
+    const streams: ServeDeps = {
+      policy: this.#policy(),
+      dials: this.#dials,
+      metrics: this.metrics,
+      log,
+      dialTimeoutMs: options.dialTimeoutMs,
+      stallTimeoutMs: options.stallTimeoutMs,
+    };
+    const hello = helloOf(options);
+    this.#uplinks = wantedServers(options).map(
+      (server) =>
+        new Uplink({
+          server: formatServer(server),
+          attempt: (owner, signal) =>
+            attempt(
+              {
+                server,
+                hello,
+                credentials: options,
+                tls: { minVersion: options.tlsMinVersion as SecureVersion, ciphers: options.cipherSuites },
+                timeoutMs: options.handshakeTimeoutMs,
+                keepaliveMs: options.keepaliveMs,
+                session: {
+                  maxWindow: options.maxWindow,
+                  budget: options.sessionBudget,
+                  maxStreams: options.maxStreams,
+                },
+              },
+              owner,
+              signal,
+            ),
+          onStream: (stream) => void serve(stream, streams),
+          retry: { baseMs: options.syncIntervalMs, capMs: options.syncIntervalCapMs },
+          metrics: this.metrics,
+          log,
+        }),
+    );
+    this.metrics.watch({ bufferedBytes: () => this.#bufferedBytes() });
+  }
+
+  /** Where the agent listens. */
+  get addresses(): { readonly health?: AddressInfo; readonly admin?: AddressInfo } {
+    return {
+      ...(this.#health === undefined ? {} : { health: this.#health.address }),
+      ...(this.#admin === undefined ? {} : { admin: this.#admin.address }),
+    };
+  }
+
+  get connected(): boolean {
+    return this.#uplinks.every((uplink) => uplink.connected);
+  }
+
+  /** Streams that are open now. */
+  get streamCount(): number {
+    let count = 0;
+    for (const uplink of this.#uplinks) for (const { session } of uplink.connections()) count += session.streamCount;
+    return count;
+  }
+
+  async whenConnected(): Promise<void> {
+    await Promise.all(this.#uplinks.map((uplink) => uplink.whenConnected()));
+  }
+
+  async start(): Promise<void> {
+    for (const uplink of this.#uplinks) uplink.start();
+    await settledWithin(this.whenConnected(), TUNNEL_FIRST_MS);
+    const { healthServerPort, healthServerHost, adminServerPort, adminBindAddress, agentId } = this.#options;
+    const common = { metrics: this.metrics.registry, log: this.#log };
+    if (this.#isOn(healthServerPort)) {
+      const checks = () => readiness(this.#uplinks);
+      const where = { port: healthServerPort, host: healthServerHost, option: "--health-server-port" };
+      this.#health = await startAdmin({ ...common, ...where, checks });
+    }
+    if (this.#isOn(adminServerPort)) {
+      const show = () => status(agentId, this.#uplinks, this.#dials);
+      const where = { port: adminServerPort, host: adminBindAddress, option: "--admin-server-port" };
+      this.#admin = await startAdmin({ ...common, ...where, status: show });
+    }
+  }
+
+  /** Go-away to the servers: nothing new here, open streams live on. */
+  drain(): void {
+    for (const uplink of this.#uplinks) uplink.drain();
+  }
+
+  /** Drains, waits for the streams up to `--drain-timeout`, then ends links and listeners. */
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async #close(): Promise<void> {
+    // The health port goes last: until then it says "not ready".
+    await Promise.all(this.#uplinks.map((uplink) => uplink.close(this.#options.drainTimeoutMs)));
+    await this.#closeListeners();
+  }
+
+  /** Ends everything now. */
+  destroy(reason: Error): void {
+    for (const uplink of this.#uplinks) uplink.destroy(reason);
+    this.#closing ??= this.#closeListeners();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  async #closeListeners(): Promise<void> {
+    await Promise.all([this.#health?.close(), this.#admin?.close()]);
+  }
+
+  #isOn(port: number): boolean {
+    return port !== 0 || this.#listenEphemeral;
+  }
+
+  #bufferedBytes(): number {
+    let bytes = 0;
+    for (const uplink of this.#uplinks) for (const { session } of uplink.connections()) bytes += session.bufferedBytes;
+    return bytes;
+  }
+
+  #policy(): TargetPolicy {
+    try {
+      return new TargetPolicy({
+        allow: this.#options.allowTarget,
+        deny: this.#options.denyTarget,
+        ownListeners: () => Object.values(this.addresses),
+      });
+    } catch (error) {
+      throw new ConfigError([(error as Error).message], { cause: error });
+    }
+  }
+}
+
+function helloOf({ agentId, cluster }: AgentOptions): Hello {
+  return {
+    type: "hello",
+    version: HANDSHAKE_VERSION,
+    agentId,
+    instance: randomUUID(),
+    software: `culvert/${version()} node/${process.versions.node}`,
+    ...(cluster === "" ? {} : { cluster }),
+  };
+}
+
+/** Resolves when the promise has ended in whatever way, and at the latest after `ms`. */
+function settledWithin(promise: Promise<unknown>, ms: number): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, ms);
+    const done = (): void => {
+      clearTimeout(timer);
+      resolve();
+    };
+    promise.then(done, done);
+  });
+}

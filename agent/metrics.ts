@@ -1,0 +1,121 @@
+import type { Registry } from "prom-client";
+import type { OutcomeCode } from "../shared/outcomes.ts";
+import { DIAL_BUCKETS, Instruments, type LabelledTally, Tally } from "../shared/process/metrics.ts";
+
+/** What is known of a stream when it is over. */
+export interface StreamEnd {
+  readonly outcome: OutcomeCode | "ok";
+  /** Part of the same record in the log; counted by `targetReached`, when it is fresh. */
+  readonly dialMs?: number | undefined;
+  readonly bytesUp?: number | undefined;
+  readonly bytesDown?: number | undefined;
+}
+
+/** Numbers that others own and that are read when somebody scrapes. */
+export interface LiveAgent {
+  /** Bytes held in the windows of the tunnel. */
+  readonly bufferedBytes: () => number;
+}
+
+export type UplinkStateName = "waiting" | "connecting" | "connected" | "draining" | "closed";
+
+const STATES: readonly UplinkStateName[] = ["waiting", "connecting", "connected", "draining", "closed"];
+const KONNECTIVITY = "konnectivity_network_proxy_agent";
+// Konnectivity's own buckets (pkg/agent/metrics/metrics.go).
+const KONNECTIVITY_DIAL_BUCKETS = [0.005, 0.025, 0.1, 0.5, 2.5, 10, 30];
+
+/** The agent's metrics, with Konnectivity's names as aliases (design: "Seen from outside"). */
+export class AgentMetrics {
+  readonly registry: Registry;
+  readonly #streams = new Tally();
+  readonly #pending = new Tally();
+  readonly #ended: LabelledTally;
+  readonly #bytes: LabelledTally;
+  readonly #attempts: LabelledTally;
+  readonly #connects: Tally;
+  readonly #dialFailures: LabelledTally;
+  readonly #dialSeconds: readonly { observe(value: number): void }[];
+  #state: UplinkStateName = "waiting";
+  #live: LiveAgent = { bufferedBytes: () => 0 };
+
+  constructor(options: { readonly processMetrics?: boolean } = {}) {
+    const make = new Instruments(options);
+    this.registry = make.registry;
+    this.#ended = make.counters("culvert_agent_streams_total", "Streams that are over.", ["outcome"]);
+    this.#bytes = make.counters("culvert_agent_bytes_total", "Payload carried; up is towards targets.", ["direction"]);
+    this.#attempts = make.counters("culvert_agent_uplink_failures_total", "Attempts to reach the server that failed.", [
+      "reason",
+    ]);
+    this.#connects = make.counter(["culvert_agent_uplink_connects_total"], "Tunnels to the server that were set up.");
+    this.#dialFailures = make.counters(
+      `${KONNECTIVITY}_endpoint_dial_failure_total`,
+      "Targets that were not reached.",
+      ["reason"],
+    );
+    make.gauge(["culvert_agent_streams"], "Streams open.", () => this.#streams.value);
+    make.gauge(["culvert_agent_pending_dials"], "Targets being resolved and dialled.", () => this.#pending.value);
+    make.gauge([`${KONNECTIVITY}_open_endpoint_connections`], "Connections to targets.", () =>
+      Math.max(0, this.#streams.value - this.#pending.value),
+    );
+    make.gauge(
+      ["culvert_agent_connected_servers", `${KONNECTIVITY}_open_server_connections`],
+      "Servers connected.",
+      () => (this.#state === "connected" || this.#state === "draining" ? 1 : 0),
+    );
+    make.gauge(
+      ["culvert_agent_wanted_servers", `${KONNECTIVITY}_known_server_count`],
+      "Servers to connect to.",
+      () => 1,
+    );
+    make.gauges("culvert_agent_uplink_state", "1 for the state the uplink is in.", ["state"], () =>
+      STATES.map((state) => [[state], state === this.#state ? 1 : 0]),
+    );
+    make.gauge(["culvert_agent_buffered_bytes"], "Bytes that wait in the tunnel for a slow reader.", () =>
+      this.#live.bufferedBytes(),
+    );
+    this.#dialSeconds = [
+      make.histogram("culvert_agent_dial_duration_seconds", "Resolving and dialling a target.", DIAL_BUCKETS),
+      make.histogram(`${KONNECTIVITY}_dial_duration_seconds`, "Alias with other buckets.", KONNECTIVITY_DIAL_BUCKETS),
+    ];
+  }
+
+  /** Where the live numbers are; once, when the parts stand. */
+  watch(live: LiveAgent): void {
+    this.#live = live;
+  }
+
+  /** A stream was accepted. Each call is followed by one `streamFinished`. */
+  streamOpened(): void {
+    this.#streams.add();
+  }
+
+  /** The target answered; `pendingDials(-1)` is said apart, for failures too. */
+  targetReached(dialMs: number): void {
+    for (const histogram of this.#dialSeconds) histogram.observe(dialMs / 1_000);
+  }
+
+  streamFinished(end: StreamEnd): void {
+    this.#streams.subtract();
+    this.#ended.add(1, end.outcome);
+    if (end.bytesUp) this.#bytes.add(end.bytesUp, "up");
+    if (end.bytesDown) this.#bytes.add(end.bytesDown, "down");
+    // Konnectivity knows these two reasons only (pkg/agent/metrics/metrics.go).
+    if (end.outcome.startsWith("dial_"))
+      this.#dialFailures.add(1, end.outcome === "dial_timeout" ? "timeout" : "unknown");
+  }
+
+  pendingDials(delta: number): void {
+    if (delta > 0) this.#pending.add(delta);
+    else this.#pending.subtract(-delta);
+  }
+
+  uplinkState(state: UplinkStateName): void {
+    if (state === "connected" && this.#state !== "connected") this.#connects.add();
+    this.#state = state;
+  }
+
+  /** `reason` is one of a few words of ours, never a peer's text. */
+  attemptFailed(reason: string): void {
+    this.#attempts.add(1, reason);
+  }
+}

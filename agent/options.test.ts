@@ -1,0 +1,97 @@
+import assert from "node:assert/strict";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import { readOptions } from "../shared/process/read-options.ts";
+import { agentOptions } from "./options.ts";
+
+const dir = mkdtempSync(join(tmpdir(), "culvert-agent-options-"));
+after(() => rmSync(dir, { recursive: true, force: true }));
+const pem = join(dir, "some.pem");
+writeFileSync(pem, "");
+
+const read = (argv: string[], env: NodeJS.ProcessEnv = {}) => readOptions(agentOptions, { argv, env });
+const tls = [`--agent-cert=${pem}`, `--agent-key=${pem}`];
+const url = "--server=wss://culvert.example.com";
+
+test("a server and a certificate are enough, by URL or by Konnectivity's host and port", async () => {
+  for (const server of [
+    [url],
+    ["--proxy-server-host=10.0.0.1"],
+    ["--proxy-server-host=::1", "--proxy-server-port=443"],
+  ]) {
+    const { problems, warnings, values } = await read([...server, ...tls]);
+    assert.deepEqual([problems, warnings], [[], []]);
+    assert.match(values.agentId, /-[0-9a-f]{8}$/);
+  }
+  const { values } = await read(["--proxy-server-host=[::1]", ...tls], { PROXY_AGENT_ID: "node-7" });
+  assert.deepEqual([values.proxyServerHost, values.proxyServerPort, values.agentId], ["::1", 8091, "node-7"]);
+  assert.deepEqual(
+    [values.healthServerPort, values.adminServerPort, values.adminBindAddress],
+    [8093, 8094, "127.0.0.1"],
+  );
+});
+
+test("everything that is missing is told in one go", async () => {
+  const { problems } = await read([]);
+  assert.match(problems.join("\n"), /Which server\?[\s\S]*--agent-cert and --agent-key/);
+  assert.equal(problems.length, 2);
+});
+
+test("two servers, a port beside a URL, a URL that is no wss and a half pair are refused", async () => {
+  const cases: [string[], RegExp][] = [
+    [[url, "--proxy-server-host=x"], /name two servers/],
+    [[url, "--proxy-server-port=1"], /put the port in the URL/],
+    [["--server=ws://x"], /--server must be wss:\/\/: tunnels are always inside TLS/],
+    [["--proxy-server-host=x", "--proxy-server-port=0"], /must not be 0/],
+    [[url, "--server-address=a:b:c"], /--server-address needs HOST or HOST:PORT/],
+    [[url, "--allow-target=10.0.0.0/8:443,10.0.0.0/99"], /--allow-target "10\.0\.0\.0\/99"/],
+    [[url, "--deny-target=a:99999"], /--deny-target "a:99999"/],
+    [[url, "--sync-interval=1m"], /--sync-interval must not be longer/],
+    [[url, "--health-server-port=8094", "--health-server-host=127.0.0.1"], /are both 8094/],
+  ];
+  for (const [flags, pattern] of cases) assert.match((await read([...flags, ...tls])).problems.join("\n"), pattern);
+  const half = await read([url, `--agent-cert=${pem}`]);
+  assert.deepEqual(half.problems, ["--agent-cert needs its private key: give --agent-key too."]);
+});
+
+test("the manifest of a Konnectivity agent with certificates starts with one warning line", async () => {
+  const { problems, warnings, values } = await read([
+    "--logtostderr=true",
+    `--ca-cert=${pem}`,
+    ...tls,
+    "--proxy-server-host=konnectivity.example.com",
+    "--proxy-server-port=8132",
+    "--admin-server-port=8133",
+    "--health-server-port=8134",
+    "--sync-interval=5s",
+    "--sync-interval-cap=30s",
+    "--sync-forever",
+    "--probe-interval=5s",
+    "--keepalive-time=30s",
+    "--agent-identifiers=",
+    "--service-account-token-path=",
+    "--v=3",
+  ]);
+  assert.deepEqual(problems, []);
+  assert.deepEqual(warnings, [
+    "Ignored, because they mean nothing here: --logtostderr, --sync-forever, --probe-interval, --v.",
+  ]);
+  assert.deepEqual([values.syncIntervalMs, values.keepaliveMs], [5_000, 30_000]);
+});
+
+test("what is not built yet is refused with a sentence", async () => {
+  const refused: [string, RegExp][] = [
+    ["--service-account-token-path=/var/run/secrets/tokens/konnectivity-agent-token", /use a client certificate/],
+    ["--agent-identifiers=ipv4=1.2.3.4", /identifiers is not built yet/],
+    ["--alpn-proto=konnectivity", /not built yet/],
+    ["--count-server-leases", /leases/],
+    ["--kubeconfig=/x", /leases/],
+  ];
+  for (const [flag, sentence] of refused) {
+    const { problems } = await read([url, ...tls, flag]);
+    assert.equal(problems.length, 1, flag);
+    assert.match(problems[0] ?? "", sentence);
+  }
+});

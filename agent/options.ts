@@ -1,0 +1,170 @@
+import {
+  generatedId,
+  logRows,
+  settleCommon,
+  settlePair,
+  settlePorts,
+  streamRows,
+  tlsRows,
+} from "../shared/process/common-options.ts";
+import { ignored, KLOG_FLAGS, refusedUnless, SHARED_IGNORED } from "../shared/process/konnectivity.ts";
+import { type Draft, defineOptions, type OptionsOf, option, section } from "../shared/process/options.ts";
+import { parseHostPort, parseServerUrl } from "./server-url.ts";
+import { parseRule } from "./streams/rule.ts";
+
+const server = section("The server", {
+  server: option.string(
+    "",
+    "URL of the server, wss://host[:port][/path]; port 443 and path /culvert/v1/tunnel when absent.",
+  ),
+  serverAddress: option.string(
+    "",
+    "HOST[:PORT] to dial instead of the one in the name, which stays for SNI and verification.",
+  ),
+  proxyServerHost: option.address("", "Host of the server, in place of --server.", {
+    konnectivity: "--proxy-server-host",
+  }),
+  proxyServerPort: option.port(8091, "Port of the server, with --proxy-server-host.", {
+    konnectivity: "--proxy-server-port",
+  }),
+  caCert: option.file("", "CA certificates (PEM) that the server's certificate must come from.", {
+    konnectivity: "--ca-cert",
+    defaultText: "the CAs that Node brings",
+  }),
+  agentCert: option.file("", "Certificate (PEM) of this agent.", { konnectivity: "--agent-cert" }),
+  agentKey: option.file("", "Private key (PEM) of --agent-cert.", { konnectivity: "--agent-key" }),
+  agentId: option.identifier("", "Name of this agent. Two agents of one identity must not share it.", {
+    konnectivity: "--agent-id",
+    environment: "PROXY_AGENT_ID",
+    defaultText: "host name and a random suffix",
+  }),
+  cluster: option.identifier(
+    "",
+    "Cluster this agent believes to serve; the server refuses it when its certificate says otherwise.",
+  ),
+  handshakeTimeoutMs: option.duration("10s", "TCP, TLS, upgrade and welcome together, for one attempt.", {
+    min: "1ms",
+  }),
+  keepaliveMs: option.duration(
+    "20s",
+    "Interval of pings; the smaller of both ends is used, and 2.5 of them without a byte end a tunnel.",
+    {
+      konnectivity: "--keepalive-time",
+      min: "100ms",
+    },
+  ),
+  syncIntervalMs: option.duration(
+    "250ms",
+    "Longest wait before the first new attempt; doubles with each, with full jitter.",
+    {
+      konnectivity: "--sync-interval",
+      min: "1ms",
+    },
+  ),
+  syncIntervalCapMs: option.duration("30s", "Longest wait before any new attempt.", {
+    konnectivity: "--sync-interval-cap",
+    min: "1ms",
+  }),
+});
+
+const targets = section("Targets", {
+  allowTarget: option.list(
+    [],
+    "Targets that may be dialled, as CIDR, address or host pattern, with :port or :from-to. Given: nothing else. Empty: everything but link-local and cloud metadata addresses and the agent's own listeners.",
+  ),
+  denyTarget: option.list([], "Targets that may not be dialled, in the same forms; wins over --allow-target."),
+  dialTimeoutMs: option.duration("5s", "Resolving and dialling a target; the server may ask for less.", { min: "1ms" }),
+  drainTimeoutMs: option.duration("30s", "After SIGTERM, how long open connections may go on."),
+});
+
+const operations = section("Health and administration", {
+  healthServerHost: option.address("", "Address of the health port. Empty: all interfaces.", {
+    konnectivity: "--health-server-host",
+  }),
+  healthServerPort: option.port(8093, "Port of /healthz, /livez, /readyz and /metrics. 0: off.", {
+    konnectivity: "--health-server-port",
+  }),
+  adminBindAddress: option.address("127.0.0.1", "Address of the admin port. Empty: loopback.", {
+    konnectivity: "--admin-bind-address",
+  }),
+  adminServerPort: option.port(8094, "Port of /metrics and /status. 0: off.", { konnectivity: "--admin-server-port" }),
+});
+
+const rows = { ...server, ...targets, ...streamRows, ...tlsRows, ...operations, ...logRows };
+
+const LEASES = "counting servers by leases is not built yet.";
+
+export const agentOptions = defineOptions({
+  command: "agent",
+  summary: "Dials the server and reaches targets in its own network for it.",
+  envPrefix: "CULVERT_AGENT",
+  options: rows,
+  foreign: {
+    "service-account-token-path": refusedUnless(
+      [""],
+      "authentication by service account token is not built yet; use a client certificate (--agent-cert, --agent-key).",
+    ),
+    "agent-identifiers": refusedUnless(
+      [""],
+      "choosing agents by identifiers is not built yet; every agent serves every target.",
+    ),
+    "alpn-proto": refusedUnless([""], "further ALPN protocols are not built yet."),
+    "count-server-leases": refusedUnless(["false", "f", "0"], LEASES, true),
+    kubeconfig: refusedUnless([""], LEASES),
+    "server-count-source": ignored("no leases are used"),
+    "lease-label-selector": ignored("no leases are used"),
+    "sync-forever": ignored("an agent never stops trying", true),
+    "probe-interval": ignored("a lost tunnel is noticed by --keepalive-time"),
+    ...SHARED_IGNORED,
+    ...KLOG_FLAGS,
+  },
+  settle,
+});
+
+export type AgentOptions = OptionsOf<typeof agentOptions>;
+
+function settle(draft: Draft<typeof rows>): void {
+  const { values } = draft;
+  settleCommon(draft);
+  settleServer(draft);
+  for (const rule of values.allowTarget) attempt(draft, () => parseRule(rule, "--allow-target"));
+  for (const rule of values.denyTarget) attempt(draft, () => parseRule(rule, "--deny-target"));
+  settlePair(draft, ["--agent-cert", values.agentCert], ["--agent-key", values.agentKey]);
+  if (values.agentCert === "" && values.agentKey === "") {
+    draft.problem("The server knows agents by their certificates: give --agent-cert and --agent-key.");
+  }
+  if (values.syncIntervalMs > values.syncIntervalCapMs) {
+    draft.problem("--sync-interval must not be longer than --sync-interval-cap.");
+  }
+  settlePorts(draft, [
+    ["--health-server-port", values.healthServerPort, values.healthServerHost],
+    ["--admin-server-port", values.adminServerPort, values.adminBindAddress],
+  ]);
+  if (values.agentId === "") values.agentId = generatedId();
+}
+
+function settleServer(draft: Draft<typeof rows>): void {
+  const { values } = draft;
+  if (values.server === "" && values.proxyServerHost === "") {
+    draft.problem("Which server? Give --server wss://host[:port], or --proxy-server-host and --proxy-server-port.");
+  }
+  if (values.server !== "") {
+    if (values.proxyServerHost !== "")
+      draft.problem("--server and --proxy-server-host name two servers; give one of them.");
+    else if (draft.given("proxyServerPort"))
+      draft.problem("--proxy-server-port has no effect with --server; put the port in the URL.");
+    attempt(draft, () => parseServerUrl(values.server), "--server ");
+  } else if (values.proxyServerPort === 0) {
+    draft.problem("--proxy-server-port must not be 0.");
+  }
+  if (values.serverAddress !== "") attempt(draft, () => parseHostPort(values.serverAddress), "--server-address ");
+}
+
+/** The agent reads these values again when it starts; here a fault is told together with all others. */
+function attempt(draft: Draft<typeof rows>, read: () => unknown, prefix = ""): void {
+  try {
+    read();
+  } catch (error) {
+    draft.problem(`${prefix}${(error as Error).message}.`);
+  }
+}

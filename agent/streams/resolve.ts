@@ -1,0 +1,32 @@
+import { type LookupAddress, lookup } from "node:dns";
+
+type Done = (error: NodeJS.ErrnoException | null, addresses: readonly LookupAddress[]) => void;
+type Ask = (host: string, done: Done) => void;
+
+/**
+ * A lookup by which dials of the same name at the same time share one question.
+ *
+ * The system's resolver is right about search domains and /etc/hosts, but it holds one of four threads until it has
+ * an answer. A hundred webhook calls while a name server is silent would otherwise hold up every other name, and the
+ * certificates that are read by the same threads. Nothing is remembered once the answer is there.
+ */
+export function sharedLookup(ask: Ask = askSystem): Ask {
+  const waiting = new Map<string, Done[]>();
+  return (host, done) => {
+    const others = waiting.get(host);
+    if (others !== undefined) {
+      others.push(done);
+      return;
+    }
+    waiting.set(host, [done]);
+    ask(host, (error, addresses) => {
+      const all = waiting.get(host) ?? [];
+      waiting.delete(host);
+      for (const each of all) each(error, addresses);
+    });
+  };
+}
+
+function askSystem(host: string, done: Done): void {
+  lookup(host, { all: true }, done);
+}

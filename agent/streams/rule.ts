@@ -1,0 +1,139 @@
+import { BlockList, isIP, isIPv4, isIPv6, SocketAddress } from "node:net";
+
+interface Ports {
+  /** As it was written, for messages. */
+  readonly text: string;
+  readonly low: number;
+  readonly high: number;
+}
+
+/** One `--allow-target` or `--deny-target`: addresses are matched on what is dialled, hosts on what was asked for. */
+export type Rule = AddressRule | HostRule;
+
+export interface AddressRule extends Ports {
+  readonly kind: "address";
+  readonly network: SocketAddress;
+  readonly prefix: number;
+  readonly list: BlockList;
+}
+
+export interface HostRule extends Ports {
+  readonly kind: "host";
+  /** What is left of the pattern between its stars, in lower case; `["", ""]` is `*` and matches addresses, too. */
+  readonly pieces: readonly string[];
+}
+
+/** `CIDR`, address or host pattern, with an optional `:port` or `:low-high`; throws an `Error` with a sentence. */
+export function parseRule(text: string, flag: string): Rule {
+  const refuse = (why: string) =>
+    new Error(`${flag} "${text}": ${why} (write for example 10.0.0.0/8:443, [fd00::/8]:1-1024 or *.svc)`);
+  const rule = text.trim();
+  if (rule === "") throw refuse("it is empty");
+
+  const bracketed = /^\[([^\]]*)\](\/[^:]*)?(?::(.*))?$/.exec(rule);
+  const colons = rule.split(":").length - 1;
+  if (bracketed === null && /[[\]]/.test(rule)) throw refuse("brackets go round an IPv6 address or network");
+  const [host, ports] =
+    bracketed !== null
+      ? [`${bracketed[1]}${bracketed[2] ?? ""}`, bracketed[3]]
+      : colons === 1
+        ? [rule.slice(0, rule.indexOf(":")), rule.slice(rule.indexOf(":") + 1)]
+        : [rule, undefined];
+  const range = parsePorts(ports, refuse);
+
+  const slash = host.indexOf("/");
+  const address = slash < 0 ? host : host.slice(0, slash);
+  if (bracketed !== null && !isIPv6(address)) throw refuse("brackets are for IPv6 addresses and networks only");
+  if (isIP(address) !== 0) {
+    return {
+      kind: "address",
+      text: rule,
+      ...range,
+      ...parseNetwork(address, slash < 0 ? undefined : host.slice(slash + 1), refuse),
+    };
+  }
+  if (slash >= 0) throw refuse(`"${address}" is not an IP address, so it has no prefix length`);
+  if (colons > 1) throw refuse("this is not an IPv6 address; one with a port needs brackets");
+  return { kind: "host", text: rule, ...range, pieces: parsePattern(address, refuse) };
+}
+
+export function matchesPort(rule: Rule, port: number): boolean {
+  return port >= rule.low && port <= rule.high;
+}
+
+export function matchesAddress(rule: AddressRule, address: SocketAddress): boolean {
+  return rule.list.check(address);
+}
+
+/** `host` in lower case and without a final dot. A pattern never matches a literal address, except `*`. */
+export function matchesHost(rule: HostRule, host: string): boolean {
+  const { pieces } = rule;
+  const first = pieces[0] ?? "";
+  if (pieces.length === 1) return host === first;
+  const last = pieces.at(-1) ?? "";
+  if (pieces.length === 2 && first === "" && last === "") return true;
+  const end = host.length - last.length;
+  if (isIP(host) !== 0 || end < first.length || !host.startsWith(first) || !host.endsWith(last)) return false;
+  let from = first.length;
+  for (const piece of pieces.slice(1, -1)) {
+    const found = host.indexOf(piece, from);
+    if (found < 0 || found + piece.length > end) return false;
+    from = found + piece.length;
+  }
+  return true;
+}
+
+type Refuse = (why: string) => Error;
+
+function parsePorts(text: string | undefined, refuse: Refuse): { low: number; high: number } {
+  if (text === undefined) return { low: 1, high: 65535 };
+  const found = /^([0-9]{1,5})(?:-([0-9]{1,5}))?$/.exec(text.trim());
+  const low = Number(found?.[1]);
+  const high = Number(found?.[2] ?? found?.[1]);
+  if (found === null || low < 1 || high > 65535)
+    throw refuse(`"${text}" is neither a port from 1 to 65535 nor a range`);
+  if (low > high) throw refuse(`the range of ports ${text} is upside down`);
+  return { low, high };
+}
+
+function parseNetwork(
+  address: string,
+  prefixText: string | undefined,
+  refuse: Refuse,
+): Pick<AddressRule, "network" | "prefix" | "list"> {
+  if (address.includes("%")) throw refuse("an address with a zone cannot be dialled");
+  const literal = isIPv4(address) ? 32 : 128;
+  if (prefixText !== undefined && !/^[0-9]{1,3}$/.test(prefixText))
+    throw refuse(`"/${prefixText}" is not a prefix length`);
+  let prefix = prefixText === undefined ? literal : Number(prefixText);
+  if (prefix > literal) throw refuse(`a prefix length here is at most ${literal}`);
+  let network = new SocketAddress({ address, family: literal === 32 ? "ipv4" : "ipv6" });
+  const mapped = mappedIPv4(network);
+  if (mapped !== undefined && prefix >= 96) {
+    network = mapped;
+    prefix -= 96;
+  }
+  const list = new BlockList();
+  list.addSubnet(network, prefix);
+  return { network, prefix, list };
+}
+
+function parsePattern(pattern: string, refuse: Refuse): string[] {
+  const name = pattern.toLowerCase().replace(/\.$/, "");
+  if (name === "") throw refuse('it has no host; "*" stands for any');
+  if (!/^[a-z0-9_.*-]+$/.test(name)) throw refuse(`"${pattern}" is neither an address nor a host name`);
+  if (name.includes("..") || name.startsWith("."))
+    throw refuse(`"${pattern}" has an empty label; write "*.svc", not ".svc"`);
+  // Names never end in a number (net/target refuses them), so this was meant as an address.
+  if (/(?:^|\.)[0-9]+$/.test(name) || /^[0-9.]+\*[0-9.*]*$/.test(name)) {
+    throw refuse("this looks like an IPv4 address but is not one; a network is written as a CIDR, like 10.0.0.0/16");
+  }
+  return name.split("*");
+}
+
+/** The IPv4 address in `::ffff:0:0/96` (RFC 4291 §2.5.5.2): the kernel dials that one. */
+export function mappedIPv4(address: SocketAddress): SocketAddress | undefined {
+  if (address.family !== "ipv6" || !address.address.startsWith("::ffff:")) return undefined;
+  const dotted = address.address.slice(7);
+  return isIPv4(dotted) ? new SocketAddress({ address: dotted, family: "ipv4" }) : undefined;
+}

@@ -1,0 +1,253 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import net from "node:net";
+import { type Duplex, duplexPair } from "node:stream";
+import { type TestContext, test } from "node:test";
+import { pino } from "pino";
+import { parseTarget } from "../../shared/net/target.ts";
+import { encodeOpen, type OpenAnswer, readAnswer } from "../../shared/wire/open.ts";
+import { DuplexTransport } from "../../shared/yamux/duplex-transport.ts";
+import { Session } from "../../shared/yamux/session.ts";
+import type { Stream } from "../../shared/yamux/stream.ts";
+import type { StreamEnd } from "../metrics.ts";
+import { TargetPolicy } from "./policy.ts";
+import { DialSlots, type ServeDeps, serve } from "./serve.ts";
+
+/** A server's session whose streams an agent serves, and what the agent counted. */
+function joined(t: TestContext, change: Partial<ServeDeps> = {}) {
+  const [near, far] = duplexPair();
+  const finished: StreamEnd[] = [];
+  let pending = 0;
+  const dials = change.dials ?? new DialSlots(8);
+  const served: Promise<void>[] = [];
+  const deps: ServeDeps = {
+    policy: new TargetPolicy({ allow: [], deny: [] }),
+    dials,
+    metrics: {
+      streamOpened: () => {},
+      streamFinished: (end) => finished.push(end),
+      pendingDials: (delta) => {
+        pending += delta;
+      },
+      targetReached: () => {},
+    },
+    log: pino({ level: "silent" }),
+    dialTimeoutMs: 2_000,
+    stallTimeoutMs: 0,
+    ...change,
+  };
+  const onStream = (stream: Stream) => void served.push(serve(stream, deps));
+  const agent = new Session("client", new DuplexTransport(far), { onStream, onClosed: () => {} });
+  const server = new Session("server", new DuplexTransport(near), { onStream: () => {}, onClosed: () => {} });
+  t.after(() => {
+    server.destroy();
+    agent.destroy();
+  });
+  return { server, agent, finished, served, dials, pending: () => pending };
+}
+
+function open(server: Session, target: string, timeoutMs = 2_000): Stream {
+  const stream = server.open(encodeOpen({ kind: "connect", target: parseTarget(target), timeoutMs, id: "c1" }));
+  stream.on("error", () => {});
+  return stream;
+}
+
+/** A target on loopback; `serve` gets each socket. */
+async function listen(t: TestContext, onSocket: (socket: net.Socket) => void): Promise<string> {
+  const sockets = new Set<net.Socket>();
+  const target = net.createServer({ allowHalfOpen: true }, (socket) => {
+    sockets.add(socket);
+    socket.on("error", () => {});
+    onSocket(socket);
+  });
+  target.listen(0, "127.0.0.1");
+  await once(target, "listening");
+  t.after(() => {
+    for (const socket of sockets) socket.destroy();
+    target.close();
+  });
+  return `127.0.0.1:${(target.address() as net.AddressInfo).port}`;
+}
+
+/** Unlike `once`, content with an error before. */
+function closed(side: Duplex): Promise<unknown> {
+  return new Promise((resolve) => side.once("close", resolve));
+}
+
+async function closedPort(): Promise<number> {
+  const probe = net.createServer().listen(0, "127.0.0.1");
+  await once(probe, "listening");
+  const { port } = probe.address() as net.AddressInfo;
+  probe.close();
+  await once(probe, "close");
+  return port;
+}
+
+async function until(condition: () => boolean, what: string): Promise<void> {
+  const deadline = performance.now() + 3_000;
+  while (!condition()) {
+    if (performance.now() > deadline) throw new Error(`not in time: ${what}`);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+}
+
+function answerOf(stream: Stream): Promise<OpenAnswer> {
+  return readAnswer(stream, 3_000);
+}
+
+async function text(stream: Stream): Promise<string> {
+  let all = "";
+  for await (const chunk of stream) all += String(chunk);
+  return all;
+}
+
+test("a stream reaches its target: answer with the address, bytes both ways, half-close both ways", async (t) => {
+  const address = await listen(t, async (socket) => {
+    let seen = "";
+    for await (const chunk of socket.iterator({ destroyOnReturn: false })) seen += String(chunk);
+    socket.end(`you said: ${seen}`);
+  });
+  const { server, finished, served } = joined(t);
+  const stream = open(server, address);
+  // Sent along with the head, before any answer.
+  stream.write("hello ");
+  assert.deepEqual(await answerOf(stream), { ok: true, address });
+  stream.end("world");
+  assert.equal(await text(stream), "you said: hello world");
+  await Promise.all(served);
+  const [end] = finished;
+  assert.deepEqual([end?.outcome, end?.bytesUp, end?.bytesDown], ["ok", 11, 21]);
+});
+
+test("the ACK goes out before the name is resolved", async (t) => {
+  const { server } = joined(t, { lookup: () => {} });
+  const stream = open(server, "never.example:80");
+  await until(() => stream.acknowledged, "ACK");
+});
+
+test("a target that refuses is answered with dial_refused, and the stream ends in order", async (t) => {
+  const { server, finished, agent, dials, pending } = joined(t);
+  const stream = open(server, `127.0.0.1:${await closedPort()}`);
+  const answer = await answerOf(stream);
+  assert.ok(!answer.ok);
+  assert.equal(answer.error, "dial_refused");
+  assert.match(answer.detail, /refused/);
+  // An end, not a reset: nothing may overtake the answer.
+  assert.equal(await text(stream), "");
+  stream.end();
+  await until(() => agent.streamCount === 0, "no stream left");
+  assert.equal(finished[0]?.outcome, "dial_refused");
+  assert.deepEqual([dials.taken, pending()], [0, 0]);
+});
+
+test("a target that the policy forbids is refused before anything is dialled", async (t) => {
+  let reached = 0;
+  const address = await listen(t, () => reached++);
+  const { server } = joined(t, { policy: new TargetPolicy({ allow: [], deny: ["127.0.0.0/8"] }) });
+  const answer = await answerOf(open(server, address));
+  assert.ok(!answer.ok);
+  assert.equal(answer.error, "forbidden");
+  assert.match(answer.detail, /--deny-target 127\.0\.0\.0\/8/);
+  assert.equal(reached, 0);
+});
+
+test("the server may ask for a shorter dial than the agent's own limit, not for a longer one", async (t) => {
+  const never = { lookup: () => {} };
+  const shorter = await answerOf(open(joined(t, never).server, "slow.example:80", 50));
+  assert.ok(!shorter.ok);
+  assert.deepEqual([shorter.error, /0\.05 s/.test(shorter.detail)], ["dial_timeout", true]);
+  const longer = await answerOf(open(joined(t, { ...never, dialTimeoutMs: 60 }).server, "slow.example:80", 100_000));
+  assert.ok(!longer.ok);
+  assert.deepEqual([longer.error, /0\.06 s/.test(longer.detail)], ["dial_timeout", true]);
+});
+
+test("a caller that goes away during the dial takes the dial with it", async (t) => {
+  const { server, finished, dials, pending } = joined(t, { lookup: () => {} });
+  const stream = open(server, "never.example:80");
+  await until(() => dials.taken === 1, "the dial");
+  stream.reset();
+  await until(() => finished.length === 1, "the end of the stream");
+  assert.equal(finished[0]?.outcome, "caller_gone");
+  assert.deepEqual([dials.taken, pending()], [0, 0]);
+});
+
+test("a lost session ends its dials and resets its targets", async (t) => {
+  let reset: Promise<boolean> | undefined;
+  const address = await listen(t, (socket) => {
+    socket.resume();
+    reset = new Promise((resolve) => socket.once("close", resolve));
+  });
+  const { server, agent, served, dials, finished } = joined(t);
+  const stream = open(server, address);
+  assert.equal((await answerOf(stream)).ok, true);
+  agent.destroy(new Error("cut"));
+  // `close` says whether there was an error: it must not look like an end.
+  assert.equal(await reset, true);
+  await Promise.all(served);
+  assert.equal(dials.taken, 0);
+  assert.equal(finished.length, 1);
+});
+
+test("a target's reset is a reset of the stream, and the other way round", async (t) => {
+  const sockets: net.Socket[] = [];
+  const address = await listen(t, (socket) => sockets.push(socket.resume()));
+  const { server } = joined(t);
+
+  const first = open(server, address);
+  assert.equal((await answerOf(first)).ok, true);
+  first.resume();
+  const lost = closed(first);
+  sockets[0]?.resetAndDestroy();
+  await lost;
+  assert.equal((first.errored as NodeJS.ErrnoException | null)?.code, "ECONNRESET");
+
+  const second = open(server, address);
+  assert.equal((await answerOf(second)).ok, true);
+  await until(() => sockets.length === 2, "second socket");
+  const failed = new Promise<NodeJS.ErrnoException>((resolve) => sockets[1]?.once("error", resolve));
+  second.reset();
+  assert.equal((await failed).code, "ECONNRESET");
+});
+
+test("more dials at once than the limit are refused as agent_exhausted, and room is given back", async (t) => {
+  const { server, dials } = joined(t, { dials: new DialSlots(2), lookup: () => {} });
+  const waiting = [open(server, "a.example:80"), open(server, "b.example:80")];
+  await until(() => dials.taken === 2, "two dials");
+  const refused = await answerOf(open(server, "c.example:80"));
+  assert.ok(!refused.ok);
+  assert.equal(refused.error, "agent_exhausted");
+  for (const stream of waiting) stream.reset();
+  await until(() => dials.taken === 0, "room");
+});
+
+test("a head that never comes, and one that is none, end the stream with internal", async (t) => {
+  const { server, finished } = joined(t, { headTimeoutMs: 50 });
+  const silent = server.open();
+  silent.on("error", () => {});
+  const late = await answerOf(silent);
+  assert.ok(!late.ok);
+  assert.equal(late.error, "internal");
+  const garbage = server.open(Buffer.from("GET / HTTP/1.1\r\n\r\n"));
+  garbage.on("error", () => {});
+  const bad = await answerOf(garbage);
+  assert.ok(!bad.ok);
+  assert.equal(bad.error, "internal");
+  assert.deepEqual(
+    finished.map((end) => end.outcome),
+    ["internal", "internal"],
+  );
+});
+
+test("a refused stream whose caller never ends its side is reset after a while", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { server, agent, finished } = joined(t, { policy: new TargetPolicy({ allow: [], deny: ["*"] }) });
+  const stream = open(server, "127.0.0.1:9");
+  const ended = once(stream, "end");
+  const answer = readAnswer(stream, 3_000);
+  assert.equal((await answer).ok, false);
+  stream.resume();
+  await ended;
+  assert.deepEqual([agent.streamCount, finished[0]?.outcome], [1, "forbidden"]);
+  t.mock.timers.tick(5_000);
+  assert.equal(agent.streamCount, 0);
+});

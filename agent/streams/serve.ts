@@ -1,0 +1,163 @@
+import type { Socket } from "node:net";
+import { dial, type Lookup } from "../../shared/net/dial.ts";
+import { splice } from "../../shared/net/splice.ts";
+import { formatTarget, type Target } from "../../shared/net/target.ts";
+import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
+import type { Logger } from "../../shared/process/logger.ts";
+import { encodeAnswer, readOpen } from "../../shared/wire/open.ts";
+import type { Stream } from "../../shared/yamux/stream.ts";
+import type { AgentMetrics } from "../metrics.ts";
+import type { TargetPolicy } from "./policy.ts";
+
+/** What serving a stream takes; the same for all streams of an agent. */
+export interface ServeDeps {
+  readonly policy: Pick<TargetPolicy, "decide">;
+  readonly dials: DialSlots;
+  readonly metrics: Pick<AgentMetrics, "streamOpened" | "streamFinished" | "pendingDials" | "targetReached">;
+  readonly log: Logger;
+  /** The longest a dial may take; the server may ask for less. */
+  readonly dialTimeoutMs: number;
+  readonly stallTimeoutMs: number;
+  /** From the stream's opening to its whole head: the head comes with the SYN, so this only bounds a broken server. */
+  readonly headTimeoutMs?: number;
+  readonly lookup?: Lookup;
+}
+
+const HEAD_TIMEOUT_MS = 5_000;
+/** How long a refused stream may linger until the server has ended its side, too. */
+const REFUSED_LINGER_MS = 5_000;
+
+/** How many targets may be on the way at once: each dial holds a file descriptor before anybody has answered. */
+export class DialSlots {
+  readonly #most: number;
+  #taken = 0;
+
+  constructor(most: number) {
+    this.#most = most;
+  }
+
+  get taken(): number {
+    return this.#taken;
+  }
+
+  take(): void {
+    if (this.#taken >= this.#most) {
+      throw new CulvertError("agent_exhausted", `the agent is dialling ${this.#taken} targets already, its limit`);
+    }
+    this.#taken++;
+  }
+
+  giveBack(): void {
+    this.#taken--;
+  }
+}
+
+/**
+ * One stream, from its opening to its last byte (design: "Stream head"). Never rejects.
+ *
+ * ```
+ *  ACK ─▶ read head ─▶ resolve, policy, dial ─▶ answer {"ok":true} ─▶ splice ─▶ one log line
+ *              └──────────────┴───────────────▶ answer {"error"}  ─▶ end
+ * ```
+ */
+export async function serve(stream: Stream, deps: ServeDeps): Promise<void> {
+  const { metrics, log } = deps;
+  stream.on("error", ignore);
+  // At once: the server tells by it an agent that is there and dials from one that is not there any more.
+  stream.accept();
+  metrics.streamOpened();
+  const openedAt = performance.now();
+  let id: string | undefined;
+  let target: Target | undefined;
+  let dialMs: number | undefined;
+  try {
+    const request = await readOpen(stream, deps.headTimeoutMs ?? HEAD_TIMEOUT_MS);
+    ({ id, target } = request);
+    const dialledAt = performance.now();
+    const socket = await reach(stream, target, Math.min(request.timeoutMs, deps.dialTimeoutMs), deps);
+    dialMs = performance.now() - dialledAt;
+    metrics.targetReached(dialMs);
+    stream.write(encodeAnswer({ ok: true, address: remoteAddress(socket) }));
+    const totals = await splice(stream, socket, {
+      stallTimeoutMs: deps.stallTimeoutMs,
+      resetTarget: () => socket.end(),
+      corkTarget: true,
+    });
+    metrics.streamFinished({ outcome: "ok", dialMs, bytesUp: totals.bytesUp, bytesDown: totals.bytesDown });
+    if (log.isLevelEnabled("debug")) {
+      const { error, ...ends } = totals;
+      const durationMs = performance.now() - openedAt;
+      log.debug(
+        { id, target: formatTarget(target), ...rounded({ dialMs, durationMs }), ...ends, reason: error?.message },
+        "stream finished",
+      );
+    }
+  } catch (error) {
+    const refusal = stream.destroyed ? callerGone(error) : toCulvertError(error);
+    refuse(stream, refusal);
+    metrics.streamFinished({ outcome: refusal.code, dialMs });
+    const where = target === undefined ? undefined : formatTarget(target);
+    const durationMs = performance.now() - openedAt;
+    const line = { id, target: where, code: refusal.code, reason: refusal.message, ...rounded({ durationMs }) };
+    if (refusal.code === "internal") log.error({ ...line, err: refusal.cause ?? refusal }, "stream refused");
+    else log.debug(line, "stream refused");
+  }
+}
+
+/** Resolves and dials; a caller that goes away meanwhile takes the dial with it. */
+async function reach(stream: Stream, target: Target, timeoutMs: number, deps: ServeDeps): Promise<Socket> {
+  const { policy, dials, metrics, lookup } = deps;
+  dials.take();
+  metrics.pendingDials(1);
+  const dialling = dial({
+    target,
+    timeoutMs,
+    permit: (address, port) => {
+      const decision = policy.decide({ host: target.host, address, port });
+      return decision.allowed ? undefined : decision.reason;
+    },
+    ...(lookup === undefined ? {} : { lookup }),
+  });
+  const onClose = (): void => dialling.cancel();
+  stream.on("close", onClose);
+  // A stream that was reset between its head and here has said "close" before anybody listened.
+  if (stream.destroyed) dialling.cancel();
+  try {
+    const socket = await dialling.promise;
+    if (stream.destroyed) {
+      socket.resetAndDestroy();
+      throw callerGone();
+    }
+    return socket;
+  } finally {
+    stream.off("close", onClose);
+    dials.giveBack();
+    metrics.pendingDials(-1);
+  }
+}
+
+/** Answers and ends in order, so that the answer arrives; a reset could overtake it. */
+function refuse(stream: Stream, refusal: CulvertError): void {
+  if (stream.destroyed) return;
+  stream.end(encodeAnswer({ ok: false, error: refusal.code, detail: refusal.message }));
+  // What the caller still sends is dropped, so that its end is seen; who never ends is reset.
+  stream.resume();
+  const timer = setTimeout(() => stream.reset(), REFUSED_LINGER_MS).unref();
+  stream.once("close", () => clearTimeout(timer));
+}
+
+function callerGone(cause?: unknown): CulvertError {
+  return new CulvertError("caller_gone", "the caller went away before the target answered", { cause });
+}
+
+function remoteAddress(socket: Socket): string {
+  return formatTarget({ host: socket.remoteAddress ?? "", port: socket.remotePort ?? 0 });
+}
+
+function rounded<K extends string>(times: Record<K, number>): Record<K, number> {
+  return Object.fromEntries(
+    Object.entries<number>(times).map(([key, ms]) => [key, Math.round(ms * 10) / 10]),
+  ) as Record<K, number>;
+}
+
+function ignore(): void {}

@@ -1,0 +1,64 @@
+import { backoffMs } from "../../shared/process/backoff.ts";
+import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
+
+export interface RetryOptions {
+  /** Longest wait after the first failure; doubles with each … */
+  readonly baseMs: number;
+  /** … up to this. */
+  readonly capMs: number;
+  readonly random?: () => number;
+}
+
+export interface Retry {
+  readonly waitMs: number;
+  /** The server knows us and says no: time will not mend it, somebody has to act. */
+  readonly refused: boolean;
+  /** A word of ours, for a metric. */
+  readonly label: string;
+  /** A sentence, for the log. */
+  readonly reason: string;
+}
+
+/**
+ * How long to wait after `failures` failures and this one, and what to say (design: "Lifecycle"): full jitter;
+ * `Retry-After` is a floor; a refusal of credentials is tried again slowly, because a new certificate may mend it.
+ */
+export function retryAfter(error: unknown, failures: number, askedMs: number, options: RetryOptions): Retry {
+  const { baseMs, capMs, random = Math.random } = options;
+  const reason = sentence(error);
+  if (!(error instanceof LinkRefused)) {
+    return { waitMs: backoffMs(failures, askedMs, { baseMs, capMs, random }), refused: false, label: "failed", reason };
+  }
+  const floorMs = Math.max(askedMs, error.retryAfterMs ?? 0);
+  const label = LABELS[error.status ?? error.closeCode ?? 0] ?? "refused";
+  const refused = label === "unauthenticated" || label === "forbidden";
+  const waitMs = refused
+    ? Math.max(floorMs, capMs / 2) + random() * (capMs / 2)
+    : backoffMs(failures, floorMs, { baseMs, capMs, random });
+  return { waitMs: Math.round(waitMs), refused, label, reason };
+}
+
+const LABELS: Readonly<Record<number, string>> = {
+  401: "unauthenticated",
+  403: "forbidden",
+  429: "limited",
+  503: "draining",
+  [CloseCode.unauthenticated]: "unauthenticated",
+  [CloseCode.forbidden]: "forbidden",
+  [CloseCode.alreadyConnected]: "already_connected",
+  [CloseCode.duplicate]: "duplicate",
+  [CloseCode.limited]: "limited",
+  [CloseCode.draining]: "draining",
+};
+
+/** The words of a failed dial that an operator can look up. */
+function sentence(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  // Happy eyeballs fails with one error for each address, and no message of its own.
+  if (error instanceof AggregateError && error.errors.length > 0) {
+    return [...new Set(error.errors.map(sentence))].join("; ");
+  }
+  const code = (error as NodeJS.ErrnoException).code;
+  if (error.message === "") return code ?? error.name;
+  return code === undefined || error.message.includes(code) ? error.message : `${error.message} (${code})`;
+}

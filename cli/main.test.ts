@@ -1,0 +1,53 @@
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+import { fileURLToPath } from "node:url";
+
+const MAIN = fileURLToPath(new URL("main.ts", import.meta.url));
+
+function culvert(...args: string[]): Promise<{ code: number | null; stdout: string; stderr: string }> {
+  return new Promise((resolve, reject) => {
+    const child = spawn(process.execPath, ["--import", "tsx", MAIN, ...args], { stdio: ["ignore", "pipe", "pipe"] });
+    let [stdout, stderr] = ["", ""];
+    child.stdout.on("data", (chunk) => (stdout += String(chunk)));
+    child.stderr.on("data", (chunk) => (stderr += String(chunk)));
+    child.on("error", reject);
+    child.on("close", (code) => resolve({ code, stdout, stderr }));
+  });
+}
+
+test("--version is the version of the package", async () => {
+  const { version } = JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8"));
+  assert.deepEqual(await culvert("--version"), { code: 0, stdout: `${version}\n`, stderr: "" });
+});
+
+test("--help of a command shows its options and loads nothing else", async () => {
+  const { code, stdout } = await culvert("server", "--help");
+  assert.equal(code, 0);
+  assert.match(stdout, /Callers:[\s\S]*--uds-name <text>[\s\S]*--server-port <port>/);
+});
+
+test("a wrong configuration is sentences on stderr without a stack, and exit code 2", async () => {
+  const { code, stdout, stderr } = await culvert("agent", "--srever=wss://x", "--log-level=loud");
+  assert.equal(code, 2);
+  assert.equal(stdout, "");
+  assert.match(stderr, /^culvert agent: There is no flag --srever\. Did you mean --server\?$/m);
+  assert.match(stderr, /^culvert agent: --log-level needs one of /m);
+  assert.match(stderr, /^culvert agent: Which server\?/m);
+  assert.doesNotMatch(stderr, /^ +at /m);
+});
+
+test("--print-config goes to stdout, its faults to stderr", async () => {
+  const { code, stdout, stderr } = await culvert("server", "--print-config", "--uds_name=/run/x.sock");
+  assert.equal(code, 2);
+  assert.match(stdout, /^uds-name: "\/run\/x\.sock" # flag$/m);
+  assert.match(stdout, /^connect-timeout: 8s # default$/m);
+  assert.match(stderr, /--cluster-cert and --cluster-key/);
+});
+
+test("an unknown command names the nearest one, and is exit code 2", async () => {
+  const { code, stderr } = await culvert("sever");
+  assert.equal(code, 2);
+  assert.match(stderr, /unknown command 'sever'[\s\S]*server/);
+});

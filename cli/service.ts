@@ -1,0 +1,40 @@
+import { helpText } from "../shared/process/flags.ts";
+import { createLogger, type Logger } from "../shared/process/logger.ts";
+import type { OptionTable, Rows, ValuesOf } from "../shared/process/options.ts";
+import { readOptions } from "../shared/process/read-options.ts";
+import { type Closable, run } from "../shared/process/run.ts";
+import { printConfig } from "../shared/process/show-options.ts";
+
+/** What every table with a log has (shared/process/common-options.ts). */
+type LogValues = { readonly logLevel: string; readonly logFormat: "auto" | "json" | "pretty" };
+
+/**
+ * `culvert server` and `culvert agent`: options, then a log, then the process. A wrong configuration is told
+ * on stderr in full, without stack, and ends with exit code 2 before anything was opened.
+ */
+export async function runService<R extends Rows>(
+  table: OptionTable<R>,
+  argv: readonly string[],
+  start: (values: ValuesOf<R>, log: Logger) => Promise<Closable>,
+): Promise<void> {
+  const options = await readOptions(table, { argv, env: process.env });
+  if (options.help) {
+    process.stdout.write(helpText(table));
+    return;
+  }
+  if (options.printConfig) process.stdout.write(printConfig(table, options.values, options.sources));
+  if (options.problems.length > 0) {
+    for (const problem of options.problems) process.stderr.write(`culvert ${table.command}: ${problem}\n`);
+    process.stderr.write(`See: culvert ${table.command} --help\n`);
+    process.exitCode = 2;
+    return;
+  }
+  if (options.printConfig) {
+    for (const warning of options.warnings) process.stderr.write(`culvert ${table.command}: ${warning}\n`);
+    return;
+  }
+  const { logLevel, logFormat } = options.values as unknown as LogValues;
+  const log = createLogger({ level: logLevel, format: logFormat, name: `culvert-${table.command}` });
+  for (const warning of options.warnings) log.warn(warning);
+  await run(() => start(options.values, log), log);
+}

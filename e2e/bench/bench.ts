@@ -1,0 +1,19 @@
+import type { Contender, ContenderName, Surroundings } from "./contenders.ts";
+import type { Culvert } from "./culvert.ts";
+import type { Settings } from "./settings.ts";
+
+/** What every measure gets. */
+export interface Bench {
+  readonly settings: Settings;
+  readonly around: Surroundings;
+  /** Undefined with `--floors-only`. */
+  readonly culvert: Culvert | undefined;
+  readonly floors: Readonly<Record<"pipe" | "corked" | "proxy" | "direct", Contender>>;
+  say(progress: string): void;
+}
+
+/** culvert, when it takes part, and the named floors, in this order. */
+export function contenders(bench: Bench, ...floors: Exclude<ContenderName, "culvert">[]): Contender[] {
+  const named = floors.map((name) => bench.floors[name]);
+  return bench.culvert ? [bench.culvert, ...named] : named;
+}

@@ -1,0 +1,15 @@
+/** How the load generator reaches a target: over what listener, and with a CONNECT or (raw relays, direct) without. */
+export interface DialSpec {
+  readonly path?: string;
+  readonly port?: number;
+  readonly tls?: { readonly ca: string; readonly cert: string; readonly key: string };
+  /** The authority of the CONNECT; none: the connection is the stream already. */
+  readonly connect?: string;
+}
+
+/** Directions as in the glossary: down is target → caller. */
+export type Flow = "down" | "up";
+
+/** What stands behind the tunnel. `stuck` accepts and never reads. */
+export const BENCH_TARGETS = ["source", "sink", "echo", "stuck"] as const;
+export type BenchTarget = (typeof BENCH_TARGETS)[number];

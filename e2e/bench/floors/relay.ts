@@ -1,0 +1,87 @@
+import { type AddressInfo, connect, createServer, type Socket } from "node:net";
+import { connect as connectTls, createServer as createTlsServer } from "node:tls";
+import type { Certificate } from "../../harness/certificate.ts";
+import { serve } from "../child.ts";
+import { listen, setHighWaterMarks } from "./sockets.ts";
+
+/** One half of a raw relay pair: caller → (unix socket) near → TLS → far → target. What any tunnel in Node is measured by. */
+const HIGH_WATER_MARK = 1_048_576;
+
+export type Joining = "pipe" | "corked";
+
+interface FarParams {
+  readonly ports: readonly number[];
+  readonly certificate: Certificate;
+  readonly joining: Joining;
+}
+
+/** For each target port a TLS listener; answers their ports. */
+async function far({ ports, certificate, joining }: FarParams): Promise<number[]> {
+  return Promise.all(
+    ports.map(async (port) => {
+      const server = createTlsServer({ ...certificate, noDelay: true }, (socket) => {
+        join(socket, connect({ host: "127.0.0.1", port, noDelay: true }), joining);
+      });
+      server.on("tlsClientError", ignore);
+      await listen(server, { host: "127.0.0.1", port: 0 });
+      return (server.address() as AddressInfo).port;
+    }),
+  );
+}
+
+interface NearParams {
+  readonly ways: readonly { readonly path: string; readonly port: number }[];
+  readonly ca: string;
+  readonly joining: Joining;
+}
+
+/** For each unix socket a way to a port of the far half, one TLS connection per stream. */
+async function near({ ways, ca, joining }: NearParams): Promise<object> {
+  for (const { path, port } of ways) {
+    const server = createServer((socket) => {
+      const tls = connectTls({ host: "127.0.0.1", port, ca, servername: "localhost" });
+      tls.setNoDelay(true);
+      join(socket, tls, joining);
+    });
+    await listen(server, { path });
+  }
+  return {};
+}
+
+function join(one: Socket, other: Socket, joining: Joining): void {
+  one.on("error", () => other.destroy()).on("close", () => other.destroy());
+  other.on("error", () => one.destroy()).on("close", () => one.destroy());
+  if (joining === "pipe") {
+    one.pipe(other).pipe(one);
+    return;
+  }
+  setHighWaterMarks(one, HIGH_WATER_MARK);
+  setHighWaterMarks(other, HIGH_WATER_MARK);
+  corked(one, other);
+  corked(other, one);
+}
+
+/** What arrives in one turn of the event loop leaves in one write. */
+function corked(from: Socket, to: Socket): void {
+  let corkedNow = false;
+  const uncork = () => {
+    corkedNow = false;
+    to.uncork();
+  };
+  from.on("data", (chunk) => {
+    if (!corkedNow) {
+      corkedNow = true;
+      to.cork();
+      setImmediate(uncork);
+    }
+    if (!to.write(chunk)) from.pause();
+  });
+  to.on("drain", () => from.resume());
+  from.on("end", () => to.end());
+}
+
+function ignore(): void {}
+
+const methods = { far, near };
+export type RelayMethods = typeof methods;
+serve(methods);

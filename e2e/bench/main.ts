@@ -1,0 +1,84 @@
+import { execFileSync } from "node:child_process";
+import { fileURLToPath } from "node:url";
+import type { Bench } from "./bench.ts";
+import { type Contender, direct, Surroundings, startConnectProxy, startRelayPair } from "./contenders.ts";
+import { connect } from "./measures/connect.ts";
+import { latency } from "./measures/latency.ts";
+import { memory } from "./measures/memory.ts";
+import { start } from "./measures/start.ts";
+import { throughput } from "./measures/throughput.ts";
+import { table } from "./report.ts";
+import { record } from "./results.ts";
+import type { Row } from "./rows.ts";
+import { type Group, readSettings, type Settings, USAGE } from "./settings.ts";
+
+const MEASURES: Record<Group, (bench: Bench) => Promise<Row[]>> = { throughput, latency, connect, memory, start };
+
+/** `npm run bench`: culvert and its floors in one run on one machine (design: "What is measured, and against what"). */
+async function main(): Promise<void> {
+  const settings = settingsOrUsage();
+  const begun = performance.now();
+  if (settings.build) build();
+  await using around = new Surroundings();
+  await around.start();
+  await using stack = new Stack();
+  const culvert = settings.floorsOnly ? undefined : await stack.use(startCulvert(around));
+  const [pipe, corked, proxy] = await Promise.all([
+    stack.use(startRelayPair("pipe", around)),
+    stack.use(startRelayPair("corked", around)),
+    stack.use(startConnectProxy(around)),
+  ]);
+  const bench: Bench = { settings, around, culvert, floors: { pipe, corked, proxy, direct: direct(around) }, say };
+  const rows: Row[] = [];
+  for (const group of settings.only) {
+    try {
+      rows.push(...(await MEASURES[group](bench)));
+    } catch (error) {
+      console.error(`${group} failed: ${error instanceof Error ? error.stack : error}`);
+      process.exitCode = 1;
+    }
+  }
+  const seconds = (performance.now() - begun) / 1000;
+  console.log(`${table(rows)}\n\n${seconds.toFixed(0)} s; appended to ${record(rows, settings, seconds)}`);
+}
+
+/** Imported late: the floors alone need no build. */
+async function startCulvert(around: Surroundings) {
+  const { startCulvertPair } = await import("./culvert.ts");
+  return startCulvertPair(around.ports);
+}
+
+function build(): void {
+  const root = fileURLToPath(new URL("../..", import.meta.url));
+  execFileSync("npm", ["run", "-s", "build"], { cwd: root, stdio: "inherit" });
+}
+
+function settingsOrUsage(): Settings {
+  try {
+    return readSettings(process.argv.slice(2));
+  } catch (error) {
+    console.error(`${(error as Error).message}\n${USAGE}`);
+    process.exit(2);
+  }
+}
+
+function say(progress: string): void {
+  console.error(`· ${progress}`);
+}
+
+/** Contenders in the order they came up, ended in reverse (Node 20 has no AsyncDisposableStack). */
+class Stack implements AsyncDisposable {
+  readonly #held: Contender[] = [];
+
+  async use<T extends Contender>(starting: Promise<T>): Promise<T> {
+    const contender = await starting;
+    this.#held.push(contender);
+    return contender;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const contender of this.#held.reverse()) await contender[Symbol.asyncDispose]();
+  }
+}
+
+await main();

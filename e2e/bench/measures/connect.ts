@@ -1,0 +1,60 @@
+import { selfSigned } from "../../harness/certificate.ts";
+import { type Bench, contenders } from "../bench.ts";
+import type { ContenderName } from "../contenders.ts";
+import type { DialSpec } from "../dial-spec.ts";
+import { atLeast, Rounds, type Row } from "../rows.ts";
+
+const IN_FLIGHT = 32;
+
+type Kind = "CONNECT on unix socket" | "CONNECT on mTLS" | "CONNECT, 1-byte echo, close";
+
+/** How many connections a second, 32 at a time. "direct" is a listener that answers 200 by itself: the load generator's limit. */
+export async function connect(bench: Bench): Promise<Row[]> {
+  const rounds = new Rounds();
+  const certificate = selfSigned();
+  const path = bench.around.dir.file("responder");
+  const tls = { ca: certificate.cert, ...certificate };
+  const { port } = await bench.around.bulkTargets.call("startResponders", { path, tls });
+  for (let round = 0; round < bench.settings.rounds; round++) {
+    bench.say(`connections, round ${round + 1}`);
+    for (const each of contenders(bench, "proxy")) {
+      await sample(bench, each.name, "CONNECT on unix socket", each.dial("echo"), rounds);
+    }
+    for (const each of contenders(bench, "proxy")) {
+      await sample(bench, each.name, "CONNECT, 1-byte echo, close", each.dial("echo"), rounds);
+    }
+    if (bench.culvert) {
+      await sample(bench, "culvert", "CONNECT on mTLS", bench.culvert.dialTls("echo"), rounds);
+    }
+    if (round > 0) continue;
+    const echo = bench.floors.direct.dial("echo");
+    await sample(bench, "direct", "CONNECT, 1-byte echo, close", echo, rounds);
+    await sample(bench, "direct", "CONNECT on unix socket", { path, connect: "direct:1" }, rounds);
+    await sample(bench, "direct", "CONNECT on mTLS", { port, tls, connect: "direct:1" }, rounds);
+  }
+  const row = (kind: Kind, what: string, unit: string, goal?: number): Row => {
+    const figures = rounds.medians(`${kind} ${what}`);
+    const label = what === "rate" ? kind : `${kind}: ${what}`;
+    const goals = goal === undefined ? [] : [atLeast(figures, goal, "proxy")];
+    return { group: "connect", label, unit, figures, goals };
+  };
+  return [
+    row("CONNECT on unix socket", "rate", "/s", 0.9),
+    row("CONNECT on unix socket", "p50", "ms"),
+    row("CONNECT on unix socket", "p99", "ms"),
+    row("CONNECT on mTLS", "rate", "/s"),
+    row("CONNECT on mTLS", "p50", "ms"),
+    row("CONNECT on mTLS", "p99", "ms"),
+    row("CONNECT, 1-byte echo, close", "rate", "/s", 0.8),
+  ];
+}
+
+async function sample(bench: Bench, name: ContenderName, kind: Kind, dial: DialSpec, rounds: Rounds): Promise<void> {
+  const until = kind === "CONNECT, 1-byte echo, close" ? "echo" : "connect";
+  const { seconds } = bench.settings;
+  const result = await bench.around.bulkLoad.call("rate", { dial, inFlight: IN_FLIGHT, seconds, until });
+  if (result.failures > 0) bench.say(`${name}: ${result.failures} × ${kind} failed: ${result.firstFailure}`);
+  rounds.add(name, `${kind} rate`, result.perSecond);
+  rounds.add(name, `${kind} p50`, result.p50Ms);
+  rounds.add(name, `${kind} p99`, result.p99Ms);
+}

@@ -1,0 +1,44 @@
+import { parseArgs } from "node:util";
+
+export const GROUPS = ["throughput", "latency", "connect", "memory", "start"] as const;
+export type Group = (typeof GROUPS)[number];
+
+export interface Settings {
+  readonly only: readonly Group[];
+  /** Length of one sample. */
+  readonly seconds: number;
+  readonly rounds: number;
+  /** Without culvert: the floors and the load generator alone. */
+  readonly floorsOnly: boolean;
+  readonly build: boolean;
+}
+
+export const USAGE = `npm run bench -- [--only ${GROUPS.join(",")}] [--seconds 2] [--rounds 3] [--floors-only] [--no-build]`;
+
+export function readSettings(args: readonly string[]): Settings {
+  const { values } = parseArgs({
+    args: [...args],
+    options: {
+      only: { type: "string", default: GROUPS.join(",") },
+      seconds: { type: "string", default: "2" },
+      rounds: { type: "string", default: "3" },
+      "floors-only": { type: "boolean", default: false },
+      "no-build": { type: "boolean", default: false },
+    },
+  });
+  const only = values.only.split(",").map((name) => {
+    const group = GROUPS.find((each) => each === name);
+    if (!group) throw new Error(`there is no group "${name}"; there are ${GROUPS.join(", ")}`);
+    return group;
+  });
+  const seconds = positive("--seconds", values.seconds);
+  const rounds = Math.ceil(positive("--rounds", values.rounds));
+  const { "floors-only": floorsOnly, "no-build": noBuild } = values;
+  return { only, seconds, rounds, floorsOnly, build: !noBuild && !floorsOnly };
+}
+
+function positive(flag: string, text: string): number {
+  const value = Number(text);
+  if (!(value > 0)) throw new Error(`${flag} wants a number above 0, not "${text}"`);
+  return value;
+}

@@ -1,0 +1,103 @@
+import { createPki } from "../../cli/pki.ts";
+import type { CallerListener } from "./caller.ts";
+import { agentFiles, callerTls, flags, serverFiles } from "./pki-files.ts";
+import { type ManagedProcess, type ProcessOptions, startCulvert } from "./processes.ts";
+import { freePort } from "./targets/absent.ts";
+import { TempDir } from "./temp.ts";
+
+type Flags = Readonly<Record<string, string | number | boolean>>;
+
+/** A folder with certificates, and the ports of a server whose processes come and go. */
+export class Site implements Disposable {
+  readonly dir = new TempDir();
+  readonly uds = this.dir.file("s");
+  readonly callerPort: number;
+  readonly agentPort: number;
+  readonly healthPort: number;
+
+  constructor(ports: { callers: number; agents: number; health: number }) {
+    this.callerPort = ports.callers;
+    this.agentPort = ports.agents;
+    this.healthPort = ports.health;
+  }
+
+  listener(via: "uds" | "tls"): CallerListener {
+    if (via === "uds") return { path: this.uds };
+    return { host: "127.0.0.1", port: this.callerPort, tls: callerTls(this.dir.path) };
+  }
+
+  /** `culvert server`, by Konnectivity's flag names; resolves when it is ready. */
+  async startServer(more: Flags = {}, options: ProcessOptions = {}): Promise<ManagedProcess> {
+    const server = startCulvert(
+      [
+        "server",
+        ...flags({
+          udsName: this.uds,
+          serverPort: this.callerPort,
+          serverBindAddress: "127.0.0.1",
+          agentPort: this.agentPort,
+          agentBindAddress: "127.0.0.1",
+          healthPort: this.healthPort,
+          healthBindAddress: "127.0.0.1",
+          adminPort: 0,
+          ...serverFiles(this.dir.path),
+          ...more,
+        }),
+      ],
+      options,
+    );
+    await ready(server, `http://127.0.0.1:${this.healthPort}/readyz`);
+    return server;
+  }
+
+  /** `culvert agent`; resolves at once unless `wait`, which asks its own readiness. */
+  async startAgent(
+    more: Flags = {},
+    { wait = true, agentPort = this.agentPort, ...options }: AgentProcessOptions = {},
+  ): Promise<ManagedProcess> {
+    const healthPort = wait ? await freePort() : 0;
+    const agent = startCulvert(
+      [
+        "agent",
+        ...flags({
+          proxyServerHost: "127.0.0.1",
+          proxyServerPort: agentPort,
+          healthServerPort: healthPort,
+          adminServerPort: 0,
+          ...agentFiles(this.dir.path),
+          ...more,
+        }),
+      ],
+      options,
+    );
+    if (wait) await ready(agent, `http://127.0.0.1:${healthPort}/readyz`);
+    return agent;
+  }
+
+  [Symbol.dispose](): void {
+    this.dir[Symbol.dispose]();
+  }
+}
+
+export interface AgentProcessOptions extends ProcessOptions {
+  readonly wait?: boolean;
+  /** Another port to dial: a relay's. */
+  readonly agentPort?: number;
+}
+
+/** Certificates and free ports for one server and its agents, as real processes. */
+export async function createSite(): Promise<Site> {
+  const [callers, agents, health] = await Promise.all([freePort(), freePort(), freePort()]);
+  const site = new Site({ callers, agents, health });
+  await createPki({ dir: site.dir.path });
+  return site;
+}
+
+async function ready(process: ManagedProcess, url: string): Promise<void> {
+  try {
+    await process.waitForHealth(url);
+  } catch (error) {
+    await process.stop();
+    throw error;
+  }
+}

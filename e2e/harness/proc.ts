@@ -1,0 +1,32 @@
+import { readdirSync, readFileSync } from "node:fs";
+
+/** Linux reports CPU time to user space in hundredths of a second, whatever the kernel's own tick (proc(5)). */
+const TICKS_PER_SECOND = 100;
+
+/** User and system time a process has used so far, in seconds. */
+export function cpuSeconds(pid: number): number {
+  const stat = readFileSync(`/proc/${pid}/stat`, "latin1");
+  // The name in parentheses may hold spaces: fields are counted from behind it; utime and stime are 14 and 15.
+  const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+  return (Number(fields[11]) + Number(fields[12])) / TICKS_PER_SECOND;
+}
+
+/** Resident set now, in bytes. */
+export function rssBytes(pid: number): number {
+  return statusKiB(pid, "VmRSS") * 1024;
+}
+
+/** Largest resident set so far, in bytes. */
+export function peakRssBytes(pid: number): number {
+  return statusKiB(pid, "VmHWM") * 1024;
+}
+
+export function fdCount(pid: number): number {
+  return readdirSync(`/proc/${pid}/fd`).length;
+}
+
+function statusKiB(pid: number, name: string): number {
+  const match = new RegExp(`^${name}:\\s+(\\d+) kB$`, "m").exec(readFileSync(`/proc/${pid}/status`, "latin1"));
+  if (!match) throw new Error(`process ${pid} has no ${name}`);
+  return Number(match[1]);
+}

@@ -1,0 +1,8 @@
+module culvert.invalid/interop
+
+go 1.24
+
+require (
+	github.com/coder/websocket v1.8.15
+	github.com/hashicorp/yamux v0.1.2
+)

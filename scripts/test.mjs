@@ -1,0 +1,59 @@
+/**
+ * Runs the tests: `node scripts/test.mjs unit|e2e|all [names of files or options of node --test]`.
+ * Node 20 has no globs for tests, so the list of files is made here.
+ */
+import { spawn } from "node:child_process";
+import { readdirSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const ROOT = fileURLToPath(new URL("..", import.meta.url));
+
+/** Unit tests are short and share the machine; scenarios measure times and need it for themselves. */
+const SUITES = {
+  unit: { folders: ["shared", "server", "agent", "cli"], concurrency: 2, timeoutMs: 60_000 },
+  e2e: { folders: ["e2e"], concurrency: 1, timeoutMs: 180_000 },
+};
+
+const [name = "all", ...rest] = process.argv.slice(2);
+const suites = name === "all" ? ["unit", "e2e"] : [name];
+const options = rest.filter((argument) => argument.startsWith("-"));
+const wanted = rest.filter((argument) => !argument.startsWith("-"));
+
+if (suites.some((suite) => !Object.hasOwn(SUITES, suite))) {
+  console.error(`There is no suite "${name}". Use: ${Object.keys(SUITES).join(", ")}, all.`);
+  process.exit(2);
+}
+if (wanted.length > 0 && suites.every((suite) => filesOf(suite).length === 0)) {
+  console.error(`No test file matches ${wanted.join(", ")}.`);
+  process.exit(2);
+}
+let code = 0;
+for (const suite of suites) code = Math.max(code, await runSuite(suite));
+process.exitCode = code;
+
+async function runSuite(suite) {
+  const { concurrency, timeoutMs } = SUITES[suite];
+  const files = filesOf(suite);
+  // Without a file, node would look for tests by itself and find those that tsx has to load.
+  if (files.length === 0) return 0;
+  const flags = ["--import", "tsx", "--test", "--test-reporter=spec"];
+  flags.push(`--test-concurrency=${concurrency}`, `--test-timeout=${timeoutMs}`);
+  const child = spawn(process.execPath, [...flags, ...options, ...files], { cwd: ROOT, stdio: "inherit" });
+  // Ctrl-C reaches the child from the terminal; a supervisor's SIGTERM reaches this process only.
+  process.on("SIGINT", () => {});
+  process.on("SIGTERM", () => child.kill("SIGTERM"));
+  return new Promise((resolve) => child.on("exit", (status) => resolve(status ?? 1)));
+}
+
+function filesOf(suite) {
+  const all = SUITES[suite].folders.flatMap((folder) => testFiles(folder)).sort();
+  return wanted.length === 0 ? all : all.filter((file) => wanted.some((part) => file.includes(part)));
+}
+
+function testFiles(folder) {
+  const entries = readdirSync(join(ROOT, folder), { withFileTypes: true, recursive: true });
+  return entries
+    .filter((entry) => entry.isFile() && entry.name.endsWith(".test.ts") && !entry.path.includes("node_modules"))
+    .map((entry) => join(entry.path, entry.name).slice(ROOT.length));
+}

@@ -1,0 +1,94 @@
+import type { SpliceTotals } from "../../shared/net/splice.ts";
+import { type CulvertError, type OutcomeCode, outcome, printable } from "../../shared/outcomes.ts";
+import type { Logger } from "../../shared/process/logger.ts";
+import type { ServerMetrics } from "../metrics.ts";
+
+export interface AccountDeps {
+  readonly metrics: ServerMetrics;
+  readonly log: Logger;
+}
+
+let connections = 0;
+
+/** What is told of one connection when it is over: one log line and one metric, whatever happened. */
+export class Account {
+  readonly id = (++connections).toString(36);
+  caller = "unknown";
+  target = "";
+  cluster = "";
+  agent: string | undefined;
+  /** Bytes that the target got before the splice. */
+  early = 0;
+  readonly #deadlineMs: number;
+  readonly #deps: AccountDeps;
+  readonly #startedAt = performance.now();
+  #dialMs: number | undefined;
+
+  constructor(deadlineMs: number, deps: AccountDeps) {
+    this.#deadlineMs = deadlineMs;
+    this.#deps = deps;
+    deps.metrics.connectionOpened();
+  }
+
+  /** Of the time within which every CONNECT is answered. */
+  leftMs(): number {
+    return this.#deadlineMs - (performance.now() - this.#startedAt);
+  }
+
+  onEstablished(): void {
+    this.#dialMs = performance.now() - this.#startedAt;
+    this.#deps.metrics.connectionEstablished(this.#dialMs);
+  }
+
+  onSpliced(totals: SpliceTotals, agentLost: boolean): void {
+    const { bytesDown, endedBy, error } = totals;
+    const bytesUp = totals.bytesUp + this.early;
+    const end = { bytesUp, bytesDown, endedBy: agentLost ? "agent" : endedBy };
+    this.#finish(agentLost ? "agent_lost" : "ok", error, end);
+  }
+
+  onRefused(error: CulvertError): void {
+    this.#finish(error.code, error, { bytesUp: 0, bytesDown: 0, endedBy: endedBy(error.code) });
+  }
+
+  #finish(
+    code: OutcomeCode | "ok",
+    error: Error | undefined,
+    end: { bytesUp: number; bytesDown: number; endedBy: string },
+  ): void {
+    const { metrics, log } = this.#deps;
+    const durationMs = performance.now() - this.#startedAt;
+    const { bytesUp, bytesDown } = end;
+    const established = this.#dialMs !== undefined;
+    metrics.connectionFinished({ outcome: code, cluster: this.cluster, established, bytesUp, bytesDown, durationMs });
+    const level = code === "ok" ? "info" : outcome(code).level;
+    if (!log.isLevelEnabled(level)) return;
+    log[level](
+      {
+        id: this.id,
+        cluster: this.cluster,
+        caller: this.caller,
+        target: this.target,
+        agent: this.agent,
+        outcome: code,
+        dialMs: this.#dialMs === undefined ? undefined : rounded(this.#dialMs),
+        bytesUp,
+        bytesDown,
+        durationMs: rounded(durationMs),
+        endedBy: end.endedBy,
+        // A bug shows its stack; everything else is a sentence.
+        ...(code === "internal" ? { err: error?.cause ?? error } : error && { reason: printable(error.message) }),
+      },
+      established ? "connection closed" : "connection refused",
+    );
+  }
+}
+
+function endedBy(code: OutcomeCode): string {
+  if (code === "caller_gone") return "caller";
+  return outcome(code).fromAgent === true || code === "agent_lost" || code === "agent_timeout" ? "agent" : "server";
+}
+
+function rounded(ms: number): number {
+  return Math.round(ms * 10) / 10;
+}

@@ -1,0 +1,121 @@
+import type { IncomingMessage } from "node:http";
+import type { Duplex } from "node:stream";
+import type { TLSSocket } from "node:tls";
+import { splice } from "../../shared/net/splice.ts";
+import { formatTarget, parseTarget, type Target } from "../../shared/net/target.ts";
+import { resetSocket } from "../../shared/net/tls.ts";
+import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
+import type { Logger } from "../../shared/process/logger.ts";
+import type { Stream } from "../../shared/yamux/stream.ts";
+import type { ServerMetrics } from "../metrics.ts";
+import type { ServerOptions } from "../options.ts";
+import type { ClusterTunnels, Registry } from "../tunnels/registry.ts";
+import { isSessionLost, type Tunnel } from "../tunnels/tunnel.ts";
+import { Account } from "./account.ts";
+import { authenticate, type Door } from "./authenticate.ts";
+import { PendingCaller } from "./pending.ts";
+import * as reply from "./reply.ts";
+import { route } from "./route.ts";
+
+export type ConnectOptions = Pick<
+  ServerOptions,
+  | "connectTimeoutMs"
+  | "dialTimeoutMs"
+  | "agentAckTimeoutMs"
+  | "agentWaitMs"
+  | "maxPendingConnects"
+  | "establishedGapMs"
+  | "stallTimeoutMs"
+>;
+
+export interface ConnectDeps {
+  readonly options: ConnectOptions;
+  readonly tunnels: Registry;
+  readonly metrics: ServerMetrics;
+  readonly log: Logger;
+  /** True from SIGTERM on. */
+  draining(): boolean;
+}
+
+/** One CONNECT, from request line to last byte. Each step is a file of its name. */
+export async function connect(
+  request: IncomingMessage,
+  socket: Duplex,
+  head: Buffer,
+  door: Door,
+  deps: ConnectDeps,
+): Promise<void> {
+  const account = new Account(deps.options.connectTimeoutMs, deps);
+  const pending = new PendingCaller(socket, head);
+  try {
+    const caller = authenticate(door, socket);
+    account.caller = caller.name;
+    const target = parseTarget(request.url);
+    account.target = formatTarget(target);
+    const cluster = deps.tunnels.cluster(route(caller, deps.tunnels));
+    account.cluster = cluster.name;
+    if (deps.draining()) throw new CulvertError("draining", "this server is shutting down: try again");
+
+    const stream = await openStream(target, cluster, pending, account, deps);
+    account.onEstablished();
+    await pending.establish(door.kind === "unix" ? deps.options.establishedGapMs : 0);
+    account.early = pending.sendEarly(stream);
+    pending.release();
+    const totals = await splice(socket, stream, {
+      stallTimeoutMs: deps.options.stallTimeoutMs,
+      corkCaller: true,
+      resetCaller: () => resetSocket(socket as TLSSocket),
+    });
+    account.onSpliced(totals, isSessionLost(stream));
+  } catch (error) {
+    pending.release();
+    const refusal = toCulvertError(error);
+    account.onRefused(refusal);
+    reply.refused(socket, refusal); // reads OUTCOMES; writes one status line, or destroys
+  }
+}
+
+/** The stream to the target: over the best tunnel, or over a second one if the first did not even take it. */
+async function openStream(
+  target: Target,
+  cluster: ClusterTunnels,
+  pending: PendingCaller,
+  account: Account,
+  { options, metrics }: ConnectDeps,
+): Promise<Stream> {
+  if (cluster.pendingConnects >= options.maxPendingConnects) {
+    throw new CulvertError("overloaded", `${cluster.pendingConnects} connections wait for an answer already`);
+  }
+  cluster.pendingConnects++;
+  metrics.pendingOpens(1);
+  try {
+    const first =
+      cluster.pick() ?? (await pending.during(cluster.whenAvailable(Math.min(options.agentWaitMs, account.leftMs()))));
+    try {
+      return await openOver(first);
+    } catch (error) {
+      const second = retryable(error) && account.leftMs() > 0 ? cluster.pick(first) : undefined;
+      if (second === undefined) throw error;
+      return await openOver(second);
+    }
+  } finally {
+    cluster.pendingConnects--;
+    metrics.pendingOpens(-1);
+  }
+
+  function openOver(tunnel: Tunnel): Promise<Stream> {
+    account.agent = tunnel.agent.agentId;
+    return pending.during(
+      tunnel.open(target, {
+        id: account.id,
+        timeoutMs: account.leftMs(),
+        dialTimeoutMs: options.dialTimeoutMs,
+        ackTimeoutMs: options.agentAckTimeoutMs,
+      }),
+    );
+  }
+}
+
+function retryable(error: unknown): boolean {
+  return error instanceof CulvertError && error.retryable;
+}

@@ -1,0 +1,107 @@
+import type { Duplex } from "node:stream";
+import { CulvertError } from "../../shared/outcomes.ts";
+import type { Cancellable } from "../tunnels/tunnel.ts";
+import * as reply from "./reply.ts";
+
+/** Bytes that a caller may send before the 200. Beyond, nothing is read until the target is there. */
+const MAX_EARLY_BYTES = 64 * 1024;
+
+function ignore(): void {}
+
+/**
+ * A caller between its CONNECT and the first byte of its tunnel.
+ *
+ * Only reading shows that a caller has left, so it is read from the start: what comes early is kept for the target, and
+ * an end means gone. Node cannot tell a half-close from a close, and before the 200 nobody half-closes
+ * (design: "The caller's side", 3).
+ */
+export class PendingCaller {
+  readonly #socket: Duplex;
+  #early: Buffer[] = [];
+  #earlyBytes = 0;
+  #gone: CulvertError | undefined;
+  #step: Cancellable<unknown> | undefined;
+  #established = false;
+  #onSpoken: (() => void) | undefined;
+
+  constructor(socket: Duplex, head: Buffer) {
+    this.#socket = socket;
+    if (head.length > 0) this.#keep(head);
+    socket.on("error", ignore); // for the connection's whole life
+    socket.on("readable", this.#onReadable);
+    socket.on("end", this.#onEnd);
+    socket.on("close", this.#onEnd);
+    if (socket.destroyed) this.#onEnd();
+  }
+
+  /** One step towards the answer, given up when the caller leaves. */
+  async during<T>(step: Cancellable<T>): Promise<T> {
+    this.#step = step;
+    if (this.#gone !== undefined) step.cancel(this.#gone);
+    try {
+      return await step.promise;
+    } finally {
+      this.#step = undefined;
+    }
+  }
+
+  /** Answers 200 and resolves when the target's bytes may follow: after `gapMs`, or as soon as the caller speaks. */
+  establish(gapMs: number): Promise<void> {
+    this.#established = true;
+    return new Promise((resolve) => {
+      reply.established(this.#socket, () => {
+        if (gapMs === 0 || this.#socket.destroyed) return resolve();
+        // Who spoke before the 200 says nothing about having read it when it goes on speaking.
+        if (this.#earlyBytes === 0) {
+          if (this.#socket.readableLength > 0 || this.#socket.readableEnded) return resolve();
+          this.#onSpoken = () => {
+            clearTimeout(timer);
+            resolve();
+          };
+        }
+        const timer = setTimeout(resolve, gapMs);
+      });
+    });
+  }
+
+  /** The bytes that came with the CONNECT and after it, for the target. Returns how many. */
+  sendEarly(target: Duplex): number {
+    for (const chunk of this.#early) target.write(chunk);
+    this.#early = [];
+    return this.#earlyBytes;
+  }
+
+  /** Leaves the socket to whoever comes next. */
+  release(): void {
+    this.#socket.off("readable", this.#onReadable);
+    this.#socket.off("end", this.#onEnd);
+    this.#socket.off("close", this.#onEnd);
+    this.#onSpoken = undefined;
+  }
+
+  #keep(chunk: Buffer): void {
+    this.#early.push(chunk);
+    this.#earlyBytes += chunk.length;
+  }
+
+  readonly #onReadable = (): void => {
+    if (this.#established) {
+      this.#onSpoken?.();
+      return;
+    }
+    while (this.#earlyBytes < MAX_EARLY_BYTES) {
+      const chunk: Buffer | null = this.#socket.read();
+      if (chunk === null) return;
+      this.#keep(chunk);
+    }
+  };
+
+  readonly #onEnd = (): void => {
+    if (this.#established) {
+      this.#onSpoken?.();
+      return;
+    }
+    this.#gone ??= new CulvertError("caller_gone", "the caller left before the answer");
+    this.#step?.cancel(this.#gone);
+  };
+}

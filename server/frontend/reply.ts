@@ -1,0 +1,78 @@
+import type { Duplex } from "node:stream";
+import { type CulvertError, outcome, printable } from "../../shared/outcomes.ts";
+
+/** The only file that writes HTTP on a raw socket. */
+
+/** kube-apiserver wants exactly this: 200 and no headers (design: "The caller's side", 2). */
+const ESTABLISHED = Buffer.from("HTTP/1.1 200 Connection Established\r\n\r\n", "latin1");
+
+/** How long a refused connection stays for the caller to read why, and what it sends meanwhile is thrown away. */
+const LINGER_MS = 2_000;
+
+/** RFC 9209 §2: who says so. */
+const PROXY_NAME = "culvert";
+
+/** Requests that are no CONNECT, or no HTTP: they never become a connection with an outcome. */
+const HTTP_REFUSALS = {
+  method: { status: 405, sentence: "only CONNECT is served here", header: "Allow: CONNECT\r\n" },
+  malformed: { status: 400, sentence: "the request is not HTTP/1.1 CONNECT", header: "" },
+  headerTooLarge: { status: 431, sentence: "the request header is too large", header: "" },
+  headerTimeout: { status: 408, sentence: "the request header did not arrive in time", header: "" },
+} as const;
+export type HttpRefusal = keyof typeof HTTP_REFUSALS;
+
+/** Says that the target is there, and calls back when the answer has left this process on its own. */
+export function established(socket: Duplex, flushed: () => void): void {
+  socket.write(ESTABLISHED, flushed);
+}
+
+/** Answers a CONNECT with its outcome, or with silence where there is nobody to answer. */
+export function refused(socket: Duplex, error: CulvertError): void {
+  const status = outcome(error.code).http;
+  if (status === undefined) {
+    socket.destroy();
+    return;
+  }
+  // RFC 9110 §15.5.8: 407 names what is wanted. There is no registered scheme for certificates (RFC 9110 §11.1).
+  const challenge = status === 407 ? "Proxy-Authenticate: ClientCertificate\r\n" : "";
+  send(socket, status, error.message, `${challenge}${proxyStatus(error)}`);
+}
+
+/** Answers what is no CONNECT. */
+export function refusedRequest(socket: Duplex, refusal: HttpRefusal): void {
+  const { status, sentence, header } = HTTP_REFUSALS[refusal];
+  send(socket, status, sentence, header);
+}
+
+/** RFC 9209 §2.3: the error's type and a string that holds no quote. */
+function proxyStatus(error: CulvertError): string {
+  const details = printable(error.message).replace(/[\\"]/g, "'");
+  return `Proxy-Status: ${PROXY_NAME}; error=${outcome(error.code).proxyStatus}; details="${details}"\r\n`;
+}
+
+/** kubectl shows its user the status line, and nothing else, so the sentence stands there (design, 4). */
+function send(socket: Duplex, status: number, sentence: string, headers: string): void {
+  if (socket.destroyed || socket.writableEnded) {
+    linger(socket);
+    return;
+  }
+  const reason = printable(sentence);
+  const body = `${reason}\n`;
+  socket.end(
+    `HTTP/1.1 ${status} ${reason}\r\n${headers}Connection: close\r\nContent-Type: text/plain\r\n` +
+      `Content-Length: ${body.length}\r\n\r\n${body}`,
+    "latin1",
+  );
+  linger(socket);
+}
+
+/**
+ * Lets the answer arrive. Closing while unread input is there makes the kernel send RST, which may overtake the answer
+ * (RFC 9112 §9.6), so the input is read to its end, for a while.
+ */
+function linger(socket: Duplex): void {
+  if (socket.destroyed) return;
+  const timer = setTimeout(() => socket.destroy(), LINGER_MS).unref();
+  socket.on("close", () => clearTimeout(timer));
+  socket.resume();
+}

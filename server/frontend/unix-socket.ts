@@ -1,0 +1,92 @@
+import { chmod, lstat, unlink } from "node:fs/promises";
+import { connect, createServer, type Server, type Socket } from "node:net";
+import { ConfigError } from "../../shared/process/options.ts";
+
+export interface UnixSocketOptions {
+  readonly path: string;
+  /** Permission bits: whoever may write to the socket is a caller. */
+  readonly mode: number;
+  /** Remove a socket file that no process listens on any more. */
+  readonly deleteExisting: boolean;
+  readonly backlog: number;
+}
+
+/** A listener that has stopped only when `close` has resolved; connections it gave out live on. */
+export interface Listening {
+  close(): Promise<void>;
+}
+
+/** How long an owner of the socket may take to answer before we believe it to be there, ms. */
+const PROBE_TIMEOUT_MS = 1_000;
+
+/** Listens on a unix socket; its file is removed at the end (libuv does that when the listener closes). */
+export async function listenUnix(options: UnixSocketOptions, onSocket: (socket: Socket) => void): Promise<Listening> {
+  await clearPath(options);
+  // Half-open: a caller's end of request is not its end of answer.
+  const server = createServer({ allowHalfOpen: true }, onSocket);
+  await bind(server, options);
+  await chmod(options.path, options.mode);
+  return { close: () => new Promise((resolve) => server.close(() => resolve())) };
+}
+
+async function clearPath({ path, deleteExisting }: UnixSocketOptions): Promise<void> {
+  const file = await lstat(path).catch(() => undefined);
+  if (file === undefined) return;
+  if (!file.isSocket()) throw new ConfigError([`--uds-name: ${path} exists and is not a socket. Name another path.`]);
+  if (await isAnswered(path)) {
+    throw new ConfigError([`--uds-name: another server listens on ${path}. Stop it, or name another path.`]);
+  }
+  if (!deleteExisting) {
+    throw new ConfigError([
+      `--uds-name: ${path} is left over from a server that has ended. Remove it, or give --delete-existing-uds-file.`,
+    ]);
+  }
+  await unlink(path).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === "ENOENT") return;
+    throw new ConfigError([`--uds-name: the stale socket ${path} cannot be removed: ${error.message}.`]);
+  });
+}
+
+/** Only a refusal says that nobody is there: a full backlog (EAGAIN) or silence are a live owner's. */
+function isAnswered(path: string): Promise<boolean> {
+  return new Promise((resolve) => {
+    const probe = connect(path);
+    const answer = (alive: boolean) => {
+      probe.destroy();
+      resolve(alive);
+    };
+    probe.setTimeout(PROBE_TIMEOUT_MS, () => answer(true));
+    probe.on("connect", () => answer(true));
+    probe.on("error", (error: NodeJS.ErrnoException) => answer(!["ECONNREFUSED", "ENOENT"].includes(error.code ?? "")));
+  });
+}
+
+function bind(server: Server, { path, mode, backlog }: UnixSocketOptions): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once("error", (error: NodeJS.ErrnoException) => reject(explained(error, path)));
+    // Node binds inside `listen`: there is no moment in which the file has wider permissions than asked for.
+    const before = process.umask(0o777 & ~mode);
+    try {
+      server.listen({ path, backlog }, () => {
+        server.removeAllListeners("error");
+        server.on("error", () => {}); // accept(2) out of descriptors: the connection stays in the backlog
+        resolve();
+      });
+    } finally {
+      process.umask(before);
+    }
+  });
+}
+
+const CURES: Readonly<Record<string, string>> = {
+  EADDRINUSE: "another server has just taken it",
+  // libuv says EACCES for a folder that is not there, too (uv_pipe_bind).
+  EACCES: "its folder does not exist, or this user may not write in it",
+  ENOTDIR: "its folder is a file",
+  EROFS: "its file system is read-only",
+};
+
+function explained(error: NodeJS.ErrnoException, path: string): Error {
+  const cure = CURES[error.code ?? ""] ?? error.message;
+  return new ConfigError([`--uds-name: cannot listen on ${path}: ${cure}.`], { cause: error });
+}

@@ -1,0 +1,93 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { ServerMetrics } from "./metrics.ts";
+
+async function lines(metrics: ServerMetrics): Promise<string[]> {
+  return (await metrics.registry.metrics()).split("\n");
+}
+
+function has(all: readonly string[], ...wanted: readonly string[]): void {
+  for (const line of wanted) assert.ok(all.includes(line), `${line} is missing from\n${all.join("\n")}`);
+}
+
+const K = "konnectivity_network_proxy_server";
+
+test("a connection is counted from CONNECT to its end, under our name and Konnectivity's", async () => {
+  const metrics = new ServerMetrics({ processMetrics: false });
+  metrics.tunnelOpened("blue");
+  metrics.connectionOpened();
+  metrics.pendingOpens(1);
+  has(
+    await lines(metrics),
+    "culvert_server_pending_opens 1",
+    `${K}_pending_backend_dials 1`,
+    `${K}_http_connections 1`,
+  );
+  metrics.pendingOpens(-1);
+  metrics.connectionEstablished(20);
+  has(
+    await lines(metrics),
+    "culvert_server_established_connections 1",
+    `${K}_established_connections 1`,
+    `${K}_pending_backend_dials 0`,
+    `${K}_ready_backend_connections 1`,
+    `${K}_ready_backends{proxy_strategy="default"} 1`,
+    `${K}_dial_duration_seconds_bucket{le="0.025"} 1`,
+    "culvert_server_dial_duration_seconds_sum 0.02",
+  );
+  metrics.connectionFinished({ outcome: "ok", cluster: "blue", bytesUp: 10, bytesDown: 20, durationMs: 1_500 });
+  metrics.tunnelClosed("blue", "lost");
+  has(
+    await lines(metrics),
+    "culvert_server_connections 0",
+    "culvert_server_established_connections 0",
+    'culvert_server_connections_total{cluster="blue",outcome="ok"} 1',
+    'culvert_server_bytes_total{cluster="blue",direction="down"} 20',
+    "culvert_server_connection_duration_seconds_sum 1.5",
+    `${K}_ready_backend_connections 0`,
+    'culvert_server_tunnels_closed_total{cluster="blue",reason="lost"} 1',
+  );
+});
+
+test("a refused CONNECT is a dial failure, a connection that breaks later is none", async () => {
+  const metrics = new ServerMetrics({ processMetrics: false });
+  metrics.connectionOpened();
+  metrics.connectionFinished({ outcome: "no_agent", cluster: "blue", durationMs: 1 });
+  metrics.connectionOpened();
+  metrics.connectionEstablished(1);
+  metrics.connectionFinished({ outcome: "agent_lost", established: true, cluster: "blue", durationMs: 1 });
+  const text = await lines(metrics);
+  has(text, `${K}_dial_failure_count{reason="no_agent"} 1`, "culvert_server_established_connections 0");
+  assert.equal(text.filter((line) => line.startsWith(`${K}_dial_failure_count{`)).length, 1);
+});
+
+test("live numbers are read at the scrape, and refusals are counted by kind", async () => {
+  const metrics = new ServerMetrics({ processMetrics: false });
+  metrics.watch({ streams: () => 3, bufferedBytes: () => 4_096 });
+  metrics.agentRefused("unauthenticated");
+  metrics.handshakeFailed("callers");
+  has(
+    await lines(metrics),
+    "culvert_server_streams 3",
+    "culvert_server_buffered_bytes 4096",
+    'culvert_server_agents_refused_total{code="unauthenticated"} 1',
+    'culvert_server_handshakes_failed_total{listener="callers"} 1',
+  );
+});
+
+test("counting one connection costs little of its 300 µs", () => {
+  const metrics = new ServerMetrics({ processMetrics: false });
+  const count = 20_000;
+  const one = (): void => {
+    metrics.connectionOpened();
+    metrics.pendingOpens(1);
+    metrics.pendingOpens(-1);
+    metrics.connectionEstablished(1);
+    metrics.connectionFinished({ outcome: "ok", cluster: "blue", bytesUp: 1, bytesDown: 1, durationMs: 5 });
+  };
+  for (let i = 0; i < count; i++) one();
+  const before = process.cpuUsage();
+  for (let i = 0; i < count; i++) one();
+  const { user } = process.cpuUsage(before);
+  assert.ok(user / count < 30, `${user / count} µs each`);
+});

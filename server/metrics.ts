@@ -1,0 +1,161 @@
+import type { Registry } from "prom-client";
+import { type OutcomeCode, outcome } from "../shared/outcomes.ts";
+import { DIAL_BUCKETS, Instruments, type LabelledTally, LIFE_BUCKETS, Tally } from "../shared/process/metrics.ts";
+
+/** What is known of a CONNECT when it is over. */
+export interface ConnectionEnd {
+  readonly outcome: OutcomeCode | "ok";
+  readonly cluster: string;
+  /** Was it answered 200? Left out: yes when the outcome is ok. */
+  readonly established?: boolean | undefined;
+  readonly bytesUp?: number | undefined;
+  readonly bytesDown?: number | undefined;
+  readonly durationMs: number;
+}
+
+/** Numbers that others own and that are read when somebody scrapes. */
+export interface LiveServer {
+  /** Open streams in all tunnels. */
+  readonly streams: () => number;
+  /** Bytes held in the windows of all tunnels. */
+  readonly bufferedBytes: () => number;
+}
+
+const KONNECTIVITY = "konnectivity_network_proxy_server";
+// Konnectivity's own buckets, so that its dashboards keep their shape (pkg/server/metrics/metrics.go).
+const KONNECTIVITY_DIAL_BUCKETS = [0.000001, 0.00001, 0.0001, 0.005, 0.025, 0.1, 0.5, 2.5, 12.5];
+const KONNECTIVITY_LIFE_BUCKETS = [1, 5, 15, 30, 60, 300, 900, 1_800, 3_600, 14_400, 43_200, 86_400];
+
+/** The server's metrics, with Konnectivity's names as aliases (design: "Seen from outside"). */
+export class ServerMetrics {
+  readonly registry: Registry;
+  readonly #open = new Tally();
+  readonly #established = new Tally();
+  readonly #pending = new Tally();
+  readonly #tunnels: LabelledTally;
+  readonly #tunnelsClosed: LabelledTally;
+  readonly #connections: LabelledTally;
+  readonly #bytes: LabelledTally;
+  readonly #dialFailures: LabelledTally;
+  readonly #refusals: LabelledTally;
+  readonly #handshakes: LabelledTally;
+  readonly #dialSeconds: readonly { observe(value: number): void }[];
+  readonly #lifeSeconds: readonly { observe(value: number): void }[];
+  #liveTunnels = 0;
+  #live: LiveServer = { streams: () => 0, bufferedBytes: () => 0 };
+
+  constructor(options: { readonly processMetrics?: boolean } = {}) {
+    const make = new Instruments(options);
+    this.registry = make.registry;
+    this.#connections = make.counters("culvert_server_connections_total", "CONNECTs that are over.", [
+      "cluster",
+      "outcome",
+    ]);
+    this.#bytes = make.counters("culvert_server_bytes_total", "Payload carried; up is towards targets.", [
+      "cluster",
+      "direction",
+    ]);
+    this.#tunnelsClosed = make.counters("culvert_server_tunnels_closed_total", "Tunnels that ended.", [
+      "cluster",
+      "reason",
+    ]);
+    this.#tunnels = make.counters("culvert_server_tunnels_opened_total", "Tunnels that agents opened.", ["cluster"]);
+    this.#refusals = make.counters("culvert_server_agents_refused_total", "Agents that got no tunnel.", ["code"]);
+    this.#handshakes = make.counters("culvert_server_handshakes_failed_total", "TLS handshakes that failed.", [
+      "listener",
+    ]);
+    this.#dialFailures = make.counters(`${KONNECTIVITY}_dial_failure_count`, "CONNECTs not answered with 200.", [
+      "reason",
+    ]);
+    make.gauge(
+      ["culvert_server_connections", `${KONNECTIVITY}_http_connections`],
+      "CONNECTs from their arrival to their end.",
+      () => this.#open.value,
+    );
+    make.gauge(
+      ["culvert_server_established_connections", `${KONNECTIVITY}_established_connections`],
+      "CONNECTs answered with 200 and not over.",
+      () => this.#established.value,
+    );
+    make.gauge(
+      ["culvert_server_pending_opens", `${KONNECTIVITY}_pending_backend_dials`],
+      "CONNECTs waiting for an agent's answer.",
+      () => this.#pending.value,
+    );
+    make.gauge(
+      ["culvert_server_tunnels", `${KONNECTIVITY}_ready_backend_connections`],
+      "Agents connected.",
+      () => this.#liveTunnels,
+    );
+    make.gauges(`${KONNECTIVITY}_ready_backends`, "Agents connected.", ["proxy_strategy"], () => [
+      [["default"], this.#liveTunnels],
+    ]);
+    make.gauge(["culvert_server_streams"], "Open streams in all tunnels.", () => this.#live.streams());
+    make.gauge(["culvert_server_buffered_bytes"], "Bytes that wait in tunnels for a slow reader.", () =>
+      this.#live.bufferedBytes(),
+    );
+    this.#dialSeconds = [
+      make.histogram("culvert_server_dial_duration_seconds", "From CONNECT to the target's answer.", DIAL_BUCKETS),
+      make.histogram(`${KONNECTIVITY}_dial_duration_seconds`, "Alias with other buckets.", KONNECTIVITY_DIAL_BUCKETS),
+    ];
+    this.#lifeSeconds = [
+      make.histogram("culvert_server_connection_duration_seconds", "Life of established connections.", LIFE_BUCKETS),
+      make.histogram(`${KONNECTIVITY}_connection_duration_seconds`, "Alias.", KONNECTIVITY_LIFE_BUCKETS),
+    ];
+  }
+
+  /** Where the live numbers are; once, when the parts stand. */
+  watch(live: LiveServer): void {
+    this.#live = live;
+  }
+
+  /** A CONNECT has arrived. Each call is followed by one `connectionFinished`. */
+  connectionOpened(): void {
+    this.#open.add();
+  }
+
+  /** It was answered with 200. */
+  connectionEstablished(dialMs: number): void {
+    this.#established.add();
+    for (const histogram of this.#dialSeconds) histogram.observe(dialMs / 1_000);
+  }
+
+  connectionFinished(end: ConnectionEnd): void {
+    const established = end.established ?? end.outcome === "ok";
+    this.#open.subtract();
+    this.#connections.add(1, end.cluster, end.outcome);
+    if (end.bytesUp) this.#bytes.add(end.bytesUp, end.cluster, "up");
+    if (end.bytesDown) this.#bytes.add(end.bytesDown, end.cluster, "down");
+    if (established) {
+      this.#established.subtract();
+      for (const histogram of this.#lifeSeconds) histogram.observe(end.durationMs / 1_000);
+    } else if (end.outcome !== "ok") {
+      this.#dialFailures.add(1, outcome(end.outcome).konnectivity);
+    }
+  }
+
+  /** +1 when an open goes to an agent, −1 when it is answered or given up. */
+  pendingOpens(delta: number): void {
+    if (delta > 0) this.#pending.add(delta);
+    else this.#pending.subtract(-delta);
+  }
+
+  tunnelOpened(cluster: string): void {
+    this.#liveTunnels++;
+    this.#tunnels.add(1, cluster);
+  }
+
+  /** `reason` is one of a few words of ours, never a peer's text. */
+  tunnelClosed(cluster: string, reason: string): void {
+    this.#liveTunnels = Math.max(0, this.#liveTunnels - 1);
+    this.#tunnelsClosed.add(1, cluster, reason);
+  }
+
+  agentRefused(code: string): void {
+    this.#refusals.add(1, code);
+  }
+
+  handshakeFailed(listener: "callers" | "agents"): void {
+    this.#handshakes.add(1, listener);
+  }
+}

@@ -1,0 +1,132 @@
+import assert from "node:assert/strict";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import { readOptions } from "../shared/process/read-options.ts";
+import { serverOptions } from "./options.ts";
+
+const dir = mkdtempSync(join(tmpdir(), "culvert-server-options-"));
+after(() => rmSync(dir, { recursive: true, force: true }));
+const pem = join(dir, "some.pem");
+writeFileSync(pem, "");
+
+const read = (argv: string[], env: NodeJS.ProcessEnv = {}) => readOptions(serverOptions, { argv, env });
+const agents = [`--cluster-cert=${pem}`, `--cluster-key=${pem}`, `--cluster-ca-cert=${pem}`];
+const callers = [`--server-cert=${pem}`, `--server-key=${pem}`, `--server-ca-cert=${pem}`];
+const uds = "--uds-name=/run/c.sock";
+
+test("a unix socket and the agents' certificates are enough", async () => {
+  const { problems, warnings, values } = await read([uds, ...agents]);
+  assert.deepEqual([problems, warnings], [[], []]);
+  assert.deepEqual(
+    [values.serverPort, values.agentPort, values.healthPort, values.adminPort, values.adminBindAddress],
+    [0, 8091, 8092, 8095, "127.0.0.1"],
+  );
+  assert.match(values.serverId, /-[0-9a-f]{8}$/);
+});
+
+test("the callers' TCP port is open when --server-port or --server-cert is given, and off with 0", async () => {
+  assert.equal((await read([...callers, ...agents])).values.serverPort, 8090);
+  assert.equal((await read(["--server-port=9000", ...callers, ...agents])).values.serverPort, 9000);
+  const off = await read(["--server-port=0", ...callers, uds, ...agents]);
+  assert.equal(off.values.serverPort, 0);
+  assert.match(off.warnings.join(), /--server-cert has no effect/);
+  const bare = await read(["--server-port=8090", ...agents]);
+  assert.match(bare.problems.join("\n"), /--server-port is TLS: give --server-cert and --server-key/);
+  assert.match(bare.problems.join("\n"), /give --server-ca-cert/);
+});
+
+test("everything that is missing is told in one go, by the names of flags", async () => {
+  const { problems } = await read([]);
+  assert.equal(problems.length, 3);
+  assert.match(problems.join("\n"), /--uds-name[\s\S]*--cluster-cert and --cluster-key[\s\S]*--cluster-ca-cert/);
+});
+
+test("a certificate without its key, and the reverse, is refused", async () => {
+  const { problems } = await read([uds, `--server-cert=${pem}`, `--server-ca-cert=${pem}`, `--cluster-key=${pem}`]);
+  assert.match(problems.join("\n"), /--server-cert needs its private key: give --server-key too/);
+  assert.match(problems.join("\n"), /--cluster-key needs its certificate: give --cluster-cert too/);
+});
+
+test("the manifest of an mTLS Konnectivity server starts with one warning line", async () => {
+  const { problems, warnings, values } = await read([
+    "--logtostderr=true",
+    "-v=4",
+    "--uds_name=/etc/kubernetes/konnectivity-server/konnectivity-server.socket",
+    "--delete-existing-uds-file",
+    ...agents,
+    "--mode=http-connect",
+    "--server-port=0",
+    "--agent-port=8132",
+    "--admin-port=8133",
+    "--health-port=8134",
+    "--admin-bind-address=",
+    "--keepalive-time=30s",
+    "--frontend-keepalive-time=1h",
+    "--server-count=1",
+    "--proxy-strategies=default",
+    "--agent-namespace=",
+    "--agent-service-account=",
+    "--kubeconfig=",
+    "--authentication-audience=",
+    "--xfr-channel-size=100",
+    "--tls-min-version=VersionTLS12",
+    "--cipher-suites=TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+    "--graceful-shutdown-timeout=15s",
+    "--backend-dial-timeout=3s",
+    "--enable-lease-controller=false",
+  ]);
+  assert.deepEqual(problems, []);
+  assert.deepEqual(warnings, ["Ignored, because they mean nothing here: --logtostderr, --v, --xfr-channel-size."]);
+  assert.deepEqual(
+    [values.drainTimeoutMs, values.dialTimeoutMs, values.keepaliveMs, values.adminBindAddress],
+    [15_000, 3_000, 30_000, "127.0.0.1"],
+  );
+});
+
+test("what is not built yet is refused with a sentence, never accepted without effect", async () => {
+  const refused: [string, RegExp][] = [
+    ["--mode=grpc", /proxyProtocol: HTTPConnect/],
+    ["--mode=quic", /has no mode "quic"/],
+    ["--agent-namespace=kube-system", /use client certificates/],
+    ["--agent-service-account=konnectivity-agent", /use client certificates/],
+    ["--authentication-audience=system:konnectivity-server", /use client certificates/],
+    ["--kubeconfig=/x", /use client certificates/],
+    ["--proxy-strategies=destHost", /only the strategy default/],
+    ["--proxy-strategies=destHost,default", /only the strategy default/],
+    ["--server-count=3", /more than one server is not built yet/],
+    ["--enable-lease-controller", /leases/],
+  ];
+  for (const [flag, sentence] of refused) {
+    const { problems } = await read([uds, ...agents, flag]);
+    assert.equal(problems.length, 1, flag);
+    assert.match(problems[0] ?? "", sentence);
+  }
+});
+
+test("values that contradict each other are refused or warned of", async () => {
+  const cases: [string[], RegExp][] = [
+    [["--initial-window=1MiB", "--max-window=64KiB"], /--max-window must not be smaller/],
+    [["--health-port=9000", "--agent-port=9000"], /--agent-port and --health-port are both 9000/],
+    [["--tunnel-path=culvert"], /--tunnel-path must be a plain path/],
+    [["--caller-identities=kube-apiserver"], /needs patterns such as CN=kube-apiserver/],
+    [[`--uds-name=/${"x".repeat(107)}`], /longer than the 107 bytes/],
+  ];
+  for (const [flags, pattern] of cases) assert.match((await read([uds, ...agents, ...flags])).problems.join(), pattern);
+  assert.match((await read([uds, ...agents, "--keepalive-time=1h"])).warnings.join(), /only after 150 minutes/);
+  assert.match((await read([uds, ...agents, "--dial-timeout=20s"])).warnings.join(), /longer than --connect-timeout/);
+  assert.match((await read([uds, "--agent-port=0"])).warnings.join(), /no agent can connect/);
+});
+
+test("identities keep their commas, and a dial timeout of 0 is the whole connect timeout", async () => {
+  const { values, problems } = await read([
+    uds,
+    ...agents,
+    "--caller-identities=CN=kube-apiserver,O=system:masters;DNS=*.example.com",
+    "--backend-dial-timeout=0",
+  ]);
+  assert.deepEqual(problems, []);
+  assert.deepEqual(values.callerIdentities, ["CN=kube-apiserver,O=system:masters", "DNS=*.example.com"]);
+  assert.equal(values.dialTimeoutMs, values.connectTimeoutMs);
+});

@@ -1,0 +1,244 @@
+import {
+  generatedId,
+  logRows,
+  settleCommon,
+  settlePair,
+  settlePorts,
+  streamRows,
+  tlsRows,
+} from "../shared/process/common-options.ts";
+import { ignored, KLOG_FLAGS, refusedUnless, SHARED_IGNORED } from "../shared/process/konnectivity.ts";
+import { type Draft, defineOptions, type OptionsOf, option, section } from "../shared/process/options.ts";
+import { TUNNEL_PATH } from "../shared/wire/handshake.ts";
+
+const callers = section("Callers", {
+  udsName: option.string("", "Path of the unix socket for callers. Empty: no socket.", { konnectivity: "--uds-name" }),
+  udsMode: option.fileMode("0660", "Permission bits of the unix socket: whoever may write to it is a caller."),
+  deleteExistingUdsFile: option.boolean(
+    true,
+    "Remove a stale socket file. One that a live server owns is never removed.",
+    {
+      konnectivity: "--delete-existing-uds-file",
+    },
+  ),
+  serverPort: option.port(
+    8090,
+    "TCP port for callers, mutual TLS. It is open when this or --server-cert is given; 0: off.",
+    {
+      konnectivity: "--server-port",
+      defaultText: "8090 with --server-cert, else off",
+    },
+  ),
+  serverBindAddress: option.address("", "Address of the callers' TCP port. Empty: all interfaces.", {
+    konnectivity: "--server-bind-address",
+  }),
+  serverCert: option.file("", "Certificate (PEM) shown to callers.", { konnectivity: "--server-cert" }),
+  serverKey: option.file("", "Private key (PEM) of --server-cert.", { konnectivity: "--server-key" }),
+  serverCaCert: option.file("", "CA certificates (PEM) that callers' certificates must come from.", {
+    konnectivity: "--server-ca-cert",
+  }),
+  callerIdentities: option.list(
+    [],
+    "Callers that are let in: CN=, O=, DNS= or URI= patterns, * as wildcard; several joined by a comma must all match. Empty: every certificate of --server-ca-cert but Konnectivity's agents.",
+    { separator: ";", item: identityPattern },
+  ),
+  frontendKeepaliveMs: option.duration("1m", "TCP keepalive of callers' connections. 0: off.", {
+    konnectivity: "--frontend-keepalive-time",
+  }),
+});
+
+const agents = section("Agents", {
+  agentPort: option.port(8091, "TCP port for agents. 0: off.", { konnectivity: "--agent-port" }),
+  agentBindAddress: option.address("", "Address of the agents' port. Empty: all interfaces.", {
+    konnectivity: "--agent-bind-address",
+  }),
+  clusterCert: option.file("", "Certificate (PEM) shown to agents.", { konnectivity: "--cluster-cert" }),
+  clusterKey: option.file("", "Private key (PEM) of --cluster-cert.", { konnectivity: "--cluster-key" }),
+  clusterCaCert: option.file("", "CA certificates (PEM) that agents' certificates must come from.", {
+    konnectivity: "--cluster-ca-cert",
+  }),
+  agentIdentities: option.list(
+    [],
+    "Agents that are let in, patterns as in --caller-identities. Empty: every certificate of --cluster-ca-cert but Konnectivity's callers.",
+    { separator: ";", item: identityPattern },
+  ),
+  tunnelPath: option.string(TUNNEL_PATH, "Path of the WebSocket that agents ask for."),
+  maxAgents: option.integer(100, "Agents connected at once; what one stolen credential can take.", {
+    min: 1,
+    max: 100_000,
+  }),
+  keepaliveMs: option.duration("20s", "Interval of pings to agents; 2.5 of them without a byte end a tunnel.", {
+    konnectivity: "--keepalive-time",
+    min: "100ms",
+  }),
+  helloTimeoutMs: option.duration("5s", "From the upgrade to the agent's hello.", { min: "1ms" }),
+});
+
+const bounds = section("Deadlines and bounds", {
+  connectTimeoutMs: option.duration("8s", "Every CONNECT is answered within this time; webhooks give up at 10s.", {
+    min: "1ms",
+  }),
+  dialTimeoutMs: option.duration("5s", "What the agent gets of it to reach the target. 0: all of it.", {
+    konnectivity: "--backend-dial-timeout",
+  }),
+  agentAckTimeoutMs: option.duration("2s", "An agent that has not taken a stream by then is passed over for another.", {
+    min: "1ms",
+  }),
+  agentWaitMs: option.duration(
+    "1s",
+    "How long a CONNECT waits while no agent is connected: covers an agent's reconnect.",
+  ),
+  establishedGapMs: option.duration(
+    "10ms",
+    "On the unix socket, bytes of a target that speaks first wait so long after the 200: kube-apiserver fails when one read has both.",
+  ),
+  handshakeTimeoutMs: option.duration("10s", "TLS handshake, and upgrade of an agent.", { min: "1ms" }),
+  headerTimeoutMs: option.duration("10s", "From connection to complete request header.", { min: "1ms" }),
+  headerLimit: option.size("16KiB", "Largest request header.", { min: "1KiB", max: "1MiB" }),
+  listenBacklog: option.integer(
+    4_096,
+    "Connections the kernel holds before they are accepted; a small one is EAGAIN to Go callers on a unix socket.",
+    {
+      min: 1,
+      max: 65_535,
+    },
+  ),
+  maxPendingConnects: option.integer(4_096, "CONNECTs waiting for an answer at once; more get 503.", {
+    min: 1,
+    max: 1_000_000,
+  }),
+  drainTimeoutMs: option.duration("30s", "After SIGTERM, how long open connections may go on.", {
+    konnectivity: "--graceful-shutdown-timeout",
+  }),
+});
+
+const operations = section("Health and administration", {
+  serverId: option.identifier("", "Name of this server in logs and towards agents.", {
+    konnectivity: "--server-id",
+    environment: "PROXY_SERVER_ID",
+    defaultText: "host name and a random suffix",
+  }),
+  healthPort: option.port(8092, "Port of /healthz, /livez, /readyz and /metrics. 0: off.", {
+    konnectivity: "--health-port",
+  }),
+  healthBindAddress: option.address("", "Address of the health port. Empty: all interfaces.", {
+    konnectivity: "--health-bind-address",
+  }),
+  adminPort: option.port(8095, "Port of /metrics and /status. 0: off.", { konnectivity: "--admin-port" }),
+  adminBindAddress: option.address("127.0.0.1", "Address of the admin port. Empty: loopback.", {
+    konnectivity: "--admin-bind-address",
+  }),
+  readyNeedsAgent: option.boolean(
+    false,
+    "Ready only while an agent is connected: Konnectivity's rule, which can deadlock a rolling update.",
+  ),
+});
+
+const rows = { ...callers, ...agents, ...bounds, ...streamRows, ...tlsRows, ...operations, ...logRows };
+
+const TOKENS =
+  "authentication of agents by service account token is not built yet; use client certificates (--cluster-ca-cert).";
+const LEASES = "counting servers by leases is not built yet.";
+
+export const serverOptions = defineOptions({
+  command: "server",
+  summary: "Takes CONNECT requests from callers and carries them through the tunnels that agents have dialled.",
+  envPrefix: "CULVERT_SERVER",
+  options: rows,
+  foreign: {
+    mode: {
+      boolean: false,
+      help: "culvert speaks HTTP CONNECT only; in the EgressSelectorConfiguration write `proxyProtocol: HTTPConnect`.",
+      judge: judgeMode,
+    },
+    "proxy-strategies": refusedUnless(["", "default"], "only the strategy default is built so far."),
+    "server-count": refusedUnless(["1"], "more than one server is not built yet; leave it out or give 1."),
+    "agent-namespace": refusedUnless([""], TOKENS),
+    "agent-service-account": refusedUnless([""], TOKENS),
+    "authentication-audience": refusedUnless([""], TOKENS),
+    kubeconfig: refusedUnless([""], TOKENS),
+    "enable-lease-controller": refusedUnless(["false", "f", "0"], LEASES, true),
+    "kubeconfig-qps": ignored("no Kubernetes API is called"),
+    "kubeconfig-burst": ignored("no Kubernetes API is called"),
+    ...SHARED_IGNORED,
+    ...KLOG_FLAGS,
+  },
+  settle,
+});
+
+export type ServerOptions = OptionsOf<typeof serverOptions>;
+
+function settle(draft: Draft<typeof rows>): void {
+  const { values } = draft;
+  settleCommon(draft);
+  settleCallers(draft);
+  settlePair(draft, ["--cluster-cert", values.clusterCert], ["--cluster-key", values.clusterKey]);
+  if (values.agentPort === 0) draft.warn("--agent-port=0: no agent can connect to this server.");
+  else if (values.clusterCert === "" && values.clusterKey === "") {
+    draft.problem("Agents connect over TLS: give --cluster-cert and --cluster-key.");
+  }
+  if (values.agentPort !== 0 && values.clusterCaCert === "") {
+    draft.problem("Agents are known by their certificates: give --cluster-ca-cert, the CA that issues them.");
+  }
+  if (!/^\/[\w./~-]*$/.test(values.tunnelPath))
+    draft.problem("--tunnel-path must be a plain path such as /culvert/v1/tunnel.");
+  if (values.dialTimeoutMs === 0) values.dialTimeoutMs = values.connectTimeoutMs;
+  if (values.dialTimeoutMs > values.connectTimeoutMs && draft.given("dialTimeoutMs")) {
+    draft.warn("--dial-timeout is longer than --connect-timeout, which ends the wait first.");
+  }
+  settlePorts(draft, [
+    ["--server-port", values.serverPort, values.serverBindAddress],
+    ["--agent-port", values.agentPort, values.agentBindAddress],
+    ["--health-port", values.healthPort, values.healthBindAddress],
+    ["--admin-port", values.adminPort, values.adminBindAddress],
+  ]);
+  if (values.serverId === "") values.serverId = generatedId();
+}
+
+/** The TCP listener exists when --server-port or --server-cert is given; from here on port 0 says that it does not. */
+function settleCallers(draft: Draft<typeof rows>): void {
+  const { values } = draft;
+  const asked = draft.given("serverPort") || values.serverCert !== "";
+  settlePair(draft, ["--server-cert", values.serverCert], ["--server-key", values.serverKey]);
+  if (asked && values.serverPort === 0 && values.serverCert !== "") {
+    draft.warn("--server-cert has no effect: --server-port=0 leaves the callers' TCP port off.");
+  }
+  if (!asked) values.serverPort = 0;
+  if (values.serverPort !== 0) {
+    if (values.serverCert === "" && values.serverKey === "") {
+      draft.problem("--server-port is TLS: give --server-cert and --server-key.");
+    }
+    if (values.serverCaCert === "") {
+      draft.problem("Callers on TCP are known by their certificates: give --server-ca-cert, the CA that issues them.");
+    }
+  } else if (values.udsName === "") {
+    draft.problem(
+      "Nobody could call: give --uds-name for a unix socket, or --server-cert, --server-key and --server-ca-cert for TCP on --server-port (8090).",
+    );
+  }
+  // sockaddr_un has room for 108 bytes with the final zero; Linux would cut a longer path or refuse it.
+  if (Buffer.byteLength(values.udsName) > 107)
+    draft.problem("--uds-name is longer than the 107 bytes a socket path can have.");
+}
+
+function judgeMode(value: string): "fine" | { refused: string } {
+  if (value === "" || value === "http-connect") return "fine";
+  if (value !== "grpc")
+    return { refused: `has no mode ${JSON.stringify(value.slice(0, 40))}; culvert speaks http-connect.` };
+  return {
+    refused:
+      "culvert speaks HTTP CONNECT only. Leave the flag out and change one line of kube-apiserver's --egress-selector-config-file: `proxyProtocol: HTTPConnect`.",
+  };
+}
+
+/** Only the shape is judged here, so that a mistake is told together with all others. */
+function identityPattern(text: string): string {
+  for (const part of text.split(",")) {
+    if (!/^\s*(?:CN|O|DNS|URI)=\S/.test(part)) {
+      throw new Error(
+        `needs patterns such as CN=kube-apiserver or O=system:masters, not ${JSON.stringify(text.slice(0, 60))}`,
+      );
+    }
+  }
+  return text;
+}

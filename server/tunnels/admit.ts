@@ -1,0 +1,49 @@
+import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
+
+/** Who asks for a tunnel: the hello's words, and the identity that the credential proves. */
+export interface Candidate {
+  readonly agentId: string;
+  readonly instance: string;
+  readonly identity: string;
+}
+
+export interface Room {
+  readonly serverId: string;
+  readonly cluster: string;
+  /** Agents that hold a place now. */
+  readonly agents: number;
+  readonly maxAgents: number;
+}
+
+/**
+ * May this agent hold a tunnel, given who holds its id now? (design: "Handshake": an agent id belongs to an identity)
+ *
+ * | holder of the id               | verdict                                    |
+ * |--------------------------------|--------------------------------------------|
+ * | none                           | admitted while there is room               |
+ * | same identity, other instance  | admitted, the old tunnel drains (restart)  |
+ * | same identity, same instance   | already connected                          |
+ * | other identity                 | duplicate                                  |
+ */
+export function admit(candidate: Candidate, holder: Candidate | undefined, room: Room): void {
+  const { agentId } = candidate;
+  if (holder === undefined) {
+    if (room.agents < room.maxAgents) return;
+    throw new LinkRefused({
+      closeCode: CloseCode.limited,
+      reason: `cluster "${room.cluster}" has ${room.agents} agents, its limit (--max-agents)`,
+    });
+  }
+  if (holder.identity !== candidate.identity) {
+    throw new LinkRefused({
+      closeCode: CloseCode.duplicate,
+      reason: `agent id "${agentId}" belongs to another certificate: give each agent its own --agent-id`,
+    });
+  }
+  if (holder.instance === candidate.instance) {
+    throw new LinkRefused({
+      closeCode: CloseCode.alreadyConnected,
+      reason: `already_connected: this agent has a tunnel to server "${room.serverId}"`,
+    });
+  }
+}

@@ -1,0 +1,24 @@
+/** What decides which tunnel a CONNECT takes. */
+export interface Pickable {
+  readonly streamCount: number;
+  /** One end takes no new streams. */
+  readonly draining: boolean;
+  readonly closed: boolean;
+  /** A number that grows with each use: the larger, the more recent. */
+  readonly lastUsed: number;
+}
+
+/** The tunnel with the fewest streams that takes new ones; among equals, the one that has rested longest. */
+export function pick<T extends Pickable>(tunnels: Iterable<T>, except?: T): T | undefined {
+  let best: T | undefined;
+  for (const tunnel of tunnels) {
+    if (tunnel === except || tunnel.draining || tunnel.closed) continue;
+    if (best === undefined || precedes(tunnel, best)) best = tunnel;
+  }
+  return best;
+}
+
+function precedes(one: Pickable, other: Pickable): boolean {
+  if (one.streamCount !== other.streamCount) return one.streamCount < other.streamCount;
+  return one.lastUsed < other.lastUsed;
+}

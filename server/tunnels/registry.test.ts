@@ -1,0 +1,113 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { CulvertError } from "../../shared/outcomes.ts";
+import { LinkRefused } from "../../shared/wire/handshake.ts";
+import { fakeAgent } from "./fake-agent.ts";
+import { ClusterTunnels, Registry } from "./registry.ts";
+
+const LIMITS = { serverId: "srv", maxAgents: 2, drainTimeoutMs: 50 };
+const A = { agentId: "a", instance: "1", identity: "CN=agent" };
+
+function code(expected: string, says: RegExp): (error: unknown) => boolean {
+  return (error) => error instanceof CulvertError && error.code === expected && says.test(error.message);
+}
+
+test("a cluster that is not known is told as such", () => {
+  const registry = new Registry(["default"], LIMITS);
+  assert.equal(registry.cluster("default").name, "default");
+  assert.throws(() => registry.cluster("blue"), code("unknown_cluster", /"blue"/));
+});
+
+test("a CONNECT that waits is given the first agent the moment it comes", async () => {
+  const cluster = new ClusterTunnels("default", LIMITS);
+  const waiting = cluster.whenAvailable(5_000);
+  const { tunnel } = fakeAgent();
+  const place = cluster.reserve(A);
+  assert.equal(cluster.available, false, "a reservation is no tunnel yet");
+  place.hold(tunnel);
+  assert.equal(await waiting.promise, tunnel);
+});
+
+test("waiting in vain ends with a sentence that names the cluster", async () => {
+  const cluster = new ClusterTunnels("blue", LIMITS);
+  await assert.rejects(
+    cluster.whenAvailable(10).promise,
+    code("no_agent", /^no agent of cluster "blue" is connected$/),
+  );
+});
+
+test("agents that all drain are told apart from no agents", async () => {
+  const cluster = new ClusterTunnels("blue", LIMITS);
+  const agent = fakeAgent();
+  cluster.reserve(A).hold(agent.tunnel);
+  agent.say({ type: "drain", retryAfterMs: 0 });
+  await assert.rejects(cluster.whenAvailable(10).promise, code("draining", /going away/));
+});
+
+test("a caller that leaves stops waiting", async () => {
+  const cluster = new ClusterTunnels("default", LIMITS);
+  const waiting = cluster.whenAvailable(5_000);
+  waiting.cancel(new CulvertError("caller_gone", "gone"));
+  await assert.rejects(waiting.promise, code("caller_gone", /gone/));
+});
+
+test("two hellos at once cannot both have the last place", () => {
+  const cluster = new ClusterTunnels("default", { ...LIMITS, maxAgents: 1 });
+  const place = cluster.reserve(A);
+  assert.throws(() => cluster.reserve({ ...A, agentId: "b" }), LinkRefused);
+  place.release();
+  cluster.reserve({ ...A, agentId: "b" });
+});
+
+test("the second link of a process leaves the first untouched", () => {
+  const cluster = new ClusterTunnels("default", LIMITS);
+  const { tunnel } = fakeAgent();
+  cluster.reserve(A).hold(tunnel);
+  assert.throws(() => cluster.reserve(A), /already_connected/);
+  assert.equal(cluster.pick(), tunnel);
+  assert.equal(tunnel.draining, false);
+});
+
+test("a restarted agent replaces its old tunnel, which drains and closes", async () => {
+  const cluster = new ClusterTunnels("default", LIMITS);
+  const [old, young] = [fakeAgent(), fakeAgent({ instance: "2" })];
+  const oldPlace = cluster.reserve(A);
+  oldPlace.hold(old.tunnel);
+  const youngPlace = cluster.reserve({ ...A, instance: "2" });
+  assert.equal(old.tunnel.draining, false, "not before the newcomer stands");
+  youngPlace.hold(young.tunnel);
+  assert.equal(cluster.pick(), young.tunnel);
+  await old.tunnel.closedWith;
+  oldPlace.release();
+  assert.deepEqual([...cluster.tunnels()], [young.tunnel]);
+  assert.throws(() => cluster.reserve({ ...A, instance: "2" }), /already_connected/, "the id is still the newcomer's");
+});
+
+test("a newcomer that never stands gives the id back to the tunnel it would have replaced", () => {
+  const cluster = new ClusterTunnels("default", LIMITS);
+  const { tunnel } = fakeAgent();
+  const place = cluster.reserve(A);
+  place.hold(tunnel);
+  cluster.reserve({ ...A, instance: "2" }).release();
+  assert.throws(() => cluster.reserve(A), /already_connected/);
+  place.release();
+  cluster.reserve(A);
+});
+
+test("an agent that restarts in a loop leaves one old tunnel at most", () => {
+  const cluster = new ClusterTunnels("default", { ...LIMITS, drainTimeoutMs: 60_000 });
+  const agents = ["1", "2", "3", "4"].map((instance) => fakeAgent({ instance, onStream: (stream) => stream.accept() }));
+  for (const agent of agents) {
+    const place = cluster.reserve({ ...A, instance: agent.tunnel.agent.instance });
+    place.hold(agent.tunnel);
+    // An open stream keeps a draining tunnel there.
+    agent.tunnel
+      .open({ host: "x", port: 1 }, { id: "", timeoutMs: 500, dialTimeoutMs: 500, ackTimeoutMs: 500 })
+      .promise.catch(() => {});
+  }
+  assert.deepEqual(
+    agents.map(({ tunnel }) => tunnel.closed),
+    [true, true, false, false],
+  );
+  for (const agent of agents) agent.cut();
+});

@@ -1,0 +1,160 @@
+import { CulvertError } from "../../shared/outcomes.ts";
+import { admit, type Candidate } from "./admit.ts";
+import { pick } from "./pick.ts";
+import type { Cancellable, Tunnel } from "./tunnel.ts";
+
+/** A promise of room for one agent, from its hello on; it becomes a tunnel or is given back. */
+export interface Place {
+  /** The tunnel stands: it gets streams from now on, and the one it replaces drains. */
+  hold(tunnel: Tunnel): void;
+  /** The tunnel is over, or never came. */
+  release(): void;
+}
+
+export interface ClusterLimits {
+  readonly serverId: string;
+  readonly maxAgents: number;
+  /** How long a replaced tunnel's streams may go on, ms. */
+  readonly drainTimeoutMs: number;
+}
+
+interface Holder extends Candidate {
+  tunnel: Tunnel | undefined;
+  released: boolean;
+  /** The agent's earlier process, whose streams are still ending. */
+  previous: Holder | undefined;
+}
+
+/** The tunnels of one cluster, and the CONNECTs that wait for the first. */
+export class ClusterTunnels {
+  readonly name: string;
+  /** CONNECTs of this cluster that have no answer yet. */
+  pendingConnects = 0;
+  readonly #limits: ClusterLimits;
+  readonly #holders = new Map<string, Holder>();
+  readonly #tunnels = new Set<Tunnel>();
+  readonly #waiters = new Set<() => void>();
+
+  constructor(name: string, limits: ClusterLimits) {
+    this.name = name;
+    this.#limits = limits;
+  }
+
+  /** Every tunnel, those that drain included. */
+  tunnels(): ReadonlySet<Tunnel> {
+    return this.#tunnels;
+  }
+
+  /** A tunnel for one stream, other than `except`. */
+  pick(except?: Tunnel): Tunnel | undefined {
+    return pick(this.#tunnels, except);
+  }
+
+  /** Is there an agent that takes streams? */
+  get available(): boolean {
+    return this.pick() !== undefined;
+  }
+
+  /** Room for an agent, or `LinkRefused`. Taken at once, so that two hellos at a time cannot both have it. */
+  reserve(candidate: Candidate): Place {
+    const current = this.#holders.get(candidate.agentId);
+    admit(candidate, current, {
+      serverId: this.#limits.serverId,
+      cluster: this.name,
+      agents: this.#holders.size,
+      maxAgents: this.#limits.maxAgents,
+    });
+    if (current !== undefined) {
+      // One predecessor at most: an agent that restarts in a loop must not pile up tunnels.
+      current.previous?.tunnel?.destroy(new Error("the agent has restarted twice"));
+      current.previous = undefined;
+    }
+    const { agentId, instance, identity } = candidate;
+    const holder: Holder = { agentId, instance, identity, tunnel: undefined, released: false, previous: current };
+    this.#holders.set(agentId, holder);
+    return { hold: (tunnel) => this.#hold(holder, tunnel), release: () => this.#release(holder) };
+  }
+
+  #hold(holder: Holder, tunnel: Tunnel): void {
+    holder.tunnel = tunnel;
+    this.#tunnels.add(tunnel);
+    const superseded = this.#holders.get(holder.agentId) === holder ? holder.previous : holder;
+    void superseded?.tunnel?.close(this.#limits.drainTimeoutMs);
+    for (const look of [...this.#waiters]) look();
+  }
+
+  #release(holder: Holder): void {
+    if (holder.released) return;
+    holder.released = true;
+    if (holder.tunnel !== undefined) this.#tunnels.delete(holder.tunnel);
+    if (this.#holders.get(holder.agentId) !== holder) return;
+    this.#holders.delete(holder.agentId);
+    // It never became a tunnel: what it would have replaced holds the id again.
+    const { previous } = holder;
+    if (holder.tunnel === undefined && previous !== undefined && !previous.released) {
+      this.#holders.set(previous.agentId, previous);
+    }
+  }
+
+  /** The first tunnel that takes streams, or after `timeoutMs` the sentence that says why there is none. */
+  whenAvailable(timeoutMs: number): Cancellable<Tunnel> {
+    let give: (tunnel: Tunnel) => void = () => {};
+    let fail: (reason: CulvertError) => void = () => {};
+    const promise = new Promise<Tunnel>((resolve, reject) => {
+      give = resolve;
+      fail = reject;
+    });
+    const stop = () => {
+      clearTimeout(timer);
+      this.#waiters.delete(look);
+    };
+    const look = () => {
+      const tunnel = this.pick();
+      if (tunnel === undefined) return;
+      stop();
+      give(tunnel);
+    };
+    const cancel = (reason: CulvertError) => {
+      stop();
+      fail(reason);
+    };
+    const timer = setTimeout(() => cancel(this.#noAgent()), Math.max(0, timeoutMs));
+    this.#waiters.add(look);
+    look();
+    return { promise, cancel };
+  }
+
+  #noAgent(): CulvertError {
+    if (this.#tunnels.size === 0)
+      return new CulvertError("no_agent", `no agent of cluster "${this.name}" is connected`);
+    return new CulvertError("draining", `every agent of cluster "${this.name}" is going away`);
+  }
+}
+
+/** The clusters that this server knows, and their tunnels. */
+export class Registry {
+  readonly #clusters = new Map<string, ClusterTunnels>();
+
+  constructor(names: Iterable<string>, limits: ClusterLimits) {
+    for (const name of names) this.#clusters.set(name, new ClusterTunnels(name, limits));
+  }
+
+  has(name: string): boolean {
+    return this.#clusters.has(name);
+  }
+
+  cluster(name: string): ClusterTunnels {
+    const cluster = this.#clusters.get(name);
+    if (cluster === undefined) throw new CulvertError("unknown_cluster", `there is no cluster "${name}" here`);
+    return cluster;
+  }
+
+  clusters(): Iterable<ClusterTunnels> {
+    return this.#clusters.values();
+  }
+
+  /** Every tunnel of every cluster, those that drain included. */
+  *tunnels(): Generator<Tunnel> {
+    for (const cluster of this.#clusters.values()) yield* cluster.tunnels();
+  }
+}

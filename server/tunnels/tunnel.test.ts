@@ -1,0 +1,172 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { test } from "node:test";
+import { CulvertError } from "../../shared/outcomes.ts";
+import { encodeAnswer, type OpenRequest } from "../../shared/wire/open.ts";
+import { type FakeAgent, type FakeAgentOptions, fakeAgent } from "./fake-agent.ts";
+
+const TARGET = { host: "10.0.0.1", port: 10250 };
+const OPTIONS = { id: "1", timeoutMs: 2_000, dialTimeoutMs: 1_000, ackTimeoutMs: 1_000 };
+
+function code(expected: string, more: { retryable?: boolean; says?: RegExp } = {}): (error: unknown) => boolean {
+  return (error) => {
+    assert.ok(error instanceof CulvertError, String(error));
+    assert.equal(error.code, expected);
+    if (more.retryable !== undefined) assert.equal(error.retryable, more.retryable);
+    if (more.says !== undefined) assert.match(error.message, more.says);
+    return true;
+  };
+}
+
+async function until(condition: () => boolean): Promise<void> {
+  const deadline = Date.now() + 5_000;
+  while (!condition()) {
+    assert.ok(Date.now() < deadline, `not within 5 s: ${condition}`);
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+}
+
+function using(options: FakeAgentOptions = {}): FakeAgent & Disposable {
+  const agent = fakeAgent(options);
+  return Object.assign(agent, { [Symbol.dispose]: () => agent.cut() });
+}
+
+test("an opened stream carries bytes both ways behind the heads", async () => {
+  using agent = using({ onTarget: (stream) => stream.pipe(stream) });
+  const stream = await agent.tunnel.open(TARGET, OPTIONS).promise;
+  stream.write("hello");
+  const [echo] = await once(stream, "data");
+  assert.equal(String(echo), "hello");
+  assert.equal(agent.tunnel.streamCount, 1);
+});
+
+test("the agent is asked for the target, and for a dial that ends before we give up", async () => {
+  let seen: OpenRequest | undefined;
+  using agent = using({
+    answer: (request) => {
+      seen = request;
+      return { ok: true };
+    },
+  });
+  await agent.tunnel.open(TARGET, { ...OPTIONS, id: "z9", timeoutMs: 600 }).promise;
+  assert.deepEqual(seen, { kind: "connect", target: TARGET, timeoutMs: 500, id: "z9" });
+});
+
+test("what the agent refuses arrives with its code and its words", async () => {
+  using agent = using({ answer: () => ({ ok: false, error: "dial_refused", detail: "10.0.0.1:10250 refused" }) });
+  await assert.rejects(
+    agent.tunnel.open(TARGET, OPTIONS).promise,
+    code("dial_refused", { retryable: false, says: /^10\.0\.0\.1:10250 refused$/ }),
+  );
+  assert.equal(agent.tunnel.streamCount, 0);
+});
+
+test("an agent that does not take the stream is passed over", async () => {
+  using agent = using({ onStream: () => {} });
+  const opening = agent.tunnel.open(TARGET, { ...OPTIONS, ackTimeoutMs: 20 });
+  await assert.rejects(opening.promise, code("agent_timeout", { retryable: true, says: /agent "a" does not respond/ }));
+  assert.equal(agent.tunnel.streamCount, 0);
+});
+
+test("an agent that takes the stream and never answers is not tried elsewhere", async () => {
+  using agent = using({ onStream: (stream) => stream.accept() });
+  const started = performance.now();
+  const opening = agent.tunnel.open(TARGET, { ...OPTIONS, ackTimeoutMs: 20, timeoutMs: 80 });
+  await assert.rejects(opening.promise, code("agent_timeout", { retryable: false, says: /did not answer in time/ }));
+  assert.ok(performance.now() - started >= 75, "the acknowledged stream got its whole time");
+});
+
+test("a caller that leaves resets the stream at the agent", async () => {
+  using agent = using({ onStream: (stream) => stream.accept() });
+  const opening = agent.tunnel.open(TARGET, OPTIONS);
+  await until(() => agent.streams.length === 1);
+  opening.cancel(new CulvertError("caller_gone", "gone"));
+  await assert.rejects(opening.promise, code("caller_gone"));
+  await until(() => agent.streams[0]?.destroyed === true);
+  assert.equal(agent.tunnel.pendingOpens, 0);
+});
+
+test("an answer after the end of the wait is nobody's", async () => {
+  using agent = using({ onStream: (stream) => stream.accept() });
+  const opening = agent.tunnel.open(TARGET, { ...OPTIONS, timeoutMs: 20 });
+  await assert.rejects(opening.promise, code("agent_timeout"));
+  agent.streams[0]?.write(encodeAnswer({ ok: true }));
+  await agent.tunnel.open(TARGET, { ...OPTIONS, timeoutMs: 5 }).promise.catch(() => {});
+  assert.equal(agent.tunnel.closed, false);
+});
+
+test("losing the session during the dial is agent_lost, and another agent may be tried", async () => {
+  using agent = using({ onStream: (stream) => stream.accept() });
+  const opening = agent.tunnel.open(TARGET, OPTIONS);
+  await until(() => agent.streams.length === 1);
+  agent.cut();
+  await assert.rejects(
+    opening.promise,
+    code("agent_lost", { retryable: true, says: /connection to agent "a" was lost/ }),
+  );
+  await assert.rejects(agent.tunnel.open(TARGET, OPTIONS).promise, code("agent_lost", { retryable: true }));
+});
+
+test("a reset in place of the ACK says that the agent takes no more", async () => {
+  using agent = using({ onStream: (stream) => stream.reset() });
+  await assert.rejects(agent.tunnel.open(TARGET, OPTIONS).promise, code("agent_exhausted", { retryable: true }));
+});
+
+test("a reset behind the ACK is an agent that broke off", async () => {
+  using agent = using({
+    onStream: (stream) => {
+      stream.accept();
+      setImmediate(() => stream.reset());
+    },
+  });
+  await assert.rejects(agent.tunnel.open(TARGET, OPTIONS).promise, code("agent_lost", { says: /broke off/ }));
+});
+
+test("a malformed answer is internal, and costs the stream only", async () => {
+  using agent = using({
+    onStream: (stream) => {
+      stream.accept();
+      stream.write(Buffer.from([0, 3, 0x7b, 0x7b, 0x7b]));
+    },
+  });
+  await assert.rejects(agent.tunnel.open(TARGET, OPTIONS).promise, code("internal"));
+  assert.equal(agent.tunnel.closed, false);
+  assert.equal(agent.tunnel.streamCount, 0);
+});
+
+test("an agent that said go-away, or asked to drain, takes nothing new", async () => {
+  using leaving = using();
+  leaving.session.drain();
+  await until(() => leaving.tunnel.draining);
+  await assert.rejects(leaving.tunnel.open(TARGET, OPTIONS).promise, code("draining", { retryable: true }));
+
+  using asking = using();
+  asking.say({ type: "drain", retryAfterMs: 0 });
+  assert.equal(asking.tunnel.draining, true);
+});
+
+test("draining tells the agent when to come back, and keeps what is open", async () => {
+  using agent = using({ onTarget: (stream) => stream.pipe(stream) });
+  const stream = await agent.tunnel.open(TARGET, OPTIONS).promise;
+  agent.tunnel.drain(5_000);
+  assert.deepEqual(agent.control, [{ type: "drain", retryAfterMs: 5_000 }]);
+  stream.write("still here");
+  const [echo] = await once(stream, "data");
+  assert.equal(String(echo), "still here");
+  assert.equal(agent.tunnel.draining, true);
+});
+
+test("a stream that an agent opens on its own is refused", async () => {
+  using agent = using();
+  const stream = agent.session.open();
+  stream.on("error", () => {});
+  await until(() => stream.destroyed);
+  assert.equal(agent.tunnel.closed, false);
+  assert.equal(agent.tunnel.streamCount, 0);
+});
+
+test("a tunnel says once that it is over, with the reason", async () => {
+  using agent = using();
+  agent.tunnel.destroy(new Error("enough"));
+  assert.equal((await agent.tunnel.closedWith)?.message, "enough");
+});

@@ -1,0 +1,70 @@
+import type { Duplex } from "node:stream";
+import type { WebSocket } from "ws";
+import { CloseCode, LinkRefused } from "../wire/handshake.ts";
+import { Carrier } from "./carrier.ts";
+import type { ControlMessage, Hello, Welcome } from "./control.ts";
+import { Link } from "./link.ts";
+
+export interface AcceptLinkOptions {
+  /** How long an upgraded connection may take to say hello, ms. */
+  readonly helloTimeoutMs: number;
+  readonly keepaliveMs: number;
+  readonly remote: string;
+  /** Judges the hello and answers it; throws `LinkRefused` with a close code to refuse. Called at most once. */
+  welcome(hello: Hello): Welcome;
+}
+
+/** RFC 6455 §7.4.1: the server met a condition that it did not expect. */
+const INTERNAL_ERROR = 1011;
+
+/**
+ * The server's side of the handshake, right after the upgrade: hello in, welcome out (design: "Handshake").
+ *
+ * Call it in the turn of the upgrade: the carrier has to read the socket from its first frame.
+ */
+export function acceptLink(
+  ws: WebSocket,
+  socket: Duplex,
+  options: AcceptLinkOptions,
+): Promise<{ link: Link; hello: Hello }> {
+  const carrier = new Carrier(ws, socket, { role: "server", keepaliveMs: options.keepaliveMs, zeroMask: true });
+  return new Promise((resolve, reject) => {
+    // Whatever else arrives on a carrier that was judged once is not judged again.
+    const settle = (): void => {
+      clearTimeout(timer);
+      carrier.onEnded = undefined;
+      carrier.onControl = undefined;
+    };
+    const refuse = (code: number, error: Error, reason = error.message): void => {
+      settle();
+      carrier.close(code, reason);
+      reject(error);
+    };
+    const refuseFor = (closeCode: number, reason: string): void =>
+      refuse(closeCode, new LinkRefused({ closeCode, reason }), reason);
+    const timer = setTimeout(
+      () => refuseFor(CloseCode.helloTimeout, "no hello arrived in time"),
+      options.helloTimeoutMs,
+    );
+    carrier.onEnded = (reason) => {
+      settle();
+      reject(reason ?? new Error("the agent closed before its hello"));
+    };
+    carrier.onControl = (message: ControlMessage) => {
+      if (message.type !== "hello") {
+        refuseFor(CloseCode.badHello, `expected hello, not ${message.type}`);
+        return;
+      }
+      try {
+        const welcome = options.welcome(message);
+        settle();
+        carrier.setKeepalive(welcome.keepaliveMs);
+        carrier.sendControl(welcome);
+        resolve({ link: new Link(welcome.link, options.remote, carrier), hello: message });
+      } catch (error) {
+        if (error instanceof LinkRefused) refuse(error.closeCode ?? CloseCode.badHello, error, error.reason);
+        else refuse(INTERNAL_ERROR, error as Error, "internal error");
+      }
+    };
+  });
+}

@@ -1,0 +1,365 @@
+import assert from "node:assert/strict";
+import { createHash, randomBytes } from "node:crypto";
+import { test } from "node:test";
+import type { TLSSocket } from "node:tls";
+import { CloseCode, LinkRefused } from "../wire/handshake.ts";
+import type { Link } from "./link.ts";
+import {
+  dial,
+  frame,
+  HELLO,
+  Inbox,
+  LinkServer,
+  linkPair,
+  Relay,
+  rawClient,
+  textFrame,
+  until,
+  welcome,
+} from "./testing.ts";
+
+const KEY = Buffer.from([9, 8, 7, 6]);
+const MIB = 1024 * 1024;
+
+/** Writes all of it as a session does: batches, and never more than 256 KiB waiting. */
+function send(link: Link, inbox: Inbox, chunks: Buffer[]): Promise<number> {
+  let most = 0;
+  return new Promise((resolve) => {
+    const more = (): void => {
+      while (chunks.length > 0 && link.pendingBytes < 256 * 1024) {
+        const batch = chunks.splice(0, 3);
+        link.write(
+          batch,
+          batch.reduce((sum, { length }) => sum + length, 0),
+        );
+        most = Math.max(most, link.pendingBytes);
+      }
+      if (chunks.length === 0 && link.pendingBytes === 0) resolve(most);
+    };
+    inbox.writable = more;
+    more();
+  });
+}
+
+test("64 MiB each way arrive whole, with control messages in between", { timeout: 20_000 }, async () => {
+  await using server = await LinkServer.start();
+  const { link: near } = await dial(server.port);
+  const far = await server.link();
+  const inboxes = [new Inbox(false), new Inbox(false)] as const;
+  near.start(inboxes[0]);
+  far.start(inboxes[1]);
+  let drains = 0;
+  far.onControl = () => drains++;
+  const block = randomBytes(MIB);
+  const chunks = () =>
+    Array.from({ length: 64 * 33 }, (_, index) => block.subarray(index, index + (64 * MIB) / (64 * 33)));
+  const expected = createHash("sha256");
+  for (const chunk of chunks()) expected.update(chunk);
+  const wanted = expected.digest("hex");
+  const total = chunks().reduce((sum, { length }) => sum + length, 0);
+  const controls = setInterval(() => {
+    near.sendControl({ type: "drain", retryAfterMs: 1 });
+    far.sendControl({ type: "ping" });
+  }, 20);
+  await Promise.all([send(near, inboxes[0], chunks()), send(far, inboxes[1], chunks())]);
+  await until(() => inboxes[0].bytes >= total && inboxes[1].bytes >= total);
+  clearInterval(controls);
+  assert.deepEqual(
+    inboxes.map(({ bytes, hash }) => [bytes, hash.digest("hex")]),
+    [
+      [total, wanted],
+      [total, wanted],
+    ],
+  );
+  assert.ok(drains > 0);
+});
+
+test("ws listens to the socket's data exactly once, and the carrier takes that place", async () => {
+  await using server = await LinkServer.start();
+  let before: unknown[] = [];
+  server.beforeAccept = (_ws, socket) => {
+    before = socket.listeners("data");
+  };
+  const { near, farInbox } = await linkPair(server);
+  const socket = server.upgraded[0] as TLSSocket;
+  assert.equal(before.length, 1);
+  assert.equal(socket.listenerCount("data"), 1);
+  assert.notEqual(socket.listeners("data")[0], before[0]);
+  near.write([Buffer.from("by the lane")], 11);
+  await until(() => farInbox.text === "by the lane");
+});
+
+test("with another listener on the socket the carrier lets ws deliver, and works all the same", async () => {
+  await using server = await LinkServer.start();
+  server.beforeAccept = (_ws, socket) => socket.on("data", () => {});
+  const { near, nearInbox, far, farInbox } = await linkPair(server);
+  const payload = randomBytes(300_000);
+  await send(near, nearInbox, [
+    payload.subarray(0, 40_000),
+    payload.subarray(40_000, 40_001),
+    payload.subarray(40_001, 90_000),
+  ]);
+  far.write([payload.subarray(0, 50)], 50);
+  await until(() => farInbox.bytes === 90_000 && nearInbox.bytes === 50);
+  assert.ok(Buffer.concat(farInbox.pieces).equals(payload.subarray(0, 90_000)));
+  near.end();
+  assert.equal(await farInbox.closed, undefined);
+});
+
+test("what a peer does not read waits within bounds, and onWritable says when there is room", async () => {
+  await using server = await LinkServer.start();
+  const { near, nearInbox, far, farInbox } = await linkPair(server);
+  const socket = server.upgraded[0] as TLSSocket;
+  socket.pause();
+  const chunk = Buffer.alloc(32 * 1024, 1);
+  let sent = 0;
+  const fill = (): void => {
+    while (near.pendingBytes < 256 * 1024) {
+      near.write([chunk], chunk.length);
+      sent += chunk.length;
+    }
+  };
+  nearInbox.writable = fill;
+  fill();
+  // The kernel's buffers are full when nothing has moved for a while.
+  let last = -1;
+  await until(() => {
+    const still = sent === last;
+    last = sent;
+    return still && sent > 256 * 1024;
+  });
+  assert.ok(near.pendingBytes >= 256 * 1024 && near.pendingBytes < 320 * 1024);
+  nearInbox.writable = () => {};
+  socket.resume();
+  await until(() => near.pendingBytes === 0 && farInbox.bytes === sent);
+  far.destroy();
+});
+
+test("end() delivers all that was written before, both ways, and both ends close in order", async () => {
+  await using server = await LinkServer.start();
+  const { near, nearInbox, far, farInbox } = await linkPair(server);
+  const up = Array.from({ length: 200 }, () => randomBytes(32 * 1024));
+  const down = Array.from({ length: 100 }, () => randomBytes(32 * 1024));
+  for (const chunk of down) far.write([chunk], chunk.length);
+  for (const chunk of up) near.write([chunk], chunk.length);
+  near.end();
+  assert.deepEqual([await farInbox.closed, await nearInbox.closed], [undefined, undefined]);
+  assert.ok(Buffer.concat(farInbox.pieces).equals(Buffer.concat(up)));
+  assert.ok(Buffer.concat(nearInbox.pieces).equals(Buffer.concat(down)));
+  assert.deepEqual([near.pendingBytes, far.pendingBytes, nearInbox.closedCount, farInbox.closedCount], [0, 0, 1, 1]);
+  assert.deepEqual([nearInbox.late, farInbox.late], [0, 0]);
+  await until(() => server.sockets.size === 0);
+});
+
+test("end() on a path that is slow for longer than the closing timeout still delivers", async () => {
+  await using server = await LinkServer.start();
+  const { near, farInbox } = await linkPair(server);
+  const socket = server.upgraded[0] as TLSSocket;
+  socket.pause();
+  const chunks = Array.from({ length: 400 }, () => Buffer.alloc(32 * 1024, 5));
+  for (const chunk of chunks) near.write([chunk], chunk.length);
+  near.end();
+  setTimeout(() => socket.resume(), 2_300);
+  assert.equal(await farInbox.closed, undefined);
+  assert.equal(farInbox.bytes, 400 * 32 * 1024);
+});
+
+test("both ends may end at the same time", async () => {
+  await using server = await LinkServer.start();
+  const { near, nearInbox, far, farInbox } = await linkPair(server);
+  near.write([Buffer.from("up")], 2);
+  far.write([Buffer.from("down")], 4);
+  near.end();
+  far.end();
+  assert.deepEqual([await nearInbox.closed, await farInbox.closed], [undefined, undefined]);
+  assert.deepEqual([nearInbox.text, farInbox.text], ["down", "up"]);
+});
+
+test("a close code of ours reaches the other end with its reason, after the payload", async () => {
+  await using server = await LinkServer.start();
+  const { nearInbox, far } = await linkPair(server);
+  far.write([Buffer.from("last words")], 10);
+  far.close(CloseCode.limited, "the cluster has 100 agents already");
+  const reason = await nearInbox.closed;
+  assert.ok(reason instanceof LinkRefused);
+  assert.deepEqual([reason.closeCode, reason.reason], [4429, "the cluster has 100 agents already"]);
+  assert.equal(nearInbox.text, "last words");
+});
+
+test("destroy() ends at once with its reason; the peer hears of a cut, and nothing stays pending", async () => {
+  await using server = await LinkServer.start();
+  const { near, nearInbox, far, farInbox } = await linkPair(server);
+  (server.upgraded[0] as TLSSocket).pause();
+  for (let index = 0; index < 300; index++) near.write([Buffer.alloc(32 * 1024)], 32 * 1024);
+  assert.ok(near.pendingBytes > 0);
+  near.destroy(new Error("no longer wanted"));
+  assert.equal((await nearInbox.closed)?.message, "no longer wanted");
+  await until(() => near.pendingBytes === 0);
+  (server.upgraded[0] as TLSSocket).resume();
+  assert.match((await farInbox.closed)?.message ?? "", /^the connection was cut/);
+  near.write([Buffer.alloc(10)], 10);
+  far.write([Buffer.alloc(10)], 10);
+  assert.deepEqual([near.pendingBytes, far.pendingBytes], [0, 0]);
+  near.end();
+  near.destroy();
+  assert.deepEqual([nearInbox.closedCount, farInbox.closedCount, nearInbox.late, farInbox.late], [1, 1, 0, 0]);
+});
+
+test("a reset connection is named", async () => {
+  await using server = await LinkServer.start();
+  const { near, nearInbox } = await linkPair(server);
+  for (const socket of server.sockets) socket.resetAndDestroy();
+  assert.match((await nearInbox.closed)?.message ?? "", /^the connection was cut \(ECONNRESET\)$/);
+  assert.equal(near.pendingBytes, 0);
+});
+
+test("payload that a paused socket still holds when it closes is payload, not frames for ws", async () => {
+  await using server = await LinkServer.start();
+  const { near, farInbox } = await linkPair(server);
+  const socket = server.upgraded[0] as TLSSocket;
+  // To ws these bytes would be a text message that ends the carrier.
+  const trap = textFrame({ type: "hello" }, KEY);
+  const message = Buffer.concat([Buffer.alloc(40_000, 1), trap]);
+  near.write([message.subarray(0, 20_000), message.subarray(20_000)], message.length);
+  socket.once("data", () => socket.pause());
+  await until(() => farInbox.bytes > 0 && socket.readableLength > 0);
+  await until(() => farInbox.bytes + socket.readableLength >= 16 * 1024 + farInbox.bytes);
+  const held = socket.readableLength;
+  const before = farInbox.bytes;
+  socket.destroy();
+  assert.match((await farInbox.closed)?.message ?? "", /^the connection was cut/);
+  assert.equal(farInbox.bytes, before + held);
+});
+
+test("a peer that falls silent is noticed at both ends within 2.5 intervals", async () => {
+  const keepaliveMs = 200;
+  await using server = await LinkServer.start({ keepaliveMs, welcome: () => welcome({ keepaliveMs }) });
+  await using relay = await Relay.start(server.port);
+  const { nearInbox, farInbox } = await linkPair(server, relay.port, { keepaliveMs });
+  await new Promise((resolve) => setTimeout(resolve, 3 * keepaliveMs));
+  assert.deepEqual([nearInbox.closedCount, farInbox.closedCount], [0, 0], "pings keep an idle link alive");
+  relay.silence();
+  const since = performance.now();
+  for (const reason of await Promise.all([nearInbox.closed, farInbox.closed])) {
+    assert.match(reason?.message ?? "", /^nothing was heard for 0\.[56] s$/);
+  }
+  // Between the last byte heard and the silence lies up to one interval; checks come eight times in one.
+  const tookMs = performance.now() - since;
+  assert.ok(tookMs > 1.2 * keepaliveMs && tookMs < 2.9 * keepaliveMs, `${tookMs}`);
+});
+
+test("the smaller keepalive of both ends counts at the one that wishes it", async () => {
+  await using server = await LinkServer.start();
+  await using relay = await Relay.start(server.port);
+  const { nearInbox } = await linkPair(server, relay.port, { keepaliveMs: 100 });
+  await new Promise((resolve) => setTimeout(resolve, 350));
+  assert.equal(nearInbox.closedCount, 0, "answers to its pings keep the link alive");
+  relay.silence();
+  assert.match((await nearInbox.closed)?.message ?? "", /^nothing was heard for/);
+});
+
+let rawAgents = 0;
+
+/** A link at the server whose agent is written by hand, past the handshake. */
+async function rawAgent(
+  server: LinkServer,
+): Promise<{ socket: TLSSocket; far: Link; inbox: Inbox; heard: () => Buffer }> {
+  const agentId = `raw-${++rawAgents}`;
+  const socket = await rawClient(server.port, textFrame({ ...HELLO, agentId }, KEY));
+  const chunks: Buffer<ArrayBuffer>[] = [];
+  socket.on("data", (chunk) => chunks.push(chunk));
+  socket.resume();
+  const far = await server.linkOf(agentId);
+  const inbox = new Inbox();
+  far.start(inbox);
+  return { socket, far, inbox, heard: () => Buffer.concat(chunks) };
+}
+
+/** The code in the close frame that ends what a server sent. */
+function closeCode(bytes: Buffer): number | undefined {
+  for (let at = 0; at < bytes.length; ) {
+    const short = (bytes[at + 1] as number) & 0x7f;
+    const length = short === 126 ? bytes.readUInt16BE(at + 2) : short;
+    const payload = at + (short === 126 ? 4 : 2);
+    if (((bytes[at] as number) & 0x0f) === 8) return bytes.readUInt16BE(payload);
+    at = payload + length;
+  }
+  return undefined;
+}
+
+test("a message or frame that breaks the rules ends the carrier with its code, and without a crash", async () => {
+  const text = (content: string) => frame({ opcode: 1, payload: Buffer.from(content), mask: KEY });
+  const table: [string, Buffer, number, RegExp][] = [
+    ["no JSON", text("{"), 4450, /not JSON/],
+    ["no object", text("[1]"), 4450, /object with a type/],
+    ["null", text("null"), 4450, /object with a type/],
+    ["a bad field", text('{"type":"drain","retryAfterMs":-1}'), 4450, /bad drain message: retryAfterMs/],
+    ["longer than 8 KiB", text(`{"type":"ping","x":"${"a".repeat(8192)}"}`), 4450, /too long/],
+    ["more than ws takes", text("a".repeat(200_000)), 1009, /Max payload/],
+    ["many in a second", Buffer.concat(Array.from({ length: 250 }, () => text('{"type":"later"}'))), 4450, /too many/],
+    ["no UTF-8", frame({ opcode: 1, payload: Buffer.from([0xff]), mask: KEY }), 1007, /UTF-8/],
+    ["reserved bits", frame({ opcode: 2, reserved: 0x40, mask: KEY }), 1002, /RSV1/],
+    ["no mask", frame({ opcode: 2, payload: Buffer.from("x") }), 1002, /MASK/],
+    ["2^40 bytes", frame({ opcode: 2, mask: KEY, claims: 1n << 40n }), 1002, /too long/],
+    ["text inside binary", Buffer.concat([frame({ opcode: 2, final: false, mask: KEY }), text("{}")]), 1002, /inside/],
+  ];
+  await using server = await LinkServer.start();
+  await Promise.all(
+    table.map(async ([name, bytes, code, sentence]) => {
+      const { socket, inbox, heard } = await rawAgent(server);
+      const closed = new Promise((resolve) => socket.once("close", resolve));
+      socket.write(Buffer.concat([bytes, frame({ opcode: 2, payload: Buffer.from("behind"), mask: KEY })]));
+      assert.match((await inbox.closed)?.message ?? "", sentence, name);
+      await until(() => closeCode(heard()) !== undefined);
+      assert.equal(closeCode(heard()), code, name);
+      assert.deepEqual([inbox.bytes, inbox.late], [0, 0], name);
+      socket.end(frame({ opcode: 8, payload: heard().subarray(-2), mask: KEY }));
+      await closed;
+    }),
+  );
+  await until(() => server.sockets.size === 0);
+});
+
+test("unknown types and fields are ignored, pings are answered, the protocol's own pings too", async () => {
+  await using server = await LinkServer.start();
+  const { socket, inbox, heard } = await rawAgent(server);
+  socket.write(textFrame({ type: "rotate", reason: "later version" }, KEY));
+  socket.write(textFrame({ type: "ping", extra: 1 }, KEY));
+  socket.write(frame({ opcode: 9, payload: Buffer.from("abc"), mask: KEY }));
+  socket.write(frame({ opcode: 2, payload: Buffer.from("payload"), mask: KEY }));
+  await until(
+    () =>
+      inbox.text === "payload" && heard().includes('{"type":"pong"}') && heard().includes("\x8a\x03abc", 0, "latin1"),
+  );
+  socket.write(frame({ opcode: 8, payload: Buffer.from([0x03, 0xe9]), mask: KEY }));
+  assert.equal(await inbox.closed, undefined, "1001, going away, is an end in order");
+});
+
+test("a peer that asks and never reads is ended before its answers pile up", async () => {
+  await using server = await LinkServer.start();
+  const { socket, far, inbox } = await rawAgent(server);
+  socket.pause();
+  // Fill the path first, as a session would: what it may hold counts apart.
+  for (let index = 0; index < 400; index++) far.write([Buffer.alloc(32 * 1024)], 32 * 1024);
+  for (let sent = 0; inbox.closedCount === 0 && sent < 100; sent++) {
+    far.sendControl({ type: "drain", retryAfterMs: 1, padding: "x".repeat(8_000) } as never);
+  }
+  assert.match((await inbox.closed)?.message ?? "", /reads no answers/);
+  socket.destroy();
+});
+
+test("random bytes behind the handshake never crash the server, and the carrier ends", async () => {
+  await using server = await LinkServer.start();
+  await Promise.all(
+    Array.from({ length: 40 }, async (_, index) => {
+      const { socket, inbox } = await rawAgent(server);
+      const noise = randomBytes(2_000);
+      // Half of them begin as a valid frame does, to get further in.
+      if (index % 2 === 0) noise.set([index % 4 === 0 ? 0x82 : 0x81, 0xfe]);
+      socket.end(noise);
+      await inbox.closed;
+      assert.deepEqual([inbox.closedCount, inbox.late], [1, 0]);
+    }),
+  );
+  await until(() => server.sockets.size === 0);
+});

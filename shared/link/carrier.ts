@@ -1,0 +1,315 @@
+import type { Duplex } from "node:stream";
+import type { RawData, WebSocket } from "ws";
+import { printable } from "../outcomes.ts";
+import { CloseCode, LinkRefused } from "../wire/handshake.ts";
+import type { Transport, TransportConsumer } from "../yamux/transport.ts";
+import { BadControlMessage, type ControlMessage, MAX_CONTROL_BYTES, parseControl } from "./control.ts";
+import { Liveness } from "./liveness.ts";
+import { binaryHeader, PayloadLane } from "./payload-lane.ts";
+
+/** One binary message carries at most this much, two full frames with their headers, unless one buffer is larger. */
+const MESSAGE_BYTES = 64 * 1024 + 64;
+/** A peer may send larger messages than we do, but not much: nothing is kept of them anyway. */
+const MAX_MESSAGE_BYTES = 16 * 1024 * 1024;
+/** The `maxPayload` to give ws, bytes: text only, since binary passes by it. */
+export const MAX_WEBSOCKET_PAYLOAD = 128 * 1024;
+/** What may arrive before `start`, bytes; each piece counts as so much more, because small ones cost most. */
+const MAX_EARLY_BYTES = 1024 * 1024;
+const EARLY_PIECE_BYTES = 256;
+/** Control messages kept for a listener that is not there yet. */
+const MAX_EARLY_CONTROL = 8;
+/** A peer that does not answer our close frame is cut after this. */
+const CLOSE_TIMEOUT_MS = 2_000;
+/** The same when all that we wrote is still to be delivered: a slow path needs its time. */
+const END_TIMEOUT_MS = 10_000;
+const MAX_CONTROL_PER_SECOND = 100;
+/** Answers and pings that a peer may leave unread: one that asks and never reads would grow our socket's buffer. */
+const MAX_UNREAD_CONTROL_BYTES = 256 * 1024;
+
+/** RFC 6455 §5.5: a control frame holds 125 bytes, two of them the code. */
+const MAX_CLOSE_REASON = 123;
+/** RFC 6455 §7.1.5: no close frame came; and §7.4.1: one without a code. */
+const ABNORMAL_CLOSURE = 1006;
+const NO_STATUS = 1005;
+const ORDERLY_CODES: ReadonlySet<number> = new Set([CloseCode.normal, CloseCode.goingAway, NO_STATUS]);
+
+export interface CarrierOptions {
+  /** Which end of the WebSocket we are: clients mask. */
+  readonly role: "client" | "server";
+  /** Milliseconds between pings; silence of 2.5 times as much is death. */
+  readonly keepaliveMs: number;
+  /** Zero mask keys: only inside TLS that is verified end to end (design: "Carrier"). */
+  readonly zeroMask: boolean;
+}
+
+/**
+ * One WebSocket connection as a transport: binary messages are payload, text messages are control (design: "Carrier").
+ *
+ * ws does the handshake, control frames, text and closing; binary frames pass by it in both directions, on the socket
+ * that it was given.
+ */
+export class Carrier implements Transport {
+  /** Why the carrier ended, for whoever has not started it. Set before the consumer hears of it. */
+  onEnded: ((reason: Error | undefined) => void) | undefined;
+  readonly #ws: WebSocket;
+  readonly #socket: Duplex;
+  readonly #masked: boolean;
+  readonly #zeroMask: boolean;
+  readonly #liveness: Liveness;
+  #consumer: TransportConsumer | undefined;
+  /** Payload that came before delivery began; `undefined` from then on. */
+  #early: Buffer[] | undefined = [];
+  #earlyBytes = 0;
+  #onControl: ((message: ControlMessage) => void) | undefined;
+  #earlyControl: ControlMessage[] = [];
+  #pendingBytes = 0;
+  #failure: Error | undefined;
+  #socketError: NodeJS.ErrnoException | undefined;
+  #ended = false;
+  #cutTimer: NodeJS.Timeout | undefined;
+  #controlCount = 0;
+  #controlSecond = 0;
+
+  constructor(ws: WebSocket, socket: Duplex, options: CarrierOptions) {
+    this.#ws = ws;
+    this.#socket = socket;
+    this.#masked = options.role === "client";
+    this.#zeroMask = options.zeroMask || !this.#masked;
+    ws.on("message", this.#onMessage);
+    ws.on("error", this.#onError);
+    ws.on("close", this.#onClose);
+    socket.on("error", this.#onSocketError);
+    socket.once("close", this.#onSocketClose);
+    this.#openLane();
+    this.#liveness = new Liveness(options.keepaliveMs, {
+      ping: () => this.sendControl({ type: "ping" }),
+      dead: (sentence) => this.#fail(CloseCode.silent, sentence),
+    });
+    // Closed between the upgrade and now: ws has said so already and will not again.
+    if (ws.readyState === ws.CLOSED) queueMicrotask(() => this.#onClose(ABNORMAL_CLOSURE, Buffer.alloc(0)));
+  }
+
+  /** Steps in front of ws's own listener on the socket; without exactly one, ws delivers everything as messages. */
+  #openLane(): void {
+    const [toWs, ...others] = this.#socket.listeners("data");
+    if (toWs === undefined || others.length > 0) return;
+    const lane = new PayloadLane(
+      {
+        onPayload: this.#onPayload,
+        onOther: (bytes) => toWs.call(this.#socket, bytes),
+        onViolation: (sentence) => this.#fail(CloseCode.protocolError, sentence),
+      },
+      { peerMasks: !this.#masked, maxPayload: MAX_MESSAGE_BYTES },
+    );
+    this.#socket.off("data", toWs as (chunk: Buffer) => void);
+    this.#socket.on("data", (chunk: Buffer) => {
+      this.#liveness.heard();
+      lane.push(chunk);
+    });
+    // What a paused socket still holds when it closes, ws would read by itself, from the middle of a frame.
+    this.#socket.prependOnceListener("close", () => {
+      const rest: Buffer | null = this.#socket.read();
+      if (rest !== null) lane.push(rest);
+    });
+  }
+
+  /** Milliseconds between pings; the smaller of both ends' wishes, known after the handshake. */
+  setKeepalive(keepaliveMs: number): void {
+    if (!this.#ended) this.#liveness.setInterval(keepaliveMs);
+  }
+
+  get onControl(): ((message: ControlMessage) => void) | undefined {
+    return this.#onControl;
+  }
+
+  /** Messages that came while nobody listened are delivered to the next listener, in order. */
+  set onControl(listener: ((message: ControlMessage) => void) | undefined) {
+    this.#onControl = listener;
+    if (listener === undefined || this.#earlyControl.length === 0) return;
+    queueMicrotask(() => {
+      for (const message of this.#earlyControl.splice(0)) this.#deliverControl(message);
+    });
+  }
+
+  // ── out ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  get pendingBytes(): number {
+    return this.#pendingBytes;
+  }
+
+  write(batch: readonly Buffer[], byteLength: number): void {
+    if (this.#ended || this.#ws.readyState !== this.#ws.OPEN) return;
+    this.#pendingBytes += byteLength;
+    const taken = (): void => {
+      this.#pendingBytes -= byteLength;
+      if (!this.#ended) this.#consumer?.onWritable();
+    };
+    if (this.#zeroMask) this.#writeMessages(batch, taken);
+    else this.#sendMasked(Buffer.concat(batch, byteLength), taken);
+  }
+
+  /** Random mask keys are ws's work; it masks in place, so the bytes must be a copy. */
+  #sendMasked(bytes: Buffer, taken: () => void): void {
+    let from = 0;
+    for (; bytes.length - from > MESSAGE_BYTES; from += MESSAGE_BYTES) {
+      this.#ws.send(bytes.subarray(from, from + MESSAGE_BYTES), { binary: true, mask: true });
+    }
+    this.#ws.send(bytes.subarray(from), { binary: true, mask: true }, taken);
+  }
+
+  /** Straight to the socket, in one corked write; ws writes whole frames at once too, so frames never mix. */
+  #writeMessages(batch: readonly Buffer[], taken: () => void): void {
+    const socket = this.#socket;
+    socket.cork();
+    let from = 0;
+    while (from < batch.length) {
+      let length = (batch[from] as Buffer).length;
+      let to = from + 1;
+      for (; to < batch.length; to++) {
+        const longer = length + (batch[to] as Buffer).length;
+        if (longer > MESSAGE_BYTES) break;
+        length = longer;
+      }
+      socket.write(binaryHeader(length, this.#masked));
+      for (; from < to; from++) {
+        if (from === batch.length - 1) socket.write(batch[from], taken);
+        else socket.write(batch[from]);
+      }
+    }
+    socket.uncork();
+  }
+
+  sendControl(message: ControlMessage): void {
+    if (this.#ws.readyState !== this.#ws.OPEN) return;
+    this.#ws.send(JSON.stringify(message));
+    if (this.#socket.writableLength - this.#pendingBytes > MAX_UNREAD_CONTROL_BYTES) {
+      this.#fail(CloseCode.badControl, "the peer reads no answers");
+    }
+  }
+
+  // ── in ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  start(consumer: TransportConsumer): void {
+    this.#consumer = consumer;
+    // Not from inside the constructor that calls this: its owner has nothing in hand yet. No chunk can come between.
+    queueMicrotask(() => {
+      const early = this.#early ?? [];
+      this.#early = undefined;
+      for (const piece of early) consumer.onBytes(piece);
+      if (this.#ended) consumer.onClosed(this.#failure);
+    });
+  }
+
+  readonly #onPayload = (piece: Buffer): void => {
+    if (this.#ended) return;
+    if (this.#early === undefined) this.#consumer?.onBytes(piece);
+    else this.#keepEarly(this.#early, piece);
+  };
+
+  #keepEarly(early: Buffer[], piece: Buffer): void {
+    this.#earlyBytes += piece.length + EARLY_PIECE_BYTES;
+    if (this.#earlyBytes > MAX_EARLY_BYTES) this.#fail(CloseCode.badHello, "too much payload before the handshake");
+    else early.push(piece);
+  }
+
+  readonly #onMessage = (data: RawData, isBinary: boolean): void => {
+    if (this.#ended) return;
+    this.#liveness.heard();
+    if (isBinary) {
+      this.#onPayload(data as Buffer);
+      return;
+    }
+    try {
+      this.#countControl();
+      if ((data as Buffer).length > MAX_CONTROL_BYTES) throw new BadControlMessage("a control message is too long");
+      const message = parseControl((data as Buffer).toString("utf8"));
+      if (message?.type === "ping") this.sendControl({ type: "pong" });
+      else if (message !== undefined && message.type !== "pong") this.#deliverControl(message);
+    } catch (error) {
+      if (!(error instanceof BadControlMessage)) throw error;
+      this.#fail(CloseCode.badControl, error.message);
+    }
+  };
+
+  #deliverControl(message: ControlMessage): void {
+    if (this.#onControl !== undefined) this.#onControl(message);
+    else if (this.#earlyControl.length < MAX_EARLY_CONTROL) this.#earlyControl.push(message);
+  }
+
+  #countControl(): void {
+    const second = Math.floor(performance.now() / 1000);
+    if (second !== this.#controlSecond) {
+      this.#controlSecond = second;
+      this.#controlCount = 0;
+    }
+    this.#controlCount++;
+    if (this.#controlCount > MAX_CONTROL_PER_SECOND) throw new BadControlMessage("too many control messages");
+  }
+
+  // ── the end ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  end(): void {
+    this.#close(CloseCode.normal, "", END_TIMEOUT_MS);
+  }
+
+  /** Closes with a code and a reason that a person can act on; the peer has 2 s to take it. */
+  close(code: number, reason: string): void {
+    this.#close(code, reason, CLOSE_TIMEOUT_MS);
+  }
+
+  /** The close frame stands behind all that was written. */
+  #close(code: number, reason: string, timeoutMs: number): void {
+    if (this.#ws.readyState === this.#ws.OPEN) this.#ws.close(code, printable(reason, MAX_CLOSE_REASON));
+    if (this.#socket.closed) return;
+    clearTimeout(this.#cutTimer);
+    this.#cutTimer = setTimeout(() => this.#ws.terminate(), timeoutMs);
+  }
+
+  destroy(reason?: Error): void {
+    this.#failure ??= reason;
+    this.#ws.terminate();
+  }
+
+  /** Our side has seen something wrong: say so to the peer, and end now for our own. */
+  #fail(code: number, sentence: string): void {
+    if (this.#ended) return;
+    this.#failure ??= new Error(sentence);
+    this.close(code, sentence);
+    this.#finish();
+  }
+
+  /** ws has found a violation and closes with the right code; nothing behind it counts. */
+  readonly #onError = (error: Error): void => this.#fail(CloseCode.protocolError, error.message);
+
+  readonly #onSocketError = (error: NodeJS.ErrnoException): void => {
+    this.#socketError = error;
+  };
+
+  readonly #onSocketClose = (): void => clearTimeout(this.#cutTimer);
+
+  readonly #onClose = (code: number, reason: Buffer): void => {
+    this.#failure ??= this.#judgeClose(code, printable(reason.toString("utf8"), MAX_CLOSE_REASON));
+    this.#finish();
+  };
+
+  /** What a close code means for us; `undefined`: an end in order. */
+  #judgeClose(code: number, reason: string): Error | undefined {
+    if (ORDERLY_CODES.has(code)) return undefined;
+    if (code === ABNORMAL_CLOSURE) {
+      const { code: cause } = this.#socketError ?? {};
+      return new Error(`the connection was cut${cause === undefined ? "" : ` (${cause})`}`, {
+        cause: this.#socketError,
+      });
+    }
+    if (this.#masked && code >= 4000) return new LinkRefused({ closeCode: code, reason });
+    return new Error(`the peer closed with ${code}${reason === "" ? "" : `: ${reason}`}`);
+  }
+
+  #finish(): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    this.#liveness.stop();
+    this.onEnded?.(this.#failure);
+    if (this.#early === undefined) this.#consumer?.onClosed(this.#failure);
+  }
+}

@@ -1,0 +1,72 @@
+import { z } from "zod";
+import { HANDSHAKE_VERSION } from "../wire/handshake.ts";
+
+/** The text messages of a carrier (design: "Handshake"). Unknown fields are ignored, unknown types too. */
+
+const name = z.string().min(1).max(253);
+
+export const helloSchema = z.object({
+  type: z.literal("hello"),
+  version: z.literal(HANDSHAKE_VERSION),
+  agentId: name,
+  /** Random for each process start: tells a restart from a second link. */
+  instance: name,
+  cluster: name.optional(),
+  software: z.string().max(256),
+});
+export type Hello = z.infer<typeof helloSchema>;
+
+export const welcomeSchema = z.object({
+  type: z.literal("welcome"),
+  version: z.literal(HANDSHAKE_VERSION),
+  serverId: name,
+  link: name,
+  keepaliveMs: z.number().int().min(10).max(3_600_000),
+  initialWindow: z.number().int().min(4096).max(0xffff_ffff),
+});
+export type Welcome = z.infer<typeof welcomeSchema>;
+
+const pingSchema = z.object({ type: z.literal("ping") });
+const pongSchema = z.object({ type: z.literal("pong") });
+
+/** The server takes no new streams here: come back, here or elsewhere, after so long. */
+export const drainSchema = z.object({
+  type: z.literal("drain"),
+  retryAfterMs: z.number().int().min(0).max(86_400_000),
+});
+export type Drain = z.infer<typeof drainSchema>;
+
+const controlSchema = z.discriminatedUnion("type", [helloSchema, welcomeSchema, pingSchema, pongSchema, drainSchema]);
+export type ControlMessage = z.infer<typeof controlSchema>;
+
+const KNOWN_TYPES: ReadonlySet<unknown> = new Set(["hello", "welcome", "ping", "pong", "drain"]);
+const typeOnly = z.object({ type: z.string() });
+
+/** Largest text message, bytes. */
+export const MAX_CONTROL_BYTES = 8 * 1024;
+
+/** A control message that is none: the carrier ends. The message is a sentence. */
+export class BadControlMessage extends Error {
+  override readonly name = "BadControlMessage";
+}
+
+/** `undefined`: a type that a later version may know. Throws `BadControlMessage`. */
+export function parseControl(text: string): ControlMessage | undefined {
+  const value = parseJson(text);
+  const { data } = typeOnly.safeParse(value);
+  if (data === undefined) throw new BadControlMessage("a control message must be a JSON object with a type");
+  if (!KNOWN_TYPES.has(data.type)) return undefined;
+  const parsed = controlSchema.safeParse(value);
+  if (parsed.success) return parsed.data;
+  const issue = parsed.error.issues[0];
+  throw new BadControlMessage(`bad ${data.type} message: ${issue?.path.join(".") ?? ""} ${issue?.message ?? ""}`);
+}
+
+function parseJson(text: string): unknown {
+  if (text.length > MAX_CONTROL_BYTES) throw new BadControlMessage("a control message is longer than 8 KiB");
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new BadControlMessage("a control message is not JSON");
+  }
+}

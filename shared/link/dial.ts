@@ -1,0 +1,208 @@
+import type { IncomingMessage } from "node:http";
+import net from "node:net";
+import tls from "node:tls";
+import { WebSocket } from "ws";
+import { printable } from "../outcomes.ts";
+import { LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
+import { Carrier, MAX_WEBSOCKET_PAYLOAD } from "./carrier.ts";
+import type { Hello, Welcome } from "./control.ts";
+import { Link } from "./link.ts";
+
+export interface DialLinkOptions {
+  /** The server's name, for SNI, verification and the Host header. */
+  readonly host: string;
+  readonly port: number;
+  /** Where to connect instead, the name staying as it is. */
+  readonly address?: { readonly host: string; readonly port: number } | undefined;
+  readonly path: string;
+  readonly tls: Pick<tls.ConnectionOptions, "ca" | "cert" | "key" | "minVersion" | "ciphers">;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly hello: Hello;
+  readonly keepaliveMs: number;
+  /** For all steps together, ms. */
+  readonly timeoutMs: number;
+  readonly signal?: AbortSignal;
+}
+
+interface Established {
+  readonly link: Link;
+  readonly welcome: Welcome;
+}
+
+/** Bytes of a refusal's body that are read, and shown. */
+const MAX_REFUSAL_BYTES = 1024;
+/** A refusal whose body does not end is told with what is there: the status is what counts. */
+const REFUSAL_TIMEOUT_MS = 1_000;
+
+/**
+ * The agent's side of the handshake: TCP → TLS → upgrade → hello → welcome.
+ *
+ * Rejects with `LinkRefused` when the server said no, else with the network's error; the message names the step.
+ */
+export async function dialLink(options: DialLinkOptions): Promise<Established> {
+  const attempt = new Attempt(options);
+  try {
+    const socket = await attempt.secure();
+    return await attempt.upgrade(socket);
+  } catch (error) {
+    attempt.abandon();
+    throw attempt.explain(error as Error);
+  } finally {
+    attempt.settle();
+  }
+}
+
+/** One try. Each step races the deadline and the caller's signal, which say at which step it stood. */
+class Attempt {
+  readonly #options: DialLinkOptions;
+  readonly #timer: NodeJS.Timeout;
+  readonly #interrupted: Promise<never>;
+  #reject: (error: Error) => void = () => {};
+  /** Ours, not the network's: the deadline or the owner's signal. */
+  #reason: Error | undefined;
+  #step = "connecting";
+  #raw: net.Socket | undefined;
+
+  constructor(options: DialLinkOptions) {
+    this.#options = options;
+    this.#interrupted = new Promise((_, reject) => {
+      this.#reject = reject;
+    });
+    this.#interrupted.catch(() => {});
+    this.#timer = setTimeout(() => {
+      this.#interrupt(new Error(`no tunnel within ${options.timeoutMs} ms: timed out ${this.#step}`));
+    }, options.timeoutMs);
+    options.signal?.addEventListener("abort", this.#onAbort, { once: true });
+    if (options.signal?.aborted) this.#onAbort();
+  }
+
+  readonly #onAbort = (): void => this.#interrupt(new Error("the attempt was cancelled"));
+
+  #interrupt(reason: Error): void {
+    this.#reason = reason;
+    this.#reject(reason);
+  }
+
+  settle(): void {
+    clearTimeout(this.#timer);
+    this.#options.signal?.removeEventListener("abort", this.#onAbort);
+  }
+
+  abandon(): void {
+    this.#raw?.destroy();
+  }
+
+  secure(): Promise<tls.TLSSocket> {
+    const { host, port, address } = this.#options;
+    const to = address ?? { host, port };
+    const raw = net.connect({ host: to.host, port: to.port, noDelay: true, autoSelectFamily: true });
+    this.#raw = raw;
+    raw.once("connect", () => {
+      this.#step = "in the TLS handshake";
+    });
+    return this.#race((resolve, reject) => {
+      raw.on("error", reject);
+      const socket = tls.connect({
+        ...this.#options.tls,
+        socket: raw,
+        host,
+        // Said aloud, because the zero mask keys rest on it and NODE_TLS_REJECT_UNAUTHORIZED=0 would change the default.
+        rejectUnauthorized: true,
+        ...(net.isIP(host) === 0 ? { servername: host } : {}),
+        ALPNProtocols: ["http/1.1"],
+      });
+      socket.on("error", reject);
+      socket.once("secureConnect", () => resolve(socket));
+      socket.once("close", () => reject(new Error(`the connection was closed ${this.#step}`)));
+    });
+  }
+
+  /** The upgrade, and what follows in the same turn: the carrier has to read the socket from its first frame. */
+  upgrade(socket: tls.TLSSocket): Promise<Established> {
+    const { host, port, path, headers, keepaliveMs } = this.#options;
+    this.#step = "waiting for the upgrade";
+    return this.#race((resolve, reject) => {
+      const authority = net.isIPv6(host) ? `[${host}]` : host;
+      const ws = new WebSocket(`wss://${authority}:${port}${path}`, [SUBPROTOCOL], {
+        createConnection: () => socket,
+        perMessageDeflate: false,
+        maxPayload: MAX_WEBSOCKET_PAYLOAD,
+        ...(headers === undefined ? {} : { headers }),
+      });
+      ws.on("error", reject);
+      ws.on("unexpected-response", (_request, response) => readRefusal(response, reject));
+      ws.once("open", () => {
+        const remote = `${socket.remoteAddress}:${socket.remotePort}`;
+        this.#greet(new Carrier(ws, socket, { role: "client", keepaliveMs, zeroMask: true }), remote, resolve, reject);
+      });
+    });
+  }
+
+  #greet(
+    carrier: Carrier,
+    remote: string,
+    resolve: (established: Established) => void,
+    reject: (error: Error) => void,
+  ): void {
+    this.#step = "waiting for welcome";
+    const { keepaliveMs, hello } = this.#options;
+    carrier.onEnded = (reason) => reject(reason ?? new Error("the server closed before its welcome"));
+    carrier.onControl = (message) => {
+      carrier.onEnded = undefined;
+      carrier.onControl = undefined;
+      if (message.type !== "welcome") {
+        reject(new Error(`the server answered hello with ${message.type}`));
+        return;
+      }
+      carrier.setKeepalive(Math.min(keepaliveMs, message.keepaliveMs));
+      resolve({ link: new Link(message.link, remote, carrier), welcome: message });
+    };
+    carrier.sendControl(hello);
+  }
+
+  /** Says at which step a network's error came; its code stays. */
+  explain(error: Error): Error {
+    if (error instanceof LinkRefused || error === this.#reason) return error;
+    // Several addresses were tried: Node's error for all of them has no message of its own.
+    const causes = error instanceof AggregateError ? (error.errors as Error[]) : [error];
+    const { code } = error as NodeJS.ErrnoException;
+    const explained = new Error(`${causes.map(({ message }) => message).join("; ")} (${this.#step})`, { cause: error });
+    return code === undefined ? explained : Object.assign(explained, { code });
+  }
+
+  #race<T>(step: (resolve: (value: T) => void, reject: (error: Error) => void) => void): Promise<T> {
+    return Promise.race([new Promise<T>(step), this.#interrupted]);
+  }
+}
+
+/** A plain HTTP answer instead of the upgrade: its body is the reason. */
+function readRefusal(response: IncomingMessage, done: (refusal: LinkRefused) => void): void {
+  const chunks: Buffer[] = [];
+  let length = 0;
+  const finish = (): void => {
+    clearTimeout(timer);
+    const body = printable(Buffer.concat(chunks).toString("utf8"), MAX_REFUSAL_BYTES);
+    done(
+      new LinkRefused({
+        status: response.statusCode ?? 0,
+        reason: body === "" ? printable(response.statusMessage ?? "") : body,
+        retryAfterMs: retryAfterMs(response.headers["retry-after"]),
+      }),
+    );
+  };
+  const timer = setTimeout(finish, REFUSAL_TIMEOUT_MS);
+  response.on("data", (chunk: Buffer) => {
+    chunks.push(chunk.subarray(0, MAX_REFUSAL_BYTES - length));
+    length += chunk.length;
+    if (length >= MAX_REFUSAL_BYTES) response.destroy();
+  });
+  response.on("error", () => {}); // a body that breaks off: what is there has to do
+  response.on("close", finish);
+}
+
+/** RFC 9110 §10.2.3: seconds, or a date. */
+function retryAfterMs(header: string | undefined): number | undefined {
+  if (header === undefined) return undefined;
+  const ms = /^\d+$/.test(header) ? Number(header) * 1000 : Date.parse(header) - Date.now();
+  return Number.isFinite(ms) ? Math.max(0, ms) : undefined;
+}

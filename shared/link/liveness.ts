@@ -1,0 +1,73 @@
+/** Silence of so many intervals is death, although TCP says nothing (design: "Liveness"). */
+const DEAD_AFTER_INTERVALS = 2.5;
+/** Pings come after between 0.8 and 1.2 intervals, so that thousands of carriers do not beat together. */
+const JITTER = 0.2;
+
+export interface LivenessActions {
+  ping(): void;
+  /** Nothing was heard for too long. Called once. */
+  dead(sentence: string): void;
+}
+
+/** Sends pings, and notices when the peer has fallen silent. Hearing is a counter, because it happens for each chunk. */
+export class Liveness {
+  readonly #actions: LivenessActions;
+  #intervalMs: number;
+  #lastHeardAt = performance.now();
+  #watchedAt = performance.now();
+  #heard = false;
+  #pingTimer: NodeJS.Timeout | undefined;
+  #watchTimer: NodeJS.Timeout | undefined;
+
+  constructor(intervalMs: number, actions: LivenessActions) {
+    this.#intervalMs = intervalMs;
+    this.#actions = actions;
+    this.#schedule();
+  }
+
+  heard(): void {
+    this.#heard = true;
+  }
+
+  setInterval(intervalMs: number): void {
+    if (intervalMs === this.#intervalMs) return;
+    this.#intervalMs = intervalMs;
+    this.stop();
+    this.#schedule();
+  }
+
+  stop(): void {
+    clearTimeout(this.#pingTimer);
+    clearInterval(this.#watchTimer);
+  }
+
+  #schedule(): void {
+    this.#watchedAt = performance.now();
+    this.#schedulePing();
+    this.#watchTimer = setInterval(this.#watch, this.#intervalMs / 8).unref();
+  }
+
+  #schedulePing(): void {
+    const jittered = this.#intervalMs * (1 - JITTER + 2 * JITTER * Math.random());
+    this.#pingTimer = setTimeout(() => {
+      this.#actions.ping();
+      this.#schedulePing();
+    }, jittered).unref();
+  }
+
+  readonly #watch = (): void => {
+    const now = performance.now();
+    const wasStopped = now - this.#watchedAt > this.#intervalMs;
+    this.#watchedAt = now;
+    // A process that was itself stopped has heard nothing because it did not listen: what waits in the kernel comes first.
+    if (this.#heard || wasStopped) {
+      this.#heard = false;
+      this.#lastHeardAt = now;
+      return;
+    }
+    const silentMs = now - this.#lastHeardAt;
+    if (silentMs < DEAD_AFTER_INTERVALS * this.#intervalMs) return;
+    this.stop();
+    this.#actions.dead(`nothing was heard for ${(silentMs / 1000).toFixed(1)} s`);
+  };
+}

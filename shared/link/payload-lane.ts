@@ -1,0 +1,179 @@
+/**
+ * The express lane of a carrier: takes the payload of binary WebSocket frames out of the byte stream as it arrives, and
+ * hands every other byte on to ws (RFC 6455 §5.2).
+ *
+ * ws copies each message together before it delivers it and stops its socket after every 16 KiB; on bulk transfers that
+ * is a third of a process's time (docs/decisions/0003). Payload needs neither: the session reads bytes in any split.
+ * Text, ping, pong, close and everything that is not a well-formed binary frame is ws's to judge and to answer.
+ */
+export interface LaneConsumer {
+  /** A piece of binary payload, in order. */
+  onPayload(piece: Buffer): void;
+  /** Bytes for ws: whole frames that are not ours, in any split. */
+  onOther(bytes: Buffer): void;
+  /** A frame that ws would not notice, having been passed by the binary one it breaks into. The lane has stopped. */
+  onViolation(sentence: string): void;
+}
+
+const FIN = 0x80;
+const RESERVED = 0x70;
+const OPCODE = 0x0f;
+const MASKED = 0x80;
+const LENGTH = 0x7f;
+const CONTINUATION = 0x0;
+const TEXT = 0x1;
+const BINARY = 0x2;
+const FIRST_CONTROL = 0x8;
+const CLOSE = 0x8;
+/** 2 bytes, 8 of extended length, 4 of mask key. */
+const MAX_HEADER = 14;
+
+export class PayloadLane {
+  readonly #consumer: LaneConsumer;
+  /** Clients mask, servers do not (RFC 6455 §5.1): what the peer must do. */
+  readonly #peerMasks: boolean;
+  readonly #maxPayload: number;
+  readonly #header = Buffer.allocUnsafeSlow(MAX_HEADER);
+  #headerLength = 0;
+  /** Payload bytes of the present frame still to come. */
+  #left = 0;
+  #ours = false;
+  /** A close frame is passing: nothing may follow it, and ws takes nothing more (RFC 6455 §5.5.1). */
+  #closing = false;
+  /** The kind of the fragmented message under way. */
+  #fragmented: "none" | "binary" | "other" = "none";
+  /** The mask key rotated to the next payload byte; `undefined` when it is zero. */
+  #mask: Uint8Array | undefined;
+  #maskAt = 0;
+  #state: "open" | "to-ws" | "stopped" = "open";
+
+  constructor(consumer: LaneConsumer, bounds: { readonly peerMasks: boolean; readonly maxPayload: number }) {
+    this.#consumer = consumer;
+    this.#peerMasks = bounds.peerMasks;
+    this.#maxPayload = bounds.maxPayload;
+  }
+
+  push(chunk: Buffer): void {
+    let offset = 0;
+    while (offset < chunk.length && this.#state === "open") {
+      offset = this.#left > 0 ? this.#takePayload(chunk, offset) : this.#takeHeader(chunk, offset);
+      if (this.#closing && this.#left === 0) this.#state = "stopped";
+    }
+    if (this.#state === "to-ws" && offset < chunk.length) this.#consumer.onOther(chunk.subarray(offset));
+  }
+
+  #takePayload(chunk: Buffer, offset: number): number {
+    const end = Math.min(chunk.length, offset + this.#left);
+    const piece = offset === 0 && end === chunk.length ? chunk : chunk.subarray(offset, end);
+    this.#left -= piece.length;
+    if (this.#ours) {
+      if (this.#mask !== undefined) this.#unmask(piece, this.#mask);
+      this.#consumer.onPayload(piece);
+    } else this.#consumer.onOther(piece);
+    return end;
+  }
+
+  #unmask(piece: Buffer, mask: Uint8Array): void {
+    let at = this.#maskAt;
+    for (let index = 0; index < piece.length; index++) {
+      piece[index] = (piece[index] as number) ^ (mask[at] as number);
+      at = (at + 1) & 3;
+    }
+    this.#maskAt = at;
+  }
+
+  #takeHeader(chunk: Buffer, offset: number): number {
+    const known = this.#headerLength;
+    const copied = chunk.copy(this.#header, known, offset, Math.min(chunk.length, offset + MAX_HEADER - known));
+    const have = known + copied;
+    const need = have < 2 ? 2 : headerLength(this.#header);
+    if (have < need) {
+      this.#headerLength = have;
+      return offset + copied;
+    }
+    this.#headerLength = 0;
+    this.#onHeader(need);
+    return offset + need - known;
+  }
+
+  #onHeader(length: number): void {
+    const first = this.#header[0] as number;
+    const opcode = first & OPCODE;
+    const final = (first & FIN) !== 0;
+    this.#left = payloadLength(this.#header);
+    this.#ours = opcode === BINARY || (opcode === CONTINUATION && this.#fragmented === "binary");
+    if (opcode < FIRST_CONTROL && opcode !== CONTINUATION && this.#fragmented === "binary") {
+      this.#stop("a message begins inside another");
+    } else if (this.#ours && this.#left > this.#maxPayload) {
+      this.#stop(`a frame of ${this.#left} bytes is too long`);
+    } else if (this.#ours && this.#isWellFormed(first)) {
+      this.#fragmented = final ? "none" : "binary";
+      this.#readMask(length);
+    } else {
+      if (this.#ours) this.#state = "to-ws";
+      if (opcode === TEXT || (opcode === CONTINUATION && this.#fragmented === "other")) {
+        this.#fragmented = final ? "none" : "other";
+      }
+      this.#ours = false;
+      this.#closing = opcode === CLOSE;
+      this.#consumer.onOther(Buffer.from(this.#header.subarray(0, length)));
+    }
+  }
+
+  /** What is not well formed goes to ws, which closes with the right code. */
+  #isWellFormed(first: number): boolean {
+    if ((first & RESERVED) !== 0) return false;
+    if ((((this.#header[1] as number) & MASKED) !== 0) !== this.#peerMasks) return false;
+    return !((first & OPCODE) === BINARY && this.#fragmented === "other");
+  }
+
+  #readMask(length: number): void {
+    if (!this.#peerMasks || this.#header.readUInt32BE(length - 4) === 0) {
+      this.#mask = undefined;
+      return;
+    }
+    this.#mask = Uint8Array.from(this.#header.subarray(length - 4, length));
+    this.#maskAt = 0;
+  }
+
+  #stop(sentence: string): void {
+    this.#state = "stopped";
+    this.#consumer.onViolation(sentence);
+  }
+}
+
+function headerLength(header: Buffer): number {
+  const second = header[1] as number;
+  const short = second & LENGTH;
+  return 2 + (short === 126 ? 2 : short === 127 ? 8 : 0) + ((second & MASKED) !== 0 ? 4 : 0);
+}
+
+function payloadLength(header: Buffer): number {
+  const short = (header[1] as number) & LENGTH;
+  if (short < 126) return short;
+  if (short === 126) return header.readUInt16BE(2);
+  return header.readUInt32BE(2) * 2 ** 32 + header.readUInt32BE(6);
+}
+
+/** The header of one whole binary message; with a mask key of zero for a client (RFC 6455 §5.3). */
+export function binaryHeader(length: number, masked: boolean): Buffer {
+  const maskBit = masked ? MASKED : 0;
+  const maskBytes = masked ? 4 : 0;
+  let header: Buffer;
+  if (length < 126) {
+    header = Buffer.allocUnsafe(2 + maskBytes);
+    header[1] = maskBit | length;
+  } else if (length < 0x1_0000) {
+    header = Buffer.allocUnsafe(4 + maskBytes);
+    header[1] = maskBit | 126;
+    header.writeUInt16BE(length, 2);
+  } else {
+    header = Buffer.allocUnsafe(10 + maskBytes);
+    header[1] = maskBit | 127;
+    header.writeUInt32BE(0, 2);
+    header.writeUInt32BE(length, 6);
+  }
+  header[0] = FIN | BINARY;
+  if (masked) header.writeUInt32BE(0, header.length - 4);
+  return header;
+}

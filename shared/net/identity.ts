@@ -1,0 +1,220 @@
+import type { X509Certificate } from "node:crypto";
+import type { TLSSocket } from "node:tls";
+
+/** What a verified certificate says about who presented it (RFC 5280 §4.1.2.6 subject, §4.2.1.6 subjectAltName). */
+export interface PeerIdentity {
+  readonly cn?: string;
+  readonly o: readonly string[];
+  readonly dns: readonly string[];
+  readonly uri: readonly string[];
+  readonly fingerprint256: string;
+  readonly notAfter: Date;
+}
+
+export type Role = "caller" | "agent";
+
+/**
+ * The names that Konnectivity's installers give each role. Under one CA, and without a list of identities, a
+ * certificate with the other role's name is refused (design: "Trust").
+ */
+export const KONNECTIVITY_ROLE_NAMES = {
+  caller: "konnectivity-client",
+  agent: "konnectivity-agent",
+} as const satisfies Record<Role, string>;
+
+type Field = "CN" | "O" | "DNS" | "URI";
+
+/** `CN=`, `O=`, `DNS=`, `URI=` with `*` for any run of characters; parts joined by commas must all match. */
+export interface IdentityPattern {
+  readonly text: string;
+  readonly parts: readonly { readonly field: Field; readonly pieces: readonly string[] }[];
+}
+
+/** A pattern from the command line; throws an `Error` with a sentence for its author. A backslash takes `,` and `*` literally. */
+export function parsePattern(text: string): IdentityPattern {
+  const refuse = (why: string) =>
+    new Error(`identity pattern "${text}": ${why} (write for example "CN=kube-apiserver" or "O=system:masters,CN=*")`);
+  if (text.trim() === "") throw refuse("it is empty");
+  if (/(?:^|[^\\])(?:\\\\)*\\(?:[^,*\\]|$)/.test(text)) throw refuse('a backslash stands only before ",", "*" or "\\"');
+  const parts = splitAt(text, ",").map((part) => {
+    const equals = part.indexOf("=");
+    if (equals < 0) throw refuse(`"${part.trim()}" has no "=" (a comma inside a value is written "\\,")`);
+    const field = part.slice(0, equals).trim().toUpperCase();
+    if (!isField(field)) throw refuse(`"${part.slice(0, equals).trim()}" is none of CN, O, DNS, URI`);
+    const value = part.slice(equals + 1).trim();
+    if (value === "") throw refuse(`${field} has no value`);
+    const pieces = splitAt(field === "DNS" ? value.toLowerCase() : value, "*");
+    return { field, pieces: pieces.map((piece) => piece.replace(/\\(.)/g, "$1")) };
+  });
+  return { text, parts };
+}
+
+/** True if each part of the pattern matches at least one value of its field. */
+export function matches(pattern: IdentityPattern, identity: PeerIdentity): boolean {
+  return pattern.parts.every(({ field, pieces }) => values(identity, field).some((value) => like(pieces, value)));
+}
+
+/** May this identity use the port of this role? Without patterns: anybody but the other role (design: "Trust"). */
+export function permits(patterns: readonly IdentityPattern[], role: Role, identity: PeerIdentity): boolean {
+  if (patterns.length > 0) return patterns.some((pattern) => matches(pattern, identity));
+  return identity.cn !== KONNECTIVITY_ROLE_NAMES[role === "caller" ? "agent" : "caller"];
+}
+
+/** The identity of a peer whose certificate was verified; `judgePeer` says why there is none. */
+export function peerIdentity(socket: TLSSocket): PeerIdentity | undefined {
+  return judgePeer(socket).identity;
+}
+
+/** An identity that may be believed, or a sentence for the 401 or 407 (design: "The caller's side", 5). */
+export type Judgement =
+  | { readonly identity: PeerIdentity; readonly refusal?: undefined }
+  | { readonly identity?: undefined; readonly refusal: string };
+
+/** Reads the result of the TLS handshake of a listener that asks for a certificate but lets everybody in. */
+export function judgePeer(socket: TLSSocket): Judgement {
+  const certificate = socket.getPeerX509Certificate();
+  if (certificate === undefined) {
+    return { refusal: "a client certificate is needed and none was sent" };
+  }
+  if (!socket.authorized) return { refusal: explain(certificate, codeOf(socket.authorizationError)) };
+  try {
+    return { identity: identityOf(certificate) };
+  } catch (error) {
+    return { refusal: `the client certificate ${error instanceof Error ? error.message : String(error)}` };
+  }
+}
+
+const VERIFY_ERRORS: Record<string, string> = {
+  UNABLE_TO_GET_ISSUER_CERT: "is not signed by a CA that is accepted here",
+  UNABLE_TO_GET_ISSUER_CERT_LOCALLY: "is not signed by a CA that is accepted here",
+  UNABLE_TO_VERIFY_LEAF_SIGNATURE: "is not signed by a CA that is accepted here",
+  DEPTH_ZERO_SELF_SIGNED_CERT: "is self-signed and not accepted here",
+  SELF_SIGNED_CERT_IN_CHAIN: "is not signed by a CA that is accepted here",
+  CERT_UNTRUSTED: "is not signed by a CA that is accepted here",
+  CERT_SIGNATURE_FAILURE: "has a signature that its CA did not make",
+  INVALID_PURPOSE: "may not be used by a client (its extended key usage lacks clientAuth)",
+  INVALID_CA: "was signed by a certificate that is not a CA",
+  PATH_LENGTH_EXCEEDED: "has a chain longer than its CA allows",
+  CERT_CHAIN_TOO_LONG: "has a chain that is too long",
+  CERT_REVOKED: "is revoked",
+  CERT_REJECTED: "is rejected by its CA's settings",
+};
+
+function explain(certificate: X509Certificate, code: string): string {
+  // OpenSSL says of an expired CA what it says of an expired leaf; the leaf's own dates tell them apart.
+  const { validFrom, validTo } = certificate;
+  const time = Date.now();
+  if (code === "CERT_HAS_EXPIRED") {
+    return Date.parse(validTo) < time
+      ? `the client certificate expired on ${isoDate(validTo)}`
+      : "the CA of the client certificate has expired";
+  }
+  if (code === "CERT_NOT_YET_VALID") {
+    return Date.parse(validFrom) > time
+      ? `the client certificate is not valid before ${isoDate(validFrom)}: check both clocks`
+      : "the CA of the client certificate is not valid yet: check both clocks";
+  }
+  const known = Object.hasOwn(VERIFY_ERRORS, code) ? VERIFY_ERRORS[code] : undefined;
+  return `the client certificate ${known ?? `was not accepted (${code})`}`;
+}
+
+/** At run time it is a code or an `Error` that carries one, whatever the type says. */
+function codeOf(error: unknown): string {
+  if (error instanceof Error) return "code" in error ? String(error.code) : error.message;
+  return String(error);
+}
+
+function isoDate(openssl: string): string {
+  return new Date(openssl).toISOString().replace(".000", "");
+}
+
+/**
+ * One caller presents the same certificate at each CONNECT and taking it apart costs 40 µs, so the last few are kept.
+ * Only what the certificate says is kept, never whether it was accepted.
+ */
+const recent = new Map<string, PeerIdentity>();
+const RECENT_MAX = 64;
+
+function identityOf(certificate: X509Certificate): PeerIdentity {
+  const { fingerprint256 } = certificate;
+  const known = recent.get(fingerprint256);
+  if (known !== undefined) return known;
+  const identity = read(certificate);
+  if (recent.size >= RECENT_MAX) recent.delete(recent.keys().next().value ?? "");
+  recent.set(fingerprint256, identity);
+  return identity;
+}
+
+/** Throws what is wrong with a certificate that cannot be read in one way only. */
+function read(certificate: X509Certificate): PeerIdentity {
+  // `X509Certificate.subject` is escaped text; here each value arrives as it is, and an array if there are several.
+  const subject: { readonly CN?: string | string[]; readonly O?: string | string[] } =
+    certificate.toLegacyObject().subject;
+  const names = list(subject.CN);
+  if (names.length > 1) throw new Error("has several common names (CN), of which every reader may choose another");
+  const alternatives = parseAltNames(certificate.subjectAltName ?? "");
+  return {
+    ...(names[0] === undefined ? {} : { cn: names[0] }),
+    o: list(subject.O),
+    dns: alternatives.filter(({ kind }) => kind === "DNS").map(({ value }) => value),
+    uri: alternatives.filter(({ kind }) => kind === "URI").map(({ value }) => value),
+    fingerprint256: certificate.fingerprint256,
+    notAfter: new Date(certificate.validTo),
+  };
+}
+
+function list(value: string | string[] | undefined): string[] {
+  return value === undefined ? [] : [value].flat();
+}
+
+/**
+ * Node's text form of subjectAltName: `KIND:value` joined by ", ", where a value that holds a comma, a quote or a
+ * control byte is a JSON string. Splitting at commas alone is how one name passed for two (CVE-2021-44532).
+ */
+export function parseAltNames(text: string): { kind: string; value: string }[] {
+  const entry = /([^:",]+):(?:("(?:[^"\\]|\\.)*")|([^",]*(?:"(?:[^"\\]|\\.)*"[^",]*)?))(?:, |$)/y;
+  const names: { kind: string; value: string }[] = [];
+  while (entry.lastIndex < text.length) {
+    const found = entry.exec(text);
+    if (found === null) throw new Error("has a subjectAltName that cannot be read");
+    names.push({ kind: found[1] ?? "", value: found[2] === undefined ? (found[3] ?? "") : JSON.parse(found[2]) });
+  }
+  return names;
+}
+
+function isField(text: string): text is Field {
+  return text === "CN" || text === "O" || text === "DNS" || text === "URI";
+}
+
+function values(identity: PeerIdentity, field: Field): readonly string[] {
+  if (field === "CN") return identity.cn ? [identity.cn] : [];
+  if (field === "DNS") return identity.dns.map((name) => name.toLowerCase());
+  return field === "O" ? identity.o : identity.uri;
+}
+
+/** Split at a separator that no backslash precedes; backslashes stay. */
+function splitAt(text: string, separator: string): string[] {
+  const parts = [""];
+  for (let at = 0; at < text.length; at++) {
+    const character = text.charAt(at);
+    if (character === separator) parts.push("");
+    else parts[parts.length - 1] += character === "\\" ? character + text.charAt(++at) : character;
+  }
+  return parts;
+}
+
+/** The pieces of a pattern between its stars, found in order. Linear: no backtracking, unlike a regular expression. */
+function like(pieces: readonly string[], value: string): boolean {
+  const first = pieces[0] ?? "";
+  if (pieces.length === 1) return value === first;
+  const last = pieces.at(-1) ?? "";
+  if (!value.startsWith(first) || !value.endsWith(last) || value.length < first.length + last.length) return false;
+  const end = value.length - last.length;
+  let from = first.length;
+  for (const piece of pieces.slice(1, -1)) {
+    const found = value.indexOf(piece, from);
+    if (found < 0 || found + piece.length > end) return false;
+    from = found + piece.length;
+  }
+  return true;
+}

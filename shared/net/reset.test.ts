@@ -1,0 +1,130 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { mkdtemp, rm } from "node:fs/promises";
+import { type AddressInfo, connect, createServer, type Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { Duplex } from "node:stream";
+import { before, test } from "node:test";
+import tls from "node:tls";
+import { Authority, type CertificateAndKey } from "../pki/certificates.ts";
+import { endedByReset, resetSocket } from "./reset.ts";
+
+interface Pair extends AsyncDisposable {
+  /** The end that is reset, and its peer. */
+  readonly ours: Socket;
+  readonly peer: Socket;
+  readonly seen: string[];
+}
+
+let authority: Authority;
+let certificate: CertificateAndKey;
+before(async () => {
+  authority = await Authority.create("ca");
+  certificate = await authority.issue({ cn: "server", names: ["localhost"], usage: "server" });
+});
+
+async function pair(kind: "tcp" | "tls" | "unix"): Promise<Pair> {
+  const dir = await mkdtemp(join(tmpdir(), "culvert-reset-"));
+  const server = createServer({ allowHalfOpen: true });
+  const secure = tls.createServer(certificate);
+  if (kind === "tls")
+    server.on("connection", (raw) =>
+      secure.emit(
+        "connection",
+        raw.on("error", () => {}),
+      ),
+    );
+  server.listen(kind === "unix" ? { path: join(dir, "s") } : { port: 0, host: "127.0.0.1" });
+  await once(server, "listening");
+  const accepted = once(kind === "tls" ? secure : server, kind === "tls" ? "secureConnection" : "connection");
+  const raw =
+    kind === "unix"
+      ? connect({ path: join(dir, "s"), allowHalfOpen: true })
+      : connect({ port: (server.address() as AddressInfo).port, host: "127.0.0.1", allowHalfOpen: true });
+  raw.on("error", () => {});
+  const peer = kind === "tls" ? tls.connect({ socket: raw, ca: authority.cert, servername: "localhost" }) : raw;
+  const seen: string[] = [];
+  peer.on("error", (error: NodeJS.ErrnoException) => seen.push(error.code ?? error.message));
+  peer.on("end", () => seen.push(endedByReset(peer) ? "end, in truth a reset" : "end"));
+  peer.on("close", () => seen.push("close"));
+  const [ours] = (await accepted) as [Socket];
+  ours.on("error", () => {});
+  return {
+    ours,
+    peer,
+    seen,
+    async [Symbol.asyncDispose]() {
+      for (const socket of [ours, peer, raw]) socket.destroy();
+      server.close();
+      await rm(dir, { recursive: true });
+    },
+  };
+}
+
+for (const kind of ["tcp", "tls"] as const) {
+  test(`the peer of a reset ${kind} connection sees ECONNRESET and no end`, async () => {
+    await using it = await pair(kind);
+    it.peer.resume();
+    it.ours.write("some bytes");
+    await once(it.peer, "data");
+    resetSocket(it.ours);
+    resetSocket(it.ours);
+    await once(it.peer, "close").catch(() => once(it.peer, "close"));
+    assert.deepEqual(it.seen, ["ECONNRESET", "close"]);
+    assert.equal(it.ours.destroyed, true);
+  });
+
+  test(`a ${kind} connection with bytes and an end still to be sent is reset all the same`, async () => {
+    await using it = await pair(kind);
+    it.peer.pause();
+    it.ours.end(Buffer.alloc(20_000_000));
+    await new Promise((resolve) => setTimeout(resolve, 30)); // until the kernel's buffers are full
+    resetSocket(it.ours);
+    let received = 0;
+    it.peer.on("data", (chunk: Buffer) => (received += chunk.length));
+    it.peer.resume();
+    const deadline = Date.now() + 5_000;
+    while (it.seen.length === 0 && Date.now() < deadline) await new Promise((resolve) => setTimeout(resolve, 5));
+    assert.ok(received < 20_000_000);
+    assert.match(it.seen[0] ?? "nothing", /^(ECONNRESET|end, in truth a reset)$/);
+  });
+
+  test(`an end in order on a ${kind} connection is not taken for a reset`, async () => {
+    await using it = await pair(kind);
+    it.peer.resume();
+    it.ours.end("bye");
+    await once(it.peer, "end");
+    assert.equal(it.seen[0], "end");
+    it.ours.resume();
+    it.peer.end();
+  });
+}
+
+test("a reader that was stopped when the reset came can tell it from an end", async () => {
+  await using it = await pair("tcp");
+  it.peer.pause();
+  it.ours.write(Buffer.alloc(20_000_000));
+  await new Promise((resolve) => setTimeout(resolve, 30));
+  resetSocket(it.ours);
+  await new Promise((resolve) => setTimeout(resolve, 30));
+  it.peer.resume();
+  await Promise.race([once(it.peer, "end"), once(it.peer, "close")]).catch(() => {});
+  assert.match(it.seen[0] ?? "nothing", /^(ECONNRESET|end, in truth a reset)$/);
+});
+
+test("a unix socket is closed without further bytes", async () => {
+  await using it = await pair("unix");
+  it.peer.resume();
+  resetSocket(it.ours);
+  assert.equal(it.ours.destroyed, true);
+  await once(it.peer, "end");
+  assert.deepEqual(it.seen, ["end"]);
+});
+
+test("any other Duplex is destroyed, and its end is an end", () => {
+  const duplex = new Duplex({ read() {} });
+  assert.equal(endedByReset(duplex), false);
+  resetSocket(duplex);
+  assert.equal(duplex.destroyed, true);
+});

@@ -1,0 +1,187 @@
+import type { Duplex, Writable } from "node:stream";
+
+export interface SpliceTotals {
+  /** Bytes taken from the caller, towards the target. */
+  readonly bytesUp: number;
+  readonly bytesDown: number;
+  /** Who ended or failed first; `stall`: one side took nothing for too long while we held data for it. */
+  readonly endedBy: "caller" | "target" | "stall";
+  /** Absent when both directions ended in order. */
+  readonly error?: Error;
+}
+
+export interface SpliceOptions {
+  /** Ends a splice in which one side takes no byte for so long while data for it is held, ms; 0: never. */
+  readonly stallTimeoutMs?: number;
+  /** Makes a reset visible to that side; by default the Duplex is destroyed. */
+  readonly resetCaller?: () => void;
+  readonly resetTarget?: () => void;
+  /** Collect a turn's chunks for this side into one write: for sockets. A yamux stream collects by itself. */
+  readonly corkCaller?: boolean;
+  readonly corkTarget?: boolean;
+}
+
+/** Bytes that may wait in a Duplex before its source is stopped: beside the window, all that a stalled reader holds. */
+const MAX_WAITING = 64 * 1024;
+
+/** A stall is looked for so often within its time: no work for each chunk, and found at most two periods late. */
+const STALL_CHECKS = 4;
+
+/**
+ * Joins two Duplex until both have closed: bytes, half-close and backpressure in both directions.
+ *
+ * An end in order is passed on as an end, a failure as a reset, so that neither side takes a cut transfer for a whole one.
+ * Both are the splice's from here on, including their errors. Never rejects.
+ */
+export function splice(caller: Duplex, target: Duplex, options: SpliceOptions = {}): Promise<SpliceTotals> {
+  return new Promise((resolve) => new Splice(caller, target, options, resolve));
+}
+
+class Splice {
+  readonly #caller: Duplex;
+  readonly #target: Duplex;
+  readonly #options: SpliceOptions;
+  readonly #resolve: (totals: SpliceTotals) => void;
+  readonly #up: Pump;
+  readonly #down: Pump;
+  #stallTimer: NodeJS.Timeout | undefined;
+  #endedBy: SpliceTotals["endedBy"] | undefined;
+  #error: Error | undefined;
+  #open = 2;
+
+  constructor(caller: Duplex, target: Duplex, options: SpliceOptions, resolve: (totals: SpliceTotals) => void) {
+    this.#caller = caller;
+    this.#target = target;
+    this.#options = options;
+    this.#resolve = resolve;
+    this.#up = new Pump(caller, target, options.corkTarget ?? false);
+    this.#down = new Pump(target, caller, options.corkCaller ?? false);
+    if (options.stallTimeoutMs) {
+      const everyMs = Math.ceil(options.stallTimeoutMs / STALL_CHECKS);
+      this.#stallTimer = setInterval(this.#onStallCheck, everyMs).unref();
+    }
+    this.#bind(caller, "caller", this.#up);
+    this.#bind(target, "target", this.#down);
+  }
+
+  #bind(side: Duplex, name: Side, reads: Pump): void {
+    side.on("error", (error: Error) => this.#fail(name, error));
+    side.on("close", () => this.#onClose(side, name));
+    side.on("end", () => this.#onEnd(name, reads));
+    // What has happened before will not be told again.
+    if (side.closed) process.nextTick(() => this.#onClose(side, name));
+    else if (side.readableEnded) this.#onEnd(name, reads);
+    else if (!side.destroyed) reads.start();
+  }
+
+  #onEnd(name: Side, reads: Pump): void {
+    this.#endedBy ??= name;
+    reads.end();
+  }
+
+  #onClose(side: Duplex, name: Side): void {
+    // A side whose writing end was closed although the other had not ended has taken less than it was sent.
+    const other = name === "caller" ? this.#target : this.#caller;
+    if (!side.readableEnded || !side.writableFinished || !other.readableEnded) {
+      this.#fail(name, side.errored ?? new Error(`the ${name} closed before both directions had ended`));
+    }
+    this.#open--;
+    if (this.#open > 0) return;
+    clearInterval(this.#stallTimer);
+    const totals = { bytesUp: this.#up.bytes, bytesDown: this.#down.bytes, endedBy: this.#endedBy ?? name };
+    this.#resolve(this.#error === undefined ? totals : { ...totals, error: this.#error });
+  }
+
+  #fail(name: Side, error: Error): void {
+    this.#endedBy ??= name;
+    this.#error ??= error;
+    if (name === "caller") this.#reset(this.#target, this.#options.resetTarget);
+    else this.#reset(this.#caller, this.#options.resetCaller);
+  }
+
+  #reset(side: Duplex, reset: (() => void) | undefined): void {
+    if (side.destroyed) return;
+    reset?.();
+    side.destroy();
+  }
+
+  readonly #onStallCheck = (): void => {
+    if (!this.#up.isStalled() && !this.#down.isStalled()) return;
+    clearInterval(this.#stallTimer);
+    this.#endedBy = "stall";
+    this.#error ??= new Error("one side took no byte for too long");
+    this.#reset(this.#caller, this.#options.resetCaller);
+    this.#reset(this.#target, this.#options.resetTarget);
+  };
+}
+
+type Side = "caller" | "target";
+
+/** One direction. */
+class Pump {
+  bytes = 0;
+  readonly #source: Duplex;
+  readonly #sink: Duplex;
+  readonly #cork: boolean;
+  #waiting = false;
+  #takenBefore = 0;
+  #stalledChecks = 0;
+
+  constructor(source: Duplex, sink: Duplex, cork: boolean) {
+    this.#source = source;
+    this.#sink = sink;
+    this.#cork = cork;
+  }
+
+  start(): void {
+    this.#source.on("data", this.#onData);
+    this.#source.resume(); // a source that was paused by hand stays so, whoever listens
+  }
+
+  end(): void {
+    if (!this.#sink.writableEnded && !this.#sink.destroyed) this.#sink.end();
+  }
+
+  readonly #onData = (chunk: Buffer): void => {
+    this.bytes += chunk.length;
+    const sink = this.#sink;
+    if (sink.destroyed || sink.writableEnded) return; // its 'close' tells the rest
+    if (this.#cork) corkUntilTurnEnd(sink);
+    const full = !sink.write(chunk);
+    // Not full alone: a sink that takes all at once is not worth a pause. But full, or no 'drain' would ever come.
+    if (full && !this.#waiting && sink.writableLength >= MAX_WAITING) this.#wait();
+  };
+
+  #wait(): void {
+    this.#waiting = true;
+    this.#source.pause();
+    this.#sink.once("drain", this.#onWritable);
+  }
+
+  readonly #onWritable = (): void => {
+    this.#waiting = false;
+    this.#source.resume();
+  };
+
+  /** Whether the sink has taken nothing of what is held for it during the last `STALL_CHECKS` periods. */
+  isStalled(): boolean {
+    const held = this.#sink.writableLength;
+    const taken = this.bytes - held;
+    this.#stalledChecks = held > 0 && taken === this.#takenBefore ? this.#stalledChecks + 1 : 0;
+    this.#takenBefore = taken;
+    return this.#stalledChecks > STALL_CHECKS;
+  }
+}
+
+const corked: Writable[] = [];
+
+/** One system call for all that arrives for `sink` in this turn of the event loop. */
+function corkUntilTurnEnd(sink: Writable): void {
+  if (sink.writableCorked > 0) return;
+  sink.cork();
+  if (corked.push(sink) === 1) setImmediate(uncorkAll);
+}
+
+function uncorkAll(): void {
+  for (const sink of corked.splice(0)) sink.uncork();
+}

@@ -1,0 +1,80 @@
+import { isIPv4, isIPv6 } from "node:net";
+import { CulvertError, printable } from "../outcomes.ts";
+
+/** What a caller asks for: the authority of a CONNECT request (RFC 9110 §9.3.6), taken apart. */
+export interface Target {
+  /** A name or an IP address, without brackets. */
+  readonly host: string;
+  readonly port: number;
+}
+
+const MAX_LENGTH = 255;
+const EXAMPLE = "write host:port, for example 10.0.0.1:10250";
+
+/** `host:port` or `[IPv6]:port` as a target; anything else is `bad_target` (design: "The caller's side", 7). */
+export function parseTarget(authority: string | undefined): Target {
+  if (authority === undefined || authority === "") throw bad(`the request names no target: ${EXAMPLE}`);
+  if (authority.length > MAX_LENGTH) {
+    throw bad(`the target is ${authority.length} bytes long, at most ${MAX_LENGTH} are allowed: ${EXAMPLE}`);
+  }
+  if (!/^[\x21-\x7e]+$/.test(authority)) {
+    throw bad(`the target holds a space, a control byte or a byte outside ASCII: ${EXAMPLE}`);
+  }
+  if (/[/?#\\]/.test(authority)) throw bad(`${shown(authority)} is a URL or a path, not a target: ${EXAMPLE}`);
+  if (authority.includes("@")) throw bad(`the target holds user information before an "@": leave it out`);
+
+  const colon = authority.lastIndexOf(":");
+  const host = colon < 0 ? authority : authority.slice(0, colon);
+  if (colon < 0 || host.startsWith("[") !== host.endsWith("]")) {
+    throw bad(`the target ${shown(authority)} has no port: ${EXAMPLE}`);
+  }
+  if (host === "") throw bad(`the target ${shown(authority)} has no host: ${EXAMPLE}`);
+  const port = parsePort(authority.slice(colon + 1), authority);
+  return { host: host.startsWith("[") ? parseBracketed(host) : parseName(host, authority), port };
+}
+
+/** The inverse of `parseTarget`: brackets round an IPv6 address (RFC 3986 §3.2.2). */
+export function formatTarget(target: Target): string {
+  return target.host.includes(":") ? `[${target.host}]:${target.port}` : `${target.host}:${target.port}`;
+}
+
+function parsePort(text: string, authority: string): number {
+  if (text === "") throw bad(`the target ${shown(authority)} has no port: ${EXAMPLE}`);
+  if (!/^[0-9]{1,5}$/.test(text)) throw bad(`the port of ${shown(authority)} is not a number from 1 to 65535`);
+  const port = Number(text);
+  if (port === 0) throw bad(`port 0 of ${shown(authority)} cannot be dialled: name a port from 1 to 65535`);
+  if (port > 65535) throw bad(`the port of ${shown(authority)} is not a number from 1 to 65535`);
+  return port;
+}
+
+function parseBracketed(bracketed: string): string {
+  const host = bracketed.slice(1, -1);
+  // A zone means something only on the machine that wrote it (RFC 4007 §6); the dial is made on another one.
+  if (host.includes("%")) throw bad(`${shown(bracketed)} has a zone, which means nothing at the agent: leave it out`);
+  if (!isIPv6(host)) throw bad(`${shown(bracketed)} is not an IPv6 address: brackets are for those only`);
+  return host;
+}
+
+function parseName(host: string, authority: string): string {
+  if (isIPv4(host)) return host;
+  if (host.includes(":")) throw bad(`write an IPv6 address in brackets, like [2001:db8::1]:443: ${shown(authority)}`);
+  // Underscores are not host names (RFC 952), but they occur in DNS and resolvers take them.
+  const labels = (host.endsWith(".") ? host.slice(0, -1) : host).split(".");
+  if (!labels.every((label) => /^[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?$/.test(label)) || host.length > 254) {
+    throw bad(`${shown(host)} is neither an IP address nor a legal host name`);
+  }
+  // "127.1" and "0x7f000001" are addresses to a resolver and names to a reader; the WHATWG URL Standard
+  // ("ends in a number") refuses them for the same reason.
+  if (/^(?:[0-9]+|0[xX][0-9A-Fa-f]*)$/.test(labels.at(-1) ?? "")) {
+    throw bad(`${shown(host)} looks like an IPv4 address but is not one: write four decimal numbers with dots`);
+  }
+  return host;
+}
+
+function shown(text: string): string {
+  return `"${printable(text, 80)}"`;
+}
+
+function bad(message: string): CulvertError {
+  return new CulvertError("bad_target", message);
+}

@@ -1,0 +1,83 @@
+import assert from "node:assert/strict";
+import { generateKeyPairSync } from "node:crypto";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { Authority } from "../pki/certificates.ts";
+import { certExpiry, loadClientTls, loadServerTls } from "./tls-material.ts";
+
+let dir: string;
+const at = (name: string): string => join(dir, name);
+const soon = new Date(Math.ceil(Date.now() / 1000) * 1000 + 3_600_000);
+
+before(async () => {
+  dir = await mkdtemp(join(tmpdir(), "culvert-material-"));
+  const authority = await Authority.create("ca");
+  const one = await authority.issue({ cn: "one", usage: "client", notAfter: soon });
+  const other = await authority.issue({ cn: "other", usage: "client" });
+  const { privateKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
+  const cipher = { type: "pkcs8", format: "pem", cipher: "aes-256-cbc", passphrase: "x" } as const;
+  const files: Record<string, string> = {
+    "ca.crt": authority.cert,
+    "one.crt": `subject=one\n${one.cert}${authority.cert}`,
+    "one.key": one.key,
+    "other.key": other.key,
+    "wrong-order.crt": `${authority.cert}${one.cert}`,
+    "damaged.crt": one.cert.replace(/\n.{40}/, "\nAAAA"),
+    "damaged.key": one.key.replace(/\n.{40}/, "\nAAAA"),
+    "encrypted.key": privateKey.export(cipher).toString(),
+    empty: "",
+    text: "hello",
+  };
+  for (const [name, content] of Object.entries(files)) await writeFile(at(name), content);
+});
+
+after(() => rm(dir, { recursive: true }));
+
+const files = (certFile: string, keyFile: string, caFile = "ca.crt") => ({
+  certFile: at(certFile),
+  keyFile: at(keyFile),
+  caFile: at(caFile),
+});
+
+test("a chain, its key and a CA are loaded, with the earliest end of the chain", () => {
+  const material = loadServerTls(files("one.crt", "one.key"));
+  assert.deepEqual(material.notAfter, soon);
+  assert.deepEqual(certExpiry(material.cert), soon);
+  assert.match(material.ca, /BEGIN CERTIFICATE/);
+});
+
+test("a client may leave out its certificate, its CA, or all", () => {
+  assert.deepEqual(loadClientTls({ certFile: "", keyFile: "", caFile: "" }), {});
+  assert.deepEqual(Object.keys(loadClientTls({ caFile: at("ca.crt") })), ["ca"]);
+  const { certFile, keyFile } = files("one.crt", "one.key");
+  assert.deepEqual(Object.keys(loadClientTls({ certFile, keyFile })).sort(), ["cert", "key", "notAfter"]);
+  assert.throws(() => loadClientTls({ certFile }), /needs its private key/);
+  assert.throws(() => loadClientTls({ keyFile }), /needs its certificate/);
+});
+
+for (const [cert, key, ca, sentence] of [
+  ["absent.crt", "one.key", "ca.crt", /^the certificate \/.*\/absent\.crt cannot be read: there is no such file$/],
+  ["one.crt", "absent.key", "ca.crt", /^the private key \/.*\/absent\.key cannot be read: there is no such file$/],
+  ["one.crt", "one.key", "absent.crt", /^the CA certificate \/.*\/absent\.crt cannot be read/],
+  ["one.crt", "one.key", ".", /it is a directory/],
+  ["one.crt", "other.key", "ca.crt", /other\.key does not belong to the first certificate in \/.*\/one\.crt$/],
+  ["wrong-order.crt", "one.key", "ca.crt", /does not belong to the first certificate/],
+  ["one.key", "one.crt", "ca.crt", /one\.key holds no PEM certificate/],
+  ["one.crt", "one.crt", "ca.crt", /one\.crt holds no PEM private key/],
+  ["empty", "one.key", "ca.crt", /holds no PEM certificate/],
+  ["one.crt", "text", "ca.crt", /holds no PEM private key/],
+  ["one.crt", "one.key", "empty", /^the CA certificate \/.*\/empty holds no PEM certificate/],
+  ["damaged.crt", "one.key", "ca.crt", /damaged\.crt holds a damaged certificate/],
+  ["one.crt", "damaged.key", "ca.crt", /damaged\.key is damaged/],
+  ["one.crt", "encrypted.key", "ca.crt", /is encrypted: store it without a passphrase/],
+] as const) {
+  test(`certificate ${cert}, key ${key}, CA ${ca}: a sentence that names the file`, () => {
+    assert.throws(
+      () => loadServerTls(files(cert, key, ca)),
+      (error) => error instanceof Error && sentence.test(error.message),
+    );
+    assert.throws(() => loadClientTls(files(cert, key, ca)), sentence);
+  });
+}

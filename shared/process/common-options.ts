@@ -1,0 +1,96 @@
+import { randomBytes } from "node:crypto";
+import { hostname } from "node:os";
+import { type Draft, option, type Rows, section } from "./options.ts";
+
+/** Rows that server and agent share: both ends of a tunnel have the same bounds (design: "Bounds"). */
+
+export const logRows = section("Logs", {
+  logLevel: option.oneOf(
+    ["trace", "debug", "info", "warn", "error", "fatal", "silent"],
+    "info",
+    "Least level that is written. One line for each finished connection is at info.",
+  ),
+  logFormat: option.oneOf(
+    ["auto", "json", "pretty"],
+    "auto",
+    "JSON lines, or lines for people; auto is pretty on a terminal only.",
+  ),
+});
+
+export const streamRows = section("Streams and memory", {
+  maxStreams: option.integer(4_096, "Streams one tunnel may carry at once; a peer that opens more is refused.", {
+    min: 1,
+    max: 1_000_000,
+  }),
+  initialWindow: option.size(
+    "64KiB",
+    "Bytes a new stream may receive before its reader took any. The server's value holds for both ends of a tunnel.",
+    { min: "16KiB", max: "16MiB" },
+  ),
+  maxWindow: option.size("16MiB", "Largest window of one stream: bandwidth times round trip that one stream can use.", {
+    min: "16KiB",
+    max: "1GiB",
+  }),
+  sessionBudget: option.size(
+    "64MiB",
+    "Bytes all streams of a tunnel may buffer beyond their initial windows. What slow readers can cost in memory.",
+    { min: "1MiB", max: "16GiB" },
+  ),
+  stallTimeoutMs: option.duration(
+    "15m",
+    "A connection whose peer takes no byte for so long while data waits for it is ended. Silent ones live for ever.",
+    { min: "1s" },
+  ),
+});
+
+export const tlsRows = section("TLS", {
+  tlsMinVersion: option.tlsVersion("Oldest TLS version spoken; VersionTLS12 and VersionTLS13 are understood.", {
+    konnectivity: "--tls-min-version",
+  }),
+  cipherSuites: option.cipherSuites("Suites of TLS 1.2 by Go's or OpenSSL's names; empty: Node's own list.", {
+    konnectivity: "--cipher-suites",
+    defaultText: "Node's own",
+  }),
+});
+
+/** Checks that the rows of this file need in every table. */
+export function settleCommon(
+  draft: Draft<Rows> & {
+    readonly values: {
+      readonly initialWindow: number;
+      readonly maxWindow: number;
+      readonly keepaliveMs: number;
+      adminBindAddress: string;
+    };
+  },
+): void {
+  const { values } = draft;
+  if (values.maxWindow < values.initialWindow) draft.problem("--max-window must not be smaller than --initial-window.");
+  if (values.keepaliveMs > 5 * 60_000) {
+    const minutes = Math.round((values.keepaliveMs * 2.5) / 60_000);
+    draft.warn(`--keepalive-time: a tunnel that is lost without a word will be noticed only after ${minutes} minutes.`);
+  }
+  // Konnectivity's server reads an empty address as loopback; whoever wants more says so (0.0.0.0 or ::).
+  if (values.adminBindAddress === "") values.adminBindAddress = "127.0.0.1";
+}
+
+/** A certificate and its key come together. */
+export function settlePair(draft: Draft<Rows>, cert: [flag: string, value: string], key: [string, string]): void {
+  if (cert[1] !== "" && key[1] === "") draft.problem(`${cert[0]} needs its private key: give ${key[0]} too.`);
+  if (cert[1] === "" && key[1] !== "") draft.problem(`${key[0]} needs its certificate: give ${cert[0]} too.`);
+}
+
+/** Two listeners of one process on the same port would fail only at the second listen. */
+export function settlePorts(draft: Draft<Rows>, ports: readonly [flag: string, port: number, address: string][]): void {
+  for (const [index, [flag, port, address]] of ports.entries()) {
+    const other = ports.slice(0, index).find((before) => before[1] === port && before[2] === address);
+    if (port !== 0 && other !== undefined) draft.problem(`${other[0]} and ${flag} are both ${port}.`);
+  }
+}
+
+/** The default of an id: to be told apart in logs, and never shared by two processes on one host. */
+export function generatedId(): string {
+  return `${hostname()
+    .slice(0, 64)
+    .replace(/[^\x21-\x7e]/g, "-")}-${randomBytes(4).toString("hex")}`;
+}

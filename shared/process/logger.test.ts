@@ -1,0 +1,35 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { createLogger } from "./logger.ts";
+
+function capture() {
+  const lines: string[] = [];
+  return { lines, destination: { write: (line: string) => void lines.push(line) } };
+}
+
+test("a line is JSON with an ISO time, the level as a word and the name", () => {
+  const { lines, destination } = capture();
+  const log = createLogger({ level: "info", format: "json", name: "server", destination });
+  log.debug("not this one");
+  log.info({ cluster: "blue" }, "hello");
+  log.error({ err: new Error("bad") }, "oops");
+  assert.equal(lines.length, 2);
+  const [first, second] = lines.map((line) => JSON.parse(line));
+  assert.match(first.time, /^\d{4}-\d\d-\d\dT[\d:.]+Z$/);
+  assert.deepEqual([first.level, first.name, first.cluster, first.msg], ["info", "server", "blue", "hello"]);
+  assert.match(second.err.stack, /Error: bad\n +at /);
+});
+
+test("the pretty format is for people and written at once", () => {
+  const { lines, destination } = capture();
+  const log = createLogger({ level: "info", format: "pretty", name: "server", destination });
+  log.warn({ port: 1 }, "look here");
+  assert.match(lines.join(""), /WARN: look here\n +port: 1/);
+  assert.doesNotMatch(lines.join(""), /"msg"/);
+});
+
+test("auto is JSON where stdout is no terminal", () => {
+  const { lines, destination } = capture();
+  createLogger({ level: "info", format: "auto", name: "x", destination }).info("hello");
+  assert.equal(JSON.parse(lines[0] ?? "").msg, "hello");
+});

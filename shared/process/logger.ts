@@ -1,0 +1,43 @@
+import { createRequire } from "node:module";
+import { type DestinationStream, type Logger as PinoLogger, pino, stdTimeFunctions } from "pino";
+
+export type Logger = PinoLogger;
+
+export interface LoggerOptions {
+  readonly level: string;
+  /** `auto`: lines for people when stdout is a terminal, JSON otherwise. */
+  readonly format: "json" | "pretty" | "auto";
+  readonly name: string;
+  /** Instead of stdout; for tests. */
+  readonly destination?: DestinationStream;
+}
+
+/**
+ * The log of a process: JSON lines on stdout, times in ISO 8601, levels as words (design: "Seen from
+ * outside"). Writes are synchronous, so that the last line before a crash is there.
+ */
+export function createLogger({ level, format, name, destination }: LoggerOptions): Logger {
+  const pretty = format === "pretty" || (format === "auto" && destination === undefined && process.stdout.isTTY);
+  const options = {
+    name,
+    level,
+    timestamp: stdTimeFunctions.isoTime,
+    // A process is told from its neighbours by `name` and its id; pid and host name say nothing in a pod.
+    base: { name },
+    formatters: { level: (label: string) => ({ level: label }) },
+  };
+  const sink = destination ?? pino.destination({ dest: 1, sync: true });
+  return pino(options, pretty ? prettyStream(sink) : sink);
+}
+
+/** Loaded only when it is used; formats line by line, since its stream or worker would lose lines at exit. */
+function prettyStream(destination: DestinationStream): DestinationStream {
+  const load = createRequire(import.meta.url);
+  const { prettyFactory } = load("pino-pretty") as typeof import("pino-pretty");
+  const format = prettyFactory({
+    colorize: process.stdout.isTTY && process.env["NO_COLOR"] === undefined,
+    translateTime: "SYS:HH:MM:ss.l",
+    ignore: "name",
+  });
+  return { write: (line) => destination.write(format(line)) };
+}

@@ -1,0 +1,39 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Instruments, LabelledTally } from "./metrics.ts";
+
+test("numbers are read when somebody scrapes, under every name they have", async () => {
+  const make = new Instruments({ processMetrics: false });
+  const tally = make.counter(["a_total", "alias_a_total"], "A.");
+  const labelled = make.counters("b_total", "B.", ["x", "y"]);
+  let depth = 1;
+  make.gauge(["c"], "C.", () => depth);
+  make.gauges("d", "D.", ["z"], () => [[["1"], depth]]);
+  tally.add();
+  tally.add(2);
+  labelled.add(5, "p", "q");
+  await make.registry.metrics();
+  depth = 7;
+  const text = await make.registry.metrics();
+  for (const line of ["a_total 3", "alias_a_total 3", 'b_total{x="p",y="q"} 5', "c 7", 'd{z="1"} 7']) {
+    assert.ok(text.split("\n").includes(line), `${line} in\n${text}`);
+  }
+});
+
+test("label values that a stranger invents end in one common series", () => {
+  const tally = new LabelledTally(2);
+  for (let i = 0; i < 5_000; i++) tally.add(1, `cluster-${i}`, "ok");
+  const series = [...tally];
+  assert.equal(series.length, 1_001);
+  assert.equal(tally.get("other", "other"), 4_000);
+  tally.add(1, "cluster-0", "ok");
+  assert.equal(tally.get("cluster-0", "ok"), 2);
+});
+
+test("the process and its event loop are measured, on a registry of their own", async () => {
+  const one = await new Instruments().registry.metrics();
+  assert.match(one, /^process_resident_memory_bytes \d+$/m);
+  assert.match(one, /^nodejs_eventloop_lag_p99_seconds /m);
+  const two = await new Instruments({ processMetrics: false }).registry.metrics();
+  assert.doesNotMatch(two, /process_/);
+});

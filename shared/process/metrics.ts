@@ -1,0 +1,125 @@
+import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom-client";
+
+/** Seconds: a dial inside a rack to one that nearly failed. */
+export const DIAL_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
+/** Seconds: from one request to a watch of a day. */
+export const LIFE_BUCKETS = [0.01, 0.1, 1, 5, 15, 60, 300, 900, 3_600, 14_400, 86_400];
+
+/** Label values that a stranger could invent stop here; the rest is counted together. */
+const MAX_SERIES = 1_000;
+
+/** A number that costs an addition to count, and is read when metrics are asked for. */
+export class Tally {
+  value = 0;
+
+  add(amount = 1): void {
+    this.value += amount;
+  }
+
+  /** For gauges: an end that was counted twice must not make a nonsense of the rest. */
+  subtract(amount = 1): void {
+    this.value = Math.max(0, this.value - amount);
+  }
+}
+
+/** One tally for each combination of label values; bounded. */
+export class LabelledTally {
+  readonly #series = new Map<string, { readonly labels: readonly string[]; value: number }>();
+  readonly #width: number;
+
+  constructor(width: number) {
+    this.#width = width;
+  }
+
+  add(amount: number, ...labels: readonly string[]): void {
+    const key = labels.join("\0");
+    const known = this.#series.get(key);
+    if (known !== undefined) known.value = Math.max(0, known.value + amount);
+    else if (this.#series.size < MAX_SERIES) this.#series.set(key, { labels, value: Math.max(0, amount) });
+    else this.#others().value += amount;
+  }
+
+  get(...labels: readonly string[]): number {
+    return this.#series.get(labels.join("\0"))?.value ?? 0;
+  }
+
+  *[Symbol.iterator](): Iterable<readonly [labels: readonly string[], value: number]> &
+    Iterator<readonly [readonly string[], number]> {
+    for (const { labels, value } of this.#series.values()) yield [labels, value];
+  }
+
+  #others(): { value: number } {
+    const labels = Array.from({ length: this.#width }, () => "other");
+    const key = labels.join("\0");
+    const others = this.#series.get(key) ?? { labels, value: 0 };
+    this.#series.set(key, others);
+    return others;
+  }
+}
+
+/**
+ * The metrics of one process on a registry of their own. Hot paths touch plain numbers; the library
+ * sees them when somebody scrapes. A metric may have several names: ours, and Konnectivity's alias.
+ */
+export class Instruments {
+  readonly registry = new Registry();
+
+  constructor(options: { readonly processMetrics?: boolean } = {}) {
+    if (options.processMetrics ?? true) {
+      collectDefaultMetrics({ register: this.registry, eventLoopMonitoringPrecision: 20 });
+    }
+  }
+
+  counter(names: readonly string[], help: string): Tally {
+    const tally = new Tally();
+    for (const name of names) {
+      const counter = new Counter({ name, help, registers: [this.registry], collect });
+      function collect(): void {
+        counter.reset();
+        counter.inc(tally.value);
+      }
+    }
+    return tally;
+  }
+
+  counters<const L extends readonly string[]>(name: string, help: string, labelNames: L): LabelledTally {
+    const tally = new LabelledTally(labelNames.length);
+    const counter = new Counter({ name, help, labelNames, registers: [this.registry], collect });
+    function collect(): void {
+      counter.reset();
+      for (const [labels, value] of tally) counter.inc(labelled(labelNames, labels), value);
+    }
+    return tally;
+  }
+
+  /** A gauge that is read when somebody scrapes: a number, or one for each combination of label values. */
+  gauge(names: readonly string[], help: string, read: () => number): void {
+    for (const name of names) {
+      const gauge = new Gauge({ name, help, registers: [this.registry], collect });
+      function collect(): void {
+        gauge.set(read());
+      }
+    }
+  }
+
+  gauges<const L extends readonly string[]>(
+    name: string,
+    help: string,
+    labelNames: L,
+    read: () => Iterable<readonly [labels: readonly string[], value: number]>,
+  ): void {
+    const gauge = new Gauge({ name, help, labelNames, registers: [this.registry], collect });
+    function collect(): void {
+      gauge.reset();
+      for (const [labels, value] of read()) gauge.set(labelled(labelNames, labels), value);
+    }
+  }
+
+  histogram(name: string, help: string, buckets: readonly number[]): Histogram {
+    return new Histogram({ name, help, buckets: [...buckets], registers: [this.registry] });
+  }
+}
+
+function labelled(names: readonly string[], values: readonly string[]): Record<string, string> {
+  return Object.fromEntries(names.map((name, index) => [name, values[index] ?? ""]));
+}

@@ -1,0 +1,317 @@
+import assert from "node:assert/strict";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import { helpText } from "./flags.ts";
+import { ignored, refusedUnless } from "./konnectivity.ts";
+import { defaultsOf, defineOptions, type OptionsOf, option, section } from "./options.ts";
+import { readOptions } from "./read-options.ts";
+import { optionsMarkdown, printConfig } from "./show-options.ts";
+
+const dir = mkdtempSync(join(tmpdir(), "culvert-options-"));
+after(() => rmSync(dir, { recursive: true, force: true }));
+
+const table = defineOptions({
+  command: "sample",
+  summary: "A sample.",
+  envPrefix: "CULVERT_SAMPLE",
+  options: {
+    ...section("Listen", {
+      udsName: option.string("", "A socket.", { konnectivity: "--uds-name" }),
+      udsMode: option.fileMode("0660", "Its mode."),
+      agentPort: option.port(8091, "A port."),
+      deleteFile: option.boolean(true, "Delete | keep."),
+    }),
+    ...section("Rest", {
+      dialTimeoutMs: option.duration("5s", "A time.", { konnectivity: "--backend-dial-timeout", max: "1h" }),
+      window: option.size("64KiB", "A size.", { min: "16KiB" }),
+      count: option.integer(3, "A number.", { min: 1, max: 9 }),
+      targets: option.list([], "A list."),
+      identities: option.list([], "Another list.", { separator: ";" }),
+      level: option.oneOf(["info", "debug"], "info", "A choice."),
+      sampleId: option.identifier("", "A name.", { environment: "PROXY_SAMPLE_ID" }),
+      cert: option.file("", "A file."),
+      password: option.string("", "A secret.", { secret: true }),
+      tlsMinVersion: option.tlsVersion("A version."),
+      cipherSuites: option.cipherSuites("Suites."),
+    }),
+  },
+  foreign: {
+    mode: refusedUnless(["", "http-connect"], "only HTTP CONNECT is spoken."),
+    "xfr-channel-size": ignored("no channels"),
+    logtostderr: ignored("klog", true),
+    v: ignored("klog"),
+  },
+  settle: ({ values, given, problem }) => {
+    if (given("window") && values.window === 17 * 1024) problem("A window of 17KiB brings bad luck.");
+  },
+});
+
+const read = (argv: string[], env: NodeJS.ProcessEnv = {}) => readOptions(table, { argv, env });
+
+async function good(argv: string[], env: NodeJS.ProcessEnv = {}): Promise<OptionsOf<typeof table>> {
+  const { problems, values } = await read(argv, env);
+  assert.deepEqual(problems, []);
+  return values;
+}
+
+function configFile(text: string): string {
+  const path = join(dir, `config-${Math.random().toString(16).slice(2)}.yaml`);
+  writeFileSync(path, text);
+  return path;
+}
+
+test("without any source every value is its default", async () => {
+  assert.deepEqual(await good([]), defaultsOf(table));
+  assert.equal(defaultsOf(table).dialTimeoutMs, 5_000);
+  assert.equal(defaultsOf(table).window, 65_536);
+  assert.equal(defaultsOf(table).udsMode, 0o660);
+});
+
+test("flags are written with = or a space, with dashes or underscores, and the last of several wins", async () => {
+  assert.equal((await good(["--uds-name", "/run/a_b"])).udsName, "/run/a_b");
+  assert.equal((await good(["--uds_name=/run/a_b"])).udsName, "/run/a_b");
+  assert.equal((await good(["--uds_name", "/a", "--uds-name=/b"])).udsName, "/b");
+  assert.equal((await good(["--uds-name=-odd"])).udsName, "-odd");
+  assert.equal((await good(["--uds-name=/a=b"])).udsName, "/a=b");
+});
+
+test("a boolean is a bare flag or has a value as Go writes it", async () => {
+  assert.equal((await good(["--delete-file=false"])).deleteFile, false);
+  assert.equal((await good(["--delete_file=0", "--uds-name=/a"])).deleteFile, false);
+  assert.equal((await good(["--delete-file=F", "--delete-file"])).deleteFile, true);
+  assert.match(
+    (await read(["--delete-file=maybe"])).problems[0] ?? "",
+    /--delete-file needs true or false, not "maybe"/,
+  );
+});
+
+test("an alias of Konnectivity sets the same value", async () => {
+  assert.equal((await good(["--backend-dial-timeout=1m30s"])).dialTimeoutMs, 90_000);
+  assert.equal((await good(["--dial-timeout=1s", "--backend_dial_timeout=2s"])).dialTimeoutMs, 2_000);
+});
+
+test("lists are repeated or separated, each by its own separator", async () => {
+  assert.deepEqual((await good(["--targets=a, b", "--targets", "c"])).targets, ["a", "b", "c"]);
+  assert.deepEqual((await good(["--identities=CN=x,O=y; CN=z"])).identities, ["CN=x,O=y", "CN=z"]);
+  assert.deepEqual((await good([], { CULVERT_SAMPLE_TARGETS: "a,b" })).targets, ["a", "b"]);
+});
+
+test("flag wins over environment, environment over file, file over default", async () => {
+  const config = configFile("dial-timeout: 1s\nwindow: 32KiB\ncount: 2\n");
+  const env = { CULVERT_SAMPLE_DIAL_TIMEOUT: "2s", CULVERT_SAMPLE_WINDOW: "48KiB", CULVERT_SAMPLE_CONFIG: config };
+  const { values, sources, problems } = await read(["--dial-timeout=3s"], env);
+  assert.deepEqual(problems, []);
+  assert.deepEqual([values.dialTimeoutMs, values.window, values.count, values.level], [3_000, 49_152, 2, "info"]);
+  assert.deepEqual(
+    ["dialTimeoutMs", "window", "count", "level"].map((key) => sources.get(key)),
+    ["flag", "env", "file", undefined],
+  );
+});
+
+test("an unknown flag names the nearest known one, and every fault is told at once", async () => {
+  const { problems } = await read([
+    "--uds-nam",
+    "/x",
+    "--agent-port=70000",
+    "--count=0",
+    "oops",
+    "--frobnicate=1",
+    "--cert",
+  ]);
+  assert.deepEqual(problems, [
+    "--cert needs a value.",
+    "There is no flag --uds-nam. Did you mean --uds-name?",
+    'Unexpected argument "oops": options are written --name=value.',
+    "There is no flag --frobnicate.",
+    '--agent-port takes at most 65535, not "70000".',
+    '--count needs at least 1, not "0".',
+  ]);
+});
+
+test("a value that is left out does not swallow the next flag", async () => {
+  const { problems, values } = await read(["--cert", "--agent-port", "1"]);
+  assert.deepEqual(problems, ["--cert needs a value."]);
+  assert.equal(values.agentPort, 1);
+});
+
+test("values out of their bounds or form are refused with the cure", async () => {
+  const table: [string, RegExp][] = [
+    ["--dial-timeout=10", /needs a duration with its unit/],
+    ["--dial-timeout=2h", /takes at most 1h, not "2h"/],
+    ["--window=1KiB", /needs at least 16KiB, not "1KiB"/],
+    ["--uds-mode=0999", /needs a mode in octal such as 0660/],
+    ["--uds-mode=7777", /permission bits only/],
+    ["--agent-port=", /needs a whole number, not ""/],
+    ["--agent-port=-1", /needs at least 0/],
+    ["--level=loud", /needs one of info, debug, not "loud"/],
+    ["--sample-id=a b", /printable characters without spaces/],
+    ["--uds-name=a\nb", /must not contain line breaks/],
+    ["--tls-min-version=VersionTLS11", /not offered \(RFC 8996\)/],
+    ["--cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA265", /did you mean TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256\?/],
+    ["--cipher-suites=ALL:!aNULL", /names no cipher suite/],
+  ];
+  for (const [flag, pattern] of table) {
+    const { problems } = await read([flag]);
+    assert.equal(problems.length, 1, flag);
+    assert.match(problems[0] ?? "", pattern);
+    assert.ok(problems[0]?.startsWith(`${flag.replace(/=.*/s, "")} `), problems[0]);
+  }
+});
+
+test("Go's names of TLS versions and suites become OpenSSL's, and TLS 1.3 stays available", async () => {
+  const go = await good(["--tls-min-version=VersionTLS13", "--cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"]);
+  assert.equal(go.tlsMinVersion, "TLSv1.3");
+  assert.match(go.cipherSuites, /^TLS_AES_128_GCM_SHA256:.*:ECDHE-RSA-AES128-GCM-SHA256$/);
+  assert.equal((await good(["--cipher-suites=ECDHE-RSA-AES128-GCM-SHA256"])).cipherSuites, go.cipherSuites);
+  assert.equal((await good(["--cipher-suites=TLS_AES_256_GCM_SHA384"])).cipherSuites, "TLS_AES_256_GCM_SHA384");
+  assert.equal((await good(["--tls-min-version="])).tlsMinVersion, "TLSv1.2");
+});
+
+test("flags without a meaning here give one warning line, and none of them is silent", async () => {
+  const { warnings, problems } = await read(["-v=4", "--logtostderr", "--xfr_channel_size=10", "--uds-name=/a"]);
+  assert.deepEqual(problems, []);
+  assert.deepEqual(warnings, ["Ignored, because they mean nothing here: --v, --logtostderr, --xfr-channel-size."]);
+  assert.deepEqual((await read(["-v", "4", "--logtostderr=true"])).problems, []);
+  assert.deepEqual((await read(["--v=4"])).warnings.length, 1);
+});
+
+test("a flag whose function is missing is refused, except for values that ask for nothing", async () => {
+  assert.deepEqual((await read(["--mode=grpc"])).problems, ["--mode: only HTTP CONNECT is spoken."]);
+  assert.deepEqual((await read(["--mode=http-connect"])).problems, []);
+  assert.deepEqual((await read(["--config", configFile("mode: grpc\n")])).problems.length, 1);
+});
+
+test("what crosses options is judged with the values of all sources", async () => {
+  assert.deepEqual((await read(["--window=17KiB"])).problems, ["A window of 17KiB brings bad luck."]);
+});
+
+test("variables that Kubernetes injects for a Service of our name, and unknown ones, never break a start", async () => {
+  const env = {
+    CULVERT_SAMPLE_SERVICE_HOST: "10.96.0.5",
+    CULVERT_SAMPLE_SERVICE_PORT: "8090",
+    CULVERT_SAMPLE_PORT: "tcp://10.96.0.5:8090",
+    CULVERT_SAMPLE_PORT_8090_TCP_ADDR: "10.96.0.5",
+    // A Service called "culvert-sample-agent" collides with --agent-port.
+    CULVERT_SAMPLE_AGENT_PORT: "tcp://10.96.0.7:8091",
+    CULVERT_SAMPLE_NO_SUCH: "x",
+    CULVERT_SAMPLE_LEVEL: "",
+    PROXY_SAMPLE_ID: "from-konnectivity",
+  };
+  const values = await good([], env);
+  assert.equal(values.agentPort, 8_091);
+  assert.equal(values.level, "info");
+  assert.equal(values.sampleId, "from-konnectivity");
+  assert.equal((await good([], { ...env, CULVERT_SAMPLE_SAMPLE_ID: "ours" })).sampleId, "ours");
+  assert.equal((await good([], { CULVERT_SAMPLE_AGENT_PORT: "9000" })).agentPort, 9_000);
+  assert.match(
+    (await read([], { CULVERT_SAMPLE_AGENT_PORT: "x" })).problems[0] ?? "",
+    /^CULVERT_SAMPLE_AGENT_PORT needs/,
+  );
+});
+
+test("a file has kebab-case or camelCase keys, scalars as they are written, and lists", async () => {
+  const config = configFile(`
+uds-name: /run/x.sock
+udsMode: 0600
+agentPort: 9000
+dialTimeout: 1m
+delete-file: false
+targets: [10.0.0.0/8, "a.b"]
+identities: CN=x,O=y
+sampleId: 1e3
+level:
+`);
+  const values = await good([`--config=${config}`]);
+  assert.deepEqual(
+    [values.udsName, values.udsMode, values.agentPort, values.dialTimeoutMs, values.deleteFile, values.sampleId],
+    ["/run/x.sock", 0o600, 9_000, 60_000, false, "1e3"],
+  );
+  assert.deepEqual([values.targets, values.identities], [["10.0.0.0/8", "a.b"], ["CN=x,O=y"]]);
+  assert.deepEqual(await good(["--config", configFile("# nothing\n")]), defaultsOf(table));
+});
+
+test("a file with an unknown key, a key twice, a list for one value, or no mapping is refused", async () => {
+  const cases: [string, RegExp][] = [
+    ["uds-nmae: x", /uds-nmae is no option\. Did you mean uds-name\?/],
+    ["zzz: x", /zzz is no option\.$/],
+    ["udsName: a\nuds-name: b", /uds-name sets what .*udsName has set already/],
+    ["agent-port: [1, 2]", /agent-port takes one value, not a list/],
+    ["agent-port: {a: 1}", /agent-port needs a value or a list of values/],
+    ["agent-port: x", /agent-port needs a whole number/],
+    ["- a\n- b", /expected "option: value" lines/],
+    ["a: [", /Flow sequence|flow/i],
+    ["uds-name: a\nuds-name: b", /unique/],
+    ["constructor: x", /constructor is no option/],
+    ["__proto__: x", /is no option/],
+  ];
+  for (const [text, pattern] of cases) {
+    const { problems } = await read(["--config", configFile(text)]);
+    assert.equal(problems.length >= 1, true, text);
+    assert.match(problems[0] ?? "", pattern, text);
+  }
+  assert.match(
+    (await read(["--config=/no/such/file"])).problems[0] ?? "",
+    /--config: cannot read \/no\/such\/file \(ENOENT\)/,
+  );
+});
+
+test("a YAML bomb is refused instead of unfolded", async () => {
+  const levels = Array.from({ length: 12 }, (_, i) => `l${i + 1}: &l${i + 1} [${Array(10).fill(`*l${i}`).join(", ")}]`);
+  const { problems } = await read(["--config", configFile(["l0: &l0 [x]", ...levels].join("\n"))]);
+  assert.ok(problems.length > 0);
+});
+
+test("a file option must name a file that can be read", async () => {
+  assert.deepEqual((await read(["--cert=/no/such.pem"])).problems, ["--cert: /no/such.pem does not exist."]);
+  assert.match((await read([`--cert=${dir}`])).problems[0] ?? "", /is a directory, not a file/);
+  assert.deepEqual((await read(["--cert="])).problems, []);
+});
+
+test("the printed configuration reads back to the same values, and hides secrets", async () => {
+  const argv = [
+    '--uds-name=/run/it\'s # "odd": x',
+    "--uds-mode=0600",
+    "--dial-timeout=1.5s",
+    "--targets=a,b: c",
+    "--identities=CN=x,O=y;CN=z",
+    "--delete-file=false",
+    "--cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+  ];
+  const { values, sources } = await read(argv, { CULVERT_SAMPLE_COUNT: "4" });
+  const printed = printConfig(table, values, sources);
+  assert.deepEqual(await good(["--config", configFile(printed)]), values);
+  assert.match(printed, /^dial-timeout: 1s500ms # flag$/m);
+  assert.match(printed, /^count: 4 # environment$/m);
+  assert.match(printed, /^window: 64KiB # default$/m);
+  const secret = await read(["--password=hunter2"]);
+  assert.doesNotMatch(printConfig(table, secret.values, secret.sources), /hunter2/);
+  assert.match(printConfig(table, secret.values, secret.sources), /^password: "\*\*\*" # flag$/m);
+  assert.doesNotMatch((await read(["--password=hunter2\n"])).problems.join(), /hunter2/);
+});
+
+test("help shows our names with defaults under their headings, and asks for nothing else", async () => {
+  const { help, problems } = await read(["--help", "--config=/no/such/file"]);
+  assert.equal(help, true);
+  assert.deepEqual(problems, []);
+  const text = helpText(table);
+  assert.match(
+    text,
+    /Listen:[\s\S]*--uds-name <text>[\s\S]*Rest:[\s\S]*--dial-timeout <duration> +A time\. \(default: 5s\)/,
+  );
+  assert.match(text, /CULVERT_SAMPLE_UDS_NAME/);
+  assert.doesNotMatch(text, /backend-dial-timeout|xfr-channel/);
+});
+
+test("the docs page has every option with its variable and its Konnectivity flag, and every other flag", () => {
+  const page = optionsMarkdown(table);
+  assert.match(
+    page,
+    /\| `--dial-timeout` \| duration \| `5s` \| `CULVERT_SAMPLE_DIAL_TIMEOUT` \| `--backend-dial-timeout` \| A time\. \|/,
+  );
+  assert.match(page, /`CULVERT_SAMPLE_SAMPLE_ID` `PROXY_SAMPLE_ID`/);
+  assert.match(page, /Delete \\\| keep/);
+  assert.match(page, /\| `--mode` \| only HTTP CONNECT is spoken\. \|/);
+  assert.match(page, /\| `--xfr-channel-size` \| no channels \|/);
+});

@@ -1,0 +1,103 @@
+import { accessSync, constants, statSync } from "node:fs";
+import { readConfigFile } from "./config-file.ts";
+import { readEnvironment } from "./environment.ts";
+import { parseFlags, type RawValues } from "./flags.ts";
+import { defaultsOf, flagName, type OptionTable, type Rows, type Source, type ValuesOf } from "./options.ts";
+
+export interface OptionSources {
+  /** What follows the command's name. */
+  readonly argv: readonly string[];
+  readonly env: NodeJS.ProcessEnv;
+}
+
+export interface ReadOptions<R extends Rows> {
+  readonly values: ValuesOf<R>;
+  readonly sources: ReadonlyMap<string, Source>;
+  /** Sentences, all faults at once; the values must not be used unless it is empty. */
+  readonly problems: readonly string[];
+  readonly warnings: readonly string[];
+  readonly help: boolean;
+  readonly printConfig: boolean;
+}
+
+/** Every source of a table's values, by precedence flag > environment > file > default. */
+export async function readOptions<R extends Rows>(
+  table: OptionTable<R>,
+  { argv, env }: OptionSources,
+): Promise<ReadOptions<R>> {
+  const flags = parseFlags(table, argv);
+  const problems = [...flags.problems];
+  const warnings: string[] = [];
+  const path = flags.config ?? env[`${table.envPrefix}_CONFIG`];
+  const wantsFile = path !== undefined && path !== "" && !flags.help;
+  const file = wantsFile ? await readConfigFile(table, path) : undefined;
+  if (file !== undefined) problems.push(...file.problems);
+
+  const values: Record<string, unknown> = { ...defaultsOf(table) };
+  const sources = new Map<string, Source>();
+  const layers: [Source, RawValues | undefined][] = [
+    ["file", file],
+    ["env", readEnvironment(table, env)],
+    ["flag", flags],
+  ];
+  for (const [source, layer] of layers) {
+    for (const [key, raw] of layer?.rows ?? []) {
+      const row = table.options[key];
+      if (row === undefined) continue;
+      sources.set(key, source);
+      try {
+        values[key] = row.read(raw.texts);
+      } catch (error) {
+        problems.push(`${raw.as} ${row.secret === true ? "has an unusable value" : (error as Error).message}.`);
+      }
+    }
+  }
+  judgeForeign(table, [file, flags], problems, warnings);
+  for (const [key, row] of Object.entries(table.options)) {
+    const fault = row.mustBeReadable === true ? unreadable(values[key] as string) : undefined;
+    if (fault !== undefined) problems.push(`--${flagName(key, row)}: ${fault}.`);
+  }
+  table.settle({
+    values: values as { -readonly [K in keyof R]: ValuesOf<R>[K] },
+    given: (key) => sources.has(key as string),
+    problem: (sentence) => problems.push(sentence),
+    warn: (sentence) => warnings.push(sentence),
+  });
+  return {
+    values: values as ValuesOf<R>,
+    sources,
+    problems,
+    warnings,
+    help: flags.help,
+    printConfig: flags.printConfig,
+  };
+}
+
+/** One warning line for everything that means nothing here; a sentence of refusal for what is missing. */
+function judgeForeign(
+  table: OptionTable,
+  layers: readonly (RawValues | undefined)[],
+  problems: string[],
+  warnings: string[],
+): void {
+  const effective = new Map(layers.flatMap((layer) => [...(layer?.foreign ?? [])]));
+  const ignored: string[] = [];
+  for (const [name, text] of effective) {
+    const verdict = table.foreign[name]?.judge(text);
+    if (verdict === "ignored") ignored.push(`--${name}`);
+    else if (verdict !== undefined && verdict !== "fine") problems.push(`--${name}: ${verdict.refused}`);
+  }
+  if (ignored.length > 0) warnings.push(`Ignored, because they mean nothing here: ${ignored.join(", ")}.`);
+}
+
+function unreadable(path: string): string | undefined {
+  if (path === "") return undefined;
+  try {
+    accessSync(path, constants.R_OK);
+    return statSync(path).isDirectory() ? `${path} is a directory, not a file` : undefined;
+  } catch (error) {
+    const code = (error as NodeJS.ErrnoException).code;
+    if (code === "ENOENT") return `${path} does not exist`;
+    return code === "EACCES" ? `${path} is not readable for this user` : `cannot read ${path} (${code})`;
+  }
+}

@@ -1,0 +1,48 @@
+/** What both ends must agree on before the first byte of payload (design: "Carrier", "Handshake"). */
+
+/** Where a server takes upgrades, unless configured otherwise. */
+export const TUNNEL_PATH = "/culvert/v1/tunnel";
+
+/** RFC 6455 §1.9: the subprotocol that both ends must name. */
+export const SUBPROTOCOL = "culvert.v1";
+
+export const HANDSHAKE_VERSION = 1;
+
+/** Streams start with this window; both ends of our handshake agree on it (yamux alone would say 256 KiB). */
+export const AGREED_INITIAL_WINDOW = 64 * 1024;
+
+/** WebSocket close codes of our own (RFC 6455 §7.4.2 leaves 4000–4999 to applications). */
+export const CloseCode = {
+  normal: 1000,
+  goingAway: 1001,
+  protocolError: 1002,
+  badHello: 4400,
+  unauthenticated: 4401,
+  forbidden: 4403,
+  helloTimeout: 4408,
+  alreadyConnected: 4409,
+  duplicate: 4410,
+  limited: 4429,
+  badControl: 4450,
+  silent: 4451,
+  draining: 4503,
+} as const;
+export type CloseCode = (typeof CloseCode)[keyof typeof CloseCode];
+
+/** The server said no, before the upgrade (an HTTP status) or after it (a close code), with a reason for a person. */
+export class LinkRefused extends Error {
+  override readonly name = "LinkRefused";
+  readonly status: number | undefined;
+  readonly closeCode: number | undefined;
+  readonly reason: string;
+  /** Come back after so many milliseconds, as the server asks. */
+  readonly retryAfterMs: number | undefined;
+
+  constructor(refusal: { status?: number; closeCode?: number; reason: string; retryAfterMs?: number | undefined }) {
+    super(`the server refused the tunnel (${refusal.status ?? refusal.closeCode}): ${refusal.reason}`);
+    this.status = refusal.status;
+    this.closeCode = refusal.closeCode;
+    this.reason = refusal.reason;
+    this.retryAfterMs = refusal.retryAfterMs;
+  }
+}

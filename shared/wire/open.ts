@@ -1,0 +1,194 @@
+import type { Duplex } from "node:stream";
+import { z } from "zod";
+import { formatTarget, parseTarget, type Target } from "../net/target.ts";
+import { CulvertError, isOutcomeCode, type OutcomeCode, outcome, printable } from "../outcomes.ts";
+
+/**
+ * The head of a stream: the first message each way (design: "Stream head").
+ *
+ * ```
+ *  server ── SYN, head {"kind":"connect","target":"10.0.0.1:10250","timeoutMs":5000,"id":"…"} ──▶ agent
+ *         ◀── ACK (before it resolves and dials) ──
+ *         ◀── head {"ok":true,"address":"10.0.0.1:10250"}  or  {"error":"dial_refused","detail":"…"} ──
+ * ```
+ * On the wire a head is a uint16 length and so many bytes of JSON. What follows it belongs to caller and target.
+ */
+export interface OpenRequest {
+  readonly kind: "connect";
+  readonly target: Target;
+  /** How long the dial may take. */
+  readonly timeoutMs: number;
+  /** The server's name for this connection, for the logs of both ends. */
+  readonly id: string;
+}
+
+/** What the agent says after the dial. */
+export type OpenAnswer =
+  | { readonly ok: true; readonly address?: string }
+  | { readonly ok: false; readonly error: OutcomeCode; readonly detail: string };
+
+/** JSON of a head, bytes; a longer one is refused on its length. */
+export const MAX_HEAD_BYTES = 4096;
+
+/** A peer may ask for as long as it likes; no dial is worth more than this. */
+const MAX_TIMEOUT_MS = 300_000;
+const LENGTH_BYTES = 2;
+const MAX_DETAIL_BYTES = 200;
+
+const requestSchema = z.object({
+  kind: z.string().max(32).default("connect"),
+  target: z.string().max(MAX_HEAD_BYTES).optional(),
+  timeoutMs: z.number().positive().optional(),
+  id: z.string().max(128).optional(),
+});
+
+const answerSchema = z.union([
+  z.object({ ok: z.literal(true), address: z.string().max(512).optional() }),
+  z.object({ error: z.string().max(64), detail: z.string().max(MAX_HEAD_BYTES).optional() }),
+]);
+
+/** The bytes that go with the SYN. */
+export function encodeOpen(request: OpenRequest): Buffer {
+  return encodeHead({
+    kind: request.kind,
+    target: formatTarget(request.target),
+    timeoutMs: Math.max(1, Math.round(request.timeoutMs)),
+    id: request.id,
+  });
+}
+
+/** The agent's answer. A code that an agent may not send goes out as `internal`. */
+export function encodeAnswer(answer: OpenAnswer): Buffer {
+  if (answer.ok) return encodeHead({ ok: true, ...(answer.address !== undefined && { address: answer.address }) });
+  const error = outcome(answer.error).fromAgent === true ? answer.error : "internal";
+  return encodeHead({ error, detail: printable(answer.detail, MAX_DETAIL_BYTES) });
+}
+
+function encodeHead(value: object): Buffer {
+  const json = JSON.stringify(value);
+  const length = Buffer.byteLength(json);
+  if (length > MAX_HEAD_BYTES) throw new CulvertError("internal", `the head of a stream would have ${length} bytes`);
+  const head = Buffer.allocUnsafe(LENGTH_BYTES + length);
+  head.writeUInt16BE(length, 0);
+  head.write(json, LENGTH_BYTES, "utf8");
+  return head;
+}
+
+/** Reads the request off a stream; what follows stays in the stream. Rejects with a `CulvertError` fit for an answer. */
+export function readOpen(stream: Duplex, deadlineMs: number): Promise<OpenRequest> {
+  return readHead(stream, deadlineMs, parseOpen);
+}
+
+/** Reads the agent's answer off a stream; what follows stays in the stream. */
+export function readAnswer(stream: Duplex, deadlineMs: number): Promise<OpenAnswer> {
+  return readHead(stream, deadlineMs, parseAnswer);
+}
+
+function readHead<T>(stream: Duplex, deadlineMs: number, parse: (json: Buffer) => T): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => {
+      stop();
+      reject(new CulvertError("internal", `no whole head of a stream within ${deadlineMs} ms`));
+    }, deadlineMs);
+    const onHead = (json: Buffer): void => {
+      clearTimeout(timer);
+      try {
+        resolve(parse(json));
+      } catch (error) {
+        reject(error);
+      }
+    };
+    const onLost = (error: Error): void => {
+      clearTimeout(timer);
+      reject(error);
+    };
+    const stop = receiveHead(stream, onHead, onLost);
+  });
+}
+
+/**
+ * Takes one head off a stream and calls back once, with it or with what came between; returns a function that stops waiting. Without promises and timers,
+ * because each CONNECT passes here twice. `read(n)` gives exactly n bytes or none, so nothing has to be put back.
+ */
+export function receiveHead(
+  stream: Duplex,
+  onHead: (json: Buffer) => void,
+  onLost: (error: Error) => void,
+): () => void {
+  let length = -1;
+  const stop = () => {
+    stream.removeListener("readable", onReadable);
+    stream.removeListener("end", onEnd);
+    stream.removeListener("error", onError);
+    stream.removeListener("close", onEnd);
+  };
+  const fail = (error: Error) => {
+    stop();
+    onLost(error);
+  };
+  const onEnd = () => fail(new CulvertError("agent_lost", "the stream ended before its head was whole"));
+  const onError = (error: Error) => fail(error);
+  const onReadable = () => {
+    if (length < 0) {
+      const prefix: Buffer | null = stream.read(LENGTH_BYTES);
+      if (prefix === null) return;
+      if (prefix.length < LENGTH_BYTES) return onEnd();
+      length = prefix.readUInt16BE(0);
+      if (length === 0 || length > MAX_HEAD_BYTES) {
+        return fail(
+          new CulvertError("internal", `a stream's head claims ${length} bytes, 1 to ${MAX_HEAD_BYTES} are legal`),
+        );
+      }
+    }
+    const json: Buffer | null = stream.read(length);
+    if (json === null) return;
+    if (json.length < length) return onEnd();
+    stop();
+    onHead(json);
+  };
+  stream.on("readable", onReadable);
+  stream.on("end", onEnd);
+  stream.on("error", onError);
+  stream.on("close", onEnd);
+  return stop;
+}
+
+/** The request in a head's JSON. Throws `CulvertError`: `bad_target`, `forbidden` for an unknown kind, else `internal`. */
+export function parseOpen(json: Buffer): OpenRequest {
+  const request = requestSchema.safeParse(parseJson(json));
+  if (!request.success) throw new CulvertError("internal", "the head of a stream is not a request");
+  const { kind, target, timeoutMs, id } = request.data;
+  if (kind !== "connect") {
+    throw new CulvertError("forbidden", `streams of kind "${printable(kind, 32)}" are not taken here`);
+  }
+  return {
+    kind,
+    target: parseTarget(target),
+    timeoutMs: Math.min(timeoutMs ?? MAX_TIMEOUT_MS, MAX_TIMEOUT_MS),
+    id: printable(id ?? "", 128),
+  };
+}
+
+/** The answer in a head's JSON; only outcomes that an agent may name survive, and only one line of its text. */
+export function parseAnswer(json: Buffer): OpenAnswer {
+  const answer = answerSchema.safeParse(parseJson(json));
+  if (!answer.success) throw new CulvertError("internal", "the agent's answer to a stream is malformed");
+  if ("ok" in answer.data) {
+    const { address } = answer.data;
+    return address === undefined ? { ok: true } : { ok: true, address: printable(address) };
+  }
+  const code = answer.data.error;
+  const detail = printable(answer.data.detail ?? "", MAX_DETAIL_BYTES);
+  if (isOutcomeCode(code) && outcome(code).fromAgent === true) return { ok: false, error: code, detail };
+  const named = code === "internal" ? "" : `the agent answered "${printable(code, 64)}": `;
+  return { ok: false, error: "internal", detail: printable(`${named}${detail}`, MAX_DETAIL_BYTES) };
+}
+
+/** `undefined` stands for what is no JSON: no schema takes it. */
+function parseJson(json: Buffer): unknown {
+  try {
+    return JSON.parse(json.toString("utf8"));
+  } catch {
+    return undefined;
+  }
+}

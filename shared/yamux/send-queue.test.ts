@@ -1,0 +1,138 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { Stream } from "./stream.ts";
+import { type End, type FakeTransport, frame, handHeld, turn, type WireFrame } from "./testing.ts";
+
+const KIB = 1024;
+const WINDOWS = { initialWindow: 256 * KIB, maxWindow: 256 * KIB };
+
+/** Opens `count` streams at a client whose transport takes nothing until told. */
+async function stuckClient(
+  count: number,
+  options = {},
+): Promise<End & { transport: FakeTransport; streams: Stream[] }> {
+  const held = await handHeld("client", { ...WINDOWS, ...options });
+  const streams = Array.from({ length: count }, () => held.session.open().on("error", () => {}));
+  await turn();
+  held.transport.frames();
+  held.transport.takesAtOnce = false;
+  return { ...held, streams };
+}
+
+/** Takes all that is pending, again and again, until nothing more comes. */
+async function drainAll(transport: FakeTransport): Promise<WireFrame[]> {
+  const frames: WireFrame[] = [];
+  do {
+    frames.push(...transport.frames());
+    transport.take();
+    await turn();
+  } while (transport.writes.length > 0);
+  return frames;
+}
+
+test("streams take turns, one frame each, and a small write waits for one round only", async () => {
+  const { transport, streams } = await stuckClient(4, { maxPending: 64 * KIB });
+  const [first, second, third, small] = streams as [Stream, Stream, Stream, Stream];
+  for (const bulk of [first, second, third]) bulk.write(Buffer.alloc(200 * KIB));
+  small.write("x");
+  const order = (await drainAll(transport)).map((sent) => sent.id);
+  const position = order.indexOf(small.id);
+  assert.ok(position <= 6, `the small write went as frame ${position + 1}`);
+  const bulkOrder = order.filter((id) => id !== small.id).slice(2, 17);
+  for (let at = 3; at < bulkOrder.length; at++) assert.equal(bulkOrder[at], bulkOrder[at - 3], `${bulkOrder}`);
+});
+
+test("no frame carries more than one turn's payload, and a window's worth goes when the window allows", async () => {
+  const { transport, streams } = await stuckClient(1, { maxFramePayload: 1000 });
+  streams[0]?.write(Buffer.alloc(300 * KIB));
+  const lengths = (await drainAll(transport)).map((sent) => sent.length);
+  assert.ok(Math.max(...lengths) <= 1000);
+  assert.equal(
+    lengths.reduce((sum, length) => sum + length, 0),
+    256 * KIB,
+  );
+});
+
+test("control frames go in front of data that waits", async () => {
+  const { transport, streams } = await stuckClient(2, { maxPending: 64 * KIB });
+  streams[0]?.write(Buffer.alloc(256 * KIB));
+  await turn();
+  transport.frames();
+  transport.receive(frame.ping(77));
+  streams[1]?.destroy();
+  await turn();
+  assert.equal(transport.frames().length, 0, "no room yet");
+  transport.take();
+  const [pong, reset] = transport.frames();
+  assert.deepEqual([pong?.type, pong?.flags, pong?.length], [2, 2, 77]);
+  assert.deepEqual([reset?.type, reset?.flags, reset?.id], [1, 8, streams[1]?.id]);
+});
+
+test("what the transport has not taken stays under the bound and one frame", async () => {
+  const { transport, streams } = await stuckClient(20, { maxPending: 100 * KIB, maxFramePayload: 32 * KIB });
+  for (const stream of streams) stream.write(Buffer.alloc(64 * KIB));
+  for (let round = 0; round < 200; round++) {
+    assert.ok(transport.pendingBytes <= 132 * KIB + 12, `${transport.pendingBytes} bytes pending`);
+    transport.take(7 * KIB);
+  }
+});
+
+test("a burst of opens is sent before the turn ends and does not count as a stuck transport", async () => {
+  const { session, transport } = await handHeld("client");
+  for (let count = 0; count < 2_000; count++) session.open(Buffer.alloc(1_000)).on("error", () => {});
+  assert.ok(transport.frames().length > 1_900);
+});
+
+test("while the transport takes nothing, opening stops at a megabyte of waiting heads", async () => {
+  const { session, transport } = await handHeld("client");
+  transport.takesAtOnce = false;
+  transport.pendingBytes = 1024 * KIB;
+  const opened: Stream[] = [];
+  assert.throws(
+    () => {
+      for (;;) opened.push(session.open(Buffer.alloc(4_000)).on("error", () => {}));
+    },
+    { reason: "overloaded" },
+  );
+  assert.ok(opened.length > 200 && opened.length < 300, `${opened.length} opened`);
+});
+
+test("small writes of one turn leave in one batch", async () => {
+  const { session, transport } = await handHeld("client");
+  const stream = session.open();
+  for (let count = 0; count < 5; count++) stream.write("abc");
+  assert.equal(transport.writes.length, 0);
+  await turn();
+  assert.equal(transport.writes.length, 1);
+});
+
+test("a stream that was destroyed sends nothing behind its reset", async () => {
+  const { transport, streams } = await stuckClient(2, { maxPending: 32 * KIB });
+  const [gone, other] = streams as [Stream, Stream];
+  other.write(Buffer.alloc(100 * KIB));
+  gone.write(Buffer.alloc(100 * KIB));
+  gone.destroy();
+  const frames = (await drainAll(transport)).filter((sent) => sent.id === gone.id);
+  assert.deepEqual([frames.at(-1)?.type, frames.at(-1)?.flags], [1, 8]);
+  assert.equal(frames.filter((sent) => sent.flags === 8).length, 1);
+});
+
+test("closing sends the last control frames although the transport is full", async () => {
+  const { session, transport, streams } = await stuckClient(1, { maxPending: 64 * KIB });
+  const [stream] = streams as [Stream];
+  transport.receive(frame.fin(stream.id));
+  stream.resume();
+  stream.end(Buffer.alloc(64 * KIB));
+  await turn();
+  assert.ok(transport.pendingBytes >= 64 * KIB);
+  await session.close(1_000);
+  const last = transport.frames().slice(-2);
+  assert.deepEqual(
+    last.map((sent) => [sent.type, sent.flags]),
+    [
+      [1, 4],
+      [3, 0],
+    ],
+  );
+  assert.equal(transport.ended, true);
+});

@@ -1,0 +1,116 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import { header } from "./frame.ts";
+import { type FakeTransport, frame, handHeld, turn } from "./testing.ts";
+
+const RUNS = process.env["CI"] === "true" ? 2_000 : 150;
+const LIMIT = { maxIdleFramesPerSecond: 100 };
+
+const FLOODS: ReadonlyArray<readonly [name: string, feed: (transport: FakeTransport, round: number) => void]> = [
+  ["pings", (transport, round) => transport.receive(frame.ping(round))],
+  ["answers to no ping", (transport, round) => transport.receive(frame.pong(round + 1000))],
+  ["empty data", (transport) => transport.receive(frame.dataHeader(1, 0))],
+  ["window updates of 0", (transport) => transport.receive(frame.windowUpdate(1, 0))],
+  ["SYN and RST", (transport, round) => transport.receive(frame.syn(3 + 2 * round), frame.rst(3 + 2 * round))],
+  ["SYN with RST in one frame", (transport, round) => transport.receive(frame.windowUpdate(3 + 2 * round, 0, 9))],
+];
+
+for (const [name, feed] of FLOODS) {
+  test(`a flood of ${name} ends the session; as many a second as allowed do not`, async () => {
+    let now = 0;
+    const { session, transport, closed } = await handHeld("server", { ...LIMIT, now: () => now });
+    transport.receive(frame.syn(1));
+    let round = 0;
+    for (let second = 0; second < 3; second++) {
+      now = second * 1000;
+      for (let count = 0; count < 100; count++) feed(transport, round++);
+    }
+    assert.equal(session.closed, false, "at the limit");
+    feed(transport, round);
+    assert.equal(session.closed, true);
+    assert.equal(((await closed) as Error & { reason: string }).reason, "flood");
+    transport.close();
+  });
+}
+
+test("SYNs that are refused count as well", async () => {
+  const { session, transport } = await handHeld("server", { ...LIMIT, now: () => 0, maxStreams: 1 });
+  for (let id = 1; id <= 2 * 101 + 1; id += 2) transport.receive(frame.syn(id));
+  assert.equal(session.closed, true);
+  transport.close();
+});
+
+test("a peer that asks and never reads the answers is cut", async () => {
+  const { session, transport, closed } = await handHeld("server", { maxIdleFramesPerSecond: 1_000_000 });
+  transport.takesAtOnce = false;
+  transport.pendingBytes = 1024 * 1024;
+  const pings = Buffer.concat(Array.from({ length: 1000 }, (_, value) => frame.ping(value)));
+  for (let count = 0; count < 65; count++) transport.receive(pings);
+  assert.equal(session.closed, false);
+  transport.receive(pings);
+  assert.match((await closed)?.message ?? "", /reads no answers/);
+  assert.ok(transport.destroyedWith, "not ended in order: nothing would get through");
+});
+
+test("a peer that does not take our last words is cut after a while", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { transport } = await handHeld("server");
+  transport.receive(Buffer.alloc(12, 0xff));
+  assert.equal(transport.ended, true);
+  assert.equal(transport.destroyedWith, undefined);
+  t.mock.timers.tick(10_000);
+  assert.ok(transport.destroyedWith);
+});
+
+test("a session whose transport has gone leaves no timer behind", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { transport } = await handHeld("server");
+  transport.receive(Buffer.alloc(12, 0xff));
+  transport.close();
+  t.mock.timers.tick(60_000);
+  assert.equal(transport.destroyedWith, undefined);
+});
+
+test("whatever bytes come: no crash, no memory, an end in order or none", async () => {
+  const uint32 = fc.oneof(fc.nat(9), fc.integer({ min: 0, max: 0xffff_ffff }), fc.constantFrom(0xffff_ffff, 65_536));
+  const someFrame = fc
+    .tuple(
+      fc.constantFrom(0, 0, 1, 1, 2, 3),
+      fc.nat(15),
+      fc.oneof(fc.nat(12), uint32),
+      uint32,
+      fc.uint8Array({ maxLength: 30 }),
+    )
+    .map(([type, flags, id, length, payload]) =>
+      type === 0 && length > 30
+        ? Buffer.concat([header(0, flags, id, payload.length), payload])
+        : header(type, flags, id, length),
+    );
+  const noise = fc.uint8Array({ maxLength: 60 }).map((bytes) => Buffer.from(bytes));
+  const input = fc.array(fc.oneof({ weight: 9, arbitrary: someFrame }, { weight: 1, arbitrary: noise }), {
+    maxLength: 60,
+  });
+  const property = fc.asyncProperty(
+    fc.constantFrom("client" as const, "server" as const),
+    input,
+    async (role, chunks) => {
+      const { session, transport, accepted } = await handHeld(role, { budget: 1000, maxStreams: 8 });
+      for (let count = 0; count < 3; count++) session.open(Buffer.from("head")).on("error", () => {});
+      for (const [at, chunk] of chunks.entries()) {
+        transport.receive(chunk);
+        if (at % 3 === 0) accepted[at % 7]?.resume();
+      }
+      await turn();
+      const buffered = session.bufferedBytes;
+      assert.ok(buffered >= 0 && buffered <= 3000, `${buffered} bytes buffered`);
+      assert.ok(session.streamCount <= 8 && session.pendingOpens >= 0 && session.pendingOpens <= 3);
+      if (session.closed) assert.ok(transport.ended || transport.destroyedWith);
+      session.destroy();
+      transport.close();
+      assert.deepEqual([session.streamCount, session.pendingOpens], [0, 0]);
+      transport.frames();
+    },
+  );
+  await fc.assert(property, { numRuns: RUNS });
+});

@@ -1,0 +1,207 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { SessionOptions } from "./options.ts";
+import type { SessionRole } from "./session.ts";
+import type { Stream } from "./stream.ts";
+import { frame, handHeld, turn } from "./testing.ts";
+
+interface Violation {
+  readonly name: string;
+  /** Ours; the peer has the other one. */
+  readonly role: SessionRole;
+  readonly bytes: readonly Buffer[];
+  readonly message: RegExp;
+  readonly options?: Partial<SessionOptions>;
+  /** Streams that we open first. */
+  readonly open?: number;
+}
+
+const SMALL = { initialWindow: 100, maxWindow: 1000 };
+
+const VIOLATIONS: readonly Violation[] = [
+  { name: "an unknown version", role: "server", bytes: [Buffer.alloc(12, 1)], message: /version 1/ },
+  { name: "frame type 9", role: "server", bytes: [Buffer.from("000900000000000000000000", "hex")], message: /type 9/ },
+  { name: "a server that opens an odd stream", role: "client", bytes: [frame.syn(3)], message: /parity/ },
+  { name: "a client that opens an even stream", role: "server", bytes: [frame.syn(2)], message: /parity/ },
+  { name: "a SYN for stream 0", role: "server", bytes: [frame.syn(0)], message: /the session itself/ },
+  { name: "data for stream 0", role: "client", bytes: [frame.data(0, "x")], message: /stream 0/ },
+  { name: "a second SYN", role: "server", bytes: [frame.syn(1), frame.syn(1)], message: /used before/ },
+  {
+    name: "the id of an ended stream",
+    role: "server",
+    bytes: [frame.syn(1), frame.rst(1), frame.syn(1)],
+    message: /used before/,
+  },
+  { name: "ids that jump far ahead", role: "server", bytes: [frame.syn(0x7fff_ffff)], message: /skips too many/ },
+  { name: "data for a stream nobody opened", role: "server", bytes: [frame.data(7, "x")], message: /never opened/ },
+  {
+    name: "credit for a stream of ours that we did not open",
+    role: "server",
+    bytes: [frame.windowUpdate(2, 1)],
+    message: /never opened/,
+  },
+  {
+    name: "an ACK for a stream not opened yet",
+    role: "client",
+    open: 1,
+    bytes: [frame.ack(3)],
+    message: /never opened/,
+  },
+  {
+    name: "data beyond the window",
+    role: "server",
+    options: SMALL,
+    bytes: [frame.syn(1), frame.data(1, Buffer.alloc(101))],
+    message: /101 bytes is beyond the window/,
+  },
+  {
+    name: "data beyond the window over two frames",
+    role: "server",
+    options: SMALL,
+    bytes: [frame.syn(1), frame.data(1, Buffer.alloc(60)), frame.dataHeader(1, 41)],
+    message: /41 bytes is beyond/,
+  },
+  {
+    name: "a claim of 4 GiB",
+    role: "server",
+    bytes: [frame.syn(1), frame.dataHeader(1, 0xffff_ffff)],
+    message: /4294967295 bytes is beyond/,
+  },
+  {
+    name: "a claim of 4 GiB with the SYN",
+    role: "server",
+    bytes: [frame.dataHeader(1, 0xffff_ffff, 1)],
+    message: /4294967295 bytes is beyond/,
+  },
+  {
+    name: "a claim of 4 GiB for an ended stream",
+    role: "server",
+    bytes: [frame.syn(1), frame.rst(1), frame.dataHeader(1, 0xffff_ffff)],
+    message: /4294967295 bytes for a closed stream/,
+  },
+  {
+    name: "a claim of 4 GiB behind a FIN",
+    role: "server",
+    bytes: [frame.syn(1), frame.fin(1), frame.dataHeader(1, 0xffff_ffff)],
+    message: /4294967295 bytes is beyond/,
+  },
+  {
+    name: "a window past 2^32",
+    role: "server",
+    bytes: [frame.syn(1), frame.windowUpdate(1, 0xffff_ffff)],
+    message: /would pass 2\^32/,
+  },
+  {
+    name: "a window past 2^32 in steps",
+    role: "client",
+    open: 1,
+    bytes: [frame.windowUpdate(1, 0x8000_0000), frame.windowUpdate(1, 0x8000_0000)],
+    message: /would pass 2\^32/,
+  },
+];
+
+for (const { name, role, bytes, message, options = {}, open = 0 } of VIOLATIONS) {
+  test(`${name} ends the session with go-away(protocol), said before the transport ends`, async () => {
+    const { session, transport, closed } = await handHeld(role, options);
+    for (let count = 0; count < open; count++) session.open().on("error", () => {});
+    await turn();
+    transport.frames();
+    const before = process.memoryUsage().arrayBuffers;
+    transport.receive(...bytes);
+    assert.ok(process.memoryUsage().arrayBuffers - before < 1024 * 1024, "nothing is allocated by a claim");
+    const reason = (await closed) as Error & { reason: string };
+    assert.equal(reason.reason, "protocol");
+    assert.match(reason.message, message);
+    const last = transport.frames().at(-1);
+    assert.deepEqual([last?.type, last?.length], [3, 1]);
+    assert.equal(transport.ended, true);
+    assert.equal(session.streamCount, 0);
+    transport.close();
+  });
+}
+
+test("data behind a FIN resets that stream alone", async () => {
+  const { session, transport, accepted } = await handHeld("server");
+  transport.receive(frame.syn(1), frame.syn(3), frame.fin(1), frame.data(1, "late"), frame.data(3, "fine"));
+  await turn();
+  assert.equal(session.closed, false);
+  assert.equal(accepted[0]?.destroyed, true);
+  assert.equal((accepted[1]?.read() as Buffer).toString(), "fine");
+  assert.deepEqual(
+    transport.frames().map((sent) => [sent.id, sent.flags]),
+    [[1, 8]],
+  );
+});
+
+test("an empty frame behind a FIN, a second FIN and a FIN with the SYN do no harm", async () => {
+  const { session, transport, accepted } = await handHeld("server");
+  transport.receive(frame.syn(1), frame.fin(1), frame.fin(1), frame.dataHeader(1, 0), frame.windowUpdate(3, 0, 5));
+  assert.equal(session.closed, false);
+  assert.deepEqual(
+    accepted.map((stream) => stream.destroyed),
+    [false, false],
+  );
+});
+
+test("frames for a stream that has ended here are ignored: they were under way", async () => {
+  const { session, transport } = await handHeld("client");
+  session.open().destroy();
+  transport.receive(frame.ack(1), frame.data(1, "late"), frame.windowUpdate(1, 10), frame.fin(1), frame.rst(1));
+  await turn();
+  assert.equal(session.closed, false);
+  assert.equal(session.pendingOpens, 0);
+});
+
+test("payload of a stream that is destroyed in mid-frame is passed over, and the next frame is read", async () => {
+  const { session, transport, accepted } = await handHeld("server");
+  transport.receive(frame.syn(1), frame.dataHeader(1, 10), Buffer.from("abc"));
+  accepted[0]?.destroy();
+  transport.receive(Buffer.from("defghij"), frame.syn(3), frame.data(3, "next"));
+  assert.equal((accepted[1]?.read() as Buffer).toString(), "next");
+  assert.equal(session.bufferedBytes, 0);
+});
+
+test("RST on a data frame takes effect behind its payload, FIN as well", async () => {
+  const { transport, accepted } = await handHeld("server");
+  transport.receive(frame.syn(1), frame.data(1, "last words", 4), frame.syn(3), frame.data(3, "lost", 8));
+  const [ended, reset] = accepted as [Stream, Stream];
+  assert.equal((ended.read() as Buffer).toString(), "last words");
+  await turn();
+  assert.equal(ended.readableEnded, true);
+  assert.equal((reset.errored as NodeJS.ErrnoException).code, "ECONNRESET");
+});
+
+test("a listener that ends the session in mid-chunk hears no more of that chunk", async () => {
+  const { session, transport, accepted, heard } = await handHeld("server");
+  transport.receive(frame.syn(1));
+  accepted[0]?.on("data", () => session.destroy(new Error("enough")));
+  await turn();
+  transport.receive(frame.data(1, "x"), frame.syn(3), frame.goAway(0), Buffer.alloc(12, 0xff));
+  assert.equal(accepted.length, 1);
+  assert.deepEqual(heard, []);
+  assert.equal(transport.destroyedWith?.reason?.message, "enough");
+});
+
+test("an error of our own that a listener throws is not blamed on the peer", async () => {
+  const { session, transport, accepted } = await handHeld("server", { maxStreamIds: 0 });
+  transport.receive(frame.syn(1));
+  accepted[0]?.on("data", () => session.open());
+  await turn();
+  assert.throws(() => transport.receive(frame.data(1, "x")), { reason: "exhausted" });
+  assert.equal(session.closed, false);
+});
+
+test("a pipe that ends inside a frame is not a clean end; between frames it is", async () => {
+  const torn = await handHeld("server");
+  torn.transport.receive(frame.syn(1).subarray(0, 5));
+  torn.transport.close();
+  assert.match((await torn.closed)?.message ?? "", /inside a frame/);
+  const payload = await handHeld("server");
+  payload.transport.receive(frame.syn(1), frame.dataHeader(1, 5), Buffer.from("abc"));
+  payload.transport.close();
+  assert.match((await payload.closed)?.message ?? "", /inside a frame/);
+  const clean = await handHeld("server");
+  clean.transport.receive(frame.syn(1));
+  clean.transport.close();
+  assert.equal(await clean.closed, undefined);
+});
