@@ -1,4 +1,5 @@
 import { helpText } from "../shared/process/flags.ts";
+import { tuneHeapForRelaying } from "../shared/process/heap.ts";
 import { createLogger, type Logger } from "../shared/process/logger.ts";
 import type { OptionTable, Rows, ValuesOf } from "../shared/process/options.ts";
 import { readOptions } from "../shared/process/read-options.ts";
@@ -17,6 +18,7 @@ export async function runService<R extends Rows>(
   argv: readonly string[],
   start: (values: ValuesOf<R>, log: Logger) => Promise<Closable>,
 ): Promise<void> {
+  tuneHeapForRelaying();
   const options = await readOptions(table, { argv, env: process.env });
   if (options.help) {
     process.stdout.write(helpText(table));

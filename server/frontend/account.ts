@@ -40,11 +40,12 @@ export class Account {
     this.#deps.metrics.connectionEstablished(this.#dialMs);
   }
 
-  onSpliced(totals: SpliceTotals, agentLost: boolean): void {
-    const { bytesDown, endedBy, error } = totals;
+  /** `lost`: the tunnel has gone from under the stream, by the agent's loss or at the end of our own drain. */
+  onSpliced(totals: SpliceTotals, lost: "agent_lost" | "draining" | undefined): void {
+    const { bytesDown, error } = totals;
     const bytesUp = totals.bytesUp + this.early;
-    const end = { bytesUp, bytesDown, endedBy: agentLost ? "agent" : endedBy };
-    this.#finish(agentLost ? "agent_lost" : "ok", error, end);
+    const endedBy = lost === undefined ? totals.endedBy : lost === "draining" ? "server" : "agent";
+    this.#finish(lost ?? "ok", error, { bytesUp, bytesDown, endedBy });
   }
 
   onRefused(error: CulvertError): void {

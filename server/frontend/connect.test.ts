@@ -4,8 +4,8 @@ import { type AddressInfo, createServer, connect as dial, type Socket } from "no
 import { test } from "node:test";
 import { createLogger } from "../../shared/process/logger.ts";
 import { ServerMetrics } from "../metrics.ts";
-import { type FakeAgent, fakeAgent } from "../tunnels/fake-agent.ts";
 import { Registry } from "../tunnels/registry.ts";
+import { type FakeAgent, fakeAgent } from "../tunnels/testing.ts";
 import type { Door } from "./authenticate.ts";
 import { type ConnectOptions, connect } from "./connect.ts";
 import { Frontend, type FrontendOptions } from "./listen.ts";
@@ -78,7 +78,7 @@ async function start(
     call: () => new Caller((server.address() as AddressInfo).port),
     [Symbol.asyncDispose]: async () => {
       server.close();
-      frontend.destroy();
+      frontend.sockets.resetAll();
       for (const agent of agents) agent.cut();
     },
   };
@@ -398,7 +398,7 @@ test("nothing of a connection is left in the frontend after its end", async () =
   const callers = [world.call(), world.call(), world.call()];
   await callers[0]?.ask(CONNECT);
   await callers[1]?.ask("GET / HTTP/1.1\r\n\r\n");
-  await until(() => world.frontend.size === 3);
+  await until(() => world.frontend.sockets.size === 3);
   for (const caller of callers) caller.socket.destroy();
-  await until(() => world.frontend.size === 0);
+  await until(() => world.frontend.sockets.size === 0);
 });

@@ -1,6 +1,5 @@
 import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
-import type { TLSSocket } from "node:tls";
 import { splice } from "../../shared/net/splice.ts";
 import { formatTarget, parseTarget, type Target } from "../../shared/net/target.ts";
 import { resetSocket } from "../../shared/net/tls.ts";
@@ -64,9 +63,10 @@ export async function connect(
     const totals = await splice(socket, stream, {
       stallTimeoutMs: deps.options.stallTimeoutMs,
       corkCaller: true,
-      resetCaller: () => resetSocket(socket as TLSSocket),
+      resetCaller: () => resetSocket(socket),
     });
-    account.onSpliced(totals, isSessionLost(stream));
+    const lost = isSessionLost(stream) ? (deps.draining() ? "draining" : "agent_lost") : undefined;
+    account.onSpliced(totals, lost);
   } catch (error) {
     pending.release();
     const refusal = toCulvertError(error);

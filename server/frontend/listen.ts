@@ -1,6 +1,7 @@
 import { createServer, type IncomingMessage, type Server } from "node:http";
 import type { Duplex } from "node:stream";
 import { toCulvertError } from "../../shared/outcomes.ts";
+import { Sockets } from "../sockets.ts";
 import { authenticate, type Door } from "./authenticate.ts";
 import * as reply from "./reply.ts";
 
@@ -18,22 +19,17 @@ export interface FrontendHandler {
   onRefused(reason: string): void;
 }
 
-function ignore(): void {}
-
 /**
  * Reads CONNECT requests off sockets that listeners have accepted. An http.Server that itself never listens, so that
  * what stands before HTTP (a unix socket, TLS, later an SNI reader) is the listeners' business.
  */
 export class Frontend {
+  /** Every connection that came in and has not closed. */
+  readonly sockets = new Sockets();
   readonly #http: Server;
   readonly #door: Door;
   readonly #options: FrontendOptions;
   readonly #handler: FrontendHandler;
-  /** Sockets whose request has not come yet, with their deadline. */
-  readonly #waiting = new Map<Duplex, NodeJS.Timeout>();
-  /** Every socket that came in and has not closed. */
-  readonly #sockets = new Set<Duplex>();
-
   constructor(door: Door, options: FrontendOptions, handler: FrontendHandler) {
     this.#door = door;
     this.#options = options;
@@ -43,7 +39,7 @@ export class Frontend {
       // Host means nothing here, not even its absence (design: "The caller's side", 1).
       requireHostHeader: false,
       insecureHTTPParser: false,
-      // Node looks at these only from time to time, and not at all in a server that does not listen: see `take`.
+      // `sockets` keeps the time.
       headersTimeout: 0,
       requestTimeout: 0,
       keepAliveTimeout: 0,
@@ -53,43 +49,16 @@ export class Frontend {
     this.#http.on("clientError", this.#onClientError);
   }
 
-  /** Connections that came in and are still there. */
-  get size(): number {
-    return this.#sockets.size;
-  }
-
   /** A connection that a listener has accepted; over TLS, after the handshake. */
   take(socket: Duplex): void {
-    socket.on("error", ignore);
-    socket.on("close", () => this.#forget(socket));
-    this.#sockets.add(socket);
-    const onLate = () => this.#refuse(socket, "headerTimeout");
-    this.#waiting.set(socket, setTimeout(onLate, this.#options.headerTimeoutMs));
+    this.sockets.add(socket, this.#options.headerTimeoutMs, this.#onLate);
     this.#http.emit("connection", socket);
   }
 
-  /** Ends those who have not asked for anything. */
-  closeWaiting(): void {
-    for (const socket of this.#waiting.keys()) socket.destroy();
-  }
-
-  destroy(): void {
-    for (const socket of this.#sockets) socket.destroy();
-  }
-
-  #forget(socket: Duplex): void {
-    this.#sockets.delete(socket);
-    this.#stopWaiting(socket);
-  }
-
-  /** True the first time: only one request of a connection is answered. */
-  #stopWaiting(socket: Duplex): boolean {
-    clearTimeout(this.#waiting.get(socket));
-    return this.#waiting.delete(socket);
-  }
+  readonly #onLate = (socket: Duplex): void => this.#refuse(socket, "headerTimeout");
 
   readonly #onConnect = (request: IncomingMessage, socket: Duplex, head: Buffer): void => {
-    if (this.#stopWaiting(socket)) this.#handler.onConnect(request, socket, head, this.#door);
+    if (this.sockets.stopWaiting(socket)) this.#handler.onConnect(request, socket, head, this.#door);
     else socket.resume(); // behind a request that was refused: nobody reads it
   };
 
@@ -104,7 +73,7 @@ export class Frontend {
   };
 
   #refuse(socket: Duplex, refusal: reply.HttpRefusal): void {
-    if (!this.#stopWaiting(socket)) return;
+    if (!this.sockets.stopWaiting(socket)) return;
     try {
       authenticate(this.#door, socket); // judged first of all: strangers learn nothing else
       reply.refusedRequest(socket, refusal);

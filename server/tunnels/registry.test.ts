@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
-import { fakeAgent } from "./fake-agent.ts";
 import { ClusterTunnels, Registry } from "./registry.ts";
+import { fakeAgent } from "./testing.ts";
 
 const LIMITS = { serverId: "srv", maxAgents: 2, drainTimeoutMs: 50 };
 const A = { agentId: "a", instance: "1", identity: "CN=agent" };

@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { test } from "node:test";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { encodeAnswer, type OpenRequest } from "../../shared/wire/open.ts";
-import { type FakeAgent, type FakeAgentOptions, fakeAgent } from "./fake-agent.ts";
+import { type FakeAgent, type FakeAgentOptions, fakeAgent } from "./testing.ts";
 
 const TARGET = { host: "10.0.0.1", port: 10250 };
 const OPTIONS = { id: "1", timeoutMs: 2_000, dialTimeoutMs: 1_000, ackTimeoutMs: 1_000 };

@@ -10,6 +10,7 @@ import type { Logger } from "../../shared/process/logger.ts";
 import { SUBPROTOCOL } from "../../shared/wire/handshake.ts";
 import type { ServerMetrics } from "../metrics.ts";
 import type { ServerOptions } from "../options.ts";
+import { Sockets } from "../sockets.ts";
 import { type AttachDeps, attach } from "./attach.ts";
 
 export interface UpgradeDeps {
@@ -36,12 +37,9 @@ export const RETRY_AFTER_S = 5;
  * done their TLS handshake.
  */
 export class UpgradePort {
+  readonly sockets = new Sockets();
   readonly #app: FastifyInstance;
   readonly #deps: UpgradeDeps;
-  /** Sockets that have not been upgraded, with their deadline. */
-  readonly #waiting = new Map<Duplex, NodeJS.Timeout>();
-  readonly #sockets = new Set<Duplex>();
-
   private constructor(deps: UpgradeDeps) {
     this.#deps = deps;
     this.#app = fastify({
@@ -76,47 +74,24 @@ export class UpgradePort {
     this.#app.addHook("onRequest", this.#onRequest);
     this.#app.get(options.tunnelPath, { websocket: true }, (ws, request) => {
       const socket = request.raw.socket as TLSSocket;
-      this.#stopWaiting(socket);
+      this.sockets.stopWaiting(socket);
       const { identity } = judgePeer(socket);
       if (identity === undefined) return ws.terminate(); // was judged in the hook
       void attach(ws, socket, subjectOf(identity), this.#deps);
     });
-    this.#app.server.on("clientError", (_error: Error, socket: Duplex) => socket.destroy());
+    this.#app.server.on("clientError", (_error: Error, socket: Duplex) => destroy(socket));
     await this.#app.ready();
   }
 
   /** A connection after its TLS handshake. */
   take(socket: TLSSocket): void {
-    socket.on("error", ignore);
-    socket.on("close", () => this.#forget(socket));
-    this.#sockets.add(socket);
-    const onLate = () => socket.destroy();
-    this.#waiting.set(socket, setTimeout(onLate, this.#deps.options.handshakeTimeoutMs));
+    this.sockets.add(socket, this.#deps.options.handshakeTimeoutMs, destroy);
     this.#app.server.emit("connection", socket);
   }
 
-  /** Ends those who have not been upgraded. */
-  closeWaiting(): void {
-    for (const socket of this.#waiting.keys()) socket.destroy();
-  }
-
-  destroy(): void {
-    for (const socket of this.#sockets) socket.destroy();
-  }
-
-  /** After the last carrier. */
+  /** After the last carrier: Fastify would cut what is left. */
   async close(): Promise<void> {
     await this.#app.close();
-  }
-
-  #forget(socket: Duplex): void {
-    this.#sockets.delete(socket);
-    this.#stopWaiting(socket);
-  }
-
-  #stopWaiting(socket: Duplex): void {
-    clearTimeout(this.#waiting.get(socket));
-    this.#waiting.delete(socket);
   }
 
   readonly #onRequest = (request: FastifyRequest, reply: FastifyReply, admitted: () => void): void => {
@@ -173,4 +148,6 @@ function subjectOf({ cn, o, dns, uri, fingerprint256 }: PeerIdentity): string {
   return names.length === 0 ? fingerprint256 : names.map((name) => name.replace(/[\\,]/g, "\\$&")).join(",");
 }
 
-function ignore(): void {}
+function destroy(socket: Duplex): void {
+  socket.destroy();
+}

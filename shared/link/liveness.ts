@@ -50,8 +50,8 @@ export class Liveness {
   #schedulePing(): void {
     const jittered = this.#intervalMs * (1 - JITTER + 2 * JITTER * Math.random());
     this.#pingTimer = setTimeout(() => {
+      this.#schedulePing(); // first: a ping that cannot be sent may stop all this
       this.#actions.ping();
-      this.#schedulePing();
     }, jittered).unref();
   }
 

@@ -226,7 +226,7 @@ function switchingProtocols(request: string): string {
 }
 
 /** A client whose every byte the test writes; resolves, paused, when the server has answered the upgrade. */
-export async function rawClient(port: number, behindRequest = Buffer.alloc(0)): Promise<tls.TLSSocket> {
+export async function rawClient(port: number, behindRequest: Buffer = Buffer.alloc(0)): Promise<tls.TLSSocket> {
   const { ca } = await testCertificate();
   const socket = tls.connect({ host: "127.0.0.1", port, ca, servername: "localhost" });
   socket.on("error", () => {});

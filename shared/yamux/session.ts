@@ -52,6 +52,8 @@ export class Session {
   #closed = false;
   #whenIdle: (() => void) | undefined;
   #lingering: NodeJS.Timeout | undefined;
+  #transportGone = false;
+  #whenTransportGone: (() => void) | undefined;
 
   constructor(role: SessionRole, transport: Transport, handler: SessionHandler, options: Partial<SessionOptions> = {}) {
     this.#transport = transport;
@@ -149,12 +151,23 @@ export class Session {
     this.#sayGoAway(GoAwayCode.normal);
   }
 
-  /** Drains, waits for the streams up to `deadlineMs`, then ends the transport; streams still open are lost. */
+  /**
+   * Drains, waits for the streams up to `deadlineMs`, then ends the transport; streams still open are lost. Resolves when
+   * the transport has gone, so that a process may exit right after it.
+   */
   async close(deadlineMs: number): Promise<void> {
-    if (this.#closed) return;
     this.drain();
-    if (this.#streams.size > 0) await this.#idle(deadlineMs);
+    if (!this.#closed && this.#streams.size > 0) await this.#idle(deadlineMs);
     this.#end(undefined);
+    if (!this.#transportGone) await new Promise<void>((resolve) => this.#onTransportGone(resolve));
+  }
+
+  #onTransportGone(listener: () => void): void {
+    const earlier = this.#whenTransportGone;
+    this.#whenTransportGone = () => {
+      earlier?.();
+      listener();
+    };
   }
 
   /** Ends session, streams and transport now. */
@@ -276,6 +289,8 @@ export class Session {
     onWritable: () => this.#queue.flush(),
     onClosed: (reason) => {
       clearTimeout(this.#lingering);
+      this.#transportGone = true;
+      this.#whenTransportGone?.();
       if (this.#closed) return;
       const cut = this.#decoder.atBoundary ? undefined : new YamuxError("closed", "the transport ended inside a frame");
       this.#finish(reason ?? cut);

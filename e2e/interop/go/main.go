@@ -6,7 +6,7 @@
 //	sink            read to the end, answer "<bytes> <sha256>"
 //	slow            the same, 64 KiB every millisecond
 //	source N        N bytes and the 64 hex digits of their sha256, then the end
-//	linger          end our side at once; the close timeout resets the stream
+//	linger          end our side at once; resets the stream after -close-timeout
 //	hold NAME       read until the stream fails; "result NAME" says how
 //	result NAME     what "hold NAME" saw
 //	open N SIZE     open N streams at once, send SIZE bytes on each, compare the echo; answer "ok" or what was wrong
@@ -42,11 +42,14 @@ type peer struct {
 	results map[string]chan string
 }
 
+var closeTimeout time.Duration
+
 func main() {
 	log.SetOutput(os.Stderr)
 	mode := flag.String("mode", "listen", "stdio: one session on stdin and stdout; listen: print addresses; dial: one session on a WebSocket")
 	role := flag.String("role", "server", "of the session: client or server")
 	url := flag.String("url", "", "where to dial")
+	flag.DurationVar(&closeTimeout, "close-timeout", 5*time.Minute, "a stream that only we have ended is reset after this")
 	flag.Parse()
 	switch *mode {
 	case "stdio":
@@ -107,7 +110,7 @@ func run(conn io.ReadWriteCloser, role string) {
 	config.EnableKeepAlive = false
 	config.ConnectionWriteTimeout = 30 * time.Second
 	config.StreamOpenTimeout = 10 * time.Second
-	config.StreamCloseTimeout = 300 * time.Millisecond
+	config.StreamCloseTimeout = closeTimeout
 	var session *yamux.Session
 	var err error
 	if role == "client" {

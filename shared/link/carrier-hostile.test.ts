@@ -1,0 +1,126 @@
+import assert from "node:assert/strict";
+import { randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { test } from "node:test";
+import type { TLSSocket } from "node:tls";
+import type { Link } from "./link.ts";
+import { frame, HELLO, Inbox, LinkServer, rawClient, textFrame, until } from "./testing.ts";
+
+const KEY = Buffer.from([9, 8, 7, 6]);
+
+let rawAgents = 0;
+
+/** A link at the server whose agent is written by hand, past the handshake. */
+async function rawAgent(
+  server: LinkServer,
+): Promise<{ socket: TLSSocket; far: Link; inbox: Inbox; heard: () => Buffer }> {
+  const agentId = `raw-${++rawAgents}`;
+  const socket = await rawClient(server.port, textFrame({ ...HELLO, agentId }, KEY));
+  const chunks: Buffer[] = [];
+  socket.on("data", (chunk: Buffer) => chunks.push(chunk));
+  socket.resume();
+  const far = await server.linkOf(agentId);
+  const inbox = new Inbox();
+  far.start(inbox);
+  return { socket, far, inbox, heard: () => Buffer.concat(chunks) };
+}
+
+/** The code in the close frame that ends what a server sent. */
+function closeCode(bytes: Buffer): number | undefined {
+  for (let at = 0; at < bytes.length; ) {
+    const short = (bytes[at + 1] as number) & 0x7f;
+    const length = short === 126 ? bytes.readUInt16BE(at + 2) : short;
+    const payload = at + (short === 126 ? 4 : 2);
+    if (((bytes[at] as number) & 0x0f) === 8) return bytes.readUInt16BE(payload);
+    at = payload + length;
+  }
+  return undefined;
+}
+
+test("a message or frame that breaks the rules ends the carrier with its code, and without a crash", async () => {
+  const text = (content: string) => frame({ opcode: 1, payload: Buffer.from(content), mask: KEY });
+  const table: [string, Buffer, number, RegExp][] = [
+    ["no JSON", text("{"), 4450, /not JSON/],
+    ["no object", text("[1]"), 4450, /object with a type/],
+    ["null", text("null"), 4450, /object with a type/],
+    ["a bad field", text('{"type":"drain","retryAfterMs":-1}'), 4450, /bad drain message: retryAfterMs/],
+    ["longer than 8 KiB", text(`{"type":"ping","x":"${"a".repeat(8192)}"}`), 4450, /too long/],
+    ["more than ws takes", text("a".repeat(200_000)), 1009, /Max payload/],
+    ["many in a second", Buffer.concat(Array.from({ length: 250 }, () => text('{"type":"later"}'))), 4450, /too many/],
+    ["no UTF-8", frame({ opcode: 1, payload: Buffer.from([0xff]), mask: KEY }), 1007, /UTF-8/],
+    ["reserved bits", frame({ opcode: 2, reserved: 0x40, mask: KEY }), 1002, /RSV1/],
+    ["no mask", frame({ opcode: 2, payload: Buffer.from("x") }), 1002, /MASK/],
+    ["2^40 bytes", frame({ opcode: 2, mask: KEY, claims: 1n << 40n }), 1002, /too long/],
+    ["text inside binary", Buffer.concat([frame({ opcode: 2, final: false, mask: KEY }), text("{}")]), 1002, /inside/],
+  ];
+  await using server = await LinkServer.start();
+  await Promise.all(
+    table.map(async ([name, bytes, code, sentence]) => {
+      const { socket, inbox, heard } = await rawAgent(server);
+      const closed = new Promise((resolve) => socket.once("close", resolve));
+      socket.write(Buffer.concat([bytes, frame({ opcode: 2, payload: Buffer.from("behind"), mask: KEY })]));
+      assert.match((await inbox.closed)?.message ?? "", sentence, name);
+      await until(() => closeCode(heard()) !== undefined);
+      assert.equal(closeCode(heard()), code, name);
+      assert.equal(inbox.late, 0, name);
+      if (code >= 4000) assert.equal(inbox.bytes, 0, `${name}: nothing behind it counts`); // ws objects a tick later
+      socket.end(frame({ opcode: 8, payload: heard().subarray(-2), mask: KEY }));
+      await closed;
+    }),
+  );
+  await until(() => server.sockets.size === 0);
+});
+
+test("unknown types and fields are ignored, pings are answered, the protocol's own pings too", async () => {
+  await using server = await LinkServer.start();
+  const { socket, inbox, heard } = await rawAgent(server);
+  socket.write(textFrame({ type: "rotate", reason: "later version" }, KEY));
+  socket.write(textFrame({ type: "ping", extra: 1 }, KEY));
+  socket.write(frame({ opcode: 9, payload: Buffer.from("abc"), mask: KEY }));
+  socket.write(frame({ opcode: 2, payload: Buffer.from("payload"), mask: KEY }));
+  await until(
+    () =>
+      inbox.text === "payload" && heard().includes('{"type":"pong"}') && heard().includes("\x8a\x03abc", 0, "latin1"),
+  );
+  socket.write(frame({ opcode: 8, payload: Buffer.from([0x03, 0xe9]), mask: KEY }));
+  assert.equal(await inbox.closed, undefined, "1001, going away, is an end in order");
+});
+
+test("a peer that asks and never reads is ended before its answers pile up", async () => {
+  await using server = await LinkServer.start();
+  const { socket, far, inbox } = await rawAgent(server);
+  socket.pause();
+  // Fill the path first, as a session would: what it may hold counts apart.
+  for (let index = 0; index < 400; index++) far.write([Buffer.alloc(32 * 1024)], 32 * 1024);
+  for (let sent = 0; inbox.closedCount === 0 && sent < 100; sent++) {
+    far.sendControl({ type: "drain", retryAfterMs: 1, padding: "x".repeat(8_000) } as never);
+  }
+  assert.match((await inbox.closed)?.message ?? "", /reads no answers/);
+  socket.destroy();
+});
+
+test("random bytes behind the handshake never crash the server, and the carrier ends", async () => {
+  await using server = await LinkServer.start();
+  await Promise.all(
+    Array.from({ length: 40 }, async (_, index) => {
+      const { socket, inbox } = await rawAgent(server);
+      const noise = randomBytes(2_000);
+      // Half of them begin as a valid frame does, to get further in.
+      if (index % 2 === 0) noise.set([index % 4 === 0 ? 0x82 : 0x81, 0xfe]);
+      socket.end(noise);
+      await inbox.closed;
+      assert.deepEqual([inbox.closedCount, inbox.late], [1, 0]);
+    }),
+  );
+  await until(() => server.sockets.size === 0);
+});
+
+test("a peer that never answers our close frame is cut after two seconds", async () => {
+  await using server = await LinkServer.start();
+  const { socket, far, inbox } = await rawAgent(server);
+  const since = performance.now();
+  far.close(4403, "go away");
+  await Promise.all([once(socket, "close"), inbox.closed]);
+  const tookMs = performance.now() - since;
+  assert.ok(tookMs > 1_900 && tookMs < 3_000, `${tookMs}`);
+});

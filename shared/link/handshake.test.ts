@@ -1,0 +1,365 @@
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import net from "node:net";
+import { test } from "node:test";
+import { Authority } from "../pki/certificates.ts";
+import { CloseCode, LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
+import type { DialLinkOptions } from "./dial.ts";
+import {
+  dial,
+  frame,
+  HELLO,
+  Inbox,
+  LinkServer,
+  RawServer,
+  rawClient,
+  testCertificate,
+  textFrame,
+  until,
+  welcome,
+} from "./testing.ts";
+
+const KEY = Buffer.from([1, 2, 3, 4]);
+/** A polite client's answer to a close frame. */
+const CLOSE = frame({ opcode: 8, mask: KEY });
+
+/** Why a dial failed. */
+async function failure(port: number, change: Partial<DialLinkOptions> = {}): Promise<Error> {
+  return dial(port, change).then(
+    () => assert.fail("it was accepted"),
+    (error) => error,
+  );
+}
+
+test("hello goes up and welcome comes down, and both name the link", async () => {
+  const seen: unknown[] = [];
+  await using server = await LinkServer.start({
+    welcome: (hello) => {
+      seen.push(hello);
+      return welcome({ link: "s1-42", keepaliveMs: 5_000 });
+    },
+  });
+  const { link, welcome: answer } = await dial(server.port, { hello: { ...HELLO, cluster: "blue" } });
+  const far = await server.link();
+  assert.deepEqual(seen, [{ ...HELLO, cluster: "blue" }]);
+  assert.deepEqual(answer, welcome({ link: "s1-42", keepaliveMs: 5_000 }));
+  assert.deepEqual([link.id, far.id, far.remote], ["s1-42", "s1-42", "test"]);
+  assert.equal(link.remote, `127.0.0.1:${server.port}`);
+});
+
+test("a refusal before the upgrade carries its status, its body and Retry-After", async () => {
+  const inAnHour = new Date(Date.now() + 3_600_000).toUTCString();
+  const long = `${"x".repeat(2_000)}\r\n`;
+  const table: [string, (error: LinkRefused) => void][] = [
+    [
+      "HTTP/1.1 401 Unauthorized\r\nRetry-After: 7\r\nContent-Length: 22\r\n\r\nthe certificate\nis old",
+      (error) => {
+        assert.deepEqual([error.status, error.reason, error.retryAfterMs], [401, "the certificate is old", 7_000]);
+        assert.match(error.message, /refused the tunnel \(401\): the certificate is old/);
+      },
+    ],
+    [
+      "HTTP/1.1 403 No agents here\r\nContent-Length: 0\r\n\r\n",
+      (error) => assert.deepEqual([error.status, error.reason, error.retryAfterMs], [403, "No agents here", undefined]),
+    ],
+    [
+      `HTTP/1.1 503 Busy\r\nRetry-After: ${inAnHour}\r\nContent-Length: 2000\r\n\r\n${long}`,
+      (error) => {
+        assert.ok(
+          error.retryAfterMs !== undefined && error.retryAfterMs > 3_590_000 && error.retryAfterMs <= 3_600_000,
+        );
+        assert.equal(error.reason.length, 1024);
+      },
+    ],
+    [
+      "HTTP/1.1 301 Moved\r\nLocation: https://elsewhere/\r\nRetry-After: soon\r\nContent-Length: 0\r\n\r\n",
+      (error) => assert.deepEqual([error.status, error.retryAfterMs], [301, undefined]),
+    ],
+    // A body that breaks off, and one that never ends: the status is what counts.
+    [
+      "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 50\r\n\r\nhalf<cut>",
+      (error) => assert.deepEqual([error.status, error.reason], [502, "half"]),
+    ],
+    [
+      "HTTP/1.1 429 Slow down\r\nContent-Length: 50\r\n\r\nwait",
+      (error) => assert.deepEqual([error.status, error.reason], [429, "wait"]),
+    ],
+  ];
+  await Promise.all(
+    table.map(async ([answer, check]) => {
+      await using server = await LinkServer.start();
+      server.refuse = (socket) => {
+        socket.write(answer.replace("<cut>", ""));
+        if (answer.includes("<cut>")) socket.end();
+        return true;
+      };
+      const error = await failure(server.port);
+      assert.ok(error instanceof LinkRefused, String(error));
+      check(error);
+      await until(() => server.sockets.size === 0);
+    }),
+  );
+});
+
+test("a refusal after the upgrade carries its close code and its reason", async () => {
+  await using server = await LinkServer.start({
+    welcome: () => {
+      throw new LinkRefused({ closeCode: CloseCode.alreadyConnected, reason: "this instance holds a tunnel already" });
+    },
+  });
+  const error = await failure(server.port);
+  assert.ok(error instanceof LinkRefused);
+  assert.deepEqual([error.closeCode, error.reason], [4409, "this instance holds a tunnel already"]);
+  assert.equal(((await server.refusal()) as LinkRefused).closeCode, 4409);
+  await until(() => server.sockets.size === 0);
+});
+
+test("an error in judging the hello closes that carrier and nothing else", async () => {
+  await using server = await LinkServer.start({
+    welcome: () => {
+      throw new TypeError("a bug");
+    },
+  });
+  assert.match((await failure(server.port)).message, /the peer closed with 1011: internal error/);
+  assert.match((await server.refusal()).message, /a bug/);
+});
+
+test("a client that says nothing, or the wrong thing first, is refused and judged no further", async () => {
+  let judged = 0;
+  const options = {
+    helloTimeoutMs: 150,
+    welcome: () => {
+      judged++;
+      return welcome();
+    },
+  };
+  await using server = await LinkServer.start(options);
+  const silent = await rawClient(server.port);
+  silent.resume();
+  assert.match((await server.refusal(0)).message, /\(4408\): no hello arrived in time/);
+  // Late, while the close frame is on its way.
+  silent.write(Buffer.concat([textFrame(HELLO, KEY), CLOSE]));
+  await once(silent, "close");
+
+  const rude = await rawClient(server.port, Buffer.concat([textFrame(welcome(), KEY), textFrame(HELLO, KEY)]));
+  rude.resume();
+  assert.match((await server.refusal(1)).message, /\(4400\): expected hello, not welcome/);
+  rude.write(CLOSE);
+  await once(rude, "close");
+
+  const malformed = await rawClient(server.port, textFrame({ ...HELLO, version: 2 }, KEY));
+  malformed.resume();
+  assert.match((await server.refusal(2)).message, /bad hello message: version/);
+  malformed.destroy();
+
+  (await rawClient(server.port)).destroy();
+  assert.match((await server.refusal(3)).message, /the connection was cut/);
+  const leaving = await rawClient(server.port, CLOSE);
+  leaving.resume();
+  assert.match((await server.refusal(4)).message, /closed before its hello/);
+  assert.equal(judged, 0);
+  await until(() => server.sockets.size === 0);
+});
+
+test("a hello is judged once, however often it comes", async () => {
+  let judged = 0;
+  await using server = await LinkServer.start({
+    welcome: () => {
+      judged++;
+      throw new LinkRefused({ closeCode: CloseCode.forbidden, reason: "no" });
+    },
+  });
+  const client = await rawClient(server.port, Buffer.concat([textFrame(HELLO, KEY), textFrame(HELLO, KEY)]));
+  client.resume();
+  await server.refusal();
+  client.write(CLOSE);
+  await once(client, "close");
+  assert.equal(judged, 1);
+});
+
+test("payload that comes along with the handshake waits for the consumer, in order, and is bounded", async () => {
+  await using server = await LinkServer.start();
+  const payload = (text: string) => frame({ opcode: 2, payload: Buffer.from(text), mask: KEY });
+  await rawClient(server.port, Buffer.concat([payload("before "), textFrame(HELLO, KEY), payload("behind")]));
+  const inbox = new Inbox();
+  const link = await server.link();
+  link.start(inbox);
+  assert.equal(inbox.bytes, 0, "not from inside start: its caller has nothing in hand yet");
+  await until(() => inbox.text === "before behind");
+
+  for (const message of [Buffer.alloc(60_000), Buffer.alloc(1)]) {
+    const index = server.upgraded.length;
+    const flood = await rawClient(server.port);
+    const part = Buffer.concat(Array.from({ length: 100 }, () => frame({ opcode: 2, payload: message, mask: KEY })));
+    for (let sent = 0; sent < 60; sent++) flood.write(part);
+    flood.resume();
+    assert.match((await server.refusal(index)).message, /too much payload before the handshake/);
+    flood.destroy();
+  }
+});
+
+test("payload and messages right behind the welcome, in one write with it, are not lost", async () => {
+  await using server = await RawServer.start((socket, upgrade) => {
+    const behind = [frame({ opcode: 2, payload: Buffer.from("early") }), textFrame({ type: "drain", retryAfterMs: 5 })];
+    socket.write(Buffer.concat([Buffer.from(upgrade), textFrame(welcome()), ...behind]));
+    socket.write(frame({ opcode: 2, payload: Buffer.from(" bird") }));
+  });
+  const { link } = await dial(server.port);
+  const inbox = new Inbox();
+  const messages: unknown[] = [];
+  // An owner that takes its time.
+  await new Promise((resolve) => setTimeout(resolve, 30));
+  link.onControl = (message) => messages.push(message);
+  link.start(inbox);
+  await until(() => inbox.text === "early bird" && messages.length === 1);
+  assert.deepEqual(messages, [{ type: "drain", retryAfterMs: 5 }]);
+});
+
+test("a link that ended before its consumer came tells it so, once, behind the early payload", async () => {
+  await using server = await RawServer.start((socket, upgrade) => {
+    const close = frame({ opcode: 8, payload: Buffer.concat([Buffer.from([0x11, 0x97]), Buffer.from("going")]) });
+    const early = frame({ opcode: 2, payload: Buffer.from("early") });
+    socket.end(Buffer.concat([Buffer.from(upgrade), textFrame(welcome()), early, close]));
+  });
+  const { link } = await dial(server.port);
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  const inbox = new Inbox();
+  link.start(inbox);
+  const reason = await inbox.closed;
+  assert.ok(reason instanceof LinkRefused);
+  assert.deepEqual([reason.closeCode, reason.reason, inbox.text, inbox.late], [4503, "going", "early", 0]);
+});
+
+test("a server that breaks the handshake is told apart from one that refuses", async () => {
+  const table: [string, (upgrade: string) => Buffer, RegExp][] = [
+    ["another message", () => textFrame({ type: "drain", retryAfterMs: 1 }), /answered hello with drain/],
+    ["a malformed welcome", () => textFrame({ ...welcome(), keepaliveMs: 0 }), /bad welcome message: keepaliveMs/],
+    ["garbage frames", () => Buffer.alloc(50, 0xff), /RSV|invalid/],
+    ["an orderly close", () => frame({ opcode: 8, payload: Buffer.from([0x03, 0xe8]) }), /closed before its welcome/],
+  ];
+  for (const [name, answer, expected] of table) {
+    await using server = await RawServer.start((socket, upgrade) => {
+      socket.write(Buffer.concat([Buffer.from(upgrade), answer(upgrade)]));
+    });
+    const error = await failure(server.port, { timeoutMs: 3_000 });
+    assert.match(error.message, expected, name);
+    assert.ok(!(error instanceof LinkRefused), name);
+    await until(() => server.sockets.size === 0);
+  }
+  await using other = await RawServer.start((socket, upgrade) => {
+    socket.write(upgrade.replace(SUBPROTOCOL, "chat"));
+  });
+  assert.match((await failure(other.port)).message, /subprotocol .*\(waiting for the upgrade\)/);
+  await using noHttp = await RawServer.start((socket) => socket.write("SSH-2.0-OpenSSH\r\n"));
+  assert.match((await failure(noHttp.port)).message, /Parse Error.*\(waiting for the upgrade\)/);
+  await using gone = await RawServer.start((socket) => socket.end());
+  assert.match((await failure(gone.port)).message, /socket hang up \(waiting for the upgrade\)/);
+});
+
+test("each step that takes too long is named, and its socket closed", async () => {
+  const sockets = new Set<net.Socket>();
+  const silent = net.createServer((socket) => {
+    sockets.add(socket.on("close", () => sockets.delete(socket)).on("error", () => {}));
+    socket.resume();
+  });
+  await once(silent.listen(0, "127.0.0.1"), "listening");
+  const { port } = silent.address() as net.AddressInfo;
+  await using tlsOnly = await RawServer.start(() => {});
+  await using noWelcome = await RawServer.start((socket, upgrade) => socket.write(upgrade));
+  const timeoutMs = 250;
+  assert.deepEqual(
+    await Promise.all(
+      [port, tlsOnly.port, noWelcome.port].map(async (at) => (await failure(at, { timeoutMs })).message),
+    ),
+    [
+      "no tunnel within 250 ms: timed out in the TLS handshake",
+      "no tunnel within 250 ms: timed out waiting for the upgrade",
+      "no tunnel within 250 ms: timed out waiting for welcome",
+    ],
+  );
+  // TEST-NET-1 goes nowhere (RFC 5737); a sandbox may also say so at once.
+  const nowhere = await failure(9, { address: { host: "192.0.2.1", port: 9 }, timeoutMs });
+  assert.match(nowhere.message, /timed out connecting|\(connecting\)/);
+  await until(() => sockets.size + tlsOnly.sockets.size + noWelcome.sockets.size === 0);
+  silent.close();
+});
+
+test("an abort ends the attempt at any step", async () => {
+  await using server = await RawServer.start((socket, upgrade) => socket.write(upgrade));
+  const before = AbortSignal.abort();
+  assert.equal((await failure(server.port, { signal: before })).message, "the attempt was cancelled");
+  const during = new AbortController();
+  const attempt = failure(server.port, { signal: during.signal });
+  await until(() => server.sockets.size > 0);
+  during.abort();
+  assert.equal((await attempt).message, "the attempt was cancelled");
+  await until(() => server.sockets.size === 0);
+});
+
+test("a refused connection, a name that is nobody's, a certificate that is not trusted: each says what and where", async () => {
+  const free = net.createServer().listen(0, "127.0.0.1");
+  await once(free, "listening");
+  const { port } = free.address() as net.AddressInfo;
+  free.close();
+  await once(free, "close");
+  const refused = await failure(port);
+  assert.match(refused.message, /^connect ECONNREFUSED 127\.0\.0\.1:\d+ \(connecting\)$/);
+  assert.equal((refused as NodeJS.ErrnoException).code, "ECONNREFUSED");
+  // Both families of a name are tried: Node's error for that has no words of its own.
+  assert.match((await failure(port, { address: { host: "localhost", port } })).message, /ECONNREFUSED.*\(connecting\)/);
+  const nobody = await failure(port, { address: { host: "nobody.invalid", port } });
+  assert.match(nobody.message, /nobody\.invalid \(connecting\)/);
+
+  await using server = await LinkServer.start();
+  const stranger = await Authority.create("stranger");
+  const untrusted = await failure(server.port, { tls: { ca: stranger.cert } });
+  assert.match(untrusted.message, /\(in the TLS handshake\)$/);
+  assert.match((await failure(server.port, { host: "elsewhere.test" })).message, /altnames.*\(in the TLS handshake\)$/);
+  assert.match((await failure(server.port, { host: "127.0.0.2" })).message, /127\.0\.0\.2.*\(in the TLS handshake\)$/);
+  await until(() => server.sockets.size === 0);
+  const { ca } = await testCertificate();
+  assert.ok((await dial(server.port, { host: "127.0.0.1", tls: { ca } })).link);
+});
+
+test("verification holds even where the environment turns it off", async () => {
+  await using server = await LinkServer.start();
+  Object.assign(process.env, { NODE_TLS_REJECT_UNAUTHORIZED: "0" });
+  try {
+    assert.match((await failure(server.port, { tls: {} })).message, /\(in the TLS handshake\)$/);
+  } finally {
+    Reflect.deleteProperty(process.env, "NODE_TLS_REJECT_UNAUTHORIZED");
+  }
+});
+
+test("after the end of a link nothing keeps a process alive", async () => {
+  await using server = await LinkServer.start();
+  const { ca } = await testCertificate();
+  const script = `
+    import { dialLink } from ${JSON.stringify(new URL("./dial.ts", import.meta.url).href)};
+    const { port, ca, hello, how } = JSON.parse(process.env.TRY);
+    const { link } = await dialLink({ host: "localhost", port, address: { host: "127.0.0.1", port }, path: "/x",
+      tls: { ca }, hello, keepaliveMs: 20000, timeoutMs: 5000 });
+    link.start({ onBytes() {}, onWritable() {}, onClosed() { process.stdout.write(String(performance.now())); } });
+    link[how]();
+    process.on("exit", () => process.stdout.write(" " + performance.now()));
+  `;
+  await Promise.all(
+    ["end", "destroy"].map(async (how, index) => {
+      void until(() => server.results[index] !== undefined).then(async () =>
+        (await server.link(index)).start(new Inbox()),
+      );
+      const child = spawn(process.execPath, ["--import", "tsx", "--input-type=module", "-e", script], {
+        env: { ...process.env, TRY: JSON.stringify({ port: server.port, ca, hello: HELLO, how }) },
+        stdio: ["ignore", "pipe", "inherit"],
+      });
+      let out = "";
+      child.stdout.on("data", (chunk) => {
+        out += chunk;
+      });
+      assert.deepEqual(await once(child, "close"), [0, null]);
+      const [closed, exited] = out.split(" ").map(Number);
+      assert.ok((exited as number) - (closed as number) < 500, `${how}: ${out}`);
+    }),
+  );
+});

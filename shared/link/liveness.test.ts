@@ -1,0 +1,136 @@
+import assert from "node:assert/strict";
+import { mock, type TestContext, test } from "node:test";
+import { Liveness } from "./liveness.ts";
+
+interface Timer {
+  at: number;
+  readonly everyMs: number | undefined;
+  readonly run: () => void;
+  unref(): Timer;
+}
+
+/** Clock and timers that the test turns. (node:test's own keep an interval that is cleared inside its callback.) */
+class Clock {
+  now = 5_000;
+  readonly timers = new Set<Timer>();
+
+  constructor(t: TestContext) {
+    t.mock.method(performance, "now", () => this.now);
+    const add = (run: () => void, ms: number, everyMs?: number): Timer => {
+      const timer: Timer = { at: this.now + ms, everyMs, run, unref: () => timer };
+      this.timers.add(timer);
+      return timer;
+    };
+    const clear = (timer: Timer): boolean => this.timers.delete(timer);
+    t.mock.method(globalThis, "setTimeout", (run: () => void, ms: number) => add(run, ms));
+    t.mock.method(globalThis, "setInterval", (run: () => void, ms: number) => add(run, ms, ms));
+    t.mock.method(globalThis, "clearTimeout", clear);
+    t.mock.method(globalThis, "clearInterval", clear);
+  }
+
+  pass(ms: number): void {
+    const until = this.now + ms;
+    while (this.now < until) {
+      this.now += 5;
+      this.#runDue();
+    }
+  }
+
+  #runDue(): void {
+    for (const timer of [...this.timers]) {
+      if (timer.at > this.now || !this.timers.has(timer)) continue;
+      if (timer.everyMs === undefined) this.timers.delete(timer);
+      else timer.at = this.now + timer.everyMs;
+      timer.run();
+    }
+  }
+}
+
+/** A liveness of 1,000 ms. */
+function start(t: TestContext) {
+  const clock = new Clock(t);
+  const said: string[] = [];
+  const ping = mock.fn();
+  const liveness = new Liveness(1_000, { ping, dead: (sentence) => said.push(sentence) });
+  return {
+    clock,
+    liveness,
+    said,
+    pings: () => ping.mock.callCount(),
+    pass: (ms: number) => clock.pass(ms),
+    /** Time goes by and no timer runs: the process is stopped. */
+    stop: (ms: number) => {
+      clock.now += ms;
+    },
+  };
+}
+
+test("silence of 2.5 intervals is death, said once, and nothing goes on after it", (t) => {
+  const { said, pings, pass } = start(t);
+  pass(2_450);
+  assert.deepEqual(said, []);
+  pass(200);
+  assert.deepEqual(said, ["nothing was heard for 2.5 s"]);
+  const before = pings();
+  pass(10_000);
+  assert.deepEqual([said.length, pings()], [1, before]);
+});
+
+test("hearing anything starts the count again", (t) => {
+  const { liveness, said, pass } = start(t);
+  for (let round = 0; round < 10; round++) {
+    pass(2_000);
+    liveness.heard();
+  }
+  assert.deepEqual(said, []);
+  pass(2_800);
+  assert.equal(said.length, 1);
+});
+
+test("pings come between 0.8 and 1.2 intervals", (t) => {
+  const { liveness, pings, pass } = start(t);
+  const gaps: number[] = [];
+  for (let last = 0, at = 0; gaps.length < 40; at += 5) {
+    pass(5);
+    liveness.heard();
+    if (pings() === gaps.length + 1) {
+      gaps.push(at - last);
+      last = at;
+    }
+  }
+  assert.ok(Math.min(...gaps) >= 795 && Math.max(...gaps) <= 1_210, gaps.join());
+  assert.ok(Math.max(...gaps) - Math.min(...gaps) > 50, "they are spread");
+});
+
+test("a process that was itself stopped does not take its own silence for the peer's", (t) => {
+  const { liveness, said, pass, stop } = start(t);
+  pass(1_200);
+  stop(60_000);
+  pass(5);
+  assert.deepEqual(said, [], "what waits in the kernel is read first");
+  pass(1_000);
+  liveness.heard();
+  pass(2_000);
+  assert.deepEqual(said, []);
+  stop(60_000);
+  pass(3_000);
+  assert.equal(said.length, 1, "but a peer that stays silent afterwards is dead");
+});
+
+test("a new interval replaces the old one", (t) => {
+  const { liveness, said, pings, pass } = start(t);
+  liveness.setInterval(200);
+  pass(450);
+  assert.ok(pings() >= 1);
+  pass(150);
+  assert.deepEqual(said, ["nothing was heard for 0.5 s"]);
+});
+
+test("stop leaves no timer behind", (t) => {
+  const { clock, liveness, said, pings, pass } = start(t);
+  assert.equal(clock.timers.size, 2);
+  liveness.stop();
+  assert.equal(clock.timers.size, 0);
+  pass(10_000);
+  assert.deepEqual([said, pings()], [[], 0]);
+});

@@ -1,0 +1,420 @@
+import assert from "node:assert/strict";
+import { createHash, randomBytes } from "node:crypto";
+import { once } from "node:events";
+import net from "node:net";
+import { Duplex, duplexPair, Readable } from "node:stream";
+import { test } from "node:test";
+import { setImmediate as turn } from "node:timers/promises";
+import fc from "fast-check";
+import { type SpliceOptions, type SpliceTotals, splice } from "./splice.ts";
+
+const KIB = 1024;
+const MIB = 1024 * KIB;
+
+interface World extends AsyncDisposable {
+  /** What a caller and a target hold in their hands; the splice holds the other ends. */
+  readonly caller: net.Socket;
+  readonly target: net.Socket;
+  readonly inner: { readonly caller: net.Socket; readonly target: net.Socket };
+  readonly totals: Promise<SpliceTotals>;
+}
+
+async function tcpPair(): Promise<[net.Socket, net.Socket]> {
+  const server = net.createServer({ allowHalfOpen: true });
+  await once(server.listen(0, "127.0.0.1"), "listening");
+  const near = net.connect({
+    port: (server.address() as net.AddressInfo).port,
+    host: "127.0.0.1",
+    allowHalfOpen: true,
+  });
+  const [[far]] = await Promise.all([once(server, "connection"), once(near, "connect")]);
+  server.close();
+  near.on("error", () => {});
+  return [near, far];
+}
+
+/** A splice over TCP that resets as the server and the agent do. */
+async function tcpWorld(options: SpliceOptions = {}): Promise<World> {
+  const [caller, callerInner] = await tcpPair();
+  const [target, targetInner] = await tcpPair();
+  const totals = splice(callerInner, targetInner, {
+    resetCaller: () => callerInner.resetAndDestroy(),
+    resetTarget: () => targetInner.resetAndDestroy(),
+    ...options,
+  });
+  const sockets = [caller, callerInner, target, targetInner];
+  return {
+    caller,
+    target,
+    inner: { caller: callerInner, target: targetInner },
+    totals,
+    async [Symbol.asyncDispose]() {
+      for (const socket of sockets) socket.destroy();
+      await totals;
+    },
+  };
+}
+
+async function digest(side: Duplex): Promise<string> {
+  const hash = createHash("sha256");
+  side.on("data", (chunk) => hash.update(chunk));
+  await once(side, "end");
+  return hash.digest("hex");
+}
+
+const sha256 = (bytes: Buffer): string => createHash("sha256").update(bytes).digest("hex");
+
+test("bytes arrive whole both ways at once, however much is corked", async () => {
+  for (const cork of [false, true]) {
+    await using world = await tcpWorld({ corkCaller: cork, corkTarget: cork });
+    const up = randomBytes(20 * MIB + 1);
+    const down = randomBytes(12 * MIB + 3);
+    const heard = Promise.all([digest(world.target), digest(world.caller)]);
+    world.caller.end(up);
+    world.target.end(down);
+    assert.deepEqual(await heard, [sha256(up), sha256(down)]);
+    const { bytesUp, bytesDown, error } = await world.totals;
+    assert.deepEqual([bytesUp, bytesDown, error], [up.length, down.length, undefined]);
+  }
+});
+
+test("half-close goes each way: after one side's end the other still answers at length", async () => {
+  for (const first of ["caller", "target"] as const) {
+    await using world = await tcpWorld({ corkCaller: true });
+    const [asks, answers] = first === "caller" ? [world.caller, world.target] : [world.target, world.caller];
+    const answer = randomBytes(8 * MIB);
+    const asked = digest(answers);
+    asks.end("question");
+    assert.equal(await asked, sha256(Buffer.from("question")));
+    await turn();
+    const heard = digest(asks);
+    answers.end(answer);
+    assert.equal(await heard, sha256(answer));
+    const totals = await world.totals;
+    assert.deepEqual([totals.endedBy, totals.error], [first, undefined]);
+  }
+});
+
+test("a reset of one side is a reset of the other, and is told", async () => {
+  for (const first of ["caller", "target"] as const) {
+    await using world = await tcpWorld();
+    const other = first === "caller" ? world.target : world.caller;
+    world.caller.write("up");
+    world.target.write("down");
+    await Promise.all([once(world.caller, "data"), once(world.target, "data")]);
+    const reset = once(other, "error");
+    world[first].resetAndDestroy();
+    const totals = await world.totals;
+    assert.deepEqual([totals.endedBy, totals.error?.message], [first, "read ECONNRESET"]);
+    assert.deepEqual([totals.bytesUp, totals.bytesDown], [2, 4]);
+    assert.equal((await reset)[0].code, "ECONNRESET");
+  }
+});
+
+test("a reset in the midst of a transfer that the other side does not read is a reset at once", async () => {
+  await using world = await tcpWorld({ corkTarget: true });
+  world.target.pause();
+  const block = Buffer.alloc(MIB);
+  for (let index = 0; index < 12; index++) world.caller.write(block);
+  await until(() => world.inner.target.writableLength >= 64 * KIB && world.inner.caller.isPaused());
+  world.caller.resetAndDestroy();
+  const { endedBy, error } = await world.totals;
+  assert.equal(endedBy, "caller");
+  assert.ok(error);
+  world.target.resume();
+  await until(() => world.target.closed);
+});
+
+test("a side that closes before both have ended fails the splice, whoever holds it", async () => {
+  const [caller, target] = [duplexPair(), duplexPair()];
+  const spliced = splice(caller[1], target[1]);
+  caller[0].write("hello");
+  await once(target[0], "readable");
+  caller[1].destroy();
+  const totals = await spliced;
+  assert.deepEqual([totals.endedBy, totals.bytesUp], ["caller", 5]);
+  assert.match(totals.error?.message ?? "", /the caller closed before both directions had ended/);
+  assert.ok(target[1].destroyed);
+});
+
+test("what has ended, closed or been paused before the splice began is taken up as it is", async (t) => {
+  await t.test("a source whose end was heard already", async () => {
+    const [caller, target] = [duplexPair(), duplexPair()];
+    caller[0].end();
+    caller[1].resume();
+    await once(caller[1], "end");
+    const spliced = splice(caller[1], target[1]);
+    target[0].resume().end("answer");
+    await once(target[0], "end");
+    caller[0].resume();
+    const totals = await spliced;
+    assert.deepEqual([totals.endedBy, totals.bytesDown, totals.error], ["caller", 6, undefined]);
+  });
+  await t.test("a source with bytes and its end still in the buffer", async () => {
+    const [caller, target] = [duplexPair(), duplexPair()];
+    caller[0].end("request");
+    await once(caller[1], "readable");
+    const spliced = splice(caller[1], target[1]);
+    const heard = digest(target[0]);
+    target[0].end();
+    caller[0].resume();
+    assert.equal(await heard, sha256(Buffer.from("request")));
+    assert.equal((await spliced).error, undefined);
+  });
+  await t.test("a paused source", async () => {
+    const [caller, target] = [duplexPair(), duplexPair()];
+    caller[1].pause();
+    const spliced = splice(caller[1], target[1]);
+    const heard = digest(target[0]);
+    caller[0].end("request");
+    target[0].end();
+    caller[0].resume();
+    assert.equal(await heard, sha256(Buffer.from("request")));
+    await spliced;
+  });
+  for (const when of ["destroyed just now", "closed long ago"]) {
+    await t.test(`a side ${when}`, async () => {
+      const [caller, target] = [duplexPair(), duplexPair()];
+      caller[1].on("error", () => {});
+      caller[1].destroy(new Error("gone"));
+      if (when === "closed long ago") await until(() => caller[1].closed);
+      const totals = await splice(caller[1], target[1]);
+      assert.deepEqual([totals.endedBy, totals.error?.message], ["caller", "gone"]);
+      assert.ok(caller[1].closed && target[1].closed, "resolves when both have closed");
+    });
+  }
+  await t.test("both sides closed", async () => {
+    const sides = [duplexPair()[1], duplexPair()[1]] as const;
+    for (const side of sides) side.destroy();
+    assert.ok((await splice(...sides)).error);
+  });
+});
+
+test("a side that cannot half-close and so drops what still comes is a failure, not an end", async () => {
+  const [near, far] = duplexPair({ allowHalfOpen: false });
+  const target = duplexPair();
+  near.resume();
+  const spliced = splice(far, target[1]);
+  target[0].write("before ");
+  near.end();
+  await once(target[0].resume(), "end");
+  const totals = await spliced;
+  assert.match(totals.error?.message ?? "", /the caller closed before both directions had ended/);
+  assert.ok(target[1].destroyed);
+});
+
+/** A Duplex that takes bytes only when told to, and never ends by itself. */
+class Valve extends Duplex {
+  taken = 0;
+  #held: (() => void) | undefined;
+  #open = false;
+
+  override _read(): void {}
+
+  override _write(chunk: Buffer, _encoding: BufferEncoding, done: () => void): void {
+    const take = (): void => {
+      this.taken += chunk.length;
+      done();
+    };
+    if (this.#open) setImmediate(take);
+    else this.#held = take;
+  }
+
+  /** Takes the chunk that waits. */
+  takeOne(): void {
+    const take = this.#held;
+    this.#held = undefined;
+    take?.();
+  }
+
+  open(): void {
+    this.#open = true;
+    this.takeOne();
+  }
+}
+
+async function until(condition: () => boolean, deadlineMs = 5_000): Promise<void> {
+  for (const deadline = performance.now() + deadlineMs; !condition(); await turn()) {
+    if (performance.now() > deadline) throw new Error(`not within ${deadlineMs} ms: ${condition}`);
+  }
+}
+
+/** Endless, or so many chunks of 16 KiB. */
+function source(chunks = Number.POSITIVE_INFINITY): Duplex {
+  let left = chunks;
+  const readable = new Readable({
+    read() {
+      setImmediate(() => this.push(left-- > 0 ? Buffer.alloc(16 * KIB) : null));
+    },
+  });
+  return Duplex.from({ readable, writable: new Valve() });
+}
+
+test("a sink that never drains holds 64 KiB and a chunk, and one with a larger mark up to that mark", async () => {
+  for (const [highWaterMark, corkTarget, bound] of [
+    [16 * KIB, false, 80 * KIB],
+    [16 * KIB, true, 80 * KIB],
+    [256 * KIB, false, 272 * KIB],
+  ] as const) {
+    const endless = source();
+    const sink = new Valve({ writableHighWaterMark: highWaterMark });
+    const spliced = splice(endless, sink, { corkTarget });
+    await until(() => sink.writableLength >= Math.max(highWaterMark, 64 * KIB));
+    for (let index = 0; index < 50; index++) await turn();
+    assert.ok(sink.writableLength <= bound, `${sink.writableLength} of ${bound}`);
+    endless.destroy();
+    await spliced;
+  }
+});
+
+test("a sink that drains again gets the rest, whatever its high-water mark", async () => {
+  for (const highWaterMark of [1, 16 * KIB, 64 * KIB, 200 * KIB, MIB]) {
+    const sink = new Valve({ writableHighWaterMark: highWaterMark });
+    const finite = source(100);
+    const spliced = splice(finite, sink);
+    for (let index = 0; index < 20; index++) await turn();
+    sink.open();
+    await until(() => sink.writableFinished);
+    assert.equal(sink.taken, 100 * 16 * KIB);
+    sink.destroy();
+    await spliced;
+  }
+});
+
+test("a side that takes nothing of what is held for it for too long ends the splice", async () => {
+  const cases: [string, (caller: Duplex) => void][] = [
+    ["little held, and nothing more to come", (caller) => caller.write(Buffer.alloc(100))],
+    ["held behind an end", (caller) => caller.end(Buffer.alloc(100))],
+    ["more than may wait", (caller) => caller.write(Buffer.alloc(200 * KIB))],
+  ];
+  const awake = setInterval(() => {}, 1_000); // sockets would keep the process alive; the check for stalls does not
+  await Promise.all(
+    cases.map(async ([name, send]) => {
+      const [caller, inner] = duplexPair();
+      const sink = new Valve();
+      const resets: string[] = [];
+      const since = performance.now();
+      const spliced = splice(inner, sink, {
+        stallTimeoutMs: 120,
+        resetCaller: () => resets.push("caller"),
+        resetTarget: () => resets.push("target"),
+      });
+      send(caller);
+      const { endedBy, error } = await spliced;
+      assert.deepEqual([endedBy, resets], ["stall", ["caller", "target"]], name);
+      assert.match(error?.message ?? "", /took no byte for too long/);
+      const tookMs = performance.now() - since;
+      assert.ok(tookMs >= 119 && tookMs < 1_000, `${name}: ${tookMs}`);
+    }),
+  );
+  clearInterval(awake);
+});
+
+test("a silent splice without held bytes, and a slow one that moves, are no stall", async () => {
+  const idle = [duplexPair(), duplexPair()] as const;
+  const [slow, slowInner] = duplexPair();
+  const sink = new Valve();
+  let ended = 0;
+  const splices = [
+    splice(idle[0][1], idle[1][1], { stallTimeoutMs: 60 }),
+    splice(slowInner, sink, { stallTimeoutMs: 60 }),
+  ];
+  for (const each of splices) void each.then(() => ended++);
+  for (let index = 0; index < 300; index++) slow.write(Buffer.alloc(KIB));
+  for (let index = 0; index < 16; index++) {
+    await new Promise((resolve) => setTimeout(resolve, 15));
+    sink.takeOne();
+  }
+  assert.equal(ended, 0);
+  for (const side of [idle[0][1], slowInner]) side.destroy();
+  await Promise.all(splices);
+});
+
+test("errors behind the end are nobody's, and both may end or fail in one turn", async () => {
+  const [caller, target] = [duplexPair(), duplexPair()];
+  const spliced = splice(caller[1], target[1]);
+  caller[0].resume().end("a");
+  target[0].resume().end("b");
+  const totals = await spliced;
+  assert.deepEqual([totals.bytesUp, totals.bytesDown, totals.error], [1, 1, undefined]);
+  caller[1].emit("error", new Error("late"));
+
+  const failing = [duplexPair()[1], duplexPair()[1]] as const;
+  const failed = splice(...failing);
+  failing[1].destroy(new Error("first"));
+  failing[0].destroy(new Error("second"));
+  const { endedBy, error } = await failed;
+  assert.deepEqual([endedBy, error?.message], ["target", "first"]);
+});
+
+test("whatever order two sides write, end, pause and fail in: a prefix at most is lost, and only with an error", async () => {
+  const side = fc.constantFrom("caller" as const, "target" as const);
+  const operation = fc.oneof(
+    {
+      weight: 6,
+      arbitrary: fc.record({ do: fc.constant("write" as const), side, size: fc.integer({ min: 1, max: 70_000 }) }),
+    },
+    { weight: 4, arbitrary: fc.record({ do: fc.constant("turn" as const) }) },
+    {
+      weight: 2,
+      arbitrary: fc.record({ do: fc.constantFrom("pause" as const, "resume" as const, "end" as const), side }),
+    },
+    { weight: 1, arbitrary: fc.record({ do: fc.constant("fail" as const), side }) },
+  );
+  const pool = randomBytes(MIB);
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(operation, { maxLength: 25 }),
+      fc.boolean(),
+      fc.boolean(),
+      async (operations, ...cork) => {
+        const pairs = { caller: duplexPair(), target: duplexPair() };
+        const sent = { caller: [] as Buffer[], target: [] as Buffer[] };
+        const heard = { caller: [] as Buffer[], target: [] as Buffer[] };
+        const over = { caller: false, target: false };
+        const names = ["caller", "target"] as const;
+        for (const name of names) {
+          pairs[name][0]
+            .on("data", (chunk) => heard[name].push(chunk))
+            .on("end", () => {
+              over[name] = true;
+            });
+        }
+        const spliced = splice(pairs.caller[1], pairs.target[1], { corkCaller: cork[0], corkTarget: cork[1] });
+        let failed: "caller" | "target" | undefined;
+        let at = 0;
+        for (const op of operations) {
+          if (op.do === "turn") await turn();
+          else if (op.do === "fail") {
+            if (pairs[op.side][1].destroyed) continue;
+            failed ??= op.side;
+            pairs[op.side][1].destroy(new Error("injected"));
+          } else if (op.do === "write") {
+            if (pairs[op.side][0].writableEnded) continue;
+            at = (at + 7) % 1000;
+            const chunk = pool.subarray(at, at + op.size);
+            sent[op.side].push(chunk);
+            pairs[op.side][0].write(chunk);
+          } else pairs[op.side][0][op.do]();
+        }
+        for (const name of names) pairs[name][0].resume().end();
+        const totals = await spliced;
+        if (totals.error === undefined) await until(() => over.caller && over.target);
+        const [up, down] = [Buffer.concat(sent.caller), Buffer.concat(sent.target)];
+        const [atTarget, atCaller] = [Buffer.concat(heard.target), Buffer.concat(heard.caller)];
+        if (failed === undefined) {
+          assert.equal(totals.error, undefined);
+          assert.ok(atTarget.equals(up) && atCaller.equals(down));
+          assert.deepEqual([totals.bytesUp, totals.bytesDown], [up.length, down.length]);
+        } else {
+          assert.equal(totals.error?.message, "injected");
+          assert.ok(up.subarray(0, atTarget.length).equals(atTarget));
+          assert.ok(down.subarray(0, atCaller.length).equals(atCaller));
+          assert.ok(totals.bytesUp >= atTarget.length && totals.bytesDown >= atCaller.length);
+          assert.ok(!(over.caller && over.target), "nobody takes it for whole at both ends");
+        }
+      },
+    ),
+    { numRuns: 1_000 },
+  );
+});

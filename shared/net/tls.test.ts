@@ -1,0 +1,326 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { mkdtemp, readdir, rename, rm, writeFile } from "node:fs/promises";
+import { type AddressInfo, connect, type Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import tls, { type TLSSocket } from "node:tls";
+import { Authority, type CertificateAndKey } from "../pki/certificates.ts";
+import { judgePeer } from "./identity.ts";
+import { TlsListener, type TlsListenerOptions } from "./tls.ts";
+
+let authority: Authority;
+let client: CertificateAndKey;
+before(async () => {
+  authority = await Authority.create("ca");
+  client = await authority.issue({ cn: "client", usage: "client" });
+});
+
+class Fixture implements AsyncDisposable {
+  readonly dir: string;
+  readonly secured: { socket: TLSSocket; raw: Socket }[] = [];
+  readonly failed: string[] = [];
+  readonly logged: string[] = [];
+  readonly #clients: Socket[] = [];
+  listener!: TlsListener;
+  port = 0;
+
+  constructor(dir: string) {
+    this.dir = dir;
+  }
+
+  async write(pair: CertificateAndKey, ca: string): Promise<void> {
+    for (const [name, content] of Object.entries({ "s.crt": pair.cert, "s.key": pair.key, "ca.crt": ca })) {
+      await writeFile(join(this.dir, `${name}.new`), content);
+      await rename(join(this.dir, `${name}.new`), join(this.dir, name));
+    }
+  }
+
+  async listen(options: Partial<TlsListenerOptions>): Promise<void> {
+    this.listener = new TlsListener({
+      material: {
+        certFile: join(this.dir, "s.crt"),
+        keyFile: join(this.dir, "s.key"),
+        caFile: join(this.dir, "ca.crt"),
+      },
+      handshakeTimeoutMs: 10_000,
+      backlog: 128,
+      onSecure: (socket, raw) => this.secured.push({ socket, raw }),
+      onHandshakeFailed: (error, remote) => this.failed.push(`${remote} ${error.message}`),
+      log: {
+        info: (_fields, message) => this.logged.push(message),
+        error: (fields, message) => this.logged.push(`${message}: ${JSON.stringify(fields)}`),
+      },
+      watch: { settleMs: 20 },
+      ...options,
+    });
+    this.port = (await this.listener.listen(0, "127.0.0.1")).port;
+  }
+
+  tls(options: tls.ConnectionOptions = {}): TLSSocket {
+    const { port } = this;
+    const socket = tls.connect({
+      port,
+      host: "127.0.0.1",
+      servername: "localhost",
+      ca: authority.cert,
+      ...client,
+      ...options,
+    });
+    this.#clients.push(socket.on("error", () => {}));
+    return socket;
+  }
+
+  tcp(): Socket {
+    const socket = connect({ port: this.port, host: "127.0.0.1", allowHalfOpen: true }).on("error", () => {});
+    this.#clients.push(socket);
+    return socket.resume();
+  }
+
+  async next(count = 1): Promise<{ socket: TLSSocket; raw: Socket }> {
+    await eventually(() => this.secured.length >= count);
+    return this.secured[count - 1] ?? assert.fail();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const socket of this.#clients) socket.destroy();
+    this.listener.destroyAll();
+    await eventually(() => this.listener.connections === 0);
+    await rm(this.dir, { recursive: true });
+  }
+}
+
+async function listening(options: Partial<TlsListenerOptions> = {}): Promise<Fixture> {
+  const fixture = new Fixture(await mkdtemp(join(tmpdir(), "culvert-tls-")));
+  await fixture.write(await authority.issue({ cn: "one", names: ["localhost"], usage: "server" }), authority.cert);
+  await fixture.listen(options);
+  return fixture;
+}
+
+async function eventually(condition: () => boolean): Promise<void> {
+  const deadline = Date.now() + 5_000;
+  while (!condition()) {
+    assert.ok(Date.now() < deadline, "the condition did not come true");
+    await new Promise((resolve) => setTimeout(resolve, 2));
+  }
+}
+
+test("a client with a certificate, and one without, are both handed over for judgement", async () => {
+  await using it = await listening();
+  it.tls();
+  const first = await it.next(1);
+  assert.equal(judgePeer(first.socket).identity?.cn, "client");
+  assert.equal(first.raw.remotePort, first.socket.remotePort);
+  assert.equal(it.listener.handshakes, 0);
+  it.tls({ cert: undefined, key: undefined } as unknown as tls.ConnectionOptions);
+  assert.match(judgePeer((await it.next(2)).socket).refusal ?? "", /none was sent/);
+});
+
+test("after a client's end() a megabyte still arrives", async () => {
+  await using it = await listening();
+  const socket = it.tls({ allowHalfOpen: true } as tls.ConnectionOptions);
+  socket.end("request");
+  const { socket: accepted } = await it.next();
+  accepted.resume();
+  await once(accepted, "end");
+  assert.equal(accepted.writable, true);
+  accepted.end(Buffer.alloc(1 << 20, "x"));
+  let received = 0;
+  socket.on("data", (chunk: Buffer) => (received += chunk.length));
+  await once(socket, "end");
+  assert.equal(received, 1 << 20);
+});
+
+for (const version of ["TLSv1.2", "TLSv1.3"] as const) {
+  test(`a saved session is not resumed over ${version}`, async () => {
+    await using it = await listening();
+    const range = { minVersion: version, maxVersion: version };
+    const saved: Buffer[] = [];
+    const first = it.tls(range).on("session", (session) => saved.push(session));
+    const { socket } = await it.next(1);
+    assert.equal(socket.getProtocol(), version);
+    socket.write("x"); // what TLS 1.3 sends after the handshake comes before this
+    await once(first, "data");
+    const session = saved.at(-1) ?? first.getSession();
+    assert.ok(session !== undefined, "the client has something to try with");
+    const again = it.tls({ ...range, session });
+    const second = await it.next(2);
+    await eventually(() => again.getProtocol() !== null);
+    assert.equal(again.isSessionReused(), false);
+    assert.equal(second.socket.isSessionReused(), false);
+    assert.equal(judgePeer(second.socket).identity?.cn, "client");
+  });
+}
+
+test("the control: a plain TLS server does resume that way", async () => {
+  const pair = await authority.issue({ cn: "one", names: ["localhost"], usage: "server" });
+  const server = tls.createServer({ cert: pair.cert, key: pair.key }, (socket) =>
+    socket.on("error", () => {}).write("x"),
+  );
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  const options = { port, host: "127.0.0.1", servername: "localhost", ca: authority.cert };
+  const saved: Buffer[] = [];
+  const first = tls.connect(options).on("session", (session) => saved.push(session));
+  await once(first, "data");
+  const again = tls.connect({ ...options, session: saved.at(-1) as Buffer });
+  await once(again, "secureConnect");
+  assert.equal(again.isSessionReused(), true);
+  for (const socket of [first, again]) socket.destroy();
+  server.close();
+});
+
+test("an old protocol version is refused", async () => {
+  await using it = await listening({ minVersion: "TLSv1.3" });
+  const [error] = (await once(it.tls({ maxVersion: "TLSv1.2" }), "error").catch((reason) => [reason])) as [Error];
+  assert.match(error.message, /version|alert/i);
+  await eventually(() => it.failed.length === 1 && it.listener.connections === 0);
+});
+
+test("a handshake that never ends is cut at its deadline, and nobody else notices", async () => {
+  await using it = await listening({ handshakeTimeoutMs: 80 });
+  const silent = it.tcp();
+  await eventually(() => it.listener.handshakes === 1);
+  it.tls();
+  const { socket } = await it.next();
+  await once(silent, "close");
+  assert.match(it.failed[0] ?? "", /^127\.0\.0\.1:\d+ .*handshake timeout/i);
+  assert.equal(it.listener.handshakes, 0);
+  assert.equal(socket.destroyed, false);
+});
+
+for (const [name, bytes] of [
+  ["garbage", Buffer.alloc(200, 0xff)],
+  ["plain HTTP", Buffer.from("CONNECT a:1 HTTP/1.1\r\n\r\n")],
+  ["half a ClientHello and then the end", Buffer.from("1603010200010001fc0303", "hex")],
+] as const) {
+  test(`${name} is cut and reported once`, async () => {
+    await using it = await listening();
+    const socket = it.tcp();
+    socket.end(bytes);
+    await eventually(() => it.failed.length > 0 && it.listener.connections === 0);
+    assert.equal(it.failed.length, 1);
+    assert.equal(it.listener.handshakes, 0);
+    assert.equal(it.secured.length, 0);
+  });
+}
+
+test("a client that resets in the handshake is reported and leaves nothing", async () => {
+  await using it = await listening();
+  const socket = it.tcp();
+  await eventually(() => it.listener.handshakes === 1);
+  socket.resetAndDestroy();
+  await eventually(() => it.listener.connections === 0);
+  assert.equal(it.failed.length, 1);
+});
+
+test("one handshake too many drops the oldest, and a real client still gets in", async () => {
+  await using it = await listening({ maxHandshakes: 3 });
+  const silent: Socket[] = [];
+  for (let count = 1; count <= 3; count++) {
+    silent.push(it.tcp());
+    await eventually(() => it.listener.handshakes === count);
+  }
+  it.tls();
+  await it.next();
+  await once(silent[0] as Socket, "close");
+  assert.deepEqual(
+    silent.map((socket) => socket.destroyed),
+    [true, false, false],
+  );
+  assert.equal(it.failed.length, 1);
+  assert.match(it.failed[0] ?? "", /^127\.0\.0\.1:\d+ too many TLS handshakes at once/);
+});
+
+test("stopAccepting() ends handshakes and the port, and leaves open connections alone", async () => {
+  await using it = await listening();
+  const open = it.tls();
+  const { socket } = await it.next();
+  const silent = it.tcp();
+  await eventually(() => it.listener.handshakes === 1);
+  it.listener.stopAccepting();
+  it.listener.stopAccepting();
+  await once(silent, "close");
+  socket.write("still here");
+  assert.equal(String((await once(open, "data"))[0]), "still here");
+  await assert.rejects(once(it.tcp(), "connect"), { code: "ECONNREFUSED" });
+  assert.equal(it.failed.length, 0);
+  it.listener.destroyAll();
+  await once(open, "close");
+});
+
+test("a port in use, and an address that is not ours, are errors with a sentence", async () => {
+  await using it = await listening();
+  const { listener } = await listening().then(async (other) => {
+    await other[Symbol.asyncDispose]();
+    return other;
+  });
+  assert.equal(listener.connections, 0);
+  const again = new Fixture(await mkdtemp(join(tmpdir(), "culvert-tls-")));
+  await again.write(await authority.issue({ cn: "one", usage: "server" }), authority.cert);
+  await again.listen({});
+  again.listener.stopAccepting();
+  await assert.rejects(again.listener.listen(it.port, "127.0.0.1"), {
+    message: `cannot listen on 127.0.0.1:${it.port}: the port is in use by another process`,
+  });
+  await assert.rejects(again.listener.listen(1, "192.0.2.1"), /cannot listen on 192\.0\.2\.1:1: .*/);
+  await again[Symbol.asyncDispose]();
+});
+
+test("missing files and unknown ciphers stop the start with a sentence", async () => {
+  const it = new Fixture(await mkdtemp(join(tmpdir(), "culvert-tls-")));
+  await assert.rejects(it.listen({}), /the certificate .*s\.crt cannot be read: there is no such file/);
+  await it.write(await authority.issue({ cn: "one", usage: "server" }), authority.cert);
+  await assert.rejects(it.listen({ ciphers: "NO-SUCH-CIPHER" }), /cipher/i);
+  await rm(it.dir, { recursive: true });
+});
+
+test("changed files serve new connections, open ones live on, broken ones change nothing", async () => {
+  await using it = await listening();
+  const old = it.tls();
+  await it.next(1);
+  assert.equal(old.getPeerX509Certificate()?.subject, "CN=one");
+
+  await writeFile(join(it.dir, "s.crt"), "-----BEGIN NOTHING-----\n");
+  await eventually(() => it.listener.materialError !== undefined);
+  assert.match(it.listener.materialError ?? "", /s\.crt holds no PEM certificate/);
+  assert.match(it.logged.at(-1) ?? "", /the old ones stay/);
+  const during = it.tls();
+  await it.next(2);
+  assert.equal(during.getPeerX509Certificate()?.subject, "CN=one");
+
+  const otherAuthority = await Authority.create("other");
+  const notAfter = new Date(Math.ceil(Date.now() / 1000) * 1000 + 3_600_000);
+  const pair = await authority.issue({ cn: "two", names: ["localhost"], usage: "server", notAfter });
+  await it.write(pair, otherAuthority.cert);
+  await eventually(
+    () => it.listener.materialError === undefined && it.listener.notAfter.getTime() === notAfter.getTime(),
+  );
+  await eventually(() => it.logged.at(-1) === "certificates were read again");
+  const renewed = it.tls(await otherAuthority.issue({ cn: "late", usage: "client" }));
+  const { socket } = await it.next(3);
+  assert.equal(renewed.getPeerX509Certificate()?.subject, "CN=two");
+  assert.equal(judgePeer(socket).identity?.cn, "late");
+  it.tls();
+  assert.match(judgePeer((await it.next(4)).socket).refusal ?? "", /not signed by a CA/);
+  assert.equal(old.destroyed, false);
+});
+
+test("a hundred callers at once leave no file descriptor behind", async () => {
+  await using it = await listening();
+  const before = (await readdir("/proc/self/fd")).length;
+  const clients = Array.from({ length: 100 }, () => it.tls());
+  await it.next(100);
+  for (const socket of clients) socket.destroy();
+  for (const { socket } of it.secured) socket.resume();
+  await eventually(() => it.listener.connections === 0 || it.secured.every(({ socket }) => socket.readableEnded));
+  it.listener.destroyAll();
+  await eventually(() => it.listener.connections === 0);
+  const deadline = Date.now() + 5_000;
+  while ((await readdir("/proc/self/fd")).length > before && Date.now() < deadline) await new Promise(setImmediate);
+  assert.ok((await readdir("/proc/self/fd")).length <= before);
+});
+
+after(() => {});
