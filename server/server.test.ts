@@ -418,10 +418,10 @@ test("a connection that says nothing is cut at its deadline, on every port", asy
   const { callers, agents } = server.addresses;
   for (const address of [callers, agents]) {
     const socket = dialPlain({ port: address?.port ?? 0, host: "127.0.0.1" });
-    socket.on("error", () => {});
+    socket.on("error", () => {}).resume();
     await once(socket, "close");
   }
   const noUpgrade = dialTls({ port: agents?.port ?? 0, host: "127.0.0.1", ca: pki.ca.cert, ...pki.agent });
-  noUpgrade.on("error", () => {});
+  noUpgrade.on("error", () => {}).resume();
   await once(noUpgrade, "close");
 });

@@ -80,7 +80,7 @@ export async function serve(stream: Stream, deps: ServeDeps): Promise<void> {
     stream.write(encodeAnswer({ ok: true, address: remoteAddress(socket) }));
     const totals = await splice(stream, socket, {
       stallTimeoutMs: deps.stallTimeoutMs,
-      resetTarget: () => socket.end(),
+      resetTarget: () => socket.resetAndDestroy(),
       corkTarget: true,
     });
     metrics.streamFinished({ outcome: "ok", dialMs, bytesUp: totals.bytesUp, bytesDown: totals.bytesDown });

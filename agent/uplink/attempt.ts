@@ -5,6 +5,7 @@ import type { Link } from "../../shared/link/link.ts";
 import type { SessionOptions } from "../../shared/yamux/options.ts";
 import { Session, type SessionHandler } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
+import type { Transport } from "../../shared/yamux/transport.ts";
 import type { ServerLocation } from "../server-url.ts";
 import { type CredentialFiles, readCredentials } from "./credentials.ts";
 
@@ -49,16 +50,19 @@ export async function attempt(
   return new Connection(link, welcome, owner, options.session);
 }
 
+/** What a connection needs of its link. */
+export type UplinkLink = Pick<Link, keyof Transport | "id" | "remote" | "onControl">;
+
 /** A link and the session on it, as long as both last. */
 export class Connection implements SessionHandler {
-  readonly link: Pick<Link, "id" | "remote" | "close">;
+  readonly link: Pick<Link, "id" | "remote">;
   readonly welcome: Welcome;
   readonly session: Session;
   readonly #owner: ConnectionOwner;
   #endedBy: Error | undefined;
   #left = false;
 
-  constructor(link: Link, welcome: Welcome, owner: ConnectionOwner, options: AttemptOptions["session"]) {
+  constructor(link: UplinkLink, welcome: Welcome, owner: ConnectionOwner, options: AttemptOptions["session"]) {
     this.link = link;
     this.welcome = welcome;
     this.#owner = owner;

@@ -33,10 +33,13 @@ export function retryAfter(error: unknown, failures: number, askedMs: number, op
   const label = LABELS[error.status ?? error.closeCode ?? 0] ?? "refused";
   const refused = label === "unauthenticated" || label === "forbidden";
   const waitMs = refused
-    ? Math.max(floorMs, capMs / 2) + random() * (capMs / 2)
+    ? backoffMs(LATE, Math.max(floorMs, capMs / 2), { baseMs, capMs: capMs / 2, random })
     : backoffMs(failures, floorMs, { baseMs, capMs, random });
-  return { waitMs: Math.round(waitMs), refused, label, reason };
+  return { waitMs, refused, label, reason };
 }
+
+/** So many failures that the jitter has its whole width. */
+const LATE = 64;
 
 const LABELS: Readonly<Record<number, string>> = {
   401: "unauthenticated",

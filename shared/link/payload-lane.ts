@@ -2,8 +2,9 @@
  * The express lane of a carrier: takes the payload of binary WebSocket frames out of the byte stream as it arrives, and
  * hands every other byte on to ws (RFC 6455 §5.2).
  *
- * ws copies each message together before it delivers it and stops its socket after every 16 KiB; on bulk transfers that
- * is a third of a process's time (docs/decisions/0003). Payload needs neither: the session reads bytes in any split.
+ * ws copies each message together before it delivers it and stops its socket after every TLS record, which is more than a
+ * fifth of what receiving costs (docs/decisions/0003-payload-passes-by-ws.md). Payload needs neither: the session reads
+ * bytes in any split.
  * Text, ping, pong, close and everything that is not a well-formed binary frame is ws's to judge and to answer.
  */
 export interface LaneConsumer {

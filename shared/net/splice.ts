@@ -47,7 +47,7 @@ class Splice {
   #stallTimer: NodeJS.Timeout | undefined;
   #endedBy: SpliceTotals["endedBy"] | undefined;
   #error: Error | undefined;
-  #open = 2;
+  #firstClosed: Side | undefined;
 
   constructor(caller: Duplex, target: Duplex, options: SpliceOptions, resolve: (totals: SpliceTotals) => void) {
     this.#caller = caller;
@@ -79,14 +79,15 @@ class Splice {
     reads.end();
   }
 
+  /** May be called twice for a side that was destroyed just before the splice: `closed` runs ahead of its event. */
   #onClose(side: Duplex, name: Side): void {
     // A side whose writing end was closed although the other had not ended has taken less than it was sent.
     const other = name === "caller" ? this.#target : this.#caller;
     if (!side.readableEnded || !side.writableFinished || !other.readableEnded) {
       this.#fail(name, side.errored ?? new Error(`the ${name} closed before both directions had ended`));
     }
-    this.#open--;
-    if (this.#open > 0) return;
+    this.#firstClosed ??= name;
+    if (this.#firstClosed === name) return;
     clearInterval(this.#stallTimer);
     const totals = { bytesUp: this.#up.bytes, bytesDown: this.#down.bytes, endedBy: this.#endedBy ?? name };
     this.#resolve(this.#error === undefined ? totals : { ...totals, error: this.#error });

@@ -167,6 +167,8 @@ export class TlsListener {
     const remote = raw === undefined ? undefined : this.#handshakes.get(raw);
     if (raw === undefined || remote === undefined) return;
     this.#handshakes.delete(raw);
+    // Node leaves the socket open after a timeout. One turn later, because an alert may still be on its way out.
+    setImmediate(() => raw.destroy());
     this.#options.onHandshakeFailed(error, remote);
   };
 

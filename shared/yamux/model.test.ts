@@ -91,7 +91,10 @@ class Model {
 
   #open(side: Side, head: number): void {
     const { session } = this.ends[side];
-    if (session.draining) return assert.throws(() => session.open(), { reason: "go_away" });
+    if (session.draining) {
+      assert.throws(() => session.open(), { reason: "go_away" });
+      return;
+    }
     const conversation = new Conversation(side);
     const first = head > 0 ? conversation.payload(head) : undefined;
     if (first !== undefined) conversation.up.sent.push(first);

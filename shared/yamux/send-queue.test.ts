@@ -125,7 +125,8 @@ test("closing sends the last control frames although the transport is full", asy
   stream.end(Buffer.alloc(64 * KIB));
   await turn();
   assert.ok(transport.pendingBytes >= 64 * KIB);
-  await session.close(1_000);
+  const closing = session.close(1_000);
+  await turn();
   const last = transport.frames().slice(-2);
   assert.deepEqual(
     last.map((sent) => [sent.type, sent.flags]),
@@ -135,4 +136,6 @@ test("closing sends the last control frames although the transport is full", asy
     ],
   );
   assert.equal(transport.ended, true);
+  transport.close();
+  await closing;
 });

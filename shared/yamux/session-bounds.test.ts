@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
+import type { YamuxError } from "./errors.ts";
 import type { Stream } from "./stream.ts";
 import { frame, handHeld, openStream, pair, readAll, turn, until } from "./testing.ts";
 
@@ -51,7 +52,7 @@ test("past twice the budget the stream that holds most is reset, and counted", a
     accepted.map((stream) => stream.destroyed),
     [false, true, false],
   );
-  assert.equal((accepted[1]?.errored as Error & { reason: string }).reason, "overloaded");
+  assert.equal(((accepted[1] as Stream).errored as YamuxError).reason, "overloaded");
   assert.equal(session.resetForMemory, 1);
   assert.equal(session.bufferedBytes, 1101);
 });

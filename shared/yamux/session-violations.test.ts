@@ -126,7 +126,7 @@ test("data behind a FIN resets that stream alone", async () => {
   await turn();
   assert.equal(session.closed, false);
   assert.equal(accepted[0]?.destroyed, true);
-  assert.equal((accepted[1]?.read() as Buffer).toString(), "fine");
+  assert.equal(String(accepted[1]?.read()), "fine");
   assert.deepEqual(
     transport.frames().map((sent) => [sent.id, sent.flags]),
     [[1, 8]],
@@ -157,7 +157,7 @@ test("payload of a stream that is destroyed in mid-frame is passed over, and the
   transport.receive(frame.syn(1), frame.dataHeader(1, 10), Buffer.from("abc"));
   accepted[0]?.destroy();
   transport.receive(Buffer.from("defghij"), frame.syn(3), frame.data(3, "next"));
-  assert.equal((accepted[1]?.read() as Buffer).toString(), "next");
+  assert.equal(String(accepted[1]?.read()), "next");
   assert.equal(session.bufferedBytes, 0);
 });
 

@@ -134,6 +134,18 @@ test("closing waits for the streams, tells the rest, and ends the transport", as
   await ends.client.session.close(5_000);
 });
 
+test("closing is done when the transport has gone, not before", async () => {
+  const { session, transport } = await handHeld("client");
+  let done = false;
+  const closing = session.close(1_000).then(() => {
+    done = true;
+  });
+  await turn();
+  assert.deepEqual([session.closed, transport.ended, done], [true, true, false]);
+  transport.close();
+  await closing;
+});
+
 test("closing gives up at its deadline, the nearest of several; streams are lost then", async () => {
   const ends = pair();
   const [near] = await openStream(ends);

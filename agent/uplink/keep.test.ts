@@ -1,0 +1,271 @@
+import assert from "node:assert/strict";
+import { type Duplex, duplexPair } from "node:stream";
+import { type TestContext, test } from "node:test";
+import { pino } from "pino";
+import type { ControlMessage } from "../../shared/link/control.ts";
+import { welcome } from "../../shared/link/testing.ts";
+import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
+import { DuplexTransport } from "../../shared/yamux/duplex-transport.ts";
+import { Session } from "../../shared/yamux/session.ts";
+import type { Stream } from "../../shared/yamux/stream.ts";
+import { Connection, type ConnectionOwner, type UplinkLink } from "./attempt.ts";
+import { Uplink } from "./keep.ts";
+
+/** A link over a pair of Duplex, whose far end the test holds. */
+class PairLink extends DuplexTransport implements UplinkLink {
+  readonly id: string;
+  readonly remote = "test";
+  onControl: ((message: ControlMessage) => void) | undefined;
+
+  constructor(...[id, duplex]: [string, ...ConstructorParameters<typeof DuplexTransport>]) {
+    super(duplex);
+    this.id = id;
+  }
+}
+
+interface Tunnel {
+  readonly link: PairLink;
+  readonly session: Session;
+  readonly near: Duplex;
+}
+
+/** An uplink, the server's ends of its links, and the attempts that wait for the test's answer. */
+function uplink(t: TestContext) {
+  const tunnels: Tunnel[] = [];
+  const attempts: { accept(): Tunnel; refuse(error: unknown): void; readonly signal: AbortSignal }[] = [];
+  const lines: { level: number; msg: string; waitMs?: number; reason?: string }[] = [];
+  const states: string[] = [];
+  const failed: string[] = [];
+  const options = { maxWindow: 65_536, budget: 1_000_000, maxStreams: 10 };
+
+  const attempt = (owner: ConnectionOwner, signal: AbortSignal): Promise<Connection> =>
+    new Promise((resolve, reject) => {
+      const accept = (): Tunnel => {
+        const [near, far] = duplexPair();
+        const session = new Session("server", new DuplexTransport(far), { onStream: () => {}, onClosed: () => {} });
+        const link = new PairLink(`link-${tunnels.length + 1}`, near);
+        resolve(new Connection(link, welcome(), owner, options));
+        const tunnel = { link, session, near };
+        tunnels.push(tunnel);
+        return tunnel;
+      };
+      attempts.push({ accept, refuse: reject, signal });
+    });
+  const up = new Uplink({
+    server: "wss://s",
+    attempt,
+    onStream: (stream) => {
+      stream.on("error", () => {});
+      stream.accept();
+    },
+    retry: { baseMs: 100, capMs: 10_000, random: () => 1 },
+    metrics: { uplinkState: (state) => states.push(state), attemptFailed: (label) => failed.push(label) },
+    log: pino({ level: "debug" }, { write: (line) => lines.push(JSON.parse(line)) }),
+  });
+  t.after(() => {
+    up.destroy(new Error("the test is over"));
+    for (const { session } of tunnels) session.destroy();
+  });
+  return { up, attempts, tunnels, lines, states, failed };
+}
+
+function open(tunnel: Tunnel): Stream {
+  const stream = tunnel.session.open();
+  stream.on("error", () => {});
+  return stream;
+}
+
+async function until(condition: () => boolean, what: string): Promise<void> {
+  const deadline = performance.now() + 3_000;
+  while (!condition()) {
+    if (performance.now() > deadline) throw new Error(`not in time: ${what}`);
+    // setImmediate: some tests hold the timers.
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+}
+
+const PLAIN = 30;
+const WARN = 40;
+const ERROR = 50;
+
+test("waits after failures grow from base to cap, and each is one line", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { up, attempts, lines, states, failed } = uplink(t);
+  up.start();
+  for (const waitMs of [100, 200, 400, 800, 1_600, 3_200, 6_400, 10_000, 10_000]) {
+    const { length } = attempts;
+    attempts.at(-1)?.refuse(Object.assign(new Error("connect ECONNREFUSED 10.0.0.1:443"), { code: "ECONNREFUSED" }));
+    await until(() => up.state.state === "waiting", "waiting");
+    assert.equal(lines.at(-1)?.waitMs, waitMs);
+    t.mock.timers.tick(waitMs - 1);
+    assert.equal(attempts.length, length);
+    t.mock.timers.tick(1);
+    assert.equal(attempts.length, length + 1);
+  }
+  assert.deepEqual(lines.map(({ level, msg, reason }) => [level, msg, reason])[0], [
+    WARN,
+    "uplink attempt failed",
+    "connect ECONNREFUSED 10.0.0.1:443",
+  ]);
+  assert.deepEqual([lines.length, failed.length, states[0]], [9, 9, "connecting"]);
+});
+
+test("a refused credential is said as an error with the server's sentence, and tried again slowly", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { up, attempts, lines, failed } = uplink(t);
+  up.start();
+  const refusals = [{ status: 401 }, { status: 403 }, { closeCode: CloseCode.unauthenticated }, { closeCode: 4403 }];
+  for (const refusal of refusals) {
+    attempts.at(-1)?.refuse(new LinkRefused({ ...refusal, reason: 'the certificate of "x" has expired' }));
+    await until(() => up.state.state === "waiting", "waiting");
+    const line = lines.at(-1);
+    assert.deepEqual([line?.level, line?.waitMs], [ERROR, 10_000]);
+    assert.match(line?.reason ?? "", /the certificate of "x" has expired/);
+    t.mock.timers.tick(10_000);
+  }
+  assert.deepEqual(failed, ["unauthenticated", "forbidden", "unauthenticated", "forbidden"]);
+});
+
+test("Retry-After is obeyed, with some spread behind it", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { up, attempts, lines } = uplink(t);
+  up.start();
+  attempts[0]?.refuse(new LinkRefused({ status: 503, reason: "draining", retryAfterMs: 7_000 }));
+  await until(() => up.state.state === "waiting", "waiting");
+  assert.deepEqual([lines[0]?.level, lines[0]?.waitMs], [WARN, 7_100]);
+});
+
+test("a lost link is replaced within the base wait, and losing it soon again makes the waits grow", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { up, attempts, lines } = uplink(t);
+  up.start();
+  for (const waitMs of [100, 200, 400]) {
+    const { near } = attempts.at(-1)?.accept() ?? assert.fail();
+    await until(() => up.connected, "connected");
+    near.destroy(new Error("cut"));
+    await until(() => up.state.state === "waiting", "waiting");
+    assert.deepEqual([lines.at(-1)?.msg, lines.at(-1)?.waitMs], ["uplink lost", waitMs]);
+    t.mock.timers.tick(waitMs);
+  }
+});
+
+test("a minute of health forgives the failures before it", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { up, attempts, lines } = uplink(t);
+  up.start();
+  for (const waitMs of [100, 200, 400]) {
+    attempts.at(-1)?.refuse(new Error("no"));
+    await until(() => up.state.state === "waiting", "waiting");
+    t.mock.timers.tick(waitMs);
+  }
+  const { near } = attempts.at(-1)?.accept() ?? assert.fail();
+  await until(() => up.connected, "connected");
+  const now = performance.now();
+  t.mock.method(performance, "now", () => now + 61_000);
+  near.destroy(new Error("cut"));
+  await until(() => up.state.state === "waiting", "waiting");
+  assert.equal(lines.at(-1)?.waitMs, 100);
+});
+
+test("sent away by the server: the new link stands before the old one ends, whose streams live on", async (t) => {
+  const { up, attempts } = uplink(t);
+  up.start();
+  const first = attempts[0]?.accept() ?? assert.fail();
+  await up.whenConnected();
+  const stream = open(first);
+  await until(() => stream.acknowledged, "the stream");
+
+  first.link.onControl?.({ type: "drain", retryAfterMs: 5_000 });
+  first.session.drain();
+  assert.equal(attempts.length, 2, "the next attempt begins at once");
+  assert.equal(up.connected, false);
+  attempts[1]?.accept();
+  await up.whenConnected();
+  assert.equal([...up.connections()].length, 2);
+  assert.equal(stream.destroyed, false);
+
+  stream.resume().end();
+  await until(() => [...up.connections()].length === 2, "still two: the agent's half is open");
+  stream.destroy();
+  await until(() => [...up.connections()].length === 1 && first.session.closed, "the old link has ended");
+  assert.equal(up.connected, true);
+});
+
+test("when no other server takes an agent that was sent away, it keeps away for as long as it was asked", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { up, attempts, lines } = uplink(t);
+  up.start();
+  const first = attempts[0]?.accept() ?? assert.fail();
+  await until(() => up.connected, "connected");
+  first.link.onControl?.({ type: "drain", retryAfterMs: 5_000 });
+  attempts[1]?.refuse(new LinkRefused({ status: 503, reason: "draining" }));
+  await until(() => up.state.state === "waiting", "waiting");
+  assert.equal(lines.at(-1)?.waitMs, 5_200);
+});
+
+test("a server that sends every link away at once is not dialled in a loop", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { up, attempts } = uplink(t);
+  up.start();
+  attempts[0]?.accept().session.drain();
+  await until(() => attempts.length === 2, "at once, the first time");
+  attempts[1]?.accept().session.drain();
+  await until(() => up.state.state === "waiting", "a wait, the second time");
+  assert.equal(attempts.length, 2);
+});
+
+test("drain sends go-away and keeps what is open; close waits for it, then ends the link", async (t) => {
+  const { up, attempts, states } = uplink(t);
+  up.start();
+  const { session } = attempts[0]?.accept() ?? assert.fail();
+  await up.whenConnected();
+  const stream = session.open();
+  stream.on("error", () => {});
+  await until(() => stream.acknowledged, "the stream");
+  const closing = up.close(3_000);
+  await until(() => session.draining, "go-away");
+  assert.equal(up.state.state, "draining");
+  assert.equal(stream.destroyed, false);
+  stream.destroy();
+  await closing;
+  await until(() => session.closed, "the end of the link");
+  assert.deepEqual(states, ["connecting", "connected", "draining", "closed"]);
+  assert.equal(attempts.length, 1);
+});
+
+test("streams that are left at the deadline of close are lost, and nothing is dialled any more", async (t) => {
+  const { up, attempts } = uplink(t);
+  up.start();
+  const { session } = attempts[0]?.accept() ?? assert.fail();
+  await up.whenConnected();
+  const stream = session.open();
+  const lost = new Promise((resolve) => stream.on("error", () => {}).once("close", resolve));
+  await until(() => stream.acknowledged, "the stream");
+  await up.close(30);
+  await lost;
+  assert.deepEqual([up.state.state, attempts.length], ["closed", 1]);
+});
+
+test("closing while it connects cancels the attempt, and a link that comes too late is ended", async (t) => {
+  const { up, attempts } = uplink(t);
+  up.start();
+  const waiting = assert.rejects(up.whenConnected(), /closed/);
+  await up.close(1_000);
+  await waiting;
+  assert.equal(attempts[0]?.signal.aborted, true);
+  const { near: late } = attempts[0]?.accept() ?? assert.fail();
+  await until(() => late.destroyed, "the late link's end");
+  assert.equal(up.state.state, "closed");
+});
+
+test("closing while it waits stops the timer", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { up, attempts, lines } = uplink(t);
+  up.start();
+  attempts[0]?.refuse(new Error("no"));
+  await until(() => up.state.state === "waiting", "waiting");
+  await up.close(1_000);
+  t.mock.timers.tick(60_000);
+  assert.equal(attempts.length, 1);
+  assert.deepEqual([lines.at(-1)?.level, lines.at(-1)?.msg], [PLAIN, "uplink closed"]);
+});

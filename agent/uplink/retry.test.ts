@@ -1,0 +1,56 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { LinkRefused } from "../../shared/wire/handshake.ts";
+import { retryAfter } from "./retry.ts";
+
+const OPTIONS = { baseMs: 250, capMs: 30_000 };
+const most = { ...OPTIONS, random: () => 1 };
+const least = { ...OPTIONS, random: () => 0 };
+
+test("full jitter: a wait lies between nothing and a bound that doubles up to the cap", () => {
+  const error = new Error("x");
+  for (const [failures, bound] of [
+    [0, 250],
+    [1, 500],
+    [5, 8_000],
+    [7, 30_000],
+    [5_000, 30_000],
+  ] as const) {
+    assert.equal(retryAfter(error, failures, 0, most).waitMs, bound);
+    assert.equal(retryAfter(error, failures, 0, least).waitMs, 0);
+  }
+});
+
+test("what the server asks for is a floor, and no server sends an agent away for long", () => {
+  const refused = (retryAfterMs: number) => new LinkRefused({ status: 503, reason: "draining", retryAfterMs });
+  assert.equal(retryAfter(refused(4_000), 0, 0, least).waitMs, 4_000);
+  assert.equal(retryAfter(refused(1_000), 0, 4_000, least).waitMs, 4_000);
+  assert.ok(retryAfter(refused(86_400_000), 0, 0, most).waitMs <= 11 * 60_000);
+  const unauthenticated = new LinkRefused({ status: 401, reason: "no", retryAfterMs: 86_400_000 });
+  assert.ok(retryAfter(unauthenticated, 0, 0, most).waitMs <= 11 * 60_000);
+});
+
+test("a refusal of credentials waits between half the cap and the cap", () => {
+  for (const refusal of [{ status: 401 }, { status: 403 }, { closeCode: 4401 }, { closeCode: 4403 }]) {
+    const error = new LinkRefused({ ...refusal, reason: "no" });
+    assert.deepEqual(
+      [retryAfter(error, 0, 0, least).waitMs, retryAfter(error, 0, 0, most).waitMs],
+      [OPTIONS.capMs / 2, OPTIONS.capMs],
+    );
+    assert.equal(retryAfter(error, 0, 0, most).refused, true);
+  }
+  assert.equal(retryAfter(new LinkRefused({ closeCode: 4409, reason: "no" }), 0, 0, most).refused, false);
+});
+
+test("the reason keeps what an operator can look up", () => {
+  const code = (message: string, value: string) => Object.assign(new Error(message), { code: value });
+  const reason = (error: unknown) => retryAfter(error, 0, 0, most).reason;
+  assert.equal(reason(code("connect ECONNREFUSED ::1:443", "ECONNREFUSED")), "connect ECONNREFUSED ::1:443");
+  assert.equal(
+    reason(code("certificate has expired", "CERT_HAS_EXPIRED")),
+    "certificate has expired (CERT_HAS_EXPIRED)",
+  );
+  const both = new AggregateError([code("a", "ECONNREFUSED"), code("b", "ENETUNREACH")]);
+  assert.equal(reason(both), "a (ECONNREFUSED); b (ENETUNREACH)");
+  assert.equal(reason("odd"), "odd");
+});
