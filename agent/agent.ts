@@ -11,6 +11,7 @@ import { AgentMetrics } from "./metrics.ts";
 import type { AgentOptions } from "./options.ts";
 import { readiness, status } from "./status.ts";
 import { TargetPolicy } from "./streams/policy.ts";
+import { sharedLookup } from "./streams/resolve.ts";
 import { DialSlots, type ServeDeps, serve } from "./streams/serve.ts";
 import { attempt } from "./uplink/attempt.ts";
 import { Uplink } from "./uplink/keep.ts";
@@ -59,6 +60,7 @@ export class Agent implements AsyncDisposable {
       dials: this.#dials,
       metrics: this.metrics,
       log,
+      lookup: sharedLookup(),
       dialTimeoutMs: options.dialTimeoutMs,
       stallTimeoutMs: options.stallTimeoutMs,
     };

@@ -81,6 +81,7 @@ export class World<Name extends TargetName = TargetName> implements AsyncDisposa
   async startServer(overrides: Partial<ServerOptions> = {}): Promise<Server> {
     const values: ServerOptions = {
       ...defaultsOf(serverOptions),
+      serverId: "world",
       udsName: this.dir.file("s"),
       serverBindAddress: "127.0.0.1",
       agentBindAddress: "127.0.0.1",

@@ -142,13 +142,17 @@ test("a CONNECT is answered with 200 alone, bytes flow, and one line tells of it
   assert.deepEqual([bytesUp, bytesDown, endedBy], [5, 5, "caller"]);
 });
 
-test("a target that speaks first is never in the read that carries the 200", async () => {
+test("a target that speaks first is never in the read that carries the 200, but a gap later", async () => {
   const agent = fakeAgent({ onTarget: (stream) => stream.write("banner") });
-  await using world = await start([agent]);
-  for (let round = 0; round < 20; round++) {
+  await using world = await start([agent], { establishedGapMs: 40 });
+  for (const early of ["", "early bytes"]) {
     const caller = world.call();
-    caller.socket.write(CONNECT);
+    await caller.ask(CONNECT + early);
+    const answered = performance.now();
+    // Whoever spoke before the 200 has not shown that it has read it.
+    if (early !== "") caller.socket.write("and more");
     await until(() => caller.text.endsWith("banner"));
+    assert.ok(performance.now() - answered >= 30, `${performance.now() - answered} ms`);
     assert.deepEqual(caller.reads, [ESTABLISHED, "banner"]);
     caller.socket.destroy();
   }

@@ -8,8 +8,9 @@ import type { Logger } from "../../shared/process/logger.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { ServerMetrics } from "../metrics.ts";
 import type { ServerOptions } from "../options.ts";
+import { isSessionLost } from "../tunnels/opening.ts";
 import type { ClusterTunnels, Registry } from "../tunnels/registry.ts";
-import { isSessionLost, type Tunnel } from "../tunnels/tunnel.ts";
+import type { Tunnel } from "../tunnels/tunnel.ts";
 import { Account } from "./account.ts";
 import { authenticate, type Door } from "./authenticate.ts";
 import { PendingCaller } from "./pending.ts";
@@ -57,22 +58,26 @@ export async function connect(
 
     const stream = await openStream(target, cluster, pending, account, deps);
     account.onEstablished();
-    await pending.establish(door.kind === "unix" ? deps.options.establishedGapMs : 0);
     account.early = pending.sendEarly(stream);
+    await pending.establish(door.kind === "unix" ? deps.options.establishedGapMs : 0);
     pending.release();
-    const totals = await splice(socket, stream, {
-      stallTimeoutMs: deps.options.stallTimeoutMs,
-      corkCaller: true,
-      resetCaller: () => resetSocket(socket),
-    });
-    const lost = isSessionLost(stream) ? (deps.draining() ? "draining" : "agent_lost") : undefined;
-    account.onSpliced(totals, lost);
+    join(socket, stream, account, deps);
   } catch (error) {
     pending.release();
     const refusal = toCulvertError(error);
     account.onRefused(refusal);
     reply.refused(socket, refusal); // reads OUTCOMES; writes one status line, or destroys
   }
+}
+
+/** Bytes, to the end of both directions. Not awaited: the request is not to be kept for as long as the connection. */
+function join(socket: Duplex, stream: Stream, account: Account, deps: ConnectDeps): void {
+  const { stallTimeoutMs } = deps.options;
+  const joined = splice(socket, stream, { stallTimeoutMs, corkCaller: true, resetCaller: () => resetSocket(socket) });
+  void joined.then((totals) => {
+    const lost = isSessionLost(stream) ? (deps.draining() ? "draining" : "agent_lost") : undefined;
+    account.onSpliced(totals, lost);
+  });
 }
 
 /** The stream to the target: over the best tunnel, or over a second one if the first did not even take it. */

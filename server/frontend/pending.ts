@@ -1,6 +1,6 @@
 import type { Duplex } from "node:stream";
 import { CulvertError } from "../../shared/outcomes.ts";
-import type { Cancellable } from "../tunnels/tunnel.ts";
+import type { Cancellable } from "../tunnels/opening.ts";
 import * as reply from "./reply.ts";
 
 /** Bytes that a caller may send before the 200. Beyond, nothing is read until the target is there. */

@@ -7,7 +7,7 @@ import { type CulvertError, outcome, printable } from "../../shared/outcomes.ts"
 const ESTABLISHED = Buffer.from("HTTP/1.1 200 Connection Established\r\n\r\n", "latin1");
 
 /** How long a refused connection stays for the caller to read why, and what it sends meanwhile is thrown away. */
-const LINGER_MS = 2_000;
+const LINGER_MS = 1_000;
 
 /** RFC 9209 §2: who says so. */
 const PROXY_NAME = "culvert";

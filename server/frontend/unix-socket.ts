@@ -25,7 +25,8 @@ export async function listenUnix(options: UnixSocketOptions, onSocket: (socket: 
   // Half-open: a caller's end of request is not its end of answer.
   const server = createServer({ allowHalfOpen: true }, onSocket);
   await bind(server, options);
-  await chmod(options.path, options.mode);
+  await chmod(options.path, options.mode); // a folder's default ACL overrules the umask
+
   return { close: () => new Promise((resolve) => server.close(() => resolve())) };
 }
 

@@ -1,7 +1,8 @@
 import { CulvertError } from "../../shared/outcomes.ts";
 import { admit, type Candidate } from "./admit.ts";
+import type { Cancellable } from "./opening.ts";
 import { pick } from "./pick.ts";
-import type { Cancellable, Tunnel } from "./tunnel.ts";
+import type { Tunnel } from "./tunnel.ts";
 
 /** A promise of room for one agent, from its hello on; it becomes a tunnel or is given back. */
 export interface Place {

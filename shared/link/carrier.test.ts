@@ -1,10 +1,12 @@
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
+import { once } from "node:events";
 import { describe, test } from "node:test";
 import type { TLSSocket } from "node:tls";
 import { CloseCode, LinkRefused } from "../wire/handshake.ts";
 import type { Link } from "./link.ts";
-import { dial, Inbox, LinkServer, linkPair, Relay, textFrame, until, welcome } from "./testing.ts";
+import { dial, HELLO, Inbox, LinkServer, linkPair, Relay, rawClient, until, welcome } from "./testing.ts";
+import { textFrame } from "./testing-frames.ts";
 
 const KEY = Buffer.from([9, 8, 7, 6]);
 const MIB = 1024 * 1024;
@@ -245,5 +247,17 @@ describe("what takes its time", { concurrency: true }, () => {
     assert.equal(nearInbox.closedCount, 0, "answers to its pings keep the link alive");
     relay.silence();
     assert.match((await nearInbox.closed)?.message ?? "", /^nothing was heard for/);
+  });
+
+  test("a peer that never answers our close frame is cut after two seconds", async () => {
+    await using server = await LinkServer.start();
+    const socket = await rawClient(server.port, textFrame(HELLO, KEY));
+    const closed = once(socket.resume(), "close");
+    const far = await server.link();
+    const since = performance.now();
+    far.close(CloseCode.forbidden, "go away");
+    await closed;
+    const tookMs = performance.now() - since;
+    assert.ok(tookMs > 1_900 && tookMs < 4_000, `${tookMs}`);
   });
 });

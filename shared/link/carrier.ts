@@ -9,6 +9,8 @@ import { binaryHeader, PayloadLane } from "./payload-lane.ts";
 
 /** One binary message carries at most this much, two full frames with their headers, unless one buffer is larger. */
 const MESSAGE_BYTES = 64 * 1024 + 64;
+/** A batch up to this goes out as one buffer. */
+const SMALL_BATCH_BYTES = 8 * 1024;
 /** A peer may send larger messages than we do, but not much: nothing is kept of them anyway. */
 const MAX_MESSAGE_BYTES = 16 * 1024 * 1024;
 /** The `maxPayload` to give ws, bytes: text only, since binary passes by it. */
@@ -56,6 +58,7 @@ export class Carrier implements Transport {
   readonly #masked: boolean;
   readonly #zeroMask: boolean;
   readonly #liveness: Liveness;
+  #lane: PayloadLane | undefined;
   #consumer: TransportConsumer | undefined;
   /** Payload that came before delivery began; `undefined` from then on. */
   #early: Buffer[] | undefined = [];
@@ -93,7 +96,7 @@ export class Carrier implements Transport {
   #openLane(): void {
     const [toWs, ...others] = this.#socket.listeners("data");
     if (toWs === undefined || others.length > 0) return;
-    const lane = new PayloadLane(
+    this.#lane = new PayloadLane(
       {
         onPayload: this.#onPayload,
         onOther: (bytes) => toWs.call(this.#socket, bytes),
@@ -104,12 +107,12 @@ export class Carrier implements Transport {
     this.#socket.off("data", toWs as (chunk: Buffer) => void);
     this.#socket.on("data", (chunk: Buffer) => {
       this.#liveness.heard();
-      lane.push(chunk);
+      this.#lane?.push(chunk);
     });
     // What a paused socket still holds when it closes, ws would read by itself, from the middle of a frame.
     this.#socket.prependOnceListener("close", () => {
       const rest: Buffer | null = this.#socket.read();
-      if (rest !== null) lane.push(rest);
+      if (rest !== null) this.#lane?.push(rest);
     });
   }
 
@@ -144,7 +147,8 @@ export class Carrier implements Transport {
       this.#pendingBytes -= byteLength;
       if (!this.#ended) this.#consumer?.onWritable();
     };
-    if (this.#zeroMask) this.#writeMessages(batch, taken);
+    if (this.#zeroMask && byteLength <= SMALL_BATCH_BYTES) this.#writeSmall(batch, byteLength, taken);
+    else if (this.#zeroMask) this.#writeMessages(batch, taken);
     else this.#sendMasked(Buffer.concat(batch, byteLength), taken);
   }
 
@@ -155,6 +159,11 @@ export class Carrier implements Transport {
       this.#ws.send(bytes.subarray(from, from + MESSAGE_BYTES), { binary: true, mask: true });
     }
     this.#ws.send(bytes.subarray(from), { binary: true, mask: true }, taken);
+  }
+
+  /** Many frames of a few bytes each: one copy costs less than handing each buffer to the kernel apart. */
+  #writeSmall(batch: readonly Buffer[], byteLength: number, taken: () => void): void {
+    this.#socket.write(Buffer.concat([binaryHeader(byteLength, this.#masked), ...batch]), taken);
   }
 
   /** Straight to the socket, in one corked write; ws writes whole frames at once too, so frames never mix. */
@@ -278,8 +287,12 @@ export class Carrier implements Transport {
     this.#finish();
   }
 
-  /** ws has found a violation and closes with the right code; nothing behind it counts. */
-  readonly #onError = (error: Error): void => this.#fail(CloseCode.protocolError, error.message);
+  /** ws has found a violation, closes with the right code and reads no more; nothing behind it counts. */
+  readonly #onError = (error: Error): void => {
+    this.#fail(CloseCode.protocolError, error.message);
+    this.#lane = undefined;
+    this.#socket.resume(); // or the peer's end would go unseen
+  };
 
   readonly #onSocketError = (error: NodeJS.ErrnoException): void => {
     this.#socketError = error;

@@ -1,36 +1,13 @@
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
 import { once } from "node:events";
-import net from "node:net";
 import { test } from "node:test";
-import { Authority } from "../pki/certificates.ts";
 import { CloseCode, LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
-import type { DialLinkOptions } from "./dial.ts";
-import {
-  dial,
-  frame,
-  HELLO,
-  Inbox,
-  LinkServer,
-  RawServer,
-  rawClient,
-  testCertificate,
-  textFrame,
-  until,
-  welcome,
-} from "./testing.ts";
+import { dial, failure, HELLO, Inbox, LinkServer, RawServer, rawClient, until, welcome } from "./testing.ts";
+import { frame, textFrame } from "./testing-frames.ts";
 
 const KEY = Buffer.from([1, 2, 3, 4]);
 /** A polite client's answer to a close frame. */
 const CLOSE = frame({ opcode: 8, mask: KEY });
-
-/** Why a dial failed. */
-async function failure(port: number, change: Partial<DialLinkOptions> = {}): Promise<Error> {
-  return dial(port, change).then(
-    () => assert.fail("it was accepted"),
-    (error) => error,
-  );
-}
 
 test("hello goes up and welcome comes down, and both name the link", async () => {
   const seen: unknown[] = [];
@@ -255,111 +232,4 @@ test("a server that breaks the handshake is told apart from one that refuses", a
   assert.match((await failure(noHttp.port)).message, /Parse Error.*\(waiting for the upgrade\)/);
   await using gone = await RawServer.start((socket) => socket.end());
   assert.match((await failure(gone.port)).message, /socket hang up \(waiting for the upgrade\)/);
-});
-
-test("each step that takes too long is named, and its socket closed", async () => {
-  const sockets = new Set<net.Socket>();
-  const silent = net.createServer((socket) => {
-    sockets.add(socket.on("close", () => sockets.delete(socket)).on("error", () => {}));
-    socket.resume();
-  });
-  await once(silent.listen(0, "127.0.0.1"), "listening");
-  const { port } = silent.address() as net.AddressInfo;
-  await using tlsOnly = await RawServer.start(() => {});
-  await using noWelcome = await RawServer.start((socket, upgrade) => socket.write(upgrade));
-  const timeoutMs = 250;
-  assert.deepEqual(
-    await Promise.all(
-      [port, tlsOnly.port, noWelcome.port].map(async (at) => (await failure(at, { timeoutMs })).message),
-    ),
-    [
-      "no tunnel within 250 ms: timed out in the TLS handshake",
-      "no tunnel within 250 ms: timed out waiting for the upgrade",
-      "no tunnel within 250 ms: timed out waiting for welcome",
-    ],
-  );
-  // TEST-NET-1 goes nowhere (RFC 5737); a sandbox may also say so at once.
-  const nowhere = await failure(9, { address: { host: "192.0.2.1", port: 9 }, timeoutMs });
-  assert.match(nowhere.message, /timed out connecting|\(connecting\)/);
-  await until(() => sockets.size + tlsOnly.sockets.size + noWelcome.sockets.size === 0);
-  silent.close();
-});
-
-test("an abort ends the attempt at any step", async () => {
-  await using server = await RawServer.start((socket, upgrade) => socket.write(upgrade));
-  const before = AbortSignal.abort();
-  assert.equal((await failure(server.port, { signal: before })).message, "the attempt was cancelled");
-  const during = new AbortController();
-  const attempt = failure(server.port, { signal: during.signal });
-  await until(() => server.sockets.size > 0);
-  during.abort();
-  assert.equal((await attempt).message, "the attempt was cancelled");
-  await until(() => server.sockets.size === 0);
-});
-
-test("a refused connection, a name that is nobody's, a certificate that is not trusted: each says what and where", async () => {
-  const free = net.createServer().listen(0, "127.0.0.1");
-  await once(free, "listening");
-  const { port } = free.address() as net.AddressInfo;
-  free.close();
-  await once(free, "close");
-  const refused = await failure(port);
-  assert.match(refused.message, /^connect ECONNREFUSED 127\.0\.0\.1:\d+ \(connecting\)$/);
-  assert.equal((refused as NodeJS.ErrnoException).code, "ECONNREFUSED");
-  // Both families of a name are tried: Node's error for that has no words of its own.
-  assert.match((await failure(port, { address: { host: "localhost", port } })).message, /ECONNREFUSED.*\(connecting\)/);
-  const nobody = await failure(port, { address: { host: "nobody.invalid", port } });
-  assert.match(nobody.message, /nobody\.invalid \(connecting\)/);
-
-  await using server = await LinkServer.start();
-  const stranger = await Authority.create("stranger");
-  const untrusted = await failure(server.port, { tls: { ca: stranger.cert } });
-  assert.match(untrusted.message, /\(in the TLS handshake\)$/);
-  assert.match((await failure(server.port, { host: "elsewhere.test" })).message, /altnames.*\(in the TLS handshake\)$/);
-  assert.match((await failure(server.port, { host: "127.0.0.2" })).message, /127\.0\.0\.2.*\(in the TLS handshake\)$/);
-  await until(() => server.sockets.size === 0);
-  const { ca } = await testCertificate();
-  assert.ok((await dial(server.port, { host: "127.0.0.1", tls: { ca } })).link);
-});
-
-test("verification holds even where the environment turns it off", async () => {
-  await using server = await LinkServer.start();
-  Object.assign(process.env, { NODE_TLS_REJECT_UNAUTHORIZED: "0" });
-  try {
-    assert.match((await failure(server.port, { tls: {} })).message, /\(in the TLS handshake\)$/);
-  } finally {
-    Reflect.deleteProperty(process.env, "NODE_TLS_REJECT_UNAUTHORIZED");
-  }
-});
-
-test("after the end of a link nothing keeps a process alive", async () => {
-  await using server = await LinkServer.start();
-  const { ca } = await testCertificate();
-  const script = `
-    import { dialLink } from ${JSON.stringify(new URL("./dial.ts", import.meta.url).href)};
-    const { port, ca, hello, how } = JSON.parse(process.env.TRY);
-    const { link } = await dialLink({ host: "localhost", port, address: { host: "127.0.0.1", port }, path: "/x",
-      tls: { ca }, hello, keepaliveMs: 20000, timeoutMs: 5000 });
-    link.start({ onBytes() {}, onWritable() {}, onClosed() { process.stdout.write(String(performance.now())); } });
-    link[how]();
-    process.on("exit", () => process.stdout.write(" " + performance.now()));
-  `;
-  await Promise.all(
-    ["end", "destroy"].map(async (how, index) => {
-      void until(() => server.results[index] !== undefined).then(async () =>
-        (await server.link(index)).start(new Inbox()),
-      );
-      const child = spawn(process.execPath, ["--import", "tsx", "--input-type=module", "-e", script], {
-        env: { ...process.env, TRY: JSON.stringify({ port: server.port, ca, hello: HELLO, how }) },
-        stdio: ["ignore", "pipe", "inherit"],
-      });
-      let out = "";
-      child.stdout.on("data", (chunk) => {
-        out += chunk;
-      });
-      assert.deepEqual(await once(child, "close"), [0, null]);
-      const [closed, exited] = out.split(" ").map(Number);
-      assert.ok((exited as number) - (closed as number) < 500, `${how}: ${out}`);
-    }),
-  );
 });

@@ -5,7 +5,7 @@ import { setImmediate as turn } from "node:timers/promises";
 import fc from "fast-check";
 import * as ws from "ws";
 import { binaryHeader, PayloadLane } from "./payload-lane.ts";
-import { type FrameShape, frame } from "./testing.ts";
+import { type FrameShape, frame } from "./testing-frames.ts";
 
 const MAX_PAYLOAD = 16 * 1024 * 1024;
 

@@ -1,4 +1,5 @@
 import type { Duplex, Writable } from "node:stream";
+import { endedByReset } from "./reset.ts";
 
 export interface SpliceTotals {
   /** Bytes taken from the caller, towards the target. */
@@ -67,16 +68,17 @@ class Splice {
   #bind(side: Duplex, name: Side, reads: Pump): void {
     side.on("error", (error: Error) => this.#fail(name, error));
     side.on("close", () => this.#onClose(side, name));
-    side.on("end", () => this.#onEnd(name, reads));
+    side.on("end", () => this.#onEnd(side, name, reads));
     // What has happened before will not be told again.
     if (side.closed) process.nextTick(() => this.#onClose(side, name));
-    else if (side.readableEnded) this.#onEnd(name, reads);
+    else if (side.readableEnded) this.#onEnd(side, name, reads);
     else if (!side.destroyed) reads.start();
   }
 
-  #onEnd(name: Side, reads: Pump): void {
+  #onEnd(side: Duplex, name: Side, reads: Pump): void {
     this.#endedBy ??= name;
-    reads.end();
+    if (false && endedByReset(side)) side.destroy(new Error(`the ${name} reset the connection`));
+    else reads.end();
   }
 
   /** May be called twice for a side that was destroyed just before the splice: `closed` runs ahead of its event. */

@@ -59,12 +59,12 @@ export class TlsListener {
   constructor(options: TlsListenerOptions) {
     this.#options = options;
     const { material, handshakeTimeoutMs, keepAliveMs } = options;
-    const first = loadServerTls(material);
-    const secureContext = contextOptions(first, options);
-    createSecureContext(secureContext); // throws for ciphers that OpenSSL does not know
+    const files = [material.certFile, material.keyFile, material.caFile];
+    this.#watch = watchFiles(files, this.#onFilesChanged, options.watch); // before the first read: nothing falls between
+    const first = this.#loadFirst();
     this.#notAfter = first.notAfter;
     this.#tls = createTlsServer({
-      ...secureContext,
+      ...contextOptions(first, options),
       requestCert: true,
       rejectUnauthorized: false,
       handshakeTimeout: handshakeTimeoutMs,
@@ -72,16 +72,22 @@ export class TlsListener {
     this.#tls.on("secureConnection", this.#onSecure);
     this.#tls.on("tlsClientError", this.#onTlsError);
     this.#net = createServer({
-      allowHalfOpen: true,
+      allowHalfOpen: false, // until the handshake is done: who ends before that is gone, like a balancer's health check
       noDelay: true,
       ...(keepAliveMs === undefined ? {} : { keepAlive: true, keepAliveInitialDelay: keepAliveMs }),
     });
     this.#net.on("connection", this.#onConnection);
-    this.#watch = watchFiles(
-      [material.certFile, material.keyFile, material.caFile],
-      this.#onFilesChanged,
-      options.watch,
-    );
+  }
+
+  #loadFirst(): TlsMaterial {
+    try {
+      const first = loadServerTls(this.#options.material);
+      createSecureContext(contextOptions(first, this.#options)); // throws for ciphers that OpenSSL does not know
+      return first;
+    } catch (error) {
+      this.#watch.close();
+      throw error;
+    }
   }
 
   /** Rejects with a sentence, for example if the port is in use. */
@@ -136,11 +142,13 @@ export class TlsListener {
   readonly #onConnection = (raw: Socket): void => {
     raw.on("error", ignore);
     if (this.#handshakes.size >= (this.#options.maxHandshakes ?? MAX_HANDSHAKES)) this.#dropOldest();
-    this.#handshakes.set(raw, `${raw.remoteAddress}:${raw.remotePort}`);
+    const remote = `${raw.remoteAddress}:${raw.remotePort}`;
+    this.#handshakes.set(raw, remote);
     this.#open.add(raw);
     raw.on("close", () => {
-      this.#handshakes.delete(raw);
       this.#open.delete(raw);
+      if (!this.#handshakes.delete(raw)) return;
+      this.#options.onHandshakeFailed(new Error("the connection ended during the TLS handshake"), remote);
     });
     this.#tls.emit("connection", raw);
   };
@@ -158,8 +166,13 @@ export class TlsListener {
     socket.on("error", ignore);
     const raw = rawSocketOf(socket);
     // Not in the map: dropped, or the listener was stopped, while the last step of the handshake was under way.
-    if (raw === undefined || !this.#handshakes.delete(raw)) socket.destroy();
-    else this.#options.onSecure(socket, raw);
+    if (raw === undefined || !this.#handshakes.delete(raw)) {
+      socket.destroy();
+      return;
+    }
+    socket.allowHalfOpen = true;
+    raw.allowHalfOpen = true;
+    this.#options.onSecure(socket, raw);
   };
 
   readonly #onTlsError = (error: Error, socket: TLSSocket): void => {

@@ -22,6 +22,8 @@ export class SendQueue {
   #controlBytes = 0;
   #flushing = false;
   #scheduled = false;
+  /** The last flush ended because the transport was full. */
+  #blocked = false;
   #stopped = false;
 
   constructor(transport: Transport, bounds: { readonly maxFramePayload: number; readonly maxPending: number }) {
@@ -81,13 +83,19 @@ export class SendQueue {
     this.#controlBytes = 0;
   }
 
+  /** There is room again: what stood still goes on; what did not is sent with the rest of this turn. */
+  onWritable(): void {
+    if (this.#blocked) this.flush();
+  }
+
   /** Sends as much as the transport has room for. A writer that is let go may come back while this runs. */
   flush(): void {
     if (this.#flushing) return;
     this.#flushing = true;
     while (!this.#stopped) {
       const room = this.#maxPending - this.#transport.pendingBytes;
-      if (room <= 0) break;
+      this.#blocked = room <= 0;
+      if (this.#blocked) break;
       const batch = this.#control;
       let bytes = this.#controlBytes;
       this.#control = [];

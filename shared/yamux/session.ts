@@ -1,13 +1,12 @@
 import { Decoder, type FrameConsumer } from "./decoder.ts";
 import { isViolation, YamuxError } from "./errors.ts";
-import { Flag, FrameType, GoAwayCode, SPEC_INITIAL_WINDOW } from "./frame.ts";
+import { Flag, FrameType, GoAwayCode } from "./frame.ts";
 import { IdleFrames } from "./idle-frames.ts";
-import { Memory } from "./memory.ts";
 import { DEFAULT_OPTIONS, type SessionOptions } from "./options.ts";
 import { RoundTrips } from "./round-trips.ts";
 import { SendQueue } from "./send-queue.ts";
-import { Stream, type StreamWire } from "./stream.ts";
-import { OwnStreamIds, PeerStreamIds } from "./stream-ids.ts";
+import type { Stream, StreamWire } from "./stream.ts";
+import { StreamTable } from "./stream-table.ts";
 import type { Transport, TransportConsumer } from "./transport.ts";
 
 /** Who dialled is the client and opens odd ids; the other opens even ones (spec, "Stream ID field"). */
@@ -40,12 +39,8 @@ export class Session {
   readonly #decoder: Decoder;
   readonly #roundTrips: RoundTrips;
   readonly #wire: StreamWire;
-  readonly #streams = new Map<number, Stream>();
-  readonly #memory: Memory;
+  readonly #streams: StreamTable;
   readonly #idleFrames: IdleFrames;
-  readonly #ownIds: OwnStreamIds;
-  readonly #peerIds: PeerStreamIds;
-  #pendingOpens = 0;
   #receiving: Stream | undefined;
   #localGoAway = false;
   #remoteGoAway = false;
@@ -61,15 +56,13 @@ export class Session {
     const chosen = { ...DEFAULT_OPTIONS, ...options };
     this.#options = { ...chosen, maxWindow: Math.max(chosen.maxWindow, chosen.initialWindow) };
     this.#queue = new SendQueue(transport, this.#options);
-    this.#memory = new Memory(this.#options.budget);
+    this.#streams = new StreamTable(role === "client" ? 1 : 2, this.#options);
     this.#idleFrames = new IdleFrames(this.#options.maxIdleFramesPerSecond, this.#options.now);
     this.#decoder = new Decoder(this.#frames);
     this.#roundTrips = new RoundTrips(this.#options.now, (value) =>
       this.#queue.control(FrameType.ping, Flag.syn, 0, value),
     );
     this.#wire = this.#streamWire();
-    this.#ownIds = new OwnStreamIds(role === "client" ? 1 : 2, this.#options.maxStreamIds);
-    this.#peerIds = new PeerStreamIds(role === "client" ? 2 : 1);
     transport.start(this.#pipe);
     this.#roundTrips.refresh();
   }
@@ -82,12 +75,12 @@ export class Session {
 
   /** Streams we opened that the peer has not acknowledged. */
   get pendingOpens(): number {
-    return this.#pendingOpens;
+    return this.#streams.pendingOpens;
   }
 
   /** Bytes received that no reader has taken. */
   get bufferedBytes(): number {
-    return this.#memory.bufferedBytes;
+    return this.#streams.memory.bufferedBytes;
   }
 
   /** The least round trip measured lately, in ms; 0 before the first. */
@@ -112,15 +105,13 @@ export class Session {
   open(first?: Buffer): Stream {
     this.#mayOpen();
     const length = first?.length ?? 0;
-    if (length > this.#sendWindowAtFirst()) throw new RangeError(`${length} bytes are beyond the initial window`);
-    const id = this.#ownIds.take();
-    const stream = this.#addStream(id, this.#sendWindowAtFirst() - length);
-    this.#pendingOpens++;
-    const beyondSpec = this.#windowBeyondSpec();
-    if (first === undefined) this.#queue.control(FrameType.windowUpdate, Flag.syn, id, beyondSpec);
+    const { sendWindowAtFirst, windowBeyondSpec } = this.#streams;
+    if (length > sendWindowAtFirst) throw new RangeError(`${length} bytes are beyond the initial window`);
+    const stream = this.#streams.open(this.#wire, length);
+    if (first === undefined) this.#queue.control(FrameType.windowUpdate, Flag.syn, stream.id, windowBeyondSpec);
     else {
-      this.#queue.control(FrameType.data, Flag.syn, id, length, first);
-      if (beyondSpec > 0) this.#queue.control(FrameType.windowUpdate, Flag.none, id, beyondSpec);
+      this.#queue.control(FrameType.data, Flag.syn, stream.id, length, first);
+      if (windowBeyondSpec > 0) this.#queue.control(FrameType.windowUpdate, Flag.none, stream.id, windowBeyondSpec);
     }
     return stream;
   }
@@ -128,16 +119,12 @@ export class Session {
   #mayOpen(): void {
     if (this.#closed) throw new YamuxError("closed", "the session has ended");
     if (this.draining) throw new YamuxError("go_away", "the session takes no new streams");
-    if (this.#ownIds.exhausted) throw new YamuxError("exhausted", "no stream ids are left");
+    if (this.#streams.idsExhausted) throw new YamuxError("exhausted", "no stream ids are left");
     if (this.#isOverloaded()) throw new YamuxError("overloaded", "the session has too many streams or buffered bytes");
   }
 
   #isOverloaded(): boolean {
-    return (
-      this.#streams.size + this.#memory.unreadStreams >= this.#options.maxStreams ||
-      this.#memory.isSpent ||
-      this.#queue.controlBytes > MAX_CONTROL_BYTES
-    );
+    return this.#streams.isFull || this.#queue.controlBytes > MAX_CONTROL_BYTES;
   }
 
   /** Measures one round trip, in ms. Rejects when the session ends first. */
@@ -209,33 +196,12 @@ export class Session {
     this.#queue.stop();
     this.#decoder.stop();
     this.#roundTrips.stop(reason);
-    for (const stream of this.#streams.values()) stream.onSessionLost(reason);
-    this.#streams.clear();
+    this.#streams.lose(reason);
     this.#whenIdle?.();
     this.#handler.onClosed(reason);
   }
 
   // ── streams ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-  #addStream(id: number, sendWindow: number): Stream {
-    const stream = new Stream(id, this.#wire, {
-      send: sendWindow,
-      receive: this.#options.initialWindow,
-      maxReceive: this.#options.maxWindow,
-    });
-    this.#streams.set(id, stream);
-    return stream;
-  }
-
-  /** A window beyond the spec's is not counted on until the peer says it. */
-  #sendWindowAtFirst(): number {
-    return Math.min(this.#options.initialWindow, SPEC_INITIAL_WINDOW);
-  }
-
-  /** A peer of the bare spec counts on 256 KiB; what we allow beyond comes as a delta with or behind SYN or ACK. */
-  #windowBeyondSpec(): number {
-    return Math.max(0, this.#options.initialWindow - SPEC_INITIAL_WINDOW);
-  }
 
   #streamWire(): StreamWire {
     const session = this;
@@ -245,28 +211,26 @@ export class Session {
         session.#roundTrips.refresh();
         return session.#roundTrips.leastMs;
       },
-      reserve: (bytes) => session.#memory.reserve(bytes),
+      reserve: (bytes) => session.#streams.memory.reserve(bytes),
       ready: (stream) => session.#queue.ready(stream),
       sendAck: (stream) => {
-        if (session.#ownIds.owns(stream.id)) return;
-        session.#queue.control(FrameType.windowUpdate, Flag.ack, stream.id, session.#windowBeyondSpec());
+        if (session.#streams.isOurs(stream)) return;
+        session.#queue.control(FrameType.windowUpdate, Flag.ack, stream.id, session.#streams.windowBeyondSpec);
       },
       sendCredit: (stream, delta) => session.#queue.control(FrameType.windowUpdate, Flag.none, stream.id, delta),
       sendFin: (stream) => session.#queue.control(FrameType.windowUpdate, Flag.fin, stream.id, 0),
       sendReset: (stream) => session.#queue.control(FrameType.windowUpdate, Flag.rst, stream.id, 0),
       release: (stream) => session.#release(stream),
-      destroyed: (stream) => session.#memory.forget(stream),
+      destroyed: (stream) => session.#streams.memory.forget(stream),
       buffered: (delta) => {
-        session.#memory.bufferedBytes += delta;
+        session.#streams.memory.bufferedBytes += delta;
       },
     };
   }
 
   #release(stream: Stream): void {
-    if (!this.#streams.delete(stream.id)) return;
+    if (!this.#streams.release(stream)) return;
     this.#queue.remove(stream);
-    this.#memory.release(stream);
-    if (!stream.acknowledged && this.#ownIds.owns(stream.id)) this.#pendingOpens--;
     if (this.#streams.size === 0) this.#whenIdle?.();
   }
 
@@ -286,7 +250,7 @@ export class Session {
         this.#end(error);
       }
     },
-    onWritable: () => this.#queue.flush(),
+    onWritable: () => this.#queue.onWritable(),
     onClosed: (reason) => {
       clearTimeout(this.#lingering);
       this.#transportGone = true;
@@ -313,7 +277,7 @@ export class Session {
     },
     onDataPiece: (piece) => {
       this.#receiving?.onData(piece);
-      if (this.#memory.isOverrun) this.#resetLargest();
+      if (this.#streams.memory.isOverrun) this.#resetLargest();
     },
     onDataEnd: (flags) => {
       const stream = this.#receiving;
@@ -345,27 +309,17 @@ export class Session {
   #streamOf(flags: number, id: number): Stream | undefined {
     if ((flags & Flag.syn) !== 0) return this.#onSyn(id);
     const stream = this.#streams.get(id);
-    if (stream === undefined) {
-      if (!this.#ownIds.has(id) && !this.#peerIds.has(id))
-        throw new YamuxError("protocol", `a frame for stream ${id}, which was never opened`);
-      return undefined;
-    }
-    if ((flags & Flag.ack) !== 0 && !stream.acknowledged && this.#ownIds.owns(id)) {
-      this.#pendingOpens--;
-      stream.onAck();
-    }
+    if (stream !== undefined && (flags & Flag.ack) !== 0) this.#streams.acknowledge(stream);
     return stream;
   }
 
   #onSyn(id: number): Stream | undefined {
-    const refusal = this.#peerIds.use(id);
-    if (refusal !== undefined) throw new YamuxError("protocol", refusal);
-    if (this.#localGoAway || this.#isOverloaded()) {
+    const stream = this.#streams.accept(id, this.#wire, !this.#localGoAway && !this.#isOverloaded());
+    if (stream === undefined) {
       this.#idleFrames.count();
       this.#queue.control(FrameType.windowUpdate, Flag.rst, id, 0);
       return undefined;
     }
-    const stream = this.#addStream(id, this.#sendWindowAtFirst());
     this.#handler.onStream(stream);
     return stream.destroyed ? undefined : stream;
   }
@@ -378,7 +332,7 @@ export class Session {
   }
 
   #resetLargest(): void {
-    const largest = this.#memory.largest(this.#streams.values());
+    const largest = this.#streams.largest();
     if (largest === undefined) return;
     this.resetForMemory++;
     largest.reset(new YamuxError("overloaded", "the session holds more than twice its budget of unread bytes"));

@@ -1,0 +1,155 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import net from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type TestContext, test } from "node:test";
+import { pino } from "pino";
+import { LinkServer, testCertificate } from "../shared/link/testing.ts";
+import { parseTarget } from "../shared/net/target.ts";
+import { ConfigError, defaultsOf } from "../shared/process/options.ts";
+import { encodeOpen, readAnswer } from "../shared/wire/open.ts";
+import { Session } from "../shared/yamux/session.ts";
+import type { Stream } from "../shared/yamux/stream.ts";
+import { type Agent, startAgent } from "./agent.ts";
+import { type AgentOptions, agentOptions } from "./options.ts";
+
+/** An agent, a server that takes its tunnel, and the server's sessions. */
+async function connected(t: TestContext, change: Partial<AgentOptions> = {}) {
+  const server = await LinkServer.start();
+  t.after(() => server[Symbol.asyncDispose]());
+  const dir = await mkdtemp(join(tmpdir(), "culvert-"));
+  t.after(() => rm(dir, { recursive: true }));
+  const caCert = join(dir, "ca.crt");
+  await writeFile(caCert, (await testCertificate()).ca);
+  const options: AgentOptions = {
+    ...defaultsOf(agentOptions),
+    server: `wss://localhost:${server.port}`,
+    serverAddress: "127.0.0.1",
+    caCert,
+    agentId: "a1",
+    healthServerHost: "127.0.0.1",
+    healthServerPort: 0,
+    adminServerPort: 0,
+    ...change,
+  };
+  const agent = await startAgent(options, { log: pino({ level: "silent" }), listenEphemeral: true });
+  t.after(() => agent.destroy(new Error("the test is over")));
+  const session = async (index = 0): Promise<Session> =>
+    new Session("server", await server.link(index), { onStream: () => {}, onClosed: () => {} });
+  return { agent, server, session };
+}
+
+async function get(
+  agent: Agent,
+  listener: "health" | "admin",
+  path: string,
+): Promise<{ status: number; text: string }> {
+  const answer = await fetch(`http://127.0.0.1:${agent.addresses[listener]?.port}${path}`);
+  return { status: answer.status, text: await answer.text() };
+}
+
+function open(session: Session, target: string): Stream {
+  const stream = session.open(encodeOpen({ kind: "connect", target: parseTarget(target), timeoutMs: 2_000, id: "c" }));
+  stream.on("error", () => {});
+  return stream;
+}
+
+async function echoServer(t: TestContext): Promise<string> {
+  const sockets = new Set<net.Socket>();
+  const echo = net.createServer({ allowHalfOpen: true }, (socket) => {
+    sockets.add(socket);
+    socket.on("error", () => {});
+    socket.pipe(socket);
+  });
+  echo.listen(0, "127.0.0.1");
+  await once(echo, "listening");
+  t.after(() => {
+    for (const socket of sockets) socket.destroy();
+    echo.close();
+  });
+  return `127.0.0.1:${(echo.address() as net.AddressInfo).port}`;
+}
+
+test("an agent says who it is, and is ready once it has its server", async (t) => {
+  const { agent, server } = await connected(t);
+  await agent.whenConnected();
+  const [result] = server.results;
+  assert.equal(result?.status, "fulfilled");
+  const { agentId, instance, software } = result.value.hello;
+  assert.equal(agentId, "a1");
+  assert.match(instance, /^[0-9a-f-]{36}$/);
+  assert.match(software, /^culvert\//);
+  const { status, text } = await get(agent, "health", "/readyz?verbose");
+  assert.equal(status, 200);
+  assert.match(text, /connected to 1\/1 servers/);
+  assert.match((await get(agent, "health", "/metrics")).text, /^culvert_agent_connected_servers 1$/m);
+  const shown = JSON.parse((await get(agent, "admin", "/status")).text);
+  assert.deepEqual([shown.agentId, shown.uplinks[0].state], ["a1", "connected"]);
+});
+
+test("an agent without its server is alive and not ready", async (t) => {
+  const { agent } = await connected(t, { serverAddress: "127.0.0.1:1" });
+  assert.equal((await get(agent, "health", "/healthz")).status, 200);
+  const { status, text } = await get(agent, "health", "/readyz");
+  assert.equal(status, 503);
+  assert.match(text, /connected to 0\/1 servers/);
+});
+
+test("a stream of the server is served, and the agent's own listeners are no targets", async (t) => {
+  const { agent, session } = await connected(t);
+  const near = await session();
+  const stream = open(near, await echoServer(t));
+  assert.equal((await readAnswer(stream, 2_000)).ok, true);
+  stream.write("ping");
+  const [echoed] = await once(stream, "data");
+  assert.equal(String(echoed), "ping");
+  assert.equal(agent.streamCount, 1);
+
+  for (const listener of ["health", "admin"] as const) {
+    const answer = await readAnswer(open(near, `127.0.0.1:${agent.addresses[listener]?.port}`), 2_000);
+    assert.ok(!answer.ok);
+    assert.match(answer.detail, /listener of the agent itself/);
+  }
+});
+
+test("close says go-away, lets a stream go on until its end, and is done then", async (t) => {
+  const { agent, session } = await connected(t, { drainTimeoutMs: 5_000 });
+  const near = await session();
+  const stream = open(near, await echoServer(t));
+  assert.equal((await readAnswer(stream, 2_000)).ok, true);
+  let done = false;
+  const closing = agent.close().then(() => {
+    done = true;
+  });
+  while (!near.draining) await new Promise((resolve) => setImmediate(resolve));
+  assert.match((await get(agent, "health", "/readyz")).text, /not-draining failed/);
+  stream.write("still here");
+  assert.equal(String((await once(stream, "data"))[0]), "still here");
+  assert.equal(done, false);
+  stream.end();
+  await closing;
+  assert.equal(agent.connected, false);
+});
+
+test("an idle agent is closed in much less than a second", async (t) => {
+  const { agent, session } = await connected(t);
+  await session();
+  const before = performance.now();
+  await agent.close();
+  assert.ok(performance.now() - before < 500);
+});
+
+test("a target rule that is none, and a port that is taken, fail the start with a sentence", async (t) => {
+  await assert.rejects(connected(t, { denyTarget: ["10.0.0.0/99"] }), (error) => {
+    assert.ok(error instanceof ConfigError);
+    assert.match(error.message, /--deny-target "10\.0\.0\.0\/99"/);
+    return true;
+  });
+  const taken = net.createServer().listen(0, "127.0.0.1");
+  await once(taken, "listening");
+  t.after(() => taken.close());
+  const { port } = taken.address() as net.AddressInfo;
+  await assert.rejects(connected(t, { healthServerPort: port }), /--health-server-port/);
+});

@@ -1,0 +1,98 @@
+import { once } from "node:events";
+import net from "node:net";
+import type { Duplex } from "node:stream";
+import tls from "node:tls";
+
+export interface ConnectPlan {
+  readonly proxy: { readonly port: number; readonly ca: string; readonly cert: string; readonly key: string };
+  readonly target: { readonly host: string; readonly port: number; readonly ca: string };
+}
+
+/** Told after each step: what happened, and how long it took. */
+export type OnStep = (text: string, ms: number) => void;
+
+const DEADLINE_MS = 10_000;
+const MAX_ANSWER_BYTES = 16_384;
+
+/** One CONNECT as kube-apiserver makes it (design: "The caller's side"): mutual TLS, CONNECT, then TLS with the target inside. */
+export async function connectOnce(plan: ConnectPlan, onStep: OnStep): Promise<void> {
+  const raw = net.connect(plan.proxy.port, "127.0.0.1");
+  raw.on("error", () => {});
+  let timer: NodeJS.Timeout | undefined;
+  const deadline = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`not done within ${DEADLINE_MS / 1000} s`)), DEADLINE_MS);
+  });
+  try {
+    await Promise.race([steps(raw, plan, stopwatch(onStep)), deadline]);
+  } finally {
+    clearTimeout(timer);
+    raw.destroy();
+  }
+}
+
+async function steps(raw: net.Socket, { proxy, target }: ConnectPlan, step: (text: string) => void): Promise<void> {
+  const authority = `${target.host}:${target.port}`;
+  await once(raw, "connect");
+  step(`TCP connection to 127.0.0.1:${proxy.port}`);
+
+  const outer = await secure(raw, { ca: proxy.ca, cert: proxy.cert, key: proxy.key, servername: "localhost" });
+  step(`${outer.getProtocol()} with the server: it is ${nameOf(outer)}, we are CN=culvert-client`);
+
+  outer.write(`CONNECT ${authority} HTTP/1.1\r\nHost: ${authority}\r\n\r\n`);
+  const answer = await readAnswer(outer);
+  if (!answer.startsWith("HTTP/1.1 200 ")) throw new Error(`the server answered: ${answer}`);
+  step(`CONNECT ${authority} to server, agent, target: ${answer}`);
+
+  const inner = await secure(outer, { ca: target.ca, servername: target.host });
+  step(`${inner.getProtocol()} with the target, through the tunnel: it is ${nameOf(inner)}`);
+
+  inner.write(`GET /from-the-demo HTTP/1.1\r\nHost: ${authority}\r\nConnection: close\r\n\r\n`);
+  const [head = "", body = ""] = (await readAll(inner)).split("\r\n\r\n", 2);
+  step(`GET /from-the-demo: ${head.split("\r\n", 1)[0]}: "${body.split("\n", 1)[0]}"`);
+}
+
+function stopwatch(onStep: OnStep): (text: string) => void {
+  let before = performance.now();
+  return (text) => {
+    const now = performance.now();
+    onStep(text, now - before);
+    before = now;
+  };
+}
+
+async function secure(socket: Duplex, options: tls.ConnectionOptions): Promise<tls.TLSSocket> {
+  const secured = tls.connect({ ...options, socket: socket as net.Socket });
+  await once(secured, "secureConnect");
+  // From here on errors are seen by whoever reads.
+  secured.on("error", () => {});
+  return secured;
+}
+
+function nameOf(socket: tls.TLSSocket): string {
+  return `CN=${[socket.getPeerCertificate().subject.CN].flat()[0]}`;
+}
+
+/** The status line; an answer ends with a blank line. */
+function readAnswer(socket: Duplex): Promise<string> {
+  return new Promise((resolve, reject) => {
+    let text = "";
+    const onData = (chunk: Buffer): void => {
+      text += chunk.toString("latin1");
+      if (!text.includes("\r\n\r\n") && text.length < MAX_ANSWER_BYTES) return;
+      socket.off("data", onData);
+      socket.pause();
+      resolve(text.slice(0, text.indexOf("\r\n")));
+    };
+    socket.on("data", onData);
+    socket.once("close", () => reject(new Error("the server closed the connection before it answered")));
+  });
+}
+
+async function readAll(socket: Duplex): Promise<string> {
+  let text = "";
+  for await (const chunk of socket) {
+    text += String(chunk);
+    if (text.length > MAX_ANSWER_BYTES) break;
+  }
+  return text;
+}

@@ -1,0 +1,171 @@
+import type { Duplex } from "node:stream";
+import { formatTarget, type Target } from "../../shared/net/target.ts";
+import { CulvertError } from "../../shared/outcomes.ts";
+import { encodeOpen, parseAnswer, receiveHead } from "../../shared/wire/open.ts";
+import { YamuxError } from "../../shared/yamux/errors.ts";
+import type { Session } from "../../shared/yamux/session.ts";
+import type { Stream } from "../../shared/yamux/stream.ts";
+
+export interface OpenOptions {
+  /** This server's name for the connection, for the logs of both ends. */
+  readonly id: string;
+  /** The whole time until an answer must be there. */
+  readonly timeoutMs: number;
+  /** What the agent gets of it for its dial. */
+  readonly dialTimeoutMs: number;
+  /** An agent that has not taken the stream by then is as good as gone. */
+  readonly ackTimeoutMs: number;
+}
+
+/** Something under way that can be given up. After `cancel`, `promise` rejects with that reason. */
+export interface Cancellable<T> {
+  readonly promise: Promise<T>;
+  cancel(reason: CulvertError): void;
+}
+
+/** The agent's own timeout has to arrive before ours, or the caller hears of the agent instead of the target. */
+const ANSWER_MARGIN_MS = 100;
+
+/**
+ * One stream from SYN to answer.
+ *
+ * ```
+ *  opened ── ACK within ackTimeoutMs ──▶ acknowledged ── answer within timeoutMs ──▶ handed out
+ *     └─ else agent_timeout, another agent may be tried   └─ else agent_timeout, final
+ * ```
+ */
+export class Opening implements Cancellable<Stream> {
+  readonly promise: Promise<Stream>;
+  readonly #session: Session;
+  readonly #target: Target;
+  readonly #agentId: string;
+  readonly #timeoutMs: number;
+  readonly #startedAt = performance.now();
+  #resolve: (stream: Stream) => void = ignore;
+  #reject: (error: CulvertError) => void = ignore;
+  #stream: Stream | undefined;
+  #stopReading: () => void = ignore;
+  #timer: NodeJS.Timeout | undefined;
+  #settled = false;
+
+  constructor(session: Session, target: Target, agentId: string, options: OpenOptions) {
+    this.#session = session;
+    this.#target = target;
+    this.#agentId = agentId;
+    this.#timeoutMs = options.timeoutMs;
+    this.promise = new Promise((resolve, reject) => {
+      this.#resolve = resolve;
+      this.#reject = reject;
+    });
+    try {
+      this.#begin(target, options);
+    } catch (error) {
+      this.#fail(refusedHere(error, agentId));
+    }
+  }
+
+  #begin(target: Target, { id, timeoutMs, dialTimeoutMs, ackTimeoutMs }: OpenOptions): void {
+    const dialMs = Math.max(1, Math.min(dialTimeoutMs, timeoutMs - ANSWER_MARGIN_MS));
+    const stream = this.#session.open(encodeOpen({ kind: "connect", target, timeoutMs: dialMs, id }));
+    this.#stream = stream;
+    // For the stream's whole life: between answer and splice nobody else listens.
+    stream.on("error", ignore);
+    stream.onAcknowledged = this.#onAcknowledged;
+    this.#stopReading = receiveHead(stream, this.#onHead, this.#onLost);
+    this.#timer = setTimeout(this.#onTimeout, Math.min(ackTimeoutMs, timeoutMs));
+  }
+
+  /** The caller has left, or nobody waits any more: the reset makes the agent give up its dial. */
+  cancel(reason: CulvertError): void {
+    this.#fail(reason);
+  }
+
+  readonly #onAcknowledged = (): void => {
+    if (this.#settled) return;
+    clearTimeout(this.#timer);
+    const leftMs = this.#timeoutMs - (performance.now() - this.#startedAt);
+    this.#timer = setTimeout(this.#onTimeout, Math.max(1, leftMs));
+  };
+
+  readonly #onTimeout = (): void => {
+    const agent = `agent "${this.#agentId}"`;
+    const acknowledged = this.#stream?.acknowledged ?? false;
+    const sentence = acknowledged
+      ? `${agent} took the request for ${formatTarget(this.#target)} but did not answer in time`
+      : `${agent} does not respond`;
+    this.#fail(new CulvertError("agent_timeout", sentence, { acknowledged }));
+  };
+
+  readonly #onLost = (error: Error): void => this.#fail(this.#lost(error));
+
+  readonly #onHead = (json: Buffer): void => {
+    try {
+      const answer = parseAnswer(json);
+      if (answer.ok) this.#succeed();
+      else this.#fail(new CulvertError(answer.error, answer.detail || `the agent answered ${answer.error}`));
+    } catch (failure) {
+      this.#fail(
+        failure instanceof CulvertError ? failure : new CulvertError("internal", "a broken answer of the agent"),
+      );
+    }
+  };
+
+  /** The stream has ended before the answer. */
+  #lost(error: Error): CulvertError {
+    if (error instanceof CulvertError && error.code !== "agent_lost") return error;
+    const agent = `agent "${this.#agentId}"`;
+    const code = (error as NodeJS.ErrnoException).code;
+    if (code === "ECONNRESET" && this.#stream?.acknowledged === false) {
+      // RST in place of ACK: it takes no more streams (yamux: "Opening a stream").
+      if (this.#session.draining) return new CulvertError("draining", `${agent} is going away`, { cause: error });
+      return new CulvertError("agent_exhausted", `${agent} takes no more connections`, { cause: error });
+    }
+    const sentence =
+      code === "ESESSION" ? `the connection to ${agent} was lost` : `${agent} broke off before its answer`;
+    return new CulvertError("agent_lost", sentence, { cause: error });
+  }
+
+  #succeed(): void {
+    if (this.#settled || this.#stream === undefined) return;
+    this.#settle();
+    this.#resolve(this.#stream);
+  }
+
+  #fail(error: CulvertError): void {
+    if (this.#settled) return;
+    this.#settle();
+    this.#stream?.destroy();
+    this.#reject(error);
+  }
+
+  #settle(): void {
+    this.#settled = true;
+    clearTimeout(this.#timer);
+    this.#stopReading();
+    if (this.#stream !== undefined) this.#stream.onAcknowledged = undefined;
+  }
+}
+
+/** The session would not even open a stream. */
+function refusedHere(error: unknown, agentId: string): CulvertError {
+  if (error instanceof CulvertError) return error;
+  if (!(error instanceof YamuxError)) throw error;
+  switch (error.reason) {
+    case "overloaded":
+      return new CulvertError("overloaded", `agent "${agentId}" has too many connections or unread bytes`, {
+        cause: error,
+      });
+    case "go_away":
+    case "exhausted":
+      return new CulvertError("draining", `agent "${agentId}" is going away`, { cause: error });
+    default:
+      return new CulvertError("agent_lost", `the connection to agent "${agentId}" was lost`, { cause: error });
+  }
+}
+
+/** A Duplex in a splice that is a stream of a lost session, not one that its target reset. */
+export function isSessionLost(stream: Duplex): boolean {
+  return (stream.errored as NodeJS.ErrnoException | null)?.code === "ESESSION";
+}
+
+function ignore(): void {}

@@ -1,0 +1,114 @@
+import { YamuxError } from "./errors.ts";
+import { SPEC_INITIAL_WINDOW } from "./frame.ts";
+import { Memory } from "./memory.ts";
+import type { SessionOptions } from "./options.ts";
+import { Stream, type StreamWire } from "./stream.ts";
+import { OwnStreamIds, PeerStreamIds } from "./stream-ids.ts";
+
+/** The streams of one session: who owns which id, which windows they begin with, and what they hold together. */
+export class StreamTable {
+  readonly memory: Memory;
+  readonly #options: SessionOptions;
+  readonly #streams = new Map<number, Stream>();
+  readonly #ownIds: OwnStreamIds;
+  readonly #peerIds: PeerStreamIds;
+  #pendingOpens = 0;
+
+  /** @param first our first id: 1 for a client, 2 for a server (spec, "Stream ID field"). */
+  constructor(first: 1 | 2, options: SessionOptions) {
+    this.#options = options;
+    this.memory = new Memory(options.budget);
+    this.#ownIds = new OwnStreamIds(first, options.maxStreamIds);
+    this.#peerIds = new PeerStreamIds(first === 1 ? 2 : 1);
+  }
+
+  get size(): number {
+    return this.#streams.size;
+  }
+
+  /** Streams we opened that the peer has not acknowledged. */
+  get pendingOpens(): number {
+    return this.#pendingOpens;
+  }
+
+  get isFull(): boolean {
+    return this.#streams.size + this.memory.unreadStreams >= this.#options.maxStreams || this.memory.isSpent;
+  }
+
+  get idsExhausted(): boolean {
+    return this.#ownIds.exhausted;
+  }
+
+  values(): IterableIterator<Stream> {
+    return this.#streams.values();
+  }
+
+  /** A window beyond the spec's is not counted on until the peer says it. */
+  get sendWindowAtFirst(): number {
+    return Math.min(this.#options.initialWindow, SPEC_INITIAL_WINDOW);
+  }
+
+  /** A peer of the bare spec counts on 256 KiB; what we allow beyond comes as a delta with or behind SYN or ACK. */
+  get windowBeyondSpec(): number {
+    return Math.max(0, this.#options.initialWindow - SPEC_INITIAL_WINDOW);
+  }
+
+  /** A stream of ours, which has sent `alreadySent` bytes with its SYN. */
+  open(wire: StreamWire, alreadySent: number): Stream {
+    this.#pendingOpens++;
+    return this.#add(this.#ownIds.take(), wire, this.sendWindowAtFirst - alreadySent);
+  }
+
+  /** A stream of the peer's; `undefined`: refused, though its id is used up. Throws when the peer may not use the id. */
+  accept(id: number, wire: StreamWire, welcome: boolean): Stream | undefined {
+    const violation = this.#peerIds.use(id);
+    if (violation !== undefined) throw new YamuxError("protocol", violation);
+    return welcome ? this.#add(id, wire, this.sendWindowAtFirst) : undefined;
+  }
+
+  #add(id: number, wire: StreamWire, sendWindow: number): Stream {
+    const stream = new Stream(id, wire, {
+      send: sendWindow,
+      receive: this.#options.initialWindow,
+      maxReceive: this.#options.maxWindow,
+    });
+    this.#streams.set(id, stream);
+    return stream;
+  }
+
+  isOurs(stream: Stream): boolean {
+    return this.#ownIds.owns(stream.id);
+  }
+
+  /** The stream that a frame names; `undefined`: it has ended here. Throws when there never was one. */
+  get(id: number): Stream | undefined {
+    const stream = this.#streams.get(id);
+    if (stream !== undefined || this.#ownIds.has(id) || this.#peerIds.has(id)) return stream;
+    throw new YamuxError("protocol", `a frame for stream ${id}, which was never opened`);
+  }
+
+  acknowledge(stream: Stream): void {
+    if (stream.acknowledged || !this.isOurs(stream)) return;
+    this.#pendingOpens--;
+    stream.onAck();
+  }
+
+  /** The stream is over on the wire. False: it was forgotten before. */
+  release(stream: Stream): boolean {
+    if (!this.#streams.delete(stream.id)) return false;
+    this.memory.release(stream);
+    if (!stream.acknowledged && this.isOurs(stream)) this.#pendingOpens--;
+    return true;
+  }
+
+  /** The session is lost, and every stream with it. */
+  lose(cause: Error | undefined): void {
+    for (const stream of this.#streams.values()) stream.onSessionLost(cause);
+    this.#streams.clear();
+  }
+
+  /** Who holds most, among the open streams and those that are over. */
+  largest(): Stream | undefined {
+    return this.memory.largest(this.#streams.values());
+  }
+}
