@@ -203,6 +203,23 @@ test("when no other server takes an agent that was sent away, it keeps away for 
   assert.equal(lines.at(-1)?.waitMs, 5_200);
 });
 
+test("the pause that a server asked for ends with that server", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { up, attempts } = uplink(t);
+  up.start();
+  const first = attempts[0]?.accept() ?? assert.fail();
+  await until(() => up.connected, "connected");
+  first.link.onControl?.({ type: "drain", retryAfterMs: 60_000 });
+  attempts[1]?.refuse(new LinkRefused({ status: 503, reason: "draining", retryAfterMs: 60_000 }));
+  await until(() => up.state.state === "waiting", "waiting");
+  t.mock.timers.tick(1_000);
+  assert.equal(attempts.length, 2);
+  first.near.destroy();
+  await until(() => [...up.connections()].length === 0, "the old link's end");
+  t.mock.timers.tick(200);
+  assert.equal(attempts.length, 3);
+});
+
 test("a server that sends every link away at once is not dialled in a loop", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const { up, attempts } = uplink(t);

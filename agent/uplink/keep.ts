@@ -151,6 +151,7 @@ export class Uplink implements ConnectionOwner {
     const link = connection.link.id;
     if (this.#leaving.delete(connection)) {
       log.info({ server, link, reason: reason?.message }, "uplink left");
+      this.#onLeft();
       return;
     }
     const { state } = this;
@@ -163,6 +164,16 @@ export class Uplink implements ConnectionOwner {
       this.#wait(waitMs, failures + 1);
       log[refused ? "error" : "warn"]({ server, link, waitMs, reason: why }, "uplink lost");
     }
+  }
+
+  /** The server that asked for a pause has gone: whoever comes after it did not ask. */
+  #onLeft(): void {
+    const { state } = this;
+    if (state.state !== "waiting" || this.#leaving.size > 0) return;
+    const waitMs = backoffMs(state.failures - 1, 0, this.#deps.retry);
+    if (performance.now() + waitMs >= state.untilMs) return;
+    clearTimeout(state.timer);
+    this.#wait(waitMs, state.failures);
   }
 
   // ── the end ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -139,7 +139,8 @@ function ruleOf(end: "caller" | "target", closing: Closing): Rule {
   const other = end === "caller" ? "target" : "caller";
   return {
     waitsForEnd: closing.startsWith(`${other} ends before`),
-    endsUnasked: !closing.startsWith(`${other} first`),
+    // Who closes wholly must have nothing unread: TCP makes that a reset (RFC 1122 §4.2.2.13).
+    endsUnasked: !closing.startsWith(`${other} first`) && !closing.startsWith(`${other} closes wholly`),
     closesWholly: closing.startsWith(`${end} closes wholly`),
   };
 }

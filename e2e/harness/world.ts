@@ -1,6 +1,6 @@
 import { type Agent, startAgent } from "../../agent/agent.ts";
 import { type AgentOptions, agentOptions } from "../../agent/options.ts";
-import { createPki } from "../../cli/pki.ts";
+import { createPki, type Pki } from "../../cli/pki.ts";
 import { type ServerOptions, serverOptions } from "../../server/options.ts";
 import { type Server, startServer } from "../../server/server.ts";
 import { createLogger, type Logger } from "../../shared/process/logger.ts";
@@ -38,6 +38,7 @@ export class World<Name extends TargetName = TargetName> implements AsyncDisposa
   readonly #options: WorldOptions<Name>;
   readonly #log: Logger;
   #server: Server | undefined;
+  #pki: Pki | undefined;
 
   constructor(dir: TempDir, targets: Pick<Targets, Name>, options: WorldOptions<Name>) {
     this.dir = dir;
@@ -45,6 +46,16 @@ export class World<Name extends TargetName = TargetName> implements AsyncDisposa
     this.#options = options;
     const { CULVERT_E2E_LOG: level = "silent" } = process.env;
     this.#log = options.log ?? createLogger({ level, format: "auto", name: "world" });
+  }
+
+  /** The authorities of this world, for certificates of other names. */
+  get pki(): Pki {
+    if (!this.#pki) throw new Error("the world has no certificates yet");
+    return this.#pki;
+  }
+
+  async makePki(): Promise<void> {
+    this.#pki = await createPki({ dir: this.dir.path });
   }
 
   get server(): Server {
@@ -138,7 +149,7 @@ export async function startWorld<const Name extends TargetName = never>(
   for (const name of options.targets ?? []) targets[name] = await TARGETS[name]();
   const world = new World<Name>(dir, targets as Pick<Targets, Name>, options);
   try {
-    await createPki({ dir: dir.path });
+    await world.makePki();
     await world.startServer();
     for (let i = 0; i < (options.agents ?? 1); i++) await world.startAgent();
     return world;

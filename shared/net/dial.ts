@@ -92,42 +92,28 @@ class Dialling implements Dial {
   };
 
   #connect(addresses: readonly LookupAddress[]): void {
-    const { permit, target } = this.#options;
-    let permitted = addresses;
-    if (permit !== undefined) {
-      let reason: string | undefined;
-      permitted = addresses.filter(({ address }) => {
-        const refusal = permit(address, target.port);
-        reason ??= refusal;
-        return refusal === undefined;
-      });
-      if (permitted.length === 0 && reason !== undefined) {
-        this.#fail(new CulvertError("forbidden", `${formatTarget(target)} may not be dialled: ${reason}`));
-        return;
-      }
-    }
+    const { permit, target, timeoutMs } = this.#options;
+    let reason: string | undefined;
+    const permitted =
+      permit === undefined
+        ? addresses
+        : addresses.filter(({ address }) => {
+            const refusal = permit(address, target.port);
+            reason ??= refusal;
+            return refusal === undefined;
+          });
     const [first] = permitted;
     if (first === undefined) {
-      this.#fail(new CulvertError("dial_name", `no such host: "${target.host}" has no address`));
+      const where = formatTarget(target);
+      this.#fail(
+        reason === undefined
+          ? new CulvertError("dial_name", `no such host: "${target.host}" has no address`)
+          : new CulvertError("forbidden", `${where} may not be dialled: ${reason}`),
+      );
       return;
     }
-    const common = {
-      port: target.port,
-      allowHalfOpen: true,
-      noDelay: true,
-      keepAlive: true,
-      keepAliveInitialDelay: KEEP_ALIVE_MS,
-    };
     this.#socket =
-      permitted.length === 1
-        ? connect({ ...common, host: first.address })
-        : connect({
-            ...common,
-            host: target.host,
-            lookup: (_host, _options, done) => done(null, [...permitted]),
-            autoSelectFamily: true,
-            autoSelectFamilyAttemptTimeout: attemptMs(this.#options.timeoutMs, permitted.length),
-          });
+      permitted.length === 1 ? connectTo(first.address, target.port) : connectToAny(permitted, target, timeoutMs);
     this.#socket.on("error", ignore);
     this.#socket.on("error", this.#onError);
     this.#socket.on("connect", this.#onConnect);
@@ -179,6 +165,32 @@ function onTimeout(dialling: Dialling): void {
 
 function lookupAll(host: string, done: Parameters<Lookup>[1]): void {
   systemLookup(host, { all: true }, done);
+}
+
+/** Once for each CONNECT: no object is made and copied that need not be. */
+function connectTo(host: string, port: number): Socket {
+  return connect({
+    host,
+    port,
+    allowHalfOpen: true,
+    noDelay: true,
+    keepAlive: true,
+    keepAliveInitialDelay: KEEP_ALIVE_MS,
+  });
+}
+
+function connectToAny(addresses: readonly LookupAddress[], target: Target, timeoutMs: number): Socket {
+  return connect({
+    host: target.host,
+    port: target.port,
+    allowHalfOpen: true,
+    noDelay: true,
+    keepAlive: true,
+    keepAliveInitialDelay: KEEP_ALIVE_MS,
+    lookup: (_host, _options, done) => done(null, [...addresses]),
+    autoSelectFamily: true,
+    autoSelectFamilyAttemptTimeout: attemptMs(timeoutMs, addresses.length),
+  });
 }
 
 function attemptMs(timeoutMs: number, addresses: number): number {

@@ -77,7 +77,7 @@ class Splice {
 
   #onEnd(side: Duplex, name: Side, reads: Pump): void {
     this.#endedBy ??= name;
-    if (false && endedByReset(side)) side.destroy(new Error(`the ${name} reset the connection`));
+    if (endedByReset(side)) side.destroy(new Error(`the ${name} reset the connection`));
     else reads.end();
   }
 

@@ -1,5 +1,6 @@
 import { createHash, type Hash } from "node:crypto";
 import type { Socket } from "node:net";
+import { endOf } from "../end-of.ts";
 import { Payload } from "../payload.ts";
 import { type TcpTarget, tcpTarget } from "./tcp.ts";
 
@@ -90,11 +91,7 @@ export class SinkConnection {
       this.#hash.update(chunk);
       onData(chunk.length);
     });
-    this.ended = new Promise((resolve) => {
-      socket.on("error", (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message));
-      socket.on("end", () => resolve("fin"));
-      socket.on("close", () => resolve("closed"));
-    });
+    this.ended = endOf(socket);
     socket.on("end", () => socket.end());
   }
 

@@ -1,0 +1,27 @@
+# The same Node release in both stages: nothing native is built, but what was tested is what runs.
+FROM node:22-slim AS build
+WORKDIR /app
+COPY package.json package-lock.json .npmrc ./
+# Scripts are left out: `prepare` builds, and the sources come in a later, more often changed layer.
+RUN npm ci --ignore-scripts
+COPY tsconfig.json tsconfig.build.json ./
+COPY shared ./shared
+COPY server ./server
+COPY agent ./agent
+COPY cli ./cli
+RUN npm run build && npm prune --omit=dev --ignore-scripts
+
+FROM node:22-slim
+ENV NODE_ENV=production
+WORKDIR /app
+COPY --from=build /app/package.json ./
+COPY --from=build /app/node_modules ./node_modules
+COPY --from=build /app/dist ./dist
+COPY LICENSE ./
+# As a number, so that Kubernetes' runAsNonRoot can check it.
+USER 65532:65532
+# Callers, agents, health of server and agent. The admin ports bind to loopback.
+EXPOSE 8090 8091 8092 8093
+# Node itself, without a shell or npm in front: signals reach the process that drains.
+ENTRYPOINT ["node", "/app/dist/cli/main.js"]
+CMD ["--help"]

@@ -1,0 +1,115 @@
+import { randomUUID } from "node:crypto";
+import { readFileSync } from "node:fs";
+import { dialLink } from "../../shared/link/dial.ts";
+import type { Link } from "../../shared/link/link.ts";
+import type { CertificateAndKey } from "../../shared/pki/certificates.ts";
+import { HANDSHAKE_VERSION, TUNNEL_PATH } from "../../shared/wire/handshake.ts";
+import { encodeAnswer, readOpen } from "../../shared/wire/open.ts";
+import { Session } from "../../shared/yamux/session.ts";
+import type { Stream } from "../../shared/yamux/stream.ts";
+import { agentFiles } from "./pki-files.ts";
+import type { World } from "./world.ts";
+
+/** What of a world an agent has to know; whatever targets it has. */
+export type AgentsWorld = Pick<World, "dir" | "pki" | "server">;
+
+export interface ScriptedAgentOptions {
+  readonly agentId?: string;
+  readonly instance?: string;
+  readonly cluster?: string;
+  readonly path?: string;
+  /** By default the world's agent certificate; `undefined` given: none at all. */
+  readonly certificate?: CertificateAndKey | undefined;
+  /** What becomes of each stream, before ACK and head; by default it is accepted and echoes. */
+  readonly onStream?: (stream: Stream, agent: ScriptedAgent) => void;
+}
+
+/** An agent that a scenario plays: the real handshake over real TLS, then whatever the script says. */
+export class ScriptedAgent implements AsyncDisposable {
+  readonly link: Link;
+  readonly session: Session;
+  /** Streams that arrived. */
+  readonly streams: Stream[] = [];
+  /** Resolves when the session is over, with the reason if it did not end in order. */
+  readonly closed: Promise<Error | undefined>;
+
+  constructor(link: Link, initialWindow: number, onStream: (stream: Stream, agent: ScriptedAgent) => void) {
+    this.link = link;
+    let over: (reason: Error | undefined) => void = () => {};
+    this.closed = new Promise((resolve) => {
+      over = resolve;
+    });
+    const take = (stream: Stream) => {
+      stream.on("error", () => {});
+      this.streams.push(stream);
+      onStream(stream, this);
+    };
+    this.session = new Session("client", link, { onStream: take, onClosed: over }, { initialWindow });
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.session.destroy();
+  }
+}
+
+/** The world's agent certificate and key, PEM. */
+export function agentCertificate(world: AgentsWorld): CertificateAndKey {
+  const { agentCert, agentKey } = agentFiles(world.dir.path);
+  return { cert: readFileSync(agentCert, "utf8"), key: readFileSync(agentKey, "utf8") };
+}
+
+/** Dials the world's server as an agent; rejects with `LinkRefused` when it says no. */
+export async function scriptedAgent(world: AgentsWorld, options: ScriptedAgentOptions = {}): Promise<ScriptedAgent> {
+  const { agentId = "scripted", instance = randomUUID(), cluster, path = TUNNEL_PATH, onStream = echo } = options;
+  const certificate = "certificate" in options ? options.certificate : agentCertificate(world);
+  const { link, welcome } = await dialLink({
+    host: "127.0.0.1",
+    port: world.server.addresses.agents?.port ?? 0,
+    path,
+    tls: { ca: world.pki.clusterAuthority.cert, ...certificate },
+    hello: {
+      type: "hello",
+      version: HANDSHAKE_VERSION,
+      agentId,
+      instance,
+      software: "scripted",
+      ...(cluster === undefined ? {} : { cluster }),
+    },
+    keepaliveMs: 20_000,
+    timeoutMs: 5_000,
+  });
+  return new ScriptedAgent(link, welcome.initialWindow, onStream);
+}
+
+/** Takes the stream, reads what is asked for, and answers with these bytes. */
+export function answering(bytes: Buffer): (stream: Stream) => void {
+  return (stream) => {
+    stream.accept();
+    void readOpen(stream, 5_000).then(
+      () => {
+        stream.resume();
+        stream.end(bytes);
+      },
+      () => {},
+    );
+  };
+}
+
+/** A head on the wire with any JSON, or none, in it. */
+export function rawHead(json: string | Buffer, claimedLength?: number): Buffer {
+  const body = Buffer.from(json);
+  const length = Buffer.alloc(2);
+  length.writeUInt16BE(claimedLength ?? body.length);
+  return Buffer.concat([length, body]);
+}
+
+export function echo(stream: Stream): void {
+  stream.accept();
+  void readOpen(stream, 5_000).then(
+    () => {
+      stream.write(encodeAnswer({ ok: true }));
+      stream.pipe(stream);
+    },
+    () => {},
+  );
+}
