@@ -112,6 +112,14 @@ const bounds = section("Deadlines and bounds", {
   }),
 });
 
+const windows = section("Streams and memory", {
+  initialWindow: option.size(
+    "64KiB",
+    "Bytes a new stream may receive before its reader took any, at both ends of every tunnel of this server.",
+    { min: "16KiB", max: "16MiB" },
+  ),
+});
+
 const operations = section("Health and administration", {
   serverId: option.identifier("", "Name of this server in logs and towards agents.", {
     konnectivity: "--server-id",
@@ -134,7 +142,7 @@ const operations = section("Health and administration", {
   ),
 });
 
-const rows = { ...callers, ...agents, ...bounds, ...streamRows, ...tlsRows, ...operations, ...logRows };
+const rows = { ...callers, ...agents, ...bounds, ...windows, ...streamRows, ...tlsRows, ...operations, ...logRows };
 
 const TOKENS =
   "authentication of agents by service account token is not built yet; use client certificates (--cluster-ca-cert).";
@@ -171,6 +179,7 @@ export type ServerOptions = OptionsOf<typeof serverOptions>;
 function settle(draft: Draft<typeof rows>): void {
   const { values } = draft;
   settleCommon(draft);
+  if (values.maxWindow < values.initialWindow) draft.problem("--max-window must not be smaller than --initial-window.");
   settleCallers(draft);
   settlePair(draft, ["--cluster-cert", values.clusterCert], ["--cluster-key", values.clusterKey]);
   if (values.agentPort === 0) draft.warn("--agent-port=0: no agent can connect to this server.");

@@ -1,4 +1,4 @@
-import type { Socket } from "node:net";
+import { isIP, type Socket } from "node:net";
 import { dial, type Lookup } from "../../shared/net/dial.ts";
 import { splice } from "../../shared/net/splice.ts";
 import { formatTarget, type Target } from "../../shared/net/target.ts";
@@ -77,7 +77,7 @@ export async function serve(stream: Stream, deps: ServeDeps): Promise<void> {
     const socket = await reach(stream, target, Math.min(request.timeoutMs, deps.dialTimeoutMs), deps);
     dialMs = performance.now() - dialledAt;
     metrics.targetReached(dialMs);
-    stream.write(encodeAnswer({ ok: true, address: remoteAddress(socket) }));
+    stream.write(encodeAnswer({ ok: true, address: dialledAddress(target, socket) }));
     const totals = await splice(stream, socket, {
       stallTimeoutMs: deps.stallTimeoutMs,
       resetTarget: () => socket.resetAndDestroy(),
@@ -150,7 +150,9 @@ function callerGone(cause?: unknown): CulvertError {
   return new CulvertError("caller_gone", "the caller went away before the target answered", { cause });
 }
 
-function remoteAddress(socket: Socket): string {
+/** A literal address is the one that was dialled: no need to ask the kernel. */
+function dialledAddress(target: Target, socket: Socket): string {
+  if (isIP(target.host) !== 0) return formatTarget(target);
   return formatTarget({ host: socket.remoteAddress ?? "", port: socket.remotePort ?? 0 });
 }
 

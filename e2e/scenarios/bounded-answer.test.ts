@@ -50,7 +50,7 @@ test(`an agent that is stopped in its tracks: ${CONNECTS} CONNECTs are answered 
   await waitFor(async () => (await attempt(listener, echo.address)) === 200, { what: "the agent to serve again" });
 });
 
-test("an agent that is stopped after it took the streams: the same bound, and its answers come too late for nobody", async () => {
+test("an agent that is stopped after it took the streams: the same bound, and nothing is left when it wakes", async () => {
   using site = await createSite();
   const serverAdmin = await freePort();
   await using server = await site.startServer({ connectTimeout: `${CONNECT_TIMEOUT_MS}ms`, adminPort: serverAdmin });

@@ -7,6 +7,12 @@ export interface Candidate {
   readonly identity: string;
 }
 
+/** Who holds the id now. */
+export interface IdHolder extends Candidate {
+  /** Its tunnel takes no new streams: the same process may have another. */
+  readonly draining: boolean;
+}
+
 export interface Room {
   readonly serverId: string;
   readonly cluster: string;
@@ -22,10 +28,10 @@ export interface Room {
  * |--------------------------------|--------------------------------------------|
  * | none                           | admitted while there is room               |
  * | same identity, other instance  | admitted, the old tunnel drains (restart)  |
- * | same identity, same instance   | already connected                          |
+ * | same identity, same instance   | already connected, unless the tunnel drains |
  * | other identity                 | duplicate                                  |
  */
-export function admit(candidate: Candidate, holder: Candidate | undefined, room: Room): void {
+export function admit(candidate: Candidate, holder: IdHolder | undefined, room: Room): void {
   const { agentId } = candidate;
   if (holder === undefined) {
     if (room.agents < room.maxAgents) return;
@@ -40,7 +46,7 @@ export function admit(candidate: Candidate, holder: Candidate | undefined, room:
       reason: `agent id "${agentId}" belongs to another certificate: give each agent its own --agent-id`,
     });
   }
-  if (holder.instance === candidate.instance) {
+  if (holder.instance === candidate.instance && !holder.draining) {
     throw new LinkRefused({
       closeCode: CloseCode.alreadyConnected,
       reason: `already_connected: this agent has a tunnel to server "${room.serverId}"`,

@@ -59,7 +59,7 @@ export class ClusterTunnels {
   /** Room for an agent, or `LinkRefused`. Taken at once, so that two hellos at a time cannot both have it. */
   reserve(candidate: Candidate): Place {
     const current = this.#holders.get(candidate.agentId);
-    admit(candidate, current, {
+    admit(candidate, current && { ...current, draining: current.tunnel?.draining ?? false }, {
       serverId: this.#limits.serverId,
       cluster: this.name,
       agents: this.#holders.size,

@@ -1,5 +1,6 @@
 import type { Duplex, Writable } from "node:stream";
 import { endedByReset } from "./reset.ts";
+import { StallClock } from "./stall-clock.ts";
 
 export interface SpliceTotals {
   /** Bytes taken from the caller, towards the target. */
@@ -45,7 +46,7 @@ class Splice {
   readonly #resolve: (totals: SpliceTotals) => void;
   readonly #up: Pump;
   readonly #down: Pump;
-  #stallTimer: NodeJS.Timeout | undefined;
+  readonly #stallClock: StallClock | undefined;
   #endedBy: SpliceTotals["endedBy"] | undefined;
   #error: Error | undefined;
   #firstClosed: Side | undefined;
@@ -58,8 +59,8 @@ class Splice {
     this.#up = new Pump(caller, target, options.corkTarget ?? false);
     this.#down = new Pump(target, caller, options.corkCaller ?? false);
     if (options.stallTimeoutMs) {
-      const everyMs = Math.ceil(options.stallTimeoutMs / STALL_CHECKS);
-      this.#stallTimer = setInterval(this.#onStallCheck, everyMs).unref();
+      this.#stallClock = StallClock.every(Math.ceil(options.stallTimeoutMs / STALL_CHECKS));
+      this.#stallClock.add(this.#onStallCheck);
     }
     this.#bind(caller, "caller", this.#up);
     this.#bind(target, "target", this.#down);
@@ -90,7 +91,7 @@ class Splice {
     }
     this.#firstClosed ??= name;
     if (this.#firstClosed === name) return;
-    clearInterval(this.#stallTimer);
+    this.#stallClock?.delete(this.#onStallCheck);
     const totals = { bytesUp: this.#up.bytes, bytesDown: this.#down.bytes, endedBy: this.#endedBy ?? name };
     this.#resolve(this.#error === undefined ? totals : { ...totals, error: this.#error });
   }
@@ -110,7 +111,7 @@ class Splice {
 
   readonly #onStallCheck = (): void => {
     if (!this.#up.isStalled() && !this.#down.isStalled()) return;
-    clearInterval(this.#stallTimer);
+    this.#stallClock?.delete(this.#onStallCheck);
     this.#endedBy = "stall";
     this.#error ??= new Error("one side took no byte for too long");
     this.#reset(this.#caller, this.#options.resetCaller);

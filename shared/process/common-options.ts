@@ -22,11 +22,6 @@ export const streamRows = section("Streams and memory", {
     min: 1,
     max: 1_000_000,
   }),
-  initialWindow: option.size(
-    "64KiB",
-    "Bytes a new stream may receive before its reader took any. The server's value holds for both ends of a tunnel.",
-    { min: "16KiB", max: "16MiB" },
-  ),
   maxWindow: option.size("16MiB", "Largest window of one stream: bandwidth times round trip that one stream can use.", {
     min: "16KiB",
     max: "1GiB",
@@ -57,15 +52,12 @@ export const tlsRows = section("TLS", {
 export function settleCommon(
   draft: Draft<Rows> & {
     readonly values: {
-      readonly initialWindow: number;
-      readonly maxWindow: number;
       readonly keepaliveMs: number;
       adminBindAddress: string;
     };
   },
 ): void {
   const { values } = draft;
-  if (values.maxWindow < values.initialWindow) draft.problem("--max-window must not be smaller than --initial-window.");
   if (values.keepaliveMs > 5 * 60_000) {
     const minutes = Math.round((values.keepaliveMs * 2.5) / 60_000);
     draft.warn(`--keepalive-time: a tunnel that is lost without a word will be noticed only after ${minutes} minutes.`);

@@ -1,0 +1,287 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { connect, type Socket } from "node:net";
+import { test } from "node:test";
+import { createSite } from "../harness/binaries.ts";
+import { type Connection, connectThrough, dialListener } from "../harness/caller.ts";
+import { atFull } from "../harness/counts.ts";
+import { captureLog } from "../harness/log-lines.ts";
+import { TARGETS } from "../harness/targets.ts";
+import { waitFor, within } from "../harness/wait.ts";
+import { Witness } from "../harness/witness.ts";
+import { startWorld, type World } from "../harness/world.ts";
+
+// ── processes that end without a word ────────────────────────────────────────────────────────────────────────────
+
+test("an agent that is killed: open callers see a reset at once, the other agent's go on, and it takes what is new", async () => {
+  await using echo = await TARGETS.echo();
+  using site = await createSite();
+  await using server = await site.startServer();
+  await using doomed = await site.startAgent({ agentId: "doomed" });
+  const overTls = await open(connectThrough(site.listener("tls"), echo.address));
+  const overUds = await open(connectThrough(site.listener("uds"), echo.address));
+  await using _other = await site.startAgent({ agentId: "other" });
+  await using witness = new Witness(await connectThrough(site.listener("uds"), echo.address));
+
+  const killedAt = performance.now();
+  doomed.kill("SIGKILL");
+  const [tls, uds] = await Promise.all([endOf(overTls.socket), endOf(overUds.socket)]);
+  const noticedMs = performance.now() - killedAt;
+  assert.equal(tls, "ECONNRESET", "TLS: a raw reset, no end in order");
+  assert.equal(uds, "end", "a unix socket knows no reset");
+  assert.ok(noticedMs < 500, `${noticedMs} ms`);
+
+  for (let i = 0; i < 5; i++) {
+    await using next = await connectThrough(site.listener("tls"), echo.address);
+    assert.equal(next.status, 200, next.reason);
+  }
+  await witness.assertUnharmed();
+  assert.equal(server.running, true);
+});
+
+test("a server that is killed and comes back has its agents back", async (context) => {
+  await using echo = await TARGETS.echo();
+  using site = await createSite();
+  const first = await site.startServer();
+  await using _one = await site.startAgent({ agentId: "one" });
+  await using _two = await site.startAgent({ agentId: "two" });
+  await using open = await connectThrough(site.listener("tls"), echo.address);
+  assert.equal(open.status, 200);
+  first.kill("SIGKILL");
+  assert.equal(await endOf(open.socket), "ECONNRESET");
+  await first.exited;
+
+  await using second = await site.startServer({ agentWait: "8s", connectTimeout: "8s" });
+  const listeningAt = performance.now();
+  await Promise.all([/"agent":"one"/, /"agent":"two"/].map((agent) => second.waitForLog(openedBy(agent))));
+  const backMs = performance.now() - listeningAt;
+  context.diagnostic(`both agents were back ${Math.round(backMs)} ms after the server was ready`);
+  assert.ok(backMs < 4_000, `${backMs} ms`);
+  await using again = await connectThrough(site.listener("uds"), echo.address);
+  assert.equal(again.status, 200, again.reason);
+});
+
+function openedBy(agent: RegExp): RegExp {
+  return new RegExp(`${agent.source}.*"tunnel opened"`);
+}
+
+// ── paths that fail ──────────────────────────────────────────────────────────────────────────────────────────────
+
+const KEEPALIVE_MS = 200;
+/** Pings are looked for eight times in an interval; the rest is for a loaded machine. */
+const FOUND_WITHIN_MS = KEEPALIVE_MS * (2.5 + 1 / 8) + 400;
+
+test("a path that drops everything silently is found within 2.5 keepalives at both ends, and the callers are told", async (context) => {
+  const { log, lines } = captureLog();
+  await using world = await startWorld({
+    ...{ targets: ["echo"], relay: true, log },
+    server: { keepaliveMs: KEEPALIVE_MS },
+    agent: { keepaliveMs: KEEPALIVE_MS },
+  });
+  await using caller = await world.connect("echo", { via: "tls" });
+  assert.equal(caller.status, 200);
+  const ended = endOf(caller.socket);
+  world.relay.drop();
+  const droppedAt = performance.now();
+  const foundAfterMs = async (message: string) => {
+    await waitFor(() => lines.some(({ msg }) => msg === message));
+    return performance.now() - droppedAt;
+  };
+  const [atServer, atAgent] = await Promise.all([foundAfterMs("tunnel lost"), foundAfterMs("uplink lost")]);
+  context.diagnostic(`found after ${Math.round(atServer)} ms at the server, ${Math.round(atAgent)} ms at the agent`);
+  for (const foundMs of [atServer, atAgent]) {
+    assert.ok(foundMs >= KEEPALIVE_MS && foundMs <= FOUND_WITHIN_MS, `${foundMs} ms`);
+  }
+  for (const line of lines.filter(({ msg }) => msg === "tunnel lost" || msg === "uplink lost")) {
+    assert.match(String(line["reason"]), /nothing was heard for 0\.\d s/);
+  }
+  assert.equal(await ended, "ECONNRESET");
+
+  world.relay.restore();
+  world.relay.cut("rst"); // attempts that were made in the dark
+  await waitFor(() => world.agents[0]?.connected, { what: "the agent to be back", deadlineMs: 15_000 });
+  await using again = await world.connect("echo");
+  assert.equal(again.status, 200, again.reason);
+});
+
+for (const direction of ["forward", "backward"] as const) {
+  test(`a path that drops only what goes ${direction} ends the tunnel at both ends, too`, async () => {
+    const { log, lines } = captureLog();
+    await using world = await startWorld({ relay: true, log, server: { keepaliveMs: KEEPALIVE_MS } });
+    world.relay.drop(direction);
+    const droppedAt = performance.now();
+    await waitFor(() => lines.some(({ msg }) => msg === "tunnel lost"));
+    await waitFor(() => lines.some(({ msg }) => msg === "uplink lost"));
+    // One end hears nothing and says so; the other hears the close, or is itself the one that hears nothing.
+    const foundMs = performance.now() - droppedAt;
+    assert.ok(foundMs < 2 * FOUND_WITHIN_MS, `${foundMs} ms`);
+    await waitFor(() => world.server.tunnels.cluster("default").tunnels().size === 0);
+  });
+}
+
+for (const how of ["fin", "rst"] as const) {
+  test(`a path that is cut by ${how.toUpperCase()}: callers are reset, the agent is back, new CONNECTs go through`, async () => {
+    await using world = await startWorld({ targets: ["echo"], relay: true });
+    await using caller = await world.connect("echo", { via: "tls" });
+    assert.equal(caller.status, 200);
+    const ended = endOf(caller.socket);
+    const cutAt = performance.now();
+    world.relay.cut(how);
+    assert.equal(await ended, "ECONNRESET");
+    assert.ok(performance.now() - cutAt < 500);
+    await using again = await world.connect("echo", { deadlineMs: 5_000 });
+    assert.equal(again.status, 200, again.reason); // --agent-wait covers the reconnect
+    assert.ok(performance.now() - cutAt < 1_500);
+  });
+}
+
+// ── strangers at the doors ───────────────────────────────────────────────────────────────────────────────────────
+
+const DEADLINE_MS = 300;
+/** Below it a connection is cut too early, above it too late. */
+const CUT = { min: DEADLINE_MS - 20, max: DEADLINE_MS + 700 };
+const HASTY = { handshakeTimeoutMs: DEADLINE_MS, headerTimeoutMs: DEADLINE_MS, helloTimeoutMs: DEADLINE_MS } as const;
+
+interface Stranger {
+  readonly dial: (world: World<"echo">) => Socket;
+  /** What is sent at once, and again and again as long as the door is open. */
+  readonly first?: string | Buffer;
+  readonly drip?: string | Buffer;
+  /** The answer, if there is one. */
+  readonly hears?: RegExp;
+}
+
+const HANDSHAKE_BEGUN = Buffer.from("1603010200010001fc0303", "hex");
+
+const STRANGERS: Readonly<Record<string, Stranger>> = {
+  "a connection to the callers' port that never says anything": { dial: toPort("callers") },
+  "a TLS handshake with the callers' port that never ends": { dial: toPort("callers"), first: HANDSHAKE_BEGUN },
+  "a TLS handshake with the agents' port that goes on byte by byte": {
+    ...{ dial: toPort("agents"), first: HANDSHAKE_BEGUN, drip: Buffer.alloc(1) },
+  },
+  "a caller that shakes hands and never asks": { dial: toCallers("tls"), hears: /^HTTP\/1\.1 408 / },
+  "a caller whose header comes byte by byte": {
+    ...{ dial: toCallers("tls"), first: "CONNECT 10.0.0.1:1 HTTP/1.1\r\nX: ", drip: "x", hears: /^HTTP\/1\.1 408 / },
+  },
+  "a unix socket that never asks": { dial: toCallers("uds"), hears: /^HTTP\/1\.1 408 / },
+  "a unix socket whose header comes byte by byte": {
+    ...{ dial: toCallers("uds"), first: "CONNECT 10.0.0.1:1 HTTP/1.1\r\nX: ", drip: "x", hears: /^HTTP\/1\.1 408 / },
+  },
+};
+
+for (const [what, { dial, first, drip, hears }] of Object.entries(STRANGERS)) {
+  test(`${what} is cut at the deadline, and nobody else notices`, async () => {
+    await using world = await startWorld({ targets: ["echo"], server: HASTY });
+    await using witness = new Witness(await world.connect("echo", { via: "tls" }));
+    const stranger = dial(world);
+    const heard: Buffer[] = [];
+    stranger.on("error", () => {}).on("data", (chunk: Buffer) => heard.push(chunk));
+    await opened(stranger);
+    const openedAt = performance.now();
+    if (first !== undefined) stranger.write(first);
+    const timer = setInterval(() => drip !== undefined && stranger.writable && stranger.write(drip), 20);
+    try {
+      await within(ending(stranger), 5_000, "the stranger to be cut");
+    } finally {
+      clearInterval(timer);
+    }
+    const cutMs = performance.now() - openedAt;
+    assert.ok(cutMs >= CUT.min && cutMs <= CUT.max, `${cutMs} ms`);
+    assert.match(Buffer.concat(heard).toString("latin1"), hears ?? /^$/);
+    await witness.assertUnharmed();
+  });
+}
+
+const FLOOD = atFull(3000);
+
+test(`${FLOOD} half-open TLS handshakes at each port: real callers and agents still get in, and all are cut`, async (context) => {
+  await using world = await startWorld({ targets: ["echo"], server: { handshakeTimeoutMs: 2_000 } });
+  await using witness = new Witness(await world.connect("echo", { via: "tls" }));
+  const strangers: Socket[] = [];
+  for (const port of ["callers", "agents"] as const) {
+    for (let i = 0; i < FLOOD / 2; i++) {
+      const stranger = toPort(port)(world);
+      stranger.on("error", () => {}).resume();
+      stranger.write(HANDSHAKE_BEGUN);
+      strangers.push(stranger);
+    }
+  }
+  const closed = Promise.all(strangers.map(ending));
+  const { answeredMs, status } = await world.connect("echo", { via: "tls" });
+  assert.equal(status, 200);
+  await world.startAgent();
+  context.diagnostic(`a CONNECT in the middle of it took ${Math.round(answeredMs)} ms`);
+  await within(closed, 10_000, "every half-open handshake to be cut");
+  await witness.assertUnharmed();
+  await using after = await world.connect("echo", { via: "tls" });
+  assert.equal(after.status, 200);
+});
+
+const IDLE = atFull(2000);
+
+test(`${IDLE} unix sockets that never send: callers still get through, and all are told 408 at the deadline`, async () => {
+  await using world = await startWorld({ targets: ["echo"], server: { headerTimeoutMs: 1_500 } });
+  await using witness = new Witness(await world.connect("echo"));
+  const idle = Array.from({ length: IDLE }, () => dialListener(world.listener("uds")));
+  const answers = idle.map(async (socket) => {
+    const heard: Buffer[] = [];
+    socket.on("error", () => {}).on("data", (chunk: Buffer) => heard.push(chunk));
+    await ending(socket);
+    return Buffer.concat(heard).toString("latin1").slice(0, 12);
+  });
+  await Promise.all(idle.map(opened));
+  for (const via of ["uds", "tls"] as const) {
+    await using among = await world.connect("echo", { via });
+    assert.equal(among.status, 200);
+    assert.ok(among.answeredMs < 1_000, `${among.answeredMs} ms`);
+  }
+  const all = new Set(await within(Promise.all(answers), 10_000, "the idle to be cut"));
+  assert.deepEqual([...all], ["HTTP/1.1 408"]);
+  await witness.assertUnharmed();
+});
+
+// ── helpers ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+function toPort(name: "callers" | "agents"): (world: World<"echo">) => Socket {
+  return (world) => connect({ port: world.server.addresses[name]?.port ?? 0, host: "127.0.0.1" });
+}
+
+function toCallers(via: "uds" | "tls"): (world: World<"echo">) => Socket {
+  return (world) => dialListener(world.listener(via));
+}
+
+async function open(connecting: Promise<Connection>): Promise<Connection> {
+  const connection = await connecting;
+  assert.equal(connection.status, 200, connection.reason);
+  return connection;
+}
+
+/** Through TLS, where there is some. */
+async function opened(socket: Socket): Promise<void> {
+  if ("encrypted" in socket) await once(socket, "secureConnect");
+  else if (socket.connecting) await once(socket, "connect");
+}
+
+/** Resolves when the peer has ended or cut the connection. */
+function ending(socket: Socket): Promise<void> {
+  return new Promise((resolve) => {
+    socket.on("end", () => {
+      socket.destroy();
+      resolve();
+    });
+    socket.on("close", () => resolve());
+  });
+}
+
+/** How a connection that is read comes to its end: `end`, or an error's code. */
+function endOf(socket: Socket): Promise<string> {
+  return within(
+    new Promise((resolve) => {
+      socket.on("error", (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message));
+      socket.on("end", () => resolve("end"));
+      socket.resume();
+    }),
+    5_000,
+    "the end of the connection",
+  );
+}

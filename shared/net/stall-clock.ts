@@ -1,0 +1,40 @@
+/** One timer for all that is looked at with the same period: a timer for each splice costs more than the look. */
+export class StallClock {
+  static readonly #clocks = new Map<number, StallClock>();
+  readonly #periodMs: number;
+  readonly #looks = new Set<() => void>();
+  #timer: NodeJS.Timeout | undefined;
+
+  private constructor(periodMs: number) {
+    this.#periodMs = periodMs;
+  }
+
+  /** The clock of that period, ms; it does not keep the process alive. */
+  static every(periodMs: number): StallClock {
+    let clock = StallClock.#clocks.get(periodMs);
+    if (clock === undefined) {
+      clock = new StallClock(periodMs);
+      StallClock.#clocks.set(periodMs, clock);
+    }
+    return clock;
+  }
+
+  /** `look` is called each period until it is taken away; the first time within one. */
+  add(look: () => void): void {
+    this.#looks.add(look);
+    this.#timer ??= setInterval(() => this.#tick(), this.#periodMs).unref();
+  }
+
+  delete(look: () => void): void {
+    this.#looks.delete(look);
+  }
+
+  #tick(): void {
+    if (this.#looks.size === 0) {
+      clearInterval(this.#timer);
+      this.#timer = undefined;
+      return;
+    }
+    for (const look of this.#looks) look();
+  }
+}
