@@ -6,15 +6,15 @@ import { backoffMs, DEFAULT_BACKOFF, nextAttempt } from "./backoff.ts";
 const most = { random: () => 0.999999 };
 const least = { random: () => 0 };
 
-test("the longest wait doubles from the base to the cap", () => {
+test("the longest wait is the base for the first second, then doubles up to the cap", () => {
   assert.deepEqual(
-    [0, 1, 2, 3, 7, 8, 5_000].map((attempt) => backoffMs(attempt, 0, most)),
-    [250, 500, 1_000, 2_000, 30_000, 30_000, 30_000],
+    [0, 1, 6, 7, 8, 9, 13, 14, 5_000].map((attempt) => backoffMs(attempt, 0, most)),
+    [250, 250, 250, 500, 1_000, 2_000, 30_000, 30_000, 30_000],
   );
 });
 
 test("the jitter is full: any wait down to none may come", () => {
-  assert.equal(backoffMs(5, 0, least), 0);
+  assert.equal(backoffMs(12, 0, least), 0);
   fc.assert(
     fc.property(fc.nat(100), fc.double({ min: 0, max: 0.999, noNaN: true }), (attempt, fraction) => {
       const wait = backoffMs(attempt, 0, { random: () => fraction });

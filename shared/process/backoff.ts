@@ -15,6 +15,12 @@ export const DEFAULT_BACKOFF: BackoffOptions = {
   random: Math.random,
 };
 
+/**
+ * So many attempts come within the base each, before the wait doubles: about a second in all, in which a server restarts
+ * or a path comes back. A link that is back must not wait for an agent that gave up early (docs/decisions/0005).
+ */
+const EAGER_ATTEMPTS = 7;
+
 /** A peer may send us away, but not for good. */
 const MAX_RETRY_AFTER_MS = 10 * 60_000;
 
@@ -26,7 +32,7 @@ const MAX_RETRY_AFTER_MS = 10 * 60_000;
 export function backoffMs(attempt: number, retryAfterMs = 0, options: Partial<BackoffOptions> = {}): number {
   const { baseMs, capMs, random } = { ...DEFAULT_BACKOFF, ...options };
   // 2 ** 1024 is Infinity, which Math.min brings back under the cap.
-  const ceiling = Math.min(capMs, baseMs * 2 ** Math.max(0, attempt));
+  const ceiling = Math.min(capMs, baseMs * 2 ** Math.max(0, attempt - EAGER_ATTEMPTS + 1));
   const floor = Number.isFinite(retryAfterMs) ? Math.min(Math.max(0, retryAfterMs), MAX_RETRY_AFTER_MS) : 0;
   return Math.round(floor + random() * ceiling);
 }

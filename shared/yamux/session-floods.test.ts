@@ -2,7 +2,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { header } from "./frame.ts";
-import { type FakeTransport, frame, handHeld, turn } from "./testing.ts";
+import { Session } from "./session.ts";
+import type { Stream } from "./stream.ts";
+import { FakeTransport, frame, handHeld, turn } from "./testing.ts";
 
 const RUNS = process.env["CI"] === "true" ? 2_000 : 150;
 const LIMIT = { maxIdleFramesPerSecond: 100 };
@@ -38,6 +40,25 @@ test("SYNs that are refused count as well", async () => {
   const { session, transport } = await handHeld("server", { ...LIMIT, now: () => 0, maxStreams: 1 });
   for (let id = 1; id <= 2 * 101 + 1; id += 2) transport.receive(frame.syn(id));
   assert.equal(session.closed, true);
+  transport.close();
+});
+
+test("SYNs whose streams are reset by whom they are for count as well", async () => {
+  const transport = new FakeTransport();
+  let refused = 0;
+  const onStream = (stream: Stream) => {
+    refused++;
+    stream.on("error", () => {});
+    stream.reset();
+  };
+  const session = new Session("server", transport, { onStream, onClosed: () => {} }, { ...LIMIT, now: () => 0 });
+  await turn();
+  for (let count = 1; count <= 101; count++) {
+    assert.equal(session.closed, false, "at the limit");
+    transport.receive(frame.syn(2 * count - 1));
+  }
+  assert.equal(session.closed, true);
+  assert.equal(refused, 101);
   transport.close();
 });
 

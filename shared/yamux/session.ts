@@ -321,7 +321,9 @@ export class Session {
       return undefined;
     }
     this.#handler.onStream(stream);
-    return stream.destroyed ? undefined : stream;
+    if (!stream.destroyed) return stream;
+    this.#idleFrames.count(); // refused by whom it was for: it has cost us more than the peer
+    return undefined;
   }
 
   #applyEnd(flags: number, stream: Stream): void {

@@ -45,9 +45,10 @@ async function agentStarts(bench: Bench, pair: Culvert): Promise<number[]> {
 async function cuts(bench: Bench, pair: Culvert, awayMs: number): Promise<number[]> {
   const seconds: number[] = [];
   await using relay = await startRelay({ host: "127.0.0.1", port: pair.site.agentPort });
-  await using _agent = await pair.site.startAgent({}, { agentPort: relay.port, ignoreStdout: true });
   for (let i = 0; i < TIMES; i++) {
     bench.say(`link cut for ${awayMs} ms, ${i + 1} of ${TIMES}`);
+    // A new agent each time: one that has been cut a few times within a minute backs off.
+    await using _agent = await pair.site.startAgent({}, { agentPort: relay.port, ignoreStdout: true });
     await firstConnect(bench, pair);
     await relay.unplug("rst");
     await sleep(awayMs);

@@ -1,0 +1,238 @@
+import assert from "node:assert/strict";
+import { randomBytes } from "node:crypto";
+import { after, before, test } from "node:test";
+import { Flag, FrameType, header } from "../../shared/yamux/frame.ts";
+import { captureLog, type LogLine } from "../harness/log-lines.ts";
+import { helloText, type RawAgent, rawAgent } from "../harness/raw-agent.ts";
+import { waitFor, within } from "../harness/wait.ts";
+import { Witness } from "../harness/witness.ts";
+import { startWorld, type World } from "../harness/world.ts";
+
+/**
+ * Peers with an agent's certificate that do not keep to the rules. One server for all of them, because that is the
+ * point: whatever one has done, the streams of the others go on, from the first test to the last.
+ */
+const HELLO_TIMEOUT_MS = 400;
+let world: World<"echo">;
+let witness: Witness;
+let lines: LogLine[];
+
+before(async () => {
+  const captured = captureLog();
+  lines = captured.lines;
+  world = await startWorld({
+    ...{ targets: ["echo"], log: captured.log },
+    server: { helloTimeoutMs: HELLO_TIMEOUT_MS },
+  });
+  witness = new Witness(await world.connect("echo", { via: "tls" }));
+});
+
+after(async () => {
+  try {
+    await witness.assertUnharmed();
+    assert.equal(lines.filter(({ level }) => level === "error" || level === "fatal").length, 0, "a peer is no error");
+  } finally {
+    await witness[Symbol.asyncDispose]();
+    await world[Symbol.asyncDispose]();
+  }
+});
+
+// ── before a tunnel stands ───────────────────────────────────────────────────────────────────────────────────────
+
+interface Hostile {
+  readonly does: (peer: RawAgent) => void;
+  /** The close code it hears; 1006: it is cut without a word. */
+  readonly closes: number;
+  readonly because: RegExp;
+}
+
+const frame = (opcode: number, payload: Buffer, { masked = true } = {}): Buffer =>
+  Buffer.concat([
+    Buffer.from([0x80 | opcode, (masked ? 0x80 : 0) | payload.length]),
+    masked ? Buffer.alloc(4) : Buffer.alloc(0),
+    payload,
+  ]);
+
+const BEFORE_HELLO: Readonly<Record<string, Hostile>> = {
+  "bytes that are no WebSocket frame": {
+    ...{ closes: 1002, because: /RSV|opcode|frame/i },
+    does: ({ socket }) => socket.write(Buffer.concat([Buffer.from([0xff, 0xff]), randomBytes(4_096)])),
+  },
+  "a frame without a mask": {
+    ...{ closes: 1002, because: /MASK/i },
+    does: ({ socket }) => socket.write(frame(1, Buffer.from("hello"), { masked: false })),
+  },
+  "a compressed frame, which nobody agreed on": {
+    ...{ closes: 1002, because: /RSV1/i },
+    does: ({ socket }) => socket.write(Buffer.from([0xc1, 0x81, 0, 0, 0, 0, 0x41])),
+  },
+  "payload in place of hello": {
+    ...{ closes: 4408, because: /no hello arrived in time/ },
+    does: ({ ws }) => ws.send(Buffer.alloc(1_000)),
+  },
+  "megabytes of payload in place of hello": {
+    ...{ closes: 4400, because: /too much payload before the handshake/ },
+    does: ({ ws }) => {
+      for (let i = 0; i < 40; i++) ws.send(Buffer.alloc(64 * 1024));
+    },
+  },
+  "thousands of small frames in place of hello": {
+    ...{ closes: 4400, because: /too much payload before the handshake/ },
+    does: ({ ws }) => {
+      for (let i = 0; i < 5_000; i++) ws.send(Buffer.alloc(1));
+    },
+  },
+  "a payload frame that claims 2^62 bytes": {
+    ...{ closes: 1002, because: /./ },
+    does: ({ socket }) =>
+      socket.write(
+        Buffer.concat([Buffer.from([0x82, 0xff, 0x40]), Buffer.alloc(7), Buffer.alloc(4), Buffer.alloc(64)]),
+      ),
+  },
+  "no hello at all": { closes: 4408, because: /no hello arrived in time/, does: () => {} },
+  "pings in place of hello": {
+    ...{ closes: 4408, because: /no hello arrived in time/ },
+    does: ({ ws }) => ws.send('{"type":"ping"}'),
+  },
+  "a drain in place of hello": {
+    ...{ closes: 4400, because: /expected hello, not drain/ },
+    does: ({ ws }) => ws.send('{"type":"drain","retryAfterMs":1}'),
+  },
+  "a text that is not JSON": {
+    ...{ closes: 4450, because: /not JSON/ },
+    does: ({ ws }) => ws.send("{"),
+  },
+  "a text of 9 KiB": {
+    ...{ closes: 4450, because: /too long|longer than/ },
+    does: ({ ws }) => ws.send(helloText({ padding: "x".repeat(9 * 1024) })),
+  },
+  "a text of 1 MiB": {
+    ...{ closes: 1009, because: /too long|size/i },
+    does: ({ ws }) => ws.send("x".repeat(1024 * 1024)),
+  },
+  "a text without a type": { closes: 4450, because: /type/, does: ({ ws }) => ws.send("[1,2,3]") },
+  "a hello of another version": {
+    ...{ closes: 4450, because: /bad hello message: version/ },
+    does: ({ ws }) => ws.send(helloText({ version: 2 })),
+  },
+  "a hello without a name": {
+    ...{ closes: 4450, because: /bad hello message: agentId/ },
+    does: ({ ws }) => ws.send(helloText({ agentId: "" })),
+  },
+  "a hello that claims another cluster": {
+    ...{ closes: 4403, because: /this certificate belongs to cluster "default", not to "blue \[31m" \(--cluster\)/ },
+    does: ({ ws }) => ws.send(helloText({ cluster: "blue\n\u001b[31m" })),
+  },
+};
+
+for (const [what, { does, closes, because }] of Object.entries(BEFORE_HELLO)) {
+  test(`an agent that sends ${what} is refused with a reason`, async () => {
+    await using peer = await rawAgent(world);
+    does(peer);
+    const { code, reason } = await within(peer.closed, 3_000, "the end of the peer");
+    assert.equal(code, closes, reason);
+    const line = await waitFor(() => lines.find(({ msg }) => msg === "agent refused"));
+    lines.splice(lines.indexOf(line), 1);
+    assert.match(code === 1006 ? String(line["reason"]) : `${reason} ${line["reason"]}`, because);
+    await assertOthersServed();
+  });
+}
+
+// ── on a tunnel ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+const SYN_ODD = header(FrameType.windowUpdate, Flag.syn, 1, 0);
+
+const VIOLATIONS: Readonly<Record<string, { readonly does: (peer: RawAgent) => void; readonly because: RegExp }>> = {
+  "random bytes": { does: ({ ws }) => ws.send(Buffer.alloc(64, 0xa5)), because: /unknown yamux version 165/ },
+  "an unknown frame type": { does: ({ ws }) => ws.send(header(9 as never, 0, 1, 0)), because: /unknown frame type 9/ },
+  "a stream with the server's parity": {
+    does: ({ ws }) => ws.send(header(FrameType.windowUpdate, Flag.syn, 2, 0)),
+    because: /stream 2 has the other side's parity/,
+  },
+  "stream 0": {
+    does: ({ ws }) => ws.send(header(FrameType.data, Flag.syn, 0, 0)),
+    because: /stream 0 is the session itself/,
+  },
+  "the same stream twice": {
+    does: ({ ws }) => ws.send(Buffer.concat([SYN_ODD, SYN_ODD])),
+    because: /stream 1 was used before/,
+  },
+  "a frame that claims 4 GiB": {
+    does: ({ ws }) => ws.send(Buffer.concat([header(FrameType.data, Flag.syn, 1, 0xffff_ffff), Buffer.alloc(1_000)])),
+    because: /4294967295 bytes is beyond the window/,
+  },
+  "a frame for a stream that never was": {
+    does: ({ ws }) => ws.send(Buffer.concat([header(FrameType.data, Flag.none, 40, 3), Buffer.from("abc")])),
+    because: /stream 40, which was never opened/,
+  },
+  "credit beyond 2^32": {
+    does: ({ ws }) => {
+      const credit = header(FrameType.windowUpdate, Flag.none, 1, 0xffff_ffff);
+      ws.send(Buffer.concat([SYN_ODD, credit, credit]));
+    },
+    because: /./,
+  },
+  "a ping flood": {
+    does: ({ ws }) => {
+      const ping = header(FrameType.ping, Flag.syn, 0, 7);
+      for (let i = 0; i < 60; i++) ws.send(Buffer.concat(Array.from({ length: 1_000 }, () => ping)));
+    },
+    because: /frames a second carry nothing|reads no answers/,
+  },
+  "a flood of streams that it opens": {
+    does: ({ ws }) => {
+      for (let i = 0; i < 60; i++) {
+        const opens = (_: unknown, at: number) => header(FrameType.windowUpdate, Flag.syn, 2 * (i * 1_000 + at) + 1, 0);
+        ws.send(Buffer.concat(Array.from({ length: 1_000 }, opens)));
+      }
+    },
+    because: /frames a second carry nothing|reads no answers/,
+  },
+  "a control message that is none": { does: ({ ws }) => ws.send('{"type":"drain"}'), because: /bad drain message/ },
+  "a flood of control messages": {
+    does: ({ ws }) => {
+      for (let i = 0; i < 300; i++) ws.send('{"type":"ping"}');
+    },
+    because: /too many control messages/,
+  },
+  "a reserved opcode": { does: ({ socket }) => socket.write(frame(3, Buffer.alloc(4))), because: /opcode/i },
+  "half a frame, and goes": {
+    does: ({ ws }) => {
+      ws.send(header(FrameType.data, Flag.none, 1, 0).subarray(0, 5));
+      ws.close(1000);
+    },
+    because: /inside a frame/,
+  },
+};
+
+for (const [what, { does, because }] of Object.entries(VIOLATIONS)) {
+  test(`a tunnel whose agent sends ${what} ends, and only that one`, async () => {
+    await using peer = await rawAgent(world);
+    await peer.greet();
+    does(peer);
+    await within(peer.closed, 5_000, "the end of the tunnel");
+    const line = await waitFor(() => lines.find(({ msg }) => msg === "tunnel lost"));
+    lines.splice(lines.indexOf(line), 1);
+    assert.match(String(line["reason"]), because);
+    await assertOthersServed();
+  });
+}
+
+test("a stream that an agent opens is reset, and its tunnel lives", async () => {
+  await using peer = await rawAgent(world);
+  await peer.greet();
+  peer.ws.send(SYN_ODD);
+  await waitFor(() => Buffer.concat(peer.payload).includes(header(FrameType.windowUpdate, Flag.rst, 1, 0)));
+  assert.equal(peer.ws.readyState, peer.ws.OPEN);
+  assert.equal(world.server.tunnels.cluster("default").tunnels().size, 2);
+  peer.ws.close(1000);
+  await peer.closed;
+  await assertOthersServed();
+});
+
+/** The honest agent goes on to be picked, and the hostile one is gone from the table. */
+async function assertOthersServed(): Promise<void> {
+  await waitFor(() => world.server.tunnels.cluster("default").tunnels().size === 1);
+  await using next = await world.connect("echo");
+  assert.equal(next.status, 200, next.reason);
+}
