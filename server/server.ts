@@ -2,6 +2,7 @@ import type { AddressInfo } from "node:net";
 import type { SecureVersion, TLSSocket } from "node:tls";
 import { type IdentityPattern, parsePattern } from "../shared/net/identity.ts";
 import { type TlsFiles, TlsListener } from "../shared/net/tls.ts";
+import { printable } from "../shared/outcomes.ts";
 import { type Admin, startAdmin } from "../shared/process/admin.ts";
 import { listenError } from "../shared/process/listen-error.ts";
 import type { Logger } from "../shared/process/logger.ts";
@@ -177,7 +178,7 @@ export class Server implements AsyncDisposable {
     this.metrics.handshakeFailed(listener);
     // Who goes away in the middle is a probe of the port, mostly; who complains has something to say.
     const level = (error as NodeJS.ErrnoException).code === "ECONNRESET" ? "debug" : "info";
-    this.#log[level]({ listener, remote, reason: error.message }, "TLS handshake failed");
+    this.#log[level]({ listener, remote, reason: printable(error.message) }, "TLS handshake failed");
   }
 
   async #openForOperators(): Promise<void> {

@@ -11,9 +11,10 @@ test("full jitter: a wait lies between nothing and a bound that doubles up to th
   const error = new Error("x");
   for (const [failures, bound] of [
     [0, 250],
-    [1, 500],
-    [5, 8_000],
-    [7, 30_000],
+    [6, 250],
+    [7, 500],
+    [11, 8_000],
+    [14, 30_000],
     [5_000, 30_000],
   ] as const) {
     assert.equal(retryAfter(error, failures, 0, most).waitMs, bound);
@@ -53,4 +54,6 @@ test("the reason keeps what an operator can look up", () => {
   const both = new AggregateError([code("a", "ECONNREFUSED"), code("b", "ENETUNREACH")]);
   assert.equal(reason(both), "a (ECONNREFUSED); b (ENETUNREACH)");
   assert.equal(reason("odd"), "odd");
+  const ssl = "error:0A00010B:SSL routines:ssl3_get_record:wrong version number:ssl3_record.c:350:\n";
+  assert.equal(reason(new Error(ssl)), ssl.trimEnd(), "one line");
 });

@@ -1,3 +1,4 @@
+import { printable } from "../../shared/outcomes.ts";
 import { backoffMs } from "../../shared/process/backoff.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 
@@ -25,7 +26,8 @@ export interface Retry {
  */
 export function retryAfter(error: unknown, failures: number, askedMs: number, options: RetryOptions): Retry {
   const { baseMs, capMs, random = Math.random } = options;
-  const reason = sentence(error);
+  // OpenSSL ends its messages with a line break, and some of the words are a stranger's.
+  const reason = printable(sentence(error), MAX_REASON);
   if (!(error instanceof LinkRefused)) {
     return { waitMs: backoffMs(failures, askedMs, { baseMs, capMs, random }), refused: false, label: "failed", reason };
   }
@@ -37,6 +39,9 @@ export function retryAfter(error: unknown, failures: number, askedMs: number, op
     : backoffMs(failures, floorMs, { baseMs, capMs, random });
   return { waitMs, refused, label, reason };
 }
+
+/** Longest reason in the log; a server's refusal may be a kilobyte. */
+const MAX_REASON = 1_100;
 
 /** So many failures that the jitter has its whole width. */
 const LATE = 64;

@@ -46,7 +46,7 @@ export class Site implements Disposable {
       ],
       options,
     );
-    await ready(server, `http://127.0.0.1:${this.healthPort}/readyz`);
+    await ready(server, `http://127.0.0.1:${more["healthPort"] ?? this.healthPort}/readyz`);
     return server;
   }
 

@@ -1,5 +1,4 @@
 import { fork } from "node:child_process";
-import { constants, setPriority } from "node:os";
 import { fileURLToPath } from "node:url";
 import { type CallerListener, dialListener } from "./caller.ts";
 import { inTurn } from "./in-turn.ts";
@@ -19,10 +18,14 @@ export interface FirstReadsOrder {
 export interface FirstReads {
   readonly first: Readonly<Record<string, number>>;
   readonly rest: Readonly<Record<string, number>>;
+  /** CONNECTs that were made again because the reader had slept; many of them mean that the machine is too busy. */
+  readonly asleep: number;
 }
 
 /** The only answer that kube-apiserver takes (design: "The caller's side", 2). */
 export const ESTABLISHED = "HTTP/1.1 200 Connection Established\r\n\r\n";
+/** Half of the gap (design: "The caller's side", 2). */
+const SLEEP_MS = 5;
 const DEADLINE_MS = 15_000;
 
 /**
@@ -39,18 +42,27 @@ export function firstReads(order: FirstReadsOrder): Promise<FirstReads> {
   }).finally(() => child.kill("SIGKILL"));
 }
 
+interface Read {
+  readonly first: string;
+  readonly rest: string;
+  readonly asleep: boolean;
+}
+
 /** One CONNECT: the first read, and all that follows until the banner is there. */
-function read({ listener, target, banner }: FirstReadsOrder): Promise<{ first: string; rest: string }> {
+function read({ listener, target, banner }: FirstReadsOrder, watch: SleepWatch): Promise<Read> {
   const socket = dialListener(listener);
   socket.setEncoding("latin1");
   socket.write(`CONNECT ${target} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n`);
-  const done = new Promise<{ first: string; rest: string }>((resolve, reject) => {
+  const done = new Promise<Read>((resolve, reject) => {
     let first: string | undefined;
     let rest = "";
-    const settle = () => resolve({ first: first ?? "", rest });
+    let asleep = false;
+    const settle = () => resolve({ first: first ?? "", rest, asleep });
     socket.on("data", (text: string) => {
-      if (first === undefined) first = text;
-      else rest += text;
+      if (first === undefined) {
+        first = text;
+        asleep = watch.sleptJustNow();
+      } else rest += text;
       if (first.length + rest.length >= ESTABLISHED.length + banner.length) settle();
     });
     socket.on("end", settle);
@@ -59,25 +71,45 @@ function read({ listener, target, banner }: FirstReadsOrder): Promise<{ first: s
   return within(done, DEADLINE_MS, "the banner").finally(() => socket.destroy());
 }
 
-/** On a busy machine a reader may sleep through any gap; where we are allowed to, it gets its turn before others. */
-function hurry(): void {
-  try {
-    setPriority(constants.priority.PRIORITY_HIGHEST);
-  } catch {
-    // Not privileged: then only a machine with a free core shows what the reader sees.
+/**
+ * Notices when the process did not get its turn. A reader that slept longer than the gap between the 200 and the
+ * target's bytes reads them together, whoever sent them: that says nothing about the sender, and is tried again.
+ */
+class SleepWatch {
+  #lastTick = performance.now();
+  #sleptUntil = 0;
+  readonly #timer = setInterval(() => this.#look(), 1);
+
+  /** Whether there was a pause of `SLEEP_MS` in which the present read may have fallen. */
+  sleptJustNow(): boolean {
+    this.#look();
+    return performance.now() - this.#sleptUntil < SLEEP_MS;
+  }
+
+  stop(): void {
+    clearInterval(this.#timer);
+  }
+
+  #look(): void {
+    const now = performance.now();
+    if (now - this.#lastTick > SLEEP_MS) this.#sleptUntil = now;
+    this.#lastTick = now;
   }
 }
 
 async function onOrder(order: FirstReadsOrder): Promise<void> {
-  hurry();
   const first: Record<string, number> = {};
   const rest: Record<string, number> = {};
+  const watch = new SleepWatch();
+  let asleep = 0;
   await inTurn(order.count, order.atOnce, async () => {
-    const got = await read(order);
+    let got = await read(order, watch);
+    for (; got.asleep && got.first !== ESTABLISHED; asleep++) got = await read(order, watch);
     first[got.first] = (first[got.first] ?? 0) + 1;
     rest[got.rest] = (rest[got.rest] ?? 0) + 1;
   });
-  process.send?.({ first, rest } satisfies FirstReads, () => process.exit(0));
+  watch.stop();
+  process.send?.({ first, rest, asleep } satisfies FirstReads, () => process.exit(0));
 }
 
 if (process.send && process.argv[1] === fileURLToPath(import.meta.url)) {

@@ -25,6 +25,8 @@ export class RawAgent implements AsyncDisposable {
   readonly ws: WebSocket;
   /** Below the WebSocket, for what is no frame. */
   readonly socket: Socket;
+  /** How the server's log calls this peer. */
+  readonly remote: string;
   readonly closed: Promise<Closing>;
   /** Text messages as they came. */
   readonly texts: string[] = [];
@@ -34,6 +36,7 @@ export class RawAgent implements AsyncDisposable {
   constructor(ws: WebSocket, socket: Socket) {
     this.ws = ws;
     this.socket = socket;
+    this.remote = `127.0.0.1:${socket.localPort}`;
     socket.on("error", () => {}); // the server cuts whom it must
     ws.on("error", () => {});
     ws.on("message", (data: Buffer, isBinary) => {

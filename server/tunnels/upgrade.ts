@@ -29,8 +29,11 @@ interface Refusal {
   readonly headers?: Readonly<Record<string, string>>;
 }
 
-/** What a draining server tells agents about when to come back, s. */
-export const RETRY_AFTER_S = 5;
+/**
+ * What a draining server tells agents about when to come back, s: about as long as its restart takes. They try at once
+ * anyway, where another one may stand at the same address; longer, and an orderly restart would cost more than a crash.
+ */
+export const RETRY_AFTER_S = 1;
 
 /**
  * The agents' HTTP side: admission, then the WebSocket. Its http.Server never listens; it is fed with sockets that have

@@ -44,7 +44,8 @@ export async function startAdmin(options: AdminOptions): Promise<Admin> {
     connectionTimeout: 10_000,
     requestTimeout: 10_000,
     keepAliveTimeout: 30_000,
-    http: { maxHeaderSize: 8_192, headersTimeout: 10_000 },
+    // Node looks for late headers every 30 s only, and a peer that drips is never idle.
+    http: { maxHeaderSize: 8_192, headersTimeout: 10_000, connectionsCheckingInterval: 1_000 },
   });
   addRoutes(app, options);
   const onClientError = (_error: Error, socket: { destroy(): void }): void => socket.destroy();
