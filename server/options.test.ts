@@ -110,7 +110,8 @@ test("values that contradict each other are refused or warned of", async () => {
     [["--initial-window=1MiB", "--max-window=64KiB"], /--max-window must not be smaller/],
     [["--health-port=9000", "--agent-port=9000"], /--agent-port and --health-port are both 9000/],
     [["--tunnel-path=culvert"], /--tunnel-path must be a plain path/],
-    [["--caller-identities=kube-apiserver"], /needs patterns such as CN=kube-apiserver/],
+    [["--caller-identities=kube-apiserver"], /--caller-identities .*"kube-apiserver" has no "=".*CN=kube-apiserver/],
+    [["--agent-identities=CN=a\\b"], /--agent-identities .*a backslash stands only before/],
     [[`--uds-name=/${"x".repeat(107)}`], /longer than the 107 bytes/],
   ];
   for (const [flags, pattern] of cases) assert.match((await read([uds, ...agents, ...flags])).problems.join(), pattern);
@@ -123,10 +124,14 @@ test("identities keep their commas, and a dial timeout of 0 is the whole connect
   const { values, problems } = await read([
     uds,
     ...agents,
-    "--caller-identities=CN=kube-apiserver,O=system:masters;DNS=*.example.com",
+    "--caller-identities=CN=kube-apiserver,O=system:masters;DNS=*.example.com;CN=Acme\\, Inc",
     "--backend-dial-timeout=0",
   ]);
   assert.deepEqual(problems, []);
-  assert.deepEqual(values.callerIdentities, ["CN=kube-apiserver,O=system:masters", "DNS=*.example.com"]);
+  assert.deepEqual(values.callerIdentities, [
+    "CN=kube-apiserver,O=system:masters",
+    "DNS=*.example.com",
+    "CN=Acme\\, Inc",
+  ]);
   assert.equal(values.dialTimeoutMs, values.connectTimeoutMs);
 });

@@ -1,3 +1,4 @@
+import { parsePattern } from "../shared/net/identity.ts";
 import {
   generatedId,
   logRows,
@@ -240,14 +241,12 @@ function judgeMode(value: string): "fine" | { refused: string } {
   };
 }
 
-/** Only the shape is judged here, so that a mistake is told together with all others. */
+/** The server reads these patterns again when it starts; here a mistake is told together with all others. */
 function identityPattern(text: string): string {
-  for (const part of text.split(",")) {
-    if (!/^\s*(?:CN|O|DNS|URI)=\S/.test(part)) {
-      throw new Error(
-        `needs patterns such as CN=kube-apiserver or O=system:masters, not ${JSON.stringify(text.slice(0, 60))}`,
-      );
-    }
+  try {
+    parsePattern(text);
+  } catch (error) {
+    throw new Error(`does not take this: ${(error as Error).message}`, { cause: error });
   }
   return text;
 }

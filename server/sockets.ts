@@ -32,10 +32,6 @@ export class Sockets {
     return this.#waiting.delete(socket);
   }
 
-  isWaiting(socket: Duplex): boolean {
-    return this.#waiting.has(socket);
-  }
-
   /** Ends those who have not asked for anything. */
   destroyWaiting(): void {
     for (const socket of this.#waiting.keys()) socket.destroy();

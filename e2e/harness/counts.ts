@@ -7,3 +7,6 @@ export const FULL = CI === "true";
 export function atFull(count: number, thrifty = Math.ceil(count / 10)): number {
   return FULL ? count : thrifty;
 }
+
+/** Options of a test that is left to CI, because a developer has better things to wait for. */
+export const IN_CI = { skip: !FULL && "in CI only" } as const;

@@ -35,7 +35,8 @@ export class World<Name extends TargetName = TargetName> implements AsyncDisposa
   readonly agents: Agent[] = [];
   /** One for each agent, in the same order; empty without `relay: true`. */
   readonly relays: FaultRelay[] = [];
-  readonly #options: WorldOptions<Name>;
+  /** Without the targets: a world with more of them is one with fewer, to whoever does not ask for them. */
+  readonly #options: Omit<WorldOptions, "targets">;
   readonly #log: Logger;
   #server: Server | undefined;
   #pki: Pki | undefined;

@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
-import { test } from "node:test";
+import { describe, test } from "node:test";
 import { createSite, type Site } from "../harness/binaries.ts";
 import { connectThrough } from "../harness/caller.ts";
+import { FULL } from "../harness/counts.ts";
 import { agentFiles, flags, serverFiles } from "../harness/pki-files.ts";
 import { type ManagedProcess, startCulvert } from "../harness/processes.ts";
 import { freePort } from "../harness/targets/absent.ts";
@@ -75,128 +76,143 @@ const MISTAKES: Readonly<Record<string, Mistake>> = {
   "an unknown command": { argv: () => ["serve"], says: [/unknown command.*serve/] },
 };
 
-for (const [what, { argv, env, says }] of Object.entries(MISTAKES)) {
-  test(`exit 2 and sentences: ${what}`, async () => {
-    using site = await createSite();
-    await using process = startCulvert(argv(site), env === undefined ? {} : { env });
-    assert.deepEqual(await within(process.exited, 5_000, "the process to give up"), { code: 2, signal: null });
-    for (const sentence of says) await assertSaid(process, sentence);
-    assert.doesNotMatch(process.log.join("\n"), /^\s+at /m, "no stack for the operator");
-  });
-}
+const PORTS = ["agentPort", "serverPort", "healthPort", "adminPort"] as const;
 
-for (const option of ["agentPort", "serverPort", "healthPort", "adminPort"] as const) {
-  test(`a port in use is named with its flag: ${option}`, async () => {
-    using site = await createSite();
-    await using taken = await TARGETS.echo();
-    const more = option === "serverPort" ? serverFiles(site.dir.path) : {};
-    await using process = startCulvert(["server", ...good(site), ...flags({ ...more, [option]: taken.port })]);
-    assert.deepEqual(await within(process.exited, 5_000, "the process to give up"), { code: 2, signal: null });
-    const flag = option.replace("Port", "-port");
-    await assertSaid(process, new RegExp(`^culvert: .*${taken.port}.*in use.*--${flag}`));
-  });
-}
+describe("a start that must fail", { concurrency: 2 }, () => {
+  for (const [what, { argv, env, says }] of Object.entries(MISTAKES)) {
+    test(`exit 2 and sentences: ${what}`, async () => {
+      using site = await createSite();
+      await using process = startCulvert(argv(site), env === undefined ? {} : { env });
+      assert.deepEqual(await within(process.exited, 5_000, "the process to give up"), { code: 2, signal: null });
+      for (const sentence of says) await assertSaid(process, sentence);
+      assert.doesNotMatch(process.log.join("\n"), /^\s+at /m, "no stack for the operator");
+    });
+  }
 
-// ── a start that must not fail ───────────────────────────────────────────────────────────────────────────────────
-
-test("variables that Kubernetes injects for Services called like us do not break a start", async () => {
-  await using echo = await TARGETS.echo();
-  using site = await createSite();
-  const injected = (service: string) => ({
-    [`${service}_SERVICE_HOST`]: "10.96.0.7",
-    [`${service}_SERVICE_PORT`]: "8091",
-    [`${service}_PORT`]: "tcp://10.96.0.7:8091",
-    [`${service}_PORT_8091_TCP`]: "tcp://10.96.0.7:8091",
-    [`${service}_PORT_8091_TCP_PROTO`]: "tcp",
-  });
-  const env = {
-    ...injected("CULVERT_SERVER"),
-    ...injected("CULVERT_AGENT"),
-    ...injected("CULVERT_SERVER_AGENT"), // CULVERT_SERVER_AGENT_PORT is also the name of an option
-    ...injected("CULVERT_SERVER_HEALTH"),
-    ...injected("CULVERT_AGENT_HEALTH_SERVER"),
-  };
-  await using _server = await site.startServer({}, { env });
-  await using _agent = await site.startAgent({}, { env });
-  await using connection = await connectThrough(site.listener("uds"), echo.address);
-  assert.equal(connection.status, 200, connection.reason);
+  for (const option of FULL ? PORTS : PORTS.slice(0, 1)) {
+    test(`a port in use is named with its flag: ${option}`, async () => {
+      using site = await createSite();
+      await using taken = await TARGETS.echo();
+      const more = option === "serverPort" ? serverFiles(site.dir.path) : {};
+      await using process = startCulvert(["server", ...good(site), ...flags({ ...more, [option]: taken.port })]);
+      assert.deepEqual(await within(process.exited, 5_000, "the process to give up"), { code: 2, signal: null });
+      const flag = option.replace("Port", "-port");
+      await assertSaid(process, new RegExp(`^culvert: .*${taken.port}.*in use.*--${flag}`));
+    });
+  }
 });
 
-test("Konnectivity's flags, as an installer writes them, start both processes with one warning each", async () => {
-  await using echo = await TARGETS.echo();
-  using site = await createSite();
-  const [healthPort, adminPort, agentHealth, agentAdmin] = await Promise.all([
-    freePort(),
-    freePort(),
-    freePort(),
-    freePort(),
-  ]);
-  const at = (name: string) => site.dir.file(name);
-  await using server = startCulvert([
-    ...["server", "--logtostderr=true", "--log-file-max-size=0", "--v=2"],
-    ...["--uds-name", site.uds, "--delete-existing-uds-file"],
-    ...["--cluster-cert", at("cluster.crt"), "--cluster-key", at("cluster.key")],
-    ...["--cluster-ca-cert", at("cluster-ca.crt")],
-    ...["--server-cert", at("server.crt"), "--server-key", at("server.key"), "--server-ca-cert", at("server-ca.crt")],
-    ...["--mode=http-connect", "--proxy-strategies=default", "--server-count=1", "--server-id=control-plane-0"],
-    ...["--server-port", `${site.callerPort}`, "--agent-port", `${site.agentPort}`, "--server-bind-address=127.0.0.1"],
-    ...[`--health-port=${healthPort}`, `--admin-port=${adminPort}`, "--admin-bind-address=127.0.0.1"],
-    ...["--keepalive-time=30s", "--frontend-keepalive-time=30s", "--enable-profiling", "--enable-contention-profiling"],
-    ...["--xfr-channel-size=10", "--warn-on-channel-limit", "--kubeconfig-qps=75", "--kubeconfig-burst=150"],
-    ...["--cipher-suites=TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"],
-    ...["--tls-min-version=VersionTLS12", "--agent-namespace=", "--agent-service-account=", "--kubeconfig="],
-  ]);
-  await server.waitForHealth(`http://127.0.0.1:${healthPort}/readyz`);
-  await using agent = startCulvert([
-    ...["agent", "--logtostderr=true", "--v", "3", `--ca-cert=${at("cluster-ca.crt")}`],
-    ...[`--agent-cert=${at("agent.crt")}`, `--agent-key=${at("agent.key")}`, "--agent-id=node-1"],
-    ...["--proxy-server-host=127.0.0.1", `--proxy-server-port=${site.agentPort}`, "--sync-forever"],
-    ...[`--health-server-port=${agentHealth}`, `--admin-server-port=${agentAdmin}`, "--admin_bind_address=127.0.0.1"],
-    ...["--keepalive-time=30s", "--probe-interval=5s", "--sync-interval=5s", "--sync-interval-cap=30s"],
-  ]);
-  await agent.waitForHealth(`http://127.0.0.1:${agentHealth}/readyz`);
-  for (const via of ["uds", "tls"] as const) {
-    await using connection = await connectThrough(site.listener(via), echo.address);
+describe("a start that must not fail", { concurrency: 2 }, () => {
+  test("variables that Kubernetes injects for Services called like us do not break a start", async () => {
+    await using echo = await TARGETS.echo();
+    using site = await createSite();
+    const injected = (service: string) => ({
+      [`${service}_SERVICE_HOST`]: "10.96.0.7",
+      [`${service}_SERVICE_PORT`]: "8091",
+      [`${service}_PORT`]: "tcp://10.96.0.7:8091",
+      [`${service}_PORT_8091_TCP`]: "tcp://10.96.0.7:8091",
+      [`${service}_PORT_8091_TCP_PROTO`]: "tcp",
+    });
+    const env = {
+      ...injected("CULVERT_SERVER"),
+      ...injected("CULVERT_AGENT"),
+      ...injected("CULVERT_SERVER_AGENT"), // CULVERT_SERVER_AGENT_PORT is also the name of an option
+      ...injected("CULVERT_SERVER_HEALTH"),
+      ...injected("CULVERT_AGENT_HEALTH_SERVER"),
+    };
+    await using _server = await site.startServer({}, { env });
+    await using _agent = await site.startAgent({}, { env });
+    await using connection = await connectThrough(site.listener("uds"), echo.address);
     assert.equal(connection.status, 200, connection.reason);
-  }
-  assert.deepEqual(warnings(server), [
-    "Ignored, because they mean nothing here: --logtostderr, --log-file-max-size, --v, --enable-profiling, --enable-contention-profiling, --xfr-channel-size, --warn-on-channel-limit, --kubeconfig-qps, --kubeconfig-burst.",
-  ]);
-  assert.deepEqual(warnings(agent), [
-    "Ignored, because they mean nothing here: --logtostderr, --v, --sync-forever, --probe-interval.",
-  ]);
-});
+  });
 
-test("flag beats environment beats file; --print-config shows what holds, where from, and no key", async () => {
-  using site = await createSite();
-  const config = file(site, "connectTimeout: 3s\ndialTimeout: 2s\nagentWait: 700ms\n");
-  const env = { CULVERT_SERVER_DIAL_TIMEOUT: "1500ms", CULVERT_SERVER_AGENT_WAIT: "600ms" };
-  await using process = startCulvert(
-    ["server", ...good(site), `--config=${config}`, "--agent-wait=500ms", "--print-config"],
-    { env },
-  );
-  assert.deepEqual(await within(process.exited, 5_000, "the answer"), { code: 0, signal: null });
-  for (const line of [
-    /^connect-timeout: 3s # file$/,
-    /^dial-timeout: 1s500ms # environment$/,
-    /^agent-wait: 500ms # flag$/,
-  ]) {
-    await assertSaid(process, line);
-  }
-  assert.doesNotMatch(process.log.join("\n"), /PRIVATE KEY/);
-});
+  test("Konnectivity's flags, as an installer writes them, start both processes with one warning each", async () => {
+    await using echo = await TARGETS.echo();
+    using site = await createSite();
+    const [healthPort, adminPort, agentHealth, agentAdmin] = await Promise.all([
+      freePort(),
+      freePort(),
+      freePort(),
+      freePort(),
+    ]);
+    const at = (name: string) => site.dir.file(name);
+    await using server = startCulvert([
+      ...["server", "--logtostderr=true", "--log-file-max-size=0", "--v=2"],
+      ...["--uds-name", site.uds, "--delete-existing-uds-file"],
+      ...["--cluster-cert", at("cluster.crt"), "--cluster-key", at("cluster.key")],
+      ...["--cluster-ca-cert", at("cluster-ca.crt")],
+      ...["--server-cert", at("server.crt"), "--server-key", at("server.key"), "--server-ca-cert", at("server-ca.crt")],
+      ...["--mode=http-connect", "--proxy-strategies=default", "--server-count=1", "--server-id=control-plane-0"],
+      ...[
+        "--server-port",
+        `${site.callerPort}`,
+        "--agent-port",
+        `${site.agentPort}`,
+        "--server-bind-address=127.0.0.1",
+      ],
+      ...[`--health-port=${healthPort}`, `--admin-port=${adminPort}`, "--admin-bind-address=127.0.0.1"],
+      ...[
+        "--keepalive-time=30s",
+        "--frontend-keepalive-time=30s",
+        "--enable-profiling",
+        "--enable-contention-profiling",
+      ],
+      ...["--xfr-channel-size=10", "--warn-on-channel-limit", "--kubeconfig-qps=75", "--kubeconfig-burst=150"],
+      ...["--cipher-suites=TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"],
+      ...["--tls-min-version=VersionTLS12", "--agent-namespace=", "--agent-service-account=", "--kubeconfig="],
+    ]);
+    await server.waitForHealth(`http://127.0.0.1:${healthPort}/readyz`);
+    await using agent = startCulvert([
+      ...["agent", "--logtostderr=true", "--v", "3", `--ca-cert=${at("cluster-ca.crt")}`],
+      ...[`--agent-cert=${at("agent.crt")}`, `--agent-key=${at("agent.key")}`, "--agent-id=node-1"],
+      ...["--proxy-server-host=127.0.0.1", `--proxy-server-port=${site.agentPort}`, "--sync-forever"],
+      ...[`--health-server-port=${agentHealth}`, `--admin-server-port=${agentAdmin}`, "--admin_bind_address=127.0.0.1"],
+      ...["--keepalive-time=30s", "--probe-interval=5s", "--sync-interval=5s", "--sync-interval-cap=30s"],
+    ]);
+    await agent.waitForHealth(`http://127.0.0.1:${agentHealth}/readyz`);
+    for (const via of ["uds", "tls"] as const) {
+      await using connection = await connectThrough(site.listener(via), echo.address);
+      assert.equal(connection.status, 200, connection.reason);
+    }
+    assert.deepEqual(warnings(server), [
+      "Ignored, because they mean nothing here: --logtostderr, --log-file-max-size, --v, --enable-profiling, --enable-contention-profiling, --xfr-channel-size, --warn-on-channel-limit, --kubeconfig-qps, --kubeconfig-burst.",
+    ]);
+    assert.deepEqual(warnings(agent), [
+      "Ignored, because they mean nothing here: --logtostderr, --v, --sync-forever, --probe-interval.",
+    ]);
+  });
 
-test("--help and --version answer on stdout with 0", async () => {
-  for (const [argv, says] of [
-    [["server", "--help"], /--connect-timeout/],
-    [["agent", "--help"], /--allow-target/],
-    [["--help"], /Usage: culvert/],
-    [["--version"], /^\d+\.\d+\.\d+$/],
-  ] as const) {
-    await using process = startCulvert(argv);
+  test("flag beats environment beats file; --print-config shows what holds, where from, and no key", async () => {
+    using site = await createSite();
+    const config = file(site, "connectTimeout: 3s\ndialTimeout: 2s\nagentWait: 700ms\n");
+    const env = { CULVERT_SERVER_DIAL_TIMEOUT: "1500ms", CULVERT_SERVER_AGENT_WAIT: "600ms" };
+    await using process = startCulvert(
+      ["server", ...good(site), `--config=${config}`, "--agent-wait=500ms", "--print-config"],
+      { env },
+    );
     assert.deepEqual(await within(process.exited, 5_000, "the answer"), { code: 0, signal: null });
-    await assertSaid(process, says);
-  }
+    for (const line of [
+      /^connect-timeout: 3s # file$/,
+      /^dial-timeout: 1s500ms # environment$/,
+      /^agent-wait: 500ms # flag$/,
+    ]) {
+      await assertSaid(process, line);
+    }
+    assert.doesNotMatch(process.log.join("\n"), /PRIVATE KEY/);
+  });
+
+  test("--help and --version answer on stdout with 0", async () => {
+    for (const [argv, says] of [
+      [["server", "--help"], /--connect-timeout/],
+      [["agent", "--help"], /--allow-target/],
+      [["--help"], /Usage: culvert/],
+      [["--version"], /^\d+\.\d+\.\d+$/],
+    ] as const) {
+      await using process = startCulvert(argv);
+      assert.deepEqual(await within(process.exited, 5_000, "the answer"), { code: 0, signal: null });
+      await assertSaid(process, says);
+    }
+  });
 });
 
 // ── helpers ──────────────────────────────────────────────────────────────────────────────────────────────────────

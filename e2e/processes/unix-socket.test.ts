@@ -1,92 +1,72 @@
 import assert from "node:assert/strict";
 import { existsSync, statSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
-import { test } from "node:test";
+import { describe, test } from "node:test";
 import { createSite, type Site } from "../harness/binaries.ts";
 import { connectThrough } from "../harness/caller.ts";
 import { flags, serverFiles } from "../harness/pki-files.ts";
 import { type ManagedProcess, startCulvert } from "../harness/processes.ts";
 import { freePort } from "../harness/targets/absent.ts";
-import { TARGETS } from "../harness/targets.ts";
 import { waitFor, within } from "../harness/wait.ts";
 
-test("the socket is 0660, serves, and is removed at the end", async () => {
-  await using echo = await TARGETS.echo();
-  using site = await createSite();
-  await using server = await site.startServer();
-  await using _agent = await site.startAgent();
-  assert.equal(modeOf(site.uds), 0o660);
-  await using connection = await connectThrough(site.listener("uds"), echo.address);
-  assert.equal(connection.status, 200);
-  await connection[Symbol.asyncDispose]();
-  await server.stop();
-  assert.equal(existsSync(site.uds), false);
-});
+describe("the callers' unix socket", { concurrency: 2 }, () => {
+  test("it is 0660, serves, is never taken from its live owner, and is removed at the end", async () => {
+    using site = await createSite();
+    await using owner = await site.startServer();
+    assert.equal(modeOf(site.uds), 0o660);
+    await assertServed(site);
 
-test("--uds-mode is the mode of the socket, whatever the umask", async () => {
-  using site = await createSite();
-  for (const [udsMode, expected] of [
-    ["0600", 0o600],
-    ["666", 0o666],
-  ] as const) {
-    await using _server = await site.startServer({ udsMode });
-    assert.equal(modeOf(site.uds), expected);
-  }
-});
+    await using second = startOn(site, { agentPort: await freePort() });
+    await assertConfigError(second, /--uds-name: another server listens on .*\. Stop it, or name another path\./);
+    await assertServed(site);
 
-test("a socket that a killed server left behind is taken over", async () => {
-  using site = await createSite();
-  const killed = await site.startServer();
-  killed.kill("SIGKILL");
-  await killed.exited;
-  assert.equal(existsSync(site.uds), true, "left over");
-  await using next = await site.startServer();
-  assert.equal(next.running, true);
-  assert.equal((await connectThrough(site.listener("uds"), "10.0.0.1:443")).status, 503);
-});
+    await owner.stop();
+    assert.equal(existsSync(site.uds), false);
+  });
 
-test("a left-over socket stays when --delete-existing-uds-file=false says so, and the error names the cure", async () => {
-  using site = await createSite();
-  const killed = await site.startServer();
-  killed.kill("SIGKILL");
-  await killed.exited;
-  await using refused = startOn(site, { deleteExistingUdsFile: false });
-  await assertConfigError(refused, /--uds-name: .* is left over .* Remove it, or give --delete-existing-uds-file/);
-  assert.equal(existsSync(site.uds), true);
-});
+  test("--uds-mode is its mode, whatever the umask", async () => {
+    using site = await createSite();
+    await using _server = await site.startServer({ udsMode: "666" });
+    assert.equal(modeOf(site.uds), 0o666);
+  });
 
-test("a socket that another live server owns is never taken, and that server does not notice", async () => {
-  using site = await createSite();
-  await using owner = await site.startServer();
-  await using second = startOn(site, { agentPort: await freePort() });
-  await assertConfigError(second, /--uds-name: another server listens on .*\. Stop it, or name another path\./);
-  assert.equal((await connectThrough(site.listener("uds"), "10.0.0.1:443")).status, 503, "the owner answers");
-  assert.equal(owner.running, true);
-});
-
-test("a live owner that is no culvert and never answers is left alone as well", async () => {
-  using site = await createSite();
-  const owner = createServer(() => {});
-  await new Promise<void>((resolve) => owner.listen(site.uds, resolve));
-  try {
-    await using second = startOn(site);
-    await assertConfigError(second, /another server listens on/);
+  test("one that a killed server left behind is taken over, unless --delete-existing-uds-file=false", async () => {
+    using site = await createSite();
+    const killed = await site.startServer();
+    killed.kill("SIGKILL");
+    await killed.exited;
+    assert.equal(existsSync(site.uds), true, "left over");
+    await using careful = startOn(site, { deleteExistingUdsFile: false });
+    await assertConfigError(careful, /--uds-name: .* is left over .* Remove it, or give --delete-existing-uds-file/);
     assert.equal(existsSync(site.uds), true);
-  } finally {
-    owner.close();
-  }
-});
+    await using _next = await site.startServer();
+    await assertServed(site);
+  });
 
-test("what is no socket is never removed, and an impossible path says why", async () => {
-  using site = await createSite();
-  writeFileSync(site.uds, "precious");
-  await using onFile = startOn(site);
-  await assertConfigError(onFile, /--uds-name: .* exists and is not a socket\. Name another path\./);
-  assert.equal(statSync(site.uds).size, 8);
-  await using nowhere = startOn(site, { udsName: site.dir.file("none/s") });
-  await assertConfigError(nowhere, /--uds-name: cannot listen on .*: its folder does not exist/);
-  await using long = startOn(site, { udsName: site.dir.file("x".repeat(120)) });
-  await assertConfigError(long, /--uds-name is longer than the 107 bytes/);
+  test("an owner that is no culvert and never answers is left alone as well", async () => {
+    using site = await createSite();
+    const owner = createServer(() => {});
+    await new Promise<void>((resolve) => owner.listen(site.uds, resolve));
+    try {
+      await using second = startOn(site);
+      await assertConfigError(second, /another server listens on/);
+      assert.equal(existsSync(site.uds), true);
+    } finally {
+      owner.close();
+    }
+  });
+
+  test("what is no socket is never removed, and an impossible path says why", async () => {
+    using site = await createSite();
+    writeFileSync(site.uds, "precious");
+    await using onFile = startOn(site);
+    await assertConfigError(onFile, /--uds-name: .* exists and is not a socket\. Name another path\./);
+    assert.equal(statSync(site.uds).size, 8);
+    await using nowhere = startOn(site, { udsName: site.dir.file("none/s") });
+    await assertConfigError(nowhere, /--uds-name: cannot listen on .*: its folder does not exist/);
+    await using long = startOn(site, { udsName: site.dir.file("x".repeat(120)) });
+    await assertConfigError(long, /--uds-name is longer than the 107 bytes/);
+  });
 });
 
 function startOn(site: Site, more: Readonly<Record<string, string | number | boolean>> = {}): ManagedProcess {
@@ -107,6 +87,12 @@ async function assertConfigError(process: ManagedProcess, sentence: RegExp): Pro
   const said = process.log.join("\n");
   assert.equal(code, 2, said);
   assert.doesNotMatch(said, /^\s+at /m, "no stack for the operator");
+}
+
+/** Somebody answers, though without an agent there is only one answer. */
+async function assertServed(site: Site): Promise<void> {
+  await using connection = await connectThrough(site.listener("uds"), "10.0.0.1:443");
+  assert.equal(connection.status, 503);
 }
 
 function modeOf(path: string): number {

@@ -3,7 +3,7 @@ import { after, before, test } from "node:test";
 import { resetSocket } from "../../shared/net/reset.ts";
 import { createSite } from "../harness/binaries.ts";
 import { type CallerListener, type Connection, connectThrough, dialListener } from "../harness/caller.ts";
-import { atFull } from "../harness/counts.ts";
+import { atFull, IN_CI } from "../harness/counts.ts";
 import type { ManagedProcess } from "../harness/processes.ts";
 import { scrapePort } from "../harness/scrape.ts";
 import { blackHoleTarget, freePort } from "../harness/targets/absent.ts";
@@ -18,7 +18,7 @@ import { startWorld } from "../harness/world.ts";
  */
 const CONNECTS = atFull(2000);
 const VANISHING = atFull(300, 100);
-const CONNECT_TIMEOUT_MS = 2_500;
+const CONNECT_TIMEOUT_MS = atFull(2_500, 1_200);
 const ALLOWED_MS = CONNECT_TIMEOUT_MS + 1_000;
 
 let blackhole: TargetServer;
@@ -28,7 +28,7 @@ before(async () => {
 });
 after(() => Promise.all([blackhole[Symbol.asyncDispose](), echo[Symbol.asyncDispose]()]));
 
-test(`an agent that is stopped in its tracks: ${CONNECTS} CONNECTs are answered within the deadline, and nothing is left`, async () => {
+test(`an agent that is stopped in its tracks: ${CONNECTS} CONNECTs are answered within the deadline, and nothing is left`, async (context) => {
   using site = await createSite();
   await using server = await site.startServer({ connectTimeout: `${CONNECT_TIMEOUT_MS}ms` });
   await using agent = await site.startAgent();
@@ -39,6 +39,7 @@ test(`an agent that is stopped in its tracks: ${CONNECTS} CONNECTs are answered 
   agent.kill("SIGSTOP");
   const answers = await Promise.all(crowd(CONNECTS, listener, echo.address));
   const slowest = Math.max(...answers.map(({ answeredMs }) => answeredMs));
+  context.diagnostic(`the slowest answer came after ${Math.round(slowest)} ms, allowed are ${ALLOWED_MS}`);
   assert.ok(slowest <= ALLOWED_MS, `the slowest answer took ${slowest} ms`);
   assert.deepEqual(tally(answers, legalWithoutAgent), { legal: CONNECTS });
   await closeAll(answers);
@@ -77,14 +78,14 @@ test("an agent that is stopped after it took the streams: the same bound, and no
   assert.equal(server.running, true);
 });
 
-test("a target that swallows SYN is 504 at --dial-timeout, 5 s when nothing is said", async () => {
+test("a target that swallows SYN is 504 at --dial-timeout, 5 s when nothing is said", IN_CI, async () => {
   await using world = await startWorld();
   for (const [connection, expectedMs] of await Promise.all([
     world.connect(blackhole.address).then((each) => [each, 5_000] as const),
     world.connect(blackhole.address, { via: "tls" }).then((each) => [each, 5_000] as const),
   ])) {
     assert.equal(connection.status, 504, connection.reason);
-    assert.match(connection.reason, /did not answer within 5 s$/);
+    assert.match(connection.reason, /did not answer within 5 s: /);
     assert.ok(Math.abs(connection.answeredMs - expectedMs) < 500, `${connection.answeredMs} ms`);
   }
 });

@@ -8,7 +8,7 @@ import { waitFor } from "../harness/wait.ts";
 import { startWorld, type World } from "../harness/world.ts";
 
 /** What an agent may answer to an open, and what it may not (design: "Stream head"): the caller hears a legal line. */
-const CONNECT_TIMEOUT_MS = 1_500;
+const CONNECT_TIMEOUT_MS = 800;
 let world: World<never>;
 let agent: ScriptedAgent;
 let script: (stream: Stream) => void;

@@ -49,23 +49,33 @@ const NO_AGENT = { agents: 0 } as const;
 const ROWS: Readonly<Record<string, Row>> = {
   "a target that refuses": {
     ...{ code: "dial_refused", status: 502, proxyError: "connection_refused", konnectivity: "error_response" },
-    ...{ level: "info", says: /^127\.0\.0\.1:\d+ refused the connection$/ },
+    ...{ level: "info", says: /^127\.0\.0\.1:\d+ refused the connection: check that something listens there$/ },
     provoke: async (world) => world.connect((await refusedTarget()).address),
   },
   "a name that does not resolve": {
     ...{ code: "dial_name", status: 502, proxyError: "dns_error", konnectivity: "error_response" },
-    ...{ level: "info", says: /^(no such host: )?"?.*no-such-host\.invalid.* does not resolve at the agent$/ },
+    ...{
+      level: "info",
+      says: /^(no such host: )?"?.*no-such-host\.invalid.* does not resolve at the agent: check the name and .*DNS$/,
+    },
     world: { server: { dialTimeoutMs: 5_000, connectTimeoutMs: 8_000 } },
     provoke: (world) => world.connect("no-such-host.invalid:443"),
   },
   "a target without a route": {
     ...{ code: "dial_unreachable", status: 502, proxyError: "destination_ip_unroutable" },
-    ...{ konnectivity: "error_response", level: "info", says: /^255\.255\.255\.255:80 cannot be reached: .{10,}$/ },
+    ...{
+      konnectivity: "error_response",
+      level: "info",
+      says: /^255\.255\.255\.255:80 cannot be reached: check the agent's routes \(.*\)$/,
+    },
     provoke: (world) => world.connect("255.255.255.255:80"),
   },
   "a target that swallows SYN": {
     ...{ code: "dial_timeout", status: 504, proxyError: "connection_timeout", konnectivity: "backend_dial_timeout" },
-    ...{ level: "info", says: /^127\.0\.0\.1:\d+ did not answer within 0\.3 s$/ },
+    ...{
+      level: "info",
+      says: /^127\.0\.0\.1:\d+ did not answer within 0\.3 s: check firewalls and network policies on the way$/,
+    },
     provoke: async (world) => {
       const connection = await world.connect(blackhole.address);
       assert.ok(connection.answeredMs >= 290 && connection.answeredMs < 550, `${connection.answeredMs} ms`);
@@ -113,7 +123,11 @@ const ROWS: Readonly<Record<string, Row>> = {
   },
   "no agent": {
     ...{ code: "no_agent", status: 503, proxyError: "destination_unavailable", konnectivity: "no_agent" },
-    ...{ level: "warn", says: /^no agent of cluster "default" is connected$/, world: NO_AGENT },
+    ...{
+      level: "warn",
+      says: /^no agent of cluster "default" is connected: check that one runs, and its log$/,
+      world: NO_AGENT,
+    },
     provoke: async (world) => {
       const connection = await world.connect("echo");
       assert.ok(connection.answeredMs >= 45 && connection.answeredMs < 250, `${connection.answeredMs} ms`);
@@ -122,7 +136,7 @@ const ROWS: Readonly<Record<string, Row>> = {
   },
   "agents that all drain": {
     ...{ code: "draining", status: 503, proxyError: "destination_unavailable", konnectivity: "no_agent" },
-    ...{ level: "info", says: /^every agent of cluster "default" is going away$/ },
+    ...{ level: "info", says: /^every agent of cluster "default" is going away: try again$/ },
     provoke: async (world) => {
       const held = await world.connect("echo");
       world.agents[0]?.drain();
@@ -134,7 +148,7 @@ const ROWS: Readonly<Record<string, Row>> = {
   },
   "more CONNECTs waiting than --max-pending-connects": {
     ...{ code: "overloaded", status: 503, proxyError: "connection_limit_reached", konnectivity: "unknown" },
-    ...{ level: "warn", says: /^1 connections? waits? for an answer already$/ },
+    ...{ level: "warn", says: /^too many CONNECTs wait for an answer \(1, --max-pending-connects\): try again$/ },
     world: { server: { maxPendingConnects: 1 } },
     provoke: async (world) => {
       const waiting = world.connect(blackhole.address);
@@ -156,7 +170,11 @@ const ROWS: Readonly<Record<string, Row>> = {
   },
   "an agent that does not take the stream": {
     ...{ code: "agent_timeout", status: 504, proxyError: "connection_timeout", konnectivity: "backend_dial_timeout" },
-    ...{ level: "warn", says: /^agent "scripted" does not respond$/, world: NO_AGENT },
+    ...{
+      level: "warn",
+      says: /^agent "scripted" does not respond: check its process and the path to it$/,
+      world: NO_AGENT,
+    },
     provoke: viaAgent(() => {}),
   },
   "an agent that takes the stream and never answers": {
@@ -168,7 +186,11 @@ const ROWS: Readonly<Record<string, Row>> = {
   },
   "an agent that carries all the streams it may": {
     ...{ code: "agent_exhausted", status: 503, proxyError: "connection_limit_reached" },
-    ...{ konnectivity: "error_response", level: "warn", says: /^agent "agent-1" takes no more connections$/ },
+    ...{
+      konnectivity: "error_response",
+      level: "warn",
+      says: /^agent "agent-1" takes no more connections: try again, or add agents$/,
+    },
     world: { agent: { maxStreams: 1 } },
     provoke: async (world) => {
       const first = await world.connect("echo");

@@ -89,7 +89,10 @@ async function openStream(
   { options, metrics }: ConnectDeps,
 ): Promise<Stream> {
   if (cluster.pendingConnects >= options.maxPendingConnects) {
-    throw new CulvertError("overloaded", `${cluster.pendingConnects} connections wait for an answer already`);
+    throw new CulvertError(
+      "overloaded",
+      `too many CONNECTs wait for an answer (${cluster.pendingConnects}, --max-pending-connects): try again`,
+    );
   }
   cluster.pendingConnects++;
   metrics.pendingOpens(1);

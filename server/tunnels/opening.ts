@@ -92,7 +92,7 @@ export class Opening implements Cancellable<Stream> {
     const acknowledged = this.#stream?.acknowledged ?? false;
     const sentence = acknowledged
       ? `${agent} took the request for ${formatTarget(this.#target)} but did not answer in time`
-      : `${agent} does not respond`;
+      : `${agent} does not respond: check its process and the path to it`;
     this.#fail(new CulvertError("agent_timeout", sentence, { acknowledged }));
   };
 
@@ -117,8 +117,11 @@ export class Opening implements Cancellable<Stream> {
     const code = (error as NodeJS.ErrnoException).code;
     if (code === "ECONNRESET" && this.#stream?.acknowledged === false) {
       // RST in place of ACK: it takes no more streams (yamux: "Opening a stream").
-      if (this.#session.draining) return new CulvertError("draining", `${agent} is going away`, { cause: error });
-      return new CulvertError("agent_exhausted", `${agent} takes no more connections`, { cause: error });
+      if (this.#session.draining)
+        return new CulvertError("draining", `${agent} is going away: try again`, { cause: error });
+      return new CulvertError("agent_exhausted", `${agent} takes no more connections: try again, or add agents`, {
+        cause: error,
+      });
     }
     const sentence =
       code === "ESESSION" ? `the connection to ${agent} was lost` : `${agent} broke off before its answer`;
@@ -157,7 +160,7 @@ function refusedHere(error: unknown, agentId: string): CulvertError {
       });
     case "go_away":
     case "exhausted":
-      return new CulvertError("draining", `agent "${agentId}" is going away`, { cause: error });
+      return new CulvertError("draining", `agent "${agentId}" is going away: try again`, { cause: error });
     default:
       return new CulvertError("agent_lost", `the connection to agent "${agentId}" was lost`, { cause: error });
   }

@@ -32,7 +32,7 @@ test("waiting in vain ends with a sentence that names the cluster", async () => 
   const cluster = new ClusterTunnels("blue", LIMITS);
   await assert.rejects(
     cluster.whenAvailable(10).promise,
-    code("no_agent", /^no agent of cluster "blue" is connected$/),
+    code("no_agent", /^no agent of cluster "blue" is connected: check that one runs, and its log$/),
   );
 });
 

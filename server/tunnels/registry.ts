@@ -127,8 +127,11 @@ export class ClusterTunnels {
 
   #noAgent(): CulvertError {
     if (this.#tunnels.size === 0)
-      return new CulvertError("no_agent", `no agent of cluster "${this.name}" is connected`);
-    return new CulvertError("draining", `every agent of cluster "${this.name}" is going away`);
+      return new CulvertError(
+        "no_agent",
+        `no agent of cluster "${this.name}" is connected: check that one runs, and its log`,
+      );
+    return new CulvertError("draining", `every agent of cluster "${this.name}" is going away: try again`);
   }
 }
 

@@ -87,18 +87,20 @@ test("an address that swallows SYN does not keep the next one of the name waitin
   socket.destroy();
 });
 
+const refused = "refused the connection: check that something listens there";
+
 test("a port where nobody listens is dial_refused, named as it was asked for", async () => {
   const port = await freePort();
   const error = await refusal(start("127.0.0.1", port).promise);
-  assert.deepEqual([error.code, error.message], ["dial_refused", `127.0.0.1:${port} refused the connection`]);
+  assert.deepEqual([error.code, error.message], ["dial_refused", `127.0.0.1:${port} ${refused}`]);
   const six = await refusal(start("::1", port).promise);
-  assert.deepEqual([six.code, six.message], ["dial_refused", `[::1]:${port} refused the connection`]);
+  assert.deepEqual([six.code, six.message], ["dial_refused", `[::1]:${port} ${refused}`]);
 });
 
 test("a name all of whose addresses refuse is dial_refused", async () => {
   const port = await freePort();
   const error = await refusal(start("web.svc", port, { lookup: answers("127.0.0.1", "::1") }).promise);
-  assert.deepEqual([error.code, error.message], ["dial_refused", `web.svc:${port} refused the connection`]);
+  assert.deepEqual([error.code, error.message], ["dial_refused", `web.svc:${port} ${refused}`]);
 });
 
 test("a target that swallows SYN is dial_timeout, and no socket is left", async () => {
@@ -106,13 +108,19 @@ test("a target that swallows SYN is dial_timeout, and no socket is left", async 
   const before = handles();
   const error = await refusal(start("127.0.0.1", hole.port, { timeoutMs: 60 }).promise);
   assert.equal(error.code, "dial_timeout");
-  assert.equal(error.message, `127.0.0.1:${hole.port} did not answer within 0.06 s`);
+  assert.equal(
+    error.message,
+    `127.0.0.1:${hole.port} did not answer within 0.06 s: check firewalls and network policies on the way`,
+  );
   await eventually(() => handles() === before);
 });
 
 test("a resolver that stays silent is dial_timeout and says that it was the name", async () => {
   const error = await refusal(start("web.svc", 443, { lookup: () => {}, timeoutMs: 30 }).promise);
-  assert.deepEqual([error.code, error.message], ["dial_timeout", 'the name "web.svc" did not resolve within 0.03 s']);
+  assert.deepEqual(
+    [error.code, error.message],
+    ["dial_timeout", 'the name "web.svc" did not resolve within 0.03 s: check the agent\'s DNS'],
+  );
 });
 
 for (const [lookupCode, code, sentence] of [

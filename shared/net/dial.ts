@@ -78,9 +78,12 @@ class Dialling implements Dial {
 
   timeOut(): void {
     const { target, timeoutMs } = this.#options;
-    const what =
-      this.#socket === undefined ? `the name "${target.host}" did not resolve` : `${this.#where()} did not answer`;
-    this.#fail(new CulvertError("dial_timeout", `${what} within ${timeoutMs / 1000} s`));
+    const time = `within ${timeoutMs / 1000} s`;
+    const sentence =
+      this.#socket === undefined
+        ? `the name "${target.host}" did not resolve ${time}: check the agent's DNS`
+        : `${this.#where()} did not answer ${time}: check firewalls and network policies on the way`;
+    this.#fail(new CulvertError("dial_timeout", sentence));
   }
 
   readonly #onAbort = (): void => this.cancel();
@@ -123,7 +126,7 @@ class Dialling implements Dial {
     const socket = this.#socket;
     if (socket === undefined || this.#settled) return;
     if (isSelf(socket, this.#options.target.port)) {
-      this.#fail(new CulvertError("dial_refused", `${this.#where()} refused the connection`));
+      this.#fail(new CulvertError("dial_refused", `${this.#where()} ${REFUSED}`));
       return;
     }
     this.#settle();
@@ -202,15 +205,17 @@ function isSelf(socket: Socket, port: number): boolean {
   return port >= FIRST_EPHEMERAL_PORT && socket.localPort === port && socket.localAddress === socket.remoteAddress;
 }
 
+const REFUSED = "refused the connection: check that something listens there";
+
 /** errno → outcome and what happened, as the end of a sentence (design: "Outcomes"). */
 const CONNECT_ERRORS: Record<string, readonly [OutcomeCode, string]> = {
-  ECONNREFUSED: ["dial_refused", "refused the connection"],
+  ECONNREFUSED: ["dial_refused", REFUSED],
   ECONNRESET: ["dial_reset", "reset the connection"],
   ECONNABORTED: ["dial_reset", "aborted the connection"],
   EPIPE: ["dial_reset", "closed the connection"],
   ETIMEDOUT: ["dial_timeout", "did not answer"],
-  EHOSTUNREACH: ["dial_unreachable", "cannot be reached: no route to host"],
-  ENETUNREACH: ["dial_unreachable", "cannot be reached: no route to its network"],
+  EHOSTUNREACH: ["dial_unreachable", "cannot be reached: check the agent's routes (no route to host)"],
+  ENETUNREACH: ["dial_unreachable", "cannot be reached: check the agent's routes (no route to its network)"],
   EHOSTDOWN: ["dial_unreachable", "cannot be reached: the host is down"],
   ENETDOWN: ["dial_unreachable", "cannot be reached: the network is down"],
   EACCES: ["dial_unreachable", "cannot be reached: the agent's kernel or firewall does not permit it"],
@@ -244,7 +249,7 @@ function lookupError(host: string, error: NodeJS.ErrnoException): CulvertError {
   if (CONNECT_ERRORS[code]?.[0] === "agent_exhausted") return connectError(`"${host}"`, error);
   const message =
     code === "ENOTFOUND" || code === "ENODATA"
-      ? `no such host: "${host}" does not resolve at the agent`
+      ? `no such host: "${host}" does not resolve at the agent: check the name and the agent's DNS`
       : code === "EAI_AGAIN"
         ? `the agent's name server did not answer for "${host}"`
         : `"${host}" does not resolve at the agent (${code || error.message})`;

@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from "node:timers/promises";
+import { collectGarbage, INSPECTED } from "../../harness/inspector.ts";
 import type { ManagedProcess } from "../../harness/processes.ts";
 import type { Bench } from "../bench.ts";
 import type { Culvert } from "../culvert.ts";
-import { collectGarbage, INSPECTED } from "../inspector.ts";
 import { below, type Row } from "../rows.ts";
 
 const IDLE_COUNTS = [1000, 5000] as const;

@@ -1,15 +1,31 @@
 import { once } from "node:events";
-import { type AddressInfo, connect, createServer, type Socket } from "node:net";
+import { connect, createServer, type Socket } from "node:net";
 import { Worker } from "node:worker_threads";
 import { listenOnLoopback, type TargetServer } from "./tcp.ts";
 
-/** A port on loopback where nobody listens: a dial is refused. */
+/**
+ * Below the range that the kernel takes source ports from (ip_local_port_range): no outgoing connection of a busy test
+ * can sit on a port between its choice and its use.
+ */
+const LOWEST = 10_240;
+const FIRST_EPHEMERAL = 32_768;
+const given = new Set<number>();
+
+/** A port on loopback where nobody listens: a dial is refused. No port is given twice by one process. */
 export async function freePort(): Promise<number> {
-  const server = createServer();
-  await listenOnLoopback(server);
-  const { port } = server.address() as AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
-  return port;
+  for (;;) {
+    const port = LOWEST + Math.floor(Math.random() * (FIRST_EPHEMERAL - LOWEST));
+    if (given.has(port)) continue;
+    given.add(port);
+    const server = createServer();
+    try {
+      await listenOnLoopback(server, port);
+    } catch {
+      continue;
+    }
+    await new Promise((resolve) => server.close(resolve));
+    return port;
+  }
 }
 
 /** Listens and then never accepts: its thread sleeps. */

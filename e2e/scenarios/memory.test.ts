@@ -1,0 +1,73 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { createSite } from "../harness/binaries.ts";
+import { connectThrough } from "../harness/caller.ts";
+import { atFull } from "../harness/counts.ts";
+import { heldBytes, INSPECTED } from "../harness/inspector.ts";
+import type { ManagedProcess } from "../harness/processes.ts";
+import { sourceTarget } from "../harness/targets/plain.ts";
+import { waitFor } from "../harness/wait.ts";
+
+const READERS = atFull(1_000, 300);
+const MIB = 1024 * 1024;
+/** A window for each reader, the session's budget, and room for the rest (design: "Bounds"). */
+const LIMIT = READERS * 64 * 1024 + 64 * MIB + 32 * MIB;
+
+test("readers that stop cost a window each and the budget, in both processes, and give it back", async () => {
+  using site = await createSite();
+  await using server = await site.startServer({}, { nodeArgs: INSPECTED });
+  await using agent = await site.startAgent({}, { nodeArgs: INSPECTED });
+  await using target = await sourceTarget();
+  const sides: readonly ManagedProcess[] = [server, agent];
+  await stalledReaders(site.listener("uds"), target.address, 100); // code is compiled, the heap has its working size
+  const base = await Promise.all(sides.map(heldBytes));
+  const baseRss = sides.map((side) => side.rssBytes());
+
+  for (const round of [1, 2]) {
+    const peaks = await stalledReaders(site.listener("uds"), target.address, READERS, sides);
+    for (const [index, side] of sides.entries()) {
+      const growth = (peaks[index] ?? 0) - (baseRss[index] ?? 0);
+      assert.ok(growth <= LIMIT, `round ${round}: ${side.name} grew by ${Math.round(growth / MIB)} MiB`);
+    }
+    await waitFor(() => target.open === 0, { deadlineMs: 20_000, what: "the targets' ends" });
+    const after = await Promise.all(sides.map(heldBytes));
+    for (const [index, side] of sides.entries()) {
+      const left = (after[index]?.buffers ?? 0) - (base[index]?.buffers ?? 0);
+      assert.ok(left < 8 * MIB, `round ${round}: ${side.name} still holds ${Math.round(left / MIB)} MiB of buffers`);
+    }
+  }
+});
+
+/** Opens readers that take nothing, waits until nothing moves any more, and lets them go. Returns the peak RSS of each side. */
+async function stalledReaders(
+  listener: ReturnType<Awaited<ReturnType<typeof createSite>>["listener"]>,
+  address: string,
+  count: number,
+  sides: readonly ManagedProcess[] = [],
+): Promise<number[]> {
+  const peaks = sides.map(() => 0);
+  const look = (): string => {
+    for (const [index, side] of sides.entries()) peaks[index] = Math.max(peaks[index] ?? 0, side.rssBytes());
+    return sides.map((side) => Math.round(side.cpuSeconds() * 10)).join();
+  };
+  const watch = setInterval(look, 50);
+  const readers = [];
+  for (let opened = 0; opened < count; opened += 50) {
+    const some = Array.from({ length: 50 }, async () => {
+      const reader = await connectThrough(listener, address, { deadlineMs: 20_000 });
+      reader.socket.pause();
+      return reader;
+    });
+    readers.push(...(await Promise.all(some)));
+  }
+  let before = "";
+  const stands = (): boolean => {
+    const last = before;
+    before = look();
+    return before === last;
+  };
+  await waitFor(stands, { deadlineMs: 30_000, everyMs: 500, what: "everything to stand" });
+  clearInterval(watch);
+  for (const { socket } of readers) socket.destroy();
+  return peaks;
+}
