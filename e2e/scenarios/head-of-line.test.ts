@@ -1,11 +1,16 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Connection } from "../harness/caller.ts";
+import { Payload, PayloadCheck } from "../harness/payload.ts";
+import { sendPayload } from "../harness/targets/plain.ts";
 import { tcpTarget } from "../harness/targets/tcp.ts";
 import { waitFor } from "../harness/wait.ts";
 import { startWorld, type World } from "../harness/world.ts";
 
 const ECHOES = 200;
+/** More than all buffers on the way hold, the kernel's included. */
+const UPLOAD = 40_000_000;
+const LATER = 4_000_000;
 
 for (const via of ["uds", "tls"] as const) {
   test(`over ${via}, a reader that has stopped in a download holds nobody else up`, async () => {
@@ -13,29 +18,29 @@ for (const via of ["uds", "tls"] as const) {
     await using stuck = await world.connect("source", { via });
     stuck.socket.pause();
     await waitFor(() => held(world) > 0, { what: "bytes to wait for the reader" });
-    const before = await standing(world);
+    const before = await standing(() => held(world));
     await echoes(world, via);
     assert.equal(held(world), before, "the stopped reader was given something to hold");
-    assert.equal(stuck.socket.closed, false);
+    const late = new PayloadCheck();
+    late.take(await stuck.readBytes(LATER, 20_000));
+    late.expect(LATER, "what the reader takes when it goes on");
   });
 
   test(`over ${via}, a target that has stopped in an upload holds nobody else up`, async () => {
-    await using dead = await tcpTarget((socket) => socket.pause());
+    const late = new PayloadCheck();
+    await using dead = await tcpTarget((socket) => socket.on("data", (chunk: Buffer) => late.take(chunk)).pause());
     await using world = await startWorld({ targets: ["echo"] });
     await using stuck = await world.connect(dead.address, { via });
-    const chunk = Buffer.alloc(64 * 1024);
-    while (stuck.socket.write(chunk));
-    const upload = setInterval(() => {
-      if (!stuck.socket.writableNeedDrain) while (stuck.socket.write(chunk));
-    }, 1);
-    try {
-      await standing(world, () => stuck.socket.bytesWritten - stuck.socket.writableLength);
-      const before = stuck.socket.writableLength;
-      await echoes(world, via);
-      assert.ok(before > 0 && stuck.socket.writableLength === before, "the stopped target took something");
-    } finally {
-      clearInterval(upload);
-    }
+    sendPayload(stuck.socket, new Payload(), UPLOAD);
+    const left = () => stuck.socket.bytesWritten - stuck.socket.writableLength;
+    await waitFor(left);
+    const before = await standing(left);
+    assert.ok(stuck.socket.writableLength > 0, "the caller has more to send than there is room for");
+    await echoes(world, via);
+    assert.equal(left(), before, "the stopped target took something");
+    for (const socket of dead.sockets()) socket.resume();
+    await waitFor(() => late.bytes === UPLOAD, { deadlineMs: 20_000, what: "the rest, when the target goes on" });
+    late.expect(UPLOAD, "what the target takes when it goes on");
   });
 }
 
@@ -47,7 +52,7 @@ function held(world: World<never>): number {
 }
 
 /** Waits until `figure` has not moved for a while: the stopped side's buffers are full. */
-async function standing(world: World<never>, figure = () => held(world)): Promise<number> {
+async function standing(figure: () => number): Promise<number> {
   let before = -1;
   const stands = (): boolean => {
     const last = before;

@@ -155,6 +155,16 @@ test("an address that the policy refuses is forbidden and is not dialled", async
   assert.equal(target.accepted.length, 0);
 });
 
+test("a policy that fails for want of descriptors ends its dial as agent_exhausted, for names and addresses", async () => {
+  const permit = (): never => {
+    throw Object.assign(new Error("too many open files"), { code: "EMFILE" });
+  };
+  for (const host of ["127.0.0.1", "web.svc"]) {
+    const dialling = start(host, 80, { permit, lookup: answers("127.0.0.1") });
+    assert.equal((await refusal(dialling.promise)).code, "agent_exhausted");
+  }
+});
+
 test("of a name's addresses only those that the policy permits are dialled", async () => {
   await using four = await listen("127.0.0.1");
   await using six = await listen("::1", four.port);

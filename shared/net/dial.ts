@@ -68,7 +68,7 @@ class Dialling implements Dial {
     signal?.addEventListener("abort", this.#onAbort);
     this.#timer = setTimeout(onTimeout, timeoutMs, this);
     const family = isIP(target.host);
-    if (family !== 0) this.#connect([{ address: target.host, family }]);
+    if (family !== 0) this.#begin([{ address: target.host, family }]);
     else (lookup ?? lookupAll)(target.host, this.#onLookup);
   }
 
@@ -91,8 +91,17 @@ class Dialling implements Dial {
   readonly #onLookup = (error: NodeJS.ErrnoException | null, addresses: readonly LookupAddress[]): void => {
     if (this.#settled) return;
     if (error !== null) this.#fail(lookupError(this.#options.target.host, error));
-    else this.#connect(addresses);
+    else this.#begin(addresses);
   };
+
+  /** A policy looks at the machine's own addresses, which fails when descriptors run out: a bad end of this dial only. */
+  #begin(addresses: readonly LookupAddress[]): void {
+    try {
+      this.#connect(addresses);
+    } catch (error) {
+      this.#fail(connectError(this.#where(), error as NodeJS.ErrnoException));
+    }
+  }
 
   #connect(addresses: readonly LookupAddress[]): void {
     const { permit, target, timeoutMs } = this.#options;
