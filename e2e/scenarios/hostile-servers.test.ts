@@ -26,11 +26,17 @@ const http = (head: string, body = "") => `HTTP/1.1 ${head}\r\nContent-Length: $
 
 const ATTEMPTS: Readonly<Record<string, Omit<RawServerScript, "times"> & { readonly because: RegExp }>> = {
   "accepts and says nothing": { onTcp: () => {}, because: /timed out in the TLS handshake/ },
-  "speaks no TLS": { onTcp: (socket) => socket.write(randomBytes(2_000)), because: /\(in the TLS handshake\)/ },
+  "speaks no TLS": {
+    onTcp: (socket) => socket.write("SSH-2.0-OpenSSH_9.2\r\n".repeat(100)),
+    because: /\(in the TLS handshake\)/,
+  },
   "closes at once": { onTcp: (socket) => socket.destroy(), because: /in the TLS handshake/ },
   "never answers the upgrade": { onTls: (socket) => socket.resume(), because: /timed out waiting for the upgrade/ },
   "answers the upgrade with noise": {
-    ...{ onTls: (socket) => socket.write(randomBytes(5_000)), because: /\(waiting for the upgrade\)/ },
+    ...{
+      onTls: (socket) => socket.write(Buffer.concat([Buffer.from([0]), randomBytes(5_000)])),
+      because: /\(waiting for the upgrade\)/,
+    },
   },
   "answers the upgrade with a header without end": {
     onTls: (socket) => socket.write(`HTTP/1.1 200 OK\r\nX: ${"x".repeat(200_000)}`),

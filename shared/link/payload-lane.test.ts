@@ -231,6 +231,11 @@ test("a frame that is not well formed goes to ws with all that follows", () => {
     ["reserved bit 3", [{ ...BINARY, reserved: 0x10 }]],
     ["no mask from a client", [{ opcode: 2, payload: Buffer.from("hi") }]],
     ["binary inside text", [{ ...TEXT, final: false }, BINARY]],
+    ["text inside text", [{ ...TEXT, final: false }, TEXT]],
+    ["text with a reserved bit", [{ ...TEXT, reserved: 0x40 }]],
+    ["a kind that is none, with all bits set", [{ ...TEXT, opcode: 15, reserved: 0x70 }]],
+    ["text without a mask from a client", [{ opcode: 1, payload: Buffer.from("hi") }]],
+    ["a continuation without a start", [{ ...BINARY, opcode: 0 }]],
     [
       "a reserved bit in a continuation",
       [
@@ -241,7 +246,8 @@ test("a frame that is not well formed goes to ws with all that follows", () => {
   ];
   for (const [name, shapes] of table) {
     const heard = new Heard(true);
-    const last = Buffer.concat([frame(shapes.at(-1) as FrameShape), frame(BINARY)]);
+    const behind = [BINARY, { ...BINARY, final: false }, TEXT].map(frame);
+    const last = Buffer.concat([frame(shapes.at(-1) as FrameShape), ...behind]);
     for (const chunk of cut(Buffer.concat([...shapes.slice(0, -1).map(frame), last]), [3])) heard.lane.push(chunk);
     assert.equal(heard.violation, undefined, name);
     assert.ok(Buffer.concat(heard.other).subarray(-last.length).equals(last), name);

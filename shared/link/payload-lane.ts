@@ -26,6 +26,9 @@ const TEXT = 0x1;
 const BINARY = 0x2;
 const FIRST_CONTROL = 0x8;
 const CLOSE = 0x8;
+const PING = 0x9;
+const PONG = 0xa;
+const OPCODES: ReadonlySet<number> = new Set([CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG]);
 /** 2 bytes, 8 of extended length, 4 of mask key. */
 const MAX_HEADER = 14;
 
@@ -107,25 +110,31 @@ export class PayloadLane {
       this.#stop("a message begins inside another");
     } else if (this.#ours && this.#left > this.#maxPayload) {
       this.#stop(`a frame of ${this.#left} bytes is too long`);
-    } else if (this.#ours && this.#isWellFormed(first)) {
+    } else if (!this.#isWellFormed(first)) {
+      // Its length means nothing, nor does what seems to follow it.
+      this.#state = "to-ws";
+      this.#passHeader(length);
+    } else if (this.#ours) {
       this.#fragmented = final ? "none" : "binary";
       this.#readMask(length);
     } else {
-      if (this.#ours) this.#state = "to-ws";
-      if (opcode === TEXT || (opcode === CONTINUATION && this.#fragmented === "other")) {
-        this.#fragmented = final ? "none" : "other";
-      }
-      this.#ours = false;
+      if (opcode < FIRST_CONTROL) this.#fragmented = final ? "none" : "other";
       this.#closing = opcode === CLOSE;
-      this.#consumer.onOther(Buffer.from(this.#header.subarray(0, length)));
+      this.#passHeader(length);
     }
+  }
+
+  #passHeader(length: number): void {
+    this.#consumer.onOther(Buffer.from(this.#header.subarray(0, length)));
   }
 
   /** What is not well formed goes to ws, which closes with the right code. */
   #isWellFormed(first: number): boolean {
-    if ((first & RESERVED) !== 0) return false;
+    if ((first & RESERVED) !== 0 || !OPCODES.has(first & OPCODE)) return false;
     if ((((this.#header[1] as number) & MASKED) !== 0) !== this.#peerMasks) return false;
-    return !((first & OPCODE) === BINARY && this.#fragmented === "other");
+    const opcode = first & OPCODE;
+    if (opcode === CONTINUATION) return this.#fragmented !== "none";
+    return opcode >= FIRST_CONTROL || this.#fragmented === "none";
   }
 
   #readMask(length: number): void {
