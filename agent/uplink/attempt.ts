@@ -50,6 +50,9 @@ export async function attempt(
   return new Connection(link, welcome, owner, options.session);
 }
 
+/** How long the last bytes to a server that is being left may take, ms; nobody waits for them. */
+const LAST_BYTES_MS = 10_000;
+
 /** What a connection needs of its link. */
 export type UplinkLink = Pick<Link, keyof Transport | "id" | "remote" | "onControl">;
 
@@ -89,7 +92,7 @@ export class Connection implements SessionHandler {
     let open = 1;
     const onStreamClosed = (): void => {
       open--;
-      if (open === 0) void this.session.close(0);
+      if (open === 0) void this.session.close(LAST_BYTES_MS);
     };
     for (const stream of this.session.streams()) {
       open++;

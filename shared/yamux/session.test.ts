@@ -156,6 +156,32 @@ test("closing gives up at its deadline, the nearest of several; streams are lost
   assert.equal(ends.client.session.streamCount, 0);
 });
 
+test("a peer that takes nothing any more is waited for as long as bytes may be under way, and half a second if none are", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const table = [
+    { what: "no stream for a second", quietMs: 1_000, deadlineMs: 30_000, lingersMs: 500 },
+    { what: "a stream a moment ago", quietMs: 999, deadlineMs: 4_000, lingersMs: 4_000 },
+    { what: "a long deadline", quietMs: 0, deadlineMs: 30_000, lingersMs: 10_000 },
+    { what: "no time at all", quietMs: 0, deadlineMs: 0, lingersMs: 500 },
+  ];
+  for (const { what, quietMs, deadlineMs, lingersMs } of table) {
+    let now = 0;
+    const { session, transport } = await handHeld("client", { now: () => now });
+    now = 5_000;
+    const stream = session.open();
+    stream.on("error", () => {});
+    stream.destroy();
+    now += quietMs;
+    void session.close(deadlineMs);
+    await turn();
+    t.mock.timers.tick(lingersMs - 1);
+    assert.equal(transport.destroyedWith, undefined, what);
+    t.mock.timers.tick(1);
+    assert.notEqual(transport.destroyedWith, undefined, what);
+    transport.close();
+  }
+});
+
 test("bytes that a reader has not taken when the session ends stay readable if their stream was over", async () => {
   const ends = pair();
   const [near, far] = await openStream(ends);

@@ -25,8 +25,10 @@ export interface SessionHandler {
 const MAX_CONTROL_FRAMES = 65_536;
 /** The same in bytes: heads of opened streams count too, and no more streams are opened. */
 const MAX_CONTROL_BYTES = 1024 * 1024;
-/** The last frames of a session (go-away, FINs) have this long to leave; then the transport is cut. */
-const LINGER_MS = 10_000;
+/** The last frames of a session have this long to leave, whatever its owner allows; then the transport is cut. */
+const LINGER_MS = { least: 500, most: 10_000 };
+/** A session without streams for so long has nothing under way but its go-away: a dead peer is not waited for. */
+const QUIET_MS = 1_000;
 
 /** One yamux session on one transport (hashicorp/yamux `spec.md`; our choices: `spec.md` beside this file). */
 export class Session {
@@ -46,15 +48,17 @@ export class Session {
   #remoteGoAway = false;
   #closed = false;
   #whenIdle: (() => void) | undefined;
+  #idleSince: number;
   #lingering: NodeJS.Timeout | undefined;
-  #transportGone = false;
-  #whenTransportGone: (() => void) | undefined;
+  readonly #transportGone: Promise<void>;
+  #onTransportGone: () => void = () => {};
 
   constructor(role: SessionRole, transport: Transport, handler: SessionHandler, options: Partial<SessionOptions> = {}) {
     this.#transport = transport;
     this.#handler = handler;
     const chosen = { ...DEFAULT_OPTIONS, ...options };
     this.#options = { ...chosen, maxWindow: Math.max(chosen.maxWindow, chosen.initialWindow) };
+    this.#idleSince = chosen.now();
     this.#queue = new SendQueue(transport, this.#options);
     this.#streams = new StreamTable(role === "client" ? 1 : 2, this.#options);
     this.#idleFrames = new IdleFrames(this.#options.maxIdleFramesPerSecond, this.#options.now);
@@ -63,6 +67,9 @@ export class Session {
       this.#queue.control(FrameType.ping, Flag.syn, 0, value),
     );
     this.#wire = this.#streamWire();
+    this.#transportGone = new Promise((resolve) => {
+      this.#onTransportGone = resolve;
+    });
     transport.start(this.#pipe);
     this.#roundTrips.refresh();
   }
@@ -139,22 +146,16 @@ export class Session {
   }
 
   /**
-   * Drains, waits for the streams up to `deadlineMs`, then ends the transport; streams still open are lost. Resolves when
-   * the transport has gone, so that a process may exit right after it.
+   * Drains, waits for the streams up to `deadlineMs`, then ends the transport; streams still open are lost. The last bytes
+   * have what is left of the time. Resolves when the transport has gone, so that a process may exit right after it.
    */
   async close(deadlineMs: number): Promise<void> {
+    const begun = this.#options.now();
+    const isQuiet = this.#streams.size === 0 && begun - this.#idleSince >= QUIET_MS;
     this.drain();
     if (!this.#closed && this.#streams.size > 0) await this.#idle(deadlineMs);
-    this.#end(undefined);
-    if (!this.#transportGone) await new Promise<void>((resolve) => this.#onTransportGone(resolve));
-  }
-
-  #onTransportGone(listener: () => void): void {
-    const earlier = this.#whenTransportGone;
-    this.#whenTransportGone = () => {
-      earlier?.();
-      listener();
-    };
+    this.#end(undefined, isQuiet ? 0 : deadlineMs - (this.#options.now() - begun));
+    await this.#transportGone;
   }
 
   /** Ends session, streams and transport now. */
@@ -183,10 +184,11 @@ export class Session {
   }
 
   /** The last frames are still sent, then the transport ends; a peer that does not take them is cut. */
-  #end(reason: Error | undefined): void {
+  #end(reason: Error | undefined, lingerMs: number = LINGER_MS.most): void {
     if (this.#closed) return;
     this.#queue.end();
-    this.#lingering = setTimeout(() => this.#transport.destroy(reason), LINGER_MS).unref();
+    const boundMs = Math.min(LINGER_MS.most, Math.max(LINGER_MS.least, lingerMs));
+    this.#lingering = setTimeout(() => this.#transport.destroy(reason), boundMs).unref();
     this.#finish(reason);
     this.#transport.end();
   }
@@ -231,7 +233,9 @@ export class Session {
   #release(stream: Stream): void {
     if (!this.#streams.release(stream)) return;
     this.#queue.remove(stream);
-    if (this.#streams.size === 0) this.#whenIdle?.();
+    if (this.#streams.size > 0) return;
+    this.#idleSince = this.#options.now();
+    this.#whenIdle?.();
   }
 
   // ── from the transport ─────────────────────────────────────────────────────────────────────────────────────────
@@ -253,8 +257,7 @@ export class Session {
     onWritable: () => this.#queue.onWritable(),
     onClosed: (reason) => {
       clearTimeout(this.#lingering);
-      this.#transportGone = true;
-      this.#whenTransportGone?.();
+      this.#onTransportGone();
       if (this.#closed) return;
       const cut = this.#decoder.atBoundary ? undefined : new YamuxError("closed", "the transport ended inside a frame");
       this.#finish(reason ?? cut);
