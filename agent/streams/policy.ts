@@ -142,8 +142,21 @@ function refuse(reason: string): Decision {
   return { allowed: false, reason };
 }
 
+/** Most connections of an agent go to a few kubelets and services, over and over. */
+const KNOWN_ADDRESSES = 1_024;
+const known = new Map<string, SocketAddress>();
+
 /** As the kernel dials it: IPv4-mapped addresses are IPv4, the unspecified address is loopback. */
 function normalise(text: string): SocketAddress | undefined {
+  const found = known.get(text);
+  const address = found ?? parseAddress(text);
+  if (found !== undefined || address === undefined) return address;
+  if (known.size >= KNOWN_ADDRESSES) known.clear();
+  known.set(text, address);
+  return address;
+}
+
+function parseAddress(text: string): SocketAddress | undefined {
   if (isIPv4(text)) return new SocketAddress({ address: text === "0.0.0.0" ? "127.0.0.1" : text, family: "ipv4" });
   if (!isIPv6(text)) return undefined;
   const address = new SocketAddress({ address: text.replace(/%.*$/, ""), family: "ipv6" });

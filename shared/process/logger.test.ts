@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { createLogger } from "./logger.ts";
+import { byTurn, createLogger } from "./logger.ts";
 
 function capture() {
   const lines: string[] = [];
@@ -32,4 +32,22 @@ test("auto is JSON where stdout is no terminal", () => {
   const { lines, destination } = capture();
   createLogger({ level: "info", format: "auto", name: "x", destination }).info("hello");
   assert.equal(JSON.parse(lines[0] ?? "").msg, "hello");
+});
+
+test("lines of one turn are one write, in order, and what is left goes out as the process exits", async () => {
+  const { lines, destination } = capture();
+  let exit = (): void => {};
+  const sink = byTurn(destination, (flush) => {
+    exit = flush;
+  });
+  sink.write("one\n");
+  sink.write("two\n");
+  assert.deepEqual(lines, []);
+  await new Promise((resolve) => setImmediate(resolve));
+  assert.deepEqual(lines, ["one\ntwo\n"]);
+  sink.write("last\n");
+  exit();
+  assert.deepEqual(lines, ["one\ntwo\n", "last\n"]);
+  await new Promise((resolve) => setImmediate(resolve));
+  assert.equal(lines.length, 2);
 });

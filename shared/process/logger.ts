@@ -14,7 +14,8 @@ export interface LoggerOptions {
 
 /**
  * The log of a process: JSON lines on stdout, times in ISO 8601, levels as words (design: "Seen from
- * outside"). Writes are synchronous, so that the last line before a crash is there.
+ * outside"). The lines of a turn of the event loop go out in one synchronous write, at its end or as the process exits,
+ * so that the last line before a crash is there.
  */
 export function createLogger({ level, format, name, destination }: LoggerOptions): Logger {
   const pretty = format === "pretty" || (format === "auto" && destination === undefined && process.stdout.isTTY);
@@ -26,8 +27,26 @@ export function createLogger({ level, format, name, destination }: LoggerOptions
     base: { name },
     formatters: { level: (label: string) => ({ level: label }) },
   };
-  const sink = destination ?? pino.destination({ dest: 1, sync: true });
+  const sink = destination ?? byTurn(pino.destination({ dest: 1, sync: true }), (flush) => process.on("exit", flush));
   return pino(options, pretty ? prettyStream(sink) : sink);
+}
+
+/** A busy server writes a line for each connection, and several connections end in one turn: one system call for all. */
+export function byTurn(destination: DestinationStream, onExit: (flush: () => void) => void): DestinationStream {
+  let lines = "";
+  const flush = (): void => {
+    if (lines === "") return;
+    const all = lines;
+    lines = "";
+    destination.write(all);
+  };
+  onExit(flush);
+  return {
+    write: (line) => {
+      if (lines === "") setImmediate(flush);
+      lines += line;
+    },
+  };
 }
 
 /** Loaded only when it is used; formats line by line, since its stream or worker would lose lines at exit. */
