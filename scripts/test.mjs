@@ -54,6 +54,6 @@ function filesOf(suite) {
 function testFiles(folder) {
   const entries = readdirSync(join(ROOT, folder), { withFileTypes: true, recursive: true });
   return entries
-    .filter((entry) => entry.isFile() && entry.name.endsWith(".test.ts") && !entry.path.includes("node_modules"))
-    .map((entry) => join(entry.path, entry.name).slice(ROOT.length));
+    .filter((entry) => entry.isFile() && entry.name.endsWith(".test.ts") && !entry.parentPath.includes("node_modules"))
+    .map((entry) => join(entry.parentPath, entry.name).slice(ROOT.length));
 }
