@@ -1,22 +1,24 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import net from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { pino } from "pino";
-import { LinkServer, testCertificate } from "../shared/link/testing.ts";
+import { LinkServer, testCertificate, until } from "../shared/link/testing.ts";
 import { parseTarget } from "../shared/net/target.ts";
+import { Authority } from "../shared/pki/certificates.ts";
 import { ConfigError, defaultsOf } from "../shared/process/options.ts";
-import { encodeOpen, readAnswer } from "../shared/wire/open.ts";
+import { encodeOpen } from "../shared/wire/open.ts";
+import { readAnswer } from "../shared/wire/testing.ts";
 import { Session } from "../shared/yamux/session.ts";
 import type { Stream } from "../shared/yamux/stream.ts";
 import { type Agent, startAgent } from "./agent.ts";
 import { type AgentOptions, agentOptions } from "./options.ts";
 
-/** An agent, a server that takes its tunnel, and the server's sessions. */
-async function connected(t: TestContext, change: Partial<AgentOptions> = {}) {
+/** A server that takes tunnels, an agent's options for it, and how to start that agent with a log that is kept. */
+async function prepared(t: TestContext, change: Partial<AgentOptions> = {}) {
   const server = await LinkServer.start();
   t.after(() => server[Symbol.asyncDispose]());
   const dir = await mkdtemp(join(tmpdir(), "culvert-"));
@@ -34,8 +36,20 @@ async function connected(t: TestContext, change: Partial<AgentOptions> = {}) {
     adminServerPort: 0,
     ...change,
   };
-  const agent = await startAgent(options, { log: pino({ level: "silent" }), listenEphemeral: true });
-  t.after(() => agent.destroy(new Error("the test is over")));
+  const lines: { readonly level: number; readonly msg: string; readonly [key: string]: unknown }[] = [];
+  const log = pino({ level: "debug" }, { write: (line) => lines.push(JSON.parse(line)) });
+  const start = async (more: Partial<AgentOptions> = {}): Promise<Agent> => {
+    const agent = await startAgent({ ...options, ...more }, { log, listenEphemeral: true });
+    t.after(() => agent.destroy(new Error("the test is over")));
+    return agent;
+  };
+  return { server, dir, caCert, lines, start };
+}
+
+/** An agent, a server that takes its tunnel, and the server's sessions. */
+async function connected(t: TestContext, change: Partial<AgentOptions> = {}) {
+  const { server, start } = await prepared(t, change);
+  const agent = await start();
   const session = async (index = 0): Promise<Session> =>
     new Session("server", await server.link(index), { onStream: () => {}, onClosed: () => {} });
   return { agent, server, session };
@@ -141,15 +155,83 @@ test("an idle agent is closed in much less than a second", async (t) => {
   assert.ok(performance.now() - before < 500);
 });
 
-test("a target rule that is none, and a port that is taken, fail the start with a sentence", async (t) => {
-  await assert.rejects(connected(t, { denyTarget: ["10.0.0.0/99"] }), (error) => {
+test("a target rule that is none fails the start with a sentence", async (t) => {
+  const { start } = await prepared(t);
+  await assert.rejects(start({ denyTarget: ["10.0.0.0/99"] }), (error) => {
     assert.ok(error instanceof ConfigError);
     assert.match(error.message, /--deny-target "10\.0\.0\.0\/99"/);
     return true;
   });
+});
+
+test("a port that is taken, and files that cannot work, fail the start before any server hears of the agent", async (t) => {
+  const { server, dir, caCert, start } = await prepared(t);
+  let dialled = 0;
+  server.server.on("connection", () => dialled++);
   const taken = net.createServer().listen(0, "127.0.0.1");
   await once(taken, "listening");
   t.after(() => taken.close());
   const { port } = taken.address() as net.AddressInfo;
-  await assert.rejects(connected(t, { healthServerPort: port }), /--health-server-port/);
+  const { leaf } = await testCertificate();
+  const other = await (await Authority.create("other")).issue({ cn: "agent", usage: "client" });
+  const [agentCert, agentKey, otherKey, text] = ["a.crt", "a.key", "b.key", "text"].map((name) => join(dir, name));
+  if (!agentCert || !agentKey || !otherKey || !text) assert.fail();
+  await writeFile(agentCert, leaf.cert);
+  await writeFile(agentKey, leaf.key);
+  await writeFile(otherKey, other.key);
+  await writeFile(text, "no certificate\n");
+  for (const [change, sentence] of [
+    [{ healthServerPort: port }, /port \d+: it is in use .*\(--health-server-port\)\.$/],
+    [{ adminServerPort: port }, /port \d+: it is in use .*\(--admin-server-port\)\.$/],
+    [{ caCert: text }, /^--ca-cert: .*\/text holds no PEM certificate .*\.$/],
+    [{ agentCert: text, agentKey }, /^--agent-cert: .*\/text holds no PEM certificate .*\.$/],
+    [{ agentCert, agentKey: text }, /^--agent-key: .*\/text holds no PEM private key .*\.$/],
+    [{ agentCert, agentKey: otherKey }, /^--agent-key: .*\/b\.key does not belong to .*\/a\.crt\.$/],
+    [{ agentCert: caCert, agentKey }, /^--agent-key: .*\/a\.key does not belong to .*\/ca\.crt\.$/],
+    [
+      { agentCert: join(dir, "absent"), agentKey },
+      /^--agent-cert: .*\/absent cannot be read: there is no such file\.$/,
+    ],
+  ] as const) {
+    await assert.rejects(start(change), (error) => {
+      assert.ok(error instanceof ConfigError);
+      assert.match(error.message, sentence);
+      return true;
+    });
+  }
+  assert.equal(dialled, 0);
+  await (await start({ agentCert, agentKey })).whenConnected();
+});
+
+test("an agent whose certificate has expired says so and starts: a renewed one may come any time", async (t) => {
+  const { dir, lines, start } = await prepared(t);
+  const authority = await Authority.create("agents");
+  const notAfter = new Date(Math.floor(Date.now() / 1_000) * 1_000 - 60_000);
+  const { cert, key } = await authority.issue({ cn: "agent", usage: "client", notAfter });
+  const [agentCert, agentKey] = [join(dir, "agent.crt"), join(dir, "agent.key")];
+  await writeFile(agentCert, cert);
+  await writeFile(agentKey, key);
+  const agent = await start({ agentCert, agentKey });
+  const { level, msg, file, notAfter: said } = lines[0] ?? assert.fail();
+  assert.deepEqual([level, file, said], [50, agentCert, notAfter.toISOString()]);
+  assert.match(msg, /^the certificate of --agent-cert has expired/);
+  await agent.whenConnected(); // this server asks for none
+});
+
+test("a file that breaks while the agent runs fails the next attempts with its name, until it is whole again", async (t) => {
+  const { server, caCert, lines, start } = await prepared(t, { syncIntervalMs: 20, syncIntervalCapMs: 20 });
+  const agent = await start();
+  await agent.whenConnected();
+  const whole = await readFile(caCert);
+  await writeFile(caCert, "");
+  server.upgraded[0]?.destroy();
+  const failed = () => lines.find(({ msg }) => msg === "uplink attempt failed");
+  await until(() => failed() !== undefined);
+  assert.equal(
+    failed()?.["reason"],
+    `--ca-cert: the CA certificate ${caCert} holds no PEM certificate (-----BEGIN CERTIFICATE-----)`,
+  );
+  await writeFile(caCert, whole);
+  await agent.whenConnected();
+  assert.equal(server.upgraded.length, 2);
 });

@@ -7,13 +7,16 @@ import type { Logger } from "../shared/process/logger.ts";
 import { ConfigError } from "../shared/process/options.ts";
 import { version } from "../shared/process/version.ts";
 import { HANDSHAKE_VERSION } from "../shared/wire/handshake.ts";
+import type { Session } from "../shared/yamux/session.ts";
 import { AgentMetrics } from "./metrics.ts";
 import type { AgentOptions } from "./options.ts";
+import { checkPort, type ListenAt } from "./ports.ts";
 import { readiness, status } from "./status.ts";
 import { TargetPolicy } from "./streams/policy.ts";
 import { sharedLookup } from "./streams/resolve.ts";
 import { DialSlots, type ServeDeps, serve } from "./streams/serve.ts";
 import { attempt } from "./uplink/attempt.ts";
+import { readCredentials } from "./uplink/credentials.ts";
 import { Uplink } from "./uplink/keep.ts";
 import { formatServer, wantedServers } from "./uplink/servers.ts";
 
@@ -93,7 +96,10 @@ export class Agent implements AsyncDisposable {
           log,
         }),
     );
-    this.metrics.watch({ bufferedBytes: () => this.#bufferedBytes() });
+    this.metrics.watch({
+      bufferedBytes: () => this.#sum((session) => session.bufferedBytes),
+      resetForMemory: () => this.#sum((session) => session.resetForMemory),
+    });
   }
 
   /** Where the agent listens. */
@@ -110,29 +116,39 @@ export class Agent implements AsyncDisposable {
 
   /** Streams that are open now. */
   get streamCount(): number {
-    let count = 0;
-    for (const uplink of this.#uplinks) for (const { session } of uplink.connections()) count += session.streamCount;
-    return count;
+    return this.#sum((session) => session.streamCount);
   }
 
   async whenConnected(): Promise<void> {
     await Promise.all(this.#uplinks.map((uplink) => uplink.whenConnected()));
   }
 
+  /** What only an operator can mend fails the start before any server has seen this agent. */
   async start(): Promise<void> {
+    this.#checkCredentials();
+    const { health, admin } = listeners(this.#options);
+    await Promise.all([health, admin].filter(({ port }) => port !== 0).map(checkPort));
     for (const uplink of this.#uplinks) uplink.start();
     await settledWithin(this.whenConnected(), TUNNEL_FIRST_MS);
-    const { healthServerPort, healthServerHost, adminServerPort, adminBindAddress, agentId } = this.#options;
     const common = { metrics: this.metrics.registry, log: this.#log };
-    if (this.#isOn(healthServerPort)) {
-      const checks = () => readiness(this.#uplinks);
-      const where = { port: healthServerPort, host: healthServerHost, option: "--health-server-port" };
-      this.#health = await startAdmin({ ...common, ...where, checks });
+    if (this.#isOn(health.port)) {
+      this.#health = await startAdmin({ ...common, ...health, checks: () => readiness(this.#uplinks) });
     }
-    if (this.#isOn(adminServerPort)) {
-      const show = () => status(agentId, this.#uplinks, this.#dials);
-      const where = { port: adminServerPort, host: adminBindAddress, option: "--admin-server-port" };
-      this.#admin = await startAdmin({ ...common, ...where, status: show });
+    if (this.#isOn(admin.port)) {
+      const show = () => status(this.#options.agentId, this.#uplinks, this.#dials);
+      this.#admin = await startAdmin({ ...common, ...admin, status: show });
+    }
+  }
+
+  /** As the server's: a file that cannot work fails the start; a certificate that has expired may be renewed any time. */
+  #checkCredentials(): void {
+    const { agentCert: file } = this.#options;
+    try {
+      const { notAfter } = readCredentials(this.#options);
+      if (notAfter === undefined || notAfter > new Date()) return;
+      this.#log.error({ file, notAfter }, "the certificate of --agent-cert has expired: servers refuse this agent");
+    } catch (error) {
+      throw new ConfigError([`${(error as Error).message}.`], { cause: error });
     }
   }
 
@@ -171,10 +187,10 @@ export class Agent implements AsyncDisposable {
     return port !== 0 || this.#listenEphemeral;
   }
 
-  #bufferedBytes(): number {
-    let bytes = 0;
-    for (const uplink of this.#uplinks) for (const { session } of uplink.connections()) bytes += session.bufferedBytes;
-    return bytes;
+  #sum(count: (session: Session) => number): number {
+    let sum = 0;
+    for (const uplink of this.#uplinks) for (const { session } of uplink.connections()) sum += count(session);
+    return sum;
   }
 
   #policy(): TargetPolicy {
@@ -198,6 +214,15 @@ function helloOf({ agentId, cluster }: AgentOptions): Hello {
     instance: randomUUID(),
     software: `culvert/${version()} node/${process.versions.node}`,
     ...(cluster === "" ? {} : { cluster }),
+  };
+}
+
+/** Where the listeners of the operator's ports go. */
+function listeners(options: AgentOptions): { readonly health: ListenAt; readonly admin: ListenAt } {
+  const { healthServerPort, healthServerHost, adminServerPort, adminBindAddress } = options;
+  return {
+    health: { port: healthServerPort, host: healthServerHost, option: "--health-server-port" },
+    admin: { port: adminServerPort, host: adminBindAddress, option: "--admin-server-port" },
   };
 }
 

@@ -56,3 +56,13 @@ test("the uplink's state is one of five, and connected servers follow it", async
   metrics.uplinkState("waiting");
   await has(metrics, `${K}_open_server_connections 0`);
 });
+
+test("streams reset for memory are counted on when their session has gone", async () => {
+  const metrics = new AgentMetrics({ processMetrics: false });
+  let live = 3;
+  metrics.watch({ bufferedBytes: () => 0, resetForMemory: () => live });
+  await has(metrics, "culvert_agent_streams_reset_for_memory_total 3");
+  metrics.sessionEnded(live);
+  live = 1;
+  await has(metrics, "culvert_agent_streams_reset_for_memory_total 4");
+});

@@ -5,8 +5,6 @@ import { DIAL_BUCKETS, Instruments, type LabelledTally, Tally } from "../shared/
 /** What is known of a stream when it is over. */
 export interface StreamEnd {
   readonly outcome: OutcomeCode | "ok";
-  /** Part of the same record in the log; counted by `targetReached`, when it is fresh. */
-  readonly dialMs?: number | undefined;
   readonly bytesUp?: number | undefined;
   readonly bytesDown?: number | undefined;
 }
@@ -15,6 +13,8 @@ export interface StreamEnd {
 export interface LiveAgent {
   /** Bytes held in the windows of the tunnel. */
   readonly bufferedBytes: () => number;
+  /** Streams that the sessions standing now have reset for their memory. */
+  readonly resetForMemory: () => number;
 }
 
 export type UplinkStateName = "waiting" | "connecting" | "connected" | "draining" | "closed";
@@ -36,7 +36,9 @@ export class AgentMetrics {
   readonly #dialFailures: LabelledTally;
   readonly #dialSeconds: readonly { observe(value: number): void }[];
   #state: UplinkStateName = "waiting";
-  #live: LiveAgent = { bufferedBytes: () => 0 };
+  /** Of the sessions that have gone; those that stand are asked. */
+  #resetForMemory = 0;
+  #live: LiveAgent = { bufferedBytes: () => 0, resetForMemory: () => 0 };
 
   constructor(options: { readonly processMetrics?: boolean } = {}) {
     const make = new Instruments(options);
@@ -72,6 +74,11 @@ export class AgentMetrics {
     );
     make.gauge(["culvert_agent_buffered_bytes"], "Bytes that wait in the tunnel for a slow reader.", () =>
       this.#live.bufferedBytes(),
+    );
+    make.total(
+      "culvert_agent_streams_reset_for_memory_total",
+      "Streams reset because the tunnel held more than twice --session-budget of unread bytes.",
+      () => this.#resetForMemory + this.#live.resetForMemory(),
     );
     this.#dialSeconds = [
       make.histogram("culvert_agent_dial_duration_seconds", "Resolving and dialling a target.", DIAL_BUCKETS),
@@ -112,6 +119,10 @@ export class AgentMetrics {
   uplinkState(state: UplinkStateName): void {
     if (state === "connected" && this.#state !== "connected") this.#connects.add();
     this.#state = state;
+  }
+
+  sessionEnded(resetForMemory: number): void {
+    this.#resetForMemory += resetForMemory;
   }
 
   /** `reason` is one of a few words of ours, never a peer's text. */

@@ -1,14 +1,15 @@
 import {
+  adminBindAddress,
+  defineService,
   generatedId,
   logRows,
-  settleCommon,
   settlePair,
   settlePorts,
   streamRows,
   tlsRows,
 } from "../shared/process/common-options.ts";
-import { ignored, KLOG_FLAGS, refusedUnless, SHARED_IGNORED } from "../shared/process/konnectivity.ts";
-import { type Draft, defineOptions, type OptionsOf, option, section } from "../shared/process/options.ts";
+import { ignored, NO_LEASES, refusedUnless } from "../shared/process/konnectivity.ts";
+import { type Draft, type OptionsOf, option, section } from "../shared/process/options.ts";
 import { parseHostPort, parseServerUrl } from "./server-url.ts";
 import { parseRule } from "./streams/rule.ts";
 
@@ -84,20 +85,20 @@ const operations = section("Health and administration", {
   healthServerPort: option.port(8093, "Port of /healthz, /livez, /readyz and /metrics. 0: off.", {
     konnectivity: "--health-server-port",
   }),
-  adminBindAddress: option.address("127.0.0.1", "Address of the admin port. Empty: loopback.", {
-    konnectivity: "--admin-bind-address",
-  }),
+  adminBindAddress,
   adminServerPort: option.port(8094, "Port of /metrics and /status. 0: off.", { konnectivity: "--admin-server-port" }),
 });
 
 const rows = { ...server, ...targets, ...streamRows, ...tlsRows, ...operations, ...logRows };
 
-const LEASES = "counting servers by leases is not built yet.";
-
-export const agentOptions = defineOptions({
+export const agentOptions = defineService({
   command: "agent",
   summary: "Dials the server and reaches targets in its own network for it.",
   envPrefix: "CULVERT_AGENT",
+  example: [
+    "culvert agent --server wss://culvert.example.com:8091 --ca-cert cluster-ca.crt \\",
+    "  --agent-cert agent.crt --agent-key agent.key",
+  ],
   options: rows,
   foreign: {
     "service-account-token-path": refusedUnless(
@@ -109,14 +110,12 @@ export const agentOptions = defineOptions({
       "choosing agents by identifiers is not built yet; every agent serves every target.",
     ),
     "alpn-proto": refusedUnless([""], "further ALPN protocols are not built yet."),
-    "count-server-leases": refusedUnless(["false", "f", "0"], LEASES, true),
-    kubeconfig: refusedUnless([""], LEASES),
+    "count-server-leases": refusedUnless(["false", "f", "0"], NO_LEASES, true),
+    kubeconfig: refusedUnless([""], NO_LEASES),
     "server-count-source": ignored("no leases are used"),
     "lease-label-selector": ignored("no leases are used"),
     "sync-forever": ignored("an agent never stops trying", true),
-    "probe-interval": ignored("a lost tunnel is noticed by --keepalive-time"),
-    ...SHARED_IGNORED,
-    ...KLOG_FLAGS,
+    "probe-interval": ignored("a lost tunnel is noticed by --keepalive"),
   },
   settle,
 });
@@ -125,7 +124,6 @@ export type AgentOptions = OptionsOf<typeof agentOptions>;
 
 function settle(draft: Draft<typeof rows>): void {
   const { values } = draft;
-  settleCommon(draft);
   settleServer(draft);
   for (const rule of values.allowTarget) attempt(draft, () => parseRule(rule, "--allow-target"));
   for (const rule of values.denyTarget) attempt(draft, () => parseRule(rule, "--deny-target"));

@@ -30,6 +30,7 @@ export function status(agentId: string, uplinks: readonly Uplink[], dials: DialS
         remote: link.remote,
         streams: session.streamCount,
         bufferedBytes: session.bufferedBytes,
+        resetForMemory: session.resetForMemory,
         roundTripMs: Math.round(session.rttMs * 10) / 10,
         draining: session.draining,
       })),

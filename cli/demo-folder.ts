@@ -1,24 +1,28 @@
-import { lstat, mkdir, mkdtemp, readdir, rm } from "node:fs/promises";
+import { rmSync } from "node:fs";
+import { lstat, mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { join, resolve } from "node:path";
+import { join } from "node:path";
+import { cannotWrite, makeFolder } from "./folder.ts";
 
 /** Where a demo keeps its certificates and its socket. */
 export interface DemoFolder {
   readonly path: string;
-  remove(): Promise<void>;
+  /** At once, so that it can be the last thing of a process. */
+  remove(): void;
 }
 
 const OURS = /^culvert-demo-(\d+)-[A-Za-z0-9]{6}$/;
 
 /** A temporary folder, removed at the end; or the one that was asked for, which stays. */
 export async function demoFolder(dir: string | undefined, parent = tmpdir()): Promise<DemoFolder> {
-  if (dir !== undefined) {
-    await mkdir(dir, { recursive: true, mode: 0o700 });
-    return { path: resolve(dir), remove: async () => {} };
+  if (dir !== undefined) return { path: await makeFolder(dir), remove: () => {} };
+  try {
+    await removeStale(parent);
+    const path = await mkdtemp(join(parent, `culvert-demo-${process.pid}-`));
+    return { path, remove: () => rmSync(path, { recursive: true, force: true }) };
+  } catch (error) {
+    throw cannotWrite(`${parent} (name another folder by --dir, or by TMPDIR)`, error);
   }
-  await removeStale(parent);
-  const path = await mkdtemp(join(parent, `culvert-demo-${process.pid}-`));
-  return { path, remove: () => rm(path, { recursive: true, force: true }) };
 }
 
 /** Folders of this user's demos that were killed: their name holds the process id, and that process is gone. */

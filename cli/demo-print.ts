@@ -16,8 +16,6 @@ export function printer(out: Pick<NodeJS.WriteStream, "write" | "isTTY"> = proce
   // https://no-color.org
   const coloured = out.isTTY === true && !process.env["NO_COLOR"];
   const styled = (style: Style, text: string): string => (coloured ? `\x1b[${CODES[style]}m${text}\x1b[0m` : text);
-  // A reader that has seen enough (`| head`) closes the pipe: nothing to show it any more, but all still has to be ended.
-  process.stdout.on("error", () => {});
   const line = (text = ""): void => void out.write(`${text}\n`);
   return {
     line,

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, readFileSync } from "node:fs";
-import { mkdir, mkdtemp, readdir, rm } from "node:fs/promises";
+import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import net from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -78,6 +78,35 @@ test("demo --once shows a CONNECT with its times, without colours for a file, an
   assert.deepEqual(await folders(), []);
 });
 
+test("a demo that is interrupted before it has shown anything says so by its exit code, and leaves nothing", async (t) => {
+  const { start, folders } = await demo(t, "--once");
+  const { child, said, ended } = start();
+  await until(
+    () => said.text.includes("throwaway certificates"),
+    () => said.text,
+  );
+  child.kill("SIGTERM");
+  assert.deepEqual(await ended, [143, null], said.text);
+  assert.match(said.text, /\nEnding\.\n$/);
+  assert.deepEqual(await folders(), []);
+});
+
+test("a demo writes over nothing, and says why a folder will not do", async (t) => {
+  const { tmp } = await demo(t);
+  await writeFile(join(tmp, "target.key"), "precious");
+  for (const [dir, pattern] of [
+    [tmp, /already holds target\.key: nothing was written/],
+    [join(tmp, "target.key"), /nothing can be written into .*target\.key: a file is in the way/],
+  ] as const) {
+    const { start } = await demo(t, "--once", "--dir", dir);
+    const { said, ended } = start();
+    assert.deepEqual(await ended, [2, null], said.text);
+    assert.match(said.text, pattern);
+  }
+  assert.deepEqual(await readdir(tmp), ["target.key"]);
+  assert.equal(await readFile(join(tmp, "target.key"), "utf8"), "precious");
+});
+
 test("a demo stays up, its curl line works when pasted, and Ctrl-C ends it with all of its processes", async (t) => {
   const { start, folders } = await demo(t);
   const { child, said, ended } = start();
@@ -100,4 +129,23 @@ test("a demo stays up, its curl line works when pasted, and Ctrl-C ends it with 
   assert.deepEqual(await ended, [0, null], said.text);
   assert.deepEqual(pids.filter(runs), []);
   assert.deepEqual(await folders(), []);
+});
+
+test("a second Ctrl-C does not wait for what hangs", async (t) => {
+  const { start, folders } = await demo(t);
+  const { child, said, ended } = start();
+  await until(
+    () => said.text.includes("Ctrl-C"),
+    () => said.text,
+  );
+  const server = pidOf("server", said.text);
+  process.kill(server, "SIGSTOP");
+  const again = setInterval(() => child.kill("SIGINT"), 100);
+  t.after(() => clearInterval(again));
+  assert.deepEqual(await ended, [130, null], said.text);
+  assert.deepEqual(await folders(), []);
+  await until(
+    () => !runs(server),
+    () => `the server, process ${server}, is killed`,
+  );
 });

@@ -1,4 +1,5 @@
 import { readFile, writeFile } from "node:fs/promises";
+import { constants } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Authority } from "../shared/pki/certificates.ts";
@@ -8,7 +9,8 @@ import { connectOnce } from "./demo-connect.ts";
 import { type DemoFolder, demoFolder } from "./demo-folder.ts";
 import { choosePorts } from "./demo-ports.ts";
 import { logLine, type Printer, printer } from "./demo-print.ts";
-import { createPki, type Pki } from "./pki.ts";
+import { createPki, type Pki, refuseToOverwrite } from "./pki.ts";
+import { shellQuoted } from "./shell.ts";
 
 export interface DemoOptions {
   /** Certificates and socket are kept here; by default in a temporary folder that goes with the demo. */
@@ -33,11 +35,16 @@ const MAX_SOCKET_PATH = 107;
 /** `culvert demo`: a server, an agent and a sample target on this machine, one CONNECT shown, then curl lines to paste. */
 export async function runDemo(options: DemoOptions, out: Printer = printer()): Promise<void> {
   let following = false;
+  let shown = false;
   const children = new Children((name, line) => {
     if (following) out.command(`  ${logLine(name, line)}`);
   });
-  const stop = untilSignal(() => children.kill());
   let folder: DemoFolder | undefined;
+  const stop = untilSignal((signal) => {
+    children.kill();
+    folder?.remove();
+    process.exit(exitCodeOf(signal));
+  });
 
   const show = async (): Promise<void> => {
     out.heading("culvert demo: a CONNECT from here, through a server and an agent's WebSocket tunnel, to a target");
@@ -51,6 +58,7 @@ export async function runDemo(options: DemoOptions, out: Printer = printer()): P
     const proxy = { port: ports.callers, ca: ca ?? "", cert: cert ?? "", key: key ?? "" };
     const target = { host: "localhost", port: ports.target, ca: await readFile(targetCa, "utf8") };
     await connectOnce({ proxy, target }, out.step);
+    shown = true;
     if (options.once) return;
     invite(ports, pki, targetCa, out);
     following = true;
@@ -65,11 +73,16 @@ export async function runDemo(options: DemoOptions, out: Printer = printer()): P
     explain(error, out);
   } finally {
     following = false;
-    if (stop.received()) out.line("\nEnding.");
+    const signal = stop.received();
+    if (signal !== undefined) {
+      out.line("\nEnding.");
+      // Ctrl-C is how a demo ends; before it has shown anything it is an interruption.
+      if (!shown) process.exitCode = exitCodeOf(signal);
+    }
     await children.close();
     // Interrupted in the middle, it fails at its next step; until then it may still write into the folder.
     await showing.catch(() => {});
-    await folder?.remove();
+    folder?.remove();
     stop.dispose();
   }
 }
@@ -81,6 +94,7 @@ async function start(
   out: Printer,
 ): Promise<{ ports: Ports; pki: Pki; targetCa: string }> {
   const timed = stopwatch(out);
+  await refuseToOverwrite(dir, TARGET_FILES);
   const pki = await createPki({ dir, days: 30 });
   const targetFiles = await targetCertificate(dir);
   timed(`throwaway certificates (two CAs, and one for the target) in ${dir}`);
@@ -137,10 +151,13 @@ async function start(
 
 const COMMON_FLAGS = ["--log-format=json", "--log-level=info", "--drain-timeout=2s"];
 
+const TARGET_FILES = ["target-ca.crt", "target.crt", "target.key"] as const;
+
 async function targetCertificate(dir: string): Promise<{ ca: string; cert: string; key: string }> {
   const authority = await Authority.create("culvert demo target CA", 30);
   const leaf = await authority.issue({ cn: "sample-target", names: ["localhost", "127.0.0.1"], usage: "server" });
-  const files = { ca: join(dir, "target-ca.crt"), cert: join(dir, "target.crt"), key: join(dir, "target.key") };
+  const [ca, cert, key] = TARGET_FILES.map((name) => join(dir, name)) as [string, string, string];
+  const files = { ca, cert, key };
   await Promise.all([
     writeFile(files.ca, authority.cert),
     writeFile(files.cert, leaf.cert),
@@ -167,12 +184,12 @@ async function ready(port: number, child: Child, children: Children): Promise<vo
 
 function invite(ports: Ports, { files }: Pki, targetCa: string, out: Printer): void {
   const proxy = [
-    `curl -x https://127.0.0.1:${ports.callers} --proxy-cacert ${quoted(files["server-ca.crt"])}`,
-    `--proxy-cert ${quoted(files["client.crt"])} --proxy-key ${quoted(files["client.key"])}`,
+    `curl -x https://127.0.0.1:${ports.callers} --proxy-cacert ${shellQuoted(files["server-ca.crt"])}`,
+    `--proxy-cert ${shellQuoted(files["client.crt"])} --proxy-key ${shellQuoted(files["client.key"])}`,
   ];
   const lines = (...parts: string[]): void => out.command(`  ${parts.join(" \\\n    ")}\n`);
   out.heading("Your turn. The same with curl:");
-  lines(...proxy, `--cacert ${quoted(targetCa)} https://localhost:${ports.target}/`);
+  lines(...proxy, `--cacert ${shellQuoted(targetCa)} https://localhost:${ports.target}/`);
   out.line("A target where nobody listens (-i shows the sentence that kubectl would show):\n");
   lines(...proxy, "-i https://localhost:1/");
   out.line("A target that the agent does not dial for anybody, the credentials of a cloud machine:\n");
@@ -201,24 +218,32 @@ function stopwatch(out: Printer): (text: string) => void {
 /** The same wish, said twice: a terminal's Ctrl-C reaches this process, and npm passes its own on. */
 const SAME_WISH_MS = 1_000;
 
+type Signal = "SIGINT" | "SIGTERM";
+
 /** The first SIGINT or SIGTERM, and what one later than a second after it does. */
-function untilSignal(onSecond: () => void): { signal: Promise<void>; received(): boolean; dispose(): void } {
-  let firstAt: number | undefined;
+function untilSignal(onSecond: (signal: Signal) => void): {
+  signal: Promise<void>;
+  received(): Signal | undefined;
+  dispose(): void;
+} {
+  let received: Signal | undefined;
+  let firstAt = 0;
   let first: () => void = () => {};
   const signal = new Promise<void>((resolve) => {
     first = resolve;
   });
-  const onSignal = (): void => {
+  const onSignal = (name: Signal): void => {
     const now = performance.now();
-    if (firstAt !== undefined && now - firstAt >= SAME_WISH_MS) onSecond();
-    firstAt ??= now;
+    if (received === undefined) firstAt = now;
+    else if (now - firstAt >= SAME_WISH_MS) onSecond(name);
+    received ??= name;
     first();
   };
   process.on("SIGINT", onSignal);
   process.on("SIGTERM", onSignal);
   return {
     signal,
-    received: () => firstAt !== undefined,
+    received: () => received,
     dispose: () => {
       process.off("SIGINT", onSignal);
       process.off("SIGTERM", onSignal);
@@ -226,6 +251,7 @@ function untilSignal(onSecond: () => void): { signal: Promise<void>; received():
   };
 }
 
-function quoted(path: string): string {
-  return /^[A-Za-z0-9_./+-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`;
+/** As a shell counts the end of a process by a signal. */
+function exitCodeOf(signal: Signal): number {
+  return 128 + constants.signals[signal];
 }

@@ -1,9 +1,15 @@
 import assert from "node:assert/strict";
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
+import { agentOptions } from "../agent/options.ts";
+import { serverOptions } from "../server/options.ts";
 import { OUTCOMES, type OutcomeCode, outcome } from "../shared/outcomes.ts";
+import type { OptionTable } from "../shared/process/options.ts";
+import { readOptions } from "../shared/process/read-options.ts";
+import { createPki } from "./pki.ts";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const PAGES = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "docs/errors.md"];
@@ -42,6 +48,23 @@ test("every flag that the pages name is an option of culvert, or of a tool that 
   for (const name of PAGES) {
     for (const [flag] of page(name).matchAll(/(?<![\w-])--[a-z][a-z-]*[a-z]/g)) {
       assert.ok(others.test(flag) || options.includes(`\`${flag}\``) || flag === "--mode", `${name}: ${flag}`);
+    }
+  }
+});
+
+test("the lines that start a server and an agent, in README and in --help, are taken as they stand", async (t) => {
+  const dir = mkdtempSync(join(tmpdir(), "culvert-docs-"));
+  t.after(() => rmSync(dir, { recursive: true, force: true }));
+  await createPki({ dir });
+  for (const table of [serverOptions, agentOptions] as unknown as OptionTable[]) {
+    const command = ` ${table.command} `;
+    const readme = new RegExp(`^node dist/cli/main\\.js${command}(?:.*\\\\\n)*.*$`, "m").exec(page("README.md"));
+    for (const lines of [readme?.[0], table.example.join("\n")]) {
+      const argv = lines?.split(command)[1]?.split(/[\s\\]+/) ?? [];
+      assert.ok(argv.length > 0);
+      // A file of the set, wherever the line says it lies.
+      const here = argv.map((word) => (/\.(crt|key)$/.test(word) ? join(dir, word.replace(/^pki\//, "")) : word));
+      assert.deepEqual((await readOptions(table, { argv: here, env: {} })).problems, [], lines);
     }
   }
 });

@@ -1,6 +1,10 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { readFileSync } from "node:fs";
+import { mkdtemp, readdir, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 
@@ -44,6 +48,37 @@ test("--print-config goes to stdout, its faults to stderr", async () => {
   assert.match(stdout, /^uds-name: "\/run\/x\.sock" # flag$/m);
   assert.match(stdout, /^connect-timeout: 8s # default$/m);
   assert.match(stderr, /--cluster-cert and --cluster-key/);
+});
+
+test("help of a command is asked for in either way, and has an example", async () => {
+  const asked = await culvert("help", "agent");
+  assert.equal(asked.code, 0);
+  assert.equal(asked.stdout, (await culvert("agent", "--help")).stdout);
+  assert.match(asked.stdout, /For example:\n {2}culvert agent --server wss:/);
+  assert.match((await culvert("help")).stdout, /^Commands:\n {2}server /m);
+  assert.equal((await culvert("help", "sever")).code, 2);
+});
+
+test("a reader that closes its end early ends nothing, and a full disk is a sentence", async (t) => {
+  const dir = await mkdtemp(join(tmpdir(), "culvert-main-"));
+  t.after(() => rm(dir, { recursive: true, force: true }));
+  const child = spawn(process.execPath, ["--import", "tsx", MAIN, "pki", "--dir", join(dir, "set")], {
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  let stderr = "";
+  child.stderr.on("data", (chunk) => (stderr += String(chunk)));
+  child.stdout.destroy();
+  const [code] = await once(child, "close");
+  assert.deepEqual([code, stderr], [0, ""]);
+  assert.equal((await readdir(join(dir, "set"))).length, 10);
+
+  const full = spawn("bash", ["-c", `"${process.execPath}" --import tsx "${MAIN}" server --help >/dev/full`], {
+    stdio: ["ignore", "ignore", "pipe"],
+  });
+  let complaint = "";
+  full.stderr.on("data", (chunk) => (complaint += String(chunk)));
+  assert.deepEqual(await once(full, "close"), [1, null]);
+  assert.equal(complaint, "culvert: cannot write to stdout: ENOSPC: no space left on device, write\n");
 });
 
 test("an unknown command names the nearest one, and is exit code 2", async () => {

@@ -1,17 +1,34 @@
 #!/usr/bin/env node
 import { Command } from "commander";
+import { helpWidth } from "../shared/process/help-width.ts";
 import { version } from "../shared/process/version.ts";
+
+// A reader that has seen enough (`| head`) closes the pipe; whatever the command does has to be ended in order all the same.
+process.stdout.on("error", (error: NodeJS.ErrnoException) => {
+  if (error.code === "EPIPE" || process.exitCode === 1) return;
+  process.stderr.write(`culvert: cannot write to stdout: ${error.message}\n`);
+  process.exitCode = 1;
+});
+
+const MORE_NAMES = "Comma separated, besides localhost, 127.0.0.1 and ::1.";
 
 // Each command loads its own modules only: `culvert agent` must not wait for what `demo` needs.
 const program = new Command("culvert")
   .description("Reach Kubernetes clusters you have no network to: HTTP CONNECT in, one WebSocket out.")
-  .version(version(), "-V, --version")
+  .version(version(), "-V, --version", "Show the version.")
+  .helpOption("-h, --help", "Show this help.")
   .helpCommand(false)
+  .configureHelp({ helpWidth: helpWidth() })
+  .addHelpText(
+    "after",
+    "\nTo see it at work on this machine: culvert demo. The options of a command: culvert COMMAND --help.",
+  )
+  .configureOutput({ outputError: (text, write) => write(text.replace(/^error: /, "culvert: ")) })
   .enablePositionalOptions()
   // A wrong command line is a wrong configuration: exit code 2, as for every other fault of it.
   .exitOverride((error) => process.exit(error.exitCode === 0 ? 0 : 2));
 
-service("server", "take CONNECT requests and carry them through the agents' tunnels", async (argv) => {
+service("server", "Take CONNECT requests and carry them through the agents' tunnels.", async (argv) => {
   const [{ runService }, { serverOptions }] = await Promise.all([
     import("./service.ts"),
     import("../server/options.ts"),
@@ -22,7 +39,7 @@ service("server", "take CONNECT requests and carry them through the agents' tunn
   });
 });
 
-service("agent", "dial a server and reach targets in this network for it", async (argv) => {
+service("agent", "Dial a server and reach targets in this network for it.", async (argv) => {
   const [{ runService }, { agentOptions }] = await Promise.all([import("./service.ts"), import("../agent/options.ts")]);
   await runService(agentOptions, argv, async (values, log) => {
     const { startAgent } = await import("../agent/agent.ts");
@@ -32,9 +49,9 @@ service("agent", "dial a server and reach targets in this network for it", async
 
 program
   .command("demo")
-  .description("server, agent and a sample target on this machine: one CONNECT step by step, then curl lines to paste")
-  .option("--dir <folder>", "keep certificates and sockets here instead of in a temporary folder")
-  .option("--once", "end after the one CONNECT")
+  .description("Server, agent and a sample target on this machine: one CONNECT step by step, then curl lines to paste.")
+  .option("--dir <folder>", "Keep certificates and sockets here instead of in a temporary folder.")
+  .option("--once", "End after the one CONNECT.")
   .action(async (options: { readonly dir?: string; readonly once?: true }) => {
     const { runDemo } = await import("./demo.ts");
     await runDemo({ dir: options.dir, once: options.once === true });
@@ -42,15 +59,26 @@ program
 
 program
   .command("pki")
-  .description("write a set of certificates to try culvert by hand; overwrites nothing")
-  .option("--dir <folder>", "where to write them", "pki")
-  .option("--server-san <names>", "more names and addresses of the server, for callers; comma separated", list, [])
-  .option("--cluster-san <names>", "more names and addresses of the server, for agents; comma separated", list, [])
-  .option("--days <number>", "days they are valid", days, 365)
-  .action(async (options: { dir: string; serverSan: string[]; clusterSan: string[]; days: number }) => {
+  .description("Write a set of certificates to try culvert by hand. Overwrites nothing.")
+  .option("--dir <folder>", "Where to write them.", "pki")
+  .option("--server-san <names>", `Names and addresses of the server, for callers. ${MORE_NAMES}`, list)
+  .option("--cluster-san <names>", `Names and addresses of the server, for agents. ${MORE_NAMES}`, list)
+  .option("--days <number>", "Days they are valid.", days, 365)
+  .addHelpText(
+    "after",
+    "\nFor example:\n  culvert pki --server-san culvert-server.kube-system --cluster-san culvert.example.com",
+  )
+  .action(async (options: { dir: string; serverSan?: string[]; clusterSan?: string[]; days: number }) => {
     const { runPki } = await import("./pki.ts");
-    await runPki({ ...options, serverSans: options.serverSan, clusterSans: options.clusterSan });
+    const { dir, serverSan = [], clusterSan = [], days } = options;
+    await runPki({ dir, serverSans: serverSan, clusterSans: clusterSan, days });
   });
+
+program.command("help [command]", { hidden: true }).action(async (command?: string) => {
+  const isKnown = program.commands.some((other) => other.name() === command);
+  const line = command === undefined ? [] : [command];
+  await program.parseAsync(isKnown || command === undefined ? [...line, "--help"] : line, { from: "user" });
+});
 
 try {
   await program.parseAsync();
@@ -73,7 +101,7 @@ function service(name: string, summary: string, action: (argv: readonly string[]
     .action((_options: unknown, command: Command) => action(command.args));
 }
 
-function list(text: string, before: readonly string[]): string[] {
+function list(text: string, before: readonly string[] = []): string[] {
   const items = text.split(",").map((item) => item.trim());
   return [...before, ...items.filter((item) => item !== "")];
 }

@@ -157,12 +157,13 @@ test("a folder that cannot be made, a bad name and a bad lifetime are errors wit
 test("the command says what each file is and prints lines that name them all", async () => {
   await using dir = await folder();
   const lines: string[] = [];
-  await runPki({ dir: join(dir.path, "it's"), serverSans: ["proxy.example"], days: 3 }, (line) => lines.push(line));
+  const print = (line: string) => lines.push(line);
+  await runPki({ dir: join(dir.path, "it's"), serverSans: ["proxy.example"], days: 3 }, print, "culvert");
   const text = lines.join("\n");
   for (const name of ALL) assert.match(text, new RegExp(`^  ${name} +\\S`, "m"));
   assert.match(text, /for 3 days/);
   assert.match(text, /--server-cert '\/.*\/it'\\''s\/server\.crt' --server-key/);
-  assert.match(text, /culvert agent --proxy-server-host 127\.0\.0\.1 --proxy-server-port 8091/);
+  assert.match(text, /^ {2}culvert agent --proxy-server-host 127\.0\.0\.1 --proxy-server-port 8091/m);
   assert.match(text, /-x https:\/\/proxy\.example:8090/);
   const server = new X509Certificate(await readFile(join(dir.path, "it's", "server.crt"), "utf8"));
   assert.equal(server.checkHost("proxy.example"), "proxy.example");

@@ -1,9 +1,11 @@
-import { constants, type PathLike } from "node:fs";
-import { copyFile, link, mkdir, mkdtemp, rm, stat, writeFile } from "node:fs/promises";
+import { constants } from "node:fs";
+import { copyFile, link, mkdtemp, rm, stat, writeFile } from "node:fs/promises";
 import { isIP } from "node:net";
 import { join, resolve } from "node:path";
 import { Authority } from "../shared/pki/certificates.ts";
 import { ConfigError } from "../shared/process/options.ts";
+import { cannotWrite, makeFolder } from "./folder.ts";
+import { ownCommand, shellQuoted } from "./shell.ts";
 
 export interface PkiOptions {
   /** Made if it does not exist; none of the files may be in it yet. */
@@ -22,7 +24,7 @@ export interface Pki {
   readonly clusterAuthority: Authority;
 }
 
-export const LOCAL_NAMES = ["localhost", "127.0.0.1", "::1"] as const;
+const LOCAL_NAMES = ["localhost", "127.0.0.1", "::1"] as const;
 
 /** In the order in which they are explained. Two CAs, because callers and agents trust each other in nothing. */
 const FILES = {
@@ -43,10 +45,10 @@ export type PkiFile = keyof typeof FILES;
 /** Writes a throwaway set of certificates: all of its files or none, and over none that is there. */
 export async function createPki(options: PkiOptions): Promise<Pki> {
   const { days = 365, serverNames = LOCAL_NAMES, clusterNames = LOCAL_NAMES } = options;
-  const dir = resolve(options.dir);
   for (const name of [...serverNames, ...clusterNames]) checkName(name);
-  if (!Number.isInteger(days) || days < 1) throw new ConfigError([`days: ${days} is not a whole number from 1`]);
-  await refuseToOverwrite(dir);
+  if (!Number.isInteger(days) || days < 1) throw new ConfigError(`days: ${days} is not a whole number from 1`);
+  const dir = await makeFolder(options.dir);
+  await refuseToOverwrite(dir, pkiFiles());
 
   const [serverAuthority, clusterAuthority] = await Promise.all([
     Authority.create("culvert server CA", days),
@@ -85,6 +87,7 @@ export interface RunPkiOptions {
 export async function runPki(
   options: RunPkiOptions,
   print: (line: string) => void = (line) => process.stdout.write(`${line}\n`),
+  culvert = ownCommand(),
 ): Promise<void> {
   const { dir, serverSans = [], clusterSans = [], days = 365 } = options;
   const { files } = await createPki({
@@ -93,14 +96,17 @@ export async function runPki(
     serverNames: [...LOCAL_NAMES, ...serverSans],
     clusterNames: [...LOCAL_NAMES, ...clusterSans],
   });
+  // On one machine the server's own health port is there to be reached; elsewhere it is not the agent's loopback.
+  const target = clusterSans.length === 0 ? "http://127.0.0.1:8092/readyz" : "http://example.com/";
   const at = (name: PkiFile): string => shellQuoted(files[name]);
   print(`Certificates for ${days} days, written into ${resolve(dir)}:`);
   print("");
   for (const name of pkiFiles()) print(`  ${name.padEnd(15)} ${FILES[name]}`);
   print("");
-  print("The keys of both CAs are not kept: for other certificates, write a new set. To try this one:");
+  print("The keys of both CAs are not kept: for other certificates, write a new set.");
+  print("To try this one, each in a terminal of its own:");
   print("");
-  print(`  culvert server --server-port 8090 --agent-port 8091 \\`);
+  print(`  ${culvert} server --server-port 8090 --agent-port 8091 \\`);
   print(
     `    --server-cert ${at("server.crt")} --server-key ${at("server.key")} --server-ca-cert ${at("server-ca.crt")} \\`,
   );
@@ -108,30 +114,33 @@ export async function runPki(
     `    --cluster-cert ${at("cluster.crt")} --cluster-key ${at("cluster.key")} --cluster-ca-cert ${at("cluster-ca.crt")}`,
   );
   print("");
-  print(`  culvert agent --proxy-server-host ${clusterSans[0] ?? "127.0.0.1"} --proxy-server-port 8091 \\`);
+  print(`  ${culvert} agent --proxy-server-host ${clusterSans[0] ?? "127.0.0.1"} --proxy-server-port 8091 \\`);
   print(`    --ca-cert ${at("cluster-ca.crt")} --agent-cert ${at("agent.crt")} --agent-key ${at("agent.key")}`);
   print("");
   print(
     `  curl --proxytunnel -x https://${bracketed(serverSans[0] ?? "127.0.0.1")}:8090 --proxy-cacert ${at("server-ca.crt")} \\`,
   );
-  print(`    --proxy-cert ${at("client.crt")} --proxy-key ${at("client.key")} http://example.com/`);
+  print(`    --proxy-cert ${at("client.crt")} --proxy-key ${at("client.key")} ${target}`);
 }
 
 function pkiFiles(): PkiFile[] {
   return Object.keys(FILES) as PkiFile[];
 }
 
-async function refuseToOverwrite(dir: string): Promise<void> {
+/** Throws a ConfigError that names the files that are there already. */
+export async function refuseToOverwrite(dir: string, names: readonly string[]): Promise<void> {
   const present: string[] = [];
-  for (const name of pkiFiles()) if (await exists(join(dir, name))) present.push(name);
-  if (present.length > 0) throw overwrites(dir, present);
+  for (const name of names) if (await exists(join(dir, name))) present.push(name);
+  const [first, second, ...rest] = present;
+  if (first === undefined) return;
+  throw overwrites(dir, [first, second, rest.length > 0 && `${rest.length} more`].filter(Boolean).join(", "));
 }
 
-function overwrites(dir: string, names: readonly string[]): ConfigError {
-  return new ConfigError([`${dir} already holds ${names.join(", ")}: nothing was written; name another folder`]);
+function overwrites(dir: string, what: string): ConfigError {
+  return new ConfigError(`${dir} already holds ${what}: nothing was written; name another folder`);
 }
 
-async function exists(path: PathLike): Promise<boolean> {
+async function exists(path: string): Promise<boolean> {
   return stat(path).then(
     () => true,
     () => false,
@@ -140,7 +149,9 @@ async function exists(path: PathLike): Promise<boolean> {
 
 /** Into a folder beside first, then each by a link, which (unlike a rename) never replaces a file. */
 async function writeAll(dir: string, contents: Record<PkiFile, string>): Promise<Record<PkiFile, string>> {
-  const staging = await makeStaging(dir);
+  const staging = await mkdtemp(join(dir, ".pki-")).catch((error: unknown) => {
+    throw cannotWrite(dir, error);
+  });
   const placed: string[] = [];
   try {
     for (const name of pkiFiles()) {
@@ -153,21 +164,12 @@ async function writeAll(dir: string, contents: Record<PkiFile, string>): Promise
     }
   } catch (error) {
     for (const path of placed) await rm(path, { force: true });
-    if ((error as NodeJS.ErrnoException).code === "EEXIST") throw overwrites(dir, ["files of another set"]);
-    throw error;
+    if ((error as NodeJS.ErrnoException).code === "EEXIST") throw overwrites(dir, "files of another set");
+    throw cannotWrite(dir, error);
   } finally {
     await rm(staging, { recursive: true, force: true });
   }
   return Object.fromEntries(pkiFiles().map((name) => [name, join(dir, name)])) as Record<PkiFile, string>;
-}
-
-async function makeStaging(dir: string): Promise<string> {
-  try {
-    await mkdir(dir, { recursive: true, mode: 0o700 });
-    return await mkdtemp(join(dir, ".pki-"));
-  } catch (error) {
-    throw new ConfigError([`nothing can be written into ${dir}: ${(error as Error).message}`]);
-  }
 }
 
 async function place(from: string, to: string): Promise<void> {
@@ -182,13 +184,9 @@ async function place(from: string, to: string): Promise<void> {
 function checkName(name: string): void {
   const label = "[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?";
   if (isIP(name) !== 0 || new RegExp(`^(?:\\*\\.)?${label}(?:\\.${label})*$`).test(name)) return;
-  throw new ConfigError([`"${name}" is neither a host name nor an IP address that a certificate could carry`]);
+  throw new ConfigError(`"${name}" is neither a host name nor an IP address that a certificate could carry`);
 }
 
 function bracketed(host: string): string {
   return host.includes(":") ? `[${host}]` : host;
-}
-
-function shellQuoted(path: string): string {
-  return /^[A-Za-z0-9_./+-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`;
 }

@@ -63,16 +63,29 @@ test("a refused CONNECT is a dial failure, a connection that breaks later is non
 
 test("live numbers are read at the scrape, and refusals are counted by kind", async () => {
   const metrics = new ServerMetrics({ processMetrics: false });
-  metrics.watch({ streams: () => 3, bufferedBytes: () => 4_096 });
+  metrics.watch({ streams: () => 3, bufferedBytes: () => 4_096, resetForMemory: () => 2 });
   metrics.agentRefused("unauthenticated");
   metrics.handshakeFailed("callers");
+  metrics.waitingDropped("unix");
   has(
     await lines(metrics),
     "culvert_server_streams 3",
     "culvert_server_buffered_bytes 4096",
     'culvert_server_agents_refused_total{code="unauthenticated"} 1',
     'culvert_server_handshakes_failed_total{listener="callers"} 1',
+    'culvert_server_waiting_connections_dropped_total{listener="unix"} 1',
   );
+});
+
+test("streams reset for memory are counted on after their tunnel has gone", async () => {
+  const metrics = new ServerMetrics({ processMetrics: false });
+  const live = { resetForMemory: 3 };
+  metrics.watch({ streams: () => 0, bufferedBytes: () => 0, resetForMemory: () => live.resetForMemory });
+  has(await lines(metrics), "culvert_server_streams_reset_for_memory_total 3");
+  metrics.tunnelOpened("blue");
+  metrics.tunnelClosed("blue", "lost", live.resetForMemory);
+  live.resetForMemory = 1;
+  has(await lines(metrics), "culvert_server_streams_reset_for_memory_total 4");
 });
 
 test("counting one connection costs little of its 300 µs", () => {

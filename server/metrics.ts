@@ -19,7 +19,12 @@ export interface LiveServer {
   readonly streams: () => number;
   /** Bytes held in the windows of all tunnels. */
   readonly bufferedBytes: () => number;
+  /** Streams that the tunnels standing now have reset for their memory. */
+  readonly resetForMemory: () => number;
 }
+
+/** Where callers and agents come in. */
+export type ListenerName = "unix" | "callers" | "agents";
 
 const KONNECTIVITY = "konnectivity_network_proxy_server";
 // Konnectivity's own buckets, so that its dashboards keep their shape (pkg/server/metrics/metrics.go).
@@ -39,10 +44,13 @@ export class ServerMetrics {
   readonly #dialFailures: LabelledTally;
   readonly #refusals: LabelledTally;
   readonly #handshakes: LabelledTally;
+  readonly #waitingDropped: LabelledTally;
   readonly #dialSeconds: readonly { observe(value: number): void }[];
   readonly #lifeSeconds: readonly { observe(value: number): void }[];
   #liveTunnels = 0;
-  #live: LiveServer = { streams: () => 0, bufferedBytes: () => 0 };
+  /** Of the tunnels that have gone; those that stand are asked. */
+  #resetForMemory = 0;
+  #live: LiveServer = { streams: () => 0, bufferedBytes: () => 0, resetForMemory: () => 0 };
 
   constructor(options: { readonly processMetrics?: boolean } = {}) {
     const make = new Instruments(options);
@@ -64,6 +72,11 @@ export class ServerMetrics {
     this.#handshakes = make.counters("culvert_server_handshakes_failed_total", "TLS handshakes that failed.", [
       "listener",
     ]);
+    this.#waitingDropped = make.counters(
+      "culvert_server_waiting_connections_dropped_total",
+      "Connections dropped because too many had not asked for anything.",
+      ["listener"],
+    );
     this.#dialFailures = make.counters(`${KONNECTIVITY}_dial_failure_count`, "CONNECTs not answered with 200.", [
       "reason",
     ]);
@@ -93,6 +106,11 @@ export class ServerMetrics {
     make.gauge(["culvert_server_streams"], "Open streams in all tunnels.", () => this.#live.streams());
     make.gauge(["culvert_server_buffered_bytes"], "Bytes that wait in tunnels for a slow reader.", () =>
       this.#live.bufferedBytes(),
+    );
+    make.total(
+      "culvert_server_streams_reset_for_memory_total",
+      "Streams reset because their tunnel held more than twice --session-budget of unread bytes.",
+      () => this.#resetForMemory + this.#live.resetForMemory(),
     );
     this.#dialSeconds = [
       make.histogram("culvert_server_dial_duration_seconds", "From CONNECT to the target's answer.", DIAL_BUCKETS),
@@ -145,8 +163,9 @@ export class ServerMetrics {
     this.#tunnels.add(1, cluster);
   }
 
-  /** `reason` is one of a few words of ours, never a peer's text. */
-  tunnelClosed(cluster: string, reason: string): void {
+  /** `reason` is one of a few words of ours, never a peer's text. From now on the tunnel is none of the live ones. */
+  tunnelClosed(cluster: string, reason: string, resetForMemory = 0): void {
+    this.#resetForMemory += resetForMemory;
     this.#liveTunnels = Math.max(0, this.#liveTunnels - 1);
     this.#tunnelsClosed.add(1, cluster, reason);
   }
@@ -155,7 +174,11 @@ export class ServerMetrics {
     this.#refusals.add(1, code);
   }
 
-  handshakeFailed(listener: "callers" | "agents"): void {
+  handshakeFailed(listener: ListenerName): void {
     this.#handshakes.add(1, listener);
+  }
+
+  waitingDropped(listener: ListenerName): void {
+    this.#waitingDropped.add(1, listener);
   }
 }

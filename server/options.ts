@@ -1,15 +1,16 @@
 import { parsePattern } from "../shared/net/identity.ts";
 import {
+  adminBindAddress,
+  defineService,
   generatedId,
   logRows,
-  settleCommon,
   settlePair,
   settlePorts,
   streamRows,
   tlsRows,
 } from "../shared/process/common-options.ts";
-import { ignored, KLOG_FLAGS, refusedUnless, SHARED_IGNORED } from "../shared/process/konnectivity.ts";
-import { type Draft, defineOptions, type OptionsOf, option, section } from "../shared/process/options.ts";
+import { ignored, NO_LEASES, refusedUnless } from "../shared/process/konnectivity.ts";
+import { type Draft, type OptionsOf, option, section } from "../shared/process/options.ts";
 import { TUNNEL_PATH } from "../shared/wire/handshake.ts";
 
 const callers = section("Callers", {
@@ -90,11 +91,21 @@ const bounds = section("Deadlines and bounds", {
     "How long a CONNECT waits while no agent is connected: covers an agent's reconnect.",
   ),
   establishedGapMs: option.duration(
-    "10ms",
+    "100ms",
     "On the unix socket, bytes of a target that speaks first wait so long after the 200: kube-apiserver fails when one read has both.",
   ),
   handshakeTimeoutMs: option.duration("10s", "TLS handshake, and upgrade of an agent.", { min: "1ms" }),
+  maxHandshakes: option.integer(
+    2_048,
+    "TLS handshakes in progress at once on each port. One more drops the oldest: real ones take milliseconds.",
+    { min: 1, max: 1_000_000 },
+  ),
   headerTimeoutMs: option.duration("10s", "From connection to complete request header.", { min: "1ms" }),
+  maxWaitingConnections: option.integer(
+    2_048,
+    "Connections without a complete request header at once, after TLS, on each port and on the unix socket. One more drops the oldest: real callers and agents take milliseconds.",
+    { min: 1, max: 1_000_000 },
+  ),
   headerLimit: option.size("16KiB", "Largest request header.", { min: "1KiB", max: "1MiB" }),
   listenBacklog: option.integer(
     4_096,
@@ -134,9 +145,7 @@ const operations = section("Health and administration", {
     konnectivity: "--health-bind-address",
   }),
   adminPort: option.port(8095, "Port of /metrics and /status. 0: off.", { konnectivity: "--admin-port" }),
-  adminBindAddress: option.address("127.0.0.1", "Address of the admin port. Empty: loopback.", {
-    konnectivity: "--admin-bind-address",
-  }),
+  adminBindAddress,
   readyNeedsAgent: option.boolean(
     false,
     "Ready only while an agent is connected: Konnectivity's rule, which can deadlock a rolling update.",
@@ -147,12 +156,15 @@ const rows = { ...callers, ...agents, ...bounds, ...windows, ...streamRows, ...t
 
 const TOKENS =
   "authentication of agents by service account token is not built yet; use client certificates (--cluster-ca-cert).";
-const LEASES = "counting servers by leases is not built yet.";
 
-export const serverOptions = defineOptions({
+export const serverOptions = defineService({
   command: "server",
   summary: "Takes CONNECT requests from callers and carries them through the tunnels that agents have dialled.",
   envPrefix: "CULVERT_SERVER",
+  example: [
+    "culvert server --uds-name /run/culvert/culvert.sock \\",
+    "  --cluster-cert cluster.crt --cluster-key cluster.key --cluster-ca-cert cluster-ca.crt",
+  ],
   options: rows,
   foreign: {
     mode: {
@@ -166,11 +178,9 @@ export const serverOptions = defineOptions({
     "agent-service-account": refusedUnless([""], TOKENS),
     "authentication-audience": refusedUnless([""], TOKENS),
     kubeconfig: refusedUnless([""], TOKENS),
-    "enable-lease-controller": refusedUnless(["false", "f", "0"], LEASES, true),
+    "enable-lease-controller": refusedUnless(["false", "f", "0"], NO_LEASES, true),
     "kubeconfig-qps": ignored("no Kubernetes API is called"),
     "kubeconfig-burst": ignored("no Kubernetes API is called"),
-    ...SHARED_IGNORED,
-    ...KLOG_FLAGS,
   },
   settle,
 });
@@ -179,7 +189,6 @@ export type ServerOptions = OptionsOf<typeof serverOptions>;
 
 function settle(draft: Draft<typeof rows>): void {
   const { values } = draft;
-  settleCommon(draft);
   if (values.maxWindow < values.initialWindow) draft.problem("--max-window must not be smaller than --initial-window.");
   settleCallers(draft);
   settlePair(draft, ["--cluster-cert", values.clusterCert], ["--cluster-key", values.clusterKey]);

@@ -1,24 +1,24 @@
 import type { AddressInfo } from "node:net";
-import type { SecureVersion, TLSSocket } from "node:tls";
 import { type IdentityPattern, parsePattern } from "../shared/net/identity.ts";
-import { type TlsFiles, TlsListener } from "../shared/net/tls.ts";
-import { printable } from "../shared/outcomes.ts";
+import type { TlsListener } from "../shared/net/tls.ts";
 import { type Admin, startAdmin } from "../shared/process/admin.ts";
-import { listenError } from "../shared/process/listen-error.ts";
 import type { Logger } from "../shared/process/logger.ts";
 import { ConfigError } from "../shared/process/options.ts";
 import type { Door } from "./frontend/authenticate.ts";
 import { type ConnectDeps, connect } from "./frontend/connect.ts";
 import { Frontend, type FrontendHandler } from "./frontend/listen.ts";
 import { DEFAULT_CLUSTER } from "./frontend/route.ts";
-import { type Listening, listenUnix } from "./frontend/unix-socket.ts";
-import { ServerMetrics } from "./metrics.ts";
+import { UnixListener } from "./frontend/unix-listener.ts";
+import { type ListenerName, ServerMetrics } from "./metrics.ts";
 import type { ServerOptions } from "./options.ts";
 import { sharedCaWarning } from "./shared-ca.ts";
 import { type Condition, readiness, status } from "./status.ts";
+import { StrangerLog } from "./stranger-log.ts";
+import { openTlsPort, type TlsPort } from "./tls-port.ts";
+import { RETRY_AFTER_S } from "./tunnels/refusal.ts";
 import { Registry } from "./tunnels/registry.ts";
 import type { Tunnel } from "./tunnels/tunnel.ts";
-import { RETRY_AFTER_S, UpgradePort } from "./tunnels/upgrade.ts";
+import { UpgradePort } from "./tunnels/upgrade.ts";
 
 export interface ServerDeps {
   readonly log: Logger;
@@ -34,10 +34,13 @@ export interface ServerAddresses {
   admin?: AddressInfo;
 }
 
-/** How long an agent may take to answer the close of its WebSocket, ms; an idle server has to be gone in a second. */
-const CARRIER_CLOSE_MS = 500;
 /** How long the splices may take to end what has lost its tunnel at the end of a drain, ms. */
 const RESET_MS = 100;
+/**
+ * How long agents that have no tunnel may take to hear why, ms. Those with one had their time when the tunnel closed, and
+ * an idle server has to be gone in a second, whoever is frozen.
+ */
+const REFUSED_MS = 300;
 
 /** Starts a server; resolves when every listener is open. */
 export async function startServer(options: ServerOptions, deps: ServerDeps): Promise<Server> {
@@ -58,10 +61,11 @@ export class Server implements AsyncDisposable {
   readonly tunnels: Registry;
   readonly #options: ServerOptions;
   readonly #log: Logger;
+  readonly #strangers: StrangerLog;
   readonly #ephemeral: boolean;
   readonly #warnings: string[] = [];
   readonly #frontends: Frontend[] = [];
-  #unix: Listening | undefined;
+  #unix: UnixListener | undefined;
   #callers: TlsListener | undefined;
   #agents: TlsListener | undefined;
   #upgrades: UpgradePort | undefined;
@@ -69,16 +73,19 @@ export class Server implements AsyncDisposable {
   #admin: Admin | undefined;
   #draining = false;
   #closing: Promise<void> | undefined;
+  #releasing: Promise<void> | undefined;
 
   constructor(options: ServerOptions, { log, listenEphemeral = false }: ServerDeps) {
     this.#options = options;
     this.#log = log;
+    this.#strangers = new StrangerLog(log);
     this.#ephemeral = listenEphemeral;
     const { serverId, maxAgents, drainTimeoutMs } = options;
     this.tunnels = new Registry([DEFAULT_CLUSTER], { serverId, maxAgents, drainTimeoutMs });
     this.metrics.watch({
       streams: () => this.#sum((tunnel) => tunnel.streamCount),
       bufferedBytes: () => this.#sum((tunnel) => tunnel.bufferedBytes),
+      resetForMemory: () => this.#sum((tunnel) => tunnel.resetForMemory),
     });
   }
 
@@ -100,20 +107,24 @@ export class Server implements AsyncDisposable {
     const { udsName, udsMode, deleteExistingUdsFile, listenBacklog, serverPort, serverBindAddress } = this.#options;
     if (udsName !== "") {
       const frontend = this.#frontend({ kind: "unix", cluster: DEFAULT_CLUSTER });
-      this.#unix = await listenUnix(
-        { path: udsName, mode: udsMode, deleteExisting: deleteExistingUdsFile, backlog: listenBacklog },
-        (socket) => frontend.take(socket),
-      );
+      this.#unix = await UnixListener.open({
+        ...{ path: udsName, mode: udsMode, deleteExisting: deleteExistingUdsFile, backlog: listenBacklog },
+        onSocket: (socket) => frontend.take(socket),
+        log: this.#log,
+      });
       this.addresses.uds = udsName;
     }
-    const { serverCert: certFile, serverKey: keyFile, serverCaCert: caFile, frontendKeepaliveMs } = this.#options;
+    const { serverCert: certFile, serverKey: keyFile, serverCaCert: caFile } = this.#options;
     if (!this.#isOn(serverPort, certFile)) return;
     const identities = patterns("--caller-identities", this.#options.callerIdentities);
     const frontend = this.#frontend({ kind: "tls", cluster: DEFAULT_CLUSTER, identities });
-    this.#callers = this.#tlsListener("callers", { certFile, keyFile, caFile }, frontendKeepaliveMs, (socket) =>
-      frontend.take(socket),
-    );
-    this.addresses.callers = await listen(this.#callers, serverPort, serverBindAddress, "--server-port");
+    this.#callers = await this.#openTls({
+      name: "callers",
+      material: { certFile, keyFile, caFile },
+      ...{ port: serverPort, host: serverBindAddress, option: "--server-port" },
+      keepaliveMs: this.#options.frontendKeepaliveMs,
+      onSecure: (socket) => frontend.take(socket),
+    });
   }
 
   #frontend(door: Door): Frontend {
@@ -122,11 +133,13 @@ export class Server implements AsyncDisposable {
       tunnels: this.tunnels,
       metrics: this.metrics,
       log: this.#log,
+      strangers: this.#strangers,
       draining: () => this.#draining,
     };
     const handler: FrontendHandler = {
       onConnect: (request, socket, head) => void connect(request, socket, head, door, deps),
-      onRefused: (reason) => this.#log.info({ reason }, "request refused"),
+      onRefused: (reason) => this.#strangers.tell("info", { reason }, "request refused"),
+      onDropped: () => this.#onDropped(door.kind === "unix" ? "unix" : "callers"),
     };
     const frontend = new Frontend(door, this.#options, handler);
     this.#frontends.push(frontend);
@@ -143,42 +156,34 @@ export class Server implements AsyncDisposable {
       cluster: this.tunnels.cluster(DEFAULT_CLUSTER),
       metrics: this.metrics,
       log: this.#log,
+      strangers: this.#strangers,
       draining: () => this.#draining,
+      onDropped: () => this.#onDropped("agents"),
     });
     this.#upgrades = upgrades;
-    this.#agents = this.#tlsListener("agents", { certFile, keyFile, caFile }, 0, (socket) => upgrades.take(socket));
-    this.addresses.agents = await listen(this.#agents, agentPort, agentBindAddress, "--agent-port");
+    this.#agents = await this.#openTls({
+      name: "agents",
+      material: { certFile, keyFile, caFile },
+      ...{ port: agentPort, host: agentBindAddress, option: "--agent-port" },
+      keepaliveMs: 0, // the carrier has its own
+      onSecure: (socket) => upgrades.take(socket),
+    });
   }
 
-  #tlsListener(
-    name: "callers" | "agents",
-    material: TlsFiles,
-    keepAliveMs: number,
-    onSecure: (socket: TLSSocket) => void,
-  ): TlsListener {
-    const { tlsMinVersion, cipherSuites, handshakeTimeoutMs, listenBacklog } = this.#options;
-    try {
-      return new TlsListener({
-        material,
-        minVersion: tlsMinVersion as SecureVersion,
-        ciphers: cipherSuites,
-        handshakeTimeoutMs,
-        backlog: listenBacklog,
-        keepAliveMs: keepAliveMs === 0 ? undefined : keepAliveMs,
-        onSecure,
-        onHandshakeFailed: (error, remote) => this.#onHandshakeFailed(name, error, remote),
-        log: this.#log,
-      });
-    } catch (error) {
-      throw new ConfigError([`The listener for ${name}: ${(error as Error).message}.`], { cause: error });
-    }
+  async #openTls(port: TlsPort): Promise<TlsListener> {
+    const { listener, address } = await openTlsPort(port, {
+      options: this.#options,
+      metrics: this.metrics,
+      log: this.#log,
+      strangers: this.#strangers,
+    });
+    this.addresses[port.name] = address;
+    return listener;
   }
 
-  #onHandshakeFailed(listener: "callers" | "agents", error: Error, remote: string): void {
-    this.metrics.handshakeFailed(listener);
-    // Who goes away in the middle is a probe of the port, mostly; who complains has something to say.
-    const level = (error as NodeJS.ErrnoException).code === "ECONNRESET" ? "debug" : "info";
-    this.#log[level]({ listener, remote, reason: printable(error.message) }, "TLS handshake failed");
+  #onDropped(listener: ListenerName): void {
+    this.metrics.waitingDropped(listener);
+    this.#strangers.tell("warn", { listener }, "connection dropped: too many say nothing (--max-waiting-connections)");
   }
 
   async #openForOperators(): Promise<void> {
@@ -202,7 +207,6 @@ export class Server implements AsyncDisposable {
   }
 
   #condition(): Condition {
-    const { addresses } = this;
     const tls = [
       ["callers", this.#callers],
       ["agents", this.#agents],
@@ -210,8 +214,8 @@ export class Server implements AsyncDisposable {
     const present = tls.flatMap(([name, listener]) => (listener === undefined ? [] : [{ name, listener }]));
     return {
       listeners: [
-        ...(this.#unix === undefined ? [] : [{ name: "unix socket", up: addresses.uds !== undefined }]),
-        ...present.map(({ name }) => ({ name, up: addresses[name] !== undefined })),
+        ...(this.#unix === undefined ? [] : [{ name: "unix socket", ...this.#unix.state }]),
+        ...present.map(({ name, listener }) => ({ name, up: listener.listening })),
       ],
       certificates: present.map(({ name, listener }) => ({
         name,
@@ -241,37 +245,42 @@ export class Server implements AsyncDisposable {
 
   /** Drains, waits for the connections up to `--drain-timeout`, then releases everything. */
   close(): Promise<void> {
-    this.#closing ??= this.#close();
+    this.#closing ??= this.#releasing ?? this.#close();
     return this.#closing;
   }
 
   async #close(): Promise<void> {
-    const { drainTimeoutMs } = this.#options;
+    const deadline = performance.now() + this.#options.drainTimeoutMs;
+    const leftMs = () => Math.max(0, deadline - performance.now());
     this.drain();
     // Callers, not streams: the last bytes of a stream that has ended may still be on their way to a slow caller.
-    await Promise.all(this.#frontends.map(({ sockets }) => sockets.empty(drainTimeoutMs)));
-    await Promise.all([...this.tunnels.tunnels()].map((tunnel) => tunnel.close(0)));
+    await Promise.all(this.#frontends.map(({ sockets }) => sockets.empty(leftMs())));
+    await Promise.all([...this.tunnels.tunnels()].map((tunnel) => tunnel.close(leftMs())));
     await Promise.all(this.#frontends.map(({ sockets }) => sockets.empty(RESET_MS)));
-    // Each WebSocket closes with its own handshake; Fastify only after the last, since it would cut them.
-    await this.#upgrades?.sockets.empty(CARRIER_CLOSE_MS);
+    await this.#upgrades?.sockets.empty(REFUSED_MS);
     await this.#release();
   }
 
-  /** Ends everything now. */
+  /** Ends everything now, also while a `close` waits. */
   destroy(reason: Error): void {
     this.#draining = true;
     for (const tunnel of this.tunnels.tunnels()) tunnel.destroy(reason);
-    this.#closing ??= this.#release();
-    void this.#closing;
+    void this.#release();
   }
 
-  async #release(): Promise<void> {
+  #release(): Promise<void> {
+    this.#releasing ??= this.#releaseAll();
+    return this.#releasing;
+  }
+
+  async #releaseAll(): Promise<void> {
     for (const { sockets } of this.#frontends) sockets.resetAll();
     this.#callers?.destroyAll();
     this.#upgrades?.sockets.resetAll();
     this.#agents?.destroyAll();
-    // The health port goes last: until then it says "not ready".
+    // Fastify only after the last carrier, since it would cut what is left.
     await Promise.all([this.#unix?.close(), this.#upgrades?.close()]);
+    // The health port goes last: until then it says "not ready".
     await Promise.all([this.#health?.close(), this.#admin?.close()]);
   }
 
@@ -291,14 +300,6 @@ export class Server implements AsyncDisposable {
       typeof address === "string" ? address : `${address.address}:${address.port}`,
     ]);
     return Object.fromEntries(entries);
-  }
-}
-
-async function listen(listener: TlsListener, port: number, host: string, option: string): Promise<AddressInfo> {
-  try {
-    return await listener.listen(port, host);
-  } catch (error) {
-    throw listenError((error as Error).cause ?? error, { port, host, option });
   }
 }
 

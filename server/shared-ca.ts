@@ -1,5 +1,5 @@
-import { X509Certificate } from "node:crypto";
 import { readFileSync } from "node:fs";
+import { certificates } from "../shared/net/tls-material.ts";
 import type { ServerOptions } from "./options.ts";
 
 type TrustOptions = Pick<ServerOptions, "serverCaCert" | "clusterCaCert" | "callerIdentities" | "agentIdentities">;
@@ -22,7 +22,5 @@ export function sharedCaWarning(options: TrustOptions): string | undefined {
 }
 
 function fingerprints(caFile: string): string[] {
-  const pem = readFileSync(caFile, "utf8");
-  const blocks = pem.match(/-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g) ?? [];
-  return blocks.map((block) => new X509Certificate(block).fingerprint256);
+  return certificates(readFileSync(caFile, "utf8")).map(({ fingerprint256 }) => fingerprint256);
 }

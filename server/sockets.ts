@@ -1,24 +1,48 @@
 import type { Duplex } from "node:stream";
-import { resetSocket } from "../shared/net/tls.ts";
+import { resetSocket } from "../shared/net/reset.ts";
+
+export interface SocketsOptions {
+  /** How long a connection may take to say what it wants, ms. */
+  readonly deadlineMs: number;
+  /** How many may take their time at once. One more drops the oldest: real ones take milliseconds, held ones grow old. */
+  readonly maxWaiting: number;
+  /** The deadline has passed. */
+  onLate(socket: Duplex): void;
+  /** One was dropped for a newer one; it is destroyed already. */
+  onDropped(): void;
+}
 
 /**
- * The connections that one port has accepted: those that have not yet said what they want, each with a deadline, and
- * those that have. Node's own timeouts for headers are looked at only from time to time, and not at all in an
- * http.Server that does not listen.
+ * The connections that one port has accepted: those that have not yet said what they want, which are few and have a
+ * deadline, and those that have. Node's own timeouts for headers are looked at only from time to time, and not at all in
+ * an http.Server that does not listen.
  */
 export class Sockets {
+  readonly #options: SocketsOptions;
   readonly #all = new Set<Duplex>();
+  /** In the order of arrival. */
   readonly #waiting = new Map<Duplex, NodeJS.Timeout>();
   #whenEmpty: (() => void) | undefined;
+
+  constructor(options: SocketsOptions) {
+    this.#options = options;
+  }
 
   get size(): number {
     return this.#all.size;
   }
 
+  /** Those that have not said what they want. */
+  get waiting(): number {
+    return this.#waiting.size;
+  }
+
   /** From now on the socket has an error listener, and is known until it closes. */
-  add(socket: Duplex, deadlineMs: number, onLate: (socket: Duplex) => void): void {
+  add(socket: Duplex): void {
+    const { deadlineMs, maxWaiting, onLate } = this.#options;
     socket.on("error", ignore);
     socket.on("close", () => this.#remove(socket));
+    if (this.#waiting.size >= maxWaiting) this.#dropOldest();
     this.#all.add(socket);
     this.#waiting.set(
       socket,
@@ -52,6 +76,14 @@ export class Sockets {
         resolve();
       };
     });
+  }
+
+  #dropOldest(): void {
+    const oldest = this.#waiting.keys().next().value;
+    if (oldest === undefined) return;
+    this.stopWaiting(oldest);
+    oldest.destroy();
+    this.#options.onDropped();
   }
 
   #remove(socket: Duplex): void {

@@ -22,21 +22,28 @@ const TABLE: ReadonlyArray<readonly [sentence: string, change: Partial<Condition
     "a listener that is not open is named",
     { listeners: [{ name: "callers", up: false }] },
     ["listeners"],
-    /callers not open/,
+    /^callers not open$/m,
   ],
   [
-    "an expired certificate is a configuration that does not work",
+    "a listener that was lost says why",
+    { listeners: [{ name: "unix socket", up: false, problem: "/run/s was removed" }] },
+    ["listeners"],
+    /^unix socket not open \(\/run\/s was removed\)$/m,
+  ],
+  ["a certificate is shown with its end", {}, [], /^agents: good until 2026-07-01T00:00:00\.000Z$/m],
+  [
+    "an expired certificate is not ready",
     { certificates: [{ ...CERTIFICATE, notAfter: NOW }] },
-    ["configuration"],
-    /agents expired on 2026-06-01/,
+    ["certificates"],
+    /^agents: expired on 2026-06-01T00:00:00\.000Z$/m,
   ],
   [
-    "a broken new certificate is told, and sends nobody away while the old one works",
+    "a broken new certificate is told beside the old one that works, and sends nobody away",
     { certificates: [{ ...CERTIFICATE, problem: "the key does not belong to it" }] },
     [],
-    /agents: the key does not belong/,
+    /^agents: good until 2026-07-01\S+, kept because its files are not usable now \(the key does not belong to it\)$/m,
   ],
-  ["a warning is told", { warnings: ["mind the gap"] }, [], /mind the gap/],
+  ["a warning is told as one", { warnings: ["mind the gap"] }, [], /^warning: mind the gap$/m],
 ];
 
 for (const [sentence, change, failed, says] of TABLE) {

@@ -3,14 +3,14 @@ import type { Registry } from "./tunnels/registry.ts";
 
 /** What readiness looks at (design: "Seen from outside"). */
 export interface Condition {
-  /** Listeners that should be open and those that are. */
-  readonly listeners: ReadonlyArray<{ readonly name: string; readonly up: boolean }>;
-  /** Certificates in use: when they expire, and why newer files are not in use. */
-  readonly certificates: ReadonlyArray<{
+  /** Listeners that should be open, those that are, and why one is not if that is known. */
+  readonly listeners: ReadonlyArray<{
     readonly name: string;
-    readonly notAfter: Date;
-    readonly problem: string | undefined;
+    readonly up: boolean;
+    readonly problem?: string | undefined;
   }>;
+  readonly certificates: readonly Certificate[];
+  /** What is odd about the configuration, and may be meant. */
   readonly warnings: readonly string[];
   readonly draining: boolean;
   /** Agents that take streams. */
@@ -18,27 +18,38 @@ export interface Condition {
   readonly readyNeedsAgent: boolean;
 }
 
+/** A certificate in use: whose it is, when it expires, and why newer files are not in its place. */
+export interface Certificate {
+  readonly name: string;
+  readonly notAfter: Date;
+  readonly problem: string | undefined;
+}
+
 export function readiness(condition: Condition, now = new Date()): Check[] {
   const { listeners, certificates, warnings, draining, agents, readyNeedsAgent } = condition;
   const down = listeners.filter(({ up }) => !up);
-  const expired = certificates.filter(({ notAfter }) => notAfter <= now);
-  // A broken new file leaves the old one in use: that is worth a word, and no reason to send callers away.
-  const remarks = [
-    ...expired.map(({ name, notAfter }) => `the certificate for ${name} expired on ${notAfter.toISOString()}`),
-    ...certificates.flatMap(({ name, problem }) => (problem === undefined ? [] : [`${name}: ${problem}`])),
-    ...warnings,
-  ];
   return [
-    { name: "listeners", ok: down.length === 0, detail: shown(listeners, down) },
-    { name: "configuration", ok: expired.length === 0, detail: remarks.join("; ") },
+    { name: "listeners", ok: down.length === 0, detail: shownListeners(listeners, down) },
+    {
+      name: "certificates",
+      // A broken new file leaves the old one in use: that is worth a word, and no reason to send callers away.
+      ok: certificates.every(({ notAfter }) => notAfter > now),
+      detail: certificates.map((certificate) => shownCertificate(certificate, now)).join("; "),
+    },
+    { name: "configuration", ok: true, detail: warnings.map((warning) => `warning: ${warning}`).join("; ") },
     { name: "not-draining", ok: !draining },
     { name: "agents", ok: agents > 0 || !readyNeedsAgent, detail: `${agents} connected` },
   ];
 }
 
-function shown(all: Condition["listeners"], down: Condition["listeners"]): string {
-  if (down.length > 0) return `${down.map(({ name }) => name).join(", ")} not open`;
-  return all.map(({ name }) => name).join(", ");
+function shownListeners(all: Condition["listeners"], down: Condition["listeners"]): string {
+  if (down.length === 0) return all.map(({ name }) => name).join(", ");
+  return down.map(({ name, problem }) => `${name} not open${problem === undefined ? "" : ` (${problem})`}`).join(", ");
+}
+
+function shownCertificate({ name, notAfter, problem }: Certificate, now: Date): string {
+  const life = `${notAfter > now ? "good until" : "expired on"} ${notAfter.toISOString()}`;
+  return `${name}: ${life}${problem === undefined ? "" : `, kept because its files are not usable now (${problem})`}`;
 }
 
 /** What `/status` shows: clusters, their agents, and what each tunnel holds. */
@@ -61,6 +72,7 @@ export function status(serverId: string, tunnels: Registry, draining: boolean): 
         streams: tunnel.streamCount,
         pendingOpens: tunnel.pendingOpens,
         bufferedBytes: tunnel.bufferedBytes,
+        resetForMemory: tunnel.resetForMemory,
         roundTripMs: Math.round(tunnel.rttMs * 10) / 10,
       })),
     })),

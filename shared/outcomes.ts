@@ -1,7 +1,8 @@
 /**
  * One row for every way a connection can end badly (design: "Outcomes").
  *
- * No other file picks an HTTP status, a SOCKS reply, a log level or a metric label.
+ * No other file picks an HTTP status, a SOCKS reply, a log level or a metric label for them. What is no CONNECT, or no
+ * upgrade of an agent, has no outcome: it is refused in HTTP's own words (`HTTP_REFUSALS` of each side).
  */
 
 export interface Outcome {
@@ -183,6 +184,12 @@ export type OutcomeCode = keyof typeof OUTCOMES;
 /** The row of a code, without the literal types that `as const` gives each cell. */
 export function outcome(code: OutcomeCode): Outcome {
   return OUTCOMES[code];
+}
+
+/** HTTP status of the answer to an agent that asks for a tunnel. */
+export function agentStatus(code: OutcomeCode): number {
+  const { agentHttp, http } = outcome(code);
+  return agentHttp ?? http ?? 500;
 }
 
 export function isOutcomeCode(value: unknown): value is OutcomeCode {

@@ -1,4 +1,5 @@
 import { BlockList, isIP, isIPv4, isIPv6, SocketAddress } from "node:net";
+import { matchesPieces } from "../../shared/net/wildcard.ts";
 
 interface Ports {
   /** As it was written, for messages. */
@@ -68,19 +69,8 @@ export function matchesAddress(rule: AddressRule, address: SocketAddress): boole
 /** `host` in lower case and without a final dot. A pattern never matches a literal address, except `*`. */
 export function matchesHost(rule: HostRule, host: string): boolean {
   const { pieces } = rule;
-  const first = pieces[0] ?? "";
-  if (pieces.length === 1) return host === first;
-  const last = pieces.at(-1) ?? "";
-  if (pieces.length === 2 && first === "" && last === "") return true;
-  const end = host.length - last.length;
-  if (isIP(host) !== 0 || end < first.length || !host.startsWith(first) || !host.endsWith(last)) return false;
-  let from = first.length;
-  for (const piece of pieces.slice(1, -1)) {
-    const found = host.indexOf(piece, from);
-    if (found < 0 || found + piece.length > end) return false;
-    from = found + piece.length;
-  }
-  return true;
+  const any = pieces.length === 2 && pieces.every((piece) => piece === "");
+  return any || (isIP(host) === 0 && matchesPieces(pieces, host));
 }
 
 type Refuse = (why: string) => Error;

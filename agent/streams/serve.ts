@@ -83,7 +83,7 @@ export async function serve(stream: Stream, deps: ServeDeps): Promise<void> {
       resetTarget: () => socket.resetAndDestroy(),
       corkTarget: true,
     });
-    metrics.streamFinished({ outcome: "ok", dialMs, bytesUp: totals.bytesUp, bytesDown: totals.bytesDown });
+    metrics.streamFinished({ outcome: "ok", bytesUp: totals.bytesUp, bytesDown: totals.bytesDown });
     if (log.isLevelEnabled("debug")) {
       const { error, ...ends } = totals;
       const durationMs = performance.now() - openedAt;
@@ -95,7 +95,7 @@ export async function serve(stream: Stream, deps: ServeDeps): Promise<void> {
   } catch (error) {
     const refusal = stream.destroyed ? callerGone(error) : toCulvertError(error);
     refuse(stream, refusal);
-    metrics.streamFinished({ outcome: refusal.code, dialMs });
+    metrics.streamFinished({ outcome: refusal.code });
     const where = target === undefined ? undefined : formatTarget(target);
     const durationMs = performance.now() - openedAt;
     const line = { id, target: where, code: refusal.code, reason: refusal.message, ...rounded({ durationMs }) };

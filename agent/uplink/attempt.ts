@@ -2,6 +2,7 @@ import type { SecureVersion } from "node:tls";
 import type { Hello, Welcome } from "../../shared/link/control.ts";
 import { dialLink } from "../../shared/link/dial.ts";
 import type { Link } from "../../shared/link/link.ts";
+import { GoAwayCode } from "../../shared/yamux/frame.ts";
 import type { SessionOptions } from "../../shared/yamux/options.ts";
 import { Session, type SessionHandler } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
@@ -33,7 +34,7 @@ export async function attempt(
   owner: ConnectionOwner,
   signal: AbortSignal,
 ): Promise<Connection> {
-  const credentials = await readCredentials(options.credentials);
+  const { ca, cert, key } = readCredentials(options.credentials);
   const { minVersion, ciphers } = options.tls;
   const { server, hello, timeoutMs, keepaliveMs } = options;
   const { link, welcome } = await dialLink({
@@ -41,7 +42,7 @@ export async function attempt(
     port: server.port,
     path: server.path,
     ...(server.address === undefined ? {} : { address: server.address }),
-    tls: { ...credentials, minVersion, ...(ciphers === "" ? {} : { ciphers }) },
+    tls: { ca, cert, key, minVersion, ...(ciphers === "" ? {} : { ciphers }) },
     hello,
     timeoutMs,
     keepaliveMs,
@@ -105,8 +106,10 @@ export class Connection implements SessionHandler {
     this.#owner.onStream(stream);
   }
 
-  onGoAway(): void {
-    this.#owner.onDrain(this, 0);
+  /** Any other code than "normal" is an end, with blame: nothing on this session goes on. */
+  onGoAway(code: number): void {
+    if (code === GoAwayCode.normal) this.#owner.onDrain(this, 0);
+    else this.session.destroy(new Error(`the server gave the session up: it found a fault (go-away ${code})`));
   }
 
   onClosed(reason: Error | undefined): void {

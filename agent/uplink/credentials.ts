@@ -1,4 +1,4 @@
-import { readFile } from "node:fs/promises";
+import { loadClientTls, TlsFileError, type TlsMaterial } from "../../shared/net/tls-material.ts";
 
 /** Files with what proves the agent to the server, and the server to the agent; "" = not given. */
 export interface CredentialFiles {
@@ -7,36 +7,21 @@ export interface CredentialFiles {
   readonly agentKey: string;
 }
 
-/** Their content. Without `ca`, the system's authorities count. */
-export interface Credentials {
-  readonly ca?: Buffer;
-  readonly cert?: Buffer;
-  readonly key?: Buffer;
-}
+/** Their content. Without `ca`, the authorities that Node brings count. */
+export type Credentials = Partial<TlsMaterial>;
+
+const FLAGS = { caFile: "--ca-cert", certFile: "--agent-cert", keyFile: "--agent-key" } as const;
 
 /**
  * Reads the files anew, once for each attempt: a renewed certificate is used by the next link, without a restart
- * (design: "Trust").
+ * (design: "Trust"). All in one go, so that a `..data` symlink is hardly ever swapped in between; where it is, or where
+ * certificate and key are written one after the other, the two do not fit and the next attempt finds them whole.
  */
-export async function readCredentials(files: CredentialFiles): Promise<Credentials> {
-  const [ca, cert, key] = await Promise.all([
-    readOption("--ca-cert", files.caCert),
-    readOption("--agent-cert", files.agentCert),
-    readOption("--agent-key", files.agentKey),
-  ]);
-  return {
-    ...(ca === undefined ? {} : { ca }),
-    ...(cert === undefined ? {} : { cert }),
-    ...(key === undefined ? {} : { key }),
-  };
-}
-
-async function readOption(flag: string, path: string): Promise<Buffer | undefined> {
-  if (path === "") return undefined;
+export function readCredentials({ caCert, agentCert, agentKey }: CredentialFiles): Credentials {
   try {
-    return await readFile(path);
+    return loadClientTls({ caFile: caCert, certFile: agentCert, keyFile: agentKey });
   } catch (error) {
-    const code = (error as NodeJS.ErrnoException).code ?? "unreadable";
-    throw new Error(`the file of ${flag} cannot be read: ${path}: ${code}`, { cause: error });
+    if (!(error instanceof TlsFileError)) throw error;
+    throw new Error(`${FLAGS[error.file]}: ${error.message}`, { cause: error });
   }
 }

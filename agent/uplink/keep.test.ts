@@ -6,6 +6,7 @@ import type { ControlMessage } from "../../shared/link/control.ts";
 import { welcome } from "../../shared/link/testing.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { DuplexTransport } from "../../shared/yamux/duplex-transport.ts";
+import { Flag, FrameType, GoAwayCode, header } from "../../shared/yamux/frame.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { Connection, type ConnectionOwner, type UplinkLink } from "./attempt.ts";
@@ -27,13 +28,24 @@ interface Tunnel {
   readonly link: PairLink;
   readonly session: Session;
   readonly near: Duplex;
+  readonly far: Duplex;
+}
+
+interface Line {
+  readonly level: number;
+  readonly msg: string;
+  readonly waitMs?: number;
+  readonly attempt?: number;
+  readonly streams?: number;
+  readonly leavingMs?: number;
+  readonly reason?: string;
 }
 
 /** An uplink, the server's ends of its links, and the attempts that wait for the test's answer. */
 function uplink(t: TestContext) {
   const tunnels: Tunnel[] = [];
   const attempts: { accept(): Tunnel; refuse(error: unknown): void; readonly signal: AbortSignal }[] = [];
-  const lines: { level: number; msg: string; waitMs?: number; reason?: string }[] = [];
+  const lines: Line[] = [];
   const states: string[] = [];
   const failed: string[] = [];
   const options = { maxWindow: 65_536, budget: 1_000_000, maxStreams: 10 };
@@ -45,7 +57,7 @@ function uplink(t: TestContext) {
         const session = new Session("server", new DuplexTransport(far), { onStream: () => {}, onClosed: () => {} });
         const link = new PairLink(`link-${tunnels.length + 1}`, near);
         resolve(new Connection(link, welcome(), owner, options));
-        const tunnel = { link, session, near };
+        const tunnel = { link, session, near, far };
         tunnels.push(tunnel);
         return tunnel;
       };
@@ -59,7 +71,11 @@ function uplink(t: TestContext) {
       stream.accept();
     },
     retry: { baseMs: 100, capMs: 10_000, random: () => 1 },
-    metrics: { uplinkState: (state) => states.push(state), attemptFailed: (label) => failed.push(label) },
+    metrics: {
+      uplinkState: (state) => states.push(state),
+      attemptFailed: (label) => failed.push(label),
+      sessionEnded: () => {},
+    },
     log: pino({ level: "debug" }, { write: (line) => lines.push(JSON.parse(line)) }),
   });
   t.after(() => {
@@ -75,11 +91,21 @@ function open(tunnel: Tunnel): Stream {
   return stream;
 }
 
+/** A clock that moves only when told to, and timers that do not move with it. Returns what lets time pass. */
+function stoppedClock(t: TestContext): (ms: number) => void {
+  let now = 0;
+  t.mock.method(performance, "now", () => now);
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  return (ms) => {
+    now += ms;
+  };
+}
+
 async function until(condition: () => boolean, what: string): Promise<void> {
-  const deadline = performance.now() + 3_000;
+  const deadline = Date.now() + 3_000;
   while (!condition()) {
-    if (performance.now() > deadline) throw new Error(`not in time: ${what}`);
-    // setImmediate: some tests hold the timers.
+    if (Date.now() > deadline) throw new Error(`not in time: ${what}`);
+    // Date and setImmediate: some tests hold the clock and the timers.
     await new Promise((resolve) => setImmediate(resolve));
   }
 }
@@ -151,7 +177,7 @@ test("a lost link is replaced within the base wait, and losing it again and agai
 });
 
 test("a minute of health forgives the failures before it", async (t) => {
-  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const pass = stoppedClock(t);
   const { up, attempts, lines } = uplink(t);
   up.start();
   for (const waitMs of [...new Array<number>(7).fill(100), 200, 400]) {
@@ -161,15 +187,103 @@ test("a minute of health forgives the failures before it", async (t) => {
   }
   const { near } = attempts.at(-1)?.accept() ?? assert.fail();
   await until(() => up.connected, "connected");
-  const now = performance.now();
-  t.mock.method(performance, "now", () => now + 61_000);
+  pass(61_000);
   near.destroy(new Error("cut"));
   await until(() => up.state.state === "waiting", "waiting");
   assert.equal(lines.at(-1)?.waitMs, 100);
 });
 
+/** The ways in which a server ends a tunnel in order. */
+const IN_ORDER: Readonly<Record<string, (tunnel: Tunnel) => void>> = {
+  "sends it away with a drain message": ({ link }) => link.onControl?.({ type: "drain", retryAfterMs: 0 }),
+  "sends it away with go-away": ({ session }) => session.drain(),
+  "sends go-away and closes": ({ session }) => void session.close(0),
+  "closes without a word": ({ far }) => far.end(),
+};
+
+for (const [how, end] of Object.entries(IN_ORDER)) {
+  test(`a server that ${how}, time after time: the next attempt comes at once, as if nothing had failed`, async (t) => {
+    const pass = stoppedClock(t);
+    const { up, attempts, lines } = uplink(t);
+    up.start();
+    for (let restart = 1; restart <= 5; restart++) {
+      const { length } = attempts;
+      const tunnel = attempts.at(-1)?.accept() ?? assert.fail();
+      await until(() => up.connected, "connected");
+      pass(1_000);
+      end(tunnel);
+      await until(() => attempts.length === length + 1, "the next attempt, before any timer");
+      const ended = lines.find(({ waitMs }) => waitMs !== undefined);
+      assert.match(ended?.msg ?? "", /^uplink (sent away|closed by the server)$/);
+      assert.deepEqual([ended?.level, ended?.waitMs], [PLAIN, 0]);
+      tunnel.near.destroy();
+      await until(() => [...up.connections()].length === 0, "the old link's end");
+      // While it restarts: the waits of a first outage.
+      for (let attempt = 1; attempt <= 9; attempt++) {
+        attempts.at(-1)?.refuse(new Error("connect ECONNREFUSED"));
+        await until(() => up.state.state === "waiting", "waiting");
+        assert.deepEqual(
+          [lines.at(-1)?.attempt, lines.at(-1)?.waitMs],
+          [attempt, Math.max(100, 100 * 2 ** (attempt - 7))],
+        );
+        t.mock.timers.tick(lines.at(-1)?.waitMs ?? 0);
+      }
+      lines.length = 0;
+    }
+  });
+
+  test(`a server that ${how} at once, again and again, is not dialled in a loop`, async (t) => {
+    stoppedClock(t);
+    const { up, attempts } = uplink(t);
+    up.start();
+    for (const most of [0, ...new Array<number>(6).fill(100), 200, 400]) {
+      const { length } = attempts;
+      const tunnel = attempts.at(-1)?.accept() ?? assert.fail();
+      await until(() => up.connected, "connected");
+      end(tunnel);
+      await until(() => !up.connected, "its end");
+      assert.equal(up.state.state, most === 0 ? "connecting" : "waiting", "at once the first time only");
+      t.mock.timers.tick(most);
+      assert.equal(attempts.length, length + 1);
+    }
+  });
+}
+
+test("a server that is killed twice within a minute: the first outage does not lengthen the waits of the second", async (t) => {
+  const pass = stoppedClock(t);
+  const { up, attempts, lines } = uplink(t);
+  up.start();
+  for (const kill of [1, 2]) {
+    const tunnel = attempts.at(-1)?.accept() ?? assert.fail();
+    await until(() => up.connected, "connected");
+    pass(20_000);
+    tunnel.near.destroy(new Error("cut"));
+    await until(() => up.state.state === "waiting", "waiting");
+    assert.deepEqual([lines.at(-1)?.msg, lines.at(-1)?.waitMs], ["uplink lost", 100], `kill ${kill}`);
+    for (let attempt = 1; attempt <= 10; attempt++) {
+      t.mock.timers.tick(lines.at(-1)?.waitMs ?? 0);
+      attempts.at(-1)?.refuse(new Error("connect ECONNREFUSED"));
+      await until(() => lines.at(-1)?.attempt === kill + attempt, "one attempt more");
+    }
+    t.mock.timers.tick(lines.at(-1)?.waitMs ?? 0);
+  }
+});
+
+test("a go-away that finds fault is a loss: it is no word of a server that restarts", async (t) => {
+  const pass = stoppedClock(t);
+  const { up, attempts, lines } = uplink(t);
+  up.start();
+  const { far } = attempts[0]?.accept() ?? assert.fail();
+  await until(() => up.connected, "connected");
+  pass(1_000);
+  far.write(header(FrameType.goAway, Flag.none, 0, GoAwayCode.protocolError));
+  await until(() => up.state.state === "waiting", "waiting");
+  assert.deepEqual([lines.at(-1)?.level, lines.at(-1)?.msg, lines.at(-1)?.waitMs], [WARN, "uplink lost", 100]);
+  assert.match(lines.at(-1)?.reason ?? "", /go-away 1/);
+});
+
 test("sent away by the server: the new link stands before the old one ends, whose streams live on", async (t) => {
-  const { up, attempts } = uplink(t);
+  const { up, attempts, lines } = uplink(t);
   up.start();
   const first = attempts[0]?.accept() ?? assert.fail();
   await up.whenConnected();
@@ -190,6 +304,10 @@ test("sent away by the server: the new link stands before the old one ends, whos
   stream.destroy();
   await until(() => [...up.connections()].length === 1 && first.session.closed, "the old link has ended");
   assert.equal(up.connected, true);
+  const [away, left] = ["uplink sent away", "uplink left"].map((msg) => lines.find((line) => line.msg === msg));
+  assert.deepEqual([away?.streams, away?.waitMs], [1, 0]);
+  assert.equal(left?.reason, "in order");
+  assert.ok(Number.isInteger(left?.leavingMs));
 });
 
 test("when no other server takes an agent that was sent away, it keeps away for as long as it was asked", async (t) => {
@@ -221,15 +339,69 @@ test("the pause that a server asked for ends with that server", async (t) => {
   assert.equal(attempts.length, 3);
 });
 
-test("a server that sends every link away at once is not dialled in a loop", async (t) => {
+test("a server that has gone asks for no pause of the attempt that is under way", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
-  const { up, attempts } = uplink(t);
+  const { up, attempts, lines } = uplink(t);
   up.start();
-  attempts[0]?.accept().session.drain();
-  await until(() => attempts.length === 2, "at once, the first time");
-  attempts[1]?.accept().session.drain();
-  await until(() => up.state.state === "waiting", "a wait, the second time");
-  assert.equal(attempts.length, 2);
+  const first = attempts[0]?.accept() ?? assert.fail();
+  await until(() => up.connected, "connected");
+  first.link.onControl?.({ type: "drain", retryAfterMs: 60_000 });
+  first.near.destroy();
+  await until(() => [...up.connections()].length === 0, "the old link's end");
+  attempts[1]?.refuse(new Error("connect ECONNREFUSED"));
+  await until(() => up.state.state === "waiting", "waiting");
+  assert.equal(lines.at(-1)?.waitMs, 100);
+});
+
+test("what failed while the old server was leaving is not held against its successor", async (t) => {
+  const pass = stoppedClock(t);
+  const { up, attempts, lines } = uplink(t);
+  up.start();
+  const first = attempts[0]?.accept() ?? assert.fail();
+  await until(() => up.connected, "connected");
+  pass(1_000);
+  first.session.drain();
+  await until(() => attempts.length === 2, "the next attempt");
+  for (let i = 0; i < 15; i++) {
+    attempts.at(-1)?.refuse(new Error("connect ECONNREFUSED"));
+    await until(() => up.state.state === "waiting", "waiting");
+    if (i < 14) t.mock.timers.tick(lines.at(-1)?.waitMs ?? 0);
+  }
+  assert.equal(lines.at(-1)?.waitMs, 10_000);
+  const { length } = attempts;
+  first.near.destroy();
+  await until(() => [...up.connections()].length === 0, "the old link's end");
+  t.mock.timers.tick(100);
+  assert.equal(attempts.length, length + 1);
+  attempts.at(-1)?.refuse(new Error("connect ECONNREFUSED"));
+  await until(() => up.state.state === "waiting", "waiting");
+  assert.deepEqual([lines.at(-1)?.attempt, lines.at(-1)?.waitMs], [1, 100]);
+});
+
+test("what is held against a new server stays when the old one has left at last", async (t) => {
+  const pass = stoppedClock(t);
+  const { up, attempts, lines } = uplink(t);
+  up.start();
+  const first = attempts[0]?.accept() ?? assert.fail();
+  await until(() => up.connected, "connected");
+  open(first);
+  await until(() => first.session.pendingOpens === 0, "the stream");
+  pass(1_000);
+  first.session.drain();
+  await until(() => attempts.length === 2, "the next attempt");
+  for (let i = 1; i <= 12; i++) {
+    const { near } = attempts.at(-1)?.accept() ?? assert.fail();
+    await until(() => up.connected, "connected");
+    near.destroy(new Error("cut"));
+    await until(() => up.state.state === "waiting", "waiting");
+    if (i < 12) t.mock.timers.tick(lines.at(-1)?.waitMs ?? 0);
+  }
+  assert.equal(lines.at(-1)?.waitMs, 3_200);
+  const { length } = attempts;
+  first.near.destroy();
+  await until(() => [...up.connections()].length === 0, "the old link's end");
+  t.mock.timers.tick(3_199);
+  assert.equal(attempts.length, length);
 });
 
 test("drain sends go-away and keeps what is open; close waits for it, then ends the link", async (t) => {

@@ -1,26 +1,20 @@
-import { backoffMs, DEFAULT_BACKOFF } from "../../shared/process/backoff.ts";
+import { backoffMs, type Ending, shortLivesAfter } from "../../shared/process/backoff.ts";
 import type { Logger } from "../../shared/process/logger.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { AgentMetrics } from "../metrics.ts";
 import type { Connection, ConnectionOwner } from "./attempt.ts";
 import { type RetryOptions, retryAfter } from "./retry.ts";
 
-/** Where an uplink stands; each state holds what is true in it only. `failures` counts those before. */
+/** Where an uplink stands; each state holds what is true in it only. */
 export type UplinkState =
-  | { readonly state: "waiting"; readonly failures: number; readonly untilMs: number; readonly timer: NodeJS.Timeout }
+  | { readonly state: "waiting"; readonly untilMs: number; readonly timer: NodeJS.Timeout }
   | {
       readonly state: "connecting";
-      readonly failures: number;
       readonly abort: AbortController;
       /** The server that sent us away asked for so long a pause; another one may take us at once. */
       readonly askedMs: number;
     }
-  | {
-      readonly state: "connected";
-      readonly failures: number;
-      readonly connection: Connection;
-      readonly sinceMs: number;
-    }
+  | { readonly state: "connected"; readonly connection: Connection; readonly sinceMs: number }
   | { readonly state: "draining"; readonly connection: Connection }
   | { readonly state: "closed"; readonly reason: string };
 
@@ -30,7 +24,7 @@ export interface UplinkDeps {
   attempt(owner: ConnectionOwner, signal: AbortSignal): Promise<Connection>;
   onStream(stream: Stream): void;
   readonly retry: RetryOptions;
-  readonly metrics: Pick<AgentMetrics, "uplinkState" | "attemptFailed">;
+  readonly metrics: Pick<AgentMetrics, "uplinkState" | "attemptFailed" | "sessionEnded">;
   readonly log: Logger;
 }
 
@@ -43,16 +37,25 @@ export interface UplinkDeps {
  *  start ─▶ waiting ─────────────────────▶ connecting ─────────▶ connected ── drain() ─▶ draining
  *             ▲                                ▲                     │                       │
  *             │                                └── sent away (old ───┤                       │ streams ended,
- *             │                                    streams live on)  │                       │ deadline, lost
- *             └───────────────────────────── lost ───────────────────┘                       ▼
+ *             │                                    streams live on), │                       │ deadline, lost
+ *             │                                    closed in order   │                       │
+ *             └───── lost; or the same again and again, at once ─────┘                       ▼
  *                               drain(), close(), destroy() while not connected ─────────▶ closed
  * ```
+ *
+ * What counts as a failure, and how long it makes us wait: shared/process/backoff.ts, docs/decisions/0005.
  */
 export class Uplink implements ConnectionOwner {
   readonly #deps: UplinkDeps;
   #state: UplinkState = { state: "closed", reason: "not started" };
-  /** Connections whose server has sent us away, and which still carry streams. */
-  readonly #leaving = new Set<Connection>();
+  /** Connections in a row that did not last; a welcome does not forgive them. */
+  #shortLives = 0;
+  /** Those, and the attempts that failed since the last of them; each makes the next wait longer. */
+  #failures = 0;
+  /** Connections whose server has sent us away, and which still carry streams; and since when. */
+  readonly #leaving = new Map<Connection, number>();
+  /** The last of them, as long as no other server has taken us. */
+  #sentAwayFrom: Connection | undefined;
   #waiters: { resolve: () => void; reject: (error: Error) => void }[] = [];
 
   constructor(deps: UplinkDeps) {
@@ -75,11 +78,11 @@ export class Uplink implements ConnectionOwner {
   *connections(): Iterable<Connection> {
     const { state } = this;
     if (state.state === "connected" || state.state === "draining") yield state.connection;
-    yield* this.#leaving;
+    yield* this.#leaving.keys();
   }
 
   start(): void {
-    if (this.#state.state === "closed") void this.#connect(0, 0);
+    if (this.#state.state === "closed") void this.#connect(0);
   }
 
   whenConnected(): Promise<void> {
@@ -91,42 +94,47 @@ export class Uplink implements ConnectionOwner {
 
   // ── the story ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-  async #connect(failures: number, askedMs: number): Promise<void> {
-    const connecting: UplinkState = { state: "connecting", failures, askedMs, abort: new AbortController() };
+  async #connect(askedMs: number): Promise<void> {
+    const connecting: UplinkState = { state: "connecting", askedMs, abort: new AbortController() };
     this.#enter(connecting);
     try {
       const connection = await this.#deps.attempt(this, connecting.abort.signal);
       if (this.#state !== connecting) connection.session.destroy(new Error("the uplink is closed"));
-      else this.#connected(connection, failures);
+      else this.#connected(connection);
     } catch (error) {
-      if (this.#state === connecting) this.#failed(error, failures, askedMs);
+      if (this.#state === connecting) this.#failed(error, askedMs);
     }
   }
 
-  #connected(connection: Connection, failures: number): void {
+  #connected(connection: Connection): void {
     const { link, welcome, session } = connection;
     const { log, server } = this.#deps;
-    this.#enter({ state: "connected", failures, connection, sinceMs: performance.now() });
+    this.#enter({ state: "connected", connection, sinceMs: performance.now() });
+    this.#sentAwayFrom = undefined;
+    this.#failures = this.#shortLives;
     log.info({ server, serverId: welcome.serverId, link: link.id, remote: link.remote }, "uplink connected");
-    for (const old of this.#leaving) old.leave();
+    for (const old of this.#leaving.keys()) old.leave();
     // What came in the very message of the welcome came before we listened.
     if (session.closed) this.onClosed(connection, connection.endedBy);
     else if (session.draining) this.onDrain(connection, 0);
   }
 
-  #failed(error: unknown, failures: number, askedMs: number): void {
+  #failed(error: unknown, askedMs: number): void {
     const { log, metrics, server, retry } = this.#deps;
-    const { waitMs, refused, label, reason } = retryAfter(error, failures, askedMs, retry);
+    // A server that has gone meanwhile asks for nothing more.
+    const floorMs = this.#sentAwayFrom === undefined ? 0 : askedMs;
+    const { waitMs, refused, label, reason } = retryAfter(error, this.#failures, floorMs, retry);
     metrics.attemptFailed(label);
-    this.#wait(waitMs, failures + 1);
-    const line = { server, attempt: failures + 1, waitMs, reason };
+    this.#failures++;
+    this.#wait(waitMs);
+    const line = { server, attempt: this.#failures, waitMs, reason };
     if (refused) log.error(line, "uplink refused: the server does not accept this agent");
     else log.warn(line, "uplink attempt failed");
   }
 
-  #wait(waitMs: number, failures: number): void {
-    const timer = setTimeout(() => void this.#connect(failures, 0), waitMs);
-    this.#enter({ state: "waiting", failures, timer, untilMs: performance.now() + waitMs });
+  #wait(waitMs: number): void {
+    const timer = setTimeout(() => void this.#connect(0), waitMs);
+    this.#enter({ state: "waiting", timer, untilMs: performance.now() + waitMs });
   }
 
   onStream(stream: Stream): void {
@@ -137,43 +145,76 @@ export class Uplink implements ConnectionOwner {
   onDrain(connection: Connection, retryAfterMs: number): void {
     const { state } = this;
     if (state.state !== "connected" || state.connection !== connection) return;
-    const { log, server, retry } = this.#deps;
-    const failures = failuresAfter(state);
-    this.#leaving.add(connection);
-    log.info({ server, link: connection.link.id, streams: connection.session.streamCount }, "uplink sent away");
-    // At once, but not again and again to a server that sends everybody away.
-    if (failures === 0) void this.#connect(1, retryAfterMs);
-    else this.#wait(backoffMs(failures, retryAfterMs, retry), failures + 1);
+    const { log, server } = this.#deps;
+    this.#count("in order", state.sinceMs);
+    this.#leaving.set(connection, performance.now());
+    this.#sentAwayFrom = connection;
+    const waitMs = this.#connectAgain(retryAfterMs);
+    const { link, session } = connection;
+    log.info({ server, link: link.id, streams: session.streamCount, waitMs }, "uplink sent away");
   }
 
   onClosed(connection: Connection, reason: Error | undefined): void {
-    const { log, server, retry } = this.#deps;
-    const link = connection.link.id;
-    if (this.#leaving.delete(connection)) {
-      log.info({ server, link, reason: reason?.message }, "uplink left");
-      this.#onLeft();
-      return;
-    }
     const { state } = this;
-    if (state.state === "draining" && state.connection === connection) {
+    this.#deps.metrics.sessionEnded(connection.session.resetForMemory);
+    if (this.#leaving.has(connection)) {
+      this.#left(connection, reason);
+    } else if (state.state === "draining" && state.connection === connection) {
       this.#closed(reason === undefined ? "drained" : reason.message);
     } else if (state.state === "connected" && state.connection === connection) {
-      const failures = failuresAfter(state);
-      const cause = reason ?? new Error("the server closed the connection");
-      const { waitMs, refused, reason: why } = retryAfter(cause, failures, 0, retry);
-      this.#wait(waitMs, failures + 1);
-      log[refused ? "error" : "warn"]({ server, link, waitMs, reason: why }, "uplink lost");
+      if (reason === undefined) this.#closedInOrder(connection, state.sinceMs);
+      else this.#lost(connection, reason, state.sinceMs);
     }
   }
 
-  /** The server that asked for a pause has gone: whoever comes after it did not ask. */
-  #onLeft(): void {
+  #closedInOrder({ link }: Connection, sinceMs: number): void {
+    const { log, server } = this.#deps;
+    this.#count("in order", sinceMs);
+    log.info({ server, link: link.id, waitMs: this.#connectAgain(0) }, "uplink closed by the server");
+  }
+
+  #lost({ link }: Connection, cause: Error, sinceMs: number): void {
+    const { log, server, retry } = this.#deps;
+    this.#count("lost", sinceMs);
+    const { waitMs, refused, reason } = retryAfter(cause, this.#failures - 1, 0, retry);
+    this.#wait(waitMs);
+    log[refused ? "error" : "warn"]({ server, link: link.id, waitMs, reason }, "uplink lost");
+  }
+
+  #count(ending: Ending, sinceMs: number): void {
+    this.#shortLives = shortLivesAfter(this.#shortLives, ending, performance.now() - sinceMs);
+    this.#failures = this.#shortLives;
+  }
+
+  /** After an end in order: at once, but not again and again to a server that keeps nobody. Returns the wait, ms. */
+  #connectAgain(askedMs: number): number {
+    const waitMs = this.#failures <= 1 ? 0 : backoffMs(this.#failures - 1, askedMs, this.#deps.retry);
+    if (waitMs === 0) void this.#connect(askedMs);
+    else this.#wait(waitMs);
+    return waitMs;
+  }
+
+  /** What an old link says last: how long it stayed after we were sent away, and how it ended. */
+  #left(connection: Connection, reason: Error | undefined): void {
+    const { log, server } = this.#deps;
+    const leavingMs = Math.round(performance.now() - (this.#leaving.get(connection) ?? 0));
+    this.#leaving.delete(connection);
+    log.info({ server, link: connection.link.id, leavingMs, reason: reason?.message ?? "in order" }, "uplink left");
+    if (this.#sentAwayFrom === connection) this.#successorMayCome();
+  }
+
+  /**
+   * The server that sent us away has gone, and nobody else has taken us. Whoever comes in its place did not ask for a
+   * pause, and the attempts that failed meanwhile say nothing about it.
+   */
+  #successorMayCome(): void {
     const { state } = this;
-    if (state.state !== "waiting" || this.#leaving.size > 0) return;
-    const waitMs = backoffMs(state.failures - 1, 0, this.#deps.retry);
-    if (performance.now() + waitMs >= state.untilMs) return;
+    this.#sentAwayFrom = undefined;
+    this.#failures = this.#shortLives;
+    if (state.state !== "waiting") return;
     clearTimeout(state.timer);
-    this.#wait(waitMs, state.failures);
+    const waitMs = backoffMs(this.#failures - 1, 0, this.#deps.retry);
+    this.#wait(Math.max(0, Math.min(waitMs, state.untilMs - performance.now())));
   }
 
   // ── the end ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -226,9 +267,4 @@ export class Uplink implements ConnectionOwner {
       else reject(new Error(`the uplink is closed: ${next.reason}`));
     }
   }
-}
-
-/** A connection that lived well forgives the failures before it. */
-function failuresAfter(state: Extract<UplinkState, { state: "connected" }>): number {
-  return performance.now() - state.sinceMs >= DEFAULT_BACKOFF.resetAfterMs ? 0 : state.failures;
 }

@@ -72,6 +72,34 @@ test("garbage on every port of both processes: all of it is cut, nobody else not
   }
 });
 
+test("a flood of connections that say nothing costs the server its bounds, not its descriptors or its log", async () => {
+  await using echo = await TARGETS.echo();
+  using site = await createSite();
+  const most = 20;
+  await using server = await site.startServer({ maxHandshakes: most, maxWaitingConnections: most });
+  await using _agent = await site.startAgent();
+  await using witness = new Witness(await connectThrough(site.listener("tls"), echo.address));
+  const doors = Object.values(serverDoors(site));
+  const before = server.fdCount();
+  const silent: Socket[] = [];
+  try {
+    for (let round = 0; round < 10; round++) {
+      for (const dial of doors) silent.push(...Array.from({ length: most }, dial));
+      for (const socket of silent) socket.on("error", () => {}).resume();
+      await using next = await connectThrough(site.listener("uds"), echo.address);
+      assert.equal(next.status, 200, next.reason);
+      assert.ok(server.fdCount() < before + doors.length * most + 40, `${server.fdCount()} of them, ${before} before`);
+    }
+    await witness.assertUnharmed();
+    const held = () => silent.filter(({ closed, readableEnded }) => !closed && !readableEnded).length;
+    await waitFor(() => held() <= doors.length * most);
+    assertCalm(server);
+    assert.ok(server.log.length < 100, `${server.log.length} lines`);
+  } finally {
+    for (const socket of silent) socket.destroy();
+  }
+});
+
 test("health and admin ports cut who says nothing, or drips, in about 10 s", IN_CI, async () => {
   using site = await createSite();
   const ports = await freePorts(["serverAdmin"]);
@@ -113,13 +141,24 @@ test("an admin port answers its own paths only, and no method that changes anyth
 
 // ── helpers ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-function doorsOf(site: Site, ports: Readonly<Record<string, number>>): Readonly<Record<string, () => Socket>> {
-  const tcp = (port: number | undefined) => () => connect({ port: port ?? 0, host: "127.0.0.1" });
+type Doors = Readonly<Record<string, () => Socket>>;
+
+function tcp(port: number | undefined): () => Socket {
+  return () => connect({ port: port ?? 0, host: "127.0.0.1" });
+}
+
+function serverDoors(site: Site): Doors {
   return {
     "callers, before TLS": tcp(site.callerPort),
     "callers, inside TLS": () => dialListener(site.listener("tls")),
     "callers, unix socket": () => dialListener(site.listener("uds")),
     "agents, before TLS": tcp(site.agentPort),
+  };
+}
+
+function doorsOf(site: Site, ports: Readonly<Record<string, number>>): Doors {
+  return {
+    ...serverDoors(site),
     "the server's health": tcp(site.healthPort),
     "the server's admin": tcp(ports["serverAdmin"]),
     "the agent's health": tcp(ports["agentHealth"]),

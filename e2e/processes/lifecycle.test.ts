@@ -2,9 +2,11 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { existsSync } from "node:fs";
 import { describe, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+import { ORDERLY_LIFE_MS } from "../../shared/process/backoff.ts";
 import { createSite, type Site } from "../harness/binaries.ts";
 import { type Connection, connectThrough, dialListener } from "../harness/caller.ts";
-import { FULL, IN_CI } from "../harness/counts.ts";
+import { atFull, FULL, IN_CI } from "../harness/counts.ts";
 import { endOf } from "../harness/end-of.ts";
 import type { ManagedProcess } from "../harness/processes.ts";
 import { freePort } from "../harness/targets/absent.ts";
@@ -152,6 +154,32 @@ describe("the end of a process", { concurrency: 2 }, () => {
     assert.equal(existsSync(site.uds), true, "the file is the successor's and stays");
     assert.equal(await roundTrip(next), "still here");
   });
+
+  test("a server that restarts in order time after time finds its agent as eager as after the first", async () => {
+    using site = await createSite();
+    let server = await site.startServer();
+    await using agent = await site.startAgent();
+    const restarts = atFull(5, 3);
+    try {
+      for (let restart = 1; restart <= restarts; restart++) {
+        await sleep(ORDERLY_LIFE_MS + 50); // who keeps an agent for less does not restart in order
+        server.kill("SIGTERM");
+        await within(server.exited, 5_000, "the server to end");
+        server = await site.startServer();
+        await waitFor(() => uplinkLines(agent, "uplink connected").length === restart + 1, { deadlineMs: 10_000 });
+      }
+      const sentAway = uplinkLines(agent, "uplink sent away").map(({ waitMs }) => waitMs);
+      assert.deepEqual(sentAway, new Array<number>(restarts).fill(0), "the next attempt comes at once");
+      // Attempts fail while the server is away: each row of them is counted from 1.
+      let failed = 0;
+      for (const { msg, attempt } of uplinkLines(agent, /^uplink/)) {
+        failed = msg === "uplink attempt failed" ? failed + 1 : 0;
+        if (failed > 0) assert.equal(attempt, failed);
+      }
+    } finally {
+      await server.stop();
+    }
+  });
 });
 
 // ── helpers ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -165,6 +193,17 @@ async function open(site: Site, via: "uds" | "tls", target: string): Promise<Con
 async function roundTrip(connection: Connection): Promise<string> {
   await connection.send("still here");
   return (await connection.readBytes(10)).toString();
+}
+
+interface UplinkLine {
+  readonly msg: string;
+  readonly waitMs?: number;
+  readonly attempt?: number;
+}
+
+function uplinkLines(agent: ManagedProcess, msg: string | RegExp): UplinkLine[] {
+  const lines = agent.log.map((line) => JSON.parse(line) as UplinkLine);
+  return lines.filter((line) => (typeof msg === "string" ? line.msg === msg : msg.test(line.msg)));
 }
 
 async function readyz(site: Site): Promise<{ status: number; text: string }> {

@@ -69,7 +69,10 @@ test("a mounted Secret that changes is read again: certificate and CAs, old and 
     volume.update(broken);
     await eventually(() => complaints() > before, `a complaint about ${why}`);
     assert.equal((await ask(old.caller)).status, 200, "what was good stays");
-    assert.match(await readyz(site), /\[\+\]configuration ok: callers: /);
+    assert.match(
+      await readyz(site),
+      /\[\+\]certificates ok: callers: good until \S+, kept because its files are not usable now \(/,
+    );
   }
   function complaints(): number {
     return server.log.filter((line) => line.includes("new certificates are not usable, the old ones stay")).length;
@@ -78,7 +81,7 @@ test("a mounted Secret that changes is read again: certificate and CAs, old and 
   volume.update(secret(young.server, young.ca));
   await eventually(async () => (await ask(old.caller)).status === 407, "the old CA to be gone");
   assert.equal((await ask(young.caller)).status, 200);
-  assert.doesNotMatch(await readyz(site), /configuration ok: callers/);
+  assert.doesNotMatch(await readyz(site), /not usable now/);
 
   await witness.send("all the while");
   assert.equal((await witness.readBytes(13)).toString(), "all the while");

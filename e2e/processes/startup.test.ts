@@ -53,6 +53,22 @@ const MISTAKES: Readonly<Record<string, Mistake>> = {
     argv: (site) => ["agent", ...flags(agentFiles(site.dir.path))],
     says: [/^culvert agent: Which server\? Give --server wss:\/\/host/],
   },
+  "an agent's certificate that is none": {
+    argv: (site) => ["agent", ...goodAgent(site), `--agent-cert=${file(site, "no certificate\n")}`],
+    says: [/^culvert: --agent-cert: the certificate .*\.yaml holds no PEM certificate .*\.$/],
+  },
+  "an agent's key that belongs to another certificate": {
+    argv: (site) => ["agent", ...goodAgent(site), `--agent-key=${site.dir.file("cluster.key")}`],
+    says: [/^culvert: --agent-key: the private key .*cluster\.key does not belong to .*agent\.crt\.$/],
+  },
+  "an agent's CA file without a certificate in it": {
+    argv: (site) => ["agent", ...goodAgent(site), `--ca-cert=${file(site, "\n")}`],
+    says: [/^culvert: --ca-cert: the CA certificate .*\.yaml holds no PEM certificate .*\.$/],
+  },
+  "an agent's certificate without its key": {
+    argv: (site) => ["agent", ...goodAgent(site), "--agent-key="],
+    says: [/^culvert agent: --agent-cert needs its private key: give --agent-key too\.$/],
+  },
   "an unusable rule for targets": {
     argv: (site) => [
       "agent",
@@ -100,6 +116,19 @@ describe("a start that must fail", { concurrency: 2 }, () => {
       await assertSaid(process, new RegExp(`^culvert: .*${taken.port}.*in use.*--${flag}`));
     });
   }
+
+  test("a port of an agent that is in use is named with its flag before any server has seen the agent", async () => {
+    using site = await createSite();
+    await using taken = await TARGETS.echo();
+    await using server = await TARGETS.echo();
+    await using process = startCulvert([
+      ...["agent", ...goodAgent(site), `--proxy-server-port=${server.port}`],
+      `--health-server-port=${taken.port}`,
+    ]);
+    assert.deepEqual(await within(process.exited, 5_000, "the process to give up"), { code: 2, signal: null });
+    await assertSaid(process, new RegExp(`^culvert: .*${taken.port}.*in use.*--health-server-port`));
+    assert.equal(server.accepted, 0);
+  });
 });
 
 describe("a start that must not fail", { concurrency: 2 }, () => {
@@ -225,6 +254,12 @@ function good(site: Site): string[] {
     ...{ healthPort: 0, adminPort: 0, serverBindAddress: "127.0.0.1", healthBindAddress: "127.0.0.1" },
     ...{ clusterCert, clusterKey, clusterCaCert },
   });
+}
+
+/** The same of an agent, whose server is nowhere. */
+function goodAgent(site: Site): string[] {
+  const ports = { proxyServerPort: site.agentPort, healthServerPort: 0, adminServerPort: 0 };
+  return flags({ proxyServerHost: "127.0.0.1", ...ports, ...agentFiles(site.dir.path) });
 }
 
 let files = 0;

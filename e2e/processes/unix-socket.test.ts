@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { existsSync, statSync, writeFileSync } from "node:fs";
+import { existsSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { describe, test } from "node:test";
 import { createSite, type Site } from "../harness/binaries.ts";
@@ -7,6 +7,7 @@ import { connectThrough } from "../harness/caller.ts";
 import { flags, serverFiles } from "../harness/pki-files.ts";
 import { type ManagedProcess, startCulvert } from "../harness/processes.ts";
 import { freePort } from "../harness/targets/absent.ts";
+import { TARGETS } from "../harness/targets.ts";
 import { waitFor, within } from "../harness/wait.ts";
 
 describe("the callers' unix socket", { concurrency: 2 }, () => {
@@ -54,6 +55,45 @@ describe("the callers' unix socket", { concurrency: 2 }, () => {
     } finally {
       owner.close();
     }
+  });
+
+  test("one that is removed under a running server is told, and is there again; who is connected notices nothing", async () => {
+    await using echo = await TARGETS.echo();
+    using site = await createSite();
+    await using server = await site.startServer();
+    await using _agent = await site.startAgent();
+    await using before = await connectThrough(site.listener("uds"), echo.address);
+    rmSync(site.uds);
+    await server.waitForLog(/"level":"error".*was removed or replaced while this server listened on it/);
+    await server.waitForLog(/callers reach the unix socket again/);
+    assert.equal(modeOf(site.uds), 0o660);
+    await using after = await connectThrough(site.listener("uds"), echo.address);
+    for (const connection of [before, after]) {
+      await connection.send("still here");
+      assert.equal((await connection.readBytes(10)).toString(), "still here");
+    }
+    assert.equal((await fetch(`http://127.0.0.1:${site.healthPort}/readyz`)).status, 200);
+  });
+
+  test("one that another server has taken stays that server's: this one says so, is not ready, and removes nothing", async () => {
+    using site = await createSite();
+    await using first = await site.startServer();
+    first.kill("SIGSTOP"); // or it would be there again before the second
+    rmSync(site.uds);
+    await using second = startOn(site, { agentPort: await freePort() });
+    await second.waitForLog(/"server started"/);
+    first.kill("SIGCONT");
+    await first.waitForLog(/"level":"error".*another server listens on/);
+    const readyz = await fetch(`http://127.0.0.1:${site.healthPort}/readyz`);
+    assert.equal(readyz.status, 503);
+    assert.match(
+      await readyz.text(),
+      /^\[-\]listeners failed: unix socket not open \(--uds-name: another server listens on .*\)$/m,
+    );
+    await first.stop();
+    await assertServed(site);
+    await second.stop();
+    assert.equal(existsSync(site.uds), false);
   });
 
   test("what is no socket is never removed, and an impossible path says why", async () => {

@@ -100,7 +100,7 @@ const ROWS: Readonly<Record<string, Row>> = {
     provoke: (world) => world.connect("nowhere"),
   },
   "a caller without a certificate": {
-    ...unauthenticated(/^a client certificate is needed and none was sent$/),
+    ...unauthenticated(/^no client certificate was sent, or none of a CA that is accepted here$/),
     provoke: (world) => asCaller(world, { ca: callerTls(world.dir.path).ca }),
   },
   "a caller whose certificate comes from another CA": {

@@ -100,7 +100,11 @@ const issued = (cn: string) => (world: AgentsWorld) => world.pki.clusterAuthorit
 
 const ADMISSIONS: Readonly<Record<string, Admission>> = {
   "without a certificate": {
-    ...{ certificate: async () => undefined, status: 401, says: /a client certificate is needed and none was sent/ },
+    ...{
+      certificate: async () => undefined,
+      status: 401,
+      says: /no client certificate was sent, or none of a CA that is accepted here/,
+    },
   },
   "with a certificate of another CA": {
     certificate: async () => (await Authority.create("elsewhere")).issue({ cn: "culvert-agent", usage: "client" }),

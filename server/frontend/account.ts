@@ -2,10 +2,13 @@ import type { SpliceTotals } from "../../shared/net/splice.ts";
 import { type CulvertError, type OutcomeCode, outcome, printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
 import type { ServerMetrics } from "../metrics.ts";
+import type { StrangerLog } from "../stranger-log.ts";
 
 export interface AccountDeps {
   readonly metrics: ServerMetrics;
   readonly log: Logger;
+  /** For those who have not proved who they are: they come as often as they like. */
+  readonly strangers: StrangerLog;
 }
 
 let connections = 0;
@@ -57,31 +60,30 @@ export class Account {
     error: Error | undefined,
     end: { bytesUp: number; bytesDown: number; endedBy: string },
   ): void {
-    const { metrics, log } = this.#deps;
+    const { metrics, log, strangers } = this.#deps;
     const durationMs = performance.now() - this.#startedAt;
     const { bytesUp, bytesDown } = end;
     const established = this.#dialMs !== undefined;
     metrics.connectionFinished({ outcome: code, cluster: this.cluster, established, bytesUp, bytesDown, durationMs });
     const level = code === "ok" ? "info" : outcome(code).level;
     if (!log.isLevelEnabled(level)) return;
-    log[level](
-      {
-        id: this.id,
-        cluster: this.cluster,
-        caller: this.caller,
-        target: this.target,
-        agent: this.agent,
-        outcome: code,
-        dialMs: this.#dialMs === undefined ? undefined : rounded(this.#dialMs),
-        bytesUp,
-        bytesDown,
-        durationMs: rounded(durationMs),
-        endedBy: end.endedBy,
-        // A bug shows its stack; everything else is a sentence.
-        ...(code === "internal" ? { err: error?.cause ?? error } : error && { reason: printable(error.message) }),
-      },
-      established ? "connection closed" : "connection refused",
-    );
+    const line = {
+      id: this.id,
+      cluster: this.cluster,
+      caller: this.caller,
+      target: this.target,
+      agent: this.agent,
+      outcome: code,
+      dialMs: this.#dialMs === undefined ? undefined : rounded(this.#dialMs),
+      bytesUp,
+      bytesDown,
+      durationMs: rounded(durationMs),
+      endedBy: end.endedBy,
+      // A bug shows its stack; everything else is a sentence.
+      ...(code === "internal" ? { err: error?.cause ?? error } : error && { reason: printable(error.message) }),
+    };
+    if (code === "unauthenticated") strangers.tell(level, line, "connection refused");
+    else log[level](line, established ? "connection closed" : "connection refused");
   }
 }
 

@@ -1,6 +1,6 @@
 import type { TLSSocket } from "node:tls";
-import { type IdentityPattern, judgePeer, type PeerIdentity, permits } from "../../shared/net/identity.ts";
-import { CulvertError, printable } from "../../shared/outcomes.ts";
+import { type IdentityPattern, judgePeer, permits, shortSubject } from "../../shared/net/identity.ts";
+import { CulvertError } from "../../shared/outcomes.ts";
 
 /** Who sent a CONNECT, once that is known. */
 export interface Caller {
@@ -22,18 +22,10 @@ export function authenticate(door: Door, socket: unknown): Caller {
   if (door.kind === "unix") return { name: "unix", cluster: door.cluster };
   const { identity, refusal } = judgePeer(socket as TLSSocket);
   if (identity === undefined) throw new CulvertError("unauthenticated", refusal);
-  const name = peerName(identity);
+  const name = shortSubject(identity);
   if (!permits(door.identities, "caller", identity)) {
     const rule = door.identities.length > 0 ? "is not among --caller-identities" : "is an agent's, not a caller's";
     throw new CulvertError("unauthenticated", `the client certificate ${name} ${rule}`);
   }
   return { name, cluster: door.cluster };
-}
-
-/** How a certificate's subject is shown: the first name it has. */
-export function peerName(identity: PeerIdentity): string {
-  if (identity.cn !== undefined) return printable(`CN=${identity.cn}`, 100);
-  if (identity.dns[0] !== undefined) return printable(`DNS=${identity.dns[0]}`, 100);
-  if (identity.uri[0] !== undefined) return printable(`URI=${identity.uri[0]}`, 100);
-  return identity.fingerprint256;
 }

@@ -1,13 +1,14 @@
 import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
+import { resetSocket } from "../../shared/net/reset.ts";
 import { splice } from "../../shared/net/splice.ts";
 import { formatTarget, parseTarget, type Target } from "../../shared/net/target.ts";
-import { resetSocket } from "../../shared/net/tls.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { ServerMetrics } from "../metrics.ts";
 import type { ServerOptions } from "../options.ts";
+import type { StrangerLog } from "../stranger-log.ts";
 import { isSessionLost } from "../tunnels/opening.ts";
 import type { ClusterTunnels, Registry } from "../tunnels/registry.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
@@ -33,6 +34,7 @@ export interface ConnectDeps {
   readonly tunnels: Registry;
   readonly metrics: ServerMetrics;
   readonly log: Logger;
+  readonly strangers: StrangerLog;
   /** True from SIGTERM on. */
   draining(): boolean;
 }

@@ -10,6 +10,8 @@ export interface FrontendOptions {
   readonly headerLimit: number;
   /** From connection to complete header, ms. */
   readonly headerTimeoutMs: number;
+  /** Connections whose header is not complete; one more drops the oldest. */
+  readonly maxWaitingConnections: number;
 }
 
 /** What comes out of a door. */
@@ -17,6 +19,8 @@ export interface FrontendHandler {
   onConnect(request: IncomingMessage, socket: Duplex, head: Buffer, door: Door): void;
   /** A request that is no CONNECT, or no HTTP; it has been answered. */
   onRefused(reason: string): void;
+  /** Too many connections had no complete header, and the oldest was dropped. */
+  onDropped(): void;
 }
 
 /**
@@ -25,15 +29,20 @@ export interface FrontendHandler {
  */
 export class Frontend {
   /** Every connection that came in and has not closed. */
-  readonly sockets = new Sockets();
+  readonly sockets: Sockets;
   readonly #http: Server;
   readonly #door: Door;
-  readonly #options: FrontendOptions;
   readonly #handler: FrontendHandler;
+
   constructor(door: Door, options: FrontendOptions, handler: FrontendHandler) {
     this.#door = door;
-    this.#options = options;
     this.#handler = handler;
+    this.sockets = new Sockets({
+      deadlineMs: options.headerTimeoutMs,
+      maxWaiting: options.maxWaitingConnections,
+      onLate: (socket) => this.#refuse(socket, "headerTimeout"),
+      onDropped: () => handler.onDropped(),
+    });
     this.#http = createServer({
       maxHeaderSize: options.headerLimit,
       // Host means nothing here, not even its absence (design: "The caller's side", 1).
@@ -51,15 +60,18 @@ export class Frontend {
 
   /** A connection that a listener has accepted; over TLS, after the handshake. */
   take(socket: Duplex): void {
-    this.sockets.add(socket, this.#options.headerTimeoutMs, this.#onLate);
+    this.sockets.add(socket);
     this.#http.emit("connection", socket);
   }
 
-  readonly #onLate = (socket: Duplex): void => this.#refuse(socket, "headerTimeout");
-
   readonly #onConnect = (request: IncomingMessage, socket: Duplex, head: Buffer): void => {
-    if (this.sockets.stopWaiting(socket)) this.#handler.onConnect(request, socket, head, this.#door);
-    else socket.resume(); // behind a request that was refused: nobody reads it
+    // Node's parser takes "CONNECT … HTTP/2.0" and 0.9, too; what follows them is not what they say.
+    if (request.httpVersionMajor === 1 && this.sockets.stopWaiting(socket)) {
+      this.#handler.onConnect(request, socket, head, this.#door);
+      return;
+    }
+    this.#refuse(socket, "malformed");
+    socket.resume(); // this one, or one behind a request that was refused: nobody reads it
   };
 
   readonly #onOtherRequest = (request: IncomingMessage): void => {

@@ -15,7 +15,7 @@ const PROXY_NAME = "culvert";
 /** Requests that are no CONNECT, or no HTTP: they never become a connection with an outcome. */
 const HTTP_REFUSALS = {
   method: { status: 405, sentence: "only CONNECT is served here", header: "Allow: CONNECT\r\n" },
-  malformed: { status: 400, sentence: "the request is not HTTP/1.1 CONNECT", header: "" },
+  malformed: { status: 400, sentence: "the request is not valid HTTP/1", header: "" },
   headerTooLarge: { status: 431, sentence: "the request header is too large", header: "" },
   headerTimeout: { status: 408, sentence: "the request header did not arrive in time", header: "" },
 } as const;

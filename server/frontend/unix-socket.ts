@@ -11,27 +11,32 @@ export interface UnixSocketOptions {
   readonly backlog: number;
 }
 
-/** A listener that has stopped only when `close` has resolved; connections it gave out live on. */
-export interface Listening {
-  close(): Promise<void>;
-}
-
 /** How long an owner of the socket may take to answer before we believe it to be there, ms. */
 const PROBE_TIMEOUT_MS = 1_000;
 
-/** Listens on a unix socket; its file is removed at the end (libuv does that when the listener closes). */
-export async function listenUnix(options: UnixSocketOptions, onSocket: (socket: Socket) => void): Promise<Listening> {
-  await clearPath(options);
+/**
+ * Listens on a path that `clearPath` has found free. libuv removes whatever stands at the path when the server closes,
+ * be it another's by then: see `UnixListener`.
+ */
+export async function bindUnix(options: UnixSocketOptions, onSocket: (socket: Socket) => void): Promise<Server> {
   // Half-open: a caller's end of request is not its end of answer.
   const server = createServer({ allowHalfOpen: true }, onSocket);
   await bind(server, options);
-  await chmod(options.path, options.mode); // a folder's default ACL overrules the umask
-
-  return { close: () => new Promise((resolve) => server.close(() => resolve())) };
+  try {
+    await chmod(options.path, options.mode); // a folder's default ACL overrules the umask
+  } catch (error) {
+    server.close();
+    throw new ConfigError([`--uds-name: ${options.path} cannot have its mode: ${(error as Error).message}.`]);
+  }
+  return server;
 }
 
-async function clearPath({ path, deleteExisting }: UnixSocketOptions): Promise<void> {
-  const file = await lstat(path).catch(() => undefined);
+/** Resolves when nothing stands at the path any more; rejects with the reason why it cannot be had. */
+export async function clearPath({ path, deleteExisting }: UnixSocketOptions): Promise<void> {
+  const file = await lstat(path).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === "ENOENT" || error.code === "ENOTDIR") return undefined;
+    throw new ConfigError([`--uds-name: ${path} cannot be looked at: ${error.message}.`], { cause: error });
+  });
   if (file === undefined) return;
   if (!file.isSocket()) throw new ConfigError([`--uds-name: ${path} exists and is not a socket. Name another path.`]);
   if (await isAnswered(path)) {

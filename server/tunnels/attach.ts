@@ -30,12 +30,14 @@ export async function attach(ws: WebSocket, socket: TLSSocket, identity: string,
   const { options, cluster, metrics, log } = deps;
   const remote = `${socket.remoteAddress}:${socket.remotePort}`;
   let place: Place | undefined;
+  let greeted = false;
   try {
     const { link, hello } = await acceptLink(ws, socket, {
       helloTimeoutMs: options.helloTimeoutMs,
       keepaliveMs: options.keepaliveMs,
       remote,
       welcome: (words) => {
+        greeted = true;
         place = reserve(words, identity, deps);
         return welcome(options);
       },
@@ -54,13 +56,19 @@ export async function attach(ws: WebSocket, socket: TLSSocket, identity: string,
     log.info({ ...line, identity, software: agent.software }, "tunnel opened");
 
     const reason = await tunnel.closedWith;
-    metrics.tunnelClosed(cluster.name, reason === undefined ? "closed" : "lost");
+    metrics.tunnelClosed(cluster.name, reason === undefined ? "closed" : "lost", tunnel.resetForMemory);
     log[reason === undefined ? "info" : "warn"](
       { ...line, ...(reason && { reason: printable(reason.message) }) },
       reason === undefined ? "tunnel closed" : "tunnel lost",
     );
   } catch (error) {
-    refusedAfterUpgrade(error, remote, identity, deps);
+    // Until its hello, what ends a link is the agent's doing or the network's; later, it is a refusal or our bug.
+    if (error instanceof LinkRefused || !greeted) refusedAfterUpgrade(error, remote, identity, deps);
+    else {
+      ws.terminate();
+      metrics.agentRefused("internal");
+      log.error({ err: error, remote, identity }, "agent refused");
+    }
   } finally {
     place?.release();
   }

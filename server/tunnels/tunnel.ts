@@ -78,6 +78,11 @@ export class Tunnel implements Pickable {
     return this.#session.rttMs;
   }
 
+  /** Streams reset because the tunnel held more than twice its budget. */
+  get resetForMemory(): number {
+    return this.#session.resetForMemory;
+  }
+
   /** The agent has asked for nothing new, or one end has said go-away. */
   get draining(): boolean {
     return this.#asked || this.#session.draining;

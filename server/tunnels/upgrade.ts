@@ -4,47 +4,50 @@ import type { TLSSocket } from "node:tls";
 import websocket from "@fastify/websocket";
 import { type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from "fastify";
 import { MAX_WEBSOCKET_PAYLOAD } from "../../shared/link/carrier.ts";
-import { type IdentityPattern, judgePeer, type PeerIdentity, permits } from "../../shared/net/identity.ts";
-import { printable } from "../../shared/outcomes.ts";
+import { type IdentityPattern, judgePeer, permits, subjectOf } from "../../shared/net/identity.ts";
+import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
 import { SUBPROTOCOL } from "../../shared/wire/handshake.ts";
 import type { ServerMetrics } from "../metrics.ts";
 import type { ServerOptions } from "../options.ts";
 import { Sockets } from "../sockets.ts";
+import type { StrangerLog } from "../stranger-log.ts";
 import { type AttachDeps, attach } from "./attach.ts";
+import { answerTo, type HttpRefusal } from "./refusal.ts";
+
+type UpgradeOptions = AttachDeps["options"] &
+  Pick<ServerOptions, "tunnelPath" | "headerLimit" | "handshakeTimeoutMs" | "maxWaitingConnections">;
 
 export interface UpgradeDeps {
-  readonly options: AttachDeps["options"] & Pick<ServerOptions, "tunnelPath" | "headerLimit" | "handshakeTimeoutMs">;
+  readonly options: UpgradeOptions;
   readonly identities: readonly IdentityPattern[];
   readonly cluster: AttachDeps["cluster"];
   readonly metrics: ServerMetrics;
   readonly log: Logger;
+  /** The log of those who are no agents of ours. */
+  readonly strangers: StrangerLog;
   draining(): boolean;
+  /** Too many connections had asked for nothing, and the oldest was dropped. */
+  onDropped(): void;
 }
-
-/** A no before the upgrade: plain HTTP, so that an agent's log, or curl, shows the reason. */
-interface Refusal {
-  readonly status: 401 | 403 | 404 | 426 | 503;
-  readonly reason: string;
-  readonly headers?: Readonly<Record<string, string>>;
-}
-
-/**
- * What a draining server tells agents about when to come back, s: about as long as its restart takes. They try at once
- * anyway, where another one may stand at the same address; longer, and an orderly restart would cost more than a crash.
- */
-export const RETRY_AFTER_S = 1;
 
 /**
  * The agents' HTTP side: admission, then the WebSocket. Its http.Server never listens; it is fed with sockets that have
  * done their TLS handshake.
  */
 export class UpgradePort {
-  readonly sockets = new Sockets();
+  readonly sockets: Sockets;
   readonly #app: FastifyInstance;
   readonly #deps: UpgradeDeps;
+
   private constructor(deps: UpgradeDeps) {
     this.#deps = deps;
+    this.sockets = new Sockets({
+      deadlineMs: deps.options.handshakeTimeoutMs,
+      maxWaiting: deps.options.maxWaitingConnections,
+      onLate: destroy,
+      onDropped: () => deps.onDropped(),
+    });
     this.#app = fastify({
       logger: false,
       exposeHeadRoutes: false,
@@ -88,7 +91,7 @@ export class UpgradePort {
 
   /** A connection after its TLS handshake. */
   take(socket: TLSSocket): void {
-    this.sockets.add(socket, this.#deps.options.handshakeTimeoutMs, destroy);
+    this.sockets.add(socket);
     this.#app.server.emit("connection", socket);
   }
 
@@ -103,52 +106,36 @@ export class UpgradePort {
       admitted();
       return;
     }
-    const { status, reason, headers } = refusal;
+    const { status, sentence, headers, level } = answerTo(refusal, this.#deps.options.tunnelPath);
     this.#deps.metrics.agentRefused(String(status));
     const { remoteAddress, remotePort } = request.raw.socket;
-    this.#deps.log.warn({ remote: `${remoteAddress}:${remotePort}`, code: status, reason }, "agent refused");
+    const remote = `${remoteAddress}:${remotePort}`;
+    this.#deps.strangers.tell(level, { remote, code: status, reason: sentence }, "agent refused");
     void reply
       .code(status)
       .headers({ ...headers, connection: "close" })
       .type("text/plain")
-      .send(`${reason}\n`);
+      .send(`${sentence}\n`);
   };
 }
 
-/** In this order, so that a stranger learns nothing but that it is one. */
-function judge(request: FastifyRequest, { options, identities, draining }: UpgradeDeps): Refusal | undefined {
+/** Why this is no upgrade of an agent. In this order, so that a stranger learns nothing but that it is one. */
+function judge(
+  request: FastifyRequest,
+  { options, identities, draining }: UpgradeDeps,
+): CulvertError | HttpRefusal | undefined {
   const { identity, refusal } = judgePeer(request.raw.socket as TLSSocket);
-  if (identity === undefined) return { status: 401, reason: refusal };
+  if (identity === undefined) return new CulvertError("unauthenticated", refusal);
   if (!permits(identities, "agent", identity)) {
     const rule = identities.length > 0 ? "is not among --agent-identities" : "is a caller's, not an agent's";
-    return { status: 403, reason: `the client certificate ${printable(subjectOf(identity), 120)} ${rule}` };
+    const subject = printable(subjectOf(identity), 120);
+    return new CulvertError("forbidden", `the client certificate ${subject} ${rule}`);
   }
-  if (request.url.split("?", 1)[0] !== options.tunnelPath) {
-    return { status: 404, reason: `agents connect at ${options.tunnelPath} (--tunnel-path)` };
-  }
+  if (request.url.split("?", 1)[0] !== options.tunnelPath) return "path";
   const offered = (request.headers["sec-websocket-protocol"] ?? "").split(",").map((name) => name.trim());
-  if (!request.ws || !offered.includes(SUBPROTOCOL)) {
-    return {
-      status: 426,
-      reason: `this is the port of culvert's agents: upgrade to websocket, subprotocol ${SUBPROTOCOL}`,
-      headers: { upgrade: "websocket" },
-    };
-  }
-  if (draining()) {
-    return { status: 503, reason: "this server is shutting down", headers: { "retry-after": String(RETRY_AFTER_S) } };
-  }
+  if (!request.ws || !offered.includes(SUBPROTOCOL)) return "upgrade";
+  if (draining()) return new CulvertError("draining", "this server is shutting down");
   return undefined;
-}
-
-/** Whom a certificate names: stays the same when the certificate is renewed, other than its fingerprint. */
-function subjectOf({ cn, o, dns, uri, fingerprint256 }: PeerIdentity): string {
-  const names = [
-    ...(cn === undefined ? [] : [`CN=${cn}`]),
-    ...o.map((value) => `O=${value}`),
-    ...dns.map((value) => `DNS=${value}`),
-    ...uri.map((value) => `URI=${value}`),
-  ];
-  return names.length === 0 ? fingerprint256 : names.map((name) => name.replace(/[\\,]/g, "\\$&")).join(",");
 }
 
 function destroy(socket: Duplex): void {

@@ -5,7 +5,7 @@ import { HANDSHAKE_VERSION } from "../wire/handshake.ts";
 
 const name = z.string().min(1).max(253);
 
-export const helloSchema = z.object({
+const helloSchema = z.object({
   type: z.literal("hello"),
   version: z.literal(HANDSHAKE_VERSION),
   agentId: name,
@@ -16,7 +16,7 @@ export const helloSchema = z.object({
 });
 export type Hello = z.infer<typeof helloSchema>;
 
-export const welcomeSchema = z.object({
+const welcomeSchema = z.object({
   type: z.literal("welcome"),
   version: z.literal(HANDSHAKE_VERSION),
   serverId: name,
@@ -30,11 +30,10 @@ const pingSchema = z.object({ type: z.literal("ping") });
 const pongSchema = z.object({ type: z.literal("pong") });
 
 /** The server takes no new streams here: come back, here or elsewhere, after so long. */
-export const drainSchema = z.object({
+const drainSchema = z.object({
   type: z.literal("drain"),
   retryAfterMs: z.number().int().min(0).max(86_400_000),
 });
-export type Drain = z.infer<typeof drainSchema>;
 
 const controlSchema = z.discriminatedUnion("type", [helloSchema, welcomeSchema, pingSchema, pongSchema, drainSchema]);
 export type ControlMessage = z.infer<typeof controlSchema>;

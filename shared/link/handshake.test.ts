@@ -195,7 +195,7 @@ test("payload and messages right behind the welcome, in one write with it, are n
 
 test("a link that ended before its consumer came tells it so, once, behind the early payload", async () => {
   await using server = await RawServer.start((socket, upgrade) => {
-    const close = frame({ opcode: 8, payload: Buffer.concat([Buffer.from([0x11, 0x97]), Buffer.from("going")]) });
+    const close = frame({ opcode: 8, payload: Buffer.concat([Buffer.from([0x11, 0x64]), Buffer.from("going")]) });
     const early = frame({ opcode: 2, payload: Buffer.from("early") });
     socket.end(Buffer.concat([Buffer.from(upgrade), textFrame(welcome()), early, close]));
   });
@@ -205,7 +205,7 @@ test("a link that ended before its consumer came tells it so, once, behind the e
   link.start(inbox);
   const reason = await inbox.closed;
   assert.ok(reason instanceof LinkRefused);
-  assert.deepEqual([reason.closeCode, reason.reason, inbox.text, inbox.late], [4503, "going", "early", 0]);
+  assert.deepEqual([reason.closeCode, reason.reason, inbox.text, inbox.late], [4452, "going", "early", 0]);
 });
 
 test("a server that breaks the handshake is told apart from one that refuses", async () => {

@@ -106,11 +106,11 @@ test("a name all of whose addresses refuse is dial_refused", async () => {
 test("a target that swallows SYN is dial_timeout, and no socket is left", async () => {
   await using hole = await blackHoleTarget();
   const before = handles();
-  const error = await refusal(start("127.0.0.1", hole.port, { timeoutMs: 60 }).promise);
+  const error = await refusal(start("127.0.0.1", hole.port, { timeoutMs: 60.7 }).promise);
   assert.equal(error.code, "dial_timeout");
   assert.equal(
     error.message,
-    `127.0.0.1:${hole.port} did not answer within 0.06 s: check firewalls and network policies on the way`,
+    `127.0.0.1:${hole.port} did not answer within 0.061 s: check firewalls and network policies on the way`,
   );
   await eventually(() => handles() === before);
 });

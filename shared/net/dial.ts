@@ -1,6 +1,7 @@
 import { type LookupAddress, lookup as systemLookup } from "node:dns";
 import { connect, isIP, type Socket } from "node:net";
 import { CulvertError, type OutcomeCode } from "../outcomes.ts";
+import { seconds } from "./seconds.ts";
 import { formatTarget, type Target } from "./target.ts";
 
 /** All addresses of a name, in the order in which they are to be tried. */
@@ -78,7 +79,7 @@ class Dialling implements Dial {
 
   timeOut(): void {
     const { target, timeoutMs } = this.#options;
-    const time = `within ${timeoutMs / 1000} s`;
+    const time = `within ${seconds(timeoutMs)}`;
     const sentence =
       this.#socket === undefined
         ? `the name "${target.host}" did not resolve ${time}: check the agent's DNS`

@@ -1,5 +1,7 @@
 import type { X509Certificate } from "node:crypto";
 import type { TLSSocket } from "node:tls";
+import { printable } from "../outcomes.ts";
+import { matchesPieces } from "./wildcard.ts";
 
 /** What a verified certificate says about who presented it (RFC 5280 §4.1.2.6 subject, §4.2.1.6 subjectAltName). */
 export interface PeerIdentity {
@@ -51,7 +53,9 @@ export function parsePattern(text: string): IdentityPattern {
 
 /** True if each part of the pattern matches at least one value of its field. */
 export function matches(pattern: IdentityPattern, identity: PeerIdentity): boolean {
-  return pattern.parts.every(({ field, pieces }) => values(identity, field).some((value) => like(pieces, value)));
+  return pattern.parts.every(({ field, pieces }) =>
+    values(identity, field).some((value) => matchesPieces(pieces, value)),
+  );
 }
 
 /** May this identity use the port of this role? Without patterns: anybody but the other role (design: "Trust"). */
@@ -60,9 +64,27 @@ export function permits(patterns: readonly IdentityPattern[], role: Role, identi
   return identity.cn !== KONNECTIVITY_ROLE_NAMES[role === "caller" ? "agent" : "caller"];
 }
 
-/** The identity of a peer whose certificate was verified; `judgePeer` says why there is none. */
-export function peerIdentity(socket: TLSSocket): PeerIdentity | undefined {
-  return judgePeer(socket).identity;
+/** Whom a certificate names: stays the same when the certificate is renewed, other than its fingerprint. */
+export function subjectOf(identity: PeerIdentity): string {
+  return namesIn(identity)
+    .map((name) => name.replace(/[\\,]/g, "\\$&"))
+    .join(",");
+}
+
+/** The first of these names, for people: short, and fit for a log or a status line. */
+export function shortSubject(identity: PeerIdentity): string {
+  return printable(namesIn(identity)[0] ?? "", 100);
+}
+
+/** The most specific first: under SPIFFE every certificate has the same O. */
+function namesIn({ cn, dns, uri, o, fingerprint256 }: PeerIdentity): string[] {
+  const names = [
+    ...(cn === undefined ? [] : [`CN=${cn}`]),
+    ...dns.map((value) => `DNS=${value}`),
+    ...uri.map((value) => `URI=${value}`),
+    ...o.map((value) => `O=${value}`),
+  ];
+  return names.length === 0 ? [fingerprint256] : names;
 }
 
 /** An identity that may be believed, or a sentence for the 401 or 407 (design: "The caller's side", 5). */
@@ -74,7 +96,8 @@ export type Judgement =
 export function judgePeer(socket: TLSSocket): Judgement {
   const certificate = socket.getPeerX509Certificate();
   if (certificate === undefined) {
-    return { refusal: "a client certificate is needed and none was sent" };
+    // Go's TLS sends nothing when none of its certificates comes from a CA that the server named.
+    return { refusal: "no client certificate was sent, or none of a CA that is accepted here" };
   }
   if (!socket.authorized) return { refusal: explain(certificate, codeOf(socket.authorizationError)) };
   try {
@@ -201,20 +224,4 @@ function splitAt(text: string, separator: string): string[] {
     else parts[parts.length - 1] += character === "\\" ? character + text.charAt(++at) : character;
   }
   return parts;
-}
-
-/** The pieces of a pattern between its stars, found in order. Linear: no backtracking, unlike a regular expression. */
-function like(pieces: readonly string[], value: string): boolean {
-  const first = pieces[0] ?? "";
-  if (pieces.length === 1) return value === first;
-  const last = pieces.at(-1) ?? "";
-  if (!value.startsWith(first) || !value.endsWith(last) || value.length < first.length + last.length) return false;
-  const end = value.length - last.length;
-  let from = first.length;
-  for (const piece of pieces.slice(1, -1)) {
-    const found = value.indexOf(piece, from);
-    if (found < 0 || found + piece.length > end) return false;
-    from = found + piece.length;
-  }
-  return true;
 }

@@ -13,11 +13,22 @@ export interface TlsMaterial {
   readonly cert: string;
   readonly key: string;
   readonly ca: string;
-  /** When the first certificate of the chain expires. */
+  /** The earliest end of validity in the chain. */
   readonly notAfter: Date;
 }
 
-/** Certificate, key and CA of a listener; throws an `Error` that names the file and what is wrong with it. */
+/** What is wrong with a file, as a sentence that has its path; and which one it is, for whoever knows it by a flag. */
+export class TlsFileError extends Error {
+  override readonly name = "TlsFileError";
+  readonly file: keyof TlsFiles;
+
+  constructor(file: keyof TlsFiles, message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.file = file;
+  }
+}
+
+/** Certificate, key and CA of a listener; throws a `TlsFileError`. */
 export function loadServerTls(files: TlsFiles): TlsMaterial {
   return { ...loadPair(files.certFile, files.keyFile), ca: loadAuthorities(files.caFile) };
 }
@@ -25,43 +36,44 @@ export function loadServerTls(files: TlsFiles): TlsMaterial {
 /** The same for an outgoing connection, read at each attempt. An empty path leaves its part to the defaults of Node. */
 export function loadClientTls(files: Partial<TlsFiles>): Partial<TlsMaterial> {
   const { certFile, keyFile, caFile } = files;
-  if (certFile && !keyFile) throw new Error(`the certificate ${certFile} needs its private key: no key file is given`);
+  if (certFile && !keyFile)
+    throw new TlsFileError("certFile", `the certificate ${certFile} needs its private key: no key file is given`);
   if (keyFile && !certFile)
-    throw new Error(`the private key ${keyFile} needs its certificate: no certificate file is given`);
+    throw new TlsFileError("keyFile", `the private key ${keyFile} needs its certificate: no certificate file is given`);
   return {
     ...(caFile ? { ca: loadAuthorities(caFile) } : {}),
     ...(certFile && keyFile ? loadPair(certFile, keyFile) : {}),
   };
 }
 
-/** The earliest end of validity in a chain of PEM certificates. */
-export function certExpiry(pem: string): Date {
-  return new Date(Math.min(...certificates(pem).map(({ validTo }) => Date.parse(validTo))));
-}
-
 function loadPair(certFile: string, keyFile: string): Pick<TlsMaterial, "cert" | "key" | "notAfter"> {
-  const cert = read(certFile, "certificate");
-  const key = read(keyFile, "private key");
-  const [leaf] = parse(cert, certFile, "certificate");
-  if (leaf?.checkPrivateKey(parseKey(key, keyFile)) !== true) {
-    throw new Error(`the private key ${keyFile} does not belong to the first certificate in ${certFile}`);
+  const cert = read("certFile", certFile);
+  const key = read("keyFile", keyFile);
+  const chain = parse("certFile", certFile, cert);
+  if (chain[0]?.checkPrivateKey(parseKey(keyFile, key)) !== true) {
+    throw new TlsFileError(
+      "keyFile",
+      `the private key ${keyFile} does not belong to the first certificate in ${certFile}`,
+    );
   }
-  return { cert, key, notAfter: certExpiry(cert) };
+  return { cert, key, notAfter: new Date(Math.min(...chain.map(({ validTo }) => Date.parse(validTo)))) };
 }
 
 function loadAuthorities(caFile: string): string {
-  const ca = read(caFile, "CA certificate");
-  parse(ca, caFile, "CA certificate");
+  const ca = read("caFile", caFile);
+  parse("caFile", caFile, ca);
   return ca;
 }
 
-function read(path: string, what: string): string {
+const WORDS = { certFile: "certificate", keyFile: "private key", caFile: "CA certificate" } as const;
+
+function read(file: keyof TlsFiles, path: string): string {
   try {
     return readFileSync(path, "utf8");
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code ?? "";
     const why = READ_ERRORS.get(code) ?? (error as Error).message;
-    throw new Error(`the ${what} ${path} cannot be read: ${why}`, { cause: error });
+    throw new TlsFileError(file, `the ${WORDS[file]} ${path} cannot be read: ${why}`, { cause: error });
   }
 }
 
@@ -71,32 +83,32 @@ const READ_ERRORS = new Map([
   ["EISDIR", "it is a directory"],
 ]);
 
-function parse(pem: string, path: string, what: string): X509Certificate[] {
+function parse(file: keyof TlsFiles, path: string, pem: string): X509Certificate[] {
+  const which = `the ${WORDS[file]} ${path}`;
   try {
     const found = certificates(pem);
     if (found.length > 0) return found;
   } catch (error) {
-    throw new Error(`the ${what} ${path} holds a damaged certificate`, { cause: error });
+    throw new TlsFileError(file, `${which} holds a damaged certificate`, { cause: error });
   }
-  throw new Error(`the ${what} ${path} holds no PEM certificate (-----BEGIN CERTIFICATE-----)`);
+  throw new TlsFileError(file, `${which} holds no PEM certificate (-----BEGIN CERTIFICATE-----)`);
 }
 
-function certificates(pem: string): X509Certificate[] {
+/** The certificates in a PEM file, in their order; throws Node's error for one that is damaged. */
+export function certificates(pem: string): X509Certificate[] {
   const blocks = pem.match(/-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g) ?? [];
   return blocks.map((block) => new X509Certificate(block));
 }
 
 /** OpenSSL's words about a key that it cannot read are for experts, and may hold parts of the file: not passed on. */
-function parseKey(pem: string, path: string): KeyObject {
+function parseKey(path: string, pem: string): KeyObject {
   if (!/-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----/.test(pem)) {
-    throw new Error(`the private key ${path} holds no PEM private key (-----BEGIN PRIVATE KEY-----)`);
+    throw new TlsFileError("keyFile", `the private key ${path} holds no PEM private key (-----BEGIN PRIVATE KEY-----)`);
   }
   try {
     return createPrivateKey(pem);
   } catch {
-    const encrypted = pem.includes("ENCRYPTED");
-    throw new Error(
-      `the private key ${path} ${encrypted ? "is encrypted: store it without a passphrase" : "is damaged"}`,
-    );
+    const fault = pem.includes("ENCRYPTED") ? "is encrypted: store it without a passphrase" : "is damaged";
+    throw new TlsFileError("keyFile", `the private key ${path} ${fault}`);
   }
 }

@@ -11,12 +11,17 @@ import { rawSocketOf } from "./reset.ts";
 import { loadServerTls, type TlsFiles, type TlsMaterial } from "./tls-material.ts";
 import { type FileWatch, type WatchFilesOptions, watchFiles } from "./watch-files.ts";
 
-export { endedByReset, resetSocket } from "./reset.ts";
-export { certExpiry, loadClientTls, type TlsFiles, type TlsMaterial } from "./tls-material.ts";
-
 export interface TlsLog {
   info(fields: object, message: string): void;
   error(fields: object, message: string): void;
+}
+
+/** A handshake that came to nothing. */
+export interface FailedHandshake {
+  /** `silent`: ended without a byte, as a probe of the port does; `dropped`: the oldest of too many; `failed`: the rest. */
+  readonly how: "silent" | "dropped" | "failed";
+  readonly error: Error;
+  readonly remote: string;
 }
 
 export interface TlsListenerOptions {
@@ -27,18 +32,16 @@ export interface TlsListenerOptions {
   /** A handshake that takes longer is cut: it holds memory for a stranger. */
   readonly handshakeTimeoutMs: number;
   /** Handshakes in progress at once. One more drops the oldest: real ones take milliseconds, held ones grow old. */
-  readonly maxHandshakes?: number;
+  readonly maxHandshakes: number;
   readonly backlog: number;
   /** TCP keepalive of accepted connections; absent: off. */
   readonly keepAliveMs?: number | undefined;
   /** The handshake is done, whatever the certificate: `judgePeer` decides. Both sockets have an error listener. */
   onSecure(socket: TLSSocket, raw: Socket): void;
-  onHandshakeFailed(error: Error, remote: string): void;
+  onHandshakeFailed(failed: FailedHandshake): void;
   readonly log: TlsLog;
   readonly watch?: WatchFilesOptions;
 }
-
-const MAX_HANDSHAKES = 2048;
 
 /**
  * A TCP listener that speaks TLS and asks for a client certificate, without judging it (design: "The caller's side",
@@ -90,13 +93,13 @@ export class TlsListener {
     }
   }
 
-  /** Rejects with a sentence, for example if the port is in use. */
+  /** Rejects with Node's error, for example EADDRINUSE. */
   listen(port: number, host: string): Promise<AddressInfo> {
     const server = this.#net;
     return new Promise((resolve, reject) => {
       const onError = (error: NodeJS.ErrnoException): void => {
         this.#watch.close();
-        reject(listenError(error, port, host));
+        reject(error);
       };
       server.once("error", onError);
       server.listen({ port, host, backlog: this.#options.backlog }, () => {
@@ -115,6 +118,11 @@ export class TlsListener {
   /** When the certificate in use expires. */
   get notAfter(): Date {
     return this.#notAfter;
+  }
+
+  /** It takes connections: from `listen` to the end, or to `stopAccepting`. */
+  get listening(): boolean {
+    return this.#net.listening;
   }
 
   get handshakes(): number {
@@ -141,14 +149,14 @@ export class TlsListener {
 
   readonly #onConnection = (raw: Socket): void => {
     raw.on("error", ignore);
-    if (this.#handshakes.size >= (this.#options.maxHandshakes ?? MAX_HANDSHAKES)) this.#dropOldest();
+    if (this.#handshakes.size >= this.#options.maxHandshakes) this.#dropOldest();
     const remote = `${raw.remoteAddress}:${raw.remotePort}`;
     this.#handshakes.set(raw, remote);
     this.#open.add(raw);
     raw.on("close", () => {
       this.#open.delete(raw);
       if (!this.#handshakes.delete(raw)) return;
-      this.#options.onHandshakeFailed(new Error("the connection ended during the TLS handshake"), remote);
+      this.#failed(raw, remote, new Error("the connection ended during the TLS handshake"));
     });
     this.#tls.emit("connection", raw);
   };
@@ -159,7 +167,12 @@ export class TlsListener {
     const [raw, remote] = oldest;
     this.#handshakes.delete(raw);
     raw.destroy();
-    this.#options.onHandshakeFailed(new Error("too many TLS handshakes at once: the oldest was dropped"), remote);
+    const error = new Error("too many TLS handshakes at once: the oldest was dropped");
+    this.#options.onHandshakeFailed({ how: "dropped", error, remote });
+  }
+
+  #failed(raw: Socket, remote: string, error: Error): void {
+    this.#options.onHandshakeFailed({ how: raw.bytesRead === 0 ? "silent" : "failed", error, remote });
   }
 
   readonly #onSecure = (socket: TLSSocket): void => {
@@ -182,7 +195,7 @@ export class TlsListener {
     this.#handshakes.delete(raw);
     // Node leaves the socket open after a timeout. One turn later, because an alert may still be on its way out.
     setImmediate(() => raw.destroy());
-    this.#options.onHandshakeFailed(error, remote);
+    this.#failed(raw, remote, error);
   };
 
   readonly #onFilesChanged = (): void => {
@@ -214,18 +227,5 @@ function contextOptions(material: TlsMaterial, options: TlsListenerOptions) {
     secureOptions: constants.SSL_OP_NO_TICKET,
   } as const;
 }
-
-function listenError(error: NodeJS.ErrnoException, port: number, host: string): Error {
-  const where = `${host.includes(":") ? `[${host}]` : host}:${port}`;
-  const why = LISTEN_ERRORS.get(error.code ?? "") ?? error.message;
-  return new Error(`cannot listen on ${where}: ${why}`, { cause: error });
-}
-
-const LISTEN_ERRORS = new Map([
-  ["EADDRINUSE", "the port is in use by another process"],
-  ["EACCES", "this port needs more privileges"],
-  ["EADDRNOTAVAIL", "this machine does not have that address"],
-  ["ENOTFOUND", "there is no such address"],
-]);
 
 function ignore(): void {}

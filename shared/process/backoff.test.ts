@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { backoffMs, DEFAULT_BACKOFF, nextAttempt } from "./backoff.ts";
+import { backoffMs, DEFAULT_BACKOFF, shortLivesAfter } from "./backoff.ts";
 
 const most = { random: () => 0.999999 };
 const least = { random: () => 0 };
@@ -30,8 +30,15 @@ test("what the server asks for is a floor with the jitter on top, and bounded", 
   for (const nonsense of [Number.NaN, Number.POSITIVE_INFINITY, -5]) assert.equal(backoffMs(0, nonsense, least), 0);
 });
 
-test("a minute of health starts over, less does not", () => {
-  assert.equal(nextAttempt(6, 60_000), 0);
-  assert.equal(nextAttempt(6, 59_999), 7);
-  assert.equal(nextAttempt(0, 0), 1);
+test("a loss is a short life more, and the first one again after a minute of health", () => {
+  assert.equal(shortLivesAfter(0, "lost", 0), 1);
+  assert.equal(shortLivesAfter(6, "lost", 59_999), 7);
+  assert.equal(shortLivesAfter(6, "lost", 60_000), 1);
+});
+
+test("an end in order is no short life and forgives those before it, unless it came at once", () => {
+  assert.equal(shortLivesAfter(0, "in order", 1_000), 0);
+  assert.equal(shortLivesAfter(6, "in order", 1_000), 0);
+  assert.equal(shortLivesAfter(0, "in order", 999), 1);
+  assert.equal(shortLivesAfter(6, "in order", 999), 7);
 });

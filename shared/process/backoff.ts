@@ -2,8 +2,6 @@
 export interface BackoffOptions {
   readonly baseMs: number;
   readonly capMs: number;
-  /** A connection that lived so long was healthy: the next wait starts at the base again. */
-  readonly resetAfterMs: number;
   /** Between 0 and 1, as Math.random. */
   readonly random: () => number;
 }
@@ -11,7 +9,6 @@ export interface BackoffOptions {
 export const DEFAULT_BACKOFF: BackoffOptions = {
   baseMs: 250,
   capMs: 30_000,
-  resetAfterMs: 60_000,
   random: Math.random,
 };
 
@@ -20,6 +17,16 @@ export const DEFAULT_BACKOFF: BackoffOptions = {
  * or a path comes back. A link that is back must not wait for an agent that gave up early (docs/decisions/0005).
  */
 const EAGER_ATTEMPTS = 7;
+
+/** A connection that lived so long was healthy: losing it is the first of its kind, whatever came before. */
+const HEALTHY_LIFE_MS = 60_000;
+
+/**
+ * A connection that lived so long and is ended in order by its peer is no failure at all: peers restart, one after the
+ * other. Ended sooner it is one, or a peer that takes everybody and keeps nobody would be dialled in a loop; as it is, it
+ * hears from each of us once in this time.
+ */
+export const ORDERLY_LIFE_MS = 1_000;
 
 /** A peer may send us away, but not for good. */
 const MAX_RETRY_AFTER_MS = 10 * 60_000;
@@ -37,7 +44,14 @@ export function backoffMs(attempt: number, retryAfterMs = 0, options: Partial<Ba
   return Math.round(floor + random() * ceiling);
 }
 
-/** The number of the next attempt after one that was connected for `healthyMs` (0: it never was). */
-export function nextAttempt(attempt: number, healthyMs: number, options: Partial<BackoffOptions> = {}): number {
-  return healthyMs >= (options.resetAfterMs ?? DEFAULT_BACKOFF.resetAfterMs) ? 0 : attempt + 1;
+/** How a connection ended: its peer sent us away or closed it in order, or it was lost. */
+export type Ending = "in order" | "lost";
+
+/**
+ * How many connections in a row have not lasted, this one counted. Attempts that fail in between are forgiven by the next
+ * welcome; these are not, or a peer that takes everybody and keeps nobody would be dialled in a loop.
+ */
+export function shortLivesAfter(before: number, ending: Ending, livedMs: number): number {
+  if (ending === "in order") return livedMs >= ORDERLY_LIFE_MS ? 0 : before + 1;
+  return livedMs >= HEALTHY_LIFE_MS ? 1 : before + 1;
 }

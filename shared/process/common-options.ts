@@ -1,8 +1,10 @@
 import { randomBytes } from "node:crypto";
 import { hostname } from "node:os";
-import { type Draft, option, type Rows, section } from "./options.ts";
+import { IGNORED_BY_BOTH } from "./konnectivity.ts";
+import type { Option } from "./option.ts";
+import { type Draft, defineOptions, type OptionTable, option, type Rows, section } from "./options.ts";
 
-/** Rows that server and agent share: both ends of a tunnel have the same bounds (design: "Bounds"). */
+/** What the tables of server and agent share: both ends of a tunnel have the same bounds (design: "Bounds"). */
 
 export const logRows = section("Logs", {
   logLevel: option.oneOf(
@@ -48,19 +50,30 @@ export const tlsRows = section("TLS", {
   }),
 });
 
-/** Checks that the rows of this file need in every table. */
-export function settleCommon(
-  draft: Draft<Rows> & {
-    readonly values: {
-      readonly keepaliveMs: number;
-      adminBindAddress: string;
-    };
-  },
-): void {
-  const { values } = draft;
+/** Under "Health and administration" of both. */
+export const adminBindAddress = option.address("127.0.0.1", "Address of the admin port. Empty: loopback.", {
+  konnectivity: "--admin-bind-address",
+});
+
+/** In both tables, under headings of their own. */
+type RowsOfBoth = Rows & { readonly keepaliveMs: Option<number>; readonly adminBindAddress: Option<string> };
+
+/** The table of a server or an agent: its own rows and flags, with the flags and checks of both. */
+export function defineService<R extends RowsOfBoth>(table: OptionTable<R>): OptionTable<R> {
+  return defineOptions({
+    ...table,
+    foreign: { ...table.foreign, ...IGNORED_BY_BOTH },
+    settle: (draft) => {
+      settleBoth(draft as unknown as Draft<RowsOfBoth>);
+      table.settle(draft);
+    },
+  });
+}
+
+function settleBoth({ values, warn }: Draft<RowsOfBoth>): void {
   if (values.keepaliveMs > 5 * 60_000) {
     const minutes = Math.round((values.keepaliveMs * 2.5) / 60_000);
-    draft.warn(`--keepalive-time: a tunnel that is lost without a word will be noticed only after ${minutes} minutes.`);
+    warn(`--keepalive: a tunnel that is lost without a word will be noticed only after ${minutes} minutes.`);
   }
   // Konnectivity's server reads an empty address as loopback; whoever wants more says so (0.0.0.0 or ::).
   if (values.adminBindAddress === "") values.adminBindAddress = "127.0.0.1";

@@ -1,64 +1,67 @@
-import { readFile } from "node:fs/promises";
+import { createReadStream } from "node:fs";
+import { printable } from "../outcomes.ts";
 import type { RawValue, RawValues } from "./flags.ts";
 import { nearest } from "./nearest.ts";
 import { camelName, flagNames, type OptionTable } from "./options.ts";
+import { unreadable } from "./unreadable.ts";
+import { yamlEntries } from "./yaml-entries.ts";
 
 const MAX_FILE_BYTES = 1_048_576;
+/** Faults shown of one file: enough to see what is wrong with it. */
+const MAX_PROBLEMS = 20;
 
 export interface ConfigFile extends RawValues {
   readonly problems: string[];
+  /** False: none of its options could be read, and what the other sources say together means nothing. */
+  readonly usable: boolean;
 }
 
-/** The YAML file of `--config`. The parser is loaded only when there is a file: most starts have none. */
+/** The YAML file of `--config`: a mapping of option names (kebab-case or camelCase) to scalars or lists. */
 export async function readConfigFile(table: OptionTable, path: string): Promise<ConfigFile> {
-  let text: string;
+  const fault = unreadable(path);
+  if (fault !== undefined) return unusable([`--config: ${fault}.`]);
+  let text: string | undefined;
   try {
-    text = await readFile(path, "utf8");
+    text = await readBounded(path);
   } catch (error) {
-    return failed(`--config: cannot read ${path} (${(error as NodeJS.ErrnoException).code ?? String(error)}).`);
+    return unusable([`--config: cannot read ${path} (${(error as Error).message}).`]);
   }
-  if (text.length > MAX_FILE_BYTES) return failed(`--config: ${path} is larger than 1 MiB.`);
-  return parseConfig(table, path, text);
-}
+  if (text === undefined) return unusable([`--config: ${path} is larger than 1 MiB.`]);
+  // The parser is loaded only when there is a file: most starts have none.
+  const { entries, faults } = await yamlEntries(text);
+  if (faults.length > 0) return unusable(faults.map((sentence) => `${path}: ${sentence}`));
 
-/** The content of a configuration file: a mapping of option names (kebab-case or camelCase) to scalars or lists. */
-export async function parseConfig(table: OptionTable, path: string, text: string): Promise<ConfigFile> {
-  const { parseDocument } = await import("yaml");
-  // Every scalar stays the text that was written: `0660` is a mode, `1e3` no number, as on the command line.
-  const document = parseDocument(text, { schema: "failsafe", prettyErrors: true });
-  if (document.errors.length > 0) {
-    return failed(...document.errors.map((error) => `${path}: ${error.message.split("\n")[0] ?? ""}`));
-  }
-  let content: unknown;
-  try {
-    content = document.toJS({ maxAliasCount: 100 });
-  } catch (error) {
-    return failed(`${path}: ${(error as Error).message}`);
-  }
   const rows = new Map<string, RawValue>();
   const foreign = new Map<string, string>();
   const problems: string[] = [];
-  const result = { rows, foreign, problems };
-  if (content === null || content === "") return result;
-  if (typeof content !== "object" || Array.isArray(content)) {
-    return failed(`${path}: expected "option: value" lines, such as "uds-name: /run/culvert.sock".`);
-  }
-
   const keys = fileKeys(table);
-  for (const [name, value] of Object.entries(content)) {
-    const texts = scalarTexts(value);
+  for (const { name, isList, texts } of entries) {
     const key = keys.get(name);
-    const as = `${path}: ${name}`;
-    if (texts === undefined) problems.push(`${as} needs a value or a list of values.`);
+    const as = `${path}: ${printable(name, 60)}`;
+    if (problems.length > MAX_PROBLEMS) break;
+    if (texts === undefined) problems.push(`${as} needs a value or a list of values, written out.`);
     else if (key !== undefined && rows.has(key)) problems.push(`${as} sets what ${rows.get(key)?.as} has set already.`);
-    else if (key !== undefined && Array.isArray(value) && table.options[key]?.separator === undefined) {
+    else if (key !== undefined && isList && table.options[key]?.separator === undefined) {
       problems.push(`${as} takes one value, not a list.`);
     } else if (key !== undefined) {
-      if (texts.length > 0) rows.set(key, { as, texts });
-    } else if (Object.hasOwn(table.foreign, name)) foreign.set(name, texts.join(","));
+      if (texts.length > 0) rows.set(key, { as, texts: [...texts] });
+    } else if (foreign.has(name)) problems.push(`${as} is there twice.`);
+    else if (Object.hasOwn(table.foreign, name)) foreign.set(name, texts.join(","));
     else problems.push(unknownKey(as, name, keys.keys()));
   }
-  return result;
+  return { rows, foreign, problems: bounded(problems), usable: true };
+}
+
+/** By what comes, not by the size that is said: a pipe or a device has none. */
+async function readBounded(path: string): Promise<string | undefined> {
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  for await (const chunk of createReadStream(path) as AsyncIterable<Buffer>) {
+    chunks.push(chunk);
+    bytes += chunk.length;
+    if (bytes > MAX_FILE_BYTES) return undefined;
+  }
+  return Buffer.concat(chunks).toString("utf8");
 }
 
 function fileKeys(table: OptionTable): Map<string, string> {
@@ -67,19 +70,16 @@ function fileKeys(table: OptionTable): Map<string, string> {
   return keys;
 }
 
-/** An empty value (`key:`) counts as not set, like an empty environment variable. */
-function scalarTexts(value: unknown): string[] | undefined {
-  if (value === null || value === "") return [];
-  if (typeof value === "string") return [value];
-  if (Array.isArray(value) && value.every((item) => typeof item === "string")) return value;
-  return undefined;
-}
-
 function unknownKey(as: string, name: string, known: Iterable<string>): string {
   const guess = nearest(name, known);
   return `${as} is no option.${guess === undefined ? "" : ` Did you mean ${guess}?`}`;
 }
 
-function failed(...problems: string[]): ConfigFile {
-  return { rows: new Map(), foreign: new Map(), problems };
+function unusable(problems: readonly string[]): ConfigFile {
+  return { rows: new Map(), foreign: new Map(), problems: bounded(problems), usable: false };
+}
+
+function bounded(problems: readonly string[]): string[] {
+  if (problems.length <= MAX_PROBLEMS) return [...problems];
+  return [...problems.slice(0, MAX_PROBLEMS), `These are the first ${MAX_PROBLEMS} faults of the file.`];
 }

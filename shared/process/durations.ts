@@ -24,6 +24,7 @@ const DURATION_PART = /(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)/g;
 export function parseDuration(text: string): number {
   const trimmed = text.trim();
   if (trimmed === "0") return 0;
+  if (/^-[.\d]/.test(trimmed)) throw new Error(`must not be negative: a duration such as 8s, not ${quoted(text)}`);
   if (trimmed.length > 64 || !DURATION.test(trimmed)) {
     throw new Error(`needs a duration with its unit, such as 500ms, 8s or 1h30m, not ${quoted(text)}`);
   }
@@ -69,6 +70,7 @@ const UNIT_BYTES: Readonly<Record<string, number>> = {
 
 /** Bytes of a size such as `64KiB`, `1.5MiB` or `4096`; `Ki`, `Mi`, `Gi` as in Kubernetes quantities are understood. */
 export function parseSize(text: string): number {
+  if (/^-[.\d]/.test(text.trim())) throw new Error(`must not be negative: a size such as 64KiB, not ${quoted(text)}`);
   const match = text.length <= 32 ? /^(\d+(?:\.\d+)?)\s*([A-Za-z]*)$/.exec(text.trim()) : null;
   const unit = match === null ? undefined : UNIT_BYTES[match[2] as string];
   if (match === null || unit === undefined) {

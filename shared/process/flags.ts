@@ -1,4 +1,5 @@
 import { Command, Option as Flag } from "commander";
+import { helpWidth } from "./help-width.ts";
 import { nearest } from "./nearest.ts";
 import { envName, flagName, flagNames, type OptionTable, type Rows } from "./options.ts";
 
@@ -46,13 +47,13 @@ export function parseFlags<R extends Rows>(table: OptionTable<R>, argv: readonly
       const isBoolean = row === undefined ? table.foreign[name]?.boolean === true : row.kind === "true|false";
       const value = text ?? (isBoolean ? "true" : undefined);
       if (name === "help" || name === "print-config") own.set(name, text);
-      else if (value === undefined) problems.push(`--${name} needs a value.`);
+      else if (value === undefined || (name === "config" && value === "")) problems.push(`--${name} needs a value.`);
       else if (name === "config") own.set(name, value);
       else if (key === undefined) foreign.set(name, value);
       else collect(rows, key, `--${name}`, value);
     });
   }
-  command.parse(argv.map(normalise), { from: "user" });
+  command.parse(withNegatives(argv.map(normalise)), { from: "user" });
   problems.push(...unknownArguments(command.args, known));
   return {
     rows,
@@ -70,6 +71,9 @@ export function helpText(table: OptionTable): string {
   command.addHelpText(
     "after",
     `
+For example:
+${table.example.map((line) => `  ${line}`).join("\n")}
+
 Each option is also an environment variable: ${envExample(table)}.
 Precedence: flag, environment, --config file, default. Konnectivity's flags work here too (docs/options.md).`,
   );
@@ -90,7 +94,7 @@ function buildCommand(table: OptionTable): Command {
     .helpOption(false)
     .allowUnknownOption()
     .allowExcessArguments()
-    .configureHelp({ optionTerm, helpWidth: Math.max(process.stdout.columns ?? 120, 80), minWidthToWrap: 30 });
+    .configureHelp({ optionTerm, helpWidth: helpWidth(), minWidthToWrap: 30 });
   for (const [key, row] of Object.entries(table.options)) {
     const name = flagName(key, row);
     // Every value is optional to commander, so that "--server-cert --server-key x" is one clear fault of ours.
@@ -134,15 +138,26 @@ function normalise(argument: string): string {
   return name.replaceAll("_", "-") + argument.slice(name.length);
 }
 
+/** `--dial-timeout -5s` → `--dial-timeout=-5s`: a wrong value, which commander would take for a flag. */
+function withNegatives(argv: readonly string[]): string[] {
+  const joined: string[] = [];
+  for (const argument of argv) {
+    const before = joined.at(-1) ?? "";
+    if (/^-[.\d]/.test(argument) && /^--[^=]+$/.test(before)) joined[joined.length - 1] = `${before}=${argument}`;
+    else joined.push(argument);
+  }
+  return joined;
+}
+
 function unknownArguments(rest: readonly string[], known: readonly string[]): string[] {
   const problems: string[] = [];
   let afterUnknown = false;
   for (const argument of rest) {
     const isFlag = argument.startsWith("-") && argument !== "-" && argument !== "--";
     if (isFlag) {
-      const name = argument.replace(/^-+/, "").replace(/=.*$/s, "");
-      const guess = nearest(name, known);
-      problems.push(`There is no flag --${clip(name)}.${guess === undefined ? "" : ` Did you mean --${guess}?`}`);
+      const name = argument.replace(/=.*$/s, "");
+      const guess = nearest(name.replace(/^-+/, ""), known);
+      problems.push(`There is no flag ${clip(name)}.${guess === undefined ? "" : ` Did you mean --${guess}?`}`);
     } else if (!afterUnknown) {
       problems.push(`Unexpected argument ${JSON.stringify(clip(argument))}: options are written --name=value.`);
     }

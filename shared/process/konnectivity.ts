@@ -19,10 +19,20 @@ export function refusedUnless(harmless: readonly string[], refused: string, bool
   };
 }
 
+/** For the flags of either binary that ask for leases. */
+export const NO_LEASES = "counting servers by leases is not built yet.";
+
 const KLOG = "a klog flag; use --log-level and --log-format";
 
-/** klog's own flags (k8s.io/klog/v2), registered by both of Konnectivity's binaries. */
-export const KLOG_FLAGS: Readonly<Record<string, ForeignFlag>> = {
+/** Flags that both of Konnectivity's binaries have and that mean nothing here; klog's own (k8s.io/klog/v2) among them. */
+export const IGNORED_BY_BOTH: Readonly<Record<string, ForeignFlag>> = {
+  "xfr-channel-size": ignored("streams have windows here: --max-window"),
+  "warn-on-channel-limit": ignored("there are no channels to fill", true),
+  "enable-profiling": ignored("Go's pprof", true),
+  "enable-contention-profiling": ignored("Go's pprof", true),
+  "kube-api-content-type": ignored("no Kubernetes API is called"),
+  "lease-namespace": ignored("no leases are used"),
+  "lease-label": ignored("no leases are used"),
   v: ignored(KLOG),
   vmodule: ignored(KLOG),
   logtostderr: ignored(KLOG, true),
@@ -39,15 +49,4 @@ export const KLOG_FLAGS: Readonly<Record<string, ForeignFlag>> = {
   "skip-headers": ignored(KLOG, true),
   "skip-log-headers": ignored(KLOG, true),
   "one-output": ignored(KLOG, true),
-};
-
-/** Flags that both binaries have and that mean nothing here. */
-export const SHARED_IGNORED: Readonly<Record<string, ForeignFlag>> = {
-  "xfr-channel-size": ignored("streams have windows here: --initial-window, --max-window"),
-  "warn-on-channel-limit": ignored("there are no channels to fill", true),
-  "enable-profiling": ignored("Go's pprof", true),
-  "enable-contention-profiling": ignored("Go's pprof", true),
-  "kube-api-content-type": ignored("no Kubernetes API is called"),
-  "lease-namespace": ignored("no leases are used"),
-  "lease-label": ignored("no leases are used"),
 };

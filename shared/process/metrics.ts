@@ -39,10 +39,6 @@ export class LabelledTally {
     else this.#others().value += amount;
   }
 
-  get(...labels: readonly string[]): number {
-    return this.#series.get(labels.join("\0"))?.value ?? 0;
-  }
-
   *[Symbol.iterator](): Iterable<readonly [labels: readonly string[], value: number]> &
     Iterator<readonly [readonly string[], number]> {
     for (const { labels, value } of this.#series.values()) yield [labels, value];
@@ -80,6 +76,15 @@ export class Instruments {
       }
     }
     return tally;
+  }
+
+  /** A counter that others keep and that is read when somebody scrapes. */
+  total(name: string, help: string, read: () => number): void {
+    const counter = new Counter({ name, help, registers: [this.registry], collect });
+    function collect(): void {
+      counter.reset();
+      counter.inc(read());
+    }
   }
 
   counters<const L extends readonly string[]>(name: string, help: string, labelNames: L): LabelledTally {

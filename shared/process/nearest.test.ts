@@ -13,6 +13,7 @@ test("a mistyped word finds the one that was meant", () => {
 
 test("a word that resembles nothing gets no guess", () => {
   assert.equal(nearest("colour", KNOWN), undefined);
+  assert.equal(nearest("x", [...KNOWN, "v"]), undefined);
   assert.equal(nearest("x".repeat(10_000), KNOWN), undefined);
 });
 

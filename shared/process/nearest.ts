@@ -2,8 +2,8 @@
 export function nearest(word: string, known: Iterable<string>): string | undefined {
   if (word.length > 100) return undefined;
   let best: string | undefined;
-  // A third of the letters wrong is no typing error any more.
-  let bestDistance = Math.max(2, Math.floor(word.length / 3)) + 1;
+  // A third of the letters wrong is no typing error any more, and from one letter everything is near.
+  let bestDistance = Math.min(Math.max(2, Math.floor(word.length / 3)) + 1, word.length);
   for (const candidate of known) {
     const distance = editDistance(word, candidate, bestDistance);
     if (distance < bestDistance) {

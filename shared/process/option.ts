@@ -1,3 +1,4 @@
+import { isIP } from "node:net";
 import { formatDuration, formatSize, MAX_DURATION_MS, parseDuration, parseSize } from "./durations.ts";
 import { cipherList, cipherSuite, TLS_VERSIONS, tlsVersion } from "./tls-names.ts";
 
@@ -9,8 +10,6 @@ export interface OptionExtras {
   readonly environment?: string;
   /** Shown in help in place of a default that says nothing ("", 0, a generated value). */
   readonly defaultText?: string;
-  /** The value never appears in output or messages. */
-  readonly secret?: true;
 }
 
 /**
@@ -56,19 +55,15 @@ export const option = {
   identifier: (fallback: string, help: string, extras: OptionExtras = {}): Option<string> =>
     scalar("name", fallback, help, extras, parseIdentifier, String),
 
-  /** An address to bind to, "" for every interface; the brackets of an IPv6 address may stay. */
+  /** A name or an address to bind to or to dial, "" for every interface; the brackets of an IPv6 address may stay. */
   address: (fallback: string, help: string, extras: OptionExtras = {}): Option<string> =>
-    scalar("address", fallback, help, extras, (text) => oneLine(text).replace(/^\[(.*)\]$/, "$1"), String),
+    scalar("address", fallback, help, extras, parseAddress, String),
 
   /** A file that is read at the start, and again when it changes. */
   file: (fallback: string, help: string, extras: OptionExtras = {}): Option<string> => ({
     ...scalar("file", fallback, help, extras, oneLine, String),
     mustBeReadable: true,
   }),
-
-  /** A file whose content is a credential. The path itself is no secret. */
-  secretFile: (fallback: string, help: string, extras: OptionExtras = {}): Option<string> =>
-    option.file(fallback, help, extras),
 
   boolean: (fallback: boolean, help: string, extras: OptionExtras = {}): Option<boolean> =>
     scalar("true|false", fallback, help, extras, parseBoolean, String),
@@ -160,12 +155,11 @@ function scalar<T>(
 }
 
 function withoutParser(extras: OptionExtras): OptionExtras {
-  const { konnectivity, environment, defaultText, secret } = extras;
+  const { konnectivity, environment, defaultText } = extras;
   return {
     ...(konnectivity === undefined ? {} : { konnectivity }),
     ...(environment === undefined ? {} : { environment }),
     ...(defaultText === undefined ? {} : { defaultText }),
-    ...(secret === undefined ? {} : { secret }),
   };
 }
 
@@ -202,6 +196,13 @@ function oneLine(text: string): string {
   // biome-ignore lint/suspicious/noControlCharactersInRegex: finding them is the point.
   if (/[\x00-\x1f\x7f]/.test(text)) throw new Error("must not contain line breaks or control characters");
   return text;
+}
+
+/** A colon that belongs to no IPv6 address is somebody's port, which has an option of its own. */
+function parseAddress(text: string): string {
+  const address = text.replace(/^\[(.*)\]$/, "$1");
+  if (isIP(address) !== 0 || /^[^\s/@:[\]]*$/.test(oneLine(address))) return address;
+  throw new Error(`needs a host name or an IP address, without scheme and port, not ${shown(text)}`);
 }
 
 function parseIdentifier(text: string): string {

@@ -1,66 +1,9 @@
 import assert from "node:assert/strict";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { after, test } from "node:test";
+import { test } from "node:test";
 import { helpText } from "./flags.ts";
-import { ignored, refusedUnless } from "./konnectivity.ts";
-import { defaultsOf, defineOptions, type OptionsOf, option, section } from "./options.ts";
-import { readOptions } from "./read-options.ts";
+import { defaultsOf } from "./options.ts";
 import { optionsMarkdown, printConfig } from "./show-options.ts";
-
-const dir = mkdtempSync(join(tmpdir(), "culvert-options-"));
-after(() => rmSync(dir, { recursive: true, force: true }));
-
-const table = defineOptions({
-  command: "sample",
-  summary: "A sample.",
-  envPrefix: "CULVERT_SAMPLE",
-  options: {
-    ...section("Listen", {
-      udsName: option.string("", "A socket.", { konnectivity: "--uds-name" }),
-      udsMode: option.fileMode("0660", "Its mode."),
-      agentPort: option.port(8091, "A port."),
-      deleteFile: option.boolean(true, "Delete | keep."),
-    }),
-    ...section("Rest", {
-      dialTimeoutMs: option.duration("5s", "A time.", { konnectivity: "--backend-dial-timeout", max: "1h" }),
-      window: option.size("64KiB", "A size.", { min: "16KiB" }),
-      count: option.integer(3, "A number.", { min: 1, max: 9 }),
-      targets: option.list([], "A list."),
-      identities: option.list([], "Another list.", { separator: ";" }),
-      level: option.oneOf(["info", "debug"], "info", "A choice."),
-      sampleId: option.identifier("", "A name.", { environment: "PROXY_SAMPLE_ID" }),
-      cert: option.file("", "A file."),
-      password: option.string("", "A secret.", { secret: true }),
-      tlsMinVersion: option.tlsVersion("A version."),
-      cipherSuites: option.cipherSuites("Suites."),
-    }),
-  },
-  foreign: {
-    mode: refusedUnless(["", "http-connect"], "only HTTP CONNECT is spoken."),
-    "xfr-channel-size": ignored("no channels"),
-    logtostderr: ignored("klog", true),
-    v: ignored("klog"),
-  },
-  settle: ({ values, given, problem }) => {
-    if (given("window") && values.window === 17 * 1024) problem("A window of 17KiB brings bad luck.");
-  },
-});
-
-const read = (argv: string[], env: NodeJS.ProcessEnv = {}) => readOptions(table, { argv, env });
-
-async function good(argv: string[], env: NodeJS.ProcessEnv = {}): Promise<OptionsOf<typeof table>> {
-  const { problems, values } = await read(argv, env);
-  assert.deepEqual(problems, []);
-  return values;
-}
-
-function configFile(text: string): string {
-  const path = join(dir, `config-${Math.random().toString(16).slice(2)}.yaml`);
-  writeFileSync(path, text);
-  return path;
-}
+import { configFile, dir, good, read, table } from "./testing.ts";
 
 test("without any source every value is its default", async () => {
   assert.deepEqual(await good([]), defaultsOf(table));
@@ -118,6 +61,8 @@ test("an unknown flag names the nearest known one, and every fault is told at on
     "--count=0",
     "oops",
     "--frobnicate=1",
+    "-x",
+    "-uds-name=/x",
     "--cert",
   ]);
   assert.deepEqual(problems, [
@@ -125,6 +70,8 @@ test("an unknown flag names the nearest known one, and every fault is told at on
     "There is no flag --uds-nam. Did you mean --uds-name?",
     'Unexpected argument "oops": options are written --name=value.',
     "There is no flag --frobnicate.",
+    "There is no flag -x.",
+    "There is no flag -uds-name. Did you mean --uds-name?",
     '--agent-port takes at most 65535, not "70000".',
     '--count needs at least 1, not "0".',
   ]);
@@ -140,6 +87,12 @@ test("values out of their bounds or form are refused with the cure", async () =>
   const table: [string, RegExp][] = [
     ["--dial-timeout=10", /needs a duration with its unit/],
     ["--dial-timeout=2h", /takes at most 1h, not "2h"/],
+    ["--dial-timeout=-5s", /must not be negative: a duration such as 8s, not "-5s"/],
+    ["--window=-1KiB", /must not be negative: a size such as 64KiB, not "-1KiB"/],
+    ["--host=https://h", /needs a host name or an IP address, without scheme and port, not "https:\/\/h"/],
+    ["--host=h:80", /without scheme and port/],
+    ["--host=[::1]:80", /without scheme and port/],
+    ["--host=a b", /needs a host name/],
     ["--window=1KiB", /needs at least 16KiB, not "1KiB"/],
     ["--uds-mode=0999", /needs a mode in octal such as 0660/],
     ["--uds-mode=7777", /permission bits only/],
@@ -158,6 +111,26 @@ test("values out of their bounds or form are refused with the cure", async () =>
     assert.match(problems[0] ?? "", pattern);
     assert.ok(problems[0]?.startsWith(`${flag.replace(/=.*/s, "")} `), problems[0]);
   }
+});
+
+test("a negative value behind a space is told as such, not as an unknown flag", async () => {
+  assert.deepEqual((await read(["--dial-timeout", "-5s", "--count", "-1", "--delete-file", "-.5"])).problems, [
+    '--dial-timeout must not be negative: a duration such as 8s, not "-5s".',
+    '--count needs at least 1, not "-1".',
+    '--delete-file needs true or false, not "-.5".',
+  ]);
+});
+
+test("a host is a name or an address, with or without brackets, or nothing", async () => {
+  const table = [
+    ["::1", "::1"],
+    ["[fd00::1]", "fd00::1"],
+    ["fe80::1%eth0", "fe80::1%eth0"],
+    ["10.0.0.1", "10.0.0.1"],
+    ["culvert.example.com", "culvert.example.com"],
+    ["", ""],
+  ] as const;
+  for (const [text, host] of table) assert.equal((await good([`--host=${text}`])).host, host);
 });
 
 test("Go's names of TLS versions and suites become OpenSSL's, and TLS 1.3 stays available", async () => {
@@ -211,65 +184,13 @@ test("variables that Kubernetes injects for a Service of our name, and unknown o
   );
 });
 
-test("a file has kebab-case or camelCase keys, scalars as they are written, and lists", async () => {
-  const config = configFile(`
-uds-name: /run/x.sock
-udsMode: 0600
-agentPort: 9000
-dialTimeout: 1m
-delete-file: false
-targets: [10.0.0.0/8, "a.b"]
-identities: CN=x,O=y
-sampleId: 1e3
-level:
-`);
-  const values = await good([`--config=${config}`]);
-  assert.deepEqual(
-    [values.udsName, values.udsMode, values.agentPort, values.dialTimeoutMs, values.deleteFile, values.sampleId],
-    ["/run/x.sock", 0o600, 9_000, 60_000, false, "1e3"],
-  );
-  assert.deepEqual([values.targets, values.identities], [["10.0.0.0/8", "a.b"], ["CN=x,O=y"]]);
-  assert.deepEqual(await good(["--config", configFile("# nothing\n")]), defaultsOf(table));
-});
-
-test("a file with an unknown key, a key twice, a list for one value, or no mapping is refused", async () => {
-  const cases: [string, RegExp][] = [
-    ["uds-nmae: x", /uds-nmae is no option\. Did you mean uds-name\?/],
-    ["zzz: x", /zzz is no option\.$/],
-    ["udsName: a\nuds-name: b", /uds-name sets what .*udsName has set already/],
-    ["agent-port: [1, 2]", /agent-port takes one value, not a list/],
-    ["agent-port: {a: 1}", /agent-port needs a value or a list of values/],
-    ["agent-port: x", /agent-port needs a whole number/],
-    ["- a\n- b", /expected "option: value" lines/],
-    ["a: [", /Flow sequence|flow/i],
-    ["uds-name: a\nuds-name: b", /unique/],
-    ["constructor: x", /constructor is no option/],
-    ["__proto__: x", /is no option/],
-  ];
-  for (const [text, pattern] of cases) {
-    const { problems } = await read(["--config", configFile(text)]);
-    assert.equal(problems.length >= 1, true, text);
-    assert.match(problems[0] ?? "", pattern, text);
-  }
-  assert.match(
-    (await read(["--config=/no/such/file"])).problems[0] ?? "",
-    /--config: cannot read \/no\/such\/file \(ENOENT\)/,
-  );
-});
-
-test("a YAML bomb is refused instead of unfolded", async () => {
-  const levels = Array.from({ length: 12 }, (_, i) => `l${i + 1}: &l${i + 1} [${Array(10).fill(`*l${i}`).join(", ")}]`);
-  const { problems } = await read(["--config", configFile(["l0: &l0 [x]", ...levels].join("\n"))]);
-  assert.ok(problems.length > 0);
-});
-
 test("a file option must name a file that can be read", async () => {
   assert.deepEqual((await read(["--cert=/no/such.pem"])).problems, ["--cert: /no/such.pem does not exist."]);
   assert.match((await read([`--cert=${dir}`])).problems[0] ?? "", /is a directory, not a file/);
   assert.deepEqual((await read(["--cert="])).problems, []);
 });
 
-test("the printed configuration reads back to the same values, and hides secrets", async () => {
+test("the printed configuration reads back to the same values, and hides passwords", async () => {
   const argv = [
     '--uds-name=/run/it\'s # "odd": x',
     "--uds-mode=0600",
@@ -285,10 +206,8 @@ test("the printed configuration reads back to the same values, and hides secrets
   assert.match(printed, /^dial-timeout: 1s500ms # flag$/m);
   assert.match(printed, /^count: 4 # environment$/m);
   assert.match(printed, /^window: 64KiB # default$/m);
-  const secret = await read(["--password=hunter2"]);
-  assert.doesNotMatch(printConfig(table, secret.values, secret.sources), /hunter2/);
-  assert.match(printConfig(table, secret.values, secret.sources), /^password: "\*\*\*" # flag$/m);
-  assert.doesNotMatch((await read(["--password=hunter2\n"])).problems.join(), /hunter2/);
+  const secret = await read(["--url=wss://admin:hunter@2@host:443/path"]);
+  assert.match(printConfig(table, secret.values, secret.sources), /^url: "wss:\/\/\*\*\*@host:443\/path" # flag$/m);
 });
 
 test("help shows our names with defaults under their headings, and asks for nothing else", async () => {
@@ -300,6 +219,7 @@ test("help shows our names with defaults under their headings, and asks for noth
     text,
     /Listen:[\s\S]*--uds-name <text>[\s\S]*Rest:[\s\S]*--dial-timeout <duration> +A time\. \(default: 5s\)/,
   );
+  assert.match(text, /For example:\n {2}culvert sample --uds-name \/run\/x\.sock\n/);
   assert.match(text, /CULVERT_SAMPLE_UDS_NAME/);
   assert.doesNotMatch(text, /backend-dial-timeout|xfr-channel/);
 });

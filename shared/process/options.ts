@@ -40,6 +40,8 @@ export interface OptionTable<R extends Rows = Rows> {
   readonly command: string;
   readonly summary: string;
   readonly envPrefix: string;
+  /** A command line to begin with, in lines. */
+  readonly example: readonly string[];
   readonly options: R;
   readonly foreign: Readonly<Record<string, ForeignFlag>>;
   settle(draft: Draft<R>): void;

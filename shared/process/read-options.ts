@@ -1,8 +1,8 @@
-import { accessSync, constants, statSync } from "node:fs";
 import { readConfigFile } from "./config-file.ts";
 import { readEnvironment } from "./environment.ts";
 import { parseFlags, type RawValues } from "./flags.ts";
 import { defaultsOf, flagName, type OptionTable, type Rows, type Source, type ValuesOf } from "./options.ts";
+import { unreadable } from "./unreadable.ts";
 
 export interface OptionSources {
   /** What follows the command's name. */
@@ -48,21 +48,24 @@ export async function readOptions<R extends Rows>(
       try {
         values[key] = row.read(raw.texts);
       } catch (error) {
-        problems.push(`${raw.as} ${row.secret === true ? "has an unusable value" : (error as Error).message}.`);
+        problems.push(`${raw.as} ${(error as Error).message}.`);
       }
     }
   }
   judgeForeign(table, [file, flags], problems, warnings);
   for (const [key, row] of Object.entries(table.options)) {
-    const fault = row.mustBeReadable === true ? unreadable(values[key] as string) : undefined;
+    const named = row.mustBeReadable === true ? (values[key] as string) : "";
+    const fault = named === "" ? undefined : unreadable(named);
     if (fault !== undefined) problems.push(`--${flagName(key, row)}: ${fault}.`);
   }
-  table.settle({
-    values: values as { -readonly [K in keyof R]: ValuesOf<R>[K] },
-    given: (key) => sources.has(key as string),
-    problem: (sentence) => problems.push(sentence),
-    warn: (sentence) => warnings.push(sentence),
-  });
+  if (file?.usable !== false) {
+    table.settle({
+      values: values as { -readonly [K in keyof R]: ValuesOf<R>[K] },
+      given: (key) => sources.has(key as string),
+      problem: (sentence) => problems.push(sentence),
+      warn: (sentence) => warnings.push(sentence),
+    });
+  }
   return {
     values: values as ValuesOf<R>,
     sources,
@@ -88,16 +91,4 @@ function judgeForeign(
     else if (verdict !== undefined && verdict !== "fine") problems.push(`--${name}: ${verdict.refused}`);
   }
   if (ignored.length > 0) warnings.push(`Ignored, because they mean nothing here: ${ignored.join(", ")}.`);
-}
-
-function unreadable(path: string): string | undefined {
-  if (path === "") return undefined;
-  try {
-    accessSync(path, constants.R_OK);
-    return statSync(path).isDirectory() ? `${path} is a directory, not a file` : undefined;
-  } catch (error) {
-    const code = (error as NodeJS.ErrnoException).code;
-    if (code === "ENOENT") return `${path} does not exist`;
-    return code === "EACCES" ? `${path} is not readable for this user` : `cannot read ${path} (${code})`;
-  }
 }

@@ -7,7 +7,7 @@ const SOURCE_TEXT: Readonly<Record<Source, string>> = {
   default: "default",
 };
 
-/** `--print-config`: the effective values as YAML that `--config` takes back, each with its source; secrets masked. */
+/** `--print-config`: the effective values as YAML that `--config` takes back, each with its source; passwords masked. */
 export function printConfig<R extends Rows>(
   table: OptionTable<R>,
   values: ValuesOf<R>,
@@ -15,7 +15,7 @@ export function printConfig<R extends Rows>(
 ): string {
   const lines = Object.entries(table.options).map(([key, row]) => {
     const value: unknown = (values as Record<string, unknown>)[key];
-    const text = row.secret === true ? masked(value) : yamlValue(row.write(value), row.separator !== undefined);
+    const text = yamlValue(row.write(value).map(withoutPassword), row.separator !== undefined);
     return `${flagName(key, row)}: ${text} # ${SOURCE_TEXT[sources.get(key) ?? "default"]}\n`;
   });
   return lines.join("");
@@ -84,8 +84,9 @@ function lastOfSection(table: OptionTable, key: string): boolean {
   return rows[index + 1]?.[1].section !== rows[index]?.[1].section;
 }
 
-function masked(value: unknown): string {
-  return value === "" ? '""' : '"***"';
+/** No option takes a secret; what lands in one by mistake is a URL with a password, and is shown before it is refused. */
+function withoutPassword(text: string): string {
+  return text.replace(/^([a-z][a-z\d+.-]*:\/\/)[^/]*@/i, "$1***@");
 }
 
 /** A JSON string is a YAML string; what the kinds write without quotes is a plain scalar in both. */

@@ -8,10 +8,10 @@ export const SUBPROTOCOL = "culvert.v1";
 
 export const HANDSHAKE_VERSION = 1;
 
-/** Streams start with this window; both ends of our handshake agree on it (yamux alone would say 256 KiB). */
-export const AGREED_INITIAL_WINDOW = 64 * 1024;
-
-/** WebSocket close codes of our own (RFC 6455 §7.4.2 leaves 4000–4999 to applications). */
+/**
+ * Why a WebSocket was closed. Our own codes are 4400–4499 (RFC 6455 §7.4.2 leaves 4000–4999 to applications), with
+ * the last digits of the HTTP status that comes nearest, or from 4450 on where none does.
+ */
 export const CloseCode = {
   normal: 1000,
   goingAway: 1001,
@@ -25,7 +25,7 @@ export const CloseCode = {
   limited: 4429,
   badControl: 4450,
   silent: 4451,
-  draining: 4503,
+  draining: 4452,
 } as const;
 export type CloseCode = (typeof CloseCode)[keyof typeof CloseCode];
 

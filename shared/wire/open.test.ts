@@ -11,10 +11,10 @@ import {
   type OpenRequest,
   parseAnswer,
   parseOpen,
-  readAnswer,
   readOpen,
   receiveHead,
 } from "./open.ts";
+import { readAnswer } from "./testing.ts";
 
 const REQUEST: OpenRequest = { kind: "connect", target: { host: "10.0.0.1", port: 10250 }, timeoutMs: 5000, id: "x1" };
 

@@ -76,15 +76,6 @@ function encodeHead(value: object): Buffer {
 
 /** Reads the request off a stream; what follows stays in the stream. Rejects with a `CulvertError` fit for an answer. */
 export function readOpen(stream: Duplex, deadlineMs: number): Promise<OpenRequest> {
-  return readHead(stream, deadlineMs, parseOpen);
-}
-
-/** Reads the agent's answer off a stream; what follows stays in the stream. */
-export function readAnswer(stream: Duplex, deadlineMs: number): Promise<OpenAnswer> {
-  return readHead(stream, deadlineMs, parseAnswer);
-}
-
-function readHead<T>(stream: Duplex, deadlineMs: number, parse: (json: Buffer) => T): Promise<T> {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(() => {
       stop();
@@ -93,7 +84,7 @@ function readHead<T>(stream: Duplex, deadlineMs: number, parse: (json: Buffer) =
     const onHead = (json: Buffer): void => {
       clearTimeout(timer);
       try {
-        resolve(parse(json));
+        resolve(parseOpen(json));
       } catch (error) {
         reject(error);
       }

@@ -1,0 +1,127 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { test } from "node:test";
+import { connect as dialTls } from "node:tls";
+import { agentOf, CONNECT, callerOf, collect, pki, start, until } from "./testing.ts";
+
+test("callers without a good certificate hear 407 and why", async () => {
+  const stranger = await pki.other.issue({ cn: "kube-apiserver", usage: "client" });
+  await using server = await start();
+  for (const [by, says] of [
+    [undefined, /^HTTP\/1\.1 407 no client certificate was sent, or none of a CA that is accepted here\r\n/],
+    [stranger, /^HTTP\/1\.1 407 the client certificate is not signed by a CA/],
+    [pki.agent, /^HTTP\/1\.1 407 the client certificate CN=konnectivity-agent is an agent's, not a caller's\r\n/],
+  ] as const) {
+    for (const request of [CONNECT, "GET / HTTP/1.1\r\n\r\n", "CONNECT nonsense HTTP/1.1\r\n\r\n"]) {
+      const socket = await callerOf(server, by);
+      const reads = collect(socket);
+      socket.write(request);
+      await once(socket, "end");
+      assert.match(reads.join(""), says);
+      socket.destroy();
+    }
+  }
+});
+
+test("--caller-identities decides alone, when it is given", async () => {
+  await using server = await start({ callerIdentities: ["CN=konnectivity-agent", "O=other"] });
+  for (const [by, status] of [
+    [pki.agent, 503],
+    [pki.caller, 407],
+  ] as const) {
+    const socket = await callerOf(server, by);
+    const reads = collect(socket);
+    socket.write(CONNECT);
+    await until(() => reads.length > 0);
+    assert.match(reads.join(""), new RegExp(`^HTTP/1.1 ${status} `));
+    socket.destroy();
+  }
+});
+
+test("agents are refused before the upgrade, in HTTP, with a reason", async () => {
+  const stranger = await pki.other.issue({ cn: "konnectivity-agent", usage: "client" });
+  const client = await pki.ca.issue({ cn: "konnectivity-client", usage: "client" });
+  await using server = await start();
+  for (const [more, status, says] of [
+    [{ by: stranger }, 401, /not signed by a CA/],
+    [{ by: client }, 403, /is a caller's, not an agent's/],
+    [{ path: "/elsewhere" }, 404, /agents connect at \/culvert\/v1\/tunnel/],
+  ] as const) {
+    await assert.rejects(agentOf(server, more), (error: { status?: number; reason?: string }) => {
+      assert.equal(error.status, status);
+      assert.match(error.reason ?? "", says);
+      return true;
+    });
+  }
+});
+
+test("a request that is no upgrade is 426, after the certificate was judged", async () => {
+  await using server = await start();
+  for (const [by, says] of [
+    [pki.agent, /^HTTP\/1\.1 426 Upgrade Required\r\n(?:.*\r\n)*upgrade: websocket\r\n/],
+    [undefined, /^HTTP\/1\.1 401 /],
+  ] as const) {
+    const socket = dialTls({ port: server.addresses.agents?.port ?? 0, host: "127.0.0.1", ca: pki.ca.cert, ...by });
+    socket.on("error", () => {});
+    const reads = collect(socket);
+    socket.write("GET /culvert/v1/tunnel HTTP/1.1\r\nHost: x\r\n\r\n");
+    await once(socket, "end");
+    assert.match(reads.join(""), says);
+    socket.destroy();
+  }
+});
+
+test("after the upgrade agents are refused with a close code: twice the same, another's id, another cluster", async () => {
+  const other = await pki.ca.issue({ cn: "somebody", usage: "client" });
+  await using server = await start();
+  const first = await agentOf(server);
+  for (const [more, closeCode, says] of [
+    [{}, 4409, /already_connected.*"srv-1"/],
+    [{ by: other }, 4410, /belongs to another certificate/],
+    [{ agentId: "b", cluster: "blue" }, 4403, /belongs to cluster "default"/],
+  ] as const) {
+    await assert.rejects(agentOf(server, more), (error: { closeCode?: number; reason?: string }) => {
+      assert.equal(error.closeCode, closeCode);
+      assert.match(error.reason ?? "", says);
+      return true;
+    });
+  }
+  assert.equal(first.session.closed, false);
+  assert.equal(first.session.draining, false);
+});
+
+test("a bug of ours in the middle of a hello is an error with its stack; the agent is let go and may come again", async () => {
+  await using server = await start();
+  const cluster = server.tunnels.cluster("default");
+  const reserve = cluster.reserve.bind(cluster);
+  cluster.reserve = () => {
+    throw new TypeError("nobody thought of this");
+  };
+  await assert.rejects(agentOf(server), /1011/);
+  const line = server.lines.find(({ msg }) => msg === "agent refused") ?? assert.fail("not logged");
+  assert.equal(line.level, "error");
+  assert.match((line["err"] as { stack: string }).stack, /TypeError: nobody thought of this\n\s+at /);
+  cluster.reserve = reserve;
+  await agentOf(server);
+});
+
+test("an agent that is refused, or leaves before its hello, is a line without a stack", async () => {
+  await using server = await start();
+  await agentOf(server);
+  await assert.rejects(agentOf(server), { closeCode: 4409 });
+  const leaving = dialTls({
+    port: server.addresses.agents?.port ?? 0,
+    host: "127.0.0.1",
+    ca: pki.ca.cert,
+    ...pki.agent,
+  });
+  leaving.on("error", () => {});
+  const upgrade = ["Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13"];
+  const key = ["Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Protocol: culvert.v1", "Host: x"];
+  leaving.write(["GET /culvert/v1/tunnel HTTP/1.1", ...upgrade, ...key, "\r\n"].join("\r\n"));
+  await once(leaving, "data");
+  leaving.destroy();
+  const refused = () => server.lines.filter(({ msg }) => msg === "agent refused");
+  await until(() => refused().length === 2);
+  for (const line of refused()) assert.deepEqual([line.level, line["err"]], ["warn", undefined]);
+});

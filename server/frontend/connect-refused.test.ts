@@ -1,0 +1,71 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { fakeAgent } from "../tunnels/testing.ts";
+import { CONNECT, ESTABLISHED, start, until } from "./testing.ts";
+
+test("without an agent a CONNECT waits a moment, then hears 503", async () => {
+  await using world = await start([], { agentWaitMs: 60 });
+  const started = performance.now();
+  const caller = world.call();
+  assert.match(await caller.ask(CONNECT), /^HTTP\/1\.1 503 no agent of cluster "default" is connected: .*\r\n/);
+  assert.ok(performance.now() - started >= 55);
+  await until(() => caller.ended);
+});
+
+test("an agent that comes while a CONNECT waits gets it", async () => {
+  const agent = fakeAgent({ onTarget: (stream) => stream.pipe(stream) });
+  await using world = await start([], { agentWaitMs: 5_000 });
+  const caller = world.call();
+  caller.socket.write(CONNECT);
+  await until(() => world.cluster.pendingConnects === 1);
+  world.join(agent);
+  await until(() => caller.text === ESTABLISHED);
+  agent.cut();
+});
+
+test("an agent that does not take the stream is replaced by another one, once", async () => {
+  const deaf = fakeAgent({ agentId: "deaf", onStream: () => {} });
+  const well = fakeAgent({ agentId: "well", onTarget: (stream) => stream.pipe(stream) });
+  await using world = await start([deaf, well], { agentAckTimeoutMs: 500, connectTimeoutMs: 10_000 });
+  for (const caller of [world.call(), world.call()]) assert.equal(await caller.ask(CONNECT), ESTABLISHED);
+  assert.ok(deaf.streams.length > 0, "the deaf one was tried");
+
+  const deaf2 = fakeAgent({ agentId: "deaf2", onStream: () => {} });
+  const deaf3 = fakeAgent({ agentId: "deaf3", onStream: () => {} });
+  await using quiet = await start([deaf, deaf2, deaf3], { agentAckTimeoutMs: 30 });
+  assert.match(await quiet.call().ask(CONNECT), /^HTTP\/1\.1 504 agent "\w+" does not respond: .*\r\n/);
+});
+
+test("a dial that failed is not tried again", async () => {
+  const refuse = () => ({ ok: false, error: "dial_refused", detail: "10.0.0.1:10250 refused" }) as const;
+  const agents = ["a", "b"].map((agentId) => fakeAgent({ agentId, answer: refuse }));
+  await using world = await start(agents);
+  assert.match(await world.call().ask(CONNECT), /^HTTP\/1\.1 502 10\.0\.0\.1:10250 refused\r\n/);
+  assert.equal(
+    agents.reduce((sum, agent) => sum + agent.streams.length, 0),
+    1,
+  );
+});
+
+test("an agent that never answers does not hold a CONNECT beyond its deadline", async () => {
+  const agent = fakeAgent({ answer: () => new Promise(() => {}) });
+  await using world = await start([agent], { connectTimeoutMs: 150 });
+  assert.match(await world.call().ask(CONNECT), /^HTTP\/1\.1 504 /);
+  assert.equal(world.cluster.pendingConnects, 0);
+});
+
+test("more CONNECTs than may wait hear 503 at once", async () => {
+  const agent = fakeAgent({ answer: () => new Promise(() => {}) });
+  await using world = await start([agent], { maxPendingConnects: 1 });
+  world.call().socket.write(CONNECT);
+  await until(() => world.cluster.pendingConnects === 1);
+  assert.match(
+    await world.call().ask(CONNECT),
+    /^HTTP\/1\.1 503 too many CONNECTs wait for an answer \(1, --max-pending-connects\): try again\r\n/,
+  );
+});
+
+test("a draining server answers new CONNECTs with 503", async () => {
+  await using world = await start([fakeAgent()], { draining: true });
+  assert.match(await world.call().ask(CONNECT), /^HTTP\/1\.1 503 this server is shutting down/);
+});

@@ -1,0 +1,35 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { CulvertError, OUTCOMES, type OutcomeCode } from "../../shared/outcomes.ts";
+import { answerTo } from "./refusal.ts";
+
+const PATH = "/culvert/v1/tunnel";
+
+for (const [code, status] of [
+  ["unauthenticated", 401],
+  ["forbidden", 403],
+  ["limited", 429],
+  ["draining", 503],
+] as const) {
+  test(`an agent hears ${status} for ${code}, at the level of the table of outcomes`, () => {
+    const answer = answerTo(new CulvertError(code, "a sentence\nof two lines"), PATH);
+    assert.deepEqual([answer.status, answer.sentence], [status, "a sentence of two lines"]);
+    assert.equal(answer.level, OUTCOMES[code].level);
+  });
+}
+
+test("every outcome has a status that an agent can be told, and only draining says when to come back", () => {
+  for (const code of Object.keys(OUTCOMES) as OutcomeCode[]) {
+    const { status, headers } = answerTo(new CulvertError(code, "x"), PATH);
+    assert.ok(status >= 400 && status < 600, code);
+    assert.deepEqual(Object.keys(headers), code === "draining" ? ["retry-after"] : []);
+  }
+});
+
+test("what is no upgrade of an agent hears 404 or 426, which are no outcomes, and what is wanted here", () => {
+  const elsewhere = answerTo("path", PATH);
+  assert.deepEqual([elsewhere.status, elsewhere.level], [404, "info"]);
+  assert.match(elsewhere.sentence, /agents connect at \/culvert\/v1\/tunnel/);
+  const plain = answerTo("upgrade", PATH);
+  assert.deepEqual([plain.status, plain.headers], [426, { upgrade: "websocket" }]);
+});

@@ -1,0 +1,38 @@
+import { agentStatus, CulvertError, type Outcome, outcome, printable } from "../../shared/outcomes.ts";
+import { SUBPROTOCOL } from "../../shared/wire/handshake.ts";
+
+/**
+ * What a draining server tells agents about when to come back, s: about as long as its restart takes. They try at once
+ * anyway, where another one may stand at the same address; longer, and an orderly restart would cost more than a crash.
+ */
+export const RETRY_AFTER_S = 1;
+
+/** Requests that are no upgrade of an agent: they never become a tunnel, so they have no outcome. */
+const HTTP_REFUSALS = {
+  path: { status: 404, sentence: (path: string) => `agents connect at ${path} (--tunnel-path)`, headers: {} },
+  upgrade: {
+    status: 426,
+    sentence: () => `this is the port of culvert's agents: upgrade to websocket, subprotocol ${SUBPROTOCOL}`,
+    headers: { upgrade: "websocket" },
+  },
+} as const;
+export type HttpRefusal = keyof typeof HTTP_REFUSALS;
+
+/** A no before the upgrade: plain HTTP, so that an agent's log, or curl, shows the sentence. */
+export interface Answer {
+  readonly status: number;
+  readonly sentence: string;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly level: Outcome["level"];
+}
+
+/** How an agent is told its outcome, and anybody else that this is the wrong place. */
+export function answerTo(refusal: CulvertError | HttpRefusal, tunnelPath: string): Answer {
+  if (refusal instanceof CulvertError) {
+    const { code, message } = refusal;
+    const headers: Record<string, string> = code === "draining" ? { "retry-after": String(RETRY_AFTER_S) } : {};
+    return { status: agentStatus(code), sentence: printable(message), headers, level: outcome(code).level };
+  }
+  const { status, sentence, headers } = HTTP_REFUSALS[refusal];
+  return { status, sentence: sentence(tunnelPath), headers, level: "info" };
+}

@@ -1,0 +1,63 @@
+import type { CST, Node, Scalar, YAMLError } from "yaml";
+
+/** One key of a YAML mapping. */
+export interface YamlEntry {
+  readonly name: string;
+  readonly isList: boolean;
+  /** Its scalars as they were written; empty for `key:` alone, `undefined` where it holds anything but scalars. */
+  readonly texts: readonly string[] | undefined;
+}
+
+/** Options need two levels, a mapping and a list; a few more, so that what is wrong is told by the name of its key. */
+const MAX_DEPTH = 8;
+
+/**
+ * The entries of a YAML mapping, or faults as sentences. Bounded for any text: what is nested is refused before the
+ * composer follows it down the stack (V8 may abort where that ends), no key is compared with each other, and no alias is
+ * unfolded, since scalars and lists of scalars need none.
+ */
+export async function yamlEntries(text: string): Promise<{ readonly entries: YamlEntry[]; readonly faults: string[] }> {
+  const { isMap, isScalar, isSeq, parseDocument, Parser } = await import("yaml");
+  if (isDeep(new Parser().parse(text))) return fault("it is nested too deeply.");
+  // Every scalar stays the text that was written: `0660` is a mode, `1e3` no number, as on the command line.
+  const { contents, errors } = parseDocument(text, { schema: "failsafe", uniqueKeys: false });
+  if (errors.length > 0) return fault(...errors.map(syntaxFault));
+  if (contents === null || (isScalar(contents) && contents.value === "")) return { entries: [], faults: [] };
+  if (!isMap(contents)) return fault('expected "option: value" lines, such as "uds-name: /run/culvert.sock".');
+
+  const textsOf = (value: Node | null): string[] | undefined => {
+    if (value === null || (isScalar(value) && value.value === "")) return [];
+    const scalars = isSeq(value) ? value.items : [value];
+    return scalars.every((scalar): scalar is Scalar => isScalar(scalar))
+      ? scalars.map(({ value }) => String(value))
+      : undefined;
+  };
+  const entries = contents.items.map(({ key, value }) => ({
+    name: isScalar(key) ? String(key.value) : String(key),
+    isList: isSeq(value),
+    texts: textsOf(value as Node | null),
+  }));
+  return { entries, faults: [] };
+}
+
+function isDeep(documents: Iterable<CST.Token>): boolean {
+  let level = [...documents].flatMap((token) => (token.type === "document" ? (token.value ?? []) : []));
+  for (let depth = 0; level.length > 0; depth++) {
+    if (depth > MAX_DEPTH) return true;
+    level = level.flatMap((token) => ("items" in token ? token.items.flatMap(partsOf) : []));
+  }
+  return false;
+}
+
+function partsOf({ key, value }: { readonly key?: CST.Token | null; readonly value?: CST.Token }): CST.Token[] {
+  return [key, value].filter((token) => token != null);
+}
+
+function fault(...faults: string[]): { entries: YamlEntry[]; faults: string[] } {
+  return { entries: [], faults };
+}
+
+function syntaxFault({ code, message }: YAMLError): string {
+  if (code === "MULTIPLE_DOCS") return 'it holds several documents ("---"), and one is expected.';
+  return `${message.split("\n")[0]?.replace(/:$/, "")}.`;
+}
