@@ -56,7 +56,7 @@ const server = section("The server", {
   ),
   syncIntervalMs: option.duration(
     "250ms",
-    "Longest wait before the first new attempt; doubles with each, with full jitter.",
+    "Longest wait before each of the first new attempts; doubles with every later one, with full jitter.",
     {
       konnectivity: "--sync-interval",
       min: "1ms",

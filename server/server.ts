@@ -1,5 +1,6 @@
 import type { AddressInfo } from "node:net";
 import { type IdentityPattern, parsePattern } from "../shared/net/identity.ts";
+import { formatTarget } from "../shared/net/target.ts";
 import type { TlsListener } from "../shared/net/tls.ts";
 import { type Admin, startAdmin } from "../shared/process/admin.ts";
 import type { Logger } from "../shared/process/logger.ts";
@@ -297,7 +298,7 @@ export class Server implements AsyncDisposable {
   #shownAddresses(): Record<string, string> {
     const entries = Object.entries(this.addresses).map(([name, address]) => [
       name,
-      typeof address === "string" ? address : `${address.address}:${address.port}`,
+      typeof address === "string" ? address : formatTarget({ host: address.address, port: address.port }),
     ]);
     return Object.fromEntries(entries);
   }

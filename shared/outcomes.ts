@@ -86,7 +86,7 @@ export const OUTCOMES = {
   overloaded: {
     http: 503,
     socks: 0x01,
-    retry: false,
+    retry: true,
     level: "warn",
     proxyStatus: "connection_limit_reached",
     konnectivity: "unknown",

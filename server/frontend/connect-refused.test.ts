@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import type { Duplex } from "node:stream";
 import { test } from "node:test";
 import { fakeAgent } from "../tunnels/testing.ts";
 import { CONNECT, ESTABLISHED, start, until } from "./testing.ts";
@@ -34,6 +35,14 @@ test("an agent that does not take the stream is replaced by another one, once", 
   const deaf3 = fakeAgent({ agentId: "deaf3", onStream: () => {} });
   await using quiet = await start([deaf, deaf2, deaf3], { agentAckTimeoutMs: 30 });
   assert.match(await quiet.call().ask(CONNECT), /^HTTP\/1\.1 504 agent "\w+" does not respond: .*\r\n/);
+});
+
+test("a tunnel that carries all it may is passed over for another one", async () => {
+  const onTarget = (stream: Duplex) => void stream.pipe(stream);
+  const full = fakeAgent({ agentId: "full", onTarget, bounds: { maxStreams: 1 } });
+  await using world = await start([full, fakeAgent({ agentId: "roomy", onTarget })]);
+  for (let caller = 1; caller <= 4; caller++) assert.equal(await world.call().ask(CONNECT), ESTABLISHED);
+  assert.equal(full.streams.length, 1);
 });
 
 test("a dial that failed is not tried again", async () => {

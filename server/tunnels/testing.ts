@@ -2,6 +2,7 @@ import { duplexPair } from "node:stream";
 import type { ControlMessage } from "../../shared/link/control.ts";
 import { encodeAnswer, type OpenAnswer, type OpenRequest, readOpen } from "../../shared/wire/open.ts";
 import { DuplexTransport } from "../../shared/yamux/duplex-transport.ts";
+import type { SessionOptions } from "../../shared/yamux/options.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { type Agent, Tunnel } from "./tunnel.ts";
@@ -27,6 +28,8 @@ export interface FakeAgentOptions extends Partial<Agent> {
   readonly answer?: (request: OpenRequest) => OpenAnswer | Promise<OpenAnswer>;
   /** What the target does once it is connected. */
   readonly onTarget?: (stream: Stream, request: OpenRequest) => void;
+  /** Bounds of the server's end. */
+  readonly bounds?: Partial<SessionOptions>;
 }
 
 class LinkOverPair extends DuplexTransport {
@@ -55,7 +58,7 @@ export function fakeAgent(options: FakeAgentOptions = {}): FakeAgent {
   const link = new LinkOverPair(near);
   const { agentId = "a", instance = "1", identity = "CN=agent", software = "test" } = options;
   return {
-    tunnel: new Tunnel({ agentId, instance, identity, software }, link),
+    tunnel: new Tunnel({ agentId, instance, identity, software }, link, options.bounds),
     session,
     control: link.control,
     streams,

@@ -22,9 +22,9 @@ test("each step that takes too long is named, and its socket closed", async () =
       [port, tlsOnly.port, noWelcome.port].map(async (at) => (await failure(at, { timeoutMs })).message),
     ),
     [
-      "no tunnel within 250 ms: timed out in the TLS handshake",
-      "no tunnel within 250 ms: timed out waiting for the upgrade",
-      "no tunnel within 250 ms: timed out waiting for welcome",
+      "no tunnel within 0.25 s: timed out in the TLS handshake",
+      "no tunnel within 0.25 s: timed out waiting for the upgrade",
+      "no tunnel within 0.25 s: timed out waiting for welcome",
     ],
   );
   // TEST-NET-1 goes nowhere (RFC 5737); a sandbox may also say so at once.

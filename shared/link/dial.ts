@@ -2,6 +2,7 @@ import type { IncomingMessage } from "node:http";
 import net from "node:net";
 import tls from "node:tls";
 import { WebSocket } from "ws";
+import { seconds } from "../net/seconds.ts";
 import { printable } from "../outcomes.ts";
 import { LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
 import { Carrier, MAX_WEBSOCKET_PAYLOAD } from "./carrier.ts";
@@ -70,7 +71,7 @@ class Attempt {
     });
     this.#interrupted.catch(() => {});
     this.#timer = setTimeout(() => {
-      this.#interrupt(new Error(`no tunnel within ${options.timeoutMs} ms: timed out ${this.#step}`));
+      this.#interrupt(new Error(`no tunnel within ${seconds(options.timeoutMs)}: timed out ${this.#step}`));
     }, options.timeoutMs);
     options.signal?.addEventListener("abort", this.#onAbort, { once: true });
     if (options.signal?.aborted) this.#onAbort();

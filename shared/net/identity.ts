@@ -19,7 +19,7 @@ export type Role = "caller" | "agent";
  * The names that Konnectivity's installers give each role. Under one CA, and without a list of identities, a
  * certificate with the other role's name is refused (design: "Trust").
  */
-export const KONNECTIVITY_ROLE_NAMES = {
+const KONNECTIVITY_ROLE_NAMES = {
   caller: "konnectivity-client",
   agent: "konnectivity-agent",
 } as const satisfies Record<Role, string>;

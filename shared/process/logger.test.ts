@@ -1,5 +1,8 @@
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { closeSync, openSync } from "node:fs";
 import { test } from "node:test";
+import { fileURLToPath } from "node:url";
 import { byTurn, createLogger } from "./logger.ts";
 
 function capture() {
@@ -50,4 +53,22 @@ test("lines of one turn are one write, in order, and what is left goes out as th
   assert.deepEqual(lines, ["one\ntwo\n", "last\n"]);
   await new Promise((resolve) => setImmediate(resolve));
   assert.equal(lines.length, 2);
+});
+
+test("a log that cannot be written loses lines, and the process goes on", () => {
+  const script = `
+    import { createLogger } from ${JSON.stringify(fileURLToPath(new URL("./logger.ts", import.meta.url)))};
+    const log = createLogger({ level: "info", format: "json", name: "x" });
+    log.info("lost");
+    setImmediate(() => setImmediate(() => {
+      log.info("lost, too");
+      setImmediate(() => process.exit(42));
+    }));`;
+  const full = openSync("/dev/full", "w");
+  const { status, stderr } = spawnSync(process.execPath, ["--import", "tsx", "--input-type=module", "-e", script], {
+    stdio: ["ignore", full, "pipe"],
+    encoding: "utf8",
+  });
+  closeSync(full);
+  assert.deepEqual([status, stderr], [42, ""]);
 });

@@ -27,8 +27,13 @@ export function createLogger({ level, format, name, destination }: LoggerOptions
     base: { name },
     formatters: { level: (label: string) => ({ level: label }) },
   };
-  const sink = destination ?? byTurn(pino.destination({ dest: 1, sync: true }), (flush) => process.on("exit", flush));
+  const sink = destination ?? byTurn(stdout(), (flush) => process.on("exit", flush));
   return pino(options, pretty ? prettyStream(sink) : sink);
+}
+
+/** A log that cannot be written (a full disk, a reader that has gone) loses lines; the process goes on with its work. */
+function stdout(): DestinationStream {
+  return pino.destination({ dest: 1, sync: true }).on("error", () => {});
 }
 
 /** A busy server writes a line for each connection, and several connections end in one turn: one system call for all. */
