@@ -1,0 +1,64 @@
+import type { Lane } from "./world/egress.ts";
+import type { Kubectl } from "./world/kubectl.ts";
+import type { World } from "./world/world.ts";
+
+/** Something that has to hold for whoever uses kubectl. */
+export interface Check {
+  /** As the results call it; the same on every lane. */
+  readonly name: string;
+  readonly deadlineMs: number;
+  /** Left out: every lane. */
+  readonly lanes?: readonly Lane[];
+  /** It mostly waits: it is started first, and the others run meanwhile. */
+  readonly beside?: true;
+  /** Something is broken on purpose: it is about what kubectl says, and how soon. */
+  readonly trouble?: true;
+  /** Through culvert it may cost so much more than directly. */
+  readonly goal?: Goal;
+  /** Rejects with what was seen instead. */
+  readonly run: (stage: Stage) => Promise<Seen>;
+}
+
+/** `time`: half as much again; `dial`: 5 ms at the median. */
+export type Goal = "time" | "dial";
+
+/** What a check works with. */
+export interface Stage {
+  readonly world: World;
+  readonly lane: Lane;
+  /** Of the lane's kube-apiserver; what it runs is killed at the check's deadline. */
+  readonly kubectl: Kubectl;
+  readonly signal: AbortSignal;
+}
+
+/** What a check that holds has to tell. */
+export interface Seen {
+  /** By kubectl, or by the dialer. */
+  readonly printed: string;
+  /** Of what is compared, where that is not the whole check. */
+  readonly seconds?: number;
+  /** Median of the dials, where there are many. */
+  readonly p50Ms?: number;
+  /** From the end of the trouble until kubectl got through. */
+  readonly recoveredSeconds?: number;
+}
+
+/** A check on a lane that is over. */
+export interface Row extends Seen {
+  readonly check: string;
+  readonly lane: Lane;
+  readonly seconds: number;
+  readonly goal?: Goal | undefined;
+  readonly trouble?: true | undefined;
+  /** CONNECTs answered with 200 meanwhile; unknown for what ran beside others, or over two servers. */
+  readonly dials?: number | undefined;
+  /** Why it does not hold. */
+  readonly failure?: string;
+}
+
+export const CULVERT_LANES: readonly Lane[] = ["uds", "tcp"];
+
+/** Throws with what was seen. */
+export function expect(holds: boolean, what: string, seen: string): void {
+  if (!holds) throw new Error(`expected ${what}, and saw:\n${seen.slice(0, 4000)}`);
+}

@@ -1,0 +1,57 @@
+import { type Check, CULVERT_LANES, expect, type Seen, type Stage } from "../check.ts";
+import { AGGREGATED_API, judgedBy } from "../world/objects.ts";
+import { nothingLeftBehind } from "./leftovers.ts";
+import { oneLine } from "./streams.ts";
+
+const NODE_METRICS = "/api/v1/nodes/stand-in/proxy/metrics";
+const WEB = "/api/v1/namespaces/default/services";
+
+/** What kube-apiserver itself does with the cluster: its proxies, webhooks and aggregated APIs. */
+export const EXTENSIONS: readonly Check[] = [
+  { name: "nodes/N/proxy/metrics", deadlineMs: 10_000, run: (stage) => raw(stage, NODE_METRICS, "# TYPE ") },
+  { name: "service proxy, http", deadlineMs: 10_000, run: (stage) => serviceProxy(stage, "http:web:http") },
+  { name: "service proxy, https", deadlineMs: 10_000, run: (stage) => serviceProxy(stage, "https:web:https") },
+  { name: "webhook that allows", deadlineMs: 15_000, run: allow },
+  { name: "webhook that denies", deadlineMs: 15_000, run: deny },
+  { name: "webhook with timeoutSeconds 2, black hole", deadlineMs: 30_000, lanes: CULVERT_LANES, run: impatient },
+  { name: "aggregated API", deadlineMs: 60_000, run: aggregated },
+];
+
+async function raw({ kubectl }: Stage, path: string, wanted: string): Promise<Seen> {
+  const { stdout, seconds } = await kubectl.must(["get", "--raw", path]);
+  expect(stdout.includes(wanted), wanted, stdout);
+  return { printed: oneLine(stdout.split("\n").find((line) => line.includes(wanted)) ?? ""), seconds };
+}
+
+function serviceProxy(stage: Stage, name: string): Promise<Seen> {
+  return raw(stage, `${WEB}/${name}/proxy/some/path`, "hello from the stand-in, path /some/path");
+}
+
+async function allow({ kubectl }: Stage): Promise<Seen> {
+  const { stdout, seconds } = await kubectl.must(DRY_RUN, { stdin: JSON.stringify(judgedBy("stand-in")) });
+  return { printed: oneLine(stdout), seconds };
+}
+
+async function deny({ kubectl }: Stage): Promise<Seen> {
+  const stdin = JSON.stringify(judgedBy("stand-in", { "culvert.test/deny": "true" }));
+  const { code, stderr, seconds } = await kubectl.run(DRY_RUN, { stdin });
+  expect(code === 1 && stderr.includes("denied the request"), "a denial", stderr);
+  return { printed: oneLine(stderr), seconds };
+}
+
+/** kube-apiserver stops waiting after two seconds; the CONNECT that nobody wants any more must not stay behind. */
+async function impatient({ world, kubectl }: Stage): Promise<Seen> {
+  const { code, stderr, seconds } = await kubectl.run(DRY_RUN, { stdin: JSON.stringify(judgedBy("impatient")) });
+  expect(code === 1 && /timeout=2s/.test(stderr) && seconds < 5, "a failure after 2 s", `${seconds} s: ${stderr}`);
+  await nothingLeftBehind(world.culvert);
+  return { printed: oneLine(stderr), seconds };
+}
+
+async function aggregated({ kubectl }: Stage): Promise<Seen> {
+  await kubectl.must(["wait", "--for=condition=Available", `apiservice/${AGGREGATED_API}`, "--timeout=50s"]);
+  const { stdout, seconds } = await kubectl.must(["get", "echoes.stand-in.culvert.test", "-A", "-o", "name"]);
+  return { printed: oneLine(stdout), seconds };
+}
+
+/** Admission as for a real object, and none is left. */
+const DRY_RUN = ["create", "--dry-run=server", "-f", "-"];

@@ -1,0 +1,149 @@
+import { waitFor, within } from "../../harness/wait.ts";
+import { type Check, CULVERT_LANES, expect, type Seen, type Stage } from "../check.ts";
+import { PORTS } from "../world/addresses.ts";
+import { callerPair, egressOverTcp } from "../world/egress.ts";
+import type { Kubectl } from "../world/kubectl.ts";
+import { judgedBy, type NodeName } from "../world/objects.ts";
+import { oneLine, since } from "./streams.ts";
+
+/** Users wait no longer than this for a sentence. */
+const ANSWERED_SECONDS = 10;
+const RECOVERED_MS = 45_000;
+/** kube-apiserver has nothing to say about culvert's troubles when there is no culvert. */
+const broken = { lanes: CULVERT_LANES, trouble: true, deadlineMs: 60_000 } as const;
+
+/** The lane's first check, while no server runs: kube-apiserver is there before it. */
+export const SERVER_COMES_LATER: Check = {
+  name: "the server starts after kube-apiserver",
+  ...broken,
+  run: serverComesLater,
+};
+
+/** Targets that cannot be reached: what the user of kubectl reads is our sentence. */
+export const BAD_TARGETS: readonly Check[] = [
+  unreachable("target refuses", "refusing", "refused the connection: check that something listens there"),
+  unreachable("target's name is unknown", "unknown", "does not resolve at the agent: check the name"),
+  unreachable("target is unroutable", "unroutable", "cannot be reached: check the agent's routes"),
+  unreachable("target is a black hole", "black-hole", "did not answer within 5 s: check firewalls"),
+  unreachable("target is forbidden", "forbidden", "may not be dialled"),
+  { name: "webhook is a black hole", ...broken, beside: true, run: webhookInBlackHole },
+];
+
+/** Each leaves the world as it was. */
+export const FAILURES: readonly Check[] = [
+  { name: "agent is frozen (SIGSTOP)", ...broken, run: agentFrozen },
+  { name: "agent is killed, with logs -f open", ...broken, run: agentKilled },
+  { name: "agent is stopped (SIGTERM)", ...broken, run: agentStopped },
+  { name: "agent is replaced by another", ...broken, run: agentReplaced },
+  { name: "server is restarted (SIGTERM)", ...broken, run: (stage) => serverRestarted(stage, "stop") },
+  { name: "server is killed and restarted", ...broken, run: (stage) => serverRestarted(stage, "kill") },
+  { name: "wrong client certificate", ...broken, lanes: ["tcp"], run: wrongCertificate },
+];
+
+function unreachable(what: string, node: NodeName, sentence: string): Check {
+  const run = ({ kubectl }: Stage) => failing(kubectl, node, sentence);
+  return { name: what, ...broken, beside: true, run };
+}
+
+async function serverComesLater(stage: Stage): Promise<Seen> {
+  const { culvert } = stage.world;
+  const start = async () => {
+    await culvert.startServer();
+    culvert.startAgent();
+  };
+  return await between(stage, "", start);
+}
+
+/** Without a sentence, any failure will do. */
+async function failing(kubectl: Kubectl, node: NodeName, sentence: string): Promise<Seen> {
+  const { code, stderr, seconds } = await kubectl.run(["exec", node, "-c", "main", "--", "true"]);
+  expect(code !== 0 && stderr.includes(sentence), `a failure with "${sentence}"`, stderr);
+  expect(seconds <= ANSWERED_SECONDS, `an answer within ${ANSWERED_SECONDS} s`, `${seconds} s: ${stderr}`);
+  return { printed: oneLine(stderr), seconds };
+}
+
+async function webhookInBlackHole({ kubectl }: Stage): Promise<Seen> {
+  const create = ["create", "--dry-run=server", "-f", "-"];
+  const { stderr, seconds } = await kubectl.run(create, { stdin: JSON.stringify(judgedBy("black-hole")) });
+  expect(stderr.includes("did not answer within 5 s: check firewalls"), "our sentence", stderr);
+  expect(seconds <= ANSWERED_SECONDS, `an answer within ${ANSWERED_SECONDS} s`, `${seconds} s: ${stderr}`);
+  return { printed: oneLine(stderr), seconds };
+}
+
+async function agentFrozen(stage: Stage): Promise<Seen> {
+  const { agent } = stage.world.culvert;
+  agent.signal("SIGSTOP");
+  return await between(stage, 'agent "node" does not respond', async () => agent.signal("SIGCONT"));
+}
+
+/** What was open must end, and not hang. */
+async function agentKilled(stage: Stage): Promise<Seen> {
+  const { culvert } = stage.world;
+  await using following = stage.kubectl.start(["logs", "-f", "stand-in", "-c", "quiet-30"]);
+  await following.waitForLog(/before the silence/);
+  await culvert.agent.kill();
+  const seen = await between(stage, NO_AGENT, async () => culvert.startAgent());
+  await within(following.exited, ANSWERED_SECONDS * 1000, "the end of logs -f");
+  return seen;
+}
+
+async function agentStopped(stage: Stage): Promise<Seen> {
+  const { culvert } = stage.world;
+  await culvert.agent.stop();
+  return await between(stage, NO_AGENT, async () => culvert.startAgent());
+}
+
+/** A rolling update with one replica: the old one goes when the new one is there, and nobody notices. */
+async function agentReplaced(stage: Stage): Promise<Seen> {
+  const { culvert } = stage.world;
+  const old = culvert.agent;
+  const started = performance.now();
+  culvert.startAgent();
+  await culvert.agent.waitForLog(/uplink connected/);
+  const stopping = old.stop();
+  const { stdout } = await stage.kubectl.must(["exec", "stand-in", "-c", "main", "--", "echo", "as ever"]);
+  await stopping;
+  return { printed: oneLine(stdout), recoveredSeconds: await recovery(stage, started) };
+}
+
+/** While there is no server the sentence is kube-apiserver's own. */
+async function serverRestarted(stage: Stage, how: "stop" | "kill"): Promise<Seen> {
+  const { culvert } = stage.world;
+  await culvert.server[how]();
+  return await between(stage, "", () => culvert.startServer());
+}
+
+/** kube-apiserver reads its certificate once, so it takes another one. */
+async function wrongCertificate({ world, signal }: Stage): Promise<Seen> {
+  const { cert, key } = world.pki.stranger;
+  const egress = egressOverTcp({ ...callerPair(world.pki.culvert), cert, key });
+  const other = await world.startKubeApiserver(egress, PORTS.otherKubeApiserver);
+  try {
+    return await failing(
+      other.kubectl.until(signal),
+      "stand-in",
+      "code 407: 407 no client certificate was sent, or none of a CA",
+    );
+  } finally {
+    await other.program.kill();
+  }
+}
+
+const NO_AGENT = 'no agent of cluster "default" is connected: check that one runs';
+
+/** Between the breakage and its mending kubectl tells of it; the mending is done whatever it tells. */
+async function between(stage: Stage, sentence: string, mend: () => Promise<void>): Promise<Seen> {
+  let mendedAt = 0;
+  const meanwhile = await failing(stage.kubectl, "stand-in", sentence).finally(async () => {
+    mendedAt = performance.now();
+    await mend();
+  });
+  return { ...meanwhile, recoveredSeconds: await recovery(stage, mendedAt) };
+}
+
+/** Seconds until kubectl gets through. */
+async function recovery({ kubectl }: Stage, started: number): Promise<number> {
+  const through = async () => (await kubectl.run(["exec", "stand-in", "-c", "main", "--", "true"])).code === 0;
+  await waitFor(through, { deadlineMs: RECOVERED_MS, everyMs: 20, what: "kubectl gets through again" });
+  return since(started);
+}

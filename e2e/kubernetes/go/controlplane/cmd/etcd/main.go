@@ -1,0 +1,12 @@
+// The etcd that the kube-apiserver of e2e/kubernetes stores in.
+package main
+
+import (
+	"os"
+
+	"go.etcd.io/etcd/server/v3/etcdmain"
+)
+
+func main() {
+	etcdmain.Main(os.Args)
+}

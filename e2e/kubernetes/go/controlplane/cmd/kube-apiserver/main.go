@@ -1,0 +1,13 @@
+// The kube-apiserver of e2e/kubernetes: upstream's command as it is; its version comes from ldflags (see assets.ts).
+package main
+
+import (
+	"os"
+
+	"k8s.io/component-base/cli"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app"
+)
+
+func main() {
+	os.Exit(cli.Run(app.NewAPIServerCommand()))
+}

@@ -1,0 +1,89 @@
+// egress-dialer is kube-apiserver's own dialer without the kube-apiserver: it dials a target through the egress selector
+// that a configuration file describes, many times, and prints one JSON line about it.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"log"
+	"net"
+	"os"
+	"time"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apiserver/pkg/server/egressselector"
+)
+
+func main() {
+	config := flag.String("config", "", "EgressSelectorConfiguration, as kube-apiserver reads it")
+	direct := flag.Bool("direct", false, "dial without it")
+	target := flag.String("target", "", "host:port to dial")
+	count := flag.Int("count", 1, "dials in all")
+	inFlight := flag.Int("in-flight", 1, "dials at a time")
+	expect := flag.String("expect", "none", "what the target sends by itself: none, or banner for a line of SSH")
+	hold := flag.Bool("hold", false, "keep the connections open until killed or for -hold-seconds")
+	holdSeconds := flag.Int("hold-seconds", 3600, "how long to hold")
+	download := flag.Int64("download", 0, "dial once and read /bytes/N of the HTTP server there")
+	flag.Parse()
+
+	dial, err := dialer(*config, *direct)
+	check(err)
+	d := dials{dial: dial, target: *target, count: *count, inFlight: *inFlight, banner: *expect == "banner"}
+	switch {
+	case *download > 0:
+		result, err := fetch(dial, *target, *download)
+		check(err)
+		printLine(result)
+	case *hold:
+		// The connections are kept by this variable: one without a reference would be closed by the garbage collector.
+		held, result := d.keep()
+		printLine(heldResult{len(held), result.Failures, result.FirstFailure})
+		time.Sleep(time.Duration(*holdSeconds) * time.Second)
+		for _, conn := range held {
+			conn.Close()
+		}
+	default:
+		printLine(d.run())
+	}
+}
+
+func dialer(file string, direct bool) (utilnet.DialFunc, error) {
+	if direct {
+		return (&net.Dialer{}).DialContext, nil
+	}
+	config, err := egressselector.ReadEgressSelectorConfiguration(file)
+	if err != nil {
+		return nil, err
+	}
+	if wrong := egressselector.ValidateEgressSelectorConfiguration(config); len(wrong) > 0 {
+		return nil, wrong.ToAggregate()
+	}
+	selector, err := egressselector.NewEgressSelector(config)
+	if err != nil {
+		return nil, err
+	}
+	if selector == nil {
+		return nil, fmt.Errorf("%q selects nothing", file)
+	}
+	dial, err := selector.Lookup(egressselector.Cluster.AsNetworkContext())
+	if err == nil && dial == nil {
+		err = fmt.Errorf("%q has no selection named cluster", file)
+	}
+	return dial, err
+}
+
+func dialOnce(dial utilnet.DialFunc, target string) (net.Conn, error) {
+	return dial(context.Background(), "tcp", target)
+}
+
+func printLine(value any) {
+	check(json.NewEncoder(os.Stdout).Encode(value))
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}

@@ -1,0 +1,106 @@
+import { readFileSync, writeFileSync } from "node:fs";
+import { cpus, release } from "node:os";
+import { fileURLToPath } from "node:url";
+import { requireBuilt } from "../harness/processes.ts";
+import { type Assets, AssetsMissing, findOrBuildAssets } from "./assets.ts";
+import type { Check, Row } from "./check.ts";
+import { DIALS } from "./checks/dials.ts";
+import { EXTENSIONS } from "./checks/extensions.ts";
+import { BAD_TARGETS, FAILURES, SERVER_COMES_LATER } from "./checks/failures.ts";
+import { AGENTS_ONLY, NO_DIRECT_WAY } from "./checks/gate.ts";
+import { STREAMS } from "./checks/streams.ts";
+import { whatIsMissing } from "./prerequisites.ts";
+import { type Report, rowLine, section, withSection } from "./report.ts";
+import { Runner } from "./run-checks.ts";
+import { readSettings, type Settings, USAGE } from "./settings.ts";
+import type { Lane } from "./world/egress.ts";
+import { createWorld, type World } from "./world/world.ts";
+
+const RESULTS = fileURLToPath(new URL("../../docs/kubernetes-results.md", import.meta.url));
+
+/** `npm run e2e:kubernetes`: a real kube-apiserver, whose only way to its nodes is culvert. */
+async function main(): Promise<void> {
+  const settings = settingsOrUsage();
+  const assets = await assetsOrReason(settings.kubernetes);
+  if (typeof assets === "string") return skip(assets);
+  requireBuilt();
+  await using world = await createWorld(assets);
+  const rows = await Promise.race([runLanes(world, settings), interruption()]);
+  tell({ kubernetes: assets.version, circumstances: circumstances(), rows }, settings);
+}
+
+/** A program that is missing is a failure on CI, and anywhere else a reason to do without. */
+async function assetsOrReason(version: string): Promise<Assets | string> {
+  const missing = await whatIsMissing();
+  if (missing !== undefined) return missing;
+  try {
+    return await findOrBuildAssets(version);
+  } catch (error) {
+    if (error instanceof AssetsMissing) return error.message;
+    throw error;
+  }
+}
+
+function skip(reason: string): void {
+  if (process.env["CI"] === "true") throw new Error(`CI may not skip this: ${reason}`);
+  console.log(`skipped: no kube-apiserver was tried, because ${reason}`);
+}
+
+async function runLanes(world: World, settings: Settings): Promise<Row[]> {
+  const rows: Row[] = [];
+  for (const lane of settings.lanes) rows.push(...(await runLane(world, lane, settings)));
+  return rows;
+}
+
+async function runLane(world: World, lane: Lane, { only, repeat }: Settings): Promise<Row[]> {
+  if (lane === "direct") await world.network.open();
+  else await world.network.close();
+  const { program, kubectl } = await world.startKubeApiserver(lane === "direct" ? undefined : world.egress(lane));
+  const runner = new Runner(world, lane, kubectl, repeat);
+  const wanted = (checks: readonly Check[]) => checks.filter(({ name }) => name.includes(only));
+  await runner.run([NO_DIRECT_WAY, SERVER_COMES_LATER, AGENTS_ONLY]);
+  await runner.run(wanted([...STREAMS, ...EXTENSIONS, ...DIALS]));
+  await runner.run(wanted(BAD_TARGETS));
+  await runner.run(wanted(FAILURES));
+  await Promise.all([program.kill(), world.culvert.stop()]);
+  return runner.rows;
+}
+
+/** On screen always; in the results where that is asked for and everything holds. */
+function tell(report: Report, { write }: Settings): void {
+  console.log(`\n${section(report)}\n`);
+  const failed = report.rows.filter(({ failure }) => failure !== undefined);
+  for (const row of failed) console.error(rowLine(row));
+  if (failed.length > 0) process.exitCode = 1;
+  else if (write) writeFileSync(RESULTS, withSection(readFileSync(RESULTS, "utf8"), report));
+}
+
+function circumstances(): string {
+  const processors = `${cpus().length} × ${cpus()[0]?.model.trim()}`;
+  return `${new Date().toISOString().slice(0, 10)}, ${processors}, Linux ${release()}, Node.js ${process.version}.`;
+}
+
+/** So that namespaces and processes are gone before this one. */
+function interruption(): Promise<never> {
+  return new Promise((_, reject) => {
+    for (const signal of ["SIGINT", "SIGTERM"]) process.once(signal, () => reject(new Error(`ended by ${signal}`)));
+  });
+}
+
+function settingsOrUsage(): Settings {
+  try {
+    return readSettings(process.argv.slice(2));
+  } catch (error) {
+    console.error(`${(error as Error).message}\n\n${USAGE}`);
+    process.exit(2);
+  }
+}
+
+try {
+  await main();
+} catch (error) {
+  console.error(error instanceof Error ? error.stack : error);
+  process.exitCode = 1;
+}
+// A check that was interrupted would keep the process alive.
+process.exit();

@@ -1,0 +1,155 @@
+import type { Row } from "./check.ts";
+import type { Lane } from "./world/egress.ts";
+
+/** One Kubernetes version on one machine. */
+export interface Report {
+  readonly kubernetes: string;
+  /** Where and when. */
+  readonly circumstances: string;
+  readonly rows: readonly Row[];
+}
+
+const LANES: Record<Lane, string> = { direct: "directly", uds: "unix socket", tcp: "TCP + mTLS" };
+const ALL_LANES = Object.keys(LANES) as Lane[];
+const CULVERT_LANES = ALL_LANES.filter((lane) => lane !== "direct");
+const TIME_GOAL = 1.5;
+const DIAL_GOAL_MS = 5;
+const LINE_LENGTH = 240;
+const CELL_LENGTH = 500;
+const HEADING = "## Kubernetes ";
+
+/** As each check ends. */
+export function rowLine({ check, lane, seconds, dials, failure, printed, recoveredSeconds }: Row): string {
+  const figures = [
+    inSeconds(seconds),
+    ...(dials === undefined ? [] : [`${dials} dials`]),
+    ...(recoveredSeconds === undefined ? [] : [`recovered after ${inSeconds(recoveredSeconds)}`]),
+  ];
+  const mark = failure === undefined ? "✓" : "✗";
+  return `${mark} ${LANES[lane].padEnd(11)} ${check}: ${figures.join(", ")} │ ${failure ?? cut(printed, LINE_LENGTH)}`;
+}
+
+/** The section of the results about one version. */
+export function section({ kubernetes, circumstances, rows }: Report): string {
+  const names = [...new Set(rows.map(({ check }) => check))];
+  const checks = names.map((name) => new RowsOfCheck(rows.filter(({ check }) => check === name)));
+  const troubles = checks.filter(({ trouble }) => trouble);
+  const uses = checks.filter(({ trouble }) => !trouble);
+  return [
+    `${HEADING}${kubernetes}`,
+    circumstances,
+    table(["check", ...ALL_LANES.map(nameOf), "dials", "printed"], uses.map(useCells)),
+    `Goals: for exec, cp and downloads ${TIME_GOAL} × the direct time; for a dial ${DIAL_GOAL_MS} ms more at the median.`,
+    goalLines(uses).join("\n"),
+    "Trouble, how soon kubectl tells of it, and (→) how soon after its end kubectl gets through again:",
+    table(["trouble", ...CULVERT_LANES.map(nameOf), "kubectl's message"], troubles.map(troubleCells)),
+  ].join("\n\n");
+}
+
+/** The document with this section in place of an earlier one of the same version; the newest version comes first. */
+export function withSection(document: string, report: Report): string {
+  const [preface = "", ...others] = document.split(new RegExp(`^(?=${HEADING})`, "m"));
+  const kept = others.filter((other) => versionOf(other) !== report.kubernetes);
+  const sections = [...kept.map((other) => other.trimEnd()), section(report)];
+  const newestFirst = (a: string, b: string) => versionOf(b).localeCompare(versionOf(a), "en", { numeric: true });
+  return `${[preface.trimEnd(), ...sections.sort(newestFirst)].join("\n\n")}\n`;
+}
+
+/** The rows of one check, at most one for each lane. */
+class RowsOfCheck {
+  readonly first: Row;
+  readonly #rows: readonly Row[];
+
+  constructor(rows: readonly Row[]) {
+    const [first] = rows;
+    if (!first) throw new Error("a check without a row");
+    this.first = first;
+    this.#rows = rows;
+  }
+
+  get trouble(): boolean {
+    return this.first.trouble === true;
+  }
+
+  on(lane: Lane): Row | undefined {
+    return this.#rows.find((row) => row.lane === lane);
+  }
+
+  /** What it costs more than directly, in the unit of its goal. */
+  cost(lane: Lane): { readonly text: string; readonly met: boolean } | undefined {
+    const [here, direct] = [this.on(lane), this.on("direct")];
+    if (!here || !direct) return undefined;
+    if (this.first.goal === "time") {
+      const factor = here.seconds / direct.seconds;
+      return { text: `${factor.toFixed(2)} ×`, met: factor <= TIME_GOAL };
+    }
+    if (here.p50Ms === undefined || direct.p50Ms === undefined) return undefined;
+    const extraMs = here.p50Ms - direct.p50Ms;
+    return { text: `+${extraMs.toFixed(1)} ms`, met: extraMs <= DIAL_GOAL_MS };
+  }
+}
+
+function useCells(check: RowsOfCheck): string[] {
+  const dials = CULVERT_LANES.map((lane) => check.on(lane)?.dials ?? "·").join(" / ");
+  return [check.first.check, ...ALL_LANES.map((lane) => timeCell(check, lane)), dials, printedCell(check)];
+}
+
+function timeCell(check: RowsOfCheck, lane: Lane): string {
+  const row = check.on(lane);
+  if (!row) return "";
+  if (row.failure !== undefined) return "**failed**";
+  const figure = row.p50Ms === undefined ? inSeconds(row.seconds) : `p50 ${row.p50Ms.toFixed(2)} ms`;
+  const cost = lane === "direct" ? undefined : check.cost(lane);
+  return cost === undefined ? figure : `${figure} (${cost.text})`;
+}
+
+function troubleCells(check: RowsOfCheck): string[] {
+  const cells = CULVERT_LANES.map((lane) => {
+    const row = check.on(lane);
+    if (!row) return "";
+    if (row.failure !== undefined) return "**failed**";
+    const { seconds, recoveredSeconds } = row;
+    return recoveredSeconds === undefined
+      ? inSeconds(seconds)
+      : `${inSeconds(seconds)} → ${inSeconds(recoveredSeconds)}`;
+  });
+  return [check.first.check, ...cells, printedCell(check)];
+}
+
+/** The lanes differ in times, and hardly in words. */
+function printedCell({ first }: RowsOfCheck): string {
+  return first.failure === undefined ? `\`${cut(first.printed, CELL_LENGTH).replaceAll("|", "\\|")}\`` : "";
+}
+
+function goalLines(checks: readonly RowsOfCheck[]): string[] {
+  return checks
+    .filter(({ first }) => first.goal !== undefined)
+    .flatMap((check) =>
+      CULVERT_LANES.map((lane) => {
+        const cost = check.cost(lane);
+        if (cost === undefined) return "";
+        return `- ${cost.met ? "met" : "**not met**"}: ${check.first.check}, ${nameOf(lane)}, ${cost.text}`;
+      }),
+    )
+    .filter((line) => line !== "");
+}
+
+function table(head: readonly string[], rows: readonly (readonly string[])[]): string {
+  return [head, head.map(() => "---"), ...rows].map((cells) => `| ${cells.join(" | ")} |`).join("\n");
+}
+
+function versionOf(text: string): string {
+  return /^## Kubernetes (\S+)/.exec(text)?.[1] ?? "";
+}
+
+function nameOf(lane: Lane): string {
+  return LANES[lane];
+}
+
+function inSeconds(seconds: number): string {
+  return `${seconds.toFixed(seconds < 10 ? 2 : 1)} s`;
+}
+
+function cut(text: string, length: number): string {
+  return text.length <= length ? text : `${text.slice(0, length - 1)}…`;
+}

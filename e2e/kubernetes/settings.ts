@@ -1,0 +1,46 @@
+import { parseArgs } from "node:util";
+import { NEWEST } from "./assets.ts";
+import type { Lane } from "./world/egress.ts";
+
+const LANES: readonly Lane[] = ["uds", "tcp", "direct"];
+
+export const USAGE = `npm run e2e:kubernetes -- [options]
+
+  --kubernetes VERSION   another version than ${NEWEST}
+  --lanes LIST           of ${LANES.join(",")}; all of them by default
+  --only TEXT            checks with this text in their name, and those that bring culvert up
+  --repeat N             run what is compared N times and take the median
+  --write                write the results into docs/kubernetes-results.md`;
+
+export interface Settings {
+  readonly kubernetes: string;
+  readonly lanes: readonly Lane[];
+  readonly only: string;
+  readonly repeat: number;
+  readonly write: boolean;
+}
+
+/** Throws what is wrong with the arguments. */
+export function readSettings(args: readonly string[]): Settings {
+  const { values } = parseArgs({
+    args: [...args],
+    options: {
+      kubernetes: { type: "string", default: NEWEST },
+      lanes: { type: "string", default: LANES.join(",") },
+      only: { type: "string", default: "" },
+      repeat: { type: "string", default: "1" },
+      write: { type: "boolean", default: false },
+    },
+  });
+  const lanes = values.lanes.split(",").map((name) => {
+    const lane = LANES.find((known) => known === name);
+    if (lane === undefined) throw new Error(`there is no lane "${name}"`);
+    return lane;
+  });
+  const repeat = Number(values.repeat);
+  if (!Number.isInteger(repeat) || repeat < 1) throw new Error(`--repeat ${values.repeat} is not a number from 1`);
+  if (values.write && (values.only !== "" || lanes.length < LANES.length)) {
+    throw new Error("--write is for all checks on all lanes");
+  }
+  return { ...values, lanes, repeat };
+}

@@ -1,0 +1,157 @@
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { CONTROL_PLANE, NODE, NOWHERE, PORTS, SERVICES } from "./addresses.ts";
+import { Namespace } from "./namespace.ts";
+import { run } from "./run.ts";
+
+/**
+ * Three network namespaces:
+ *
+ * ```
+ *  control plane  10.91.1.2 ──veth── between ──veth── 10.91.2.2  node
+ *                                      │
+ *                 forwards the agent's connections to the server's port for agents, and nothing else
+ * ```
+ */
+export class Network implements AsyncDisposable {
+  readonly controlPlane: Namespace;
+  readonly node: Namespace;
+  readonly #between: Namespace;
+
+  constructor(prefix: string) {
+    this.controlPlane = new Namespace(`${prefix}control`);
+    this.#between = new Namespace(`${prefix}between`);
+    this.node = new Namespace(`${prefix}node`);
+  }
+
+  async build(): Promise<void> {
+    const { controlPlane, node } = this;
+    for (const { name } of this.#all()) await ip("netns", "add", name);
+    for (const { name } of this.#all()) await ip("-n", name, "link", "set", "lo", "up");
+    await this.#join(controlPlane, 1, CONTROL_PLANE);
+    await this.#join(node, 2, NODE);
+    const service = (address: string) => ip("-n", node.name, "address", "add", address, "dev", "lo");
+    for (const address of [SERVICES.web, SERVICES.webhook, SERVICES.echoes]) await service(address);
+    await ip("-n", this.#between.name, "route", "add", SERVICES.range, "via", NODE.ipv4);
+    // With a route its packets reach the gate, which drops them without a word.
+    await ip("-n", this.#between.name, "route", "add", NOWHERE.blackHole, "via", CONTROL_PLANE.ipv4);
+    await ip("-n", node.name, "route", "add", "unreachable", NOWHERE.unroutable);
+    for (const key of ["ipv4/ip_forward", "ipv6/conf/all/forwarding"]) {
+      await this.#between.must(["sh", "-c", `echo 1 > /proc/sys/net/${key}`]);
+    }
+    writeSettings(controlPlane.name, []);
+    writeSettings(node.name, [`${NODE.ipv4} ${NODE.name}`]);
+    await this.close();
+  }
+
+  /** Nothing passes but what agents dial, and the answers to it. */
+  async close(): Promise<void> {
+    await this.#gate([
+      "policy drop",
+      "ct state established,related accept",
+      `iifname "to-node" ip daddr ${CONTROL_PLANE.ipv4} tcp dport ${PORTS.agents} accept`,
+    ]);
+  }
+
+  /** As if there were no gate: for the same checks without culvert. */
+  async open(): Promise<void> {
+    await this.#gate(["policy accept"]);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const { name } of this.#all()) await remove(name);
+  }
+
+  #all(): Namespace[] {
+    return [this.controlPlane, this.#between, this.node];
+  }
+
+  async #join({ name }: Namespace, subnet: number, { ipv4, ipv6 }: { ipv4: string; ipv6: string }): Promise<void> {
+    const between = this.#between.name;
+    const there = subnet === 1 ? "to-control" : "to-node";
+    await ip("link", "add", there, "netns", between, "type", "veth", "peer", "name", "eth0", "netns", name);
+    const sides = [
+      { name, link: "eth0", ipv4, ipv6 },
+      { name: between, link: there, ipv4: `10.91.${subnet}.1`, ipv6: `fd91:${subnet}::1` },
+    ];
+    for (const side of sides) {
+      await ip("-n", side.name, "address", "add", `${side.ipv4}/24`, "dev", side.link);
+      // Without duplicate address detection an address is there at once.
+      await ip("-n", side.name, "address", "add", `${side.ipv6}/64`, "dev", side.link, "nodad");
+      await ip("-n", side.name, "link", "set", side.link, "up");
+    }
+    await ip("-n", name, "route", "add", "default", "via", `10.91.${subnet}.1`);
+    await ip("-n", name, "route", "add", "default", "via", `fd91:${subnet}::1`);
+  }
+
+  async #gate(rules: readonly string[]): Promise<void> {
+    const chain = ["type filter hook forward priority 0", ...rules].join("\n");
+    const ruleset = `table inet gate {}\ndelete table inet gate\ntable inet gate {\nchain forward {\n${chain}\n}\n}\n`;
+    await this.#between.must(["nft", "-f", "-"], { stdin: ruleset });
+  }
+}
+
+const PREFIX = "culvert-e2e-";
+
+/** Removes what a run left behind that never got to clean up, and builds the namespaces. */
+export async function createNetwork(): Promise<Network> {
+  await sweepStale();
+  const network = new Network(`${PREFIX}${process.pid}-`);
+  try {
+    await network.build();
+    return network;
+  } catch (error) {
+    await network[Symbol.asyncDispose]();
+    throw error;
+  }
+}
+
+/** The namespaces' names carry the process that made them. */
+async function sweepStale(): Promise<void> {
+  if (!existsSync("/run/netns")) return;
+  for (const name of readdirSync("/run/netns")) {
+    const pid = new RegExp(`^${PREFIX}(\\d+)-`).exec(name)?.[1];
+    if (pid !== undefined && !isOneOfUs(pid)) await remove(name);
+  }
+}
+
+/** Is it still running, and not another program that got the number since? */
+function isOneOfUs(pid: string): boolean {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, "utf8").includes("e2e/kubernetes");
+  } catch {
+    return false;
+  }
+}
+
+/** With all programs that still run inside; nobody else's can. */
+async function remove(name: string): Promise<void> {
+  rmSync(settingsOf(name), { recursive: true, force: true });
+  if (!existsSync(`/run/netns/${name}`)) return;
+  for (const pid of (await ip("netns", "pids", name)).split("\n").filter(Boolean)) killQuietly(Number(pid));
+  await ip("netns", "delete", name);
+}
+
+function killQuietly(pid: number): void {
+  try {
+    process.kill(pid, "SIGKILL");
+  } catch {
+    // It ended meanwhile.
+  }
+}
+
+/** What programs inside find in /etc (ip-netns(8)): these names, and no name server to wait for. */
+function writeSettings(name: string, hosts: readonly string[]): void {
+  mkdirSync(settingsOf(name), { recursive: true });
+  writeFileSync(`${settingsOf(name)}/hosts`, `${["127.0.0.1 localhost", "::1 localhost", ...hosts].join("\n")}\n`);
+  writeFileSync(`${settingsOf(name)}/nsswitch.conf`, "hosts: files\n");
+}
+
+function settingsOf(name: string): string {
+  return `/etc/netns/${name}`;
+}
+
+async function ip(...args: string[]): Promise<string> {
+  const { code, stdout, stderr } = await run(["ip", ...args], { env: { PATH: process.env["PATH"] ?? "" } });
+  if (code !== 0) throw new Error(`ip ${args.join(" ")}: ${stderr.trim()}`);
+  return stdout;
+}
