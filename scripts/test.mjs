@@ -8,6 +8,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
+const END_OF_TESTS = new URL("end-of-tests.mjs", import.meta.url).href;
 
 /** Unit tests are short and share the machine; scenarios measure times and need it for themselves. */
 const SUITES = {
@@ -37,7 +38,7 @@ async function runSuite(suite) {
   const files = filesOf(suite);
   // Without a file, node would look for tests by itself and find those that tsx has to load.
   if (files.length === 0) return 0;
-  const flags = ["--import", "tsx", "--test", "--test-reporter=spec"];
+  const flags = ["--import", "tsx", "--import", END_OF_TESTS, "--test", "--test-reporter=spec"];
   flags.push(`--test-concurrency=${concurrency}`, `--test-timeout=${timeoutMs}`);
   const child = spawn(process.execPath, [...flags, ...options, ...files], { cwd: ROOT, stdio: "inherit" });
   // Ctrl-C reaches the child from the terminal; a supervisor's SIGTERM reaches this process only.

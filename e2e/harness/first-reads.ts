@@ -25,7 +25,7 @@ export interface FirstReads {
 /** The only answer that kube-apiserver takes (design: "The caller's side", 2). */
 export const ESTABLISHED = "HTTP/1.1 200 Connection Established\r\n\r\n";
 /** Half of the gap (design: "The caller's side", 2). */
-const SLEEP_MS = 5;
+const SLEEP_MS = 50;
 const DEADLINE_MS = 15_000;
 
 /**

@@ -77,7 +77,7 @@ function tell(report: Report, { write }: Settings): void {
 
 function circumstances(): string {
   const processors = `${cpus().length} × ${cpus()[0]?.model.trim()}`;
-  return `${new Date().toISOString().slice(0, 10)}, ${processors}, Linux ${release()}, Node.js ${process.version}.`;
+  return `${new Date().toISOString().slice(0, 10)}, ${processors}, Linux ${release().split(".", 2).join(".")}, Node.js ${process.version}.`;
 }
 
 /** So that namespaces and processes are gone before this one. */

@@ -1,15 +1,15 @@
 import { parseArgs } from "node:util";
-import { NEWEST } from "./assets.ts";
+import { NEWEST, OLDER } from "./assets.ts";
 import type { Lane } from "./world/egress.ts";
 
 const LANES: readonly Lane[] = ["uds", "tcp", "direct"];
 
 export const USAGE = `npm run e2e:kubernetes -- [options]
 
-  --kubernetes VERSION   another version than ${NEWEST}
+  --kubernetes VERSION   another version than ${NEWEST}, for example ${OLDER}; KUBEBUILDER_ASSETS goes before it
   --lanes LIST           of ${LANES.join(",")}; all of them by default
   --only TEXT            checks with this text in their name, and those that bring culvert up
-  --repeat N             run what is compared N times and take the median
+  --repeat N             run what is compared N times, an odd number, and take the median
   --write                write the results into docs/kubernetes-results.md`;
 
 export interface Settings {
@@ -38,9 +38,12 @@ export function readSettings(args: readonly string[]): Settings {
     return lane;
   });
   const repeat = Number(values.repeat);
-  if (!Number.isInteger(repeat) || repeat < 1) throw new Error(`--repeat ${values.repeat} is not a number from 1`);
+  if (!Number.isInteger(repeat) || repeat % 2 !== 1) throw new Error(`--repeat ${values.repeat} is not an odd number`);
   if (values.write && (values.only !== "" || lanes.length < LANES.length)) {
     throw new Error("--write is for all checks on all lanes");
+  }
+  if (values.write && repeat < 3) {
+    throw new Error("--write is for figures that were looked at more than once: --repeat 3");
   }
   return { ...values, lanes, repeat };
 }

@@ -14,7 +14,7 @@ for (const [via, count] of [
     await using world = await startWorld({ targets: ["banner"] });
     const listener = world.listener(via);
     const { address: target } = world.targets.banner;
-    const { asleep, ...reads } = await firstReads({ listener, target, count, atOnce: 4, banner: BANNER });
+    const { asleep, ...reads } = await firstReads({ listener, target, count, atOnce: 16, banner: BANNER });
     assert.deepEqual(reads, { first: { [ESTABLISHED]: count }, rest: { [BANNER]: count } });
     assert.ok(asleep <= count / 20, `the machine is too busy to tell: the reader slept ${asleep} times`);
   });

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { createSite } from "../harness/binaries.ts";
 import { connectThrough } from "../harness/caller.ts";
 import { atFull } from "../harness/counts.ts";
-import { heldBytes, INSPECTED } from "../harness/inspector.ts";
+import { collectGarbage, heldBytes, INSPECTED } from "../harness/inspector.ts";
 import type { ManagedProcess } from "../harness/processes.ts";
 import { sourceTarget } from "../harness/targets/plain.ts";
 import { waitFor } from "../harness/wait.ts";
@@ -12,6 +12,8 @@ const READERS = atFull(1_000, 300);
 const MIB = 1024 * 1024;
 /** A window for each reader, the session's budget, and room for the rest (design: "Bounds"). */
 const LIMIT = READERS * 64 * 1024 + 64 * MIB + 32 * MIB;
+/** What V8 has not collected yet comes on top, for a while (docs/decisions/0004): more on a busy machine. */
+const GARBAGE = 64 * MIB;
 
 test("readers that stop cost a window each and the budget, in both processes, and give it back", async () => {
   using site = await createSite();
@@ -24,10 +26,11 @@ test("readers that stop cost a window each and the budget, in both processes, an
   const baseRss = sides.map((side) => side.rssBytes());
 
   for (const round of [1, 2]) {
-    const peaks = await stalledReaders(site.listener("uds"), target.address, READERS, sides);
+    const { peaks, standing } = await stalledReaders(site.listener("uds"), target.address, READERS, sides);
     for (const [index, side] of sides.entries()) {
-      const growth = (peaks[index] ?? 0) - (baseRss[index] ?? 0);
-      assert.ok(growth <= LIMIT, `round ${round}: ${side.name} grew by ${Math.round(growth / MIB)} MiB`);
+      const grown = (rss: readonly number[]) => (rss[index] ?? 0) - (baseRss[index] ?? 0);
+      const said = `round ${round}: ${side.name} grew by ${[peaks, standing].map((rss) => Math.round(grown(rss) / MIB))} MiB`;
+      assert.ok(grown(peaks) <= LIMIT + GARBAGE && grown(standing) <= LIMIT, said);
     }
     await waitFor(() => target.open === 0, { deadlineMs: 20_000, what: "the targets' ends" });
     const after = await Promise.all(sides.map(heldBytes));
@@ -38,13 +41,13 @@ test("readers that stop cost a window each and the budget, in both processes, an
   }
 });
 
-/** Opens readers that take nothing, waits until nothing moves any more, and lets them go. Returns the peak RSS of each side. */
+/** Opens readers that take nothing, waits until nothing moves any more, and lets them go. Returns each side's RSS: its peak, and what stood. */
 async function stalledReaders(
   listener: ReturnType<Awaited<ReturnType<typeof createSite>>["listener"]>,
   address: string,
   count: number,
   sides: readonly ManagedProcess[] = [],
-): Promise<number[]> {
+): Promise<{ readonly peaks: readonly number[]; readonly standing: readonly number[] }> {
   const peaks = sides.map(() => 0);
   const look = (): string => {
     for (const [index, side] of sides.entries()) peaks[index] = Math.max(peaks[index] ?? 0, side.rssBytes());
@@ -68,6 +71,8 @@ async function stalledReaders(
   };
   await waitFor(stands, { deadlineMs: 30_000, everyMs: 500, what: "everything to stand" });
   clearInterval(watch);
+  await Promise.all(sides.map(collectGarbage));
+  const standing = sides.map((side) => side.rssBytes());
   for (const { socket } of readers) socket.destroy();
-  return peaks;
+  return { peaks, standing };
 }

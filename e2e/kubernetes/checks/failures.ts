@@ -4,11 +4,13 @@ import { PORTS } from "../world/addresses.ts";
 import { callerPair, egressOverTcp } from "../world/egress.ts";
 import type { Kubectl } from "../world/kubectl.ts";
 import { judgedBy, type NodeName } from "../world/objects.ts";
+import type { Program } from "../world/program.ts";
 import { oneLine, since } from "./streams.ts";
 
 /** Users wait no longer than this for a sentence. */
 const ANSWERED_SECONDS = 10;
 const RECOVERED_MS = 45_000;
+const ENDED_MS = 15_000;
 /** kube-apiserver has nothing to say about culvert's troubles when there is no culvert. */
 const broken = { lanes: CULVERT_LANES, trouble: true, deadlineMs: 60_000 } as const;
 
@@ -84,12 +86,13 @@ async function agentKilled(stage: Stage): Promise<Seen> {
   await culvert.agent.kill();
   const seen = await between(stage, NO_AGENT, async () => culvert.startAgent());
   await within(following.exited, ANSWERED_SECONDS * 1000, "the end of logs -f");
+  expect(!following.log.includes("after the silence"), "logs -f to be cut", following.tail());
   return seen;
 }
 
 async function agentStopped(stage: Stage): Promise<Seen> {
   const { culvert } = stage.world;
-  await culvert.agent.stop();
+  await obeys(culvert.agent);
   return await between(stage, NO_AGENT, async () => culvert.startAgent());
 }
 
@@ -97,20 +100,33 @@ async function agentStopped(stage: Stage): Promise<Seen> {
 async function agentReplaced(stage: Stage): Promise<Seen> {
   const { culvert } = stage.world;
   const old = culvert.agent;
-  const started = performance.now();
   culvert.startAgent();
-  await culvert.agent.waitForLog(/uplink connected/);
-  const stopping = old.stop();
-  const { stdout } = await stage.kubectl.must(["exec", "stand-in", "-c", "main", "--", "echo", "as ever"]);
-  await stopping;
-  return { printed: oneLine(stdout), recoveredSeconds: await recovery(stage, started) };
+  try {
+    await culvert.agent.waitForLog(/uplink connected/);
+  } finally {
+    old.signal("SIGTERM");
+  }
+  const { stdout, seconds } = await stage.kubectl.must(["exec", "stand-in", "-c", "main", "--", "echo", "as ever"]);
+  await endsInOrder(old);
+  return { printed: oneLine(stdout), seconds };
 }
 
 /** While there is no server the sentence is kube-apiserver's own. */
 async function serverRestarted(stage: Stage, how: "stop" | "kill"): Promise<Seen> {
   const { culvert } = stage.world;
-  await culvert.server[how]();
+  if (how === "kill") await culvert.server.kill();
+  else await obeys(culvert.server);
   return await between(stage, "", () => culvert.startServer());
+}
+
+async function obeys(program: Program): Promise<void> {
+  program.signal("SIGTERM");
+  await endsInOrder(program);
+}
+
+async function endsInOrder(program: Program): Promise<void> {
+  const end = await within(program.exited, ENDED_MS, `${program.name} to end by SIGTERM`);
+  expect(end === "exit code 0", `${program.name} to end in order`, end);
 }
 
 /** kube-apiserver reads its certificate once, so it takes another one. */
@@ -133,17 +149,20 @@ const NO_AGENT = 'no agent of cluster "default" is connected: check that one run
 
 /** Between the breakage and its mending kubectl tells of it; the mending is done whatever it tells. */
 async function between(stage: Stage, sentence: string, mend: () => Promise<void>): Promise<Seen> {
-  let mendedAt = 0;
+  let recoveredSeconds = 0;
   const meanwhile = await failing(stage.kubectl, "stand-in", sentence).finally(async () => {
-    mendedAt = performance.now();
+    const mendedAt = performance.now();
     await mend();
+    recoveredSeconds = await recovery(stage, mendedAt);
   });
-  return { ...meanwhile, recoveredSeconds: await recovery(stage, mendedAt) };
+  return { ...meanwhile, recoveredSeconds };
 }
 
 /** Seconds until kubectl gets through. */
-async function recovery({ kubectl }: Stage, started: number): Promise<number> {
-  const through = async () => (await kubectl.run(["exec", "stand-in", "-c", "main", "--", "true"])).code === 0;
-  await waitFor(through, { deadlineMs: RECOVERED_MS, everyMs: 20, what: "kubectl gets through again" });
+async function recovery({ kubectl, signal }: Stage, started: number): Promise<number> {
+  const through = async () =>
+    signal.aborted || (await kubectl.run(["exec", "stand-in", "-c", "main", "--", "true"])).code === 0;
+  await waitFor(through, { deadlineMs: RECOVERED_MS, everyMs: 50, what: "kubectl gets through again" });
+  signal.throwIfAborted();
   return since(started);
 }

@@ -75,7 +75,7 @@ export class Program implements AsyncDisposable {
       value = await condition();
       return Boolean(value) || !this.running;
     };
-    await waitFor(settled, { deadlineMs, everyMs: 50, what }).catch((error: Error) => {
+    await waitFor(settled, { deadlineMs, everyMs: 100, what }).catch((error: Error) => {
       throw new Error(`${this.name}: ${error.message}\n${this.tail()}`);
     });
     if (value) return value;
