@@ -1,5 +1,6 @@
 import { isIP, type Socket } from "node:net";
 import { dial, type Lookup } from "../../shared/net/dial.ts";
+import { resetSocket } from "../../shared/net/reset.ts";
 import { splice } from "../../shared/net/splice.ts";
 import { formatTarget, type Target } from "../../shared/net/target.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
@@ -80,7 +81,7 @@ export async function serve(stream: Stream, deps: ServeDeps): Promise<void> {
     stream.write(encodeAnswer({ ok: true, address: dialledAddress(target, socket) }));
     const totals = await splice(stream, socket, {
       stallTimeoutMs: deps.stallTimeoutMs,
-      resetTarget: () => socket.resetAndDestroy(),
+      resetTarget: () => resetSocket(socket),
       corkTarget: true,
     });
     metrics.streamFinished({ outcome: "ok", bytesUp: totals.bytesUp, bytesDown: totals.bytesDown });
@@ -125,7 +126,7 @@ async function reach(stream: Stream, target: Target, timeoutMs: number, deps: Se
   try {
     const socket = await dialling.promise;
     if (stream.destroyed) {
-      socket.resetAndDestroy();
+      resetSocket(socket);
       throw callerGone();
     }
     return socket;

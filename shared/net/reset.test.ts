@@ -133,3 +133,18 @@ test("any other Duplex is destroyed, and its end is an end", () => {
 function sometime(): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, 30));
 }
+
+for (const kind of ["tcp", "tls", "unix"] as const) {
+  test(`${kind}: a socket whose end is under way is closed by a reset, too`, async () => {
+    await using it = await pair(kind);
+    it.ours.on("error", () => {});
+    const closed = once(it.ours, "close");
+    it.ours.end();
+    await null;
+    process.nextTick(() => resetSocket(it.ours));
+    await Promise.race([
+      closed,
+      new Promise((_, reject) => setTimeout(reject, 5_000, new Error("never closed")).unref()),
+    ]);
+  });
+}

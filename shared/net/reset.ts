@@ -7,7 +7,7 @@ import type { Duplex } from "node:stream";
  * A unix socket knows no reset and is closed at once; any other Duplex is destroyed (design: "Outcomes").
  */
 export function resetSocket(socket: Duplex, raw: Socket | undefined = rawSocketOf(socket)): void {
-  if (raw !== undefined && !raw.destroyed && !raw.connecting) {
+  if (raw !== undefined && !raw.destroyed && !raw.connecting && !isEnding(socket)) {
     try {
       raw.resetAndDestroy();
     } catch {
@@ -15,6 +15,14 @@ export function resetSocket(socket: Duplex, raw: Socket | undefined = rawSocketO
     }
   }
   socket.destroy();
+}
+
+/**
+ * All is written and the end is on its way to the kernel. libuv refuses a reset then (`uv_tcp_close_reset`: EINVAL), and
+ * what Node could not reset it never closes: the descriptor would stay for ever.
+ */
+function isEnding(socket: Duplex): boolean {
+  return socket.writableEnded && !socket.writableFinished && socket.writableLength === 0;
 }
 
 /**
