@@ -2,7 +2,9 @@ import { randomUUID } from "node:crypto";
 import type { AddressInfo } from "node:net";
 import type { SecureVersion } from "node:tls";
 import type { Hello } from "../shared/link/control.ts";
+import { type FileWatch, watchFiles } from "../shared/net/watch-files.ts";
 import { type Admin, startAdmin } from "../shared/process/admin.ts";
+import type { LiveLinks } from "../shared/process/link-metrics.ts";
 import type { Logger } from "../shared/process/logger.ts";
 import { ConfigError } from "../shared/process/options.ts";
 import { version } from "../shared/process/version.ts";
@@ -18,6 +20,7 @@ import { DialSlots, type ServeDeps, serve } from "./streams/serve.ts";
 import { attempt } from "./uplink/attempt.ts";
 import { readCredentials } from "./uplink/credentials.ts";
 import { Uplink } from "./uplink/keep.ts";
+import { Path } from "./uplink/path.ts";
 import { formatServer, wantedServers } from "./uplink/servers.ts";
 
 export interface AgentDeps {
@@ -51,6 +54,7 @@ export class Agent implements AsyncDisposable {
   readonly #uplinks: readonly Uplink[];
   #health: Admin | undefined;
   #admin: Admin | undefined;
+  #credentials: FileWatch | undefined;
   #closing: Promise<void> | undefined;
 
   constructor(options: AgentOptions, { log, listenEphemeral = false }: AgentDeps) {
@@ -68,34 +72,38 @@ export class Agent implements AsyncDisposable {
       stallTimeoutMs: options.stallTimeoutMs,
     };
     const hello = helloOf(options);
-    this.#uplinks = wantedServers(options).map(
-      (server) =>
-        new Uplink({
-          server: formatServer(server),
-          attempt: (owner, signal) =>
-            attempt(
-              {
-                server,
-                hello,
-                credentials: options,
-                tls: { minVersion: options.tlsMinVersion as SecureVersion, ciphers: options.cipherSuites },
-                timeoutMs: options.handshakeTimeoutMs,
-                keepaliveMs: options.keepaliveMs,
-                session: {
-                  maxWindow: options.maxWindow,
-                  budget: options.sessionBudget,
-                  maxStreams: options.maxStreams,
-                },
+    this.#uplinks = wantedServers(options).map((server) => {
+      const path = new Path(options);
+      return new Uplink({
+        server: formatServer(server),
+        path,
+        attempt: (owner, signal) =>
+          attempt(
+            {
+              server,
+              hello,
+              credentials: options,
+              tls: { minVersion: options.tlsMinVersion as SecureVersion, ciphers: options.cipherSuites },
+              timeoutMs: options.handshakeTimeoutMs,
+              path,
+              replayBytes: options.replayBuffer,
+              retry: { baseMs: options.syncIntervalMs, capMs: options.syncIntervalCapMs },
+              session: {
+                maxWindow: options.maxWindow,
+                budget: options.sessionBudget,
+                maxStreams: options.maxStreams,
               },
-              owner,
-              signal,
-            ),
-          onStream: (stream) => void serve(stream, streams),
-          retry: { baseMs: options.syncIntervalMs, capMs: options.syncIntervalCapMs },
-          metrics: this.metrics,
-          log,
-        }),
-    );
+            },
+            owner,
+            signal,
+          ),
+        onStream: (stream) => void serve(stream, streams),
+        retry: { baseMs: options.syncIntervalMs, capMs: options.syncIntervalCapMs },
+        metrics: this.metrics,
+        log,
+      });
+    });
+    this.metrics.links.watch(() => this.#liveLinks());
     this.metrics.watch({
       bufferedBytes: () => this.#sum((session) => session.bufferedBytes),
       resetForMemory: () => this.#sum((session) => session.resetForMemory),
@@ -128,6 +136,7 @@ export class Agent implements AsyncDisposable {
     this.#checkCredentials();
     const { health, admin } = listeners(this.#options);
     await Promise.all([health, admin].filter(({ port }) => port !== 0).map(checkPort));
+    this.#watchCredentials();
     for (const uplink of this.#uplinks) uplink.start();
     await settledWithin(this.whenConnected(), TUNNEL_FIRST_MS);
     const common = { metrics: this.metrics.registry, log: this.#log };
@@ -150,6 +159,22 @@ export class Agent implements AsyncDisposable {
     } catch (error) {
       throw new ConfigError([`${(error as Error).message}.`], { cause: error });
     }
+  }
+
+  /** Each attempt reads the files anew; connections that were opened with the old ones are replaced. */
+  #watchCredentials(): void {
+    const { caCert, agentCert, agentKey } = this.#options;
+    const files = [caCert, agentCert, agentKey].filter((file) => file !== "");
+    this.#credentials = watchFiles(files, () => {
+      try {
+        readCredentials(this.#options);
+      } catch (error) {
+        this.#log.error({ reason: (error as Error).message }, "new credentials cannot be used");
+        return;
+      }
+      this.#log.info("credentials have changed: connections are replaced");
+      for (const uplink of this.#uplinks) uplink.changeCarriers();
+    });
   }
 
   /** Go-away to the servers: nothing new here, open streams live on. */
@@ -180,6 +205,7 @@ export class Agent implements AsyncDisposable {
   }
 
   async #closeListeners(): Promise<void> {
+    this.#credentials?.close();
     await Promise.all([this.#health?.close(), this.#admin?.close()]);
   }
 
@@ -191,6 +217,17 @@ export class Agent implements AsyncDisposable {
     let sum = 0;
     for (const uplink of this.#uplinks) for (const { session } of uplink.connections()) sum += count(session);
     return sum;
+  }
+
+  #liveLinks(): LiveLinks {
+    const live = { carried: 0, suspended: 0, replayBytes: 0 };
+    for (const uplink of this.#uplinks) {
+      for (const { link } of uplink.connections()) {
+        live[link.suspended ? "suspended" : "carried"]++;
+        live.replayBytes += link.unacknowledged;
+      }
+    }
+    return live;
   }
 
   #policy(): TargetPolicy {

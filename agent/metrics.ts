@@ -1,5 +1,6 @@
 import type { Registry } from "prom-client";
 import type { OutcomeCode } from "../shared/outcomes.ts";
+import { LinkMetrics } from "../shared/process/link-metrics.ts";
 import { DIAL_BUCKETS, Instruments, type LabelledTally, Tally } from "../shared/process/metrics.ts";
 
 /** What is known of a stream when it is over. */
@@ -17,9 +18,9 @@ export interface LiveAgent {
   readonly resetForMemory: () => number;
 }
 
-export type UplinkStateName = "waiting" | "connecting" | "connected" | "draining" | "closed";
+export type UplinkStateName = "waiting" | "connecting" | "connected" | "suspended" | "draining" | "closed";
 
-const STATES: readonly UplinkStateName[] = ["waiting", "connecting", "connected", "draining", "closed"];
+const STATES: readonly UplinkStateName[] = ["waiting", "connecting", "connected", "suspended", "draining", "closed"];
 const KONNECTIVITY = "konnectivity_network_proxy_agent";
 // Konnectivity's own buckets (pkg/agent/metrics/metrics.go).
 const KONNECTIVITY_DIAL_BUCKETS = [0.005, 0.025, 0.1, 0.5, 2.5, 10, 30];
@@ -27,6 +28,7 @@ const KONNECTIVITY_DIAL_BUCKETS = [0.005, 0.025, 0.1, 0.5, 2.5, 10, 30];
 /** The agent's metrics, with Konnectivity's names as aliases (design: "Seen from outside"). */
 export class AgentMetrics {
   readonly registry: Registry;
+  readonly links: LinkMetrics;
   readonly #streams = new Tally();
   readonly #pending = new Tally();
   readonly #ended: LabelledTally;
@@ -43,6 +45,7 @@ export class AgentMetrics {
   constructor(options: { readonly processMetrics?: boolean } = {}) {
     const make = new Instruments(options);
     this.registry = make.registry;
+    this.links = new LinkMetrics(make, "agent");
     this.#ended = make.counters("culvert_agent_streams_total", "Streams that are over.", ["outcome"]);
     this.#bytes = make.counters("culvert_agent_bytes_total", "Payload carried; up is towards targets.", ["direction"]);
     this.#attempts = make.counters("culvert_agent_uplink_failures_total", "Attempts to reach the server that failed.", [
@@ -117,7 +120,7 @@ export class AgentMetrics {
   }
 
   uplinkState(state: UplinkStateName): void {
-    if (state === "connected" && this.#state !== "connected") this.#connects.add();
+    if (state === "connected" && this.#state === "connecting") this.#connects.add();
     this.#state = state;
   }
 

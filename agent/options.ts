@@ -54,6 +54,10 @@ const server = section("The server", {
       min: "100ms",
     },
   ),
+  maxCarrierAgeMs: option.duration(
+    "0s",
+    "Oldest age of a connection: a new one is opened and takes the tunnel over before, 10 % about; its streams notice nothing. 0: only where the path has shown a limit of its own.",
+  ),
   syncIntervalMs: option.duration(
     "250ms",
     "Longest wait before each of the first new attempts; doubles with every later one, with full jitter.",

@@ -13,7 +13,7 @@ test("closing: not ready, agents told, no new CONNECTs, open ones live on, and t
   socket.write(CONNECT);
   await until(() => reads.length === 1);
   const told: string[] = [];
-  agent.link.onControl = (message) => told.push(message.type);
+  agent.link.watch({ onControl: (message) => told.push(message.type) });
 
   const closing = server.close();
   assert.match((await fetchText(server.addresses.health?.port, "/readyz")).text, /\[-\]not-draining failed/);

@@ -1,5 +1,6 @@
 import type { Registry } from "prom-client";
 import { type OutcomeCode, outcome } from "../shared/outcomes.ts";
+import { LinkMetrics } from "../shared/process/link-metrics.ts";
 import { DIAL_BUCKETS, Instruments, type LabelledTally, LIFE_BUCKETS, Tally } from "../shared/process/metrics.ts";
 
 /** What is known of a CONNECT when it is over. */
@@ -34,6 +35,7 @@ const KONNECTIVITY_LIFE_BUCKETS = [1, 5, 15, 30, 60, 300, 900, 1_800, 3_600, 14_
 /** The server's metrics, with Konnectivity's names as aliases (design: "Seen from outside"). */
 export class ServerMetrics {
   readonly registry: Registry;
+  readonly links: LinkMetrics;
   readonly #open = new Tally();
   readonly #established = new Tally();
   readonly #pending = new Tally();
@@ -55,6 +57,7 @@ export class ServerMetrics {
   constructor(options: { readonly processMetrics?: boolean } = {}) {
     const make = new Instruments(options);
     this.registry = make.registry;
+    this.links = new LinkMetrics(make, "server");
     this.#connections = make.counters("culvert_server_connections_total", "CONNECTs that are over.", [
       "cluster",
       "outcome",

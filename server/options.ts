@@ -73,6 +73,11 @@ const agents = section("Agents", {
     konnectivity: "--keepalive-time",
     min: "100ms",
   }),
+  linkGraceMs: option.duration(
+    "30s",
+    "How long a tunnel that has lost its connection waits for the agent's next one; its streams stand still meanwhile. 0: they end with the connection.",
+    { max: "1h" },
+  ),
   helloTimeoutMs: option.duration("5s", "From the upgrade to the agent's hello.", { min: "1ms" }),
 });
 

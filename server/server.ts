@@ -3,6 +3,7 @@ import { type IdentityPattern, parsePattern } from "../shared/net/identity.ts";
 import { formatTarget } from "../shared/net/target.ts";
 import type { TlsListener } from "../shared/net/tls.ts";
 import { type Admin, startAdmin } from "../shared/process/admin.ts";
+import type { LiveLinks } from "../shared/process/link-metrics.ts";
 import type { Logger } from "../shared/process/logger.ts";
 import { ConfigError } from "../shared/process/options.ts";
 import type { Door } from "./frontend/authenticate.ts";
@@ -16,6 +17,7 @@ import { sharedCaWarning } from "./shared-ca.ts";
 import { type Condition, readiness, status } from "./status.ts";
 import { StrangerLog } from "./stranger-log.ts";
 import { openTlsPort, type TlsPort } from "./tls-port.ts";
+import { Links } from "./tunnels/links.ts";
 import { RETRY_AFTER_S } from "./tunnels/refusal.ts";
 import { Registry } from "./tunnels/registry.ts";
 import type { Tunnel } from "./tunnels/tunnel.ts";
@@ -60,6 +62,7 @@ export class Server implements AsyncDisposable {
   readonly addresses: ServerAddresses = {};
   readonly metrics = new ServerMetrics();
   readonly tunnels: Registry;
+  readonly #links: Links;
   readonly #options: ServerOptions;
   readonly #log: Logger;
   readonly #strangers: StrangerLog;
@@ -83,6 +86,8 @@ export class Server implements AsyncDisposable {
     this.#ephemeral = listenEphemeral;
     const { serverId, maxAgents, drainTimeoutMs } = options;
     this.tunnels = new Registry([DEFAULT_CLUSTER], { serverId, maxAgents, drainTimeoutMs });
+    this.#links = new Links(serverId);
+    this.metrics.links.watch(() => liveLinks(this.tunnels.tunnels()));
     this.metrics.watch({
       streams: () => this.#sum((tunnel) => tunnel.streamCount),
       bufferedBytes: () => this.#sum((tunnel) => tunnel.bufferedBytes),
@@ -155,6 +160,7 @@ export class Server implements AsyncDisposable {
       options: this.#options,
       identities: patterns("--agent-identities", agentIdentities),
       cluster: this.tunnels.cluster(DEFAULT_CLUSTER),
+      links: this.#links,
       metrics: this.metrics,
       log: this.#log,
       strangers: this.#strangers,
@@ -237,11 +243,12 @@ export class Server implements AsyncDisposable {
     if (this.#draining) return;
     this.#draining = true;
     this.#callers?.stopAccepting();
-    this.#agents?.stopAccepting();
     void this.#unix?.close();
     for (const { sockets } of this.#frontends) sockets.destroyWaiting();
     this.#upgrades?.sockets.destroyWaiting();
     for (const tunnel of this.tunnels.tunnels()) tunnel.drain(RETRY_AFTER_S * 1_000);
+    // With open streams the port stays: their links may need another carrier.
+    if (this.#links.size === 0) this.#agents?.stopAccepting();
   }
 
   /** Drains, waits for the connections up to `--drain-timeout`, then releases everything. */
@@ -257,6 +264,7 @@ export class Server implements AsyncDisposable {
     // Callers, not streams: the last bytes of a stream that has ended may still be on their way to a slow caller.
     await Promise.all(this.#frontends.map(({ sockets }) => sockets.empty(leftMs())));
     await Promise.all([...this.tunnels.tunnels()].map((tunnel) => tunnel.close(leftMs())));
+    this.#agents?.stopAccepting();
     await Promise.all(this.#frontends.map(({ sockets }) => sockets.empty(RESET_MS)));
     await this.#upgrades?.sockets.empty(REFUSED_MS);
     await this.#release();
@@ -302,6 +310,15 @@ export class Server implements AsyncDisposable {
     ]);
     return Object.fromEntries(entries);
   }
+}
+
+function liveLinks(tunnels: Iterable<Tunnel>): LiveLinks {
+  const live = { carried: 0, suspended: 0, replayBytes: 0 };
+  for (const tunnel of tunnels) {
+    live[tunnel.suspended ? "suspended" : "carried"]++;
+    live.replayBytes += tunnel.replayBytes;
+  }
+  return live;
 }
 
 function patterns(option: string, texts: readonly string[]): IdentityPattern[] {

@@ -69,6 +69,8 @@ export function status(serverId: string, tunnels: Registry, draining: boolean): 
         remote: tunnel.remote,
         connectedAt: tunnel.connectedAt.toISOString(),
         draining: tunnel.draining,
+        suspended: tunnel.suspended,
+        replayBytes: tunnel.replayBytes,
         streams: tunnel.streamCount,
         pendingOpens: tunnel.pendingOpens,
         bufferedBytes: tunnel.bufferedBytes,

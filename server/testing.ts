@@ -8,8 +8,8 @@ import { join } from "node:path";
 import type { Readable } from "node:stream";
 import { after, before } from "node:test";
 import { connect as dialTls, type TLSSocket } from "node:tls";
-import { dialLink } from "../shared/link/dial.ts";
-import type { Link } from "../shared/link/link.ts";
+import { dialCarrier } from "../shared/link/dial.ts";
+import { Link } from "../shared/link/link.ts";
 import { Authority, type CertificateAndKey } from "../shared/pki/certificates.ts";
 import { createLogger } from "../shared/process/logger.ts";
 import { defaultsOf } from "../shared/process/options.ts";
@@ -65,6 +65,7 @@ export async function start(more: Partial<ServerOptions> = {}): Promise<Server &
     ...{ serverBindAddress: "127.0.0.1", agentBindAddress: "127.0.0.1", healthBindAddress: "127.0.0.1" },
     ...{ serverCert: cert, serverKey: key, serverCaCert: ca, clusterCert: cert, clusterKey: key, clusterCaCert: ca },
     agentWaitMs: 20,
+    linkGraceMs: 0,
     drainTimeoutMs: 2_000,
     ...more,
   };
@@ -93,23 +94,24 @@ export async function agentOf(
 ): Promise<TestAgent> {
   const { agentId = "a", instance = "1", cluster, by = pki.agent, path = "/culvert/v1/tunnel" } = more;
   const port = more.port ?? server.addresses.agents?.port ?? 0;
-  const { link, welcome } = await dialLink({
+  const { carrier, welcome, remote } = await dialCarrier({
     host: "localhost",
     port,
     address: { host: "127.0.0.1", port },
     path,
     tls: { ca: pki.ca.cert, cert: by.cert, key: by.key },
-    hello: {
+    hello: () => ({
       type: "hello",
       version: 1,
       agentId,
       instance,
       software: "test",
       ...(cluster !== undefined && { cluster }),
-    },
+    }),
     keepaliveMs: 20_000,
     timeoutMs: 5_000,
   });
+  const link = new Link(welcome.link, remote, carrier, { graceMs: 0, replayBytes: 16 * 1024 * 1024 });
   const streams: Stream[] = [];
   let over: (reason: Error | undefined) => void = () => {};
   const closed = new Promise<Error | undefined>((resolve) => {

@@ -1,22 +1,13 @@
 import type { SecureVersion } from "node:tls";
-import type { Hello, Welcome } from "../../shared/link/control.ts";
-import { dialLink } from "../../shared/link/dial.ts";
-import type { Link } from "../../shared/link/link.ts";
-import { GoAwayCode } from "../../shared/yamux/frame.ts";
+import type { Hello } from "../../shared/link/control.ts";
+import { type Dialled, dialCarrier } from "../../shared/link/dial.ts";
+import { Link } from "../../shared/link/link.ts";
+import type { BackoffOptions } from "../../shared/process/backoff.ts";
 import type { SessionOptions } from "../../shared/yamux/options.ts";
-import { Session, type SessionHandler } from "../../shared/yamux/session.ts";
-import type { Stream } from "../../shared/yamux/stream.ts";
-import type { Transport } from "../../shared/yamux/transport.ts";
 import type { ServerLocation } from "../server-url.ts";
+import { Connection, type ConnectionOwner } from "./connection.ts";
 import { type CredentialFiles, readCredentials } from "./credentials.ts";
-
-/** Who is told what becomes of a connection. */
-export interface ConnectionOwner {
-  onStream(stream: Stream): void;
-  /** The server takes no new streams here any more. `retryAfterMs`: come back to it after so long. */
-  onDrain(connection: Connection, retryAfterMs: number): void;
-  onClosed(connection: Connection, reason: Error | undefined): void;
-}
+import type { Path } from "./path.ts";
 
 export interface AttemptOptions {
   readonly server: ServerLocation;
@@ -24,20 +15,69 @@ export interface AttemptOptions {
   readonly tls: { readonly minVersion: SecureVersion; readonly ciphers: string };
   readonly hello: Hello;
   readonly timeoutMs: number;
-  readonly keepaliveMs: number;
+  /** What is known of the way to the server. */
+  readonly path: Path;
+  /** Bytes that a link keeps for its next carrier. */
+  readonly replayBytes: number;
+  readonly retry: Pick<BackoffOptions, "baseMs" | "capMs">;
   readonly session: Pick<SessionOptions, "maxWindow" | "budget" | "maxStreams">;
 }
 
-/** One try of an uplink: credentials, TCP → TLS → upgrade → hello → welcome, session. */
+/** A dial under way when its link has nothing else must leave room in the grace for another one. */
+const RESUME_TIMEOUT_MS = 5_000;
+
+/** A carrier is replaced so long before its certificate ends, ms. */
+const RENEWAL_MS = 60_000;
+
+/** One try of an uplink: credentials, TCP → TLS → upgrade → hello → welcome, link, session. */
 export async function attempt(
   options: AttemptOptions,
   owner: ConnectionOwner,
   signal: AbortSignal,
 ): Promise<Connection> {
-  const { ca, cert, key } = readCredentials(options.credentials);
-  const { minVersion, ciphers } = options.tls;
-  const { server, hello, timeoutMs, keepaliveMs } = options;
-  const { link, welcome } = await dialLink({
+  const { timeoutMs, hello, path } = options;
+  const first = await dial(options, () => hello, timeoutMs, signal);
+  const { carrier, welcome, remote } = first;
+  let { certificateEnds } = first;
+  const link = new Link(welcome.link, remote, carrier, {
+    graceMs: welcome.graceMs,
+    replayBytes: options.replayBytes,
+  });
+  return new Connection(link, welcome, owner, {
+    session: options.session,
+    retry: options.retry,
+    redial: async (resume, again) => {
+      const words = () => ({ ...hello, resume: resume() });
+      const next = await dial(options, words, Math.min(timeoutMs, RESUME_TIMEOUT_MS), again);
+      certificateEnds = next.certificateEnds;
+      return next;
+    },
+    carrierAgeMs: () => sooner(path.nextCarrierAgeMs(), untilRenewal(certificateEnds)),
+  });
+}
+
+/** By then a renewed certificate should be in the file; a carrier that was opened with the old one is replaced. */
+function untilRenewal(certificateEnds: Date | undefined): number | undefined {
+  if (certificateEnds === undefined) return undefined;
+  const leftMs = certificateEnds.getTime() - Date.now() - RENEWAL_MS;
+  return leftMs > 0 ? leftMs : undefined;
+}
+
+function sooner(one: number | undefined, other: number | undefined): number | undefined {
+  if (one === undefined || other === undefined) return one ?? other;
+  return Math.min(one, other);
+}
+
+/** A carrier, and when the certificate that it was opened with ends. The credentials are read anew for each. */
+async function dial(
+  { server, credentials, tls, path }: AttemptOptions,
+  hello: () => Hello,
+  timeoutMs: number,
+  signal: AbortSignal,
+): Promise<Dialled & { readonly certificateEnds: Date | undefined }> {
+  const { ca, cert, key, notAfter: certificateEnds } = readCredentials(credentials);
+  const { minVersion, ciphers } = tls;
+  const dialled = await dialCarrier({
     host: server.host,
     port: server.port,
     path: server.path,
@@ -45,75 +85,8 @@ export async function attempt(
     tls: { ca, cert, key, minVersion, ...(ciphers === "" ? {} : { ciphers }) },
     hello,
     timeoutMs,
-    keepaliveMs,
+    keepaliveMs: path.keepaliveMs,
     signal,
   });
-  return new Connection(link, welcome, owner, options.session);
-}
-
-/** How long the last bytes to a server that is being left may take, ms; nobody waits for them. */
-const LAST_BYTES_MS = 10_000;
-
-/** What a connection needs of its link. */
-export type UplinkLink = Pick<Link, keyof Transport | "id" | "remote" | "onControl">;
-
-/** A link and the session on it, as long as both last. */
-export class Connection implements SessionHandler {
-  readonly link: Pick<Link, "id" | "remote">;
-  readonly welcome: Welcome;
-  readonly session: Session;
-  readonly #owner: ConnectionOwner;
-  #endedBy: Error | undefined;
-  #left = false;
-
-  constructor(link: UplinkLink, welcome: Welcome, owner: ConnectionOwner, options: AttemptOptions["session"]) {
-    this.link = link;
-    this.welcome = welcome;
-    this.#owner = owner;
-    link.onControl = (message) => {
-      if (message.type === "drain") owner.onDrain(this, message.retryAfterMs);
-    };
-    this.session = new Session("client", link, this, {
-      ...options,
-      initialWindow: welcome.initialWindow,
-      maxWindow: Math.max(options.maxWindow, welcome.initialWindow),
-    });
-  }
-
-  /** Why the session ended, for one that ended before anybody could be told. */
-  get endedBy(): Error | undefined {
-    return this.#endedBy;
-  }
-
-  /** Ends when the streams that are open have ended, however long they take: their server has a deadline of its own. */
-  leave(): void {
-    if (this.#left) return;
-    this.#left = true;
-    this.session.drain();
-    let open = 1;
-    const onStreamClosed = (): void => {
-      open--;
-      if (open === 0) void this.session.close(LAST_BYTES_MS);
-    };
-    for (const stream of this.session.streams()) {
-      open++;
-      stream.once("close", onStreamClosed);
-    }
-    onStreamClosed();
-  }
-
-  onStream(stream: Stream): void {
-    this.#owner.onStream(stream);
-  }
-
-  /** Any other code than "normal" is an end, with blame: nothing on this session goes on. */
-  onGoAway(code: number): void {
-    if (code === GoAwayCode.normal) this.#owner.onDrain(this, 0);
-    else this.session.destroy(new Error(`the server gave the session up: it found a fault (go-away ${code})`));
-  }
-
-  onClosed(reason: Error | undefined): void {
-    this.#endedBy = reason;
-    this.#owner.onClosed(this, reason);
-  }
+  return { ...dialled, certificateEnds };
 }

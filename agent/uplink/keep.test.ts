@@ -2,25 +2,41 @@ import assert from "node:assert/strict";
 import { type Duplex, duplexPair } from "node:stream";
 import { type TestContext, test } from "node:test";
 import { pino } from "pino";
-import type { ControlMessage } from "../../shared/link/control.ts";
+import type { LinkWatcher } from "../../shared/link/link.ts";
 import { welcome } from "../../shared/link/testing.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { DuplexTransport } from "../../shared/yamux/duplex-transport.ts";
 import { Flag, FrameType, GoAwayCode, header } from "../../shared/yamux/frame.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
-import { Connection, type ConnectionOwner, type UplinkLink } from "./attempt.ts";
+import { Connection, type ConnectionOptions, type ConnectionOwner, type UplinkLink } from "./connection.ts";
 import { Uplink } from "./keep.ts";
+import { Path } from "./path.ts";
 
 /** A link over a pair of Duplex, whose far end the test holds. */
 class PairLink extends DuplexTransport implements UplinkLink {
   readonly id: string;
   readonly remote = "test";
-  onControl: ((message: ControlMessage) => void) | undefined;
+  readonly received = 0;
+  readonly unacknowledged = 0;
+  suspended = false;
+  watcher: LinkWatcher = {};
 
   constructor(...[id, duplex]: [string, ...ConstructorParameters<typeof DuplexTransport>]) {
     super(duplex);
     this.id = id;
+  }
+
+  watch(watcher: LinkWatcher): void {
+    this.watcher = watcher;
+  }
+
+  holdAcks(): void {}
+  releaseAcks(): void {}
+  confirm(): void {}
+  resume(): void {
+    this.suspended = false;
+    this.watcher.onResumed?.({ suspendedMs: 1, replayedBytes: 0 });
   }
 }
 
@@ -48,7 +64,12 @@ function uplink(t: TestContext) {
   const lines: Line[] = [];
   const states: string[] = [];
   const failed: string[] = [];
-  const options = { maxWindow: 65_536, budget: 1_000_000, maxStreams: 10 };
+  const options: ConnectionOptions = {
+    session: { maxWindow: 65_536, budget: 1_000_000, maxStreams: 10 },
+    retry: { baseMs: 100, capMs: 10_000 },
+    carrierAgeMs: () => undefined,
+    redial: () => Promise.reject(new Error("no way")),
+  };
 
   const attempt = (owner: ConnectionOwner, signal: AbortSignal): Promise<Connection> =>
     new Promise((resolve, reject) => {
@@ -71,10 +92,12 @@ function uplink(t: TestContext) {
       stream.accept();
     },
     retry: { baseMs: 100, capMs: 10_000, random: () => 1 },
+    path: new Path({ keepaliveMs: 20_000, maxCarrierAgeMs: 0 }),
     metrics: {
       uplinkState: (state) => states.push(state),
       attemptFailed: (label) => failed.push(label),
       sessionEnded: () => {},
+      links: { suspended: () => {}, resumed: () => {}, resumeFailed: () => {}, graceOver: () => {} },
     },
     log: pino({ level: "debug" }, { write: (line) => lines.push(JSON.parse(line)) }),
   });
@@ -195,7 +218,7 @@ test("a minute of health forgives the failures before it", async (t) => {
 
 /** The ways in which a server ends a tunnel in order. */
 const IN_ORDER: Readonly<Record<string, (tunnel: Tunnel) => void>> = {
-  "sends it away with a drain message": ({ link }) => link.onControl?.({ type: "drain", retryAfterMs: 0 }),
+  "sends it away with a drain message": ({ link }) => link.watcher.onControl?.({ type: "drain", retryAfterMs: 0 }),
   "sends it away with go-away": ({ session }) => session.drain(),
   "sends go-away and closes": ({ session }) => void session.close(0),
   "closes without a word": ({ far }) => far.end(),
@@ -290,7 +313,7 @@ test("sent away by the server: the new link stands before the old one ends, whos
   const stream = open(first);
   await until(() => stream.acknowledged, "the stream");
 
-  first.link.onControl?.({ type: "drain", retryAfterMs: 5_000 });
+  first.link.watcher.onControl?.({ type: "drain", retryAfterMs: 5_000 });
   first.session.drain();
   assert.equal(attempts.length, 2, "the next attempt begins at once");
   assert.equal(up.connected, false);
@@ -316,7 +339,7 @@ test("when no other server takes an agent that was sent away, it keeps away for 
   up.start();
   const first = attempts[0]?.accept() ?? assert.fail();
   await until(() => up.connected, "connected");
-  first.link.onControl?.({ type: "drain", retryAfterMs: 5_000 });
+  first.link.watcher.onControl?.({ type: "drain", retryAfterMs: 5_000 });
   attempts[1]?.refuse(new LinkRefused({ status: 503, reason: "draining" }));
   await until(() => up.state.state === "waiting", "waiting");
   assert.equal(lines.at(-1)?.waitMs, 5_100);
@@ -328,7 +351,7 @@ test("the pause that a server asked for ends with that server", async (t) => {
   up.start();
   const first = attempts[0]?.accept() ?? assert.fail();
   await until(() => up.connected, "connected");
-  first.link.onControl?.({ type: "drain", retryAfterMs: 60_000 });
+  first.link.watcher.onControl?.({ type: "drain", retryAfterMs: 60_000 });
   attempts[1]?.refuse(new LinkRefused({ status: 503, reason: "draining", retryAfterMs: 60_000 }));
   await until(() => up.state.state === "waiting", "waiting");
   t.mock.timers.tick(1_000);
@@ -345,7 +368,7 @@ test("a server that has gone asks for no pause of the attempt that is under way"
   up.start();
   const first = attempts[0]?.accept() ?? assert.fail();
   await until(() => up.connected, "connected");
-  first.link.onControl?.({ type: "drain", retryAfterMs: 60_000 });
+  first.link.watcher.onControl?.({ type: "drain", retryAfterMs: 60_000 });
   first.near.destroy();
   await until(() => [...up.connections()].length === 0, "the old link's end");
   attempts[1]?.refuse(new Error("connect ECONNREFUSED"));

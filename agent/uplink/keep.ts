@@ -1,8 +1,12 @@
+import { CarrierLost } from "../../shared/link/carrier.ts";
+import { LinkLost, type Resumption } from "../../shared/link/link.ts";
 import { backoffMs, type Ending, shortLivesAfter } from "../../shared/process/backoff.ts";
+import type { LinkMetrics } from "../../shared/process/link-metrics.ts";
 import type { Logger } from "../../shared/process/logger.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { AgentMetrics } from "../metrics.ts";
-import type { Connection, ConnectionOwner } from "./attempt.ts";
+import type { Connection, ConnectionOwner } from "./connection.ts";
+import type { Path } from "./path.ts";
 import { type RetryOptions, retryAfter } from "./retry.ts";
 
 /** Where an uplink stands; each state holds what is true in it only. */
@@ -15,6 +19,8 @@ export type UplinkState =
       readonly askedMs: number;
     }
   | { readonly state: "connected"; readonly connection: Connection; readonly sinceMs: number }
+  /** The carrier is lost, and the connection looks for another one by itself. */
+  | { readonly state: "suspended"; readonly connection: Connection; readonly sinceMs: number }
   | { readonly state: "draining"; readonly connection: Connection }
   | { readonly state: "closed"; readonly reason: string };
 
@@ -24,7 +30,11 @@ export interface UplinkDeps {
   attempt(owner: ConnectionOwner, signal: AbortSignal): Promise<Connection>;
   onStream(stream: Stream): void;
   readonly retry: RetryOptions;
-  readonly metrics: Pick<AgentMetrics, "uplinkState" | "attemptFailed" | "sessionEnded">;
+  /** Learns from each cut. */
+  readonly path: Path;
+  readonly metrics: Pick<AgentMetrics, "uplinkState" | "attemptFailed" | "sessionEnded"> & {
+    readonly links: Pick<LinkMetrics, "suspended" | "resumed" | "resumeFailed" | "graceOver">;
+  };
   readonly log: Logger;
 }
 
@@ -77,12 +87,17 @@ export class Uplink implements ConnectionOwner {
   /** Every session that is held, the ones that are being left included. */
   *connections(): Iterable<Connection> {
     const { state } = this;
-    if (state.state === "connected" || state.state === "draining") yield state.connection;
+    if ("connection" in state) yield state.connection;
     yield* this.#leaving.keys();
   }
 
   start(): void {
     if (this.#state.state === "closed") void this.#connect(0);
+  }
+
+  /** What carriers were opened with has changed. */
+  changeCarriers(): void {
+    for (const connection of this.connections()) connection.changeCarrier();
   }
 
   whenConnected(): Promise<void> {
@@ -147,21 +162,68 @@ export class Uplink implements ConnectionOwner {
     if (state.state !== "connected" || state.connection !== connection) return;
     const { log, server } = this.#deps;
     this.#count("in order", state.sinceMs);
-    this.#leaving.set(connection, performance.now());
-    this.#sentAwayFrom = connection;
-    const waitMs = this.#connectAgain(retryAfterMs);
+    const waitMs = this.#moveOn(connection, retryAfterMs);
     const { link, session } = connection;
     log.info({ server, link: link.id, streams: session.streamCount, waitMs }, "uplink sent away");
+  }
+
+  /** First a new connection; the old one ends with its streams. Returns the wait, ms. */
+  #moveOn(connection: Connection, askedMs: number): number {
+    this.#leaving.set(connection, performance.now());
+    this.#sentAwayFrom = connection;
+    return this.#connectAgain(askedMs);
+  }
+
+  onSuspended(connection: Connection, cause: CarrierLost): void {
+    const { log, metrics, server } = this.#deps;
+    const { state } = this;
+    metrics.links.suspended(cause.lossCause);
+    this.#deps.path.onLost(cause);
+    if (state.state === "connected" && state.connection === connection) this.#enter({ ...state, state: "suspended" });
+    const { lossCause, ageMs, idleMs, message: reason } = cause;
+    const line = {
+      server,
+      link: connection.link.id,
+      streams: connection.session.streamCount,
+      cause: lossCause,
+      reason,
+    };
+    log.warn({ ...line, ageMs: Math.round(ageMs), idleMs: Math.round(idleMs) }, "uplink suspended");
+  }
+
+  onResumed(connection: Connection, { suspendedMs, replayedBytes }: Resumption): void {
+    const { log, metrics, server } = this.#deps;
+    const { state } = this;
+    metrics.links.resumed({ suspendedMs, replayedBytes });
+    if (state.state === "suspended" && state.connection === connection) this.#enter({ ...state, state: "connected" });
+    const { id: link, remote } = connection.link;
+    const line = { server, link, remote, suspendedMs: Math.round(suspendedMs), replayedBytes };
+    log.info(line, suspendedMs === 0 ? "uplink moved to a new connection" : "uplink resumed");
+  }
+
+  onResumeFailed(connection: Connection, error: unknown): void {
+    const { log, metrics, server, retry } = this.#deps;
+    const { label, reason } = retryAfter(error, 0, 0, retry);
+    metrics.links.resumeFailed(label);
+    log.warn({ server, link: connection.link.id, reason }, "uplink not resumed");
+  }
+
+  /** The server that the balancer leads to now takes us at once; the streams of the old one may still find theirs. */
+  onElsewhere(connection: Connection): void {
+    const { state } = this;
+    if (state.state === "suspended" && state.connection === connection) this.#moveOn(connection, 0);
   }
 
   onClosed(connection: Connection, reason: Error | undefined): void {
     const { state } = this;
     this.#deps.metrics.sessionEnded(connection.session.resetForMemory);
+    if (reason instanceof LinkLost) this.#deps.metrics.links.graceOver(reason.graceMs);
+    else if (reason instanceof CarrierLost) this.#deps.path.onLost(reason); // without grace
     if (this.#leaving.has(connection)) {
       this.#left(connection, reason);
     } else if (state.state === "draining" && state.connection === connection) {
       this.#closed(reason === undefined ? "drained" : reason.message);
-    } else if (state.state === "connected" && state.connection === connection) {
+    } else if ((state.state === "connected" || state.state === "suspended") && state.connection === connection) {
       if (reason === undefined) this.#closedInOrder(connection, state.sinceMs);
       else this.#lost(connection, reason, state.sinceMs);
     }
@@ -223,7 +285,7 @@ export class Uplink implements ConnectionOwner {
   drain(): void {
     const { state } = this;
     for (const { session } of this.connections()) session.drain();
-    if (state.state === "connected") {
+    if (state.state === "connected" || state.state === "suspended") {
       this.#enter({ state: "draining", connection: state.connection });
       this.#deps.log.info(
         { server: this.#deps.server, streams: state.connection.session.streamCount },

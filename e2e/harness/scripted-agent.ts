@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
-import { dialLink } from "../../shared/link/dial.ts";
-import type { Link } from "../../shared/link/link.ts";
+import { dialCarrier } from "../../shared/link/dial.ts";
+import { Link } from "../../shared/link/link.ts";
 import type { CertificateAndKey } from "../../shared/pki/certificates.ts";
 import { HANDSHAKE_VERSION, TUNNEL_PATH } from "../../shared/wire/handshake.ts";
 import { encodeAnswer, readOpen } from "../../shared/wire/open.ts";
@@ -62,22 +62,24 @@ export function agentCertificate(world: AgentsWorld): CertificateAndKey {
 export async function scriptedAgent(world: AgentsWorld, options: ScriptedAgentOptions = {}): Promise<ScriptedAgent> {
   const { agentId = "scripted", instance = randomUUID(), cluster, path = TUNNEL_PATH, onStream = echo } = options;
   const certificate = "certificate" in options ? options.certificate : agentCertificate(world);
-  const { link, welcome } = await dialLink({
+  const { carrier, welcome, remote } = await dialCarrier({
     host: "127.0.0.1",
     port: world.server.addresses.agents?.port ?? 0,
     path,
     tls: { ca: world.pki.clusterAuthority.cert, ...certificate },
-    hello: {
+    hello: () => ({
       type: "hello",
       version: HANDSHAKE_VERSION,
       agentId,
       instance,
       software: "scripted",
       ...(cluster === undefined ? {} : { cluster }),
-    },
+    }),
     keepaliveMs: 20_000,
     timeoutMs: 5_000,
   });
+  // It plays one connection: nothing comes after that.
+  const link = new Link(welcome.link, remote, carrier, { graceMs: 0, replayBytes: 16 * 1024 * 1024 });
   return new ScriptedAgent(link, welcome.initialWindow, onStream);
 }
 

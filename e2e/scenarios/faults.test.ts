@@ -80,7 +80,7 @@ test("a path that drops everything silently is found within 2.5 keepalives at bo
   const { log, lines } = captureLog();
   await using world = await startWorld({
     ...{ targets: ["echo"], relay: true, log },
-    server: { keepaliveMs: KEEPALIVE_MS },
+    server: { keepaliveMs: KEEPALIVE_MS, linkGraceMs: 0 },
     agent: { keepaliveMs: KEEPALIVE_MS },
   });
   await using caller = await world.connect("echo", { via: "tls" });
@@ -112,7 +112,7 @@ test("a path that drops everything silently is found within 2.5 keepalives at bo
 for (const direction of ["forward", "backward"] as const) {
   test(`a path that drops only what goes ${direction} ends the tunnel at both ends, too`, async () => {
     const { log, lines } = captureLog();
-    await using world = await startWorld({ relay: true, log, server: { keepaliveMs: KEEPALIVE_MS } });
+    await using world = await startWorld({ relay: true, log, server: { keepaliveMs: KEEPALIVE_MS, linkGraceMs: 0 } });
     world.relay.drop(direction);
     const droppedAt = performance.now();
     await waitFor(() => lines.some(({ msg }) => msg === "tunnel lost"));

@@ -99,8 +99,9 @@ async function openStream(
   cluster.pendingConnects++;
   metrics.pendingOpens(1);
   try {
-    const first =
-      cluster.pick() ?? (await pending.during(cluster.whenAvailable(Math.min(options.agentWaitMs, account.leftMs()))));
+    // An agent that has only lost its connection is worth the whole time; none at all is not.
+    const waitMs = cluster.expected === undefined ? Math.min(options.agentWaitMs, account.leftMs()) : account.leftMs();
+    const first = cluster.pick() ?? (await pending.during(cluster.whenAvailable(waitMs)));
     try {
       return await openOver(first);
     } catch (error) {

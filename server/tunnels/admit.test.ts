@@ -4,7 +4,7 @@ import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { admit, type Candidate, type IdHolder } from "./admit.ts";
 
 const candidate: Candidate = { agentId: "a", instance: "1", identity: "CN=agent" };
-const holder: IdHolder = { ...candidate, draining: false };
+const holder: IdHolder = { ...candidate, draining: false, suspended: false };
 const roomy = { serverId: "srv-1", cluster: "default", agents: 1, maxAgents: 2 };
 const full = { ...roomy, agents: 2 };
 
@@ -29,6 +29,7 @@ const TABLE: ReadonlyArray<
     /already_connected.*"srv-1"/,
   ],
   ["a process whose tunnel drains may have a new one", { ...holder, draining: true }, roomy, undefined, /^$/],
+  ["a process whose link is suspended may begin anew", { ...holder, suspended: true }, roomy, undefined, /^$/],
   [
     "an id of another identity is a duplicate",
     { ...holder, identity: "CN=other" },

@@ -11,6 +11,8 @@ export interface Candidate {
 export interface IdHolder extends Candidate {
   /** Its tunnel takes no new streams: the same process may have another. */
   readonly draining: boolean;
+  /** Its link has no carrier: the process may have given it up. */
+  readonly suspended: boolean;
 }
 
 export interface Room {
@@ -28,7 +30,7 @@ export interface Room {
  * |--------------------------------|--------------------------------------------|
  * | none                           | admitted while there is room               |
  * | same identity, other instance  | admitted, the old tunnel drains (restart)  |
- * | same identity, same instance   | already connected, unless the tunnel drains |
+ * | same identity, same instance   | already connected, unless its tunnel drains or is suspended |
  * | other identity                 | duplicate                                  |
  */
 export function admit(candidate: Candidate, holder: IdHolder | undefined, room: Room): void {
@@ -46,7 +48,7 @@ export function admit(candidate: Candidate, holder: IdHolder | undefined, room: 
       reason: `agent id "${agentId}" belongs to another certificate: give each agent its own --agent-id`,
     });
   }
-  if (holder.instance === candidate.instance && !holder.draining) {
+  if (holder.instance === candidate.instance && !holder.draining && !holder.suspended) {
     throw new LinkRefused({
       closeCode: CloseCode.alreadyConnected,
       reason: `already_connected: this agent has a tunnel to server "${room.serverId}"`,

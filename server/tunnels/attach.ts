@@ -1,105 +1,199 @@
-import { randomUUID } from "node:crypto";
 import type { TLSSocket } from "node:tls";
 import type { WebSocket } from "ws";
-import { acceptLink } from "../../shared/link/accept.ts";
+import { acceptCarrier } from "../../shared/link/accept.ts";
+import type { Carrier, CarrierLost } from "../../shared/link/carrier.ts";
 import type { Hello, Welcome } from "../../shared/link/control.ts";
+import { Link, LinkLost, type Resumption } from "../../shared/link/link.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
 import { CloseCode, HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { ServerMetrics } from "../metrics.ts";
 import type { ServerOptions } from "../options.ts";
+import type { Links, ResumableLink } from "./links.ts";
 import type { ClusterTunnels, Place } from "./registry.ts";
 import { Tunnel } from "./tunnel.ts";
 
 export type AttachOptions = Pick<
   ServerOptions,
-  "serverId" | "helloTimeoutMs" | "keepaliveMs" | "initialWindow" | "maxWindow" | "sessionBudget" | "maxStreams"
+  | "serverId"
+  | "helloTimeoutMs"
+  | "keepaliveMs"
+  | "linkGraceMs"
+  | "replayBuffer"
+  | "initialWindow"
+  | "maxWindow"
+  | "sessionBudget"
+  | "maxStreams"
 >;
 
 export interface AttachDeps {
   readonly options: AttachOptions;
   readonly cluster: ClusterTunnels;
+  readonly links: Links;
   readonly metrics: ServerMetrics;
   readonly log: Logger;
   /** True from SIGTERM on. */
   draining(): boolean;
 }
 
-/** One agent, from its upgrade to the end of its tunnel. `identity` is what its credential proves. */
+/** An upgraded connection of an agent whose credential proves `identity`. */
+interface Arrival {
+  readonly identity: string;
+  readonly remote: string;
+}
+
+/** What a hello has got: a place for a new tunnel, or the link that goes on. */
+type Verdict =
+  | { readonly kind: "new"; readonly place: Place; readonly entry: ResumableLink }
+  | { readonly kind: "resume"; readonly entry: ResumableLink };
+
+/**
+ * One connection of an agent: the first of a tunnel, which is told here to its end, or another one for a link that is
+ * there already.
+ */
 export async function attach(ws: WebSocket, socket: TLSSocket, identity: string, deps: AttachDeps): Promise<void> {
-  const { options, cluster, metrics, log } = deps;
-  const remote = `${socket.remoteAddress}:${socket.remotePort}`;
-  let place: Place | undefined;
+  const { options } = deps;
+  const arrival = { identity, remote: `${socket.remoteAddress}:${socket.remotePort}` };
+  let verdict: Verdict | undefined;
   let greeted = false;
   try {
-    const { link, hello } = await acceptLink(ws, socket, {
+    const { carrier, hello, welcome } = await acceptCarrier(ws, socket, {
       helloTimeoutMs: options.helloTimeoutMs,
       keepaliveMs: options.keepaliveMs,
-      remote,
       welcome: (words) => {
         greeted = true;
-        place = reserve(words, identity, deps);
-        return welcome(options);
+        verdict = judge(words, identity, deps);
+        return welcomeTo(verdict, words, options);
       },
     });
-    const { agentId, instance, software } = hello;
-    const agent = { agentId, instance, identity, software: printable(software) };
-    const tunnel = new Tunnel(agent, link, {
-      initialWindow: options.initialWindow,
-      maxWindow: options.maxWindow,
-      budget: options.sessionBudget,
-      maxStreams: options.maxStreams,
-    });
-    place?.hold(tunnel);
-    metrics.tunnelOpened(cluster.name);
-    const line = { cluster: cluster.name, agent: agentId, tunnel: tunnel.id, remote };
-    log.info({ ...line, identity, software: agent.software }, "tunnel opened");
-
-    const reason = await tunnel.closedWith;
-    metrics.tunnelClosed(cluster.name, reason === undefined ? "closed" : "lost", tunnel.resetForMemory);
-    log[reason === undefined ? "info" : "warn"](
-      { ...line, ...(reason && { reason: printable(reason.message) }) },
-      reason === undefined ? "tunnel closed" : "tunnel lost",
-    );
+    if (verdict?.kind === "resume") resume(carrier, hello, welcome, verdict.entry, arrival);
+    else if (verdict?.kind === "new") await hold(carrier, hello, verdict, arrival, deps);
   } catch (error) {
-    // Until its hello, what ends a link is the agent's doing or the network's; later, it is a refusal or our bug.
-    if (error instanceof LinkRefused || !greeted) refusedAfterUpgrade(error, remote, identity, deps);
+    // Until its hello, what ends a connection is the agent's doing or the network's; later, it is a refusal or our bug.
+    if (error instanceof LinkRefused || !greeted) refusedAfterUpgrade(error, arrival, deps);
     else {
       ws.terminate();
-      metrics.agentRefused("internal");
-      log.error({ err: error, remote, identity }, "agent refused");
+      deps.metrics.agentRefused("internal");
+      deps.log.error({ err: error, ...arrival }, "agent refused");
     }
   } finally {
-    place?.release();
+    if (verdict?.kind === "new") {
+      verdict.place.release();
+      if (verdict.entry.link === undefined) deps.links.forget(verdict.entry.id);
+    }
   }
 }
 
 /** The hello's words may only agree with what the credential says (design: "Trust"). */
-function reserve(hello: Hello, identity: string, { cluster, draining }: AttachDeps): Place {
-  if (draining()) throw new LinkRefused({ closeCode: CloseCode.draining, reason: "this server is shutting down" });
+function judge(hello: Hello, identity: string, { cluster, links, draining }: AttachDeps): Verdict {
   if (hello.cluster !== undefined && hello.cluster !== cluster.name) {
     throw new LinkRefused({
       closeCode: CloseCode.forbidden,
       reason: `this certificate belongs to cluster "${cluster.name}", not to "${printable(hello.cluster, 40)}" (--cluster)`,
     });
   }
-  return cluster.reserve({ agentId: hello.agentId, instance: hello.instance, identity });
+  const known = links.judge(hello, identity);
+  if (known !== undefined) return { kind: "resume", entry: known };
+  if (draining()) throw new LinkRefused({ closeCode: CloseCode.draining, reason: "this server is shutting down" });
+  const candidate = { agentId: hello.agentId, instance: hello.instance, identity };
+  return { kind: "new", place: cluster.reserve(candidate), entry: links.issue(candidate) };
 }
 
-function welcome(options: AttachOptions): Welcome {
+function welcomeTo({ entry }: Verdict, hello: Hello, options: AttachOptions): Welcome {
   return {
     type: "welcome",
     version: HANDSHAKE_VERSION,
     serverId: options.serverId,
-    link: `${options.serverId}/${randomUUID()}`,
+    link: entry.id,
+    token: entry.tokens.issue(hello.resume?.token),
+    received: entry.link?.received ?? 0,
     keepaliveMs: options.keepaliveMs,
+    graceMs: options.linkGraceMs,
     initialWindow: options.initialWindow,
   };
 }
 
-function refusedAfterUpgrade(error: unknown, remote: string, identity: string, { metrics, log }: AttachDeps): void {
+/** The tunnel notices, and tells. */
+function resume(carrier: Carrier, hello: Hello, welcome: Welcome, entry: ResumableLink, { remote }: Arrival): void {
+  const peerReceived = hello.resume?.received ?? 0;
+  try {
+    entry.link?.resume(carrier, remote, { peerReceived, named: welcome.received });
+  } catch (error) {
+    carrier.destroy(error as Error);
+    throw error;
+  }
+}
+
+/** A tunnel, from its first connection to its end. */
+async function hold(
+  carrier: Carrier,
+  { agentId, instance, software }: Hello,
+  { place, entry }: Verdict & { readonly kind: "new" },
+  { identity, remote }: Arrival,
+  { options, cluster, links, metrics, log }: AttachDeps,
+): Promise<void> {
+  const agent = { agentId, instance, identity, software: printable(software) };
+  const { linkGraceMs: graceMs, replayBuffer: replayBytes } = options;
+  const link = new Link(entry.id, remote, carrier, { graceMs, replayBytes });
+  entry.link = link;
+  const line = { cluster: cluster.name, agent: agentId, tunnel: entry.id, remote };
+  const tunnel = new Tunnel(
+    agent,
+    link,
+    {
+      onSuspended: (cause) => onSuspended(cause),
+      onResumed: (resumption) => onResumed(resumption),
+      onConfirmed: () => entry.tokens.confirm(),
+      onClosed: () => links.forget(entry.id),
+    },
+    {
+      initialWindow: options.initialWindow,
+      maxWindow: options.maxWindow,
+      budget: options.sessionBudget,
+      maxStreams: options.maxStreams,
+    },
+  );
+  place.hold(tunnel);
+  metrics.tunnelOpened(cluster.name);
+  log.info({ ...line, identity, software: agent.software }, "tunnel opened");
+
+  const reason = await tunnel.closedWith;
+  if (reason instanceof LinkLost) metrics.links.graceOver(reason.graceMs);
+  metrics.tunnelClosed(cluster.name, reason === undefined ? "closed" : "lost", tunnel.resetForMemory);
+  log[reason === undefined ? "info" : "warn"](
+    { ...line, ...(reason && { reason: printable(reason.message) }) },
+    reason === undefined ? "tunnel closed" : "tunnel lost",
+  );
+
+  function onSuspended({ lossCause, message, ageMs, idleMs }: CarrierLost): void {
+    metrics.links.suspended(lossCause);
+    const times = { ageMs: Math.round(ageMs), idleMs: Math.round(idleMs) };
+    const { streamCount: streams } = tunnel;
+    log.warn({ ...line, streams, cause: lossCause, reason: printable(message), ...times }, "tunnel suspended");
+  }
+
+  function onResumed({ suspendedMs, replayedBytes }: Resumption): void {
+    metrics.links.resumed({ suspendedMs, replayedBytes });
+    cluster.tunnelResumed();
+    const times = { suspendedMs: Math.round(suspendedMs), replayedBytes };
+    log.info({ ...line, remote: tunnel.remote, ...times }, suspendedMs === 0 ? "tunnel moved" : "tunnel resumed");
+  }
+}
+
+/** Close codes of resumes that were refused, in words of a metric. */
+const RESUME_REFUSALS: Readonly<Record<number, string>> = {
+  [CloseCode.unknownLink]: "unknown_link",
+  [CloseCode.foreignLink]: "foreign_link",
+  [CloseCode.badToken]: "bad_token",
+  [CloseCode.linkOfAnother]: "link_of_another",
+  [CloseCode.badOffset]: "bad_offset",
+};
+
+function refusedAfterUpgrade(error: unknown, { remote, identity }: Arrival, { metrics, log }: AttachDeps): void {
   const refusal = error instanceof LinkRefused ? error : undefined;
   metrics.agentRefused(String(refusal?.closeCode ?? "hello"));
+  const resumeRefusal = RESUME_REFUSALS[refusal?.closeCode ?? 0];
+  if (resumeRefusal !== undefined) metrics.links.resumeFailed(resumeRefusal);
   const reason = printable(refusal?.reason ?? (error instanceof Error ? error.message : String(error)));
   log.warn({ remote, identity, code: refusal?.closeCode, reason }, "agent refused");
 }

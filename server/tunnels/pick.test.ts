@@ -7,7 +7,7 @@ interface Row extends Pickable {
 }
 
 function tunnel(name: string, streamCount: number, more: Partial<Pickable> = {}): Row {
-  return { name, streamCount, draining: false, closed: false, lastUsed: 0, ...more };
+  return { name, streamCount, draining: false, suspended: false, closed: false, lastUsed: 0, ...more };
 }
 
 const TABLE: ReadonlyArray<readonly [sentence: string, tunnels: readonly Row[], picked: string | undefined]> = [
@@ -16,6 +16,7 @@ const TABLE: ReadonlyArray<readonly [sentence: string, tunnels: readonly Row[], 
   ["the fewest streams win", [tunnel("a", 3), tunnel("b", 1), tunnel("c", 2)], "b"],
   ["a draining tunnel is never picked", [tunnel("a", 0, { draining: true }), tunnel("b", 9)], "b"],
   ["a closed tunnel is never picked", [tunnel("a", 0, { closed: true }), tunnel("b", 9)], "b"],
+  ["a suspended tunnel is never picked", [tunnel("a", 0, { suspended: true }), tunnel("b", 9)], "b"],
   ["nothing is picked when all drain", [tunnel("a", 0, { draining: true })], undefined],
   ["among equals the longest unused wins", [tunnel("a", 1, { lastUsed: 5 }), tunnel("b", 1, { lastUsed: 2 })], "b"],
   ["use counts less than streams", [tunnel("a", 1, { lastUsed: 5 }), tunnel("b", 2, { lastUsed: 2 })], "a"],

@@ -3,6 +3,8 @@ export interface Pickable {
   readonly streamCount: number;
   /** One end takes no new streams. */
   readonly draining: boolean;
+  /** Its link waits for a new carrier. */
+  readonly suspended: boolean;
   readonly closed: boolean;
   /** A number that grows with each use: the larger, the more recent. */
   readonly lastUsed: number;
@@ -12,7 +14,7 @@ export interface Pickable {
 export function pick<T extends Pickable>(tunnels: Iterable<T>, except?: T): T | undefined {
   let best: T | undefined;
   for (const tunnel of tunnels) {
-    if (tunnel === except || tunnel.draining || tunnel.closed) continue;
+    if (tunnel === except || tunnel.draining || tunnel.suspended || tunnel.closed) continue;
     if (best === undefined || precedes(tunnel, best)) best = tunnel;
   }
   return best;

@@ -51,15 +51,17 @@ export class ClusterTunnels {
     return pick(this.#tunnels, except);
   }
 
-  /** Is there an agent that takes streams? */
-  get available(): boolean {
-    return this.pick() !== undefined;
+  /** A tunnel that takes streams as soon as its link has a new carrier. */
+  get expected(): Tunnel | undefined {
+    for (const tunnel of this.#tunnels) if (tunnel.suspended && !tunnel.draining && !tunnel.closed) return tunnel;
+    return undefined;
   }
 
   /** Room for an agent, or `LinkRefused`. Taken at once, so that two hellos at a time cannot both have it. */
   reserve(candidate: Candidate): Place {
     const current = this.#holders.get(candidate.agentId);
-    admit(candidate, current && { ...current, draining: current.tunnel?.draining ?? false }, {
+    const { draining = false, suspended = false } = current?.tunnel ?? {};
+    admit(candidate, current && { ...current, draining, suspended }, {
       serverId: this.#limits.serverId,
       cluster: this.name,
       agents: this.#holders.size,
@@ -80,7 +82,18 @@ export class ClusterTunnels {
     holder.tunnel = tunnel;
     this.#tunnels.add(tunnel);
     const superseded = this.#holders.get(holder.agentId) === holder ? holder.previous : holder;
-    void superseded?.tunnel?.close(this.#limits.drainTimeoutMs);
+    // A suspended one waits for a process that is gone, or has begun anew: it will not come back.
+    if (superseded?.tunnel?.suspended) superseded.tunnel.destroy(new Error("the agent has begun anew"));
+    else void superseded?.tunnel?.close(this.#limits.drainTimeoutMs);
+    this.#lookAgain();
+  }
+
+  /** A tunnel that was suspended takes streams again. */
+  tunnelResumed(): void {
+    this.#lookAgain();
+  }
+
+  #lookAgain(): void {
     for (const look of [...this.#waiters]) look();
   }
 
@@ -130,6 +143,12 @@ export class ClusterTunnels {
       return new CulvertError(
         "no_agent",
         `no agent of cluster "${this.name}" is connected: check that one runs, and its log`,
+      );
+    const { expected } = this;
+    if (expected !== undefined)
+      return new CulvertError(
+        "no_agent",
+        `agent "${expected.agent.agentId}" has lost its connection and is not back yet: check the path to it`,
       );
     return new CulvertError("draining", `every agent of cluster "${this.name}" is going away: try again`);
   }

@@ -1,5 +1,6 @@
 import { duplexPair } from "node:stream";
 import type { ControlMessage } from "../../shared/link/control.ts";
+import type { LinkWatcher } from "../../shared/link/link.ts";
 import { encodeAnswer, type OpenAnswer, type OpenRequest, readOpen } from "../../shared/wire/open.ts";
 import { DuplexTransport } from "../../shared/yamux/duplex-transport.ts";
 import type { SessionOptions } from "../../shared/yamux/options.ts";
@@ -35,8 +36,14 @@ export interface FakeAgentOptions extends Partial<Agent> {
 class LinkOverPair extends DuplexTransport {
   readonly id = "srv/1";
   readonly remote = "127.0.0.1:5555";
+  readonly unacknowledged = 0;
   readonly control: ControlMessage[] = [];
-  onControl: ((message: ControlMessage) => void) | undefined;
+  suspended = false;
+  watcher: LinkWatcher = {};
+
+  watch(watcher: LinkWatcher): void {
+    this.watcher = watcher;
+  }
 
   sendControl(message: ControlMessage): void {
     this.control.push(message);
@@ -58,11 +65,11 @@ export function fakeAgent(options: FakeAgentOptions = {}): FakeAgent {
   const link = new LinkOverPair(near);
   const { agentId = "a", instance = "1", identity = "CN=agent", software = "test" } = options;
   return {
-    tunnel: new Tunnel({ agentId, instance, identity, software }, link, options.bounds),
+    tunnel: new Tunnel({ agentId, instance, identity, software }, link, {}, options.bounds),
     session,
     control: link.control,
     streams,
-    say: (message) => link.onControl?.(message),
+    say: (message) => link.watcher.onControl?.(message),
     cut: () => {
       near.destroy();
       far.destroy();

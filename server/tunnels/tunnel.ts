@@ -1,4 +1,4 @@
-import type { ControlMessage } from "../../shared/link/control.ts";
+import type { Link, LinkWatcher } from "../../shared/link/link.ts";
 import type { Target } from "../../shared/net/target.ts";
 import type { SessionOptions } from "../../shared/yamux/options.ts";
 import { Session } from "../../shared/yamux/session.ts";
@@ -8,12 +8,10 @@ import { type Cancellable, Opening, type OpenOptions } from "./opening.ts";
 import type { Pickable } from "./pick.ts";
 
 /** What a tunnel asks of a link. */
-export interface TunnelLink extends Transport {
-  readonly id: string;
-  readonly remote: string;
-  sendControl(message: ControlMessage): void;
-  onControl: ((message: ControlMessage) => void) | undefined;
-}
+export type TunnelLink = Pick<
+  Link,
+  keyof Transport | "id" | "remote" | "suspended" | "unacknowledged" | "sendControl" | "watch"
+>;
 
 /** Who is at the other end. */
 export interface Agent {
@@ -27,6 +25,9 @@ export interface Agent {
 
 let uses = 0;
 
+/** Who is told what becomes of a tunnel's link. */
+export type TunnelWatcher = Omit<LinkWatcher, "onControl">;
+
 /** One connected agent: who it is, and the session that reaches it. Ends when its link ends. */
 export class Tunnel implements Pickable {
   readonly agent: Agent;
@@ -38,14 +39,19 @@ export class Tunnel implements Pickable {
   #asked = false;
   #lastUsed = 0;
 
-  constructor(agent: Agent, link: TunnelLink, options: Partial<SessionOptions> = {}) {
+  constructor(agent: Agent, link: TunnelLink, watcher: TunnelWatcher = {}, options: Partial<SessionOptions> = {}) {
     this.agent = agent;
     this.#link = link;
     let over: (reason: Error | undefined) => void = () => {};
     this.closedWith = new Promise((resolve) => {
       over = resolve;
     });
-    link.onControl = this.#onControl;
+    link.watch({
+      ...watcher,
+      onControl: (message) => {
+        if (message.type === "drain") this.#asked = true;
+      },
+    });
     this.#session = new Session(
       "server",
       link,
@@ -88,6 +94,16 @@ export class Tunnel implements Pickable {
     return this.#asked || this.#session.draining;
   }
 
+  /** Its link has no carrier now: streams stand still. */
+  get suspended(): boolean {
+    return this.#link.suspended;
+  }
+
+  /** Bytes kept for the link's next carrier. */
+  get replayBytes(): number {
+    return this.#link.unacknowledged;
+  }
+
   get closed(): boolean {
     return this.#session.closed;
   }
@@ -117,10 +133,6 @@ export class Tunnel implements Pickable {
   destroy(reason: Error): void {
     this.#session.destroy(reason);
   }
-
-  readonly #onControl = (message: ControlMessage): void => {
-    if (message.type === "drain") this.#asked = true;
-  };
 }
 
 /** Agents open no streams of their own (design: "Stream head"). */

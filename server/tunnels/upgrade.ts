@@ -22,6 +22,7 @@ export interface UpgradeDeps {
   readonly options: UpgradeOptions;
   readonly identities: readonly IdentityPattern[];
   readonly cluster: AttachDeps["cluster"];
+  readonly links: AttachDeps["links"];
   readonly metrics: ServerMetrics;
   readonly log: Logger;
   /** The log of those who are no agents of ours. */
@@ -122,7 +123,7 @@ export class UpgradePort {
 /** Why this is no upgrade of an agent. In this order, so that a stranger learns nothing but that it is one. */
 function judge(
   request: FastifyRequest,
-  { options, identities, draining }: UpgradeDeps,
+  { options, identities, links, draining }: UpgradeDeps,
 ): CulvertError | HttpRefusal | undefined {
   const { identity, refusal } = judgePeer(request.raw.socket as TLSSocket);
   if (identity === undefined) return new CulvertError("unauthenticated", refusal);
@@ -134,7 +135,8 @@ function judge(
   if (request.url.split("?", 1)[0] !== options.tunnelPath) return "path";
   const offered = (request.headers["sec-websocket-protocol"] ?? "").split(",").map((name) => name.trim());
   if (!request.ws || !offered.includes(SUBPROTOCOL)) return "upgrade";
-  if (draining()) return new CulvertError("draining", "this server is shutting down");
+  // Links that are open may still get another carrier; what a hello wants is known behind the upgrade only.
+  if (draining() && links.size === 0) return new CulvertError("draining", "this server is shutting down");
   return undefined;
 }
 

@@ -3,13 +3,11 @@ import type { WebSocket } from "ws";
 import { CloseCode, LinkRefused } from "../wire/handshake.ts";
 import { Carrier } from "./carrier.ts";
 import type { ControlMessage, Hello, Welcome } from "./control.ts";
-import { Link } from "./link.ts";
 
-export interface AcceptLinkOptions {
+export interface AcceptOptions {
   /** How long an upgraded connection may take to say hello, ms. */
   readonly helloTimeoutMs: number;
   readonly keepaliveMs: number;
-  readonly remote: string;
   /** Judges the hello and answers it; throws `LinkRefused` with a close code to refuse. Called at most once. */
   welcome(hello: Hello): Welcome;
 }
@@ -22,11 +20,11 @@ const INTERNAL_ERROR = 1011;
  *
  * Call it in the turn of the upgrade: the carrier has to read the socket from its first frame.
  */
-export function acceptLink(
+export function acceptCarrier(
   ws: WebSocket,
   socket: Duplex,
-  options: AcceptLinkOptions,
-): Promise<{ link: Link; hello: Hello }> {
+  options: AcceptOptions,
+): Promise<{ carrier: Carrier; hello: Hello; welcome: Welcome }> {
   const carrier = new Carrier(ws, socket, { role: "server", keepaliveMs: options.keepaliveMs, zeroMask: true });
   return new Promise((resolve, reject) => {
     // Whatever else arrives on a carrier that was judged once is not judged again.
@@ -60,7 +58,7 @@ export function acceptLink(
         settle();
         carrier.setKeepalive(welcome.keepaliveMs);
         carrier.sendControl(welcome);
-        resolve({ link: new Link(welcome.link, options.remote, carrier), hello: message });
+        resolve({ carrier, hello: message, welcome });
       } catch (error) {
         if (error instanceof LinkRefused) refuse(error.closeCode ?? CloseCode.badHello, error, error.reason);
         else refuse(INTERNAL_ERROR, error as Error, "internal error");

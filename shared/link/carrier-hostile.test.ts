@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { test } from "node:test";
 import type { TLSSocket } from "node:tls";
+import { CarrierLost } from "./carrier.ts";
 import type { Link } from "./link.ts";
 import { HELLO, Inbox, LinkServer, rawClient, until } from "./testing.ts";
 import { frame, textFrame } from "./testing-frames.ts";
@@ -74,7 +75,7 @@ test("a message or frame that breaks the rules ends the carrier with its code, a
 test("unknown types and fields are ignored, pings are answered, the protocol's own pings too", async () => {
   await using server = await LinkServer.start();
   const { socket, inbox, heard } = await rawAgent(server);
-  socket.write(textFrame({ type: "rotate", reason: "later version" }, KEY));
+  socket.write(textFrame({ type: "later", reason: "of a later version" }, KEY));
   socket.write(textFrame({ type: "ping", extra: 1 }, KEY));
   socket.write(frame({ opcode: 9, payload: Buffer.from("abc"), mask: KEY }));
   socket.write(frame({ opcode: 2, payload: Buffer.from("payload"), mask: KEY }));
@@ -82,8 +83,27 @@ test("unknown types and fields are ignored, pings are answered, the protocol's o
     () =>
       inbox.text === "payload" && heard().includes('{"type":"pong"}') && heard().includes("\x8a\x03abc", 0, "latin1"),
   );
-  socket.write(frame({ opcode: 8, payload: Buffer.from([0x03, 0xe9]), mask: KEY }));
-  assert.equal(await inbox.closed, undefined, "1001, going away, is an end in order");
+  socket.write(frame({ opcode: 8, payload: Buffer.from([0x03, 0xe8]), mask: KEY }));
+  assert.equal(await inbox.closed, undefined, "1000, normal, is an end in order");
+});
+
+test("a close code of a balancer is the loss of a carrier, one of the peer's own is the end of the link", async () => {
+  await using server = await LinkServer.start();
+  const words = async (payload: Buffer): Promise<Error | undefined> => {
+    const { socket, inbox } = await rawAgent(server);
+    socket.write(frame({ opcode: 8, payload, mask: KEY }));
+    return inbox.closed;
+  };
+  for (const code of [1001, 1011, 1012, 1013, 4451, 4456]) {
+    const loss = await words(Buffer.from([code >> 8, code & 0xff]));
+    assert.ok(loss instanceof CarrierLost && loss.lossCause === "closed", `${code}`);
+    assert.equal(loss.message, `the peer closed with ${code}`);
+  }
+  assert.ok((await words(Buffer.alloc(0))) instanceof CarrierLost, "a close frame without a code");
+  for (const code of [1002, 1008, 4450]) {
+    const end = await words(Buffer.from([code >> 8, code & 0xff]));
+    assert.ok(end !== undefined && !(end instanceof CarrierLost), `${code}`);
+  }
 });
 
 test("a peer that asks and never reads is ended before its answers pile up", async () => {

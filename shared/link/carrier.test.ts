@@ -39,7 +39,7 @@ test("64 MiB each way arrive whole, with control messages in between", { timeout
   near.start(inboxes[0]);
   far.start(inboxes[1]);
   let drains = 0;
-  far.onControl = () => drains++;
+  far.watch({ onControl: () => drains++ });
   const block = randomBytes(MIB);
   const chunks = () =>
     Array.from({ length: 64 * 33 }, (_, index) => block.subarray(index, index + (64 * MIB) / (64 * 33)));
@@ -156,7 +156,7 @@ test("a close code of ours reaches the other end with its reason, after the payl
   await using server = await LinkServer.start();
   const { nearInbox, far } = await linkPair(server);
   far.write([Buffer.from("last words")], 10);
-  far.close(CloseCode.limited, "the cluster has 100 agents already");
+  (await server.carrier()).close(CloseCode.limited, "the cluster has 100 agents already");
   const reason = await nearInbox.closed;
   assert.ok(reason instanceof LinkRefused);
   assert.deepEqual([reason.closeCode, reason.reason], [4429, "the cluster has 100 agents already"]);
@@ -253,7 +253,7 @@ describe("what takes its time", { concurrency: true }, () => {
     await using server = await LinkServer.start();
     const socket = await rawClient(server.port, textFrame(HELLO, KEY));
     const closed = once(socket.resume(), "close");
-    const far = await server.link();
+    const far = await server.carrier();
     const since = performance.now();
     far.close(CloseCode.forbidden, "go away");
     await closed;

@@ -33,7 +33,18 @@ const MAX_CLOSE_REASON = 123;
 /** RFC 6455 §7.1.5: no close frame came; and §7.4.1: one without a code. */
 const ABNORMAL_CLOSURE = 1006;
 const NO_STATUS = 1005;
-const ORDERLY_CODES: ReadonlySet<number> = new Set([CloseCode.normal, CloseCode.goingAway, NO_STATUS]);
+/**
+ * Codes that say nothing about the link: of balancers and proxies that give up a connection (RFC 6455 §7.4.1; 1012–1014
+ * are in IANA's registry), and of a peer to which this carrier has fallen silent or is no longer the newest.
+ */
+const CODES_OF_A_CARRIER: ReadonlySet<number> = new Set([
+  CloseCode.goingAway,
+  NO_STATUS,
+  ABNORMAL_CLOSURE,
+  ...[1011, 1012, 1013, 1014],
+  CloseCode.silent,
+  CloseCode.superseded,
+]);
 
 export interface CarrierOptions {
   /** Which end of the WebSocket we are: clients mask. */
@@ -44,13 +55,35 @@ export interface CarrierOptions {
   readonly zeroMask: boolean;
 }
 
+/** How a carrier was lost: the words of a metric. */
+export type LossCause = "fin" | "reset" | "silent" | "closed" | "error";
+
+/** The carrier is gone and nobody has meant the end of the link, which may go on with another one. */
+export class CarrierLost extends Error {
+  override readonly name = "CarrierLost";
+  readonly lossCause: LossCause;
+  /** How long it had lived, and how long no byte had come before its end, ms: what a middle box may have looked at. */
+  readonly ageMs: number;
+  readonly idleMs: number;
+
+  constructor(
+    message: string,
+    about: { readonly lossCause: LossCause; readonly ageMs: number; readonly idleMs: number; readonly cause?: unknown },
+  ) {
+    super(message, { cause: about.cause });
+    this.lossCause = about.lossCause;
+    this.ageMs = about.ageMs;
+    this.idleMs = about.idleMs;
+  }
+}
+
 /**
  * One WebSocket connection as a transport: binary messages are payload, text messages are control (design: "Carrier").
  *
  * ws does the handshake, control frames, text and closing; binary frames pass by it in both directions, on the socket
  * that it was given.
  */
-export class Carrier implements Transport {
+export class Carrier implements Omit<Transport, "room"> {
   /** Why the carrier ended, for whoever has not started it. Set before the consumer hears of it. */
   onEnded: ((reason: Error | undefined) => void) | undefined;
   readonly #ws: WebSocket;
@@ -58,6 +91,7 @@ export class Carrier implements Transport {
   readonly #masked: boolean;
   readonly #zeroMask: boolean;
   readonly #liveness: Liveness;
+  readonly #openedAt = performance.now();
   #lane: PayloadLane | undefined;
   #consumer: TransportConsumer | undefined;
   /** Payload that came before delivery began; `undefined` from then on. */
@@ -86,7 +120,7 @@ export class Carrier implements Transport {
     this.#openLane();
     this.#liveness = new Liveness(options.keepaliveMs, {
       ping: () => this.sendControl({ type: "ping" }),
-      dead: (sentence) => this.#fail(CloseCode.silent, sentence),
+      dead: (sentence) => this.#endFor(CloseCode.silent, this.#lost("silent", sentence)),
     });
     // Closed between the upgrade and now: ws has said so already and will not again.
     if (ws.readyState === ws.CLOSED) queueMicrotask(() => this.#onClose(ABNORMAL_CLOSURE, Buffer.alloc(0)));
@@ -229,9 +263,9 @@ export class Carrier implements Transport {
       return;
     }
     try {
-      this.#countControl();
       if ((data as Buffer).length > MAX_CONTROL_BYTES) throw new BadControlMessage("a control message is too long");
       const message = parseControl((data as Buffer).toString("utf8"));
+      if (message?.type !== "ack") this.#countControl(); // acks go with the bytes, and are counted where those are known
       if (message?.type === "ping") this.sendControl({ type: "pong" });
       else if (message !== undefined && message.type !== "pong") this.#deliverControl(message);
     } catch (error) {
@@ -281,9 +315,13 @@ export class Carrier implements Transport {
 
   /** Our side has seen something wrong: say so to the peer, and end now for our own. */
   #fail(code: number, sentence: string): void {
+    this.#endFor(code, new Error(sentence));
+  }
+
+  #endFor(code: number, failure: Error): void {
     if (this.#ended) return;
-    this.#failure ??= new Error(sentence);
-    this.close(code, sentence);
+    this.#failure ??= failure;
+    this.close(code, failure.message);
     this.#finish();
   }
 
@@ -307,15 +345,22 @@ export class Carrier implements Transport {
 
   /** What a close code means for us; `undefined`: an end in order. */
   #judgeClose(code: number, reason: string): Error | undefined {
-    if (ORDERLY_CODES.has(code)) return undefined;
+    if (code === CloseCode.normal) return undefined;
+    const words = reason === "" ? "" : `: ${reason}`;
     if (code === ABNORMAL_CLOSURE) {
       const { code: cause } = this.#socketError ?? {};
-      return new Error(`the connection was cut${cause === undefined ? "" : ` (${cause})`}`, {
-        cause: this.#socketError,
-      });
+      if (cause === undefined) return this.#lost("fin", "the connection was cut");
+      return this.#lost(cause === "ECONNRESET" ? "reset" : "error", `the connection was cut (${cause})`);
     }
+    if (CODES_OF_A_CARRIER.has(code)) return this.#lost("closed", `the peer closed with ${code}${words}`);
     if (this.#masked && code >= 4000) return new LinkRefused({ closeCode: code, reason });
-    return new Error(`the peer closed with ${code}${reason === "" ? "" : `: ${reason}`}`);
+    return new Error(`the peer closed with ${code}${words}`);
+  }
+
+  #lost(lossCause: LossCause, sentence: string): CarrierLost {
+    const now = performance.now();
+    const idleMs = now - this.#liveness.lastByteAt;
+    return new CarrierLost(sentence, { lossCause, ageMs: now - this.#openedAt, idleMs, cause: this.#socketError });
   }
 
   #finish(): void {

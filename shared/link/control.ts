@@ -5,6 +5,11 @@ import { HANDSHAKE_VERSION } from "../wire/handshake.ts";
 
 const name = z.string().min(1).max(253);
 
+/** Payload bytes since a link began: a position in one of its directions. */
+const offset = z.number().int().min(0).max(Number.MAX_SAFE_INTEGER);
+/** 256 random bits in base64url. */
+const token = z.string().regex(/^[\w-]{43}$/);
+
 const helloSchema = z.object({
   type: z.literal("hello"),
   version: z.literal(HANDSHAKE_VERSION),
@@ -13,6 +18,8 @@ const helloSchema = z.object({
   instance: name,
   cluster: name.optional(),
   software: z.string().max(256),
+  /** A new carrier for a link that is there already; `received`: what the agent has of it. */
+  resume: z.object({ link: name, token, received: offset }).optional(),
 });
 export type Hello = z.infer<typeof helloSchema>;
 
@@ -21,7 +28,13 @@ const welcomeSchema = z.object({
   version: z.literal(HANDSHAKE_VERSION),
   serverId: name,
   link: name,
+  /** Resumes this link, once; the one before it stays good until the first message behind this welcome. */
+  token,
+  /** What the server has of the link. */
+  received: offset,
   keepaliveMs: z.number().int().min(10).max(3_600_000),
+  /** How long the link waits for a new carrier when one is lost; 0: it ends with its carrier. */
+  graceMs: z.number().int().min(0).max(3_600_000),
   initialWindow: z.number().int().min(4096).max(0xffff_ffff),
 });
 export type Welcome = z.infer<typeof welcomeSchema>;
@@ -29,16 +42,30 @@ export type Welcome = z.infer<typeof welcomeSchema>;
 const pingSchema = z.object({ type: z.literal("ping") });
 const pongSchema = z.object({ type: z.literal("pong") });
 
+/** All payload up to `received` has arrived and need not be kept. */
+const ackSchema = z.object({ type: z.literal("ack"), received: offset });
+
+/** The server asks for a new carrier under the same link. */
+const rotateSchema = z.object({ type: z.literal("rotate"), reason: z.string().max(256) });
+
 /** The server takes no new streams here: come back, here or elsewhere, after so long. */
 const drainSchema = z.object({
   type: z.literal("drain"),
   retryAfterMs: z.number().int().min(0).max(86_400_000),
 });
 
-const controlSchema = z.discriminatedUnion("type", [helloSchema, welcomeSchema, pingSchema, pongSchema, drainSchema]);
+const controlSchema = z.discriminatedUnion("type", [
+  helloSchema,
+  welcomeSchema,
+  pingSchema,
+  pongSchema,
+  ackSchema,
+  rotateSchema,
+  drainSchema,
+]);
 export type ControlMessage = z.infer<typeof controlSchema>;
 
-const KNOWN_TYPES: ReadonlySet<unknown> = new Set(["hello", "welcome", "ping", "pong", "drain"]);
+const KNOWN_TYPES: ReadonlySet<unknown> = new Set(["hello", "welcome", "ping", "pong", "ack", "rotate", "drain"]);
 const typeOnly = z.object({ type: z.string() });
 
 /** Largest text message, bytes. */

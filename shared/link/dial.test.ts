@@ -85,10 +85,12 @@ test("after the end of a link nothing keeps a process alive", async () => {
   await using server = await LinkServer.start();
   const { ca } = await testCertificate();
   const script = `
-    import { dialLink } from ${JSON.stringify(new URL("./dial.ts", import.meta.url).href)};
+    import { dialCarrier } from ${JSON.stringify(new URL("./dial.ts", import.meta.url).href)};
+    import { Link } from ${JSON.stringify(new URL("./link.ts", import.meta.url).href)};
     const { port, ca, hello, how } = JSON.parse(process.env.TRY);
-    const { link } = await dialLink({ host: "localhost", port, address: { host: "127.0.0.1", port }, path: "/x",
-      tls: { ca }, hello, keepaliveMs: 20000, timeoutMs: 5000 });
+    const { carrier } = await dialCarrier({ host: "localhost", port, address: { host: "127.0.0.1", port }, path: "/x",
+      tls: { ca }, hello: () => hello, keepaliveMs: 20000, timeoutMs: 5000 });
+    const link = new Link("l", "r", carrier, { graceMs: 0, replayBytes: 65536 });
     link.start({ onBytes() {}, onWritable() {}, onClosed() { process.stdout.write(String(performance.now())); } });
     link[how]();
     process.on("exit", () => process.stdout.write(" " + performance.now()));

@@ -7,9 +7,8 @@ import { printable } from "../outcomes.ts";
 import { LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
 import { Carrier, MAX_WEBSOCKET_PAYLOAD } from "./carrier.ts";
 import type { Hello, Welcome } from "./control.ts";
-import { Link } from "./link.ts";
 
-export interface DialLinkOptions {
+export interface DialOptions {
   /** The server's name, for SNI, verification and the Host header. */
   readonly host: string;
   readonly port: number;
@@ -18,16 +17,20 @@ export interface DialLinkOptions {
   readonly path: string;
   readonly tls: Pick<tls.ConnectionOptions, "ca" | "cert" | "key" | "minVersion" | "ciphers">;
   readonly headers?: Readonly<Record<string, string>>;
-  readonly hello: Hello;
+  /** Asked when it is sent: a resume names what has been received by then. */
+  readonly hello: () => Hello;
   readonly keepaliveMs: number;
   /** For all steps together, ms. */
   readonly timeoutMs: number;
   readonly signal?: AbortSignal;
 }
 
-interface Established {
-  readonly link: Link;
+/** A carrier that the server has welcomed. */
+export interface Dialled {
+  readonly carrier: Carrier;
   readonly welcome: Welcome;
+  /** The address that was reached. */
+  readonly remote: string;
 }
 
 /** Bytes of a refusal's body that are read, and shown. */
@@ -40,7 +43,7 @@ const REFUSAL_TIMEOUT_MS = 1_000;
  *
  * Rejects with `LinkRefused` when the server said no, else with the network's error; the message names the step.
  */
-export async function dialLink(options: DialLinkOptions): Promise<Established> {
+export async function dialCarrier(options: DialOptions): Promise<Dialled> {
   const attempt = new Attempt(options);
   try {
     const socket = await attempt.secure();
@@ -55,7 +58,7 @@ export async function dialLink(options: DialLinkOptions): Promise<Established> {
 
 /** One try. Each step races the deadline and the caller's signal, which say at which step it stood. */
 class Attempt {
-  readonly #options: DialLinkOptions;
+  readonly #options: DialOptions;
   readonly #timer: NodeJS.Timeout;
   readonly #interrupted: Promise<never>;
   #reject: (error: Error) => void = () => {};
@@ -64,7 +67,7 @@ class Attempt {
   #step = "connecting";
   #raw: net.Socket | undefined;
 
-  constructor(options: DialLinkOptions) {
+  constructor(options: DialOptions) {
     this.#options = options;
     this.#interrupted = new Promise((_, reject) => {
       this.#reject = reject;
@@ -119,7 +122,7 @@ class Attempt {
   }
 
   /** The upgrade, and what follows in the same turn: the carrier has to read the socket from its first frame. */
-  upgrade(socket: tls.TLSSocket): Promise<Established> {
+  upgrade(socket: tls.TLSSocket): Promise<Dialled> {
     const { host, port, path, headers, keepaliveMs } = this.#options;
     this.#step = "waiting for the upgrade";
     return this.#race((resolve, reject) => {
@@ -139,12 +142,7 @@ class Attempt {
     });
   }
 
-  #greet(
-    carrier: Carrier,
-    remote: string,
-    resolve: (established: Established) => void,
-    reject: (error: Error) => void,
-  ): void {
+  #greet(carrier: Carrier, remote: string, resolve: (dialled: Dialled) => void, reject: (error: Error) => void): void {
     this.#step = "waiting for welcome";
     const { keepaliveMs, hello } = this.#options;
     carrier.onEnded = (reason) => reject(reason ?? new Error("the server closed before its welcome"));
@@ -156,9 +154,9 @@ class Attempt {
         return;
       }
       carrier.setKeepalive(Math.min(keepaliveMs, message.keepaliveMs));
-      resolve({ link: new Link(message.link, remote, carrier), welcome: message });
+      resolve({ carrier, welcome: message, remote });
     };
-    carrier.sendControl(hello);
+    carrier.sendControl(hello());
   }
 
   /** Says at which step a network's error came; its code stays. */

@@ -187,7 +187,7 @@ test("payload and messages right behind the welcome, in one write with it, are n
   const messages: unknown[] = [];
   // An owner that takes its time.
   await new Promise((resolve) => setTimeout(resolve, 30));
-  link.onControl = (message) => messages.push(message);
+  link.watch({ onControl: (message) => messages.push(message) });
   link.start(inbox);
   await until(() => inbox.text === "early bird" && messages.length === 1);
   assert.deepEqual(messages, [{ type: "drain", retryAfterMs: 5 }]);

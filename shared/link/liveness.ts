@@ -9,13 +9,14 @@ export interface LivenessActions {
   dead(sentence: string): void;
 }
 
-/** Sends pings, and notices when the peer has fallen silent. Hearing is a counter, because it happens for each chunk. */
+/** Sends pings, and notices when the peer has fallen silent. */
 export class Liveness {
   readonly #actions: LivenessActions;
   #intervalMs: number;
-  #lastHeardAt = performance.now();
+  #lastByteAt = performance.now();
   #watchedAt = performance.now();
-  #heard = false;
+  /** When this process was last found to have been stopped. */
+  #wokenAt = 0;
   #pingTimer: NodeJS.Timeout | undefined;
   #watchTimer: NodeJS.Timeout | undefined;
 
@@ -26,7 +27,12 @@ export class Liveness {
   }
 
   heard(): void {
-    this.#heard = true;
+    this.#lastByteAt = performance.now();
+  }
+
+  /** When the last byte came, on the clock of `performance.now()`. */
+  get lastByteAt(): number {
+    return this.#lastByteAt;
   }
 
   setInterval(intervalMs: number): void {
@@ -60,12 +66,8 @@ export class Liveness {
     const wasStopped = now - this.#watchedAt > this.#intervalMs;
     this.#watchedAt = now;
     // A process that was itself stopped has heard nothing because it did not listen: what waits in the kernel comes first.
-    if (this.#heard || wasStopped) {
-      this.#heard = false;
-      this.#lastHeardAt = now;
-      return;
-    }
-    const silentMs = now - this.#lastHeardAt;
+    if (wasStopped) this.#wokenAt = now;
+    const silentMs = now - Math.max(this.#lastByteAt, this.#wokenAt);
     if (silentMs < DEAD_AFTER_INTERVALS * this.#intervalMs) return;
     this.stop();
     this.#actions.dead(`nothing was heard for ${(silentMs / 1000).toFixed(1)} s`);

@@ -7,19 +7,20 @@ import { type WebSocket, WebSocketServer } from "ws";
 import { Authority, type CertificateAndKey } from "../pki/certificates.ts";
 import { SUBPROTOCOL, TUNNEL_PATH } from "../wire/handshake.ts";
 import type { TransportConsumer } from "../yamux/transport.ts";
-import { type AcceptLinkOptions, acceptLink } from "./accept.ts";
-import { MAX_WEBSOCKET_PAYLOAD } from "./carrier.ts";
+import { type AcceptOptions, acceptCarrier } from "./accept.ts";
+import { type Carrier, MAX_WEBSOCKET_PAYLOAD } from "./carrier.ts";
 import type { Hello, Welcome } from "./control.ts";
-import { type DialLinkOptions, dialLink } from "./dial.ts";
-import type { Link } from "./link.ts";
+import { type DialOptions, dialCarrier } from "./dial.ts";
+import { Link } from "./link.ts";
 
 export const HELLO: Hello = { type: "hello", version: 1, agentId: "a1", instance: "i1", software: "test" };
 export const KEEPALIVE_MS = 20_000;
+const REPLAY_BYTES = 16 * 1024 * 1024;
 
 /** The welcome of a server in tests. */
 export function welcome(change: Partial<Welcome> = {}): Welcome {
   const base = { type: "welcome", version: 1, serverId: "s1", link: "s1-1", initialWindow: 65_536 } as const;
-  return { ...base, keepaliveMs: KEEPALIVE_MS, ...change };
+  return { ...base, token: "t".repeat(43), received: 0, keepaliveMs: KEEPALIVE_MS, graceMs: 0, ...change };
 }
 
 let certificate: Promise<{ ca: string; leaf: CertificateAndKey }> | undefined;
@@ -115,22 +116,21 @@ abstract class Listener implements AsyncDisposable {
 /** A real server's end: https, ws, `acceptLink`. */
 export class LinkServer extends Listener {
   readonly server: net.Server;
-  readonly results: PromiseSettledResult<{ link: Link; hello: Hello }>[] = [];
+  readonly results: PromiseSettledResult<{ link: Link; carrier: Carrier; hello: Hello }>[] = [];
   /** TLS sockets of the upgraded connections, in order. */
   readonly upgraded: tls.TLSSocket[] = [];
   /** Judges before the upgrade; true: it has answered by itself. */
   refuse: (socket: tls.TLSSocket) => boolean = () => false;
   /** Called between the upgrade and `acceptLink`. */
   beforeAccept: (ws: WebSocket, socket: tls.TLSSocket) => void = () => {};
-  readonly #options: AcceptLinkOptions;
+  readonly #options: AcceptOptions;
 
-  private constructor(leaf: CertificateAndKey, options: Partial<AcceptLinkOptions>) {
+  private constructor(leaf: CertificateAndKey, options: Partial<AcceptOptions>) {
     super();
     this.server = createHttpsServer(leaf);
     this.#options = {
       helloTimeoutMs: 5_000,
       keepaliveMs: KEEPALIVE_MS,
-      remote: "test",
       welcome: () => welcome(),
       ...options,
     };
@@ -141,7 +141,7 @@ export class LinkServer extends Listener {
     });
   }
 
-  static async start(options: Partial<AcceptLinkOptions> = {}): Promise<LinkServer> {
+  static async start(options: Partial<AcceptOptions> = {}): Promise<LinkServer> {
     const { leaf } = await testCertificate();
     const server = new LinkServer(leaf, options);
     await server.listen();
@@ -152,9 +152,10 @@ export class LinkServer extends Listener {
     this.upgraded.push(socket);
     this.beforeAccept(ws, socket);
     const index = this.upgraded.length - 1;
-    acceptLink(ws, socket, this.#options).then(
-      (value) => {
-        this.results[index] = { status: "fulfilled", value };
+    acceptCarrier(ws, socket, this.#options).then(
+      ({ carrier, hello, welcome: { link: id, graceMs } }) => {
+        const link = new Link(id, "test", carrier, { graceMs, replayBytes: REPLAY_BYTES });
+        this.results[index] = { status: "fulfilled", value: { link, carrier, hello } };
       },
       (reason) => {
         this.results[index] = { status: "rejected", reason };
@@ -164,10 +165,18 @@ export class LinkServer extends Listener {
 
   /** The link of the connection with this number. */
   async link(index = 0): Promise<Link> {
+    return (await this.#accepted(index)).link;
+  }
+
+  async carrier(index = 0): Promise<Carrier> {
+    return (await this.#accepted(index)).carrier;
+  }
+
+  async #accepted(index: number): Promise<{ link: Link; carrier: Carrier }> {
     await until(() => this.results[index] !== undefined);
     const result = this.results[index];
     if (result?.status !== "fulfilled") throw result?.reason;
-    return result.value.link;
+    return result.value;
   }
 
   /** The link that an agent of this name got. */
@@ -283,24 +292,32 @@ export class Relay extends Listener {
   }
 }
 
+/** What `dial` takes, with the hello as words. */
+export type DialChange = Partial<Omit<DialOptions, "hello">> & { readonly hello?: Hello };
+
 /** Dials with the test's certificate; `change` says what is special. */
-export async function dial(port: number, change: Partial<DialLinkOptions> = {}): ReturnType<typeof dialLink> {
+export async function dial(
+  port: number,
+  { hello = HELLO, ...change }: DialChange = {},
+): Promise<{ link: Link; carrier: Carrier; welcome: Welcome }> {
   const { ca } = await testCertificate();
-  return dialLink({
+  const { carrier, welcome, remote } = await dialCarrier({
     host: "localhost",
     port,
     address: { host: "127.0.0.1", port },
     path: TUNNEL_PATH,
     tls: { ca },
-    hello: HELLO,
+    hello: () => hello,
     keepaliveMs: KEEPALIVE_MS,
     timeoutMs: 5_000,
     ...change,
   });
+  const { link: id, graceMs } = welcome;
+  return { link: new Link(id, remote, carrier, { graceMs, replayBytes: REPLAY_BYTES }), carrier, welcome };
 }
 
 /** Why a dial failed. */
-export async function failure(port: number, change: Partial<DialLinkOptions> = {}): Promise<Error> {
+export async function failure(port: number, change: DialChange = {}): Promise<Error> {
   return dial(port, change).then(
     () => Promise.reject(new Error("it was accepted")),
     (error) => error,
@@ -311,7 +328,7 @@ export async function failure(port: number, change: Partial<DialLinkOptions> = {
 export async function linkPair(
   server: LinkServer,
   port = server.port,
-  change: Partial<DialLinkOptions> = {},
+  change: DialChange = {},
 ): Promise<{ near: Link; nearInbox: Inbox; far: Link; farInbox: Inbox }> {
   const index = server.upgraded.length;
   const { link: near } = await dial(port, change);

@@ -33,6 +33,11 @@ export const streamRows = section("Streams and memory", {
     "Bytes all streams of a tunnel may buffer beyond their initial windows. What slow readers can cost in memory.",
     { min: "1MiB", max: "16GiB" },
   ),
+  replayBuffer: option.size(
+    "16MiB",
+    "Bytes a tunnel keeps until the other end has acknowledged them, to send them once more over a new connection; so also the most that is under way.",
+    { min: "64KiB", max: "1GiB" },
+  ),
   stallTimeoutMs: option.duration(
     "15m",
     "A connection whose peer takes no byte for so long while data waits for it is ended. Silent ones live for ever.",

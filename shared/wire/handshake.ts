@@ -19,13 +19,23 @@ export const CloseCode = {
   badHello: 4400,
   unauthenticated: 4401,
   forbidden: 4403,
+  /** This server issued the link, and it is over: a new one at once. */
+  unknownLink: 4404,
   helloTimeout: 4408,
   alreadyConnected: 4409,
   duplicate: 4410,
+  /** Another server issued the link, which may still be reached through the same balancer. */
+  foreignLink: 4421,
   limited: 4429,
   badControl: 4450,
   silent: 4451,
   draining: 4452,
+  badToken: 4453,
+  /** The link belongs to another credential, agent id or process. */
+  linkOfAnother: 4454,
+  badOffset: 4455,
+  /** The link has a newer carrier. */
+  superseded: 4456,
 } as const;
 export type CloseCode = (typeof CloseCode)[keyof typeof CloseCode];
 

@@ -21,6 +21,10 @@ export class DuplexTransport implements Transport {
     return this.#pendingBytes;
   }
 
+  room(): number {
+    return Number.POSITIVE_INFINITY;
+  }
+
   start(consumer: TransportConsumer): void {
     this.#consumer = consumer;
     this.#duplex.on("data", (chunk: Buffer) => this.#deliver(chunk));

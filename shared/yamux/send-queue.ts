@@ -6,6 +6,8 @@ import type { Transport } from "./transport.ts";
 const FLUSH_AT_ONCE = 16 * 1024;
 /** So many bytes of control frames do not wait for the turn's end: thousands of streams opened in one turn. */
 const FLUSH_CONTROL_AT = 64 * 1024;
+/** A turn is no longer than the room that is left, unless that is too little to be worth a frame. */
+const SHORT_TURN = 4 * 1024;
 const EMPTY = Buffer.alloc(0);
 
 /**
@@ -93,7 +95,7 @@ export class SendQueue {
     if (this.#flushing) return;
     this.#flushing = true;
     while (!this.#stopped) {
-      const room = this.#maxPending - this.#transport.pendingBytes;
+      const room = Math.min(this.#maxPending - this.#transport.pendingBytes, this.#transport.room());
       this.#blocked = room <= 0;
       if (this.#blocked) break;
       const batch = this.#control;
@@ -113,7 +115,7 @@ export class SendQueue {
       if (bytes >= room) break;
       this.#ready.delete(stream);
       const at = batch.push(EMPTY) - 1;
-      const length = stream.takePayload(this.#maxFramePayload, batch);
+      const length = stream.takePayload(Math.min(this.#maxFramePayload, Math.max(room - bytes, SHORT_TURN)), batch);
       batch[at] = header(FrameType.data, Flag.none, stream.id, length);
       bytes += HEADER_LENGTH + length;
       stream.settleWrite();

@@ -126,10 +126,16 @@ export class FakeTransport implements Transport {
   destroyedWith: { readonly reason: Error | undefined } | undefined;
   /** False: everything written stays pending until `take`. */
   takesAtOnce = true;
+  /** Bytes that the path would have now, whatever is pending. */
+  pathRoom = Number.POSITIVE_INFINITY;
   #consumer: TransportConsumer | undefined;
 
   start(consumer: TransportConsumer): void {
     this.#consumer = consumer;
+  }
+
+  room(): number {
+    return this.pathRoom;
   }
 
   write(batch: readonly Buffer[], byteLength: number): void {

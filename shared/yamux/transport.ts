@@ -17,6 +17,9 @@ export interface Transport {
   /** Bytes handed to `write` that whatever is below has not taken yet. */
   readonly pendingBytes: number;
 
+  /** Asked when there is something to send: the bytes worth writing now, for reasons of the path; no more than 0: none. */
+  room(): number;
+
   /** No more writes: what was written is still delivered, then the pipe ends. */
   end(): void;
 
@@ -27,7 +30,7 @@ export interface Transport {
 export interface TransportConsumer {
   /** Bytes in order, in any split; never called from inside itself. The buffer is the consumer's to keep. */
   onBytes(chunk: Buffer): void;
-  /** `pendingBytes` has fallen: there is room again. */
+  /** `pendingBytes` has fallen, or `room()` has risen. */
   onWritable(): void;
   /** The pipe is gone, once, after the last byte. `reason` is absent on a clean end. */
   onClosed(reason: Error | undefined): void;

@@ -1,0 +1,144 @@
+import type { CarrierLost } from "../../shared/link/carrier.ts";
+import type { Welcome } from "../../shared/link/control.ts";
+import type { Link, Resumption as Resumed } from "../../shared/link/link.ts";
+import type { LinkRefused } from "../../shared/wire/handshake.ts";
+import { GoAwayCode } from "../../shared/yamux/frame.ts";
+import type { SessionOptions } from "../../shared/yamux/options.ts";
+import { Session, type SessionHandler } from "../../shared/yamux/session.ts";
+import type { Stream } from "../../shared/yamux/stream.ts";
+import type { Transport } from "../../shared/yamux/transport.ts";
+import { type ResumableLink, Resumption, type ResumptionDeps } from "./resumption.ts";
+
+/** Who is told what becomes of a connection. */
+export interface ConnectionOwner {
+  onStream(stream: Stream): void;
+  /** The server takes no new streams here any more. `retryAfterMs`: come back to it after so long. */
+  onDrain(connection: Connection, retryAfterMs: number): void;
+  /** Its carrier is lost; it looks for another one by itself. */
+  onSuspended(connection: Connection, cause: CarrierLost): void;
+  onResumed(connection: Connection, resumed: Resumed): void;
+  /** While it looked for its own server it has met another one. */
+  onElsewhere(connection: Connection, refusal: LinkRefused): void;
+  onResumeFailed(connection: Connection, error: unknown): void;
+  onClosed(connection: Connection, reason: Error | undefined): void;
+}
+
+export interface ConnectionOptions extends Pick<ResumptionDeps, "redial" | "retry"> {
+  readonly session: Pick<SessionOptions, "maxWindow" | "budget" | "maxStreams">;
+  /** When the present carrier should be replaced, counted from its first moment; `undefined`: never. */
+  carrierAgeMs(): number | undefined;
+}
+
+/** What a connection needs of its link. */
+export type UplinkLink = Pick<Link, keyof Transport | keyof ResumableLink | "remote" | "unacknowledged" | "watch">;
+
+/** A server that asks all its agents for new carriers is not to have them at once. */
+const ROTATE_WITHIN_MS = 2_000;
+/** The longest time that a timer of Node takes. */
+const MAX_TIMER_MS = 2 ** 31 - 1;
+
+/** How long the last bytes to a server that is being left may take, ms; nobody waits for them. */
+const LAST_BYTES_MS = 10_000;
+
+/** A link and the session on it, as long as both last: over one carrier after the other. */
+export class Connection implements SessionHandler {
+  readonly link: Pick<Link, "id" | "remote" | "suspended" | "unacknowledged">;
+  readonly welcome: Welcome;
+  readonly session: Session;
+  readonly #owner: ConnectionOwner;
+  readonly #resumption: Resumption;
+  #rotation: NodeJS.Timeout | undefined;
+  #endedBy: Error | undefined;
+  #left = false;
+
+  constructor(link: UplinkLink, welcome: Welcome, owner: ConnectionOwner, options: ConnectionOptions) {
+    this.link = link;
+    this.welcome = welcome;
+    this.#owner = owner;
+    this.#resumption = new Resumption({
+      link,
+      token: welcome.token,
+      redial: options.redial,
+      retry: options.retry,
+      onElsewhere: (refusal) => owner.onElsewhere(this, refusal),
+      onFailed: (error) => owner.onResumeFailed(this, error),
+    });
+    link.watch({
+      onControl: (message) => {
+        if (message.type === "drain") owner.onDrain(this, message.retryAfterMs);
+        else if (message.type === "rotate") this.#changeCarrierIn(Math.random() * ROTATE_WITHIN_MS);
+      },
+      onSuspended: (cause) => {
+        clearTimeout(this.#rotation);
+        owner.onSuspended(this, cause);
+        this.#resumption.begin();
+      },
+      onResumed: (resumed) => {
+        this.#rotateInTime(options);
+        owner.onResumed(this, resumed);
+      },
+      onClosed: () => {
+        clearTimeout(this.#rotation);
+        this.#resumption.stop();
+      },
+    });
+    this.session = new Session("client", link, this, {
+      ...options.session,
+      initialWindow: welcome.initialWindow,
+      maxWindow: Math.max(options.session.maxWindow, welcome.initialWindow),
+    });
+    this.#rotateInTime(options);
+  }
+
+  /** Why the session ended, for one that ended before anybody could be told. */
+  get endedBy(): Error | undefined {
+    return this.#endedBy;
+  }
+
+  /** A new carrier while the old one lives: the streams notice nothing. */
+  changeCarrier(): void {
+    this.#resumption.begin();
+  }
+
+  #rotateInTime({ carrierAgeMs }: ConnectionOptions): void {
+    const ageMs = carrierAgeMs();
+    if (ageMs !== undefined) this.#changeCarrierIn(ageMs);
+  }
+
+  #changeCarrierIn(ms: number): void {
+    clearTimeout(this.#rotation);
+    this.#rotation = setTimeout(() => this.#resumption.begin(), Math.min(ms, MAX_TIMER_MS)).unref();
+  }
+
+  /** Ends when the streams that are open have ended, however long they take: their server has a deadline of its own. */
+  leave(): void {
+    if (this.#left) return;
+    this.#left = true;
+    this.session.drain();
+    let open = 1;
+    const onStreamClosed = (): void => {
+      open--;
+      if (open === 0) void this.session.close(LAST_BYTES_MS);
+    };
+    for (const stream of this.session.streams()) {
+      open++;
+      stream.once("close", onStreamClosed);
+    }
+    onStreamClosed();
+  }
+
+  onStream(stream: Stream): void {
+    this.#owner.onStream(stream);
+  }
+
+  /** Any other code than "normal" is an end, with blame: nothing on this session goes on. */
+  onGoAway(code: number): void {
+    if (code === GoAwayCode.normal) this.#owner.onDrain(this, 0);
+    else this.session.destroy(new Error(`the server gave the session up: it found a fault (go-away ${code})`));
+  }
+
+  onClosed(reason: Error | undefined): void {
+    this.#endedBy = reason;
+    this.#owner.onClosed(this, reason);
+  }
+}

@@ -1,0 +1,108 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { LossCause } from "../../shared/link/carrier.ts";
+import { Path } from "./path.ts";
+
+const S = 1_000;
+const MIN = 60 * S;
+
+type Loss = readonly [lossCause: LossCause, ageMs: number, idleMs: number];
+
+const TABLE: ReadonlyArray<
+  readonly [
+    sentence: string,
+    losses: readonly Loss[],
+    learned: { readonly keepaliveMs?: number; readonly idleLimitMs?: number; readonly ageLimitMs?: number },
+  ]
+> = [
+  ["nothing is learned of a path that holds", [], {}],
+  ["one cut is an accident", [["fin", 10 * MIN, 15 * S]], {}],
+  [
+    "two accidents at different ages are accidents",
+    [
+      ["reset", 3 * MIN, 0],
+      ["fin", 20 * MIN, 0],
+    ],
+    {},
+  ],
+  [
+    "two cuts after the same silence are an idle limit, and pings come sooner",
+    [
+      ["fin", 40 * S, 15 * S],
+      ["fin", 200 * S, 15.2 * S],
+    ],
+    { idleLimitMs: 15 * S, keepaliveMs: 9 * S },
+  ],
+  [
+    "a server that restarts twice in a row has no idle limit",
+    [
+      ["reset", 90 * S, 20],
+      ["reset", 4 * S, 30],
+    ],
+    {},
+  ],
+  [
+    "an age that comes again among other cuts is a limit",
+    [
+      ["fin", 30 * MIN, 10],
+      ["reset", 7 * MIN, 5],
+      ["fin", 31 * MIN, 400],
+    ],
+    { ageLimitMs: 30 * MIN },
+  ],
+  [
+    "the smallest such age counts",
+    [
+      ["fin", 60 * S, 9],
+      ["fin", 61 * S, 9],
+      ["fin", 30 * S, 9],
+      ["fin", 30 * S, 9],
+    ],
+    { ageLimitMs: 30 * S },
+  ],
+  ["one silence may be a cable", [["silent", 5 * MIN, 50 * S]], {}],
+  [
+    "silence after silence halves the interval",
+    [
+      ["silent", MIN, 50 * S],
+      ["silent", MIN, 50 * S],
+    ],
+    { keepaliveMs: 10 * S },
+  ],
+  [
+    "silences that do not end stop at half a second",
+    Array.from({ length: 20 }, () => ["silent", MIN, 50 * S] as const),
+    { keepaliveMs: 500 },
+  ],
+];
+
+for (const [sentence, losses, learned] of TABLE) {
+  test(sentence, () => {
+    const path = new Path({ keepaliveMs: 20 * S, maxCarrierAgeMs: 0 });
+    for (const [lossCause, ageMs, idleMs] of losses) path.onLost({ lossCause, ageMs, idleMs });
+    const { keepaliveMs, idleLimitMs, ageLimitMs } = path;
+    const nothing = { keepaliveMs: 20 * S, idleLimitMs: undefined, ageLimitMs: undefined };
+    assert.deepEqual({ keepaliveMs, idleLimitMs, ageLimitMs }, { ...nothing, ...learned });
+  });
+}
+
+test("a carrier is replaced before the learned age, or the configured one, whichever is sooner, never all at once", () => {
+  const ages = (maxCarrierAgeMs: number, limit: boolean) => {
+    let draw = 0;
+    const path = new Path({ keepaliveMs: 20 * S, maxCarrierAgeMs, random: () => draw });
+    if (limit) for (let cut = 0; cut < 2; cut++) path.onLost({ lossCause: "fin", ageMs: 100 * S, idleMs: 0 });
+    const least = path.nextCarrierAgeMs();
+    draw = 1;
+    return [least, path.nextCarrierAgeMs()].map((ms) => ms && Math.round(ms));
+  };
+  assert.deepEqual(ages(0, false), [undefined, undefined]);
+  assert.deepEqual(ages(0, true), [72 * S, 88 * S]);
+  assert.deepEqual(ages(50 * S, true), [45 * S, 55 * S]);
+  assert.deepEqual(ages(MIN * 60, false), [54 * MIN, 66 * MIN]);
+});
+
+test("a configured interval below half a second is not made longer", () => {
+  const path = new Path({ keepaliveMs: 200, maxCarrierAgeMs: 0 });
+  for (let cut = 0; cut < 4; cut++) path.onLost({ lossCause: "silent", ageMs: S, idleMs: 500 });
+  assert.equal(path.keepaliveMs, 200);
+});

@@ -1,0 +1,129 @@
+import type { Dialled } from "../../shared/link/dial.ts";
+import type { Link } from "../../shared/link/link.ts";
+import { type BackoffOptions, backoffMs } from "../../shared/process/backoff.ts";
+import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
+
+/** What a hello says of the link that is to go on. */
+export interface ResumeWords {
+  readonly link: string;
+  readonly token: string;
+  readonly received: number;
+}
+
+/** What is done with a link to give it another carrier. */
+export type ResumableLink = Pick<
+  Link,
+  "id" | "received" | "suspended" | "holdAcks" | "releaseAcks" | "resume" | "confirm" | "destroy"
+>;
+
+export interface ResumptionDeps {
+  readonly link: ResumableLink;
+  /** The token of the welcome. */
+  readonly token: string;
+  /** Opens a carrier; `words` is asked when the hello is sent. */
+  redial(words: () => ResumeWords, signal: AbortSignal): Promise<Dialled>;
+  readonly retry: Pick<BackoffOptions, "baseMs" | "capMs">;
+  /** The balancer has led us to another server than the link's, which would take us anew. */
+  onElsewhere(refusal: LinkRefused): void;
+  onFailed(error: unknown): void;
+}
+
+/** Waits between tries while the link is suspended: its streams stand still, and the grace is short. */
+const SUSPENDED_CAP_MS = 1_000;
+
+/** With these the server says that this link will never go on. */
+const FINAL_CODES: ReadonlySet<number | undefined> = new Set([
+  CloseCode.unknownLink,
+  CloseCode.badToken,
+  CloseCode.linkOfAnother,
+  CloseCode.badOffset,
+]);
+
+/**
+ * Gives a link its next carrier (design: "Link and resumption"): after a loss at once and then again and again, until the
+ * link's grace is over; planned, while the old carrier lives on.
+ */
+export class Resumption {
+  readonly #deps: ResumptionDeps;
+  #token: string;
+  #failures = 0;
+  #dialling: AbortController | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #stopped = false;
+
+  constructor(deps: ResumptionDeps) {
+    this.#deps = deps;
+    this.#token = deps.token;
+  }
+
+  /** A new carrier is wanted now. One that is under way already will do. */
+  begin(): void {
+    clearTimeout(this.#timer);
+    if (this.#dialling === undefined && !this.#stopped) void this.#dial();
+  }
+
+  /** The link is over. */
+  stop(): void {
+    this.#stopped = true;
+    clearTimeout(this.#timer);
+    this.#dialling?.abort();
+  }
+
+  async #dial(): Promise<void> {
+    const { link } = this.#deps;
+    const dialling = new AbortController();
+    this.#dialling = dialling;
+    let named = 0;
+    const words = (): ResumeWords => {
+      // What is acknowledged on the old carrier from here on could be freed before this hello is read.
+      link.holdAcks();
+      named = link.received;
+      return { link: link.id, token: this.#token, received: named };
+    };
+    try {
+      const dialled = await this.#deps.redial(words, dialling.signal);
+      this.#dialling = undefined;
+      this.#goOn(dialled, named);
+    } catch (error) {
+      this.#dialling = undefined;
+      if (!this.#stopped) this.#failed(error);
+    }
+  }
+
+  #goOn({ carrier, welcome, remote }: Dialled, named: number): void {
+    const { link } = this.#deps;
+    if (this.#stopped) {
+      carrier.destroy();
+      return;
+    }
+    try {
+      if (welcome.link !== link.id) throw new Error(`the server answered a resume with another link, ${welcome.link}`);
+      link.resume(carrier, remote, { peerReceived: welcome.received, named });
+    } catch (error) {
+      carrier.close(CloseCode.badOffset, (error as Error).message);
+      link.destroy(error as Error);
+      return;
+    }
+    this.#token = welcome.token;
+    this.#failures = 0;
+    link.confirm();
+  }
+
+  #failed(error: unknown): void {
+    const { link, retry } = this.#deps;
+    link.releaseAcks();
+    this.#deps.onFailed(error);
+    const refusal = error instanceof LinkRefused ? error : undefined;
+    if (link.suspended) {
+      if (FINAL_CODES.has(refusal?.closeCode)) {
+        link.destroy(refusal);
+        return;
+      }
+      if (refusal?.closeCode === CloseCode.foreignLink) this.#deps.onElsewhere(refusal);
+    }
+    const capMs = link.suspended ? Math.min(SUSPENDED_CAP_MS, retry.capMs) : retry.capMs;
+    const waitMs = backoffMs(this.#failures, refusal?.retryAfterMs ?? 0, { baseMs: retry.baseMs, capMs });
+    this.#failures++;
+    this.#timer = setTimeout(() => this.begin(), waitMs);
+  }
+}

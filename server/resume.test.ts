@@ -1,0 +1,223 @@
+import assert from "node:assert/strict";
+import { after, test } from "node:test";
+import type { Carrier } from "../shared/link/carrier.ts";
+import type { Hello } from "../shared/link/control.ts";
+import { dialCarrier } from "../shared/link/dial.ts";
+import { Link } from "../shared/link/link.ts";
+import type { CertificateAndKey } from "../shared/pki/certificates.ts";
+import { CloseCode, LinkRefused } from "../shared/wire/handshake.ts";
+import { encodeAnswer, readOpen } from "../shared/wire/open.ts";
+import { Session } from "../shared/yamux/session.ts";
+import type { Stream } from "../shared/yamux/stream.ts";
+import { CONNECT, callerOf, collect, pki, type start as Start, start, until } from "./testing.ts";
+
+type Server = Awaited<ReturnType<typeof Start>>;
+type Resume = NonNullable<Hello["resume"]>;
+
+const HELLO: Hello = { type: "hello", version: 1, agentId: "a", instance: "1", software: "test" };
+
+/** An agent whose carriers the test opens, one by one; its targets echo. */
+class ResumingAgent {
+  readonly server: Server;
+  readonly link: Link;
+  readonly session: Session;
+  carrier: Carrier;
+  token: string;
+
+  private constructor(server: Server, carrier: Carrier, id: string, token: string) {
+    this.server = server;
+    this.carrier = carrier;
+    this.token = token;
+    this.link = new Link(id, "server", carrier, { graceMs: 60_000, replayBytes: 1 << 24 });
+    this.session = new Session("client", this.link, { onStream: (stream) => void echo(stream), onClosed: () => {} });
+    after(() => this.session.destroy());
+  }
+
+  static async start(server: Server): Promise<ResumingAgent> {
+    const { carrier, welcome } = await dial(server, HELLO);
+    return new ResumingAgent(server, carrier, welcome.link, welcome.token);
+  }
+
+  /** What an honest hello would say now. */
+  words(change: Partial<Resume> = {}): Resume {
+    return { link: this.link.id, token: this.token, received: this.link.received, ...change };
+  }
+
+  /** Asks as an agent would, and goes on over the new carrier. */
+  async resume(): Promise<void> {
+    this.link.holdAcks();
+    const resume = this.words();
+    const { carrier, welcome } = await dial(this.server, { ...HELLO, resume });
+    this.carrier = carrier;
+    this.token = welcome.token;
+    this.link.resume(carrier, "server", { peerReceived: welcome.received, named: resume.received });
+    this.link.confirm();
+  }
+}
+
+function dial(server: Server, hello: Hello, { cert, key }: CertificateAndKey = pki.agent) {
+  const port = server.addresses.agents?.port ?? 0;
+  return dialCarrier({
+    ...{ host: "localhost", port, address: { host: "127.0.0.1", port }, path: "/culvert/v1/tunnel" },
+    tls: { ca: pki.ca.cert, cert, key },
+    hello: () => hello,
+    ...{ keepaliveMs: 20_000, timeoutMs: 5_000 },
+  });
+}
+
+async function echo(stream: Stream): Promise<void> {
+  stream.on("error", () => {});
+  stream.accept();
+  await readOpen(stream, 5_000);
+  stream.write(encodeAnswer({ ok: true, address: "10.0.0.1:1" }));
+  stream.pipe(stream);
+}
+
+/** The code with which a hello is refused. */
+async function refusalOf(server: Server, hello: Hello, by?: CertificateAndKey): Promise<number | undefined> {
+  const error = await dial(server, hello, by).then(
+    ({ carrier }) => {
+      carrier.destroy();
+      return new Error("it was accepted");
+    },
+    (reason) => reason,
+  );
+  if (!(error instanceof LinkRefused)) throw error;
+  return error.closeCode;
+}
+
+/** A connection through the tunnel that says words and hears them back. */
+async function connection(server: Server): Promise<(words: string) => Promise<void>> {
+  const socket = await callerOf(server, pki.caller);
+  after(() => socket.destroy());
+  const reads = collect(socket);
+  socket.write(CONNECT);
+  await until(() => reads.length === 1);
+  return async (words) => {
+    socket.write(words);
+    await until(() => reads.join("").endsWith(words));
+  };
+}
+
+function counted(server: Server, result: string): Promise<boolean> {
+  const line = new RegExp(`^culvert_server_link_resumes_total\\{result="${result}"\\} [1-9]`, "m");
+  return server.metrics.registry.metrics().then((text) => line.test(text));
+}
+
+test("a stream goes on over the next carrier when the first is cut, and over a third while the second lives", async () => {
+  await using server = await start({ linkGraceMs: 60_000 });
+  const agent = await ResumingAgent.start(server);
+  const say = await connection(server);
+  await say("first");
+  agent.carrier.destroy();
+  await until(() => server.lines.some(({ msg }) => msg === "tunnel suspended"));
+  await agent.resume();
+  await say("second");
+  const second = agent.carrier;
+  await agent.resume();
+  await say("third");
+  await until(() => second.pendingBytes === 0 && server.lines.some(({ msg }) => msg === "tunnel moved"));
+  const [suspended] = server.lines.filter(({ msg }) => msg === "tunnel suspended");
+  assert.deepEqual([suspended?.["streams"], typeof suspended?.["cause"]], [1, "string"]);
+  const resumed = server.lines.find(({ msg }) => msg === "tunnel resumed");
+  assert.equal(typeof resumed?.["replayedBytes"], "number");
+  assert.ok((await counted(server, "resumed")) && (await counted(server, "planned")));
+});
+
+test("a resume that disagrees in one thing is refused with a code of its own, and the real link is unharmed", async () => {
+  await using server = await start({ linkGraceMs: 60_000 });
+  const agent = await ResumingAgent.start(server);
+  const say = await connection(server);
+  await say("before");
+  const stale = agent.token;
+  await agent.resume();
+  await say("a word on the new carrier makes the token before it stale");
+  const other = await pki.ca.issue({ cn: "another-agent", usage: "client" });
+  const { unknownLink, foreignLink, badToken, linkOfAnother, badOffset } = CloseCode;
+  const table: [string, Hello, number, string, CertificateAndKey?][] = [
+    ["no token of it", { ...HELLO, resume: agent.words({ token: "x".repeat(43) }) }, badToken, "bad_token"],
+    ["a stale token", { ...HELLO, resume: agent.words({ token: stale }) }, badToken, "bad_token"],
+    ["another certificate", { ...HELLO, resume: agent.words() }, linkOfAnother, "link_of_another", other],
+    ["another process", { ...HELLO, instance: "2", resume: agent.words() }, linkOfAnother, "link_of_another"],
+    ["another agent id", { ...HELLO, agentId: "b", resume: agent.words() }, linkOfAnother, "link_of_another"],
+    ["ahead of what was sent", { ...HELLO, resume: agent.words({ received: 1 << 30 }) }, badOffset, "bad_offset"],
+    ["behind what was freed", { ...HELLO, resume: agent.words({ received: 0 }) }, badOffset, "bad_offset"],
+    ["a link that is over", { ...HELLO, resume: agent.words({ link: "srv-1/gone" }) }, unknownLink, "unknown_link"],
+    ["another server's link", { ...HELLO, resume: agent.words({ link: "srv-2/x" }) }, foreignLink, "foreign_link"],
+  ];
+  for (const [what, hello, code, result, by] of table) {
+    assert.equal(await refusalOf(server, hello, by), code, what);
+    assert.ok(await counted(server, result), what);
+    await say(`still here: ${what}`);
+  }
+  assert.ok(
+    server.lines.every((line) => !JSON.stringify(line).includes(agent.token)),
+    "no token in the log",
+  );
+  agent.carrier.destroy();
+  await until(() => server.lines.some(({ msg }) => msg === "tunnel suspended"));
+  assert.equal(await refusalOf(server, { ...HELLO, resume: agent.words({ token: stale }) }), badToken);
+  await agent.resume();
+  await say("and resumed");
+});
+
+test("a welcome that is lost leaves the token before it good", async () => {
+  await using server = await start({ linkGraceMs: 60_000 });
+  const agent = await ResumingAgent.start(server);
+  const say = await connection(server);
+  agent.link.holdAcks();
+  for (let lost = 0; lost < 3; lost++) {
+    const { carrier } = await dial(server, { ...HELLO, resume: agent.words() });
+    carrier.destroy(); // the agent has not read the answer
+  }
+  await until(() => server.lines.filter(({ msg }) => msg === "tunnel suspended").length > 0);
+  await agent.resume();
+  await say("with the first token");
+});
+
+test("two resumes at once leave the link unharmed, whichever of them goes on", async () => {
+  await using server = await start({ linkGraceMs: 60_000 });
+  const agent = await ResumingAgent.start(server);
+  const say = await connection(server);
+  agent.link.holdAcks();
+  const hello = { ...HELLO, resume: agent.words() };
+  const [first, second] = await Promise.all([dial(server, hello), dial(server, hello)]);
+  first.carrier.destroy();
+  second.carrier.destroy();
+  agent.token = first.welcome.token;
+  await agent.resume();
+  await say("once more");
+});
+
+test("a resume is taken while the server drains, a new tunnel is not", async () => {
+  const server = await start({ linkGraceMs: 60_000, drainTimeoutMs: 60_000 });
+  const agent = await ResumingAgent.start(server);
+  const say = await connection(server);
+  const closing = server.close();
+  agent.carrier.destroy();
+  await until(() => server.lines.some(({ msg }) => msg === "tunnel suspended"));
+  assert.equal(await refusalOf(server, { ...HELLO, agentId: "new" }), CloseCode.draining);
+  await agent.resume();
+  await say("to the end");
+  agent.session.destroy();
+  server.destroy(new Error("the test is over"));
+  await closing;
+});
+
+test("a CONNECT while the only agent is suspended waits for it, and is told why when it does not come", async () => {
+  await using server = await start({ linkGraceMs: 60_000, agentWaitMs: 1, connectTimeoutMs: 400 });
+  const agent = await ResumingAgent.start(server);
+  agent.carrier.destroy();
+  await until(() => server.lines.some(({ msg }) => msg === "tunnel suspended"));
+  const socket = await callerOf(server, pki.caller);
+  const reads = collect(socket);
+  socket.write(CONNECT);
+  await until(() => reads.length > 0);
+  assert.match(reads.join(""), /^HTTP\/1.1 503 agent "a" has lost its connection and is not back yet/);
+  const patient = await callerOf(server, pki.caller);
+  const heard = collect(patient);
+  patient.write(CONNECT);
+  await agent.resume();
+  await until(() => heard.length > 0);
+  assert.match(heard.join(""), /^HTTP\/1.1 200 /);
+});

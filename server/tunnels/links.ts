@@ -1,0 +1,76 @@
+import { randomUUID } from "node:crypto";
+import type { Hello } from "../../shared/link/control.ts";
+import type { Link } from "../../shared/link/link.ts";
+import { ResumeTokens } from "../../shared/link/resume-tokens.ts";
+import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
+import type { Candidate } from "./admit.ts";
+
+/** What a resume asks of a link. */
+export type HeldLink = Pick<Link, "received" | "canResumeAt" | "resume">;
+
+/** A link that may get another carrier, and who may give it one. */
+export interface ResumableLink {
+  readonly id: string;
+  readonly owner: Candidate;
+  readonly tokens: ResumeTokens;
+  /** There from its first carrier on. */
+  link: HeldLink | undefined;
+}
+
+/** The links that this server has issued and that are not over. */
+export class Links {
+  readonly #serverId: string;
+  readonly #links = new Map<string, ResumableLink>();
+
+  constructor(serverId: string) {
+    this.#serverId = serverId;
+  }
+
+  get size(): number {
+    return this.#links.size;
+  }
+
+  /** A name that tells every server whose link it is. */
+  issue(owner: Candidate): ResumableLink {
+    const id = `${this.#serverId}/${randomUUID()}`;
+    const entry: ResumableLink = { id, owner, tokens: new ResumeTokens(), link: undefined };
+    this.#links.set(id, entry);
+    return entry;
+  }
+
+  forget(id: string): void {
+    this.#links.delete(id);
+  }
+
+  /**
+   * The link that a hello asks to go on with, or `LinkRefused` with a code of its own for each thing that disagrees. The
+   * link is left as it is until the new carrier is there.
+   */
+  judge({ agentId, instance, resume }: Hello, identity: string): ResumableLink | undefined {
+    if (resume === undefined) return undefined;
+    const entry = this.#links.get(resume.link);
+    if (entry?.link === undefined) throw this.#unknown(resume.link);
+    const { owner, tokens, link } = entry;
+    if (owner.identity !== identity || owner.agentId !== agentId || owner.instance !== instance) {
+      throw refusal(
+        "linkOfAnother",
+        "this link belongs to another agent: its certificate, id or process is another one",
+      );
+    }
+    if (!tokens.accepts(resume.token)) throw refusal("badToken", "this is not the token of the link, or not any more");
+    if (!link.canResumeAt(resume.received)) {
+      throw refusal("badOffset", `the link cannot go on at byte ${resume.received}: it is not kept, or was never sent`);
+    }
+    return entry;
+  }
+
+  #unknown(id: string): LinkRefused {
+    const isOurs = id.startsWith(`${this.#serverId}/`);
+    if (isOurs) return refusal("unknownLink", `server "${this.#serverId}" has no such link any more`);
+    return refusal("foreignLink", `this is server "${this.#serverId}", and the link is another server's`);
+  }
+}
+
+function refusal(code: keyof typeof CloseCode, reason: string): LinkRefused {
+  return new LinkRefused({ closeCode: CloseCode[code], reason });
+}

@@ -1,0 +1,188 @@
+/** Never less under way: an interactive stream always has room beside a bulk one, at the price of 52 ms at 10 Mbit/s. */
+const FLOOR = 64 * 1024;
+const START = 256 * 1024;
+/** What a queue may add to the least round trip: the 20 ms a receiver may hold an ack back, and 5 so that the line never idles. */
+const SLACK_MS = 25;
+/** So many rounds in a row have to be late: an event loop that stood still, or a spike of the path, makes one or two. */
+const LATE_ROUNDS = 3;
+/** At the start the first late rounds count at once: the bound doubles each round, and what it is too high by all wait for. */
+const HASTY_CUTS = 2;
+/** A cut that should have made rounds shorter by less proves nothing: ack delays alone vary that much. */
+const TELLING_MS = 20;
+/** A sender whose every round had more than 64 KiB under way for this long makes one that has not: two round trips, 2 %. */
+const PROBE_EVERY_MS = 10_000;
+const PROBE_EVERY_ROUND_TRIPS = 100;
+const PROBE_EVERY_AT_LATEST_MS = 30_000;
+
+/**
+ * How many bytes a link may have unacknowledged: delivery rate × (least round trip + ack delay), so that a bulk transfer
+ * keeps a slow line busy and yet leaves no queue in front of an interactive stream (docs/link.md).
+ *
+ * One byte is marked at a time; the ack that covers it ends a *round*. If the bound held the sender back, the mark is the
+ * last byte it let through, and bound ÷ delivery rate is what a byte takes on average (Little's law). Hence one rule for
+ * more and for less: bound × allowed ÷ taken, where allowed is the least round trip + 25 ms.
+ *
+ * - **More** after any round within what is allowed, and only if the bound held the sender back; double at the start.
+ * - **Less** after three late rounds in a row, by the fastest of them.
+ * - **The least round trip falls** with any faster round. A queue that stands for long would hide it, so now and then one
+ *   round is a *probe*, with next to nothing under way.
+ * - **It rises** only by proof: if cuts have not made rounds shorter, the delay is not our queue. They are taken back and
+ *   a probe measures the path anew.
+ *
+ * Rounds with less than 64 KiB under way, which the bound did not hold back, change nothing but the least round trip.
+ */
+export class InFlight {
+  readonly #most: number;
+  #bound: number;
+  #hastyCuts = HASTY_CUTS;
+  #sent = 0;
+  #sentAtMs = 0;
+  #acked = 0;
+  #mark: { readonly offset: number; readonly sentAtMs: number; readonly underWay: number } | undefined;
+  #limited = false;
+  /** The end of the round before: what was acknowledged, and when. */
+  #before = { acked: 0, atMs: 0 };
+  #rate = 0;
+  #least = Number.POSITIVE_INFINITY;
+  /** When the path was last seen without a queue of ours. */
+  #bareAtMs = Number.NEGATIVE_INFINITY;
+  #probing = false;
+  #lateRounds = 0;
+  #fastestLateMs = 0;
+  /** Where the cuts that are being judged began. */
+  #cutFrom: { readonly bound: number; readonly tookMs: number } | undefined;
+
+  constructor(mostBytes: number) {
+    this.#most = Math.max(FLOOR, mostBytes);
+    this.#bound = Math.min(START, this.#most);
+  }
+
+  /** Bytes that may be unacknowledged now. */
+  get bound(): number {
+    return this.#probing ? FLOOR : this.#bound;
+  }
+
+  /** Of the last round, whatever the sender had to send; 0: no round yet. */
+  get rateBytesPerSecond(): number {
+    return this.#rate;
+  }
+
+  /** 0: no round yet on this carrier. */
+  get leastRttMs(): number {
+    return Number.isFinite(this.#least) ? this.#least : 0;
+  }
+
+  /** All before `sentOffset` has been handed to the carrier. */
+  onSent(sentOffset: number, nowMs: number): void {
+    this.#sent = sentOffset;
+    this.#sentAtMs = nowMs;
+    if (this.#mark === undefined) this.#setMark();
+  }
+
+  /** The sender has more to send, and the bound holds it back. */
+  onLimited(): void {
+    // Without a mark nothing has been sent in this round: what is under way was sent under an older bound. And the first
+    // write on a carrier stays marked: it is the one most likely to have the path for itself.
+    if (this.#limited || this.#mark === undefined || this.#least === Number.POSITIVE_INFINITY) return;
+    this.#limited = true;
+    this.#setMark();
+  }
+
+  onAck(ackedOffset: number, nowMs: number): void {
+    const acked = Math.min(ackedOffset, this.#sent);
+    if (acked <= this.#acked) return;
+    this.#acked = acked;
+    const mark = this.#mark;
+    if (mark === undefined || acked < mark.offset) return;
+    this.#mark = undefined;
+    const limited = this.#limited;
+    this.#limited = false;
+    const elapsedMs = nowMs - this.#before.atMs;
+    if (elapsedMs > 0) this.#rate = ((this.#acked - this.#before.acked) / elapsedMs) * 1_000;
+    this.#before = { acked: this.#acked, atMs: nowMs };
+    this.#onRound(Math.max(0, nowMs - mark.sentAtMs), mark.underWay, limited, nowMs);
+  }
+
+  /**
+   * A new carrier: all before `offset` has arrived, what follows is sent again. Nothing learned is kept, not even for a planned
+   * change: the way may be another one, TCP below begins slower than we do, and doubling is at 16 MiB after six rounds.
+   */
+  reset(offset: number): void {
+    this.#bound = Math.min(START, this.#most);
+    this.#hastyCuts = HASTY_CUTS;
+    this.#sent = offset;
+    this.#acked = offset;
+    this.#mark = undefined;
+    this.#limited = false;
+    this.#before = { acked: offset, atMs: this.#before.atMs };
+    this.#rate = 0;
+    this.#least = Number.POSITIVE_INFINITY;
+    this.#bareAtMs = Number.NEGATIVE_INFINITY;
+    this.#probing = false;
+    this.#lateRounds = 0;
+    this.#cutFrom = undefined;
+  }
+
+  #setMark(): void {
+    this.#mark = { offset: this.#sent, sentAtMs: this.#sentAtMs, underWay: this.#sent - this.#acked };
+  }
+
+  #onRound(rttMs: number, underWay: number, limited: boolean, nowMs: number): void {
+    this.#least = Math.min(this.#least, rttMs);
+    const probed = this.#probing;
+    this.#probing = false;
+    if (probed || underWay <= FLOOR) this.#bareAtMs = nowMs;
+    if (probed) return;
+    if (limited && rttMs > SLACK_MS && nowMs - this.#bareAtMs > this.#probeEveryMs()) {
+      this.#probing = true;
+      return;
+    }
+    // The marked byte is the last of its burst and may have waited for an ack longer than most: hence the average.
+    const tookMs = limited && this.#rate > 0 ? Math.min(rttMs, (this.#bound / this.#rate) * 1_000) : rttMs;
+    const allowedMs = this.#least + SLACK_MS;
+    if (tookMs <= allowedMs) {
+      this.#lateRounds = 0;
+      if (limited) this.#setBound(this.#bound * (this.#hastyCuts > 0 ? 2 : Math.min(2, allowedMs / tookMs)));
+    } else if (limited || underWay > FLOOR) {
+      this.#onLateRound(tookMs, allowedMs);
+    }
+  }
+
+  #onLateRound(tookMs: number, allowedMs: number): void {
+    this.#fastestLateMs = this.#lateRounds === 0 ? tookMs : Math.min(this.#fastestLateMs, tookMs);
+    this.#lateRounds++;
+    if (this.#hastyCuts === 0 && this.#lateRounds < LATE_ROUNDS) return;
+    this.#hastyCuts = Math.max(0, this.#hastyCuts - 1);
+    this.#lateRounds = 0;
+    this.#cut(this.#fastestLateMs, allowedMs);
+  }
+
+  #cut(tookMs: number, allowedMs: number): void {
+    const from = this.#cutFrom ?? { bound: this.#bound, tookMs };
+    const expectedMs = from.tookMs * (1 - this.#bound / from.bound);
+    const telling = expectedMs >= TELLING_MS;
+    if (telling && from.tookMs - tookMs < expectedMs / 3) {
+      this.#setBound(from.bound);
+      this.#measureAnew();
+      return;
+    }
+    this.#cutFrom = telling ? { bound: this.#bound, tookMs } : from;
+    // No cut can prove anything here. Staying costs little, unless the path has become far longer.
+    if (this.#bound === FLOOR && tookMs > 2 * allowedMs) this.#measureAnew();
+    this.#setBound((this.#bound * allowedMs) / tookMs);
+  }
+
+  #measureAnew(): void {
+    this.#least = Number.POSITIVE_INFINITY;
+    this.#probing = true;
+  }
+
+  #probeEveryMs(): number {
+    return Math.min(PROBE_EVERY_AT_LATEST_MS, Math.max(PROBE_EVERY_MS, PROBE_EVERY_ROUND_TRIPS * this.#least));
+  }
+
+  #setBound(bytes: number): void {
+    this.#bound = Math.max(FLOOR, Math.min(this.#most, Math.round(bytes)));
+    if (this.#cutFrom !== undefined && this.#bound >= this.#cutFrom.bound) this.#cutFrom = undefined;
+  }
+}

@@ -1,0 +1,68 @@
+import type { Instruments, LabelledTally, Tally } from "./metrics.ts";
+
+/** Numbers of the links that stand now, read when somebody scrapes. */
+export interface LiveLinks {
+  readonly carried: number;
+  readonly suspended: number;
+  /** Bytes kept for a next carrier. */
+  readonly replayBytes: number;
+}
+
+const NONE: LiveLinks = { carried: 0, suspended: 0, replayBytes: 0 };
+
+/** What both ends tell of their links (docs/link.md), under the name of their side. */
+export class LinkMetrics {
+  readonly #suspensions: LabelledTally;
+  readonly #resumes: LabelledTally;
+  readonly #expiries: Tally;
+  readonly #replayed: Tally;
+  readonly #suspendedSeconds: Tally;
+  #live: () => LiveLinks = () => NONE;
+
+  constructor(make: Instruments, side: "server" | "agent") {
+    const name = (rest: string): string => `culvert_${side}_link_${rest}`;
+    this.#suspensions = make.counters(name("suspensions_total"), "Links that lost their connection.", ["cause"]);
+    this.#resumes = make.counters(name("resumes_total"), "New connections for links that were there already.", [
+      "result",
+    ]);
+    this.#expiries = make.counter([name("grace_expiries_total")], "Links that found no new connection in time.");
+    this.#replayed = make.counter([name("replayed_bytes_total")], "Bytes sent once more after a resume.");
+    this.#suspendedSeconds = make.counter([name("suspended_seconds_total")], "Time links spent without a connection.");
+    make.gauges(`culvert_${side}_links`, "Links by their state.", ["state"], () => {
+      const { carried, suspended } = this.#live();
+      return [
+        [["carried"], carried],
+        [["suspended"], suspended],
+      ];
+    });
+    make.gauge(
+      [name("replay_bytes")],
+      "Bytes kept until the peer has acknowledged them.",
+      () => this.#live().replayBytes,
+    );
+  }
+
+  watch(live: () => LiveLinks): void {
+    this.#live = live;
+  }
+
+  suspended(cause: string): void {
+    this.#suspensions.add(1, cause);
+  }
+
+  resumed({ suspendedMs, replayedBytes }: { readonly suspendedMs: number; readonly replayedBytes: number }): void {
+    this.#resumes.add(1, suspendedMs === 0 ? "planned" : "resumed");
+    this.#replayed.add(replayedBytes);
+    this.#suspendedSeconds.add(suspendedMs / 1_000);
+  }
+
+  /** `result` is one of a few words of ours. */
+  resumeFailed(result: string): void {
+    this.#resumes.add(1, result);
+  }
+
+  graceOver(graceMs: number): void {
+    this.#expiries.add();
+    this.#suspendedSeconds.add(graceMs / 1_000);
+  }
+}
