@@ -16,6 +16,8 @@ type Resume = NonNullable<Hello["resume"]>;
 
 const HELLO: Hello = { type: "hello", version: 1, agentId: "a", instance: "1", software: "test" };
 
+const BEGUN_ANEW = "the agent has begun anew";
+
 /** An agent whose carriers the test opens, one by one; its targets echo. */
 class ResumingAgent {
   readonly server: Server;
@@ -53,6 +55,12 @@ class ResumingAgent {
     this.link.resume(carrier, "server", { peerReceived: welcome.received, named: resume.received });
     this.link.confirm();
   }
+}
+
+/** An agent that never resumes. */
+function sessionOn({ carrier, welcome }: Awaited<ReturnType<typeof dial>>): Session {
+  const link = new Link(welcome.link, "server", carrier, { graceMs: 0, replayBytes: 1 << 24 });
+  return new Session("client", link, { onStream: (stream) => void echo(stream), onClosed: () => {} });
 }
 
 function dial(server: Server, hello: Hello, { cert, key }: CertificateAndKey = pki.agent) {
@@ -220,4 +228,22 @@ test("a CONNECT while the only agent is suspended waits for it, and is told why 
   await agent.resume();
   await until(() => heard.length > 0);
   assert.match(heard.join(""), /^HTTP\/1.1 200 /);
+});
+
+test("a suspended tunnel ends at once when a later process of the agent comes, and so does one that is lost after that", async () => {
+  await using server = await start({ linkGraceMs: 60_000, drainTimeoutMs: 60_000 });
+  const lost = () => server.lines.filter(({ msg, reason }) => msg === "tunnel lost" && reason === BEGUN_ANEW).length;
+  const first = await ResumingAgent.start(server);
+  await connection(server);
+  first.carrier.destroy();
+  await until(() => server.lines.some(({ msg }) => msg === "tunnel suspended"));
+  const second = await dial(server, { ...HELLO, instance: "2" });
+  await until(() => lost() === 1);
+  const session = sessionOn(second);
+  await connection(server);
+  const third = await dial(server, { ...HELLO, instance: "3" });
+  second.carrier.destroy();
+  await until(() => lost() === 2);
+  session.destroy();
+  third.carrier.destroy();
 });

@@ -20,7 +20,7 @@ export interface AttemptOptions {
   /** Bytes that a link keeps for its next carrier. */
   readonly replayBytes: number;
   readonly retry: Pick<BackoffOptions, "baseMs" | "capMs">;
-  readonly session: Pick<SessionOptions, "maxWindow" | "budget" | "maxStreams">;
+  readonly session: Pick<SessionOptions, "maxWindow" | "budget" | "maxStreams" | "pool">;
 }
 
 /** A dial under way when its link has nothing else must leave room in the grace for another one. */
@@ -42,6 +42,7 @@ export async function attempt(
   const link = new Link(welcome.link, remote, carrier, {
     graceMs: welcome.graceMs,
     replayBytes: options.replayBytes,
+    pool: options.session.pool,
   });
   return new Connection(link, welcome, owner, {
     session: options.session,

@@ -24,7 +24,7 @@ export interface ConnectionOwner {
 }
 
 export interface ConnectionOptions extends Pick<ResumptionDeps, "redial" | "retry"> {
-  readonly session: Pick<SessionOptions, "maxWindow" | "budget" | "maxStreams">;
+  readonly session: Pick<SessionOptions, "maxWindow" | "budget" | "maxStreams" | "pool">;
   /** When the present carrier should be replaced, counted from its first moment; `undefined`: never. */
   carrierAgeMs(): number | undefined;
 }

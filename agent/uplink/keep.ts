@@ -6,7 +6,7 @@ import type { Logger } from "../../shared/process/logger.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { AgentMetrics } from "../metrics.ts";
 import type { Connection, ConnectionOwner } from "./connection.ts";
-import type { Path } from "./path.ts";
+import type { LearnedPath, Path } from "./path.ts";
 import { type RetryOptions, retryAfter } from "./retry.ts";
 
 /** Where an uplink stands; each state holds what is true in it only. */
@@ -32,7 +32,7 @@ export interface UplinkDeps {
   readonly retry: RetryOptions;
   /** Learns from each cut. */
   readonly path: Path;
-  readonly metrics: Pick<AgentMetrics, "uplinkState" | "attemptFailed" | "sessionEnded"> & {
+  readonly metrics: Pick<AgentMetrics, "uplinkConnected" | "attemptFailed" | "sessionEnded"> & {
     readonly links: Pick<LinkMetrics, "suspended" | "resumed" | "resumeFailed" | "graceOver">;
   };
   readonly log: Logger;
@@ -80,6 +80,10 @@ export class Uplink implements ConnectionOwner {
     return this.#state;
   }
 
+  get path(): LearnedPath {
+    return this.#deps.path;
+  }
+
   get connected(): boolean {
     return this.#state.state === "connected";
   }
@@ -123,8 +127,9 @@ export class Uplink implements ConnectionOwner {
 
   #connected(connection: Connection): void {
     const { link, welcome, session } = connection;
-    const { log, server } = this.#deps;
+    const { log, metrics, server } = this.#deps;
     this.#enter({ state: "connected", connection, sinceMs: performance.now() });
+    metrics.uplinkConnected();
     this.#sentAwayFrom = undefined;
     this.#failures = this.#shortLives;
     log.info({ server, serverId: welcome.serverId, link: link.id, remote: link.remote }, "uplink connected");
@@ -320,7 +325,6 @@ export class Uplink implements ConnectionOwner {
 
   #enter(next: UplinkState): void {
     this.#state = next;
-    this.#deps.metrics.uplinkState(next.state);
     if (next.state !== "connected" && next.state !== "closed") return;
     const waiters = this.#waiters;
     this.#waiters = [];

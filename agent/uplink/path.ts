@@ -27,6 +27,9 @@ interface Cut {
   readonly idleMs: number;
 }
 
+/** What may be shown of a path. */
+export type LearnedPath = Pick<Path, "keepaliveMs" | "idleLimitMs" | "ageLimitMs">;
+
 /**
  * What an agent has learned of the way to one server: how long a connection may be idle on it, and how old it may get
  * (design: "Link and resumption"). Balancers, proxies and firewalls have such limits and tell nobody. Kept in memory, for

@@ -160,7 +160,8 @@ const ROWS: Readonly<Record<string, Row>> = {
   },
   "a tunnel that is cut during the dial": {
     ...{ code: "agent_lost", status: 502, proxyError: "connection_terminated", konnectivity: "backend_close" },
-    ...{ level: "warn", says: /^the connection to agent "agent-1" was lost$/, world: { relay: true } },
+    ...{ level: "warn", says: /^the connection to agent "agent-1" was lost$/ },
+    world: { relay: true, server: { linkGraceMs: 0 } },
     provoke: async (world) => {
       const refused = world.connect(blackhole.address);
       await waitFor(() => world.agents[0]?.streamCount === 1);

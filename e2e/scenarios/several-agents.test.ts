@@ -192,7 +192,7 @@ test("a renewed certificate is the same identity", async () => {
 });
 
 test("one agent more than --max-agents is refused; there is room again when one has gone", async () => {
-  await using world = await startWorld({ agents: 0, server: { maxAgents: 2 } });
+  await using world = await startWorld({ agents: 0, server: { maxAgents: 2, linkGraceMs: 0 } });
   const first = await scriptedAgent(world, { agentId: "a" });
   await using _second = await scriptedAgent(world, { agentId: "b" });
   await refused(world, { agentId: "c" }, 4429, /^cluster "default" has 2 agents, its limit \(--max-agents\)$/);

@@ -122,6 +122,7 @@ async function openStream(
         timeoutMs: account.leftMs(),
         dialTimeoutMs: options.dialTimeoutMs,
         ackTimeoutMs: options.agentAckTimeoutMs,
+        hasAlternative: () => cluster.pick(tunnel) !== undefined,
       }),
     );
   }

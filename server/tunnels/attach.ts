@@ -6,6 +6,7 @@ import type { Hello, Welcome } from "../../shared/link/control.ts";
 import { Link, LinkLost, type Resumption } from "../../shared/link/link.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
+import type { MemoryPool } from "../../shared/process/memory-pool.ts";
 import { CloseCode, HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { ServerMetrics } from "../metrics.ts";
 import type { ServerOptions } from "../options.ts";
@@ -30,6 +31,8 @@ export interface AttachDeps {
   readonly options: AttachOptions;
   readonly cluster: ClusterTunnels;
   readonly links: Links;
+  /** What all tunnels may hold together. */
+  readonly pool: MemoryPool;
   readonly metrics: ServerMetrics;
   readonly log: Logger;
   /** True from SIGTERM on. */
@@ -130,11 +133,11 @@ async function hold(
   { agentId, instance, software }: Hello,
   { place, entry }: Verdict & { readonly kind: "new" },
   { identity, remote }: Arrival,
-  { options, cluster, links, metrics, log }: AttachDeps,
+  { options, cluster, links, pool, metrics, log }: AttachDeps,
 ): Promise<void> {
   const agent = { agentId, instance, identity, software: printable(software) };
   const { linkGraceMs: graceMs, replayBuffer: replayBytes } = options;
-  const link = new Link(entry.id, remote, carrier, { graceMs, replayBytes });
+  const link = new Link(entry.id, remote, carrier, { graceMs, replayBytes, pool });
   entry.link = link;
   const line = { cluster: cluster.name, agent: agentId, tunnel: entry.id, remote };
   const tunnel = new Tunnel(
@@ -150,6 +153,7 @@ async function hold(
       initialWindow: options.initialWindow,
       maxWindow: options.maxWindow,
       budget: options.sessionBudget,
+      pool,
       maxStreams: options.maxStreams,
     },
   );
@@ -170,6 +174,7 @@ async function hold(
     const times = { ageMs: Math.round(ageMs), idleMs: Math.round(idleMs) };
     const { streamCount: streams } = tunnel;
     log.warn({ ...line, streams, cause: lossCause, reason: printable(message), ...times }, "tunnel suspended");
+    if (place.abandoned) tunnel.destroy(new Error("the agent has begun anew"));
   }
 
   function onResumed({ suspendedMs, replayedBytes }: Resumption): void {

@@ -15,6 +15,14 @@ export interface OpenOptions {
   readonly dialTimeoutMs: number;
   /** An agent that has not taken the stream by then is as good as gone. */
   readonly ackTimeoutMs: number;
+  /** Could another agent take it? Asked while this one's link waits for a new connection. */
+  hasAlternative(): boolean;
+}
+
+/** What an opening sees of the link below its session. */
+export interface OpeningLink {
+  readonly suspended: boolean;
+  probe(withinMs: number): void;
 }
 
 /** Something under way that can be given up. After `cancel`, `promise` rejects with that reason. */
@@ -26,6 +34,9 @@ export interface Cancellable<T> {
 /** The agent's own timeout has to arrive before ours, or the caller hears of the agent instead of the target. */
 const ANSWER_MARGIN_MS = 100;
 
+/** An agent that took no stream has so long for a sign of life; one that is only busy gives it. */
+const PROBE_MS = 5_000;
+
 /**
  * One stream from SYN to answer.
  *
@@ -33,13 +44,16 @@ const ANSWER_MARGIN_MS = 100;
  *  opened ── ACK within ackTimeoutMs ──▶ acknowledged ── answer within timeoutMs ──▶ handed out
  *     └─ else agent_timeout, another agent may be tried   └─ else agent_timeout, final
  * ```
+ *
+ * While the link is suspended the request goes to another agent at once, where there is one; else it waits for the resume.
  */
 export class Opening implements Cancellable<Stream> {
   readonly promise: Promise<Stream>;
   readonly #session: Session;
   readonly #target: Target;
+  readonly #link: OpeningLink;
   readonly #agentId: string;
-  readonly #timeoutMs: number;
+  readonly #options: OpenOptions;
   readonly #startedAt = performance.now();
   #resolve: (stream: Stream) => void = ignore;
   #reject: (error: CulvertError) => void = ignore;
@@ -48,11 +62,12 @@ export class Opening implements Cancellable<Stream> {
   #timer: NodeJS.Timeout | undefined;
   #settled = false;
 
-  constructor(session: Session, target: Target, agentId: string, options: OpenOptions) {
+  constructor(session: Session, link: OpeningLink, target: Target, agentId: string, options: OpenOptions) {
     this.#session = session;
+    this.#link = link;
     this.#target = target;
     this.#agentId = agentId;
-    this.#timeoutMs = options.timeoutMs;
+    this.#options = options;
     this.promise = new Promise((resolve, reject) => {
       this.#resolve = resolve;
       this.#reject = reject;
@@ -80,16 +95,35 @@ export class Opening implements Cancellable<Stream> {
     this.#fail(reason);
   }
 
+  /** The link has lost its connection. */
+  onSuspended(): void {
+    if (this.#options.hasAlternative()) this.#fail(this.#connectionLost());
+  }
+
   readonly #onAcknowledged = (): void => {
-    if (this.#settled) return;
-    clearTimeout(this.#timer);
-    const leftMs = this.#timeoutMs - (performance.now() - this.#startedAt);
-    this.#timer = setTimeout(this.#onTimeout, Math.max(1, leftMs));
+    if (!this.#settled) this.#waitOn();
   };
+
+  /** Until the whole time is over. */
+  #waitOn(): void {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(this.#onTimeout, Math.max(1, this.#leftMs));
+  }
+
+  get #leftMs(): number {
+    return this.#options.timeoutMs - (performance.now() - this.#startedAt);
+  }
 
   readonly #onTimeout = (): void => {
     const agent = `agent "${this.#agentId}"`;
     const acknowledged = this.#stream?.acknowledged ?? false;
+    if (this.#link.suspended) {
+      if (this.#leftMs > 1 && !this.#options.hasAlternative()) this.#waitOn();
+      else this.#fail(this.#connectionLost());
+      return;
+    }
+    // A process that stands still, or a path that swallows everything: the next CONNECTs should not have to find out.
+    if (!acknowledged) this.#link.probe(PROBE_MS);
     const sentence = acknowledged
       ? `${agent} took the request for ${formatTarget(this.#target)} but did not answer in time`
       : `${agent} does not respond: check its process and the path to it`;
@@ -123,9 +157,12 @@ export class Opening implements Cancellable<Stream> {
         cause: error,
       });
     }
-    const sentence =
-      code === "ESESSION" ? `the connection to ${agent} was lost` : `${agent} broke off before its answer`;
-    return new CulvertError("agent_lost", sentence, { cause: error });
+    if (code === "ESESSION") return this.#connectionLost(error);
+    return new CulvertError("agent_lost", `${agent} broke off before its answer`, { cause: error });
+  }
+
+  #connectionLost(cause?: Error): CulvertError {
+    return new CulvertError("agent_lost", `the connection to agent "${this.#agentId}" was lost`, { cause });
   }
 
   #succeed(): void {
@@ -156,6 +193,10 @@ function refusedHere(error: unknown, agentId: string): CulvertError {
   switch (error.reason) {
     case "overloaded":
       return new CulvertError("overloaded", `agent "${agentId}" has too many connections or unread bytes`, {
+        cause: error,
+      });
+    case "pool_spent":
+      return new CulvertError("overloaded", "this server holds as much as --memory-limit allows: try again", {
         cause: error,
       });
     case "go_away":

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { CulvertError, OUTCOMES, type OutcomeCode } from "../../shared/outcomes.ts";
-import { answerTo } from "./refusal.ts";
+import { answerTo, TurnedAway } from "./refusal.ts";
 
 const PATH = "/culvert/v1/tunnel";
 
@@ -13,7 +13,8 @@ for (const [code, status] of [
 ] as const) {
   test(`an agent hears ${status} for ${code}, at the level of the table of outcomes`, () => {
     const answer = answerTo(new CulvertError(code, "a sentence\nof two lines"), PATH);
-    assert.deepEqual([answer.status, answer.sentence], [status, "a sentence of two lines"]);
+    assert.equal(answer.status, status);
+    assert.match(answer.sentence, /^a sentence of two lines(: come back in 1 s)?$/);
     assert.equal(answer.level, OUTCOMES[code].level);
   });
 }
@@ -24,6 +25,13 @@ test("every outcome has a status that an agent can be told, and only draining sa
     assert.ok(status >= 400 && status < 600, code);
     assert.deepEqual(Object.keys(headers), code === "draining" ? ["retry-after"] : []);
   }
+});
+
+test("an agent that is turned away hears in how many seconds to come back", () => {
+  const { status, sentence, headers, level } = answerTo(new TurnedAway(12_300), PATH);
+  assert.deepEqual([status, headers, level], [503, { "retry-after": "13" }, "warn"]);
+  assert.equal(sentence, "more agents connect than this server has time for: come back in 13 s");
+  assert.deepEqual(answerTo(new TurnedAway(1), PATH).headers, { "retry-after": "1" });
 });
 
 test("what is no upgrade of an agent hears 404 or 426, which are no outcomes, and what is wanted here", () => {

@@ -7,6 +7,16 @@ import { SUBPROTOCOL } from "../../shared/wire/handshake.ts";
  */
 export const RETRY_AFTER_S = 1;
 
+/** So many agents came at once that this one must come again. */
+export class TurnedAway extends CulvertError {
+  readonly backInS: number;
+
+  constructor(backInMs: number) {
+    super("overloaded", "more agents connect than this server has time for");
+    this.backInS = Math.max(1, Math.ceil(backInMs / 1_000));
+  }
+}
+
 /** Requests that are no upgrade of an agent: they never become a tunnel, so they have no outcome. */
 const HTTP_REFUSALS = {
   path: { status: 404, sentence: (path: string) => `agents connect at ${path} (--tunnel-path)`, headers: {} },
@@ -30,8 +40,11 @@ export interface Answer {
 export function answerTo(refusal: CulvertError | HttpRefusal, tunnelPath: string): Answer {
   if (refusal instanceof CulvertError) {
     const { code, message } = refusal;
-    const headers: Record<string, string> = code === "draining" ? { "retry-after": String(RETRY_AFTER_S) } : {};
-    return { status: agentStatus(code), sentence: printable(message), headers, level: outcome(code).level };
+    const { level } = outcome(code);
+    const backInS = refusal instanceof TurnedAway ? refusal.backInS : code === "draining" ? RETRY_AFTER_S : undefined;
+    if (backInS === undefined) return { status: agentStatus(code), sentence: printable(message), headers: {}, level };
+    const sentence = `${printable(message)}: come back in ${backInS} s`;
+    return { status: agentStatus(code), sentence, headers: { "retry-after": String(backInS) }, level };
   }
   const { status, sentence, headers } = HTTP_REFUSALS[refusal];
   return { status, sentence: sentence(tunnelPath), headers, level: "info" };

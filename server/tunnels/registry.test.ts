@@ -102,7 +102,10 @@ test("an agent that restarts in a loop leaves one old tunnel at most", () => {
     place.hold(agent.tunnel);
     // An open stream keeps a draining tunnel there.
     agent.tunnel
-      .open({ host: "x", port: 1 }, { id: "", timeoutMs: 500, dialTimeoutMs: 500, ackTimeoutMs: 500 })
+      .open(
+        { host: "x", port: 1 },
+        { id: "", timeoutMs: 500, dialTimeoutMs: 500, ackTimeoutMs: 500, hasAlternative: () => false },
+      )
       .promise.catch(() => {});
   }
   assert.deepEqual(

@@ -6,6 +6,8 @@ import type { Tunnel } from "./tunnel.ts";
 
 /** A promise of room for one agent, from its hello on; it becomes a tunnel or is given back. */
 export interface Place {
+  /** A later process of the agent holds the id: nobody comes back for this one's link. */
+  readonly abandoned: boolean;
   /** The tunnel stands: it gets streams from now on, and the one it replaces drains. */
   hold(tunnel: Tunnel): void;
   /** The tunnel is over, or never came. */
@@ -75,7 +77,15 @@ export class ClusterTunnels {
     const { agentId, instance, identity } = candidate;
     const holder: Holder = { agentId, instance, identity, tunnel: undefined, released: false, previous: current };
     this.#holders.set(agentId, holder);
-    return { hold: (tunnel) => this.#hold(holder, tunnel), release: () => this.#release(holder) };
+    const holders = this.#holders;
+    return {
+      get abandoned() {
+        const present = holders.get(agentId);
+        return present !== undefined && present.instance !== instance;
+      },
+      hold: (tunnel) => this.#hold(holder, tunnel),
+      release: () => this.#release(holder),
+    };
   }
 
   #hold(holder: Holder, tunnel: Tunnel): void {

@@ -1,4 +1,5 @@
 import { duplexPair } from "node:stream";
+import { CarrierLost } from "../../shared/link/carrier.ts";
 import type { ControlMessage } from "../../shared/link/control.ts";
 import type { LinkWatcher } from "../../shared/link/link.ts";
 import { encodeAnswer, type OpenAnswer, type OpenRequest, readOpen } from "../../shared/wire/open.ts";
@@ -11,6 +12,7 @@ import { type Agent, Tunnel } from "./tunnel.ts";
 /** For tests: a tunnel over a pair in memory, with an agent at its other end that does what the test says. */
 export interface FakeAgent {
   readonly tunnel: Tunnel;
+  readonly link: { suspend(): void; readonly probes: number };
   /** The agent's end of the session. */
   readonly session: Session;
   /** Control messages that the server sent. */
@@ -39,10 +41,21 @@ class LinkOverPair extends DuplexTransport {
   readonly unacknowledged = 0;
   readonly control: ControlMessage[] = [];
   suspended = false;
+  probes = 0;
   watcher: LinkWatcher = {};
 
   watch(watcher: LinkWatcher): void {
     this.watcher = watcher;
+  }
+
+  probe(): void {
+    this.probes++;
+  }
+
+  /** It has lost its carrier. */
+  suspend(): void {
+    this.suspended = true;
+    this.watcher.onSuspended?.(new CarrierLost("cut", { lossCause: "reset", ageMs: 1, idleMs: 1 }));
   }
 
   sendControl(message: ControlMessage): void {
@@ -66,6 +79,7 @@ export function fakeAgent(options: FakeAgentOptions = {}): FakeAgent {
   const { agentId = "a", instance = "1", identity = "CN=agent", software = "test" } = options;
   return {
     tunnel: new Tunnel({ agentId, instance, identity, software }, link, {}, options.bounds),
+    link,
     session,
     control: link.control,
     streams,

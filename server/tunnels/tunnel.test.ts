@@ -6,7 +6,7 @@ import { encodeAnswer, type OpenRequest } from "../../shared/wire/open.ts";
 import { type FakeAgent, type FakeAgentOptions, fakeAgent } from "./testing.ts";
 
 const TARGET = { host: "10.0.0.1", port: 10250 };
-const OPTIONS = { id: "1", timeoutMs: 2_000, dialTimeoutMs: 1_000, ackTimeoutMs: 1_000 };
+const OPTIONS = { id: "1", timeoutMs: 2_000, dialTimeoutMs: 1_000, ackTimeoutMs: 1_000, hasAlternative: () => false };
 
 function code(expected: string, more: { retryable?: boolean; says?: RegExp } = {}): (error: unknown) => boolean {
   return (error) => {
@@ -66,6 +66,7 @@ test("an agent that does not take the stream is passed over", async () => {
   const opening = agent.tunnel.open(TARGET, { ...OPTIONS, ackTimeoutMs: 20 });
   await assert.rejects(opening.promise, code("agent_timeout", { retryable: true, says: /agent "a" does not respond/ }));
   assert.equal(agent.tunnel.streamCount, 0);
+  assert.equal(agent.link.probes, 1, "and it is asked for a sign of life");
 });
 
 test("an agent that takes the stream and never answers is not tried elsewhere", async () => {
@@ -169,4 +170,20 @@ test("a tunnel says once that it is over, with the reason", async () => {
   using agent = using();
   agent.tunnel.destroy(new Error("enough"));
   assert.equal((await agent.tunnel.closedWith)?.message, "enough");
+});
+
+test("a link that is suspended during the dial: another agent is asked at once, or this one waited for", async () => {
+  let another = true;
+  using agent = using({ onStream: (stream) => stream.accept() });
+  const { tunnel, link } = agent;
+  const asking = tunnel.open(TARGET, { ...OPTIONS, hasAlternative: () => another });
+  const patient = () =>
+    tunnel.open(TARGET, { ...OPTIONS, timeoutMs: 60, ackTimeoutMs: 1, hasAlternative: () => another });
+  link.suspend();
+  await assert.rejects(asking.promise, code("agent_lost", { says: /^the connection to agent "a" was lost$/ }));
+  another = false;
+  const waiting = patient();
+  const since = performance.now();
+  await assert.rejects(waiting.promise, code("agent_lost", { says: /^the connection to agent "a" was lost$/ }));
+  assert.ok(performance.now() - since >= 55, "not before its deadline");
 });

@@ -10,7 +10,7 @@ import type { Pickable } from "./pick.ts";
 /** What a tunnel asks of a link. */
 export type TunnelLink = Pick<
   Link,
-  keyof Transport | "id" | "remote" | "suspended" | "unacknowledged" | "sendControl" | "watch"
+  keyof Transport | "id" | "remote" | "suspended" | "unacknowledged" | "sendControl" | "probe" | "watch"
 >;
 
 /** Who is at the other end. */
@@ -36,6 +36,7 @@ export class Tunnel implements Pickable {
   readonly closedWith: Promise<Error | undefined>;
   readonly #link: TunnelLink;
   readonly #session: Session;
+  readonly #openings = new Set<Opening>();
   #asked = false;
   #lastUsed = 0;
 
@@ -48,6 +49,10 @@ export class Tunnel implements Pickable {
     });
     link.watch({
       ...watcher,
+      onSuspended: (cause) => {
+        watcher.onSuspended?.(cause);
+        for (const opening of this.#openings) opening.onSuspended();
+      },
       onControl: (message) => {
         if (message.type === "drain") this.#asked = true;
       },
@@ -115,7 +120,11 @@ export class Tunnel implements Pickable {
   /** Asks the agent for `target`. The stream comes when the agent has answered that it is connected. */
   open(target: Target, options: OpenOptions): Cancellable<Stream> {
     this.#lastUsed = ++uses;
-    return new Opening(this.#session, target, this.agent.agentId, options);
+    const opening = new Opening(this.#session, this.#link, target, this.agent.agentId, options);
+    this.#openings.add(opening);
+    const over = () => this.#openings.delete(opening);
+    opening.promise.then(over, over);
+    return opening;
   }
 
   /** Nothing new here: the agent goes elsewhere, and open streams live on. */

@@ -13,7 +13,7 @@ import type { ServerOptions } from "../options.ts";
 import { Sockets } from "../sockets.ts";
 import type { StrangerLog } from "../stranger-log.ts";
 import { type AttachDeps, attach } from "./attach.ts";
-import { answerTo, type HttpRefusal } from "./refusal.ts";
+import { answerTo, type HttpRefusal, TurnedAway } from "./refusal.ts";
 
 type UpgradeOptions = AttachDeps["options"] &
   Pick<ServerOptions, "tunnelPath" | "headerLimit" | "handshakeTimeoutMs" | "maxWaitingConnections">;
@@ -23,6 +23,7 @@ export interface UpgradeDeps {
   readonly identities: readonly IdentityPattern[];
   readonly cluster: AttachDeps["cluster"];
   readonly links: AttachDeps["links"];
+  readonly pool: AttachDeps["pool"];
   readonly metrics: ServerMetrics;
   readonly log: Logger;
   /** The log of those who are no agents of ours. */
@@ -40,6 +41,7 @@ export class UpgradePort {
   readonly sockets: Sockets;
   readonly #app: FastifyInstance;
   readonly #deps: UpgradeDeps;
+  readonly #turnedAway = new WeakMap<Duplex, TurnedAway>();
 
   private constructor(deps: UpgradeDeps) {
     this.#deps = deps;
@@ -90,9 +92,10 @@ export class UpgradePort {
     await this.#app.ready();
   }
 
-  /** A connection after its TLS handshake. */
-  take(socket: TLSSocket): void {
+  /** A connection after its TLS handshake. `backInMs`: there are too many; this one is told to come back after so long. */
+  take(socket: TLSSocket, backInMs?: number): void {
     this.sockets.add(socket);
+    if (backInMs !== undefined) this.#turnedAway.set(socket, new TurnedAway(backInMs));
     this.#app.server.emit("connection", socket);
   }
 
@@ -102,7 +105,7 @@ export class UpgradePort {
   }
 
   readonly #onRequest = (request: FastifyRequest, reply: FastifyReply, admitted: () => void): void => {
-    const refusal = judge(request, this.#deps);
+    const refusal = judge(request, this.#deps) ?? this.#turnedAway.get(request.raw.socket);
     if (refusal === undefined) {
       admitted();
       return;

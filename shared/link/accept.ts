@@ -1,7 +1,7 @@
 import type { Duplex } from "node:stream";
 import type { WebSocket } from "ws";
 import { CloseCode, LinkRefused } from "../wire/handshake.ts";
-import { Carrier } from "./carrier.ts";
+import { Carrier, CarrierLost } from "./carrier.ts";
 import type { ControlMessage, Hello, Welcome } from "./control.ts";
 
 export interface AcceptOptions {
@@ -46,7 +46,8 @@ export function acceptCarrier(
     );
     carrier.onEnded = (reason) => {
       settle();
-      reject(reason ?? new Error("the agent closed before its hello"));
+      const closed = reason === undefined || (reason instanceof CarrierLost && reason.lossCause === "closed");
+      reject(closed ? new Error("the agent closed before its hello", { cause: reason }) : reason);
     };
     carrier.onControl = (message: ControlMessage) => {
       if (message.type !== "hello") {

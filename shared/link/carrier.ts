@@ -155,6 +155,11 @@ export class Carrier implements Omit<Transport, "room"> {
     if (!this.#ended) this.#liveness.setInterval(keepaliveMs);
   }
 
+  /** Asks for a sign of life now; without one within `withinMs` the carrier is lost. */
+  probe(withinMs: number): void {
+    if (!this.#ended) this.#liveness.probe(withinMs);
+  }
+
   get onControl(): ((message: ControlMessage) => void) | undefined {
     return this.#onControl;
   }

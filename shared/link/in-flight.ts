@@ -1,5 +1,5 @@
 /** Never less under way: an interactive stream always has room beside a bulk one, at the price of 52 ms at 10 Mbit/s. */
-const FLOOR = 64 * 1024;
+export const IN_FLIGHT_FLOOR = 64 * 1024;
 const START = 256 * 1024;
 /** What a queue may add to the least round trip: the 20 ms a receiver may hold an ack back, and 5 so that the line never idles. */
 const SLACK_MS = 25;
@@ -53,13 +53,13 @@ export class InFlight {
   #cutFrom: { readonly bound: number; readonly tookMs: number } | undefined;
 
   constructor(mostBytes: number) {
-    this.#most = Math.max(FLOOR, mostBytes);
+    this.#most = Math.max(IN_FLIGHT_FLOOR, mostBytes);
     this.#bound = Math.min(START, this.#most);
   }
 
   /** Bytes that may be unacknowledged now. */
   get bound(): number {
-    return this.#probing ? FLOOR : this.#bound;
+    return this.#probing ? IN_FLIGHT_FLOOR : this.#bound;
   }
 
   /** Of the last round, whatever the sender had to send; 0: no round yet. */
@@ -131,7 +131,7 @@ export class InFlight {
     this.#least = Math.min(this.#least, rttMs);
     const probed = this.#probing;
     this.#probing = false;
-    if (probed || underWay <= FLOOR) this.#bareAtMs = nowMs;
+    if (probed || underWay <= IN_FLIGHT_FLOOR) this.#bareAtMs = nowMs;
     if (probed) return;
     if (limited && rttMs > SLACK_MS && nowMs - this.#bareAtMs > this.#probeEveryMs()) {
       this.#probing = true;
@@ -143,7 +143,7 @@ export class InFlight {
     if (tookMs <= allowedMs) {
       this.#lateRounds = 0;
       if (limited) this.#setBound(this.#bound * (this.#hastyCuts > 0 ? 2 : Math.min(2, allowedMs / tookMs)));
-    } else if (limited || underWay > FLOOR) {
+    } else if (limited || underWay > IN_FLIGHT_FLOOR) {
       this.#onLateRound(tookMs, allowedMs);
     }
   }
@@ -168,7 +168,7 @@ export class InFlight {
     }
     this.#cutFrom = telling ? { bound: this.#bound, tookMs } : from;
     // No cut can prove anything here. Staying costs little, unless the path has become far longer.
-    if (this.#bound === FLOOR && tookMs > 2 * allowedMs) this.#measureAnew();
+    if (this.#bound === IN_FLIGHT_FLOOR && tookMs > 2 * allowedMs) this.#measureAnew();
     this.#setBound((this.#bound * allowedMs) / tookMs);
   }
 
@@ -182,7 +182,7 @@ export class InFlight {
   }
 
   #setBound(bytes: number): void {
-    this.#bound = Math.max(FLOOR, Math.min(this.#most, Math.round(bytes)));
+    this.#bound = Math.max(IN_FLIGHT_FLOOR, Math.min(this.#most, Math.round(bytes)));
     if (this.#cutFrom !== undefined && this.#bound >= this.#cutFrom.bound) this.#cutFrom = undefined;
   }
 }

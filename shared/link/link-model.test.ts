@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import fc from "fast-check";
 import type { TransportConsumer } from "../yamux/transport.ts";
-import { Link } from "./link.ts";
+import { Link, type LinkPool } from "./link.ts";
 import { ResumeTokens } from "./resume-tokens.ts";
 import { Wire } from "./testing-wire.ts";
 
@@ -50,6 +50,16 @@ class Oracle implements TransportConsumer {
   }
 }
 
+/** What both ends keep together: 0 when neither keeps anything, whatever has happened before. */
+class Pool implements LinkPool {
+  readonly isSpent = false;
+  held = 0;
+
+  hold(delta: number): void {
+    this.held += delta;
+  }
+}
+
 /** A hello under way: what it names was true when it was sent. */
 interface Resume {
   readonly wire: Wire;
@@ -69,14 +79,16 @@ class World {
   readonly wires: Wire[] = [new Wire()];
   readonly resumes: Resume[] = [];
   readonly tokens = new ResumeTokens();
+  readonly pool = new Pool();
   readonly tick: (ms: number) => void;
   token = this.tokens.issue();
 
   constructor(tick: (ms: number) => void) {
     this.tick = tick;
     const wire = this.wires[0] as Wire;
+    const { pool } = this;
     const make = (side: Side) =>
-      new Link("link", side, wire[side], { graceMs: GRACE_MS[side], replayBytes: REPLAY_BYTES });
+      new Link("link", side, wire[side], { graceMs: GRACE_MS[side], replayBytes: REPLAY_BYTES, pool });
     this.links = { agent: make("agent"), server: make("server") };
     this.links.server.watch({ onConfirmed: () => this.tokens.confirm() });
     for (const side of ["agent", "server"] as const) this.links[side].start(this.oracles[side]);
@@ -153,6 +165,8 @@ class World {
   }
 
   check(): void {
+    const { agent, server } = this.links;
+    assert.equal(this.pool.held, agent.unacknowledged + server.unacknowledged, "the pool does not hold what is kept");
     for (const side of ["agent", "server"] as const) {
       const [own, peer] = [this.oracles[side], this.oracles[OTHER[side]]];
       assert.equal(this.links[side].received, own.received);
@@ -334,6 +348,7 @@ test("whatever is cut, lost, late or repeated, each end is given what the other 
       fc.modelRun(() => ({ model: {}, real: world }), commands);
       world.heal();
       for (const at of ["agent", "server"] as const) world.links[at].destroy();
+      assert.equal(world.pool.held, 0, "links that have ended hold something");
     }),
     { numRuns: process.env["CI"] === "true" ? 10_000 : 500, includeErrorInReport: true },
   );

@@ -3,14 +3,26 @@ import type { Transport, TransportConsumer } from "../yamux/transport.ts";
 import { Acks } from "./acks.ts";
 import { type Carrier, CarrierLost } from "./carrier.ts";
 import type { ControlMessage } from "./control.ts";
-import { InFlight } from "./in-flight.ts";
+import { IN_FLIGHT_FLOOR, InFlight } from "./in-flight.ts";
 import { Replay } from "./replay.ts";
+
+/** What the links of a process keep together, against a bound that is none of one link's. */
+export interface LinkPool {
+  /** The pool is used up: a link has no more under way than the least with which it still moves. */
+  readonly isSpent: boolean;
+  /** Bytes that are kept have changed by `delta`. */
+  hold(delta: number): void;
+}
+
+const UNBOUNDED_POOL: LinkPool = { isSpent: false, hold: () => {} };
 
 export interface LinkOptions {
   /** How long a link waits for a new carrier, ms; 0: it ends with its carrier. */
   readonly graceMs: number;
   /** Bytes kept for a new carrier, and so the most that may be unacknowledged. */
   readonly replayBytes: number;
+  /** Left out: only `replayBytes` bounds what is kept. */
+  readonly pool?: LinkPool;
 }
 
 /** Who is told what becomes of a link, beside the consumer of its bytes. */
@@ -45,7 +57,10 @@ export class LinkLost extends Error {
 }
 
 /** What a link asks of a carrier. */
-export type LinkCarrier = Pick<Carrier, Exclude<keyof Transport, "room"> | "close" | "sendControl" | "onControl">;
+export type LinkCarrier = Pick<
+  Carrier,
+  Exclude<keyof Transport, "room"> | "close" | "sendControl" | "onControl" | "probe"
+>;
 
 /** What the carrier has not taken stays under this while bytes are sent once more: pings go between. */
 const REPLAY_AT_ONCE = 128 * 1024;
@@ -89,6 +104,7 @@ type State =
 export class Link implements Transport {
   readonly id: string;
   readonly #options: LinkOptions;
+  readonly #pool: LinkPool;
   readonly #replay = new Replay();
   readonly #inFlight: InFlight;
   readonly #acks: Acks;
@@ -107,6 +123,7 @@ export class Link implements Transport {
     this.id = id;
     this.#remote = remote;
     this.#options = options;
+    this.#pool = options.pool ?? UNBOUNDED_POOL;
     this.#inFlight = new InFlight(options.replayBytes);
     this.#acks = new Acks((received) => this.sendControl({ type: "ack", received }));
     this.#state = { state: "carried", leg: { carrier, arriving: 0, confirmed: true, previous: undefined } };
@@ -146,6 +163,11 @@ export class Link implements Transport {
     if (this.#state.state === "carried") this.#state.leg.carrier.sendControl(message);
   }
 
+  /** There is doubt about the other end: without a byte within `withinMs` the carrier is lost. */
+  probe(withinMs: number): void {
+    if (this.#state.state === "carried") this.#state.leg.carrier.probe(withinMs);
+  }
+
   // ── the transport of a session ─────────────────────────────────────────────────────────────────────────────────
 
   start(consumer: TransportConsumer): void {
@@ -161,15 +183,18 @@ export class Link implements Transport {
 
   room(): number {
     if (this.#state.state !== "carried" || this.#sent < this.#replay.end) return 0;
-    const room = this.#inFlight.bound - this.#replay.bytes;
+    const { bytes } = this.#replay;
+    const room = this.#inFlight.bound - bytes;
     if (room <= 0) this.#inFlight.onLimited();
-    return room;
+    // Held back by the pool is not held back by the bound, which must learn nothing from it.
+    return this.#pool.isSpent ? Math.min(room, IN_FLIGHT_FLOOR - bytes) : room;
   }
 
   write(batch: readonly Buffer[], byteLength: number): void {
     if (this.#state.state === "closed") return;
     const behind = this.#sent < this.#replay.end;
     this.#replay.append(batch, byteLength);
+    this.#pool.hold(byteLength);
     if (this.#state.state !== "carried" || behind) return;
     this.#sent = this.#replay.end;
     this.#inFlight.onSent(this.#sent, performance.now());
@@ -216,7 +241,7 @@ export class Link implements Transport {
     const leg: Leg = { carrier, arriving: named, confirmed: false, previous };
     this.#state = { state: "carried", leg };
     this.#remote = remote;
-    this.#replay.acknowledge(peerReceived);
+    this.#letGo(peerReceived);
     this.#sent = peerReceived;
     this.#inFlight.reset(peerReceived);
     const replayedBytes = this.#replay.bytes;
@@ -316,9 +341,15 @@ export class Link implements Transport {
       this.#violated(leg, CloseCode.badControl, "the peer acknowledges too often");
       return;
     }
-    this.#replay.acknowledge(received);
+    this.#letGo(received);
     this.#inFlight.onAck(received, performance.now());
     if (this.#sent === this.#replay.end) this.#consumer?.onWritable();
+  }
+
+  /** The peer has all before `received`. */
+  #letGo(received: number): void {
+    this.#pool.hold(this.#replay.acked - received);
+    this.#replay.acknowledge(received);
   }
 
   #isFlood(): boolean {
@@ -360,6 +391,7 @@ export class Link implements Transport {
     if (before.state === "suspended") clearTimeout(before.timer);
     this.#state = { state: "closed" };
     this.#acks.stop();
+    this.#pool.hold(-this.#replay.bytes);
     this.#replay.clear();
     this.#consumer?.onClosed(reason);
     this.#watcher.onClosed?.();

@@ -117,6 +117,35 @@ test("a process that was itself stopped does not take its own silence for the pe
   assert.equal(said.length, 1, "but a peer that stays silent afterwards is dead");
 });
 
+test("a probe asks at once, and without a byte in its time the peer is dead", (t) => {
+  const { liveness, said, pings, pass } = start(t);
+  pass(100);
+  liveness.probe(300);
+  liveness.probe(300);
+  assert.equal(pings(), 1, "one question at a time");
+  pass(200);
+  liveness.heard();
+  pass(600);
+  assert.deepEqual(said, []);
+  liveness.probe(300);
+  pass(310);
+  assert.equal(said.length, 1);
+  liveness.probe(300);
+  pass(1_000);
+  assert.equal(said.length, 1);
+});
+
+test("a probe of a process that was itself stopped is asked again", (t) => {
+  const { liveness, said, pass, stop } = start(t);
+  liveness.probe(300);
+  stop(60_000);
+  pass(5);
+  assert.deepEqual(said, []);
+  liveness.heard();
+  pass(300);
+  assert.deepEqual(said, []);
+});
+
 test("a new interval replaces the old one", (t) => {
   const { liveness, said, pings, pass } = start(t);
   liveness.setInterval(200);

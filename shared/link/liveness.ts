@@ -18,6 +18,8 @@ export class Liveness {
   /** When this process was last found to have been stopped. */
   #wokenAt = 0;
   #pingTimer: NodeJS.Timeout | undefined;
+  #probeTimer: NodeJS.Timeout | undefined;
+  #stopped = false;
   #watchTimer: NodeJS.Timeout | undefined;
 
   constructor(intervalMs: number, actions: LivenessActions) {
@@ -35,14 +37,32 @@ export class Liveness {
     return this.#lastByteAt;
   }
 
+  /** Asks now, because there is doubt: without a byte within `withinMs` the peer is dead. */
+  probe(withinMs: number): void {
+    if (this.#probeTimer !== undefined || this.#stopped) return;
+    const since = performance.now();
+    this.#probeTimer = setTimeout(() => {
+      this.#probeTimer = undefined;
+      const silentMs = performance.now() - since;
+      if (this.#lastByteAt >= since) return;
+      // Late by so much, this process has stood still itself, and has not read what there is.
+      if (silentMs > 2 * withinMs) this.probe(withinMs);
+      else this.#die(silentMs);
+    }, withinMs).unref();
+    this.#actions.ping();
+  }
+
   setInterval(intervalMs: number): void {
     if (intervalMs === this.#intervalMs) return;
     this.#intervalMs = intervalMs;
-    this.stop();
+    clearTimeout(this.#pingTimer);
+    clearInterval(this.#watchTimer);
     this.#schedule();
   }
 
   stop(): void {
+    this.#stopped = true;
+    clearTimeout(this.#probeTimer);
     clearTimeout(this.#pingTimer);
     clearInterval(this.#watchTimer);
   }
@@ -69,7 +89,11 @@ export class Liveness {
     if (wasStopped) this.#wokenAt = now;
     const silentMs = now - Math.max(this.#lastByteAt, this.#wokenAt);
     if (silentMs < DEAD_AFTER_INTERVALS * this.#intervalMs) return;
+    this.#die(now - this.#lastByteAt);
+  };
+
+  #die(silentMs: number): void {
     this.stop();
     this.#actions.dead(`nothing was heard for ${(silentMs / 1000).toFixed(1)} s`);
-  };
+  }
 }

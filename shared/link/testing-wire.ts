@@ -40,6 +40,8 @@ export class WireEnd implements LinkCarrier {
     if (!this.#gone) this.sent.push({ message });
   }
 
+  probe(): void {}
+
   end(): void {
     this.close(1000);
   }

@@ -1,0 +1,161 @@
+import assert from "node:assert/strict";
+import { type TestContext, test } from "node:test";
+import { CarrierLost } from "../../shared/link/carrier.ts";
+import type { Dialled } from "../../shared/link/dial.ts";
+import { Link } from "../../shared/link/link.ts";
+import { welcome } from "../../shared/link/testing.ts";
+import { Wire } from "../../shared/link/testing-wire.ts";
+import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
+import { type ResumeWords, Resumption } from "./resumption.ts";
+
+const GRACE_MS = 30_000;
+const CUT = new CarrierLost("cut", { lossCause: "reset", ageMs: 1, idleMs: 1 });
+
+interface Dial {
+  readonly words: ResumeWords;
+  readonly signal: AbortSignal;
+  /** The server welcomes it; returns the new carrier's wire. */
+  accept(change?: Partial<Dialled["welcome"]>): Promise<Wire>;
+  refuse(error: unknown): Promise<void>;
+}
+
+/** A link whose dials wait for the test's answer. */
+function resumable(t: TestContext) {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const wire = new Wire();
+  const link = new Link("s1-1", "server", wire.agent, { graceMs: GRACE_MS, replayBytes: 1 << 20 });
+  const ends: (Error | undefined)[] = [];
+  const dials: Dial[] = [];
+  const elsewhere: LinkRefused[] = [];
+  const failures: unknown[] = [];
+  const resumption = new Resumption({
+    link,
+    token: "first",
+    retry: { baseMs: 100, capMs: 10_000 },
+    redial: (say, signal) =>
+      new Promise((resolve, reject) => {
+        const settled = () => new Promise<void>((done) => setImmediate(done));
+        signal.addEventListener("abort", () => reject(new Error("the attempt was cancelled")));
+        dials.push({
+          words: say(),
+          signal,
+          accept: async (change) => {
+            const next = new Wire();
+            const answer = welcome({ token: `token-${dials.length}`, ...change });
+            resolve({ carrier: next.agent as unknown as Dialled["carrier"], welcome: answer, remote: "new" });
+            await settled();
+            return next;
+          },
+          refuse: async (error) => {
+            reject(error);
+            await settled();
+          },
+        });
+      }),
+    onElsewhere: (refusal) => elsewhere.push(refusal),
+    onFailed: (error) => failures.push(error),
+  });
+  link.watch({ onSuspended: () => resumption.begin(), onClosed: () => resumption.stop() });
+  link.start({ onBytes: () => {}, onWritable: () => {}, onClosed: (reason) => ends.push(reason) });
+  t.after(() => link.destroy());
+  return { link, wire, dials, elsewhere, failures, ends, resumption };
+}
+
+const refused = (closeCode: number) => new LinkRefused({ closeCode, reason: "no" });
+
+test("a lost carrier is dialled for at once, with what was received, and the next time with the new token", async (t) => {
+  const { link, wire, dials } = resumable(t);
+  wire.server.write([Buffer.from("seven b")], 7);
+  wire.deliver("server", 100);
+  wire.agent.notice(CUT);
+  assert.deepEqual(
+    dials.map(({ words }) => words),
+    [{ link: "s1-1", token: "first", received: 7 }],
+  );
+  const next = await dials[0]?.accept();
+  assert.equal(link.suspended, false);
+  next?.agent.notice(CUT);
+  assert.deepEqual(dials[1]?.words, { link: "s1-1", token: "token-1", received: 7 });
+});
+
+test("while the link waits, failures are followed by short waits, and the token stays the same", async (t) => {
+  const { link, wire, dials, failures } = resumable(t);
+  wire.agent.notice(CUT);
+  for (let attempt = 1; attempt <= 12; attempt++) {
+    await dials.at(-1)?.refuse(new Error("connect ECONNREFUSED"));
+    assert.equal(failures.length, attempt);
+    t.mock.timers.tick(1_000);
+    assert.equal(dials.length, attempt + 1, "a second at most");
+  }
+  assert.deepEqual([...new Set(dials.map(({ words }) => words.token))], ["first"]);
+  await dials.at(-1)?.accept();
+  assert.equal(link.suspended, false);
+});
+
+test("a link that the server does not know is over, whatever of its grace is left", async (t) => {
+  for (const code of ["unknownLink", "badToken", "linkOfAnother", "badOffset"] as const) {
+    await t.test(code, async (each) => {
+      const { link, wire, dials, ends } = resumable(each);
+      wire.agent.notice(CUT);
+      await dials[0]?.refuse(refused(CloseCode[code]));
+      assert.equal(link.closed, true);
+      assert.ok(ends[0] instanceof LinkRefused);
+      each.mock.timers.tick(GRACE_MS);
+      assert.equal(dials.length, 1);
+    });
+  }
+});
+
+test("another server behind the balancer is told of, and its own one looked for on", async (t) => {
+  const { link, wire, dials, elsewhere } = resumable(t);
+  wire.agent.notice(CUT);
+  await dials[0]?.refuse(refused(CloseCode.foreignLink));
+  assert.deepEqual([elsewhere.length, link.suspended], [1, true]);
+  t.mock.timers.tick(1_000);
+  await dials[1]?.accept();
+  assert.equal(link.suspended, false);
+});
+
+test("when the grace is over nothing is dialled any more, and an attempt under way is given up", async (t) => {
+  const { wire, dials, ends } = resumable(t);
+  wire.agent.notice(CUT);
+  t.mock.timers.tick(GRACE_MS);
+  assert.match(ends[0]?.message ?? "", /^no new connection came within 30 s: cut$/);
+  assert.equal(dials[0]?.signal.aborted, true);
+  t.mock.timers.tick(GRACE_MS);
+  assert.equal(dials.length, 1);
+});
+
+test("a planned change that is refused leaves the link to the carrier it has", async (t) => {
+  const { link, wire, dials, resumption, ends } = resumable(t);
+  resumption.begin();
+  await dials[0]?.refuse(refused(CloseCode.badToken));
+  assert.deepEqual([link.suspended, link.closed, ends.length], [false, false, 0]);
+  wire.server.write([Buffer.from("on")], 2);
+  wire.deliver("server", 2);
+  assert.equal(link.received, 2);
+});
+
+test("a carrier that is lost while its successor is dialled needs no second dial", async (t) => {
+  const { link, wire, dials, resumption } = resumable(t);
+  resumption.begin();
+  wire.agent.notice(CUT);
+  assert.equal(dials.length, 1);
+  await dials[0]?.accept();
+  assert.equal(link.suspended, false);
+});
+
+test("a welcome that cannot be for this link ends it: nobody knows what was meant", async (t) => {
+  await t.test("another link's id", async (each) => {
+    const { link, wire, dials } = resumable(each);
+    wire.agent.notice(CUT);
+    const next = await dials[0]?.accept({ link: "s1-2" });
+    assert.deepEqual([link.closed, next?.agent.closedWith], [true, CloseCode.badOffset]);
+  });
+  await t.test("an offset that was never sent", async (each) => {
+    const { link, wire, dials } = resumable(each);
+    wire.agent.notice(CUT);
+    const next = await dials[0]?.accept({ received: 5 });
+    assert.deepEqual([link.closed, next?.agent.closedWith], [true, CloseCode.badOffset]);
+  });
+});

@@ -1,0 +1,98 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { TransportConsumer } from "../yamux/transport.ts";
+import { Link, type LinkPool } from "./link.ts";
+import { Wire } from "./testing-wire.ts";
+
+const KIB = 1024;
+const FLOOR = 64 * KIB;
+
+class Pool implements LinkPool {
+  isSpent = false;
+  held = 0;
+
+  hold(delta: number): void {
+    this.held += delta;
+  }
+}
+
+const IGNORES: TransportConsumer = { onBytes: () => {}, onWritable: () => {}, onClosed: () => {} };
+
+/** Two ends of a link over a wire that the test lets through; only the near end has the pool. */
+function joined() {
+  const pool = new Pool();
+  const wire = new Wire();
+  const options = { graceMs: 60_000, replayBytes: 1024 * KIB };
+  const near = new Link("link", "near", wire.agent, { ...options, pool });
+  const far = new Link("link", "far", wire.server, options);
+  let asked = 0;
+  near.start({ ...IGNORES, onWritable: () => asked++ });
+  far.start(IGNORES);
+  /** As a session would: as much as there is room for. Returns how much that was. */
+  const fill = (): number => {
+    const room = Math.max(0, near.room());
+    if (room > 0) near.write([Buffer.alloc(room)], room);
+    return room;
+  };
+  /** The far end gets bytes, and says so. Returns how often its word made the near end ask for more. */
+  const deliver = (bytes: number): number => {
+    wire.deliver("agent", bytes);
+    far.confirm();
+    const before = asked;
+    wire.deliver("server", 1);
+    return asked - before;
+  };
+  return { pool, wire, near, far, fill, deliver };
+}
+
+test("while the pool is used up a link has no more than 64 KiB under way, and goes on with that", (t) => {
+  const { pool, near, fill, deliver } = joined();
+  t.after(() => near.destroy());
+  pool.isSpent = true;
+  for (let round = 0; round < 20; round++) {
+    assert.equal(fill(), FLOOR);
+    assert.equal(near.unacknowledged, FLOOR);
+    assert.ok(deliver(FLOOR) > 0, "an ack wakes the session");
+    assert.equal(near.unacknowledged, 0);
+  }
+});
+
+test("what was under way before stays until it is acknowledged, and no more comes until it is below the floor", (t) => {
+  const { pool, near, fill, deliver } = joined();
+  t.after(() => near.destroy());
+  const start = fill();
+  assert.ok(start > FLOOR);
+  pool.isSpent = true;
+  deliver(start - FLOOR);
+  assert.equal(fill(), 0);
+  deliver(FLOOR - 1);
+  assert.equal(fill(), FLOOR - 1);
+});
+
+test("rounds of a used-up pool teach nothing: after them a link has the bound it had before", (t) => {
+  const { pool, near, fill, deliver } = joined();
+  t.after(() => near.destroy());
+  const before = near.room();
+  pool.isSpent = true;
+  for (let round = 0; round < 20; round++) deliver(fill());
+  pool.isSpent = false;
+  assert.equal(near.room(), before);
+});
+
+test("a link holds in the pool what it keeps, and nothing once it has ended", (t) => {
+  const { pool, wire, near, far, deliver } = joined();
+  t.after(() => far.destroy());
+  near.write([Buffer.alloc(1_000)], 1_000);
+  assert.equal(pool.held, 1_000);
+  deliver(400);
+  assert.equal(pool.held, 600);
+  wire.agent.notice();
+  near.write([Buffer.alloc(50)], 50);
+  assert.deepEqual([near.suspended, pool.held], [true, 650]);
+  const next = new Wire();
+  near.resume(next.agent, "near", { peerReceived: 900, named: 0 });
+  assert.equal(pool.held, 150);
+  near.destroy();
+  near.write([Buffer.alloc(50)], 50);
+  assert.equal(pool.held, 0);
+});
