@@ -29,7 +29,7 @@ export interface ResumptionDeps {
 }
 
 /** Waits between tries while the link is suspended: its streams stand still, and the grace is short. */
-const SUSPENDED_CAP_MS = 1_000;
+const SUSPENDED_CAP_MS = 800;
 
 /** With these the server says that this link will never go on. */
 const FINAL_CODES: ReadonlySet<number | undefined> = new Set([

@@ -8,6 +8,7 @@ import { createSite, type Site } from "../harness/binaries.ts";
 import { type Connection, connectThrough, dialListener } from "../harness/caller.ts";
 import { atFull, FULL, IN_CI } from "../harness/counts.ts";
 import { endOf } from "../harness/end-of.ts";
+import { startRelay } from "../harness/faults.ts";
 import type { ManagedProcess } from "../harness/processes.ts";
 import { freePort } from "../harness/targets/absent.ts";
 import { TARGETS } from "../harness/targets.ts";
@@ -138,13 +139,18 @@ describe("the end of a process", { concurrency: 2 }, () => {
     await using echo = await TARGETS.echo();
     using site = await createSite();
     await using old = await site.startServer();
-    await using agent = await site.startAgent();
+    const service = { host: "127.0.0.1", port: site.agentPort };
+    await using balancer = await startRelay(service);
+    await using agent = await site.startAgent({}, { agentPort: balancer.port });
     await using connection = await open(site, "tls", echo.address);
+    service.port = await freePort();
     old.kill("SIGTERM");
     await agent.waitForLog(/"uplink sent away"/);
     await waitFor(() => !existsSync(site.uds), { what: "the old server to stop listening" });
-    // A new one beside it, as in a rolling update; only the health port is the old one's until it has gone.
-    await using _young = await site.startServer({ agentWait: "7s", healthPort: await freePort() });
+    // A new one beside it, as in a rolling update. The old one keeps its health port, and that of its agents: a link that
+    // still carries streams may need another connection.
+    const ports = { healthPort: await freePort(), agentPort: service.port };
+    await using _young = await site.startServer({ agentWait: "7s", ...ports });
     await using next = await open(site, "uds", echo.address);
     assert.equal(await roundTrip(next), "still here");
     assert.equal(await roundTrip(connection), "still here");

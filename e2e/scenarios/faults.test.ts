@@ -14,10 +14,10 @@ import { startWorld, type World } from "../harness/world.ts";
 
 // ── processes that end without a word ────────────────────────────────────────────────────────────────────────────
 
-test("an agent that is killed: open callers see a reset at once, the other agent's go on, and it takes what is new", async () => {
+test("an agent that is killed, without grace: open callers see a reset at once, the other agent's go on, and it takes what is new", async () => {
   await using echo = await TARGETS.echo();
   using site = await createSite();
-  await using server = await site.startServer();
+  await using server = await site.startServer({ linkGrace: "0s" });
   await using doomed = await site.startAgent({ agentId: "doomed" });
   const overTls = await open(connectThrough(site.listener("tls"), echo.address));
   const overUds = await open(connectThrough(site.listener("uds"), echo.address));
@@ -125,8 +125,8 @@ for (const direction of ["forward", "backward"] as const) {
 }
 
 for (const how of ["fin", "rst"] as const) {
-  test(`a path that is cut by ${how.toUpperCase()}: callers are reset, the agent is back, new CONNECTs go through`, async () => {
-    await using world = await startWorld({ targets: ["echo"], relay: true });
+  test(`a path that is cut by ${how.toUpperCase()}, without grace: callers are reset, the agent is back, new CONNECTs go through`, async () => {
+    await using world = await startWorld({ targets: ["echo"], relay: true, server: { linkGraceMs: 0 } });
     await using caller = await world.connect("echo", { via: "tls" });
     assert.equal(caller.status, 200);
     const ended = endOf(caller.socket.resume());
