@@ -102,7 +102,12 @@ const bounds = section("Deadlines and bounds", {
   handshakeTimeoutMs: option.duration("10s", "TLS handshake, and upgrade of an agent.", { min: "1ms" }),
   maxHandshakes: option.integer(
     2_048,
-    "TLS handshakes in progress at once on each port. One more drops the oldest: real ones take milliseconds.",
+    "On each port, TLS handshakes in progress at once, and connections that have not begun one. One more drops the oldest: real ones take milliseconds.",
+    { min: 1, max: 1_000_000 },
+  ),
+  maxWaitingHandshakes: option.integer(
+    8_192,
+    "On each port, clients that wait for the server to begin their TLS handshake; it does so in order, a few at a time. One more is dropped; of agents, some are told when to come back.",
     { min: 1, max: 1_000_000 },
   ),
   headerTimeoutMs: option.duration("10s", "From connection to complete request header.", { min: "1ms" }),

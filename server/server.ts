@@ -5,6 +5,7 @@ import type { TlsListener } from "../shared/net/tls.ts";
 import { type Admin, startAdmin } from "../shared/process/admin.ts";
 import type { LiveLinks } from "../shared/process/link-metrics.ts";
 import type { Logger } from "../shared/process/logger.ts";
+import { MemoryPool } from "../shared/process/memory-pool.ts";
 import { ConfigError } from "../shared/process/options.ts";
 import type { Door } from "./frontend/authenticate.ts";
 import { type ConnectDeps, connect } from "./frontend/connect.ts";
@@ -63,6 +64,7 @@ export class Server implements AsyncDisposable {
   readonly metrics = new ServerMetrics();
   readonly tunnels: Registry;
   readonly #links: Links;
+  readonly #pool: MemoryPool;
   readonly #options: ServerOptions;
   readonly #log: Logger;
   readonly #strangers: StrangerLog;
@@ -87,6 +89,8 @@ export class Server implements AsyncDisposable {
     const { serverId, maxAgents, drainTimeoutMs } = options;
     this.tunnels = new Registry([DEFAULT_CLUSTER], { serverId, maxAgents, drainTimeoutMs });
     this.#links = new Links(serverId);
+    this.#pool = new MemoryPool(options.memoryLimit);
+    this.metrics.memory.watch(this.#pool);
     this.metrics.links.watch(() => liveLinks(this.tunnels.tunnels()));
     this.metrics.watch({
       streams: () => this.#sum((tunnel) => tunnel.streamCount),
@@ -129,6 +133,7 @@ export class Server implements AsyncDisposable {
       material: { certFile, keyFile, caFile },
       ...{ port: serverPort, host: serverBindAddress, option: "--server-port" },
       keepaliveMs: this.#options.frontendKeepaliveMs,
+      turnsAway: false, // kube-apiserver would not obey
       onSecure: (socket) => frontend.take(socket),
     });
   }
@@ -161,6 +166,7 @@ export class Server implements AsyncDisposable {
       identities: patterns("--agent-identities", agentIdentities),
       cluster: this.tunnels.cluster(DEFAULT_CLUSTER),
       links: this.#links,
+      pool: this.#pool,
       metrics: this.metrics,
       log: this.#log,
       strangers: this.#strangers,
@@ -173,7 +179,8 @@ export class Server implements AsyncDisposable {
       material: { certFile, keyFile, caFile },
       ...{ port: agentPort, host: agentBindAddress, option: "--agent-port" },
       keepaliveMs: 0, // the carrier has its own
-      onSecure: (socket) => upgrades.take(socket),
+      turnsAway: true,
+      onSecure: (socket, backInMs) => upgrades.take(socket, backInMs),
     });
   }
 
@@ -203,7 +210,7 @@ export class Server implements AsyncDisposable {
     }
     if (this.#isOn(adminPort)) {
       const where = { port: adminPort, host: adminBindAddress, option: "--admin-port" };
-      const show = () => status(serverId, this.tunnels, this.#draining);
+      const show = () => status(serverId, this.tunnels, this.#pool, this.#draining);
       this.#admin = await startAdmin({ ...common, ...where, status: show });
       this.addresses.admin = this.#admin.address;
     }

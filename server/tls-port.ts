@@ -1,7 +1,8 @@
 import type { AddressInfo } from "node:net";
 import type { SecureVersion, TLSSocket } from "node:tls";
-import { type FailedHandshake, TlsListener } from "../shared/net/tls.ts";
+import { TlsListener } from "../shared/net/tls.ts";
 import type { TlsFiles } from "../shared/net/tls-material.ts";
+import type { FailedHandshake } from "../shared/net/waiting-room.ts";
 import { printable } from "../shared/outcomes.ts";
 import { listenError } from "../shared/process/listen-error.ts";
 import type { Logger } from "../shared/process/logger.ts";
@@ -20,18 +21,28 @@ export interface TlsPort {
   readonly option: string;
   /** TCP keepalive, ms; 0: off. */
   readonly keepaliveMs: number;
-  onSecure(socket: TLSSocket): void;
+  /** Its clients obey when they are told to come back later. */
+  readonly turnsAway: boolean;
+  /** `backInMs`: there are too many; tell this one to come back after so long. */
+  onSecure(socket: TLSSocket, backInMs: number | undefined): void;
 }
 
 export interface TlsPortDeps {
   readonly options: Pick<
     ServerOptions,
-    "tlsMinVersion" | "cipherSuites" | "handshakeTimeoutMs" | "maxHandshakes" | "listenBacklog"
+    "tlsMinVersion" | "cipherSuites" | "handshakeTimeoutMs" | "maxHandshakes" | "maxWaitingHandshakes" | "listenBacklog"
   >;
   readonly metrics: ServerMetrics;
   readonly log: Logger;
   readonly strangers: StrangerLog;
 }
+
+/** Which option a dropped connection came up against. */
+const BOUNDS = {
+  dropped: "--max-handshakes",
+  crowded: "--max-waiting-handshakes",
+  late: "--handshake-timeout",
+} as const satisfies Partial<Record<FailedHandshake["how"], string>>;
 
 /** Opens the port; rejects with a `ConfigError` that names the file or the flag at fault. */
 export async function openTlsPort(
@@ -47,7 +58,7 @@ export async function openTlsPort(
 }
 
 function createListener(
-  { name, material, keepaliveMs, onSecure }: TlsPort,
+  { name, material, keepaliveMs, turnsAway, onSecure }: TlsPort,
   { options, metrics, log, strangers }: TlsPortDeps,
 ): TlsListener {
   try {
@@ -57,10 +68,12 @@ function createListener(
       ciphers: options.cipherSuites,
       handshakeTimeoutMs: options.handshakeTimeoutMs,
       maxHandshakes: options.maxHandshakes,
+      maxWaitingHandshakes: options.maxWaitingHandshakes,
+      turnsAway,
       backlog: options.listenBacklog,
       keepAliveMs: keepaliveMs === 0 ? undefined : keepaliveMs,
-      onSecure,
-      onHandshakeFailed: onHandshakeFailed,
+      onSecure: (socket, _raw, backInMs) => onSecure(socket, backInMs),
+      onHandshakeFailed,
       log,
     });
   } catch (error) {
@@ -72,7 +85,7 @@ function createListener(
     const line = { listener: name, remote, reason: printable(error.message) };
     // Who goes without a word is a balancer's probe or a scanner of ports; who complains has something to say.
     if (how === "silent") log.debug(line, "TLS handshake failed");
-    else if (how === "dropped") strangers.tell("warn", line, "TLS handshake dropped (--max-handshakes)");
-    else strangers.tell("info", line, "TLS handshake failed");
+    else if (how === "failed") strangers.tell("info", line, "TLS handshake failed");
+    else strangers.tell("warn", line, `TLS handshake dropped (${BOUNDS[how]})`);
   }
 }

@@ -146,6 +146,7 @@ interface EchoParams {
 export interface EchoResult {
   readonly p50Ms: number;
   readonly p99Ms: number;
+  readonly p999Ms: number;
   readonly samples: number;
 }
 
@@ -172,7 +173,8 @@ function echo({ dial, seconds, paceMs }: EchoParams): Promise<EchoResult> {
         return;
       }
       const counted = times.slice(5); // the first ones warm the path up
-      resolve({ p50Ms: percentile(counted, 50), p99Ms: percentile(counted, 99), samples: counted.length });
+      const at = (p: number) => percentile(counted, p);
+      resolve({ p50Ms: at(50), p99Ms: at(99), p999Ms: at(99.9), samples: counted.length });
       socket.destroy();
     };
     open(dial, { onOpen: send, onBytes, onFail: (reason) => reject(new Error(reason)) }, Buffer.alloc(4096));

@@ -5,14 +5,26 @@ import { type Contender, direct, Surroundings, startConnectProxy, startRelayPair
 import { connect } from "./measures/connect.ts";
 import { latency } from "./measures/latency.ts";
 import { memory } from "./measures/memory.ts";
+import { plannedChange } from "./measures/planned-change.ts";
+import { slowLine } from "./measures/slow-line.ts";
 import { start } from "./measures/start.ts";
+import { storm } from "./measures/storm.ts";
 import { throughput } from "./measures/throughput.ts";
 import { table } from "./report.ts";
 import { record } from "./results.ts";
 import type { Row } from "./rows.ts";
 import { type Group, readSettings, type Settings, USAGE } from "./settings.ts";
 
-const MEASURES: Record<Group, (bench: Bench) => Promise<Row[]>> = { throughput, latency, connect, memory, start };
+const MEASURES: Record<Group, (bench: Bench) => Promise<Row[]>> = {
+  throughput,
+  latency,
+  connect,
+  memory,
+  start,
+  "slow-line": slowLine,
+  "planned-change": plannedChange,
+  storm,
+};
 
 /** `npm run bench`: culvert and its floors in one run on one machine (design: "What is measured, and against what"). */
 async function main(): Promise<void> {

@@ -64,6 +64,12 @@ export function below(figures: Figures, limit: number, unit: string): Goal {
   return { text: `≤ ${shortNumber(limit)} ${unit}`, met: Number.isNaN(value) ? undefined : value <= limit };
 }
 
+/** culvert ≥ an absolute limit. */
+export function above(figures: Figures, limit: number, unit: string): Goal {
+  const value = figures.culvert ?? Number.NaN;
+  return { text: `≥ ${shortNumber(limit)} ${unit}`, met: Number.isNaN(value) ? undefined : value >= limit };
+}
+
 export function shortNumber(value: number): string {
   if (!Number.isFinite(value)) return "?";
   if (value === 0) return "0";

@@ -1,6 +1,15 @@
 import { parseArgs } from "node:util";
 
-export const GROUPS = ["throughput", "latency", "connect", "memory", "start"] as const;
+export const GROUPS = [
+  "throughput",
+  "latency",
+  "connect",
+  "memory",
+  "start",
+  "slow-line",
+  "planned-change",
+  "storm",
+] as const;
 export type Group = (typeof GROUPS)[number];
 
 export interface Settings {

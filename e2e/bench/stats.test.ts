@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { table } from "./report.ts";
-import { atLeast, atMost, below, Rounds } from "./rows.ts";
+import { above, atLeast, atMost, below, Rounds } from "./rows.ts";
 import { readSettings } from "./settings.ts";
 import { median, percentile } from "./stats.ts";
 
@@ -28,6 +28,9 @@ test("a goal is met, missed, or unknown where culvert or the floor was not measu
   assert.equal(atLeast(figures, 1, "corked").met, undefined);
   assert.equal(below(figures, 89, "ms").met, false);
   assert.equal(below({}, 89, "ms").met, undefined);
+  assert.equal(above(figures, 90, "%").met, true);
+  assert.equal(above(figures, 91, "%").met, false);
+  assert.equal(above({}, 91, "%").met, undefined);
 });
 
 test("rounds give the median of each contender that took part", () => {

@@ -46,6 +46,8 @@ class Fixture implements AsyncDisposable {
       },
       handshakeTimeoutMs: 10_000,
       maxHandshakes: 1_000,
+      maxWaitingHandshakes: 1_000,
+      turnsAway: false,
       backlog: 128,
       onSecure: (socket, raw) => this.secured.push({ socket, raw }),
       onHandshakeFailed: ({ how, error, remote }) => this.failed.push(`${how} ${remote} ${error.message}`),

@@ -7,8 +7,10 @@ import {
   type TLSSocket,
   type Server as TlsServer,
 } from "node:tls";
+import type { Arrival } from "./arrival.ts";
 import { rawSocketOf } from "./reset.ts";
 import { loadServerTls, type TlsFiles, type TlsMaterial } from "./tls-material.ts";
+import { type FailedHandshake, WaitingRoom } from "./waiting-room.ts";
 import { type FileWatch, type WatchFilesOptions, watchFiles } from "./watch-files.ts";
 
 export interface TlsLog {
@@ -16,46 +18,54 @@ export interface TlsLog {
   error(fields: object, message: string): void;
 }
 
-/** A handshake that came to nothing. */
-export interface FailedHandshake {
-  /** `silent`: ended without a byte, as a probe of the port does; `dropped`: the oldest of too many; `failed`: the rest. */
-  readonly how: "silent" | "dropped" | "failed";
-  readonly error: Error;
-  readonly remote: string;
-}
-
 export interface TlsListenerOptions {
   readonly material: TlsFiles;
   readonly minVersion?: SecureVersion | undefined;
   /** OpenSSL's list; empty or absent: Node's. */
   readonly ciphers?: string | undefined;
-  /** A handshake that takes longer is cut: it holds memory for a stranger. */
+  /** A handshake that takes longer is cut, and so is a connection that waits for one: they hold memory for a stranger. */
   readonly handshakeTimeoutMs: number;
-  /** Handshakes in progress at once. One more drops the oldest: real ones take milliseconds, held ones grow old. */
+  /**
+   * Handshakes in progress at once, and connections that have said nothing. One more drops the oldest: real ones take
+   * milliseconds, held ones grow old.
+   */
   readonly maxHandshakes: number;
+  /** Clients that wait for their handshake to begin: it does so in order, a few at a time. */
+  readonly maxWaitingHandshakes: number;
+  /** Some of those whose turn would come too late are let in to be told so: `onSecure` with `backInMs`. */
+  readonly turnsAway: boolean;
   readonly backlog: number;
   /** TCP keepalive of accepted connections; absent: off. */
   readonly keepAliveMs?: number | undefined;
   /** The handshake is done, whatever the certificate: `judgePeer` decides. Both sockets have an error listener. */
-  onSecure(socket: TLSSocket, raw: Socket): void;
+  onSecure(socket: TLSSocket, raw: Socket, backInMs: number | undefined): void;
   onHandshakeFailed(failed: FailedHandshake): void;
   readonly log: TlsLog;
   readonly watch?: WatchFilesOptions;
 }
 
+/** A handshake in progress. */
+interface Handshake {
+  readonly arrival: Arrival;
+  /** What to tell the client in place of letting it in. */
+  readonly backInMs: number | undefined;
+}
+
 /**
  * A TCP listener that speaks TLS and asks for a client certificate, without judging it (design: "The caller's side",
  * 5). It is a `net.Server` that hands its sockets to a TLS server, so that a reader of the ClientHello can stand
- * between. Sessions are never resumed: a resumed one would skip the certificate. Files are read again when they change.
+ * between; who waits for a handshake waits there. Sessions are never resumed: a resumed one would skip the certificate. Files are read again when they change.
  */
 export class TlsListener {
   readonly #options: TlsListenerOptions;
   readonly #net: Server;
   readonly #tls: TlsServer;
   readonly #watch: FileWatch;
-  /** In the order of arrival, with the address for the log: a socket that was cut no longer knows it. */
-  readonly #handshakes = new Map<Socket, string>();
-  readonly #open = new Set<Socket>();
+  readonly #room: WaitingRoom;
+  /** Handshakes in progress, in the order in which they began. */
+  readonly #handshakes = new Map<Socket, Handshake>();
+  /** Accepted and not closed; with the TLS socket on top once that was handed over. */
+  readonly #open = new Map<Socket, TLSSocket | undefined>();
   #notAfter: Date;
   #materialError: string | undefined;
 
@@ -66,6 +76,14 @@ export class TlsListener {
     this.#watch = watchFiles(files, this.#onFilesChanged, options.watch); // before the first read: nothing falls between
     const first = this.#loadFirst();
     this.#notAfter = first.notAfter;
+    this.#room = new WaitingRoom({
+      maxWaiting: options.maxWaitingHandshakes,
+      deadlineMs: handshakeTimeoutMs,
+      maxBegun: options.maxHandshakes,
+      turnsAway: options.turnsAway,
+      begin: (arrival, backInMs) => this.#begin({ arrival, backInMs }),
+      onFailed: (failed) => options.onHandshakeFailed(failed),
+    });
     this.#tls = createTlsServer({
       ...contextOptions(first, options),
       requestCert: true,
@@ -125,8 +143,9 @@ export class TlsListener {
     return this.#net.listening;
   }
 
+  /** Connections whose handshake is not done: it is in progress, or has not begun. */
   get handshakes(): number {
-    return this.#handshakes.size;
+    return this.#handshakes.size + this.#room.size;
   }
 
   /** Accepted connections that are still open, those in their handshake included. */
@@ -138,64 +157,80 @@ export class TlsListener {
   stopAccepting(): void {
     this.#watch.close();
     if (this.#net.listening) this.#net.close();
+    this.#room.clear();
     for (const raw of this.#handshakes.keys()) raw.destroy();
     this.#handshakes.clear();
   }
 
   destroyAll(): void {
     this.stopAccepting();
-    for (const raw of this.#open) raw.destroy();
+    // From above: Node 20 dies of a TCP socket that is destroyed beneath a TLS socket which is just saying goodbye.
+    for (const [raw, socket] of this.#open) (socket ?? raw).destroy();
   }
 
   readonly #onConnection = (raw: Socket): void => {
     raw.on("error", ignore);
-    if (this.#handshakes.size >= this.#options.maxHandshakes) this.#dropOldest();
-    const remote = `${raw.remoteAddress}:${raw.remotePort}`;
-    this.#handshakes.set(raw, remote);
-    this.#open.add(raw);
-    raw.on("close", () => {
-      this.#open.delete(raw);
-      if (!this.#handshakes.delete(raw)) return;
-      this.#failed(raw, remote, new Error("the connection ended during the TLS handshake"));
-    });
-    this.#tls.emit("connection", raw);
+    this.#open.set(raw, undefined);
+    raw.on("close", () => this.#open.delete(raw));
+    this.#room.add(raw);
   };
 
+  #begin(handshake: Handshake): void {
+    const { raw } = handshake.arrival;
+    if (this.#handshakes.size >= this.#options.maxHandshakes) this.#dropOldest();
+    this.#handshakes.set(raw, handshake);
+    raw.on("close", () => {
+      if (this.#over(raw)) this.#failed(handshake, new Error("the connection ended during the TLS handshake"));
+    });
+    this.#tls.emit("connection", raw);
+  }
+
+  /** Undefined for one that was over already: dropped, failed, or ended with the listener. */
+  #over(raw: Socket | undefined): Handshake | undefined {
+    const handshake = raw && this.#handshakes.get(raw);
+    if (handshake === undefined) return undefined;
+    const { arrival } = handshake;
+    this.#handshakes.delete(arrival.raw);
+    this.#room.done(arrival);
+    return handshake;
+  }
+
   #dropOldest(): void {
-    const oldest = this.#handshakes.entries().next().value;
-    if (oldest === undefined) return;
-    const [raw, remote] = oldest;
-    this.#handshakes.delete(raw);
+    const [oldest] = this.#handshakes.keys();
+    const handshake = this.#over(oldest);
+    if (handshake === undefined) return;
+    const { raw, remote } = handshake.arrival;
     raw.destroy();
     const error = new Error("too many TLS handshakes at once: the oldest was dropped");
     this.#options.onHandshakeFailed({ how: "dropped", error, remote });
   }
 
-  #failed(raw: Socket, remote: string, error: Error): void {
-    this.#options.onHandshakeFailed({ how: raw.bytesRead === 0 ? "silent" : "failed", error, remote });
+  #failed({ arrival: { remote } }: Handshake, error: Error): void {
+    this.#options.onHandshakeFailed({ how: "failed", error, remote });
   }
 
   readonly #onSecure = (socket: TLSSocket): void => {
     socket.on("error", ignore);
     const raw = rawSocketOf(socket);
-    // Not in the map: dropped, or the listener was stopped, while the last step of the handshake was under way.
-    if (raw === undefined || !this.#handshakes.delete(raw)) {
+    const handshake = this.#over(raw);
+    // Over already: dropped, or the listener was stopped, while the last step of the handshake was under way.
+    if (raw === undefined || handshake === undefined) {
       socket.destroy();
       return;
     }
     socket.allowHalfOpen = true;
     raw.allowHalfOpen = true;
-    this.#options.onSecure(socket, raw);
+    this.#open.set(raw, socket);
+    this.#options.onSecure(socket, raw, handshake.backInMs);
   };
 
   readonly #onTlsError = (error: Error, socket: TLSSocket): void => {
-    const raw = rawSocketOf(socket);
-    const remote = raw === undefined ? undefined : this.#handshakes.get(raw);
-    if (raw === undefined || remote === undefined) return;
-    this.#handshakes.delete(raw);
+    const handshake = this.#over(rawSocketOf(socket));
+    if (handshake === undefined) return;
+    const { raw } = handshake.arrival;
     // Node leaves the socket open after a timeout. One turn later, because an alert may still be on its way out.
     setImmediate(() => raw.destroy());
-    this.#failed(raw, remote, error);
+    this.#failed(handshake, error);
   };
 
   readonly #onFilesChanged = (): void => {

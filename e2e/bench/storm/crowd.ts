@@ -1,0 +1,71 @@
+import { createSecureContext } from "node:tls";
+import { LightAgent } from "../../harness/light-agent.ts";
+import { serve } from "../child.ts";
+
+/** A process of thousands of light agents. */
+const agents: LightAgent[] = [];
+let connected = 0;
+let attempts = 0;
+let sentAway = 0;
+let failed = 0;
+
+interface GatherParams {
+  readonly port: number;
+  readonly tls: { readonly ca: string; readonly cert: string; readonly key: string };
+  readonly count: number;
+}
+
+/** Connects so many, a few at a time. */
+async function gather({ port, tls, count }: GatherParams): Promise<object> {
+  const secureContext = createSecureContext(tls);
+  const join = () =>
+    new Promise<void>((resolve) => {
+      const agent = new LightAgent({
+        port,
+        secureContext,
+        agentId: `light-${agents.length + 1}`,
+        onDial: () => attempts++,
+        onConnected: () => {
+          connected++;
+          resolve();
+        },
+        onFailed: (_, retryAfterS) => {
+          if (retryAfterS === undefined) failed++;
+          else sentAway++;
+        },
+      });
+      agents.push(agent);
+      agent.dial();
+    });
+  const lane = async () => {
+    while (agents.length < count) await join();
+  };
+  await Promise.all(Array.from({ length: 32 }, lane));
+  return {};
+}
+
+/** Cuts all of them in one turn; they come back by themselves. */
+function cut(_: object): object {
+  connected = attempts = sentAway = failed = 0;
+  for (const agent of agents) agent.cut();
+  return {};
+}
+
+function state(_: object): CrowdState {
+  return { connected, attempts, sentAway, failed };
+}
+
+/** Since the last cut. */
+export interface CrowdState {
+  readonly connected: number;
+  readonly attempts: number;
+  /** Attempts that were told when to come back … */
+  readonly sentAway: number;
+  /** … and those that came to nothing otherwise. */
+  readonly failed: number;
+}
+
+const methods = { gather, cut, state };
+
+export type CrowdMethods = typeof methods;
+serve(methods);

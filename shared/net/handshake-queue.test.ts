@@ -1,0 +1,69 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { setImmediate as turn } from "node:timers/promises";
+import { HandshakeQueue, nextLimit } from "./handshake-queue.ts";
+
+const AT_FIRST = 8;
+
+function queueOf(most = 1_000) {
+  const begun: number[] = [];
+  const queue = new HandshakeQueue<number>({ most, begin: (item) => begun.push(item) });
+  return { queue, begun, [Symbol.dispose]: () => void queue.clear() };
+}
+
+for (const [what, limit, lateMs, next] of [
+  ["one more while the loop is in time", 20, 0, 21],
+  ["half when the loop is late", 20, 50, 10],
+  ["never fewer than a few, however late the loop is", 9, 500, AT_FIRST],
+  ["never more than may be in progress at all", 1_000, 0, 1_000],
+] as const) {
+  test(`in progress may be ${what}`, () => assert.equal(nextLimit(limit, lateMs, 1_000), next));
+}
+
+test("handshakes begin in the order of arrival, one in a turn", async () => {
+  using it = queueOf();
+  for (const item of [1, 2, 3]) it.queue.enter(item);
+  assert.deepEqual(it.begun, []);
+  for (const expected of [[1], [1, 2], [1, 2, 3]]) {
+    await turn();
+    assert.deepEqual(it.begun, expected);
+  }
+});
+
+test("only a few are in progress at once; one that is over lets the next begin, one that has gone is passed over", async () => {
+  using it = queueOf();
+  const items = Array.from({ length: AT_FIRST + 3 }, (_, i) => i);
+  for (const item of items) it.queue.enter(item);
+  for (const _ of items) await turn();
+  const few = it.begun.length;
+  assert.ok(few >= AT_FIRST && few <= items.length);
+  it.queue.leave(AT_FIRST + 1);
+  for (let item = 0; item < few; item++) it.queue.leave(item);
+  for (const _ of items) await turn();
+  assert.equal(it.queue.waiting, 0);
+  if (few <= AT_FIRST + 1) assert.ok(!it.begun.includes(AT_FIRST + 1));
+});
+
+test("handshakes whose peers do not go on keep nobody out for long", async () => {
+  using it = queueOf(AT_FIRST);
+  const items = Array.from({ length: 5 * AT_FIRST }, (_, i) => i);
+  for (const item of items) it.queue.enter(item);
+  const deadline = Date.now() + 20_000;
+  while (it.begun.length < items.length && Date.now() < deadline) await turn();
+  assert.deepEqual(it.begun, items);
+});
+
+test("who enters first goes before all that wait, and never are there more than may be", async () => {
+  using it = queueOf(2);
+  for (const item of [1, 2, 3, 4]) it.queue.enter(item);
+  await turn();
+  await turn();
+  it.queue.enterFirst(9);
+  await turn();
+  assert.deepEqual(it.begun, [1, 2]);
+  it.queue.leave(1);
+  await turn();
+  assert.deepEqual(it.begun, [1, 2, 9]);
+  assert.deepEqual(it.queue.clear(), [3, 4]);
+  assert.equal(it.queue.waiting, 0);
+});
