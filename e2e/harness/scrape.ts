@@ -1,19 +1,33 @@
 /** Metrics in Prometheus' text form. */
 export class Scrape {
-  readonly #text: string;
+  readonly #lines: readonly string[];
 
   constructor(text: string) {
-    this.#text = text;
+    this.#lines = text.split("\n");
   }
 
-  /** The value of one series, its labels in any order; 0 when it is not there. */
+  /**
+   * The value of one series, its labels in any order. A labelled series that has not been counted yet is 0; a metric
+   * that is not there at all is an error, so that a name that has changed does not count as nothing.
+   */
   value(name: string, labels: Readonly<Record<string, string>> = {}): number {
-    for (const line of this.#text.split("\n")) {
-      const match = /^([a-zA-Z_:]\w*)(?:\{(.*)\})? (\S+)$/.exec(line);
-      if (match?.[1] !== name || !sameLabels(match[2] ?? "", labels)) continue;
-      return Number(match[3]);
-    }
-    return 0;
+    const series = this.#series(name).find((one) => sameLabels(one.labels, labels));
+    if (series !== undefined) return series.value;
+    const wanted = Object.keys(labels);
+    if (wanted.length > 0 && this.#lines.some((line) => line.startsWith(`# TYPE ${name} `))) return 0;
+    throw new Error(`/metrics shows no ${name}${wanted.length > 0 ? ` {${wanted.join(",")}}` : ""}`);
+  }
+
+  /** All series of a name together: 0 for none, since clients in Go show a metric from its first series on. */
+  sum(name: string): number {
+    return this.#series(name).reduce((sum, { value }) => sum + value, 0);
+  }
+
+  #series(name: string): { readonly labels: string; readonly value: number }[] {
+    return this.#lines.flatMap((line) => {
+      const [, found, labels = "", value] = /^([a-zA-Z_:]\w*)(?:\{(.*)\})? (\S+)$/.exec(line) ?? [];
+      return found === name ? [{ labels, value: Number(value) }] : [];
+    });
   }
 }
 

@@ -1,0 +1,40 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { AgentMetrics } from "../../agent/metrics.ts";
+import { ServerMetrics } from "../../server/metrics.ts";
+import { Scrape, scrapeRegistry } from "./scrape.ts";
+
+const TEXT = `# HELP ends_total Ends.
+# TYPE ends_total counter
+ends_total{outcome="ok",cluster="blue"} 3
+ends_total{outcome="dial_timeout",cluster="blue"} 1
+# TYPE open gauge
+open 7
+`;
+
+test("a series is found by its labels in any order, and without labels by its name", () => {
+  const scrape = new Scrape(TEXT);
+  assert.equal(scrape.value("ends_total", { cluster: "blue", outcome: "ok" }), 3);
+  assert.equal(scrape.value("open"), 7);
+});
+
+test("all series of a metric are added up, and may be none", () => {
+  assert.equal(new Scrape(TEXT).sum("ends_total"), 4);
+  assert.equal(new Scrape(TEXT).sum("begins_total"), 0);
+});
+
+test("what has not been counted yet is 0, and a metric that is not there is an error", () => {
+  const scrape = new Scrape(TEXT);
+  assert.equal(scrape.value("ends_total", { cluster: "blue", outcome: "caller_gone" }), 0);
+  assert.throws(() => scrape.value("ends_total"), /shows no ends_total$/);
+  assert.throws(() => scrape.value("ends", { outcome: "ok" }), /shows no ends \{outcome\}/);
+  assert.throws(() => scrape.value("closed"), /shows no closed/);
+});
+
+test("a counter of a process that has just started is known, and 0", async () => {
+  const server = await scrapeRegistry(new ServerMetrics({ processMetrics: false }).registry);
+  assert.equal(server.value("culvert_server_connections_total", { cluster: "default", outcome: "ok" }), 0);
+  assert.equal(server.value("culvert_server_dial_duration_seconds_count"), 0);
+  const agent = await scrapeRegistry(new AgentMetrics({ processMetrics: false }).registry);
+  assert.equal(agent.value("culvert_agent_streams"), 0);
+});
