@@ -1,10 +1,8 @@
-import { execFile } from "node:child_process";
-import { createHash } from "node:crypto";
-import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { promisify } from "node:util";
 import { controlPlaneModule, versionFlags } from "./control-plane-module.ts";
-import { cachedFolder, go, goIsInstalled } from "./go-build.ts";
+import { cachedFolder, digestOf, go, goIsInstalled } from "./go-build.ts";
+import { run } from "./world/run.ts";
 
 /** The newest Kubernetes that builds as ordinary modules; its go.mod and go.sum are in the tree. */
 export const NEWEST = "1.36.3";
@@ -27,15 +25,16 @@ export class AssetsMissing extends Error {}
 
 const CONTROL_PLANE = join(import.meta.dirname, "go", "controlplane");
 const NODE = join(import.meta.dirname, "go", "node");
+const MODULE_MAKER = join(import.meta.dirname, "control-plane-module.ts");
 const CONTROL_PLANE_PROGRAMS = ["kube-apiserver", "etcd", "kubectl"];
 
 /**
  * A control plane from the folder `KUBEBUILDER_ASSETS` (the convention of controller-runtime's envtest), or else built
- * with Go and cached by version; and our own Go programs, cached by their sources.
+ * with Go; and our own Go programs. What is built is cached by all that it is built of; the signal ends a build.
  */
-export async function findOrBuildAssets(version = NEWEST): Promise<Assets> {
-  const controlPlane = givenControlPlane() ?? (await builtControlPlane(version));
-  const node = await builtNode();
+export async function findOrBuildAssets(version: string, signal: AbortSignal): Promise<Assets> {
+  const controlPlane = givenControlPlane() ?? (await builtControlPlane(version, signal));
+  const node = await builtNode(signal);
   const kubeApiserver = join(controlPlane, "kube-apiserver");
   return {
     version: await versionOf(kubeApiserver),
@@ -55,37 +54,45 @@ function givenControlPlane(): string | undefined {
   return folder;
 }
 
-async function builtControlPlane(version: string): Promise<string> {
-  return await cachedFolder(version, async (folder) => {
+async function builtControlPlane(version: string, signal: AbortSignal): Promise<string> {
+  const flags = buildFlags(versionFlags(version));
+  const maker = version === NEWEST ? [] : [readFileSync(MODULE_MAKER, "utf8")];
+  const name = `${version}-${digestOf(CONTROL_PLANE, ...flags, ...maker)}`;
+  return await cachedFolder(name, async (folder) => {
     await needGo("KUBEBUILDER_ASSETS is not set, and there is no Go to build kube-apiserver, etcd and kubectl");
     const done = progress(`building kube-apiserver, etcd and kubectl ${version}, once: minutes, on a few cores`);
-    const module = version === NEWEST ? CONTROL_PLANE : await generatedModule(version, join(folder, "module"));
-    await build(module, folder, "-ldflags", versionFlags(version));
+    const module = version === NEWEST ? CONTROL_PLANE : await generatedModule(version, join(folder, "module"), signal);
+    await build(module, folder, flags, signal);
     done();
   });
 }
 
 /** A module like the one in the tree, for another version; its go.mod and go.sum are completed by Go. */
-async function generatedModule(version: string, folder: string): Promise<string> {
+async function generatedModule(version: string, folder: string, signal: AbortSignal): Promise<string> {
   mkdirSync(folder);
-  const upstream = JSON.parse(await go(folder, "mod", "download", "-json", `k8s.io/kubernetes@v${version}`));
+  const upstream = JSON.parse(await go(folder, ["mod", "download", "-json", `k8s.io/kubernetes@v${version}`], signal));
   writeFileSync(join(folder, "go.mod"), controlPlaneModule(version, readFileSync(upstream.GoMod, "utf8")));
   cpSync(join(CONTROL_PLANE, "cmd"), join(folder, "cmd"), { recursive: true });
-  await go(folder, "mod", "tidy");
+  await go(folder, ["mod", "tidy"], signal);
   return folder;
 }
 
-async function builtNode(): Promise<string> {
-  return await cachedFolder(`node-${hashOfTree(NODE)}`, async (folder) => {
+async function builtNode(signal: AbortSignal): Promise<string> {
+  const flags = buildFlags("-s -w");
+  return await cachedFolder(`node-${digestOf(NODE, ...flags)}`, async (folder) => {
     await needGo("there is no Go to build the node stand-in and the egress dialer");
     const done = progress("building the node stand-in and the egress dialer");
-    await build(NODE, folder, "-ldflags", "-s -w");
+    await build(NODE, folder, flags, signal);
     done();
   });
 }
 
-async function build(module: string, into: string, ...flags: string[]): Promise<void> {
-  await go(module, "build", "-trimpath", "-buildvcs=false", ...flags, "-o", `${into}/`, "./cmd/...");
+function buildFlags(linker: string): string[] {
+  return ["-trimpath", "-buildvcs=false", "-ldflags", linker];
+}
+
+async function build(module: string, into: string, flags: readonly string[], signal: AbortSignal): Promise<void> {
+  await go(module, ["build", ...flags, "-o", `${into}/`, "./cmd/..."], signal);
 }
 
 async function needGo(otherwise: string): Promise<void> {
@@ -99,17 +106,8 @@ function progress(what: string): () => void {
   return () => console.error(`built in ${Math.round((performance.now() - started) / 1000)} s`);
 }
 
-function hashOfTree(root: string): string {
-  const hash = createHash("sha256");
-  for (const name of readdirSync(root, { recursive: true, encoding: "utf8" }).sort()) {
-    const path = join(root, name);
-    if (statSync(path).isFile()) hash.update(`${name}\0`).update(readFileSync(path));
-  }
-  return hash.digest("hex").slice(0, 16);
-}
-
 /** "Kubernetes v1.36.3" → "1.36.3" */
 async function versionOf(kubeApiserver: string): Promise<string> {
-  const { stdout } = await promisify(execFile)(kubeApiserver, ["--version"]);
+  const { stdout } = await run([kubeApiserver, "--version"]);
   return stdout.trim().replace(/^Kubernetes v/, "");
 }

@@ -19,23 +19,24 @@ import { createWorld, type World } from "./world/world.ts";
 const RESULTS = fileURLToPath(new URL("../../docs/kubernetes-results.md", import.meta.url));
 
 /** `npm run e2e:kubernetes`: a real kube-apiserver, whose only way to its nodes is culvert. */
-async function main(): Promise<void> {
+async function main(interrupted: AbortSignal): Promise<void> {
   const settings = settingsOrUsage();
-  const assets = await assetsOrReason(settings.kubernetes);
+  const assets = await assetsOrReason(settings.kubernetes, interrupted);
   if (typeof assets === "string") return skip(assets);
   requireBuilt();
   await using world = await createWorld(assets);
-  const rows = await Promise.race([runLanes(world, settings), interruption()]);
+  const rows = await unlessInterrupted(() => runLanes(world, settings), interrupted);
   tell({ kubernetes: assets.version, circumstances: circumstances(), rows }, settings);
 }
 
 /** A program that is missing is a failure on CI, and anywhere else a reason to do without. */
-async function assetsOrReason(version: string): Promise<Assets | string> {
+async function assetsOrReason(version: string, interrupted: AbortSignal): Promise<Assets | string> {
   const missing = await whatIsMissing();
   if (missing !== undefined) return missing;
   try {
-    return await findOrBuildAssets(version);
+    return await findOrBuildAssets(version, interrupted);
   } catch (error) {
+    interrupted.throwIfAborted();
     if (error instanceof AssetsMissing) return error.message;
     throw error;
   }
@@ -71,6 +72,7 @@ function tell(report: Report, { write }: Settings): void {
   console.log(`\n${section(report)}\n`);
   const failed = report.rows.filter(({ failure }) => failure !== undefined);
   for (const row of failed) console.error(rowLine(row));
+  console.log(`${report.rows.length - failed.length} passed, ${failed.length} failed`);
   if (failed.length > 0) process.exitCode = 1;
   else if (write) writeFileSync(RESULTS, withSection(readFileSync(RESULTS, "utf8"), report));
 }
@@ -80,10 +82,22 @@ function circumstances(): string {
   return `${new Date().toISOString().slice(0, 10)}, ${processors}, Linux ${release().split(".", 2).join(".")}, Node.js ${process.version}.`;
 }
 
-/** So that namespaces and processes are gone before this one. */
-function interruption(): Promise<never> {
-  return new Promise((_, reject) => {
-    for (const signal of ["SIGINT", "SIGTERM"]) process.once(signal, () => reject(new Error(`ended by ${signal}`)));
+/** From the first moment on, so that builds, namespaces and processes are gone before this process is. */
+function interruption(): AbortSignal {
+  const interrupted = new AbortController();
+  for (const signal of ["SIGINT", "SIGTERM"]) {
+    process.on(signal, () => interrupted.abort(new Interrupted(`ended by ${signal}`)));
+  }
+  return interrupted.signal;
+}
+
+class Interrupted extends Error {}
+
+function unlessInterrupted<T>(work: () => Promise<T>, interrupted: AbortSignal): Promise<T> {
+  return new Promise((resolve, reject) => {
+    interrupted.throwIfAborted();
+    interrupted.addEventListener("abort", () => reject(interrupted.reason));
+    work().then(resolve, reject);
   });
 }
 
@@ -97,9 +111,9 @@ function settingsOrUsage(): Settings {
 }
 
 try {
-  await main();
+  await main(interruption());
 } catch (error) {
-  console.error(error instanceof Error ? error.stack : error);
+  console.error(error instanceof Interrupted ? error.message : error);
   process.exitCode = 1;
 }
 // A check that was interrupted would keep the process alive.

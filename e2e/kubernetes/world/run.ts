@@ -7,8 +7,10 @@ export interface RunOptions {
   /** Text, or a file; nothing when left out. */
   readonly stdin?: string | { readonly file: string };
   readonly env?: Readonly<Record<string, string>>;
-  /** Kills the command. */
+  readonly cwd?: string;
+  /** Ends the command with `killSignal`, SIGKILL when left out. */
   readonly signal?: AbortSignal;
+  readonly killSignal?: NodeJS.Signals;
   /** Takes what comes on stdout; it is not kept then. */
   readonly onStdout?: (chunk: Buffer) => void;
 }
@@ -22,18 +24,19 @@ export interface Finished {
   readonly seconds: number;
 }
 
-/** Runs a command to its end, whatever its exit code; rejects when it is killed or does not start. */
+/** Runs a command to its end, whatever its exit code; rejects when it does not start, or was killed and has ended. */
 export function run(argv: readonly string[], options: RunOptions = {}): Promise<Finished> {
   const [command = "", ...args] = argv;
-  const { stdin, env = {}, signal, onStdout } = options;
+  const { stdin, env = {}, cwd, signal, killSignal = "SIGKILL", onStdout } = options;
   const file = typeof stdin === "object" ? openSync(stdin.file, "r") : undefined;
   const started = performance.now();
   return new Promise((resolve, reject) => {
     const child = spawn(command, args, {
       stdio: [file ?? (stdin === undefined ? "ignore" : "pipe"), "pipe", "pipe"],
       env,
+      ...(cwd === undefined ? {} : { cwd }),
       ...(signal === undefined ? {} : { signal }),
-      killSignal: "SIGKILL",
+      killSignal,
     });
     if (file !== undefined) closeSync(file);
     const out = new Kept();
@@ -43,8 +46,12 @@ export function run(argv: readonly string[], options: RunOptions = {}): Promise<
     child.stdin?.on("error", () => {}); // a command need not read what it is given
     if (typeof stdin === "string") child.stdin?.end(stdin);
     const said = () => `${argv.slice(-12).join(" ")}\n${out.text()}${err.text()}`;
-    child.on("error", (error) => reject(new Error(`${error.message}: ${said()}`, { cause: error })));
+    let failure: Error | undefined;
+    child.on("error", (error) => {
+      failure ??= error;
+    });
     child.on("close", (code, killedBy) => {
+      if (failure) return reject(new Error(`${failure.message}: ${said()}`, { cause: failure }));
       if (code === null) return reject(new Error(`${killedBy}: ${said()}`));
       resolve({
         code,
