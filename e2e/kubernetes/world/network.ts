@@ -1,4 +1,5 @@
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { isRunOfOurs } from "../run-of-ours.ts";
 import { CONTROL_PLANE, NODE, NOWHERE, PORTS, SERVICES } from "./addresses.ts";
 import { Namespace } from "./namespace.ts";
 import { run } from "./run.ts";
@@ -58,7 +59,7 @@ export class Network implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    for (const { name } of this.#all()) await remove(name);
+    await removeAll(this.#all().map(({ name }) => name));
   }
 
   #all(): Namespace[] {
@@ -91,6 +92,8 @@ export class Network implements AsyncDisposable {
 }
 
 const PREFIX = "culvert-e2e-";
+/** Where ip-netns(8) has the namespaces, and where it looks for files of their own. */
+const [NAMESPACES, SETTINGS] = ["/run/netns", "/etc/netns"];
 
 /** Removes what a run left behind that never got to clean up, and builds the namespaces. */
 export async function createNetwork(): Promise<Network> {
@@ -107,27 +110,29 @@ export async function createNetwork(): Promise<Network> {
 
 /** The namespaces' names carry the process that made them. */
 async function sweepStale(): Promise<void> {
-  if (!existsSync("/run/netns")) return;
-  for (const name of readdirSync("/run/netns")) {
-    const pid = new RegExp(`^${PREFIX}(\\d+)-`).exec(name)?.[1];
-    if (pid !== undefined && !isOneOfUs(pid)) await remove(name);
-  }
+  const names = new Set([NAMESPACES, SETTINGS].flatMap((folder) => (existsSync(folder) ? readdirSync(folder) : [])));
+  const pidOf = (name: string) => new RegExp(`^${PREFIX}(\\d+)-`).exec(name)?.[1];
+  await removeAll(
+    [...names].filter((name) => {
+      const pid = pidOf(name);
+      return pid !== undefined && !isRunOfOurs(pid);
+    }),
+  );
 }
 
-/** Is it still running, and not another program that got the number since? */
-function isOneOfUs(pid: string): boolean {
-  try {
-    return readFileSync(`/proc/${pid}/cmdline`, "utf8").includes("e2e/kubernetes");
-  } catch {
-    return false;
-  }
+/** Each of them, also when another one cannot be removed. */
+async function removeAll(names: readonly string[]): Promise<void> {
+  const failures = (await Promise.allSettled(names.map(remove))).filter((result) => result.status === "rejected");
+  if (failures.length > 0) throw new Error(failures.map(({ reason }) => (reason as Error).message).join("; "));
 }
 
 /** With all programs that still run inside; nobody else's can. */
 async function remove(name: string): Promise<void> {
   rmSync(settingsOf(name), { recursive: true, force: true });
-  if (!existsSync(`/run/netns/${name}`)) return;
-  for (const pid of (await ip("netns", "pids", name)).split("\n").filter(Boolean)) killQuietly(Number(pid));
+  if (!existsSync(`${NAMESPACES}/${name}`)) return;
+  // A name that is no namespace yet or any more has no programs, and can be deleted.
+  const pids = await ip("netns", "pids", name).catch(() => "");
+  for (const pid of pids.split("\n").filter(Boolean)) killQuietly(Number(pid));
   await ip("netns", "delete", name);
 }
 
@@ -147,7 +152,7 @@ function writeSettings(name: string, hosts: readonly string[]): void {
 }
 
 function settingsOf(name: string): string {
-  return `/etc/netns/${name}`;
+  return `${SETTINGS}/${name}`;
 }
 
 async function ip(...args: string[]): Promise<string> {
