@@ -6,14 +6,17 @@ const PREFIX = "culvert-e2e-";
 const STALE_MS = 3_600_000;
 let swept = false;
 
-/** A folder for one test; removed when disposed. What failed runs left behind longer than an hour ago is removed too. */
+/**
+ * A folder for one test, inside another one or in the system's; removed when disposed. What failed runs left behind
+ * longer than an hour ago is removed too.
+ */
 export class TempDir implements Disposable {
   readonly path: string;
 
-  constructor() {
+  constructor(parent = tmpdir()) {
     sweepStale();
-    mkdirSync(tmpdir(), { recursive: true });
-    this.path = mkdtempSync(join(tmpdir(), PREFIX));
+    mkdirSync(parent, { recursive: true });
+    this.path = mkdtempSync(join(parent, PREFIX));
   }
 
   /** A path inside. Unix socket paths are limited to 107 bytes, so keep names short. */

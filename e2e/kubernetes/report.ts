@@ -116,9 +116,13 @@ function troubleCells(check: RowsOfCheck): string[] {
   return [check.first.check, ...cells, printedCell(check)];
 }
 
-/** The lanes differ in times, and hardly in words. */
-function printedCell({ first }: RowsOfCheck): string {
-  return first.failure === undefined ? `\`${cut(first.printed, CELL_LENGTH).replaceAll("|", "\\|")}\`` : "";
+/** Once where all lanes printed the same, and for each lane where they differ. */
+function printedCell(check: RowsOfCheck): string {
+  const rows = ALL_LANES.flatMap((lane) => check.on(lane) ?? []).filter(({ failure }) => failure === undefined);
+  const quoted = ({ printed }: Row) => `\`${cut(printed, CELL_LENGTH).replaceAll("|", "\\|")}\``;
+  const different = new Set(rows.map(quoted));
+  if (different.size <= 1) return [...different].join("");
+  return rows.map((row) => `${nameOf(row.lane)}: ${quoted(row)}`).join("<br>");
 }
 
 function goalLines(checks: readonly RowsOfCheck[]): string[] {

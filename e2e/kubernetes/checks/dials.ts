@@ -35,7 +35,7 @@ async function pod({ kubectl }: Stage, name: string): Promise<Seen> {
 /** Its first bytes must not come in the same read as the 200 (design: "The caller's side"). */
 async function speaksFirst(stage: Stage): Promise<Seen> {
   const target = `${NODE.ipv4}:${PORTS.banner}`;
-  return shown((await dialer(stage, ["--target", target, "--count", "20", "--expect", "banner"])).stdout);
+  return shown((await dialer(stage, ["--target", target, "--count", "20", "--banner"])).stdout);
 }
 
 async function dials(stage: Stage, count: number, inFlight: number): Promise<Seen> {

@@ -1,5 +1,6 @@
 import { waitFor } from "../../harness/wait.ts";
 import { type Check, CULVERT_LANES, expect, type Seen, type Stage } from "../check.ts";
+import type { Culvert } from "../world/culvert.ts";
 import { AGGREGATED_API, judgedBy } from "../world/objects.ts";
 import { nothingLeftBehind } from "./leftovers.ts";
 import { oneLine } from "./streams.ts";
@@ -42,14 +43,23 @@ async function deny({ kubectl }: Stage): Promise<Seen> {
 
 /**
  * kube-apiserver stops waiting after two seconds, which is before the agent gives up its dial: so the message is its own
- * and not culvert's. The CONNECT that nobody wants any more must not stay behind.
+ * and not culvert's. It does not hang up, since its dialer waits for an answer to CONNECT whatever the request's deadline:
+ * the CONNECT that nobody wants any more ends with the agent's dial, and nothing stays behind.
  */
 async function impatient({ world, kubectl }: Stage): Promise<Seen> {
+  const before = await timeouts(world.culvert);
   const { code, stderr, seconds } = await kubectl.run(DRY_RUN, { stdin: JSON.stringify(judgedBy("impatient")) });
   const itsOwn = /timeout=2s.*context deadline exceeded/.test(stderr) && !stderr.includes("did not answer within");
   expect(code === 1 && itsOwn && seconds < 10, "a failure after 2 s", `${seconds} s: ${stderr}`);
   await nothingLeftBehind(world.culvert);
+  const ended = (await timeouts(world.culvert)) - before;
+  expect(ended === 1, "one CONNECT that ended in dial_timeout", String(ended));
   return { printed: oneLine(stderr), seconds };
+}
+
+async function timeouts(culvert: Culvert): Promise<number> {
+  const labels = { cluster: "default", outcome: "dial_timeout" };
+  return (await culvert.scrapeServer()).value("culvert_server_connections_total", labels);
 }
 
 async function aggregated({ kubectl }: Stage): Promise<Seen> {

@@ -9,6 +9,8 @@ import { oneLine, since } from "./streams.ts";
 
 /** Users wait no longer than this for a sentence. */
 const ANSWERED_SECONDS = 10;
+/** Where kubectl asks again over SPDY, once a WebSocket was refused. */
+const ANSWERED_TWICE_SECONDS = 12;
 const RECOVERED_MS = 45_000;
 const ENDED_MS = 15_000;
 /** kube-apiserver has nothing to say about culvert's troubles when there is no culvert. */
@@ -28,6 +30,12 @@ export const BAD_TARGETS: readonly Check[] = [
   unreachable("target is unroutable", "unroutable", "cannot be reached: check the agent's routes"),
   unreachable("target is a black hole", "black-hole", "did not answer within 5 s: check firewalls"),
   unreachable("target is forbidden", "forbidden", "may not be dialled"),
+  {
+    name: "target is a black hole, kubelet from 1.36 on",
+    ...broken,
+    beside: true,
+    run: ({ kubectl }) => failing(kubectl, "new-black-hole", "did not answer within 5 s", ANSWERED_TWICE_SECONDS),
+  },
   { name: "webhook is a black hole", ...broken, beside: true, run: webhookInBlackHole },
 ];
 
@@ -39,7 +47,8 @@ export const FAILURES: readonly Check[] = [
   { name: "agent is replaced by another", ...broken, run: agentReplaced },
   { name: "server is restarted (SIGTERM)", ...broken, run: (stage) => serverRestarted(stage, "stop") },
   { name: "server is killed and restarted", ...broken, run: (stage) => serverRestarted(stage, "kill") },
-  { name: "wrong client certificate", ...broken, lanes: ["tcp"], run: wrongCertificate },
+  // It starts another kube-apiserver.
+  { name: "wrong client certificate", ...broken, deadlineMs: 90_000, lanes: ["tcp"], run: wrongCertificate },
 ];
 
 function unreachable(what: string, node: NodeName, sentence: string): Check {
@@ -53,14 +62,25 @@ async function serverComesLater(stage: Stage): Promise<Seen> {
     await culvert.startServer();
     culvert.startAgent();
   };
-  return await between(stage, "", start);
+  return await between(stage, noServer(stage, "no socket"), start);
 }
 
-/** Without a sentence, any failure will do. */
-async function failing(kubectl: Kubectl, node: NodeName, sentence: string): Promise<Seen> {
+/** While there is no server the sentence is kube-apiserver's own: a server that ends in order takes its socket with it. */
+function noServer({ world, lane }: Stage, left: "no socket" | "a dead socket"): string {
+  if (lane === "tcp") return `dial tcp 127.0.0.1:${PORTS.callers}: connect: connection refused`;
+  const reason = left === "no socket" ? "no such file or directory" : "connection refused";
+  return `dial unix ${world.culvert.udsName}: connect: ${reason}`;
+}
+
+async function failing(
+  kubectl: Kubectl,
+  node: NodeName,
+  sentence: string,
+  answeredSeconds = ANSWERED_SECONDS,
+): Promise<Seen> {
   const { code, stderr, seconds } = await kubectl.run(["exec", node, "-c", "main", "--", "true"]);
   expect(code !== 0 && stderr.includes(sentence), `a failure with "${sentence}"`, stderr);
-  expect(seconds <= ANSWERED_SECONDS, `an answer within ${ANSWERED_SECONDS} s`, `${seconds} s: ${stderr}`);
+  expect(seconds <= answeredSeconds, `an answer within ${answeredSeconds} s`, `${seconds} s: ${stderr}`);
   return { printed: oneLine(stderr), seconds };
 }
 
@@ -111,12 +131,12 @@ async function agentReplaced(stage: Stage): Promise<Seen> {
   return { printed: oneLine(stdout), seconds };
 }
 
-/** While there is no server the sentence is kube-apiserver's own. */
 async function serverRestarted(stage: Stage, how: "stop" | "kill"): Promise<Seen> {
   const { culvert } = stage.world;
   if (how === "kill") await culvert.server.kill();
   else await obeys(culvert.server);
-  return await between(stage, "", () => culvert.startServer());
+  const sentence = noServer(stage, how === "kill" ? "a dead socket" : "no socket");
+  return await between(stage, sentence, () => culvert.startServer());
 }
 
 async function obeys(program: Program): Promise<void> {

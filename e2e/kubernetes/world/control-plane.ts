@@ -8,7 +8,8 @@ import type { Namespace } from "./namespace.ts";
 import type { WorldPki } from "./pki.ts";
 import type { Program } from "./program.ts";
 
-const STARTED_MS = 60_000;
+/** Of etcd or kube-apiserver; well within the deadline of a check that starts one. */
+const STARTED_MS = 45_000;
 
 /** etcd, and one kube-apiserver or several on it. */
 export class ControlPlane implements AsyncDisposable {
@@ -44,14 +45,32 @@ export class ControlPlane implements AsyncDisposable {
 
   /** Resolves when it is ready; with no egress configuration it dials by itself. */
   async startKubeApiserver(egress: string | undefined, port: number = PORTS.kubeApiserver): Promise<KubeApiserver> {
-    const name = `kube-apiserver-${port}`;
+    const program = this.#start(`kube-apiserver-${port}`, this.#assets.kubeApiserver, {
+      securePort: port,
+      ...this.#kubeApiserverOptions(),
+      ...(egress === undefined ? {} : { egressSelectorConfigFile: this.#write(`egress-${port}.yaml`, egress) }),
+    });
+    const kubeconfig = this.#write(`kubeconfig-${port}`, this.#config(port));
+    await program.waitUntil(() => this.#isReady(port), STARTED_MS, "a kube-apiserver that is ready");
+    return { program, kubectl: new Kubectl(this.#namespace, this.#assets.kubectl, kubeconfig) };
+  }
+
+  get programs(): readonly Program[] {
+    return this.#programs;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    // All at once, and without its minute of grace for kube-apiserver: etcd's data ends with it.
+    await Promise.all(this.#programs.map((program) => program.kill()));
+  }
+
+  #kubeApiserverOptions(): Readonly<Record<string, string>> {
     const { kubeApiserver, frontProxy, kubeletClient, admin, node, serviceAccountKey } = this.#pki;
-    const program = this.#start(name, this.#assets.kubeApiserver, {
+    return {
       etcdServers: `http://127.0.0.1:${PORTS.etcd}`,
       bindAddress: "127.0.0.1",
       advertiseAddress: CONTROL_PLANE.ipv4,
       endpointReconcilerType: "none",
-      securePort: port,
       tlsCertFile: kubeApiserver.cert,
       tlsPrivateKeyFile: kubeApiserver.key,
       clientCaFile: admin.ca,
@@ -73,25 +92,17 @@ export class ControlPlane implements AsyncDisposable {
       requestheaderUsernameHeaders: "X-Remote-User",
       requestheaderGroupHeaders: "X-Remote-Group",
       requestheaderExtraHeadersPrefix: "X-Remote-Extra-",
-      ...(egress === undefined ? {} : { egressSelectorConfigFile: this.#write(`egress-${port}.yaml`, egress) }),
-    });
-    const kubectl = new Kubectl(
-      this.#namespace,
-      this.#assets.kubectl,
-      this.#write(`kubeconfig-${port}`, this.#config(port)),
-    );
-    const ready = async () => (await kubectl.run(["get", "namespace", "default"])).code === 0;
-    await program.waitUntil(ready, STARTED_MS, "a kube-apiserver that answers");
-    return { program, kubectl };
+    };
   }
 
-  get programs(): readonly Program[] {
-    return this.#programs;
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    // All at once, and without its minute of grace for kube-apiserver: etcd's data ends with it.
-    await Promise.all(this.#programs.map((program) => program.kill()));
+  /** By HTTP: it is asked often, and kubectl takes a tenth of a second to begin. */
+  async #isReady(port: number): Promise<boolean> {
+    const { kubeApiserver, admin } = this.#pki;
+    const identity = ["--cacert", kubeApiserver.ca, "--cert", admin.cert, "--key", admin.key];
+    // The namespace that objects go to is made a moment after it calls itself ready.
+    const urls = ["readyz", "api/v1/namespaces/default"].map((path) => `https://127.0.0.1:${port}/${path}`);
+    const { code } = await this.#namespace.run(["curl", "-sf", "--fail-early", "-m", "2", ...identity, ...urls]);
+    return code === 0;
   }
 
   #start(name: string, binary: string, options: Readonly<Record<string, string | number | boolean>>): Program {

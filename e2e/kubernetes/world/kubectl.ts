@@ -1,4 +1,5 @@
 import { dirname, join } from "node:path";
+import { Scrape } from "../../harness/scrape.ts";
 import type { Namespace } from "./namespace.ts";
 import type { Program } from "./program.ts";
 import type { Finished, RunOptions } from "./run.ts";
@@ -40,6 +41,13 @@ export class Kubectl {
   async create(objects: readonly object[]): Promise<void> {
     const list = JSON.stringify({ apiVersion: "v1", kind: "List", items: objects });
     await this.must(["apply", "-f", "-", "--validate=false"], { stdin: list });
+  }
+
+  /** kube-apiserver's own metrics. */
+  async scrape(): Promise<Scrape> {
+    const chunks: Buffer[] = [];
+    await this.must(["get", "--raw", "/metrics"], { onStdout: (chunk) => chunks.push(chunk) });
+    return new Scrape(Buffer.concat(chunks).toString());
   }
 
   #bound({ env, ...options }: RunOptions): RunOptions {

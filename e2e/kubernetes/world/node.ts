@@ -27,12 +27,16 @@ export class NodeStandIn implements AsyncDisposable {
   }
 
   /** How many connections a port of it has now. */
-  async openConnections(port: "http" | "kubelet" | "webhook"): Promise<number> {
+  async openConnections(port: "http"): Promise<number> {
+    return (await this.scrape()).value("node_stand_in_open_connections", { port });
+  }
+
+  async scrape(): Promise<Scrape> {
     const { cert, key } = this.#pki.kubeletClient;
     const identity = ["--cert", cert, "--key", key, "--cacert", this.#pki.node.ca];
     const url = `https://127.0.0.1:${PORTS.kubelet}/metrics`;
     const { stdout } = await this.#namespace.must(["curl", "-sS", "-m", "5", ...identity, url]);
-    return new Scrape(stdout).value("node_stand_in_open_connections", { port });
+    return new Scrape(stdout);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -1,30 +1,35 @@
 import { readFileSync } from "node:fs";
 import { NODE, NOWHERE, PORTS, SERVICES } from "./addresses.ts";
 
-/** What a kubelet would register: its addresses, and the port of its API. */
-function node(name: string, address: Address, port: number = PORTS.kubelet): object {
-  return {
-    apiVersion: "v1",
-    kind: "Node",
-    metadata: { name },
-    status: { addresses: [address], daemonEndpoints: { kubeletEndpoint: { Port: port } } },
+/** What a kubelet would register: its addresses, the port of its API, and what it can do. */
+function node(name: string, address: Address, { port = PORTS.kubelet, features = [] }: Kubelet = {}): object {
+  const status = {
+    addresses: [address],
+    daemonEndpoints: { kubeletEndpoint: { Port: port } },
+    declaredFeatures: features,
   };
+  return { apiVersion: "v1", kind: "Node", metadata: { name }, status };
 }
 
 type Address = { readonly type: "InternalIP" | "Hostname"; readonly address: string };
+type Kubelet = { readonly port?: number; readonly features?: readonly string[] };
 
 const at = (address: string): Address => ({ type: "InternalIP", address });
 const called = (address: string): Address => ({ type: "Hostname", address });
 
+/** Kubelets take WebSockets since 1.36, and say so; a kube-apiserver before it does not know the field. */
+const WEBSOCKETS: Kubelet = { features: ["ExtendWebSocketsToKubelet"] };
+
 /** One node in many guises: each has a pod of the same name. */
 export const NODES = {
-  "stand-in": node("stand-in", at(NODE.ipv4)),
-  "by-name": node("by-name", called(NODE.name)),
-  "by-ipv6": node("by-ipv6", at(NODE.ipv6)),
-  refusing: node("refusing", at(NODE.ipv4), PORTS.refused),
+  "stand-in": node("stand-in", at(NODE.ipv4), WEBSOCKETS),
+  "by-name": node("by-name", called(NODE.name), WEBSOCKETS),
+  "by-ipv6": node("by-ipv6", at(NODE.ipv6), WEBSOCKETS),
+  refusing: node("refusing", at(NODE.ipv4), { port: PORTS.refused }),
   unknown: node("unknown", called(NOWHERE.unknownName)),
   unroutable: node("unroutable", at(NOWHERE.unroutable)),
   "black-hole": node("black-hole", at(NOWHERE.blackHole)),
+  "new-black-hole": node("new-black-hole", at(NOWHERE.blackHole), WEBSOCKETS),
   forbidden: node("forbidden", at(NOWHERE.forbidden)),
 } as const;
 

@@ -55,19 +55,28 @@ export class World implements AsyncDisposable {
     return started;
   }
 
+  /** For the files of one check: empty, and gone with it. */
+  folder(): TempDir {
+    return new TempDir(this.dir.path);
+  }
+
   /** That have a log. */
   get programs(): readonly Program[] {
     return [...this.controlPlane.programs, ...this.culvert.programs, this.node.program];
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await Promise.all([
-      this.culvert.stop(),
-      this.node[Symbol.asyncDispose](),
-      this.controlPlane[Symbol.asyncDispose](),
-    ]);
-    await this.network[Symbol.asyncDispose]();
-    this.dir[Symbol.dispose]();
+    try {
+      // What does not end by itself ends with its namespace.
+      await Promise.allSettled([
+        this.culvert.stop(),
+        this.node[Symbol.asyncDispose](),
+        this.controlPlane[Symbol.asyncDispose](),
+      ]);
+      await this.network[Symbol.asyncDispose]();
+    } finally {
+      this.dir[Symbol.dispose]();
+    }
   }
 }
 

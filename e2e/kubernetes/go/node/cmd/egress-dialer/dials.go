@@ -53,34 +53,9 @@ func (d *dials) keep() ([]net.Conn, dialsResult) {
 	return kept, result
 }
 
-// each dials count times, inFlight at a time, and hands on what succeeded. Times are of the successful dials, without
-// the banner.
+// each dials count times, inFlight at a time, and hands on what succeeded.
 func (d *dials) each(use func(net.Conn)) dialsResult {
-	var mu sync.Mutex
-	var times []time.Duration
-	result := dialsResult{Dials: d.count}
-	one := func() {
-		started := time.Now()
-		conn, err := dialOnce(d.dial, d.target)
-		took := time.Since(started)
-		if err == nil && d.banner {
-			err = readBanner(conn)
-		}
-		mu.Lock()
-		if err == nil {
-			times = append(times, took)
-		} else {
-			result.Failures++
-			if result.FirstFailure == "" {
-				result.FirstFailure = err.Error()
-			}
-		}
-		mu.Unlock()
-		if err == nil {
-			use(conn)
-		}
-	}
-
+	var tally tally
 	started := time.Now()
 	turns := make(chan struct{}, d.count)
 	for range d.count {
@@ -91,15 +66,56 @@ func (d *dials) each(use func(net.Conn)) dialsResult {
 	for range d.inFlight {
 		workers.Go(func() {
 			for range turns {
-				one()
+				if conn, took, err := d.one(); tally.count(took, err) {
+					use(conn)
+				}
 			}
 		})
 	}
 	workers.Wait()
-	result.Seconds = time.Since(started).Seconds()
-	slices.Sort(times)
-	result.P50Ms, result.P99Ms = percentile(times, 50), percentile(times, 99)
-	return result
+	return tally.result(d.count, time.Since(started))
+}
+
+// one dials; its time is without the banner.
+func (d *dials) one() (net.Conn, time.Duration, error) {
+	started := time.Now()
+	conn, err := dialOnce(d.dial, d.target)
+	took := time.Since(started)
+	if err == nil && d.banner {
+		err = readBanner(conn)
+	}
+	return conn, took, err
+}
+
+// tally is what came of many dials that run at once.
+type tally struct {
+	mu           sync.Mutex
+	times        []time.Duration
+	failures     int
+	firstFailure string
+}
+
+// count says whether it succeeded.
+func (t *tally) count(took time.Duration, err error) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err == nil {
+		t.times = append(t.times, took)
+		return true
+	}
+	t.failures++
+	if t.firstFailure == "" {
+		t.firstFailure = err.Error()
+	}
+	return false
+}
+
+func (t *tally) result(dials int, took time.Duration) dialsResult {
+	slices.Sort(t.times)
+	return dialsResult{
+		Dials: dials, Failures: t.failures, FirstFailure: t.firstFailure,
+		P50Ms: percentile(t.times, 50), P99Ms: percentile(t.times, 99), Seconds: took.Seconds(),
+	}
 }
 
 func readBanner(conn net.Conn) error {

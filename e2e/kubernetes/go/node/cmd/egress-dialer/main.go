@@ -10,7 +10,9 @@ import (
 	"log"
 	"net"
 	"os"
-	"time"
+	"os/signal"
+	"runtime"
+	"syscall"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apiserver/pkg/server/egressselector"
@@ -22,28 +24,25 @@ func main() {
 	target := flag.String("target", "", "host:port to dial")
 	count := flag.Int("count", 1, "dials in all")
 	inFlight := flag.Int("in-flight", 1, "dials at a time")
-	expect := flag.String("expect", "none", "what the target sends by itself: none, or banner for a line of SSH")
-	hold := flag.Bool("hold", false, "keep the connections open until killed or for -hold-seconds")
-	holdSeconds := flag.Int("hold-seconds", 3600, "how long to hold")
+	banner := flag.Bool("banner", false, "the target speaks first: expect a line of SSH")
+	hold := flag.Bool("hold", false, "keep the connections open until killed")
 	download := flag.Int64("download", 0, "dial once and read /bytes/N of the HTTP server there")
 	flag.Parse()
 
 	dial, err := dialer(*config, *direct)
 	check(err)
-	d := dials{dial: dial, target: *target, count: *count, inFlight: *inFlight, banner: *expect == "banner"}
+	d := dials{dial: dial, target: *target, count: *count, inFlight: *inFlight, banner: *banner}
 	switch {
 	case *download > 0:
 		result, err := fetch(dial, *target, *download)
 		check(err)
 		printLine(result)
 	case *hold:
-		// The connections are kept by this variable: one without a reference would be closed by the garbage collector.
 		held, result := d.keep()
 		printLine(heldResult{len(held), result.Failures, result.FirstFailure})
-		time.Sleep(time.Duration(*holdSeconds) * time.Second)
-		for _, conn := range held {
-			conn.Close()
-		}
+		waitForSignal()
+		// A connection without a reference would have been closed by the garbage collector.
+		runtime.KeepAlive(held)
 	default:
 		printLine(d.run())
 	}
@@ -72,6 +71,12 @@ func dialer(file string, direct bool) (utilnet.DialFunc, error) {
 		err = fmt.Errorf("%q has no selection named cluster", file)
 	}
 	return dial, err
+}
+
+func waitForSignal() {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	<-signals
 }
 
 func dialOnce(dial utilnet.DialFunc, target string) (net.Conn, error) {

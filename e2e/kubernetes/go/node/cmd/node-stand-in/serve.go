@@ -13,59 +13,73 @@ import (
 	"culvert.invalid/node/internal/targets"
 )
 
-type options struct {
-	kubelet, http, https, webhook, aggregated, banner string
-	cert, key, clientCA, requestheaderCA              string
+type files struct {
+	cert, key, clientCA, requestheaderCA string
+}
+
+// port is served over TLS where it has a configuration. Its numbers are also in world/addresses.ts.
+type port struct {
+	name, address string
+	handler       http.Handler
+	tls           *tls.Config
 }
 
 // serve has every port open when it returns; one that stops serving later is reported to failed.
-func serve(o options, failed chan<- error) error {
-	certificate, err := tls.LoadX509KeyPair(o.cert, o.key)
+func serve(f files, failed chan<- error) error {
+	listeners := &listen.Ports{}
+	ports, err := portsOf(f, listeners)
 	if err != nil {
 		return err
 	}
-	clients, err := readPool(o.clientCA)
-	if err != nil {
-		return err
-	}
-	frontProxies, err := readPool(o.requestheaderCA)
-	if err != nil {
-		return err
-	}
-	ports := &listen.Ports{}
-	banner, err := ports.Open("banner", o.banner)
+	banner, err := listeners.Open("banner", ":9001")
 	if err != nil {
 		return err
 	}
 	serving := []func() error{func() error { return targets.ServeBanner(banner) }}
-	web := targets.Web()
-	for _, server := range []struct {
-		name, address string
-		handler       http.Handler
-		tls           *tls.Config
-	}{
-		{"kubelet", o.kubelet, kubelet.New(ports.WriteMetrics).Handler(), tlsFor(certificate, clients)},
-		{"http", o.http, web, nil},
-		{"https", o.https, web, tlsFor(certificate, nil)},
-		{"webhook", o.webhook, extension.Webhook(), tlsFor(certificate, nil)},
-		{"aggregated", o.aggregated, extension.Aggregated(), tlsFor(certificate, frontProxies)},
-	} {
-		listener, err := ports.Open(server.name, server.address)
+	for _, port := range ports {
+		listener, err := listeners.Open(port.name, port.address)
 		if err != nil {
 			return err
 		}
-		httpServer := &http.Server{Handler: server.handler, TLSConfig: server.tls}
+		server := &http.Server{Handler: port.handler, TLSConfig: port.tls}
 		serving = append(serving, func() error {
-			if server.tls == nil {
-				return httpServer.Serve(listener)
+			if port.tls == nil {
+				return server.Serve(listener)
 			}
-			return httpServer.ServeTLS(listener, "", "")
+			return server.ServeTLS(listener, "", "")
 		})
 	}
 	for _, serve := range serving {
 		go func() { failed <- serve() }()
 	}
 	return nil
+}
+
+func portsOf(f files, listeners *listen.Ports) ([]port, error) {
+	certificate, err := tls.LoadX509KeyPair(f.cert, f.key)
+	if err != nil {
+		return nil, err
+	}
+	clients, err := readPool(f.clientCA)
+	if err != nil {
+		return nil, err
+	}
+	frontProxies, err := readPool(f.requestheaderCA)
+	if err != nil {
+		return nil, err
+	}
+	kubelet, err := kubelet.New(listeners.WriteMetrics)
+	if err != nil {
+		return nil, err
+	}
+	web := targets.Web()
+	return []port{
+		{"kubelet", ":10250", kubelet.Handler(), tlsFor(certificate, clients)},
+		{"http", ":8080", web, nil},
+		{"https", ":8443", web, tlsFor(certificate, nil)},
+		{"webhook", ":9443", extension.Webhook(), tlsFor(certificate, nil)},
+		{"aggregated", ":9444", extension.Aggregated(), tlsFor(certificate, frontProxies)},
+	}, nil
 }
 
 // tlsFor asks for a certificate where a CA can judge it. One that is absent is the handler's to refuse, in HTTP.

@@ -12,11 +12,9 @@ const (
 	groupVersion = group + "/" + version
 )
 
-// echo tells on whose behalf kube-apiserver asked.
 type echo struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
-	User              string `json:"user"`
 }
 
 type echoList struct {
@@ -75,7 +73,6 @@ func serveEchoes(w http.ResponseWriter, r *http.Request) {
 		Items: []echo{{
 			TypeMeta:   metav1.TypeMeta{Kind: "Echo", APIVersion: groupVersion},
 			ObjectMeta: metav1.ObjectMeta{Name: "hello"},
-			User:       r.Header.Get("X-Remote-User"),
 		}},
 	})
 }

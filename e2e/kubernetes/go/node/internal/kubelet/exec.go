@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os/exec"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 
 // ExecInContainer runs a process of this machine, so that `kubectl cp` finds a real tar. There is no terminal: with -t the
 // process gets pipes all the same, and its stderr goes where its stdout goes.
-func (k *Kubelet) ExecInContainer(
+func (containerRuntime) ExecInContainer(
 	_ context.Context, _, _, _ string, argv []string,
 	in io.Reader, out, errOut io.WriteCloser, tty bool, _ <-chan remotecommand.TerminalSize, _ time.Duration,
 ) error {
@@ -22,7 +23,10 @@ func (k *Kubelet) ExecInContainer(
 		return errors.New("no command was given")
 	}
 	command := exec.Command(argv[0], argv[1:]...)
-	// What runs in a container does not outlive its node.
+	// What runs in a container does not outlive its node. The kernel means the thread that started it, and Go ends threads
+	// as it likes, but not one that is locked.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	command.Stdout, command.Stderr = out, errOut
 	if tty {
@@ -60,7 +64,7 @@ func start(command *exec.Cmd, in io.Reader) error {
 }
 
 // AttachContainer echoes stdin to stdout; without stdin there is one line.
-func (k *Kubelet) AttachContainer(
+func (containerRuntime) AttachContainer(
 	_ context.Context, pod, _, container string,
 	in io.Reader, out, _ io.WriteCloser, _ bool, _ <-chan remotecommand.TerminalSize,
 ) error {

@@ -17,9 +17,8 @@ type Ports struct {
 
 type listener struct {
 	net.Listener
-	name     string
-	accepted atomic.Int64
-	open     atomic.Int64
+	name string
+	open atomic.Int64
 }
 
 // Open listens on an address. An address without a host takes IPv4 and IPv6.
@@ -39,10 +38,6 @@ func (p *Ports) WriteMetrics(w io.Writer) {
 	for _, l := range p.listeners {
 		fmt.Fprintf(w, "node_stand_in_open_connections{port=%q} %d\n", l.name, l.open.Load())
 	}
-	fmt.Fprintln(w, "# TYPE node_stand_in_accepted_connections_total counter")
-	for _, l := range p.listeners {
-		fmt.Fprintf(w, "node_stand_in_accepted_connections_total{port=%q} %d\n", l.name, l.accepted.Load())
-	}
 }
 
 func (l *listener) Accept() (net.Conn, error) {
@@ -50,7 +45,6 @@ func (l *listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.accepted.Add(1)
 	l.open.Add(1)
 	return &countedConn{TCPConn: conn.(*net.TCPConn), listener: l}, nil
 }

@@ -3,7 +3,6 @@ package targets
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 
@@ -14,12 +13,10 @@ import (
 //
 //	/           hello with the path
 //	/bytes/N    N bytes of payload, with Content-Length
-//	/echo       the request's body
 func Web() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", hello)
 	mux.HandleFunc("GET /bytes/{length}", serveBytes)
-	mux.HandleFunc("POST /echo", echo)
 	return mux
 }
 
@@ -37,11 +34,4 @@ func serveBytes(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Length", strconv.FormatInt(length, 10))
 	// A reader who left has nothing left to be told.
 	_ = payload.Write(w, length)
-}
-
-func echo(w http.ResponseWriter, r *http.Request) {
-	// Without full duplex the server reads the whole body before the first byte of the answer.
-	_ = http.NewResponseController(w).EnableFullDuplex()
-	w.Header().Set("Content-Type", "application/octet-stream")
-	_, _ = io.Copy(w, r.Body)
 }
