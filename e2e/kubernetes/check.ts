@@ -62,3 +62,11 @@ export const CULVERT_LANES: readonly Lane[] = ["uds", "tcp"];
 export function expect(holds: boolean, what: string, seen: string): void {
   if (!holds) throw new Error(`expected ${what}, and saw:\n${seen.slice(0, 4000)}`);
 }
+
+export function oneLine(text: string): string {
+  return text.trim().replace(/\s*\n\s*/g, " ⏎ ");
+}
+
+export function since(started: number): number {
+  return (performance.now() - started) / 1000;
+}

@@ -1,10 +1,10 @@
 import { PayloadCheck } from "../../harness/payload.ts";
 import { waitFor } from "../../harness/wait.ts";
-import { type Check, CULVERT_LANES, expect, type Seen, type Stage } from "../check.ts";
+import { type Check, CULVERT_LANES, expect, oneLine, type Seen, type Stage, since } from "../check.ts";
 import { NODE, PORTS } from "../world/addresses.ts";
+import { inMain } from "../world/kubectl.ts";
 import type { Finished } from "../world/run.ts";
 import { nothingLeftBehind } from "./leftovers.ts";
-import { oneLine, since } from "./streams.ts";
 
 const HTTP = `${NODE.ipv4}:${PORTS.http}`;
 const DOWNLOAD_BYTES = 512 * 1_048_576;
@@ -26,7 +26,7 @@ export const DIALS: readonly Check[] = [
 
 async function pod({ kubectl }: Stage, name: string): Promise<Seen> {
   const logs = await kubectl.must(["logs", name, "-c", "main"]);
-  const exec = await kubectl.must(["exec", name, "-c", "main", "--", "echo", "from exec"]);
+  const exec = await kubectl.must(inMain(name, ["echo", "from exec"]));
   const all = `${logs.stdout}${exec.stdout}`;
   expect(all === "log of main\nfrom exec\n", "a log and an echo", all);
   return { printed: oneLine(all) };

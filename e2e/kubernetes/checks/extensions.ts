@@ -1,9 +1,8 @@
 import { waitFor } from "../../harness/wait.ts";
-import { type Check, CULVERT_LANES, expect, type Seen, type Stage } from "../check.ts";
+import { type Check, CULVERT_LANES, expect, oneLine, type Seen, type Stage } from "../check.ts";
 import type { Culvert } from "../world/culvert.ts";
 import { AGGREGATED_API, judgedBy } from "../world/objects.ts";
 import { nothingLeftBehind } from "./leftovers.ts";
-import { oneLine } from "./streams.ts";
 
 const NODE_METRICS = "/api/v1/nodes/stand-in/proxy/metrics";
 const WEB = "/api/v1/namespaces/default/services";
@@ -30,13 +29,13 @@ function serviceProxy(stage: Stage, name: string): Promise<Seen> {
 }
 
 async function allow({ kubectl }: Stage): Promise<Seen> {
-  const { stdout, seconds } = await kubectl.must(DRY_RUN, { stdin: JSON.stringify(judgedBy("stand-in")) });
+  const { code, stdout, stderr, seconds } = await kubectl.dryRun(judgedBy("stand-in"));
+  expect(code === 0, "an object that is allowed", stderr);
   return { printed: oneLine(stdout), seconds };
 }
 
 async function deny({ kubectl }: Stage): Promise<Seen> {
-  const stdin = JSON.stringify(judgedBy("stand-in", { "culvert.test/deny": "true" }));
-  const { code, stderr, seconds } = await kubectl.run(DRY_RUN, { stdin });
+  const { code, stderr, seconds } = await kubectl.dryRun(judgedBy("stand-in", { "culvert.test/deny": "true" }));
   expect(code === 1 && stderr.includes("denied the request"), "a denial", stderr);
   return { printed: oneLine(stderr), seconds };
 }
@@ -48,7 +47,7 @@ async function deny({ kubectl }: Stage): Promise<Seen> {
  */
 async function impatient({ world, kubectl }: Stage): Promise<Seen> {
   const before = await timeouts(world.culvert);
-  const { code, stderr, seconds } = await kubectl.run(DRY_RUN, { stdin: JSON.stringify(judgedBy("impatient")) });
+  const { code, stderr, seconds } = await kubectl.dryRun(judgedBy("impatient"));
   const itsOwn = /timeout=2s.*context deadline exceeded/.test(stderr) && !stderr.includes("did not answer within");
   expect(code === 1 && itsOwn && seconds < 10, "a failure after 2 s", `${seconds} s: ${stderr}`);
   await nothingLeftBehind(world.culvert);
@@ -72,6 +71,3 @@ async function aggregated({ kubectl }: Stage): Promise<Seen> {
   };
   return await waitFor(got, { deadlineMs: 20_000, everyMs: 250, what: "the resource of the aggregated API" });
 }
-
-/** Admission as for a real object, and none is left. */
-const DRY_RUN = ["create", "--dry-run=server", "-f", "-"];

@@ -1,11 +1,10 @@
 import { waitFor, within } from "../../harness/wait.ts";
-import { type Check, CULVERT_LANES, expect, type Seen, type Stage } from "../check.ts";
+import { type Check, CULVERT_LANES, expect, oneLine, type Seen, type Stage, since } from "../check.ts";
 import { PORTS } from "../world/addresses.ts";
 import { callerPair, egressOverTcp } from "../world/egress.ts";
-import type { Kubectl } from "../world/kubectl.ts";
+import { inMain, type Kubectl } from "../world/kubectl.ts";
 import { judgedBy, type NodeName } from "../world/objects.ts";
 import type { Program } from "../world/program.ts";
-import { oneLine, since } from "./streams.ts";
 
 /** Users wait no longer than this for a sentence. */
 const ANSWERED_SECONDS = 10;
@@ -78,15 +77,14 @@ async function failing(
   sentence: string,
   answeredSeconds = ANSWERED_SECONDS,
 ): Promise<Seen> {
-  const { code, stderr, seconds } = await kubectl.run(["exec", node, "-c", "main", "--", "true"]);
+  const { code, stderr, seconds } = await kubectl.run(inMain(node, ["true"]));
   expect(code !== 0 && stderr.includes(sentence), `a failure with "${sentence}"`, stderr);
   expect(seconds <= answeredSeconds, `an answer within ${answeredSeconds} s`, `${seconds} s: ${stderr}`);
   return { printed: oneLine(stderr), seconds };
 }
 
 async function webhookInBlackHole({ kubectl }: Stage): Promise<Seen> {
-  const create = ["create", "--dry-run=server", "-f", "-"];
-  const { stderr, seconds } = await kubectl.run(create, { stdin: JSON.stringify(judgedBy("black-hole")) });
+  const { stderr, seconds } = await kubectl.dryRun(judgedBy("black-hole"));
   expect(stderr.includes("did not answer within 5 s: check firewalls"), "our sentence", stderr);
   expect(seconds <= ANSWERED_SECONDS, `an answer within ${ANSWERED_SECONDS} s`, `${seconds} s: ${stderr}`);
   return { printed: oneLine(stderr), seconds };
@@ -126,7 +124,7 @@ async function agentReplaced(stage: Stage): Promise<Seen> {
   } finally {
     old.signal("SIGTERM");
   }
-  const { stdout, seconds } = await stage.kubectl.must(["exec", "stand-in", "-c", "main", "--", "echo", "as ever"]);
+  const { stdout, seconds } = await stage.kubectl.must(inMain("stand-in", ["echo", "as ever"]));
   await endsInOrder(old);
   return { printed: oneLine(stdout), seconds };
 }
@@ -180,8 +178,7 @@ async function between(stage: Stage, sentence: string, mend: () => Promise<void>
 
 /** Seconds until kubectl gets through. */
 async function recovery({ kubectl, signal }: Stage, started: number): Promise<number> {
-  const through = async () =>
-    signal.aborted || (await kubectl.run(["exec", "stand-in", "-c", "main", "--", "true"])).code === 0;
+  const through = async () => signal.aborted || (await kubectl.run(inMain("stand-in", ["true"]))).code === 0;
   await waitFor(through, { deadlineMs: RECOVERED_MS, everyMs: 50, what: "kubectl gets through again" });
   signal.throwIfAborted();
   return since(started);

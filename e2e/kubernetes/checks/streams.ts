@@ -1,7 +1,8 @@
 import { closeSync, createReadStream, openSync, writeSync } from "node:fs";
 import { Payload, PayloadCheck } from "../../harness/payload.ts";
-import { type Check, expect, type Seen, type Stage } from "../check.ts";
+import { type Check, expect, oneLine, type Seen, type Stage, since } from "../check.ts";
 import { PORTS } from "../world/addresses.ts";
+import { inMain } from "../world/kubectl.ts";
 import { type Protocol, spoken } from "./protocol.ts";
 
 const MB = 1_000_000;
@@ -37,7 +38,7 @@ async function quietLogs({ kubectl }: Stage): Promise<Seen> {
 }
 
 async function exec(stage: Stage, protocol: Protocol): Promise<Seen> {
-  const command = inPod([], ["sh", "-c", "echo out; echo err >&2; exit 3"]);
+  const command = inMain("stand-in", ["sh", "-c", "echo out; echo err >&2; exit 3"]);
   const { result, way } = await spoken(stage, "exec", protocol, (env) => stage.kubectl.run(command, { env }));
   const { code, stdout, stderr, seconds } = result;
   const all = `${stdout}${stderr}exit code ${code}`;
@@ -55,7 +56,10 @@ async function bigExec({ world, kubectl }: Stage): Promise<Seen> {
   using folder = world.folder();
   const file = payloadFile(folder.file("in"), EXEC_BYTES);
   const check = new PayloadCheck();
-  const { seconds } = await kubectl.must(inPod(["-i"], ["cat"]), { stdin: { file }, onStdout: (c) => check.take(c) });
+  const { seconds } = await kubectl.must(inMain("stand-in", ["cat"], "-i"), {
+    stdin: { file },
+    onStdout: (c) => check.take(c),
+  });
   check.expect(EXEC_BYTES, "what came back");
   return { printed: `${check.bytes} bytes as sent`, seconds };
 }
@@ -94,10 +98,6 @@ async function forwardedRequests({ world, kubectl, signal }: Stage, env: Readonl
   return since(started);
 }
 
-function inPod(options: readonly string[], argv: readonly string[]): string[] {
-  return ["exec", ...options, "stand-in", "-c", "main", "--", ...argv];
-}
-
 /** What the stand-in's web server sends, too. */
 function payloadFile(path: string, length: number): string {
   const file = openSync(path, "wx");
@@ -105,12 +105,4 @@ function payloadFile(path: string, length: number): string {
   for (let at = 0; at < length; ) at += writeSync(file, payload.at(at, length - at));
   closeSync(file);
   return path;
-}
-
-export function oneLine(text: string): string {
-  return text.trim().replace(/\s*\n\s*/g, " ⏎ ");
-}
-
-export function since(started: number): number {
-  return (performance.now() - started) / 1000;
 }

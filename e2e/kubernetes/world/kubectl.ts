@@ -43,6 +43,11 @@ export class Kubectl {
     await this.must(["apply", "-f", "-", "--validate=false"], { stdin: list });
   }
 
+  /** Shows an object to admission, as for its creation, and creates nothing. */
+  dryRun(object: object): Promise<Finished> {
+    return this.run(["create", "--dry-run=server", "-f", "-"], { stdin: JSON.stringify(object) });
+  }
+
   /** kube-apiserver's own metrics. */
   async scrape(): Promise<Scrape> {
     const chunks: Buffer[] = [];
@@ -59,4 +64,9 @@ export class Kubectl {
     // Its cache of discovery goes into HOME.
     return { KUBECONFIG: this.#kubeconfig, HOME: join(dirname(this.#kubeconfig), "home") };
   }
+}
+
+/** Arguments that run a command in the main container of a pod. */
+export function inMain(pod: string, command: readonly string[], ...options: readonly string[]): string[] {
+  return ["exec", ...options, pod, "-c", "main", "--", ...command];
 }

@@ -103,7 +103,8 @@ export async function createNetwork(): Promise<Network> {
     await network.build();
     return network;
   } catch (error) {
-    await network[Symbol.asyncDispose]();
+    // What went wrong first is told.
+    await network[Symbol.asyncDispose]().catch(() => {});
     throw error;
   }
 }

@@ -89,7 +89,8 @@ export async function createWorld(assets: Assets): Promise<World> {
     await Promise.all([world.controlPlane.startEtcd(), world.node.whenReady()]);
     return world;
   } catch (error) {
-    await network[Symbol.asyncDispose]();
+    // What went wrong first is told.
+    await network[Symbol.asyncDispose]().catch(() => {});
     dir[Symbol.dispose]();
     throw error;
   }
