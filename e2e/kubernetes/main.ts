@@ -32,6 +32,7 @@ async function main(interrupted: AbortSignal): Promise<void> {
 /** A program that is missing is a failure on CI, and anywhere else a reason to do without. */
 async function assetsOrReason(version: string, interrupted: AbortSignal): Promise<Assets | string> {
   const missing = await whatIsMissing();
+  interrupted.throwIfAborted();
   if (missing !== undefined) return missing;
   try {
     return await findOrBuildAssets(version, interrupted);
@@ -82,16 +83,17 @@ function circumstances(): string {
   return `${new Date().toISOString().slice(0, 10)}, ${processors}, Linux ${release().split(".", 2).join(".")}, Node.js ${process.version}.`;
 }
 
-/** From the first moment on, so that builds, namespaces and processes are gone before this process is. */
+/**
+ * From the first moment on, so that builds, namespaces and processes are gone before this process is. A second signal
+ * finds nobody who listens.
+ */
 function interruption(): AbortSignal {
   const interrupted = new AbortController();
   for (const signal of ["SIGINT", "SIGTERM"]) {
-    process.on(signal, () => interrupted.abort(new Interrupted(`ended by ${signal}`)));
+    process.once(signal, () => interrupted.abort(new Error(`ended by ${signal}`)));
   }
   return interrupted.signal;
 }
-
-class Interrupted extends Error {}
 
 function unlessInterrupted<T>(work: () => Promise<T>, interrupted: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
@@ -110,10 +112,12 @@ function settingsOrUsage(): Settings {
   }
 }
 
+const interrupted = interruption();
 try {
-  await main(interruption());
+  await main(interrupted);
 } catch (error) {
-  console.error(error instanceof Interrupted ? error.message : error);
+  // Whatever fails then, fails for this reason.
+  console.error(interrupted.aborted ? interrupted.reason.message : error);
   process.exitCode = 1;
 }
 // A check that was interrupted would keep the process alive.

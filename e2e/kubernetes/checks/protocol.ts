@@ -39,7 +39,9 @@ export async function spoken<T>(
     return more.every((count, i) => count === wanted[i]);
   };
   // kube-apiserver counts a translation when it has ended.
-  await waitFor(asWanted, { deadlineMs: 5_000, everyMs: 100 }).catch(() => expect(false, way, seen));
+  await waitFor(asWanted, { deadlineMs: 5_000, everyMs: 100 }).catch((error) => {
+    expect(false, way, seen || error.message);
+  });
   return { result, way };
 }
 
