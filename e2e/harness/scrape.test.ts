@@ -18,11 +18,6 @@ test("a series is found by its labels in any order, and without labels by its na
   assert.equal(scrape.value("open"), 7);
 });
 
-test("all series of a metric are added up, and may be none", () => {
-  assert.equal(new Scrape(TEXT).sum("ends_total"), 4);
-  assert.equal(new Scrape(TEXT).sum("begins_total"), 0);
-});
-
 test("what has not been counted yet is 0, and a metric that is not there is an error", () => {
   const scrape = new Scrape(TEXT);
   assert.equal(scrape.value("ends_total", { cluster: "blue", outcome: "caller_gone" }), 0);

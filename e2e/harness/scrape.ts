@@ -18,11 +18,6 @@ export class Scrape {
     throw new Error(`/metrics shows no ${name}${wanted.length > 0 ? ` {${wanted.join(",")}}` : ""}`);
   }
 
-  /** All series of a name together: 0 for none, since clients in Go show a metric from its first series on. */
-  sum(name: string): number {
-    return this.#series(name).reduce((sum, { value }) => sum + value, 0);
-  }
-
   #series(name: string): { readonly labels: string; readonly value: number }[] {
     return this.#lines.flatMap((line) => {
       const [, found, labels = "", value] = /^([a-zA-Z_:]\w*)(?:\{(.*)\})? (\S+)$/.exec(line) ?? [];

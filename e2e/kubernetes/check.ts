@@ -1,5 +1,6 @@
 import type { Lane } from "./world/egress.ts";
 import type { Kubectl } from "./world/kubectl.ts";
+import type { Program } from "./world/program.ts";
 import type { World } from "./world/world.ts";
 
 /** Something that has to hold for whoever uses kubectl. */
@@ -26,6 +27,7 @@ export type Goal = "time" | "dial";
 export interface Stage {
   readonly world: World;
   readonly lane: Lane;
+  readonly kubeApiserver: Program;
   /** Of the lane's kube-apiserver; what it runs is killed at the check's deadline. */
   readonly kubectl: Kubectl;
   readonly signal: AbortSignal;

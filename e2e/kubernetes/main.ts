@@ -1,5 +1,5 @@
 import { readFileSync, writeFileSync } from "node:fs";
-import { cpus, release } from "node:os";
+import { cpus, loadavg, release } from "node:os";
 import { fileURLToPath } from "node:url";
 import { requireBuilt } from "../harness/processes.ts";
 import { type Assets, AssetsMissing, findOrBuildAssets } from "./assets.ts";
@@ -21,12 +21,13 @@ const RESULTS = fileURLToPath(new URL("../../docs/kubernetes-results.md", import
 /** `npm run e2e:kubernetes`: a real kube-apiserver, whose only way to its nodes is culvert. */
 async function main(interrupted: AbortSignal): Promise<void> {
   const settings = settingsOrUsage();
+  const where = circumstances();
   const assets = await assetsOrReason(settings.kubernetes, interrupted);
   if (typeof assets === "string") return skip(assets);
   requireBuilt();
   await using world = await createWorld(assets);
   const rows = await unlessInterrupted(() => runLanes(world, settings), interrupted);
-  tell({ kubernetes: assets.version, circumstances: circumstances(), rows }, settings);
+  tell({ kubernetes: assets.version, circumstances: where, rows }, settings);
 }
 
 /** A program that is missing is a failure on CI, and anywhere else a reason to do without. */
@@ -57,14 +58,14 @@ async function runLanes(world: World, settings: Settings): Promise<Row[]> {
 async function runLane(world: World, lane: Lane, { only, repeat }: Settings): Promise<Row[]> {
   if (lane === "direct") await world.network.open();
   else await world.network.close();
-  const { program, kubectl } = await world.startKubeApiserver(lane === "direct" ? undefined : world.egress(lane));
-  const runner = new Runner(world, lane, kubectl, repeat);
+  const kubeApiserver = await world.startKubeApiserver(lane === "direct" ? undefined : world.egress(lane));
+  const runner = new Runner(world, lane, kubeApiserver, repeat);
   const wanted = (checks: readonly Check[]) => checks.filter(({ name }) => name.includes(only));
   await runner.run([NO_DIRECT_WAY, SERVER_COMES_LATER, AGENTS_ONLY]);
   await runner.run(wanted([...STREAMS, ...EXTENSIONS, ...DIALS]));
   await runner.run(wanted(BAD_TARGETS));
   await runner.run(wanted(FAILURES));
-  await Promise.all([program.kill(), world.culvert.stop()]);
+  await Promise.all([kubeApiserver.program.kill(), world.culvert.stop()]);
   return runner.rows;
 }
 
@@ -78,9 +79,15 @@ function tell(report: Report, { write }: Settings): void {
   else if (write) writeFileSync(RESULTS, withSection(readFileSync(RESULTS, "utf8"), report));
 }
 
+/** Before the run: what else the machine has to do distorts the times. */
 function circumstances(): string {
-  const processors = `${cpus().length} × ${cpus()[0]?.model.trim()}`;
-  return `${new Date().toISOString().slice(0, 10)}, ${processors}, Linux ${release().split(".", 2).join(".")}, Node.js ${process.version}.`;
+  return `${[
+    new Date().toISOString().slice(0, 10),
+    `${cpus().length} × ${cpus()[0]?.model.trim()}`,
+    `Linux ${release().split(".", 2).join(".")}`,
+    `Node.js ${process.version}`,
+    `load average before the run ${loadavg()[0]?.toFixed(1)}`,
+  ].join(", ")}.`;
 }
 
 /**

@@ -1,8 +1,8 @@
 import { setMaxListeners } from "node:events";
 import type { Check, Row, Seen, Stage } from "./check.ts";
 import { rowLine } from "./report.ts";
+import type { KubeApiserver } from "./world/control-plane.ts";
 import type { Lane } from "./world/egress.ts";
-import type { Kubectl } from "./world/kubectl.ts";
 import type { Program } from "./world/program.ts";
 import type { World } from "./world/world.ts";
 
@@ -10,14 +10,14 @@ import type { World } from "./world/world.ts";
 export class Runner {
   readonly #world: World;
   readonly #lane: Lane;
-  readonly #kubectl: Kubectl;
+  readonly #kubeApiserver: KubeApiserver;
   readonly #repeat: number;
   readonly rows: Row[] = [];
 
-  constructor(world: World, lane: Lane, kubectl: Kubectl, repeat: number) {
+  constructor(world: World, lane: Lane, kubeApiserver: KubeApiserver, repeat: number) {
     this.#world = world;
     this.#lane = lane;
-    this.#kubectl = kubectl;
+    this.#kubeApiserver = kubeApiserver;
     this.#repeat = repeat;
   }
 
@@ -74,7 +74,9 @@ export class Runner {
   async #bounded(check: Check): Promise<Seen> {
     const signal = AbortSignal.timeout(check.deadlineMs);
     setMaxListeners(0, signal); // as many as a check runs commands
-    const stage: Stage = { world: this.#world, lane: this.#lane, kubectl: this.#kubectl.until(signal), signal };
+    const { program, kubectl } = this.#kubeApiserver;
+    const here = { world: this.#world, lane: this.#lane, kubeApiserver: program };
+    const stage: Stage = { ...here, kubectl: kubectl.until(signal), signal };
     const late = new Promise<never>((_, reject) => {
       signal.addEventListener("abort", () => reject(new Error(`not within ${check.deadlineMs} ms`)));
     });

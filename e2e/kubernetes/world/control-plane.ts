@@ -92,6 +92,8 @@ export class ControlPlane implements AsyncDisposable {
       requestheaderUsernameHeaders: "X-Remote-User",
       requestheaderGroupHeaders: "X-Remote-Group",
       requestheaderExtraHeadersPrefix: "X-Remote-Extra-",
+      // A line for each WebSocket that it translates for a node.
+      vmodule: "translatinghandler=4",
     };
   }
 

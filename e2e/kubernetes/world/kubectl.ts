@@ -1,5 +1,4 @@
 import { dirname, join } from "node:path";
-import { Scrape } from "../../harness/scrape.ts";
 import type { Namespace } from "./namespace.ts";
 import type { Program } from "./program.ts";
 import type { Finished, RunOptions } from "./run.ts";
@@ -46,13 +45,6 @@ export class Kubectl {
   /** Shows an object to admission, as for its creation, and creates nothing. */
   dryRun(object: object): Promise<Finished> {
     return this.run(["create", "--dry-run=server", "-f", "-"], { stdin: JSON.stringify(object) });
-  }
-
-  /** kube-apiserver's own metrics. */
-  async scrape(): Promise<Scrape> {
-    const chunks: Buffer[] = [];
-    await this.must(["get", "--raw", "/metrics"], { onStdout: (chunk) => chunks.push(chunk) });
-    return new Scrape(Buffer.concat(chunks).toString());
   }
 
   #bound({ env, ...options }: RunOptions): RunOptions {
