@@ -6,6 +6,7 @@ import { type FileWatch, watchFiles } from "../shared/net/watch-files.ts";
 import { type Admin, startAdmin } from "../shared/process/admin.ts";
 import type { LiveLinks } from "../shared/process/link-metrics.ts";
 import type { Logger } from "../shared/process/logger.ts";
+import { MemoryPool } from "../shared/process/memory-pool.ts";
 import { ConfigError } from "../shared/process/options.ts";
 import { version } from "../shared/process/version.ts";
 import { HANDSHAKE_VERSION } from "../shared/wire/handshake.ts";
@@ -32,7 +33,7 @@ export interface AgentDeps {
 /** A first tunnel goes before the health port: what that one loads would hold up the handshakes. */
 const TUNNEL_FIRST_MS = 250;
 
-/** Starts an agent; it lives, and dials its server, until it is closed. Being connected is no condition of the start. */
+/** Starts an agent; it lives, and dials its servers, until it is closed. Being connected is no condition of the start. */
 export async function startAgent(options: AgentOptions, deps: AgentDeps): Promise<Agent> {
   const agent = new Agent(options, deps);
   try {
@@ -51,6 +52,7 @@ export class Agent implements AsyncDisposable {
   readonly #log: Logger;
   readonly #listenEphemeral: boolean;
   readonly #dials: DialSlots;
+  readonly #pool: MemoryPool;
   readonly #uplinks: readonly Uplink[];
   #health: Admin | undefined;
   #admin: Admin | undefined;
@@ -62,6 +64,8 @@ export class Agent implements AsyncDisposable {
     this.#log = log;
     this.#listenEphemeral = listenEphemeral;
     this.#dials = new DialSlots(options.maxStreams);
+    this.#pool = new MemoryPool(options.memoryLimit);
+    this.metrics.memory.watch(this.#pool);
     const streams: ServeDeps = {
       policy: this.#policy(),
       dials: this.#dials,
@@ -92,6 +96,7 @@ export class Agent implements AsyncDisposable {
                 maxWindow: options.maxWindow,
                 budget: options.sessionBudget,
                 maxStreams: options.maxStreams,
+                pool: this.#pool,
               },
             },
             owner,
@@ -105,6 +110,7 @@ export class Agent implements AsyncDisposable {
     });
     this.metrics.links.watch(() => this.#liveLinks());
     this.metrics.watch({
+      uplinks: this.#uplinks,
       bufferedBytes: () => this.#sum((session) => session.bufferedBytes),
       resetForMemory: () => this.#sum((session) => session.resetForMemory),
     });
@@ -141,10 +147,11 @@ export class Agent implements AsyncDisposable {
     await settledWithin(this.whenConnected(), TUNNEL_FIRST_MS);
     const common = { metrics: this.metrics.registry, log: this.#log };
     if (this.#isOn(health.port)) {
-      this.#health = await startAdmin({ ...common, ...health, checks: () => readiness(this.#uplinks) });
+      const checks = () => readiness(this.#uplinks, this.#options.readiness);
+      this.#health = await startAdmin({ ...common, ...health, checks });
     }
     if (this.#isOn(admin.port)) {
-      const show = () => status(this.#options.agentId, this.#uplinks, this.#dials);
+      const show = () => status(this.#options.agentId, this.#uplinks, this.#dials, this.#pool);
       this.#admin = await startAdmin({ ...common, ...admin, status: show });
     }
   }

@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { AgentMetrics } from "./metrics.ts";
+import { AgentMetrics, type LiveUplink } from "./metrics.ts";
 
 const K = "konnectivity_network_proxy_agent";
+const IDLE = { uplinks: [], bufferedBytes: () => 0, resetForMemory: () => 0 };
 
 async function has(metrics: AgentMetrics, ...wanted: readonly string[]): Promise<void> {
   const text = await metrics.registry.metrics();
@@ -39,28 +40,50 @@ test("dial failures have Konnectivity's two reasons", async () => {
   );
 });
 
-test("the uplink's state is one of five, and connected servers follow it", async () => {
+test("each server has the state of its uplink, and the sums follow, under our name and Konnectivity's", async () => {
   const metrics = new AgentMetrics({ processMetrics: false });
-  metrics.uplinkState("connecting");
+  await has(metrics, "culvert_agent_connected_servers 0", "culvert_agent_wanted_servers 0");
+  const states: LiveUplink["state"][] = [{ state: "connected" }, { state: "waiting" }, { state: "suspended" }];
+  const uplinks = states.map((state, index) => ({ server: `wss://${index}`, state, path: {} }) as LiveUplink);
+  metrics.watch({ ...IDLE, uplinks });
   metrics.attemptFailed("refused");
-  metrics.uplinkState("connected");
+  metrics.uplinkConnected();
   await has(
     metrics,
-    'culvert_agent_uplink_state{state="connected"} 1',
-    'culvert_agent_uplink_state{state="connecting"} 0',
+    'culvert_agent_uplink_state{server="wss://0",state="connected"} 1',
+    'culvert_agent_uplink_state{server="wss://0",state="waiting"} 0',
+    'culvert_agent_uplink_state{server="wss://1",state="waiting"} 1',
+    'culvert_agent_uplink_state{server="wss://2",state="suspended"} 1',
+    "culvert_agent_connected_servers 1",
+    "culvert_agent_wanted_servers 3",
     `${K}_open_server_connections 1`,
-    `${K}_known_server_count 1`,
+    `${K}_known_server_count 3`,
     "culvert_agent_uplink_connects_total 1",
     'culvert_agent_uplink_failures_total{reason="refused"} 1',
   );
-  metrics.uplinkState("waiting");
-  await has(metrics, `${K}_open_server_connections 0`);
+});
+
+test("what a path has shown is there for each server, and nothing where it has shown nothing", async () => {
+  const metrics = new AgentMetrics({ processMetrics: false });
+  const state = { state: "connected" } as const;
+  const uplinks = [
+    { server: "wss://a", state, path: { idleLimitMs: 30_000, ageLimitMs: undefined } },
+    { server: "wss://b", state, path: { idleLimitMs: undefined, ageLimitMs: 3_600_000 } },
+  ];
+  metrics.watch({ ...IDLE, uplinks });
+  const series = (await metrics.registry.metrics())
+    .split("\n")
+    .filter((line) => line.startsWith("culvert_agent_path_"));
+  assert.deepEqual(series, [
+    'culvert_agent_path_idle_limit_seconds{server="wss://a"} 30',
+    'culvert_agent_path_age_limit_seconds{server="wss://b"} 3600',
+  ]);
 });
 
 test("streams reset for memory are counted on when their session has gone", async () => {
   const metrics = new AgentMetrics({ processMetrics: false });
   let live = 3;
-  metrics.watch({ bufferedBytes: () => 0, resetForMemory: () => live });
+  metrics.watch({ ...IDLE, resetForMemory: () => live });
   await has(metrics, "culvert_agent_streams_reset_for_memory_total 3");
   metrics.sessionEnded(live);
   live = 1;

@@ -1,7 +1,9 @@
 import type { Registry } from "prom-client";
 import type { OutcomeCode } from "../shared/outcomes.ts";
 import { LinkMetrics } from "../shared/process/link-metrics.ts";
+import { MemoryMetrics } from "../shared/process/memory-metrics.ts";
 import { DIAL_BUCKETS, Instruments, type LabelledTally, Tally } from "../shared/process/metrics.ts";
+import type { LearnedPath } from "./uplink/path.ts";
 
 /** What is known of a stream when it is over. */
 export interface StreamEnd {
@@ -10,17 +12,28 @@ export interface StreamEnd {
   readonly bytesDown?: number | undefined;
 }
 
+export type UplinkStateName = "waiting" | "connecting" | "connected" | "suspended" | "draining" | "closed";
+
+/** What is shown of one uplink. */
+export interface LiveUplink {
+  readonly server: string;
+  readonly state: { readonly state: UplinkStateName };
+  readonly path: Pick<LearnedPath, "idleLimitMs" | "ageLimitMs">;
+}
+
 /** Numbers that others own and that are read when somebody scrapes. */
 export interface LiveAgent {
+  /** One for each server, all the time. */
+  readonly uplinks: readonly LiveUplink[];
   /** Bytes held in the windows of the tunnel. */
   readonly bufferedBytes: () => number;
   /** Streams that the sessions standing now have reset for their memory. */
   readonly resetForMemory: () => number;
 }
 
-export type UplinkStateName = "waiting" | "connecting" | "connected" | "suspended" | "draining" | "closed";
-
 const STATES: readonly UplinkStateName[] = ["waiting", "connecting", "connected", "suspended", "draining", "closed"];
+/** Not the one that is suspended: it has no connection now. */
+const CONNECTED: ReadonlySet<UplinkStateName> = new Set(["connected", "draining"]);
 const KONNECTIVITY = "konnectivity_network_proxy_agent";
 // Konnectivity's own buckets (pkg/agent/metrics/metrics.go).
 const KONNECTIVITY_DIAL_BUCKETS = [0.005, 0.025, 0.1, 0.5, 2.5, 10, 30];
@@ -29,6 +42,7 @@ const KONNECTIVITY_DIAL_BUCKETS = [0.005, 0.025, 0.1, 0.5, 2.5, 10, 30];
 export class AgentMetrics {
   readonly registry: Registry;
   readonly links: LinkMetrics;
+  readonly memory: MemoryMetrics;
   readonly #streams = new Tally();
   readonly #pending = new Tally();
   readonly #ended: LabelledTally;
@@ -37,15 +51,15 @@ export class AgentMetrics {
   readonly #connects: Tally;
   readonly #dialFailures: LabelledTally;
   readonly #dialSeconds: readonly { observe(value: number): void }[];
-  #state: UplinkStateName = "waiting";
   /** Of the sessions that have gone; those that stand are asked. */
   #resetForMemory = 0;
-  #live: LiveAgent = { bufferedBytes: () => 0, resetForMemory: () => 0 };
+  #live: LiveAgent = { uplinks: [], bufferedBytes: () => 0, resetForMemory: () => 0 };
 
   constructor(options: { readonly processMetrics?: boolean } = {}) {
     const make = new Instruments(options);
     this.registry = make.registry;
     this.links = new LinkMetrics(make, "agent");
+    this.memory = new MemoryMetrics(make, "agent");
     this.#ended = make.counters("culvert_agent_streams_total", "Streams that are over.", ["outcome"]);
     this.#bytes = make.counters("culvert_agent_bytes_total", "Payload carried; up is towards targets.", ["direction"]);
     this.#attempts = make.counters("culvert_agent_uplink_failures_total", "Attempts to reach the server that failed.", [
@@ -62,19 +76,7 @@ export class AgentMetrics {
     make.gauge([`${KONNECTIVITY}_open_endpoint_connections`], "Connections to targets.", () =>
       Math.max(0, this.#streams.value - this.#pending.value),
     );
-    make.gauge(
-      ["culvert_agent_connected_servers", `${KONNECTIVITY}_open_server_connections`],
-      "Servers connected.",
-      () => (this.#state === "connected" || this.#state === "draining" ? 1 : 0),
-    );
-    make.gauge(
-      ["culvert_agent_wanted_servers", `${KONNECTIVITY}_known_server_count`],
-      "Servers to connect to.",
-      () => 1,
-    );
-    make.gauges("culvert_agent_uplink_state", "1 for the state the uplink is in.", ["state"], () =>
-      STATES.map((state) => [[state], state === this.#state ? 1 : 0]),
-    );
+    this.#describeUplinks(make);
     make.gauge(["culvert_agent_buffered_bytes"], "Bytes that wait in the tunnel for a slow reader.", () =>
       this.#live.bufferedBytes(),
     );
@@ -87,6 +89,40 @@ export class AgentMetrics {
       make.histogram("culvert_agent_dial_duration_seconds", "Resolving and dialling a target.", DIAL_BUCKETS),
       make.histogram(`${KONNECTIVITY}_dial_duration_seconds`, "Alias with other buckets.", KONNECTIVITY_DIAL_BUCKETS),
     ];
+  }
+
+  #describeUplinks(make: Instruments): void {
+    make.gauge(
+      ["culvert_agent_connected_servers", `${KONNECTIVITY}_open_server_connections`],
+      "Servers connected.",
+      () => this.#live.uplinks.filter(({ state }) => CONNECTED.has(state.state)).length,
+    );
+    make.gauge(
+      ["culvert_agent_wanted_servers", `${KONNECTIVITY}_known_server_count`],
+      "Servers to connect to.",
+      () => this.#live.uplinks.length,
+    );
+    make.gauges(
+      "culvert_agent_uplink_state",
+      "1 for the state the uplink to a server is in.",
+      ["server", "state"],
+      () =>
+        this.#live.uplinks.flatMap(({ server, state }) =>
+          STATES.map((name) => [[server, name], name === state.state ? 1 : 0] as const),
+        ),
+    );
+    make.gauges(
+      "culvert_agent_path_idle_limit_seconds",
+      "Time without a byte after which connections to a server are cut; absent while none was seen.",
+      ["server"],
+      () => this.#live.uplinks.flatMap(({ server, path }) => seconds(server, path.idleLimitMs)),
+    );
+    make.gauges(
+      "culvert_agent_path_age_limit_seconds",
+      "Age at which connections to a server are cut; absent while none was seen.",
+      ["server"],
+      () => this.#live.uplinks.flatMap(({ server, path }) => seconds(server, path.ageLimitMs)),
+    );
   }
 
   /** Where the live numbers are; once, when the parts stand. */
@@ -119,9 +155,8 @@ export class AgentMetrics {
     else this.#pending.subtract(-delta);
   }
 
-  uplinkState(state: UplinkStateName): void {
-    if (state === "connected" && this.#state === "connecting") this.#connects.add();
-    this.#state = state;
+  uplinkConnected(): void {
+    this.#connects.add();
   }
 
   sessionEnded(resetForMemory: number): void {
@@ -132,4 +167,9 @@ export class AgentMetrics {
   attemptFailed(reason: string): void {
     this.#attempts.add(1, reason);
   }
+}
+
+/** A limit that nobody has seen is no limit of 0. */
+function seconds(server: string, ms: number | undefined): [labels: readonly string[], value: number][] {
+  return ms === undefined ? [] : [[[server], ms / 1_000]];
 }

@@ -39,9 +39,9 @@ test("everything that is missing is told in one go", async () => {
   assert.equal(problems.length, 2);
 });
 
-test("two servers, a port beside a URL, a URL that is no wss and a half pair are refused", async () => {
+test("a URL beside a host or a port, a URL that is no wss and a half pair are refused", async () => {
   const cases: [string[], RegExp][] = [
-    [[url, "--proxy-server-host=x"], /name two servers/],
+    [[url, "--proxy-server-host=x"], /--server and --proxy-server-host cannot be given together/],
     [[url, "--proxy-server-port=1"], /put the port in the URL/],
     [["--server=ws://x"], /--server must be wss:\/\/: tunnels are always inside TLS/],
     [["--proxy-server-host=x", "--proxy-server-port=0"], /must not be 0/],
@@ -54,6 +54,40 @@ test("two servers, a port beside a URL, a URL that is no wss and a half pair are
   for (const [flags, pattern] of cases) assert.match((await read([...flags, ...tls])).problems.join("\n"), pattern);
   const half = await read([url, `--agent-cert=${pem}`]);
   assert.deepEqual(half.problems, ["--agent-cert needs its private key: give --agent-key too."]);
+});
+
+test("several servers come as flags, in one variable or as a YAML list", async () => {
+  const both = ["wss://a.example", "wss://b.example:8091/t"];
+  const yaml = join(dir, "agent.yaml");
+  writeFileSync(yaml, `server:\n${both.map((one) => `  - ${one}\n`).join("")}`);
+  for (const [argv, env] of [
+    [both.map((one) => `--server=${one}`), {}],
+    [[], { CULVERT_AGENT_SERVER: both.join(",") }],
+    [[`--config=${yaml}`], {}],
+  ] as const) {
+    const { problems, values } = await read([...argv, ...tls], env);
+    assert.deepEqual([problems, values.server, values.readiness], [[], both, "any"]);
+  }
+  const { problems } = await read([url, "--readiness=most", ...tls]);
+  assert.deepEqual(problems, ['--readiness needs one of any, quorum, all, not "most".']);
+});
+
+test("a server named twice, a fault in one of several, and one address for several are told at the start", async () => {
+  const cases: [string[], string][] = [
+    [
+      ["--server=wss://a", "--server=wss://A:443"],
+      "--server names wss://a:443/culvert/v1/tunnel twice; an agent has one tunnel to each server.",
+    ],
+    [
+      ["--server=wss://a,http://b"],
+      "--server (number 2) must be wss://: tunnels are always inside TLS (wss://culvert.example.com:443).",
+    ],
+    [
+      ["--server=wss://a,wss://b", "--server-address=10.0.0.1"],
+      "--server-address is dialled in place of one server; with several, each is dialled by its name.",
+    ],
+  ];
+  for (const [flags, sentence] of cases) assert.deepEqual((await read([...flags, ...tls])).problems, [sentence]);
 });
 
 test("the manifest of a Konnectivity agent with certificates starts with one warning line", async () => {

@@ -12,15 +12,16 @@ import { ignored, NO_LEASES, refusedUnless } from "../shared/process/konnectivit
 import { type Draft, type OptionsOf, option, section } from "../shared/process/options.ts";
 import { parseHostPort, parseServerUrl } from "./server-url.ts";
 import { parseRule } from "./streams/rule.ts";
+import { repeatedServer } from "./uplink/servers.ts";
 
 const server = section("The server", {
-  server: option.string(
-    "",
-    "URL of the server, wss://host[:port][/path]; port 443 and path /culvert/v1/tunnel when absent.",
+  server: option.list(
+    [],
+    "URL of a server, wss://host[:port][/path]; port 443 and path /culvert/v1/tunnel when absent. With several, the agent keeps a tunnel to each, and none of them depends on another.",
   ),
   serverAddress: option.string(
     "",
-    "HOST[:PORT] to dial instead of the one in the name, which stays for SNI and verification.",
+    "HOST[:PORT] to dial instead of the one in the name, which stays for SNI and verification. With one server only.",
   ),
   proxyServerHost: option.address("", "Host of the server, in place of --server.", {
     konnectivity: "--proxy-server-host",
@@ -89,6 +90,11 @@ const operations = section("Health and administration", {
   healthServerPort: option.port(8093, "Port of /healthz, /livez, /readyz and /metrics. 0: off.", {
     konnectivity: "--health-server-port",
   }),
+  readiness: option.oneOf(
+    ["any", "quorum", "all"],
+    "any",
+    "How many of several servers make the agent ready: one, more than half, or every one. With any, agents stay ready while servers are updated one after the other, as Konnectivity's do; quorum and all also stop a rollout of agents that do not reach most or all of their servers. A tunnel that has lost its connection counts while it may still be resumed (--link-grace of the server).",
+  ),
   adminBindAddress,
   adminServerPort: option.port(8094, "Port of /metrics and /status. 0: off.", { konnectivity: "--admin-server-port" }),
 });
@@ -128,7 +134,7 @@ export type AgentOptions = OptionsOf<typeof agentOptions>;
 
 function settle(draft: Draft<typeof rows>): void {
   const { values } = draft;
-  settleServer(draft);
+  settleServers(draft);
   for (const rule of values.allowTarget) attempt(draft, () => parseRule(rule, "--allow-target"));
   for (const rule of values.denyTarget) attempt(draft, () => parseRule(rule, "--deny-target"));
   settlePair(draft, ["--agent-cert", values.agentCert], ["--agent-key", values.agentKey]);
@@ -145,28 +151,41 @@ function settle(draft: Draft<typeof rows>): void {
   if (values.agentId === "") values.agentId = generatedId();
 }
 
-function settleServer(draft: Draft<typeof rows>): void {
+function settleServers(draft: Draft<typeof rows>): void {
   const { values } = draft;
-  if (values.server === "" && values.proxyServerHost === "") {
+  const { server: urls } = values;
+  if (urls.length === 0 && values.proxyServerHost === "") {
     draft.problem("Which server? Give --server wss://host[:port], or --proxy-server-host and --proxy-server-port.");
   }
-  if (values.server !== "") {
+  if (urls.length > 0) {
     if (values.proxyServerHost !== "")
-      draft.problem("--server and --proxy-server-host name two servers; give one of them.");
+      draft.problem("--server and --proxy-server-host cannot be given together; name every server with --server.");
     else if (draft.given("proxyServerPort"))
       draft.problem("--proxy-server-port has no effect with --server; put the port in the URL.");
-    attempt(draft, () => parseServerUrl(values.server), "--server ");
+    settleUrls(draft);
   } else if (values.proxyServerPort === 0) {
     draft.problem("--proxy-server-port must not be 0.");
   }
   if (values.serverAddress !== "") attempt(draft, () => parseHostPort(values.serverAddress), "--server-address ");
+  if (values.serverAddress !== "" && urls.length > 1)
+    draft.problem("--server-address is dialled in place of one server; with several, each is dialled by its name.");
+}
+
+function settleUrls(draft: Draft<typeof rows>): void {
+  const { server: urls } = draft.values;
+  // By number: the text may hold a password.
+  const name = (index: number): string => (urls.length === 1 ? "--server " : `--server (number ${index + 1}) `);
+  const servers = urls.map((url, index) => attempt(draft, () => parseServerUrl(url), name(index)));
+  const twice = repeatedServer(servers.filter((server) => server !== undefined));
+  if (twice !== undefined) draft.problem(`--server names ${twice} twice; an agent has one tunnel to each server.`);
 }
 
 /** The agent reads these values again when it starts; here a fault is told together with all others. */
-function attempt(draft: Draft<typeof rows>, read: () => unknown, prefix = ""): void {
+function attempt<T>(draft: Draft<typeof rows>, read: () => T, prefix = ""): T | undefined {
   try {
-    read();
+    return read();
   } catch (error) {
     draft.problem(`${prefix}${(error as Error).message}.`);
+    return undefined;
   }
 }

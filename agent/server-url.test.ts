@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { parseHostPort, parseServerUrl, serverLocation } from "./server-url.ts";
+import { parseHostPort, parseServerUrl } from "./server-url.ts";
 
 test("a URL without port and path means 443 and the usual path", () => {
   const table: [string, string, number, string][] = [
@@ -43,21 +43,4 @@ test("an address is a host with or without port, IPv6 in brackets when a port fo
   for (const text of ["", ":1", "a:0", "a:70000", "a:b", "wss://a", "a b", "[::1", "a@b"]) {
     assert.throws(() => parseHostPort(text), /needs HOST or HOST:PORT/, text);
   }
-});
-
-test("an address replaces what is dialled, never the name that is verified", () => {
-  const base = { server: "wss://a.example", serverAddress: "", proxyServerHost: "", proxyServerPort: 8091 };
-  assert.equal(serverLocation(base).address, undefined);
-  assert.deepEqual(serverLocation({ ...base, serverAddress: "10.0.0.1" }), {
-    host: "a.example",
-    port: 443,
-    path: "/culvert/v1/tunnel",
-    address: { host: "10.0.0.1", port: 443 },
-  });
-  assert.deepEqual(serverLocation({ ...base, serverAddress: "10.0.0.1:8" }).address, { host: "10.0.0.1", port: 8 });
-  assert.deepEqual(serverLocation({ ...base, server: "", proxyServerHost: "b" }), {
-    host: "b",
-    port: 8091,
-    path: "/culvert/v1/tunnel",
-  });
 });

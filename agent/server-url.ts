@@ -11,22 +11,6 @@ export interface ServerLocation {
   readonly address?: { readonly host: string; readonly port: number };
 }
 
-/** The server of the options `server`, `serverAddress`, `proxyServerHost`, `proxyServerPort`. */
-export function serverLocation(options: {
-  readonly server: string;
-  readonly serverAddress: string;
-  readonly proxyServerHost: string;
-  readonly proxyServerPort: number;
-}): ServerLocation {
-  const named =
-    options.server === ""
-      ? { host: options.proxyServerHost, port: options.proxyServerPort, path: TUNNEL_PATH }
-      : parseServerUrl(options.server);
-  if (options.serverAddress === "") return named;
-  const { host, port = named.port } = parseHostPort(options.serverAddress);
-  return { ...named, address: { host, port } };
-}
-
 /** `wss://host[:port][/path]`; throws an Error whose message continues "--server". */
 export function parseServerUrl(text: string): ServerLocation {
   const example = "wss://culvert.example.com:443";

@@ -1,29 +1,61 @@
 import type { Check } from "../shared/process/admin.ts";
+import type { MemoryPool } from "../shared/process/memory-pool.ts";
+import type { AgentOptions } from "./options.ts";
 import type { DialSlots } from "./streams/serve.ts";
-import type { Uplink } from "./uplink/keep.ts";
+import type { Uplink, UplinkState } from "./uplink/keep.ts";
+import type { LearnedPath } from "./uplink/path.ts";
 
-/** The agent's readiness: how many servers it wants, and how many it has (design: "Seen from outside"). */
-export function readiness(uplinks: readonly Uplink[]): Check[] {
-  const connected = uplinks.filter((uplink) => uplink.connected).length;
-  const draining = uplinks.some(({ state }) => state.state === "draining" || state.state === "closed");
+type ReadinessRule = AgentOptions["readiness"];
+
+/** How many of so many servers a rule asks for. */
+const NEEDED = {
+  any: () => 1,
+  quorum: (wanted) => Math.floor(wanted / 2) + 1,
+  all: (wanted) => wanted,
+} as const satisfies Record<ReadinessRule, (wanted: number) => number>;
+
+/** What readiness asks of an uplink. */
+export type JudgedUplink = { readonly state: Pick<UplinkState, "state"> };
+
+/**
+ * The agent's readiness: how many servers it wants, and how many it has (design: "Seen from outside"). An uplink that is
+ * suspended counts: its streams live, callers wait for it, and it ends by itself when its grace is over. Readiness that
+ * fell with every connection that a balancer cuts would say what no stream notices.
+ */
+export function readiness(uplinks: readonly JudgedUplink[], rule: ReadinessRule): Check[] {
+  const wanted = uplinks.length;
+  const count = (name: UplinkState["state"]): number => uplinks.filter(({ state }) => state.state === name).length;
+  const connected = count("connected");
+  const resuming = count("suspended");
+  const being = resuming === 0 ? "" : `, resuming ${resuming}`;
   return [
     {
       name: "servers",
-      ok: connected === uplinks.length,
-      detail: `connected to ${connected}/${uplinks.length} servers`,
+      ok: connected + resuming >= NEEDED[rule](wanted),
+      detail: `connected to ${connected}/${wanted} servers${being} (${rule})`,
     },
-    { name: "not-draining", ok: !draining },
+    { name: "not-draining", ok: count("draining") + count("closed") === 0 },
   ];
 }
 
+/** What is shown of an uplink. */
+type ShownUplink = JudgedUplink & Pick<Uplink, "server" | "path" | "connections">;
+
 /** What `/status` shows: the uplinks, and what each session holds. */
-export function status(agentId: string, uplinks: readonly Uplink[], dials: DialSlots): unknown {
+export function status(
+  agentId: string,
+  uplinks: readonly ShownUplink[],
+  dials: Pick<DialSlots, "taken">,
+  pool: Pick<MemoryPool, "report">,
+): unknown {
   return {
     agentId,
     pendingDials: dials.taken,
+    memory: pool.report(),
     uplinks: uplinks.map((uplink) => ({
       server: uplink.server,
       state: uplink.state.state,
+      path: shownPath(uplink.path),
       sessions: [...uplink.connections()].map(({ link, welcome, session }) => ({
         serverId: welcome.serverId,
         link: link.id,
@@ -35,5 +67,14 @@ export function status(agentId: string, uplinks: readonly Uplink[], dials: DialS
         draining: session.draining,
       })),
     })),
+  };
+}
+
+/** A limit is there only when it was seen. */
+function shownPath({ keepaliveMs, idleLimitMs, ageLimitMs }: LearnedPath): Record<string, number> {
+  return {
+    keepaliveMs: Math.round(keepaliveMs),
+    ...(idleLimitMs === undefined ? {} : { idleLimitMs: Math.round(idleLimitMs) }),
+    ...(ageLimitMs === undefined ? {} : { ageLimitMs: Math.round(ageLimitMs) }),
   };
 }

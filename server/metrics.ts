@@ -1,6 +1,7 @@
 import type { Registry } from "prom-client";
 import { type OutcomeCode, outcome } from "../shared/outcomes.ts";
 import { LinkMetrics } from "../shared/process/link-metrics.ts";
+import { MemoryMetrics } from "../shared/process/memory-metrics.ts";
 import { DIAL_BUCKETS, Instruments, type LabelledTally, LIFE_BUCKETS, Tally } from "../shared/process/metrics.ts";
 
 /** What is known of a CONNECT when it is over. */
@@ -36,6 +37,7 @@ const KONNECTIVITY_LIFE_BUCKETS = [1, 5, 15, 30, 60, 300, 900, 1_800, 3_600, 14_
 export class ServerMetrics {
   readonly registry: Registry;
   readonly links: LinkMetrics;
+  readonly memory: MemoryMetrics;
   readonly #open = new Tally();
   readonly #established = new Tally();
   readonly #pending = new Tally();
@@ -58,6 +60,7 @@ export class ServerMetrics {
     const make = new Instruments(options);
     this.registry = make.registry;
     this.links = new LinkMetrics(make, "server");
+    this.memory = new MemoryMetrics(make, "server");
     this.#connections = make.counters("culvert_server_connections_total", "CONNECTs that are over.", [
       "cluster",
       "outcome",

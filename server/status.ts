@@ -1,4 +1,5 @@
 import type { Check } from "../shared/process/admin.ts";
+import type { MemoryPool } from "../shared/process/memory-pool.ts";
 import type { Registry } from "./tunnels/registry.ts";
 
 /** What readiness looks at (design: "Seen from outside"). */
@@ -52,11 +53,12 @@ function shownCertificate({ name, notAfter, problem }: Certificate, now: Date): 
   return `${name}: ${life}${problem === undefined ? "" : `, kept because its files are not usable now (${problem})`}`;
 }
 
-/** What `/status` shows: clusters, their agents, and what each tunnel holds. */
-export function status(serverId: string, tunnels: Registry, draining: boolean): unknown {
+/** What `/status` shows: clusters, their agents, what each tunnel holds, and all of them together. */
+export function status(serverId: string, tunnels: Registry, pool: MemoryPool, draining: boolean): unknown {
   return {
     serverId,
     draining,
+    memory: pool.report(),
     clusters: [...tunnels.clusters()].map((cluster) => ({
       cluster: cluster.name,
       pendingConnects: cluster.pendingConnects,

@@ -1,14 +1,9 @@
 import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
-import { type Faults, OneWay } from "./one-way.ts";
+import type { Faults } from "./one-way.ts";
+import { type Cut, type CutPoint, type Direction, RelayedPair } from "./relayed-pair.ts";
 import { listenOnLoopback } from "./targets/tcp.ts";
 
-export type Direction = "forward" | "backward";
 export type Directions = Direction | "both";
-
-/** The relay's way to cut: an orderly end or a reset. */
-export type Cut = "fin" | "rst";
-
-const FIN_GRACE_MS = 1000;
 
 /**
  * A TCP relay that misbehaves on demand. `forward` is from whoever dials the relay (the agent) to what stands behind
@@ -18,11 +13,15 @@ export class FaultRelay implements AsyncDisposable {
   readonly host = "127.0.0.1";
   readonly #behind: { readonly host: string; readonly port: number };
   readonly #faults: Record<Direction, Faults> = { forward: noFaults(), backward: noFaults() };
-  readonly #pairs = new Set<Pair>();
+  readonly #pairs = new Set<RelayedPair>();
+  /** Connections to come that are to be cut, by their number among all accepted. */
+  readonly #planned = new Map<number, CutPoint>();
   #server: Server | undefined;
   #port = 0;
   /** Connections accepted since the start. */
   accepted = 0;
+  /** Connections cut since the start, in whatever way. */
+  cuts = 0;
   /** Bytes delivered since the start. */
   readonly bytes: Record<Direction, number> = { forward: 0, backward: 0 };
 
@@ -76,13 +75,23 @@ export class FaultRelay implements AsyncDisposable {
     });
   }
 
-  /** Ends all connections, visibly, at both sides; new ones are still relayed. */
+  /** Ends all connections at both sides, or silences them for good; new ones are still relayed. */
   cut(how: Cut): void {
     for (const pair of this.#pairs) pair.cut(how);
   }
 
+  /** Cuts each connection at a byte, counted from now: in the middle of a TLS record, or of a frame. */
+  cutAt(point: CutPoint): void {
+    for (const pair of this.#pairs) pair.cutAt(point);
+  }
+
+  /** The same for the `k`-th connection from now (1 is the next), counted from its first byte. */
+  cutLater(k: number, point: CutPoint): void {
+    this.#planned.set(this.accepted + k, point);
+  }
+
   /** Cuts, and refuses new connections until `plug()`. */
-  async unplug(how: Cut = "rst"): Promise<void> {
+  async unplug(how: "fin" | "rst" = "rst"): Promise<void> {
     const server = this.#server;
     this.#server = undefined;
     const closed = new Promise((resolve) => (server ? server.close(resolve) : resolve(undefined)));
@@ -107,9 +116,13 @@ export class FaultRelay implements AsyncDisposable {
   #relay(dialler: Socket): void {
     this.accepted++;
     const server = connect({ host: this.#behind.host, port: this.#behind.port, allowHalfOpen: true, noDelay: true });
-    const pair = new Pair(dialler, server, this.#faults, this.bytes);
+    const pair = new RelayedPair(dialler, server, this.#faults, this.bytes);
     this.#pairs.add(pair);
+    pair.onCut = () => this.cuts++;
     pair.onClosed = () => this.#pairs.delete(pair);
+    const point = this.#planned.get(this.accepted);
+    this.#planned.delete(this.accepted);
+    if (point) pair.cutAt(point);
   }
 
   #change(directions: Directions, apply: (faults: Faults) => void): void {
@@ -125,53 +138,6 @@ export async function startRelay(behind: { readonly host: string; readonly port:
   const relay = new FaultRelay(behind);
   await relay.plug();
   return relay;
-}
-
-/** One relayed connection: two sockets, one `OneWay` in each direction. */
-class Pair {
-  readonly #sockets: readonly [Socket, Socket];
-  readonly #ways: readonly [OneWay, OneWay];
-  #open = 2;
-  #cut = false;
-  onClosed: (() => void) | undefined;
-
-  constructor(dialler: Socket, server: Socket, faults: Record<Direction, Faults>, bytes: Record<Direction, number>) {
-    this.#sockets = [dialler, server];
-    const count = (direction: Direction) => (length: number) => {
-      bytes[direction] += length;
-    };
-    this.#ways = [
-      new OneWay(dialler, server, faults.forward, count("forward")),
-      new OneWay(server, dialler, faults.backward, count("backward")),
-    ];
-    for (const socket of this.#sockets) socket.on("close", () => this.#onSocketClose());
-  }
-
-  faultsChanged(): void {
-    for (const way of this.#ways) way.faultsChanged();
-  }
-
-  cut(how: Cut): void {
-    if (this.#cut) return;
-    this.#cut = true;
-    for (const way of this.#ways) way.stop();
-    for (const socket of this.#sockets) {
-      if (how === "rst") {
-        socket.resetAndDestroy();
-      } else {
-        socket.end();
-        socket.resume(); // unread bytes at the close would turn the FIN into a reset
-        const timer = setTimeout(() => socket.destroy(), FIN_GRACE_MS);
-        socket.on("end", () => socket.destroy());
-        socket.on("close", () => clearTimeout(timer));
-      }
-    }
-  }
-
-  #onSocketClose(): void {
-    this.#open--;
-    if (this.#open === 0) this.onClosed?.();
-  }
 }
 
 function noFaults(): Faults {

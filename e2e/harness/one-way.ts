@@ -31,6 +31,9 @@ export class OneWay {
   #immediate: NodeJS.Immediate | undefined;
   /** When a throttled path is free again. */
   #freeMs = 0;
+  /** What may still pass before the end that `stopAfter` set. */
+  #left = Number.POSITIVE_INFINITY;
+  #onDelivered: () => void = () => {};
   #stopped = false;
 
   constructor(from: Socket, to: Socket, faults: Faults, count: (bytes: number) => void) {
@@ -59,6 +62,15 @@ export class OneWay {
     clearImmediate(this.#immediate);
   }
 
+  /** Delivers exactly so many bytes more, if the source has them; `onDelivered` is called when the kernel took the last. */
+  stopAfter(bytes: number, onDelivered: () => void): void {
+    this.#left = bytes;
+    this.#onDelivered = onDelivered;
+    if (bytes > 0) return;
+    this.stop();
+    onDelivered();
+  }
+
   #add(chunk: Item["chunk"]): void {
     if (this.#stopped) return;
     this.#queue.push({ chunk, arrivedMs: performance.now() });
@@ -77,7 +89,13 @@ export class OneWay {
       }
       const piece = this.#cutPiece(item as Item & { chunk: Buffer });
       this.#queued -= piece.length;
+      this.#left -= piece.length;
       this.#count(piece.length);
+      if (this.#left === 0) {
+        this.stop();
+        this.#to.write(piece, this.#onDelivered);
+        return;
+      }
       this.#to.write(piece);
       if (this.#faults.maxPiece > 0) {
         // The next piece in a later turn, so that the kernel does not join them.
@@ -112,7 +130,7 @@ export class OneWay {
   /** The part of the head that may leave now; takes it off the queue. */
   #cutPiece(item: { chunk: Buffer }): Buffer {
     const { maxPiece, bytesPerSecond } = this.#faults;
-    let length = item.chunk.length;
+    let length = Math.min(item.chunk.length, this.#left);
     if (maxPiece > 0) length = Math.min(length, 1 + Math.floor(Math.random() * maxPiece));
     if (this.#throttled) {
       length = Math.min(length, Math.max(1, Math.floor((bytesPerSecond * PORTION_MS) / 1000)));

@@ -1,6 +1,8 @@
 import { randomBytes } from "node:crypto";
 import { hostname } from "node:os";
+import { formatSize } from "./durations.ts";
 import { IGNORED_BY_BOTH } from "./konnectivity.ts";
+import { defaultMemoryLimit } from "./memory-limit.ts";
 import type { Option } from "./option.ts";
 import { type Draft, defineOptions, type OptionTable, option, type Rows, section } from "./options.ts";
 
@@ -32,6 +34,11 @@ export const streamRows = section("Streams and memory", {
     "64MiB",
     "Bytes all streams of a tunnel may buffer beyond their initial windows. What slow readers can cost in memory.",
     { min: "1MiB", max: "16GiB" },
+  ),
+  memoryLimit: option.size(
+    formatSize(defaultMemoryLimit()),
+    "Bytes all tunnels of the process may hold together, unread by slow readers or not acknowledged by the other end. Above it new streams are refused, windows stop growing and no tunnel has more than 64KiB under way, until a tenth is free. The process takes more: some 80MiB when idle, and bytes on their way.",
+    { min: "1MiB", defaultText: "half of what the control group, or else the machine, has beyond 80MiB" },
   ),
   replayBuffer: option.size(
     "16MiB",

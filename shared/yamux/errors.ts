@@ -10,6 +10,8 @@ export type YamuxErrorCode =
   | "exhausted"
   /** Too many streams, or too many bytes buffered. */
   | "overloaded"
+  /** All sessions of this process together hold too much; it is no fault of this one. */
+  | "pool_spent"
   /** The session has ended. */
   | "closed";
 

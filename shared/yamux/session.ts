@@ -128,10 +128,18 @@ export class Session {
     if (this.draining) throw new YamuxError("go_away", "the session takes no new streams");
     if (this.#streams.idsExhausted) throw new YamuxError("exhausted", "no stream ids are left");
     if (this.#isOverloaded()) throw new YamuxError("overloaded", "the session has too many streams or buffered bytes");
+    if (this.#isPoolSpent()) throw new YamuxError("pool_spent", "all sessions together hold as much as they may");
   }
 
   #isOverloaded(): boolean {
     return this.#streams.isFull || this.#queue.controlBytes > MAX_CONTROL_BYTES;
+  }
+
+  /** Asked for each new stream when nothing else speaks against it: a yes is counted as its refusal. */
+  #isPoolSpent(): boolean {
+    const { pool } = this.#options;
+    if (pool.isSpent) pool.onRefused();
+    return pool.isSpent;
   }
 
   /** Measures one round trip, in ms. Rejects when the session ends first. */
@@ -224,9 +232,7 @@ export class Session {
       sendReset: (stream) => session.#queue.control(FrameType.windowUpdate, Flag.rst, stream.id, 0),
       release: (stream) => session.#release(stream),
       destroyed: (stream) => session.#streams.memory.forget(stream),
-      buffered: (delta) => {
-        session.#streams.memory.bufferedBytes += delta;
-      },
+      buffered: (delta) => session.#streams.memory.buffered(delta),
     };
   }
 
@@ -317,7 +323,8 @@ export class Session {
   }
 
   #onSyn(id: number): Stream | undefined {
-    const stream = this.#streams.accept(id, this.#wire, !this.#localGoAway && !this.#isOverloaded());
+    const welcome = !this.#localGoAway && !this.#isOverloaded() && !this.#isPoolSpent();
+    const stream = this.#streams.accept(id, this.#wire, welcome);
     if (stream === undefined) {
       this.#idleFrames.count();
       this.#queue.control(FrameType.windowUpdate, Flag.rst, id, 0);

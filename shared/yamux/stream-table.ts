@@ -17,7 +17,7 @@ export class StreamTable {
   /** @param first our first id: 1 for a client, 2 for a server (spec, "Stream ID field"). */
   constructor(first: 1 | 2, options: SessionOptions) {
     this.#options = options;
-    this.memory = new Memory(options.budget);
+    this.memory = new Memory(options.budget, options.pool);
     this.#ownIds = new OwnStreamIds(first, options.maxStreamIds);
     this.#peerIds = new PeerStreamIds(first === 1 ? 2 : 1);
   }

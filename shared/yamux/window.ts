@@ -3,6 +3,9 @@ import { MAX_UINT32 } from "./frame.ts";
 /** The reader keeps up when it takes half a window within this many round trips: then the window is too small. */
 const GROW_WITHIN_ROUND_TRIPS = 4;
 
+/** Bytes that are owed at most: of a large window on a long path, a half that waits to be given back is a half not used. */
+const MOST_OWED = 256 * 1024;
+
 /** What growth is taken from: the session's budget for credit beyond initial windows. */
 export interface CreditBudget {
   /** Takes `bytes` from the budget, or says no. */
@@ -15,7 +18,7 @@ export interface CreditBudget {
  * The receiving half of a stream's flow control: what the peer may still send, and when to let it send more.
  *
  * Credit is given for bytes that the reader has taken, never for bytes that merely arrived, so a reader that stops costs
- * at most one window. It is given by halves: one update for many reads.
+ * at most one window. It is given by halves, of large windows by 256 KiB: one update for many reads.
  */
 export class ReceiveWindow {
   /** Bytes the peer may have under way or in our buffer. */
@@ -26,14 +29,16 @@ export class ReceiveWindow {
   #allowance: number;
   /** Bytes read and not yet given back. */
   #owed = 0;
-  #lastGrantAt: number;
+  /** Bytes given back of the present half. */
+  #ofHalf = 0;
+  #halfBegunAt: number;
 
   constructor(size: number, maxSize: number, now: number) {
     this.size = size;
     this.#initialSize = size;
     this.#maxSize = maxSize;
     this.#allowance = size;
-    this.#lastGrantAt = now;
+    this.#halfBegunAt = now;
   }
 
   /** Credit taken from the session's budget so far. */
@@ -48,14 +53,19 @@ export class ReceiveWindow {
     return true;
   }
 
-  /** The reader took `length` bytes. Returns the credit to send now: 0 until half a window is owed. */
+  /** The reader took `length` bytes. Returns the credit to send now: 0 until enough is owed. */
   consume(length: number, budget: CreditBudget, now: () => number): number {
     this.#owed += length;
-    if (this.#owed * 2 < this.size) return 0;
-    const at = now();
-    const credit = this.#owed + this.#growth(budget, at - this.#lastGrantAt);
-    this.#lastGrantAt = at;
+    if (this.#owed < MOST_OWED && this.#owed * 2 < this.size) return 0;
+    this.#ofHalf += this.#owed;
+    let credit = this.#owed;
     this.#owed = 0;
+    if (this.#ofHalf * 2 >= this.size) {
+      const at = now();
+      credit += this.#growth(budget, at - this.#halfBegunAt);
+      this.#halfBegunAt = at;
+      this.#ofHalf = 0;
+    }
     this.#allowance += credit;
     return credit;
   }

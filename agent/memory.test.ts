@@ -1,0 +1,87 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import net from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+import { pino } from "pino";
+import { LinkServer, testCertificate, until, welcome } from "../shared/link/testing.ts";
+import { parseTarget } from "../shared/net/target.ts";
+import { defaultsOf } from "../shared/process/options.ts";
+import { encodeOpen } from "../shared/wire/open.ts";
+import { readAnswer } from "../shared/wire/testing.ts";
+import { Session } from "../shared/yamux/session.ts";
+import type { Stream } from "../shared/yamux/stream.ts";
+import { startAgent } from "./agent.ts";
+import { agentOptions } from "./options.ts";
+
+const MIB = 1024 * 1024;
+
+function open(session: Session, target: string): Stream {
+  const stream = session.open(encodeOpen({ kind: "connect", target: parseTarget(target), timeoutMs: 2_000, id: "c" }));
+  return stream.on("error", () => {});
+}
+
+test("what a target leaves unread makes the agent refuse streams, until it has been read", async (t) => {
+  const initialWindow = 4 * MIB;
+  const server = await LinkServer.start({ welcome: () => welcome({ initialWindow }) });
+  t.after(() => server[Symbol.asyncDispose]());
+  const dir = await mkdtemp(join(tmpdir(), "culvert-"));
+  t.after(() => rm(dir, { recursive: true }));
+  const caCert = join(dir, "ca.crt");
+  await writeFile(caCert, (await testCertificate()).ca);
+  const sockets: net.Socket[] = [];
+  const target = net.createServer({ pauseOnConnect: true }, (socket) => sockets.push(socket.on("error", () => {})));
+  target.listen(0, "127.0.0.1");
+  await once(target, "listening");
+  t.after(() => {
+    for (const socket of sockets) socket.destroy();
+    target.close();
+  });
+  const address = `127.0.0.1:${(target.address() as net.AddressInfo).port}`;
+
+  const options = {
+    ...defaultsOf(agentOptions),
+    server: [`wss://localhost:${server.port}`],
+    serverAddress: "127.0.0.1",
+    ...{ caCert, agentId: "a1" },
+    ...{ healthServerHost: "127.0.0.1", healthServerPort: 0, adminServerPort: 0 },
+    memoryLimit: MIB,
+  };
+  const agent = await startAgent(options, { log: pino({ level: "silent" }), listenEphemeral: true });
+  t.after(() => agent.destroy(new Error("the test is over")));
+  const shown = async () => {
+    const answer = await fetch(`http://127.0.0.1:${agent.addresses.admin?.port}/status`);
+    return ((await answer.json()) as { memory: Record<string, number | boolean> }).memory;
+  };
+  const refusing = async (wanted: boolean) => {
+    const deadline = Date.now() + 10_000;
+    while ((await shown())["refusing"] !== wanted) {
+      assert.ok(Date.now() < deadline, `${wanted ? "" : "not "}refusing within 10 s: ${JSON.stringify(await shown())}`);
+    }
+  };
+  await agent.whenConnected();
+  const link = await server.link();
+  const session = new Session("server", link, { onStream: () => {}, onClosed: () => {} }, { initialWindow });
+  t.after(() => session.destroy());
+  const first = open(session, address);
+  assert.equal((await readAnswer(first, 2_000)).ok, true);
+
+  // More than its window, for some of it lies in the sockets on its way to the target.
+  first.write(Buffer.alloc(12 * MIB));
+  await refusing(true);
+  const second = open(session, address);
+  await new Promise((resolve) => second.once("close", resolve));
+  assert.equal((second.errored as NodeJS.ErrnoException).code, "ECONNRESET");
+  const full = await shown();
+  assert.deepEqual([full["limitBytes"], full["refusedStreams"]], [MIB, 1]);
+  const metrics = await (await fetch(`http://127.0.0.1:${agent.addresses.health?.port}/metrics`)).text();
+  assert.match(metrics, /^culvert_agent_memory_limit_bytes 1048576$/m);
+  assert.match(metrics, /^culvert_agent_streams_refused_for_memory_total 1$/m);
+
+  sockets[0]?.resume();
+  await until(() => first.writableLength === 0);
+  await refusing(false);
+  assert.equal((await readAnswer(open(session, address), 2_000)).ok, true);
+});

@@ -1,0 +1,61 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { type JudgedUplink, readiness, status } from "./status.ts";
+
+type StateName = JudgedUplink["state"]["state"];
+
+const judged = (...states: StateName[]): JudgedUplink[] => states.map((state) => ({ state: { state } }));
+
+test("any, more than half, or all of the servers make an agent ready, as its operator says", () => {
+  const [on, off] = ["connected", "waiting"] as const;
+  for (const [states, ready] of [
+    [[on], { any: true, quorum: true, all: true }],
+    [[off], { any: false, quorum: false, all: false }],
+    [[on, off], { any: true, quorum: false, all: false }],
+    [[on, off, on], { any: true, quorum: true, all: false }],
+    [[off, off, on], { any: true, quorum: false, all: false }],
+    [[on, off, on, off], { any: true, quorum: false, all: false }],
+    [[on, on, on], { any: true, quorum: true, all: true }],
+  ] as const) {
+    for (const rule of ["any", "quorum", "all"] as const) {
+      assert.equal(readiness(judged(...states), rule)[0]?.ok, ready[rule], `${states} by ${rule}`);
+    }
+  }
+});
+
+test("readiness says how many servers are wanted and connected, and by which rule it judges", () => {
+  assert.deepEqual(readiness(judged("connected", "connecting"), "quorum"), [
+    { name: "servers", ok: false, detail: "connected to 1/2 servers (quorum)" },
+    { name: "not-draining", ok: true },
+  ]);
+});
+
+test("an uplink that is being resumed counts, and is told apart", () => {
+  const [servers] = readiness(judged("connected", "suspended"), "all");
+  assert.deepEqual(servers, { name: "servers", ok: true, detail: "connected to 1/2 servers, resuming 1 (all)" });
+  assert.equal(readiness(judged("suspended"), "any")[0]?.ok, true);
+});
+
+test("an agent that drains is not ready, however many servers it has", () => {
+  const [, draining] = readiness(judged("draining", "closed"), "any");
+  assert.deepEqual(draining, { name: "not-draining", ok: false });
+});
+
+test("status shows of each path what it has shown, and no limit that nobody has seen", () => {
+  const paths = [
+    { keepaliveMs: 18_000.4, idleLimitMs: 30_000.7, ageLimitMs: 3_600_000 },
+    { keepaliveMs: 20_000, idleLimitMs: undefined, ageLimitMs: undefined },
+  ];
+  const uplinks = paths.map((path, index) => ({
+    ...{ server: `wss://${index}`, path, connections: () => [] },
+    state: { state: "connected" as const },
+  }));
+  const shown = status("a1", uplinks, { taken: 0 }, { report: () => ({}) }) as { uplinks: unknown[] };
+  assert.deepEqual(shown.uplinks, [
+    {
+      ...{ server: "wss://0", state: "connected", sessions: [] },
+      path: { keepaliveMs: 18_000, idleLimitMs: 30_001, ageLimitMs: 3_600_000 },
+    },
+    { server: "wss://1", state: "connected", sessions: [], path: { keepaliveMs: 20_000 } },
+  ]);
+});

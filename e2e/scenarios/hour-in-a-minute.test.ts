@@ -1,0 +1,97 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+import { atFull, FULL } from "../harness/counts.ts";
+import { type Fleet, startFleet } from "../harness/fleet.ts";
+import { Payload, PayloadCheck } from "../harness/payload.ts";
+import { Random, seedOfRun } from "../harness/random.ts";
+import { Vandal } from "../harness/vandal.ts";
+import { waitFor } from "../harness/wait.ts";
+import { startWorld, type World } from "../harness/world.ts";
+
+// What a path does to connections in an hour of bad luck, in a minute: nothing of it may reach a stream.
+
+const LENGTH_MS = atFull(60_000, 12_000);
+const BLOWS_EVERY_MS = FULL ? ([2_000, 5_000] as const) : ([1_000, 2_500] as const);
+/** Silence is noticed after 2.5 of them. */
+const KEEPALIVE_MS = 400;
+/** An attempt that runs into silence is given up after so long; the next one may get through. */
+const ATTEMPT_MS = 1_500;
+
+const HASTY = {
+  server: { keepaliveMs: KEEPALIVE_MS, handshakeTimeoutMs: ATTEMPT_MS, helloTimeoutMs: ATTEMPT_MS },
+  agent: { keepaliveMs: KEEPALIVE_MS, handshakeTimeoutMs: ATTEMPT_MS },
+} as const;
+
+/** Callers come over TLS and over the unix socket in turn. */
+function launch(world: Pick<World<never>, "connect">, seed: number): Promise<Fleet> {
+  let count = 0;
+  return startFleet((target) => world.connect(target, { via: count++ % 2 === 0 ? "uds" : "tls" }), seed);
+}
+
+test(`200 streams live through ${LENGTH_MS / 1000} s of cuts, silence and broken resumes without a byte lost or wrong`, async (context) => {
+  const seed = seedOfRun();
+  await using world = await startWorld({ relay: true, ...HASTY });
+  await using fleet = await launch(world, seed);
+  const vandal = new Vandal(world.relay, { random: new Random(seed), everyMs: BLOWS_EVERY_MS });
+  await sleep(LENGTH_MS);
+  vandal[Symbol.dispose]();
+  const { cuts, accepted } = world.relay;
+  const faults = await fleet.finish();
+  context.diagnostic(`seed ${seed}: ${vandal.story.length} blows, ${cuts} connections cut, ${accepted} accepted`);
+  assert.equal(faults.length, 0, story(seed, faults, vandal.story));
+  assert.ok(cuts >= vandal.story.length / 2, `${cuts} cuts are too few to prove anything`);
+});
+
+test("200 streams and a 100 Hz echo do not notice that the carrier is changed each second", async (context) => {
+  const seed = seedOfRun();
+  await using world = await startWorld({ relay: true, targets: ["echo"], agent: { maxCarrierAgeMs: 1_000 } });
+  await using fleet = await launch(world, seed);
+  const before = world.relay.accepted;
+  const pulse = await startPulse(world);
+  await sleep(LENGTH_MS / 2);
+  const changes = world.relay.accepted - before;
+  await pulse.finish();
+  const faults = await fleet.finish();
+  context.diagnostic(`seed ${seed}: ${changes} planned changes`);
+  assert.equal(faults.length, 0, story(seed, faults, []));
+  assert.ok(changes >= LENGTH_MS / 2 / 4_000, `${changes} changes are too few to prove anything`);
+  assert.equal(world.relay.cuts, 0);
+});
+
+const PULSE_MS = 10;
+const PULSE_BYTES = 64;
+
+/** An echo a hundred times a second, whatever has come back so far. */
+async function startPulse(world: World<"echo">): Promise<{ finish(): Promise<void> }> {
+  const connection = await world.connect("echo", { via: "tls" });
+  assert.equal(connection.status, 200, connection.reason);
+  const { socket } = connection;
+  const payload = new Payload(1);
+  const check = new PayloadCheck(1);
+  let failure: Error | undefined;
+  let sent = 0;
+  socket
+    .on("data", (chunk: Buffer) => check.take(chunk))
+    .on("error", (error) => (failure = error))
+    .resume();
+  const timer = setInterval(() => {
+    const beat = payload.at(sent, PULSE_BYTES);
+    sent += beat.length;
+    socket.write(beat);
+  }, PULSE_MS);
+  return {
+    async finish() {
+      clearInterval(timer);
+      await waitFor(() => failure || check.bytes >= sent, { what: "the last echoes" });
+      socket.destroy();
+      if (failure) throw failure;
+      check.expect(sent, "the 100 Hz echo");
+    },
+  };
+}
+
+/** What somebody needs who has to find out why. */
+function story(seed: number, faults: readonly string[], blows: readonly string[]): string {
+  return [`again with CULVERT_E2E_SEED=${seed}`, ...faults.slice(0, 20), "── what was done ──", ...blows].join("\n");
+}

@@ -1,0 +1,93 @@
+import assert from "node:assert/strict";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir, totalmem } from "node:os";
+import { dirname, join } from "node:path";
+import { test } from "node:test";
+import { cgroupMemoryLimit, defaultMemoryLimit, shareOf } from "./memory-limit.ts";
+
+const MIB = 1024 * 1024;
+const NONE = Number.POSITIVE_INFINITY;
+/** What version 1 says when there is no limit. */
+const V1_NONE = "9223372036854771712\n";
+
+type Files = Readonly<Record<string, string>>;
+
+const CASES: ReadonlyArray<readonly [sentence: string, files: Files, limit: number]> = [
+  ["no control groups at all", {}, NONE],
+  [
+    "version 2, in a container that sees itself as the root",
+    { "proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "268435456\n" },
+    256 * MIB,
+  ],
+  ["version 2, without a limit", { "proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/memory.max": "max\n" }, NONE],
+  [
+    "version 2, the group above is the tighter one",
+    {
+      "proc/self/cgroup": "0::/system.slice/culvert.service\n",
+      "sys/fs/cgroup/system.slice/memory.max": "1048576\n",
+      "sys/fs/cgroup/system.slice/culvert.service/memory.max": "2097152\n",
+    },
+    MIB,
+  ],
+  [
+    "version 2, a path that leads out of the container's view",
+    { "proc/self/cgroup": "0::/../../other\n", "sys/fs/cgroup/memory.max": "4194304\n" },
+    4 * MIB,
+  ],
+  [
+    "version 1, its own group",
+    {
+      "proc/self/cgroup": "5:devices:/\n4:memory:/pod/one\n1:cpu,cpuacct:/\n",
+      "sys/fs/cgroup/memory/memory.limit_in_bytes": V1_NONE,
+      "sys/fs/cgroup/memory/pod/one/memory.limit_in_bytes": "8388608\n",
+    },
+    8 * MIB,
+  ],
+  [
+    "version 1, the host's path in a container",
+    { "proc/self/cgroup": "4:memory:/docker/0123\n", "sys/fs/cgroup/memory/memory.limit_in_bytes": "8388608\n" },
+    8 * MIB,
+  ],
+  [
+    "both versions, the memory controller in version 1",
+    {
+      "proc/self/cgroup": "4:cpu,memory:/a\n0::/\n",
+      "sys/fs/cgroup/memory/a/memory.limit_in_bytes": "16777216\n",
+    },
+    16 * MIB,
+  ],
+  ["a group without files", { "proc/self/cgroup": "0::/a\n4:memory:/a\n" }, NONE],
+  [
+    "nonsense in the list of groups",
+    { "proc/self/cgroup": "memory\n::\n\0\0", "sys/fs/cgroup/memory.max": "1048576" },
+    NONE,
+  ],
+  ...["", "0", "-1", "1e9", "12 MiB", "much", "\0"].map(
+    (text) =>
+      [
+        `${JSON.stringify(text)} is no limit`,
+        { "proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": text },
+        NONE,
+      ] as const,
+  ),
+];
+
+for (const [sentence, files, limit] of CASES) {
+  test(`the memory limit of the control group — ${sentence}`, (t) => {
+    const root = mkdtempSync(join(tmpdir(), "culvert-cgroup-"));
+    t.after(() => rmSync(root, { recursive: true }));
+    for (const [path, text] of Object.entries(files)) {
+      mkdirSync(dirname(join(root, path)), { recursive: true });
+      writeFileSync(join(root, path), text);
+    }
+    assert.equal(cgroupMemoryLimit(root), limit);
+  });
+}
+
+test("tunnels get half of what an idle process leaves, in whole MiB, and never less than one link's buffer", () => {
+  assert.equal(shareOf(512 * MIB), 216 * MIB);
+  assert.equal(shareOf(128 * MIB + 5), 24 * MIB);
+  for (const bytes of [112 * MIB, 64 * MIB, 1]) assert.equal(shareOf(bytes), 16 * MIB);
+  const limit = defaultMemoryLimit();
+  assert.ok(limit >= 16 * MIB && limit % MIB === 0 && limit <= Math.max(16 * MIB, totalmem() / 2), `${limit}`);
+});

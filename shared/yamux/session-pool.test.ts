@@ -1,0 +1,199 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import type { MemoryPool } from "./memory.ts";
+import type { Stream } from "./stream.ts";
+import { type End, frame, handHeld, pair, turn, until } from "./testing.ts";
+
+const KIB = 1024;
+const RUNS = process.env["CI"] === "true" ? 2_000 : 200;
+
+/** The simplest pool: used up above its limit. */
+class Pool implements MemoryPool {
+  limit: number;
+  held = 0;
+  reserved = 0;
+  refused = 0;
+
+  constructor(limit: number) {
+    this.limit = limit;
+  }
+
+  get isSpent(): boolean {
+    return this.held > this.limit;
+  }
+
+  hold(delta: number): void {
+    this.held += delta;
+    assert.ok(this.held >= 0, "more was given back than was held");
+  }
+
+  reserve(bytes: number): boolean {
+    if (this.held + this.reserved + bytes > this.limit) return false;
+    this.reserved += bytes;
+    return true;
+  }
+
+  release(bytes: number): void {
+    this.reserved -= bytes;
+    assert.ok(this.reserved >= 0, "more credit was given back than was taken");
+  }
+
+  onRefused(): void {
+    this.refused++;
+  }
+}
+
+test("what one session leaves unread refuses the streams of another, both ways, until it has been read", async () => {
+  const pool = new Pool(1_000);
+  const full = await handHeld("server", { initialWindow: 2_000, pool });
+  const { session, transport, accepted } = await handHeld("server", { pool });
+  full.transport.receive(frame.syn(1), frame.data(1, Buffer.alloc(1_000)));
+  transport.receive(frame.syn(1));
+  assert.equal(accepted.length, 1, "at the limit");
+
+  full.transport.receive(frame.data(1, "x"));
+  assert.throws(() => session.open(), { reason: "pool_spent" });
+  transport.receive(frame.syn(3));
+  await turn();
+  assert.deepEqual(
+    transport.frames().map((sent) => [sent.id, sent.flags]),
+    [[3, 8]],
+  );
+  assert.deepEqual([accepted.length, pool.refused], [1, 2]);
+
+  full.accepted[0]?.read();
+  transport.receive(frame.syn(5));
+  session.open().on("error", () => {});
+  assert.deepEqual([accepted.length, pool.refused, pool.held], [2, 2, 0]);
+});
+
+test("a refusal that has another reason is not the pool's", async () => {
+  const pool = new Pool(0);
+  const { session, transport } = await handHeld("server", { initialWindow: 2_000, budget: 10, pool });
+  transport.receive(frame.syn(1), frame.data(1, Buffer.alloc(11)), frame.syn(3));
+  assert.throws(() => session.open(), { reason: "overloaded" });
+  session.drain();
+  transport.receive(frame.syn(5));
+  assert.throws(() => session.open(), { reason: "go_away" });
+  assert.equal(pool.refused, 0);
+});
+
+/** Credit for one whole window, read at once, one round trip of 10 ms being known. */
+async function creditFor(pool: MemoryPool): Promise<number> {
+  let now = 0;
+  const { transport, accepted } = await handHeld("server", { initialWindow: 64 * KIB, pool, now: () => now });
+  now = 10;
+  transport.receive(frame.pong(1), frame.syn(1), frame.data(1, Buffer.alloc(64 * KIB)));
+  accepted[0]?.read();
+  await turn();
+  return transport.frames().reduce((sum, sent) => sum + (sent.type === 1 ? sent.length : 0), 0);
+}
+
+test("a window grows out of the pool, and not beyond it", async () => {
+  const pool = new Pool(128 * KIB);
+  assert.equal(await creditFor(pool), 128 * KIB);
+  assert.equal(pool.reserved, 64 * KIB);
+  assert.equal(await creditFor(pool), 128 * KIB);
+  assert.equal(await creditFor(pool), 64 * KIB, "the pool has no credit left");
+  assert.equal(pool.reserved, 128 * KIB);
+});
+
+test("credit that the session's own budget refuses is not taken from the pool", async () => {
+  let now = 0;
+  const pool = new Pool(1_000 * KIB);
+  const options = { initialWindow: 64 * KIB, budget: 63 * KIB, pool, now: () => now };
+  const { transport, accepted } = await handHeld("server", options);
+  now = 10;
+  transport.receive(frame.pong(1), frame.syn(1), frame.data(1, Buffer.alloc(64 * KIB)));
+  accepted[0]?.read();
+  assert.equal(pool.reserved, 0);
+});
+
+test("a stream that is over on the wire has given back its credit, and what it holds when it is read or dropped", async () => {
+  let now = 0;
+  const pool = new Pool(1_000 * KIB);
+  const { transport, accepted } = await handHeld("server", { initialWindow: 64 * KIB, pool, now: () => now });
+  now = 10;
+  transport.receive(frame.pong(1));
+  for (const id of [1, 3]) {
+    transport.receive(frame.syn(id), frame.data(id, Buffer.alloc(64 * KIB)));
+    const stream = accepted.at(-1) as Stream;
+    stream.read();
+    stream.end();
+    transport.receive(frame.data(id, Buffer.alloc(100), 4));
+  }
+  await turn();
+  assert.deepEqual([pool.held, pool.reserved], [200, 0]);
+  accepted[0]?.read();
+  accepted[1]?.destroy();
+  assert.equal(pool.held, 0);
+});
+
+/** What is done, to which stream, at which end of it, with how many bytes. */
+interface Step {
+  readonly do: "open" | "turn" | "write" | "read" | "return" | "flow" | "pause" | "end" | "destroy";
+  readonly at: number;
+  readonly far: boolean;
+  readonly bytes: number;
+}
+
+const often = ["open", "turn", "turn", "turn", "turn", "write", "write", "write", "read", "return", "flow"] as const;
+const step: fc.Arbitrary<Step> = fc.record({
+  do: fc.constantFrom(...often, "pause", "end", "destroy"),
+  at: fc.nat(2),
+  far: fc.boolean(),
+  bytes: fc.integer({ min: 1, max: 5_000 }),
+});
+
+function act(stream: Stream | undefined, step: Step): void {
+  if (stream === undefined || stream.destroyed || step.do === "open" || step.do === "turn") return;
+  if (step.do === "write") {
+    if (!stream.writableEnded) stream.write(Buffer.alloc(step.bytes));
+  } else if (step.do === "return") {
+    const chunk = stream.read() as Buffer | null;
+    if (chunk !== null && !stream.readableEnded) stream.unshift(chunk.subarray(chunk.length >> 1));
+  } else if (step.do === "read") stream.read(1 + (stream.readableLength >> 1));
+  else if (step.do === "flow") stream.resume();
+  else stream[step.do]();
+}
+
+test("whatever streams do, sessions hold in the pool what their streams hold, and nothing when they are gone", async () => {
+  const property = fc.asyncProperty(
+    fc.integer({ min: 1, max: 40_000 }),
+    fc.array(step, { maxLength: 80, size: "max" }),
+    fc.boolean(),
+    async (limit, steps, cut) => {
+      const pool = new Pool(limit);
+      // Each look at the clock takes a millisecond: a round trip takes some, and so windows do grow.
+      let looks = 0;
+      const now = () => looks++;
+      const { client, server } = pair({ initialWindow: 4_000, maxWindow: 16_000, pool, now });
+      const opened: Stream[] = [];
+      const held = () => [...opened, ...server.accepted].reduce((sum, stream) => sum + stream.unread, 0);
+      for (const step of steps) {
+        const streams = step.far ? server.accepted : opened;
+        if (step.do === "turn") await turn();
+        else if (step.do !== "open") act(streams[step.at % Math.max(1, streams.length)], step);
+        else if (!pool.isSpent) opened.push(open(client));
+        assert.equal(pool.held, held());
+      }
+      if (cut) for (const { session } of [client, server]) session.destroy();
+      else for (const stream of opened) stream.destroy();
+      await until(() => server.session.streamCount === 0);
+      assert.equal(pool.held, held());
+      assert.equal(pool.reserved, 0, "no stream is open: no credit is taken");
+      // Streams that were over before the end are their readers': each has to be read or dropped.
+      for (const stream of [...opened, ...server.accepted]) stream.destroy();
+      assert.equal(pool.held, 0);
+      for (const { session } of [client, server]) session.destroy();
+    },
+  );
+  await fc.assert(property, { numRuns: RUNS });
+});
+
+function open({ session }: End): Stream {
+  const stream = session.open();
+  stream.on("error", () => {});
+  return stream;
+}
