@@ -181,6 +181,9 @@ export class Server implements AsyncDisposable {
       keepaliveMs: 0, // the carrier has its own
       turnsAway: true,
       onSecure: (socket, backInMs) => upgrades.take(socket, backInMs),
+      onRenewed: () => {
+        for (const tunnel of this.tunnels.tunnels()) tunnel.rotate("the server's certificates have changed");
+      },
     });
   }
 

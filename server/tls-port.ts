@@ -23,6 +23,8 @@ export interface TlsPort {
   readonly keepaliveMs: number;
   /** Its clients obey when they are told to come back later. */
   readonly turnsAway: boolean;
+  /** Its certificates have changed. */
+  onRenewed?(): void;
   /** `backInMs`: there are too many; tell this one to come back after so long. */
   onSecure(socket: TLSSocket, backInMs: number | undefined): void;
 }
@@ -58,7 +60,7 @@ export async function openTlsPort(
 }
 
 function createListener(
-  { name, material, keepaliveMs, turnsAway, onSecure }: TlsPort,
+  { name, material, keepaliveMs, turnsAway, onSecure, onRenewed }: TlsPort,
   { options, metrics, log, strangers }: TlsPortDeps,
 ): TlsListener {
   try {
@@ -74,6 +76,7 @@ function createListener(
       keepAliveMs: keepaliveMs === 0 ? undefined : keepaliveMs,
       onSecure: (socket, _raw, backInMs) => onSecure(socket, backInMs),
       onHandshakeFailed,
+      ...(onRenewed === undefined ? {} : { onRenewed }),
       log,
     });
   } catch (error) {

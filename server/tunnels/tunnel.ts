@@ -127,6 +127,11 @@ export class Tunnel implements Pickable {
     return opening;
   }
 
+  /** Asks the agent for a new connection; its streams notice nothing. */
+  rotate(reason: string): void {
+    this.#link.sendControl({ type: "rotate", reason });
+  }
+
   /** Nothing new here: the agent goes elsewhere, and open streams live on. */
   drain(retryAfterMs: number): void {
     if (this.closed) return;

@@ -40,6 +40,8 @@ export interface TlsListenerOptions {
   /** The handshake is done, whatever the certificate: `judgePeer` decides. Both sockets have an error listener. */
   onSecure(socket: TLSSocket, raw: Socket, backInMs: number | undefined): void;
   onHandshakeFailed(failed: FailedHandshake): void;
+  /** Certificate, key or CA have changed: who came before was judged by the old ones. */
+  onRenewed?(): void;
   readonly log: TlsLog;
   readonly watch?: WatchFilesOptions;
 }
@@ -241,6 +243,7 @@ export class TlsListener {
       this.#notAfter = next.notAfter;
       this.#materialError = undefined;
       log.info({ file: material.certFile, notAfter: next.notAfter }, "certificates were read again");
+      this.#options.onRenewed?.();
     } catch (error) {
       this.#materialError = error instanceof Error ? error.message : String(error);
       log.error(

@@ -1,0 +1,47 @@
+import assert from "node:assert/strict";
+import { readFileSync, writeFileSync } from "node:fs";
+import { test } from "node:test";
+import type { CertificateAndKey } from "../../shared/pki/certificates.ts";
+import { captureLog } from "../harness/log-lines.ts";
+import { agentFiles, serverFiles } from "../harness/pki-files.ts";
+import { waitFor } from "../harness/wait.ts";
+import { Witness } from "../harness/witness.ts";
+import { startWorld } from "../harness/world.ts";
+
+function write({ cert, key }: CertificateAndKey, certFile: string, keyFile: string): void {
+  writeFileSync(keyFile, key);
+  writeFileSync(certFile, cert);
+}
+
+test("an agent whose certificate is renewed opens a new connection with it, and its streams notice nothing", async () => {
+  const { log, lines } = captureLog();
+  await using world = await startWorld({ targets: ["echo"], log });
+  await using witness = new Witness(await world.connect("echo"));
+  const { agentCert, agentKey } = agentFiles(world.dir.path);
+  const before = readFileSync(agentCert, "utf8");
+  write(await world.pki.clusterAuthority.issue({ cn: "culvert-agent", usage: "client" }), agentCert, agentKey);
+  assert.notEqual(readFileSync(agentCert, "utf8"), before);
+  await waitFor(() => lines.some(({ msg }) => msg === "uplink moved to a new connection"), { deadlineMs: 10_000 });
+  await witness.assertUnharmed();
+  assert.ok(!lines.some(({ msg }) => msg === "tunnel suspended"), "the new connection came before the old one went");
+});
+
+test("a server whose certificates for agents change asks them for new connections", async () => {
+  const { log, lines } = captureLog();
+  await using world = await startWorld({ targets: ["echo"], log });
+  await using witness = new Witness(await world.connect("echo"));
+  const { clusterCert, clusterKey } = serverFiles(world.dir.path);
+  const names = ["localhost", "127.0.0.1"];
+  write(await world.pki.clusterAuthority.issue({ cn: "server", names, usage: "server" }), clusterCert, clusterKey);
+  await waitFor(() => lines.some(({ msg }) => msg === "tunnel moved"), { deadlineMs: 10_000 });
+  await witness.assertUnharmed();
+});
+
+test("connections that get no older than a second: each is replaced before, and a stream sees none of it", async () => {
+  const { log, lines } = captureLog();
+  await using world = await startWorld({ targets: ["echo"], log, agent: { maxCarrierAgeMs: 1_000 } });
+  await using witness = new Witness(await world.connect("echo"));
+  await waitFor(() => lines.filter(({ msg }) => msg === "tunnel moved").length >= 3, { deadlineMs: 15_000 });
+  await witness.assertUnharmed();
+  assert.ok(!lines.some(({ msg }) => msg === "tunnel suspended"));
+});
