@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { type Duplex, duplexPair } from "node:stream";
 import { type TestContext, test } from "node:test";
 import { pino } from "pino";
+import { CarrierLost } from "../../shared/link/carrier.ts";
 import type { LinkWatcher } from "../../shared/link/link.ts";
 import { welcome } from "../../shared/link/testing.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
@@ -30,6 +31,11 @@ class PairLink extends DuplexTransport implements UplinkLink {
 
   watch(watcher: LinkWatcher): void {
     this.watcher = watcher;
+  }
+
+  override destroy(reason?: Error): void {
+    super.destroy(reason);
+    this.watcher.onClosed?.();
   }
 
   holdAcks(): void {}
@@ -65,11 +71,13 @@ function uplink(t: TestContext) {
   const lines: Line[] = [];
   const counted = { connects: 0 };
   const failed: string[] = [];
+  /** Why links that are suspended find no new carrier. */
+  const redialError = { error: new Error("no way") };
   const options: ConnectionOptions = {
     session: { maxWindow: 65_536, budget: 1_000_000, maxStreams: 10, pool: UNBOUNDED_POOL },
     retry: { baseMs: 100, capMs: 10_000 },
     carrierAgeMs: () => undefined,
-    redial: () => Promise.reject(new Error("no way")),
+    redial: () => Promise.reject(redialError.error),
   };
 
   const attempt = (owner: ConnectionOwner, signal: AbortSignal): Promise<Connection> =>
@@ -106,7 +114,7 @@ function uplink(t: TestContext) {
     up.destroy(new Error("the test is over"));
     for (const { session } of tunnels) session.destroy();
   });
-  return { up, attempts, tunnels, lines, counted, failed };
+  return { up, attempts, tunnels, lines, counted, failed, redialError };
 }
 
 function open(tunnel: Tunnel): Stream {
@@ -426,6 +434,53 @@ test("what is held against a new server stays when the old one has left at last"
   await until(() => [...up.connections()].length === 0, "the old link's end");
   t.mock.timers.tick(3_199);
   assert.equal(attempts.length, length);
+});
+
+const CUT = new CarrierLost("the connection was cut (ECONNRESET)", { lossCause: "reset", ageMs: 9, idleMs: 1 });
+
+test("a connection that has lost its carrier is suspended, says why, and goes on as it was", async (t) => {
+  const { up, attempts, tunnels, lines } = uplink(t);
+  up.start();
+  attempts[0]?.accept();
+  await until(() => up.connected, "connected");
+  const { link } = tunnels[0] as Tunnel;
+  link.suspended = true;
+  link.watcher.onSuspended?.(CUT);
+  assert.deepEqual([up.state.state, up.connected], ["suspended", false]);
+  const line = lines.find(({ msg }) => msg === "uplink suspended");
+  assert.deepEqual([line?.level, line?.reason], [WARN, CUT.message]);
+  link.resume();
+  assert.deepEqual([up.state.state, lines.at(-1)?.msg, attempts.length], ["connected", "uplink resumed", 1]);
+});
+
+test("another server behind the balancer is connected to at once, while the old link still looks for its own", async (t) => {
+  const { up, attempts, tunnels, redialError } = uplink(t);
+  redialError.error = new LinkRefused({ closeCode: CloseCode.foreignLink, reason: "another server's" });
+  up.start();
+  attempts[0]?.accept();
+  await until(() => up.connected, "connected");
+  const old = tunnels[0] as Tunnel;
+  const stream = open(old);
+  old.link.suspended = true;
+  old.link.watcher.onSuspended?.(CUT);
+  await until(() => attempts.length === 2, "an attempt for a new link");
+  attempts[1]?.accept();
+  await until(() => up.connected, "connected to the other server");
+  assert.equal([...up.connections()].length, 2);
+  old.link.resume();
+  assert.equal(stream.destroyed, false, "its streams go on");
+  assert.equal(up.state.state, "connected");
+});
+
+test("a server that does not know the link any more is up: the next attempt comes at once", async (t) => {
+  const { up, attempts, tunnels, lines } = uplink(t);
+  up.start();
+  attempts[0]?.accept();
+  await until(() => up.connected, "connected");
+  const refusal = new LinkRefused({ closeCode: CloseCode.unknownLink, reason: "no such link any more" });
+  tunnels[0]?.near.destroy(refusal);
+  await until(() => attempts.length === 2, "the next attempt");
+  assert.deepEqual([lines.at(-1)?.msg, lines.at(-1)?.waitMs], ["uplink lost", 0]);
 });
 
 test("drain sends go-away and keeps what is open; close waits for it, then ends the link", async (t) => {

@@ -7,6 +7,7 @@ import type { Stream } from "../../shared/yamux/stream.ts";
 import type { AgentMetrics } from "../metrics.ts";
 import type { Connection, ConnectionOwner } from "./connection.ts";
 import type { LearnedPath, Path } from "./path.ts";
+import { endsLink } from "./resumption.ts";
 import { type RetryOptions, retryAfter } from "./retry.ts";
 
 /** Where an uplink stands; each state holds what is true in it only. */
@@ -152,9 +153,10 @@ export class Uplink implements ConnectionOwner {
     else log.warn(line, "uplink attempt failed");
   }
 
-  #wait(waitMs: number): void {
+  #wait(waitMs: number): number {
     const timer = setTimeout(() => void this.#connect(0), waitMs);
     this.#enter({ state: "waiting", timer, untilMs: performance.now() + waitMs });
+    return waitMs;
   }
 
   onStream(stream: Stream): void {
@@ -243,8 +245,9 @@ export class Uplink implements ConnectionOwner {
   #lost({ link }: Connection, cause: Error, sinceMs: number): void {
     const { log, server, retry } = this.#deps;
     this.#count("lost", sinceMs);
-    const { waitMs, refused, reason } = retryAfter(cause, this.#failures - 1, 0, retry);
-    this.#wait(waitMs);
+    const { waitMs: pauseMs, refused, reason } = retryAfter(cause, this.#failures - 1, 0, retry);
+    // A server that does not know the link is one that has restarted, and is up.
+    const waitMs = endsLink(cause) ? this.#connectAgain(0) : this.#wait(pauseMs);
     log[refused ? "error" : "warn"]({ server, link: link.id, waitMs, reason }, "uplink lost");
   }
 

@@ -39,6 +39,11 @@ const FINAL_CODES: ReadonlySet<number | undefined> = new Set([
   CloseCode.badOffset,
 ]);
 
+/** The link is over, and the server that says so is up. */
+export function endsLink(error: unknown): boolean {
+  return error instanceof LinkRefused && FINAL_CODES.has(error.closeCode);
+}
+
 /**
  * Gives a link its next carrier (design: "Link and resumption"): after a loss at once and then again and again, until the
  * link's grace is over; planned, while the old carrier lives on.
@@ -115,7 +120,7 @@ export class Resumption {
     this.#deps.onFailed(error);
     const refusal = error instanceof LinkRefused ? error : undefined;
     if (link.suspended) {
-      if (FINAL_CODES.has(refusal?.closeCode)) {
+      if (endsLink(error)) {
         link.destroy(refusal);
         return;
       }
