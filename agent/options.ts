@@ -53,6 +53,7 @@ const server = section("The server", {
     {
       konnectivity: "--keepalive-time",
       min: "100ms",
+      max: "1h",
     },
   ),
   maxCarrierAgeMs: option.duration(

@@ -72,6 +72,7 @@ const agents = section("Agents", {
   keepaliveMs: option.duration("20s", "Interval of pings to agents; 2.5 of them without a byte end a tunnel.", {
     konnectivity: "--keepalive-time",
     min: "100ms",
+    max: "1h",
   }),
   linkGraceMs: option.duration(
     "30s",

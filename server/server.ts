@@ -241,7 +241,7 @@ export class Server implements AsyncDisposable {
       })),
       warnings: this.#warnings,
       draining: this.#draining,
-      agents: [...this.tunnels.tunnels()].filter((tunnel) => !tunnel.draining).length,
+      agents: [...this.tunnels.tunnels()].filter((tunnel) => !tunnel.draining && !tunnel.suspended).length,
       readyNeedsAgent: this.#options.readyNeedsAgent,
     };
   }

@@ -23,8 +23,10 @@ export interface AttemptOptions {
   readonly session: Pick<SessionOptions, "maxWindow" | "budget" | "maxStreams" | "pool">;
 }
 
-/** A dial under way when its link has nothing else must leave room in the grace for another one. */
+/** A dial for a link that has nothing else must leave room in the grace for others, ms. */
 const RESUME_TIMEOUT_MS = 5_000;
+const LEAST_ATTEMPTS = 3;
+const MIN_RESUME_MS = 500;
 
 /** A carrier is replaced so long before its certificate ends, ms. */
 const RENEWAL_MS = 60_000;
@@ -49,7 +51,8 @@ export async function attempt(
     retry: options.retry,
     redial: async (resume, again) => {
       const words = () => ({ ...hello, resume: resume() });
-      const next = await dial(options, words, Math.min(timeoutMs, RESUME_TIMEOUT_MS), again);
+      const shareMs = Math.max(MIN_RESUME_MS, welcome.graceMs / LEAST_ATTEMPTS);
+      const next = await dial(options, words, Math.min(timeoutMs, RESUME_TIMEOUT_MS, shareMs), again);
       certificateEnds = next.certificateEnds;
       return next;
     },

@@ -1,4 +1,4 @@
-import { CarrierLost } from "../../shared/link/carrier.ts";
+import type { CarrierLost } from "../../shared/link/carrier.ts";
 import { LinkLost, type Resumption } from "../../shared/link/link.ts";
 import { backoffMs, type Ending, shortLivesAfter } from "../../shared/process/backoff.ts";
 import type { LinkMetrics } from "../../shared/process/link-metrics.ts";
@@ -65,6 +65,9 @@ export class Uplink implements ConnectionOwner {
   #failures = 0;
   /** Connections whose server has sent us away, and which still carry streams; and since when. */
   readonly #leaving = new Map<Connection, number>();
+  /** Lost its carrier, and was left because the balancer led elsewhere; and how it was lost. */
+  #strayed: Connection | undefined;
+  readonly #losses = new WeakMap<Connection, CarrierLost>();
   /** The last of them, as long as no other server has taken us. */
   #sentAwayFrom: Connection | undefined;
   #waiters: { resolve: () => void; reject: (error: Error) => void }[] = [];
@@ -132,6 +135,7 @@ export class Uplink implements ConnectionOwner {
     this.#enter({ state: "connected", connection, sinceMs: performance.now() });
     metrics.uplinkConnected();
     this.#sentAwayFrom = undefined;
+    this.#strayed = undefined;
     this.#failures = this.#shortLives;
     log.info({ server, serverId: welcome.serverId, link: link.id, remote: link.remote }, "uplink connected");
     for (const old of this.#leaving.keys()) old.leave();
@@ -185,7 +189,7 @@ export class Uplink implements ConnectionOwner {
     const { log, metrics, server } = this.#deps;
     const { state } = this;
     metrics.links.suspended(cause.lossCause);
-    this.#deps.path.onLost(cause);
+    this.#losses.set(connection, cause);
     if (state.state === "connected" && state.connection === connection) this.#enter({ ...state, state: "suspended" });
     const { lossCause, ageMs, idleMs, message: reason } = cause;
     const line = {
@@ -202,10 +206,28 @@ export class Uplink implements ConnectionOwner {
     const { log, metrics, server } = this.#deps;
     const { state } = this;
     metrics.links.resumed({ suspendedMs, replayedBytes });
+    // The server was there all the time: it is the path that cut us. A server that restarts says nothing about the path.
+    const loss = this.#losses.get(connection);
+    if (loss !== undefined) this.#deps.path.onLost(loss);
+    this.#losses.delete(connection);
     if (state.state === "suspended" && state.connection === connection) this.#enter({ ...state, state: "connected" });
     const { id: link, remote } = connection.link;
     const line = { server, link, remote, suspendedMs: Math.round(suspendedMs), replayedBytes };
     log.info(line, suspendedMs === 0 ? "uplink moved to a new connection" : "uplink resumed");
+    if (this.#strayed === connection) this.#returnTo(connection);
+  }
+
+  /** It has found its own server before another one has taken us: that is where we belong. */
+  #returnTo(connection: Connection): void {
+    const { state } = this;
+    if (state.state !== "waiting" && state.state !== "connecting") return;
+    if (state.state === "waiting") clearTimeout(state.timer);
+    const sinceMs = this.#leaving.get(connection) ?? performance.now();
+    this.#leaving.delete(connection);
+    this.#strayed = undefined;
+    this.#sentAwayFrom = undefined;
+    this.#enter({ state: "connected", connection, sinceMs });
+    if (state.state === "connecting") state.abort.abort();
   }
 
   onResumeFailed(connection: Connection, error: unknown): void {
@@ -218,14 +240,15 @@ export class Uplink implements ConnectionOwner {
   /** The server that the balancer leads to now takes us at once; the streams of the old one may still find theirs. */
   onElsewhere(connection: Connection): void {
     const { state } = this;
-    if (state.state === "suspended" && state.connection === connection) this.#moveOn(connection, 0);
+    if (state.state !== "suspended" || state.connection !== connection) return;
+    this.#strayed = connection;
+    this.#moveOn(connection, 0);
   }
 
   onClosed(connection: Connection, reason: Error | undefined): void {
     const { state } = this;
     this.#deps.metrics.sessionEnded(connection.session.resetForMemory);
     if (reason instanceof LinkLost) this.#deps.metrics.links.graceOver(reason.graceMs);
-    else if (reason instanceof CarrierLost) this.#deps.path.onLost(reason); // without grace
     if (this.#leaving.has(connection)) {
       this.#left(connection, reason);
     } else if (state.state === "draining" && state.connection === connection) {

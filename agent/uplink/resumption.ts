@@ -31,6 +31,13 @@ export interface ResumptionDeps {
 /** Waits between tries while the link is suspended: its streams stand still, and the grace is short. */
 const SUSPENDED_CAP_MS = 800;
 
+/** What a server may ask for meanwhile. */
+const MOST_ASKED_MS = 3_000;
+/** The same when another server has answered, which would take us: it should not have to say so all the time. */
+const ELSEWHERE_CAP_MS = 5_000;
+/** So many failures that the waits have their whole length. */
+const LATE = 64;
+
 /** With these the server says that this link will never go on. */
 const FINAL_CODES: ReadonlySet<number | undefined> = new Set([
   CloseCode.unknownLink,
@@ -126,8 +133,12 @@ export class Resumption {
       }
       if (refusal?.closeCode === CloseCode.foreignLink) this.#deps.onElsewhere(refusal);
     }
-    const capMs = link.suspended ? Math.min(SUSPENDED_CAP_MS, retry.capMs) : retry.capMs;
-    const waitMs = backoffMs(this.#failures, refusal?.retryAfterMs ?? 0, { baseMs: retry.baseMs, capMs });
+    const isElsewhere = refusal?.closeCode === CloseCode.foreignLink;
+    const capMs = !link.suspended ? retry.capMs : isElsewhere ? ELSEWHERE_CAP_MS : SUSPENDED_CAP_MS;
+    const options = { baseMs: retry.baseMs, capMs: Math.min(capMs, retry.capMs) };
+    // A server that is crowded may ask for patience, but not for longer than the link can wait.
+    const askedMs = Math.min(refusal?.retryAfterMs ?? 0, link.suspended ? MOST_ASKED_MS : Number.POSITIVE_INFINITY);
+    const waitMs = backoffMs(isElsewhere ? LATE : this.#failures, askedMs, options);
     this.#failures++;
     this.#timer = setTimeout(() => this.begin(), waitMs);
   }

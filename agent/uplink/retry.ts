@@ -31,8 +31,9 @@ export function retryAfter(error: unknown, failures: number, askedMs: number, op
   if (!(error instanceof LinkRefused)) {
     return { waitMs: backoffMs(failures, askedMs, { baseMs, capMs, random }), refused: false, label: "failed", reason };
   }
-  const floorMs = Math.max(askedMs, error.retryAfterMs ?? 0);
   const label = LABELS[error.status ?? error.closeCode ?? 0] ?? "refused";
+  // A close code has no Retry-After; a server that goes should not be asked ten times a second.
+  const floorMs = Math.max(askedMs, error.retryAfterMs ?? (error.closeCode === CloseCode.draining ? DRAINING_MS : 0));
   const refused = label === "unauthenticated" || label === "forbidden";
   const waitMs = refused
     ? backoffMs(LATE, Math.max(floorMs, capMs / 2), { baseMs, capMs: capMs / 2, random })
@@ -42,6 +43,9 @@ export function retryAfter(error: unknown, failures: number, askedMs: number, op
 
 /** Longest reason in the log; a server's refusal may be a kilobyte. */
 const MAX_REASON = 1_100;
+
+/** The least wait after a server has said, behind the upgrade, that it is going. */
+const DRAINING_MS = 1_000;
 
 /** So many failures that the jitter has its whole width. */
 const LATE = 64;

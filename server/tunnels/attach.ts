@@ -4,6 +4,7 @@ import { acceptCarrier } from "../../shared/link/accept.ts";
 import type { Carrier, CarrierLost } from "../../shared/link/carrier.ts";
 import type { Hello, Welcome } from "../../shared/link/control.ts";
 import { Link, LinkLost, type Resumption } from "../../shared/link/link.ts";
+import { silenceMs } from "../../shared/link/liveness.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
 import type { MemoryPool } from "../../shared/process/memory-pool.ts";
@@ -120,7 +121,8 @@ function welcomeTo({ entry }: Verdict, hello: Hello, options: AttachOptions): We
 function resume(carrier: Carrier, hello: Hello, welcome: Welcome, entry: ResumableLink, { remote }: Arrival): void {
   const peerReceived = hello.resume?.received ?? 0;
   try {
-    entry.link?.resume(carrier, remote, { peerReceived, named: welcome.received });
+    const onConfirmed = () => entry.tokens.confirm(welcome.token);
+    entry.link?.offer(carrier, remote, { peerReceived, named: welcome.received, onConfirmed });
   } catch (error) {
     carrier.destroy(error as Error);
     throw error;
@@ -136,8 +138,11 @@ async function hold(
   { options, cluster, links, pool, metrics, log }: AttachDeps,
 ): Promise<void> {
   const agent = { agentId, instance, identity, software: printable(software) };
-  const { linkGraceMs: graceMs, replayBuffer: replayBytes } = options;
-  const link = new Link(entry.id, remote, carrier, { graceMs, replayBytes, pool });
+  const { linkGraceMs: graceMs, replayBuffer: replayBytes, keepaliveMs } = options;
+  const link = new Link(entry.id, remote, carrier, {
+    ...{ graceMs, replayBytes, pool },
+    silenceMs: silenceMs(keepaliveMs),
+  });
   entry.link = link;
   const line = { cluster: cluster.name, agent: agentId, tunnel: entry.id, remote };
   const tunnel = new Tunnel(
@@ -146,7 +151,6 @@ async function hold(
     {
       onSuspended: (cause) => onSuspended(cause),
       onResumed: (resumption) => onResumed(resumption),
-      onConfirmed: () => entry.tokens.confirm(),
       onClosed: () => links.forget(entry.id),
     },
     {
@@ -173,7 +177,10 @@ async function hold(
     metrics.links.suspended(lossCause);
     const times = { ageMs: Math.round(ageMs), idleMs: Math.round(idleMs) };
     const { streamCount: streams } = tunnel;
-    log.warn({ ...line, streams, cause: lossCause, reason: printable(message), ...times }, "tunnel suspended");
+    log.warn(
+      { ...line, remote: tunnel.remote, streams, cause: lossCause, reason: printable(message), ...times },
+      "tunnel suspended",
+    );
     if (place.abandoned) tunnel.destroy(new Error("the agent has begun anew"));
   }
 

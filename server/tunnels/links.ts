@@ -6,7 +6,7 @@ import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { Candidate } from "./admit.ts";
 
 /** What a resume asks of a link. */
-export type HeldLink = Pick<Link, "received" | "canResumeAt" | "resume">;
+export type HeldLink = Pick<Link, "received" | "canResumeAt" | "offer">;
 
 /** A link that may get another carrier, and who may give it one. */
 export interface ResumableLink {

@@ -62,6 +62,7 @@ export class ClusterTunnels {
   /** Room for an agent, or `LinkRefused`. Taken at once, so that two hellos at a time cannot both have it. */
   reserve(candidate: Candidate): Place {
     const current = this.#holders.get(candidate.agentId);
+    if (current === undefined && this.#holders.size >= this.#limits.maxAgents) this.#evictOne();
     const { draining = false, suspended = false } = current?.tunnel ?? {};
     admit(candidate, current && { ...current, draining, suspended }, {
       serverId: this.#limits.serverId,
@@ -88,12 +89,24 @@ export class ClusterTunnels {
     };
   }
 
+  /** An agent that has lost its connection and carries nothing makes room for one that is there. */
+  #evictOne(): void {
+    for (const holder of this.#holders.values()) {
+      const { tunnel } = holder;
+      if (tunnel?.suspended !== true || tunnel.streamCount > 0) continue;
+      tunnel.destroy(new Error("its place was needed while it had no connection"));
+      this.#release(holder);
+      return;
+    }
+  }
+
   #hold(holder: Holder, tunnel: Tunnel): void {
     holder.tunnel = tunnel;
     this.#tunnels.add(tunnel);
     const superseded = this.#holders.get(holder.agentId) === holder ? holder.previous : holder;
-    // A suspended one waits for a process that is gone, or has begun anew: it will not come back.
-    if (superseded?.tunnel?.suspended) superseded.tunnel.destroy(new Error("the agent has begun anew"));
+    // A suspended one of an earlier process will not come back; one of the same process may, with its streams.
+    const isGone = superseded?.tunnel?.suspended === true && superseded.instance !== tunnel.agent.instance;
+    if (isGone) superseded.tunnel?.destroy(new Error("the agent has begun anew"));
     else void superseded?.tunnel?.close(this.#limits.drainTimeoutMs);
     this.#lookAgain();
   }

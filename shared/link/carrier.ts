@@ -22,9 +22,14 @@ const EARLY_PIECE_BYTES = 256;
 const MAX_EARLY_CONTROL = 8;
 /** A peer that does not answer our close frame is cut after this. */
 const CLOSE_TIMEOUT_MS = 2_000;
+/** The same of a link that was given up. */
+const ABANDON_TIMEOUT_MS = 100;
 /** The same when all that we wrote is still to be delivered: a slow path needs its time. */
 const END_TIMEOUT_MS = 10_000;
 const MAX_CONTROL_PER_SECOND = 100;
+/** Ours come 4 ms apart at the soonest; and so many may have been kept up on their way. */
+const ACKS_PER_SECOND = 300;
+const MAX_ACKS = 15_000;
 /** Answers and pings that a peer may leave unread: one that asks and never reads would grow our socket's buffer. */
 const MAX_UNREAD_CONTROL_BYTES = 256 * 1024;
 
@@ -106,6 +111,8 @@ export class Carrier implements Omit<Transport, "room"> {
   #cutTimer: NodeJS.Timeout | undefined;
   #controlCount = 0;
   #controlSecond = 0;
+  #acksAllowed = MAX_ACKS;
+  #ackedAt = performance.now();
 
   constructor(ws: WebSocket, socket: Duplex, options: CarrierOptions) {
     this.#ws = ws;
@@ -270,7 +277,8 @@ export class Carrier implements Omit<Transport, "room"> {
     try {
       if ((data as Buffer).length > MAX_CONTROL_BYTES) throw new BadControlMessage("a control message is too long");
       const message = parseControl((data as Buffer).toString("utf8"));
-      if (message?.type !== "ack") this.#countControl(); // acks go with the bytes, and are counted where those are known
+      if (message?.type === "ack") this.#countAck();
+      else this.#countControl();
       if (message?.type === "ping") this.sendControl({ type: "pong" });
       else if (message !== undefined && message.type !== "pong") this.#deliverControl(message);
     } catch (error) {
@@ -282,6 +290,15 @@ export class Carrier implements Omit<Transport, "room"> {
   #deliverControl(message: ControlMessage): void {
     if (this.#onControl !== undefined) this.#onControl(message);
     else if (this.#earlyControl.length < MAX_EARLY_CONTROL) this.#earlyControl.push(message);
+  }
+
+  /** A path that stood still delivers the acks of that time at once. */
+  #countAck(): void {
+    const now = performance.now();
+    this.#acksAllowed = Math.min(MAX_ACKS, this.#acksAllowed + ((now - this.#ackedAt) / 1000) * ACKS_PER_SECOND);
+    this.#ackedAt = now;
+    this.#acksAllowed--;
+    if (this.#acksAllowed < 0) throw new BadControlMessage("too many acks");
   }
 
   #countControl(): void {
@@ -303,6 +320,11 @@ export class Carrier implements Omit<Transport, "room"> {
   /** Closes with a code and a reason that a person can act on; the peer has 2 s to take it. */
   close(code: number, reason: string): void {
     this.#close(code, reason, CLOSE_TIMEOUT_MS);
+  }
+
+  /** The same in a hurry: its owner waits for nothing. */
+  abandon(code: number, reason: string): void {
+    this.#close(code, reason, ABANDON_TIMEOUT_MS);
   }
 
   /** The close frame stands behind all that was written. */

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import fc from "fast-check";
 import type { TransportConsumer } from "../yamux/transport.ts";
-import { Link, type LinkPool } from "./link.ts";
+import { Link, LinkLost, type LinkPool } from "./link.ts";
 import { ResumeTokens } from "./resume-tokens.ts";
 import { Wire } from "./testing-wire.ts";
 
@@ -44,7 +44,8 @@ class Oracle implements TransportConsumer {
     assert.equal(this.ends, 0, `${this.name}: writable behind the end`);
   }
 
-  onClosed(): void {
+  onClosed(reason: Error | undefined): void {
+    assert.ok(reason === undefined || reason instanceof LinkLost, `${this.name}: ${reason?.message}`);
     this.ends++;
     assert.equal(this.ends, 1, `${this.name}: ended twice`);
   }
@@ -90,7 +91,6 @@ class World {
     const make = (side: Side) =>
       new Link("link", side, wire[side], { graceMs: GRACE_MS[side], replayBytes: REPLAY_BYTES, pool });
     this.links = { agent: make("agent"), server: make("server") };
-    this.links.server.watch({ onConfirmed: () => this.tokens.confirm() });
     for (const side of ["agent", "server"] as const) this.links[side].start(this.oracles[side]);
   }
 
@@ -131,8 +131,13 @@ class World {
       resume.wire.cut();
       return false;
     }
-    resume.welcome = { token: this.tokens.issue(resume.token), received: server.received };
-    server.resume(resume.wire.server, "new", { peerReceived: resume.received, named: resume.welcome.received });
+    const token = this.tokens.issue(resume.token);
+    resume.welcome = { token, received: server.received };
+    server.offer(resume.wire.server, "new", {
+      peerReceived: resume.received,
+      named: resume.welcome.received,
+      onConfirmed: () => this.tokens.confirm(token),
+    });
     return true;
   }
 

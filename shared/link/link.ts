@@ -19,6 +19,8 @@ const UNBOUNDED_POOL: LinkPool = { isSpent: false, hold: () => {} };
 export interface LinkOptions {
   /** How long a link waits for a new carrier, ms; 0: it ends with its carrier. */
   readonly graceMs: number;
+  /** How long the peer may take to notice that a carrier has fallen silent, ms. */
+  readonly silenceMs?: number;
   /** Bytes kept for a new carrier, and so the most that may be unacknowledged. */
   readonly replayBytes: number;
   /** Left out: only `replayBytes` bounds what is kept. */
@@ -32,8 +34,6 @@ export interface LinkWatcher {
   /** The carrier is lost; a new one may be given with `resume`, until `graceMs` from now. */
   onSuspended?(cause: CarrierLost): void;
   onResumed?(resumption: Resumption): void;
-  /** The first message behind the welcome has come on the newest carrier: the peer knows of it. */
-  onConfirmed?(): void;
   /** Nothing comes any more, and no carrier is taken. */
   onClosed?(): void;
 }
@@ -59,24 +59,40 @@ export class LinkLost extends Error {
 /** What a link asks of a carrier. */
 export type LinkCarrier = Pick<
   Carrier,
-  Exclude<keyof Transport, "room"> | "close" | "sendControl" | "onControl" | "probe"
+  Exclude<keyof Transport, "room" | "destroy"> | "close" | "abandon" | "sendControl" | "onControl" | "probe"
 >;
 
 /** What the carrier has not taken stays under this while bytes are sent once more: pings go between. */
 const REPLAY_AT_ONCE = 128 * 1024;
-/** Acknowledgements that free less than 32 KiB, in one second: a peer says so after 20 ms at the soonest. */
-const SMALL_ACK_BYTES = 32 * 1024;
-const MAX_SMALL_ACKS_PER_SECOND = 100;
+/** A new carrier on which nothing comes for so long will not carry, ms: its peer speaks as soon as it is welcomed. */
+const UNCONFIRMED_MS = 5_000;
 
-/** The present carrier, and how far the payload on it has come in the link. */
+/** A carrier, and how far the payload on it has come in the link. */
 interface Leg {
   readonly carrier: LinkCarrier;
   /** The offset of the next byte that arrives on it. */
   arriving: number;
-  /** A message has come on it. */
-  confirmed: boolean;
+  /** To be told of the first message on it; `undefined` from then on. */
+  onFirstWord: (() => void) | undefined;
   /** The carrier before it, until the peer is known to have this one. */
   previous: LinkCarrier | undefined;
+}
+
+/** A carrier that is to take over when its peer is known to have it: until then the present one goes on. */
+interface Candidate {
+  readonly leg: Leg;
+  readonly remote: string;
+  readonly peerReceived: number;
+}
+
+/** Where a new carrier begins. */
+export interface ResumeAt {
+  /** What its peer has of the link: where we begin. */
+  readonly peerReceived: number;
+  /** What we have told the peer that we have: where it begins. */
+  readonly named: number;
+  /** The first message has come on this carrier: its peer has read our welcome. */
+  onConfirmed?(): void;
 }
 
 type State =
@@ -97,7 +113,7 @@ type State =
  *  carried ───────────────▶ suspended ──────────────────────▶ closed
  *   │ ▲  ▲                     │                                ▲
  *   │ │  └───── resume() ──────┘                                │
- *   │ └── resume(), the old carrier still alive                 │
+ *   │ └── resume(), or the first word on a carrier of offer()   │
  *   └── the peer's end(), a violation, destroy() ───────────────┘
  * ```
  */
@@ -114,9 +130,12 @@ export class Link implements Transport {
   #remote: string;
   /** The present carrier has been given everything before this offset. */
   #sent = 0;
+  /** Some carrier has: what the peer may have received, whichever it came on. */
+  #everSent = 0;
+  /** What the peer says it has received. */
+  #peerHas = 0;
+  #candidate: Candidate | undefined;
   #ending = false;
-  #smallAcks = 0;
-  #smallAckSecond = 0;
 
   /** `remote`: the other end's address, for logs. */
   constructor(id: string, remote: string, carrier: LinkCarrier, options: LinkOptions) {
@@ -126,7 +145,7 @@ export class Link implements Transport {
     this.#pool = options.pool ?? UNBOUNDED_POOL;
     this.#inFlight = new InFlight(options.replayBytes);
     this.#acks = new Acks((received) => this.sendControl({ type: "ack", received }));
-    this.#state = { state: "carried", leg: { carrier, arriving: 0, confirmed: true, previous: undefined } };
+    this.#state = { state: "carried", leg: { carrier, arriving: 0, onFirstWord: undefined, previous: undefined } };
   }
 
   // ── what its owner sees ────────────────────────────────────────────────────────────────────────────────────────
@@ -196,8 +215,7 @@ export class Link implements Transport {
     this.#replay.append(batch, byteLength);
     this.#pool.hold(byteLength);
     if (this.#state.state !== "carried" || behind) return;
-    this.#sent = this.#replay.end;
-    this.#inFlight.onSent(this.#sent, performance.now());
+    this.#advance(byteLength);
     this.#state.leg.carrier.write(batch, byteLength);
   }
 
@@ -207,12 +225,9 @@ export class Link implements Transport {
     if (this.#state.state === "carried" && this.#sent === this.#replay.end) this.#state.leg.carrier.end();
   }
 
+  /** The peer is told, or it would wait for the next carrier. */
   destroy(reason?: Error): void {
-    if (this.#state.state === "carried") {
-      const { carrier, previous } = this.#state.leg;
-      carrier.destroy(reason);
-      previous?.destroy(reason);
-    }
+    this.#abandon(CloseCode.ended, reason?.message ?? "the link was ended");
     this.#close(reason);
   }
 
@@ -220,39 +235,78 @@ export class Link implements Transport {
 
   /** Is it an offset at which sending can begin again? */
   canResumeAt(peerReceived: number): boolean {
-    return this.#state.state !== "closed" && this.#replay.covers(peerReceived);
+    return this.#state.state !== "closed" && peerReceived >= this.#replay.acked && peerReceived <= this.#everSent;
+  }
+
+  /** Goes on over another carrier, from now on. Throws `LinkRefused` for an offset that cannot be. */
+  resume(carrier: LinkCarrier, remote: string, at: ResumeAt): void {
+    const { peerReceived } = at;
+    this.#mustResumeAt(peerReceived);
+    const leg = newLeg(carrier, at);
+    this.#carry({ leg, remote, peerReceived });
+    this.#listen(leg);
+    if (this.#consumer !== undefined) this.#startLeg(leg);
+    this.#replayMore(leg);
   }
 
   /**
-   * Goes on over another carrier, whose peer has received all before `peerReceived` and sends from `named` on: what we
-   * have told it. Throws `LinkRefused` for an offset that cannot be.
+   * The same for the end that has welcomed a carrier and does not know whether its welcome arrives: a carrier that still
+   * lives goes on until the first message comes on the new one.
    */
-  resume(carrier: LinkCarrier, remote: string, { peerReceived, named }: { peerReceived: number; named: number }): void {
-    if (!this.canResumeAt(peerReceived)) {
-      throw new LinkRefused({
-        closeCode: CloseCode.badOffset,
-        reason: `the link cannot go on at byte ${peerReceived}: ${this.#replay.acked} to ${this.#replay.end} are kept`,
-      });
+  offer(carrier: LinkCarrier, remote: string, at: ResumeAt): void {
+    carrier.probe(UNCONFIRMED_MS);
+    if (this.#state.state !== "carried") {
+      this.resume(carrier, remote, at);
+      return;
     }
+    this.#mustResumeAt(at.peerReceived);
+    this.#candidate?.leg.carrier.close(CloseCode.superseded, SUPERSEDED);
+    const leg = newLeg(carrier, at);
+    this.#candidate = { leg, remote, peerReceived: at.peerReceived };
+    this.#listen(leg);
+    this.#startLeg(leg);
+  }
+
+  #mustResumeAt(peerReceived: number): void {
+    if (this.canResumeAt(peerReceived)) return;
+    throw new LinkRefused({
+      closeCode: CloseCode.badOffset,
+      reason: `the link cannot go on at byte ${peerReceived}: ${this.#replay.acked} to ${this.#everSent} are kept`,
+    });
+  }
+
+  /** The candidate takes over. */
+  #commit(candidate: Candidate): void {
+    this.#candidate = undefined;
+    const { leg, peerReceived } = candidate;
+    if (!this.canResumeAt(peerReceived)) {
+      this.#violated(CloseCode.badOffset, "the peer acknowledged more than it said it had");
+      leg.carrier.close(CloseCode.badOffset, "more was acknowledged than the hello named");
+      return;
+    }
+    this.#carry(candidate);
+    this.#replayMore(leg);
+  }
+
+  #carry({ leg, remote, peerReceived }: Candidate): void {
     const before = this.#state;
-    const previous = before.state === "carried" ? before.leg.carrier : undefined;
-    if (before.state === "carried") before.leg.previous?.close(CloseCode.superseded, SUPERSEDED);
+    if (before.state === "carried") {
+      before.leg.previous?.close(CloseCode.superseded, SUPERSEDED);
+      leg.previous = before.leg.carrier;
+    }
     if (before.state === "suspended") clearTimeout(before.timer);
-    const leg: Leg = { carrier, arriving: named, confirmed: false, previous };
     this.#state = { state: "carried", leg };
     this.#remote = remote;
-    this.#letGo(peerReceived);
+    this.#peerHas = peerReceived;
     this.#sent = peerReceived;
+    this.#letGo();
     this.#inFlight.reset(peerReceived);
     const replayedBytes = this.#replay.bytes;
-    this.#listen(leg);
-    if (this.#consumer !== undefined) this.#startLeg(leg);
     this.#acks.release();
     this.#watcher.onResumed?.({
       suspendedMs: before.state === "suspended" ? performance.now() - before.sinceMs : 0,
       replayedBytes,
     });
-    this.#replayMore(leg);
   }
 
   /** No word of how far we are until the resume that is under way has come to an end: it has named an offset. */
@@ -274,13 +328,20 @@ export class Link implements Transport {
     const { carrier } = leg;
     while (this.#isPresent(leg) && this.#sent < this.#replay.end && carrier.pendingBytes < REPLAY_AT_ONCE) {
       const { buffers, byteLength } = this.#replay.read(this.#sent, REPLAY_AT_ONCE);
-      this.#sent += byteLength;
-      this.#inFlight.onSent(this.#sent, performance.now());
+      this.#advance(byteLength);
       carrier.write(buffers, byteLength);
     }
+    this.#letGo();
     if (!this.#isPresent(leg) || this.#sent < this.#replay.end) return;
     if (this.#ending) carrier.end();
     else this.#consumer?.onWritable();
+  }
+
+  /** So much more has been given to the present carrier. */
+  #advance(byteLength: number): void {
+    this.#sent += byteLength;
+    if (this.#sent > this.#everSent) this.#everSent = this.#sent;
+    this.#inFlight.onSent(this.#sent, performance.now());
   }
 
   // ── what comes from a carrier ──────────────────────────────────────────────────────────────────────────────────
@@ -291,9 +352,8 @@ export class Link implements Transport {
 
   #listen(leg: Leg): void {
     leg.carrier.onControl = (message) => {
-      if (!this.#isPresent(leg)) return;
-      this.#confirmed(leg);
-      if (message.type === "ack") this.#onAck(leg, message.received);
+      if (!this.#hasWord(leg)) return;
+      if (message.type === "ack") this.#onAck(message.received);
       else this.#watcher.onControl?.(message);
     };
   }
@@ -312,8 +372,7 @@ export class Link implements Transport {
 
   /** Payload on an older carrier is ignored: the peer sends it again on the present one. */
   #onPayload(leg: Leg, piece: Buffer): void {
-    if (!this.#isPresent(leg)) return;
-    this.#confirmed(leg);
+    if (!this.#hasWord(leg)) return;
     const had = this.#acks.received - leg.arriving;
     leg.arriving += piece.length;
     if (had >= piece.length) return;
@@ -322,64 +381,70 @@ export class Link implements Transport {
     this.#consumer?.onBytes(news);
   }
 
-  #confirmed(leg: Leg): void {
-    if (leg.confirmed) return;
-    leg.confirmed = true;
+  /** A message has come on this carrier: does it count? A candidate takes over by it. */
+  #hasWord(leg: Leg): boolean {
+    if (this.#candidate?.leg === leg) this.#commit(this.#candidate);
+    if (!this.#isPresent(leg)) return false;
+    const { onFirstWord } = leg;
+    leg.onFirstWord = undefined;
+    onFirstWord?.();
     leg.previous?.close(CloseCode.superseded, SUPERSEDED);
     leg.previous = undefined;
-    this.#watcher.onConfirmed?.();
+    return true;
   }
 
-  #onAck(leg: Leg, received: number): void {
-    const freed = received - this.#replay.acked;
-    if (freed <= 0) return;
-    if (received > this.#sent) {
-      this.#violated(leg, CloseCode.badOffset, "the peer acknowledged bytes that were not sent");
+  #onAck(received: number): void {
+    if (received > this.#everSent) {
+      this.#violated(CloseCode.badOffset, "the peer acknowledged bytes that were not sent");
       return;
     }
-    if (freed < SMALL_ACK_BYTES && this.#isFlood()) {
-      this.#violated(leg, CloseCode.badControl, "the peer acknowledges too often");
-      return;
-    }
-    this.#letGo(received);
-    this.#inFlight.onAck(received, performance.now());
+    if (received <= this.#peerHas) return;
+    this.#peerHas = received;
+    this.#letGo();
+    this.#inFlight.onAck(this.#replay.acked, performance.now());
     if (this.#sent === this.#replay.end) this.#consumer?.onWritable();
   }
 
-  /** The peer has all before `received`. */
-  #letGo(received: number): void {
-    this.#pool.hold(this.#replay.acked - received);
-    this.#replay.acknowledge(received);
-  }
-
-  #isFlood(): boolean {
-    const second = Math.floor(performance.now() / 1_000);
-    if (second !== this.#smallAckSecond) {
-      this.#smallAckSecond = second;
-      this.#smallAcks = 0;
-    }
-    this.#smallAcks++;
-    return this.#smallAcks > MAX_SMALL_ACKS_PER_SECOND;
+  /**
+   * What the peer has is not kept, but what it has from an older carrier only is still sent on the present one: there
+   * every byte has its place.
+   */
+  #letGo(): void {
+    const upTo = Math.min(this.#peerHas, this.#sent);
+    if (upTo <= this.#replay.acked) return;
+    this.#pool.hold(this.#replay.acked - upTo);
+    this.#replay.acknowledge(upTo);
   }
 
   // ── the end ────────────────────────────────────────────────────────────────────────────────────────────────────
 
   #onCarrierClosed(leg: Leg, reason: Error | undefined): void {
+    if (this.#candidate?.leg === leg) this.#candidate = undefined;
     if (!this.#isPresent(leg)) return;
     // What was before it has been ignored since: its peer must not go on believing in it.
     leg.previous?.close(CloseCode.superseded, SUPERSEDED);
-    if (reason instanceof CarrierLost && this.#options.graceMs > 0) this.#suspend(reason);
+    if (!(reason instanceof CarrierLost)) this.#close(reason);
+    else if (this.#candidate !== undefined) this.#commit(this.#candidate);
+    else if (this.#options.graceMs > 0) this.#suspend(reason);
     else this.#close(reason);
   }
 
-  #violated(leg: Leg, code: number, sentence: string): void {
-    leg.carrier.close(code, sentence);
-    leg.previous?.close(code, sentence);
+  #violated(code: number, sentence: string): void {
+    this.#abandon(code, sentence);
     this.#close(new Error(sentence));
   }
 
+  /** Says to whoever listens that nothing comes any more. */
+  #abandon(code: number, sentence: string): void {
+    this.#candidate?.leg.carrier.abandon(code, sentence);
+    if (this.#state.state !== "carried") return;
+    this.#state.leg.carrier.abandon(code, sentence);
+    this.#state.leg.previous?.abandon(code, sentence);
+  }
+
   #suspend(cause: CarrierLost): void {
-    const { graceMs } = this.#options;
+    // A peer that hears no end of a connection that fell silent may believe in it so much longer.
+    const graceMs = this.#options.graceMs + (cause.lossCause === "silent" ? (this.#options.silenceMs ?? 0) : 0);
     const timer = setTimeout(() => this.#close(new LinkLost(graceMs, cause)), graceMs);
     this.#state = { state: "suspended", sinceMs: performance.now(), timer, cause };
     this.#watcher.onSuspended?.(cause);
@@ -390,12 +455,18 @@ export class Link implements Transport {
     if (before.state === "closed") return;
     if (before.state === "suspended") clearTimeout(before.timer);
     this.#state = { state: "closed" };
+    this.#candidate?.leg.carrier.close(CloseCode.superseded, SUPERSEDED);
+    this.#candidate = undefined;
     this.#acks.stop();
     this.#pool.hold(-this.#replay.bytes);
     this.#replay.clear();
     this.#consumer?.onClosed(reason);
     this.#watcher.onClosed?.();
   }
+}
+
+function newLeg(carrier: LinkCarrier, { named, onConfirmed }: ResumeAt): Leg {
+  return { carrier, arriving: named, onFirstWord: onConfirmed, previous: undefined };
 }
 
 const SUPERSEDED = "another connection has taken the link over";

@@ -3,6 +3,11 @@ const DEAD_AFTER_INTERVALS = 2.5;
 /** Pings come after between 0.8 and 1.2 intervals, so that thousands of carriers do not beat together. */
 const JITTER = 0.2;
 
+/** How long a peer may take to notice that nothing comes any more, ms. */
+export function silenceMs(keepaliveMs: number): number {
+  return DEAD_AFTER_INTERVALS * keepaliveMs;
+}
+
 export interface LivenessActions {
   ping(): void;
   /** Nothing was heard for too long. Called once. */
@@ -88,7 +93,7 @@ export class Liveness {
     // A process that was itself stopped has heard nothing because it did not listen: what waits in the kernel comes first.
     if (wasStopped) this.#wokenAt = now;
     const silentMs = now - Math.max(this.#lastByteAt, this.#wokenAt);
-    if (silentMs < DEAD_AFTER_INTERVALS * this.#intervalMs) return;
+    if (silentMs < silenceMs(this.#intervalMs)) return;
     this.#die(now - this.#lastByteAt);
   };
 

@@ -39,18 +39,13 @@ export class Replay {
     return this.#end - this.#acked;
   }
 
-  /** Is it an offset up to which the peer can have received? */
-  covers(offset: number): boolean {
-    return offset >= this.#acked && offset <= this.#end;
-  }
-
   append(buffers: readonly Buffer[], byteLength: number): void {
     const from = this.#end;
     this.#end += byteLength;
     this.#batches.push({ from, to: this.#end, buffers });
   }
 
-  /** The peer has all before `offset`, which `covers` says yes to. */
+  /** The peer has all before `offset`, which is one between `acked` and `end`. */
   acknowledge(offset: number): void {
     this.#acked = offset;
     for (; this.#first < this.#batches.length; this.#first++) {

@@ -36,9 +36,15 @@ export class ResumeTokens {
     return accepted;
   }
 
-  /** The agent has the newest token: from now on only that one is good. */
-  confirm(): void {
-    this.#good = this.#good.slice(-1);
+  /** The agent has this token: none before it is good any more. */
+  confirm(token: string): void {
+    const shown = digest(token);
+    this.#good = this.#good.slice(
+      Math.max(
+        0,
+        this.#good.findIndex((good) => good.equals(shown)),
+      ),
+    );
   }
 }
 

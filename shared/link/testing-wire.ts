@@ -52,6 +52,11 @@ export class WireEnd implements LinkCarrier {
     this.sent.push({ close: code });
   }
 
+  abandon(code: number): void {
+    this.close(code);
+  }
+
+  /** As a process that is killed: it says nothing. */
   destroy(): void {
     this.#gone = true;
   }

@@ -36,6 +36,8 @@ export const CloseCode = {
   badOffset: 4455,
   /** The link has a newer carrier. */
   superseded: 4456,
+  /** The peer has given the link up: nothing to resume. */
+  ended: 4457,
 } as const;
 export type CloseCode = (typeof CloseCode)[keyof typeof CloseCode];
 
