@@ -263,6 +263,7 @@ export class Link implements Transport {
     this.#candidate?.leg.carrier.close(CloseCode.superseded, SUPERSEDED);
     const leg = newLeg(carrier, at);
     this.#candidate = { leg, remote, peerReceived: at.peerReceived };
+    this.#acks.hold(); // what the welcome has named must stay what the peer still keeps
     this.#listen(leg);
     this.#startLeg(leg);
   }
@@ -419,7 +420,10 @@ export class Link implements Transport {
   // ── the end ────────────────────────────────────────────────────────────────────────────────────────────────────
 
   #onCarrierClosed(leg: Leg, reason: Error | undefined): void {
-    if (this.#candidate?.leg === leg) this.#candidate = undefined;
+    if (this.#candidate?.leg === leg) {
+      this.#candidate = undefined;
+      this.#acks.release();
+    }
     if (!this.#isPresent(leg)) return;
     // What was before it has been ignored since: its peer must not go on believing in it.
     leg.previous?.close(CloseCode.superseded, SUPERSEDED);
