@@ -80,7 +80,7 @@ const targets = section("Targets", {
     "Targets that may be dialled, as CIDR, address or host pattern, with :port or :from-to. Given: nothing else. Empty: everything but link-local and cloud metadata addresses and the agent's own listeners.",
   ),
   denyTarget: option.list([], "Targets that may not be dialled, in the same forms; wins over --allow-target."),
-  dialTimeoutMs: option.duration("5s", "Resolving and dialling a target; the server may ask for less.", { min: "1ms" }),
+  dialTimeoutMs: option.duration("4s", "Resolving and dialling a target; the server may ask for less.", { min: "1ms" }),
   drainTimeoutMs: option.duration("30s", "After SIGTERM, how long open connections may go on."),
 });
 

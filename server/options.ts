@@ -86,7 +86,7 @@ const bounds = section("Deadlines and bounds", {
   connectTimeoutMs: option.duration("8s", "Every CONNECT is answered within this time; webhooks give up at 10s.", {
     min: "1ms",
   }),
-  dialTimeoutMs: option.duration("5s", "What the agent gets of it to reach the target. 0: all of it.", {
+  dialTimeoutMs: option.duration("4s", "What the agent gets of it to reach the target. 0: all of it.", {
     konnectivity: "--backend-dial-timeout",
   }),
   agentAckTimeoutMs: option.duration("2s", "An agent that has not taken a stream by then is passed over for another.", {

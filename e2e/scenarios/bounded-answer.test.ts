@@ -78,14 +78,14 @@ test("an agent that is stopped after it took the streams: the same bound, and no
   assert.equal(server.running, true);
 });
 
-test("a target that swallows SYN is 504 at --dial-timeout, 5 s when nothing is said", IN_CI, async () => {
+test("a target that swallows SYN is 504 at --dial-timeout, 4 s when nothing is said", IN_CI, async () => {
   await using world = await startWorld();
   for (const [connection, expectedMs] of await Promise.all([
-    world.connect(blackhole.address).then((each) => [each, 5_000] as const),
-    world.connect(blackhole.address, { via: "tls" }).then((each) => [each, 5_000] as const),
+    world.connect(blackhole.address).then((each) => [each, 4_000] as const),
+    world.connect(blackhole.address, { via: "tls" }).then((each) => [each, 4_000] as const),
   ])) {
     assert.equal(connection.status, 504, connection.reason);
-    assert.match(connection.reason, /did not answer within 5 s: /);
+    assert.match(connection.reason, /did not answer within 4 s: /);
     assert.ok(Math.abs(connection.answeredMs - expectedMs) < 500, `${connection.answeredMs} ms`);
   }
 });
