@@ -213,8 +213,9 @@ test("a resume is taken while the server drains, a new tunnel is not", async () 
   await closing;
 });
 
-test("a CONNECT while the only agent is suspended waits for it, and is told why when it does not come", async () => {
-  await using server = await start({ linkGraceMs: 60_000, agentWaitMs: 1, connectTimeoutMs: 400 });
+test("a CONNECT while the only agent is suspended waits half its time for it, and is told why when it does not come", async () => {
+  const connectTimeoutMs = 2_000;
+  await using server = await start({ linkGraceMs: 60_000, agentWaitMs: 1, connectTimeoutMs });
   const agent = await ResumingAgent.start(server);
   agent.carrier.destroy();
   await until(() => server.lines.some(({ msg }) => msg === "tunnel suspended"));
@@ -223,6 +224,8 @@ test("a CONNECT while the only agent is suspended waits for it, and is told why 
   socket.write(CONNECT);
   await until(() => reads.length > 0);
   assert.match(reads.join(""), /^HTTP\/1.1 503 agent "a" has lost its connection and is not back yet/);
+  const durationMs = Number(server.lines.find(({ outcome }) => outcome === "no_agent")?.["durationMs"]);
+  assert.ok(durationMs > connectTimeoutMs * 0.4 && durationMs < connectTimeoutMs * 0.9, `${durationMs} ms`);
   const patient = await callerOf(server, pki.caller);
   const heard = collect(patient);
   patient.write(CONNECT);

@@ -99,8 +99,7 @@ async function openStream(
   cluster.pendingConnects++;
   metrics.pendingOpens(1);
   try {
-    // An agent that has only lost its connection is worth the whole time; none at all is not.
-    const waitMs = cluster.expected === undefined ? Math.min(options.agentWaitMs, account.leftMs()) : account.leftMs();
+    const waitMs = Math.min(patienceMs(cluster, options), account.leftMs());
     const first = cluster.pick() ?? (await pending.during(cluster.whenAvailable(waitMs)));
     try {
       return await openOver(first);
@@ -126,6 +125,14 @@ async function openStream(
       }),
     );
   }
+}
+
+/**
+ * An agent that has only lost its connection is worth half of the time: the other half is for the dial when it comes back
+ * late, and kubectl, which may ask twice, tells its user why after the whole of it.
+ */
+function patienceMs(cluster: ClusterTunnels, { agentWaitMs, connectTimeoutMs }: ConnectDeps["options"]): number {
+  return cluster.expected === undefined ? agentWaitMs : Math.max(agentWaitMs, connectTimeoutMs / 2);
 }
 
 function retryable(error: unknown): boolean {
