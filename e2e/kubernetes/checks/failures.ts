@@ -10,6 +10,7 @@ import type { Program } from "../world/program.ts";
 const ANSWERED_SECONDS = 10;
 const RECOVERED_MS = 45_000;
 const ENDED_MS = 15_000;
+const AT_ONCE_MS = 3_000;
 /** kube-apiserver has nothing to say about culvert's troubles when there is no culvert. */
 const broken = { lanes: CULVERT_LANES, trouble: true, deadlineMs: 60_000 } as const;
 
@@ -39,6 +40,7 @@ export const BAD_TARGETS: readonly Check[] = [
 export const FAILURES: readonly Check[] = [
   { name: "agent is frozen (SIGSTOP)", ...broken, run: agentFrozen },
   { name: "agent is killed, with logs -f open", ...broken, run: agentKilled },
+  { name: "agent is killed, --link-grace 2s, with logs -f open", ...broken, run: graceOver },
   { name: "agent is stopped (SIGTERM)", ...broken, run: agentStopped },
   { name: "agent is replaced by another", ...broken, run: agentReplaced },
   { name: "server is restarted (SIGTERM)", ...broken, run: (stage) => serverRestarted(stage, "stop") },
@@ -88,22 +90,65 @@ async function agentFrozen(stage: Stage): Promise<Seen> {
   return await between(stage, 'agent "node" does not respond', async () => agent.signal("SIGCONT"));
 }
 
-/** What was open must end, and not hang. */
+/** Its kernel says no more than a path that is cut: what is open stands still, until the agent's next process comes. */
 async function agentKilled(stage: Stage): Promise<Seen> {
   const { culvert } = stage.world;
-  await using following = stage.kubectl.start(["logs", "-f", "stand-in", "-c", "quiet-30"]);
-  await following.waitForLog(/before the silence/);
+  await using following = await follow(stage);
   await culvert.agent.kill();
-  const seen = await between(stage, NO_AGENT, async () => culvert.startAgent());
-  await within(following.exited, ANSWERED_SECONDS * 1000, "the end of logs -f");
-  expect(!following.log.includes("after the silence"), "logs -f to be cut", following.tail());
+  let stoodStill = false;
+  const seen = await between(stage, LOST, async () => {
+    stoodStill = following.running;
+    culvert.startAgent();
+  });
+  expect(stoodStill, "logs -f to wait for the agent", following.tail());
+  await isCut(following);
   return seen;
 }
 
+/** Nobody comes: what is open ends with the grace. */
+async function graceOver(stage: Stage): Promise<Seen> {
+  const { culvert } = stage.world;
+  await restart(stage, { linkGrace: "2s" });
+  try {
+    await using following = await follow(stage);
+    await culvert.agent.kill();
+    return await between(stage, NO_AGENT, async () => {
+      await isCut(following).finally(() => culvert.startAgent());
+    });
+  } finally {
+    await restart(stage);
+  }
+}
+
+/** An agent that goes in order takes what is open with it, and nobody waits for it. */
 async function agentStopped(stage: Stage): Promise<Seen> {
   const { culvert } = stage.world;
+  await using following = await follow(stage);
   await obeys(culvert.agent);
-  return await between(stage, NO_AGENT, async () => culvert.startAgent());
+  return await between(stage, NO_AGENT, async () => {
+    await isCut(following).finally(() => culvert.startAgent());
+  });
+}
+
+/** Resolves when something is open, and silent. */
+async function follow({ kubectl }: Stage): Promise<Program> {
+  const following = kubectl.start(["logs", "-f", "stand-in", "-c", "quiet-30"]);
+  await following.waitForLog(/before the silence/);
+  return following;
+}
+
+/** It must end, and not hang; and not by itself. */
+async function isCut(following: Program): Promise<void> {
+  await within(following.exited, AT_ONCE_MS, "the end of logs -f");
+  expect(!following.log.includes("after the silence"), "logs -f to be cut", following.tail());
+}
+
+/** Resolves when kubectl gets through. */
+async function restart(stage: Stage, options: Readonly<Record<string, string>> = {}): Promise<void> {
+  const { culvert } = stage.world;
+  await obeys(culvert.server);
+  await culvert.startServer(options);
+  await recovery(stage, performance.now());
 }
 
 /** A rolling update with one replica: the old one goes when the new one is there, and nobody notices. */
@@ -155,6 +200,8 @@ async function wrongCertificate({ world, signal }: Stage): Promise<Seen> {
   }
 }
 
+/** It may come back. */
+const LOST = 'agent "node" has lost its connection and is not back yet: check the path to it';
 const NO_AGENT = 'no agent of cluster "default" is connected: check that one runs';
 
 /** Between the breakage and its mending kubectl tells of it; the mending is done whatever it tells. */

@@ -10,6 +10,8 @@ const READY_MS = 15_000;
 /** kube-apiserver keeps connections for the next request, and a drain waits for them. */
 const DRAIN = "1s";
 
+type Options = Readonly<Record<string, string | number>>;
+
 /** The server in the control plane's namespace and the agent in the node's, as processes that come and go. */
 export class Culvert implements AsyncDisposable {
   readonly #network: Network;
@@ -43,8 +45,8 @@ export class Culvert implements AsyncDisposable {
     return [this.#server, this.#agent].filter((program) => program !== undefined);
   }
 
-  /** Both listeners for callers at once; resolves when they are open. */
-  async startServer(): Promise<void> {
+  /** Both listeners for callers at once; resolves when they are open. `more` are options of this one start. */
+  async startServer(more: Options = {}): Promise<void> {
     this.#server = this.#start(this.#network.controlPlane, "server", {
       udsName: this.udsName,
       serverPort: PORTS.callers,
@@ -53,6 +55,7 @@ export class Culvert implements AsyncDisposable {
       healthPort: PORTS.serverHealth,
       drainTimeout: DRAIN,
       ...serverFiles(this.#pki),
+      ...more,
     });
     const ready = () => answers(this.#network.controlPlane, PORTS.serverHealth);
     await this.#server.waitUntil(ready, READY_MS, "a server that is ready");
@@ -93,7 +96,7 @@ export class Culvert implements AsyncDisposable {
     return PORTS.agentHealth + 10 * (this.#agents % 2);
   }
 
-  #start(where: Namespace, command: "server" | "agent", options: Readonly<Record<string, string | number>>): Program {
+  #start(where: Namespace, command: "server" | "agent", options: Options): Program {
     return where.start(`culvert ${command}`, [process.execPath, MAIN, command, ...flags(options)]);
   }
 }
