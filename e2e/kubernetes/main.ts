@@ -4,6 +4,7 @@ import { fileURLToPath } from "node:url";
 import { requireBuilt } from "../harness/processes.ts";
 import { type Assets, AssetsMissing, findOrBuildAssets } from "./assets.ts";
 import type { Check, Row } from "./check.ts";
+import { CUTS } from "./checks/cuts.ts";
 import { DIALS } from "./checks/dials.ts";
 import { EXTENSIONS } from "./checks/extensions.ts";
 import { BAD_TARGETS, FAILURES, SERVER_COMES_LATER } from "./checks/failures.ts";
@@ -64,6 +65,7 @@ async function runLane(world: World, lane: Lane, { only, repeat }: Settings): Pr
   await runner.run([NO_DIRECT_WAY, SERVER_COMES_LATER, AGENTS_ONLY]);
   await runner.run(wanted([...STREAMS, ...EXTENSIONS, ...DIALS]));
   await runner.run(wanted(BAD_TARGETS));
+  await runner.run(wanted(CUTS));
   await runner.run(wanted(FAILURES));
   await Promise.all([kubeApiserver.program.kill(), world.culvert.stop()]);
   return runner.rows;

@@ -14,8 +14,8 @@ export async function whatIsMissing(): Promise<string | undefined> {
   }
   try {
     // A kernel may lack the modules, or a container the rights, for what the commands are asked to do.
-    const network = await createNetwork();
-    await network[Symbol.asyncDispose]();
+    await using network = await createNetwork();
+    await network.reset();
     return undefined;
   } catch (error) {
     return `this machine makes no network namespaces with a gate in between: ${(error as Error).message.trim()}`;

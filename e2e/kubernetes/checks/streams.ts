@@ -1,8 +1,8 @@
-import { closeSync, createReadStream, openSync, writeSync } from "node:fs";
-import { Payload, PayloadCheck } from "../../harness/payload.ts";
+import { PayloadCheck } from "../../harness/payload.ts";
 import { type Check, expect, oneLine, type Seen, type Stage, since } from "../check.ts";
 import { PORTS } from "../world/addresses.ts";
 import { inMain } from "../world/kubectl.ts";
+import { checkedFile, payloadFile } from "./payload-file.ts";
 import { type Protocol, spoken } from "./protocol.ts";
 
 const MB = 1_000_000;
@@ -31,7 +31,7 @@ async function logs({ kubectl }: Stage): Promise<Seen> {
   return { printed: `${lines[0]} … ${lines[999]}`, seconds };
 }
 
-async function quietLogs({ kubectl }: Stage): Promise<Seen> {
+export async function quietLogs({ kubectl }: Stage): Promise<Seen> {
   const { stdout, seconds } = await kubectl.must(["logs", "-f", "stand-in", "-c", "quiet-30"]);
   expect(stdout === "before the silence\nafter the silence\n" && seconds >= 30, "a line, 30 s, a line", stdout);
   return { printed: oneLine(stdout), seconds };
@@ -71,9 +71,7 @@ async function copy({ world, kubectl }: Stage): Promise<Seen> {
   const [there, back] = [folder.file("there"), folder.file("back")];
   const into = await kubectl.must(["cp", here, `default/stand-in:${there}`, "-c", "main"]);
   const outOf = await kubectl.must(["cp", `default/stand-in:${there}`, back, "-c", "main"]);
-  const check = new PayloadCheck();
-  for await (const chunk of createReadStream(back, { highWaterMark: MB })) check.take(chunk);
-  check.expect(COPY_BYTES, "the copy of the copy");
+  await checkedFile(back, COPY_BYTES);
   const printed = `in ${into.seconds.toFixed(1)} s, out ${outOf.seconds.toFixed(1)} s, as sent`;
   return { printed, seconds: into.seconds + outOf.seconds };
 }
@@ -96,13 +94,4 @@ async function forwardedRequests({ world, kubectl, signal }: Stage, env: Readonl
   });
   await Promise.all(requests);
   return since(started);
-}
-
-/** What the stand-in's web server sends, too. */
-function payloadFile(path: string, length: number): string {
-  const file = openSync(path, "wx");
-  const payload = new Payload();
-  for (let at = 0; at < length; ) at += writeSync(file, payload.at(at, length - at));
-  closeSync(file);
-  return path;
 }

@@ -3,6 +3,7 @@ import { existsSync, mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
 import { within } from "../../harness/wait.ts";
 import { whatIsMissing } from "../prerequisites.ts";
+import { CONTROL_PLANE, PORTS } from "./addresses.ts";
 import { Namespace } from "./namespace.ts";
 import { createNetwork } from "./network.ts";
 import { run } from "./run.ts";
@@ -35,4 +36,31 @@ test("a network leaves nothing", { skip: missing ?? false }, async () => {
   const network = await createNetwork();
   await network[Symbol.asyncDispose]();
   assert.deepEqual(leftBy(`culvert-e2e-${process.pid}-`), []);
+});
+
+const ECHO = `
+  const server = require("net").createServer((socket) => socket.on("error", () => {}).pipe(socket));
+  server.listen(${PORTS.agents}, () => console.log("listening"));`;
+/** Sends all the time, and says what comes of it. */
+const CLIENT = `
+  const socket = require("net").connect(${PORTS.agents}, "${CONTROL_PLANE.ipv4}");
+  socket.on("data", () => console.log("echo")).on("error", ({ code }) => console.log(code));
+  setInterval(() => socket.write("x"), 20);`;
+
+test("a gate that resets ends the agent's connection and refuses the next, and once closed lets it pass", {
+  skip: missing ?? false,
+}, async () => {
+  await using network = await createNetwork();
+  const node = (name: string, where: Namespace, script: string) => where.start(name, [process.execPath, "-e", script]);
+  await using listener = node("listener", network.controlPlane, ECHO);
+  await listener.waitForLog(/listening/);
+  await using cut = node("client", network.node, CLIENT);
+  await cut.waitForLog(/echo/);
+  await network.reset();
+  await cut.waitForLog(/ECONNRESET/);
+  await using refused = node("client", network.node, CLIENT);
+  await refused.waitForLog(/ECONNREFUSED/);
+  await network.close();
+  await using passed = node("client", network.node, CLIENT);
+  await passed.waitForLog(/echo/);
 });

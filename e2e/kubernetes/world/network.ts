@@ -53,6 +53,11 @@ export class Network implements AsyncDisposable {
     ]);
   }
 
+  /** Whoever sends is told that its connection is gone, as by a firewall that has lost its state; new ones are refused. */
+  async reset(): Promise<void> {
+    await this.#gate(["policy drop", "meta l4proto tcp reject with tcp reset"]);
+  }
+
   /** As if there were no gate: for the same checks without culvert. */
   async open(): Promise<void> {
     await this.#gate(["policy accept"]);

@@ -1,0 +1,79 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { waitFor } from "../../harness/wait.ts";
+import { expect, type Stage } from "../check.ts";
+import type { Culvert } from "../world/culvert.ts";
+import { nothingLeftBehind } from "./leftovers.ts";
+
+/** One cut of the agent's connection, while something is under way. */
+export interface Cut {
+  /** As soon as so much of it is done: 0 to 1. */
+  readonly at: number;
+  /** How long every new connection of the agent is refused, too. */
+  readonly awayMs?: number;
+}
+
+const NOTICED_MS = 10_000;
+const RESUMED_MS = 10_000;
+const NODE_METRICS = "/api/v1/nodes/stand-in/proxy/metrics";
+
+/** The work's result. Each cut is made while the work goes on, and suspends the link at both ends; it resumes, every time. */
+export async function whileCut<T>(
+  stage: Stage,
+  cuts: readonly Cut[],
+  work: Promise<T>,
+  done: () => number,
+): Promise<T> {
+  let over = false;
+  const settled = () => {
+    over = true;
+  };
+  work.then(settled, settled);
+  for (const { at, awayMs = 0 } of cuts) {
+    await waitFor(() => over || done() >= at, { deadlineMs: 60_000, what: `${at * 100} % of the work` });
+    // If it has failed, with its own error.
+    if (over) await work;
+    expect(!over, `work that goes on at ${at * 100} %`, "its end");
+    await cut(stage, awayMs);
+  }
+  const result = await work;
+  await nothingLeftBehind(stage.world.culvert);
+  return result;
+}
+
+/**
+ * What is asked meanwhile, by kube-apiserver over a connection that it keeps, waits and is answered. (It also sees to it
+ * that the server sends something: who does not is not told of a reset.)
+ */
+async function cut({ world, kubectl }: Stage, awayMs: number): Promise<void> {
+  const { culvert, network } = world;
+  const before = await resumes(culvert);
+  await network.reset();
+  const asked = kubectl.must(["get", "--raw", NODE_METRICS]);
+  asked.catch(() => {}); // it is awaited below
+  try {
+    await waitFor(async () => (await suspended(culvert)) === 2, {
+      deadlineMs: NOTICED_MS,
+      everyMs: 20,
+      what: "a suspended link at both ends",
+    });
+    await sleep(awayMs);
+  } finally {
+    await network.close();
+  }
+  const resumed = async () => (await resumes(culvert)) > before && (await suspended(culvert)) === 0;
+  await waitFor(resumed, { deadlineMs: RESUMED_MS, everyMs: 20, what: "a link that is resumed" });
+  const { stdout } = await asked;
+  expect(stdout.includes("# TYPE "), "metrics of the node", stdout);
+}
+
+/** How many times the server has taken a new connection for a link that had lost its own. */
+export async function resumes(culvert: Culvert): Promise<number> {
+  return (await culvert.scrapeServer()).value("culvert_server_link_resumes_total", { result: "resumed" });
+}
+
+/** Ends of links that wait. */
+async function suspended(culvert: Culvert): Promise<number> {
+  const [server, agent] = await Promise.all([culvert.scrapeServer(), culvert.scrapeAgent()]);
+  const state = { state: "suspended" };
+  return server.value("culvert_server_links", state) + agent.value("culvert_agent_links", state);
+}
