@@ -94,7 +94,7 @@ const bounds = section("Deadlines and bounds", {
   }),
   agentWaitMs: option.duration(
     "1s",
-    "How long a CONNECT waits while no agent is connected: covers an agent's reconnect.",
+    "How long a CONNECT waits while no agent is connected. For one that has only lost its connection, half of --connect-timeout at least.",
   ),
   establishedGapMs: option.duration(
     "100ms",
