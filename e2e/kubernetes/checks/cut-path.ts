@@ -28,21 +28,34 @@ export async function whileCut<T>(
     over = true;
   };
   work.then(settled, settled);
-  for (const { at, awayMs = 0 } of cuts) {
-    await waitFor(() => over || done() >= at, { deadlineMs: 60_000, what: `${at * 100} % of the work` });
-    // If it has failed, with its own error.
-    if (over) await work;
-    expect(!over, `work that goes on at ${at * 100} %`, "its end");
-    await cut(stage, awayMs);
-  }
-  const result = await work;
+  const result = await besideChatter(stage, async () => {
+    for (const { at, awayMs = 0 } of cuts) {
+      await waitFor(() => over || done() >= at, { deadlineMs: 60_000, what: `${at * 100} % of the work` });
+      // If it has failed, with its own error.
+      if (over) await work;
+      expect(!over, `work that goes on at ${at * 100} %`, "its end");
+      await cut(stage, awayMs);
+    }
+    return await work;
+  });
   await nothingLeftBehind(stage.world.culvert);
   return result;
 }
 
+/** While the act lasts, the agent sends a line every 20 ms: who sends nothing is not told of a reset. Each comes, in order. */
+async function besideChatter<T>({ kubectl }: Stage, act: () => Promise<T>): Promise<T> {
+  await using chatter = kubectl.start(["logs", "-f", "stand-in", "-c", "steady-3000"]);
+  await chatter.waitForLog(/line 1$/);
+  const result = await act();
+  expect(chatter.running, "logs -f that goes on", chatter.tail());
+  const wrong = chatter.log.findIndex((line, i) => line !== `line ${i + 1}`);
+  expect(wrong === -1, `line ${wrong + 1} of the log`, chatter.log[wrong] ?? "");
+  return result;
+}
+
 /**
- * What is asked meanwhile, by kube-apiserver over a connection that it keeps, waits and is answered. (It also sees to it
- * that the server sends something: who does not is not told of a reset.)
+ * What is asked meanwhile, by kube-apiserver over a connection that it keeps, waits and is answered. It makes the server
+ * send something, too.
  */
 async function cut({ world, kubectl }: Stage, awayMs: number): Promise<void> {
   const { culvert, network } = world;
