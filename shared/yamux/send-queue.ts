@@ -6,7 +6,10 @@ import type { Transport } from "./transport.ts";
 const FLUSH_AT_ONCE = 16 * 1024;
 /** So many bytes of control frames do not wait for the turn's end: thousands of streams opened in one turn. */
 const FLUSH_CONTROL_AT = 64 * 1024;
-/** A turn is no longer than the room that is left, unless that is too little to be worth a frame. */
+/**
+ * On a slow path a turn is no longer than the room that is left, unless that is too little to be worth a frame: the next
+ * stream's turn is a whole round trip away.
+ */
 const SHORT_TURN = 4 * 1024;
 const EMPTY = Buffer.alloc(0);
 
@@ -95,27 +98,28 @@ export class SendQueue {
     if (this.#flushing) return;
     this.#flushing = true;
     while (!this.#stopped) {
-      const room = Math.min(this.#maxPending - this.#transport.pendingBytes, this.#transport.room());
+      const pathRoom = this.#transport.room();
+      const room = Math.min(this.#maxPending - this.#transport.pendingBytes, pathRoom);
       this.#blocked = room <= 0;
       if (this.#blocked) break;
       const batch = this.#control;
       let bytes = this.#controlBytes;
       this.#control = [];
       this.#controlBytes = 0;
-      bytes += this.#takeTurns(batch, room - bytes);
+      bytes += this.#takeTurns(batch, room - bytes, pathRoom - bytes);
       if (bytes === 0 || this.#stopped) break;
       this.#transport.write(batch, bytes);
     }
     this.#flushing = false;
   }
 
-  #takeTurns(batch: Buffer[], room: number): number {
+  #takeTurns(batch: Buffer[], room: number, pathRoom: number): number {
     let bytes = 0;
     for (const stream of this.#ready) {
       if (bytes >= room) break;
       this.#ready.delete(stream);
       const at = batch.push(EMPTY) - 1;
-      const length = stream.takePayload(Math.min(this.#maxFramePayload, Math.max(room - bytes, SHORT_TURN)), batch);
+      const length = stream.takePayload(Math.min(this.#maxFramePayload, Math.max(pathRoom - bytes, SHORT_TURN)), batch);
       batch[at] = header(FrameType.data, Flag.none, stream.id, length);
       bytes += HEADER_LENGTH + length;
       stream.settleWrite();

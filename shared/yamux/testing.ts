@@ -126,7 +126,7 @@ export class FakeTransport implements Transport {
   destroyedWith: { readonly reason: Error | undefined } | undefined;
   /** False: everything written stays pending until `take`. */
   takesAtOnce = true;
-  /** Bytes that the path would have now, whatever is pending. */
+  /** Bytes that the path would have under way. */
   pathRoom = Number.POSITIVE_INFINITY;
   #consumer: TransportConsumer | undefined;
 
@@ -135,7 +135,7 @@ export class FakeTransport implements Transport {
   }
 
   room(): number {
-    return this.pathRoom;
+    return this.pathRoom - this.pendingBytes;
   }
 
   write(batch: readonly Buffer[], byteLength: number): void {

@@ -55,16 +55,16 @@ test("a window doubles up to its maximum and not beyond", () => {
   assert.deepEqual(sizes, [200, 350, 350, 350]);
 });
 
-test("of a large window credit comes by 256 KiB, and whether it grows is judged by halves", () => {
+test("of a large window credit comes by 1 MiB, and whether it grows is judged by halves", () => {
   const MIB = 1024 * 1024;
-  const window = new ReceiveWindow(2 * MIB, 4 * MIB, 0);
+  const window = new ReceiveWindow(8 * MIB, 16 * MIB, 0);
   const credits: number[] = [];
-  for (let read = 0; read < MIB; read += MIB / 8) {
-    window.receive(MIB / 8);
-    const credit = window.consume(MIB / 8, GENEROUS, () => 1);
+  for (let read = 0; read < 4 * MIB; read += MIB / 2) {
+    window.receive(MIB / 2);
+    const credit = window.consume(MIB / 2, GENEROUS, () => 1);
     if (credit > 0) credits.push(credit);
   }
-  assert.deepEqual(credits, [MIB / 4, MIB / 4, MIB / 4, MIB / 4 + 2 * MIB]);
+  assert.deepEqual(credits, [MIB, MIB, MIB, MIB + 8 * MIB]);
 });
 
 test("whatever is sent and read: never more outstanding than the window, and a reader that reads all is never stuck", () => {
