@@ -111,7 +111,7 @@ test("another server behind the balancer is told of, and its own one looked for 
   wire.agent.notice(CUT);
   await dials[0]?.refuse(refused(CloseCode.foreignLink));
   assert.deepEqual([elsewhere.length, link.suspended], [1, true]);
-  t.mock.timers.tick(1_000);
+  t.mock.timers.tick(5_000);
   await dials[1]?.accept();
   assert.equal(link.suspended, false);
 });

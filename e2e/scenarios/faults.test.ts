@@ -201,7 +201,7 @@ for (const [what, { dial, first, drip, hears }] of Object.entries(STRANGERS)) {
 const FLOOD = atFull(3000);
 
 test(`${FLOOD} half-open TLS handshakes: real callers and agents still get in, and all are cut`, async (context) => {
-  await using world = await startWorld({ targets: ["echo"], server: { handshakeTimeoutMs: atFull(2_000, 1_000) } });
+  await using world = await startWorld({ targets: ["echo"], server: { handshakeTimeoutMs: atFull(4_000, 1_000) } });
   await using witness = new Witness(await world.connect("echo", { via: "tls" }));
   const strangers: Socket[] = [];
   for (let i = 0; i < FLOOD; i++) {

@@ -12,7 +12,7 @@ function queueOf(most = 1_000) {
 }
 
 for (const [what, limit, lateMs, next] of [
-  ["one more while the loop is in time", 20, 0, 21],
+  ["a quarter more while the loop is in time", 20, 0, 25],
   ["half when the loop is late", 20, 50, 10],
   ["never fewer than a few, however late the loop is", 9, 500, AT_FIRST],
   ["never more than may be in progress at all", 1_000, 0, 1_000],
