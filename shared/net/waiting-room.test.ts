@@ -77,10 +77,10 @@ test("who says nothing never begins, and does not keep those out who speak", asy
 
 test("one silent connection too many drops the oldest", async () => {
   await using it = await new Fixture({ maxBegun: 2 }).listen();
-  const oldest = await it.client();
+  const closed = once(await it.client(), "close");
   await it.client();
   await it.client();
-  await once(oldest, "close");
+  await closed;
   assert.equal(it.room.size, 2);
   assert.deepEqual(it.failed, ["dropped: too many TLS handshakes at once: the oldest was dropped"]);
 });
