@@ -4,7 +4,7 @@ import type { SecureVersion } from "node:tls";
 import type { Hello } from "../shared/link/control.ts";
 import { type FileWatch, watchFiles } from "../shared/net/watch-files.ts";
 import { type Admin, startAdmin } from "../shared/process/admin.ts";
-import type { LiveLinks } from "../shared/process/link-metrics.ts";
+import { liveLinks } from "../shared/process/link-metrics.ts";
 import type { Logger } from "../shared/process/logger.ts";
 import { MemoryPool } from "../shared/process/memory-pool.ts";
 import { ConfigError } from "../shared/process/options.ts";
@@ -108,7 +108,7 @@ export class Agent implements AsyncDisposable {
         log,
       });
     });
-    this.metrics.links.watch(() => this.#liveLinks());
+    this.metrics.links.watch(() => liveLinks(this.#links()));
     this.metrics.watch({
       uplinks: this.#uplinks,
       bufferedBytes: () => this.#sum((session) => session.bufferedBytes),
@@ -226,15 +226,11 @@ export class Agent implements AsyncDisposable {
     return sum;
   }
 
-  #liveLinks(): LiveLinks {
-    const live = { carried: 0, suspended: 0, replayBytes: 0 };
+  *#links(): Generator<{ readonly suspended: boolean; readonly replayBytes: number }> {
     for (const uplink of this.#uplinks) {
-      for (const { link } of uplink.connections()) {
-        live[link.suspended ? "suspended" : "carried"]++;
-        live.replayBytes += link.unacknowledged;
-      }
+      for (const { link } of uplink.connections())
+        yield { suspended: link.suspended, replayBytes: link.unacknowledged };
     }
-    return live;
   }
 
   #policy(): TargetPolicy {

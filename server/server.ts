@@ -3,7 +3,7 @@ import { type IdentityPattern, parsePattern } from "../shared/net/identity.ts";
 import { formatTarget } from "../shared/net/target.ts";
 import type { TlsListener } from "../shared/net/tls.ts";
 import { type Admin, startAdmin } from "../shared/process/admin.ts";
-import type { LiveLinks } from "../shared/process/link-metrics.ts";
+import { liveLinks } from "../shared/process/link-metrics.ts";
 import type { Logger } from "../shared/process/logger.ts";
 import { MemoryPool } from "../shared/process/memory-pool.ts";
 import { ConfigError } from "../shared/process/options.ts";
@@ -320,15 +320,6 @@ export class Server implements AsyncDisposable {
     ]);
     return Object.fromEntries(entries);
   }
-}
-
-function liveLinks(tunnels: Iterable<Tunnel>): LiveLinks {
-  const live = { carried: 0, suspended: 0, replayBytes: 0 };
-  for (const tunnel of tunnels) {
-    live[tunnel.suspended ? "suspended" : "carried"]++;
-    live.replayBytes += tunnel.replayBytes;
-  }
-  return live;
 }
 
 function patterns(option: string, texts: readonly string[]): IdentityPattern[] {

@@ -269,7 +269,7 @@ export class Uplink implements ConnectionOwner {
     const { log, server, retry } = this.#deps;
     this.#count("lost", sinceMs);
     const { waitMs: pauseMs, refused, reason } = retryAfter(cause, this.#failures - 1, 0, retry);
-    // A server that does not know the link is one that has restarted, and is up.
+    // A server that says so is up, whatever it holds against the link.
     const waitMs = endsLink(cause) ? this.#connectAgain(0) : this.#wait(pauseMs);
     log[refused ? "error" : "warn"]({ server, link: link.id, waitMs, reason }, "uplink lost");
   }

@@ -126,14 +126,14 @@ export class Resumption {
     link.releaseAcks();
     this.#deps.onFailed(error);
     const refusal = error instanceof LinkRefused ? error : undefined;
+    const isElsewhere = refusal?.closeCode === CloseCode.foreignLink;
     if (link.suspended) {
       if (endsLink(error)) {
         link.destroy(refusal);
         return;
       }
-      if (refusal?.closeCode === CloseCode.foreignLink) this.#deps.onElsewhere(refusal);
+      if (isElsewhere) this.#deps.onElsewhere(refusal);
     }
-    const isElsewhere = refusal?.closeCode === CloseCode.foreignLink;
     const capMs = !link.suspended ? retry.capMs : isElsewhere ? ELSEWHERE_CAP_MS : SUSPENDED_CAP_MS;
     const options = { baseMs: retry.baseMs, capMs: Math.min(capMs, retry.capMs) };
     // A server that is crowded may ask for patience, but not for longer than the link can wait.

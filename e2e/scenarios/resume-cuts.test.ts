@@ -56,10 +56,14 @@ class Stream implements Disposable {
   }
 }
 
-async function openStream(world: World<"echo">): Promise<Stream> {
+/** A stream that has heard its first byte. */
+async function echoingStream(world: World<"echo">): Promise<Stream> {
   const connection = await world.connect("echo", { via: "tls" });
   assert.equal(connection.status, 200, connection.reason);
-  return new Stream(connection);
+  const stream = new Stream(connection);
+  stream.say(1);
+  await stream.heardAll("the first byte");
+  return stream;
 }
 
 /** Loses the link with bytes in flight both ways: echoes that are on their way back, and what was not sent yet. */
@@ -88,9 +92,7 @@ for (const how of ["rst", "fin", "silence"] as const) {
   test(`a resume that is cut by ${how} at any byte is made again, and the stream goes on`, async (context) => {
     await using world = await startWorld({ relay: true, targets: ["echo"], ...HASTY });
     const { relay } = world;
-    using stream = await openStream(world);
-    stream.say(1);
-    await stream.heardAll("the first byte");
+    using stream = await echoingStream(world);
     const whole = await measureResume(relay, stream);
     let hit = 0;
     for (const direction of ["forward", "backward"] as const) {
@@ -112,9 +114,7 @@ for (const how of ["rst", "fin", "silence"] as const) {
 test("five resumes in a row that lose the welcome, and the stream goes on", async () => {
   await using world = await startWorld({ relay: true, targets: ["echo"], ...HASTY });
   const { relay } = world;
-  using stream = await openStream(world);
-  stream.say(1);
-  await stream.heardAll("the first byte");
+  using stream = await echoingStream(world);
   const whole = await measureResume(relay, stream);
   // Behind the server's part of TLS and its answer to the upgrade, before the echoes.
   const welcome = whole.backward - 2 * IN_FLIGHT_BYTES - 200;

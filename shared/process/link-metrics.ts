@@ -8,6 +8,16 @@ export interface LiveLinks {
   readonly replayBytes: number;
 }
 
+/** Counts links by their state. */
+export function liveLinks(links: Iterable<{ readonly suspended: boolean; readonly replayBytes: number }>): LiveLinks {
+  const live = { carried: 0, suspended: 0, replayBytes: 0 };
+  for (const { suspended, replayBytes } of links) {
+    live[suspended ? "suspended" : "carried"]++;
+    live.replayBytes += replayBytes;
+  }
+  return live;
+}
+
 const NONE: LiveLinks = { carried: 0, suspended: 0, replayBytes: 0 };
 
 /** What both ends tell of their links (docs/link.md), under the name of their side. */
