@@ -27,7 +27,7 @@ const ABANDON_TIMEOUT_MS = 100;
 /** The same when all that we wrote is still to be delivered: a slow path needs its time. */
 const END_TIMEOUT_MS = 10_000;
 const MAX_CONTROL_PER_SECOND = 100;
-/** Ours come 4 ms apart at the soonest; and so many may have been kept up on their way. */
+/** Ours come 10 ms apart at the soonest; and so many may have been kept up on their way. */
 const ACKS_PER_SECOND = 300;
 const MAX_ACKS = 15_000;
 /** Answers and pings that a peer may leave unread: one that asks and never reads would grow our socket's buffer. */

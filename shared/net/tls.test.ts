@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { mkdtemp, readdir, rename, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { type AddressInfo, connect, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -134,6 +134,25 @@ test("after a client's end() a megabyte still arrives", async () => {
   await once(socket, "end");
   assert.equal(received, 1 << 20);
 });
+
+test("an upload is read in buffers of a whole TLS record, although the ClientHello was read before", async () => {
+  await using it = await listening();
+  const socket = it.tls();
+  const { socket: accepted } = await it.next();
+  const before = await readCalls();
+  let received = 0;
+  accepted.on("data", (chunk: Buffer) => (received += chunk.length));
+  socket.end(Buffer.alloc(8 << 20));
+  await once(accepted, "end");
+  const calls = (await readCalls()) - before;
+  assert.equal(received, 8 << 20);
+  assert.ok(calls < 1.5 * (received / 16_384), `${calls} reads`);
+});
+
+/** How often this process has called read(2). */
+async function readCalls(): Promise<number> {
+  return Number(/syscr: (\d+)/.exec(await readFile("/proc/self/io", "utf8"))?.[1]);
+}
 
 for (const version of ["TLSv1.2", "TLSv1.3"] as const) {
   test(`a saved session is not resumed over ${version}`, async () => {

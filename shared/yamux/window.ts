@@ -4,7 +4,7 @@ import { MAX_UINT32 } from "./frame.ts";
 const GROW_WITHIN_ROUND_TRIPS = 4;
 
 /** Bytes that are owed at most: of a large window on a long path, a half that waits to be given back is a half not used. */
-const MOST_OWED = 1024 * 1024;
+const MOST_OWED = 2 * 1024 * 1024;
 
 /** What growth is taken from: the session's budget for credit beyond initial windows. */
 export interface CreditBudget {
@@ -18,7 +18,7 @@ export interface CreditBudget {
  * The receiving half of a stream's flow control: what the peer may still send, and when to let it send more.
  *
  * Credit is given for bytes that the reader has taken, never for bytes that merely arrived, so a reader that stops costs
- * at most one window. It is given by halves, of large windows by 1 MiB: one update for many reads.
+ * at most one window. It is given by halves, of large windows by 2 MiB: one update for many reads.
  */
 export class ReceiveWindow {
   /** Bytes the peer may have under way or in our buffer. */
