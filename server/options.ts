@@ -12,6 +12,16 @@ import {
 import { ignored, NO_LEASES, refusedUnless } from "../shared/process/konnectivity.ts";
 import { type Draft, type OptionsOf, option, section } from "../shared/process/options.ts";
 import { TUNNEL_PATH } from "../shared/wire/handshake.ts";
+import { SourceCidrs } from "./clusters/source-cidrs.ts";
+
+const PROXY_PROTOCOL = ["off", "optional", "required"] as const;
+
+const clusters = section("Clusters", {
+  clusters: option.file(
+    "",
+    "File, or folder of *.yaml files, with one YAML document for each cluster; read again when they change. Empty: these flags are the one cluster.",
+  ),
+});
 
 const callers = section("Callers", {
   udsName: option.string("", "Path of the unix socket for callers. Empty: no socket.", { konnectivity: "--uds-name" }),
@@ -44,6 +54,11 @@ const callers = section("Callers", {
     "Callers that are let in: CN=, O=, DNS= or URI= patterns, * as wildcard; several joined by a comma must all match. Empty: every certificate of --server-ca-cert but Konnectivity's agents.",
     { separator: ";", item: identityPattern },
   ),
+  serverProxyProtocol: option.oneOf(
+    PROXY_PROTOCOL,
+    "off",
+    "PROXY protocol (version 1 or 2) on the callers' TCP port: a balancer in front says who comes. Believed from --proxy-protocol-trusted-cidrs only.",
+  ),
   frontendKeepaliveMs: option.duration("1m", "TCP keepalive of callers' connections. 0: off.", {
     konnectivity: "--frontend-keepalive-time",
   }),
@@ -59,6 +74,12 @@ const agents = section("Agents", {
   clusterCaCert: option.file("", "CA certificates (PEM) that agents' certificates must come from.", {
     konnectivity: "--cluster-ca-cert",
   }),
+  agentProxyProtocol: option.oneOf(PROXY_PROTOCOL, "off", "The same on the agents' port."),
+  proxyProtocolTrustedCidrs: option.list(
+    [],
+    "Addresses of balancers whose PROXY headers are believed; from others they are refused.",
+    { item: cidr },
+  ),
   agentIdentities: option.list(
     [],
     "Agents that are let in, patterns as in --caller-identities. Empty: every certificate of --cluster-ca-cert but Konnectivity's callers.",
@@ -163,7 +184,17 @@ const operations = section("Health and administration", {
   ),
 });
 
-const rows = { ...callers, ...agents, ...bounds, ...windows, ...streamRows, ...tlsRows, ...operations, ...logRows };
+const rows = {
+  ...clusters,
+  ...callers,
+  ...agents,
+  ...bounds,
+  ...windows,
+  ...streamRows,
+  ...tlsRows,
+  ...operations,
+  ...logRows,
+};
 
 const TOKENS =
   "authentication of agents by service account token is not built yet; use client certificates (--cluster-ca-cert).";
@@ -201,15 +232,16 @@ export type ServerOptions = OptionsOf<typeof serverOptions>;
 function settle(draft: Draft<typeof rows>): void {
   const { values } = draft;
   if (values.maxWindow < values.initialWindow) draft.problem("--max-window must not be smaller than --initial-window.");
-  settleCallers(draft);
+  settlePair(draft, ["--server-cert", values.serverCert], ["--server-key", values.serverKey]);
+  if (values.clusters === "") settleCallers(draft);
+  else settleClusters(draft);
   settlePair(draft, ["--cluster-cert", values.clusterCert], ["--cluster-key", values.clusterKey]);
+  const proxied = values.serverProxyProtocol !== "off" || values.agentProxyProtocol !== "off";
+  if (proxied && values.proxyProtocolTrustedCidrs.length === 0) {
+    draft.problem("PROXY headers are believed from known balancers only: give --proxy-protocol-trusted-cidrs.");
+  }
   if (values.agentPort === 0) draft.warn("--agent-port=0: no agent can connect to this server.");
-  else if (values.clusterCert === "" && values.clusterKey === "") {
-    draft.problem("Agents connect over TLS: give --cluster-cert and --cluster-key.");
-  }
-  if (values.agentPort !== 0 && values.clusterCaCert === "") {
-    draft.problem("Agents are known by their certificates: give --cluster-ca-cert, the CA that issues them.");
-  }
+  else if (values.clusters === "") settleAgents(draft);
   if (!/^\/[\w./~-]*$/.test(values.tunnelPath))
     draft.problem("--tunnel-path must be a plain path such as /culvert/v1/tunnel.");
   if (values.dialTimeoutMs === 0) values.dialTimeoutMs = values.connectTimeoutMs;
@@ -225,11 +257,21 @@ function settle(draft: Draft<typeof rows>): void {
   if (values.serverId === "") values.serverId = generatedId();
 }
 
+/** Without cluster documents, agents need what the flags say. */
+function settleAgents(draft: Draft<typeof rows>): void {
+  const { values } = draft;
+  if (values.clusterCert === "" && values.clusterKey === "") {
+    draft.problem("Agents connect over TLS: give --cluster-cert and --cluster-key.");
+  }
+  if (values.clusterCaCert === "") {
+    draft.problem("Agents are known by their certificates: give --cluster-ca-cert, the CA that issues them.");
+  }
+}
+
 /** The TCP listener exists when --server-port or --server-cert is given; from here on port 0 says that it does not. */
 function settleCallers(draft: Draft<typeof rows>): void {
   const { values } = draft;
   const asked = draft.given("serverPort") || values.serverCert !== "";
-  settlePair(draft, ["--server-cert", values.serverCert], ["--server-key", values.serverKey]);
   if (asked && values.serverPort === 0 && values.serverCert !== "") {
     draft.warn("--server-cert has no effect: --server-port=0 leaves the callers' TCP port off.");
   }
@@ -251,6 +293,25 @@ function settleCallers(draft: Draft<typeof rows>): void {
     draft.problem("--uds-name is longer than the 107 bytes a socket path can have.");
 }
 
+/** What is one cluster's alone stands in its document; a certificate in the flags is for those that bring none. */
+function settleClusters(draft: Draft<typeof rows>): void {
+  const { values } = draft;
+  const elsewhere: [flag: string, given: boolean, key: string][] = [
+    ["--uds-name", values.udsName !== "", "callers.uds"],
+    ["--caller-identities", values.callerIdentities.length > 0, "callers.identities"],
+    ["--agent-identities", values.agentIdentities.length > 0, "agents.identities"],
+  ];
+  for (const [flag, given, key] of elsewhere) {
+    if (given) draft.problem(`${flag} is one cluster's: with --clusters, say it in the cluster's document (${key}).`);
+  }
+  for (const [cert, ca, flags] of [
+    [values.clusterCert, values.clusterCaCert, "--cluster-cert and --cluster-ca-cert"],
+    [values.serverCert, values.serverCaCert, "--server-cert and --server-ca-cert"],
+  ] as const) {
+    if ((cert === "") !== (ca === "")) draft.problem(`${flags} belong together: give both, or neither.`);
+  }
+}
+
 function judgeMode(value: string): "fine" | { refused: string } {
   if (value === "" || value === "http-connect") return "fine";
   if (value !== "grpc")
@@ -259,6 +320,11 @@ function judgeMode(value: string): "fine" | { refused: string } {
     refused:
       "culvert speaks HTTP CONNECT only. Leave the flag out and change one line of kube-apiserver's --egress-selector-config-file: `proxyProtocol: HTTPConnect`.",
   };
+}
+
+function cidr(text: string): string {
+  new SourceCidrs([text]);
+  return text;
 }
 
 /** The server reads these patterns again when it starts; here a mistake is told together with all others. */

@@ -1,23 +1,30 @@
 import type { AddressInfo } from "node:net";
-import { type IdentityPattern, parsePattern } from "../shared/net/identity.ts";
 import { formatTarget } from "../shared/net/target.ts";
 import type { TlsListener } from "../shared/net/tls.ts";
+import { WatchedTls } from "../shared/net/tls-files.ts";
+import type { TlsFiles } from "../shared/net/tls-material.ts";
 import { type Admin, startAdmin } from "../shared/process/admin.ts";
 import { liveLinks } from "../shared/process/link-metrics.ts";
 import type { Logger } from "../shared/process/logger.ts";
 import { MemoryPool } from "../shared/process/memory-pool.ts";
 import { ConfigError } from "../shared/process/options.ts";
+import { StrangerLog } from "../shared/process/stranger-log.ts";
+import type { ClusterDoor } from "./cluster-door.ts";
+import type { ClusterChanges } from "./clusters/cluster.ts";
+import { ClusterStore } from "./clusters/store.ts";
+import { flagCluster } from "./flag-cluster.ts";
 import type { Door } from "./frontend/authenticate.ts";
 import { type ConnectDeps, connect } from "./frontend/connect.ts";
-import { Frontend, type FrontendHandler } from "./frontend/listen.ts";
-import { DEFAULT_CLUSTER } from "./frontend/route.ts";
-import { UnixListener } from "./frontend/unix-listener.ts";
+import { Entrances } from "./frontend/entrances.ts";
+import type { FrontendHandler } from "./frontend/listen.ts";
 import { type ListenerName, ServerMetrics } from "./metrics.ts";
 import type { ServerOptions } from "./options.ts";
+import type { FlagMaterial, ServedCluster } from "./served-cluster.ts";
+import { type ClusterSource, Serving } from "./serving.ts";
 import { sharedCaWarning } from "./shared-ca.ts";
 import { type Condition, readiness, status } from "./status.ts";
-import { StrangerLog } from "./stranger-log.ts";
 import { openTlsPort, type TlsPort } from "./tls-port.ts";
+import { judgeAgain } from "./trust-change.ts";
 import { Links } from "./tunnels/links.ts";
 import { RETRY_AFTER_S } from "./tunnels/refusal.ts";
 import { Registry } from "./tunnels/registry.ts";
@@ -70,13 +77,16 @@ export class Server implements AsyncDisposable {
   readonly #strangers: StrangerLog;
   readonly #ephemeral: boolean;
   readonly #warnings: string[] = [];
-  readonly #frontends: Frontend[] = [];
-  #unix: UnixListener | undefined;
-  #callers: TlsListener | undefined;
-  #agents: TlsListener | undefined;
+  readonly #entrances: Entrances;
+  #store: ClusterStore | undefined;
+  #serving!: Serving;
+  #flags: FlagMaterial = { agents: undefined, callers: undefined };
+  #callers: TlsListener<ClusterDoor> | undefined;
+  #agents: TlsListener<ClusterDoor> | undefined;
   #upgrades: UpgradePort | undefined;
   #health: Admin | undefined;
   #admin: Admin | undefined;
+  #started = false;
   #draining = false;
   #closing: Promise<void> | undefined;
   #releasing: Promise<void> | undefined;
@@ -86,9 +96,9 @@ export class Server implements AsyncDisposable {
     this.#log = log;
     this.#strangers = new StrangerLog(log);
     this.#ephemeral = listenEphemeral;
-    const { serverId, maxAgents, drainTimeoutMs } = options;
-    this.tunnels = new Registry([DEFAULT_CLUSTER], { serverId, maxAgents, drainTimeoutMs });
-    this.#links = new Links(serverId);
+    this.tunnels = new Registry();
+    this.#entrances = new Entrances({ options, log, handler: (door) => this.#handler(door) });
+    this.#links = new Links(options.serverId);
     this.#pool = new MemoryPool(options.memoryLimit);
     this.metrics.memory.watch(this.#pool);
     this.metrics.links.watch(() => liveLinks(this.tunnels.tunnels()));
@@ -102,6 +112,7 @@ export class Server implements AsyncDisposable {
   // ── start ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
   async start(): Promise<void> {
+    await this.#serve();
     await this.#openForCallers();
     await this.#openForAgents();
     await this.#openForOperators();
@@ -113,58 +124,125 @@ export class Server implements AsyncDisposable {
     this.#log.info({ serverId: this.#options.serverId, ...this.#shownAddresses() }, "server started");
   }
 
-  async #openForCallers(): Promise<void> {
-    const { udsName, udsMode, deleteExistingUdsFile, listenBacklog, serverPort, serverBindAddress } = this.#options;
-    if (udsName !== "") {
-      const frontend = this.#frontend({ kind: "unix", cluster: DEFAULT_CLUSTER });
-      this.#unix = await UnixListener.open({
-        ...{ path: udsName, mode: udsMode, deleteExisting: deleteExistingUdsFile, backlog: listenBacklog },
-        onSocket: (socket) => frontend.take(socket),
-        log: this.#log,
-      });
-      this.addresses.uds = udsName;
+  /** Which clusters there are, and what the flags say for all of them. */
+  async #serve(): Promise<void> {
+    const { clusters, serverId, maxAgents, drainTimeoutMs } = this.#options;
+    const { clusterCert, clusterKey, clusterCaCert, serverCert, serverKey, serverCaCert } = this.#options;
+    this.#flags = {
+      agents: this.#watchTls("agents", { certFile: clusterCert, keyFile: clusterKey, caFile: clusterCaCert }),
+      callers: this.#watchTls("callers", { certFile: serverCert, keyFile: serverKey, caFile: serverCaCert }),
+    };
+    this.#store = clusters === "" ? undefined : await ClusterStore.open(clusters, this.#log);
+    const source: ClusterSource = this.#store ?? flagCluster(this.#options);
+    this.#serving = new Serving({
+      ...{ source, registry: this.tunnels, flags: this.#flags, serverId, maxAgents, drainTimeoutMs },
+      rules:
+        this.#store === undefined
+          ? { agents: "--agent-identities", callers: "--caller-identities" }
+          : { agents: "agents.identities of its cluster", callers: "callers.identities of its cluster" },
+      onAdded: (served) => this.#onAdded(served),
+      onChanged: (served, what) => this.#onChanged(served, what),
+      onRemoved: (served) => this.#onRemoved(served),
+    });
+    this.#serving.start();
+    for (const served of this.#serving.all()) await this.#openUnix(served);
+    this.#started = true;
+  }
+
+  /** The flags' files of a port, where they are given. */
+  #watchTls(name: "callers" | "agents", files: TlsFiles): WatchedTls | undefined {
+    if (files.certFile === "") return undefined;
+    const onRenewed = () => {
+      if (name === "agents") this.#rotate(this.tunnels.tunnels(), "the server's certificates have changed");
+    };
+    try {
+      return new WatchedTls(files, { log: this.#log, onRenewed });
+    } catch (error) {
+      throw new ConfigError([`The listener for ${name}: ${(error as Error).message}.`], { cause: error });
     }
-    const { serverCert: certFile, serverKey: keyFile, serverCaCert: caFile } = this.#options;
-    if (!this.#isOn(serverPort, certFile)) return;
-    const identities = patterns("--caller-identities", this.#options.callerIdentities);
-    const frontend = this.#frontend({ kind: "tls", cluster: DEFAULT_CLUSTER, identities });
+  }
+
+  #rotate(tunnels: Iterable<Tunnel>, reason: string): void {
+    for (const tunnel of tunnels) tunnel.rotate(reason);
+  }
+
+  // ── clusters that come and go ──────────────────────────────────────────────────────────────────────────────────
+
+  #onAdded(served: ServedCluster): void {
+    if (this.#started) void this.#openUnix(served).catch((error) => this.#cannotOpen(served, error));
+  }
+
+  #onChanged(served: ServedCluster, what: ClusterChanges): void {
+    if (what.uds) {
+      this.#entrances.closeUnix(served.unix);
+      void this.#openUnix(served).catch((error) => this.#cannotOpen(served, error));
+    }
+    if (what.suspended && served.cluster.suspended) this.#endTunnels(served);
+    else if (what.agents.trust || what.agents.material) judgeAgain(served);
+  }
+
+  /** Open connections have as long as at the end of the server. */
+  #onRemoved(served: ServedCluster): void {
+    this.#entrances.closeUnix(served.unix);
+    void this.#entrances.closeOf(served.tunnels, this.#endTunnels(served), RESET_MS);
+    this.#log.info({ cluster: served.cluster.name }, "cluster removed");
+  }
+
+  #endTunnels({ tunnels }: ServedCluster): Promise<unknown> {
+    return Promise.all([...tunnels.tunnels()].map((tunnel) => tunnel.close(this.#options.drainTimeoutMs)));
+  }
+
+  #cannotOpen(served: ServedCluster, error: unknown): void {
+    const reason = error instanceof Error ? error.message : String(error);
+    this.#log.error({ cluster: served.cluster.name, reason }, "the unix socket of a cluster cannot be opened");
+  }
+
+  async #openUnix({ unix, cluster }: ServedCluster): Promise<void> {
+    const { uds } = cluster.callers;
+    if (uds === undefined || this.#draining) return;
+    await this.#entrances.openUnix(unix, uds);
+    this.addresses.uds ??= uds;
+  }
+
+  // ── ports ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  async #openForCallers(): Promise<void> {
+    const { serverPort, serverBindAddress, serverCert } = this.#options;
+    if (!this.#isOn(serverPort, serverCert)) return;
     this.#callers = await this.#openTls({
       name: "callers",
-      material: { certFile, keyFile, caFile },
+      doors: this.#serving.callerDoors,
+      proxyProtocol: this.#options.serverProxyProtocol,
       ...{ port: serverPort, host: serverBindAddress, option: "--server-port" },
       keepaliveMs: this.#options.frontendKeepaliveMs,
       turnsAway: false, // kube-apiserver would not obey
-      onSecure: (socket) => frontend.take(socket),
+      onSecure: (socket, door) => this.#entrances.take(door, socket),
     });
   }
 
-  #frontend(door: Door): Frontend {
+  #handler(door: Door): FrontendHandler {
     const deps: ConnectDeps = {
       options: this.#options,
       tunnels: this.tunnels,
       metrics: this.metrics,
       log: this.#log,
       strangers: this.#strangers,
+      mustAdmit: (cluster, target) => this.#serving.get(cluster)?.mustAdmit(target),
+      paceOf: (cluster) => this.#serving.get(cluster)?.pace,
       draining: () => this.#draining,
     };
-    const handler: FrontendHandler = {
+    return {
       onConnect: (request, socket, head) => void connect(request, socket, head, door, deps),
       onRefused: (reason) => this.#strangers.tell("info", { reason }, "request refused"),
       onDropped: () => this.#onDropped(door.kind === "unix" ? "unix" : "callers"),
     };
-    const frontend = new Frontend(door, this.#options, handler);
-    this.#frontends.push(frontend);
-    return frontend;
   }
 
   async #openForAgents(): Promise<void> {
-    const { agentPort, agentBindAddress, agentIdentities } = this.#options;
-    const { clusterCert: certFile, clusterKey: keyFile, clusterCaCert: caFile } = this.#options;
-    if (!this.#isOn(agentPort, certFile)) return;
+    const { agentPort, agentBindAddress, clusterCert } = this.#options;
+    if (!this.#isOn(agentPort, clusterCert)) return;
     const upgrades = await UpgradePort.create({
       options: this.#options,
-      identities: patterns("--agent-identities", agentIdentities),
-      cluster: this.tunnels.cluster(DEFAULT_CLUSTER),
       links: this.#links,
       pool: this.#pool,
       metrics: this.metrics,
@@ -176,18 +254,16 @@ export class Server implements AsyncDisposable {
     this.#upgrades = upgrades;
     this.#agents = await this.#openTls({
       name: "agents",
-      material: { certFile, keyFile, caFile },
+      doors: this.#serving.agentDoors,
+      proxyProtocol: this.#options.agentProxyProtocol,
       ...{ port: agentPort, host: agentBindAddress, option: "--agent-port" },
       keepaliveMs: 0, // the carrier has its own
       turnsAway: true,
-      onSecure: (socket, backInMs) => upgrades.take(socket, backInMs),
-      onRenewed: () => {
-        for (const tunnel of this.tunnels.tunnels()) tunnel.rotate("the server's certificates have changed");
-      },
+      onSecure: (socket, door, backInMs) => upgrades.take(socket, door, backInMs),
     });
   }
 
-  async #openTls(port: TlsPort): Promise<TlsListener> {
+  async #openTls(port: TlsPort<ClusterDoor>): Promise<TlsListener<ClusterDoor>> {
     const { listener, address } = await openTlsPort(port, {
       options: this.#options,
       metrics: this.metrics,
@@ -229,16 +305,17 @@ export class Server implements AsyncDisposable {
       ["agents", this.#agents],
     ] as const;
     const present = tls.flatMap(([name, listener]) => (listener === undefined ? [] : [{ name, listener }]));
+    const files = (["callers", "agents"] as const).flatMap((name) => {
+      const watched = this.#flags[name];
+      return watched === undefined ? [] : [{ name, notAfter: watched.material.notAfter, problem: watched.problem }];
+    });
     return {
       listeners: [
-        ...(this.#unix === undefined ? [] : [{ name: "unix socket", ...this.#unix.state }]),
+        ...this.#entrances.states(),
         ...present.map(({ name, listener }) => ({ name, up: listener.listening })),
       ],
-      certificates: present.map(({ name, listener }) => ({
-        name,
-        notAfter: listener.notAfter,
-        problem: listener.materialError,
-      })),
+      certificates: files,
+      clusters: this.#store?.problems().map(({ file, sentence }) => `${file}: ${sentence}`),
       warnings: this.#warnings,
       draining: this.#draining,
       agents: [...this.tunnels.tunnels()].filter((tunnel) => !tunnel.draining && !tunnel.suspended).length,
@@ -253,8 +330,7 @@ export class Server implements AsyncDisposable {
     if (this.#draining) return;
     this.#draining = true;
     this.#callers?.stopAccepting();
-    void this.#unix?.close();
-    for (const { sockets } of this.#frontends) sockets.destroyWaiting();
+    this.#entrances.drain();
     this.#upgrades?.sockets.destroyWaiting();
     for (const tunnel of this.tunnels.tunnels()) tunnel.drain(RETRY_AFTER_S * 1_000);
     // With open streams the port stays: their links may need another carrier.
@@ -272,10 +348,10 @@ export class Server implements AsyncDisposable {
     const leftMs = () => Math.max(0, deadline - performance.now());
     this.drain();
     // Callers, not streams: the last bytes of a stream that has ended may still be on their way to a slow caller.
-    await Promise.all(this.#frontends.map(({ sockets }) => sockets.empty(leftMs())));
+    await this.#entrances.empty(leftMs());
     await Promise.all([...this.tunnels.tunnels()].map((tunnel) => tunnel.close(leftMs())));
     this.#agents?.stopAccepting();
-    await Promise.all(this.#frontends.map(({ sockets }) => sockets.empty(RESET_MS)));
+    await this.#entrances.empty(RESET_MS);
     await this.#upgrades?.sockets.empty(REFUSED_MS);
     await this.#release();
   }
@@ -293,12 +369,15 @@ export class Server implements AsyncDisposable {
   }
 
   async #releaseAll(): Promise<void> {
-    for (const { sockets } of this.#frontends) sockets.resetAll();
+    this.#store?.close();
+    this.#flags.agents?.close();
+    this.#flags.callers?.close();
+    this.#entrances.resetAll();
     this.#callers?.destroyAll();
     this.#upgrades?.sockets.resetAll();
     this.#agents?.destroyAll();
     // Fastify only after the last carrier, since it would cut what is left.
-    await Promise.all([this.#unix?.close(), this.#upgrades?.close()]);
+    await Promise.all([this.#entrances.close(), this.#upgrades?.close()]);
     // The health port goes last: until then it says "not ready".
     await Promise.all([this.#health?.close(), this.#admin?.close()]);
   }
@@ -319,13 +398,5 @@ export class Server implements AsyncDisposable {
       typeof address === "string" ? address : formatTarget({ host: address.address, port: address.port }),
     ]);
     return Object.fromEntries(entries);
-  }
-}
-
-function patterns(option: string, texts: readonly string[]): IdentityPattern[] {
-  try {
-    return texts.map(parsePattern);
-  } catch (error) {
-    throw new ConfigError([`${option}: ${(error as Error).message}.`], { cause: error });
   }
 }

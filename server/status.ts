@@ -11,6 +11,8 @@ export interface Condition {
     readonly problem?: string | undefined;
   }>;
   readonly certificates: readonly Certificate[];
+  /** Why some clusters are not served as their documents say; absent: the flags are the one cluster. */
+  readonly clusters?: readonly string[] | undefined;
   /** What is odd about the configuration, and may be meant. */
   readonly warnings: readonly string[];
   readonly draining: boolean;
@@ -27,7 +29,7 @@ export interface Certificate {
 }
 
 export function readiness(condition: Condition, now = new Date()): Check[] {
-  const { listeners, certificates, warnings, draining, agents, readyNeedsAgent } = condition;
+  const { listeners, certificates, clusters, warnings, draining, agents, readyNeedsAgent } = condition;
   const down = listeners.filter(({ up }) => !up);
   return [
     { name: "listeners", ok: down.length === 0, detail: shownListeners(listeners, down) },
@@ -38,6 +40,8 @@ export function readiness(condition: Condition, now = new Date()): Check[] {
       detail: certificates.map((certificate) => shownCertificate(certificate, now)).join("; "),
     },
     { name: "configuration", ok: true, detail: warnings.map((warning) => `warning: ${warning}`).join("; ") },
+    // The old version of a document stays in use: the other clusters need this server.
+    ...(clusters === undefined ? [] : [{ name: "clusters", ok: true, detail: clusters.join("; ") }]),
     { name: "not-draining", ok: !draining },
     { name: "agents", ok: agents > 0 || !readyNeedsAgent, detail: `${agents} connected` },
   ];

@@ -1,20 +1,21 @@
 import type { AddressInfo } from "node:net";
 import type { SecureVersion, TLSSocket } from "node:tls";
-import { TlsListener } from "../shared/net/tls.ts";
-import type { TlsFiles } from "../shared/net/tls-material.ts";
+import { type TlsDoor, type TlsDoors, TlsListener } from "../shared/net/tls.ts";
 import type { FailedHandshake } from "../shared/net/waiting-room.ts";
 import { printable } from "../shared/outcomes.ts";
 import { listenError } from "../shared/process/listen-error.ts";
 import type { Logger } from "../shared/process/logger.ts";
 import { ConfigError } from "../shared/process/options.ts";
+import type { StrangerLog } from "../shared/process/stranger-log.ts";
+import { SourceCidrs } from "./clusters/source-cidrs.ts";
 import type { ServerMetrics } from "./metrics.ts";
 import type { ServerOptions } from "./options.ts";
-import type { StrangerLog } from "./stranger-log.ts";
 
 /** One of the ports that callers and agents come to over TLS. */
-export interface TlsPort {
+export interface TlsPort<Door extends TlsDoor> {
   readonly name: "callers" | "agents";
-  readonly material: TlsFiles;
+  readonly doors: TlsDoors<Door>;
+  readonly proxyProtocol: "off" | "optional" | "required";
   readonly port: number;
   readonly host: string;
   /** The flag that moves the port, for the error text. */
@@ -23,16 +24,20 @@ export interface TlsPort {
   readonly keepaliveMs: number;
   /** Its clients obey when they are told to come back later. */
   readonly turnsAway: boolean;
-  /** Its certificates have changed. */
-  onRenewed?(): void;
   /** `backInMs`: there are too many; tell this one to come back after so long. */
-  onSecure(socket: TLSSocket, backInMs: number | undefined): void;
+  onSecure(socket: TLSSocket, door: Door, backInMs: number | undefined): void;
 }
 
 export interface TlsPortDeps {
   readonly options: Pick<
     ServerOptions,
-    "tlsMinVersion" | "cipherSuites" | "handshakeTimeoutMs" | "maxHandshakes" | "maxWaitingHandshakes" | "listenBacklog"
+    | "tlsMinVersion"
+    | "cipherSuites"
+    | "handshakeTimeoutMs"
+    | "maxHandshakes"
+    | "maxWaitingHandshakes"
+    | "listenBacklog"
+    | "proxyProtocolTrustedCidrs"
   >;
   readonly metrics: ServerMetrics;
   readonly log: Logger;
@@ -47,10 +52,10 @@ const BOUNDS = {
 } as const satisfies Partial<Record<FailedHandshake["how"], string>>;
 
 /** Opens the port; rejects with a `ConfigError` that names the file or the flag at fault. */
-export async function openTlsPort(
-  port: TlsPort,
+export async function openTlsPort<Door extends TlsDoor>(
+  port: TlsPort<Door>,
   deps: TlsPortDeps,
-): Promise<{ listener: TlsListener; address: AddressInfo }> {
+): Promise<{ listener: TlsListener<Door>; address: AddressInfo }> {
   const listener = createListener(port, deps);
   try {
     return { listener, address: await listener.listen(port.port, port.host) };
@@ -59,13 +64,16 @@ export async function openTlsPort(
   }
 }
 
-function createListener(
-  { name, material, keepaliveMs, turnsAway, onSecure, onRenewed }: TlsPort,
+function createListener<Door extends TlsDoor>(
+  { name, doors, proxyProtocol, keepaliveMs, turnsAway, onSecure }: TlsPort<Door>,
   { options, metrics, log, strangers }: TlsPortDeps,
-): TlsListener {
+): TlsListener<Door> {
+  const balancers = new SourceCidrs(options.proxyProtocolTrustedCidrs);
+  const trusts = (address: string) => balancers.includes(address);
   try {
     return new TlsListener({
-      material,
+      doors,
+      proxyProtocol: proxyProtocol === "off" ? undefined : { required: proxyProtocol === "required", trusts },
       minVersion: options.tlsMinVersion as SecureVersion,
       ciphers: options.cipherSuites,
       handshakeTimeoutMs: options.handshakeTimeoutMs,
@@ -74,10 +82,9 @@ function createListener(
       turnsAway,
       backlog: options.listenBacklog,
       keepAliveMs: keepaliveMs === 0 ? undefined : keepaliveMs,
-      onSecure: (socket, _raw, backInMs) => onSecure(socket, backInMs),
+      onSecure,
       onHandshakeFailed,
-      ...(onRenewed === undefined ? {} : { onRenewed }),
-      log,
+      onError: (error) => log.error({ err: error, listener: name }, "a listener failed"),
     });
   } catch (error) {
     throw new ConfigError([`The listener for ${name}: ${(error as Error).message}.`], { cause: error });

@@ -199,6 +199,8 @@ export function isOutcomeCode(value: unknown): value is OutcomeCode {
 export interface CulvertErrorOptions extends ErrorOptions {
   /** The agent accepted the stream (yamux ACK) before this end: another agent must not be tried. */
   readonly acknowledged?: boolean;
+  /** When it is worth another try, ms from now (RFC 9110 §10.2.3). */
+  readonly retryAfterMs?: number;
 }
 
 /** A bad end that somebody is told about: `message` is a sentence for a person, without secrets. */
@@ -206,11 +208,13 @@ export class CulvertError extends Error {
   override readonly name = "CulvertError";
   readonly code: OutcomeCode;
   readonly acknowledged: boolean;
+  readonly retryAfterMs: number | undefined;
 
   constructor(code: OutcomeCode, message: string, options: CulvertErrorOptions = {}) {
     super(message, options);
     this.code = code;
     this.acknowledged = options.acknowledged ?? false;
+    this.retryAfterMs = options.retryAfterMs;
   }
 
   /** May another agent of the same cluster be tried? (design: "Outcomes", retry) */

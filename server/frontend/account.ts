@@ -1,8 +1,8 @@
 import type { SpliceTotals } from "../../shared/net/splice.ts";
 import { type CulvertError, type OutcomeCode, outcome, printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
+import type { StrangerLog } from "../../shared/process/stranger-log.ts";
 import type { ServerMetrics } from "../metrics.ts";
-import type { StrangerLog } from "../stranger-log.ts";
 
 export interface AccountDeps {
   readonly metrics: ServerMetrics;

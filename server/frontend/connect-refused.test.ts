@@ -45,6 +45,22 @@ test("a tunnel that carries all it may is passed over for another one", async ()
   assert.equal(full.streams.length, 1);
 });
 
+test("a CONNECT that waits for a lost agent takes the first that comes, long before its own deadline", async () => {
+  // Only a deadline of minutes is left to whoever does not look at the newcomer.
+  const lost = fakeAgent({ agentId: "lost", onStream: (stream) => stream.accept() });
+  const newcomer = fakeAgent({ agentId: "newcomer", onTarget: (stream) => stream.pipe(stream) });
+  await using world = await start([lost], { agentAckTimeoutMs: 600_000, connectTimeoutMs: 600_000 });
+  const caller = world.call();
+  caller.socket.write(CONNECT);
+  await until(() => lost.streams.length === 1);
+  lost.link.suspend();
+  world.join(newcomer);
+  await until(() => caller.text === ESTABLISHED);
+  await until(() => lost.streams[0]?.destroyed === true);
+  assert.equal(newcomer.streams.length, 1);
+  newcomer.cut();
+});
+
 test("a dial that failed is not tried again", async () => {
   const refuse = () => ({ ok: false, error: "dial_refused", detail: "10.0.0.1:10250 refused" }) as const;
   const agents = ["a", "b"].map((agentId) => fakeAgent({ agentId, answer: refuse }));

@@ -1,14 +1,14 @@
 import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
 import { resetSocket } from "../../shared/net/reset.ts";
-import { splice } from "../../shared/net/splice.ts";
+import { type SpliceOptions, splice } from "../../shared/net/splice.ts";
 import { formatTarget, parseTarget, type Target } from "../../shared/net/target.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
+import type { StrangerLog } from "../../shared/process/stranger-log.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { ServerMetrics } from "../metrics.ts";
 import type { ServerOptions } from "../options.ts";
-import type { StrangerLog } from "../stranger-log.ts";
 import { isSessionLost } from "../tunnels/opening.ts";
 import type { ClusterTunnels, Registry } from "../tunnels/registry.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
@@ -35,6 +35,10 @@ export interface ConnectDeps {
   readonly metrics: ServerMetrics;
   readonly log: Logger;
   readonly strangers: StrangerLog;
+  /** May this target be asked for, now? Throws `forbidden` or `limited`. */
+  mustAdmit(cluster: string, target: Target): void;
+  /** How long to rest after so many bytes of this cluster; `undefined`: it has no limit. */
+  paceOf(cluster: string): SpliceOptions["pace"];
   /** True from SIGTERM on. */
   draining(): boolean;
 }
@@ -55,7 +59,11 @@ export async function connect(
     const target = parseTarget(request.url);
     account.target = formatTarget(target);
     const cluster = deps.tunnels.cluster(route(caller, deps.tunnels));
+    // Gone, and another one of its name is there: this door knew the old one's callers.
+    if (cluster !== door.tunnels)
+      throw new CulvertError("unknown_cluster", `cluster "${cluster.name}" is another one now`);
     account.cluster = cluster.name;
+    deps.mustAdmit(cluster.name, target);
     if (deps.draining()) throw new CulvertError("draining", "this server is shutting down: try again");
 
     const stream = await openStream(target, cluster, pending, account, deps);
@@ -63,7 +71,7 @@ export async function connect(
     account.early = pending.sendEarly(stream);
     await pending.establish(door.kind === "unix" ? deps.options.establishedGapMs : 0);
     pending.release();
-    join(socket, stream, account, deps);
+    join(socket, stream, account, deps, deps.paceOf(cluster.name));
   } catch (error) {
     pending.release();
     const refusal = toCulvertError(error);
@@ -73,9 +81,10 @@ export async function connect(
 }
 
 /** Bytes, to the end of both directions. Not awaited: the request is not to be kept for as long as the connection. */
-function join(socket: Duplex, stream: Stream, account: Account, deps: ConnectDeps): void {
+function join(socket: Duplex, stream: Stream, account: Account, deps: ConnectDeps, pace: SpliceOptions["pace"]): void {
   const { stallTimeoutMs } = deps.options;
-  const joined = splice(socket, stream, { stallTimeoutMs, corkCaller: true, resetCaller: () => resetSocket(socket) });
+  const resetCaller = () => resetSocket(socket);
+  const joined = splice(socket, stream, { stallTimeoutMs, corkCaller: true, resetCaller, pace });
   void joined.then((totals) => {
     const lost = isSessionLost(stream) ? (deps.draining() ? "draining" : "agent_lost") : undefined;
     account.onSpliced(totals, lost);
@@ -122,6 +131,7 @@ async function openStream(
         dialTimeoutMs: options.dialTimeoutMs,
         ackTimeoutMs: options.agentAckTimeoutMs,
         hasAlternative: () => cluster.pick(tunnel) !== undefined,
+        whenAvailable: () => cluster.whenAvailable(account.leftMs()),
       }),
     );
   }

@@ -35,7 +35,9 @@ export function refused(socket: Duplex, error: CulvertError): void {
   }
   // RFC 9110 §15.5.8: 407 names what is wanted. There is no registered scheme for certificates (RFC 9110 §11.1).
   const challenge = status === 407 ? "Proxy-Authenticate: ClientCertificate\r\n" : "";
-  send(socket, status, error.message, `${challenge}${proxyStatus(error)}`);
+  const { retryAfterMs } = error;
+  const retryAfter = retryAfterMs === undefined ? "" : `Retry-After: ${Math.ceil(retryAfterMs / 1_000)}\r\n`;
+  send(socket, status, error.message, `${challenge}${retryAfter}${proxyStatus(error)}`);
 }
 
 /** Answers what is no CONNECT. */

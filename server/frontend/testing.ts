@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { type AddressInfo, createServer, connect as dial, type Socket } from "node:net";
 import { createLogger } from "../../shared/process/logger.ts";
+import { StrangerLog } from "../../shared/process/stranger-log.ts";
 import { ServerMetrics } from "../metrics.ts";
-import { StrangerLog } from "../stranger-log.ts";
 import { Registry } from "../tunnels/registry.ts";
 import type { FakeAgent } from "../tunnels/testing.ts";
 import type { Door } from "./authenticate.ts";
@@ -39,8 +39,8 @@ export async function start(
   });
   const dropped = { count: 0 };
   const metrics = new ServerMetrics({ processMetrics: false });
-  const tunnels = new Registry(["default"], { serverId: "srv", maxAgents: 10, drainTimeoutMs: 100 });
-  const cluster = tunnels.cluster("default");
+  const tunnels = new Registry();
+  const cluster = tunnels.add("default", { serverId: "srv", maxAgents: 10, drainTimeoutMs: 100 });
   const join = (agent: FakeAgent) => cluster.reserve(agent.tunnel.agent).hold(agent.tunnel);
   for (const agent of agents) join(agent);
   const deps = {
@@ -58,9 +58,11 @@ export async function start(
     metrics,
     log,
     strangers: new StrangerLog(log),
+    mustAdmit: () => {},
+    paceOf: () => undefined,
     draining: () => options.draining ?? false,
   };
-  const door: Door = { kind: "unix", cluster: "default" };
+  const door: Door = { kind: "unix", cluster: "default", tunnels: cluster };
   const frontend = new Frontend(
     door,
     { headerLimit: 16 * 1024, headerTimeoutMs: 1_000, maxWaitingConnections: 100, ...options },

@@ -5,6 +5,8 @@ import type { Carrier, CarrierLost } from "../../shared/link/carrier.ts";
 import type { Hello, Welcome } from "../../shared/link/control.ts";
 import { Link, LinkLost, type Resumption } from "../../shared/link/link.ts";
 import { silenceMs } from "../../shared/link/liveness.ts";
+import type { PeerIdentity } from "../../shared/net/identity.ts";
+import { remoteOf } from "../../shared/net/source.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
 import type { MemoryPool } from "../../shared/process/memory-pool.ts";
@@ -40,9 +42,16 @@ export interface AttachDeps {
   draining(): boolean;
 }
 
-/** An upgraded connection of an agent whose credential proves `identity`. */
-interface Arrival {
+/** What an agent has proved. */
+export interface Credential {
+  /** Whom it names: stays the same when the certificate or token is renewed. */
   readonly identity: string;
+  /** What its certificate says, if it is one. */
+  readonly peer: PeerIdentity | undefined;
+}
+
+/** An upgraded connection of an agent. */
+interface Arrival extends Credential {
   readonly remote: string;
 }
 
@@ -55,9 +64,15 @@ type Verdict =
  * One connection of an agent: the first of a tunnel, which is told here to its end, or another one for a link that is
  * there already.
  */
-export async function attach(ws: WebSocket, socket: TLSSocket, identity: string, deps: AttachDeps): Promise<void> {
+export async function attach(
+  ws: WebSocket,
+  socket: TLSSocket,
+  credential: Credential,
+  deps: AttachDeps,
+): Promise<void> {
   const { options } = deps;
-  const arrival = { identity, remote: `${socket.remoteAddress}:${socket.remotePort}` };
+  const { identity } = credential;
+  const arrival = { ...credential, remote: remoteOf(socket) };
   let verdict: Verdict | undefined;
   let greeted = false;
   try {
@@ -78,7 +93,7 @@ export async function attach(ws: WebSocket, socket: TLSSocket, identity: string,
     else {
       ws.terminate();
       deps.metrics.agentRefused("internal");
-      deps.log.error({ err: error, ...arrival }, "agent refused");
+      deps.log.error({ err: error, identity, remote: arrival.remote }, "agent refused");
     }
   } finally {
     if (verdict?.kind === "new") {
@@ -96,11 +111,11 @@ function judge(hello: Hello, identity: string, { cluster, links, draining }: Att
       reason: `this certificate belongs to cluster "${cluster.name}", not to "${printable(hello.cluster, 40)}" (--cluster)`,
     });
   }
-  const known = links.judge(hello, identity);
+  const known = links.judge(cluster.name, hello, identity);
   if (known !== undefined) return { kind: "resume", entry: known };
   if (draining()) throw new LinkRefused({ closeCode: CloseCode.draining, reason: "this server is shutting down" });
   const candidate = { agentId: hello.agentId, instance: hello.instance, identity };
-  return { kind: "new", place: cluster.reserve(candidate), entry: links.issue(candidate) };
+  return { kind: "new", place: cluster.reserve(candidate), entry: links.issue(cluster.name, candidate) };
 }
 
 function welcomeTo({ entry }: Verdict, hello: Hello, options: AttachOptions): Welcome {
@@ -134,10 +149,10 @@ async function hold(
   carrier: Carrier,
   { agentId, instance, software }: Hello,
   { place, entry }: Verdict & { readonly kind: "new" },
-  { identity, remote }: Arrival,
+  { identity, peer, remote }: Arrival,
   { options, cluster, links, pool, metrics, log }: AttachDeps,
 ): Promise<void> {
-  const agent = { agentId, instance, identity, software: printable(software) };
+  const agent = { agentId, instance, identity, peer, software: printable(software) };
   const { linkGraceMs: graceMs, replayBuffer: replayBytes, keepaliveMs } = options;
   const link = new Link(entry.id, remote, carrier, {
     ...{ graceMs, replayBytes, pool },

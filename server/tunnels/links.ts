@@ -11,6 +11,7 @@ export type HeldLink = Pick<Link, "received" | "canResumeAt" | "offer">;
 /** A link that may get another carrier, and who may give it one. */
 export interface ResumableLink {
   readonly id: string;
+  readonly cluster: string;
   readonly owner: Candidate;
   readonly tokens: ResumeTokens;
   /** There from its first carrier on. */
@@ -31,9 +32,9 @@ export class Links {
   }
 
   /** A name that tells every server whose link it is. */
-  issue(owner: Candidate): ResumableLink {
+  issue(cluster: string, owner: Candidate): ResumableLink {
     const id = `${this.#serverId}/${randomUUID()}`;
-    const entry: ResumableLink = { id, owner, tokens: new ResumeTokens(), link: undefined };
+    const entry: ResumableLink = { id, cluster, owner, tokens: new ResumeTokens(), link: undefined };
     this.#links.set(id, entry);
     return entry;
   }
@@ -46,10 +47,11 @@ export class Links {
    * The link that a hello asks to go on with, or `LinkRefused` with a code of its own for each thing that disagrees. The
    * link is left as it is until the new carrier is there.
    */
-  judge({ agentId, instance, resume }: Hello, identity: string): ResumableLink | undefined {
+  judge(cluster: string, { agentId, instance, resume }: Hello, identity: string): ResumableLink | undefined {
     if (resume === undefined) return undefined;
     const entry = this.#links.get(resume.link);
-    if (entry?.link === undefined) throw this.#unknown(resume.link);
+    // Another cluster's is as if it were not there: its CA may give the same names to others.
+    if (entry?.link === undefined || entry.cluster !== cluster) throw this.#unknown(resume.link);
     const { owner, tokens, link } = entry;
     if (owner.identity !== identity || owner.agentId !== agentId || owner.instance !== instance) {
       throw refusal(

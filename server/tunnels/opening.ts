@@ -17,6 +17,8 @@ export interface OpenOptions {
   readonly ackTimeoutMs: number;
   /** Could another agent take it? Asked while this one's link waits for a new connection. */
   hasAlternative(): boolean;
+  /** The next tunnel that takes streams, whichever it is: the agent that is waited for, or one that has come meanwhile. */
+  whenAvailable(): Cancellable<unknown>;
 }
 
 /** What an opening sees of the link below its session. */
@@ -45,7 +47,8 @@ const PROBE_MS = 5_000;
  *     └─ else agent_timeout, another agent may be tried   └─ else agent_timeout, final
  * ```
  *
- * While the link is suspended the request goes to another agent at once, where there is one; else it waits for the resume.
+ * While the link is suspended the request goes to another agent at once, where there is one or one comes; else it waits
+ * for the resume.
  */
 export class Opening implements Cancellable<Stream> {
   readonly promise: Promise<Stream>;
@@ -60,6 +63,8 @@ export class Opening implements Cancellable<Stream> {
   #stream: Stream | undefined;
   #stopReading: () => void = ignore;
   #timer: NodeJS.Timeout | undefined;
+  /** Looks out for another agent while the link is suspended. */
+  #lookout: Cancellable<unknown> | undefined;
   #settled = false;
 
   constructor(session: Session, link: OpeningLink, target: Target, agentId: string, options: OpenOptions) {
@@ -97,7 +102,20 @@ export class Opening implements Cancellable<Stream> {
 
   /** The link has lost its connection. */
   onSuspended(): void {
-    if (this.#options.hasAlternative()) this.#fail(this.#connectionLost());
+    if (!this.#settled && !this.#moveOn()) this.#lookOut();
+  }
+
+  /** Another agent is asked at once, where there is one. */
+  #moveOn(): boolean {
+    const movesOn = this.#link.suspended && this.#options.hasAlternative();
+    if (movesOn) this.#fail(this.#connectionLost());
+    return movesOn;
+  }
+
+  #lookOut(): void {
+    const lookout = this.#options.whenAvailable();
+    this.#lookout = lookout;
+    lookout.promise.then(() => this.#moveOn(), ignore);
   }
 
   readonly #onAcknowledged = (): void => {
@@ -118,7 +136,7 @@ export class Opening implements Cancellable<Stream> {
     const agent = `agent "${this.#agentId}"`;
     const acknowledged = this.#stream?.acknowledged ?? false;
     if (this.#link.suspended) {
-      if (this.#leftMs > 1 && !this.#options.hasAlternative()) this.#waitOn();
+      if (this.#leftMs > 1) this.#waitOn();
       else this.#fail(this.#connectionLost());
       return;
     }
@@ -182,6 +200,7 @@ export class Opening implements Cancellable<Stream> {
     this.#settled = true;
     clearTimeout(this.#timer);
     this.#stopReading();
+    this.#lookout?.cancel(new CulvertError("internal", "nobody waits for another agent any more"));
     if (this.#stream !== undefined) this.#stream.onAcknowledged = undefined;
   }
 }

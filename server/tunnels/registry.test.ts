@@ -13,7 +13,8 @@ function code(expected: string, says: RegExp): (error: unknown) => boolean {
 }
 
 test("a cluster that is not known is told as such", () => {
-  const registry = new Registry(["default"], LIMITS);
+  const registry = new Registry();
+  registry.add("default", LIMITS);
   assert.equal(registry.cluster("default").name, "default");
   assert.throws(() => registry.cluster("blue"), code("unknown_cluster", /"blue"/));
 });
@@ -104,7 +105,10 @@ test("an agent that restarts in a loop leaves one old tunnel at most", () => {
     agent.tunnel
       .open(
         { host: "x", port: 1 },
-        { id: "", timeoutMs: 500, dialTimeoutMs: 500, ackTimeoutMs: 500, hasAlternative: () => false },
+        {
+          ...{ id: "", timeoutMs: 500, dialTimeoutMs: 500, ackTimeoutMs: 500 },
+          ...{ hasAlternative: () => false, whenAvailable: () => cluster.whenAvailable(0) },
+        },
       )
       .promise.catch(() => {});
   }

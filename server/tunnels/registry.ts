@@ -33,6 +33,8 @@ export class ClusterTunnels {
   readonly name: string;
   /** CONNECTs of this cluster that have no answer yet. */
   pendingConnects = 0;
+  /** Agents that may hold a place at once. */
+  maxAgents: number;
   readonly #limits: ClusterLimits;
   readonly #holders = new Map<string, Holder>();
   readonly #tunnels = new Set<Tunnel>();
@@ -40,6 +42,7 @@ export class ClusterTunnels {
 
   constructor(name: string, limits: ClusterLimits) {
     this.name = name;
+    this.maxAgents = limits.maxAgents;
     this.#limits = limits;
   }
 
@@ -62,13 +65,13 @@ export class ClusterTunnels {
   /** Room for an agent, or `LinkRefused`. Taken at once, so that two hellos at a time cannot both have it. */
   reserve(candidate: Candidate): Place {
     const current = this.#holders.get(candidate.agentId);
-    if (current === undefined && this.#holders.size >= this.#limits.maxAgents) this.#evictOne();
+    if (current === undefined && this.#holders.size >= this.maxAgents) this.#evictOne();
     const { draining = false, suspended = false } = current?.tunnel ?? {};
     admit(candidate, current && { ...current, draining, suspended }, {
       serverId: this.#limits.serverId,
       cluster: this.name,
       agents: this.#holders.size,
-      maxAgents: this.#limits.maxAgents,
+      maxAgents: this.maxAgents,
     });
     if (current !== undefined) {
       // One predecessor at most: an agent that restarts in a loop must not pile up tunnels.
@@ -181,12 +184,19 @@ export class ClusterTunnels {
 export class Registry {
   readonly #clusters = new Map<string, ClusterTunnels>();
 
-  constructor(names: Iterable<string>, limits: ClusterLimits) {
-    for (const name of names) this.#clusters.set(name, new ClusterTunnels(name, limits));
-  }
-
   has(name: string): boolean {
     return this.#clusters.has(name);
+  }
+
+  add(name: string, limits: ClusterLimits): ClusterTunnels {
+    const cluster = new ClusterTunnels(name, limits);
+    this.#clusters.set(name, cluster);
+    return cluster;
+  }
+
+  /** Its tunnels are its owner's to end. */
+  remove(cluster: ClusterTunnels): void {
+    if (this.#clusters.get(cluster.name) === cluster) this.#clusters.delete(cluster.name);
   }
 
   cluster(name: string): ClusterTunnels {

@@ -78,7 +78,7 @@ export function fakeAgent(options: FakeAgentOptions = {}): FakeAgent {
   const link = new LinkOverPair(near);
   const { agentId = "a", instance = "1", identity = "CN=agent", software = "test" } = options;
   return {
-    tunnel: new Tunnel({ agentId, instance, identity, software }, link, {}, options.bounds),
+    tunnel: new Tunnel({ agentId, instance, identity, peer: undefined, software }, link, {}, options.bounds),
     link,
     session,
     control: link.control,

@@ -6,7 +6,11 @@ import { encodeAnswer, type OpenRequest } from "../../shared/wire/open.ts";
 import { type FakeAgent, type FakeAgentOptions, fakeAgent } from "./testing.ts";
 
 const TARGET = { host: "10.0.0.1", port: 10250 };
-const OPTIONS = { id: "1", timeoutMs: 2_000, dialTimeoutMs: 1_000, ackTimeoutMs: 1_000, hasAlternative: () => false };
+const OPTIONS = {
+  ...{ id: "1", timeoutMs: 2_000, dialTimeoutMs: 1_000, ackTimeoutMs: 1_000 },
+  hasAlternative: () => false,
+  whenAvailable: () => ({ promise: new Promise<never>(() => {}), cancel: () => {} }),
+};
 
 function code(expected: string, more: { retryable?: boolean; says?: RegExp } = {}): (error: unknown) => boolean {
   return (error) => {

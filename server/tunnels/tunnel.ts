@@ -1,4 +1,5 @@
 import type { Link, LinkWatcher } from "../../shared/link/link.ts";
+import type { PeerIdentity } from "../../shared/net/identity.ts";
 import type { Target } from "../../shared/net/target.ts";
 import type { SessionOptions } from "../../shared/yamux/options.ts";
 import { Session } from "../../shared/yamux/session.ts";
@@ -20,6 +21,8 @@ export interface Agent {
   readonly instance: string;
   /** The credential's subject: an agent id belongs to it. */
   readonly identity: string;
+  /** What its certificate says, if that is its credential. */
+  readonly peer: PeerIdentity | undefined;
   readonly software: string;
 }
 
@@ -39,6 +42,7 @@ export class Tunnel implements Pickable {
   readonly #openings = new Set<Opening>();
   #asked = false;
   #lastUsed = 0;
+  #carriedSince = performance.now();
 
   constructor(agent: Agent, link: TunnelLink, watcher: TunnelWatcher = {}, options: Partial<SessionOptions> = {}) {
     this.agent = agent;
@@ -49,6 +53,10 @@ export class Tunnel implements Pickable {
     });
     link.watch({
       ...watcher,
+      onResumed: (resumption) => {
+        this.#carriedSince = performance.now();
+        watcher.onResumed?.(resumption);
+      },
       onSuspended: (cause) => {
         watcher.onSuspended?.(cause);
         for (const opening of this.#openings) opening.onSuspended();
@@ -102,6 +110,11 @@ export class Tunnel implements Pickable {
   /** Its link has no carrier now: streams stand still. */
   get suspended(): boolean {
     return this.#link.suspended;
+  }
+
+  /** When its present connection took over, in `performance.now()`: its handshake was not long before. */
+  get carriedSince(): number {
+    return this.#carriedSince;
   }
 
   /** Bytes kept for the link's next carrier. */

@@ -5,18 +5,17 @@ import { test } from "node:test";
 import { createServer, connect as dialTls } from "node:tls";
 import { createLogger } from "../../shared/process/logger.ts";
 import { defaultsOf } from "../../shared/process/options.ts";
+import { StrangerLog } from "../../shared/process/stranger-log.ts";
 import { SUBPROTOCOL, TUNNEL_PATH } from "../../shared/wire/handshake.ts";
 import { ServerMetrics } from "../metrics.ts";
 import { serverOptions } from "../options.ts";
-import { StrangerLog } from "../stranger-log.ts";
 import { collect, pki, until } from "../testing.ts";
-import { type UpgradeDeps, UpgradePort } from "./upgrade.ts";
+import { type AgentDoor, type UpgradeDeps, UpgradePort } from "./upgrade.ts";
 
 test("an agent that is turned away hears 503 and when to come back; a stranger only that it is one", async () => {
   const log = createLogger({ level: "silent", format: "json", name: "server" });
   const port = await UpgradePort.create({
     options: { ...defaultsOf(serverOptions), serverId: "srv" },
-    identities: [],
     metrics: new ServerMetrics({ processMetrics: false }),
     log,
     strangers: new StrangerLog(log),
@@ -24,7 +23,8 @@ test("an agent that is turned away hears 503 and when to come back; a stranger o
     onDropped: () => assert.fail(),
   } as Partial<UpgradeDeps> as UpgradeDeps); // an agent that is refused gets no further
   const tls = createServer({ ...pki.server, ca: pki.ca.cert, requestCert: true, rejectUnauthorized: false });
-  tls.on("secureConnection", (socket) => port.take(socket, 4_200));
+  const door = { identities: [], rule: "a list", objection: () => undefined } as unknown as AgentDoor;
+  tls.on("secureConnection", (socket) => port.take(socket, door, 4_200));
   await once(tls.listen(0, "127.0.0.1"), "listening");
 
   const ask = async (by: object): Promise<string> => {

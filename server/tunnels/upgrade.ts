@@ -5,23 +5,34 @@ import websocket from "@fastify/websocket";
 import { type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from "fastify";
 import { MAX_WEBSOCKET_PAYLOAD } from "../../shared/link/carrier.ts";
 import { type IdentityPattern, judgePeer, permits, subjectOf } from "../../shared/net/identity.ts";
+import { ReleaseQueue } from "../../shared/net/release-queue.ts";
+import { remoteOf, sourceOf } from "../../shared/net/source.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
+import type { StrangerLog } from "../../shared/process/stranger-log.ts";
 import { SUBPROTOCOL } from "../../shared/wire/handshake.ts";
 import type { ServerMetrics } from "../metrics.ts";
 import type { ServerOptions } from "../options.ts";
 import { Sockets } from "../sockets.ts";
-import type { StrangerLog } from "../stranger-log.ts";
 import { type AttachDeps, attach } from "./attach.ts";
 import { answerTo, type HttpRefusal, TurnedAway } from "./refusal.ts";
 
 type UpgradeOptions = AttachDeps["options"] &
   Pick<ServerOptions, "tunnelPath" | "headerLimit" | "handshakeTimeoutMs" | "maxWaitingConnections">;
 
+/** What the agents of one cluster come through. */
+export interface AgentDoor {
+  readonly tunnels: AttachDeps["cluster"];
+  /** Empty: everybody but Konnectivity's callers. */
+  readonly identities: readonly IdentityPattern[];
+  /** Where they are listed. */
+  readonly rule: string;
+  /** What speaks against whoever comes from this address, beside the name. */
+  objection(address: string): CulvertError | undefined;
+}
+
 export interface UpgradeDeps {
   readonly options: UpgradeOptions;
-  readonly identities: readonly IdentityPattern[];
-  readonly cluster: AttachDeps["cluster"];
   readonly links: AttachDeps["links"];
   readonly pool: AttachDeps["pool"];
   readonly metrics: ServerMetrics;
@@ -41,6 +52,9 @@ export class UpgradePort {
   readonly sockets: Sockets;
   readonly #app: FastifyInstance;
   readonly #deps: UpgradeDeps;
+  readonly #doors = new WeakMap<Duplex, AgentDoor>();
+  /** Agents are lost together: with a path, or with a balancer. */
+  readonly #ends = new ReleaseQueue();
   readonly #turnedAway = new WeakMap<Duplex, TurnedAway>();
 
   private constructor(deps: UpgradeDeps) {
@@ -85,16 +99,24 @@ export class UpgradePort {
       const socket = request.raw.socket as TLSSocket;
       this.sockets.stopWaiting(socket);
       const { identity } = judgePeer(socket);
-      if (identity === undefined) return ws.terminate(); // was judged in the hook
-      void attach(ws, socket, subjectOf(identity), this.#deps);
+      const door = this.#doors.get(socket);
+      if (identity === undefined || door === undefined) return ws.terminate(); // was judged in the hook
+      void attach(
+        ws,
+        socket,
+        { identity: subjectOf(identity), peer: identity },
+        { ...this.#deps, cluster: door.tunnels },
+      );
     });
     this.#app.server.on("clientError", (_error: Error, socket: Duplex) => destroy(socket));
     await this.#app.ready();
   }
 
   /** A connection after its TLS handshake. `backInMs`: there are too many; this one is told to come back after so long. */
-  take(socket: TLSSocket, backInMs?: number): void {
+  take(socket: TLSSocket, door: AgentDoor, backInMs?: number): void {
     this.sockets.add(socket);
+    this.#ends.watch(socket);
+    this.#doors.set(socket, door);
     if (backInMs !== undefined) this.#turnedAway.set(socket, new TurnedAway(backInMs));
     this.#app.server.emit("connection", socket);
   }
@@ -105,15 +127,16 @@ export class UpgradePort {
   }
 
   readonly #onRequest = (request: FastifyRequest, reply: FastifyReply, admitted: () => void): void => {
-    const refusal = judge(request, this.#deps) ?? this.#turnedAway.get(request.raw.socket);
+    const { socket } = request.raw;
+    const door = this.#doors.get(socket);
+    const refusal = door === undefined ? "path" : (judge(request, door, this.#deps) ?? this.#turnedAway.get(socket));
     if (refusal === undefined) {
       admitted();
       return;
     }
     const { status, sentence, headers, level } = answerTo(refusal, this.#deps.options.tunnelPath);
     this.#deps.metrics.agentRefused(String(status));
-    const { remoteAddress, remotePort } = request.raw.socket;
-    const remote = `${remoteAddress}:${remotePort}`;
+    const remote = remoteOf(socket);
     this.#deps.strangers.tell(level, { remote, code: status, reason: sentence }, "agent refused");
     void reply
       .code(status)
@@ -126,15 +149,20 @@ export class UpgradePort {
 /** Why this is no upgrade of an agent. In this order, so that a stranger learns nothing but that it is one. */
 function judge(
   request: FastifyRequest,
-  { options, identities, links, draining }: UpgradeDeps,
+  door: AgentDoor,
+  { options, links, draining }: UpgradeDeps,
 ): CulvertError | HttpRefusal | undefined {
-  const { identity, refusal } = judgePeer(request.raw.socket as TLSSocket);
+  const { identities } = door;
+  const socket = request.raw.socket as TLSSocket;
+  const { identity, refusal } = judgePeer(socket);
   if (identity === undefined) return new CulvertError("unauthenticated", refusal);
   if (!permits(identities, "agent", identity)) {
-    const rule = identities.length > 0 ? "is not among --agent-identities" : "is a caller's, not an agent's";
+    const rule = identities.length > 0 ? `is not among ${door.rule}` : "is a caller's, not an agent's";
     const subject = printable(subjectOf(identity), 120);
     return new CulvertError("forbidden", `the client certificate ${subject} ${rule}`);
   }
+  const objection = door.objection(sourceOf(socket).address);
+  if (objection !== undefined) return objection;
   if (request.url.split("?", 1)[0] !== options.tunnelPath) return "path";
   const offered = (request.headers["sec-websocket-protocol"] ?? "").split(",").map((name) => name.trim());
   if (!request.ws || !offered.includes(SUBPROTOCOL)) return "upgrade";

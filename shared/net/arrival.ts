@@ -22,7 +22,8 @@ export class Arrival {
   /** For the log: a socket that was cut no longer knows it. */
   readonly remote: string;
   readonly #events: ArrivalEvents;
-  readonly #timer: NodeJS.Timeout;
+  readonly #endsAt: number;
+  #timer: NodeJS.Timeout;
   #said: Buffer[] = [];
   #length = 0;
 
@@ -31,7 +32,8 @@ export class Arrival {
     this.raw = raw;
     this.remote = `${raw.remoteAddress}:${raw.remotePort}`;
     this.#events = events;
-    this.#timer = setTimeout(() => events.onLate(this), deadlineMs);
+    this.#endsAt = performance.now() + deadlineMs;
+    this.#timer = setTimeout(this.#onLate, deadlineMs);
     raw.on("data", this.#onData);
     raw.on("close", this.#onClose);
   }
@@ -39,6 +41,15 @@ export class Arrival {
   get spoken(): boolean {
     return this.#length > 0;
   }
+
+  /** Its time is over in so long, if it is not sooner. */
+  hasAtMost(ms: number): void {
+    if (performance.now() + ms >= this.#endsAt) return;
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(this.#onLate, ms);
+  }
+
+  readonly #onLate = (): void => this.#events.onLate(this);
 
   readonly #onData = (chunk: Buffer): void => {
     const first = this.#length === 0;

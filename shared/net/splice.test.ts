@@ -79,6 +79,28 @@ test("bytes arrive whole both ways at once, however much is corked", async () =>
   }
 });
 
+test("what the pace says is waited before more is read, and every byte and end still arrives", async () => {
+  let rests = 0;
+  let readWhileResting = 0;
+  let restUntil = 0;
+  const pace = (): number => {
+    if (performance.now() < restUntil - 1) readWhileResting++;
+    restUntil = performance.now() + 5;
+    rests++;
+    return 5;
+  };
+  await using world = await tcpWorld({ pace });
+  const payload = randomBytes(MIB);
+  const arrived = digest(world.target);
+  world.caller.end(payload);
+  assert.equal(await arrived, createHash("sha256").update(payload).digest("hex"));
+  world.target.end();
+  world.caller.resume();
+  assert.equal((await world.totals).error, undefined);
+  assert.ok(rests >= MIB / (64 * KIB), `${rests} rests`);
+  assert.equal(readWhileResting, 0);
+});
+
 test("half-close goes each way: after one side's end the other still answers at length", async () => {
   for (const first of ["caller", "target"] as const) {
     await using world = await tcpWorld({ corkCaller: true });

@@ -21,6 +21,8 @@ export interface SpliceOptions {
   /** Collect a turn's chunks for this side into one write: for sockets. A yamux stream collects by itself. */
   readonly corkCaller?: boolean;
   readonly corkTarget?: boolean;
+  /** Told of every chunk that has passed, either way; for so long, ms, nothing more is read in that direction. */
+  readonly pace?: ((bytes: number) => number) | undefined;
 }
 
 /** Bytes that may wait in a Duplex before its source is stopped: beside the window, all that a stalled reader holds. */
@@ -56,8 +58,8 @@ class Splice {
     this.#target = target;
     this.#options = options;
     this.#resolve = resolve;
-    this.#up = new Pump(caller, target, options.corkTarget ?? false);
-    this.#down = new Pump(target, caller, options.corkCaller ?? false);
+    this.#up = new Pump(caller, target, options.corkTarget ?? false, options.pace);
+    this.#down = new Pump(target, caller, options.corkCaller ?? false, options.pace);
     if (options.stallTimeoutMs) {
       this.#stallClock = StallClock.every(Math.ceil(options.stallTimeoutMs / STALL_CHECKS));
       this.#stallClock.add(this.#onStallCheck);
@@ -127,14 +129,19 @@ class Pump {
   readonly #source: Duplex;
   readonly #sink: Duplex;
   readonly #cork: boolean;
+  readonly #pace: SpliceOptions["pace"];
+  /** For the sink to take what it holds. */
   #waiting = false;
+  /** For the pace. */
+  #resting = false;
   #takenBefore = 0;
   #stalledChecks = 0;
 
-  constructor(source: Duplex, sink: Duplex, cork: boolean) {
+  constructor(source: Duplex, sink: Duplex, cork: boolean, pace: SpliceOptions["pace"]) {
     this.#source = source;
     this.#sink = sink;
     this.#cork = cork;
+    this.#pace = pace;
   }
 
   start(): void {
@@ -154,7 +161,18 @@ class Pump {
     const full = !sink.write(chunk);
     // Not full alone: a sink that takes all at once is not worth a pause. But full, or no 'drain' would ever come.
     if (full && !this.#waiting && sink.writableLength >= MAX_WAITING) this.#wait();
+    if (this.#pace !== undefined) this.#rest(this.#pace(chunk.length));
   };
+
+  #rest(ms: number): void {
+    if (ms <= 0 || this.#resting) return;
+    this.#resting = true;
+    this.#source.pause();
+    setTimeout(() => {
+      this.#resting = false;
+      if (!this.#waiting) this.#source.resume();
+    }, ms);
+  }
 
   #wait(): void {
     this.#waiting = true;
@@ -164,7 +182,7 @@ class Pump {
 
   readonly #onWritable = (): void => {
     this.#waiting = false;
-    this.#source.resume();
+    if (!this.#resting) this.#source.resume();
   };
 
   /** Whether the sink has taken nothing of what is held for it during the last `STALL_CHECKS` periods. */

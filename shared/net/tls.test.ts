@@ -8,7 +8,8 @@ import { before, test } from "node:test";
 import tls, { type TLSSocket } from "node:tls";
 import { Authority, type CertificateAndKey } from "../pki/certificates.ts";
 import { judgePeer } from "./identity.ts";
-import { TlsListener, type TlsListenerOptions } from "./tls.ts";
+import { type TlsDoor, TlsListener, type TlsListenerOptions } from "./tls.ts";
+import { WatchedTls } from "./tls-files.ts";
 
 let authority: Authority;
 let client: CertificateAndKey;
@@ -19,10 +20,11 @@ before(async () => {
 
 class Fixture implements AsyncDisposable {
   readonly dir: string;
-  readonly secured: { socket: TLSSocket; raw: Socket }[] = [];
+  readonly secured: { socket: TLSSocket; door: TlsDoor }[] = [];
   readonly failed: string[] = [];
   readonly logged: string[] = [];
   readonly #clients: Socket[] = [];
+  files!: WatchedTls;
   listener!: TlsListener;
   port = 0;
 
@@ -37,25 +39,38 @@ class Fixture implements AsyncDisposable {
     }
   }
 
-  async listen(options: Partial<TlsListenerOptions>): Promise<void> {
-    this.listener = new TlsListener({
-      material: {
-        certFile: join(this.dir, "s.crt"),
-        keyFile: join(this.dir, "s.key"),
-        caFile: join(this.dir, "ca.crt"),
+  async listen(options: Partial<TlsListenerOptions<TlsDoor>>): Promise<void> {
+    const [certFile, keyFile, caFile] = ["s.crt", "s.key", "ca.crt"].map((name) => join(this.dir, name)) as [
+      string,
+      string,
+      string,
+    ];
+    this.files = new WatchedTls(
+      { certFile, keyFile, caFile },
+      {
+        log: {
+          info: (_fields, message) => this.logged.push(message),
+          error: (fields, message) => this.logged.push(`${message}: ${JSON.stringify(fields)}`),
+        },
+        watch: { settleMs: 20 },
       },
+    );
+    const { files } = this;
+    const door: TlsDoor = {
+      get tls() {
+        return files.material;
+      },
+    };
+    this.listener = new TlsListener({
+      doors: { single: door, find: () => door },
       handshakeTimeoutMs: 10_000,
       maxHandshakes: 1_000,
       maxWaitingHandshakes: 1_000,
       turnsAway: false,
       backlog: 128,
-      onSecure: (socket, raw) => this.secured.push({ socket, raw }),
+      onSecure: (socket, door) => this.secured.push({ socket, door }),
       onHandshakeFailed: ({ how, error, remote }) => this.failed.push(`${how} ${remote} ${error.message}`),
-      log: {
-        info: (_fields, message) => this.logged.push(message),
-        error: (fields, message) => this.logged.push(`${message}: ${JSON.stringify(fields)}`),
-      },
-      watch: { settleMs: 20 },
+      onError: (error) => this.logged.push(error.message),
       ...options,
     });
     this.port = (await this.listener.listen(0, "127.0.0.1")).port;
@@ -81,20 +96,21 @@ class Fixture implements AsyncDisposable {
     return socket.resume();
   }
 
-  async next(count = 1): Promise<{ socket: TLSSocket; raw: Socket }> {
+  async next(count = 1): Promise<{ socket: TLSSocket; door: TlsDoor }> {
     await eventually(() => this.secured.length >= count);
     return this.secured[count - 1] ?? assert.fail();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     for (const socket of this.#clients) socket.destroy();
+    this.files.close();
     this.listener.destroyAll();
     await eventually(() => this.listener.connections === 0);
     await rm(this.dir, { recursive: true });
   }
 }
 
-async function listening(options: Partial<TlsListenerOptions> = {}): Promise<Fixture> {
+async function listening(options: Partial<TlsListenerOptions<TlsDoor>> = {}): Promise<Fixture> {
   const fixture = new Fixture(await mkdtemp(join(tmpdir(), "culvert-tls-")));
   await fixture.write(await authority.issue({ cn: "one", names: ["localhost"], usage: "server" }), authority.cert);
   await fixture.listen(options);
@@ -114,7 +130,6 @@ test("a client with a certificate, and one without, are both handed over for jud
   it.tls();
   const first = await it.next(1);
   assert.equal(judgePeer(first.socket).identity?.cn, "client");
-  assert.equal(first.raw.remotePort, first.socket.remotePort);
   assert.equal(it.listener.handshakes, 0);
   it.tls({ cert: undefined, key: undefined } as unknown as tls.ConnectionOptions);
   assert.match(judgePeer((await it.next(2)).socket).refusal ?? "", /no client certificate was sent/);
@@ -306,8 +321,8 @@ test("changed files serve new connections, open ones live on, broken ones change
   assert.equal(old.getPeerX509Certificate()?.subject, "CN=one");
 
   await writeFile(join(it.dir, "s.crt"), "-----BEGIN NOTHING-----\n");
-  await eventually(() => it.listener.materialError !== undefined);
-  assert.match(it.listener.materialError ?? "", /s\.crt holds no PEM certificate/);
+  await eventually(() => it.files.problem !== undefined);
+  assert.match(it.files.problem ?? "", /s\.crt holds no PEM certificate/);
   assert.match(it.logged.at(-1) ?? "", /the old ones stay/);
   const during = it.tls();
   await it.next(2);
@@ -317,9 +332,7 @@ test("changed files serve new connections, open ones live on, broken ones change
   const notAfter = new Date(Math.ceil(Date.now() / 1000) * 1000 + 3_600_000);
   const pair = await authority.issue({ cn: "two", names: ["localhost"], usage: "server", notAfter });
   await it.write(pair, otherAuthority.cert);
-  await eventually(
-    () => it.listener.materialError === undefined && it.listener.notAfter.getTime() === notAfter.getTime(),
-  );
+  await eventually(() => it.files.problem === undefined && it.files.material.notAfter.getTime() === notAfter.getTime());
   await eventually(() => it.logged.at(-1) === "certificates were read again");
   const renewed = it.tls(await otherAuthority.issue({ cn: "late", usage: "client" }));
   const { socket } = await it.next(3);

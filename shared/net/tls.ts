@@ -8,18 +8,40 @@ import {
   type Server as TlsServer,
 } from "node:tls";
 import type { Arrival } from "./arrival.ts";
+import { UNRECOGNIZED_NAME_ALERT } from "./client-hello.ts";
+import { readFirst } from "./first-bytes.ts";
+import { type FirstWords, FirstWordsReader } from "./first-words.ts";
+import type { Endpoint } from "./proxy-protocol.ts";
 import { rawSocketOf } from "./reset.ts";
-import { loadServerTls, type TlsFiles, type TlsMaterial } from "./tls-material.ts";
+import { tellSource } from "./source.ts";
+import type { TlsMaterial } from "./tls-material.ts";
 import { type FailedHandshake, WaitingRoom } from "./waiting-room.ts";
-import { type FileWatch, type WatchFilesOptions, watchFiles } from "./watch-files.ts";
 
-export interface TlsLog {
-  info(fields: object, message: string): void;
-  error(fields: object, message: string): void;
+/** One of the names behind a port: what it shows, and whose certificates it knows. */
+export interface TlsDoor {
+  /** Another object whenever the content is another. */
+  readonly tls: TlsMaterial;
 }
 
-export interface TlsListenerOptions {
-  readonly material: TlsFiles;
+/** Which door a client came to. */
+export interface TlsDoors<Door extends TlsDoor> {
+  /** All names lead to one door: nobody needs to read them. */
+  readonly single: Door | undefined;
+  /** By the canonical name in the ClientHello (RFC 6066 §3); `undefined` is one that names nobody. */
+  find(serverName: string | undefined): Door | undefined;
+}
+
+/** Whether balancers say who is behind them (PROXY protocol, version 1 or 2). */
+export interface ProxyProtocolRule {
+  readonly required: boolean;
+  /** Is this address one of the balancers? From others a header is refused. */
+  trusts(address: string): boolean;
+}
+
+export interface TlsListenerOptions<Door extends TlsDoor> {
+  readonly doors: TlsDoors<Door>;
+  /** Absent: nobody stands between that would say who the client is. */
+  readonly proxyProtocol?: ProxyProtocolRule | undefined;
   readonly minVersion?: SecureVersion | undefined;
   /** OpenSSL's list; empty or absent: Node's. */
   readonly ciphers?: string | undefined;
@@ -38,63 +60,56 @@ export interface TlsListenerOptions {
   /** TCP keepalive of accepted connections; absent: off. */
   readonly keepAliveMs?: number | undefined;
   /** The handshake is done, whatever the certificate: `judgePeer` decides. Both sockets have an error listener. */
-  onSecure(socket: TLSSocket, raw: Socket, backInMs: number | undefined): void;
+  onSecure(socket: TLSSocket, door: Door, backInMs: number | undefined): void;
   onHandshakeFailed(failed: FailedHandshake): void;
-  /** Certificate, key or CA have changed: who came before was judged by the old ones. */
-  onRenewed?(): void;
-  readonly log: TlsLog;
-  readonly watch?: WatchFilesOptions;
+  /** The listener as a whole has failed; it does not recover. */
+  onError(error: Error): void;
 }
 
+/** How long a client that was refused may take to read why, ms. */
+const LINGER_MS = 1_000;
+
 /** A handshake in progress. */
-interface Handshake {
+interface Handshake<Door> {
   readonly arrival: Arrival;
+  /** Known when its name has been read. */
+  door: Door | undefined;
+  /** Who is behind the balancer, if there is one. */
+  source: Endpoint | undefined;
   /** What to tell the client in place of letting it in. */
   readonly backInMs: number | undefined;
 }
 
 /**
  * A TCP listener that speaks TLS and asks for a client certificate, without judging it (design: "The caller's side",
- * 5). It is a `net.Server` that hands its sockets to a TLS server, so that a reader of the ClientHello can stand
- * between; who waits for a handshake waits there. Sessions are never resumed: a resumed one would skip the certificate. Files are read again when they change.
+ * 5). It is a `net.Server` that hands its sockets to TLS servers, one for each door, which themselves never listen: who
+ * waits for a handshake waits between, and a name is read there. So a name that is nobody's never meets a certificate, and
+ * no context is ever changed under a handshake. Sessions are never resumed: a resumed one would skip the certificate.
  */
-export class TlsListener {
-  readonly #options: TlsListenerOptions;
+export class TlsListener<Door extends TlsDoor = TlsDoor> {
+  readonly #options: TlsListenerOptions<Door>;
   readonly #net: Server;
-  readonly #tls: TlsServer;
-  readonly #watch: FileWatch;
+  /** One for each material that has been asked for. */
+  readonly #servers = new WeakMap<TlsMaterial, TlsServer>();
   readonly #room: WaitingRoom;
   /** Handshakes in progress, in the order in which they began. */
-  readonly #handshakes = new Map<Socket, Handshake>();
+  readonly #handshakes = new Map<Socket, Handshake<Door>>();
   /** Accepted and not closed; with the TLS socket on top once that was handed over. */
   readonly #open = new Map<Socket, TLSSocket | undefined>();
-  #notAfter: Date;
-  #materialError: string | undefined;
 
-  constructor(options: TlsListenerOptions) {
+  /** Throws OpenSSL's error for ciphers that it does not know. */
+  constructor(options: TlsListenerOptions<Door>) {
     this.#options = options;
-    const { material, handshakeTimeoutMs, keepAliveMs } = options;
-    const files = [material.certFile, material.keyFile, material.caFile];
-    this.#watch = watchFiles(files, this.#onFilesChanged, options.watch); // before the first read: nothing falls between
-    const first = this.#loadFirst();
-    this.#notAfter = first.notAfter;
+    createSecureContext(contextOptions(options));
+    const { handshakeTimeoutMs, keepAliveMs } = options;
     this.#room = new WaitingRoom({
       maxWaiting: options.maxWaitingHandshakes,
       deadlineMs: handshakeTimeoutMs,
       maxBegun: options.maxHandshakes,
       turnsAway: options.turnsAway,
-      begin: (arrival, backInMs) => this.#begin({ arrival, backInMs }),
+      begin: (arrival, backInMs) => this.#begin({ arrival, backInMs, door: undefined, source: undefined }),
       onFailed: (failed) => options.onHandshakeFailed(failed),
     });
-    this.#tls = createTlsServer({
-      ...contextOptions(first, options),
-      requestCert: true,
-      rejectUnauthorized: false,
-      handshakeTimeout: handshakeTimeoutMs,
-    });
-    this.#tls.on("secureConnection", this.#onSecure);
-    this.#tls.on("resumeSession", neverResumed);
-    this.#tls.on("tlsClientError", this.#onTlsError);
     this.#net = createServer({
       allowHalfOpen: false, // until the handshake is done: who ends before that is gone, like a balancer's health check
       noDelay: true,
@@ -103,42 +118,17 @@ export class TlsListener {
     this.#net.on("connection", this.#onConnection);
   }
 
-  #loadFirst(): TlsMaterial {
-    try {
-      const first = loadServerTls(this.#options.material);
-      createSecureContext(contextOptions(first, this.#options)); // throws for ciphers that OpenSSL does not know
-      return first;
-    } catch (error) {
-      this.#watch.close();
-      throw error;
-    }
-  }
-
   /** Rejects with Node's error, for example EADDRINUSE. */
   listen(port: number, host: string): Promise<AddressInfo> {
     const server = this.#net;
     return new Promise((resolve, reject) => {
-      const onError = (error: NodeJS.ErrnoException): void => {
-        this.#watch.close();
-        reject(error);
-      };
-      server.once("error", onError);
+      server.once("error", reject);
       server.listen({ port, host, backlog: this.#options.backlog }, () => {
-        server.off("error", onError);
-        server.on("error", (error) => this.#options.log.error({ err: error }, "a listener failed"));
+        server.off("error", reject);
+        server.on("error", (error) => this.#options.onError(error));
         resolve(server.address() as AddressInfo);
       });
     });
-  }
-
-  /** Why the files as they are now are not in use, if they are not. */
-  get materialError(): string | undefined {
-    return this.#materialError;
-  }
-
-  /** When the certificate in use expires. */
-  get notAfter(): Date {
-    return this.#notAfter;
   }
 
   /** It takes connections: from `listen` to the end, or to `stopAccepting`. */
@@ -158,7 +148,6 @@ export class TlsListener {
 
   /** No new connections, and none that is still in its handshake. Those that were handed over live on. */
   stopAccepting(): void {
-    this.#watch.close();
     if (this.#net.listening) this.#net.close();
     this.#room.clear();
     for (const raw of this.#handshakes.keys()) raw.destroy();
@@ -178,18 +167,87 @@ export class TlsListener {
     this.#room.add(raw);
   };
 
-  #begin(handshake: Handshake): void {
+  #begin(handshake: Handshake<Door>): void {
     const { raw } = handshake.arrival;
     if (this.#handshakes.size >= this.#options.maxHandshakes) this.#dropOldest();
     this.#handshakes.set(raw, handshake);
     raw.on("close", () => {
       if (this.#over(raw)) this.#failed(handshake, new Error("the connection ended during the TLS handshake"));
     });
-    this.#tls.emit("connection", raw);
+    const { single } = this.#options.doors;
+    if (single !== undefined && this.#options.proxyProtocol === undefined) this.#greet(handshake, single);
+    else this.#listenTo(handshake);
+  }
+
+  #listenTo(handshake: Handshake<Door>): void {
+    const { raw } = handshake.arrival;
+    const reader = new FirstWordsReader({
+      proxyHeader: this.#proxyHeader(raw),
+      name: this.#options.doors.single === undefined,
+    });
+    readFirst<FirstWords>(raw, {
+      reader: (chunk) => reader.push(chunk),
+      timeoutMs: this.#options.handshakeTimeoutMs,
+      onFound: (words) => this.#onWords(handshake, words),
+      onLate: () => this.#refuse(handshake, "the ClientHello did not come to its end"),
+    });
+  }
+
+  #proxyHeader(raw: Socket): "ignored" | "forbidden" | "optional" | "required" {
+    const { proxyProtocol } = this.#options;
+    if (proxyProtocol === undefined) return "ignored";
+    if (!proxyProtocol.trusts(raw.remoteAddress ?? "")) return "forbidden";
+    return proxyProtocol.required ? "required" : "optional";
+  }
+
+  #onWords(handshake: Handshake<Door>, words: FirstWords): void {
+    if (words.problem !== undefined) {
+      this.#refuse(handshake, words.problem, words.beforeTls);
+      return;
+    }
+    handshake.source = words.source;
+    const { doors } = this.#options;
+    const name = words.hello?.serverName;
+    const door = words.hello === undefined ? doors.single : doors.find(name);
+    if (door !== undefined) this.#greet(handshake, door);
+    else if (name === undefined) this.#refuse(handshake, "it asks for no server name (SNI), and one is needed here");
+    else this.#refuse(handshake, `no cluster has the server name "${name}"`);
+  }
+
+  /** Nobody is shown a certificate who has not asked for the right name (RFC 6066 §3: unrecognized_name). */
+  #refuse(handshake: Handshake<Door>, sentence: string, beforeTls = false): void {
+    const { raw } = handshake.arrival;
+    if (this.#over(raw) === undefined) return;
+    if (beforeTls) raw.end();
+    else raw.end(UNRECOGNIZED_NAME_ALERT);
+    raw.resume(); // what else it says is not read, but its end is
+    setTimeout(() => raw.destroy(), LINGER_MS).unref();
+    this.#failed(handshake, new Error(sentence));
+  }
+
+  #greet(handshake: Handshake<Door>, door: Door): void {
+    handshake.door = door;
+    this.#serverOf(door.tls).emit("connection", handshake.arrival.raw);
+  }
+
+  #serverOf(material: TlsMaterial): TlsServer {
+    const known = this.#servers.get(material);
+    if (known !== undefined) return known;
+    const server = createTlsServer({
+      ...contextOptions(this.#options, material),
+      requestCert: true,
+      rejectUnauthorized: false,
+      handshakeTimeout: this.#options.handshakeTimeoutMs,
+    });
+    server.on("secureConnection", this.#onSecure);
+    server.on("resumeSession", neverResumed);
+    server.on("tlsClientError", this.#onTlsError);
+    this.#servers.set(material, server);
+    return server;
   }
 
   /** Undefined for one that was over already: dropped, failed, or ended with the listener. */
-  #over(raw: Socket | undefined): Handshake | undefined {
+  #over(raw: Socket | undefined): Handshake<Door> | undefined {
     const handshake = raw && this.#handshakes.get(raw);
     if (handshake === undefined) return undefined;
     const { arrival } = handshake;
@@ -208,7 +266,8 @@ export class TlsListener {
     this.#options.onHandshakeFailed({ how: "dropped", error, remote });
   }
 
-  #failed({ arrival: { remote } }: Handshake, error: Error): void {
+  #failed({ arrival, source }: Handshake<Door>, error: Error): void {
+    const remote = source === undefined ? arrival.remote : `${source.address}:${source.port}`;
     this.#options.onHandshakeFailed({ how: "failed", error, remote });
   }
 
@@ -217,14 +276,15 @@ export class TlsListener {
     const raw = rawSocketOf(socket);
     const handshake = this.#over(raw);
     // Over already: dropped, or the listener was stopped, while the last step of the handshake was under way.
-    if (raw === undefined || handshake === undefined) {
+    if (raw === undefined || handshake?.door === undefined) {
       socket.destroy();
       return;
     }
     socket.allowHalfOpen = true;
     raw.allowHalfOpen = true;
     this.#open.set(raw, socket);
-    this.#options.onSecure(socket, raw, handshake.backInMs);
+    if (handshake.source !== undefined) tellSource(socket, handshake.source);
+    this.#options.onSecure(socket, handshake.door, handshake.backInMs);
   };
 
   readonly #onTlsError = (error: Error, socket: TLSSocket): void => {
@@ -235,34 +295,16 @@ export class TlsListener {
     setImmediate(() => raw.destroy());
     this.#failed(handshake, error);
   };
-
-  readonly #onFilesChanged = (): void => {
-    const { material, log } = this.#options;
-    try {
-      const next = loadServerTls(material);
-      this.#tls.setSecureContext(contextOptions(next, this.#options));
-      this.#notAfter = next.notAfter;
-      this.#materialError = undefined;
-      log.info({ file: material.certFile, notAfter: next.notAfter }, "certificates were read again");
-      this.#options.onRenewed?.();
-    } catch (error) {
-      this.#materialError = error instanceof Error ? error.message : String(error);
-      log.error(
-        { file: material.certFile, reason: this.#materialError },
-        "new certificates are not usable, the old ones stay",
-      );
-    }
-  };
 }
 
-function contextOptions(material: TlsMaterial, options: TlsListenerOptions) {
+type ContextSettings = Pick<TlsListenerOptions<TlsDoor>, "minVersion" | "ciphers">;
+
+function contextOptions({ minVersion, ciphers }: ContextSettings, material?: TlsMaterial) {
   return {
-    cert: material.cert,
-    key: material.key,
-    ca: material.ca,
-    minVersion: options.minVersion ?? "TLSv1.2",
-    ...(options.ciphers ? { ciphers: options.ciphers } : {}),
-    // Tickets off; session ids need a cache, which Node leaves to listeners that nobody adds here.
+    ...(material && { cert: material.cert, key: material.key, ca: material.ca }),
+    minVersion: minVersion ?? "TLSv1.2",
+    ...(ciphers ? { ciphers } : {}),
+    // Tickets off; session ids need a cache, and `neverResumed` has none.
     secureOptions: constants.SSL_OP_NO_TICKET,
   } as const;
 }

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
 import { test } from "node:test";
+import { setImmediate as turn } from "node:timers/promises";
 import type { Arrival } from "./arrival.ts";
 import { WaitingRoom, type WaitingRoomOptions } from "./waiting-room.ts";
 
@@ -61,7 +62,7 @@ async function eventually(condition: () => boolean): Promise<void> {
   const deadline = Date.now() + 20_000;
   while (!condition()) {
     assert.ok(Date.now() < deadline, `did not come true: ${condition}`);
-    await new Promise((resolve) => setTimeout(resolve, 1));
+    await turn();
   }
 }
 
@@ -111,6 +112,22 @@ test("who waits for longer than the deadline is dropped, silent or not", async (
     "silent: TLS handshake timeout: nothing was said",
   ]);
   assert.equal(it.room.size, 0);
+});
+
+test("whose turn does not come in four fifths of the deadline is dropped: there is no time left", async (context) => {
+  context.mock.timers.enable({ apis: ["setTimeout", "setInterval"] });
+  await using it = await new Fixture({ deadlineMs: 1_000 }).listen();
+  await it.client("first");
+  await eventually(() => it.begun.length === 1);
+  const second = await it.client("second");
+  const silent = await it.client();
+  context.mock.timers.tick(799);
+  assert.equal(it.room.size, 2);
+  context.mock.timers.tick(1);
+  assert.deepEqual(it.failed, ["late: TLS handshake timeout: its turn did not come"]);
+  context.mock.timers.tick(200); // nothing of a silent one is lost
+  assert.deepEqual(it.failed.slice(1), ["silent: TLS handshake timeout: nothing was said"]);
+  await eventually(() => second.closed && silent.closed);
 });
 
 test("when all places are taken by clients that wait, the next is dropped", async () => {

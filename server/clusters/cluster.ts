@@ -1,0 +1,70 @@
+import type { IdentityPattern } from "../../shared/net/identity.ts";
+import type { Limits } from "./document.ts";
+import type { SourceCidrs } from "./source-cidrs.ts";
+import type { TargetRules } from "./targets.ts";
+import type { TokenTrust } from "./token-document.ts";
+
+/** One workload cluster as its document says it: read, checked and frozen. A change of the document makes a new one. */
+export interface Cluster {
+  readonly name: string;
+  /** Where it is written, for messages. */
+  readonly file: string;
+  readonly agents: AgentSide;
+  readonly callers: CallerSide;
+  /** Which targets its callers may ask for, judged before the tunnel. */
+  readonly targets: TargetRules;
+  readonly limits: Limits;
+  /** It is known, its names too, and nobody gets in. */
+  readonly suspended: boolean;
+}
+
+/** What the agents' and the callers' port know of a cluster. Left out in the document: what the server's flags say. */
+export interface ClusterSide {
+  /** Canonical names, `*.x` among them; empty: reachable on this port only while it is the one cluster. */
+  readonly sni: readonly string[];
+  readonly certificate?: CertificateAndKey;
+  /** CA certificates (PEM) that the clients' certificates must come from. */
+  readonly ca?: string;
+  /** Empty: as without `--agent-identities` or `--caller-identities`. */
+  readonly identities: readonly IdentityPattern[];
+  /** With a token and neither `ca` nor `identities`, the server's own CA says nothing here: only tokens do. */
+  readonly token?: TokenTrust;
+  /** Absent: from anywhere. */
+  readonly sourceCIDRs?: SourceCidrs;
+}
+
+export interface AgentSide extends ClusterSide {
+  readonly maxAgents?: number;
+}
+
+export interface CallerSide extends ClusterSide {
+  /** Absolute path of the cluster's own unix socket. */
+  readonly uds?: string;
+}
+
+/** The certificate that the server shows, PEM; it has been checked that they belong together. */
+export interface CertificateAndKey {
+  readonly cert: string;
+  readonly key: string;
+  readonly notAfter: Date;
+}
+
+/** In what a new version of a cluster differs from the one before. */
+export interface ClusterChanges {
+  readonly agents: SideChanges;
+  readonly callers: SideChanges;
+  readonly maxAgents: boolean;
+  readonly uds: boolean;
+  readonly targets: boolean;
+  readonly limits: boolean;
+  readonly suspended: boolean;
+}
+
+export interface SideChanges {
+  /** `sni`: the name maps of the store have them already. */
+  readonly names: boolean;
+  /** Certificate, key or CA: new handshakes need a new TLS context. */
+  readonly material: boolean;
+  /** CA, identities, token or sourceCIDRs: who was let in has to be judged again. */
+  readonly trust: boolean;
+}

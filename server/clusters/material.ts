@@ -1,0 +1,46 @@
+import { readFileSync } from "node:fs";
+import { loadClientTls } from "../../shared/net/tls-material.ts";
+import type { CertificateAndKey } from "./cluster.ts";
+
+/**
+ * Certificates, keys and CAs by their paths, each checked once for each content: OpenSSL takes milliseconds over a key, and
+ * a thousand clusters may name the same files. The same content gives the same object.
+ */
+export class MaterialFiles {
+  /** By the path of the key. */
+  readonly #pairs = new Map<string, CertificateAndKey>();
+  readonly #authorities = new Map<string, string>();
+
+  /** Throws a `TlsFileError`, as `authorities` does. */
+  pair(certFile: string, keyFile: string): CertificateAndKey {
+    const known = this.#pairs.get(keyFile);
+    if (known !== undefined && holds(certFile, known.cert) && holds(keyFile, known.key)) return known;
+    // Both are in it, or this throws.
+    const pair = loadClientTls({ certFile, keyFile }) as CertificateAndKey;
+    this.#pairs.set(keyFile, pair);
+    return pair;
+  }
+
+  authorities(caFile: string): string {
+    const known = this.#authorities.get(caFile);
+    if (known !== undefined && holds(caFile, known)) return known;
+    const { ca = "" } = loadClientTls({ caFile });
+    this.#authorities.set(caFile, ca);
+    return ca;
+  }
+
+  /** Forgets all that nobody names any more. */
+  retain(paths: ReadonlySet<string>): void {
+    for (const known of [this.#pairs, this.#authorities]) {
+      for (const path of known.keys()) if (!paths.has(path)) known.delete(path);
+    }
+  }
+}
+
+function holds(path: string, content: string): boolean {
+  try {
+    return readFileSync(path, "utf8") === content;
+  } catch {
+    return false;
+  }
+}

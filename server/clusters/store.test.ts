@@ -1,0 +1,213 @@
+import assert from "node:assert/strict";
+import { mkdir, rename, unlink } from "node:fs/promises";
+import { test } from "node:test";
+import { KubernetesVolume } from "../../e2e/harness/kubernetes-volume.ts";
+import { ConfigError } from "../../shared/process/options.ts";
+import { ClusterStore } from "./store.ts";
+import { ClusterFolder, clusterText, FAST, newMaterial } from "./testing.ts";
+
+const silent = { info() {}, error() {} };
+
+test("a folder is every .yaml and .yml in it, each with one document or several", async () => {
+  await using folder = await ClusterFolder.create({
+    "a.yaml": `${clusterText("blue")}\n---\n${clusterText("red")}\n---\n`,
+    "b.yml": clusterText("green"),
+    "c.txt": "not: [ours",
+    ".hidden.yaml": "not: [ours",
+  });
+  const store = await folder.open();
+  assert.deepEqual([...store.clusters.keys()], ["blue", "red", "green"]);
+  assert.equal(store.agentNames.find("red.agents.example")?.name, "red");
+  assert.equal(store.callerNames.find("red.agents.example"), undefined);
+  assert.ok(Object.isFrozen(store.clusters.get("blue")?.agents.sni));
+});
+
+test("a listener is told of what there is, then of each difference", async () => {
+  await using folder = await ClusterFolder.create({ "blue.yaml": clusterText("blue") });
+  const store = await folder.open();
+  const told: string[] = [];
+  const rest = { onChanged() {}, onRemoved() {} };
+  store.listen({ ...rest, onAdded: ({ name }) => told.push(name) });
+  assert.deepEqual(told, ["blue"]);
+  store.listen(folder);
+  folder.told.length = 0;
+  await folder.write("red.yaml", clusterText("red"));
+  await folder.tells("+red");
+  await folder.write("red.yaml", clusterText("red", "suspended: true"));
+  await folder.tells("~red");
+  await unlink(folder.at("red.yaml"));
+  await folder.tells("-red");
+  assert.equal(store.agentNames.find("red.agents.example"), undefined);
+});
+
+test("a change names what differs and leaves every other cluster the object it was", async () => {
+  await using folder = await ClusterFolder.create({
+    "both.yaml": `${clusterText("blue")}\n---\n${clusterText("red")}`,
+    "green.yaml": clusterText("green"),
+  });
+  const store = await folder.open();
+  const before = new Map(store.clusters);
+  await folder.write("both.yaml", `${clusterText("blue")}\n---\n${clusterText("red", "limits: {streams: 3}")}`);
+  await folder.tells("~red");
+  const side = { names: false, material: false, trust: false };
+  const rest = { maxAgents: false, uds: false, targets: false, suspended: false };
+  assert.deepEqual(folder.changes.get("red"), { agents: side, callers: side, ...rest, limits: true });
+  assert.equal(store.clusters.get("blue"), before.get("blue"));
+  assert.equal(store.clusters.get("green"), before.get("green"));
+});
+
+test("comments and white space are no change", async () => {
+  await using folder = await ClusterFolder.create({ "blue.yaml": clusterText("blue") });
+  await folder.open();
+  await folder.write("blue.yaml", `# the same\n${clusterText("blue")}\n\n`);
+  await folder.write("red.yaml", clusterText("red"));
+  await folder.tells("+red");
+});
+
+test("identities and sourceCIDRs are trust, of their side alone", async () => {
+  await using folder = await ClusterFolder.create({ "blue.yaml": "name: blue\ncallers: {identities: [CN=a]}" });
+  await folder.open();
+  await folder.write("blue.yaml", "name: blue\ncallers: {identities: [CN=b]}");
+  await folder.tells("~blue");
+  assert.deepEqual(folder.changes.get("blue")?.callers, { names: false, material: false, trust: true });
+  assert.equal(folder.changes.get("blue")?.agents.trust, false);
+  await folder.write("blue.yaml", "name: blue\nagents: {sourceCIDRs: [10.0.0.0/8]}\ncallers: {identities: [CN=b]}");
+  await folder.tells("~blue");
+  assert.equal(folder.changes.get("blue")?.agents.trust, true);
+});
+
+test("certificates are read from beside the document, and again when they change", async () => {
+  await using folder = await ClusterFolder.create();
+  const [first, second] = [await newMaterial("one"), await newMaterial("two")];
+  await mkdir(folder.at("pki"));
+  for (const kind of ["ca", "cert", "key"] as const) await folder.write(`pki/${kind}`, first[kind]);
+  const side = "cert: pki/cert, key: pki/key";
+  await folder.write("blue.yaml", `name: blue\nagents: {${side}, ca: pki/ca}\ncallers: {${side}}`);
+  const store = await folder.open();
+  assert.equal(store.clusters.get("blue")?.agents.certificate?.cert, first.cert);
+  assert.equal(store.clusters.get("blue")?.agents.ca, first.ca);
+  assert.equal(store.clusters.get("blue")?.callers.ca, undefined);
+
+  await folder.write("pki/ca", second.ca);
+  await folder.tells("~blue");
+  assert.deepEqual(folder.changes.get("blue")?.agents, { names: false, material: true, trust: true });
+  assert.deepEqual(folder.changes.get("blue")?.callers, { names: false, material: false, trust: false });
+
+  await folder.write("pki/cert", second.cert);
+  await folder.hasProblems(/^agents\.key: the private key .*pki\/key does not belong to/, /^callers\.key: /);
+  assert.equal(store.clusters.get("blue")?.agents.certificate?.cert, first.cert);
+  await folder.write("pki/key", second.key);
+  await folder.hasProblems();
+  await folder.tells("~blue");
+  assert.deepEqual(folder.changes.get("blue")?.callers, { names: false, material: true, trust: false });
+});
+
+test("a broken file keeps its old version, says so once, and does not stop the others", async () => {
+  await using folder = await ClusterFolder.create({ "blue.yaml": clusterText("blue") });
+  const store = await folder.open();
+  await folder.write("blue.yaml", "name: blue\nagnets: {}");
+  await folder.hasProblems(/^the document has no key "agnets"; did you mean agents\?/);
+  await folder.write("red.yaml", clusterText("red"));
+  await folder.tells("+red");
+  assert.equal(store.clusters.get("blue")?.agents.sni[0], "blue.agents.example");
+  await folder.write("blue.yaml", clusterText("blue", "suspended: true"));
+  await folder.tells("~blue");
+  assert.deepEqual(store.problems(), []);
+  assert.equal(folder.logged.filter((line) => line.startsWith("a cluster file is not usable")).length, 1);
+  assert.equal(folder.logged.filter((line) => line.startsWith("a cluster file is usable again")).length, 1);
+});
+
+test("a file that is empty for a moment takes nothing away", async () => {
+  await using folder = await ClusterFolder.create({ "blue.yaml": clusterText("blue") });
+  const store = await folder.open();
+  await folder.write("blue.yaml", "");
+  await folder.hasProblems(/holds no document/);
+  assert.ok(store.clusters.has("blue"));
+});
+
+test("a swapped ..data changes what changed and nothing else", async () => {
+  await using folder = await ClusterFolder.create();
+  const volume = new KubernetesVolume(folder.at("volume"), {
+    "blue.yaml": clusterText("blue"),
+    "red.yaml": clusterText("red"),
+  });
+  await folder.open(volume.path);
+  volume.update({ "blue.yaml": clusterText("blue"), "red.yaml": clusterText("red", "suspended: true") });
+  await folder.tells("~red");
+  volume.update({ "blue.yaml": clusterText("blue", "suspended: true") });
+  await folder.tells("-red", "~blue");
+});
+
+test("certificates in another volume are followed through its swaps", async () => {
+  await using folder = await ClusterFolder.create({
+    "blue.yaml": "name: blue\nagents: {cert: secret/tls.crt, key: secret/tls.key}",
+  });
+  const [first, second] = [await newMaterial("one"), await newMaterial("two")];
+  const volume = new KubernetesVolume(folder.at("secret"), { "tls.crt": first.cert, "tls.key": first.key });
+  await folder.open();
+  volume.update({ "tls.crt": second.cert, "tls.key": second.key });
+  await folder.tells("~blue");
+  assert.equal(folder.store.clusters.get("blue")?.agents.certificate?.cert, second.cert);
+});
+
+test("one file with several documents is watched as a folder is", async () => {
+  await using folder = await ClusterFolder.create({ "all.yaml": `${clusterText("blue")}\n---\n${clusterText("red")}` });
+  const store = await folder.open(folder.at("all.yaml"));
+  await folder.write("new.yaml", clusterText("red"));
+  await rename(folder.at("new.yaml"), folder.at("all.yaml"));
+  await folder.tells("-blue");
+  await unlink(folder.at("all.yaml"));
+  await folder.hasProblems(/does not exist/);
+  assert.ok(store.clusters.has("red"));
+});
+
+test("a folder that has gone keeps its clusters, and counts again when it is back", async () => {
+  await using folder = await ClusterFolder.create();
+  await mkdir(folder.at("clusters"));
+  await folder.write("clusters/blue.yaml", clusterText("blue"));
+  const store = await folder.open(folder.at("clusters"));
+  await rename(folder.at("clusters"), folder.at("elsewhere"));
+  await folder.hasProblems(/does not exist/);
+  assert.ok(store.clusters.has("blue"));
+  await mkdir(folder.at("clusters"));
+  await folder.write("clusters/red.yaml", clusterText("red"));
+  await folder.tells("-blue", "+red");
+  await folder.hasProblems();
+});
+
+test("the first of two clusters with one name stays, and the other waits for it to go", async () => {
+  await using folder = await ClusterFolder.create({ "z.yaml": clusterText("blue") });
+  await folder.open();
+  await folder.write("a.yaml", clusterText("blue"));
+  await folder.hasProblems(
+    /^cluster "blue": the name "blue" is taken by cluster "blue" \(.*z\.yaml\): give one/,
+    /agents\.sni/,
+    /callers\.sni/,
+  );
+  assert.match(folder.store.problems()[0]?.file ?? "", /a\.yaml$/);
+  await unlink(folder.at("z.yaml"));
+  await folder.hasProblems();
+  assert.match(folder.store.clusters.get("blue")?.file ?? "", /a\.yaml$/);
+  assert.deepEqual(folder.told, []);
+});
+
+test("faults of any file stop the start, each with file, path and cure", async () => {
+  await using folder = await ClusterFolder.create({
+    "blue.yaml": "name: blue\nagents: {ca: missing.crt}",
+    "red.yaml": "name: red\nlimits: {strems: 3}",
+    "two.yaml": "name: green\n---\nname: Yellow",
+  });
+  await assert.rejects(ClusterStore.open(folder.path, silent, FAST), (error: ConfigError) => {
+    assert.ok(error instanceof ConfigError);
+    const [blue, red, two, ...rest] = error.problems;
+    assert.match(
+      blue ?? "",
+      /^--clusters: .*blue\.yaml: agents\.ca: the CA certificate .*missing\.crt cannot be read: there is no such file\.$/,
+    );
+    assert.match(red ?? "", /red\.yaml: limits has no key "strems"; did you mean streams\?/);
+    assert.match(two ?? "", /two\.yaml: document 2: name needs a name like/);
+    assert.deepEqual(rest, []);
+    return true;
+  });
+  await assert.rejects(ClusterStore.open(folder.at("absent"), silent), /--clusters: .*absent does not exist/);
+});

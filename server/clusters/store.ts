@@ -1,0 +1,263 @@
+import { promises } from "node:fs";
+import { dirname, join, resolve } from "node:path";
+import { ConfigError } from "../../shared/process/options.ts";
+import { changesOf } from "./changes.ts";
+import type { Cluster, ClusterChanges } from "./cluster.ts";
+import { MaterialFiles } from "./material.ts";
+import { ServerNames } from "./names.ts";
+import { type ClusterFile, loadClusterFile, parseClusterFile } from "./read.ts";
+import { settle } from "./settle.ts";
+import { OwnedFilesWatch, type Suspects, type WatchTiming } from "./watch-owned-files.ts";
+
+/** A file that is not in use as it is now. What it said before, if anything, stays in use. */
+export interface ClusterProblem {
+  readonly file: string;
+  readonly sentence: string;
+}
+
+/** Who is told of each difference; of one change of the files first what was removed, then changed, then added. */
+export interface ClusterListener {
+  onAdded(cluster: Cluster): void;
+  onChanged(cluster: Cluster, before: Cluster, what: ClusterChanges): void;
+  onRemoved(cluster: Cluster): void;
+}
+
+export interface ClusterStoreLog {
+  info(fields: object, message: string): void;
+  error(fields: object, message: string): void;
+}
+
+/** What a file said when it was read last, and what of it is in use. */
+interface KnownFile {
+  readonly read: ClusterFile;
+  readonly inUse: readonly Cluster[];
+}
+
+/** ConfigMaps end at 1 MiB; a thousand clusters in one file have less. */
+const MAX_FILE_BYTES = 4 * 1_048_576;
+/** Faults told when a start fails: enough to see what is wrong. */
+const MAX_PROBLEMS = 20;
+
+/**
+ * The clusters of `--clusters DIR_OR_FILE`, kept as their files are (design: "Trust", files are read again). A file that
+ * cannot be used keeps its old version and is a problem until it is right again; no other file minds.
+ *
+ * ```
+ *  files change ─▶ suspects read again ─▶ which can be in use together ─▶ differences ─▶ listener
+ *                  read.ts                settle.ts                       changes.ts
+ * ```
+ */
+export class ClusterStore {
+  readonly #path: string;
+  readonly #isFolder: boolean;
+  readonly #log: ClusterStoreLog;
+  readonly #watch: OwnedFilesWatch;
+  readonly #materials = new MaterialFiles();
+  #files: ReadonlyMap<string, KnownFile> = new Map();
+  #clusters: ReadonlyMap<string, Cluster> = new Map();
+  #agentNames = new ServerNames<Cluster>([]);
+  #callerNames = new ServerNames<Cluster>([]);
+  #problems: readonly ClusterProblem[] = [];
+  #listener: ClusterListener | undefined;
+  #looking: Promise<void> = Promise.resolve();
+  #closed = false;
+
+  /** Reads all files and begins to watch them; rejects with a `ConfigError` that has every fault found. */
+  static async open(path: string, log: ClusterStoreLog, timing?: WatchTiming): Promise<ClusterStore> {
+    const absolute = resolve(path);
+    const found = await promises.stat(absolute).catch((error: NodeJS.ErrnoException) => {
+      throw new ConfigError(`--clusters: ${absolute} ${whyUnreadable(error)}.`, { cause: error });
+    });
+    const store = new ClusterStore(absolute, found.isDirectory(), log, timing);
+    await store.#look("all");
+    if (store.#problems.length === 0) return store;
+    store.close();
+    const problems = store.#problems.map(({ file, sentence }) => `--clusters: ${file}: ${sentence}`);
+    const more = problems.length - MAX_PROBLEMS;
+    if (more > 0)
+      problems.splice(
+        MAX_PROBLEMS,
+        more,
+        `These are the first ${MAX_PROBLEMS} faults of --clusters, ${more} more follow.`,
+      );
+    throw new ConfigError(problems);
+  }
+
+  private constructor(path: string, isFolder: boolean, log: ClusterStoreLog, timing: WatchTiming | undefined) {
+    this.#path = path;
+    this.#isFolder = isFolder;
+    this.#log = log;
+    this.#watch = new OwnedFilesWatch(isFolder ? path : dirname(path), this.#onSuspects, timing);
+  }
+
+  /** By name; another map after each change. */
+  get clusters(): ReadonlyMap<string, Cluster> {
+    return this.#clusters;
+  }
+
+  /** SNI → cluster on the agents' port; renewed before the listener is told of a change. */
+  get agentNames(): ServerNames<Cluster> {
+    return this.#agentNames;
+  }
+
+  get callerNames(): ServerNames<Cluster> {
+    return this.#callerNames;
+  }
+
+  problems(): readonly ClusterProblem[] {
+    return this.#problems;
+  }
+
+  /** Tells of each cluster there is, and from now on of each difference. */
+  listen(listener: ClusterListener): void {
+    this.#listener = listener;
+    for (const cluster of this.#clusters.values()) listener.onAdded(cluster);
+  }
+
+  close(): void {
+    this.#closed = true;
+    this.#watch.close();
+  }
+
+  readonly #onSuspects = async (suspects: Suspects): Promise<void> => {
+    const before = this.#problems;
+    await this.#look(suspects);
+    this.#logProblems(before);
+  };
+
+  /** Reads again what may have changed; one look after the other. */
+  #look(suspects: Suspects): Promise<void> {
+    this.#looking = this.#looking.then(() => this.#lookOnce(suspects));
+    return this.#looking;
+  }
+
+  async #lookOnce(suspects: Suspects): Promise<void> {
+    const problems: ClusterProblem[] = [];
+    const paths = await this.#list(problems);
+    const reads = new Map<string, ClusterFile>();
+    for (const path of paths) {
+      const before = this.#files.get(path)?.read;
+      const trusted = before !== undefined && suspects !== "all" && !suspects.has(path);
+      const read = trusted || (before !== undefined && (await isUnchanged(before))) ? before : await this.#read(path);
+      if (read !== undefined) reads.set(path, read);
+    }
+    if (!this.#closed) this.#use(reads, problems);
+  }
+
+  /** The files of clusters; as before, if nobody can tell now. */
+  async #list(problems: ClusterProblem[]): Promise<readonly string[]> {
+    if (!this.#isFolder) return [this.#path];
+    try {
+      const names = await promises.readdir(this.#path);
+      return names
+        .filter((name) => /^[^.].*\.ya?ml$/.test(name))
+        .sort()
+        .map((name) => join(this.#path, name));
+    } catch (error) {
+      problems.push({ file: this.#path, sentence: `${whyUnreadable(error as NodeJS.ErrnoException)}.` });
+      return [...this.#files.keys()];
+    }
+  }
+
+  /** `undefined`: it has gone. */
+  async #read(path: string): Promise<ClusterFile | undefined> {
+    if (!this.#files.has(path)) this.#watch.follow(path, [path]);
+    const text = await readText(path);
+    if (text === undefined && this.#isFolder) return undefined;
+    if (typeof text !== "string") return unusable(path, text?.fault ?? "does not exist");
+    const parsed = parseClusterFile(path, text);
+    this.#watch.follow(path, parsed.paths);
+    const loaded = loadClusterFile(parsed, this.#materials);
+    return { ...loaded, clusters: loaded.clusters.map((cluster) => this.#asBefore(cluster)) };
+  }
+
+  /** A cluster that has not changed stays the same object. */
+  #asBefore(cluster: Cluster): Cluster {
+    const old = this.#clusters.get(cluster.name);
+    const same = old !== undefined && old.file === cluster.file && changesOf(old, cluster) === undefined;
+    return same ? old : cluster;
+  }
+
+  #use(reads: ReadonlyMap<string, ClusterFile>, problems: ClusterProblem[]): void {
+    const paths = new Set([...reads.keys(), ...this.#files.keys()]);
+    const { inUse, problems: conflicts } = settle(
+      [...paths].sort().map((file) => {
+        const read = reads.get(file);
+        const next = read === undefined ? [] : read.faults.length > 0 ? undefined : read.clusters;
+        return { file, before: this.#files.get(file)?.inUse ?? [], next };
+      }),
+    );
+    for (const file of this.#files.keys()) if (!reads.has(file)) this.#watch.forget(file);
+    this.#files = new Map([...reads].map(([file, read]) => [file, { read, inUse: inUse.get(file) ?? [] }]));
+    for (const [file, { faults }] of reads) problems.push(...faults.map((sentence) => ({ file, sentence })));
+    this.#problems = [...problems, ...conflicts];
+    this.#materials.retain(new Set([...reads.values()].flatMap(({ inputs }) => [...inputs.keys()])));
+    this.#publish(new Map([...inUse.values()].flat().map((cluster) => [cluster.name, cluster])));
+  }
+
+  #logProblems(before: readonly ClusterProblem[]): void {
+    const known = new Set(before.map(keyOf));
+    for (const problem of this.#problems) {
+      if (known.has(keyOf(problem))) continue;
+      const { file, sentence: reason } = problem;
+      this.#log.error({ file, reason }, "a cluster file is not usable, what it said before stays in use");
+    }
+    const wrong = new Set(this.#problems.map(({ file }) => file));
+    const mended = new Set(before.map(({ file }) => file).filter((file) => !wrong.has(file)));
+    for (const file of mended) this.#log.info({ file }, "a cluster file is usable again");
+  }
+
+  #publish(now: ReadonlyMap<string, Cluster>): void {
+    const before = this.#clusters;
+    this.#clusters = now;
+    this.#agentNames = namesOf(now, "agents");
+    this.#callerNames = namesOf(now, "callers");
+    const listener = this.#listener;
+    if (listener === undefined) return;
+    for (const cluster of before.values()) if (!now.has(cluster.name)) listener.onRemoved(cluster);
+    for (const cluster of now.values()) {
+      const old = before.get(cluster.name);
+      const what = old === undefined || old === cluster ? undefined : changesOf(old, cluster);
+      if (old !== undefined && what !== undefined) listener.onChanged(cluster, old, what);
+    }
+    for (const cluster of now.values()) if (!before.has(cluster.name)) listener.onAdded(cluster);
+  }
+}
+
+function namesOf(clusters: ReadonlyMap<string, Cluster>, side: "agents" | "callers"): ServerNames<Cluster> {
+  return new ServerNames([...clusters.values()].map((cluster) => ({ value: cluster, names: cluster[side].sni })));
+}
+
+/** Are all files that it was made of as they were? One that could not be used is read again each time. */
+async function isUnchanged({ inputs, faults }: ClusterFile): Promise<boolean> {
+  if (faults.length > 0) return false;
+  for (const [path, content] of inputs) if ((await readText(path)) !== content) return false;
+  return true;
+}
+
+/** `undefined`: there is no such file. */
+async function readText(path: string): Promise<string | { readonly fault: string } | undefined> {
+  try {
+    const text = await promises.readFile(path, "utf8");
+    return text.length <= MAX_FILE_BYTES
+      ? text
+      : { fault: "is larger than 4 MiB: give each cluster a file of its own" };
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    return code === "ENOENT" ? undefined : { fault: whyUnreadable(error as NodeJS.ErrnoException) };
+  }
+}
+
+function unusable(path: string, fault: string): ClusterFile {
+  return { clusters: [], faults: [`it ${fault}.`], inputs: new Map([[path, ""]]) };
+}
+
+function whyUnreadable({ code, message }: NodeJS.ErrnoException): string {
+  if (code === "ENOENT") return "does not exist";
+  if (code === "EISDIR") return "is a directory, and a file is expected";
+  return code === "EACCES" ? "is not readable for this user" : `cannot be read (${message})`;
+}
+
+function keyOf({ file, sentence }: ClusterProblem): string {
+  return `${file}\n${sentence}`;
+}

@@ -1,0 +1,42 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { parseTarget } from "../../shared/net/target.ts";
+import { TargetRules } from "./targets.ts";
+
+/** allow, deny, target, refused? */
+const RULES: [string, string[], string[], string, RegExp | undefined][] = [
+  ["without rules all is allowed", [], [], "10.0.0.1:1", undefined],
+  [
+    "an allow rule excludes the rest",
+    ["10.0.0.0/8"],
+    [],
+    "11.0.0.1:1",
+    /no allow rule of the cluster covers 11\.0\.0\.1:1/,
+  ],
+  ["an allow rule covers its network", ["10.0.0.0/8"], [], "10.255.0.1:1", undefined],
+  ["a port limits a rule", ["10.0.0.0/8:443"], [], "10.0.0.1:444", /no allow rule/],
+  ["a range includes both ends", ["10.0.0.0/8:443-500"], [], "10.0.0.1:500", undefined],
+  ["deny wins", ["10.0.0.0/8"], ["10.0.0.1"], "10.0.0.1:1", /the rule "deny 10\.0\.0\.1" of the cluster covers 10/],
+  ["deny alone leaves the rest", [], ["10.0.0.0/8:22"], "10.0.0.1:443", undefined],
+  ["a mapped address is IPv4", [], ["10.0.0.0/8"], "[::ffff:10.0.0.1]:1", /deny 10/],
+  ["a mapped address in hexadecimal, too", [], ["10.0.0.0/8"], "[::ffff:a00:1]:1", /deny 10/],
+  ["a mapped address is allowed as IPv4", ["10.0.0.0/8"], [], "[::ffff:10.0.0.1]:1", undefined],
+  ["deny sees through NAT64", [], ["10.0.0.0/8"], "[64:ff9b::a00:1]:1", /deny 10/],
+  ["the unspecified address is loopback", [], ["127.0.0.0/8"], "0.0.0.0:1", /deny 127/],
+  ["IPv6 networks", ["fd00::/8"], [], "[fd12::1]:1", undefined],
+  ["networks say nothing of names", ["10.0.0.0/8"], [], "web.svc:1", /no allow rule/],
+  ["denied networks say nothing of names", [], ["0.0.0.0/0"], "web.svc:1", undefined],
+  ["a host pattern, any case, final dot", ["*.SVC"], [], "Web.Default.Svc.:1", undefined],
+  ["a host pattern is no suffix", ["*.svc"], [], "web.svc.evil.example:1", /no allow rule/],
+  ["a partial pattern matches no address", ["*1*"], [], "10.0.0.1:1", /no allow rule/],
+  ["a star alone matches an address", ["*:443"], [], "10.0.0.1:443", undefined],
+  ["a denied host in any spelling", [], ["db.*"], "DB.internal.:5432", /deny db\.\*/],
+];
+
+for (const [name, allow, deny, target, reason] of RULES) {
+  test(name, () => {
+    const given = new TargetRules(allow, deny).judge(parseTarget(target));
+    if (reason === undefined) assert.equal(given, undefined);
+    else assert.match(given ?? "", reason);
+  });
+}

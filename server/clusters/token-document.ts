@@ -1,0 +1,49 @@
+import { isAbsolute } from "node:path";
+import { z } from "zod";
+import { list, made, section, text } from "./schema-parts.ts";
+
+/** Signatures that only the holder of a private key can make (RFC 7518 §3.1, RFC 8037). */
+const ALGORITHMS = [
+  ...["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"],
+  ...["ES256", "ES384", "ES512", "EdDSA", "Ed25519"],
+];
+
+const tokenReview = section({
+  kubeconfig: text().optional(),
+  audience: text(),
+  agentNamespace: text().optional(),
+  agentServiceAccount: text().optional(),
+}).transform((review) => ({ kind: "tokenReview" as const, ...review }));
+
+const jwt = section({
+  issuer: text(),
+  audience: text(),
+  algorithms: list(made(algorithm)).min(1, "is empty: name algorithms, or leave the key out").optional(),
+  jwks: made(keyLocation),
+  subjects: list(text()).min(1, "is empty, so nobody could come: name at least one subject, * as wildcard"),
+}).transform((token) => ({ kind: "jwt" as const, ...token }));
+
+/** How a token of an agent or a caller is judged. `*` is a wildcard in agentNamespace, agentServiceAccount and subjects. */
+export const tokenDocument = section({ tokenReview: tokenReview.optional(), jwt: jwt.optional() }).transform(
+  ({ tokenReview, jwt }, { issues }): TokenTrust => {
+    const one = tokenReview ?? jwt;
+    if (one !== undefined && (tokenReview === undefined || jwt === undefined)) return one;
+    issues.push({ code: "custom", message: "needs either tokenReview or jwt", input: { tokenReview, jwt } });
+    return z.NEVER;
+  },
+);
+
+/** Paths are as they were written in the document, and absolute in a `Cluster`. */
+export type TokenTrust = z.output<typeof tokenReview> | z.output<typeof jwt>;
+
+function algorithm(value: string): string {
+  if (ALGORITHMS.includes(value)) return value;
+  throw new Error(`"${value}" cannot prove who made a token; write one of ${ALGORITHMS.join(", ")}`);
+}
+
+/** A path, or a URL as text: `URL` objects cannot be compared. */
+function keyLocation(value: string): { readonly file: string } | { readonly url: string } {
+  if (!/^[a-z][a-z0-9+.-]*:/i.test(value) || isAbsolute(value)) return { file: value };
+  if (URL.canParse(value) && new URL(value).protocol === "https:") return { url: value };
+  throw new Error("needs the path of a file or a URL that begins with https://");
+}

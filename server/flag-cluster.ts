@@ -1,0 +1,41 @@
+import { type IdentityPattern, parsePattern } from "../shared/net/identity.ts";
+import { ConfigError } from "../shared/process/options.ts";
+import type { Cluster } from "./clusters/cluster.ts";
+import { TargetRules } from "./clusters/targets.ts";
+import { DEFAULT_CLUSTER } from "./frontend/route.ts";
+import type { ServerOptions } from "./options.ts";
+import type { ClusterSource } from "./serving.ts";
+
+/** The one cluster of a server without `--clusters`: what its flags say. */
+export function flagCluster(
+  options: Pick<ServerOptions, "agentIdentities" | "callerIdentities" | "udsName">,
+): ClusterSource {
+  const cluster: Cluster = {
+    name: DEFAULT_CLUSTER,
+    file: "the flags",
+    agents: { sni: [], identities: patterns("--agent-identities", options.agentIdentities) },
+    callers: {
+      sni: [],
+      identities: patterns("--caller-identities", options.callerIdentities),
+      ...(options.udsName === "" ? {} : { uds: options.udsName }),
+    },
+    targets: new TargetRules([], []),
+    limits: {},
+    suspended: false,
+  };
+  const names = { find: () => cluster };
+  return {
+    clusters: new Map([[cluster.name, cluster]]),
+    agentNames: names,
+    callerNames: names,
+    listen: (listener) => listener.onAdded(cluster),
+  };
+}
+
+function patterns(option: string, texts: readonly string[]): IdentityPattern[] {
+  try {
+    return texts.map(parsePattern);
+  } catch (error) {
+    throw new ConfigError([`${option}: ${(error as Error).message}.`], { cause: error });
+  }
+}

@@ -1,0 +1,98 @@
+import type { Duplex } from "node:stream";
+import type { Logger } from "../../shared/process/logger.ts";
+import type { ServerOptions } from "../options.ts";
+import type { ClusterTunnels } from "../tunnels/registry.ts";
+import type { Door, UnixDoor } from "./authenticate.ts";
+import { Frontend, type FrontendHandler, type FrontendOptions } from "./listen.ts";
+import { DEFAULT_CLUSTER } from "./route.ts";
+import { UnixListener } from "./unix-listener.ts";
+
+export interface EntrancesDeps {
+  readonly options: FrontendOptions & Pick<ServerOptions, "udsMode" | "deleteExistingUdsFile" | "listenBacklog">;
+  readonly log: Logger;
+  /** What becomes of those who come through a door. */
+  handler(door: Door): FrontendHandler;
+}
+
+/**
+ * Where callers come in: a frontend for each door through which somebody has come, and the unix sockets of the clusters
+ * that have one.
+ */
+export class Entrances {
+  readonly #deps: EntrancesDeps;
+  readonly #frontends = new Map<Door, Frontend>();
+  readonly #unix = new Map<UnixDoor, UnixListener>();
+
+  constructor(deps: EntrancesDeps) {
+    this.#deps = deps;
+  }
+
+  take(door: Door, socket: Duplex): void {
+    let frontend = this.#frontends.get(door);
+    if (frontend === undefined) {
+      frontend = new Frontend(door, this.#deps.options, this.#deps.handler(door));
+      this.#frontends.set(door, frontend);
+    }
+    frontend.take(socket);
+  }
+
+  /** Rejects with a `ConfigError` if the path cannot be had. */
+  async openUnix(door: UnixDoor, path: string): Promise<void> {
+    const { udsMode: mode, deleteExistingUdsFile: deleteExisting, listenBacklog: backlog } = this.#deps.options;
+    const listener = await UnixListener.open({
+      ...{ path, mode, deleteExisting, backlog },
+      onSocket: (socket) => this.take(door, socket),
+      log: this.#deps.log,
+    });
+    this.#unix.set(door, listener);
+  }
+
+  /** No new connections on it. */
+  closeUnix(door: UnixDoor): void {
+    void this.#unix.get(door)?.close();
+    this.#unix.delete(door);
+  }
+
+  /** Can callers come to the unix sockets, and if not, why? */
+  states(): { readonly name: string; readonly up: boolean; readonly problem: string | undefined }[] {
+    return [...this.#unix].map(([door, { state }]) => ({
+      name: door.cluster === DEFAULT_CLUSTER ? "unix socket" : `unix socket of ${door.cluster}`,
+      ...state,
+    }));
+  }
+
+  /** Nobody new; those who have asked for nothing go. */
+  drain(): void {
+    for (const listener of this.#unix.values()) void listener.close();
+    for (const { sockets } of this.#frontends.values()) sockets.destroyWaiting();
+  }
+
+  /** Resolves when the last connection has closed, or after `deadlineMs`. */
+  async empty(deadlineMs: number): Promise<void> {
+    await Promise.all([...this.#frontends.values()].map(({ sockets }) => sockets.empty(deadlineMs)));
+  }
+
+  /** Ends every connection so that nobody takes a cut transfer for a whole one. */
+  resetAll(): void {
+    for (const { sockets } of this.#frontends.values()) sockets.resetAll();
+  }
+
+  /** Resolves when the unix sockets are gone. */
+  async close(): Promise<void> {
+    await Promise.all([...this.#unix.values()].map((listener) => listener.close()));
+  }
+
+  /** The same for one cluster: nobody new, then `ended`, then whoever is left is reset. */
+  async closeOf(tunnels: ClusterTunnels, ended: Promise<unknown>, restMs: number): Promise<void> {
+    const doors = [...this.#frontends].filter(([door]) => door.tunnels === tunnels);
+    for (const [, { sockets }] of doors) sockets.destroyWaiting();
+    await ended;
+    await Promise.all(
+      doors.map(async ([door, { sockets }]) => {
+        await sockets.empty(restMs);
+        sockets.resetAll();
+        this.#frontends.delete(door);
+      }),
+    );
+  }
+}

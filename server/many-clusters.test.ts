@@ -1,0 +1,279 @@
+import assert from "node:assert/strict";
+import { existsSync } from "node:fs";
+import { after, before, test } from "node:test";
+import { CloseCode, LinkRefused } from "../shared/wire/handshake.ts";
+import { fetchText, until, within } from "./testing.ts";
+import { type AgentWords, agentAt, answerOf, callerAt, Tenants, unixCallerAt } from "./testing-tenants.ts";
+
+const NAMES = ["blue", "red", "gold", "lime"] as const;
+
+/** blue and red have a CA each; gold and lime share one, and names tell them apart. */
+let tenants: Tenants;
+/** Each cluster's agent, with the link that others would like to have. */
+const agents = new Map<string, Awaited<ReturnType<typeof agentAt>>>();
+
+before(async () => {
+  tenants = await Tenants.create(["blue", "red"], ["gold", "lime"]);
+  await tenants.start({ linkGraceMs: 5_000 });
+  for (const name of NAMES) {
+    const at = tenants.get(name);
+    agents.set(name, await agentAt(tenants.server, name, { at, by: at.agent, agentId: "the-same" }));
+  }
+});
+
+after(async () => {
+  for (const { session } of agents.values()) session.destroy();
+  await tenants[Symbol.asyncDispose]();
+});
+
+test("the same target is another one in each cluster, over TLS and over the clusters' unix sockets", async () => {
+  for (const name of NAMES) {
+    const { sni, caller, uds } = tenants.get(name);
+    assert.match(
+      await answerOf(await callerAt(tenants.server, sni, caller)),
+      new RegExp(`^HTTP/1.1 200 .*${name}$`, "s"),
+    );
+    assert.match(await answerOf(await unixCallerAt(uds)), new RegExp(`^HTTP/1.1 200 .*${name}$`, "s"));
+  }
+});
+
+// ── crossings ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+interface Crossing {
+  readonly as: string;
+  readonly at: string;
+  readonly role?: "caller" | "agent" | "nobody";
+  readonly status: number;
+  readonly says: RegExp;
+}
+
+const STRANGER = /no client certificate was sent|not signed by a CA/;
+const CALLER_CROSSINGS: readonly Crossing[] = [
+  { as: "blue", at: "red", status: 407, says: STRANGER },
+  { as: "red", at: "blue", status: 407, says: STRANGER },
+  { as: "blue", at: "gold", status: 407, says: STRANGER },
+  { as: "gold", at: "blue", status: 407, says: STRANGER },
+  { as: "gold", at: "lime", status: 407, says: /not among callers\.identities/ },
+  { as: "lime", at: "gold", status: 407, says: /not among callers\.identities/ },
+  { as: "gold", at: "gold", role: "agent", status: 407, says: /not among callers\.identities/ },
+  { as: "gold", at: "lime", role: "agent", status: 407, says: /not among callers\.identities/ },
+  { as: "blue", at: "blue", role: "agent", status: 407, says: /not among callers\.identities/ },
+  { as: "blue", at: "blue", role: "nobody", status: 407, says: STRANGER },
+];
+for (const { as, at, role = "caller", status, says } of CALLER_CROSSINGS) {
+  test(`a caller with the ${role}'s certificate of ${as} at the name of ${at} is refused, and it is logged`, async () => {
+    const tenant = tenants.get(as);
+    const by = role === "nobody" ? undefined : role === "agent" ? tenant.agent : tenant.caller;
+    const { lines } = tenants.server;
+    const logged = lines.length;
+    const answer = await answerOf(await callerAt(tenants.server, tenants.get(at).sni, by));
+    assert.match(answer, new RegExp(`^HTTP/1.1 ${status} `));
+    assert.match(answer, says);
+    await until(() =>
+      lines.slice(logged).some(({ outcome, reason }) => outcome === "unauthenticated" && says.test(String(reason))),
+    );
+  });
+}
+
+const WORDS: readonly [what: string, lines: string][] = [
+  ["a Host of another cluster", "CONNECT 10.0.0.1:10250 HTTP/1.1\r\nHost: red.example\r\n\r\n"],
+  ["a target named like another cluster", "CONNECT red.example:443 HTTP/1.1\r\nHost: red.example\r\n\r\n"],
+  [
+    "headers that name another cluster",
+    "CONNECT 10.0.0.1:1 HTTP/1.1\r\nHost: x\r\nX-Cluster: red\r\nForwarded: host=red.example\r\n\r\n",
+  ],
+];
+for (const [what, lines] of WORDS) {
+  test(`${what} leads nowhere but to the caller's own, over TLS and over the unix socket`, async () => {
+    const { sni, caller, uds } = tenants.get("blue");
+    assert.match(await answerOf(await callerAt(tenants.server, sni, caller), lines), /blue$/);
+    assert.match(await answerOf(await unixCallerAt(uds), lines), /blue$/);
+  });
+}
+
+for (const name of ["green.example", "", "blue.example.evil", "xblue.example", "__proto__", "constructor"]) {
+  test(`a caller who asks for the name "${name}" gets no further than its ClientHello`, async () => {
+    const { lines } = tenants.server;
+    const logged = lines.length;
+    const socket = await callerAt(tenants.server, name, tenants.get("blue").caller);
+    assert.equal(socket.getPeerX509Certificate(), undefined, "it was shown a certificate");
+    await until(() => lines.slice(logged).some(({ reason }) => /server name/.test(String(reason))));
+  });
+}
+
+interface AgentCrossing extends Pick<AgentWords, "cluster"> {
+  readonly as: string;
+  readonly at: string;
+  readonly what: string;
+  readonly role?: "caller" | "nobody";
+  /** Whose link it wants to go on with. */
+  readonly steals?: string;
+  readonly code: number;
+  readonly says: RegExp;
+}
+
+const AGENT_CROSSINGS: readonly AgentCrossing[] = [
+  { as: "blue", at: "red", what: "another CA", code: 401, says: STRANGER },
+  { as: "gold", at: "blue", what: "another CA", code: 401, says: STRANGER },
+  { as: "gold", at: "lime", what: "the same CA and another name", code: 403, says: /not among agents\.identities/ },
+  { as: "lime", at: "gold", what: "the same CA and another name", code: 403, says: /not among agents\.identities/ },
+  {
+    as: "lime",
+    at: "lime",
+    what: "a caller's certificate",
+    role: "caller",
+    code: 403,
+    says: /not among agents\.identities/,
+  },
+  { as: "red", at: "red", what: "no certificate", role: "nobody", code: 401, says: STRANGER },
+  {
+    as: "blue",
+    at: "blue",
+    what: "the word of another cluster",
+    cluster: "red",
+    code: CloseCode.forbidden,
+    says: /belongs to cluster "blue"/,
+  },
+  {
+    as: "gold",
+    at: "gold",
+    what: "the word of another cluster",
+    cluster: "lime",
+    code: CloseCode.forbidden,
+    says: /belongs to cluster "gold"/,
+  },
+  {
+    as: "blue",
+    at: "blue",
+    what: "the link of another cluster's agent",
+    steals: "red",
+    code: CloseCode.unknownLink,
+    says: /no such link/,
+  },
+  {
+    as: "gold",
+    at: "gold",
+    what: "the link of an agent under the same CA",
+    steals: "lime",
+    code: CloseCode.unknownLink,
+    says: /no such link/,
+  },
+];
+for (const { as, at, what, role, steals, code, says, ...words } of AGENT_CROSSINGS) {
+  test(`an agent of ${as} at the name of ${at} with ${what} is refused, and it is logged`, async () => {
+    const tenant = tenants.get(as);
+    const by = role === "nobody" ? undefined : role === "caller" ? tenant.caller : tenant.agent;
+    const stolen = steals === undefined ? undefined : agents.get(steals)?.welcome;
+    const { lines } = tenants.server;
+    const logged = lines.length;
+    const refusal = await agentAt(tenants.server, as, {
+      ...{ at: tenants.get(at), by, agentId: "the-same" },
+      ...words,
+      ...(stolen && { resume: { link: stolen.link, token: stolen.token, received: 0 } }),
+    }).then(
+      () => assert.fail("it was let in"),
+      (error: unknown) => error,
+    );
+    assert.ok(refusal instanceof LinkRefused, String(refusal));
+    assert.equal(refusal.status ?? refusal.closeCode, code);
+    assert.match(refusal.message, says);
+    await until(() =>
+      lines.slice(logged).some(({ msg, reason }) => msg === "agent refused" && says.test(String(reason))),
+    );
+    assert.equal(agents.get(steals ?? as)?.session.closed, false, "the real one is untouched");
+  });
+}
+
+// ── documents that change ────────────────────────────────────────────────────────────────────────────────────────────
+
+test("a cluster that is added is served in two seconds, and its sockets go with it; the others notice nothing", async () => {
+  await using mine = await Tenants.create(["blue", "red"]);
+  await mine.get("red").remove();
+  const server = await mine.start();
+  const blue = await agentAt(server, "blue", { at: mine.get("blue"), by: mine.get("blue").agent });
+  assert.equal((await callerAt(server, "red.example", mine.get("red").caller)).getPeerX509Certificate(), undefined);
+
+  await mine.get("red").write();
+  await until(() => existsSync(mine.get("red").uds));
+  const red = await agentAt(server, "red", { at: mine.get("red"), by: mine.get("red").agent });
+  assert.match(await answerOf(await callerAt(server, "red.example", mine.get("red").caller)), /red$/);
+
+  await mine.get("red").remove();
+  await within(red.closed, "the agent of a removed cluster is let go");
+  await until(() => !existsSync(mine.get("red").uds));
+  assert.equal((await callerAt(server, "red.example", mine.get("red").caller)).getPeerX509Certificate(), undefined);
+  assert.equal(blue.session.closed, false);
+  assert.match(await answerOf(await unixCallerAt(mine.get("blue").uds)), /blue$/);
+  blue.session.destroy();
+});
+
+test("a document that breaks keeps its old version, is named in readyz, and leaves the server ready", async () => {
+  await using mine = await Tenants.create(["blue", "red"]);
+  const server = await mine.start();
+  await mine.get("red").write({ limits: { streems: 4 } });
+  const readyz = async () => fetchText(server.addresses.health?.port, "/readyz?verbose");
+  await until(async () => /red\.yaml.*streems/.test((await readyz()).text));
+  assert.equal((await readyz()).status, 200);
+  const red = await agentAt(server, "red", { at: mine.get("red"), by: mine.get("red").agent });
+  await mine.get("red").write();
+  await until(async () => !/streems/.test((await readyz()).text));
+  assert.equal(red.session.closed, false);
+  red.session.destroy();
+});
+
+test("who is no longer among the identities goes at once, and nobody of another cluster", async () => {
+  await using mine = await Tenants.create(["blue", "red"]);
+  const server = await mine.start();
+  const blue = await agentAt(server, "blue", { at: mine.get("blue"), by: mine.get("blue").agent });
+  const red = await agentAt(server, "red", { at: mine.get("red"), by: mine.get("red").agent });
+  await mine.get("red").write({ agents: { identities: ["O=agents:crimson"] } });
+  await within(red.closed, "the agent that is no longer trusted");
+  await until(() => server.lines.some(({ reason }) => /no longer among agents\.identities/.test(String(reason))));
+  assert.equal(blue.session.closed, false);
+  blue.session.destroy();
+});
+
+test("a suspended cluster lets nobody in, and is back as it was", async () => {
+  await using mine = await Tenants.create(["blue"]);
+  const server = await mine.start();
+  const before = await agentAt(server, "blue", { at: mine.get("blue"), by: mine.get("blue").agent });
+  await mine.get("blue").write({ suspended: true });
+  await within(before.closed, "the agent of a suspended cluster");
+  const at = mine.get("blue");
+  const { uds, agent } = at;
+  assert.match(await answerOf(await unixCallerAt(uds)), /^HTTP\/1.1 403 cluster "blue" is suspended/);
+  await assert.rejects(agentAt(server, "blue", { at, by: agent }), /suspended/);
+  await mine.get("blue").write();
+  await until(async () => /^HTTP\/1.1 (?!403)/.test(await answerOf(await unixCallerAt(uds))));
+  (await agentAt(server, "blue", { at, by: agent })).session.destroy();
+});
+
+test("targets and limits of a document hold for its callers, with Retry-After where waiting helps", async () => {
+  await using mine = await Tenants.create(["blue"]);
+  await mine.get("blue").write({ deny: ["169.254.0.0/16"], limits: { connectsPerSecond: 1 } });
+  const server = await mine.start();
+  const agent = await agentAt(server, "blue", { at: mine.get("blue"), by: mine.get("blue").agent });
+  const ask = async (target: string) =>
+    answerOf(await unixCallerAt(mine.get("blue").uds), `CONNECT ${target} HTTP/1.1\r\nHost: x\r\n\r\n`);
+  assert.match(await ask("169.254.169.254:80"), /^HTTP\/1.1 403 /);
+  const answers = [];
+  for (let count = 0; count < 6; count++) answers.push(await ask("10.0.0.1:80"));
+  const limited = answers.filter((answer) => /^HTTP\/1.1 429 /.test(answer));
+  assert.ok(limited.length > 0, answers.join("\n"));
+  assert.match(limited[0] ?? "", /\r\nRetry-After: \d+\r\n/);
+  agent.session.destroy();
+});
+
+test("clusters of which one would let in the other's certificates stop the start, and change nothing later", async () => {
+  await using mine = await Tenants.create(["blue"], ["gold", "lime"]);
+  await mine.get("lime").write({ agents: { identities: [] } });
+  await assert.rejects(mine.start(), /the CA in agents\.ca is also that of cluster "gold"/);
+  await mine.get("lime").write();
+  const server = await mine.start();
+  await mine.get("lime").write({ agents: { identities: [] } });
+  await until(async () =>
+    /agents\.identities/.test((await fetchText(server.addresses.health?.port, "/readyz?verbose")).text),
+  );
+  const { agent } = mine.get("gold");
+  await assert.rejects(agentAt(server, "lime", { at: mine.get("lime"), by: agent }), /not among agents\.identities/);
+});

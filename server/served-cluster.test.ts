@@ -1,0 +1,69 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { CulvertError } from "../shared/outcomes.ts";
+import type { Cluster, ClusterChanges } from "./clusters/cluster.ts";
+import { TargetRules } from "./clusters/targets.ts";
+import { ServedCluster } from "./served-cluster.ts";
+import { clusterOf } from "./testing-clusters.ts";
+import { ClusterTunnels } from "./tunnels/registry.ts";
+
+const TARGET = { host: "10.0.0.1", port: 10_250 };
+const LIMITS_CHANGED = { limits: true } as ClusterChanges;
+
+function serve(cluster: Cluster): ServedCluster {
+  const tunnels = new ClusterTunnels(cluster.name, { serverId: "srv", maxAgents: 10, drainTimeoutMs: 100 });
+  return new ServedCluster(cluster, tunnels, { agents: undefined, callers: undefined }, { agents: "a", callers: "c" });
+}
+
+function refusal(served: ServedCluster, target = TARGET): CulvertError | undefined {
+  try {
+    served.mustAdmit(target);
+    return undefined;
+  } catch (error) {
+    assert.ok(error instanceof CulvertError);
+    return error;
+  }
+}
+
+test("without limits and rules every target is admitted", () => {
+  assert.equal(refusal(serve(clusterOf("blue"))), undefined);
+});
+
+test("a cluster that is suspended admits nobody, agents nor callers", () => {
+  const served = serve(clusterOf("blue", { suspended: true }));
+  assert.match(refusal(served)?.message ?? "", /^cluster "blue" is suspended$/);
+  assert.match(served.agents.objection("10.0.0.1")?.message ?? "", /suspended/);
+});
+
+test("a target against the rules is forbidden before anything is counted", () => {
+  const served = serve(
+    clusterOf("blue", { targets: new TargetRules([], ["10.0.0.0/8"]), limits: { connectsPerSecond: 0.5 } }),
+  );
+  for (let attempt = 0; attempt < 10; attempt++) assert.equal(refusal(served)?.code, "forbidden");
+  assert.equal(refusal(served, { host: "192.0.2.1", port: 443 }), undefined);
+});
+
+test("CONNECTs beyond the limit are told when to come back", () => {
+  const served = serve(clusterOf("blue", { limits: { connectsPerSecond: 2 } }));
+  const refused = Array.from({ length: 6 }, () => refusal(served)).filter((error) => error !== undefined);
+  assert.ok(refused.length >= 1 && refused.length <= 2, `${refused.length} of 6: a burst of 4 is let through`);
+  assert.equal(refused[0]?.code, "limited");
+  assert.ok((refused[0]?.retryAfterMs ?? 0) > 0);
+  assert.match(refused[0]?.message ?? "", /limits\.connectsPerSecond/);
+});
+
+test("so many CONNECTs may wait for an answer, and no more", () => {
+  const served = serve(clusterOf("blue", { limits: { pendingConnects: 2 } }));
+  served.tunnels.pendingConnects = 1;
+  assert.equal(refusal(served), undefined);
+  served.tunnels.pendingConnects = 2;
+  assert.match(refusal(served)?.message ?? "", /limits\.pendingConnects/);
+});
+
+test("a new document brings its own limits at once", () => {
+  const served = serve(clusterOf("blue", { limits: { connectsPerSecond: 0.001 } }));
+  assert.equal(refusal(served), undefined);
+  assert.equal(refusal(served)?.code, "limited");
+  served.update(clusterOf("blue"), LIMITS_CHANGED);
+  assert.equal(refusal(served), undefined);
+});

@@ -1,0 +1,52 @@
+/** Bearer tokens as both ends see them (RFC 6750 §2.1): what fits into a header, and what a JWT says of its own end. */
+
+/** A ServiceAccount's token has one or two KiB; what is longer is nobody's, and not worth a look. */
+export const MAX_TOKEN_BYTES = 16 * 1024;
+
+/** Why this text can be no token, as the rest of a sentence; `undefined`: it may be one. */
+export function unfitToken(text: string): string | undefined {
+  if (text === "") return "is empty";
+  if (text.length > MAX_TOKEN_BYTES) return `is longer than ${MAX_TOKEN_BYTES / 1024} KiB`;
+  if (!/^[A-Za-z0-9._~+/-]+=*$/.test(text)) return "holds characters that no bearer token has";
+  return undefined;
+}
+
+/** A token that came in a header, and the cluster that was named with it. */
+export interface PresentedToken {
+  readonly token: string;
+  readonly cluster?: string;
+}
+
+/**
+ * Reads `Authorization` and `Proxy-Authorization`: `Bearer TOKEN`, or `Basic CLUSTER:TOKEN` of tools that know nothing
+ * else (RFC 7617 §2). `undefined`: no token was sent. Whether it is one is for `unfitToken` to say.
+ */
+export function presentedToken(header: string | undefined): PresentedToken | undefined {
+  if (header === undefined) return undefined;
+  const space = header.indexOf(" ");
+  const scheme = header.slice(0, Math.max(0, space)).toLowerCase();
+  const rest = header.slice(space + 1).trim();
+  if (scheme === "bearer") return { token: rest };
+  if (scheme !== "basic" || rest.length > 2 * MAX_TOKEN_BYTES) return undefined;
+  const text = Buffer.from(rest, "base64").toString("utf8");
+  const colon = text.indexOf(":");
+  return colon < 0 ? undefined : { cluster: text.slice(0, colon), token: text.slice(colon + 1) };
+}
+
+/**
+ * When the token ends, as it says itself (RFC 7519 §4.1.4) and nobody has verified; `undefined`: it is no JWT, or has no
+ * end.
+ */
+export function tokenExpiry(token: string): Date | undefined {
+  const parts = token.split(".");
+  if (parts.length !== 3) return undefined;
+  try {
+    const claims: unknown = JSON.parse(Buffer.from(parts[1] ?? "", "base64url").toString("utf8"));
+    if (typeof claims !== "object" || claims === null || !("exp" in claims)) return undefined;
+    if (typeof claims.exp !== "number") return undefined;
+    const expiresAt = new Date(claims.exp * 1_000);
+    return Number.isNaN(expiresAt.getTime()) ? undefined : expiresAt;
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,11 @@
+/** Why a file could not be read, in words for whoever named it. */
+export function readFailure(error: unknown): string {
+  const { code = "", message } = error as NodeJS.ErrnoException;
+  return WORDS.get(code) ?? message;
+}
+
+const WORDS = new Map([
+  ["ENOENT", "there is no such file"],
+  ["EACCES", "permission denied"],
+  ["EISDIR", "it is a directory"],
+]);

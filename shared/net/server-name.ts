@@ -1,0 +1,44 @@
+import { isIP } from "node:net";
+import { domainToASCII } from "node:url";
+
+/** A name in its one spelling, or what is wrong with it as the end of a sentence. */
+export type ServerName =
+  | { readonly name: string; readonly fault?: undefined }
+  | { readonly name?: undefined; readonly fault: string };
+
+const MAX_NAME = 253;
+const MAX_LABEL = 63;
+/** Of a name that is not ASCII yet: more bytes than any that fits 253 as A-labels. */
+const MAX_RAW = 1_024;
+/** Underscores are not host names (RFC 952), but they occur in DNS. */
+const LABEL = /^[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?$/;
+/** "127.1" and "0x7f000001" are addresses to a resolver and names to a reader (WHATWG URL: "ends in a number"). */
+const NUMBER = /^(?:[0-9]+|0x[0-9a-f]*)$/;
+
+/**
+ * A host name as RFC 6066 §3 has it in `server_name`, in the spelling by which it is compared: lower case, without the
+ * final dot, its labels as A-labels (RFC 5890). Names in configuration pass through here as well, so that both are equal or not.
+ */
+export function canonicalServerName(text: string): ServerName {
+  if (text === "" || text === ".") return { fault: "is empty" };
+  if (text.includes("\0")) return { fault: "holds a NUL byte" };
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: finding them is the point.
+  if (/[\x01-\x1f\x7f]/.test(text)) return { fault: "holds a control byte" };
+  if (text.length > MAX_RAW) return overlong(text.length);
+  const ascii = /^[\x20-\x7e]*$/.test(text) ? text.toLowerCase() : domainToASCII(text);
+  if (ascii === "") return { fault: "is no host name: it has no form in ASCII (IDNA)" };
+  const name = ascii.endsWith(".") ? ascii.slice(0, -1) : ascii;
+  if (isIP(name.replace(/^\[(.*)\]$/, "$1")) !== 0) return { fault: "is an IP address, and host names are compared" };
+  if (name.length > MAX_NAME) return overlong(name.length);
+  const labels = name.split(".");
+  const long = labels.find((label) => label.length > MAX_LABEL);
+  if (long !== undefined) return { fault: `has a label of ${long.length} bytes, and at most ${MAX_LABEL} are allowed` };
+  if (!labels.every((label) => LABEL.test(label)))
+    return { fault: "is no host name: letters, digits, - and _ between dots" };
+  if (NUMBER.test(labels.at(-1) ?? "")) return { fault: "is an IP address in disguise: its last label is a number" };
+  return { name };
+}
+
+function overlong(length: number): ServerName {
+  return { fault: `is ${length} bytes long, and at most ${MAX_NAME} are allowed` };
+}
