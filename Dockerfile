@@ -8,6 +8,7 @@ COPY tsconfig.json tsconfig.build.json ./
 COPY shared ./shared
 COPY server ./server
 COPY agent ./agent
+COPY router ./router
 COPY cli ./cli
 RUN npm run build && npm prune --omit=dev --ignore-scripts
 

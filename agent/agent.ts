@@ -19,8 +19,9 @@ import { TargetPolicy } from "./streams/policy.ts";
 import { sharedLookup } from "./streams/resolve.ts";
 import { DialSlots, type ServeDeps, serve } from "./streams/serve.ts";
 import { attempt } from "./uplink/attempt.ts";
-import { readCredentials } from "./uplink/credentials.ts";
+import { pathsOf } from "./uplink/credentials.ts";
 import { Uplink } from "./uplink/keep.ts";
+import { KeptCredentials } from "./uplink/kept-credentials.ts";
 import { Path } from "./uplink/path.ts";
 import { formatServer, wantedServers } from "./uplink/servers.ts";
 
@@ -53,10 +54,11 @@ export class Agent implements AsyncDisposable {
   readonly #listenEphemeral: boolean;
   readonly #dials: DialSlots;
   readonly #pool: MemoryPool;
+  readonly #credentials: KeptCredentials;
   readonly #uplinks: readonly Uplink[];
   #health: Admin | undefined;
   #admin: Admin | undefined;
-  #credentials: FileWatch | undefined;
+  #credentialWatch: FileWatch | undefined;
   #closing: Promise<void> | undefined;
 
   constructor(options: AgentOptions, { log, listenEphemeral = false }: AgentDeps) {
@@ -76,6 +78,7 @@ export class Agent implements AsyncDisposable {
       stallTimeoutMs: options.stallTimeoutMs,
     };
     const hello = helloOf(options);
+    this.#credentials = new KeptCredentials(options, log);
     this.#uplinks = wantedServers(options).map((server) => {
       const path = new Path(options);
       return new Uplink({
@@ -86,7 +89,7 @@ export class Agent implements AsyncDisposable {
             {
               server,
               hello,
-              credentials: options,
+              credentials: this.#credentials,
               tls: { minVersion: options.tlsMinVersion as SecureVersion, ciphers: options.cipherSuites },
               timeoutMs: options.handshakeTimeoutMs,
               path,
@@ -104,6 +107,7 @@ export class Agent implements AsyncDisposable {
           ),
         onStream: (stream) => void serve(stream, streams),
         retry: { baseMs: options.syncIntervalMs, capMs: options.syncIntervalCapMs },
+        drainTimeoutMs: options.drainTimeoutMs,
         metrics: this.metrics,
         log,
       });
@@ -160,7 +164,7 @@ export class Agent implements AsyncDisposable {
   #checkCredentials(): void {
     const { agentCert: file } = this.#options;
     try {
-      const { notAfter } = readCredentials(this.#options);
+      const { notAfter } = this.#credentials.current();
       if (notAfter === undefined || notAfter > new Date()) return;
       this.#log.error({ file, notAfter }, "the certificate of --agent-cert has expired: servers refuse this agent");
     } catch (error) {
@@ -170,15 +174,8 @@ export class Agent implements AsyncDisposable {
 
   /** Each attempt reads the files anew; connections that were opened with the old ones are replaced. */
   #watchCredentials(): void {
-    const { caCert, agentCert, agentKey } = this.#options;
-    const files = [caCert, agentCert, agentKey].filter((file) => file !== "");
-    this.#credentials = watchFiles(files, () => {
-      try {
-        readCredentials(this.#options);
-      } catch (error) {
-        this.#log.error({ reason: (error as Error).message }, "new credentials cannot be used");
-        return;
-      }
+    this.#credentialWatch = watchFiles(pathsOf(this.#options), () => {
+      if (!this.#credentials.refresh()) return;
       this.#log.info("credentials have changed: connections are replaced");
       for (const uplink of this.#uplinks) uplink.changeCarriers();
     });
@@ -212,7 +209,7 @@ export class Agent implements AsyncDisposable {
   }
 
   async #closeListeners(): Promise<void> {
-    this.#credentials?.close();
+    this.#credentialWatch?.close();
     await Promise.all([this.#health?.close(), this.#admin?.close()]);
   }
 

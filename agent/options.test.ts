@@ -33,6 +33,20 @@ test("a server and a certificate are enough, by URL or by Konnectivity's host an
   );
 });
 
+test("a token file is enough in place of a certificate, or comes with one; as Konnectivity's flag, empty is none", async () => {
+  const token = `--service-account-token-path=${pem}`;
+  for (const more of [[], tls]) {
+    const { problems, warnings, values } = await read([url, token, ...more]);
+    assert.deepEqual([problems, warnings, values.serviceAccountTokenPath], [[], [], pem]);
+  }
+  const { problems } = await read([url, "--service-account-token-path="]);
+  assert.deepEqual(problems, [
+    "The server must know its agents: give --agent-cert and --agent-key, or --service-account-token-path.",
+  ]);
+  const missing = await read([url, "--service-account-token-path=/nowhere/token"]);
+  assert.match(missing.problems.join("\n"), /--service-account-token-path.*\/nowhere\/token/);
+});
+
 test("everything that is missing is told in one go", async () => {
   const { problems } = await read([]);
   assert.match(problems.join("\n"), /Which server\?[\s\S]*--agent-cert and --agent-key/);
@@ -117,7 +131,6 @@ test("the manifest of a Konnectivity agent with certificates starts with one war
 
 test("what is not built yet is refused with a sentence", async () => {
   const refused: [string, RegExp][] = [
-    ["--service-account-token-path=/var/run/secrets/tokens/konnectivity-agent-token", /use a client certificate/],
     ["--agent-identifiers=ipv4=1.2.3.4", /identifiers is not built yet/],
     ["--alpn-proto=konnectivity", /not built yet/],
     ["--count-server-leases", /leases/],
@@ -127,5 +140,20 @@ test("what is not built yet is refused with a sentence", async () => {
     const { problems } = await read([url, ...tls, flag]);
     assert.equal(problems.length, 1, flag);
     assert.match(problems[0] ?? "", sentence);
+  }
+});
+
+test("--max-carrier-age is off, or long enough for a handshake: the refusal says so", async () => {
+  const age = async (text: string) => await read([url, ...tls, `--max-carrier-age=${text}`]);
+  for (const [text, ms] of [
+    ["0", 0],
+    ["1s", 1_000],
+    ["1h", 3_600_000],
+  ] as const) {
+    const { problems, values } = await age(text);
+    assert.deepEqual([problems, values.maxCarrierAgeMs], [[], ms]);
+  }
+  for (const text of ["1ms", "999ms"]) {
+    assert.deepEqual((await age(text)).problems, [`--max-carrier-age needs 0, or at least 1s, not "${text}".`]);
   }
 });

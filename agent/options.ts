@@ -1,3 +1,4 @@
+import { parseRule } from "../shared/net/target-rule.ts";
 import {
   adminBindAddress,
   defineService,
@@ -11,7 +12,6 @@ import {
 import { ignored, NO_LEASES, refusedUnless } from "../shared/process/konnectivity.ts";
 import { type Draft, type OptionsOf, option, section } from "../shared/process/options.ts";
 import { parseHostPort, parseServerUrl } from "./server-url.ts";
-import { parseRule } from "./streams/rule.ts";
 import { repeatedServer } from "./uplink/servers.ts";
 
 const server = section("The server", {
@@ -35,6 +35,11 @@ const server = section("The server", {
   }),
   agentCert: option.file("", "Certificate (PEM) of this agent.", { konnectivity: "--agent-cert" }),
   agentKey: option.file("", "Private key (PEM) of --agent-cert.", { konnectivity: "--agent-key" }),
+  serviceAccountTokenPath: option.file(
+    "",
+    "File with a service account token, in place of --agent-cert or together with it. It is read again for each connection, and sent to the server only.",
+    { konnectivity: "--service-account-token-path" },
+  ),
   agentId: option.identifier("", "Name of this agent. Two agents of one identity must not share it.", {
     konnectivity: "--agent-id",
     environment: "PROXY_AGENT_ID",
@@ -58,7 +63,8 @@ const server = section("The server", {
   ),
   maxCarrierAgeMs: option.duration(
     "0s",
-    "Oldest age of a connection: a new one is opened and takes the tunnel over before, 10 % about; its streams notice nothing. 0: only where the path has shown a limit of its own.",
+    "Oldest age of a connection: a new one is opened and takes the tunnel over before, 10 % about; its streams notice nothing, but each change is a handshake for both ends. 0: only where the path has shown a limit of its own.",
+    { min: "1s", orZero: true },
   ),
   syncIntervalMs: option.duration(
     "250ms",
@@ -112,10 +118,6 @@ export const agentOptions = defineService({
   ],
   options: rows,
   foreign: {
-    "service-account-token-path": refusedUnless(
-      [""],
-      "authentication by service account token is not built yet; use a client certificate (--agent-cert, --agent-key).",
-    ),
     "agent-identifiers": refusedUnless(
       [""],
       "choosing agents by identifiers is not built yet; every agent serves every target.",
@@ -139,8 +141,10 @@ function settle(draft: Draft<typeof rows>): void {
   for (const rule of values.allowTarget) attempt(draft, () => parseRule(rule, "--allow-target"));
   for (const rule of values.denyTarget) attempt(draft, () => parseRule(rule, "--deny-target"));
   settlePair(draft, ["--agent-cert", values.agentCert], ["--agent-key", values.agentKey]);
-  if (values.agentCert === "" && values.agentKey === "") {
-    draft.problem("The server knows agents by their certificates: give --agent-cert and --agent-key.");
+  if (values.agentCert === "" && values.agentKey === "" && values.serviceAccountTokenPath === "") {
+    draft.problem(
+      "The server must know its agents: give --agent-cert and --agent-key, or --service-account-token-path.",
+    );
   }
   if (values.syncIntervalMs > values.syncIntervalCapMs) {
     draft.problem("--sync-interval must not be longer than --sync-interval-cap.");

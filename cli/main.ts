@@ -47,6 +47,17 @@ service("agent", "Dial a server and reach targets in this network for it.", asyn
   });
 });
 
+service("router", "Pass TLS connections on to the server of the name that they ask for.", async (argv) => {
+  const [{ runService }, { routerOptions }] = await Promise.all([
+    import("./service.ts"),
+    import("../router/options.ts"),
+  ]);
+  await runService(routerOptions, argv, async (values, log) => {
+    const { startRouter } = await import("../router/router.ts");
+    return startRouter(values, { log });
+  });
+});
+
 program
   .command("demo")
   .description("Server, agent and a sample target on this machine: one CONNECT step by step, then curl lines to paste.")
@@ -72,6 +83,16 @@ program
     const { runPki } = await import("./pki.ts");
     const { dir, serverSan = [], clusterSan = [], days } = options;
     await runPki({ dir, serverSans: serverSan, clusterSans: clusterSan, days });
+  });
+
+program
+  .command("status")
+  .description("What a running server says of its clusters, agents and refusals.")
+  .option("--admin-address <host:port>", "Admin port of the server.", "127.0.0.1:8095")
+  .option("--json", "Everything that the server says, instead of a table.")
+  .action(async (options: { readonly adminAddress: string; readonly json?: true }) => {
+    const { runStatus } = await import("./status.ts");
+    await runStatus({ adminAddress: options.adminAddress, json: options.json === true });
   });
 
 program.command("help [command]", { hidden: true }).action(async (command?: string) => {

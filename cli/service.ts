@@ -10,7 +10,7 @@ import { printConfig } from "../shared/process/show-options.ts";
 type LogValues = { readonly logLevel: string; readonly logFormat: "auto" | "json" | "pretty" };
 
 /**
- * `culvert server` and `culvert agent`: options, then a log, then the process. A wrong configuration is told
+ * `culvert server`, `culvert agent` and `culvert router`: options, then a log, then the process. A wrong configuration is told
  * on stderr in full, without stack, and ends with exit code 2 before anything was opened.
  */
 export async function runService<R extends Rows>(

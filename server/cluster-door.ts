@@ -2,8 +2,23 @@ import type { TlsDoor } from "../shared/net/tls.ts";
 import type { WatchedTls } from "../shared/net/tls-files.ts";
 import type { TlsMaterial } from "../shared/net/tls-material.ts";
 import { CulvertError, printable } from "../shared/outcomes.ts";
+import type { Logger } from "../shared/process/logger.ts";
 import type { ClusterSide } from "./clusters/cluster.ts";
+import { verifierOf } from "./tokens/settings.ts";
+import type { TokenVerifier } from "./tokens/verifier.ts";
 import type { ClusterTunnels } from "./tunnels/registry.ts";
+
+export interface DoorDeps {
+  /** For what the side leaves out. */
+  readonly flags: WatchedTls | undefined;
+  /** There is no document: the flags are the cluster. */
+  readonly isOfFlags: boolean;
+  /** Where to look for who is let in: the words of a refusal. */
+  readonly rule: string;
+  readonly log: Logger;
+  /** Of both sides of the cluster together: `TlsDoor`. */
+  refusesHandshake(): string | undefined;
+}
 
 /**
  * One side of a cluster on its TLS port: the certificate that it shows, and whom it lets in. What the cluster's document
@@ -12,19 +27,27 @@ import type { ClusterTunnels } from "./tunnels/registry.ts";
 export class ClusterDoor implements TlsDoor {
   readonly kind = "tls";
   readonly tunnels: ClusterTunnels;
-  /** Where to look for who is let in: the words of a refusal. */
   readonly rule: string;
+  readonly refusesHandshake: () => string | undefined;
   readonly #flags: WatchedTls | undefined;
+  readonly #isOfFlags: boolean;
+  readonly #log: Logger;
   #side: ClusterSide;
   #suspended = false;
+  #verifier: TokenVerifier | undefined;
   #tls: TlsMaterial | undefined;
   #tlsOfFlags: TlsMaterial | undefined;
 
-  constructor(tunnels: ClusterTunnels, side: ClusterSide, flags: WatchedTls | undefined, rule: string) {
+  /** Throws a sentence about a token setting that cannot be. */
+  constructor(tunnels: ClusterTunnels, side: ClusterSide, { flags, isOfFlags, rule, log, refusesHandshake }: DoorDeps) {
     this.tunnels = tunnels;
     this.rule = rule;
+    this.refusesHandshake = refusesHandshake;
     this.#flags = flags;
+    this.#isOfFlags = isOfFlags;
+    this.#log = log;
     this.#side = side;
+    this.#verifier = side.token && verifierOf(side.token, log);
   }
 
   get cluster(): string {
@@ -39,21 +62,49 @@ export class ClusterDoor implements TlsDoor {
     return this.#side.identities;
   }
 
+  /** Present: tokens are taken here. Another object when the rules for them are others. */
+  get verifier(): TokenVerifier | undefined {
+    return this.#verifier;
+  }
+
+  close(): void {
+    this.#verifier?.close();
+  }
+
   /** Another version of the document. */
   update(side: ClusterSide, suspended: boolean): void {
+    if (side.token !== this.#side.token) this.#renewVerifier(side);
     this.#side = side;
     this.#suspended = suspended;
     this.#tls = undefined;
+  }
+
+  #renewVerifier({ token }: ClusterSide): void {
+    const before = this.#verifier;
+    try {
+      this.#verifier = token && verifierOf(token, this.#log);
+      before?.close();
+    } catch (error) {
+      const reason = (error as Error).message;
+      this.#log.error({ cluster: this.cluster, reason }, "new rules for tokens are not usable, the old ones stay");
+    }
   }
 
   /** What the side has together with the flags; `undefined`: a certificate or a CA is missing. */
   get material(): TlsMaterial | undefined {
     const flags = this.#flags?.material;
     if (this.#tls !== undefined && this.#tlsOfFlags === flags) return this.#tls;
-    const { certificate = flags, ca = flags?.ca } = this.#side;
+    const { certificate = flags, ca = this.#fallbackCa(flags) } = this.#side;
     this.#tlsOfFlags = flags;
     this.#tls = certificate === undefined || ca === undefined ? undefined : { ...certificate, ca };
     return this.#tls;
+  }
+
+  /** Whoever proves himself by a token needs no CA; where a document names no identities, either, none is meant. */
+  #fallbackCa(flags: TlsMaterial | undefined): string | undefined {
+    const { token, identities } = this.#side;
+    if (token === undefined) return flags?.ca;
+    return this.#isOfFlags || identities.length > 0 ? (flags?.ca ?? "") : "";
   }
 
   get tls(): TlsMaterial {

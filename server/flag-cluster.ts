@@ -1,19 +1,34 @@
+import { resolve } from "node:path";
 import { type IdentityPattern, parsePattern } from "../shared/net/identity.ts";
 import { ConfigError } from "../shared/process/options.ts";
 import type { Cluster } from "./clusters/cluster.ts";
 import { TargetRules } from "./clusters/targets.ts";
+import type { TokenTrust } from "./clusters/token-document.ts";
 import { DEFAULT_CLUSTER } from "./frontend/route.ts";
 import type { ServerOptions } from "./options.ts";
 import type { ClusterSource } from "./serving.ts";
 
 /** The one cluster of a server without `--clusters`: what its flags say. */
 export function flagCluster(
-  options: Pick<ServerOptions, "agentIdentities" | "callerIdentities" | "udsName">,
+  options: Pick<
+    ServerOptions,
+    | "agentIdentities"
+    | "callerIdentities"
+    | "udsName"
+    | "authenticationAudience"
+    | "agentNamespace"
+    | "agentServiceAccount"
+    | "kubeconfig"
+  >,
 ): ClusterSource {
   const cluster: Cluster = {
     name: DEFAULT_CLUSTER,
     file: "the flags",
-    agents: { sni: [], identities: patterns("--agent-identities", options.agentIdentities) },
+    agents: {
+      sni: [],
+      identities: patterns("--agent-identities", options.agentIdentities),
+      ...(options.authenticationAudience !== "" && { token: tokenReview(options) }),
+    },
     callers: {
       sni: [],
       identities: patterns("--caller-identities", options.callerIdentities),
@@ -29,6 +44,17 @@ export function flagCluster(
     agentNames: names,
     callerNames: names,
     listen: (listener) => listener.onAdded(cluster),
+  };
+}
+
+/** Konnectivity's four flags. */
+function tokenReview(
+  options: Pick<ServerOptions, "authenticationAudience" | "agentNamespace" | "agentServiceAccount" | "kubeconfig">,
+): TokenTrust {
+  const { authenticationAudience: audience, agentNamespace, agentServiceAccount, kubeconfig } = options;
+  return {
+    ...{ kind: "tokenReview", audience, agentNamespace, agentServiceAccount },
+    ...(kubeconfig !== "" && { kubeconfig: resolve(kubeconfig) }),
   };
 }
 

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { ServerMetrics } from "./metrics.ts";
+import { ClusterFigures } from "./status-figures.ts";
 
 async function lines(metrics: ServerMetrics): Promise<string[]> {
   return (await metrics.registry.metrics()).split("\n");
@@ -64,16 +65,37 @@ test("a refused CONNECT is a dial failure, a connection that breaks later is non
 test("live numbers are read at the scrape, and refusals are counted by kind", async () => {
   const metrics = new ServerMetrics({ processMetrics: false });
   metrics.watch({ streams: () => 3, bufferedBytes: () => 4_096, resetForMemory: () => 2 });
-  metrics.agentRefused("unauthenticated");
+  metrics.agentRefused("401", { cluster: "blue", from: "10.0.0.9", reason: "no client certificate was sent" });
   metrics.handshakeFailed("callers");
   metrics.waitingDropped("unix");
   has(
     await lines(metrics),
     "culvert_server_streams 3",
     "culvert_server_buffered_bytes 4096",
-    'culvert_server_agents_refused_total{code="unauthenticated"} 1',
+    'culvert_server_agents_refused_total{cluster="blue",code="401"} 1',
     'culvert_server_handshakes_failed_total{listener="callers"} 1',
     'culvert_server_waiting_connections_dropped_total{listener="unix"} 1',
+  );
+});
+
+test("what one cluster does is told to its figures, and refusals of those who came to none are kept apart", () => {
+  const metrics = new ServerMetrics({ processMetrics: false });
+  const blue = new ClusterFigures();
+  metrics.share((cluster) => (cluster === "blue" ? blue : undefined));
+  const refusal = { from: "CN=x", target: "10.0.0.1:22", reason: "the target is denied" };
+  metrics.connectionFinished({ outcome: "forbidden", cluster: "blue", durationMs: 1, refusal });
+  metrics.connectionFinished({ outcome: "ok", cluster: "blue", bytesUp: 7, durationMs: 1 });
+  metrics.connectionFinished({ outcome: "unauthenticated", cluster: "", durationMs: 1, refusal });
+  metrics.agentRefused("403", { cluster: "blue", from: "10.0.0.9", reason: "it is suspended" });
+  blue.close();
+  assert.deepEqual([blue.connects, blue.bytesUp], [2, 7]);
+  assert.deepEqual(
+    blue.refusals.list().map(({ side, code }) => `${side} ${code}`),
+    ["agent 403", "caller forbidden"],
+  );
+  assert.deepEqual(
+    metrics.strangers.list().map(({ code }) => code),
+    ["unauthenticated"],
   );
 });
 

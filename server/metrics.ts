@@ -3,16 +3,24 @@ import { type OutcomeCode, outcome } from "../shared/outcomes.ts";
 import { LinkMetrics } from "../shared/process/link-metrics.ts";
 import { MemoryMetrics } from "../shared/process/memory-metrics.ts";
 import { DIAL_BUCKETS, Instruments, type LabelledTally, LIFE_BUCKETS, Tally } from "../shared/process/metrics.ts";
+import type { ClusterFigures, FinishedConnect } from "./status-figures.ts";
+import { RecentRefusals, type Refusal } from "./status-refusals.ts";
 
 /** What is known of a CONNECT when it is over. */
-export interface ConnectionEnd {
+export interface ConnectionEnd extends FinishedConnect {
   readonly outcome: OutcomeCode | "ok";
   readonly cluster: string;
   /** Was it answered 200? Left out: yes when the outcome is ok. */
   readonly established?: boolean | undefined;
-  readonly bytesUp?: number | undefined;
-  readonly bytesDown?: number | undefined;
   readonly durationMs: number;
+  /** Of one that did not end well: whose it was, where it led to, and why it ended. */
+  readonly refusal?: Pick<Refusal, "from" | "target" | "reason"> | undefined;
+}
+
+/** An agent that got no tunnel. */
+export interface AgentRefusal extends Pick<Refusal, "from" | "reason"> {
+  /** Whose door it came to. */
+  readonly cluster: string;
 }
 
 /** Numbers that others own and that are read when somebody scrapes. */
@@ -38,6 +46,8 @@ export class ServerMetrics {
   readonly registry: Registry;
   readonly links: LinkMetrics;
   readonly memory: MemoryMetrics;
+  /** Of those who have come to no cluster. */
+  readonly strangers = new RecentRefusals();
   readonly #open = new Tally();
   readonly #established = new Tally();
   readonly #pending = new Tally();
@@ -55,6 +65,7 @@ export class ServerMetrics {
   /** Of the tunnels that have gone; those that stand are asked. */
   #resetForMemory = 0;
   #live: LiveServer = { streams: () => 0, bufferedBytes: () => 0, resetForMemory: () => 0 };
+  #figuresOf: (cluster: string) => ClusterFigures | undefined = () => undefined;
 
   constructor(options: { readonly processMetrics?: boolean } = {}) {
     const make = new Instruments(options);
@@ -74,7 +85,10 @@ export class ServerMetrics {
       "reason",
     ]);
     this.#tunnels = make.counters("culvert_server_tunnels_opened_total", "Tunnels that agents opened.", ["cluster"]);
-    this.#refusals = make.counters("culvert_server_agents_refused_total", "Agents that got no tunnel.", ["code"]);
+    this.#refusals = make.counters("culvert_server_agents_refused_total", "Agents that got no tunnel.", [
+      "cluster",
+      "code",
+    ]);
     this.#handshakes = make.counters("culvert_server_handshakes_failed_total", "TLS handshakes that failed.", [
       "listener",
     ]);
@@ -133,6 +147,11 @@ export class ServerMetrics {
     this.#live = live;
   }
 
+  /** Where the figures of a cluster are; it may be none that is served. */
+  share(figuresOf: (cluster: string) => ClusterFigures | undefined): void {
+    this.#figuresOf = figuresOf;
+  }
+
   /** A CONNECT has arrived. Each call is followed by one `connectionFinished`. */
   connectionOpened(): void {
     this.#open.add();
@@ -156,6 +175,12 @@ export class ServerMetrics {
     } else if (end.outcome !== "ok") {
       this.#dialFailures.add(1, outcome(end.outcome).konnectivity);
     }
+    this.#figuresOf(end.cluster)?.connectionFinished(end);
+    if (end.refusal !== undefined) this.#refused(end.cluster, { side: "caller", code: end.outcome, ...end.refusal });
+  }
+
+  #refused(cluster: string, refusal: Refusal): void {
+    (this.#figuresOf(cluster)?.refusals ?? this.strangers).tell(refusal);
   }
 
   /** +1 when an open goes to an agent, −1 when it is answered or given up. */
@@ -176,8 +201,12 @@ export class ServerMetrics {
     this.#tunnelsClosed.add(1, cluster, reason);
   }
 
-  agentRefused(code: string): void {
-    this.#refusals.add(1, code);
+  /** `code` is an HTTP status, a close code or a word of ours, never a peer's text. Without `refusal`: whose it was is unknown. */
+  agentRefused(code: string, refusal?: AgentRefusal): void {
+    this.#refusals.add(1, refusal?.cluster ?? "", code);
+    if (refusal === undefined) return;
+    const { cluster, from, reason } = refusal;
+    this.#refused(cluster, { side: "agent", code, from, reason });
   }
 
   handshakeFailed(listener: ListenerName): void {

@@ -89,10 +89,6 @@ test("what is not built yet is refused with a sentence, never accepted without e
   const refused: [string, RegExp][] = [
     ["--mode=grpc", /proxyProtocol: HTTPConnect/],
     ["--mode=quic", /has no mode "quic"/],
-    ["--agent-namespace=kube-system", /use client certificates/],
-    ["--agent-service-account=konnectivity-agent", /use client certificates/],
-    ["--authentication-audience=system:konnectivity-server", /use client certificates/],
-    ["--kubeconfig=/x", /use client certificates/],
     ["--proxy-strategies=destHost", /only the strategy default/],
     ["--proxy-strategies=destHost,default", /only the strategy default/],
     ["--server-count=3", /more than one server is not built yet/],
@@ -107,6 +103,13 @@ test("what is not built yet is refused with a sentence, never accepted without e
 
 test("values that contradict each other are refused or warned of", async () => {
   const cases: [string[], RegExp][] = [
+    [
+      ["--agent-namespace=kube-system"],
+      /--authentication-audience, --agent-namespace and --agent-service-account together/,
+    ],
+    [["--kubeconfig=/x"], /--kubeconfig is for tokens of agents: give --authentication-audience/],
+    [["--clusters=/x", "--agent-identities=CN=x"], /say it in the cluster's document \(agents\.identities\)/],
+    [["--agent-proxy-protocol=required"], /give --proxy-protocol-trusted-cidrs/],
     [["--initial-window=1MiB", "--max-window=64KiB"], /--max-window must not be smaller/],
     [["--health-port=9000", "--agent-port=9000"], /--agent-port and --health-port are both 9000/],
     [["--tunnel-path=culvert"], /--tunnel-path must be a plain path/],

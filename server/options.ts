@@ -85,6 +85,18 @@ const agents = section("Agents", {
     "Agents that are let in, patterns as in --caller-identities. Empty: every certificate of --cluster-ca-cert but Konnectivity's callers.",
     { separator: ";", item: identityPattern },
   ),
+  authenticationAudience: option.string(
+    "",
+    "Agents may prove themselves by a service account token for this audience, which is shown to the Kubernetes API (TokenReview). Empty: by certificate only.",
+    { konnectivity: "--authentication-audience" },
+  ),
+  agentNamespace: option.string("", "Namespace of the agents' service account.", { konnectivity: "--agent-namespace" }),
+  agentServiceAccount: option.string("", "Name of the agents' service account.", {
+    konnectivity: "--agent-service-account",
+  }),
+  kubeconfig: option.file("", "Where the Kubernetes API is that knows the tokens. Empty: this pod's own cluster.", {
+    konnectivity: "--kubeconfig",
+  }),
   tunnelPath: option.string(TUNNEL_PATH, "Path of the WebSocket that agents ask for."),
   maxAgents: option.integer(100, "Agents connected at once; what one stolen credential can take.", {
     min: 1,
@@ -196,9 +208,6 @@ const rows = {
   ...logRows,
 };
 
-const TOKENS =
-  "authentication of agents by service account token is not built yet; use client certificates (--cluster-ca-cert).";
-
 export const serverOptions = defineService({
   command: "server",
   summary: "Takes CONNECT requests from callers and carries them through the tunnels that agents have dialled.",
@@ -216,13 +225,9 @@ export const serverOptions = defineService({
     },
     "proxy-strategies": refusedUnless(["", "default"], "only the strategy default is built so far."),
     "server-count": refusedUnless(["1"], "more than one server is not built yet; leave it out or give 1."),
-    "agent-namespace": refusedUnless([""], TOKENS),
-    "agent-service-account": refusedUnless([""], TOKENS),
-    "authentication-audience": refusedUnless([""], TOKENS),
-    kubeconfig: refusedUnless([""], TOKENS),
     "enable-lease-controller": refusedUnless(["false", "f", "0"], NO_LEASES, true),
-    "kubeconfig-qps": ignored("no Kubernetes API is called"),
-    "kubeconfig-burst": ignored("no Kubernetes API is called"),
+    "kubeconfig-qps": ignored("answers about tokens are kept for a minute"),
+    "kubeconfig-burst": ignored("answers about tokens are kept for a minute"),
   },
   settle,
 });
@@ -263,8 +268,16 @@ function settleAgents(draft: Draft<typeof rows>): void {
   if (values.clusterCert === "" && values.clusterKey === "") {
     draft.problem("Agents connect over TLS: give --cluster-cert and --cluster-key.");
   }
-  if (values.clusterCaCert === "") {
+  if (values.clusterCaCert === "" && values.authenticationAudience === "") {
     draft.problem("Agents are known by their certificates: give --cluster-ca-cert, the CA that issues them.");
+  }
+  const tokens = [values.authenticationAudience, values.agentNamespace, values.agentServiceAccount];
+  if (tokens.some((value) => value !== "") && tokens.includes("")) {
+    draft.problem(
+      "Whose tokens count is said by --authentication-audience, --agent-namespace and --agent-service-account together: any pod can have a token.",
+    );
+  } else if (values.kubeconfig !== "" && values.authenticationAudience === "") {
+    draft.problem("--kubeconfig is for tokens of agents: give --authentication-audience, too, or leave it out.");
   }
 }
 
@@ -300,6 +313,7 @@ function settleClusters(draft: Draft<typeof rows>): void {
     ["--uds-name", values.udsName !== "", "callers.uds"],
     ["--caller-identities", values.callerIdentities.length > 0, "callers.identities"],
     ["--agent-identities", values.agentIdentities.length > 0, "agents.identities"],
+    ["--authentication-audience", values.authenticationAudience !== "", "agents.token"],
   ];
   for (const [flag, given, key] of elsewhere) {
     if (given) draft.problem(`${flag} is one cluster's: with --clusters, say it in the cluster's document (${key}).`);

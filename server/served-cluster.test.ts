@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { CulvertError } from "../shared/outcomes.ts";
+import { createLogger } from "../shared/process/logger.ts";
 import type { Cluster, ClusterChanges } from "./clusters/cluster.ts";
 import { TargetRules } from "./clusters/targets.ts";
 import { ServedCluster } from "./served-cluster.ts";
@@ -12,7 +13,9 @@ const LIMITS_CHANGED = { limits: true } as ClusterChanges;
 
 function serve(cluster: Cluster): ServedCluster {
   const tunnels = new ClusterTunnels(cluster.name, { serverId: "srv", maxAgents: 10, drainTimeoutMs: 100 });
-  return new ServedCluster(cluster, tunnels, { agents: undefined, callers: undefined }, { agents: "a", callers: "c" });
+  const log = createLogger({ level: "silent", format: "json", name: "server" });
+  const flags = { agents: undefined, callers: undefined };
+  return new ServedCluster(cluster, tunnels, { flags, isOfFlags: false, log });
 }
 
 function refusal(served: ServedCluster, target = TARGET): CulvertError | undefined {
@@ -60,10 +63,33 @@ test("so many CONNECTs may wait for an answer, and no more", () => {
   assert.match(refusal(served)?.message ?? "", /limits\.pendingConnects/);
 });
 
+test("TLS handshakes beyond the limit are refused at both doors together", () => {
+  const served = serve(clusterOf("blue", { limits: { handshakesPerSecond: 1 } }));
+  const refusals = [served.agents, served.callers, served.agents, served.callers].map((door) =>
+    door.refusesHandshake(),
+  );
+  assert.deepEqual(
+    refusals.map((refusal) => refusal === undefined),
+    [true, true, false, false],
+  );
+  assert.match(refusals[3] ?? "", /limits\.handshakesPerSecond/);
+});
+
 test("a new document brings its own limits at once", () => {
   const served = serve(clusterOf("blue", { limits: { connectsPerSecond: 0.001 } }));
   assert.equal(refusal(served), undefined);
   assert.equal(refusal(served)?.code, "limited");
   served.update(clusterOf("blue"), LIMITS_CHANGED);
   assert.equal(refusal(served), undefined);
+});
+
+test("each limit that turns a CONNECT away, or slows bytes down, is counted by its name", () => {
+  const served = serve(clusterOf("blue", { limits: { pendingConnects: 1, bytesPerSecond: 65_536 } }));
+  served.tunnels.pendingConnects = 1;
+  for (let attempt = 0; attempt < 3; attempt++) assert.equal(refusal(served)?.code, "limited");
+  assert.equal(served.pace(1_000), 0);
+  assert.ok(served.pace(1_000_000) > 0);
+  assert.deepEqual(Object.fromEntries(served.figures.limitsHit), { pendingConnects: 3, bytesPerSecond: 1 });
+  assert.equal(served.figures.carried, 1_001_000);
+  served.close();
 });

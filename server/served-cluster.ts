@@ -1,22 +1,21 @@
 import type { Target } from "../shared/net/target.ts";
 import type { WatchedTls } from "../shared/net/tls-files.ts";
 import { CulvertError, printable } from "../shared/outcomes.ts";
+import type { Logger } from "../shared/process/logger.ts";
 import { ClusterDoor } from "./cluster-door.ts";
 import { TokenBucket } from "./clusters/buckets.ts";
 import type { Cluster, ClusterChanges } from "./clusters/cluster.ts";
+import type { Limits } from "./clusters/document.ts";
 import type { UnixDoor } from "./frontend/authenticate.ts";
+import { ClusterFigures } from "./status-figures.ts";
 import type { ClusterTunnels } from "./tunnels/registry.ts";
 
-/** What the flags say of each side, where clusters leave it out. */
-export interface FlagMaterial {
-  readonly agents: WatchedTls | undefined;
-  readonly callers: WatchedTls | undefined;
-}
-
-/** In which words a refusal names the list of those that are let in. */
-export interface IdentityRules {
-  readonly agents: string;
-  readonly callers: string;
+export interface ServedClusterDeps {
+  /** What the flags say of each side, where clusters leave it out. */
+  readonly flags: { readonly agents: WatchedTls | undefined; readonly callers: WatchedTls | undefined };
+  /** There are no documents: the flags are the one cluster. */
+  readonly isOfFlags: boolean;
+  readonly log: Logger;
 }
 
 /** So many seconds' worth is let through at once: callers come in bursts, after a restart above all. */
@@ -30,17 +29,31 @@ export class ServedCluster {
   readonly agents: ClusterDoor;
   readonly callers: ClusterDoor;
   readonly unix: UnixDoor;
+  readonly figures = new ClusterFigures();
   #cluster: Cluster;
   #connects: TokenBucket | undefined;
   #bytes: TokenBucket | undefined;
+  #handshakes: TokenBucket | undefined;
   /** How long to rest after so many bytes, ms; asked by every connection, also those that are older than the limit. */
-  readonly pace = (bytes: number): number => this.#bytes?.charge(bytes) ?? 0;
+  readonly pace = (bytes: number): number => {
+    this.figures.carried += bytes;
+    const restMs = this.#bytes?.charge(bytes) ?? 0;
+    if (restMs > 0) this.figures.limitHit("bytesPerSecond");
+    return restMs;
+  };
 
-  constructor(cluster: Cluster, tunnels: ClusterTunnels, flags: FlagMaterial, rules: IdentityRules) {
+  constructor(cluster: Cluster, tunnels: ClusterTunnels, { flags, ...deps }: ServedClusterDeps) {
     this.#cluster = cluster;
     this.tunnels = tunnels;
-    this.agents = new ClusterDoor(tunnels, cluster.agents, flags.agents, rules.agents);
-    this.callers = new ClusterDoor(tunnels, cluster.callers, flags.callers, rules.callers);
+    const rule = (side: "agents" | "callers") =>
+      deps.isOfFlags ? `--${side.slice(0, -1)}-identities` : `${side}.identities of its cluster`;
+    const common = { ...deps, refusesHandshake: () => this.#refusesHandshake() };
+    this.agents = new ClusterDoor(tunnels, cluster.agents, { ...common, flags: flags.agents, rule: rule("agents") });
+    this.callers = new ClusterDoor(tunnels, cluster.callers, {
+      ...common,
+      flags: flags.callers,
+      rule: rule("callers"),
+    });
     this.unix = { kind: "unix", cluster: cluster.name, tunnels };
     this.#fit(cluster);
     this.#limit(cluster);
@@ -48,6 +61,12 @@ export class ServedCluster {
 
   get cluster(): Cluster {
     return this.#cluster;
+  }
+
+  close(): void {
+    this.agents.close();
+    this.callers.close();
+    this.figures.close();
   }
 
   update(cluster: Cluster, what: ClusterChanges): void {
@@ -61,7 +80,8 @@ export class ServedCluster {
     this.callers.update(callers, suspended);
   }
 
-  #limit({ limits: { connectsPerSecond, bytesPerSecond } }: Cluster): void {
+  #limit({ limits: { connectsPerSecond, bytesPerSecond, handshakesPerSecond } }: Cluster): void {
+    this.#handshakes = bucketOf(handshakesPerSecond, CONNECT_BURST_S);
     this.#connects = bucketOf(connectsPerSecond, CONNECT_BURST_S);
     this.#bytes = bucketOf(bytesPerSecond, BYTES_BURST_S);
   }
@@ -73,13 +93,27 @@ export class ServedCluster {
     const objection = targets.judge(target);
     if (objection !== undefined) throw new CulvertError("forbidden", printable(objection));
     if (limits.pendingConnects !== undefined && this.tunnels.pendingConnects >= limits.pendingConnects) {
-      throw limited(name, `${limits.pendingConnects} CONNECTs wait for an answer`, "pendingConnects", 1_000);
+      throw this.#limited(`${limits.pendingConnects} CONNECTs wait for an answer`, "pendingConnects", 1_000);
     }
     if (limits.streams !== undefined && this.#streams() >= limits.streams) {
-      throw limited(name, `${limits.streams} connections are open`, "streams", 1_000);
+      throw this.#limited(`${limits.streams} connections are open`, "streams", 1_000);
     }
     const waitMs = this.#connects?.take(1) ?? 0;
-    if (waitMs > 0) throw limited(name, `${limits.connectsPerSecond} CONNECTs a second`, "connectsPerSecond", waitMs);
+    if (waitMs > 0) throw this.#limited(`${limits.connectsPerSecond} CONNECTs a second`, "connectsPerSecond", waitMs);
+  }
+
+  /** A handshake is what a stranger can make a server do most with: none beyond the limit is begun. */
+  #refusesHandshake(): string | undefined {
+    if ((this.#handshakes?.take(1) ?? 0) === 0) return undefined;
+    const { name, limits } = this.#cluster;
+    this.figures.limitHit("handshakesPerSecond");
+    return `cluster "${name}" is at its limit: ${limits.handshakesPerSecond} TLS handshakes a second (limits.handshakesPerSecond)`;
+  }
+
+  #limited(what: string, limit: keyof Limits, retryAfterMs: number): CulvertError {
+    this.figures.limitHit(limit);
+    const sentence = `cluster "${this.#cluster.name}" is at its limit: ${what} (limits.${limit})`;
+    return new CulvertError("limited", sentence, { retryAfterMs });
   }
 
   #streams(): number {
@@ -92,10 +126,4 @@ export class ServedCluster {
 function bucketOf(perSecond: number | undefined, burstSeconds: number): TokenBucket | undefined {
   if (perSecond === undefined) return undefined;
   return new TokenBucket({ perSecond, burst: Math.max(1, burstSeconds * perSecond) });
-}
-
-function limited(cluster: string, what: string, limit: string, retryAfterMs: number): CulvertError {
-  return new CulvertError("limited", `cluster "${cluster}" is at its limit: ${what} (limits.${limit})`, {
-    retryAfterMs,
-  });
 }

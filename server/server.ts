@@ -19,7 +19,7 @@ import { Entrances } from "./frontend/entrances.ts";
 import type { FrontendHandler } from "./frontend/listen.ts";
 import { type ListenerName, ServerMetrics } from "./metrics.ts";
 import type { ServerOptions } from "./options.ts";
-import type { FlagMaterial, ServedCluster } from "./served-cluster.ts";
+import type { ServedCluster, ServedClusterDeps } from "./served-cluster.ts";
 import { type ClusterSource, Serving } from "./serving.ts";
 import { sharedCaWarning } from "./shared-ca.ts";
 import { type Condition, readiness, status } from "./status.ts";
@@ -79,8 +79,8 @@ export class Server implements AsyncDisposable {
   readonly #warnings: string[] = [];
   readonly #entrances: Entrances;
   #store: ClusterStore | undefined;
-  #serving!: Serving;
-  #flags: FlagMaterial = { agents: undefined, callers: undefined };
+  #serving: Serving | undefined;
+  #flags: ServedClusterDeps["flags"] = { agents: undefined, callers: undefined };
   #callers: TlsListener<ClusterDoor> | undefined;
   #agents: TlsListener<ClusterDoor> | undefined;
   #upgrades: UpgradePort | undefined;
@@ -107,14 +107,15 @@ export class Server implements AsyncDisposable {
       bufferedBytes: () => this.#sum((tunnel) => tunnel.bufferedBytes),
       resetForMemory: () => this.#sum((tunnel) => tunnel.resetForMemory),
     });
+    this.metrics.share((cluster) => this.#serving?.get(cluster)?.figures);
   }
 
   // ── start ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
   async start(): Promise<void> {
-    await this.#serve();
-    await this.#openForCallers();
-    await this.#openForAgents();
+    const serving = await this.#serve();
+    await this.#openForCallers(serving);
+    await this.#openForAgents(serving);
     await this.#openForOperators();
     const warning = sharedCaWarning(this.#options);
     if (warning !== undefined) {
@@ -125,7 +126,7 @@ export class Server implements AsyncDisposable {
   }
 
   /** Which clusters there are, and what the flags say for all of them. */
-  async #serve(): Promise<void> {
+  async #serve(): Promise<Serving> {
     const { clusters, serverId, maxAgents, drainTimeoutMs } = this.#options;
     const { clusterCert, clusterKey, clusterCaCert, serverCert, serverKey, serverCaCert } = this.#options;
     this.#flags = {
@@ -134,19 +135,18 @@ export class Server implements AsyncDisposable {
     };
     this.#store = clusters === "" ? undefined : await ClusterStore.open(clusters, this.#log);
     const source: ClusterSource = this.#store ?? flagCluster(this.#options);
-    this.#serving = new Serving({
-      ...{ source, registry: this.tunnels, flags: this.#flags, serverId, maxAgents, drainTimeoutMs },
-      rules:
-        this.#store === undefined
-          ? { agents: "--agent-identities", callers: "--caller-identities" }
-          : { agents: "agents.identities of its cluster", callers: "callers.identities of its cluster" },
+    const serving = new Serving({
+      ...{ source, registry: this.tunnels, flags: this.#flags, serverId, maxAgents, drainTimeoutMs, log: this.#log },
+      isOfFlags: this.#store === undefined,
       onAdded: (served) => this.#onAdded(served),
       onChanged: (served, what) => this.#onChanged(served, what),
       onRemoved: (served) => this.#onRemoved(served),
     });
-    this.#serving.start();
-    for (const served of this.#serving.all()) await this.#openUnix(served);
+    this.#serving = serving;
+    serving.start();
+    for (const served of serving.all()) await this.#openUnix(served);
     this.#started = true;
+    return serving;
   }
 
   /** The flags' files of a port, where they are given. */
@@ -206,12 +206,12 @@ export class Server implements AsyncDisposable {
 
   // ── ports ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-  async #openForCallers(): Promise<void> {
+  async #openForCallers(serving: Serving): Promise<void> {
     const { serverPort, serverBindAddress, serverCert } = this.#options;
     if (!this.#isOn(serverPort, serverCert)) return;
     this.#callers = await this.#openTls({
       name: "callers",
-      doors: this.#serving.callerDoors,
+      doors: serving.callerDoors,
       proxyProtocol: this.#options.serverProxyProtocol,
       ...{ port: serverPort, host: serverBindAddress, option: "--server-port" },
       keepaliveMs: this.#options.frontendKeepaliveMs,
@@ -227,8 +227,8 @@ export class Server implements AsyncDisposable {
       metrics: this.metrics,
       log: this.#log,
       strangers: this.#strangers,
-      mustAdmit: (cluster, target) => this.#serving.get(cluster)?.mustAdmit(target),
-      paceOf: (cluster) => this.#serving.get(cluster)?.pace,
+      mustAdmit: (cluster, target) => this.#serving?.get(cluster)?.mustAdmit(target),
+      paceOf: (cluster) => this.#serving?.get(cluster)?.pace,
       draining: () => this.#draining,
     };
     return {
@@ -238,7 +238,7 @@ export class Server implements AsyncDisposable {
     };
   }
 
-  async #openForAgents(): Promise<void> {
+  async #openForAgents(serving: Serving): Promise<void> {
     const { agentPort, agentBindAddress, clusterCert } = this.#options;
     if (!this.#isOn(agentPort, clusterCert)) return;
     const upgrades = await UpgradePort.create({
@@ -254,7 +254,7 @@ export class Server implements AsyncDisposable {
     this.#upgrades = upgrades;
     this.#agents = await this.#openTls({
       name: "agents",
-      doors: this.#serving.agentDoors,
+      doors: serving.agentDoors,
       proxyProtocol: this.#options.agentProxyProtocol,
       ...{ port: agentPort, host: agentBindAddress, option: "--agent-port" },
       keepaliveMs: 0, // the carrier has its own
@@ -289,7 +289,15 @@ export class Server implements AsyncDisposable {
     }
     if (this.#isOn(adminPort)) {
       const where = { port: adminPort, host: adminBindAddress, option: "--admin-port" };
-      const show = () => status(serverId, this.tunnels, this.#pool, this.#draining);
+      const show = () =>
+        status({
+          serverId,
+          clusters: this.#serving?.all() ?? [],
+          strangers: this.metrics.strangers,
+          problems: this.#condition().clusters ?? [],
+          pool: this.#pool,
+          draining: this.#draining,
+        });
       this.#admin = await startAdmin({ ...common, ...where, status: show });
       this.addresses.admin = this.#admin.address;
     }
@@ -370,6 +378,7 @@ export class Server implements AsyncDisposable {
 
   async #releaseAll(): Promise<void> {
     this.#store?.close();
+    this.#serving?.close();
     this.#flags.agents?.close();
     this.#flags.callers?.close();
     this.#entrances.resetAll();

@@ -1,9 +1,10 @@
 import type { TlsDoors } from "../shared/net/tls.ts";
+import { ConfigError } from "../shared/process/options.ts";
 import type { ClusterDoor } from "./cluster-door.ts";
 import type { Cluster, ClusterChanges } from "./clusters/cluster.ts";
 import type { ServerNames } from "./clusters/names.ts";
 import type { ClusterListener } from "./clusters/store.ts";
-import { type FlagMaterial, type IdentityRules, ServedCluster } from "./served-cluster.ts";
+import { ServedCluster, type ServedClusterDeps } from "./served-cluster.ts";
 import type { Registry } from "./tunnels/registry.ts";
 
 /** Which clusters there are: the documents', or the one of the flags. */
@@ -14,11 +15,9 @@ export interface ClusterSource {
   listen(listener: ClusterListener): void;
 }
 
-export interface ServingDeps {
+export interface ServingDeps extends ServedClusterDeps {
   readonly source: ClusterSource;
   readonly registry: Registry;
-  readonly flags: FlagMaterial;
-  readonly rules: IdentityRules;
   readonly maxAgents: number;
   readonly serverId: string;
   readonly drainTimeoutMs: number;
@@ -35,6 +34,7 @@ export class Serving implements ClusterListener {
   readonly callerDoors: TlsDoors<ClusterDoor>;
   readonly #deps: ServingDeps;
   readonly #served = new Map<string, ServedCluster>();
+  #started = false;
 
   constructor(deps: ServingDeps) {
     this.#deps = deps;
@@ -42,8 +42,10 @@ export class Serving implements ClusterListener {
     this.callerDoors = this.#doors("callers", () => deps.source.callerNames);
   }
 
+  /** Throws a `ConfigError` for a cluster that cannot be served as it is said. */
   start(): void {
     this.#deps.source.listen(this);
+    this.#started = true;
   }
 
   get(name: string): ServedCluster | undefined {
@@ -55,12 +57,28 @@ export class Serving implements ClusterListener {
   }
 
   onAdded(cluster: Cluster): void {
-    const { registry, flags, rules, serverId, drainTimeoutMs } = this.#deps;
+    const { registry, serverId, drainTimeoutMs } = this.#deps;
     const maxAgents = cluster.agents.maxAgents ?? this.#deps.maxAgents;
     const tunnels = registry.add(cluster.name, { serverId, maxAgents, drainTimeoutMs });
-    const served = new ServedCluster(cluster, tunnels, flags, rules);
+    const served = this.#make(() => new ServedCluster(cluster, tunnels, this.#deps), cluster);
+    if (served === undefined) {
+      registry.remove(tunnels);
+      return;
+    }
     this.#served.set(cluster.name, served);
     this.#deps.onAdded(served);
+  }
+
+  /** What is wrong with a cluster stops the start, and later keeps out that one. */
+  #make(make: () => ServedCluster, { name, file }: Cluster): ServedCluster | undefined {
+    try {
+      return make();
+    } catch (error) {
+      const reason = error instanceof Error ? error.message : String(error);
+      if (!this.#started) throw new ConfigError([`Cluster "${name}" (${file}): ${reason}.`], { cause: error });
+      this.#deps.log.error({ cluster: name, file, reason }, "a cluster cannot be served");
+      return undefined;
+    }
   }
 
   onChanged(cluster: Cluster, _before: Cluster, what: ClusterChanges): void {
@@ -76,7 +94,12 @@ export class Serving implements ClusterListener {
     if (served === undefined) return;
     this.#served.delete(name);
     this.#deps.registry.remove(served.tunnels);
+    served.close();
     this.#deps.onRemoved(served);
+  }
+
+  close(): void {
+    for (const served of this.#served.values()) served.close();
   }
 
   #doors(side: "agents" | "callers", names: () => ClusterSource["agentNames"]): TlsDoors<ClusterDoor> {

@@ -1,6 +1,8 @@
 import type { Check } from "../shared/process/admin.ts";
 import type { MemoryPool } from "../shared/process/memory-pool.ts";
-import type { Registry } from "./tunnels/registry.ts";
+import type { ServedCluster } from "./served-cluster.ts";
+import type { RecentRefusals } from "./status-refusals.ts";
+import type { Tunnel } from "./tunnels/tunnel.ts";
 
 /** What readiness looks at (design: "Seen from outside"). */
 export interface Condition {
@@ -57,32 +59,63 @@ function shownCertificate({ name, notAfter, problem }: Certificate, now: Date): 
   return `${name}: ${life}${problem === undefined ? "" : `, kept because its files are not usable now (${problem})`}`;
 }
 
+/** What `/status` is made of. */
+export interface Shown {
+  readonly serverId: string;
+  readonly clusters: Iterable<Pick<ServedCluster, "cluster" | "tunnels" | "figures">>;
+  /** Who was refused and has come to no cluster. */
+  readonly strangers: RecentRefusals;
+  /** Why some clusters are not served as their documents say. */
+  readonly problems: readonly string[];
+  readonly pool: Pick<MemoryPool, "report">;
+  readonly draining: boolean;
+}
+
 /** What `/status` shows: clusters, their agents, what each tunnel holds, and all of them together. */
-export function status(serverId: string, tunnels: Registry, pool: MemoryPool, draining: boolean): unknown {
+export function status({ serverId, clusters, strangers, problems, pool, draining }: Shown) {
   return {
     serverId,
     draining,
     memory: pool.report(),
-    clusters: [...tunnels.clusters()].map((cluster) => ({
-      cluster: cluster.name,
-      pendingConnects: cluster.pendingConnects,
-      tunnels: [...cluster.tunnels()].map((tunnel) => ({
-        agent: tunnel.agent.agentId,
-        tunnel: tunnel.id,
-        identity: tunnel.agent.identity,
-        instance: tunnel.agent.instance,
-        software: tunnel.agent.software,
-        remote: tunnel.remote,
-        connectedAt: tunnel.connectedAt.toISOString(),
-        draining: tunnel.draining,
-        suspended: tunnel.suspended,
-        replayBytes: tunnel.replayBytes,
-        streams: tunnel.streamCount,
-        pendingOpens: tunnel.pendingOpens,
-        bufferedBytes: tunnel.bufferedBytes,
-        resetForMemory: tunnel.resetForMemory,
-        roundTripMs: Math.round(tunnel.rttMs * 10) / 10,
-      })),
-    })),
+    problems,
+    refusals: strangers.list(),
+    clusters: [...clusters].map(shownCluster),
+  };
+}
+
+export type ServerStatus = ReturnType<typeof status>;
+
+function shownCluster({ cluster, tunnels, figures }: Pick<ServedCluster, "cluster" | "tunnels" | "figures">) {
+  const { connects, perSecond, outcomes, carried, bytesUp, bytesDown, limitsHit, refusals } = figures;
+  return {
+    cluster: cluster.name,
+    suspended: cluster.suspended,
+    pendingConnects: tunnels.pendingConnects,
+    connects: { total: connects, perSecond: perSecond.connects, outcomes: Object.fromEntries(outcomes) },
+    // What open connections have carried is not yet told by direction.
+    bytes: { carried, perSecond: perSecond.bytes, up: bytesUp, down: bytesDown },
+    limits: { set: cluster.limits, hit: Object.fromEntries(limitsHit) },
+    refusals: refusals.list(),
+    tunnels: [...tunnels.tunnels()].map(shownTunnel),
+  };
+}
+
+function shownTunnel(tunnel: Tunnel) {
+  return {
+    agent: tunnel.agent.agentId,
+    tunnel: tunnel.id,
+    identity: tunnel.agent.identity,
+    instance: tunnel.agent.instance,
+    software: tunnel.agent.software,
+    remote: tunnel.remote,
+    connectedAt: tunnel.connectedAt.toISOString(),
+    draining: tunnel.draining,
+    suspended: tunnel.suspended,
+    replayBytes: tunnel.replayBytes,
+    streams: tunnel.streamCount,
+    pendingOpens: tunnel.pendingOpens,
+    bufferedBytes: tunnel.bufferedBytes,
+    resetForMemory: tunnel.resetForMemory,
+    roundTripMs: Math.round(tunnel.rttMs * 10) / 10,
   };
 }

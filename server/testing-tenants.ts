@@ -125,7 +125,9 @@ export class Tenants implements AsyncDisposable {
 export interface AgentWords {
   /** Under whose name, and trusting whose CA. */
   readonly at: Tenant;
-  readonly by: CertificateAndKey | undefined;
+  readonly by?: CertificateAndKey | undefined;
+  /** `Authorization: Bearer`. */
+  readonly token?: string;
   readonly agentId?: string;
   readonly instance?: string;
   /** In the hello. */
@@ -135,13 +137,14 @@ export interface AgentWords {
 
 /** An agent whose every target says `greeting`, its cluster's name. */
 export async function agentAt(server: TenantServer, greeting: string, words: AgentWords) {
-  const { at, by, agentId = "a", instance = "1", cluster, resume } = words;
+  const { at, by, token, agentId = "a", instance = "1", cluster, resume } = words;
   const { carrier, welcome, remote } = await dialCarrier({
     host: at.sni,
     port: 443,
     address: { host: "127.0.0.1", port: server.addresses.agents?.port ?? 0 },
     path: "/culvert/v1/tunnel",
     tls: { ca: at.authority.cert, ...by },
+    ...(token !== undefined && { headers: { authorization: `Bearer ${token}` } }),
     hello: () => ({
       ...{ type: "hello", version: 1, agentId, instance, software: "test" },
       ...(cluster !== undefined && { cluster }),

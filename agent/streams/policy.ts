@@ -1,14 +1,7 @@
-import { BlockList, isIPv4, isIPv6, SocketAddress } from "node:net";
+import { BlockList, isIPv4, type SocketAddress } from "node:net";
 import { networkInterfaces } from "node:os";
-import {
-  type AddressRule,
-  mappedIPv4,
-  matchesAddress,
-  matchesHost,
-  matchesPort,
-  parseRule,
-  type Rule,
-} from "./rule.ts";
+import { dialledAddress, embeddedIPv4 } from "../../shared/net/network.ts";
+import { type AddressRule, matchesAddress, matchesRule, parseRule, type Rule } from "../../shared/net/target-rule.ts";
 
 export interface PolicyOptions {
   readonly allow: readonly string[];
@@ -50,15 +43,15 @@ export class TargetPolicy {
 
   decide(destination: Destination): Decision {
     const { port } = destination;
-    const address = normalise(destination.address);
+    const address = dialledAddress(destination.address);
     if (address === undefined) return refuse(`"${destination.address}" is not an IP address`);
     const host = destination.host.toLowerCase().replace(/\.$/, "");
 
-    const denied = this.#deny.find((rule) => matches(rule, host, address, port));
+    const denied = this.#deny.find((rule) => matchesRule(rule, host, address, port));
     if (denied !== undefined) return refuse(`--deny-target ${denied.text} covers it`);
     const embedded = embeddedIPv4(address);
     if (embedded !== undefined) {
-      const behind = this.#deny.find((rule) => matches(rule, host, embedded, port));
+      const behind = this.#deny.find((rule) => matchesRule(rule, host, embedded, port));
       if (behind !== undefined) return refuse(`--deny-target ${behind.text} covers the IPv4 address in it`);
     }
 
@@ -66,10 +59,13 @@ export class TargetPolicy {
       return refuse("it is a listener of the agent itself");
     }
     const special = specialKind(address) ?? (embedded === undefined ? undefined : specialKind(embedded));
-    if (special !== undefined && !this.#allow.some((rule) => isNarrow(rule) && matches(rule, host, address, port))) {
+    if (
+      special !== undefined &&
+      !this.#allow.some((rule) => isNarrow(rule) && matchesRule(rule, host, address, port))
+    ) {
       return refuse(`${special} addresses are refused unless --allow-target names them`);
     }
-    if (this.#allow.length > 0 && !this.#allow.some((rule) => matches(rule, host, address, port))) {
+    if (this.#allow.length > 0 && !this.#allow.some((rule) => matchesRule(rule, host, address, port))) {
       return refuse("no --allow-target of the agent covers it");
     }
     return ALLOWED;
@@ -79,8 +75,8 @@ export class TargetPolicy {
   #isOwnListener(address: SocketAddress, port: number): boolean {
     return this.#ownListeners().some((own) => {
       if (own.port !== port) return false;
-      if (own.address !== "0.0.0.0" && own.address !== "::") return equal(normalise(own.address), address);
-      return LOOPBACK.check(address) || this.#machineAddresses().some((mine) => equal(normalise(mine), address));
+      if (own.address !== "0.0.0.0" && own.address !== "::") return equal(dialledAddress(own.address), address);
+      return LOOPBACK.check(address) || this.#machineAddresses().some((mine) => equal(dialledAddress(mine), address));
     });
   }
 }
@@ -133,44 +129,8 @@ function isExact(rule: Rule, address: SocketAddress, port: number): boolean {
   );
 }
 
-function matches(rule: Rule, host: string, address: SocketAddress, port: number): boolean {
-  if (!matchesPort(rule, port)) return false;
-  return rule.kind === "address" ? matchesAddress(rule, address) : matchesHost(rule, host);
-}
-
 function refuse(reason: string): Decision {
   return { allowed: false, reason };
-}
-
-/** Most connections of an agent go to a few kubelets and services, over and over. */
-const KNOWN_ADDRESSES = 1_024;
-const known = new Map<string, SocketAddress>();
-
-/** As the kernel dials it: IPv4-mapped addresses are IPv4, the unspecified address is loopback. */
-function normalise(text: string): SocketAddress | undefined {
-  const found = known.get(text);
-  const address = found ?? parseAddress(text);
-  if (found !== undefined || address === undefined) return address;
-  if (known.size >= KNOWN_ADDRESSES) known.clear();
-  known.set(text, address);
-  return address;
-}
-
-function parseAddress(text: string): SocketAddress | undefined {
-  if (isIPv4(text)) return new SocketAddress({ address: text === "0.0.0.0" ? "127.0.0.1" : text, family: "ipv4" });
-  if (!isIPv6(text)) return undefined;
-  const address = new SocketAddress({ address: text.replace(/%.*$/, ""), family: "ipv6" });
-  if (address.address === "::") return new SocketAddress({ address: "::1", family: "ipv6" });
-  const mapped = mappedIPv4(address);
-  return mapped?.address === "0.0.0.0" ? normalise(mapped.address) : (mapped ?? address);
-}
-
-/** The IPv4 address that a NAT64 gateway dials for an address of `64:ff9b::/96` (RFC 6052 §2.1). */
-function embeddedIPv4(address: SocketAddress): SocketAddress | undefined {
-  const found = /^64:ff9b::(?:([0-9a-f]{1,4}):)?([0-9a-f]{1,4})$/.exec(address.address);
-  if (found === null) return undefined;
-  const bits = Number.parseInt(found[1] ?? "0", 16) * 65536 + Number.parseInt(found[2] ?? "0", 16);
-  return normalise([bits >>> 24, (bits >>> 16) & 255, (bits >>> 8) & 255, bits & 255].join("."));
 }
 
 function equal(one: SocketAddress | undefined, other: SocketAddress): boolean {

@@ -6,12 +6,13 @@ import type { BackoffOptions } from "../../shared/process/backoff.ts";
 import type { SessionOptions } from "../../shared/yamux/options.ts";
 import type { ServerLocation } from "../server-url.ts";
 import { Connection, type ConnectionOwner } from "./connection.ts";
-import { type CredentialFiles, readCredentials } from "./credentials.ts";
+import { endOf } from "./credentials.ts";
+import type { KeptCredentials } from "./kept-credentials.ts";
 import type { Path } from "./path.ts";
 
 export interface AttemptOptions {
   readonly server: ServerLocation;
-  readonly credentials: CredentialFiles;
+  readonly credentials: Pick<KeptCredentials, "current">;
   readonly tls: { readonly minVersion: SecureVersion; readonly ciphers: string };
   readonly hello: Hello;
   readonly timeoutMs: number;
@@ -28,7 +29,7 @@ const RESUME_TIMEOUT_MS = 5_000;
 const LEAST_ATTEMPTS = 3;
 const MIN_RESUME_MS = 500;
 
-/** A carrier is replaced so long before its certificate ends, ms. */
+/** A carrier is replaced so long before its certificate or token ends, ms. */
 const RENEWAL_MS = 60_000;
 
 /** One try of an uplink: credentials, TCP → TLS → upgrade → hello → welcome, link, session. */
@@ -40,7 +41,7 @@ export async function attempt(
   const { timeoutMs, hello, path } = options;
   const first = await dial(options, () => hello, timeoutMs, signal);
   const { carrier, welcome, remote } = first;
-  let { certificateEnds } = first;
+  let { credentialsEnd } = first;
   const link = new Link(welcome.link, remote, carrier, {
     graceMs: welcome.graceMs,
     replayBytes: options.replayBytes,
@@ -53,17 +54,17 @@ export async function attempt(
       const words = () => ({ ...hello, resume: resume() });
       const shareMs = Math.max(MIN_RESUME_MS, welcome.graceMs / LEAST_ATTEMPTS);
       const next = await dial(options, words, Math.min(timeoutMs, RESUME_TIMEOUT_MS, shareMs), again);
-      certificateEnds = next.certificateEnds;
+      credentialsEnd = next.credentialsEnd;
       return next;
     },
-    carrierAgeMs: () => sooner(path.nextCarrierAgeMs(), untilRenewal(certificateEnds)),
+    carrierAgeMs: () => sooner(path.nextCarrierAgeMs(), untilRenewal(credentialsEnd)),
   });
 }
 
-/** By then a renewed certificate should be in the file; a carrier that was opened with the old one is replaced. */
-function untilRenewal(certificateEnds: Date | undefined): number | undefined {
-  if (certificateEnds === undefined) return undefined;
-  const leftMs = certificateEnds.getTime() - Date.now() - RENEWAL_MS;
+/** By then a renewed one should be in the file; a carrier that was opened with the old one is replaced. */
+function untilRenewal(credentialsEnd: Date | undefined): number | undefined {
+  if (credentialsEnd === undefined) return undefined;
+  const leftMs = credentialsEnd.getTime() - Date.now() - RENEWAL_MS;
   return leftMs > 0 ? leftMs : undefined;
 }
 
@@ -72,14 +73,15 @@ function sooner(one: number | undefined, other: number | undefined): number | un
   return Math.min(one, other);
 }
 
-/** A carrier, and when the certificate that it was opened with ends. The credentials are read anew for each. */
+/** A carrier, and when what it was opened with ends. The credentials are read anew for each. */
 async function dial(
   { server, credentials, tls, path }: AttemptOptions,
   hello: () => Hello,
   timeoutMs: number,
   signal: AbortSignal,
-): Promise<Dialled & { readonly certificateEnds: Date | undefined }> {
-  const { ca, cert, key, notAfter: certificateEnds } = readCredentials(credentials);
+): Promise<Dialled & { readonly credentialsEnd: Date | undefined }> {
+  const shown = credentials.current();
+  const { ca, cert, key, token } = shown;
   const { minVersion, ciphers } = tls;
   const dialled = await dialCarrier({
     host: server.host,
@@ -87,10 +89,11 @@ async function dial(
     path: server.path,
     ...(server.address === undefined ? {} : { address: server.address }),
     tls: { ca, cert, key, minVersion, ...(ciphers === "" ? {} : { ciphers }) },
+    ...(token === undefined ? {} : { headers: { authorization: `Bearer ${token.text}` } }),
     hello,
     timeoutMs,
     keepaliveMs: path.keepaliveMs,
     signal,
   });
-  return { ...dialled, certificateEnds };
+  return { ...dialled, credentialsEnd: endOf(shown) };
 }

@@ -9,7 +9,7 @@ import { Connection, type ConnectionOwner } from "./connection.ts";
 const CUT = new CarrierLost("cut", { lossCause: "reset", ageMs: 1, idleMs: 1 });
 const NOTHING: ConnectionOwner = {
   ...{ onStream: () => {}, onDrain: () => {}, onSuspended: () => {}, onResumed: () => {} },
-  ...{ onElsewhere: () => {}, onResumeFailed: () => {}, onClosed: () => {} },
+  ...{ onElsewhere: () => {}, onDisowned: () => {}, onResumeFailed: () => {}, onClosed: () => {} },
 };
 
 /** A connection whose dials are counted, and welcomed when the test says so. */

@@ -19,6 +19,8 @@ export interface ConnectionOwner {
   onResumed(connection: Connection, resumed: Resumed): void;
   /** While it looked for its own server it has met another one. */
   onElsewhere(connection: Connection, refusal: LinkRefused): void;
+  /** It goes on, but will get no other carrier: it belongs to the certificate that we showed before. */
+  onDisowned(connection: Connection): void;
   onResumeFailed(connection: Connection, error: unknown): void;
   onClosed(connection: Connection, reason: Error | undefined): void;
 }
@@ -61,6 +63,7 @@ export class Connection implements SessionHandler {
       redial: options.redial,
       retry: options.retry,
       onElsewhere: (refusal) => owner.onElsewhere(this, refusal),
+      onDisowned: () => owner.onDisowned(this),
       onFailed: (error) => owner.onResumeFailed(this, error),
     });
     link.watch({

@@ -1,23 +1,47 @@
 import { loadClientTls, TlsFileError, type TlsMaterial } from "../../shared/net/tls-material.ts";
+import { type AgentToken, readToken } from "./token.ts";
 
 /** Files with what proves the agent to the server, and the server to the agent; "" = not given. */
 export interface CredentialFiles {
   readonly caCert: string;
   readonly agentCert: string;
   readonly agentKey: string;
+  readonly serviceAccountTokenPath: string;
 }
 
 /** Their content. Without `ca`, the authorities that Node brings count. */
-export type Credentials = Partial<TlsMaterial>;
+export type Credentials = Partial<TlsMaterial> & { readonly token?: AgentToken };
+
+/** The files that are given: a change of one of them changes the credentials. */
+export function pathsOf({ caCert, agentCert, agentKey, serviceAccountTokenPath }: CredentialFiles): string[] {
+  return [caCert, agentCert, agentKey, serviceAccountTokenPath].filter((path) => path !== "");
+}
+
+/** When the first of them ends: what was opened with them is good until then. */
+export function endOf({ notAfter, token }: Credentials): Date | undefined {
+  const ends = [notAfter, token?.expiresAt].filter((end) => end !== undefined);
+  return ends.length === 0 ? undefined : new Date(Math.min(...ends.map((end) => end.getTime())));
+}
 
 const FLAGS = { caFile: "--ca-cert", certFile: "--agent-cert", keyFile: "--agent-key" } as const;
 
 /**
- * Reads the files anew, once for each attempt: a renewed certificate is used by the next link, without a restart
+ * Reads the files anew, once for each attempt: a renewed certificate or token is used by the next link, without a restart
  * (design: "Trust"). All in one go, so that a `..data` symlink is hardly ever swapped in between; where it is, or where
  * certificate and key are written one after the other, the two do not fit and the next attempt finds them whole.
  */
-export function readCredentials({ caCert, agentCert, agentKey }: CredentialFiles): Credentials {
+export function readCredentials(files: CredentialFiles): Credentials {
+  const { serviceAccountTokenPath: tokenPath } = files;
+  const tls = readTls(files);
+  if (tokenPath === "") return tls;
+  try {
+    return { ...tls, token: readToken(tokenPath) };
+  } catch (error) {
+    throw new Error(`--service-account-token-path: ${(error as Error).message}`, { cause: error });
+  }
+}
+
+function readTls({ caCert, agentCert, agentKey }: CredentialFiles): Partial<TlsMaterial> {
   try {
     return loadClientTls({ caFile: caCert, certFile: agentCert, keyFile: agentKey });
   } catch (error) {

@@ -101,6 +101,7 @@ function uplink(t: TestContext) {
       stream.accept();
     },
     retry: { baseMs: 100, capMs: 10_000, random: () => 1 },
+    drainTimeoutMs: 60_000,
     path: new Path({ keepaliveMs: 20_000, maxCarrierAgeMs: 0 }),
     metrics: {
       uplinkConnected: () => counted.connects++,
@@ -470,6 +471,29 @@ test("another server behind the balancer is connected to at once, while the old 
   old.link.resume();
   assert.equal(stream.destroyed, false, "its streams go on");
   assert.equal(up.state.state, "connected");
+});
+
+test("an agent whose certificate has become another's leaves its link to the streams, and begins a new one at once", async (t) => {
+  const { up, attempts, tunnels, lines, redialError } = uplink(t);
+  redialError.error = new LinkRefused({ closeCode: CloseCode.linkOfAnother, reason: "another certificate" });
+  up.start();
+  const old = attempts[0]?.accept() ?? assert.fail();
+  await until(() => up.connected, "connected");
+  const stream = open(old);
+  await until(() => stream.acknowledged, "the stream");
+  up.changeCarriers();
+  await until(() => attempts.length === 2, "an attempt for a new link");
+  await until(() => old.session.draining, "go-away on the old one");
+  assert.equal(stream.destroyed, false);
+  // The id is the old link's as long as that one lives.
+  attempts[1]?.refuse(new LinkRefused({ closeCode: CloseCode.duplicate, reason: "belongs to another certificate" }));
+  await until(() => up.state.state === "waiting", "waiting");
+  stream.destroy();
+  await until(() => attempts.length === 3, "the next attempt");
+  attempts[2]?.accept();
+  await up.whenConnected();
+  assert.deepEqual([tunnels.length, [...up.connections()].length], [2, 1]);
+  assert.equal(lines.filter(({ msg }) => msg.startsWith("uplink begins anew")).length, 1);
 });
 
 test("a server that does not know the link any more is up: the next attempt comes at once", async (t) => {

@@ -31,6 +31,8 @@ export interface UplinkDeps {
   attempt(owner: ConnectionOwner, signal: AbortSignal): Promise<Connection>;
   onStream(stream: Stream): void;
   readonly retry: RetryOptions;
+  /** How long the streams of a link may go on that we leave because we have become somebody else, ms. */
+  readonly drainTimeoutMs: number;
   /** Learns from each cut. */
   readonly path: Path;
   readonly metrics: Pick<AgentMetrics, "uplinkConnected" | "attemptFailed" | "sessionEnded"> & {
@@ -242,6 +244,20 @@ export class Uplink implements ConnectionOwner {
     const { state } = this;
     if (state.state !== "suspended" || state.connection !== connection) return;
     this.#strayed = connection;
+    this.#moveOn(connection, 0);
+  }
+
+  /**
+   * We are somebody else now, and the agent's id is the old one's until its link is over: its streams get their time, and
+   * whoever we are now a link of its own.
+   */
+  onDisowned(connection: Connection): void {
+    const { state } = this;
+    if (state.state !== "connected" || state.connection !== connection) return;
+    const { log, server, drainTimeoutMs } = this.#deps;
+    const { link, session } = connection;
+    log.info({ server, link: link.id, streams: session.streamCount }, "uplink begins anew: its identity has changed");
+    void session.close(drainTimeoutMs);
     this.#moveOn(connection, 0);
   }
 

@@ -106,3 +106,105 @@ test("a configured interval below half a second is not made longer", () => {
   for (let cut = 0; cut < 4; cut++) path.onLost({ lossCause: "silent", ageMs: S, idleMs: 500 });
   assert.equal(path.keepaliveMs, 200);
 });
+
+const DAY = 24 * 60 * MIN;
+const HOUR = 60 * MIN;
+
+const FORGETTING: ReadonlyArray<
+  readonly [
+    sentence: string,
+    losses: readonly (readonly [atMs: number, ...Loss])[],
+    askedAtMs: number,
+    learned: { readonly keepaliveMs?: number; readonly idleLimitMs?: number; readonly ageLimitMs?: number },
+  ]
+> = [
+  [
+    "an age limit is kept for a day after it was last seen",
+    [
+      [0, "fin", HOUR, 0],
+      [HOUR, "fin", HOUR, 0],
+    ],
+    DAY + HOUR - 1,
+    { ageLimitMs: HOUR },
+  ],
+  [
+    "and then forgotten: the balancer may be another one by now",
+    [
+      [0, "fin", HOUR, 0],
+      [HOUR, "fin", HOUR, 0],
+    ],
+    DAY + HOUR,
+    {},
+  ],
+  [
+    "one cut more at that age keeps it for another day",
+    [
+      [0, "fin", HOUR, 0],
+      [HOUR, "fin", HOUR, 0],
+      [DAY, "fin", HOUR, 0],
+    ],
+    2 * DAY - 1,
+    { ageLimitMs: HOUR },
+  ],
+  [
+    "an accident at another age does not",
+    [
+      [0, "fin", HOUR, 0],
+      [HOUR, "fin", HOUR, 0],
+      [DAY - 1, "fin", 5 * MIN, 0],
+    ],
+    DAY + HOUR,
+    {},
+  ],
+  [
+    "two cuts of one age that lie more than a day apart are no limit",
+    [
+      [0, "fin", HOUR, 0],
+      [DAY, "fin", HOUR, 0],
+    ],
+    DAY,
+    {},
+  ],
+  [
+    "an idle limit is forgotten as well, and pings come as configured",
+    [
+      [0, "fin", 40 * S, 15 * S],
+      [MIN, "fin", 40 * S, 15 * S],
+    ],
+    DAY + MIN,
+    {},
+  ],
+  [
+    "and so is what silence has taught",
+    [
+      [0, "silent", MIN, 50 * S],
+      [MIN, "silent", MIN, 50 * S],
+    ],
+    DAY + MIN,
+    {},
+  ],
+  [
+    "silences that lie more than a day apart are cables",
+    [
+      [0, "silent", MIN, 50 * S],
+      [DAY, "silent", MIN, 50 * S],
+    ],
+    DAY,
+    {},
+  ],
+];
+
+for (const [sentence, losses, askedAtMs, learned] of FORGETTING) {
+  test(sentence, () => {
+    let now = 0;
+    const path = new Path({ keepaliveMs: 20 * S, maxCarrierAgeMs: 0, now: () => now });
+    for (const [atMs, lossCause, ageMs, idleMs] of losses) {
+      now = atMs;
+      path.onLost({ lossCause, ageMs, idleMs });
+    }
+    now = askedAtMs;
+    const { keepaliveMs, idleLimitMs, ageLimitMs } = path;
+    const nothing = { keepaliveMs: 20 * S, idleLimitMs: undefined, ageLimitMs: undefined };
+    assert.deepEqual({ keepaliveMs, idleLimitMs, ageLimitMs }, { ...nothing, ...learned });
+  });
+}

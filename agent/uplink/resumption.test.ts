@@ -27,6 +27,7 @@ function resumable(t: TestContext) {
   const ends: (Error | undefined)[] = [];
   const dials: Dial[] = [];
   const elsewhere: LinkRefused[] = [];
+  const disowned = { count: 0 };
   const failures: unknown[] = [];
   const resumption = new Resumption({
     link,
@@ -53,12 +54,13 @@ function resumable(t: TestContext) {
         });
       }),
     onElsewhere: (refusal) => elsewhere.push(refusal),
+    onDisowned: () => disowned.count++,
     onFailed: (error) => failures.push(error),
   });
   link.watch({ onSuspended: () => resumption.begin(), onClosed: () => resumption.stop() });
   link.start({ onBytes: () => {}, onWritable: () => {}, onClosed: (reason) => ends.push(reason) });
   t.after(() => link.destroy());
-  return { link, wire, dials, elsewhere, failures, ends, resumption };
+  return { link, wire, dials, elsewhere, disowned, failures, ends, resumption };
 }
 
 const refused = (closeCode: number) => new LinkRefused({ closeCode, reason: "no" });
@@ -134,6 +136,18 @@ test("a planned change that is refused leaves the link to the carrier it has", a
   wire.server.write([Buffer.from("on")], 2);
   wire.deliver("server", 2);
   assert.equal(link.received, 2);
+});
+
+test("a planned change for which the link is another's now is not tried again, until it is wanted anew", async (t) => {
+  const { link, dials, disowned, resumption } = resumable(t);
+  resumption.begin();
+  await dials[0]?.refuse(refused(CloseCode.linkOfAnother));
+  assert.deepEqual([disowned.count, link.closed], [1, false]);
+  t.mock.timers.tick(60_000);
+  assert.equal(dials.length, 1);
+  resumption.begin(); // the old certificate is back
+  await dials[1]?.accept();
+  assert.equal(link.closed, false);
 });
 
 test("a carrier that is lost while its successor is dialled needs no second dial", async (t) => {

@@ -25,6 +25,8 @@ export interface ResumptionDeps {
   readonly retry: Pick<BackoffOptions, "baseMs" | "capMs">;
   /** The balancer has led us to another server than the link's, which would take us anew. */
   onElsewhere(refusal: LinkRefused): void;
+  /** The link lives, but we are not its owner any more: the certificate that we show now has another subject. */
+  onDisowned(): void;
   onFailed(error: unknown): void;
 }
 
@@ -133,6 +135,9 @@ export class Resumption {
         return;
       }
       if (isElsewhere) this.#deps.onElsewhere(refusal);
+    } else if (refusal?.closeCode === CloseCode.linkOfAnother) {
+      this.#deps.onDisowned();
+      return; // until credentials change once more
     }
     const capMs = !link.suspended ? retry.capMs : isElsewhere ? ELSEWHERE_CAP_MS : SUSPENDED_CAP_MS;
     const options = { baseMs: retry.baseMs, capMs: Math.min(capMs, retry.capMs) };

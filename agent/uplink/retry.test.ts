@@ -57,3 +57,15 @@ test("the reason keeps what an operator can look up", () => {
   const ssl = "error:0A00010B:SSL routines:ssl3_get_record:wrong version number:ssl3_record.c:350:\n";
   assert.equal(reason(new Error(ssl)), ssl.trimEnd(), "one line");
 });
+
+test("a 503 is not called draining: what the server said is in the reason", () => {
+  const crowded = "more agents connect than this server has time for: come back in 3 s";
+  const { label, reason, refused, waitMs } = retryAfter(
+    new LinkRefused({ status: 503, reason: crowded, retryAfterMs: 3_000 }),
+    ...([0, 0, least] as const),
+  );
+  assert.deepEqual([label, refused, waitMs], ["unavailable", false, 3_000]);
+  assert.equal(reason, `the server refused the tunnel (503): ${crowded}`);
+  const { label: behindUpgrade } = retryAfter(new LinkRefused({ closeCode: 4452, reason: "no" }), 0, 0, least);
+  assert.equal(behindUpgrade, "draining");
+});

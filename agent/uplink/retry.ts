@@ -14,7 +14,7 @@ export interface Retry {
   readonly waitMs: number;
   /** The server knows us and says no: time will not mend it, somebody has to act. */
   readonly refused: boolean;
-  /** A word of ours, for a metric. */
+  /** A word of ours, for a metric: no more than the status or the close code says. */
   readonly label: string;
   /** A sentence, for the log. */
   readonly reason: string;
@@ -54,7 +54,8 @@ const LABELS: Readonly<Record<number, string>> = {
   401: "unauthenticated",
   403: "forbidden",
   429: "limited",
-  503: "draining",
+  // It drains, it is crowded, or a balancer has nobody behind it: the sentence tells.
+  503: "unavailable",
   [CloseCode.unauthenticated]: "unauthenticated",
   [CloseCode.forbidden]: "forbidden",
   [CloseCode.alreadyConnected]: "already_connected",

@@ -140,7 +140,7 @@ export function startCulvert(args: readonly string[], options: ProcessOptions = 
 export function requireBuilt(): void {
   const built = mtime(MAIN);
   if (built === 0) throw new Error(`${MAIN} does not exist: run "npm run build"`);
-  const newer = ["shared", "server", "agent", "cli"].find((room) => newest(join(ROOT, room)) > built);
+  const newer = ["shared", "server", "agent", "router", "cli"].find((room) => newest(join(ROOT, room)) > built);
   if (newer) throw new Error(`dist/ is older than a source in ${newer}/: run "npm run build"`);
 }
 

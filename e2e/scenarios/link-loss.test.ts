@@ -5,8 +5,10 @@ import type { Connection } from "../harness/caller.ts";
 import { atFull } from "../harness/counts.ts";
 import { endOf } from "../harness/end-of.ts";
 import { Exchange, exchangeTarget } from "../harness/exchange.ts";
+import { heldMemory } from "../harness/held-memory.ts";
 import { captureLog } from "../harness/log-lines.ts";
 import { fdCount } from "../harness/proc.ts";
+import { scrapeRegistry } from "../harness/scrape.ts";
 import { waitFor, within } from "../harness/wait.ts";
 import { startWorld, type World } from "../harness/world.ts";
 
@@ -54,6 +56,21 @@ test(`a path that drops everything for ${SILENCE_MS / 1000} s, inside the grace:
 });
 
 const GRACE_MS = 2_000;
+/** Of each caller, into the dead path: more than a link takes, so that it holds what it can. */
+const STUCK_BYTES = 256 * 1024;
+const KEPT_BYTES = 128 * 1024;
+/** Compiled code, mostly: bytes of callers are in buffers, none of which may be left. */
+const SPARE_HEAP_BYTES = 8 * 1024 * 1024;
+
+/** What all tunnels hold, by the pools of both ends. */
+async function poolsHold(world: World<"echo">): Promise<{ readonly server: number; readonly agent: number }> {
+  const [atServer, atAgent] = await Promise.all(
+    [world.server, world.agents[0]].map((end) => end && scrapeRegistry(end.metrics.registry)),
+  );
+  const held = (scrape: typeof atServer, side: string) =>
+    scrape?.value(`culvert_${side}_memory_held_bytes`) ?? Number.NaN;
+  return { server: held(atServer, "server"), agent: held(atAgent, "agent") };
+}
 
 test("silence beyond the grace ends every stream at each end in its time, as agent_lost, and leaves nothing behind", async (context) => {
   const { log, lines } = captureLog();
@@ -66,11 +83,15 @@ test("silence beyond the grace ends every stream at each end in its time, as age
   await open(world.connect("echo")).then(({ socket }) => socket.destroy()); // what is opened once stays open
   await waitFor(() => echo.open === 0);
   const fdsBefore = fdCount(process.pid);
+  const memoryBefore = heldMemory();
 
   const callers: Connection[] = [];
   for (let i = 0; i < 20; i++) callers.push(await open(world.connect("echo", { via: i % 2 === 0 ? "uds" : "tls" })));
   world.relay.drop();
   const droppedAt = performance.now();
+  for (const { socket } of callers) socket.write(Buffer.alloc(STUCK_BYTES));
+  await waitFor(async () => (await poolsHold(world)).server >= KEPT_BYTES, { what: "stuck bytes" });
+  context.diagnostic(`held ${JSON.stringify(await poolsHold(world))} bytes`);
   const sinceDrop = <T>(ended: Promise<T>) => ended.then(() => performance.now() - droppedAt);
   const atServer = callers.map(({ socket }) => sinceDrop(endOf(socket.resume())));
   const atAgent = [...echo.sockets()].map((socket) => sinceDrop(endOf(socket)));
@@ -92,6 +113,22 @@ test("silence beyond the grace ends every stream at each end in its time, as age
     what: `descriptors at their base of ${fdsBefore}`,
     deadlineMs: 10_000,
   });
+  await waitFor(
+    async () => {
+      const { server, agent } = await poolsHold(world);
+      return server === 0 && agent === 0;
+    },
+    { what: "pools that hold nothing" },
+  );
+  callers.length = 0;
+  const grown = () => {
+    const { heap, buffers } = heldMemory();
+    return { heap: heap - memoryBefore.heap, buffers: buffers - memoryBefore.buffers };
+  };
+  await waitFor(() => grown().buffers < KEPT_BYTES && grown().heap < SPARE_HEAP_BYTES, {
+    ...{ what: `memory at its base, not ${JSON.stringify(grown())} more`, everyMs: 200, deadlineMs: 10_000 },
+  });
+  context.diagnostic(`memory grew by ${JSON.stringify(grown())} bytes`);
   const again = await open(world.connect("echo"));
   again.socket.destroy();
 });

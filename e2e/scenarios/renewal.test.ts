@@ -26,6 +26,24 @@ test("an agent whose certificate is renewed opens a new connection with it, and 
   assert.ok(!lines.some(({ msg }) => msg === "tunnel suspended"), "the new connection came before the old one went");
 });
 
+test("an agent whose new certificate has another subject lets its old link end with its streams, and comes back as the new one", async () => {
+  const { log, lines } = captureLog();
+  await using world = await startWorld({ targets: ["echo"], log, server: { agentWaitMs: 7_000 } });
+  const before = await world.connect("echo");
+  assert.equal(before.status, 200, before.reason);
+  const { agentCert, agentKey } = agentFiles(world.dir.path);
+  write(await world.pki.clusterAuthority.issue({ cn: "renamed-agent", usage: "client" }), agentCert, agentKey);
+  await waitFor(() => lines.some(({ msg }) => msg.startsWith("uplink begins anew")), { deadlineMs: 10_000 });
+  await before.send("still here");
+  assert.equal((await before.readBytes(10)).toString(), "still here");
+  before.end();
+  assert.equal(await before.readAll(), "");
+  await using after = await world.connect("echo");
+  assert.equal(after.status, 200, after.reason);
+  const opened = lines.filter(({ msg }) => msg === "tunnel opened").map(({ identity }) => String(identity));
+  assert.deepEqual([opened.length, opened.at(-1)?.includes("renamed-agent")], [2, true]);
+});
+
 test("a server whose certificates for agents change asks them for new connections", async () => {
   const { log, lines } = captureLog();
   await using world = await startWorld({ targets: ["echo"], log });

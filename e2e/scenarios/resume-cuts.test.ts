@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { setTimeout as sleep } from "node:timers/promises";
 import { atFull } from "../harness/counts.ts";
 import type { FaultRelay } from "../harness/faults.ts";
 import { Payload, PayloadCheck } from "../harness/payload.ts";
 import type { Direction } from "../harness/relayed-pair.ts";
+import { scrapeRegistry } from "../harness/scrape.ts";
 import { waitFor } from "../harness/wait.ts";
 import { startWorld, type World } from "../harness/world.ts";
 
@@ -75,12 +75,22 @@ async function lose(relay: FaultRelay, stream: Stream): Promise<void> {
 }
 
 /** Bytes of one whole resume each way, with the payload that it brings. */
-async function measureResume(relay: FaultRelay, stream: Stream): Promise<Record<Direction, number>> {
+async function measureResume(world: World<"echo">, stream: Stream): Promise<Record<Direction, number>> {
+  const { relay } = world;
   await lose(relay, stream);
   const before = { ...relay.bytes };
   await stream.heardAll("the first resume, which nobody cuts");
-  await sleep(100); // acknowledgements
+  await waitFor(() => allAcknowledged(world), { what: "acknowledgements both ways" });
   return { forward: relay.bytes.forward - before.forward, backward: relay.bytes.backward - before.backward };
+}
+
+/** Neither end keeps a byte for another carrier: the last ack has come through the relay. */
+async function allAcknowledged({ server, agents }: World<"echo">): Promise<boolean> {
+  const [atServer, atAgent] = await Promise.all(
+    [server, ...agents].map(({ metrics }) => scrapeRegistry(metrics.registry)),
+  );
+  const kept = (scrape: typeof atServer, side: string) => scrape?.value(`culvert_${side}_link_replay_bytes`);
+  return kept(atServer, "server") === 0 && kept(atAgent, "agent") === 0;
 }
 
 /** Places all over the connection: in TLS, upgrade, hello or welcome, and payload. */
@@ -93,7 +103,7 @@ for (const how of ["rst", "fin", "silence"] as const) {
     await using world = await startWorld({ relay: true, targets: ["echo"], ...HASTY });
     const { relay } = world;
     using stream = await echoingStream(world);
-    const whole = await measureResume(relay, stream);
+    const whole = await measureResume(world, stream);
     let hit = 0;
     for (const direction of ["forward", "backward"] as const) {
       for (const at of positions(whole[direction], POSITIONS[how])) {
@@ -115,7 +125,7 @@ test("five resumes in a row that lose the welcome, and the stream goes on", asyn
   await using world = await startWorld({ relay: true, targets: ["echo"], ...HASTY });
   const { relay } = world;
   using stream = await echoingStream(world);
-  const whole = await measureResume(relay, stream);
+  const whole = await measureResume(world, stream);
   // Behind the server's part of TLS and its answer to the upgrade, before the echoes.
   const welcome = whole.backward - 2 * IN_FLIGHT_BYTES - 200;
   for (let k = 1; k <= 5; k++) relay.cutLater(k, { how: "rst", backward: welcome + 20 * k });

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { mkdir, rename, unlink } from "node:fs/promises";
+import { mkdir, rename, symlink, unlink } from "node:fs/promises";
 import { test } from "node:test";
 import { KubernetesVolume } from "../../e2e/harness/kubernetes-volume.ts";
 import { ConfigError } from "../../shared/process/options.ts";
@@ -135,7 +135,20 @@ test("a swapped ..data changes what changed and nothing else", async () => {
   volume.update({ "blue.yaml": clusterText("blue"), "red.yaml": clusterText("red", "suspended: true") });
   await folder.tells("~red");
   volume.update({ "blue.yaml": clusterText("blue", "suspended: true") });
-  await folder.tells("-red", "~blue");
+  await folder.tellsAll("-red", "~blue");
+});
+
+test("a swapped ..data is seen although nothing else in the folder moves", async () => {
+  await using folder = await ClusterFolder.create();
+  for (const generation of ["..1", "..2"]) await mkdir(folder.at(generation));
+  await folder.write("..1/blue.yaml", clusterText("blue"));
+  await folder.write("..2/blue.yaml", clusterText("blue", "suspended: true"));
+  await symlink("..1", folder.at("..data"));
+  await symlink("..2", folder.at("..data_tmp"));
+  await symlink("..data/blue.yaml", folder.at("blue.yaml"));
+  await folder.open();
+  await rename(folder.at("..data_tmp"), folder.at("..data"));
+  await folder.tells("~blue");
 });
 
 test("certificates in another volume are followed through its swaps", async () => {
@@ -171,7 +184,7 @@ test("a folder that has gone keeps its clusters, and counts again when it is bac
   assert.ok(store.clusters.has("blue"));
   await mkdir(folder.at("clusters"));
   await folder.write("clusters/red.yaml", clusterText("red"));
-  await folder.tells("-blue", "+red");
+  await folder.tellsAll("-blue", "+red");
   await folder.hasProblems();
 });
 

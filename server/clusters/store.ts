@@ -132,38 +132,42 @@ export class ClusterStore {
   }
 
   async #lookOnce(suspects: Suspects): Promise<void> {
-    const problems: ClusterProblem[] = [];
-    const paths = await this.#list(problems);
     const reads = new Map<string, ClusterFile>();
-    for (const path of paths) {
-      const before = this.#files.get(path)?.read;
-      const trusted = before !== undefined && suspects !== "all" && !suspects.has(path);
-      const read = trusted || (before !== undefined && (await isUnchanged(before))) ? before : await this.#read(path);
-      if (read !== undefined) reads.set(path, read);
+    const problems: ClusterProblem[] = [];
+    try {
+      for (const path of await this.#list()) {
+        const read = await this.#readAgain(path, suspects === "all" || suspects.has(path));
+        if (read !== undefined) reads.set(path, read);
+      }
+    } catch (error) {
+      if (!isSystemError(error)) throw error;
+      // A folder that cannot be listed says nothing about its clusters: all stay.
+      problems.push({ file: this.#path, sentence: `it ${whyUnreadable(error)}.` });
+      for (const [path, { read }] of this.#files) reads.set(path, read);
     }
     if (!this.#closed) this.#use(reads, problems);
   }
 
-  /** The files of clusters; as before, if nobody can tell now. */
-  async #list(problems: ClusterProblem[]): Promise<readonly string[]> {
+  async #list(): Promise<string[]> {
     if (!this.#isFolder) return [this.#path];
-    try {
-      const names = await promises.readdir(this.#path);
-      return names
-        .filter((name) => /^[^.].*\.ya?ml$/.test(name))
-        .sort()
-        .map((name) => join(this.#path, name));
-    } catch (error) {
-      problems.push({ file: this.#path, sentence: `${whyUnreadable(error as NodeJS.ErrnoException)}.` });
-      return [...this.#files.keys()];
-    }
+    const names = await promises.readdir(this.#path);
+    return names.filter((name) => /^[^.].*\.ya?ml$/.test(name)).map((name) => join(this.#path, name));
+  }
+
+  async #readAgain(path: string, suspect: boolean): Promise<ClusterFile | undefined> {
+    const before = this.#files.get(path)?.read;
+    if (before !== undefined && (!suspect || (await isUnchanged(before)))) return before;
+    return await this.#read(path);
   }
 
   /** `undefined`: it has gone. */
   async #read(path: string): Promise<ClusterFile | undefined> {
     if (!this.#files.has(path)) this.#watch.follow(path, [path]);
     const text = await readText(path);
-    if (text === undefined && this.#isFolder) return undefined;
+    if (text === undefined && this.#isFolder) {
+      this.#watch.forget(path);
+      return undefined;
+    }
     if (typeof text !== "string") return unusable(path, text?.fault ?? "does not exist");
     const parsed = parseClusterFile(path, text);
     this.#watch.follow(path, parsed.paths);
@@ -250,6 +254,10 @@ async function readText(path: string): Promise<string | { readonly fault: string
 
 function unusable(path: string, fault: string): ClusterFile {
   return { clusters: [], faults: [`it ${fault}.`], inputs: new Map([[path, ""]]) };
+}
+
+function isSystemError(error: unknown): error is NodeJS.ErrnoException {
+  return error instanceof Error && "syscall" in error;
 }
 
 function whyUnreadable({ code, message }: NodeJS.ErrnoException): string {

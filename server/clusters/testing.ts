@@ -59,6 +59,16 @@ export class ClusterFolder implements ClusterListener, AsyncDisposable {
     if (told.join() !== expected.join()) throw new Error(`told ${told}, expected ${expected}`);
   }
 
+  /** The same in any order: of changes that may be seen one after the other. */
+  async tellsAll(...expected: string[]): Promise<void> {
+    await until(
+      () => this.told.length >= expected.length,
+      () => `told ${this.told}, expected ${expected}`,
+    );
+    this.told.sort();
+    await this.tells(...expected.sort());
+  }
+
   /** Waits until the problems are those whose sentences these patterns match. */
   async hasProblems(...expected: RegExp[]): Promise<void> {
     const fits = () => {

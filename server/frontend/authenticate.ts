@@ -1,7 +1,10 @@
+import type { IncomingHttpHeaders } from "node:http";
 import type { TLSSocket } from "node:tls";
+import { presentedToken } from "../../shared/net/bearer.ts";
 import { type IdentityPattern, judgePeer, permits, shortSubject } from "../../shared/net/identity.ts";
 import { sourceOf } from "../../shared/net/source.ts";
-import { CulvertError } from "../../shared/outcomes.ts";
+import { CulvertError, printable } from "../../shared/outcomes.ts";
+import type { TokenVerifier } from "../tokens/verifier.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
 
 /** Who sent a CONNECT, once that is known. */
@@ -32,20 +35,60 @@ export interface CallerDoor {
   readonly identities: readonly IdentityPattern[];
   /** Where they are listed. */
   readonly rule: string;
+  /** Present: tokens are taken. */
+  readonly verifier: TokenVerifier | undefined;
   /** What speaks against whoever comes from this address, beside the name. */
   objection(address: string): CulvertError | undefined;
 }
 
-/** The caller behind a connection; else `unauthenticated`, with a sentence for whoever holds the certificate. */
-export function authenticate(door: Door, socket: unknown): Caller {
+/**
+ * The caller behind a connection: by its certificate, or by a token where tokens are taken; never by both. Rejects with
+ * `unauthenticated` and a sentence for whoever holds the credential; with `overloaded` if nobody can judge its token now.
+ */
+export async function authenticate(
+  door: Door,
+  socket: unknown,
+  headers: IncomingHttpHeaders,
+  signal: () => AbortSignal,
+): Promise<Caller> {
+  const presented = door.kind === "tls" && door.verifier && presentedToken(headers["proxy-authorization"]);
+  if (!presented) return authenticateSocket(door, socket);
+  if ((socket as TLSSocket).authorized) {
+    throw new CulvertError("unauthenticated", "a client certificate and a token came together: send one of them");
+  }
+  if (presented.cluster !== undefined && presented.cluster !== door.cluster) {
+    const named = printable(presented.cluster, 64);
+    throw new CulvertError(
+      "unauthenticated",
+      `the token came with the name of cluster "${named}", which is not served here`,
+    );
+  }
+  const verdict = await door.verifier.verify(presented.token, signal());
+  if ("refused" in verdict) throw new CulvertError("unauthenticated", verdict.refused);
+  if ("unavailable" in verdict) {
+    const { unavailable, retryAfterMs, detail } = verdict;
+    throw new CulvertError("overloaded", unavailable, { retryAfterMs, cause: new Error(detail) });
+  }
+  return admitted(door, `SUB=${printable(verdict.ok.subject, 100)}`, socket);
+}
+
+/** The same by what the connection itself shows: for requests that get no further anyway. */
+export function authenticateSocket(door: Door, socket: unknown): Caller {
   if (door.kind === "unix") return { name: "unix", cluster: door.cluster };
   const { identity, refusal } = judgePeer(socket as TLSSocket);
-  if (identity === undefined) throw new CulvertError("unauthenticated", refusal);
+  if (identity === undefined) {
+    const or = door.verifier === undefined ? "" : ", and no token (Proxy-Authorization: Bearer)";
+    throw new CulvertError("unauthenticated", `${refusal}${or}`);
+  }
   const name = shortSubject(identity);
   if (!permits(door.identities, "caller", identity)) {
     const rule = door.identities.length > 0 ? `is not among ${door.rule}` : "is an agent's, not a caller's";
     throw new CulvertError("unauthenticated", `the client certificate ${name} ${rule}`);
   }
+  return admitted(door, name, socket);
+}
+
+function admitted(door: CallerDoor, name: string, socket: unknown): Caller {
   const objection = door.objection(sourceOf(socket as TLSSocket).address);
   if (objection !== undefined) throw objection;
   return { name, cluster: door.cluster };

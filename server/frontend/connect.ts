@@ -54,7 +54,9 @@ export async function connect(
   const account = new Account(deps.options.connectTimeoutMs, deps);
   const pending = new PendingCaller(socket, head);
   try {
-    const caller = authenticate(door, socket);
+    const caller = await authenticate(door, socket, request.headers, () =>
+      AbortSignal.timeout(Math.ceil(account.leftMs())),
+    );
     account.caller = caller.name;
     const target = parseTarget(request.url);
     account.target = formatTarget(target);

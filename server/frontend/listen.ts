@@ -2,7 +2,7 @@ import { createServer, type IncomingMessage, type Server } from "node:http";
 import type { Duplex } from "node:stream";
 import { toCulvertError } from "../../shared/outcomes.ts";
 import { Sockets } from "../sockets.ts";
-import { authenticate, type Door } from "./authenticate.ts";
+import { authenticateSocket, type Door } from "./authenticate.ts";
 import * as reply from "./reply.ts";
 
 export interface FrontendOptions {
@@ -87,7 +87,7 @@ export class Frontend {
   #refuse(socket: Duplex, refusal: reply.HttpRefusal): void {
     if (!this.sockets.stopWaiting(socket)) return;
     try {
-      authenticate(this.#door, socket); // judged first of all: strangers learn nothing else
+      authenticateSocket(this.#door, socket); // judged first of all: strangers learn nothing else
       reply.refusedRequest(socket, refusal);
       this.#handler.onRefused(refusal);
     } catch (error) {

@@ -5,7 +5,6 @@ import type { Carrier, CarrierLost } from "../../shared/link/carrier.ts";
 import type { Hello, Welcome } from "../../shared/link/control.ts";
 import { Link, LinkLost, type Resumption } from "../../shared/link/link.ts";
 import { silenceMs } from "../../shared/link/liveness.ts";
-import type { PeerIdentity } from "../../shared/net/identity.ts";
 import { remoteOf } from "../../shared/net/source.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
@@ -13,6 +12,8 @@ import type { MemoryPool } from "../../shared/process/memory-pool.ts";
 import { CloseCode, HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { ServerMetrics } from "../metrics.ts";
 import type { ServerOptions } from "../options.ts";
+import { TokenWatch } from "../tokens/watch.ts";
+import type { Credential, ProvenToken } from "./credential.ts";
 import type { Links, ResumableLink } from "./links.ts";
 import type { ClusterTunnels, Place } from "./registry.ts";
 import { Tunnel } from "./tunnel.ts";
@@ -40,14 +41,6 @@ export interface AttachDeps {
   readonly log: Logger;
   /** True from SIGTERM on. */
   draining(): boolean;
-}
-
-/** What an agent has proved. */
-export interface Credential {
-  /** Whom it names: stays the same when the certificate or token is renewed. */
-  readonly identity: string;
-  /** What its certificate says, if it is one. */
-  readonly peer: PeerIdentity | undefined;
 }
 
 /** An upgraded connection of an agent. */
@@ -133,11 +126,13 @@ function welcomeTo({ entry }: Verdict, hello: Hello, options: AttachOptions): We
 }
 
 /** The tunnel notices, and tells. */
-function resume(carrier: Carrier, hello: Hello, welcome: Welcome, entry: ResumableLink, { remote }: Arrival): void {
+function resume(carrier: Carrier, hello: Hello, welcome: Welcome, entry: ResumableLink, arrival: Arrival): void {
+  const { remote } = arrival;
   const peerReceived = hello.resume?.received ?? 0;
   try {
     const onConfirmed = () => entry.tokens.confirm(welcome.token);
     entry.link?.offer(carrier, remote, { peerReceived, named: welcome.received, onConfirmed });
+    entry.onCredential?.(arrival);
   } catch (error) {
     carrier.destroy(error as Error);
     throw error;
@@ -149,7 +144,7 @@ async function hold(
   carrier: Carrier,
   { agentId, instance, software }: Hello,
   { place, entry }: Verdict & { readonly kind: "new" },
-  { identity, peer, remote }: Arrival,
+  { identity, peer, token, remote }: Arrival,
   { options, cluster, links, pool, metrics, log }: AttachDeps,
 ): Promise<void> {
   const agent = { agentId, instance, identity, peer, software: printable(software) };
@@ -179,8 +174,12 @@ async function hold(
   place.hold(tunnel);
   metrics.tunnelOpened(cluster.name);
   log.info({ ...line, identity, software: agent.software }, "tunnel opened");
+  const watch =
+    token && watchToken(token, tunnel, (reason, detail) => log.warn({ ...line, reason, detail }, "token not judged"));
+  entry.onCredential = ({ token: fresh }) => fresh && watch?.renewed(fresh.text, fresh.identity);
 
   const reason = await tunnel.closedWith;
+  watch?.close();
   if (reason instanceof LinkLost) metrics.links.graceOver(reason.graceMs);
   metrics.tunnelClosed(cluster.name, reason === undefined ? "closed" : "lost", tunnel.resetForMemory);
   log[reason === undefined ? "info" : "warn"](
@@ -205,6 +204,23 @@ async function hold(
     const times = { suspendedMs: Math.round(suspendedMs), replayedBytes };
     log.info({ ...line, remote: tunnel.remote, ...times }, suspendedMs === 0 ? "tunnel moved" : "tunnel resumed");
   }
+}
+
+/** How often the token behind a tunnel is judged again, ms; and how long an agent that is asked for a fresh one may take. */
+const JUDGE_EVERY_MS = 60_000;
+const PATIENCE_MS = 10_000;
+
+function watchToken(
+  { text, identity, verifier }: ProvenToken,
+  tunnel: Tunnel,
+  onUnavailable: (reason: string, detail: string) => void,
+): TokenWatch {
+  const owner = {
+    onAsk: (reason: string) => tunnel.rotate(reason),
+    onCut: (reason: string) => tunnel.destroy(new Error(reason)),
+    onUnavailable,
+  };
+  return new TokenWatch(text, identity, owner, { verifier, everyMs: JUDGE_EVERY_MS, patienceMs: PATIENCE_MS });
 }
 
 /** Close codes of resumes that were refused, in words of a metric. */

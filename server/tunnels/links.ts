@@ -4,6 +4,7 @@ import type { Link } from "../../shared/link/link.ts";
 import { ResumeTokens } from "../../shared/link/resume-tokens.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { Candidate } from "./admit.ts";
+import type { Credential } from "./credential.ts";
 
 /** What a resume asks of a link. */
 export type HeldLink = Pick<Link, "received" | "canResumeAt" | "offer">;
@@ -16,6 +17,8 @@ export interface ResumableLink {
   readonly tokens: ResumeTokens;
   /** There from its first carrier on. */
   link: HeldLink | undefined;
+  /** A later carrier was admitted with this. */
+  onCredential: ((credential: Credential) => void) | undefined;
 }
 
 /** The links that this server has issued and that are not over. */
@@ -34,7 +37,14 @@ export class Links {
   /** A name that tells every server whose link it is. */
   issue(cluster: string, owner: Candidate): ResumableLink {
     const id = `${this.#serverId}/${randomUUID()}`;
-    const entry: ResumableLink = { id, cluster, owner, tokens: new ResumeTokens(), link: undefined };
+    const entry: ResumableLink = {
+      id,
+      cluster,
+      owner,
+      tokens: new ResumeTokens(),
+      link: undefined,
+      onCredential: undefined,
+    };
     this.#links.set(id, entry);
     return entry;
   }

@@ -9,11 +9,8 @@ export const RETRY_AFTER_S = 1;
 
 /** So many agents came at once that this one must come again. */
 export class TurnedAway extends CulvertError {
-  readonly backInS: number;
-
   constructor(backInMs: number) {
-    super("overloaded", "more agents connect than this server has time for");
-    this.backInS = Math.max(1, Math.ceil(backInMs / 1_000));
+    super("overloaded", "more agents connect than this server has time for", { retryAfterMs: backInMs });
   }
 }
 
@@ -41,11 +38,16 @@ export function answerTo(refusal: CulvertError | HttpRefusal, tunnelPath: string
   if (refusal instanceof CulvertError) {
     const { code, message } = refusal;
     const { level } = outcome(code);
-    const backInS = refusal instanceof TurnedAway ? refusal.backInS : code === "draining" ? RETRY_AFTER_S : undefined;
+    const backInS = backInSeconds(refusal);
     if (backInS === undefined) return { status: agentStatus(code), sentence: printable(message), headers: {}, level };
     const sentence = `${printable(message)}: come back in ${backInS} s`;
     return { status: agentStatus(code), sentence, headers: { "retry-after": String(backInS) }, level };
   }
   const { status, sentence, headers } = HTTP_REFUSALS[refusal];
   return { status, sentence: sentence(tunnelPath), headers, level: "info" };
+}
+
+function backInSeconds({ code, retryAfterMs }: CulvertError): number | undefined {
+  if (retryAfterMs !== undefined) return Math.max(1, Math.ceil(retryAfterMs / 1_000));
+  return code === "draining" ? RETRY_AFTER_S : undefined;
 }

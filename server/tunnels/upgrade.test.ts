@@ -23,7 +23,12 @@ test("an agent that is turned away hears 503 and when to come back; a stranger o
     onDropped: () => assert.fail(),
   } as Partial<UpgradeDeps> as UpgradeDeps); // an agent that is refused gets no further
   const tls = createServer({ ...pki.server, ca: pki.ca.cert, requestCert: true, rejectUnauthorized: false });
-  const door = { identities: [], rule: "a list", objection: () => undefined } as unknown as AgentDoor;
+  const door = {
+    tunnels: { name: "default" },
+    identities: [],
+    rule: "a list",
+    objection: () => undefined,
+  } as unknown as AgentDoor;
   tls.on("secureConnection", (socket) => port.take(socket, door, 4_200));
   await once(tls.listen(0, "127.0.0.1"), "listening");
 

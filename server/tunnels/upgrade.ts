@@ -4,10 +4,9 @@ import type { TLSSocket } from "node:tls";
 import websocket from "@fastify/websocket";
 import { type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from "fastify";
 import { MAX_WEBSOCKET_PAYLOAD } from "../../shared/link/carrier.ts";
-import { type IdentityPattern, judgePeer, permits, subjectOf } from "../../shared/net/identity.ts";
 import { ReleaseQueue } from "../../shared/net/release-queue.ts";
 import { remoteOf, sourceOf } from "../../shared/net/source.ts";
-import { CulvertError, printable } from "../../shared/outcomes.ts";
+import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
 import type { StrangerLog } from "../../shared/process/stranger-log.ts";
 import { SUBPROTOCOL } from "../../shared/wire/handshake.ts";
@@ -15,18 +14,16 @@ import type { ServerMetrics } from "../metrics.ts";
 import type { ServerOptions } from "../options.ts";
 import { Sockets } from "../sockets.ts";
 import { type AttachDeps, attach } from "./attach.ts";
+import type { Credential } from "./credential.ts";
+import { type AgentRules, identify } from "./identify.ts";
 import { answerTo, type HttpRefusal, TurnedAway } from "./refusal.ts";
 
 type UpgradeOptions = AttachDeps["options"] &
   Pick<ServerOptions, "tunnelPath" | "headerLimit" | "handshakeTimeoutMs" | "maxWaitingConnections">;
 
 /** What the agents of one cluster come through. */
-export interface AgentDoor {
+export interface AgentDoor extends AgentRules {
   readonly tunnels: AttachDeps["cluster"];
-  /** Empty: everybody but Konnectivity's callers. */
-  readonly identities: readonly IdentityPattern[];
-  /** Where they are listed. */
-  readonly rule: string;
   /** What speaks against whoever comes from this address, beside the name. */
   objection(address: string): CulvertError | undefined;
 }
@@ -44,6 +41,9 @@ export interface UpgradeDeps {
   onDropped(): void;
 }
 
+/** How long an agent that was refused by its header alone may take to read why, ms. */
+const LINGER_MS = 1_000;
+
 /**
  * The agents' HTTP side: admission, then the WebSocket. Its http.Server never listens; it is fed with sockets that have
  * done their TLS handshake.
@@ -53,6 +53,8 @@ export class UpgradePort {
   readonly #app: FastifyInstance;
   readonly #deps: UpgradeDeps;
   readonly #doors = new WeakMap<Duplex, AgentDoor>();
+  /** Of those that were let in. */
+  readonly #credentials = new WeakMap<Duplex, Credential>();
   /** Agents are lost together: with a path, or with a balancer. */
   readonly #ends = new ReleaseQueue();
   readonly #turnedAway = new WeakMap<Duplex, TurnedAway>();
@@ -69,6 +71,7 @@ export class UpgradePort {
       logger: false,
       exposeHeadRoutes: false,
       return503OnClosing: false,
+      clientErrorHandler: (error, socket) => this.#onClientError(error, socket),
       serverFactory: (handler) =>
         createServer({ maxHeaderSize: deps.options.headerLimit, headersTimeout: 0, requestTimeout: 0 }, handler),
     });
@@ -98,17 +101,11 @@ export class UpgradePort {
     this.#app.get(options.tunnelPath, { websocket: true }, (ws, request) => {
       const socket = request.raw.socket as TLSSocket;
       this.sockets.stopWaiting(socket);
-      const { identity } = judgePeer(socket);
+      const credential = this.#credentials.get(socket);
       const door = this.#doors.get(socket);
-      if (identity === undefined || door === undefined) return ws.terminate(); // was judged in the hook
-      void attach(
-        ws,
-        socket,
-        { identity: subjectOf(identity), peer: identity },
-        { ...this.#deps, cluster: door.tunnels },
-      );
+      if (credential === undefined || door === undefined) return ws.terminate(); // was judged in the hook
+      void attach(ws, socket, credential, { ...this.#deps, cluster: door.tunnels });
     });
-    this.#app.server.on("clientError", (_error: Error, socket: Duplex) => destroy(socket));
     await this.#app.ready();
   }
 
@@ -126,49 +123,64 @@ export class UpgradePort {
     await this.#app.close();
   }
 
-  readonly #onRequest = (request: FastifyRequest, reply: FastifyReply, admitted: () => void): void => {
-    const { socket } = request.raw;
-    const door = this.#doors.get(socket);
-    const refusal = door === undefined ? "path" : (judge(request, door, this.#deps) ?? this.#turnedAway.get(socket));
-    if (refusal === undefined) {
-      admitted();
-      return;
-    }
+  readonly #onRequest = async (request: FastifyRequest, reply: FastifyReply): Promise<void> => {
+    const socket = request.raw.socket as TLSSocket;
+    const refusal = (await this.#judge(request, socket)) ?? this.#turnedAway.get(socket);
+    if (refusal === undefined) return;
     const { status, sentence, headers, level } = answerTo(refusal, this.#deps.options.tunnelPath);
     this.#deps.metrics.agentRefused(String(status));
-    const remote = remoteOf(socket);
-    this.#deps.strangers.tell(level, { remote, code: status, reason: sentence }, "agent refused");
-    void reply
+    const cause = refusal instanceof CulvertError && refusal.cause instanceof Error ? refusal.cause.message : undefined;
+    const line = { remote: remoteOf(socket), cluster: this.#doors.get(socket)?.tunnels.name, code: status };
+    this.#deps.strangers.tell(level, { ...line, reason: sentence, ...(cause && { detail: cause }) }, "agent refused");
+    await reply
       .code(status)
       .headers({ ...headers, connection: "close" })
       .type("text/plain")
       .send(`${sentence}\n`);
   };
-}
 
-/** Why this is no upgrade of an agent. In this order, so that a stranger learns nothing but that it is one. */
-function judge(
-  request: FastifyRequest,
-  door: AgentDoor,
-  { options, links, draining }: UpgradeDeps,
-): CulvertError | HttpRefusal | undefined {
-  const { identities } = door;
-  const socket = request.raw.socket as TLSSocket;
-  const { identity, refusal } = judgePeer(socket);
-  if (identity === undefined) return new CulvertError("unauthenticated", refusal);
-  if (!permits(identities, "agent", identity)) {
-    const rule = identities.length > 0 ? `is not among ${door.rule}` : "is a caller's, not an agent's";
-    const subject = printable(subjectOf(identity), 120);
-    return new CulvertError("forbidden", `the client certificate ${subject} ${rule}`);
+  /** Why this is no upgrade of an agent. In this order, so that a stranger learns nothing but that it is one. */
+  async #judge(request: FastifyRequest, socket: TLSSocket): Promise<CulvertError | HttpRefusal | undefined> {
+    const { options, links, draining } = this.#deps;
+    const door = this.#doors.get(socket);
+    if (door === undefined) return "path";
+    try {
+      const signal = AbortSignal.timeout(options.handshakeTimeoutMs);
+      this.#credentials.set(socket, await identify(socket, request.headers, door, signal));
+    } catch (error) {
+      return toCulvertError(error);
+    }
+    const objection = door.objection(sourceOf(socket).address);
+    if (objection !== undefined) return objection;
+    if (request.url.split("?", 1)[0] !== options.tunnelPath) return "path";
+    const offered = (request.headers["sec-websocket-protocol"] ?? "").split(",").map((name) => name.trim());
+    if (!request.ws || !offered.includes(SUBPROTOCOL)) return "upgrade";
+    // Links that are open may still get another carrier; what a hello wants is known behind the upgrade only.
+    if (draining() && links.size === 0) return new CulvertError("draining", "this server is shutting down");
+    return undefined;
   }
-  const objection = door.objection(sourceOf(socket).address);
-  if (objection !== undefined) return objection;
-  if (request.url.split("?", 1)[0] !== options.tunnelPath) return "path";
-  const offered = (request.headers["sec-websocket-protocol"] ?? "").split(",").map((name) => name.trim());
-  if (!request.ws || !offered.includes(SUBPROTOCOL)) return "upgrade";
-  // Links that are open may still get another carrier; what a hello wants is known behind the upgrade only.
-  if (draining() && links.size === 0) return new CulvertError("draining", "this server is shutting down");
-  return undefined;
+
+  #onClientError(error: NodeJS.ErrnoException, socket: Duplex): void {
+    if (socket.writableEnded) return; // has been answered; what still comes is an error each time
+    if (error.code !== "HPE_HEADER_OVERFLOW" || !socket.writable) {
+      socket.destroy();
+      return;
+    }
+    const { headerLimit } = this.#deps.options;
+    const sentence = `the request header is larger than ${headerLimit} bytes (--header-limit): is the token a token?`;
+    this.#deps.metrics.agentRefused("431");
+    this.#deps.strangers.tell(
+      "info",
+      { remote: remoteOf(socket as TLSSocket), code: 431, reason: sentence },
+      "agent refused",
+    );
+    socket.end(
+      `HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Type: text/plain\r\n` +
+        `Content-Length: ${sentence.length + 1}\r\n\r\n${sentence}\n`,
+    );
+    socket.resume(); // or what it still sends would overtake our answer with a reset
+    setTimeout(() => socket.destroy(), LINGER_MS).unref();
+  }
 }
 
 function destroy(socket: Duplex): void {

@@ -2,7 +2,8 @@ import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import fc from "fast-check";
 import type { TransportConsumer } from "../yamux/transport.ts";
-import { Link, LinkLost, type LinkPool } from "./link.ts";
+import { Link, LinkLost } from "./link.ts";
+import type { LinkPool } from "./outgoing.ts";
 import { ResumeTokens } from "./resume-tokens.ts";
 import { Wire } from "./testing-wire.ts";
 

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { TransportConsumer } from "../yamux/transport.ts";
-import { Link, type LinkPool } from "./link.ts";
+import { Link } from "./link.ts";
+import type { LinkPool } from "./outgoing.ts";
 import { Wire } from "./testing-wire.ts";
 
 const KIB = 1024;

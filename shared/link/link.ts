@@ -1,20 +1,10 @@
 import { CloseCode, LinkRefused } from "../wire/handshake.ts";
 import type { Transport, TransportConsumer } from "../yamux/transport.ts";
 import { Acks } from "./acks.ts";
-import { type Carrier, CarrierLost } from "./carrier.ts";
+import { CarrierLost } from "./carrier.ts";
 import type { ControlMessage } from "./control.ts";
-import { IN_FLIGHT_FLOOR, InFlight } from "./in-flight.ts";
-import { Replay } from "./replay.ts";
-
-/** What the links of a process keep together, against a bound that is none of one link's. */
-export interface LinkPool {
-  /** The pool is used up: a link has no more under way than the least with which it still moves. */
-  readonly isSpent: boolean;
-  /** Bytes that are kept have changed by `delta`. */
-  hold(delta: number): void;
-}
-
-const UNBOUNDED_POOL: LinkPool = { isSpent: false, hold: () => {} };
+import { AT_FIRST, type Candidate, Leg, type LinkCarrier, type ResumeAt, SUPERSEDED } from "./leg.ts";
+import { type LinkPool, Outgoing } from "./outgoing.ts";
 
 export interface LinkOptions {
   /** How long a link waits for a new carrier, ms; 0: it ends with its carrier. */
@@ -56,44 +46,10 @@ export class LinkLost extends Error {
   }
 }
 
-/** What a link asks of a carrier. */
-export type LinkCarrier = Pick<
-  Carrier,
-  Exclude<keyof Transport, "room" | "destroy"> | "close" | "abandon" | "sendControl" | "onControl" | "probe"
->;
-
 /** What the carrier has not taken stays under this while bytes are sent once more: pings go between. */
 const REPLAY_AT_ONCE = 128 * 1024;
 /** A new carrier on which nothing comes for so long will not carry, ms: its peer speaks as soon as it is welcomed. */
 const UNCONFIRMED_MS = 5_000;
-
-/** A carrier, and how far the payload on it has come in the link. */
-interface Leg {
-  readonly carrier: LinkCarrier;
-  /** The offset of the next byte that arrives on it. */
-  arriving: number;
-  /** To be told of the first message on it; `undefined` from then on. */
-  onFirstWord: (() => void) | undefined;
-  /** The carrier before it, until the peer is known to have this one. */
-  previous: LinkCarrier | undefined;
-}
-
-/** A carrier that is to take over when its peer is known to have it: until then the present one goes on. */
-interface Candidate {
-  readonly leg: Leg;
-  readonly remote: string;
-  readonly peerReceived: number;
-}
-
-/** Where a new carrier begins. */
-export interface ResumeAt {
-  /** What its peer has of the link: where we begin. */
-  readonly peerReceived: number;
-  /** What we have told the peer that we have: where it begins. */
-  readonly named: number;
-  /** The first message has come on this carrier: its peer has read our welcome. */
-  onConfirmed?(): void;
-}
 
 type State =
   | { readonly state: "carried"; readonly leg: Leg }
@@ -120,20 +76,12 @@ type State =
 export class Link implements Transport {
   readonly id: string;
   readonly #options: LinkOptions;
-  readonly #pool: LinkPool;
-  readonly #replay = new Replay();
-  readonly #inFlight: InFlight;
+  readonly #outgoing: Outgoing;
   readonly #acks: Acks;
   #watcher: LinkWatcher = {};
   #consumer: TransportConsumer | undefined;
   #state: State;
   #remote: string;
-  /** The present carrier has been given everything before this offset. */
-  #sent = 0;
-  /** Some carrier has: what the peer may have received, whichever it came on. */
-  #everSent = 0;
-  /** What the peer says it has received. */
-  #peerHas = 0;
   #candidate: Candidate | undefined;
   #ending = false;
 
@@ -142,10 +90,9 @@ export class Link implements Transport {
     this.id = id;
     this.#remote = remote;
     this.#options = options;
-    this.#pool = options.pool ?? UNBOUNDED_POOL;
-    this.#inFlight = new InFlight(options.replayBytes);
+    this.#outgoing = new Outgoing(options.replayBytes, options.pool);
     this.#acks = new Acks((received) => this.sendControl({ type: "ack", received }));
-    this.#state = { state: "carried", leg: { carrier, arriving: 0, onFirstWord: undefined, previous: undefined } };
+    this.#state = { state: "carried", leg: new Leg(carrier, AT_FIRST) };
   }
 
   // ── what its owner sees ────────────────────────────────────────────────────────────────────────────────────────
@@ -169,7 +116,7 @@ export class Link implements Transport {
 
   /** Bytes kept until the peer acknowledges them. */
   get unacknowledged(): number {
-    return this.#replay.bytes;
+    return this.#outgoing.unacknowledged;
   }
 
   /** One watcher, before `start`; control messages that came before it are told it next. */
@@ -201,28 +148,22 @@ export class Link implements Transport {
   }
 
   room(): number {
-    if (this.#state.state !== "carried" || this.#sent < this.#replay.end) return 0;
-    const { bytes } = this.#replay;
-    const room = this.#inFlight.bound - bytes;
-    if (room <= 0) this.#inFlight.onLimited();
-    // Held back by the pool is not held back by the bound, which must learn nothing from it.
-    return this.#pool.isSpent ? Math.min(room, IN_FLIGHT_FLOOR - bytes) : room;
+    return this.#state.state === "carried" ? this.#outgoing.room() : 0;
   }
 
   write(batch: readonly Buffer[], byteLength: number): void {
     if (this.#state.state === "closed") return;
-    const behind = this.#sent < this.#replay.end;
-    this.#replay.append(batch, byteLength);
-    this.#pool.hold(byteLength);
-    if (this.#state.state !== "carried" || behind) return;
-    this.#advance(byteLength);
+    const goesOut = this.#state.state === "carried" && this.#outgoing.isAllSent;
+    this.#outgoing.append(batch, byteLength);
+    if (this.#state.state !== "carried" || !goesOut) return;
+    this.#outgoing.advance(byteLength);
     this.#state.leg.carrier.write(batch, byteLength);
   }
 
   /** All that was written still arrives, on a later carrier if need be; then the link ends. */
   end(): void {
     this.#ending = true;
-    if (this.#state.state === "carried" && this.#sent === this.#replay.end) this.#state.leg.carrier.end();
+    if (this.#state.state === "carried" && this.#outgoing.isAllSent) this.#state.leg.carrier.end();
   }
 
   /** The peer is told, or it would wait for the next carrier. */
@@ -235,14 +176,15 @@ export class Link implements Transport {
 
   /** Is it an offset at which sending can begin again? */
   canResumeAt(peerReceived: number): boolean {
-    return this.#state.state !== "closed" && peerReceived >= this.#replay.acked && peerReceived <= this.#everSent;
+    const { from, to } = this.#outgoing.kept;
+    return this.#state.state !== "closed" && peerReceived >= from && peerReceived <= to;
   }
 
   /** Goes on over another carrier, from now on. Throws `LinkRefused` for an offset that cannot be. */
   resume(carrier: LinkCarrier, remote: string, at: ResumeAt): void {
     const { peerReceived } = at;
     this.#mustResumeAt(peerReceived);
-    const leg = newLeg(carrier, at);
+    const leg = new Leg(carrier, at);
     this.#carry({ leg, remote, peerReceived });
     this.#listen(leg);
     if (this.#consumer !== undefined) this.#startLeg(leg);
@@ -261,7 +203,7 @@ export class Link implements Transport {
     }
     this.#mustResumeAt(at.peerReceived);
     this.#candidate?.leg.carrier.close(CloseCode.superseded, SUPERSEDED);
-    const leg = newLeg(carrier, at);
+    const leg = new Leg(carrier, at);
     this.#candidate = { leg, remote, peerReceived: at.peerReceived };
     this.#acks.hold(); // what the welcome has named must stay what the peer still keeps
     this.#listen(leg);
@@ -270,9 +212,10 @@ export class Link implements Transport {
 
   #mustResumeAt(peerReceived: number): void {
     if (this.canResumeAt(peerReceived)) return;
+    const { from, to } = this.#outgoing.kept;
     throw new LinkRefused({
       closeCode: CloseCode.badOffset,
-      reason: `the link cannot go on at byte ${peerReceived}: ${this.#replay.acked} to ${this.#everSent} are kept`,
+      reason: `the link cannot go on at byte ${peerReceived}: ${from} to ${to} are kept`,
     });
   }
 
@@ -291,18 +234,12 @@ export class Link implements Transport {
 
   #carry({ leg, remote, peerReceived }: Candidate): void {
     const before = this.#state;
-    if (before.state === "carried") {
-      before.leg.previous?.close(CloseCode.superseded, SUPERSEDED);
-      leg.previous = before.leg.carrier;
-    }
+    if (before.state === "carried") leg.follow(before.leg);
     if (before.state === "suspended") clearTimeout(before.timer);
     this.#state = { state: "carried", leg };
     this.#remote = remote;
-    this.#peerHas = peerReceived;
-    this.#sent = peerReceived;
-    this.#letGo();
-    this.#inFlight.reset(peerReceived);
-    const replayedBytes = this.#replay.bytes;
+    this.#outgoing.restart(peerReceived);
+    const replayedBytes = this.#outgoing.unacknowledged;
     this.#acks.release();
     this.#watcher.onResumed?.({
       suspendedMs: before.state === "suspended" ? performance.now() - before.sinceMs : 0,
@@ -327,22 +264,14 @@ export class Link implements Transport {
 
   #replayMore(leg: Leg): void {
     const { carrier } = leg;
-    while (this.#isPresent(leg) && this.#sent < this.#replay.end && carrier.pendingBytes < REPLAY_AT_ONCE) {
-      const { buffers, byteLength } = this.#replay.read(this.#sent, REPLAY_AT_ONCE);
-      this.#advance(byteLength);
+    while (this.#isPresent(leg) && !this.#outgoing.isAllSent && carrier.pendingBytes < REPLAY_AT_ONCE) {
+      const { buffers, byteLength } = this.#outgoing.next(REPLAY_AT_ONCE);
       carrier.write(buffers, byteLength);
     }
-    this.#letGo();
-    if (!this.#isPresent(leg) || this.#sent < this.#replay.end) return;
+    this.#outgoing.letGo();
+    if (!this.#isPresent(leg) || !this.#outgoing.isAllSent) return;
     if (this.#ending) carrier.end();
     else this.#consumer?.onWritable();
-  }
-
-  /** So much more has been given to the present carrier. */
-  #advance(byteLength: number): void {
-    this.#sent += byteLength;
-    if (this.#sent > this.#everSent) this.#everSent = this.#sent;
-    this.#inFlight.onSent(this.#sent, performance.now());
   }
 
   // ── what comes from a carrier ──────────────────────────────────────────────────────────────────────────────────
@@ -364,8 +293,8 @@ export class Link implements Transport {
       onBytes: (piece) => this.#onPayload(leg, piece),
       onWritable: () => {
         if (!this.#isPresent(leg)) return;
-        if (this.#sent < this.#replay.end) this.#replayMore(leg);
-        else this.#consumer?.onWritable();
+        if (this.#outgoing.isAllSent) this.#consumer?.onWritable();
+        else this.#replayMore(leg);
       },
       onClosed: (reason) => this.#onCarrierClosed(leg, reason),
     });
@@ -374,10 +303,8 @@ export class Link implements Transport {
   /** Payload on an older carrier is ignored: the peer sends it again on the present one. */
   #onPayload(leg: Leg, piece: Buffer): void {
     if (!this.#hasWord(leg)) return;
-    const had = this.#acks.received - leg.arriving;
-    leg.arriving += piece.length;
-    if (had >= piece.length) return;
-    const news = had === 0 ? piece : piece.subarray(had);
+    const news = leg.newsIn(piece, this.#acks.received);
+    if (news === undefined) return;
     this.#acks.arrived(news.length);
     this.#consumer?.onBytes(news);
   }
@@ -386,35 +313,16 @@ export class Link implements Transport {
   #hasWord(leg: Leg): boolean {
     if (this.#candidate?.leg === leg) this.#commit(this.#candidate);
     if (!this.#isPresent(leg)) return false;
-    const { onFirstWord } = leg;
-    leg.onFirstWord = undefined;
-    onFirstWord?.();
-    leg.previous?.close(CloseCode.superseded, SUPERSEDED);
-    leg.previous = undefined;
+    leg.hear();
     return true;
   }
 
   #onAck(received: number): void {
-    if (received > this.#everSent) {
+    if (received > this.#outgoing.kept.to) {
       this.#violated(CloseCode.badOffset, "the peer acknowledged bytes that were not sent");
       return;
     }
-    if (received <= this.#peerHas) return;
-    this.#peerHas = received;
-    this.#letGo();
-    this.#inFlight.onAck(this.#replay.acked, performance.now());
-    if (this.#sent === this.#replay.end) this.#consumer?.onWritable();
-  }
-
-  /**
-   * What the peer has is not kept, but what it has from an older carrier only is still sent on the present one: there
-   * every byte has its place.
-   */
-  #letGo(): void {
-    const upTo = Math.min(this.#peerHas, this.#sent);
-    if (upTo <= this.#replay.acked) return;
-    this.#pool.hold(this.#replay.acked - upTo);
-    this.#replay.acknowledge(upTo);
+    if (this.#outgoing.acknowledge(received) && this.#outgoing.isAllSent) this.#consumer?.onWritable();
   }
 
   // ── the end ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -425,8 +333,7 @@ export class Link implements Transport {
       this.#acks.release();
     }
     if (!this.#isPresent(leg)) return;
-    // What was before it has been ignored since: its peer must not go on believing in it.
-    leg.previous?.close(CloseCode.superseded, SUPERSEDED);
+    leg.closePrevious(); // it has been ignored since
     if (!(reason instanceof CarrierLost)) this.#close(reason);
     else if (this.#candidate !== undefined) this.#commit(this.#candidate);
     else if (this.#options.graceMs > 0) this.#suspend(reason);
@@ -441,9 +348,7 @@ export class Link implements Transport {
   /** Says to whoever listens that nothing comes any more. */
   #abandon(code: number, sentence: string): void {
     this.#candidate?.leg.carrier.abandon(code, sentence);
-    if (this.#state.state !== "carried") return;
-    this.#state.leg.carrier.abandon(code, sentence);
-    this.#state.leg.previous?.abandon(code, sentence);
+    if (this.#state.state === "carried") this.#state.leg.abandon(code, sentence);
   }
 
   #suspend(cause: CarrierLost): void {
@@ -462,15 +367,8 @@ export class Link implements Transport {
     this.#candidate?.leg.carrier.close(CloseCode.superseded, SUPERSEDED);
     this.#candidate = undefined;
     this.#acks.stop();
-    this.#pool.hold(-this.#replay.bytes);
-    this.#replay.clear();
+    this.#outgoing.clear();
     this.#consumer?.onClosed(reason);
     this.#watcher.onClosed?.();
   }
 }
-
-function newLeg(carrier: LinkCarrier, { named, onConfirmed }: ResumeAt): Leg {
-  return { carrier, arriving: named, onFirstWord: onConfirmed, previous: undefined };
-}
-
-const SUPERSEDED = "another connection has taken the link over";

@@ -1,7 +1,7 @@
 import type { TransportConsumer } from "../yamux/transport.ts";
 import { CarrierLost } from "./carrier.ts";
 import type { ControlMessage } from "./control.ts";
-import type { LinkCarrier } from "./link.ts";
+import type { LinkCarrier } from "./leg.ts";
 
 type Item = { readonly payload: Buffer } | { readonly message: ControlMessage } | { readonly close: number };
 

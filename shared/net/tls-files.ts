@@ -25,7 +25,7 @@ export class WatchedTls {
   constructor(files: TlsFiles, options: WatchedTlsOptions) {
     this.#files = files;
     this.#options = options;
-    const paths = [files.certFile, files.keyFile, files.caFile];
+    const paths = [files.certFile, files.keyFile, files.caFile].filter((path) => path !== "");
     this.#watch = watchFiles(paths, this.#onChanged, options.watch); // before the first read: nothing falls between
     try {
       this.#material = loadServerTls(files);

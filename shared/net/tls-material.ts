@@ -12,6 +12,7 @@ export interface TlsFiles {
 export interface TlsMaterial {
   readonly cert: string;
   readonly key: string;
+  /** Of the clients' certificates; empty: there are none that would count. */
   readonly ca: string;
   /** The earliest end of validity in the chain. */
   readonly notAfter: Date;
@@ -28,9 +29,9 @@ export class TlsFileError extends Error {
   }
 }
 
-/** Certificate, key and CA of a listener; throws a `TlsFileError`. */
-export function loadServerTls(files: TlsFiles): TlsMaterial {
-  return { ...loadPair(files.certFile, files.keyFile), ca: loadAuthorities(files.caFile) };
+/** Certificate, key and CA of a listener, where a path of a CA is given; throws a `TlsFileError`. */
+export function loadServerTls({ certFile, keyFile, caFile }: TlsFiles): TlsMaterial {
+  return { ...loadPair(certFile, keyFile), ca: caFile === "" ? "" : loadAuthorities(caFile) };
 }
 
 /** The same for an outgoing connection, read at each attempt. An empty path leaves its part to the defaults of Node. */

@@ -21,6 +21,8 @@ import { type FailedHandshake, WaitingRoom } from "./waiting-room.ts";
 export interface TlsDoor {
   /** Another object whenever the content is another. */
   readonly tls: TlsMaterial;
+  /** Why no handshake may begin at this door now; each `undefined` counts as one. */
+  refusesHandshake?(): string | undefined;
 }
 
 /** Which door a client came to. */
@@ -226,6 +228,11 @@ export class TlsListener<Door extends TlsDoor = TlsDoor> {
   }
 
   #greet(handshake: Handshake<Door>, door: Door): void {
+    const refusal = door.refusesHandshake?.();
+    if (refusal !== undefined) {
+      this.#refuse(handshake, refusal, true);
+      return;
+    }
     handshake.door = door;
     this.#serverOf(door.tls).emit("connection", handshake.arrival.raw);
   }
@@ -301,7 +308,8 @@ type ContextSettings = Pick<TlsListenerOptions<TlsDoor>, "minVersion" | "ciphers
 
 function contextOptions({ minVersion, ciphers }: ContextSettings, material?: TlsMaterial) {
   return {
-    ...(material && { cert: material.cert, key: material.key, ca: material.ca }),
+    // Without a CA nobody's certificate counts; left out, it would be the system's.
+    ...(material && { cert: material.cert, key: material.key, ca: material.ca === "" ? [] : material.ca }),
     minVersion: minVersion ?? "TLSv1.2",
     ...(ciphers ? { ciphers } : {}),
     // Tickets off; session ids need a cache, and `neverResumed` has none.

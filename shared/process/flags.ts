@@ -75,7 +75,7 @@ For example:
 ${table.example.map((line) => `  ${line}`).join("\n")}
 
 Each option is also an environment variable: ${envExample(table)}.
-Precedence: flag, environment, --config file, default. Konnectivity's flags work here too (docs/options.md).`,
+Precedence: flag, environment, --config file, default.${Object.keys(table.foreign).length === 0 ? "" : " Konnectivity's flags work here too (docs/options.md)."}`,
   );
   let text = "";
   command.configureOutput({ writeOut: (part) => (text += part) }).outputHelp();

@@ -25,6 +25,8 @@ export interface Option<T> extends OptionExtras {
   /** The file must be readable when the process starts. */
   readonly mustBeReadable?: true;
   readonly section?: string;
+  /** Which values of its kind it takes, where not all. */
+  readonly limits?: string;
   read(texts: readonly string[]): T;
   /** Text that `read` takes back; for lists, one text for each item. */
   write(value: T): readonly string[];
@@ -38,6 +40,8 @@ export interface NumberBounds extends OptionExtras {
 export interface DurationBounds extends OptionExtras {
   readonly min?: string;
   readonly max?: string;
+  /** 0 is taken as well, below `min`: it means "off". */
+  readonly orZero?: boolean;
 }
 
 export interface ListExtras<T> extends OptionExtras {
@@ -68,22 +72,27 @@ export const option = {
   boolean: (fallback: boolean, help: string, extras: OptionExtras = {}): Option<boolean> =>
     scalar("true|false", fallback, help, extras, parseBoolean, String),
 
-  integer: (fallback: number, help: string, extras: NumberBounds = {}): Option<number> =>
-    scalar("number", fallback, help, extras, bounded(parseInteger, String, extras), String),
+  integer: (fallback: number, help: string, extras: NumberBounds = {}): Option<number> => {
+    const row = scalar("number", fallback, help, extras, bounded(parseInteger, String, extras), String);
+    return withLimits(row, extras, String);
+  },
 
   port: (fallback: number, help: string, extras: OptionExtras = {}): Option<number> =>
     scalar("port", fallback, help, extras, bounded(parseInteger, String, { min: 0, max: 65_535 }), String),
 
   size: (fallback: string, help: string, extras: DurationBounds = {}): Option<number> => {
     const bounds = boundsOf(extras, parseSize);
-    return scalar("size", parseSize(fallback), help, extras, bounded(parseSize, formatSize, bounds), formatSize);
+    const parse = bounded(parseSize, formatSize, bounds);
+    return withLimits(scalar("size", parseSize(fallback), help, extras, parse, formatSize), bounds, formatSize);
   },
 
   /** Milliseconds in the program, Go's syntax outside. */
   duration: (fallback: string, help: string, extras: DurationBounds = {}): Option<number> => {
-    const bounds = { max: MAX_DURATION_MS, ...boundsOf(extras, parseDuration) };
-    const parse = bounded((text) => Math.ceil(parseDuration(text)), formatDuration, bounds);
-    return scalar("duration", parseDuration(fallback), help, extras, parse, formatDuration);
+    const bounds = boundsOf(extras, parseDuration);
+    const read = (text: string): number => Math.ceil(parseDuration(text));
+    const parse = bounded(read, formatDuration, { max: MAX_DURATION_MS, ...bounds });
+    const row = scalar("duration", parseDuration(fallback), help, extras, parse, formatDuration);
+    return withLimits(row, bounds, formatDuration);
   },
 
   /** Permission bits in octal, as chmod takes them. */
@@ -163,24 +172,42 @@ function withoutParser(extras: OptionExtras): OptionExtras {
   };
 }
 
-function boundsOf(extras: DurationBounds, parse: (text: string) => number): { min?: number; max?: number } {
+interface Bounds {
+  readonly min?: number;
+  readonly max?: number;
+  readonly orZero?: boolean;
+}
+
+function boundsOf({ min, max, orZero = false }: DurationBounds, parse: (text: string) => number): Bounds {
   return {
-    ...(extras.min === undefined ? {} : { min: parse(extras.min) }),
-    ...(extras.max === undefined ? {} : { max: parse(extras.max) }),
+    ...(min === undefined ? {} : { min: parse(min) }),
+    ...(max === undefined ? {} : { max: parse(max) }),
+    orZero,
   };
 }
 
 function bounded(
   parse: (text: string) => number,
   format: (value: number) => string,
-  bounds: { readonly min?: number; readonly max?: number },
+  bounds: Bounds,
 ): (text: string) => number {
-  const { min = 0, max = Number.MAX_SAFE_INTEGER } = bounds;
+  const { min = 0, max = Number.MAX_SAFE_INTEGER, orZero = false } = bounds;
   return (text) => {
     const value = parse(text);
-    if (value < min) throw new Error(`needs at least ${format(min)}, not ${shown(text)}`);
+    if (orZero && value === 0) return value;
+    if (value < min) throw new Error(`needs ${orZero ? "0, or " : ""}at least ${format(min)}, not ${shown(text)}`);
     if (value > max) throw new Error(`takes at most ${format(max)}, not ${shown(text)}`);
     return value;
+  };
+}
+
+function withLimits<T>(row: Option<T>, { min, max, orZero }: Bounds, format: (value: number) => string): Option<T> {
+  if (min === undefined && max === undefined) return row;
+  const zero = orZero ? "0, or " : "";
+  if (min === undefined) return { ...row, limits: `at most ${format(max as number)}` };
+  return {
+    ...row,
+    limits: `${zero}${max === undefined ? `at least ${format(min)}` : `${format(min)} to ${format(max)}`}`,
   };
 }
 

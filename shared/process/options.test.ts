@@ -224,12 +224,14 @@ test("help shows our names with defaults under their headings, and asks for noth
   assert.doesNotMatch(text, /backend-dial-timeout|xfr-channel/);
 });
 
-test("the docs page has every option with its variable and its Konnectivity flag, and every other flag", () => {
+test("the docs page has every option with its limits, its variable and its Konnectivity flag, and every other flag", () => {
   const page = optionsMarkdown(table);
   assert.match(
     page,
-    /\| `--dial-timeout` \| duration \| `5s` \| `CULVERT_SAMPLE_DIAL_TIMEOUT` \| `--backend-dial-timeout` \| A time\. \|/,
+    /\| `--dial-timeout` \| duration, at most 1h \| `5s` \| `CULVERT_SAMPLE_DIAL_TIMEOUT` \| `--backend-dial-timeout` \| A time\. \|/,
   );
+  assert.match(page, /\| `--window` \| size, at least 16KiB \|/);
+  assert.match(page, /\| `--count` \| number, 1 to 9 \|/);
   assert.match(page, /`CULVERT_SAMPLE_SAMPLE_ID` `PROXY_SAMPLE_ID`/);
   assert.match(page, /Delete \\\| keep/);
   assert.match(page, /\| `--mode` \| only HTTP CONNECT is spoken\. \|/);

@@ -38,7 +38,7 @@ export function optionsMarkdown(table: OptionTable): string {
     const environment = [envName(table.envPrefix, key, row), row.environment].filter((name) => name !== undefined);
     const cells = [
       code(`--${flagName(key, row)}`),
-      row.kind,
+      row.limits === undefined ? row.kind : `${row.kind}, ${row.limits}`,
       row.defaultText ?? row.write(row.default).map(code).join(" "),
       environment.map(code).join(" "),
       row.konnectivity === undefined ? "" : code(row.konnectivity),
@@ -54,6 +54,7 @@ export function optionsMarkdown(table: OptionTable): string {
 }
 
 function foreignMarkdown(table: OptionTable): string[] {
+  if (Object.keys(table.foreign).length === 0) return [];
   const ignored: string[] = [];
   const judged: string[] = [];
   for (const [name, flag] of Object.entries(table.foreign)) {

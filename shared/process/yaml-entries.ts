@@ -40,7 +40,8 @@ export async function yamlEntries(text: string): Promise<{ readonly entries: Yam
   return { entries, faults: [] };
 }
 
-function isDeep(documents: Iterable<CST.Token>): boolean {
+/** Is it nested more deeply than any configuration needs? Asked before anything follows it down the stack. */
+export function isDeep(documents: Iterable<CST.Token>): boolean {
   let level = [...documents].flatMap((token) => (token.type === "document" ? (token.value ?? []) : []));
   for (let depth = 0; level.length > 0; depth++) {
     if (depth > MAX_DEPTH) return true;

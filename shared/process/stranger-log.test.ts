@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { createLogger } from "../shared/process/logger.ts";
+import { createLogger } from "./logger.ts";
 import { StrangerLog } from "./stranger-log.ts";
 
 interface Line {

@@ -1,4 +1,4 @@
-import type { Logger } from "../shared/process/logger.ts";
+import type { Logger } from "./logger.ts";
 
 /** Lines of one message in one window. */
 const LINES = 10;

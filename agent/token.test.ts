@@ -1,0 +1,111 @@
+import assert from "node:assert/strict";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import type { IncomingMessage } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type TestContext, test } from "node:test";
+import type { TLSSocket } from "node:tls";
+import { pino } from "pino";
+import { LinkServer, testCertificate, until } from "../shared/link/testing.ts";
+import { ConfigError, defaultsOf } from "../shared/process/options.ts";
+import { startAgent } from "./agent.ts";
+import { type AgentOptions, agentOptions } from "./options.ts";
+
+/** A JWT as far as an agent looks at it: it ends so many seconds from now. */
+function token(name: string, endsInS = 3_600): string {
+  const payload = { sub: name, exp: Math.floor(Date.now() / 1_000) + endsInS };
+  return `e30.${Buffer.from(JSON.stringify(payload)).toString("base64url")}.${"s".repeat(40)}`;
+}
+
+/** A server that keeps what `Authorization` it was shown, and an agent that has nothing but a token in a file. */
+async function tokenAgent(t: TestContext, firstToken: string, refuse?: (socket: TLSSocket) => boolean) {
+  const server = await LinkServer.start();
+  t.after(() => server[Symbol.asyncDispose]());
+  if (refuse !== undefined) server.refuse = refuse;
+  const shown: (string | undefined)[] = [];
+  server.server.on("upgrade", ({ headers }: IncomingMessage) => shown.push(headers.authorization));
+  const dir = await mkdtemp(join(tmpdir(), "culvert-"));
+  t.after(() => rm(dir, { recursive: true }));
+  const serviceAccountTokenPath = join(dir, "token");
+  const write = (text: string) => writeFile(serviceAccountTokenPath, `${text}\n`);
+  await write(firstToken);
+  const caCert = join(dir, "ca.crt");
+  await writeFile(caCert, (await testCertificate()).ca);
+  const options: AgentOptions = {
+    ...defaultsOf(agentOptions),
+    server: [`wss://localhost:${server.port}`],
+    serverAddress: "127.0.0.1",
+    caCert,
+    serviceAccountTokenPath,
+    agentId: "a1",
+    healthServerHost: "127.0.0.1",
+    healthServerPort: 0,
+    adminServerPort: 0,
+  };
+  const texts: string[] = [];
+  const log = pino({ level: "trace" }, { write: (line) => texts.push(line) });
+  const lines = () => texts.map((text) => JSON.parse(text));
+  const start = async () => {
+    const agent = await startAgent(options, { log, listenEphemeral: true });
+    t.after(() => agent.destroy(new Error("the test is over")));
+    return agent;
+  };
+  return { shown, write, start, lines, texts };
+}
+
+test("an agent without a certificate shows its token, and a new one in the file moves it to a new connection", async (t) => {
+  const [first, second] = [token("first"), token("second")];
+  const { shown, write, start, lines, texts } = await tokenAgent(t, first);
+  const agent = await start();
+  await agent.whenConnected();
+  assert.deepEqual(shown, [`Bearer ${first}`]);
+  await write(second);
+  await until(() => lines().some(({ msg }) => msg === "uplink moved to a new connection"));
+  assert.deepEqual(shown, [`Bearer ${first}`, `Bearer ${second}`]);
+  assert.ok(!lines().some(({ msg }) => msg === "uplink suspended"), "the new one came first");
+  for (const part of [first, second].flatMap((one) => one.split(".").slice(1))) {
+    assert.ok(!texts.some((text) => text.includes(part)), "no token in the log");
+  }
+});
+
+test("a connection is replaced a minute before its token ends", async (t) => {
+  const { shown, start } = await tokenAgent(t, token("a", 65));
+  await (await start()).whenConnected();
+  await until(() => shown.length >= 2, 30_000);
+});
+
+test("what the server says of a token is in the agent's log, the token is not", async (t) => {
+  const sentence = 'the token is for "other", not for "culvert"';
+  const mine = token("mine");
+  const { start, lines, texts } = await tokenAgent(t, mine, (socket) => {
+    socket.end(`HTTP/1.1 401 Unauthorized\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n${sentence}\n`);
+    return true;
+  });
+  await start();
+  await until(() => lines().some(({ msg }) => msg === "uplink refused: the server does not accept this agent"));
+  const { level, reason } = lines().find(({ msg }) => String(msg).startsWith("uplink refused"));
+  assert.equal(level, 50);
+  assert.equal(reason, `the server refused the tunnel (401): ${sentence}`);
+  assert.ok(!texts.some((text) => text.includes(mine)));
+});
+
+test("a token that cannot be sent fails the start, with the flag and the file and nothing else of it", async (t) => {
+  const { start, write } = await tokenAgent(t, "two words");
+  const fails = (sentence: RegExp) =>
+    assert.rejects(start(), (error) => error instanceof ConfigError && sentence.test(error.message));
+  await fails(/--service-account-token-path: the token in \S+ holds characters that no bearer token has\.$/);
+  await write("x".repeat(1 << 20));
+  await fails(/--service-account-token-path: the token in \S+ is longer than 16 KiB\.$/);
+});
+
+test("a token file that is broken while the agent runs is told, and its connection stays", async (t) => {
+  const { shown, write, start, lines } = await tokenAgent(t, token("a"));
+  const agent = await start();
+  await agent.whenConnected();
+  await write("");
+  await until(() => lines().some(({ msg }) => msg === "new credentials are not usable, the old ones stay"));
+  assert.equal(agent.connected, true);
+  const fresh = token("b");
+  await write(fresh);
+  await until(() => shown.at(-1) === `Bearer ${fresh}`);
+});

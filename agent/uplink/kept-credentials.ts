@@ -1,0 +1,47 @@
+import type { Logger } from "../../shared/process/logger.ts";
+import { type CredentialFiles, type Credentials, endOf, readCredentials } from "./credentials.ts";
+
+/**
+ * What an agent shows to its servers: what the files hold, read anew each time. While that cannot be used it is what they
+ * held before, as long as it is valid (design: "Trust": a broken new file keeps the old one and says so).
+ */
+export class KeptCredentials {
+  readonly #files: CredentialFiles;
+  readonly #log: Logger;
+  #held: Credentials | undefined;
+  #fault: Error | undefined;
+
+  constructor(files: CredentialFiles, log: Logger) {
+    this.#files = files;
+    this.#log = log;
+  }
+
+  /** Throws a sentence when the files cannot be used and nothing valid was read before. */
+  current(): Credentials {
+    if (!this.refresh() && !isValid(this.#held)) throw this.#fault;
+    return this.#held as Credentials;
+  }
+
+  /** Can the files be used as they are now? Why not is said once. */
+  refresh(): boolean {
+    try {
+      this.#held = readCredentials(this.#files);
+      this.#fault = undefined;
+      return true;
+    } catch (error) {
+      const { message: reason } = error as Error;
+      if (this.#held !== undefined && reason !== this.#fault?.message) {
+        const fate = isValid(this.#held) ? "stay" : "have expired";
+        this.#log.error({ reason }, `new credentials are not usable, the old ones ${fate}`);
+      }
+      this.#fault = error as Error;
+      return false;
+    }
+  }
+}
+
+function isValid(credentials: Credentials | undefined): boolean {
+  if (credentials === undefined) return false;
+  const end = endOf(credentials);
+  return end === undefined || end > new Date();
+}

@@ -1,0 +1,107 @@
+import { printable } from "../shared/outcomes.ts";
+import type { ClusterStatus, RefusalStatus, Status, TunnelStatus } from "./status-answer.ts";
+
+/** Of the refusals of all clusters the newest; `--json` has them all. */
+const SHOWN_REFUSALS = 20;
+
+/** A server's status for a person. */
+export function statusTable(status: Status, now = new Date()): string {
+  const { serverId, draining, memory, problems, clusters } = status;
+  const held = `${size(memory.heldBytes)} of ${size(memory.limitBytes)} held`;
+  const blocks = [
+    [
+      `server ${printable(serverId)}${draining ? ", draining" : ""}: ${held}`,
+      ...problems.map((problem) => `! ${printable(problem, 500)}`),
+    ],
+    clusters.length === 0 ? ["no clusters"] : columns([CLUSTER_HEADING, ...clusters.map(clusterRow)]),
+    agentsBlock(clusters, now),
+    refusalsBlock(status, now),
+  ];
+  return `${blocks.map((lines) => lines.join("\n")).join("\n\n")}\n`;
+}
+
+const CLUSTER_HEADING = "CLUSTER STATE AGENTS STREAMS CONNECTS CONNECTS/S BYTES BYTES/S LIMITS-HIT".split(" ");
+
+function clusterRow({ cluster, suspended, connects, bytes, limits, tunnels }: ClusterStatus): string[] {
+  const hit = Object.entries(limits.hit).map(([limit, times]) => `${limit} ${count(times)}`);
+  return [
+    cluster,
+    suspended ? "suspended" : "open",
+    count(tunnels.length),
+    count(tunnels.reduce((sum, { streams }) => sum + streams, 0)),
+    count(connects.total),
+    String(connects.perSecond),
+    size(bytes.carried),
+    size(bytes.perSecond),
+    hit.join(", ") || "-",
+  ];
+}
+
+const AGENT_HEADING = ["CLUSTER", "AGENT", "LINK", "IDENTITY", "ADDRESS", "SINCE", "RTT", "STREAMS"];
+
+function agentsBlock(clusters: readonly ClusterStatus[], now: Date): string[] {
+  const rows = clusters.flatMap(({ cluster, tunnels }) => tunnels.map((tunnel) => [cluster, ...agentRow(tunnel, now)]));
+  return rows.length === 0 ? ["no agent is connected"] : columns([AGENT_HEADING, ...rows]);
+}
+
+function agentRow({ agent, identity, remote, connectedAt, roundTripMs, streams, ...link }: TunnelStatus, now: Date) {
+  return [agent, linkState(link), identity, remote, ago(connectedAt, now), `${roundTripMs} ms`, count(streams)];
+}
+
+/** A suspended link waits for its agent's next connection, whether it drains or not. */
+function linkState({ suspended, draining }: Pick<TunnelStatus, "suspended" | "draining">): string {
+  return suspended ? "suspended" : draining ? "draining" : "carried";
+}
+
+function refusalsBlock({ clusters, refusals }: Status, now: Date): string[] {
+  const all = [
+    ...refusals.map((refusal) => ({ cluster: "-", refusal })),
+    ...clusters.flatMap(({ cluster, refusals: own }) => own.map((refusal) => ({ cluster, refusal }))),
+  ].sort((a, b) => b.refusal.at.localeCompare(a.refusal.at));
+  if (all.length === 0) return ["nobody was refused"];
+  const rows = all.slice(0, SHOWN_REFUSALS).map(({ cluster, refusal }) => [cluster, ...refusalRow(refusal, now)]);
+  const more = all.length - rows.length;
+  return [
+    ...columns([["REFUSED", "AGO", "TIMES", "WHO", "CODE", "REASON"], ...rows]),
+    ...(more > 0 ? [`and ${more} earlier ones: --json has them`] : []),
+  ];
+}
+
+function refusalRow({ side, code, from, target, reason, at, times }: RefusalStatus, now: Date): string[] {
+  const who = [side, from, target === undefined ? "" : `to ${target}`].filter((part) => part !== "").join(" ");
+  return [ago(at, now), count(times), who, code, reason];
+}
+
+/** Names of agents and callers are theirs to choose: nothing of them reaches the terminal but what can be printed. */
+function columns(rows: readonly (readonly string[])[]): string[] {
+  const clean = rows.map((row) => row.map((cell) => printable(cell)));
+  const widths = (clean[0] ?? []).map((_, index) => Math.max(...clean.map((row) => row[index]?.length ?? 0)));
+  return clean.map((row) =>
+    row
+      .map((cell, index) => cell.padEnd(widths[index] ?? 0))
+      .join("  ")
+      .trimEnd(),
+  );
+}
+
+function count(value: number): string {
+  return value.toLocaleString("en-US");
+}
+
+function size(bytes: number): string {
+  let value = bytes;
+  for (const unit of ["B", "KiB", "MiB", "GiB"]) {
+    if (value < 1_024) return `${unit === "B" ? value : value.toFixed(1)} ${unit}`;
+    value /= 1_024;
+  }
+  return `${value.toFixed(1)} TiB`;
+}
+
+/** The two largest units are enough. */
+function ago(since: string, now: Date): string {
+  const elapsed = Math.max(0, Math.round((now.getTime() - Date.parse(since)) / 1_000));
+  const [days, hours, minutes] = [Math.floor(elapsed / 86_400), Math.floor(elapsed / 3_600), Math.floor(elapsed / 60)];
+  if (days > 0) return `${days}d${hours % 24}h`;
+  if (hours > 0) return `${hours}h${minutes % 60}m`;
+  return minutes > 0 ? `${minutes}m${elapsed % 60}s` : `${elapsed}s`;
+}

@@ -1,0 +1,92 @@
+import assert from "node:assert/strict";
+import { connect } from "node:net";
+import { test } from "node:test";
+import { createSite, type Site } from "../harness/binaries.ts";
+import { type Connection, connectThrough } from "../harness/caller.ts";
+import { endOf } from "../harness/end-of.ts";
+import type { ManagedProcess } from "../harness/processes.ts";
+import { TARGETS } from "../harness/targets.ts";
+import { waitFor, within } from "../harness/wait.ts";
+
+/** What an end may take: the kernel tells it, and nobody else has to do anything for it. */
+const AT_ONCE_MS = 2_000;
+const BACK_MS = 1_000;
+/** A busy machine may hold up one restart, or two. */
+const KILLS = 3;
+/** So often the agent has found nobody before its server comes back: its waits have their whole length by then. */
+const FAILED_RESUMES = 10;
+
+test(`a server is killed: callers see the end at once, and of ${KILLS} restarts one at least has its agent back within ${BACK_MS / 1_000} s of the listener`, async (context) => {
+  await using echo = await TARGETS.echo();
+  using site = await createSite();
+  let server = await site.startServer();
+  try {
+    await using agent = await site.startAgent();
+    const backMs: number[] = [];
+    for (let kill = 1; kill <= KILLS && !backMs.some((ms) => ms < BACK_MS); kill++) {
+      const callers = [await open(site, "tls", echo.address), await open(site, "uds", echo.address)];
+      const failedBefore = lines(agent, "uplink not resumed").length;
+      const ends = Promise.all(callers.map(({ socket }) => endOf(socket.resume())));
+      server.kill("SIGKILL");
+      await within(ends, AT_ONCE_MS, "the end of every caller");
+      await within(server.exited, AT_ONCE_MS, "the end of the server");
+      for (const { socket } of callers) socket.destroy();
+
+      const failed = () => lines(agent, "uplink not resumed").length - failedBefore;
+      await waitFor(() => failed() >= FAILED_RESUMES, {
+        deadlineMs: 20_000,
+        what: "an agent that has tried for a while",
+      });
+      const up = listening(site.agentPort);
+      server = await site.startServer();
+      const upAt = await up;
+      const back = () => lines(agent, "uplink connected")[kill];
+      const { time } = await waitFor(back, { deadlineMs: 20_000, what: "the agent to be back" });
+      backMs.push(Date.parse(time) - upAt);
+      await using again = await open(site, "uds", echo.address);
+      await again.send("back");
+      assert.equal((await again.readBytes(4)).toString(), "back");
+    }
+    context.diagnostic(`back ${backMs.join(", ")} ms after the listener was up`);
+    assert.ok(
+      backMs.some((ms) => ms < BACK_MS),
+      `${backMs} ms`,
+    );
+  } finally {
+    await server.stop();
+  }
+});
+
+// ── helpers ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+async function open(site: Site, via: "uds" | "tls", target: string): Promise<Connection> {
+  const connection = await connectThrough(site.listener(via), target);
+  assert.equal(connection.status, 200, connection.reason);
+  return connection;
+}
+
+interface Line {
+  readonly msg: string;
+  readonly time: string;
+}
+
+function lines(agent: ManagedProcess, msg: string): Line[] {
+  return agent.log.map((line) => JSON.parse(line) as Line).filter((line) => line.msg === msg);
+}
+
+/** When somebody listens on the port, by the clock of the logs. */
+async function listening(port: number): Promise<number> {
+  await waitFor(() => takesConnections(port), { deadlineMs: 20_000, everyMs: 5, what: `a listener on port ${port}` });
+  return Date.now();
+}
+
+function takesConnections(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connect({ host: "127.0.0.1", port });
+    socket.on("error", () => resolve(false));
+    socket.on("connect", () => {
+      socket.destroy();
+      resolve(true);
+    });
+  });
+}

@@ -1,0 +1,70 @@
+import { formatTarget, type Target } from "../shared/net/target.ts";
+import type { Route, RouteTable } from "./routes.ts";
+
+/** One address that routes lead to. */
+export class Backend {
+  readonly address: string;
+  readonly target: Target;
+  /** Connections to it, those being dialled included. */
+  connections = 0;
+  /** When it was last chosen: of two with the same number of connections the other one is next. */
+  chosen = 0;
+  /** It could not be reached, and is tried after all others until then. */
+  #avoidedUntil = Number.NEGATIVE_INFINITY;
+
+  constructor(target: Target) {
+    this.target = target;
+    this.address = formatTarget(target);
+  }
+
+  isHealthy(now: number): boolean {
+    return now >= this.#avoidedUntil;
+  }
+
+  reached(): void {
+    this.#avoidedUntil = Number.NEGATIVE_INFINITY;
+  }
+
+  avoid(until: number): void {
+    this.#avoidedUntil = until;
+  }
+}
+
+/** All backends of all routes, by address: what is known of one outlives a change of the routes. */
+export class Backends {
+  #known = new Map<string, Backend>();
+  #choices = 0;
+
+  *[Symbol.iterator](): Iterator<Backend> {
+    yield* this.#known.values();
+  }
+
+  /** From now on only those of these routes. */
+  use(table: RouteTable): void {
+    const next = new Map<string, Backend>();
+    for (const target of table.routes.flatMap(({ to }) => to)) {
+      const address = formatTarget(target);
+      next.set(address, this.#known.get(address) ?? new Backend(target));
+    }
+    this.#known = next;
+  }
+
+  /** In the order in which they are to be tried: healthy ones first, then by connections. The others may have recovered. */
+  inOrder({ to }: Route, now: number): Backend[] {
+    const backends = new Set(to.map((target) => this.#known.get(formatTarget(target)) ?? new Backend(target)));
+    return [...backends].sort(
+      (a, b) =>
+        Number(b.isHealthy(now)) - Number(a.isHealthy(now)) || a.connections - b.connections || a.chosen - b.chosen,
+    );
+  }
+
+  /** It is being dialled. Each call is followed by one `leave`. */
+  enter(backend: Backend): void {
+    backend.connections++;
+    backend.chosen = ++this.#choices;
+  }
+
+  leave(backend: Backend): void {
+    backend.connections--;
+  }
+}

@@ -1,0 +1,147 @@
+import type { Socket } from "node:net";
+import { UNRECOGNIZED_NAME_ALERT } from "../shared/net/client-hello.ts";
+import { dial } from "../shared/net/dial.ts";
+import { type Endpoint, encodeProxyV2 } from "../shared/net/proxy-protocol.ts";
+import { resetSocket } from "../shared/net/reset.ts";
+import { splice } from "../shared/net/splice.ts";
+import { formatTarget } from "../shared/net/target.ts";
+import { toCulvertError } from "../shared/outcomes.ts";
+import type { Logger } from "../shared/process/logger.ts";
+import type { StrangerLog } from "../shared/process/stranger-log.ts";
+import type { Backend, Backends } from "./backends.ts";
+import type { Hellos } from "./hellos.ts";
+import type { RouterMetrics } from "./metrics.ts";
+import type { RouterOptions } from "./options.ts";
+import { Refusal } from "./refusal.ts";
+import type { Route, RouteTable } from "./routes.ts";
+
+export interface ForwardDeps {
+  readonly options: Pick<RouterOptions, "dialTimeoutMs" | "connectTimeoutMs" | "backendRetryMs" | "stallTimeoutMs">;
+  readonly hellos: Hellos;
+  readonly routes: () => RouteTable;
+  readonly backends: Backends;
+  readonly metrics: RouterMetrics;
+  readonly log: Logger;
+  readonly strangers: StrangerLog;
+}
+
+/** How long a client that was refused may take to read why, ms. */
+const LINGER_MS = 1_000;
+
+/** One connection, from its ClientHello to its last byte. The socket has an error listener and allows half-open. */
+export async function forward(client: Socket, deps: ForwardDeps): Promise<void> {
+  const ends = endsOf(client);
+  let serverName: string | undefined;
+  try {
+    serverName = await deps.hellos.read(client);
+    const route = deps.routes().find(serverName);
+    if (route === undefined) throw new Refusal("unknown_name", "no route has its server name");
+    const { backend, socket, dialMs } = await reach(client, route, deps);
+    if (false) socket.write(encodeProxyV2(ends));
+    await join(client, socket, deps, { route, serverName, remote: shown(ends), backend, dialMs });
+  } catch (error) {
+    refuse(client, error, { remote: shown(ends), ...(serverName !== undefined && { serverName }) }, deps);
+  }
+}
+
+/** A connection to the first backend that can be had: healthy ones first, each for a while, within the time for all. */
+async function reach(client: Socket, route: Route, deps: ForwardDeps) {
+  const { options, backends, metrics, strangers } = deps;
+  const started = performance.now();
+  for (const backend of backends.inOrder(route, started)) {
+    const leftMs = started + options.connectTimeoutMs - performance.now();
+    if (leftMs <= 0) break;
+    const dialling = dial({ target: backend.target, timeoutMs: Math.min(options.dialTimeoutMs, leftMs) });
+    const cancel = (): void => dialling.cancel();
+    client.on("close", cancel);
+    backends.enter(backend);
+    const dialledAt = performance.now();
+    try {
+      const socket = await dialling.promise;
+      const dialMs = performance.now() - dialledAt;
+      backend.reached();
+      metrics.backendReached(route.name, dialMs);
+      return { backend, socket, dialMs };
+    } catch (error) {
+      backends.leave(backend);
+      if (client.destroyed) throw new Refusal("gone", "it was closed while its backend was dialled");
+      const { code, cause } = toCulvertError(error);
+      // What this process lacks is not the backend's fault.
+      if (code.startsWith("dial_")) backend.avoid(performance.now() + options.backendRetryMs);
+      metrics.backendFailed(route.name);
+      const errno = (cause as NodeJS.ErrnoException | undefined)?.code;
+      strangers.tell("warn", { route: route.name, backend: backend.address, code, errno }, "backend not reached");
+    } finally {
+      client.off("close", cancel);
+    }
+  }
+  throw new Refusal("unreachable", `no backend of route ${route.name} can be reached`);
+}
+
+interface Joined {
+  readonly route: Route;
+  readonly serverName: string;
+  readonly remote: string;
+  readonly backend: Backend;
+  readonly dialMs: number;
+}
+
+/** Bytes, to the end of both directions. */
+async function join(client: Socket, socket: Socket, deps: ForwardDeps, joined: Joined): Promise<void> {
+  const { route, serverName, remote, backend } = joined;
+  const startedAt = performance.now();
+  const { error, ...totals } = await splice(client, socket, {
+    stallTimeoutMs: deps.options.stallTimeoutMs,
+    resetCaller: () => resetSocket(client),
+    resetTarget: () => resetSocket(socket),
+    corkCaller: true,
+    corkTarget: true,
+  });
+  const durationMs = performance.now() - startedAt;
+  deps.backends.leave(backend);
+  deps.metrics.connectionFinished({ route: route.name, ...totals, durationMs });
+  const times = { dialMs: Math.round(joined.dialMs), durationMs: Math.round(durationMs) };
+  const fields = { route: route.name, serverName, remote, backend: backend.address, ...times, ...totals };
+  deps.log.info({ ...fields, ...(error !== undefined && { reason: error.message }) }, "connection closed");
+}
+
+function refuse(client: Socket, error: unknown, fields: object, { metrics, log, strangers }: ForwardDeps): void {
+  if (!(error instanceof Refusal)) throw error;
+  const line = { ...fields, reason: error.message };
+  metrics.refused(error.code);
+  if (error.hasAlert) say(client, UNRECOGNIZED_NAME_ALERT);
+  else resetSocket(client);
+  // Who goes without a word is a balancer's probe or a scanner of ports.
+  if (error.code === "gone") log.debug(line, "connection refused");
+  else strangers.tell(error.hasAlert ? "info" : "warn", line, MESSAGES[error.code]);
+}
+
+/** Each has log lines of its own, so that a flood of one does not hide another. */
+const MESSAGES = {
+  unreadable: "connection refused: its ClientHello cannot be read",
+  no_name: "connection refused: it names nobody",
+  unknown_name: "connection refused: its name is nobody's",
+  unreachable: "connection refused: no backend",
+  late: "connection dropped (--hello-timeout)",
+  crowded: "connection dropped (--max-hellos)",
+  full: "connection dropped (--max-connections)",
+} as const satisfies Partial<Record<Refusal["code"], string>>;
+
+/** The last word: what the client has sent meanwhile is read away, or the kernel would answer with a reset in its place. */
+function say(client: Socket, bytes: Buffer): void {
+  client.end(bytes);
+  client.resume();
+  const timer = setTimeout(() => client.destroy(), LINGER_MS).unref();
+  client.on("close", () => clearTimeout(timer));
+}
+
+/** While the connection stands: a socket that was cut no longer knows. */
+function endsOf({ remoteAddress, remotePort, localAddress, localPort }: Socket) {
+  if (!remoteAddress || remotePort === undefined || !localAddress || localPort === undefined) return undefined;
+  const source: Endpoint = { address: remoteAddress, port: remotePort };
+  return { source, destination: { address: localAddress, port: localPort } };
+}
+
+function shown(ends: ReturnType<typeof endsOf>): string {
+  return ends === undefined ? "unknown" : formatTarget({ host: ends.source.address, port: ends.source.port });
+}

@@ -1,0 +1,75 @@
+import type { Socket } from "node:net";
+import { type ClientHello, ClientHelloReader } from "../shared/net/client-hello.ts";
+import { readFirst } from "../shared/net/first-bytes.ts";
+import { seconds } from "../shared/net/seconds.ts";
+import { Refusal } from "./refusal.ts";
+
+export interface HellosOptions {
+  readonly timeoutMs: number;
+  /** How many may be in progress. One more drops the oldest. */
+  readonly most: number;
+}
+
+/** Connections whose ClientHello has not come to its end: whoever is slow here is no agent of ours. */
+export class Hellos {
+  readonly #options: HellosOptions;
+  /** In the order of arrival. */
+  readonly #reading = new Map<Socket, (refusal: Refusal) => void>();
+
+  constructor(options: HellosOptions) {
+    this.#options = options;
+  }
+
+  get size(): number {
+    return this.#reading.size;
+  }
+
+  /** The name asked for; the socket is paused, and its bytes are in front of what it will deliver. Rejects with a `Refusal`. */
+  async read(client: Socket): Promise<string> {
+    const hello = await this.#read(client);
+    if (hello.problem !== undefined) throw new Refusal("unreadable", hello.problem);
+    if (hello.serverName === undefined) throw new Refusal("no_name", "it asks for no server name (SNI)");
+    return hello.serverName;
+  }
+
+  /** Ends all that are in progress. */
+  destroyAll(): void {
+    for (const [client] of this.#reading) client.destroy();
+  }
+
+  #read(client: Socket): Promise<ClientHello> {
+    const { timeoutMs, most } = this.#options;
+    if (this.#reading.size >= most) this.#dropOldest();
+    return new Promise((resolve, reject) => {
+      const refuse = (refusal: Refusal): void => {
+        leave();
+        reject(refusal);
+      };
+      const onGone = (): void => refuse(new Refusal("gone", "it ended before its ClientHello had"));
+      const leave = (): void => {
+        this.#reading.delete(client);
+        client.off("end", onGone).off("close", onGone);
+      };
+      const hello = new ClientHelloReader();
+      this.#reading.set(client, refuse);
+      client.on("end", onGone).on("close", onGone);
+      readFirst<ClientHello>(client, {
+        reader: (chunk) => {
+          const found = hello.push(chunk);
+          return found && { found, consumed: 0 };
+        },
+        timeoutMs,
+        onFound: (found) => {
+          leave();
+          resolve(found);
+        },
+        onLate: () => refuse(new Refusal("late", `its ClientHello did not come to its end in ${seconds(timeoutMs)}`)),
+      });
+    });
+  }
+
+  #dropOldest(): void {
+    const [oldest] = this.#reading;
+    oldest?.[1](new Refusal("crowded", "too many have not ended their ClientHello: the oldest was dropped"));
+  }
+}

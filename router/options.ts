@@ -1,0 +1,81 @@
+import { adminBindAddress, logRows, settlePorts } from "../shared/process/common-options.ts";
+import { type Draft, defineOptions, type OptionsOf, option, section } from "../shared/process/options.ts";
+
+const routing = section("Routing", {
+  routes: option.string(
+    "",
+    "File, or directory of *.yaml and *.yml files, with the routes: YAML documents {sni: [names], to: [host:port], sendProxy: v2|off}. Read again when it changes; what is wrong in a new version keeps the old one in use.",
+  ),
+  port: option.port(
+    8443,
+    "TCP port for TLS connections of agents and callers, which are passed on by the name in their ClientHello.",
+  ),
+  bindAddress: option.address("", "Address of the port. Empty: all interfaces."),
+});
+
+const bounds = section("Deadlines and bounds", {
+  helloTimeoutMs: option.duration("5s", "From the connection to the end of its ClientHello, of 16KiB at most.", {
+    min: "1ms",
+  }),
+  maxHellos: option.integer(
+    2_048,
+    "Connections whose ClientHello has not come to its end. One more drops the oldest: real ones take milliseconds, held ones grow old.",
+    { min: 1, max: 1_000_000 },
+  ),
+  maxConnections: option.integer(
+    20_000,
+    "Connections at once; one more is closed unread. Each takes two file descriptors, and up to 128KiB when both its ends are slow.",
+    { min: 1, max: 1_000_000 },
+  ),
+  dialTimeoutMs: option.duration("3s", "For each backend, until the next one is tried.", { min: "1ms" }),
+  connectTimeoutMs: option.duration("9s", "For all backends of a route together; agents give up after 10s.", {
+    min: "1ms",
+  }),
+  backendRetryMs: option.duration("5s", "A backend that could not be reached is tried after all others for so long."),
+  stallTimeoutMs: option.duration(
+    "15m",
+    "A connection whose peer takes no byte for so long while data waits for it is ended. Silent ones live for ever.",
+    { min: "1s" },
+  ),
+  listenBacklog: option.integer(4_096, "Connections the kernel holds before they are accepted.", {
+    min: 1,
+    max: 65_535,
+  }),
+  drainTimeoutMs: option.duration(
+    "30s",
+    "After SIGTERM, how long open connections may go on. Tunnels do not end by themselves; agents resume those that are cut.",
+  ),
+});
+
+const operations = section("Health and administration", {
+  healthPort: option.port(8096, "Port of /healthz, /livez, /readyz and /metrics. 0: off."),
+  healthBindAddress: option.address("", "Address of the health port. Empty: all interfaces."),
+  adminPort: option.port(8097, "Port of /metrics and /status. 0: off."),
+  adminBindAddress,
+});
+
+const rows = { ...routing, ...bounds, ...operations, ...logRows };
+
+export const routerOptions = defineOptions({
+  command: "router",
+  summary: "Passes TLS connections on to the culvert server of the name that they ask for (SNI), without opening them.",
+  envPrefix: "CULVERT_ROUTER",
+  example: ["culvert router --routes /etc/culvert/routes --port 443"],
+  options: rows,
+  foreign: {},
+  settle,
+});
+
+export type RouterOptions = OptionsOf<typeof routerOptions>;
+
+function settle(draft: Draft<typeof rows>): void {
+  const { values } = draft;
+  if (values.routes === "") draft.problem("Where to? Give --routes, a file or a directory with routes.");
+  if (values.port === 0) draft.problem("--port must not be 0: nobody could come.");
+  if (values.adminBindAddress === "") values.adminBindAddress = "127.0.0.1";
+  settlePorts(draft, [
+    ["--port", values.port, values.bindAddress],
+    ["--health-port", values.healthPort, values.healthBindAddress],
+    ["--admin-port", values.adminPort, values.adminBindAddress],
+  ]);
+}

@@ -1,0 +1,69 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { parseRoutes } from "./route-document.ts";
+
+test("each document is a route, its names canonical", () => {
+  const { routes, faults } = parseRoutes(`
+# two clusters
+sni: [Blue.Example.com., "*.blue.example.com"]
+to: ["10.0.0.1:8091", "[2001:db8::1]:8091"]
+sendProxy: v2
+---
+---
+sni:
+  - bücher.example
+to:
+  - culvert.books.svc:8091
+sendProxy: off
+`);
+  assert.deepEqual(faults, undefined);
+  assert.deepEqual(routes, [
+    {
+      name: "blue.example.com",
+      sni: ["blue.example.com", "*.blue.example.com"],
+      to: [
+        { host: "10.0.0.1", port: 8091 },
+        { host: "2001:db8::1", port: 8091 },
+      ],
+      sendProxy: "v2",
+    },
+    {
+      name: "xn--bcher-kva.example",
+      sni: ["xn--bcher-kva.example"],
+      to: [{ host: "culvert.books.svc", port: 8091 }],
+      sendProxy: "off",
+    },
+  ]);
+});
+
+test("a file without content has no routes", () => {
+  for (const text of ["", "# nothing yet\n", "---\n", "---\n---\n"])
+    assert.deepEqual(parseRoutes(text), { routes: [] });
+});
+
+test("each fault names its document, its path and the cure", () => {
+  const good = "sni: [a.example]\nto: [10.0.0.1:1]\n";
+  for (const [text, ...faults] of [
+    [`${good}---\nsni: []\nto: []\n`, /^document 2: sni is empty: name at least/, /^document 2: to is empty: name/],
+    ["sni: a.example\nto: [h:1]", /^sni needs a list of names, such as/],
+    ["sni: [[a.example]]\nto: [h:1]", /^sni\[0\] needs a text\.$/],
+    ["sni: [a.example]", /^to needs a list of backends, such as/],
+    ["sni: [10.0.0.1]\nto: [h:1]", /^sni\[0\] "10\.0\.0\.1" is an IP address.*write for example blue/],
+    ['sni: [a.example, "a.*.b"]\nto: [h:1]', /^sni\[1\] "a\.\*\.b" is no host name.*\*\.example\.com\.$/],
+    ["sni: ['*']\nto: [h:1]", /^sni\[0\] "\*" is no host name/],
+    ["sni: [a.example]\nto: [h]", /^to\[0\] the target "h" has no port: write host:port/],
+    ["sni: [a.example]\nto: [h:1]\nsendProxy: v1", /^sendProxy needs "v2" or "off"\.$/],
+    ["sni: [a.example]\nto: [h:1]\nsendproxy: v2", /^knows no key "sendproxy": leave it out/],
+    ["- a.example", /^needs the keys sni and to/],
+    ["just text", /^needs the keys sni and to/],
+    ["sni: &a [a.example]\nto: *a", /^needs the keys sni and to/],
+    ["sni: [a.example", /^Flow sequence/],
+    ["sni: [a.example]\nsni: [b.example]\nto: [h:1]", /^Map keys must be unique/],
+    [`sni: ${"[".repeat(5_000)}`, /^it is nested too deeply\.$/],
+    [`to: [${Array.from({ length: 65 }, (_, at) => `h:${at + 1}`)}]\nsni: [a.example]`, /^to names more than 64/],
+  ] as const) {
+    const found = parseRoutes(text).faults ?? [];
+    assert.equal(found.length, faults.length, `${text}\n${found.join("\n")}`);
+    for (const [index, fault] of faults.entries()) assert.match(found[index] ?? "", fault);
+  }
+});

@@ -1,0 +1,105 @@
+import assert from "node:assert/strict";
+import { mkdirSync, mkdtempSync, renameSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type TestContext, test } from "node:test";
+import { RouteStore } from "./route-store.ts";
+
+const yaml = (name: string, to = "10.0.0.1:1") => `sni: [${name}]\nto: ["${to}"]\n`;
+
+function folder(t: TestContext): string {
+  const path = mkdtempSync(join(tmpdir(), "culvert-routes-"));
+  t.after(() => rmSync(path, { recursive: true, force: true }));
+  return path;
+}
+
+/** A store that is closed behind the test, and the faults of each reading. */
+async function open(t: TestContext, path: string) {
+  const told: string[][] = [];
+  const store = await RouteStore.open({ path, lookMs: 5, onRead: (faults) => told.push([...faults]) });
+  t.after(() => store.close());
+  return { store, told, names: () => store.table.routes.map(({ name }) => name).sort() };
+}
+
+async function until(condition: () => boolean): Promise<void> {
+  const deadline = Date.now() + 5_000;
+  while (!condition()) {
+    assert.ok(Date.now() < deadline, `not within 5 s: ${condition}`);
+    await new Promise((resolve) => setTimeout(resolve, 2));
+  }
+}
+
+test("files in the directory come, change and go, and others beside them are left alone", async (t) => {
+  const path = folder(t);
+  writeFileSync(join(path, "a.yaml"), yaml("a.example"));
+  for (const name of ["notes.txt", ".hidden.yaml", "a.yaml~"]) writeFileSync(join(path, name), "no: [route");
+  const { store, names } = await open(t, path);
+  assert.deepEqual([names(), store.faults, store.files], [["a.example"], [], 1]);
+  writeFileSync(join(path, "b.yml"), yaml("b.example"));
+  await until(() => names().length === 2);
+  writeFileSync(join(path, "b.yml"), yaml("c.example"));
+  await until(() => names().includes("c.example"));
+  rmSync(join(path, "a.yaml"));
+  await until(() => names().length === 1);
+  assert.deepEqual(store.faults, []);
+});
+
+test("a broken version keeps the old one and is told once; a mended one is read again", async (t) => {
+  const path = join(folder(t), "routes.yaml");
+  writeFileSync(path, yaml("a.example"));
+  const { store, told, names } = await open(t, path);
+  writeFileSync(path, `${yaml("b.example")}to: []\n`);
+  await until(() => store.faults.length > 0);
+  assert.match(store.faults[0] ?? "", /routes\.yaml: Map keys must be unique/);
+  assert.deepEqual(names(), ["a.example"]);
+  writeFileSync(path, yaml("b.example"));
+  await until(() => names()[0] === "b.example");
+  assert.deepEqual(store.faults, []);
+  assert.deepEqual(
+    told.map((faults) => faults.length),
+    [1, 0],
+  );
+});
+
+test("a mounted ConfigMap changes with one link", async (t) => {
+  const path = folder(t);
+  const generation = (name: string, text: string) => {
+    mkdirSync(join(path, name));
+    writeFileSync(join(path, name, "routes.yaml"), text);
+    symlinkSync(name, join(path, "..tmp"));
+    renameSync(join(path, "..tmp"), join(path, "..data"));
+  };
+  generation("..1", yaml("a.example"));
+  symlinkSync("..data/routes.yaml", join(path, "routes.yaml"));
+  const { names } = await open(t, path);
+  const alone = await open(t, join(path, "routes.yaml"));
+  assert.deepEqual([names(), alone.names()], [["a.example"], ["a.example"]]);
+  generation("..2", yaml("b.example"));
+  await until(() => names()[0] === "b.example" && alone.names()[0] === "b.example");
+});
+
+test("what has gone altogether is a fault, and the routes stay", async (t) => {
+  const path = join(folder(t), "routes");
+  mkdirSync(path);
+  writeFileSync(join(path, "a.yaml"), yaml("a.example"));
+  const { store, names } = await open(t, path);
+  renameSync(path, `${path}.old`);
+  await until(() => store.faults.length > 0);
+  assert.deepEqual(store.faults, [`${path}: does not exist: give --routes a file or a directory.`]);
+  assert.deepEqual(names(), ["a.example"]);
+  renameSync(`${path}.old`, path);
+  await until(() => store.faults.length === 0);
+});
+
+test("a file that is too large or cannot be read is a fault of its own", async (t) => {
+  const path = folder(t);
+  writeFileSync(join(path, "a.yaml"), yaml("a.example"));
+  writeFileSync(join(path, "b.yaml"), `#${" ".repeat(1_048_576)}`);
+  mkdirSync(join(path, "c.yaml"));
+  const { store, names } = await open(t, path);
+  assert.deepEqual(names(), ["a.example"]);
+  assert.deepEqual(store.faults, [
+    `${join(path, "b.yaml")}: it is larger than 1 MiB: put its routes into several files.`,
+    `${join(path, "c.yaml")}: it cannot be read (EISDIR).`,
+  ]);
+});

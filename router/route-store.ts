@@ -1,0 +1,154 @@
+import { promises } from "node:fs";
+import { join } from "node:path";
+import { parseRoutes, type RouteDocuments } from "./route-document.ts";
+import { type Route, RouteTable } from "./routes.ts";
+import { settleRoutes } from "./settle-routes.ts";
+
+export interface RouteStoreOptions {
+  /** A file, or a directory of which `*.yaml` and `*.yml` are read. */
+  readonly path: string;
+  /** Routes were read again; `faults` are those that have just been found. */
+  onRead(faults: readonly string[]): void;
+  /** How often the files are looked at, ms. */
+  readonly lookMs?: number;
+}
+
+const LOOK_MS = 500;
+const MAX_FILE_BYTES = 1_048_576;
+
+/** A file at one moment: what it says, and how its content is told from another. */
+interface Known {
+  readonly signature: string;
+  readonly documents: RouteDocuments;
+}
+
+/**
+ * The routes as their files hold them now. Files come and go in the directory, and a mounted ConfigMap changes all of them
+ * with one link, so each is looked at by inode, size and times: a few hundred `stat` in half a second cost nothing, miss
+ * nothing and work on network file systems. Two looks must agree: half an edit is not read. Keeps no process alive.
+ */
+export class RouteStore {
+  readonly #options: RouteStoreOptions;
+  #table = new RouteTable([]);
+  #faults: readonly string[] = [];
+  #known = new Map<string, Known>();
+  #inUse: ReadonlyMap<string, readonly Route[]> = new Map();
+  /** What the look before saw. */
+  #seen = "";
+  #read = "";
+  #timer: NodeJS.Timeout | undefined;
+  #closed = false;
+
+  private constructor(options: RouteStoreOptions) {
+    this.#options = options;
+  }
+
+  /** Reads the routes once; the faults found are in `faults`. */
+  static async open(options: RouteStoreOptions): Promise<RouteStore> {
+    const store = new RouteStore(options);
+    await store.#readNow(await signatures(options.path));
+    store.#schedule();
+    return store;
+  }
+
+  get table(): RouteTable {
+    return this.#table;
+  }
+
+  /** Why files as they are now are not in use. */
+  get faults(): readonly string[] {
+    return this.#faults;
+  }
+
+  get files(): number {
+    return this.#inUse.size;
+  }
+
+  close(): void {
+    this.#closed = true;
+    clearTimeout(this.#timer);
+  }
+
+  #schedule(): void {
+    if (!this.#closed) this.#timer = setTimeout(() => void this.#look(), this.#options.lookMs ?? LOOK_MS).unref();
+  }
+
+  async #look(): Promise<void> {
+    const now = await signatures(this.#options.path);
+    const seen = JSON.stringify([...now.files, now.fault]);
+    const settled = seen === this.#seen;
+    this.#seen = seen;
+    if (settled && seen !== this.#read && !this.#closed) {
+      const before = new Set(this.#faults);
+      await this.#readNow(now);
+      if (!this.#closed) this.#options.onRead(this.#faults.filter((fault) => !before.has(fault)));
+    }
+    this.#schedule();
+  }
+
+  async #readNow(now: Signatures): Promise<void> {
+    this.#read = JSON.stringify([...now.files, now.fault]);
+    if (now.fault !== undefined) {
+      this.#faults = [now.fault]; // what was read stays
+      return;
+    }
+    const known = new Map<string, Known>();
+    for (const [path, signature] of now.files) {
+      const before = this.#known.get(path);
+      // Only what has changed is parsed: that is the expensive part.
+      known.set(path, before?.signature === signature ? before : { signature, documents: await readRoutes(path) });
+    }
+    this.#known = known;
+    const files = [...known].map(([path, { documents }]) => ({ path, documents, inUse: this.#inUse.get(path) ?? [] }));
+    const { table, inUse, faults } = settleRoutes(files);
+    this.#table = table;
+    this.#inUse = inUse;
+    this.#faults = faults;
+  }
+}
+
+interface Signatures {
+  /** By path, in the order of names. */
+  readonly files: ReadonlyMap<string, string>;
+  /** Nothing can be read there. */
+  readonly fault?: string;
+}
+
+async function signatures(path: string): Promise<Signatures> {
+  try {
+    const isFolder = (await promises.stat(path)).isDirectory();
+    const paths = isFolder ? routeFiles(path, await promises.readdir(path)) : [path];
+    const files = await Promise.all(paths.map(async (file) => [file, await signature(file)] as const));
+    return { files: new Map(files.filter((file): file is [string, string] => file[1] !== undefined)) };
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    const fault =
+      code === "ENOENT" ? "does not exist: give --routes a file or a directory" : `cannot be read (${code})`;
+    return { files: new Map(), fault: `${path}: ${fault}.` };
+  }
+}
+
+function routeFiles(folder: string, names: readonly string[]): string[] {
+  const wanted = names.filter((name) => /^[^.].*\.ya?ml$/.test(name));
+  return wanted.sort().map((name) => join(folder, name));
+}
+
+/** `undefined` for one that has just gone. */
+async function signature(path: string): Promise<string | undefined> {
+  try {
+    const { dev, ino, size, mtimeNs, ctimeNs } = await promises.stat(path, { bigint: true });
+    return [dev, ino, size, mtimeNs, ctimeNs].join(":");
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === "ENOENT" ? undefined : "unreadable";
+  }
+}
+
+async function readRoutes(path: string): Promise<RouteDocuments> {
+  try {
+    const { size } = await promises.stat(path);
+    if (size > MAX_FILE_BYTES) return { faults: ["it is larger than 1 MiB: put its routes into several files."] };
+    return parseRoutes(await promises.readFile(path, "utf8"));
+  } catch (error) {
+    return { faults: [`it cannot be read (${(error as NodeJS.ErrnoException).code ?? (error as Error).message}).`] };
+  }
+}

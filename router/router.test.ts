@@ -1,0 +1,253 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { test } from "node:test";
+import { UNRECOGNIZED_NAME_ALERT } from "../shared/net/client-hello.ts";
+import { readProxyHeader } from "../shared/net/proxy-protocol.ts";
+import { helloFor, helloMessage, inRecords } from "../shared/net/testing-hello.ts";
+import { ConfigError } from "../shared/process/options.ts";
+import { readAll, readSome, TestBackend, TestRouter, until } from "./testing.ts";
+
+const BLUE = helloFor("blue.example");
+
+test("a connection goes to the backend of its name, bytes and ends both ways, and nothing is added", async () => {
+  await using blue = await new TestBackend().start();
+  await using green = await new TestBackend().start();
+  await using test = await new TestRouter().start([
+    { sni: ["blue.example"], to: [blue.address] },
+    { sni: ["*.example"], to: [green.address] },
+  ]);
+  const [toBlue, toGreen] = [await test.dial(), await test.dial()];
+  toBlue.write(BLUE);
+  toGreen.write(helloFor("Green.Example."));
+  assert.deepEqual(await readSome(toBlue, BLUE.length), BLUE);
+  toBlue.write("more");
+  assert.equal(String(await readSome(toBlue, 4)), "more");
+  toBlue.end("last");
+  assert.equal(String((await readAll(toBlue)).bytes), "last");
+  await until(() => green.bytes.equals(helloFor("Green.Example.")));
+  assert.deepEqual(blue.bytes, Buffer.concat([BLUE, Buffer.from("morelast")]));
+
+  await until(() => test.told(/^connection closed$/).length === 1);
+  const { route, serverName, backend, bytesUp, bytesDown, endedBy, reason } =
+    test.told(/^connection closed$/)[0] ?? assert.fail();
+  assert.deepEqual(
+    { route, serverName, backend, bytesUp, bytesDown, endedBy, reason },
+    {
+      ...{ route: "blue.example", serverName: "blue.example", backend: blue.address, reason: undefined },
+      ...{ bytesUp: BLUE.length + 8, bytesDown: BLUE.length + 8, endedBy: "caller" },
+    },
+  );
+  assert.equal(await test.metric('culvert_router_connections_total{route="blue.example"}'), 1);
+  assert.equal(await test.metric('culvert_router_bytes_total{route="blue.example",direction="up"}'), BLUE.length + 8);
+});
+
+test("a ClientHello in segments of one byte and records of one byte arrives as it was sent", async () => {
+  await using backend = await new TestBackend().start();
+  await using test = await new TestRouter().start([{ sni: ["blue.example"], to: [backend.address] }]);
+  const client = await test.dial();
+  client.setNoDelay(true);
+  const hello = inRecords(helloMessage({ names: ["blue.example"] }), 1);
+  for (const byte of hello) await new Promise((resolve) => client.write(Buffer.from([byte]), resolve));
+  assert.deepEqual(await readSome(client, hello.length), hello);
+});
+
+test("PROXY v2 stands in front where the route wants it: the client's address, and where it came to", async () => {
+  await using backend = await new TestBackend().start();
+  await using test = await new TestRouter().start([{ sni: ["blue.example"], to: [backend.address], sendProxy: "v2" }]);
+  const client = await test.dial();
+  client.write(BLUE);
+  await until(() => backend.bytes.length >= 28 + BLUE.length);
+  const reading = readProxyHeader(backend.bytes);
+  assert.ok(reading.state === "read");
+  assert.deepEqual(reading.connection, {
+    source: { address: "127.0.0.1", port: client.localPort },
+    destination: { address: "127.0.0.1", port: client.remotePort },
+  });
+  assert.deepEqual(backend.bytes.subarray(reading.bytesUsed), BLUE);
+});
+
+test("a name that is nobody's, none, and one that cannot be read get the alert, bounded log lines and a count", async () => {
+  await using backend = await new TestBackend().start();
+  await using test = await new TestRouter().start([{ sni: ["blue.example"], to: [backend.address] }]);
+  for (const [bytes, reason] of [
+    [helloFor("__proto__"), "unknown_name"],
+    [helloFor("constructor"), "unknown_name"],
+    [helloFor("a.blue.example"), "unknown_name"],
+    [helloFor(undefined), "no_name"],
+    [helloFor("10.0.0.1"), "unreadable"],
+    [helloFor("blue.example\0"), "unreadable"],
+    [Buffer.from("GET / HTTP/1.1\r\n\r\n"), "unreadable"],
+    // What comes behind is read away: a reset would destroy the alert on its way.
+    [Buffer.concat([helloFor("nobody.example"), Buffer.alloc(300_000)]), "unknown_name"],
+  ] as const) {
+    const before = await test.metric(`culvert_router_connections_refused_total{reason="${reason}"}`);
+    const client = await test.dial();
+    client.write(bytes);
+    assert.deepEqual(await readAll(client), { bytes: UNRECOGNIZED_NAME_ALERT, error: undefined });
+    assert.equal(await test.metric(`culvert_router_connections_refused_total{reason="${reason}"}`), before + 1);
+  }
+  for (let count = 0; count < 20; count++) {
+    const client = await test.dial();
+    client.write(helloFor("nobody.example"));
+    await readAll(client);
+  }
+  const told = test.told(/its name is nobody's/).filter(({ level }) => level === "info");
+  assert.equal(told.length, 10);
+  assert.equal(backend.accepted, 0);
+});
+
+test("a backend that cannot be reached is passed over for the next one, and tried last for a while", async () => {
+  await using dead = await new TestBackend().start();
+  await using good = await new TestBackend().start();
+  const to = [dead.address, good.address];
+  await dead.stop();
+  await using test = await new TestRouter().start([{ sni: ["blue.example"], to }], { backendRetryMs: 60_000 });
+  for (let count = 0; count < 3; count++) {
+    const client = await test.dial();
+    client.write(BLUE);
+    assert.deepEqual(await readSome(client, BLUE.length), BLUE);
+  }
+  assert.equal(good.accepted, 3);
+  assert.equal(test.told(/^backend not reached$/).length, 1);
+  const { backend, code, errno } = test.told(/^backend not reached$/)[0] ?? assert.fail();
+  assert.deepEqual({ backend, code, errno }, { backend: dead.address, code: "dial_refused", errno: "ECONNREFUSED" });
+  const { backends } = JSON.parse((await test.get("admin", "/status")).text);
+  assert.deepEqual(backends, [
+    { backend: dead.address, healthy: false, connections: 0 },
+    { backend: good.address, healthy: true, connections: 3 },
+  ]);
+
+  await good.stop();
+  const client = await test.dial();
+  client.write(BLUE);
+  const { bytes, error } = await readAll(client);
+  assert.deepEqual([bytes.length, error], [0, "ECONNRESET"]);
+  assert.equal(await test.metric('culvert_router_connections_refused_total{reason="unreachable"}'), 1);
+});
+
+test("connections are spread by how many each backend has", async () => {
+  await using one = await new TestBackend().start();
+  await using two = await new TestBackend().start();
+  await using test = await new TestRouter().start([{ sni: ["blue.example"], to: [one.address, two.address] }]);
+  for (let count = 0; count < 6; count++) (await test.dial()).write(BLUE);
+  await until(() => one.accepted === 3 && two.accepted === 3);
+  for (const socket of one.sockets) socket.resetAndDestroy();
+  await until(async () => (await test.metric("culvert_router_connections")) === 3);
+  for (let count = 0; count < 3; count++) (await test.dial()).write(BLUE);
+  await until(() => one.accepted === 6);
+  assert.equal(two.accepted, 3);
+});
+
+test("a ClientHello that does not come to its end is cut, and a probe that says nothing is no line in the log", async () => {
+  await using test = await new TestRouter().start([], { helloTimeoutMs: 30 });
+  const slow = await test.dial();
+  slow.write(BLUE.subarray(0, 50));
+  assert.equal((await readAll(slow)).error, "ECONNRESET");
+  assert.equal(test.told(/--hello-timeout/).length, 1);
+  (await test.dial()).end();
+  (await test.dial()).resetAndDestroy();
+  await until(async () => (await test.metric('culvert_router_connections_refused_total{reason="gone"}')) === 2);
+  assert.deepEqual(
+    test.lines.filter(({ level, msg }) => level !== "debug" && msg.includes("refused")).map(({ msg }) => msg),
+    ["there are no routes yet: every connection is refused"],
+  );
+});
+
+test("of too many unfinished ClientHellos the oldest is dropped, and of too many connections the newest", async () => {
+  await using backend = await new TestBackend().start();
+  await using test = await new TestRouter().start([{ sni: ["blue.example"], to: [backend.address] }], {
+    maxHellos: 2,
+    maxConnections: 3,
+  });
+  const silent = [await test.dial(), await test.dial()];
+  await until(async () => (await test.metric("culvert_router_hellos")) === 2);
+  const client = await test.dial();
+  client.write(BLUE);
+  assert.equal((await readAll(silent[0] ?? assert.fail())).error, "ECONNRESET");
+  assert.deepEqual(await readSome(client, BLUE.length), BLUE);
+  assert.equal(await test.metric('culvert_router_connections_refused_total{reason="crowded"}'), 1);
+
+  const another = await test.dial();
+  another.write(BLUE);
+  assert.deepEqual(await readSome(another, BLUE.length), BLUE);
+  // The reset may be there before the connection is.
+  const surplus = await test.dial().then(readAll, ({ code }) => ({ error: code }));
+  assert.equal(surplus.error, "ECONNRESET");
+  assert.equal(await test.metric('culvert_router_connections_refused_total{reason="full"}'), 1);
+});
+
+test("changed routes are taken up, broken ones leave the old in use and say so, and open connections live on", async () => {
+  await using one = await new TestBackend().start();
+  await using two = await new TestBackend().start();
+  await using test = await new TestRouter().start([{ sni: ["blue.example"], to: [one.address] }]);
+  const witness = await test.dial();
+  witness.write(BLUE);
+  await readSome(witness, BLUE.length);
+
+  test.write("sni: [blue.example]\nto: [nowhere]\n");
+  await until(() => test.told(/^new routes are not usable/).length === 1);
+  const sentence = `${test.file}: to[0] the target "nowhere" has no port: write host:port, for example 10.0.0.1:10250.`;
+  assert.equal(test.told(/^new routes are not usable/)[0]?.["fault"], sentence);
+  const ready = await test.get("health", "/readyz?verbose");
+  assert.equal(ready.status, 200);
+  assert.ok(ready.text.includes(`[+]routes ok: 1 in 1 file; not in use: ${sentence}`), ready.text);
+  assert.equal(await test.metric("culvert_router_route_faults"), 1);
+  const old = await test.dial();
+  old.write(BLUE);
+  await until(() => one.accepted === 2);
+
+  test.write([{ sni: ["blue.example"], to: [two.address] }]);
+  await until(async () => (await test.metric('culvert_router_route_reads_total{result="ok"}')) === 1);
+  assert.equal(await test.metric("culvert_router_route_faults"), 0);
+  const young = await test.dial();
+  young.write(BLUE);
+  await until(() => two.accepted === 1);
+  witness.write("still here");
+  assert.equal(String(await readSome(witness, 10)), "still here");
+});
+
+test("a router that closes takes nothing new, waits for what is open, and ends what is not over in time as a failure", async () => {
+  await using backend = await new TestBackend().start();
+  await using test = await new TestRouter().start([{ sni: ["blue.example"], to: [backend.address] }], {
+    drainTimeoutMs: 60_000,
+  });
+  const [open, unfinished] = [await test.dial(), await test.dial()];
+  open.write(BLUE);
+  await readSome(open, BLUE.length);
+  await until(async () => (await test.metric("culvert_router_hellos")) === 1);
+  const closed = test.router.close();
+  await once(unfinished.resume(), "close");
+  await assert.rejects(test.dial(), { code: "ECONNREFUSED" });
+  assert.equal((await test.get("health", "/readyz")).status, 503);
+  open.write("last");
+  assert.equal(String(await readSome(open, 4)), "last");
+  open.end();
+  await closed;
+
+  await using hasty = await new TestRouter().start([{ sni: ["blue.example"], to: [backend.address] }], {
+    drainTimeoutMs: 10,
+  });
+  const cut = await hasty.dial();
+  cut.write(BLUE);
+  await readSome(cut, BLUE.length);
+  await hasty.router.close();
+  assert.equal((await readAll(cut)).error, "ECONNRESET");
+  await until(() => backend.sockets.size === 0);
+});
+
+test("wrong routes, and none where they should be, fail the start with all their faults", async () => {
+  await using test = new TestRouter();
+  const routes = [
+    { sni: ["blue.example"], to: ["10.0.0.1:1"] },
+    { sni: ["blue.example"], to: [] },
+  ];
+  await assert.rejects(test.start(routes), (error) => {
+    assert.ok(error instanceof ConfigError);
+    assert.deepEqual(error.problems, [`${test.file}: document 2: to is empty: name at least one backend.`]);
+    return true;
+  });
+  await assert.rejects(
+    test.start([], { routes: "/nowhere/at/all" }),
+    /\/nowhere\/at\/all: does not exist: give --routes/,
+  );
+});

@@ -1,0 +1,256 @@
+import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
+import { resetSocket } from "../shared/net/reset.ts";
+import { formatTarget } from "../shared/net/target.ts";
+import { type Admin, startAdmin } from "../shared/process/admin.ts";
+import { listenError } from "../shared/process/listen-error.ts";
+import type { Logger } from "../shared/process/logger.ts";
+import { ConfigError } from "../shared/process/options.ts";
+import { StrangerLog } from "../shared/process/stranger-log.ts";
+import { Backends } from "./backends.ts";
+import { forward } from "./forward.ts";
+import { Hellos } from "./hellos.ts";
+import { RouterMetrics } from "./metrics.ts";
+import type { RouterOptions } from "./options.ts";
+import { RouteStore } from "./route-store.ts";
+import { type Condition, readiness, status } from "./status.ts";
+
+export interface RouterDeps {
+  readonly log: Logger;
+  /** Port 0 means a free port, not "off": for tests. */
+  readonly listenEphemeral?: boolean;
+}
+
+export interface RouterAddresses {
+  clients?: AddressInfo;
+  health?: AddressInfo;
+  admin?: AddressInfo;
+}
+
+/** A dead peer of a silent connection is found by the kernel; nobody else looks. */
+const KEEP_ALIVE_MS = 30_000;
+
+/** Starts a router; resolves when every listener is open. Wrong routes fail the start, later ones are only told. */
+export async function startRouter(options: RouterOptions, deps: RouterDeps): Promise<Router> {
+  const { log } = deps;
+  const faultsOf = (faults: readonly string[]): void => {
+    for (const fault of faults) log.error({ fault }, "new routes are not usable, the old ones stay");
+  };
+  let router: Router | undefined;
+  const store = await RouteStore.open({
+    path: options.routes,
+    onRead: (faults) => {
+      faultsOf(faults);
+      router?.onRoutes();
+    },
+  });
+  if (store.faults.length > 0) {
+    store.close();
+    throw new ConfigError(store.faults);
+  }
+  router = new Router(options, store, deps);
+  try {
+    await router.start();
+    return router;
+  } catch (error) {
+    router.destroy(error as Error);
+    throw error;
+  }
+}
+
+/** A router: opens the door for TLS clients, and closes it in order (design: "Lifecycle"). It holds no key. */
+export class Router implements AsyncDisposable {
+  readonly addresses: RouterAddresses = {};
+  readonly metrics: RouterMetrics;
+  readonly #options: RouterOptions;
+  readonly #log: Logger;
+  readonly #ephemeral: boolean;
+  readonly #strangers: StrangerLog;
+  readonly #store: RouteStore;
+  readonly #backends = new Backends();
+  readonly #hellos: Hellos;
+  readonly #server: Server;
+  readonly #open = new Set<Socket>();
+  #health: Admin | undefined;
+  #admin: Admin | undefined;
+  #draining = false;
+  #whenEmpty: (() => void) | undefined;
+  #closing: Promise<void> | undefined;
+  #releasing: Promise<void> | undefined;
+
+  constructor(options: RouterOptions, store: RouteStore, { log, listenEphemeral = false }: RouterDeps) {
+    this.#options = options;
+    this.#store = store;
+    this.#log = log;
+    this.#ephemeral = listenEphemeral;
+    this.#strangers = new StrangerLog(log);
+    this.#hellos = new Hellos({ timeoutMs: options.helloTimeoutMs, most: options.maxHellos });
+    this.#backends.use(store.table);
+    this.metrics = new RouterMetrics({
+      connections: () => this.#open.size,
+      hellos: () => this.#hellos.size,
+      routes: () => store.table.routes.length,
+      faults: () => store.faults.length,
+      backends: () => this.#countBackends(),
+    });
+    this.#server = createServer({
+      allowHalfOpen: true,
+      noDelay: true,
+      keepAlive: true,
+      keepAliveInitialDelay: KEEP_ALIVE_MS,
+    });
+    this.#server.on("connection", this.#onConnection);
+  }
+
+  async start(): Promise<void> {
+    const { port, bindAddress, healthPort, healthBindAddress, adminPort, adminBindAddress } = this.#options;
+    if (this.#store.table.routes.length === 0) this.#log.warn("there are no routes yet: every connection is refused");
+    this.addresses.clients = await this.#listen({ port, host: bindAddress, option: "--port" });
+    const common = { metrics: this.metrics.registry, log: this.#log };
+    if (healthPort !== 0 || this.#ephemeral) {
+      const where = { port: healthPort, host: healthBindAddress, option: "--health-port" };
+      this.#health = await startAdmin({ ...common, ...where, checks: () => readiness(this.#condition()) });
+      this.addresses.health = this.#health.address;
+    }
+    if (adminPort !== 0 || this.#ephemeral) {
+      const where = { port: adminPort, host: adminBindAddress, option: "--admin-port" };
+      const show = () => status(this.#store.table, this.#backends, this.#condition(), this.#open.size);
+      this.#admin = await startAdmin({ ...common, ...where, status: show });
+      this.addresses.admin = this.#admin.address;
+    }
+    const at = Object.entries(this.addresses).map(([name, { address, port }]) => [
+      name,
+      formatTarget({ host: address, port }),
+    ]);
+    this.#log.info({ routes: this.#store.table.routes.length, ...Object.fromEntries(at) }, "router started");
+  }
+
+  /** Routes were read again. Connections that are open live on, whatever became of their routes. */
+  onRoutes(): void {
+    const { table, faults } = this.#store;
+    this.#backends.use(table);
+    this.metrics.routesRead(faults.length > 0);
+    this.#log.info(
+      { routes: table.routes.length, files: this.#store.files, faults: faults.length },
+      "routes were read again",
+    );
+  }
+
+  #listen(at: { port: number; host: string; option: string }): Promise<AddressInfo> {
+    const server = this.#server;
+    return new Promise((resolve, reject) => {
+      const onError = (error: Error): void => reject(listenError(error, at));
+      server.once("error", onError);
+      server.listen({ port: at.port, host: at.host, backlog: this.#options.listenBacklog }, () => {
+        server.off("error", onError);
+        server.on("error", this.#onListenerError);
+        resolve(server.address() as AddressInfo);
+      });
+    });
+  }
+
+  readonly #onListenerError = (error: Error): void => {
+    this.metrics.listenerFailed();
+    // For want of descriptors it fails as often as somebody knocks.
+    this.#strangers.tell("error", { err: error }, "a listener failed");
+  };
+
+  readonly #onConnection = (client: Socket): void => {
+    client.on("error", ignore);
+    if (this.#open.size >= this.#options.maxConnections) {
+      this.metrics.refused("full");
+      this.#strangers.tell("warn", { remote: client.remoteAddress }, "connection dropped (--max-connections)");
+      resetSocket(client);
+      return;
+    }
+    this.#open.add(client);
+    client.on("close", () => {
+      this.#open.delete(client);
+      if (this.#open.size === 0) this.#whenEmpty?.();
+    });
+    void forward(client, {
+      options: this.#options,
+      hellos: this.#hellos,
+      routes: () => this.#store.table,
+      backends: this.#backends,
+      metrics: this.metrics,
+      log: this.#log,
+      strangers: this.#strangers,
+    });
+  };
+
+  #condition(): Condition {
+    return {
+      listening: this.#server.listening,
+      draining: this.#draining,
+      routes: this.#store.table.routes.length,
+      files: this.#store.files,
+      faults: this.#store.faults,
+    };
+  }
+
+  #countBackends(): { healthy: number; avoided: number } {
+    const now = performance.now();
+    const all = [...this.#backends];
+    const healthy = all.filter((backend) => backend.isHealthy(now)).length;
+    return { healthy, avoided: all.length - healthy };
+  }
+
+  // ── end ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  /** Readiness false, no new connections, and none that has not said where it wants to go. Others live on. */
+  drain(): void {
+    if (this.#draining) return;
+    this.#draining = true;
+    this.#store.close();
+    if (this.#server.listening) this.#server.close();
+    this.#hellos.destroyAll();
+  }
+
+  /** Drains, waits for the connections up to `--drain-timeout`, then releases everything. */
+  close(): Promise<void> {
+    this.#closing ??= this.#releasing ?? this.#close();
+    return this.#closing;
+  }
+
+  async #close(): Promise<void> {
+    this.drain();
+    await this.#empty(this.#options.drainTimeoutMs);
+    await this.#release();
+  }
+
+  #empty(deadlineMs: number): Promise<void> {
+    if (this.#open.size === 0) return Promise.resolve();
+    return new Promise((resolve) => {
+      const timer = setTimeout(resolve, deadlineMs);
+      this.#whenEmpty = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+  }
+
+  /** Ends everything now, also while a `close` waits. */
+  destroy(_reason: Error): void {
+    this.drain();
+    this.#whenEmpty?.();
+    void this.#release();
+  }
+
+  #release(): Promise<void> {
+    this.#releasing ??= this.#releaseAll();
+    return this.#releasing;
+  }
+
+  async #releaseAll(): Promise<void> {
+    // As failures, so that nobody takes a cut transfer for a whole one; the splices pass them on to the backends.
+    for (const client of this.#open) resetSocket(client);
+    // The health port goes last: until then it says "not ready".
+    await Promise.all([this.#health?.close(), this.#admin?.close()]);
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+}
+
+function ignore(): void {}

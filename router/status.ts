@@ -1,0 +1,38 @@
+import type { Check } from "../shared/process/admin.ts";
+import type { Backends } from "./backends.ts";
+import type { RouteTable } from "./routes.ts";
+
+/** What readiness looks at. */
+export interface Condition {
+  readonly listening: boolean;
+  readonly draining: boolean;
+  readonly routes: number;
+  readonly files: number;
+  readonly faults: readonly string[];
+}
+
+/** Routes that could not be read leave the old ones in use: worth a word, and no reason to send anybody away. */
+export function readiness({ listening, draining, routes, files, faults }: Condition): Check[] {
+  const count = `${routes} in ${files} ${files === 1 ? "file" : "files"}`;
+  return [
+    { name: "listeners", ok: listening },
+    { name: "routes", ok: true, detail: [count, ...faults.map((fault) => `not in use: ${fault}`)].join("; ") },
+    { name: "not-draining", ok: !draining },
+  ];
+}
+
+/** What `/status` shows. */
+export function status(table: RouteTable, backends: Backends, condition: Condition, connections: number): unknown {
+  const now = performance.now();
+  return {
+    draining: condition.draining,
+    connections,
+    faults: condition.faults,
+    routes: table.routes.map(({ name, sni, to, sendProxy }) => ({ route: name, sni, backends: to.length, sendProxy })),
+    backends: [...backends].map((backend) => ({
+      backend: backend.address,
+      healthy: backend.isHealthy(now),
+      connections: backend.connections,
+    })),
+  };
+}

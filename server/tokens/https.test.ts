@@ -1,0 +1,36 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer } from "node:https";
+import type { AddressInfo, Socket } from "node:net";
+import { test } from "node:test";
+import { testCertificate } from "../../shared/link/testing.ts";
+import { HttpsClient } from "./https.ts";
+import { never } from "./testing.ts";
+
+test("a kept connection that breaks under a request is no failure: the request goes out once more", async (t) => {
+  const { ca, leaf } = await testCertificate();
+  const seen = new WeakSet<Socket>();
+  let connections = 0;
+  const server = createServer(leaf, ({ socket }, response) => {
+    if (seen.has(socket)) {
+      socket.destroy();
+      return;
+    }
+    seen.add(socket);
+    connections++;
+    response.end("fine");
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const client = new HttpsClient();
+  t.after(() => {
+    client.close();
+    server.close();
+    server.closeAllConnections();
+  });
+  const url = new URL(`https://localhost:${(server.address() as AddressInfo).port}`);
+  for (let i = 1; i <= 3; i++) {
+    const { status, text } = await client.send({ url, method: "GET", headers: {}, tls: { ca }, signal: never() });
+    assert.deepEqual([status, text, connections], [200, "fine", i]);
+  }
+});

@@ -1,0 +1,114 @@
+import { decodeProtectedHeader, errors, jwtVerify } from "jose";
+import { tokenExpiry, unfitToken } from "../../shared/net/bearer.ts";
+import { printable } from "../../shared/outcomes.ts";
+import type { Logger } from "../../shared/process/logger.ts";
+import { ASYMMETRIC } from "./algorithms.ts";
+import { failureOf } from "./https.ts";
+import { type IssuerKeys, issuerKeys, type KeyLocation } from "./keys.ts";
+import { identityOf, matchesSubject, notPermitted } from "./subject.ts";
+import { CLOCK_TOLERANCE_S, expiredAt, NO_END, orAborted, type TokenVerifier, type Verdict } from "./verifier.ts";
+
+export interface JwtOptions {
+  readonly issuer: string;
+  /** A token for any of them will do. */
+  readonly audiences: readonly string[];
+  /** Absent: all of `ASYMMETRIC`. */
+  readonly algorithms?: readonly string[];
+  readonly keys: KeyLocation;
+  /** Who may come in, by `sub`; `*` is any run of characters but a colon, or alone: everybody. */
+  readonly subjects: readonly string[];
+}
+
+/** When an agent should ask again while the issuer's keys cannot be had, ms. */
+const RETRY_AFTER_MS = 5_000;
+
+/** Verifies tokens by the issuer's public keys (RFC 7519, RFC 8725), without asking anybody for each of them. */
+export class JwtVerifier implements TokenVerifier {
+  readonly #options: JwtOptions;
+  readonly #algorithms: readonly string[];
+  readonly #keys: IssuerKeys;
+
+  /** Throws a sentence for whoever wrote the options. */
+  constructor(options: JwtOptions, log: Logger) {
+    this.#options = options;
+    this.#algorithms = options.algorithms ?? ASYMMETRIC;
+    const forbidden = this.#algorithms.find((name) => !ASYMMETRIC.includes(name));
+    if (forbidden !== undefined) {
+      throw new Error(`algorithm "${forbidden}" cannot prove who made a token; allowed are ${ASYMMETRIC.join(", ")}`);
+    }
+    if (options.issuer === "" || options.audiences.length === 0) {
+      throw new Error("tokens need an issuer and an audience: without them, a token made for anybody would do");
+    }
+    if (options.subjects.length === 0) throw new Error("say whose tokens count: there are no subjects");
+    this.#keys = issuerKeys(options.keys, log);
+  }
+
+  async verify(token: string, signal: AbortSignal): Promise<Verdict> {
+    const unfit = unfitToken(token);
+    if (unfit !== undefined) return { refused: `the token ${unfit}` };
+    return await orAborted(this.#judge(token), signal);
+  }
+
+  async #judge(token: string): Promise<Verdict> {
+    const { issuer, audiences, subjects } = this.#options;
+    try {
+      const { payload } = await jwtVerify(token, this.#keys.find, {
+        issuer,
+        audience: [...audiences],
+        algorithms: [...this.#algorithms],
+        clockTolerance: CLOCK_TOLERANCE_S,
+        requiredClaims: ["sub", "exp"],
+      });
+      const end = tokenExpiry(token);
+      if (end === undefined) return { refused: NO_END };
+      const identity = identityOf(payload.sub ?? "", end);
+      const permitted = subjects.some((pattern) => matchesSubject(pattern, identity.subject));
+      return permitted ? { ok: identity } : { refused: notPermitted(identity) };
+    } catch (error) {
+      return this.#explain(error, token);
+    }
+  }
+
+  #explain(error: unknown, token: string): Verdict {
+    if (error instanceof errors.JWTExpired) return { refused: expiredAt(tokenExpiry(token)) };
+    // The signature was good: what the claims say is the issuer's word, and may be shown.
+    if (error instanceof errors.JWTClaimValidationFailed) return { refused: this.#badClaim(error) };
+    if (error instanceof errors.JOSEAlgNotAllowed) {
+      const algorithm = printable(String(decodeProtectedHeader(token).alg), 20);
+      return { refused: `the token's algorithm "${algorithm}" is not allowed (${this.#algorithms.join(", ")})` };
+    }
+    if (UNKNOWN_KEY.some((kind) => error instanceof kind)) {
+      return { refused: "the token is signed by a key that is not the issuer's" };
+    }
+    if (NO_JWT.some((kind) => error instanceof kind)) return { refused: "the token is no signed JWT" };
+    const detail = error instanceof errors.JWKSTimeout ? "it took too long to answer" : failureOf(error);
+    return { unavailable: "the keys of the token issuer cannot be had now", detail, retryAfterMs: RETRY_AFTER_MS };
+  }
+
+  close(): void {
+    this.#keys.close();
+  }
+
+  #badClaim({ claim, payload }: errors.JWTClaimValidationFailed): string {
+    const { issuer, audiences } = this.#options;
+    if (claim === "aud") return `the token is for ${quoted(payload.aud)}, not for ${quoted(audiences, " or ")}`;
+    if (claim === "iss") return `the token was issued by ${quoted(payload.iss)}, not by ${quoted(issuer)}`;
+    if (claim === "nbf") return "the token is not valid yet: check both clocks";
+    if (claim === "exp") return NO_END;
+    if (claim === "sub") return "the token names nobody (sub)";
+    return `the token's claim "${printable(claim, 40)}" is not acceptable`;
+  }
+}
+
+const UNKNOWN_KEY = [
+  errors.JWKSNoMatchingKey,
+  errors.JWKSMultipleMatchingKeys,
+  errors.JWSSignatureVerificationFailed,
+] as const;
+const NO_JWT = [errors.JWSInvalid, errors.JWTInvalid, errors.JOSENotSupported] as const;
+
+function quoted(value: unknown, join = ", "): string {
+  const values = value === undefined ? [] : [value].flat();
+  if (values.length === 0) return "nobody";
+  return printable(values.map((one) => `"${String(one)}"`).join(join), 200);
+}

@@ -1,0 +1,95 @@
+import { readFileSync } from "node:fs";
+import { createLocalJWKSet, createRemoteJWKSet, customFetch, type JSONWebKeySet, type JWTVerifyGetKey } from "jose";
+import { readFailure } from "../../shared/net/read-failure.ts";
+import { loadClientTls } from "../../shared/net/tls-material.ts";
+import { watchFiles } from "../../shared/net/watch-files.ts";
+import type { Logger } from "../../shared/process/logger.ts";
+import { HttpsClient } from "./https.ts";
+
+/** Where the public keys of a token issuer are: a JWKS (RFC 7517 §5). */
+export type KeyLocation =
+  | { readonly file: string }
+  /** https only; `caFile`: believed instead of the authorities that Node brings. */
+  | { readonly url: URL; readonly caFile?: string };
+
+/** The issuer's keys, as they are at present. */
+export interface IssuerKeys {
+  readonly find: JWTVerifyGetKey;
+  close(): void;
+}
+
+export function issuerKeys(location: KeyLocation, log: Logger): IssuerKeys {
+  return "file" in location ? keysInFile(location.file, log) : keysAt(location.url, location.caFile);
+}
+
+/** Throws a sentence if the file cannot be used at the start; a later one that cannot leaves the old keys in force. */
+function keysInFile(file: string, log: Logger): IssuerKeys {
+  let keys: JWTVerifyGetKey | undefined;
+  const watch = watchFiles([file], () => {
+    try {
+      keys = readKeys(file);
+      log.info({ file }, "keys of the token issuer have changed");
+    } catch (error) {
+      log.error({ file, reason: (error as Error).message }, "new keys of the token issuer cannot be used");
+    }
+  });
+  try {
+    keys = readKeys(file);
+  } catch (error) {
+    watch.close();
+    throw error;
+  }
+  return {
+    find: (header, token) => (keys as JWTVerifyGetKey)(header, token),
+    close: () => watch.close(),
+  };
+}
+
+function readKeys(file: string): JWTVerifyGetKey {
+  let text: string;
+  try {
+    text = readFileSync(file, "utf8");
+  } catch (error) {
+    throw new Error(`the key set ${file} cannot be read: ${readFailure(error)}`, { cause: error });
+  }
+  let keys: JSONWebKeySet;
+  let find: JWTVerifyGetKey;
+  try {
+    keys = JSON.parse(text);
+    find = createLocalJWKSet(keys);
+  } catch (error) {
+    throw new Error(`the key set ${file} is no JSON Web Key Set`, { cause: error });
+  }
+  if (keys.keys.length === 0) throw new Error(`the key set ${file} holds no key: nobody could come in`);
+  // With a secret among them, whoever reads the file could make tokens.
+  if (keys.keys.some((key) => key.kty === "oct" || key.d !== undefined)) {
+    throw new Error(`the key set ${file} holds a private or a shared key: give the public ones only`);
+  }
+  return find;
+}
+
+/** A stranger can name keys that do not exist, and each would be looked for at the issuer: no more often than this, ms. */
+const COOLDOWN_MS = 30_000;
+/** How long a key that the issuer has withdrawn may still be good, ms. */
+const MAX_AGE_MS = 600_000;
+const TIMEOUT_MS = 5_000;
+
+function keysAt(url: URL, caFile: string | undefined): IssuerKeys {
+  if (url.protocol !== "https:") throw new Error(`the keys of the token issuer must come over https, not from ${url}`);
+  const client = new HttpsClient();
+  // Read anew for each fetch, and once now: a wrong path is found at the start.
+  const tls = (): { readonly ca?: string } => (caFile === undefined ? {} : loadClientTls({ caFile }));
+  tls();
+  const find = createRemoteJWKSet(url, {
+    cooldownDuration: COOLDOWN_MS,
+    cacheMaxAge: MAX_AGE_MS,
+    timeoutDuration: TIMEOUT_MS,
+    [customFetch]: async (_href, { headers, signal }) => {
+      const wanted = { url, method: "GET", headers: Object.fromEntries(headers), tls: tls(), signal } as const;
+      const { status, text } = await client.send(wanted);
+      if (status !== 200) throw new Error(`it answered ${status}`);
+      return new Response(text, { status });
+    },
+  });
+  return { find, close: () => client.close() };
+}

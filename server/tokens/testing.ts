@@ -1,0 +1,145 @@
+import { once } from "node:events";
+import { mkdtemp, rm } from "node:fs/promises";
+import type { IncomingMessage } from "node:http";
+import { createServer, type Server } from "node:https";
+import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { TestContext } from "node:test";
+import type { TLSSocket } from "node:tls";
+import { type CryptoKey, exportJWK, generateKeyPair, type JSONWebKeySet, SignJWT } from "jose";
+import { type Logger, pino } from "pino";
+import { Authority } from "../../shared/pki/certificates.ts";
+import type { Verdict } from "./verifier.ts";
+
+export const ISSUER = "https://kubernetes.default.svc";
+export const SUBJECT = "system:serviceaccount:culvert:agent";
+
+export async function tempDir(t: TestContext): Promise<string> {
+  const dir = await mkdtemp(join(tmpdir(), "culvert-"));
+  t.after(() => rm(dir, { recursive: true }));
+  return dir;
+}
+
+/** For whoever waits to the end; each call has one of its own, as in the server. */
+export const never = (): AbortSignal => new AbortController().signal;
+
+export const nowS = (): number => Math.floor(Date.now() / 1_000);
+
+/** An issuer of tokens, with one key. */
+export class Issuer {
+  readonly kid: string;
+  readonly algorithm: string;
+  readonly publicKey: CryptoKey;
+  readonly #privateKey: CryptoKey;
+
+  private constructor(kid: string, algorithm: string, keys: { publicKey: CryptoKey; privateKey: CryptoKey }) {
+    this.kid = kid;
+    this.algorithm = algorithm;
+    this.publicKey = keys.publicKey;
+    this.#privateKey = keys.privateKey;
+  }
+
+  static async create(kid = "k1", algorithm = "ES256"): Promise<Issuer> {
+    return new Issuer(kid, algorithm, await generateKeyPair(algorithm, { extractable: true }));
+  }
+
+  /** A token that any verifier of these tests takes; `change` says what is special, `undefined` leaves a claim out. */
+  token(change: Readonly<Record<string, unknown>> = {}): Promise<string> {
+    const claims = { iss: ISSUER, aud: ["culvert"], sub: SUBJECT, exp: nowS() + 3_600, ...change };
+    return new SignJWT(JSON.parse(JSON.stringify(claims)))
+      .setProtectedHeader({ alg: this.algorithm, kid: this.kid })
+      .sign(this.#privateKey);
+  }
+
+  async keySet(): Promise<JSONWebKeySet> {
+    return { keys: [{ ...(await exportJWK(this.publicKey)), kid: this.kid, alg: this.algorithm }] };
+  }
+}
+
+/** A token as a text, without anybody's signature. */
+export function unsigned(header: object, payload: object, signature = ""): string {
+  const part = (value: object) => Buffer.from(JSON.stringify(value)).toString("base64url");
+  return `${part(header)}.${part(payload)}.${signature}`;
+}
+
+/** A request that a test's HTTPS server was asked, with the name in the client certificate. */
+export interface Asked {
+  readonly path: string;
+  readonly authorization: string | undefined;
+  readonly clientName: string | undefined;
+  readonly body: string;
+}
+
+export interface Answer {
+  readonly status: number;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly body: unknown;
+}
+
+/** An API server or an issuer on loopback: `answer` may be changed at any time, and may never come. */
+export class HttpsStub {
+  readonly asked: Asked[] = [];
+  readonly authority: Authority;
+  answer: (asked: Asked) => Answer | Promise<Answer> = () => ({ status: 404, body: "" });
+  readonly #server: Server;
+
+  private constructor(authority: Authority, server: Server) {
+    this.authority = authority;
+    this.#server = server;
+    server.on("request", async (request: IncomingMessage, response) => {
+      const chunks: Buffer[] = [];
+      for await (const chunk of request) chunks.push(chunk);
+      const asked = {
+        path: request.url ?? "",
+        authorization: request.headers.authorization,
+        clientName: (request.socket as TLSSocket).getPeerX509Certificate()?.subject,
+        body: Buffer.concat(chunks).toString("utf8"),
+      };
+      this.asked.push(asked);
+      const { status, headers = {}, body } = await this.answer(asked);
+      response.writeHead(status, headers).end(typeof body === "string" ? body : JSON.stringify(body));
+    });
+  }
+
+  static async start(t: TestContext): Promise<HttpsStub> {
+    const authority = await Authority.create("api");
+    const leaf = await authority.issue({ cn: "api", names: ["localhost", "kubernetes"], usage: "server" });
+    const server = createServer({ ...leaf, ca: authority.cert, requestCert: true, rejectUnauthorized: false });
+    const stub = new HttpsStub(authority, server);
+    server.listen(0, "127.0.0.1");
+    await once(server, "listening");
+    t.after(() => stub.stop());
+    return stub;
+  }
+
+  get url(): string {
+    return `https://localhost:${(this.#server.address() as AddressInfo).port}`;
+  }
+
+  /** Nobody answers any more. */
+  stop(): void {
+    this.#server.close();
+    this.#server.closeAllConnections();
+  }
+}
+
+/** The sentence of a refusal, or what it was instead. */
+export function refusal(verdict: Verdict): string {
+  return "refused" in verdict ? verdict.refused : `no refusal: ${JSON.stringify(verdict)}`;
+}
+
+export function captureLog(): { log: Logger; messages: () => string[] } {
+  const lines: string[] = [];
+  const log = pino({ level: "debug" }, { write: (line) => lines.push(line) });
+  return { log, messages: () => lines.map((line) => JSON.parse(line).msg) };
+}
+
+/** Does the sentence hold any run of characters that is long enough to be of use? */
+export function showsPartOf(token: string, sentence: string): boolean {
+  const LENGTH = 10;
+  for (let at = 0; at + LENGTH <= token.length; at++) {
+    if (sentence.includes(token.slice(at, at + LENGTH))) return true;
+  }
+  return false;
+}

@@ -1,0 +1,163 @@
+import { z } from "zod";
+import { tokenExpiry, unfitToken } from "../../shared/net/bearer.ts";
+import { printable } from "../../shared/outcomes.ts";
+import { failureOf, HttpsClient } from "./https.ts";
+import { type ApiAccess, checkAccess, type ReadAccess } from "./kube-access.ts";
+import { identityOf, matchesPart, notPermitted } from "./subject.ts";
+import { type Judged, Verdicts } from "./verdicts.ts";
+import { CLOCK_TOLERANCE_S, expiredAt, NO_END, orAborted, type TokenVerifier, type Verdict } from "./verifier.ts";
+
+export interface TokenReviewOptions {
+  /** The token must be for one of them, and the API server must say so. */
+  readonly audiences: readonly string[];
+  /** Patterns with `*`: whose tokens are an agent's. */
+  readonly agentNamespaces: readonly string[];
+  readonly agentServiceAccounts: readonly string[];
+  readonly access: ReadAccess;
+  /** Longest time until a token that was withdrawn (its pod or account deleted) is noticed, ms; at most a minute. */
+  readonly keepMs?: number;
+}
+
+const MAX_KEEP_MS = 60_000;
+/** A refusal can be mended (an account created, a role bound), and who is told no comes back slowly. */
+const KEEP_REFUSAL_MS = 10_000;
+/** The agent's whole attempt has 10 s. */
+const TIMEOUT_MS = 5_000;
+const RETRY_AFTER_MS = 5_000;
+const HOW_TO_PERMIT = "bind the account that this server uses to the ClusterRole system:auth-delegator";
+/** Anything shorter stands in half the sentences there are. */
+const LEAST_SECRET = 8;
+
+/** The part of a TokenReview's answer that is read (authentication.k8s.io/v1). */
+const Review = z.object({
+  status: z.object({
+    authenticated: z.boolean().optional(),
+    user: z.object({ username: z.string().optional() }).optional(),
+    audiences: z.array(z.string()).optional(),
+    error: z.string().optional(),
+  }),
+});
+type ReviewStatus = z.infer<typeof Review>["status"];
+
+/** Asks an API server whose token this is. It also knows of accounts and pods that have gone since the token was made. */
+export class TokenReviewVerifier implements TokenVerifier {
+  readonly #options: TokenReviewOptions;
+  readonly #client = new HttpsClient();
+  readonly #verdicts = new Verdicts({ maxKept: 4_096, maxAsked: 64 });
+
+  /** Throws a sentence for whoever wrote the options. */
+  constructor(options: TokenReviewOptions) {
+    if (options.audiences.length === 0) {
+      throw new Error("token reviews need an audience: without one, a token made for the API server itself would do");
+    }
+    // Any pod of the cluster gets a token for any audience that it asks for.
+    if (options.agentNamespaces.length === 0 || options.agentServiceAccounts.length === 0) {
+      throw new Error("say whose tokens count: agentNamespace and agentServiceAccount, with * as a wildcard");
+    }
+    checkAccess(options.access);
+    this.#options = options;
+  }
+
+  async verify(token: string, signal: AbortSignal): Promise<Verdict> {
+    const unfit = unfitToken(token);
+    if (unfit !== undefined) return { refused: `the token ${unfit}` };
+    // Nobody need be asked about these, and nobody can be made to ask with them.
+    const end = tokenExpiry(token);
+    if (end === undefined) return { refused: NO_END };
+    if (end.getTime() + CLOCK_TOLERANCE_S * 1_000 < Date.now()) return { refused: expiredAt(end) };
+    return await orAborted(
+      this.#verdicts.of(token, () => this.#judge(token, end)),
+      signal,
+    );
+  }
+
+  close(): void {
+    this.#client.close();
+  }
+
+  async #judge(token: string, end: Date): Promise<Judged> {
+    const { keepMs = MAX_KEEP_MS } = this.#options;
+    const verdict = await this.#review(token, end);
+    if ("unavailable" in verdict) return { verdict, keepUntilMs: 0 };
+    if ("refused" in verdict) return { verdict, keepUntilMs: Date.now() + KEEP_REFUSAL_MS };
+    return { verdict, keepUntilMs: Math.min(Date.now() + Math.min(keepMs, MAX_KEEP_MS), end.getTime()) };
+  }
+
+  async #review(token: string, end: Date): Promise<Verdict> {
+    let access: ApiAccess;
+    try {
+      access = this.#options.access();
+    } catch (error) {
+      return unavailable("this server's credentials for it cannot be read", (error as Error).message);
+    }
+    const { host } = access.server;
+    try {
+      const { status, text, retryAfterMs } = await this.#ask(access, token);
+      if (status === 401) return unavailable("it does not know this server's credentials", `${host} answered 401`);
+      if (status === 403) return unavailable("this server may not ask it", `${host} answered 403: ${HOW_TO_PERMIT}`);
+      if (status < 200 || status > 299)
+        return unavailable("it answers with an error", `${host}: ${status}`, retryAfterMs);
+      const read = Review.safeParse(JSON.parse(text));
+      if (read.success) return this.#conclude(read.data.status, token, end);
+      return unavailable("its answer is no TokenReview", `${host}: ${z.prettifyError(read.error)}`);
+    } catch (error) {
+      if (error instanceof SyntaxError) return unavailable("its answer is no TokenReview", `${host}: no JSON`);
+      return unavailable("it does not answer", `${host}: ${failureOf(error)}`);
+    }
+  }
+
+  #ask({ server, tls, token: ownToken }: ApiAccess, token: string): ReturnType<HttpsClient["send"]> {
+    const { audiences } = this.#options;
+    const review = { apiVersion: "authentication.k8s.io/v1", kind: "TokenReview", spec: { token, audiences } };
+    return this.#client.send({
+      // An API server behind a proxy (Rancher, kcp) has a path of its own in front.
+      url: new URL(`${server.href.replace(/\/$/, "")}/apis/authentication.k8s.io/v1/tokenreviews`),
+      method: "POST",
+      headers: {
+        "content-type": "application/json",
+        accept: "application/json",
+        ...(ownToken === undefined ? {} : { authorization: `Bearer ${ownToken}` }),
+      },
+      body: JSON.stringify(review),
+      tls,
+      signal: AbortSignal.timeout(TIMEOUT_MS),
+    });
+  }
+
+  #conclude({ authenticated, user, audiences = [], error = "" }: ReviewStatus, token: string, end: Date): Verdict {
+    const wanted = this.#options.audiences;
+    if (authenticated !== true) {
+      const why = error === "" ? "" : `: ${printable(without(token, error), 300)}`;
+      return { refused: `the API server does not accept the token for ${listed(wanted)}${why}` };
+    }
+    // One that knows nothing of audiences accepts the tokens that workloads send to the API server itself.
+    if (!audiences.some((audience) => wanted.includes(audience))) {
+      return { refused: `the API server does not say that the token is for ${listed(wanted)}` };
+    }
+    const identity = identityOf(user?.username ?? "", end);
+    const { agentNamespaces, agentServiceAccounts } = this.#options;
+    const { namespace, serviceAccount } = identity;
+    const permitted =
+      namespace !== undefined &&
+      serviceAccount !== undefined &&
+      agentNamespaces.some((pattern) => matchesPart(pattern, namespace)) &&
+      agentServiceAccounts.some((pattern) => matchesPart(pattern, serviceAccount));
+    return permitted ? { ok: identity } : { refused: notPermitted(identity) };
+  }
+}
+
+/** What an agent may read, and what the operator should. */
+function unavailable(why: string, detail: string, retryAfterMs = RETRY_AFTER_MS): Verdict {
+  const sentence = `the API server that judges tokens cannot be asked: ${why}`;
+  return { unavailable: sentence, detail: printable(detail, 300), retryAfterMs };
+}
+
+/** An error's text is the API server's, or a webhook's behind it; that it shows no token is ours to see to. */
+function without(token: string, text: string): string {
+  const pieces = [token, ...token.split(".")].filter((piece) => piece.length >= LEAST_SECRET);
+  return pieces.reduce((rest, piece) => rest.replaceAll(piece, "[token]"), text);
+}
+
+function listed(audiences: readonly string[]): string {
+  return printable(audiences.map((audience) => `"${audience}"`).join(" or "), 200);
+}

@@ -1,0 +1,50 @@
+/** Whom a valid token names. */
+export interface TokenIdentity {
+  /** The same for every token of this account: `system:serviceaccount:NAMESPACE:NAME`, or another issuer's `sub`. */
+  readonly subject: string;
+  readonly namespace?: string;
+  readonly serviceAccount?: string;
+  readonly expiresAt: Date;
+}
+
+/** What a verifier says of a token. The sentences are for whoever sent it, too: they never hold the token or a piece of it. */
+export type Verdict =
+  | { readonly ok: TokenIdentity }
+  /** Time will not mend it: another token may. */
+  | { readonly refused: string }
+  /** Nobody can say now: the one to ask is down. `detail` has addresses and paths, for the operator's log alone. */
+  | { readonly unavailable: string; readonly detail: string; readonly retryAfterMs: number };
+
+/** One way to tell whose token this is. */
+export interface TokenVerifier {
+  /** Rejects with the signal's reason only. */
+  verify(token: string, signal: AbortSignal): Promise<Verdict>;
+  /** Ends what it holds open: watches of files, connections. */
+  close(): void;
+}
+
+/** Clocks of two machines differ by so much, s. */
+export const CLOCK_TOLERANCE_S = 30;
+
+/** A token that lasts for ever could never be taken back by its issuer. */
+export const NO_END = "the token has no end (exp): use a projected service account token, which has one";
+
+export function expiredAt(end: Date | undefined): string {
+  const when = end === undefined ? "" : ` at ${end.toISOString().replace(".000", "")}`;
+  return `the token expired${when}: the agent's token file holds an old one, or a clock is wrong`;
+}
+
+/** The promise's end, or the signal's, whichever is first: others may wait for the same promise. */
+export async function orAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
+  signal.throwIfAborted();
+  let abort = (): void => {};
+  const aborted = new Promise<never>((_, reject) => {
+    abort = () => reject(signal.reason);
+    signal.addEventListener("abort", abort, { once: true });
+  });
+  try {
+    return await Promise.race([promise, aborted]);
+  } finally {
+    signal.removeEventListener("abort", abort);
+  }
+}

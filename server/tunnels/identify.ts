@@ -1,0 +1,66 @@
+import type { IncomingHttpHeaders } from "node:http";
+import type { TLSSocket } from "node:tls";
+import { presentedToken } from "../../shared/net/bearer.ts";
+import { type IdentityPattern, judgePeer, permits, subjectOf } from "../../shared/net/identity.ts";
+import { CulvertError, printable } from "../../shared/outcomes.ts";
+import type { TokenVerifier } from "../tokens/verifier.ts";
+import type { Credential } from "./credential.ts";
+
+/** Whom the agents' port of a cluster lets in. */
+export interface AgentRules {
+  /** Empty: everybody but Konnectivity's callers. */
+  readonly identities: readonly IdentityPattern[];
+  /** Where they are listed. */
+  readonly rule: string;
+  /** Present: tokens are taken. */
+  readonly verifier: TokenVerifier | undefined;
+}
+
+/**
+ * Who is this agent? By its token where tokens are taken and it brings one, else by its certificate. Rejects with
+ * `unauthenticated` or `forbidden` and a sentence for whoever runs it; with `overloaded` if nobody can judge its token now.
+ */
+export async function identify(
+  socket: TLSSocket,
+  headers: IncomingHttpHeaders,
+  rules: AgentRules,
+  signal: AbortSignal,
+): Promise<Credential> {
+  const presented = rules.verifier && presentedToken(headers.authorization);
+  if (presented !== undefined && rules.verifier !== undefined) {
+    return byToken(presented.token, rules, signal);
+  }
+  return byCertificate(socket, rules);
+}
+
+function byCertificate(socket: TLSSocket, { identities, rule, verifier }: AgentRules): Credential {
+  const { identity: peer, refusal } = judgePeer(socket);
+  if (peer === undefined) {
+    const or = verifier === undefined ? "" : ", and no token (--service-account-token-path)";
+    throw new CulvertError("unauthenticated", `${refusal}${or}`);
+  }
+  const identity = subjectOf(peer);
+  if (permits(identities, "agent", peer)) return { identity, peer, token: undefined };
+  const why = identities.length > 0 ? `is not among ${rule}` : "is a caller's, not an agent's";
+  throw new CulvertError("forbidden", `the client certificate ${printable(identity, 120)} ${why}`);
+}
+
+async function byToken(text: string, rules: AgentRules, signal: AbortSignal): Promise<Credential> {
+  // Asked for anew each time: the rules may be others when the token is judged again.
+  const verifier: Pick<TokenVerifier, "verify"> = {
+    verify: (token, aborted) => {
+      if (rules.verifier === undefined) return Promise.resolve({ refused: "tokens are not taken here any more" });
+      return rules.verifier.verify(token, aborted);
+    },
+  };
+  const verdict = await verifier.verify(text, signal);
+  // The prefix keeps a token's subject apart from any name in a certificate.
+  if ("ok" in verdict) {
+    return { identity: `SUB=${verdict.ok.subject}`, peer: undefined, token: { text, identity: verdict.ok, verifier } };
+  }
+  if ("refused" in verdict) throw new CulvertError("unauthenticated", verdict.refused);
+  throw new CulvertError("overloaded", verdict.unavailable, {
+    retryAfterMs: verdict.retryAfterMs,
+    cause: new Error(verdict.detail),
+  });
+}
