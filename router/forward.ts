@@ -37,7 +37,7 @@ export async function forward(client: Socket, deps: ForwardDeps): Promise<void> 
     const route = deps.routes().find(serverName);
     if (route === undefined) throw new Refusal("unknown_name", "no route has its server name");
     const { backend, socket, dialMs } = await reach(client, route, deps);
-    if (false) socket.write(encodeProxyV2(ends));
+    if (route.sendProxy === "v2") socket.write(encodeProxyV2(ends));
     await join(client, socket, deps, { route, serverName, remote: shown(ends), backend, dialMs });
   } catch (error) {
     refuse(client, error, { remote: shown(ends), ...(serverName !== undefined && { serverName }) }, deps);
@@ -67,7 +67,7 @@ async function reach(client: Socket, route: Route, deps: ForwardDeps) {
       if (client.destroyed) throw new Refusal("gone", "it was closed while its backend was dialled");
       const { code, cause } = toCulvertError(error);
       // What this process lacks is not the backend's fault.
-      if (code.startsWith("dial_")) backend.avoid(performance.now() + options.backendRetryMs);
+      
       metrics.backendFailed(route.name);
       const errno = (cause as NodeJS.ErrnoException | undefined)?.code;
       strangers.tell("warn", { route: route.name, backend: backend.address, code, errno }, "backend not reached");

@@ -2,9 +2,11 @@ import { execFileSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import type { Bench } from "./bench.ts";
 import { type Contender, direct, Surroundings, startConnectProxy, startRelayPair } from "./contenders.ts";
+import { clusters } from "./measures/clusters.ts";
 import { connect } from "./measures/connect.ts";
 import { latency } from "./measures/latency.ts";
 import { memory } from "./measures/memory.ts";
+import { noisyNeighbour } from "./measures/noisy-neighbour.ts";
 import { plannedChange } from "./measures/planned-change.ts";
 import { slowLine } from "./measures/slow-line.ts";
 import { start } from "./measures/start.ts";
@@ -24,6 +26,8 @@ const MEASURES: Record<Group, (bench: Bench) => Promise<Row[]>> = {
   "slow-line": slowLine,
   "planned-change": plannedChange,
   storm,
+  "noisy-neighbour": noisyNeighbour,
+  clusters,
 };
 
 /** `npm run bench`: culvert and its floors in one run on one machine (design: "What is measured, and against what"). */

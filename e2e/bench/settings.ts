@@ -9,6 +9,8 @@ export const GROUPS = [
   "slow-line",
   "planned-change",
   "storm",
+  "noisy-neighbour",
+  "clusters",
 ] as const;
 export type Group = (typeof GROUPS)[number];
 

@@ -117,17 +117,23 @@ export class ClusterFolder implements Disposable {
   /** With documents for all of them. */
   static async create(names: readonly string[]): Promise<ClusterFolder> {
     const folder = new ClusterFolder();
+    const clusters: ClusterFiles[] = [];
     await inTurn(names.length, 8, async (index) => {
-      const name = names[index] as string;
-      const cluster = await ClusterFiles.create(name, folder.dir);
-      folder.#clusters.set(name, cluster);
+      const cluster = await ClusterFiles.create(names[index] as string, folder.dir);
       await cluster.write();
+      clusters[index] = cluster;
     });
+    for (const cluster of clusters) folder.#clusters.set(cluster.name, cluster);
     return folder;
   }
 
   get path(): string {
     return this.dir.path;
+  }
+
+  /** In the order of their names in `create`. */
+  get all(): readonly ClusterFiles[] {
+    return [...this.#clusters.values()];
   }
 
   get(name: string): ClusterFiles {

@@ -6,7 +6,7 @@ import { after, before, test } from "node:test";
 import { createServer as createTlsServer } from "node:tls";
 import { selfSigned } from "../harness/certificate.ts";
 import { type ClusterFiles, ClusterFolder } from "../harness/cluster-files.ts";
-import { type ClusterServerProcess, startClusterProcess } from "../harness/cluster-server.ts";
+import { type ClusterServerProcess, startClusterProcess } from "../harness/cluster-processes.ts";
 import { listenOnLoopback, TcpTarget } from "../harness/targets/tcp.ts";
 import { within } from "../harness/wait.ts";
 

@@ -7,7 +7,7 @@ import { connectThrough } from "../harness/caller.ts";
 import { startClusterAgent } from "../harness/cluster-agents.ts";
 import { type ClusterFiles, ClusterFolder, type DocumentChange, numbered } from "../harness/cluster-files.ts";
 import { ClusterNetworks } from "../harness/cluster-networks.ts";
-import { startClusterProcess } from "../harness/cluster-server.ts";
+import { startClusterProcess } from "../harness/cluster-processes.ts";
 import { FULL } from "../harness/counts.ts";
 import { heldBytes, INSPECTED } from "../harness/inspector.ts";
 import { Random, seedOfRun } from "../harness/random.ts";
@@ -19,9 +19,10 @@ const TOUCHED = numbered("red", FULL ? 200 : 60);
 /** Of the touched ones, so many have an agent, which is sent away and comes back. */
 const WITH_AGENT = 6;
 const PER_SECOND = 20;
-const SECONDS = FULL ? 30 : 5;
+/** Of each of two rounds. */
+const SECONDS = FULL ? 15 : 5;
 const MIB = 1_048_576;
-/** What a second run through the same changes may leave behind. The first one finds out how large everything gets. */
+/** What a second round may leave behind. The first one finds out how large everything gets. */
 const GROWTH = 8 * MIB;
 
 test("clusters are edited, added and removed 20 times a second: no stream of another ends, and memory stays", async (t) => {
