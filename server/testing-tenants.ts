@@ -43,7 +43,7 @@ export class Tenant {
   static async create(name: string, folder: string, shared?: Authority): Promise<Tenant> {
     const authority = shared ?? (await Authority.create(name));
     const tenant = new Tenant(name, folder, authority, {
-      server: await authority.issue({ cn: name, names: [`${name}.example`], usage: "server" }),
+      server: await authority.issue({ cn: name, names: [`${name}.example`, "127.0.0.1"], usage: "server" }),
       agent: await authority.issue({ cn: "agent", o: [`agents:${name}`], usage: "client" }),
       caller: await authority.issue({ cn: "kube-apiserver", o: [`callers:${name}`], usage: "client" }),
     });

@@ -1,0 +1,120 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { rename, writeFile } from "node:fs/promises";
+import { type AddressInfo, createServer } from "node:net";
+import { join } from "node:path";
+import type { Duplex } from "node:stream";
+import { test } from "node:test";
+import { startAgent } from "../../agent/agent.ts";
+import { agentOptions } from "../../agent/options.ts";
+import { Tenants, unixCallerAt } from "../../server/testing-tenants.ts";
+import { ISSUER, Issuer, nowS, SUBJECT } from "../../server/tokens/testing.ts";
+import { defaultsOf } from "../../shared/process/options.ts";
+import { captureLog, type LogLine } from "../harness/log-lines.ts";
+import { waitFor } from "../harness/wait.ts";
+
+interface Blue extends AsyncDisposable {
+  readonly issuer: Issuer;
+  /** Of the agent. */
+  readonly lines: readonly LogLine[];
+  readonly server: readonly LogLine[];
+  /** What the agent's file holds from now on. */
+  renew(token: string): Promise<void>;
+  /** A CONNECT to a target that echoes. */
+  connect(): Promise<Duplex>;
+}
+
+/** A cluster that takes tokens of one issuer, its server, and an agent that has a token and no certificate. */
+async function startBlue(lifeS: number): Promise<Blue> {
+  const tenants = await Tenants.create(["blue"]);
+  const issuer = await Issuer.create();
+  const blue = tenants.get("blue");
+  const { folder } = tenants;
+  await writeFile(join(folder, "blue.jwks"), JSON.stringify(await issuer.keySet()));
+  const jwt = { issuer: ISSUER, audience: "culvert", jwks: "blue.jwks", subjects: [SUBJECT] };
+  // The agent dials an address, and so asks for no name: the one cluster has none.
+  await blue.write({ agents: { sni: [], token: { jwt }, identities: [] }, callers: { sni: [] } });
+  const server = await tenants.start({ agentWaitMs: 7_000, linkGraceMs: 30_000 });
+  const tokenFile = join(folder, "token");
+  const renew = async (token: string) => {
+    await writeFile(`${tokenFile}.new`, token);
+    await rename(`${tokenFile}.new`, tokenFile);
+  };
+  await renew(await issuer.token({ exp: nowS() + lifeS }));
+  const { log, lines } = captureLog();
+  const agent = await startAgent(
+    {
+      ...defaultsOf(agentOptions),
+      ...{ agentId: "a", healthServerPort: 0, adminServerPort: 0 },
+      ...{ proxyServerHost: "127.0.0.1", proxyServerPort: server.addresses.agents?.port ?? 0 },
+      caCert: join(folder, "blue.ca"),
+      serviceAccountTokenPath: tokenFile,
+    },
+    { log },
+  );
+  const echo = createServer((socket) => socket.on("error", () => {}).pipe(socket)).listen(0, "127.0.0.1");
+  await once(echo, "listening");
+  return {
+    issuer,
+    lines,
+    server: server.lines as readonly LogLine[],
+    renew,
+    connect: async () => {
+      const caller = await unixCallerAt(blue.uds);
+      caller.write(`CONNECT 127.0.0.1:${(echo.address() as AddressInfo).port} HTTP/1.1\r\nHost: x\r\n\r\n`);
+      const [answer] = (await once(caller, "data")) as [Buffer];
+      assert.match(answer.toString(), /^HTTP\/1.1 200 /);
+      return caller;
+    },
+    async [Symbol.asyncDispose]() {
+      agent.destroy(new Error("the test is over"));
+      echo.close();
+      await tenants[Symbol.asyncDispose]();
+    },
+  };
+}
+
+async function assertEcho(caller: Duplex, text: string): Promise<void> {
+  caller.write(text);
+  const [answer] = (await once(caller, "data")) as [Buffer];
+  assert.equal(answer.toString(), text);
+}
+
+test("an agent with a token alone carries CONNECTs, and a fresh token in its file moves it to a new connection", async () => {
+  await using blue = await startBlue(3_600);
+  const caller = await blue.connect();
+  await assertEcho(caller, "before");
+  await blue.renew(await blue.issuer.token({ exp: nowS() + 7_200 }));
+  await waitFor(() => blue.server.some(({ msg }) => msg === "tunnel moved"), { deadlineMs: 10_000 });
+  await assertEcho(caller, "after");
+  caller.destroy();
+});
+
+test("an agent whose token has ended and that has no other is asked for one, cut, and told the reason at each try", async () => {
+  await using blue = await startBlue(4);
+  const caller = await blue.connect();
+  await assertEcho(caller, "before");
+  const lost = once(caller, "close");
+  // Clocks of two machines differ: a token counts for a while behind its end. Then the agent has 10 s.
+  await waitFor(() => blue.server.some(({ msg, reason }) => msg === "tunnel lost" && /expired/.test(String(reason))), {
+    deadlineMs: 90_000,
+  });
+  await lost;
+  await waitFor(() => blue.lines.some(({ reason }) => /the token expired at/.test(String(reason))), {
+    deadlineMs: 60_000,
+  });
+  await blue.renew(await blue.issuer.token());
+  const next = await waitForConnect(blue);
+  await assertEcho(next, "again");
+  next.destroy();
+});
+
+async function waitForConnect(blue: Blue): Promise<Duplex> {
+  for (let attempt = 0; ; attempt++) {
+    try {
+      return await blue.connect();
+    } catch (error) {
+      if (attempt === 10) throw error;
+    }
+  }
+}
