@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
+import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { CloseCode, LinkRefused } from "../shared/wire/handshake.ts";
 import { fetchText, until, within } from "./testing.ts";
@@ -276,4 +277,18 @@ test("clusters of which one would let in the other's certificates stop the start
   );
   const { agent } = mine.get("gold");
   await assert.rejects(agentAt(server, "lime", { at: mine.get("lime"), by: agent }), /not among agents\.identities/);
+});
+
+test("a CA in one cluster's document that is the flags' CA of another is shared, too", async () => {
+  await using mine = await Tenants.create(["blue"], ["gold", "lime"]);
+  // gold leaves its CA to the flags, whose file holds the CA that lime's document names.
+  await mine.get("gold").write({ agents: { ca: undefined } });
+  await mine.get("lime").write({ agents: { identities: [] } });
+  const [cert, key, ca] = ["crt", "key", "ca"].map((end) => join(mine.folder, `gold.${end}`)) as [
+    string,
+    string,
+    string,
+  ];
+  const flags = { clusterCert: cert, clusterKey: key, clusterCaCert: ca };
+  await assert.rejects(mine.start(flags), /a certificate of one cluster would open the other/);
 });

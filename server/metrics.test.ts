@@ -81,7 +81,7 @@ test("live numbers are read at the scrape, and refusals are counted by kind", as
 test("what one cluster does is told to its figures, and refusals of those who came to none are kept apart", () => {
   const metrics = new ServerMetrics({ processMetrics: false });
   const blue = new ClusterFigures();
-  metrics.share((cluster) => (cluster === "blue" ? blue : undefined));
+  metrics.watchClusters({ figuresOf: (cluster) => (cluster === "blue" ? blue : undefined), faults: () => [] });
   const refusal = { from: "CN=x", target: "10.0.0.1:22", reason: "the target is denied" };
   metrics.connectionFinished({ outcome: "forbidden", cluster: "blue", durationMs: 1, refusal });
   metrics.connectionFinished({ outcome: "ok", cluster: "blue", bytesUp: 7, durationMs: 1 });
@@ -97,6 +97,15 @@ test("what one cluster does is told to its figures, and refusals of those who ca
     metrics.strangers.list().map(({ code }) => code),
     ["unauthenticated"],
   );
+});
+
+test("faults of the clusters' files are counted as long as they are there", async () => {
+  const metrics = new ServerMetrics({ processMetrics: false });
+  let faults = ["red.yaml: name is missing."];
+  metrics.watchClusters({ figuresOf: () => undefined, faults: () => faults });
+  has(await lines(metrics), "culvert_server_cluster_faults 1");
+  faults = [];
+  has(await lines(metrics), "culvert_server_cluster_faults 0");
 });
 
 test("streams reset for memory are counted on after their tunnel has gone", async () => {

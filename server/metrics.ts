@@ -33,6 +33,14 @@ export interface LiveServer {
   readonly resetForMemory: () => number;
 }
 
+/** What is known of the clusters that are served. */
+export interface LiveClusters {
+  /** Those of a cluster; it may be one that is not served any more. */
+  readonly figuresOf: (cluster: string) => ClusterFigures | undefined;
+  /** Why some are not served as their files say now. */
+  readonly faults: () => readonly unknown[];
+}
+
 /** Where callers and agents come in. */
 export type ListenerName = "unix" | "callers" | "agents";
 
@@ -65,7 +73,7 @@ export class ServerMetrics {
   /** Of the tunnels that have gone; those that stand are asked. */
   #resetForMemory = 0;
   #live: LiveServer = { streams: () => 0, bufferedBytes: () => 0, resetForMemory: () => 0 };
-  #figuresOf: (cluster: string) => ClusterFigures | undefined = () => undefined;
+  #clusters: LiveClusters = { figuresOf: () => undefined, faults: () => [] };
 
   constructor(options: { readonly processMetrics?: boolean } = {}) {
     const make = new Instruments(options);
@@ -127,6 +135,11 @@ export class ServerMetrics {
     make.gauge(["culvert_server_buffered_bytes"], "Bytes that wait in tunnels for a slow reader.", () =>
       this.#live.bufferedBytes(),
     );
+    make.gauge(
+      ["culvert_server_cluster_faults"],
+      "Faults of --clusters: files that are not in use as they are now.",
+      () => this.#clusters.faults().length,
+    );
     make.total(
       "culvert_server_streams_reset_for_memory_total",
       "Streams reset because their tunnel held more than twice --session-budget of unread bytes.",
@@ -147,9 +160,9 @@ export class ServerMetrics {
     this.#live = live;
   }
 
-  /** Where the figures of a cluster are; it may be none that is served. */
-  share(figuresOf: (cluster: string) => ClusterFigures | undefined): void {
-    this.#figuresOf = figuresOf;
+  /** Where the clusters are; once, as `watch`. */
+  watchClusters(clusters: LiveClusters): void {
+    this.#clusters = clusters;
   }
 
   /** A CONNECT has arrived. Each call is followed by one `connectionFinished`. */
@@ -175,12 +188,12 @@ export class ServerMetrics {
     } else if (end.outcome !== "ok") {
       this.#dialFailures.add(1, outcome(end.outcome).konnectivity);
     }
-    this.#figuresOf(end.cluster)?.connectionFinished(end);
+    this.#clusters.figuresOf(end.cluster)?.connectionFinished(end);
     if (end.refusal !== undefined) this.#refused(end.cluster, { side: "caller", code: end.outcome, ...end.refusal });
   }
 
   #refused(cluster: string, refusal: Refusal): void {
-    (this.#figuresOf(cluster)?.refusals ?? this.strangers).tell(refusal);
+    (this.#clusters.figuresOf(cluster)?.refusals ?? this.strangers).tell(refusal);
   }
 
   /** +1 when an open goes to an agent, −1 when it is answered or given up. */

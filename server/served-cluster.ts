@@ -29,7 +29,7 @@ export class ServedCluster {
   readonly agents: ClusterDoor;
   readonly callers: ClusterDoor;
   readonly unix: UnixDoor;
-  readonly figures = new ClusterFigures();
+  readonly figures: ClusterFigures;
   #cluster: Cluster;
   #connects: TokenBucket | undefined;
   #bytes: TokenBucket | undefined;
@@ -57,6 +57,7 @@ export class ServedCluster {
     this.unix = { kind: "unix", cluster: cluster.name, tunnels };
     this.#fit(cluster);
     this.#limit(cluster);
+    this.figures = new ClusterFigures(); // looks at itself until it is closed, so nothing may fail behind it
   }
 
   get cluster(): Cluster {

@@ -10,6 +10,7 @@ import { MemoryPool } from "../shared/process/memory-pool.ts";
 import { ConfigError } from "../shared/process/options.ts";
 import { StrangerLog } from "../shared/process/stranger-log.ts";
 import type { ClusterDoor } from "./cluster-door.ts";
+import type { FlagAuthorities } from "./clusters/claims.ts";
 import type { ClusterChanges } from "./clusters/cluster.ts";
 import { ClusterStore } from "./clusters/store.ts";
 import { flagCluster } from "./flag-cluster.ts";
@@ -79,6 +80,7 @@ export class Server implements AsyncDisposable {
   readonly #warnings: string[] = [];
   readonly #entrances: Entrances;
   #store: ClusterStore | undefined;
+  #knownAuthorities: FlagAuthorities = {};
   #serving: Serving | undefined;
   #flags: ServedClusterDeps["flags"] = { agents: undefined, callers: undefined };
   #callers: TlsListener<ClusterDoor> | undefined;
@@ -107,7 +109,10 @@ export class Server implements AsyncDisposable {
       bufferedBytes: () => this.#sum((tunnel) => tunnel.bufferedBytes),
       resetForMemory: () => this.#sum((tunnel) => tunnel.resetForMemory),
     });
-    this.metrics.share((cluster) => this.#serving?.get(cluster)?.figures);
+    this.metrics.watchClusters({
+      figuresOf: (cluster) => this.#serving?.get(cluster)?.figures,
+      faults: () => this.#store?.problems() ?? [],
+    });
   }
 
   // ── start ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -133,7 +138,8 @@ export class Server implements AsyncDisposable {
       agents: this.#watchTls("agents", { certFile: clusterCert, keyFile: clusterKey, caFile: clusterCaCert }),
       callers: this.#watchTls("callers", { certFile: serverCert, keyFile: serverKey, caFile: serverCaCert }),
     };
-    this.#store = clusters === "" ? undefined : await ClusterStore.open(clusters, this.#log);
+    this.#store =
+      clusters === "" ? undefined : await ClusterStore.open(clusters, this.#log, { flags: this.#authorities });
     const source: ClusterSource = this.#store ?? flagCluster(this.#options);
     const serving = new Serving({
       ...{ source, registry: this.tunnels, flags: this.#flags, serverId, maxAgents, drainTimeoutMs, log: this.#log },
@@ -148,6 +154,14 @@ export class Server implements AsyncDisposable {
     this.#started = true;
     return serving;
   }
+
+  /** Another object only when one of them is another. */
+  readonly #authorities = (): FlagAuthorities => {
+    const [agents, callers] = [this.#flags.agents?.material.ca, this.#flags.callers?.material.ca];
+    const before = this.#knownAuthorities;
+    if (before.agents !== agents || before.callers !== callers) this.#knownAuthorities = { agents, callers };
+    return this.#knownAuthorities;
+  };
 
   /** The flags' files of a port, where they are given. */
   #watchTls(name: "callers" | "agents", files: TlsFiles): WatchedTls | undefined {

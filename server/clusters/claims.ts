@@ -12,13 +12,24 @@ export interface Claim {
   readonly objection: (other: Cluster) => string;
 }
 
-const known = new WeakMap<Cluster, readonly Claim[]>();
+/** The CAs (PEM) of the server's flags, for sides that have none of their own. Another object when they are others. */
+export interface FlagAuthorities {
+  readonly agents?: string | undefined;
+  readonly callers?: string | undefined;
+}
 
-export function claimsOf(cluster: Cluster): readonly Claim[] {
-  const found = known.get(cluster);
+export const NO_FLAG_AUTHORITIES: FlagAuthorities = {};
+
+/** What a cluster claims does not change as long as the flags' CAs stay. */
+const known = new WeakMap<FlagAuthorities, WeakMap<Cluster, readonly Claim[]>>();
+
+export function claimsOf(cluster: Cluster, flags: FlagAuthorities): readonly Claim[] {
+  const byCluster = known.get(flags) ?? new WeakMap<Cluster, readonly Claim[]>();
+  known.set(flags, byCluster);
+  const found = byCluster.get(cluster);
   if (found !== undefined) return found;
-  const claims = [...nameClaims(cluster), ...anyNameClaims(cluster), ...trustClaims(cluster)];
-  known.set(cluster, claims);
+  const claims = [...nameClaims(cluster), ...anyNameClaims(cluster), ...trustClaims(cluster, flags)];
+  byCluster.set(cluster, claims);
   return claims;
 }
 
@@ -56,7 +67,7 @@ function anyNameClaims({ agents, callers }: Cluster): Claim[] {
 }
 
 /** Two clusters may believe the same CA only if identities tell whose a certificate is (design: "Trust"). */
-function trustClaims({ agents, callers }: Cluster): Claim[] {
+function trustClaims({ agents, callers }: Cluster, flags: FlagAuthorities): Claim[] {
   const bySocketOnly = callers.uds !== undefined && callers.sni.length === 0;
   return (["agents", "callers"] as const).flatMap((side) => {
     const { ca, identities, token } = side === "agents" ? agents : callers;
@@ -66,7 +77,8 @@ function trustClaims({ agents, callers }: Cluster): Claim[] {
     ) {
       return [];
     }
-    const keys = ca === undefined ? [`the server's CA for ${side}`] : anchors(ca).map((anchor) => `the CA ${anchor}`);
+    const keys = anchors(ca ?? flags[side] ?? "").map((anchor) => `the CA ${anchor}`);
+    if (ca === undefined) keys.push(`the server's CA for ${side}`);
     const which = ca === undefined ? `${side}.ca is left out, and the server's is` : `the CA in ${side}.ca is`;
     const open = identities.length === 0;
     return keys.map((key) => ({

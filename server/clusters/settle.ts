@@ -1,4 +1,4 @@
-import { type Claim, claimsOf } from "./claims.ts";
+import { type Claim, claimsOf, type FlagAuthorities, NO_FLAG_AUTHORITIES } from "./claims.ts";
 import type { Cluster } from "./cluster.ts";
 
 /** A file of clusters: what is in use of it, and what it says now; `undefined`: nothing that could be used. */
@@ -25,25 +25,32 @@ interface Demand {
 /**
  * Which files can be in use together. The file is the unit: one whose clusters are in the way of another's keeps its old
  * version, and whoever held a claim before goes first. A file that keeps its old version claims again what it had given
- * up, so this repeats until nobody is in the way.
+ * up, so this repeats until nobody new is in the way.
  */
-export function settle(candidates: readonly Candidate[]): Settled {
-  const keys = keysInMotion(candidates);
-  const held = heldBefore(candidates, keys);
+export function settle(candidates: readonly Candidate[], flags: FlagAuthorities = NO_FLAG_AUTHORITIES): Settled {
+  const claims = (cluster: Cluster): readonly Claim[] => claimsOf(cluster, flags);
+  const keys = keysInMotion(candidates, claims);
+  const held = heldBefore(candidates, keys, claims);
   const before = new Map(candidates.map((candidate) => [candidate.file, candidate.before]));
   const inUse = new Map(candidates.map(({ file, before, next }) => [file, next ?? before]));
   const problems: { file: string; sentence: string }[] = [];
-  for (let losers = losersIn(inUse, held, keys); losers.size > 0; losers = losersIn(inUse, held, keys)) {
-    for (const [file, sentences] of losers) {
+  const losers = new Set<string>();
+  for (;;) {
+    const found = losersIn(inUse, held, keys, claims);
+    const fresh = [...found].filter(([file]) => !losers.has(file));
+    if (fresh.length === 0) return { inUse, problems };
+    for (const [file, sentences] of fresh) {
+      losers.add(file);
       inUse.set(file, before.get(file) ?? []);
       for (const sentence of sentences) problems.push({ file, sentence });
     }
   }
-  return { inUse, problems };
 }
 
+type ClaimsOf = (cluster: Cluster) => readonly Claim[];
+
 /** Only here can anything have come into the way of anything: one edit must not weigh the claims of a thousand clusters. */
-function keysInMotion(candidates: readonly Candidate[]): ReadonlySet<string> {
+function keysInMotion(candidates: readonly Candidate[], claimsOf: ClaimsOf): ReadonlySet<string> {
   const moving = candidates.filter(({ before, next }) => next !== undefined && next !== before);
   const clusters = moving.flatMap(({ before, next }) => [...before, ...(next ?? [])]);
   return new Set(clusters.flatMap((cluster) => claimsOf(cluster).map(({ key }) => key)));
@@ -52,7 +59,7 @@ function keysInMotion(candidates: readonly Candidate[]): ReadonlySet<string> {
 /** Which clusters held a key, in which file, and whether alone. */
 type Held = ReadonlyMap<string, ReadonlyMap<string, { readonly file: string; readonly exclusive: boolean }>>;
 
-function heldBefore(candidates: readonly Candidate[], keys: ReadonlySet<string>): Held {
+function heldBefore(candidates: readonly Candidate[], keys: ReadonlySet<string>, claimsOf: ClaimsOf): Held {
   const held = new Map<string, Map<string, { file: string; exclusive: boolean }>>();
   for (const { file, before } of candidates) {
     for (const cluster of before) {
@@ -71,9 +78,10 @@ function losersIn(
   inUse: ReadonlyMap<string, readonly Cluster[]>,
   held: Held,
   keys: ReadonlySet<string>,
+  claimsOf: ClaimsOf,
 ): Map<string, string[]> {
   const losers = new Map<string, string[]>();
-  for (const demands of contested(inUse, held, keys)) {
+  for (const demands of contested(inUse, held, keys, claimsOf)) {
     demands.sort((one, other) => one.rank - other.rank);
     const holders: Demand[] = [];
     for (const demand of demands) {
@@ -91,7 +99,12 @@ function losersIn(
 }
 
 /** The demands of each key that somebody wants alone and somebody else wants as well. */
-function contested(inUse: ReadonlyMap<string, readonly Cluster[]>, held: Held, keys: ReadonlySet<string>): Demand[][] {
+function contested(
+  inUse: ReadonlyMap<string, readonly Cluster[]>,
+  held: Held,
+  keys: ReadonlySet<string>,
+  claimsOf: ClaimsOf,
+): Demand[][] {
   const byKey = new Map<string, Demand[]>();
   for (const [file, clusters] of inUse) {
     for (const cluster of clusters) {

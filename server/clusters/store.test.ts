@@ -210,7 +210,7 @@ test("faults of any file stop the start, each with file, path and cure", async (
     "red.yaml": "name: red\nlimits: {strems: 3}",
     "two.yaml": "name: green\n---\nname: Yellow",
   });
-  await assert.rejects(ClusterStore.open(folder.path, silent, FAST), (error: ConfigError) => {
+  await assert.rejects(ClusterStore.open(folder.path, silent, { timing: FAST }), (error: ConfigError) => {
     assert.ok(error instanceof ConfigError);
     const [blue, red, two, ...rest] = error.problems;
     assert.match(

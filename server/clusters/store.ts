@@ -2,6 +2,7 @@ import { promises } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { ConfigError } from "../../shared/process/options.ts";
 import { changesOf } from "./changes.ts";
+import { type FlagAuthorities, NO_FLAG_AUTHORITIES } from "./claims.ts";
 import type { Cluster, ClusterChanges } from "./cluster.ts";
 import { MaterialFiles } from "./material.ts";
 import { ServerNames } from "./names.ts";
@@ -27,6 +28,12 @@ export interface ClusterStoreLog {
   error(fields: object, message: string): void;
 }
 
+export interface StoreOptions {
+  readonly timing?: WatchTiming | undefined;
+  /** Whose certificates a side without a CA believes. */
+  readonly flags?: () => FlagAuthorities;
+}
+
 /** What a file said when it was read last, and what of it is in use. */
 interface KnownFile {
   readonly read: ClusterFile;
@@ -48,6 +55,7 @@ const MAX_PROBLEMS = 20;
  * ```
  */
 export class ClusterStore {
+  readonly #flags: () => FlagAuthorities;
   readonly #path: string;
   readonly #isFolder: boolean;
   readonly #log: ClusterStoreLog;
@@ -63,12 +71,16 @@ export class ClusterStore {
   #closed = false;
 
   /** Reads all files and begins to watch them; rejects with a `ConfigError` that has every fault found. */
-  static async open(path: string, log: ClusterStoreLog, timing?: WatchTiming): Promise<ClusterStore> {
+  static async open(
+    path: string,
+    log: ClusterStoreLog,
+    { timing, flags = () => NO_FLAG_AUTHORITIES }: StoreOptions = {},
+  ): Promise<ClusterStore> {
     const absolute = resolve(path);
     const found = await promises.stat(absolute).catch((error: NodeJS.ErrnoException) => {
       throw new ConfigError(`--clusters: ${absolute} ${whyUnreadable(error)}.`, { cause: error });
     });
-    const store = new ClusterStore(absolute, found.isDirectory(), log, timing);
+    const store = new ClusterStore(absolute, found.isDirectory(), log, { timing, flags });
     await store.#look("all");
     if (store.#problems.length === 0) return store;
     store.close();
@@ -83,7 +95,13 @@ export class ClusterStore {
     throw new ConfigError(problems);
   }
 
-  private constructor(path: string, isFolder: boolean, log: ClusterStoreLog, timing: WatchTiming | undefined) {
+  private constructor(
+    path: string,
+    isFolder: boolean,
+    log: ClusterStoreLog,
+    { timing, flags }: Required<StoreOptions>,
+  ) {
+    this.#flags = flags;
     this.#path = path;
     this.#isFolder = isFolder;
     this.#log = log;
@@ -190,6 +208,7 @@ export class ClusterStore {
         const next = read === undefined ? [] : read.faults.length > 0 ? undefined : read.clusters;
         return { file, before: this.#files.get(file)?.inUse ?? [], next };
       }),
+      this.#flags(),
     );
     for (const file of this.#files.keys()) if (!reads.has(file)) this.#watch.forget(file);
     this.#files = new Map([...reads].map(([file, read]) => [file, { read, inUse: inUse.get(file) ?? [] }]));

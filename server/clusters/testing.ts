@@ -42,7 +42,7 @@ export class ClusterFolder implements ClusterListener, AsyncDisposable {
         info: (fields, message) => this.logged.push(`${message}: ${JSON.stringify(fields)}`),
         error: (fields, message) => this.logged.push(`${message}: ${JSON.stringify(fields)}`),
       },
-      timing,
+      { timing },
     );
     this.store.listen(this);
     this.told.length = 0;
