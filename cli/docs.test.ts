@@ -1,10 +1,12 @@
 import assert from "node:assert/strict";
-import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { dirname, join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { agentOptions } from "../agent/options.ts";
+import { parseDocument } from "../server/clusters/document.ts";
+import { yamlDocuments } from "../server/clusters/yaml-documents.ts";
 import { serverOptions } from "../server/options.ts";
 import { OUTCOMES, type OutcomeCode, outcome } from "../shared/outcomes.ts";
 import type { OptionTable } from "../shared/process/options.ts";
@@ -12,7 +14,7 @@ import { readOptions } from "../shared/process/read-options.ts";
 import { createPki } from "./pki.ts";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
-const PAGES = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "docs/errors.md"];
+const PAGES = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "docs/errors.md", "docs/clusters.md"];
 
 function page(name: string): string {
   return readFileSync(join(ROOT, name), "utf8");
@@ -29,6 +31,40 @@ test("docs/errors.md has a row with the right status and a paragraph for every o
   }
 });
 
+/** What the schema of a cluster's document says of a key that it does not know. */
+function knownKeys(path: string): string[] {
+  const steps = path === "" ? [] : path.split(".");
+  const value = steps.reduceRight<object>((within, key) => ({ [key]: within }), { xxxxxxxx: "x" });
+  const parsed = parseDocument({ name: "blue", ...value } as Parameters<typeof parseDocument>[0]);
+  const faults = "faults" in parsed ? parsed.faults.join("\n") : "";
+  return /has no key "xxxxxxxx"; known are ([\w, ]+)\./.exec(faults)?.[1]?.split(", ") ?? assert.fail(faults);
+}
+
+test("docs/clusters.md has a row for every key of a cluster's document, and for no other", () => {
+  const rows = [...page("docs/clusters.md").matchAll(/^\| ((?:`[\w.]+` ?)+)\|/gm)];
+  const told = rows.flatMap(([, keys = ""]) => [...keys.matchAll(/`([\w.]+)`/g)].map(([, key = ""]) => key));
+  const under = (path: string, as = path) => knownKeys(path).map((key) => `${as}${as && "."}${key}`);
+  const parts = new Set(["agents", "callers", "limits", "token.tokenReview", "token.jwt"]);
+  const keys = [
+    ...["", "agents", "callers", "limits"].flatMap((path) => under(path)),
+    ...under("agents.token", "token"),
+    ...["token.tokenReview", "token.jwt"].flatMap((path) => under(`agents.${path}`, path)),
+  ];
+  assert.deepEqual(told.toSorted(), keys.filter((key) => !parts.has(key)).toSorted());
+});
+
+test("the documents that docs/clusters.md shows are taken as they stand", () => {
+  const shown = [...page("docs/clusters.md").matchAll(/^```yaml\n([\s\S]*?)^```$/gm)];
+  assert.equal(shown.length, 2);
+  for (const [, text = ""] of shown) {
+    for (const { value, fault } of yamlDocuments(text)) {
+      assert.equal(fault, undefined);
+      const parsed = parseDocument(value);
+      assert.ok("document" in parsed, "faults" in parsed ? parsed.faults.join("\n") : "");
+    }
+  }
+});
+
 test("links between the pages lead to files and headings that exist", () => {
   for (const name of PAGES) {
     for (const [, link = ""] of page(name).matchAll(/\]\(([^)]+)\)/g)) {
@@ -36,14 +72,23 @@ test("links between the pages lead to files and headings that exist", () => {
       const [file = "", heading] = link.split("#");
       const path = file === "" ? join(ROOT, name) : join(ROOT, dirname(name), file);
       assert.ok(existsSync(path), `${name}: ${link}`);
-      if (heading !== undefined) assert.match(readFileSync(path, "utf8"), new RegExp(`^#+ ${heading}$`, "m"), link);
+      if (heading === undefined) continue;
+      const headings = [...readFileSync(path, "utf8").matchAll(/^#+ (.*)$/gm)].map(([, text = ""]) => text);
+      // As GitHub makes an anchor of a heading.
+      const anchors = headings.map((text) =>
+        text
+          .toLowerCase()
+          .replace(/[^\w -]/g, "")
+          .replaceAll(" ", "-"),
+      );
+      assert.ok(anchors.includes(heading), `${name}: ${link}`);
     }
   }
 });
 
 test("every flag that the pages name is an option of culvert, or of a tool that is shown with it", () => {
   const others =
-    /^--(proxy-cacert|proxy-cert|proxy-key|proxytunnel|rm|egress-selector-config-file|dir|server-san|cluster-san|help|print-config|kubernetes)$/;
+    /^--(proxy-cacert|proxy-cert|proxy-key|proxytunnel|rm|egress-selector-config-file|dir|server-san|cluster-san|help|print-config|kubernetes|proxy|retry|retry-connrefused|retry-delay|admin-address|json)$/;
   const options = page("docs/options.md");
   for (const name of PAGES) {
     for (const [flag] of page(name).matchAll(/(?<![\w-])--[a-z][a-z-]*[a-z]/g)) {
@@ -56,14 +101,21 @@ test("the lines that start a server and an agent, in README and in --help, are t
   const dir = mkdtempSync(join(tmpdir(), "culvert-docs-"));
   t.after(() => rmSync(dir, { recursive: true, force: true }));
   await createPki({ dir });
+  writeFileSync(join(dir, "clusters.yaml"), "name: blue\n");
   for (const table of [serverOptions, agentOptions] as unknown as OptionTable[]) {
     const command = ` ${table.command} `;
-    const readme = new RegExp(`^node dist/cli/main\\.js${command}(?:.*\\\\\n)*.*$`, "m").exec(page("README.md"));
-    for (const lines of [readme?.[0], table.example.join("\n")]) {
-      const argv = lines?.split(command)[1]?.split(/[\s\\]+/) ?? [];
+    const readme = page("README.md").matchAll(new RegExp(`^node dist/cli/main\\.js${command}(?:.*\\\\\n)*.*$`, "gm"));
+    const all = [...readme].map(([lines]) => lines);
+    assert.ok(all.length > 1);
+    for (const lines of [...all, table.example.join("\n")]) {
+      const argv =
+        lines
+          .split(command)[1]
+          ?.split(" > ", 1)[0]
+          ?.split(/[\s\\]+/) ?? [];
       assert.ok(argv.length > 0);
       // A file of the set, wherever the line says it lies.
-      const here = argv.map((word) => (/\.(crt|key)$/.test(word) ? join(dir, word.replace(/^pki\//, "")) : word));
+      const here = argv.map((word) => (/\.(crt|key|yaml)$/.test(word) ? join(dir, basename(word)) : word));
       assert.deepEqual((await readOptions(table, { argv: here, env: {} })).problems, [], lines);
     }
   }

@@ -67,7 +67,7 @@ async function reach(client: Socket, route: Route, deps: ForwardDeps) {
       if (client.destroyed) throw new Refusal("gone", "it was closed while its backend was dialled");
       const { code, cause } = toCulvertError(error);
       // What this process lacks is not the backend's fault.
-      
+      if (code.startsWith("dial_")) backend.avoid(performance.now() + options.backendRetryMs);
       metrics.backendFailed(route.name);
       const errno = (cause as NodeJS.ErrnoException | undefined)?.code;
       strangers.tell("warn", { route: route.name, backend: backend.address, code, errno }, "backend not reached");

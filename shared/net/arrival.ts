@@ -1,4 +1,5 @@
 import type { Socket } from "node:net";
+import { GrowingBytes } from "./growing-bytes.ts";
 
 /** What an arrival tells of itself. */
 export interface ArrivalEvents {
@@ -24,8 +25,7 @@ export class Arrival {
   readonly #events: ArrivalEvents;
   readonly #endsAt: number;
   #timer: NodeJS.Timeout;
-  #said: Buffer[] = [];
-  #length = 0;
+  readonly #said = new GrowingBytes();
 
   /** The socket has an error listener, and closes when its peer ends. */
   constructor(raw: Socket, deadlineMs: number, events: ArrivalEvents) {
@@ -39,7 +39,7 @@ export class Arrival {
   }
 
   get spoken(): boolean {
-    return this.#length > 0;
+    return this.#said.length > 0;
   }
 
   /** Its time is over in so long, if it is not sooner. */
@@ -52,10 +52,9 @@ export class Arrival {
   readonly #onLate = (): void => this.#events.onLate(this);
 
   readonly #onData = (chunk: Buffer): void => {
-    const first = this.#length === 0;
-    this.#said.push(chunk);
-    this.#length += chunk.length;
-    if (this.#length >= ENOUGH_BYTES) this.raw.pause();
+    const first = this.#said.length === 0;
+    this.#said.append(chunk);
+    if (this.#said.length >= ENOUGH_BYTES) this.raw.pause();
     if (first) this.#events.onSpoken(this);
   };
 
@@ -68,8 +67,7 @@ export class Arrival {
   handOver(): void {
     this.#release();
     this.raw.pause();
-    for (const chunk of this.#said.reverse()) this.raw.unshift(chunk);
-    this.#said = [];
+    if (this.#said.length > 0) this.raw.unshift(this.#said.bytes);
   }
 
   /** Ends the connection without a word. */
