@@ -2,9 +2,18 @@ import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
+import { encodeProxyV2 } from "../shared/net/proxy-protocol.ts";
 import { CloseCode, LinkRefused } from "../shared/wire/handshake.ts";
 import { fetchText, until, within } from "./testing.ts";
-import { type AgentWords, agentAt, answerOf, callerAt, Tenants, unixCallerAt } from "./testing-tenants.ts";
+import {
+  type AgentWords,
+  agentAt,
+  answerOf,
+  callerAt,
+  callerBehind,
+  Tenants,
+  unixCallerAt,
+} from "./testing-tenants.ts";
 
 const NAMES = ["blue", "red", "gold", "lime"] as const;
 
@@ -291,4 +300,26 @@ test("a CA in one cluster's document that is the flags' CA of another is shared,
   ];
   const flags = { clusterCert: cert, clusterKey: key, clusterCaCert: ca };
   await assert.rejects(mine.start(flags), /a certificate of one cluster would open the other/);
+});
+
+test("behind a balancer the source is who the PROXY header says, and only a trusted balancer may say it", async () => {
+  await using mine = await Tenants.create(["blue"]);
+  const blue = mine.get("blue");
+  await blue.write({ callers: { sourceCIDRs: ["192.0.2.0/24"] } });
+  const server = await mine.start({
+    serverProxyProtocol: "required",
+    agentProxyProtocol: "optional",
+    proxyProtocolTrustedCidrs: ["127.0.0.1/32"],
+  });
+  const agent = await agentAt(server, "blue", { at: blue, by: blue.agent });
+  const from = async (address: string): Promise<string> => {
+    const destination = { address: "198.51.100.1", port: 443 };
+    const header = encodeProxyV2({ source: { address, port: 4_711 }, destination });
+    return answerOf(await callerBehind(server, header, blue));
+  };
+  assert.match(await from("192.0.2.9"), /^HTTP\/1.1 200 .*blue$/s);
+  assert.match(await from("203.0.113.1"), /^HTTP\/1.1 403 cluster "blue" is not open to 203\.0\.113\.1/);
+  assert.ok((await callerAt(server, blue.sni, blue.caller)).getPeerX509Certificate() === undefined, "without a header");
+  await until(() => server.lines.some(({ reason }) => /no PROXY header, and one is required/.test(String(reason))));
+  agent.session.destroy();
 });

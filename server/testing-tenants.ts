@@ -203,3 +203,14 @@ export async function unixCallerAt(path: string): Promise<Duplex> {
   await once(socket, "connect");
   return socket;
 }
+
+/** A caller on the TLS port whose balancer says `header` first. */
+export async function callerBehind(server: TenantServer, header: Buffer, tenant: Tenant): Promise<TLSSocket> {
+  const balancer = dialPlain(server.addresses.callers?.port ?? 0, "127.0.0.1").on("error", () => {});
+  await once(balancer, "connect");
+  balancer.write(header);
+  const socket = dialTls({ socket: balancer, servername: tenant.sni, ca: tenant.authority.cert, ...tenant.caller });
+  socket.on("error", () => {});
+  await once(socket, "secureConnect");
+  return socket;
+}
