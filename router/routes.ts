@@ -32,7 +32,7 @@ export class RouteTable {
   find(serverName: string): Route | undefined {
     const exact = this.#exact.get(serverName);
     if (exact !== undefined) return exact;
-    for (let dot = serverName.indexOf("."); dot >= 0; dot = -1) {
+    for (let dot = serverName.indexOf("."); dot >= 0; dot = serverName.indexOf(".", dot + 1)) {
       const route = this.#wildcards.get(serverName.slice(dot));
       if (route !== undefined) return route;
     }
