@@ -1,26 +1,23 @@
 import type { AddressInfo } from "node:net";
 import { formatTarget } from "../shared/net/target.ts";
 import type { TlsListener } from "../shared/net/tls.ts";
-import { WatchedTls } from "../shared/net/tls-files.ts";
-import type { TlsFiles } from "../shared/net/tls-material.ts";
 import { type Admin, startAdmin } from "../shared/process/admin.ts";
 import { liveLinks } from "../shared/process/link-metrics.ts";
 import type { Logger } from "../shared/process/logger.ts";
 import { MemoryPool } from "../shared/process/memory-pool.ts";
-import { ConfigError } from "../shared/process/options.ts";
 import { StrangerLog } from "../shared/process/stranger-log.ts";
 import type { ClusterDoor } from "./cluster-door.ts";
-import type { FlagAuthorities } from "./clusters/claims.ts";
 import type { ClusterChanges } from "./clusters/cluster.ts";
 import { ClusterStore } from "./clusters/store.ts";
 import { flagCluster } from "./flag-cluster.ts";
+import { FlagTls } from "./flag-tls.ts";
 import type { Door } from "./frontend/authenticate.ts";
 import { type ConnectDeps, connect } from "./frontend/connect.ts";
 import { Entrances } from "./frontend/entrances.ts";
 import type { FrontendHandler } from "./frontend/listen.ts";
 import { type ListenerName, ServerMetrics } from "./metrics.ts";
 import type { ServerOptions } from "./options.ts";
-import type { ServedCluster, ServedClusterDeps } from "./served-cluster.ts";
+import type { ServedCluster } from "./served-cluster.ts";
 import { type ClusterSource, Serving } from "./serving.ts";
 import { sharedCaWarning } from "./shared-ca.ts";
 import { type Condition, readiness, status } from "./status.ts";
@@ -80,9 +77,8 @@ export class Server implements AsyncDisposable {
   readonly #warnings: string[] = [];
   readonly #entrances: Entrances;
   #store: ClusterStore | undefined;
-  #knownAuthorities: FlagAuthorities = {};
   #serving: Serving | undefined;
-  #flags: ServedClusterDeps["flags"] = { agents: undefined, callers: undefined };
+  #flags: FlagTls | undefined;
   #callers: TlsListener<ClusterDoor> | undefined;
   #agents: TlsListener<ClusterDoor> | undefined;
   #upgrades: UpgradePort | undefined;
@@ -133,16 +129,18 @@ export class Server implements AsyncDisposable {
   /** Which clusters there are, and what the flags say for all of them. */
   async #serve(): Promise<Serving> {
     const { clusters, serverId, maxAgents, drainTimeoutMs } = this.#options;
-    const { clusterCert, clusterKey, clusterCaCert, serverCert, serverKey, serverCaCert } = this.#options;
-    this.#flags = {
-      agents: this.#watchTls("agents", { certFile: clusterCert, keyFile: clusterKey, caFile: clusterCaCert }),
-      callers: this.#watchTls("callers", { certFile: serverCert, keyFile: serverKey, caFile: serverCaCert }),
-    };
+    const flags = new FlagTls(this.#options, {
+      log: this.#log,
+      onAgentsRenewed: () => {
+        for (const tunnel of this.tunnels.tunnels()) tunnel.rotate("the server's certificates have changed");
+      },
+    });
+    this.#flags = flags;
     this.#store =
-      clusters === "" ? undefined : await ClusterStore.open(clusters, this.#log, { flags: this.#authorities });
+      clusters === "" ? undefined : await ClusterStore.open(clusters, this.#log, { flags: () => flags.authorities });
     const source: ClusterSource = this.#store ?? flagCluster(this.#options);
     const serving = new Serving({
-      ...{ source, registry: this.tunnels, flags: this.#flags, serverId, maxAgents, drainTimeoutMs, log: this.#log },
+      ...{ source, registry: this.tunnels, flags, serverId, maxAgents, drainTimeoutMs, log: this.#log },
       isOfFlags: this.#store === undefined,
       onAdded: (served) => this.#onAdded(served),
       onChanged: (served, what) => this.#onChanged(served, what),
@@ -153,31 +151,6 @@ export class Server implements AsyncDisposable {
     for (const served of serving.all()) await this.#openUnix(served);
     this.#started = true;
     return serving;
-  }
-
-  /** Another object only when one of them is another. */
-  readonly #authorities = (): FlagAuthorities => {
-    const [agents, callers] = [this.#flags.agents?.material.ca, this.#flags.callers?.material.ca];
-    const before = this.#knownAuthorities;
-    if (before.agents !== agents || before.callers !== callers) this.#knownAuthorities = { agents, callers };
-    return this.#knownAuthorities;
-  };
-
-  /** The flags' files of a port, where they are given. */
-  #watchTls(name: "callers" | "agents", files: TlsFiles): WatchedTls | undefined {
-    if (files.certFile === "") return undefined;
-    const onRenewed = () => {
-      if (name === "agents") this.#rotate(this.tunnels.tunnels(), "the server's certificates have changed");
-    };
-    try {
-      return new WatchedTls(files, { log: this.#log, onRenewed });
-    } catch (error) {
-      throw new ConfigError([`The listener for ${name}: ${(error as Error).message}.`], { cause: error });
-    }
-  }
-
-  #rotate(tunnels: Iterable<Tunnel>, reason: string): void {
-    for (const tunnel of tunnels) tunnel.rotate(reason);
   }
 
   // ── clusters that come and go ──────────────────────────────────────────────────────────────────────────────────
@@ -327,16 +300,12 @@ export class Server implements AsyncDisposable {
       ["agents", this.#agents],
     ] as const;
     const present = tls.flatMap(([name, listener]) => (listener === undefined ? [] : [{ name, listener }]));
-    const files = (["callers", "agents"] as const).flatMap((name) => {
-      const watched = this.#flags[name];
-      return watched === undefined ? [] : [{ name, notAfter: watched.material.notAfter, problem: watched.problem }];
-    });
     return {
       listeners: [
         ...this.#entrances.states(),
         ...present.map(({ name, listener }) => ({ name, up: listener.listening })),
       ],
-      certificates: files,
+      certificates: this.#flags?.certificates() ?? [],
       clusters: this.#store?.problems().map(({ file, sentence }) => `${file}: ${sentence}`),
       warnings: this.#warnings,
       draining: this.#draining,
@@ -393,8 +362,7 @@ export class Server implements AsyncDisposable {
   async #releaseAll(): Promise<void> {
     this.#store?.close();
     this.#serving?.close();
-    this.#flags.agents?.close();
-    this.#flags.callers?.close();
+    this.#flags?.close();
     this.#entrances.resetAll();
     this.#callers?.destroyAll();
     this.#upgrades?.sockets.resetAll();

@@ -1,0 +1,65 @@
+import { WatchedTls } from "../shared/net/tls-files.ts";
+import type { TlsFiles } from "../shared/net/tls-material.ts";
+import type { Logger } from "../shared/process/logger.ts";
+import { ConfigError } from "../shared/process/options.ts";
+import type { FlagAuthorities } from "./clusters/claims.ts";
+import type { ServerOptions } from "./options.ts";
+import type { Certificate } from "./status.ts";
+
+type FlagTlsOptions = Pick<
+  ServerOptions,
+  "clusterCert" | "clusterKey" | "clusterCaCert" | "serverCert" | "serverKey" | "serverCaCert"
+>;
+
+/** Certificates and CAs of the flags: of the one cluster, or of every side of a cluster that brings none. */
+export class FlagTls {
+  readonly agents: WatchedTls | undefined;
+  readonly callers: WatchedTls | undefined;
+  #authorities: FlagAuthorities = {};
+
+  /** Throws a `ConfigError`. `onAgentsRenewed`: what agents are shown or judged by has changed. */
+  constructor(options: FlagTlsOptions, deps: { readonly log: Logger; readonly onAgentsRenewed: () => void }) {
+    const { clusterCert, clusterKey, clusterCaCert, serverCert, serverKey, serverCaCert } = options;
+    const { log, onAgentsRenewed: onRenewed } = deps;
+    const ofAgents = { certFile: clusterCert, keyFile: clusterKey, caFile: clusterCaCert };
+    const ofCallers = { certFile: serverCert, keyFile: serverKey, caFile: serverCaCert };
+    this.agents = watched("agents", ofAgents, () => new WatchedTls(ofAgents, { log, onRenewed }));
+    try {
+      this.callers = watched("callers", ofCallers, () => new WatchedTls(ofCallers, { log }));
+    } catch (error) {
+      this.agents?.close();
+      throw error;
+    }
+  }
+
+  /** Another object only when one of the CAs is another. */
+  get authorities(): FlagAuthorities {
+    const agents = this.agents?.material.ca;
+    const callers = this.callers?.material.ca;
+    const { agents: agentsBefore, callers: callersBefore } = this.#authorities;
+    if (agents !== agentsBefore || callers !== callersBefore) this.#authorities = { agents, callers };
+    return this.#authorities;
+  }
+
+  /** For readiness. */
+  certificates(): Certificate[] {
+    return (["callers", "agents"] as const).flatMap((name) => {
+      const side = this[name];
+      return side === undefined ? [] : [{ name, notAfter: side.material.notAfter, problem: side.problem }];
+    });
+  }
+
+  close(): void {
+    this.agents?.close();
+    this.callers?.close();
+  }
+}
+
+function watched(name: string, { certFile }: TlsFiles, watch: () => WatchedTls): WatchedTls | undefined {
+  if (certFile === "") return undefined;
+  try {
+    return watch();
+  } catch (error) {
+    throw new ConfigError([`The listener for ${name}: ${(error as Error).message}.`], { cause: error });
+  }
+}
