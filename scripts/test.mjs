@@ -12,7 +12,7 @@ const END_OF_TESTS = new URL("end-of-tests.mjs", import.meta.url).href;
 
 /** Unit tests are short and share the machine; scenarios measure times and need it for themselves. */
 const SUITES = {
-  unit: { folders: ["shared", "server", "agent", "router", "cli"], concurrency: 2, timeoutMs: 60_000 },
+  unit: { folders: ["shared", "server", "agent", "router", "cli"], concurrency: 2, timeoutMs: 120_000 },
   e2e: { folders: ["e2e"], concurrency: 1, timeoutMs: 180_000 },
 };
 
