@@ -15,7 +15,7 @@ const EMPTY: Status = {
 const AGENT: TunnelStatus = {
   agent: "node-1",
   identity: "CN=agent,O=agents:blue",
-  remote: "10.0.0.9:40001",
+  remote: "::ffff:10.0.0.9:40001",
   connectedAt: "2026-06-01T08:58:00Z",
   draining: false,
   suspended: false,

@@ -45,7 +45,8 @@ function agentsBlock(clusters: readonly ClusterStatus[], now: Date): string[] {
 }
 
 function agentRow({ agent, identity, remote, connectedAt, roundTripMs, streams, ...link }: TunnelStatus, now: Date) {
-  return [agent, linkState(link), identity, remote, ago(connectedAt, now), `${roundTripMs} ms`, count(streams)];
+  const address = remote.replace(/^::ffff:/, ""); // IPv4 on a socket that takes both
+  return [agent, linkState(link), identity, address, ago(connectedAt, now), `${roundTripMs} ms`, count(streams)];
 }
 
 /** A suspended link waits for its agent's next connection, whether it drains or not. */

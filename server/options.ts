@@ -17,7 +17,7 @@ import { SourceCidrs } from "./clusters/source-cidrs.ts";
 const PROXY_PROTOCOL = ["off", "optional", "required"] as const;
 
 const clusters = section("Clusters", {
-  clusters: option.file(
+  clusters: option.string(
     "",
     "File, or folder of *.yaml files, with one YAML document for each cluster; read again when they change. Empty: these flags are the one cluster.",
   ),

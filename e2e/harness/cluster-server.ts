@@ -6,7 +6,7 @@ import type { ClusterFolder } from "./cluster-files.ts";
 import { freePort } from "./targets/absent.ts";
 
 /** A server of a folder's clusters in this process. */
-export interface ClusterServer {
+export interface ClusterServer extends Disposable {
   readonly server: Server;
   readonly callerPort: number;
   readonly agentPort: number;
@@ -25,5 +25,10 @@ export async function startClusterServer(
     ...more,
   };
   const server = await startServer(options, { log: createLogger({ level, format: "auto", name: "server" }) });
-  return { server, callerPort: options.serverPort, agentPort: options.agentPort };
+  return {
+    server,
+    callerPort: options.serverPort,
+    agentPort: options.agentPort,
+    [Symbol.dispose]: () => server.destroy(new Error("the test is over")),
+  };
 }

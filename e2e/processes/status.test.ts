@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { writeFileSync } from "node:fs";
+import { mkdirSync, writeFileSync } from "node:fs";
 import { before, describe, test } from "node:test";
 import { createPki } from "../../cli/pki.ts";
 import { connectThrough } from "../harness/caller.ts";
@@ -43,15 +43,16 @@ describe("culvert status", () => {
     await using echo = await TARGETS.echo();
     using dir = new TempDir();
     await createPki({ dir: dir.path, clusterNames: ["blue.test"] });
-    writeFileSync(dir.file("clusters.yaml"), DOCUMENTS);
+    mkdirSync(dir.file("clusters"));
+    writeFileSync(dir.file("clusters/both.yaml"), DOCUMENTS);
     const [agentPort, healthPort, adminPort] = await Promise.all([freePort(), freePort(), freePort()]);
-    const { serverCert, serverKey, serverCaCert, ...agentSide } = serverFiles(dir.path);
+    const { clusterCert, clusterKey, clusterCaCert } = serverFiles(dir.path);
     const host = "127.0.0.1";
     await using server = startCulvert([
       "server",
       ...flags({
-        ...{ clusters: dir.file("clusters.yaml"), serverId: "srv-1", ...agentSide },
-        ...{ agentPort, agentBindAddress: host, healthPort, healthBindAddress: host, adminPort },
+        ...{ clusters: dir.file("clusters"), serverId: "srv-1", clusterCert, clusterKey, clusterCaCert },
+        ...{ serverPort: 0, agentPort, agentBindAddress: host, healthPort, healthBindAddress: host, adminPort },
       }),
     ]);
     await server.waitForHealth(`http://${host}:${healthPort}/readyz`);
@@ -66,7 +67,7 @@ describe("culvert status", () => {
 
     const statuses: number[] = [];
     for (let attempt = 0; attempt < 20 && !statuses.includes(429); attempt++) {
-      await using connection = await connectThrough({ path: dir.file("blue.sock") }, echo.address);
+      await using connection = await connectThrough({ path: dir.file("clusters/blue.sock") }, echo.address);
       statuses.push(connection.status);
     }
     assert.equal(statuses[0], 200);
@@ -80,6 +81,10 @@ describe("culvert status", () => {
     assert.match(table.stdout, /^blue +open +1 +\d+ +\d+ .* connectsPerSecond 1$/m);
     assert.match(table.stdout, /^red +suspended +0 +0 +0 .* -$/m);
     assert.match(table.stdout, /^blue +node-1 +carried +CN=culvert-agent +127\.0\.0\.1:\d+ +\d+s +[\d.]+ ms +\d+$/m);
+    assert.match(
+      table.stdout,
+      /^blue +\d+s +1 +caller unix to \S+ +limited +cluster "blue" is at its limit: 1 CONNECTs a second/m,
+    );
 
     const { code, stdout } = await statusOf(address, "--json");
     assert.equal(code, 0);

@@ -4,14 +4,13 @@ import { connect, type Socket } from "node:net";
 import { duplexPair } from "node:stream";
 import { after, before, test } from "node:test";
 import { type ConnectionOptions, connect as connectTls, type TLSSocket } from "node:tls";
-import type { Agent } from "../../agent/agent.ts";
 import { UNRECOGNIZED_NAME_ALERT } from "../../shared/net/client-hello.ts";
 import { extension, helloMessage, inRecords, nodeHello } from "../../shared/net/testing-hello.ts";
 import { connectThrough } from "../harness/caller.ts";
-import { startClusterAgent } from "../harness/cluster-agents.ts";
+import { ClusterAgents } from "../harness/cluster-agents.ts";
 import { ClusterFolder } from "../harness/cluster-files.ts";
 import { ClusterNetworks } from "../harness/cluster-networks.ts";
-import { startClusterServer } from "../harness/cluster-server.ts";
+import { type ClusterServer, startClusterServer } from "../harness/cluster-server.ts";
 import { atFull } from "../harness/counts.ts";
 import { inTurn } from "../harness/in-turn.ts";
 import { fdCount } from "../harness/proc.ts";
@@ -25,8 +24,8 @@ const MAX_HELLO = 16_384;
 
 let folder: ClusterFolder;
 let networks: ClusterNetworks;
-let clusters: Awaited<ReturnType<typeof startClusterServer>>;
-const agents: Agent[] = [];
+let clusters: ClusterServer;
+const agents = new ClusterAgents();
 
 before(async () => {
   folder = await ClusterFolder.create(NAMES);
@@ -35,18 +34,13 @@ before(async () => {
     socket.on("data", (question) => socket.end(`${NAMES[network]} hears ${question}`));
   });
   for (const [network, name] of NAMES.entries()) {
-    const agent = await networks.inside(network, () =>
-      startClusterAgent(folder.get(name), clusters.agentPort, "the-same"),
-    );
-    agents.push(agent);
-    await within(agent.whenConnected(), 10_000, `the agent of ${name}`);
+    await networks.inside(network, () => agents.start(folder.get(name), clusters.agentPort, "the-same"));
   }
 });
 
 after(async () => {
-  const over = new Error("the tests are over");
-  for (const agent of agents) agent.destroy(over);
-  clusters?.server.destroy(over);
+  agents[Symbol.dispose]();
+  clusters?.[Symbol.dispose]();
   await networks?.[Symbol.asyncDispose]();
   folder?.[Symbol.dispose]();
 });
@@ -160,7 +154,7 @@ test("hostile hellos by the hundred, whole, changed and unfinished: the server s
       assert.equal(await caller.readAll(), `${name} hears who`);
     }
   }
-  for (const agent of agents) assert.equal(agent.connected, true);
+  for (const agent of agents.all) assert.equal(agent.connected, true);
   await waitFor(() => fdCount(process.pid) <= before, {
     deadlineMs: 20_000,
     what: `no more than ${before} descriptors`,

@@ -1,15 +1,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Agent } from "../../agent/agent.ts";
 import { connectThrough } from "../harness/caller.ts";
-import { startClusterAgent } from "../harness/cluster-agents.ts";
+import { ClusterAgents } from "../harness/cluster-agents.ts";
 import { ClusterFolder, numbered } from "../harness/cluster-files.ts";
 import { ClusterNetworks } from "../harness/cluster-networks.ts";
 import { startClusterServer } from "../harness/cluster-server.ts";
 import { atFull } from "../harness/counts.ts";
 import { inTurn } from "../harness/in-turn.ts";
 import { Random, seedOfRun } from "../harness/random.ts";
-import { within } from "../harness/wait.ts";
 
 const CLUSTERS = atFull(100, 20);
 const AGENTS = 2;
@@ -18,23 +16,17 @@ const CONNECTS = atFull(5_000, 400);
 test(`${CLUSTERS} clusters with one target address: each of ${CONNECTS} random CONNECTs is answered by its own cluster`, async (t) => {
   const names = numbered("blue", CLUSTERS);
   using folder = await ClusterFolder.create(names);
-  const { server, callerPort, agentPort } = await startClusterServer(folder);
-  t.after(() => server.destroy(new Error("the test is over")));
+  using server = await startClusterServer(folder);
   await using networks = await ClusterNetworks.create(CLUSTERS, (socket, network) => {
     socket.on("data", (question) => socket.end(`${names[network]} hears ${question}`));
   });
-  const agents: Agent[] = [];
-  t.after(() => {
-    for (const agent of agents) agent.destroy(new Error("the test is over"));
-  });
+  using agents = new ClusterAgents();
   await inTurn(CLUSTERS * AGENTS, 16, async (index) => {
     const network = index % CLUSTERS;
-    const cluster = folder.get(names[network] as string);
     // Alike in every cluster, as the target is.
     const agentId = `node-${Math.floor(index / CLUSTERS)}`;
-    const agent = await networks.inside(network, () => startClusterAgent(cluster, agentPort, agentId));
-    agents.push(agent);
-    await within(agent.whenConnected(), 30_000, `${agentId} of ${cluster.name}`);
+    const cluster = folder.get(names[network] as string);
+    await networks.inside(network, () => agents.start(cluster, server.agentPort, agentId));
   });
 
   const seed = seedOfRun();
@@ -48,7 +40,7 @@ test(`${CLUSTERS} clusters with one target address: each of ${CONNECTS} random C
   await inTurn(CONNECTS, 32, async (index) => {
     const { network, via } = draws[index] as (typeof draws)[number];
     const cluster = folder.get(names[network] as string);
-    await using connection = await connectThrough(await cluster.listener(via, callerPort), networks.target);
+    await using connection = await connectThrough(await cluster.listener(via, server.callerPort), networks.target);
     assert.equal(connection.status, 200, `${cluster.name}: ${connection.reason}`);
     await connection.send(`number ${index}`);
     assert.equal(await connection.readAll(), `${cluster.name} hears number ${index}`);

@@ -159,7 +159,7 @@ for (const [what, { certificate, status, says, server = {}, ...request }] of Obj
     const line = await waitFor(() => lines.find(({ msg }) => msg === "agent refused"));
     assert.equal(`${line["reason"]}\n`, answer.body);
     const metrics = await scrapeRegistry(world.server.metrics.registry);
-    assert.equal(metrics.value("culvert_server_agents_refused_total", { code: String(status) }), 1);
+    assert.equal(metrics.value("culvert_server_agents_refused_total", { cluster: "default", code: String(status) }), 1);
     assert.equal(world.server.tunnels.cluster("default").tunnels().size, 0);
   });
 }

@@ -11,8 +11,9 @@ const ALGORITHMS = [
 const tokenReview = section({
   kubeconfig: text().optional(),
   audience: text(),
-  agentNamespace: text().optional(),
-  agentServiceAccount: text().optional(),
+  // Any pod can have a token for any audience: whose count has to be said.
+  agentNamespace: text(),
+  agentServiceAccount: text(),
 }).transform((review) => ({ kind: "tokenReview" as const, ...review }));
 
 const jwt = section({

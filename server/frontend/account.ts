@@ -64,7 +64,12 @@ export class Account {
     const durationMs = performance.now() - this.#startedAt;
     const { bytesUp, bytesDown } = end;
     const established = this.#dialMs !== undefined;
-    metrics.connectionFinished({ outcome: code, cluster: this.cluster, established, bytesUp, bytesDown, durationMs });
+    const { cluster, caller: from, target } = this;
+    const refusal =
+      established || error === undefined || code === "caller_gone"
+        ? undefined
+        : { from, target, reason: error.message };
+    metrics.connectionFinished({ outcome: code, cluster, established, bytesUp, bytesDown, durationMs, refusal });
     const level = code === "ok" ? "info" : outcome(code).level;
     if (!log.isLevelEnabled(level)) return;
     const line = {

@@ -53,6 +53,7 @@ export async function connect(
 ): Promise<void> {
   const account = new Account(deps.options.connectTimeoutMs, deps);
   const pending = new PendingCaller(socket, head);
+  account.cluster = door.cluster; // whoever comes through this door asks for this cluster
   try {
     const caller = await authenticate(door, socket, request.headers, () =>
       AbortSignal.timeout(Math.ceil(account.leftMs())),

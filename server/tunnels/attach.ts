@@ -85,7 +85,8 @@ export async function attach(
     if (error instanceof LinkRefused || !greeted) refusedAfterUpgrade(error, arrival, deps);
     else {
       ws.terminate();
-      deps.metrics.agentRefused("internal");
+      const reason = "a fault of this server: its log has it";
+      deps.metrics.agentRefused("internal", { cluster: deps.cluster.name, from: identity, reason });
       deps.log.error({ err: error, identity, remote: arrival.remote }, "agent refused");
     }
   } finally {
@@ -232,11 +233,15 @@ const RESUME_REFUSALS: Readonly<Record<number, string>> = {
   [CloseCode.badOffset]: "bad_offset",
 };
 
-function refusedAfterUpgrade(error: unknown, { remote, identity }: Arrival, { metrics, log }: AttachDeps): void {
+function refusedAfterUpgrade(
+  error: unknown,
+  { remote, identity }: Arrival,
+  { cluster, metrics, log }: AttachDeps,
+): void {
   const refusal = error instanceof LinkRefused ? error : undefined;
-  metrics.agentRefused(String(refusal?.closeCode ?? "hello"));
+  const reason = printable(refusal?.reason ?? (error instanceof Error ? error.message : String(error)));
+  metrics.agentRefused(String(refusal?.closeCode ?? "hello"), { cluster: cluster.name, from: identity, reason });
   const resumeRefusal = RESUME_REFUSALS[refusal?.closeCode ?? 0];
   if (resumeRefusal !== undefined) metrics.links.resumeFailed(resumeRefusal);
-  const reason = printable(refusal?.reason ?? (error instanceof Error ? error.message : String(error)));
-  log.warn({ remote, identity, code: refusal?.closeCode, reason }, "agent refused");
+  log.warn({ remote, cluster: cluster.name, identity, code: refusal?.closeCode, reason }, "agent refused");
 }

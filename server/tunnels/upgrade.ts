@@ -128,9 +128,10 @@ export class UpgradePort {
     const refusal = (await this.#judge(request, socket)) ?? this.#turnedAway.get(socket);
     if (refusal === undefined) return;
     const { status, sentence, headers, level } = answerTo(refusal, this.#deps.options.tunnelPath);
-    this.#deps.metrics.agentRefused(String(status));
+    const cluster = this.#doors.get(socket)?.tunnels.name ?? "";
+    this.#deps.metrics.agentRefused(String(status), { cluster, from: sourceOf(socket).address, reason: sentence });
     const cause = refusal instanceof CulvertError && refusal.cause instanceof Error ? refusal.cause.message : undefined;
-    const line = { remote: remoteOf(socket), cluster: this.#doors.get(socket)?.tunnels.name, code: status };
+    const line = { remote: remoteOf(socket), cluster, code: status };
     this.#deps.strangers.tell(level, { ...line, reason: sentence, ...(cause && { detail: cause }) }, "agent refused");
     await reply
       .code(status)
@@ -168,12 +169,11 @@ export class UpgradePort {
     }
     const { headerLimit } = this.#deps.options;
     const sentence = `the request header is larger than ${headerLimit} bytes (--header-limit): is the token a token?`;
-    this.#deps.metrics.agentRefused("431");
-    this.#deps.strangers.tell(
-      "info",
-      { remote: remoteOf(socket as TLSSocket), code: 431, reason: sentence },
-      "agent refused",
-    );
+    const cluster = this.#doors.get(socket)?.tunnels.name ?? "";
+    const from = sourceOf(socket as TLSSocket).address;
+    this.#deps.metrics.agentRefused("431", { cluster, from, reason: sentence });
+    const remote = remoteOf(socket as TLSSocket);
+    this.#deps.strangers.tell("info", { remote, cluster, code: 431, reason: sentence }, "agent refused");
     socket.end(
       `HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Type: text/plain\r\n` +
         `Content-Length: ${sentence.length + 1}\r\n\r\n${sentence}\n`,

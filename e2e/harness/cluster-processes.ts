@@ -1,0 +1,54 @@
+import type { ClusterFiles, ClusterFolder } from "./cluster-files.ts";
+import { flags } from "./pki-files.ts";
+import { type ManagedProcess, type ProcessOptions, startCulvert } from "./processes.ts";
+import { freePort } from "./targets/absent.ts";
+
+type Flags = Readonly<Record<string, string | number | boolean>>;
+
+/** `culvert server --clusters`, ready. */
+export interface ClusterServerProcess {
+  readonly server: ManagedProcess;
+  readonly callerPort: number;
+  readonly agentPort: number;
+  /** From the start of the process to the first 200 of /readyz. */
+  readonly readyMs: number;
+}
+
+/** A thousand clusters on a busy machine take their time. */
+const READY_MS = 60_000;
+
+export async function startClusterProcess(
+  folder: ClusterFolder,
+  more: Flags = {},
+  options: ProcessOptions = {},
+): Promise<ClusterServerProcess> {
+  const [callerPort, agentPort, healthPort] = await Promise.all([freePort(), freePort(), freePort()]);
+  const begun = performance.now();
+  const bind = { serverBindAddress: "127.0.0.1", agentBindAddress: "127.0.0.1", healthBindAddress: "127.0.0.1" };
+  const ports = { serverPort: callerPort, agentPort, healthPort, adminPort: 0 };
+  const server = startCulvert(["server", ...flags({ clusters: folder.path, ...ports, ...bind, ...more })], options);
+  await ready(server, healthPort);
+  return { server, callerPort, agentPort, readyMs: performance.now() - begun };
+}
+
+/** `culvert agent` of a cluster, connected to the server on this port. */
+export async function startAgentProcess(
+  cluster: ClusterFiles,
+  port: number,
+  options: ProcessOptions = {},
+): Promise<ManagedProcess> {
+  const healthPort = await freePort();
+  const health = { healthServerHost: "127.0.0.1", healthServerPort: healthPort, adminServerPort: 0 };
+  const agent = startCulvert(["agent", ...flags({ ...health, ...(await cluster.agentOptions(port)) })], options);
+  await ready(agent, healthPort);
+  return agent;
+}
+
+async function ready(process: ManagedProcess, healthPort: number): Promise<void> {
+  try {
+    await process.waitForHealth(`http://127.0.0.1:${healthPort}/readyz`, READY_MS);
+  } catch (error) {
+    await process.stop();
+    throw error;
+  }
+}
