@@ -1,9 +1,10 @@
+import { isDeepStrictEqual } from "node:util";
 import type { TlsDoor } from "../shared/net/tls.ts";
 import type { WatchedTls } from "../shared/net/tls-files.ts";
 import type { TlsMaterial } from "../shared/net/tls-material.ts";
 import { CulvertError, printable } from "../shared/outcomes.ts";
 import type { Logger } from "../shared/process/logger.ts";
-import type { ClusterSide } from "./clusters/cluster.ts";
+import type { CallerSide, ClusterSide } from "./clusters/cluster.ts";
 import { verifierOf } from "./tokens/settings.ts";
 import type { TokenVerifier } from "./tokens/verifier.ts";
 import type { ClusterTunnels } from "./tunnels/registry.ts";
@@ -32,9 +33,10 @@ export class ClusterDoor implements TlsDoor {
   readonly #flags: WatchedTls | undefined;
   readonly #isOfFlags: boolean;
   readonly #log: Logger;
-  #side: ClusterSide;
+  #side: ClusterSide | CallerSide;
   #suspended = false;
   #verifier: TokenVerifier | undefined;
+  #tokenProblem: string | undefined;
   #tls: TlsMaterial | undefined;
 
   /** Throws a sentence about a token setting that cannot be. */
@@ -72,7 +74,7 @@ export class ClusterDoor implements TlsDoor {
 
   /** Another version of the document. */
   update(side: ClusterSide, suspended: boolean): void {
-    if (side.token !== this.#side.token) this.#renewVerifier(side);
+    if (this.#tokenProblem !== undefined || !isDeepStrictEqual(side.token, this.#side.token)) this.#renewVerifier(side);
     this.#side = side;
     this.#suspended = suspended;
   }
@@ -81,15 +83,18 @@ export class ClusterDoor implements TlsDoor {
     const before = this.#verifier;
     try {
       this.#verifier = token && verifierOf(token, this.#log);
+      this.#tokenProblem = undefined;
       before?.close();
     } catch (error) {
       const reason = (error as Error).message;
+      this.#tokenProblem = `cluster "${this.cluster}": ${reason}`;
       this.#log.error({ cluster: this.cluster, reason }, "new rules for tokens are not usable, the old ones stay");
     }
   }
 
   /** What the side has together with the flags; `undefined`: a certificate or a CA is missing. */
   get material(): TlsMaterial | undefined {
+    if (this.#isUnixOnly) return undefined;
     const flags = this.#flags?.material;
     const { certificate = flags, ca = this.#fallbackCa(flags) } = this.#side;
     if (certificate === undefined || ca === undefined) return undefined;
@@ -105,6 +110,22 @@ export class ClusterDoor implements TlsDoor {
     const { token, identities } = this.#side;
     if (token === undefined) return flags?.ca;
     return this.#isOfFlags || identities.length > 0 ? (flags?.ca ?? "") : "";
+  }
+
+  /** By its document nobody comes over TLS: not even when it is the only cluster, under any name. */
+  get #isUnixOnly(): boolean {
+    return !this.#isOfFlags && "uds" in this.#side && this.#side.uds !== undefined && this.#side.sni.length === 0;
+  }
+
+  /** By which certificates are judged now. */
+  get ca(): string | undefined {
+    return this.material?.ca;
+  }
+
+  /** Why nobody can come through it, if somebody was meant to. */
+  get problem(): string | undefined {
+    if (this.material !== undefined || this.#isUnixOnly || this.#side.sni.length === 0) return this.#tokenProblem;
+    return `cluster "${this.cluster}" has names on a port for which neither it nor the flags have a certificate and a CA`;
   }
 
   get tls(): TlsMaterial {

@@ -18,12 +18,22 @@ export class FlagTls {
   #authorities: FlagAuthorities = {};
 
   /** Throws a `ConfigError`. `onAgentsRenewed`: what agents are shown or judged by has changed. */
-  constructor(options: FlagTlsOptions, deps: { readonly log: Logger; readonly onAgentsRenewed: () => void }) {
+  constructor(
+    options: FlagTlsOptions,
+    deps: { readonly log: Logger; readonly onAgentsRenewed: (caChanged: boolean) => void },
+  ) {
     const { clusterCert, clusterKey, clusterCaCert, serverCert, serverKey, serverCaCert } = options;
-    const { log, onAgentsRenewed: onRenewed } = deps;
+    const { log, onAgentsRenewed } = deps;
+    let ca: string | undefined;
+    const onRenewed = (): void => {
+      const before = ca;
+      ca = this.agents?.material.ca;
+      onAgentsRenewed(ca !== before);
+    };
     const ofAgents = { certFile: clusterCert, keyFile: clusterKey, caFile: clusterCaCert };
     const ofCallers = { certFile: serverCert, keyFile: serverKey, caFile: serverCaCert };
     this.agents = watched("agents", ofAgents, () => new WatchedTls(ofAgents, { log, onRenewed }));
+    ca = this.agents?.material.ca;
     try {
       this.callers = watched("callers", ofCallers, () => new WatchedTls(ofCallers, { log }));
     } catch (error) {

@@ -1,7 +1,12 @@
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { X509Certificate } from "node:crypto";
+import { once } from "node:events";
 import { existsSync } from "node:fs";
+import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
+import { connect as dialTls } from "node:tls";
 import { encodeProxyV2 } from "../shared/net/proxy-protocol.ts";
 import { CloseCode, LinkRefused } from "../shared/wire/handshake.ts";
 import { fetchText, until, within } from "./testing.ts";
@@ -14,6 +19,8 @@ import {
   Tenants,
   unixCallerAt,
 } from "./testing-tenants.ts";
+import { ISSUER, Issuer, SUBJECT } from "./tokens/testing.ts";
+import { ClusterTunnels } from "./tunnels/registry.ts";
 
 const NAMES = ["blue", "red", "gold", "lime"] as const;
 
@@ -46,6 +53,18 @@ test("the same target is another one in each cluster, over TLS and over the clus
     assert.match(await answerOf(await unixCallerAt(uds)), new RegExp(`^HTTP/1.1 200 .*${name}$`, "s"));
   }
 });
+
+/** A pair that belongs together, and whose key is too short for OpenSSL's default level. */
+function weakPair(): { readonly cert: string; readonly key: string } {
+  const both = execFileSync(
+    "openssl",
+    ["req", "-x509", "-newkey", "rsa:512", "-nodes", "-keyout", "-", "-subj", "/CN=weak", "-days", "2"],
+    { encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] },
+  );
+  const part = (kind: string) =>
+    new RegExp(`-----BEGIN ${kind}-----[^]*?-----END ${kind}-----\n`).exec(both)?.[0] ?? "";
+  return { cert: part("CERTIFICATE"), key: part("PRIVATE KEY") };
+}
 
 // ── crossings ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -322,4 +341,88 @@ test("behind a balancer the source is who the PROXY header says, and only a trus
   assert.ok((await callerAt(server, blue.sni, blue.caller)).getPeerX509Certificate() === undefined, "without a header");
   await until(() => server.lines.some(({ reason }) => /no PROXY header, and one is required/.test(String(reason))));
   agent.session.destroy();
+});
+
+test("a certificate that OpenSSL refuses closes its own door, and the server lives on for the others", async () => {
+  await using mine = await Tenants.create(["blue", "red"]);
+  const { cert, key } = weakPair();
+  await writeFile(join(mine.folder, "red.crt"), cert);
+  await writeFile(join(mine.folder, "red.key"), key);
+  const server = await mine.start();
+  assert.equal((await callerAt(server, "red.example", mine.get("red").caller)).getPeerX509Certificate(), undefined);
+  await until(() => server.lines.some(({ reason }) => /certificate of this door cannot be used/.test(String(reason))));
+  const blue = await agentAt(server, "blue", { at: mine.get("blue"), by: mine.get("blue").agent });
+  assert.match(await answerOf(await unixCallerAt(mine.get("blue").uds)), /blue$/);
+  blue.session.destroy();
+});
+
+test("a cluster on a unix socket alone stays closed to TLS, also when it is the only one left", async () => {
+  await using mine = await Tenants.create([], ["gold", "lime"]);
+  await mine
+    .get("lime")
+    .write({ callers: { sni: [], ca: undefined, cert: undefined, key: undefined, identities: [] } });
+  const [serverCert, serverKey, serverCaCert] = ["crt", "key", "ca"].map((end) => join(mine.folder, `gold.${end}`));
+  const server = await mine.start({ serverCert, serverKey, serverCaCert } as object);
+  await mine.get("gold").remove();
+  await until(() => !existsSync(mine.get("gold").uds));
+  for (const name of ["gold.example", "lime.example", "x"]) {
+    const socket = await callerAt(server, name, mine.get("gold").caller);
+    assert.equal(socket.getPeerX509Certificate(), undefined, name);
+  }
+});
+
+test("an agent whose CA is replaced goes, also one that shook hands before and asks after; a new certificate alone cuts nobody", async () => {
+  await using mine = await Tenants.create(["blue", "red"]);
+  const server = await mine.start({ linkGraceMs: 5_000, handshakeTimeoutMs: 30_000 });
+  const at = mine.get("blue");
+  const agent = await agentAt(server, "blue", { at, by: at.agent });
+  const stock = dialTls({
+    ...{ port: server.addresses.agents?.port ?? 0, host: "127.0.0.1", servername: at.sni, ca: at.authority.cert },
+    ...at.agent,
+  }).on("error", () => {});
+  await once(stock, "secureConnect");
+  await writeFile(join(mine.folder, "blue.ca"), mine.get("red").authority.cert);
+  await until(() => server.lines.some(({ msg, cluster }) => msg === "tunnel lost" && cluster === "blue"), 20_000);
+  assert.match(String(await agent.closed), /has not come back to prove itself|closed/);
+  const answer = await answerOf(stock, `GET /culvert/v1/tunnel HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`);
+  assert.match(answer, /^HTTP\/1\.1 503 .*changed during the handshake/s);
+
+  const red = mine.get("red");
+  const other = await agentAt(server, "red", { at: red, by: red.agent });
+  const { cert, key } = await red.authority.issue({ cn: "red", names: ["red.example"], usage: "server" });
+  await writeFile(join(mine.folder, "red.crt"), cert);
+  await writeFile(join(mine.folder, "red.key"), key);
+  await until(async () => {
+    const shown = (await callerAt(server, "red.example", red.caller)).getPeerX509Certificate();
+    return shown?.fingerprint256 === new X509Certificate(cert).fingerprint256;
+  });
+  await new Promise((resolve) => setTimeout(resolve, 11_000)); // longer than whoever has to prove himself is given
+  assert.equal(other.session.closed, false);
+  other.session.destroy();
+});
+
+test("two clusters that would take the same tokens are not both served, and a token fault is told and mended", async () => {
+  await using mine = await Tenants.create(["blue", "red"]);
+  const issuer = await Issuer.create();
+  const jwt = { issuer: ISSUER, audience: "culvert", jwks: "keys.jwks", subjects: [SUBJECT] };
+  const server = await mine.start();
+  const readyz = async () => (await fetchText(server.addresses.health?.port, "/readyz?verbose")).text;
+  await mine.get("blue").write({ agents: { token: { jwt } } });
+  await until(async () => /keys\.jwks/.test(await readyz()));
+  await writeFile(join(mine.folder, "keys.jwks"), JSON.stringify(await issuer.keySet()));
+  await mine.get("blue").write({ agents: { token: { jwt } }, limits: { streams: 9 } });
+  await until(async () => !/keys\.jwks/.test(await readyz()));
+  const agent = await agentAt(server, "blue", { at: mine.get("blue"), token: await issuer.token() });
+  await mine.get("red").write({ agents: { token: { jwt } } });
+  await until(async () => /takes the same tokens as cluster "blue"/.test(await readyz()));
+  agent.session.destroy();
+});
+
+test("an agent between upgrade and hello gets no place in a cluster that is suspended meanwhile", async () => {
+  const tunnels = new ClusterTunnels("blue", { serverId: "srv", maxAgents: 10, drainTimeoutMs: 10 });
+  tunnels.closedBecause = 'cluster "blue" is suspended';
+  assert.throws(
+    () => tunnels.reserve({ agentId: "a", instance: "1", identity: "CN=a" }),
+    (error) => error instanceof LinkRefused && /suspended/.test(error.reason),
+  );
 });

@@ -215,6 +215,13 @@ export class ServerMetrics {
   }
 
   /** `code` is an HTTP status, a close code or a word of ours, never a peer's text. Without `refusal`: whose it was is unknown. */
+  /** It is not configured any more: its series would only take the place of others. */
+  forgetCluster(cluster: string): void {
+    for (const tally of [this.#connections, this.#bytes, this.#tunnels, this.#tunnelsClosed, this.#refusals]) {
+      tally.forget(cluster);
+    }
+  }
+
   agentRefused(code: string, refusal?: AgentRefusal): void {
     this.#refusals.add(1, refusal?.cluster ?? "", code);
     if (refusal === undefined) return;

@@ -64,7 +64,9 @@ export class ServedCluster {
     return this.#cluster;
   }
 
+  /** It is not served any more; what is open is its owner's to end. */
   close(): void {
+    this.tunnels.closedBecause = `cluster "${this.#cluster.name}" is not served here any more`;
     this.agents.close();
     this.callers.close();
     this.figures.close();
@@ -76,7 +78,8 @@ export class ServedCluster {
     if (what.limits) this.#limit(cluster);
   }
 
-  #fit({ agents, callers, suspended }: Cluster): void {
+  #fit({ name, agents, callers, suspended }: Cluster): void {
+    this.tunnels.closedBecause = suspended ? `cluster "${name}" is suspended` : undefined;
     this.agents.update(agents, suspended);
     this.callers.update(callers, suspended);
   }
@@ -96,7 +99,7 @@ export class ServedCluster {
     if (limits.pendingConnects !== undefined && this.tunnels.pendingConnects >= limits.pendingConnects) {
       throw this.#limited(`${limits.pendingConnects} CONNECTs wait for an answer`, "pendingConnects", 1_000);
     }
-    if (limits.streams !== undefined && this.#streams() >= limits.streams) {
+    if (limits.streams !== undefined && this.#streams() + this.tunnels.pendingConnects >= limits.streams) {
       throw this.#limited(`${limits.streams} connections are open`, "streams", 1_000);
     }
     const waitMs = this.#connects?.take(1) ?? 0;

@@ -22,7 +22,7 @@ import { type ClusterSource, Serving } from "./serving.ts";
 import { sharedCaWarning } from "./shared-ca.ts";
 import { type Condition, readiness, status } from "./status.ts";
 import { openTlsPort, type TlsPort } from "./tls-port.ts";
-import { judgeAgain } from "./trust-change.ts";
+import { judgeAgain, rotate } from "./trust-change.ts";
 import { Links } from "./tunnels/links.ts";
 import { RETRY_AFTER_S } from "./tunnels/refusal.ts";
 import { Registry } from "./tunnels/registry.ts";
@@ -118,7 +118,7 @@ export class Server implements AsyncDisposable {
     await this.#openForCallers(serving);
     await this.#openForAgents(serving);
     await this.#openForOperators();
-    const warning = sharedCaWarning(this.#options);
+    const warning = this.#store === undefined ? sharedCaWarning(this.#options) : undefined;
     if (warning !== undefined) {
       this.#warnings.push(warning);
       this.#log.warn(warning);
@@ -131,8 +131,11 @@ export class Server implements AsyncDisposable {
     const { clusters, serverId, maxAgents, drainTimeoutMs } = this.#options;
     const flags = new FlagTls(this.#options, {
       log: this.#log,
-      onAgentsRenewed: () => {
-        for (const tunnel of this.tunnels.tunnels()) tunnel.rotate("the server's certificates have changed");
+      onAgentsRenewed: (caChanged) => {
+        for (const served of this.#serving?.all() ?? []) {
+          if (caChanged && served.cluster.agents.ca === undefined) judgeAgain(served);
+          else rotate(served, "the server's certificates have changed");
+        }
       },
     });
     this.#flags = flags;
@@ -165,12 +168,14 @@ export class Server implements AsyncDisposable {
       void this.#openUnix(served).catch((error) => this.#cannotOpen(served, error));
     }
     if (what.suspended && served.cluster.suspended) this.#endTunnels(served);
-    else if (what.agents.trust || what.agents.material) judgeAgain(served);
+    else if (what.agents.trust) judgeAgain(served);
+    else if (what.agents.material) rotate(served, "the certificate of its cluster has changed");
   }
 
   /** Open connections have as long as at the end of the server. */
   #onRemoved(served: ServedCluster): void {
     this.#entrances.closeUnix(served.unix);
+    this.metrics.forgetCluster(served.cluster.name);
     void this.#entrances.closeOf(served.tunnels, this.#endTunnels(served), RESET_MS);
     this.#log.info({ cluster: served.cluster.name }, "cluster removed");
   }
@@ -220,7 +225,7 @@ export class Server implements AsyncDisposable {
     };
     return {
       onConnect: (request, socket, head) => void connect(request, socket, head, door, deps),
-      onRefused: (reason) => this.#strangers.tell("info", { reason }, "request refused"),
+      onRefused: (reason) => this.#strangers.tell("info", { cluster: door.cluster, reason }, "request refused"),
       onDropped: () => this.#onDropped(door.kind === "unix" ? "unix" : "callers"),
     };
   }
@@ -306,7 +311,10 @@ export class Server implements AsyncDisposable {
         ...present.map(({ name, listener }) => ({ name, up: listener.listening })),
       ],
       certificates: this.#flags?.certificates() ?? [],
-      clusters: this.#store?.problems().map(({ file, sentence }) => `${file}: ${sentence}`),
+      clusters: this.#store && [
+        ...this.#store.problems().map(({ file, sentence }) => `${file}: ${sentence}`),
+        ...(this.#serving?.problems() ?? []),
+      ],
       warnings: this.#warnings,
       draining: this.#draining,
       agents: [...this.tunnels.tunnels()].filter((tunnel) => !tunnel.draining && !tunnel.suspended).length,

@@ -34,6 +34,8 @@ export class Serving implements ClusterListener {
   readonly callerDoors: TlsDoors<ClusterDoor>;
   readonly #deps: ServingDeps;
   readonly #served = new Map<string, ServedCluster>();
+  /** Clusters that are to be served and cannot, and why. */
+  readonly #unserved = new Map<string, string>();
   #started = false;
 
   constructor(deps: ServingDeps) {
@@ -56,6 +58,12 @@ export class Serving implements ClusterListener {
     return this.#served.values();
   }
 
+  /** Why some clusters are not served as their documents say. */
+  problems(): string[] {
+    const doors = [...this.#served.values()].flatMap(({ agents, callers }) => [agents.problem, callers.problem]);
+    return [...this.#unserved.values(), ...doors.filter((problem) => problem !== undefined)];
+  }
+
   onAdded(cluster: Cluster): void {
     const { registry, serverId, drainTimeoutMs } = this.#deps;
     const maxAgents = cluster.agents.maxAgents ?? this.#deps.maxAgents;
@@ -65,6 +73,7 @@ export class Serving implements ClusterListener {
       registry.remove(tunnels);
       return;
     }
+    this.#unserved.delete(cluster.name);
     this.#served.set(cluster.name, served);
     this.#deps.onAdded(served);
   }
@@ -76,6 +85,7 @@ export class Serving implements ClusterListener {
     } catch (error) {
       const reason = error instanceof Error ? error.message : String(error);
       if (!this.#started) throw new ConfigError([`Cluster "${name}" (${file}): ${reason}.`], { cause: error });
+      this.#unserved.set(name, `${file}: cluster "${name}" cannot be served: ${reason}`);
       this.#deps.log.error({ cluster: name, file, reason }, "a cluster cannot be served");
       return undefined;
     }
@@ -83,13 +93,17 @@ export class Serving implements ClusterListener {
 
   onChanged(cluster: Cluster, _before: Cluster, what: ClusterChanges): void {
     const served = this.#served.get(cluster.name);
-    if (served === undefined) return;
+    if (served === undefined) {
+      this.onAdded(cluster); // it could not be served as it was
+      return;
+    }
     if (what.maxAgents) served.tunnels.maxAgents = cluster.agents.maxAgents ?? this.#deps.maxAgents;
     served.update(cluster, what);
     this.#deps.onChanged(served, what);
   }
 
   onRemoved({ name }: Cluster): void {
+    this.#unserved.delete(name);
     const served = this.#served.get(name);
     if (served === undefined) return;
     this.#served.delete(name);

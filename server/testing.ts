@@ -186,10 +186,10 @@ export async function within<T>(promise: Promise<T>, what: string): Promise<T> {
   return Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }
 
-export async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
-  const deadline = Date.now() + 5_000;
+export async function until(condition: () => boolean | Promise<boolean>, deadlineMs = 5_000): Promise<void> {
+  const deadline = Date.now() + deadlineMs;
   while (!(await condition())) {
-    assert.ok(Date.now() < deadline, `not within 5 s: ${condition}`);
+    assert.ok(Date.now() < deadline, `not within ${deadlineMs} ms: ${condition}`);
     await new Promise((resolve) => setTimeout(resolve, 1));
   }
 }

@@ -2,6 +2,11 @@ import { permits, subjectOf } from "../shared/net/identity.ts";
 import { printable } from "../shared/outcomes.ts";
 import type { ServedCluster } from "./served-cluster.ts";
 
+/** Asks every agent of a cluster for a new connection; its streams notice nothing. */
+export function rotate({ tunnels }: ServedCluster, reason: string): void {
+  for (const tunnel of tunnels.tunnels()) tunnel.rotate(reason);
+}
+
 /** How long an agent may take to prove by a new handshake that it is still trusted, ms: a resume, and one that was lost. */
 const PROOF_MS = 10_000;
 

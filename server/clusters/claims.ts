@@ -28,7 +28,12 @@ export function claimsOf(cluster: Cluster, flags: FlagAuthorities): readonly Cla
   known.set(flags, byCluster);
   const found = byCluster.get(cluster);
   if (found !== undefined) return found;
-  const claims = [...nameClaims(cluster), ...anyNameClaims(cluster), ...trustClaims(cluster, flags)];
+  const claims = [
+    ...nameClaims(cluster),
+    ...anyNameClaims(cluster),
+    ...trustClaims(cluster, flags),
+    ...tokenClaims(cluster),
+  ];
   byCluster.set(cluster, claims);
   return claims;
 }
@@ -89,6 +94,26 @@ function trustClaims({ agents, callers }: Cluster, flags: FlagAuthorities): Clai
         return `${which} also that of ${shown(other)}, and ${who}: without them a certificate of one cluster would open the other.`;
       },
     }));
+  });
+}
+
+/** Nor the same tokens: of one issuer and one audience, names have to tell whose a token is. */
+function tokenClaims({ agents, callers }: Cluster): Claim[] {
+  return (["agents", "callers"] as const).flatMap((side) => {
+    const { token } = side === "agents" ? agents : callers;
+    if (token === undefined) return [];
+    const whose =
+      token.kind === "jwt"
+        ? [token.issuer, token.audience, [...token.subjects].sort()]
+        : [token.kubeconfig ?? "in-cluster", token.audience, token.agentNamespace, token.agentServiceAccount];
+    return [
+      {
+        key: `the tokens ${JSON.stringify(whose)}`,
+        exclusive: true,
+        objection: (other: Cluster) =>
+          `${side}.token takes the same tokens as ${shown(other)}, and so each would open the other: give each its own audience or its own names.`,
+      },
+    ];
   });
 }
 

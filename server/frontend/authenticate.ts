@@ -3,8 +3,10 @@ import type { TLSSocket } from "node:tls";
 import { presentedToken } from "../../shared/net/bearer.ts";
 import { type IdentityPattern, judgePeer, permits, shortSubject } from "../../shared/net/identity.ts";
 import { sourceOf } from "../../shared/net/source.ts";
+import { judgedByCa } from "../../shared/net/tls.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { TokenVerifier } from "../tokens/verifier.ts";
+import { inTime } from "../tunnels/identify.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
 
 /** Who sent a CONNECT, once that is known. */
@@ -35,6 +37,8 @@ export interface CallerDoor {
   readonly identities: readonly IdentityPattern[];
   /** Where they are listed. */
   readonly rule: string;
+  /** By which certificates are judged now. */
+  readonly ca: string | undefined;
   /** Present: tokens are taken. */
   readonly verifier: TokenVerifier | undefined;
   /** What speaks against whoever comes from this address, beside the name. */
@@ -63,7 +67,8 @@ export async function authenticate(
       `the token came with the name of cluster "${named}", which is not served here`,
     );
   }
-  const verdict = await door.verifier.verify(presented.token, signal());
+  const aborted = signal();
+  const verdict = await inTime(door.verifier.verify(presented.token, aborted), aborted);
   if ("refused" in verdict) throw new CulvertError("unauthenticated", verdict.refused);
   if ("unavailable" in verdict) {
     const { unavailable, retryAfterMs, detail } = verdict;
@@ -79,6 +84,10 @@ export function authenticateSocket(door: Door, socket: unknown): Caller {
   if (identity === undefined) {
     const or = door.verifier === undefined ? "" : ", and no token (Proxy-Authorization: Bearer)";
     throw new CulvertError("unauthenticated", `${refusal}${or}`);
+  }
+  const by = judgedByCa(socket as TLSSocket);
+  if (by !== undefined && by !== door.ca) {
+    throw new CulvertError("unauthenticated", "the CA of this cluster has changed during the handshake: connect again");
   }
   const name = shortSubject(identity);
   if (!permits(door.identities, "caller", identity)) {

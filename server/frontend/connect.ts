@@ -55,8 +55,8 @@ export async function connect(
   const pending = new PendingCaller(socket, head);
   account.cluster = door.cluster; // whoever comes through this door asks for this cluster
   try {
-    const caller = await authenticate(door, socket, request.headers, () =>
-      AbortSignal.timeout(Math.ceil(account.leftMs())),
+    const caller = await counted(door.tunnels, deps.options.maxPendingConnects, () =>
+      authenticate(door, socket, request.headers, () => AbortSignal.timeout(Math.ceil(account.leftMs()))),
     );
     account.caller = caller.name;
     const target = parseTarget(request.url);
@@ -83,6 +83,25 @@ export async function connect(
   }
 }
 
+/** A CONNECT that waits for the judge of its token waits for an answer like any other. */
+async function counted<T>(cluster: ClusterTunnels, most: number, step: () => Promise<T>): Promise<T> {
+  mustHaveRoom(cluster, most);
+  cluster.pendingConnects++;
+  try {
+    return await step();
+  } finally {
+    cluster.pendingConnects--;
+  }
+}
+
+function mustHaveRoom({ pendingConnects }: ClusterTunnels, most: number): void {
+  if (pendingConnects < most) return;
+  throw new CulvertError(
+    "overloaded",
+    `too many CONNECTs wait for an answer (${pendingConnects}, --max-pending-connects): try again`,
+  );
+}
+
 /** Bytes, to the end of both directions. Not awaited: the request is not to be kept for as long as the connection. */
 function join(socket: Duplex, stream: Stream, account: Account, deps: ConnectDeps, pace: SpliceOptions["pace"]): void {
   const { stallTimeoutMs } = deps.options;
@@ -102,12 +121,7 @@ async function openStream(
   account: Account,
   { options, metrics }: ConnectDeps,
 ): Promise<Stream> {
-  if (cluster.pendingConnects >= options.maxPendingConnects) {
-    throw new CulvertError(
-      "overloaded",
-      `too many CONNECTs wait for an answer (${cluster.pendingConnects}, --max-pending-connects): try again`,
-    );
-  }
+  mustHaveRoom(cluster, options.maxPendingConnects);
   cluster.pendingConnects++;
   metrics.pendingOpens(1);
   try {

@@ -21,6 +21,8 @@ export interface EntrancesDeps {
 export class Entrances {
   readonly #deps: EntrancesDeps;
   readonly #frontends = new Map<Door, Frontend>();
+  /** Of clusters that are not served any more. */
+  readonly #closed = new WeakSet<ClusterTunnels>();
   readonly #unix = new Map<UnixDoor, UnixListener>();
 
   constructor(deps: EntrancesDeps) {
@@ -28,6 +30,10 @@ export class Entrances {
   }
 
   take(door: Door, socket: Duplex): void {
+    if (this.#closed.has(door.tunnels)) {
+      socket.destroy(); // its handshake was done after its cluster had gone
+      return;
+    }
     let frontend = this.#frontends.get(door);
     if (frontend === undefined) {
       frontend = new Frontend(door, this.#deps.options, this.#deps.handler(door));
@@ -84,6 +90,7 @@ export class Entrances {
 
   /** The same for one cluster: nobody new, then `ended`, then whoever is left is reset. */
   async closeOf(tunnels: ClusterTunnels, ended: Promise<unknown>, restMs: number): Promise<void> {
+    this.#closed.add(tunnels);
     const doors = [...this.#frontends].filter(([door]) => door.tunnels === tunnels);
     for (const [, { sockets }] of doors) sockets.destroyWaiting();
     await ended;

@@ -2,6 +2,7 @@ import type { IncomingHttpHeaders } from "node:http";
 import type { TLSSocket } from "node:tls";
 import { presentedToken } from "../../shared/net/bearer.ts";
 import { type IdentityPattern, judgePeer, permits, subjectOf } from "../../shared/net/identity.ts";
+import { judgedByCa } from "../../shared/net/tls.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { TokenVerifier } from "../tokens/verifier.ts";
 import type { Credential } from "./credential.ts";
@@ -12,6 +13,8 @@ export interface AgentRules {
   readonly identities: readonly IdentityPattern[];
   /** Where they are listed. */
   readonly rule: string;
+  /** By which certificates are judged now. */
+  readonly ca: string | undefined;
   /** Present: tokens are taken. */
   readonly verifier: TokenVerifier | undefined;
 }
@@ -33,11 +36,17 @@ export async function identify(
   return byCertificate(socket, rules);
 }
 
-function byCertificate(socket: TLSSocket, { identities, rule, verifier }: AgentRules): Credential {
+function byCertificate(socket: TLSSocket, rules: AgentRules): Credential {
+  const { identities, rule, verifier } = rules;
   const { identity: peer, refusal } = judgePeer(socket);
   if (peer === undefined) {
     const or = verifier === undefined ? "" : ", and no token (--service-account-token-path)";
     throw new CulvertError("unauthenticated", `${refusal}${or}`);
+  }
+  // A handshake of before is no proof: who came with the old CA would stay for ever.
+  const by = judgedByCa(socket);
+  if (by !== undefined && by !== rules.ca) {
+    throw new CulvertError("draining", "the CA of this cluster has changed during the handshake: connect again");
   }
   const identity = subjectOf(peer);
   if (permits(identities, "agent", peer)) return { identity, peer, token: undefined };
@@ -53,7 +62,7 @@ async function byToken(text: string, rules: AgentRules, signal: AbortSignal): Pr
       return rules.verifier.verify(token, aborted);
     },
   };
-  const verdict = await verifier.verify(text, signal);
+  const verdict = await inTime(verifier.verify(text, signal), signal);
   // The prefix keeps a token's subject apart from any name in a certificate.
   if ("ok" in verdict) {
     return { identity: `SUB=${verdict.ok.subject}`, peer: undefined, token: { text, identity: verdict.ok, verifier } };
@@ -63,4 +72,14 @@ async function byToken(text: string, rules: AgentRules, signal: AbortSignal): Pr
     retryAfterMs: verdict.retryAfterMs,
     cause: new Error(verdict.detail),
   });
+}
+
+/** Rejects with `overloaded` when it was not the token that took too long, but its judge. */
+export async function inTime<T>(judged: Promise<T>, signal: AbortSignal): Promise<T> {
+  try {
+    return await judged;
+  } catch (error) {
+    if (!signal.aborted) throw error;
+    throw new CulvertError("overloaded", "nobody has judged the token in time: try again", { retryAfterMs: 1_000 });
+  }
 }

@@ -1,4 +1,5 @@
 import { CulvertError } from "../../shared/outcomes.ts";
+import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { admit, type Candidate } from "./admit.ts";
 import type { Cancellable } from "./opening.ts";
 import { pick } from "./pick.ts";
@@ -35,6 +36,8 @@ export class ClusterTunnels {
   pendingConnects = 0;
   /** Agents that may hold a place at once. */
   maxAgents: number;
+  /** Why no agent gets a place, if none does: the cluster is suspended, or is not served any more. */
+  closedBecause: string | undefined;
   readonly #limits: ClusterLimits;
   readonly #holders = new Map<string, Holder>();
   readonly #tunnels = new Set<Tunnel>();
@@ -64,6 +67,8 @@ export class ClusterTunnels {
 
   /** Room for an agent, or `LinkRefused`. Taken at once, so that two hellos at a time cannot both have it. */
   reserve(candidate: Candidate): Place {
+    const { closedBecause } = this;
+    if (closedBecause !== undefined) throw new LinkRefused({ closeCode: CloseCode.forbidden, reason: closedBecause });
     const current = this.#holders.get(candidate.agentId);
     if (current === undefined && this.#holders.size >= this.maxAgents) this.#evictOne();
     const { draining = false, suspended = false } = current?.tunnel ?? {};
@@ -111,6 +116,7 @@ export class ClusterTunnels {
     const isGone = superseded?.tunnel?.suspended === true && superseded.instance !== tunnel.agent.instance;
     if (isGone) superseded.tunnel?.destroy(new Error("the agent has begun anew"));
     else void superseded?.tunnel?.close(this.#limits.drainTimeoutMs);
+    if (this.closedBecause !== undefined) void tunnel.close(this.#limits.drainTimeoutMs);
     this.#lookAgain();
   }
 

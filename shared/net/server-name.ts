@@ -6,6 +6,7 @@ export type ServerName =
   | { readonly name: string; readonly fault?: undefined }
   | { readonly name?: undefined; readonly fault: string };
 
+const NO_HOST_NAME = "is no host name: letters, digits, - and _ between dots";
 const MAX_NAME = 253;
 const MAX_LABEL = 63;
 /** Of a name that is not ASCII yet: more bytes than any that fits 253 as A-labels. */
@@ -25,6 +26,8 @@ export function canonicalServerName(text: string): ServerName {
   // biome-ignore lint/suspicious/noControlCharactersInRegex: finding them is the point.
   if (/[\x01-\x1f\x7f]/.test(text)) return { fault: "holds a control byte" };
   if (text.length > MAX_RAW) return overlong(text.length);
+  // `domainToASCII` reads a URL's host, and would find a name in front of these.
+  if (/[/?#\\%@:]/.test(text)) return { fault: NO_HOST_NAME };
   const ascii = /^[\x20-\x7e]*$/.test(text) ? text.toLowerCase() : domainToASCII(text);
   if (ascii === "") return { fault: "is no host name: it has no form in ASCII (IDNA)" };
   const name = ascii.endsWith(".") ? ascii.slice(0, -1) : ascii;
@@ -33,8 +36,7 @@ export function canonicalServerName(text: string): ServerName {
   const labels = name.split(".");
   const long = labels.find((label) => label.length > MAX_LABEL);
   if (long !== undefined) return { fault: `has a label of ${long.length} bytes, and at most ${MAX_LABEL} are allowed` };
-  if (!labels.every((label) => LABEL.test(label)))
-    return { fault: "is no host name: letters, digits, - and _ between dots" };
+  if (!labels.every((label) => LABEL.test(label))) return { fault: NO_HOST_NAME };
   if (NUMBER.test(labels.at(-1) ?? "")) return { fault: "is an IP address in disguise: its last label is a number" };
   return { name };
 }

@@ -28,6 +28,9 @@ export interface SpliceOptions {
 /** Bytes that may wait in a Duplex before its source is stopped: beside the window, all that a stalled reader holds. */
 const MAX_WAITING = 64 * 1024;
 
+/** The longest rest at a time, ms. */
+const MOST_REST_MS = 1_000;
+
 /** A stall is looked for so often within its time: no work for each chunk, and found at most two periods late. */
 const STALL_CHECKS = 4;
 
@@ -94,6 +97,8 @@ class Splice {
     this.#firstClosed ??= name;
     if (this.#firstClosed === name) return;
     this.#stallClock?.delete(this.#onStallCheck);
+    this.#up.stop();
+    this.#down.stop();
     const totals = { bytesUp: this.#up.bytes, bytesDown: this.#down.bytes, endedBy: this.#endedBy ?? name };
     this.#resolve(this.#error === undefined ? totals : { ...totals, error: this.#error });
   }
@@ -134,6 +139,7 @@ class Pump {
   #waiting = false;
   /** For the pace. */
   #resting = false;
+  #restTimer: NodeJS.Timeout | undefined;
   #takenBefore = 0;
   #stalledChecks = 0;
 
@@ -168,10 +174,20 @@ class Pump {
     if (ms <= 0 || this.#resting) return;
     this.#resting = true;
     this.#source.pause();
-    setTimeout(() => {
-      this.#resting = false;
-      if (!this.#waiting) this.#source.resume();
-    }, ms);
+    // Asked again before long: the limit may be another by then, or none.
+    this.#restTimer = setTimeout(
+      () => {
+        this.#resting = false;
+        if (this.#pace !== undefined) this.#rest(this.#pace(0));
+        if (!this.#resting && !this.#waiting) this.#source.resume();
+      },
+      Math.min(ms, MOST_REST_MS),
+    );
+  }
+
+  /** Nothing is moved any more. */
+  stop(): void {
+    clearTimeout(this.#restTimer);
   }
 
   #wait(): void {

@@ -1,5 +1,6 @@
 import { createPrivateKey, type KeyObject, X509Certificate } from "node:crypto";
 import { readFileSync } from "node:fs";
+import { createSecureContext } from "node:tls";
 
 /** Paths of PEM files. */
 export interface TlsFiles {
@@ -31,7 +32,14 @@ export class TlsFileError extends Error {
 
 /** Certificate, key and CA of a listener, where a path of a CA is given; throws a `TlsFileError`. */
 export function loadServerTls({ certFile, keyFile, caFile }: TlsFiles): TlsMaterial {
-  return { ...loadPair(certFile, keyFile), ca: caFile === "" ? "" : loadAuthorities(caFile) };
+  const pair = loadPair(certFile, keyFile);
+  try {
+    createSecureContext({ cert: pair.cert, key: pair.key });
+  } catch (error) {
+    const why = (error as Error).message;
+    throw new TlsFileError("certFile", `the certificate ${certFile} cannot be used: ${why}`, { cause: error });
+  }
+  return { ...pair, ca: caFile === "" ? "" : loadAuthorities(caFile) };
 }
 
 /** The same for an outgoing connection, read at each attempt. An empty path leaves its part to the defaults of Node. */

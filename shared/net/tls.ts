@@ -68,6 +68,13 @@ export interface TlsListenerOptions<Door extends TlsDoor> {
   onError(error: Error): void;
 }
 
+const judgedBy = new WeakMap<TLSSocket, string>();
+
+/** The CA (PEM) by which `socket.authorized` was decided; `undefined` for a socket of no `TlsListener`. */
+export function judgedByCa(socket: TLSSocket): string | undefined {
+  return judgedBy.get(socket);
+}
+
 /** How long a client that was refused may take to read why, ms. */
 const LINGER_MS = 1_000;
 
@@ -76,6 +83,8 @@ interface Handshake<Door> {
   readonly arrival: Arrival;
   /** Known when its name has been read. */
   door: Door | undefined;
+  /** By which its client's certificate is judged: the door may have another when the handshake is done. */
+  ca: string;
   /** Who is behind the balancer, if there is one. */
   source: Endpoint | undefined;
   /** What to tell the client in place of letting it in. */
@@ -92,7 +101,7 @@ export class TlsListener<Door extends TlsDoor = TlsDoor> {
   readonly #options: TlsListenerOptions<Door>;
   readonly #net: Server;
   /** One for each material that has been asked for. */
-  readonly #servers = new WeakMap<TlsMaterial, TlsServer>();
+  readonly #servers = new WeakMap<TlsMaterial, TlsServer | string>();
   readonly #room: WaitingRoom;
   /** Handshakes in progress, in the order in which they began. */
   readonly #handshakes = new Map<Socket, Handshake<Door>>();
@@ -109,7 +118,7 @@ export class TlsListener<Door extends TlsDoor = TlsDoor> {
       deadlineMs: handshakeTimeoutMs,
       maxBegun: options.maxHandshakes,
       turnsAway: options.turnsAway,
-      begin: (arrival, backInMs) => this.#begin({ arrival, backInMs, door: undefined, source: undefined }),
+      begin: (arrival, backInMs) => this.#begin({ arrival, backInMs, door: undefined, ca: "", source: undefined }),
       onFailed: (failed) => options.onHandshakeFailed(failed),
     });
     this.#net = createServer({
@@ -183,6 +192,15 @@ export class TlsListener<Door extends TlsDoor = TlsDoor> {
 
   #listenTo(handshake: Handshake<Door>): void {
     const { raw } = handshake.arrival;
+    const { proxyProtocol } = this.#options;
+    if (proxyProtocol?.required === true && !proxyProtocol.trusts(raw.remoteAddress ?? "")) {
+      this.#refuse(
+        handshake,
+        "only the balancers may come here (PROXY protocol), and its address is none of theirs",
+        true,
+      );
+      return;
+    }
     const reader = new FirstWordsReader({
       proxyHeader: this.#proxyHeader(raw),
       name: this.#options.doors.single === undefined,
@@ -233,23 +251,40 @@ export class TlsListener<Door extends TlsDoor = TlsDoor> {
       this.#refuse(handshake, refusal, true);
       return;
     }
+    const server = this.#serverOf(door.tls);
+    if (typeof server === "string") {
+      this.#refuse(handshake, server, true);
+      return;
+    }
     handshake.door = door;
-    this.#serverOf(door.tls).emit("connection", handshake.arrival.raw);
+    handshake.ca = door.tls.ca;
+    server.emit("connection", handshake.arrival.raw);
   }
 
-  #serverOf(material: TlsMaterial): TlsServer {
+  /** A sentence: OpenSSL takes neither, for example a key that is too short. */
+  #serverOf(material: TlsMaterial): TlsServer | string {
     const known = this.#servers.get(material);
     if (known !== undefined) return known;
-    const server = createTlsServer({
-      ...contextOptions(this.#options, material),
-      requestCert: true,
-      rejectUnauthorized: false,
-      handshakeTimeout: this.#options.handshakeTimeoutMs,
-    });
+    const made = this.#makeServer(material);
+    this.#servers.set(material, made);
+    return made;
+  }
+
+  #makeServer(material: TlsMaterial): TlsServer | string {
+    let server: TlsServer;
+    try {
+      server = createTlsServer({
+        ...contextOptions(this.#options, material),
+        requestCert: true,
+        rejectUnauthorized: false,
+        handshakeTimeout: this.#options.handshakeTimeoutMs,
+      });
+    } catch (error) {
+      return `the certificate of this door cannot be used: ${(error as Error).message}`;
+    }
     server.on("secureConnection", this.#onSecure);
     server.on("resumeSession", neverResumed);
     server.on("tlsClientError", this.#onTlsError);
-    this.#servers.set(material, server);
     return server;
   }
 
@@ -290,6 +325,7 @@ export class TlsListener<Door extends TlsDoor = TlsDoor> {
     socket.allowHalfOpen = true;
     raw.allowHalfOpen = true;
     this.#open.set(raw, socket);
+    judgedBy.set(socket, handshake.ca);
     if (handshake.source !== undefined) tellSource(socket, handshake.source);
     this.#options.onSecure(socket, handshake.door, handshake.backInMs);
   };

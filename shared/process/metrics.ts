@@ -6,7 +6,7 @@ export const DIAL_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
 export const LIFE_BUCKETS = [0.01, 0.1, 1, 5, 15, 60, 300, 900, 3_600, 14_400, 86_400];
 
 /** Label values that a stranger could invent stop here; the rest is counted together. */
-const MAX_SERIES = 1_000;
+const MAX_SERIES = 50_000;
 
 /** A number that costs an addition to count, and is read when metrics are asked for. */
 export class Tally {
@@ -42,6 +42,11 @@ export class LabelledTally {
   *[Symbol.iterator](): Iterable<readonly [labels: readonly string[], value: number]> &
     Iterator<readonly [readonly string[], number]> {
     for (const { labels, value } of this.#series.values()) yield [labels, value];
+  }
+
+  /** What has this as its first label is no longer told. */
+  forget(label: string): void {
+    for (const [key, { labels }] of this.#series) if (labels[0] === label) this.#series.delete(key);
   }
 
   #others(): { value: number } {

@@ -25,15 +25,16 @@ export class StrangerLog {
     this.#now = now;
   }
 
-  /** `message` is a constant of ours: each has lines of its own. */
-  tell(level: "info" | "warn" | "error", fields: object, message: string): void {
+  /** `message` is a constant of ours: each has lines of its own, and so has each cluster that is configured. */
+  tell(level: "info" | "warn" | "error", fields: Readonly<Record<string, unknown>>, message: string): void {
     const now = this.#now();
-    let window = this.#windows.get(message);
+    const key = `${fields["cluster"] ?? ""} ${message}`;
+    let window = this.#windows.get(key);
     let untold = 0;
     if (window === undefined || now - window.since >= WINDOW_MS) {
       untold = Math.max(0, (window?.count ?? 0) - LINES);
       window = { since: now, count: 0 };
-      this.#windows.set(message, window);
+      this.#windows.set(key, window);
     }
     window.count++;
     if (window.count > LINES) this.#log.debug(fields, message);
