@@ -87,7 +87,7 @@ const MISTAKES: Readonly<Record<string, Mistake>> = {
   },
   "what is not built yet is refused, never ignored": {
     argv: (site) => ["server", ...good(site), "--agent-namespace=kube-system", "--server-count=3"],
-    says: [/--agent-namespace: .*not built yet.*--cluster-ca-cert/, /--server-count: .*not built yet/],
+    says: [/--authentication-audience, --agent-namespace and .* together/, /--server-count: .*not built yet/],
   },
   "an unknown command": { argv: () => ["serve"], says: [/unknown command.*serve/] },
 };

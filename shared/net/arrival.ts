@@ -23,8 +23,7 @@ export class Arrival {
   /** For the log: a socket that was cut no longer knows it. */
   readonly remote: string;
   readonly #events: ArrivalEvents;
-  readonly #endsAt: number;
-  #timer: NodeJS.Timeout;
+  readonly #timer: NodeJS.Timeout;
   readonly #said = new GrowingBytes();
 
   /** The socket has an error listener, and closes when its peer ends. */
@@ -32,8 +31,7 @@ export class Arrival {
     this.raw = raw;
     this.remote = `${raw.remoteAddress}:${raw.remotePort}`;
     this.#events = events;
-    this.#endsAt = performance.now() + deadlineMs;
-    this.#timer = setTimeout(this.#onLate, deadlineMs);
+    this.#timer = setTimeout(() => events.onLate(this), deadlineMs);
     raw.on("data", this.#onData);
     raw.on("close", this.#onClose);
   }
@@ -41,15 +39,6 @@ export class Arrival {
   get spoken(): boolean {
     return this.#said.length > 0;
   }
-
-  /** Its time is over in so long, if it is not sooner. */
-  hasAtMost(ms: number): void {
-    if (performance.now() + ms >= this.#endsAt) return;
-    clearTimeout(this.#timer);
-    this.#timer = setTimeout(this.#onLate, ms);
-  }
-
-  readonly #onLate = (): void => this.#events.onLate(this);
 
   readonly #onData = (chunk: Buffer): void => {
     const first = this.#said.length === 0;

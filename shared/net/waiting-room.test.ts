@@ -114,22 +114,6 @@ test("who waits for longer than the deadline is dropped, silent or not", async (
   assert.equal(it.room.size, 0);
 });
 
-test("whose turn does not come in four fifths of the deadline is dropped: there is no time left", async (context) => {
-  context.mock.timers.enable({ apis: ["setTimeout", "setInterval"] });
-  await using it = await new Fixture({ deadlineMs: 1_000 }).listen();
-  await it.client("first");
-  await eventually(() => it.begun.length === 1);
-  const second = await it.client("second");
-  const silent = await it.client();
-  context.mock.timers.tick(799);
-  assert.equal(it.room.size, 2);
-  context.mock.timers.tick(1);
-  assert.deepEqual(it.failed, ["late: TLS handshake timeout: its turn did not come"]);
-  context.mock.timers.tick(200); // nothing of a silent one is lost
-  assert.deepEqual(it.failed.slice(1), ["silent: TLS handshake timeout: nothing was said"]);
-  await eventually(() => second.closed && silent.closed);
-});
-
 test("when all places are taken by clients that wait, the next is dropped", async () => {
   await using it = await new Fixture({ maxWaiting: 2 }).listen();
   for (let i = 0; it.failed.length === 0; i++) {

@@ -31,8 +31,6 @@ export interface WaitingRoomOptions {
 const MAX_SURPLUS = 64;
 /** The pace may get better meanwhile: nobody is sent away for longer than from so long to twice as long. */
 const MAX_BACK_IN_MS = 10_000;
-/** Of the deadline: a client whose turn comes later gives up before its handshake is over, and the work is lost. */
-const LATEST_TURN = 0.8;
 /** Telling costs a handshake as well: one in so many. */
 const TELL_ONE_IN = 8;
 
@@ -88,11 +86,9 @@ export class WaitingRoom implements ArrivalEvents {
 
   onSpoken(arrival: Arrival): void {
     const { maxWaiting, deadlineMs, turnsAway } = this.#options;
-    const latestMs = LATEST_TURN * deadlineMs;
-    arrival.hasAtMost(latestMs);
     this.#silent.delete(arrival);
     const full = this.#queue.waiting >= maxWaiting;
-    const hopeless = full || this.#queue.drainMs > latestMs;
+    const hopeless = full || this.#queue.drainMs > deadlineMs;
     if (hopeless && turnsAway && this.#surplus.size < MAX_SURPLUS) {
       this.#surplus.add(arrival);
     } else if (full) {
