@@ -97,14 +97,14 @@ function trustClaims({ agents, callers }: Cluster, flags: FlagAuthorities): Clai
   });
 }
 
-/** Nor the same tokens: of one issuer and one audience, names have to tell whose a token is. */
+/** Nor the same tokens: by one issuer's keys and for one audience, names have to tell whose a token is. */
 function tokenClaims({ agents, callers }: Cluster): Claim[] {
   return (["agents", "callers"] as const).flatMap((side) => {
     const { token } = side === "agents" ? agents : callers;
     if (token === undefined) return [];
     const whose =
       token.kind === "jwt"
-        ? [token.issuer, token.audience, [...token.subjects].sort()]
+        ? [token.jwks, token.issuer, token.audience, [...token.subjects].sort()]
         : [token.kubeconfig ?? "in-cluster", token.audience, token.agentNamespace, token.agentServiceAccount];
     return [
       {

@@ -101,7 +101,10 @@ for (const [text, ...sentences] of [
   ["name: blue\nlimits: {bytesPerSecond: 1KiB}", /^limits\.bytesPerSecond needs at least 64KiB/],
   ["name: blue\nsuspended: yes", /^suspended needs true or false/],
   ["name: blue\nagents: {token: {}}", /^agents\.token needs either tokenReview or jwt/],
-  ["name: blue\nagents: {token: {tokenReview: {}}}", /^agents\.token\.tokenReview\.audience is missing/],
+  [
+    "name: blue\nagents: {token: {tokenReview: {agentNamespace: n, agentServiceAccount: s}}}",
+    /^agents\.token\.tokenReview\.audience is missing/,
+  ],
   [
     "name: blue\nagents: {token: {jwt: {issuer: i, audience: a, jwks: keys.json, subjects: [s], algorithms: [HS256]}}}",
     /^agents\.token\.jwt\.algorithms\[0\] "HS256" cannot prove who made a token/,

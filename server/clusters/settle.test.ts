@@ -95,11 +95,16 @@ for (const [what, first, second, sentence] of [
   });
 }
 
-test("clusters that only believe tokens need no identities", () => {
-  const token = "token: {jwt: {issuer: i, audience: a, jwks: k, subjects: [s]}}";
-  const text = (name: string) => `name: ${name}\nagents: {sni: [${name}.example], ${token}}\ncallers: {uds: /${name}}`;
-  const settled = settle(["a", "b"].map((name) => ({ file: name, before: NOTHING, next: clusters(name, text(name)) })));
-  assert.deepEqual(settled.problems, []);
+test("clusters that only believe tokens need no identities, as long as they do not believe the same ones", () => {
+  const text = (name: string, keys: string) => {
+    const token = `token: {jwt: {issuer: i, audience: a, jwks: ${keys}, subjects: [s]}}`;
+    return `name: ${name}\nagents: {sni: [${name}.example], ${token}}\ncallers: {uds: /${name}}`;
+  };
+  const settled = (keysOf: (name: string) => string) =>
+    settle(["a", "b"].map((name) => ({ file: name, before: NOTHING, next: clusters(name, text(name, keysOf(name))) })));
+  assert.deepEqual(settled((name) => `${name}.jwks`).problems, []);
+  const [problem] = settled(() => "same.jwks").problems;
+  assert.match(problem?.sentence ?? "", /^cluster "b": agents\.token takes the same tokens as cluster "a"/);
 });
 
 test("a name may move from one cluster to another in one change", () => {
