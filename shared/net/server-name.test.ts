@@ -48,6 +48,11 @@ test("what is no name says in which way", () => {
     ["blue example", /is no host name/],
     ["-blue.example", /is no host name/],
     ["blue.example:443", /is no host name/],
+    ["blue.example/ä", /is no host name/],
+    ["blue.example?ä", /is no host name/],
+    ["b%6Cue.example#ä", /is no host name/],
+    ["blue.example\\ä", /is no host name/],
+    ["ä@blue.example", /is no host name/],
     ["\u202eblue.example", /is no host name: it has no form in ASCII/],
   ] as const) {
     assert.match(canonicalServerName(text).fault ?? "accepted", fault, JSON.stringify(text.slice(0, 80)));

@@ -26,9 +26,10 @@ export function canonicalServerName(text: string): ServerName {
   // biome-ignore lint/suspicious/noControlCharactersInRegex: finding them is the point.
   if (/[\x01-\x1f\x7f]/.test(text)) return { fault: "holds a control byte" };
   if (text.length > MAX_RAW) return overlong(text.length);
+  const isAscii = /^[\x20-\x7e]*$/.test(text);
   // `domainToASCII` reads a URL's host, and would find a name in front of these.
-  if (/[/?#\\%@:]/.test(text)) return { fault: NO_HOST_NAME };
-  const ascii = /^[\x20-\x7e]*$/.test(text) ? text.toLowerCase() : domainToASCII(text);
+  if (!isAscii && /[/?#\\%@:]/.test(text)) return { fault: NO_HOST_NAME };
+  const ascii = isAscii ? text.toLowerCase() : domainToASCII(text);
   if (ascii === "") return { fault: "is no host name: it has no form in ASCII (IDNA)" };
   const name = ascii.endsWith(".") ? ascii.slice(0, -1) : ascii;
   if (isIP(name.replace(/^\[(.*)\]$/, "$1")) !== 0) return { fault: "is an IP address, and host names are compared" };
