@@ -174,11 +174,11 @@ class Pump {
     if (ms <= 0 || this.#resting) return;
     this.#resting = true;
     this.#source.pause();
-    // Asked again before long: the limit may be another by then, or none.
+    // A long rest is asked for again on the way: the limit may be another by then, or none.
     this.#restTimer = setTimeout(
       () => {
         this.#resting = false;
-        if (this.#pace !== undefined) this.#rest(this.#pace(0));
+        if (ms > MOST_REST_MS) this.#rest(this.#pace?.(0) ?? 0);
         if (!this.#resting && !this.#waiting) this.#source.resume();
       },
       Math.min(ms, MOST_REST_MS),
