@@ -105,7 +105,10 @@ test("a flood of CONNECTs without a certificate is a few lines of the log, and e
   }
   const told = server.lines.filter(({ outcome }) => outcome === "unauthenticated").map(({ level }) => level);
   assert.deepEqual(told, [...Array(10).fill("warn"), ...Array(5).fill("debug")]);
-  assert.equal(await counterOf(server, 'culvert_server_connections_total{cluster="default",outcome="unauthenticated"}'), 15);
+  assert.equal(
+    await counterOf(server, 'culvert_server_connections_total{cluster="default",outcome="unauthenticated"}'),
+    15,
+  );
 });
 
 test("who connects and goes without a word is counted, and no line of the log", async () => {

@@ -1,12 +1,7 @@
 import { isAbsolute } from "node:path";
 import { z } from "zod";
+import { ASYMMETRIC } from "../../shared/net/token-algorithms.ts";
 import { list, made, section, text } from "./schema-parts.ts";
-
-/** Signatures that only the holder of a private key can make (RFC 7518 §3.1, RFC 8037). */
-const ALGORITHMS = [
-  ...["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"],
-  ...["ES256", "ES384", "ES512", "EdDSA", "Ed25519"],
-];
 
 const tokenReview = section({
   kubeconfig: text().optional(),
@@ -38,8 +33,8 @@ export const tokenDocument = section({ tokenReview: tokenReview.optional(), jwt:
 export type TokenTrust = z.output<typeof tokenReview> | z.output<typeof jwt>;
 
 function algorithm(value: string): string {
-  if (ALGORITHMS.includes(value)) return value;
-  throw new Error(`"${value}" cannot prove who made a token; write one of ${ALGORITHMS.join(", ")}`);
+  if (ASYMMETRIC.includes(value)) return value;
+  throw new Error(`"${value}" cannot prove who made a token; write one of ${ASYMMETRIC.join(", ")}`);
 }
 
 /** A path, or a URL as text: `URL` objects cannot be compared. */

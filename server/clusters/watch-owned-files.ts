@@ -1,5 +1,6 @@
-import { type FSWatcher, realpathSync, statSync, watch } from "node:fs";
+import { type FSWatcher, watch } from "node:fs";
 import { basename, dirname, join } from "node:path";
+import { inodeOf, resolved } from "../../shared/net/watch-files.ts";
 
 export interface WatchTiming {
   /** Changes come in bursts; they are told so long after the first of them, ms. */
@@ -163,20 +164,4 @@ function remove(owners: Map<string, Set<string>>, key: string, owner: string): v
   const found = owners.get(key);
   found?.delete(owner);
   if (found?.size === 0) owners.delete(key);
-}
-
-function inodeOf(path: string): number | undefined {
-  try {
-    return statSync(path).ino;
-  } catch {
-    return undefined;
-  }
-}
-
-function resolved(path: string): string {
-  try {
-    return realpathSync(path);
-  } catch {
-    return path;
-  }
 }

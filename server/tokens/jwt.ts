@@ -1,8 +1,8 @@
 import { decodeProtectedHeader, errors, jwtVerify } from "jose";
 import { tokenExpiry, unfitToken } from "../../shared/net/bearer.ts";
+import { ASYMMETRIC } from "../../shared/net/token-algorithms.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
-import { ASYMMETRIC } from "./algorithms.ts";
 import { failureOf } from "./https.ts";
 import { type IssuerKeys, issuerKeys, type KeyLocation } from "./keys.ts";
 import { identityOf, matchesSubject, notPermitted } from "./subject.ts";

@@ -1,6 +1,7 @@
 import { createPrivateKey, type KeyObject, X509Certificate } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { createSecureContext } from "node:tls";
+import { readFailure } from "./read-failure.ts";
 
 /** Paths of PEM files. */
 export interface TlsFiles {
@@ -80,17 +81,9 @@ function read(file: keyof TlsFiles, path: string): string {
   try {
     return readFileSync(path, "utf8");
   } catch (error) {
-    const code = (error as NodeJS.ErrnoException).code ?? "";
-    const why = READ_ERRORS.get(code) ?? (error as Error).message;
-    throw new TlsFileError(file, `the ${WORDS[file]} ${path} cannot be read: ${why}`, { cause: error });
+    throw new TlsFileError(file, `the ${WORDS[file]} ${path} cannot be read: ${readFailure(error)}`, { cause: error });
   }
 }
-
-const READ_ERRORS = new Map([
-  ["ENOENT", "there is no such file"],
-  ["EACCES", "permission denied"],
-  ["EISDIR", "it is a directory"],
-]);
 
 function parse(file: keyof TlsFiles, path: string, pem: string): X509Certificate[] {
   const which = `the ${WORDS[file]} ${path}`;

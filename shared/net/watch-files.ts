@@ -124,7 +124,8 @@ class Watch implements FileWatch {
   }
 }
 
-function inodeOf(path: string): number | undefined {
+/** Of what a path leads to now; `undefined`: to nothing. */
+export function inodeOf(path: string): number | undefined {
   try {
     return statSync(path).ino;
   } catch {
@@ -132,7 +133,8 @@ function inodeOf(path: string): number | undefined {
   }
 }
 
-function resolved(path: string): string {
+/** Where links lead; the path itself where there is nothing. */
+export function resolved(path: string): string {
   try {
     return realpathSync(path);
   } catch {
