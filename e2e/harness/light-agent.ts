@@ -15,6 +15,8 @@ export interface LightAgentOptions {
   readonly onDial?: (agent: LightAgent) => void;
   /** It has its welcome. */
   readonly onConnected?: (agent: LightAgent) => void;
+  /** Its connection ended after the welcome. */
+  readonly onLost?: (agent: LightAgent) => void;
   /** The attempt came to nothing; `retryAfterS`: the server said when to come back. */
   readonly onFailed?: (agent: LightAgent, retryAfterS: number | undefined) => void;
 }
@@ -94,8 +96,10 @@ export class LightAgent {
     clearTimeout(this.#timer);
     if (closed) this.#link = undefined; // the server has given it up
     if (this.#stopped) return;
-    if (this.#connected) this.#failures = 0;
-    else this.#options.onFailed?.(this, retryAfterS);
+    if (this.#connected) {
+      this.#failures = 0;
+      this.#options.onLost?.(this);
+    } else this.#options.onFailed?.(this, retryAfterS);
     this.#connected = false;
     this.#timer = setTimeout(() => this.dial(), backoffMs(this.#failures++, (retryAfterS ?? 0) * 1000));
   }

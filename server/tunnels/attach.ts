@@ -6,6 +6,7 @@ import type { Hello, Welcome } from "../../shared/link/control.ts";
 import { Link, LinkLost, type Resumption } from "../../shared/link/link.ts";
 import { silenceMs } from "../../shared/link/liveness.ts";
 import { remoteOf } from "../../shared/net/source.ts";
+import type { TurnQueue } from "../../shared/net/turn-queue.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
 import type { MemoryPool } from "../../shared/process/memory-pool.ts";
@@ -35,6 +36,8 @@ export interface AttachDeps {
   readonly options: AttachOptions;
   readonly cluster: ClusterTunnels;
   readonly links: Links;
+  /** Of all agents together. */
+  readonly turns: TurnQueue;
   /** What all tunnels may hold together. */
   readonly pool: MemoryPool;
   readonly metrics: ServerMetrics;
@@ -72,6 +75,7 @@ export async function attach(
     const { carrier, hello, welcome } = await acceptCarrier(ws, socket, {
       helloTimeoutMs: options.helloTimeoutMs,
       keepaliveMs: options.keepaliveMs,
+      turns: deps.turns,
       welcome: (words) => {
         greeted = true;
         verdict = judge(words, identity, deps);

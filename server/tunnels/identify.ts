@@ -21,17 +21,18 @@ export interface AgentRules {
 
 /**
  * Who is this agent? By its token where tokens are taken and it brings one, else by its certificate. Rejects with
- * `unauthenticated` or `forbidden` and a sentence for whoever runs it; with `overloaded` if nobody can judge its token now.
+ * `unauthenticated` or `forbidden` and a sentence for whoever runs it; with `overloaded` if nobody can judge its token now,
+ * or within `deadlineMs`.
  */
 export async function identify(
   socket: TLSSocket,
   headers: IncomingHttpHeaders,
   rules: AgentRules,
-  signal: AbortSignal,
+  deadlineMs: number,
 ): Promise<Credential> {
   const presented = rules.verifier && presentedToken(headers.authorization);
   if (presented !== undefined && rules.verifier !== undefined) {
-    return byToken(presented.token, rules, signal);
+    return byToken(presented.token, rules, AbortSignal.timeout(deadlineMs));
   }
   return byCertificate(socket, rules);
 }

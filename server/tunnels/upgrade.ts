@@ -4,8 +4,9 @@ import type { TLSSocket } from "node:tls";
 import websocket from "@fastify/websocket";
 import { type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from "fastify";
 import { MAX_WEBSOCKET_PAYLOAD } from "../../shared/link/carrier.ts";
-import { ReleaseQueue } from "../../shared/net/release-queue.ts";
+import { releaseInTurn } from "../../shared/net/release-in-turn.ts";
 import { remoteOf, sourceOf } from "../../shared/net/source.ts";
+import { TurnQueue } from "../../shared/net/turn-queue.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
 import type { StrangerLog } from "../../shared/process/stranger-log.ts";
@@ -55,8 +56,8 @@ export class UpgradePort {
   readonly #doors = new WeakMap<Duplex, AgentDoor>();
   /** Of those that were let in. */
   readonly #credentials = new WeakMap<Duplex, Credential>();
-  /** Agents are lost together: with a path, or with a balancer. */
-  readonly #ends = new ReleaseQueue();
+  /** Agents are lost together, and come back together: with a path, or with a balancer. */
+  readonly #turns = new TurnQueue();
   readonly #turnedAway = new WeakMap<Duplex, TurnedAway>();
 
   private constructor(deps: UpgradeDeps) {
@@ -104,7 +105,7 @@ export class UpgradePort {
       const credential = this.#credentials.get(socket);
       const door = this.#doors.get(socket);
       if (credential === undefined || door === undefined) return ws.terminate(); // was judged in the hook
-      void attach(ws, socket, credential, { ...this.#deps, cluster: door.tunnels });
+      void attach(ws, socket, credential, { ...this.#deps, turns: this.#turns, cluster: door.tunnels });
     });
     await this.#app.ready();
   }
@@ -112,10 +113,12 @@ export class UpgradePort {
   /** A connection after its TLS handshake. `backInMs`: there are too many; this one is told to come back after so long. */
   take(socket: TLSSocket, door: AgentDoor, backInMs?: number): void {
     this.sockets.add(socket);
-    this.#ends.watch(socket);
+    releaseInTurn(socket, this.#turns);
     this.#doors.set(socket, door);
     if (backInMs !== undefined) this.#turnedAway.set(socket, new TurnedAway(backInMs));
-    this.#app.server.emit("connection", socket);
+    this.#turns.run(() => {
+      if (!socket.destroyed) this.#app.server.emit("connection", socket);
+    });
   }
 
   /** After the last carrier: Fastify would cut what is left. */
@@ -146,8 +149,7 @@ export class UpgradePort {
     const door = this.#doors.get(socket);
     if (door === undefined) return "path";
     try {
-      const signal = AbortSignal.timeout(options.handshakeTimeoutMs);
-      this.#credentials.set(socket, await identify(socket, request.headers, door, signal));
+      this.#credentials.set(socket, await identify(socket, request.headers, door, options.handshakeTimeoutMs));
     } catch (error) {
       return toCulvertError(error);
     }

@@ -1,5 +1,6 @@
 import type { Duplex } from "node:stream";
 import type { WebSocket } from "ws";
+import type { TurnQueue } from "../net/turn-queue.ts";
 import { CloseCode, LinkRefused } from "../wire/handshake.ts";
 import { Carrier, CarrierLost } from "./carrier.ts";
 import type { ControlMessage, Hello, Welcome } from "./control.ts";
@@ -8,6 +9,8 @@ export interface AcceptOptions {
   /** How long an upgraded connection may take to say hello, ms. */
   readonly helloTimeoutMs: number;
   readonly keepaliveMs: number;
+  /** Thousands may say hello at once. */
+  readonly turns: TurnQueue;
   /** Judges the hello and answers it; throws `LinkRefused` with a close code to refuse. Called at most once. */
   welcome(hello: Hello): Welcome;
 }
@@ -27,8 +30,10 @@ export function acceptCarrier(
 ): Promise<{ carrier: Carrier; hello: Hello; welcome: Welcome }> {
   const carrier = new Carrier(ws, socket, { role: "server", keepaliveMs: options.keepaliveMs, zeroMask: true });
   return new Promise((resolve, reject) => {
+    let settled = false;
     // Whatever else arrives on a carrier that was judged once is not judged again.
     const settle = (): void => {
+      settled = true;
       clearTimeout(timer);
       carrier.onEnded = undefined;
       carrier.onControl = undefined;
@@ -54,12 +59,18 @@ export function acceptCarrier(
         refuseFor(CloseCode.badHello, `expected hello, not ${message.type}`);
         return;
       }
+      carrier.onControl = undefined;
+      options.turns.run(() => {
+        if (!settled) answer(message);
+      });
+    };
+    const answer = (hello: Hello): void => {
       try {
-        const welcome = options.welcome(message);
+        const welcome = options.welcome(hello);
         settle();
         carrier.setKeepalive(welcome.keepaliveMs);
         carrier.sendControl(welcome);
-        resolve({ carrier, hello: message, welcome });
+        resolve({ carrier, hello, welcome });
       } catch (error) {
         if (error instanceof LinkRefused) refuse(error.closeCode ?? CloseCode.badHello, error, error.reason);
         else refuse(INTERNAL_ERROR, error as Error, "internal error");

@@ -4,6 +4,7 @@ import { createServer as createHttpsServer } from "node:https";
 import net, { type AddressInfo } from "node:net";
 import tls from "node:tls";
 import { type WebSocket, WebSocketServer } from "ws";
+import { TurnQueue } from "../net/turn-queue.ts";
 import { Authority, type CertificateAndKey } from "../pki/certificates.ts";
 import { SUBPROTOCOL, TUNNEL_PATH } from "../wire/handshake.ts";
 import type { TransportConsumer } from "../yamux/transport.ts";
@@ -131,6 +132,7 @@ export class LinkServer extends Listener {
     this.#options = {
       helloTimeoutMs: 5_000,
       keepaliveMs: KEEPALIVE_MS,
+      turns: new TurnQueue(),
       welcome: () => welcome(),
       ...options,
     };

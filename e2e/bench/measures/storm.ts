@@ -39,8 +39,10 @@ export async function storm(bench: Bench): Promise<Row[]> {
   try {
     await waitFor(allBack, { deadlineMs: STORM_MS, everyMs: 50, what: `${AGENTS} agents are back` });
   } finally {
-    const { connected, attempts, sentAway, failed } = await crowd.call("state", {});
-    bench.say(`storm: ${connected} are back; of ${attempts} attempts, ${sentAway} were sent away and ${failed} failed`);
+    const { connected, attempts, sentAway, failed, lost } = await crowd.call("state", {});
+    bench.say(
+      `storm: ${connected} are back; of ${attempts} attempts, ${sentAway} were sent away ${failed} failed; ${lost} lost`,
+    );
   }
   const seconds = (performance.now() - begun) / 1000;
   const during = await pulse.call("take", {});

@@ -4,10 +4,10 @@ import { serve } from "../child.ts";
 
 /** A process of thousands of light agents. */
 const agents: LightAgent[] = [];
-let connected = 0;
 let attempts = 0;
 let sentAway = 0;
 let failed = 0;
+let lost = 0;
 
 interface GatherParams {
   readonly port: number;
@@ -25,10 +25,8 @@ async function gather({ port, tls, count }: GatherParams): Promise<object> {
         secureContext,
         agentId: `light-${agents.length + 1}`,
         onDial: () => attempts++,
-        onConnected: () => {
-          connected++;
-          resolve();
-        },
+        onConnected: () => resolve(),
+        onLost: () => lost++,
         onFailed: (_, retryAfterS) => {
           if (retryAfterS === undefined) failed++;
           else sentAway++;
@@ -46,23 +44,27 @@ async function gather({ port, tls, count }: GatherParams): Promise<object> {
 
 /** Cuts all of them in one turn; they come back by themselves. */
 function cut(_: object): object {
-  connected = attempts = sentAway = failed = 0;
   for (const agent of agents) agent.cut();
+  attempts = sentAway = failed = lost = 0;
   return {};
 }
 
 function state(_: object): CrowdState {
-  return { connected, attempts, sentAway, failed };
+  const connected = agents.filter((agent) => agent.connected).length;
+  return { connected, attempts, sentAway, failed, lost };
 }
 
-/** Since the last cut. */
+/** Counted since the last cut. */
 export interface CrowdState {
+  /** At this moment. */
   readonly connected: number;
   readonly attempts: number;
   /** Attempts that were told when to come back … */
   readonly sentAway: number;
   /** … and those that came to nothing otherwise. */
   readonly failed: number;
+  /** Connections that ended after their welcome, the cut ones among them. */
+  readonly lost: number;
 }
 
 const methods = { gather, cut, state };
