@@ -1,5 +1,6 @@
 import { createServer, type IncomingMessage, type Server } from "node:http";
 import type { Duplex } from "node:stream";
+import { TurnQueue } from "../../shared/net/turn-queue.ts";
 import { toCulvertError } from "../../shared/outcomes.ts";
 import { Sockets } from "../sockets.ts";
 import { authenticateSocket, type Door } from "./authenticate.ts";
@@ -31,6 +32,8 @@ export class Frontend {
   /** Every connection that came in and has not closed. */
   readonly sockets: Sockets;
   readonly #http: Server;
+  /** A flood at one door takes turns with the other doors. */
+  readonly #turns = new TurnQueue();
   readonly #door: Door;
   readonly #handler: FrontendHandler;
 
@@ -61,7 +64,9 @@ export class Frontend {
   /** A connection that a listener has accepted; over TLS, after the handshake. */
   take(socket: Duplex): void {
     this.sockets.add(socket);
-    this.#http.emit("connection", socket);
+    this.#turns.run(() => {
+      if (!socket.destroyed) this.#http.emit("connection", socket);
+    });
   }
 
   readonly #onConnect = (request: IncomingMessage, socket: Duplex, head: Buffer): void => {
