@@ -14,6 +14,8 @@ export interface DialOptions {
   readonly port: number;
   /** Where to connect instead, the name staying as it is. */
   readonly address?: { readonly host: string; readonly port: number } | undefined;
+  /** Opens the connection that TLS goes over, through a proxy for example. Absent: TCP to `address`, or to host and port. */
+  readonly open?: ((signal: AbortSignal) => Promise<net.Socket>) | undefined;
   readonly path: string;
   readonly tls: Pick<tls.ConnectionOptions, "ca" | "cert" | "key" | "minVersion" | "ciphers">;
   readonly headers?: Readonly<Record<string, string>>;
@@ -46,7 +48,7 @@ const REFUSAL_TIMEOUT_MS = 1_000;
 export async function dialCarrier(options: DialOptions): Promise<Dialled> {
   const attempt = new Attempt(options);
   try {
-    const socket = await attempt.secure();
+    const socket = await attempt.secure(await attempt.open());
     return await attempt.upgrade(socket);
   } catch (error) {
     attempt.abandon();
@@ -64,6 +66,8 @@ class Attempt {
   #reject: (error: Error) => void = () => {};
   /** Ours, not the network's: the deadline or the owner's signal. */
   #reason: Error | undefined;
+  /** Of what opens the connection. */
+  readonly #abort = new AbortController();
   #step = "connecting";
   #raw: net.Socket | undefined;
 
@@ -84,6 +88,7 @@ class Attempt {
 
   #interrupt(reason: Error): void {
     this.#reason = reason;
+    this.#abort.abort(reason);
     this.#reject(reason);
   }
 
@@ -96,14 +101,31 @@ class Attempt {
     this.#raw?.destroy();
   }
 
-  secure(): Promise<tls.TLSSocket> {
-    const { host, port, address } = this.#options;
+  async open(): Promise<net.Socket> {
+    const { host, port, address, open } = this.#options;
+    if (open !== undefined) {
+      this.#raw = await this.#race<net.Socket>((resolve, reject) => {
+        open(this.#abort.signal).then((socket) => {
+          // Late: nobody waits for it any more.
+          if (this.#reason !== undefined) socket.destroy();
+          resolve(socket);
+        }, reject);
+      });
+      this.#raw.on("error", ignore);
+      return this.#raw;
+    }
     const to = address ?? { host, port };
     const raw = net.connect({ host: to.host, port: to.port, noDelay: true, autoSelectFamily: true });
     this.#raw = raw;
-    raw.once("connect", () => {
-      this.#step = "in the TLS handshake";
+    return this.#race((resolve, reject) => {
+      raw.on("error", reject);
+      raw.once("connect", () => resolve(raw));
     });
+  }
+
+  secure(raw: net.Socket): Promise<tls.TLSSocket> {
+    const { host } = this.#options;
+    this.#step = "in the TLS handshake";
     return this.#race((resolve, reject) => {
       raw.on("error", reject);
       const socket = tls.connect({
@@ -205,3 +227,5 @@ function retryAfterMs(header: string | undefined): number | undefined {
   const ms = /^\d+$/.test(header) ? Number(header) * 1000 : Date.parse(header) - Date.now();
   return Number.isFinite(ms) ? Math.max(0, ms) : undefined;
 }
+
+function ignore(): void {}

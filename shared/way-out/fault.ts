@@ -1,0 +1,38 @@
+/** Who stands in the way, and how: one word for metrics and the doctor, the message for people. */
+export type Fault =
+  // the network, to the server or to a proxy
+  | "dns"
+  | "refused"
+  | "unreachable"
+  | "timeout"
+  | "closed"
+  // the proxy: it answered
+  | "proxy_auth_required"
+  | "proxy_auth_refused"
+  | "proxy_auth_unsupported"
+  | "proxy_closed"
+  | "proxy_forbidden"
+  | "proxy_unavailable"
+  | "proxy_tls"
+  | "proxy_protocol";
+
+/** A way out that did not lead to its destination. */
+export class WayFault extends Error {
+  readonly fault: Fault;
+  /** Whose fault: the destination's own way, or the proxy's (`formatProxy`). */
+  readonly at: string;
+  /** The proxy said when to come back (RFC 9110 §10.2.3), ms. */
+  readonly retryAfterMs: number | undefined;
+
+  /** `message`: a sentence that names the culprit and a cure, without secrets. */
+  constructor(
+    fault: Fault,
+    message: string,
+    { at, retryAfterMs, cause }: { readonly at: string; readonly retryAfterMs?: number; readonly cause?: unknown },
+  ) {
+    super(message, { cause });
+    this.fault = fault;
+    this.at = at;
+    this.retryAfterMs = retryAfterMs;
+  }
+}

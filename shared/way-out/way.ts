@@ -1,0 +1,39 @@
+/** A user and what proves it. Never logged, and never shown to another proxy than the one it belongs to. */
+export interface ProxyCredentials {
+  readonly user: string;
+  readonly password: string;
+}
+
+/** A proxy that opens TCP connections for others: by CONNECT (RFC 9110 §9.3.6), or SOCKS 5 (RFC 1928). */
+export interface Proxy {
+  /** `https`: TLS to the proxy itself. `socks5h`: the proxy resolves the name; `socks5`: we do. */
+  readonly scheme: "http" | "https" | "socks5" | "socks5h";
+  /** No brackets. */
+  readonly host: string;
+  readonly port: number;
+  /** Those of its URL. */
+  readonly credentials: ProxyCredentials | undefined;
+}
+
+/** How a connection leaves this network. */
+export type Way =
+  | { readonly kind: "direct" }
+  /** `from`: who says so, for the log: `--proxy`, `HTTPS_PROXY`, a PAC file. */
+  | { readonly kind: "proxy"; readonly proxy: Proxy; readonly from: string };
+
+/** Where a connection is to lead. */
+export interface Destination {
+  /** No brackets. */
+  readonly host: string;
+  readonly port: number;
+}
+
+/** `http://proxy.corp:3128`, without credentials: how logs, metrics and the doctor call a proxy. */
+export function formatProxy({ scheme, host, port }: Proxy): string {
+  return `${scheme}://${host.includes(":") ? `[${host}]` : host}:${port}`;
+}
+
+/** For logs: `direct`, or the proxy and who named it. */
+export function formatWay(way: Way): string {
+  return way.kind === "direct" ? "direct" : `${formatProxy(way.proxy)} (${way.from})`;
+}
