@@ -1,5 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { MiddleBox } from "../../shared/link/upgrade-answer.ts";
+import { WayFault } from "../../shared/way-out/fault.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { retryAfter } from "./retry.ts";
 
@@ -68,4 +70,20 @@ test("a 503 is not called draining: what the server said is in the reason", () =
   assert.equal(reason, `the server refused the tunnel (503): ${crowded}`);
   const { label: behindUpgrade } = retryAfter(new LinkRefused({ closeCode: 4452, reason: "no" }), 0, 0, least);
   assert.equal(behindUpgrade, "draining");
+});
+
+test("a proxy that refuses a password is asked as rarely as a server that refuses a certificate, and is not the server", () => {
+  const error = new WayFault("proxy_auth_refused", "the proxy http://p:3128 refuses the password", {
+    at: "http://p:3128",
+  });
+  const { label, refused, waitMs } = retryAfter(error, 0, 0, least);
+  assert.deepEqual([label, refused, waitMs], ["proxy_auth_refused", false, OPTIONS.capMs / 2]);
+  const busy = new WayFault("proxy_unavailable", "no", { at: "http://p:3128", retryAfterMs: 5_000 });
+  assert.equal(retryAfter(busy, 0, 0, least).waitMs, 5_000);
+});
+
+test("what stands in between has a word of its own in the metric", () => {
+  const page = new MiddleBox("web_page", 200, "something in between answered", 2_000);
+  const { label, refused, reason, waitMs } = retryAfter(page, 0, 0, least);
+  assert.deepEqual([label, refused, reason, waitMs], ["web_page", false, "something in between answered", 2_000]);
 });

@@ -1,5 +1,7 @@
+import { MiddleBox } from "../../shared/link/upgrade-answer.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { backoffMs } from "../../shared/process/backoff.ts";
+import { WayFault } from "../../shared/way-out/fault.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 
 export interface RetryOptions {
@@ -28,17 +30,36 @@ export function retryAfter(error: unknown, failures: number, askedMs: number, op
   const { baseMs, capMs, random = Math.random } = options;
   // OpenSSL ends its messages with a line break, and some of the words are a stranger's.
   const reason = printable(sentence(error), MAX_REASON);
-  if (!(error instanceof LinkRefused)) {
-    return { waitMs: backoffMs(failures, askedMs, { baseMs, capMs, random }), refused: false, label: "failed", reason };
-  }
-  const label = LABELS[error.status ?? error.closeCode ?? 0] ?? "refused";
-  // A close code has no Retry-After; a server that goes should not be asked ten times a second.
-  const floorMs = Math.max(askedMs, error.retryAfterMs ?? (error.closeCode === CloseCode.draining ? DRAINING_MS : 0));
-  const refused = label === "unauthenticated" || label === "forbidden";
-  const waitMs = refused
+  const { label, backInMs, credentialsRefused } = readFailure(error);
+  const floorMs = Math.max(askedMs, backInMs);
+  // An account that is asked with the same wrong password again and again is locked.
+  const waitMs = credentialsRefused
     ? backoffMs(LATE, Math.max(floorMs, capMs / 2), { baseMs, capMs: capMs / 2, random })
     : backoffMs(failures, floorMs, { baseMs, capMs, random });
-  return { waitMs, refused, label, reason };
+  return { waitMs, refused: credentialsRefused && error instanceof LinkRefused, label, reason };
+}
+
+interface Failure {
+  readonly label: string;
+  /** What was asked for by whoever said no. */
+  readonly backInMs: number;
+  /** By the server, or by a proxy. */
+  readonly credentialsRefused: boolean;
+}
+
+function readFailure(error: unknown): Failure {
+  if (error instanceof WayFault) {
+    const { fault: label, retryAfterMs = 0 } = error;
+    return { label, backInMs: retryAfterMs, credentialsRefused: label === "proxy_auth_refused" };
+  }
+  if (error instanceof MiddleBox) {
+    return { label: error.kind, backInMs: error.retryAfterMs ?? 0, credentialsRefused: false };
+  }
+  if (!(error instanceof LinkRefused)) return { label: "failed", backInMs: 0, credentialsRefused: false };
+  const label = LABELS[error.status ?? error.closeCode ?? 0] ?? "refused";
+  // A close code has no Retry-After; a server that goes should not be asked ten times a second.
+  const backInMs = error.retryAfterMs ?? (error.closeCode === CloseCode.draining ? DRAINING_MS : 0);
+  return { label, backInMs, credentialsRefused: label === "unauthenticated" || label === "forbidden" };
 }
 
 /** Longest reason in the log; a server's refusal may be a kilobyte. */

@@ -1,12 +1,11 @@
-import type { IncomingMessage } from "node:http";
 import net from "node:net";
 import tls from "node:tls";
 import { WebSocket } from "ws";
 import { seconds } from "../net/seconds.ts";
-import { printable } from "../outcomes.ts";
 import { LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
 import { Carrier, MAX_WEBSOCKET_PAYLOAD } from "./carrier.ts";
 import type { Hello, Welcome } from "./control.ts";
+import { MiddleBox, readAnswer } from "./upgrade-answer.ts";
 
 export interface DialOptions {
   /** The server's name, for SNI, verification and the Host header. */
@@ -35,15 +34,10 @@ export interface Dialled {
   readonly remote: string;
 }
 
-/** Bytes of a refusal's body that are read, and shown. */
-const MAX_REFUSAL_BYTES = 1024;
-/** A refusal whose body does not end is told with what is there: the status is what counts. */
-const REFUSAL_TIMEOUT_MS = 1_000;
-
 /**
  * The agent's side of the handshake: TCP → TLS → upgrade → hello → welcome.
  *
- * Rejects with `LinkRefused` when the server said no, else with the network's error; the message names the step.
+ * Rejects with `LinkRefused` when the server said no, with `MiddleBox` when somebody in between answered for it, else with the network's error; the message names the step.
  */
 export async function dialCarrier(options: DialOptions): Promise<Dialled> {
   const attempt = new Attempt(options);
@@ -156,7 +150,7 @@ class Attempt {
         ...(headers === undefined ? {} : { headers }),
       });
       ws.on("error", reject);
-      ws.on("unexpected-response", (_request, response) => readRefusal(response, reject));
+      ws.on("unexpected-response", (_request, response) => readAnswer(response, reject));
       ws.once("open", () => {
         const remote = `${socket.remoteAddress}:${socket.remotePort}`;
         this.#greet(new Carrier(ws, socket, { role: "client", keepaliveMs, zeroMask: true }), remote, resolve, reject);
@@ -183,7 +177,7 @@ class Attempt {
 
   /** Says at which step a network's error came; its code stays. */
   explain(error: Error): Error {
-    if (error instanceof LinkRefused || error === this.#reason) return error;
+    if (error instanceof LinkRefused || error instanceof MiddleBox || error === this.#reason) return error;
     // Several addresses were tried: Node's error for all of them has no message of its own.
     const causes = error instanceof AggregateError ? (error.errors as Error[]) : [error];
     const { code } = error as NodeJS.ErrnoException;
@@ -194,38 +188,6 @@ class Attempt {
   #race<T>(step: (resolve: (value: T) => void, reject: (error: Error) => void) => void): Promise<T> {
     return Promise.race([new Promise<T>(step), this.#interrupted]);
   }
-}
-
-/** A plain HTTP answer instead of the upgrade: its body is the reason. */
-function readRefusal(response: IncomingMessage, done: (refusal: LinkRefused) => void): void {
-  const chunks: Buffer[] = [];
-  let length = 0;
-  const finish = (): void => {
-    clearTimeout(timer);
-    const body = printable(Buffer.concat(chunks).toString("utf8"), MAX_REFUSAL_BYTES);
-    done(
-      new LinkRefused({
-        status: response.statusCode ?? 0,
-        reason: body === "" ? printable(response.statusMessage ?? "") : body,
-        retryAfterMs: retryAfterMs(response.headers["retry-after"]),
-      }),
-    );
-  };
-  const timer = setTimeout(finish, REFUSAL_TIMEOUT_MS);
-  response.on("data", (chunk: Buffer) => {
-    chunks.push(chunk.subarray(0, MAX_REFUSAL_BYTES - length));
-    length += chunk.length;
-    if (length >= MAX_REFUSAL_BYTES) response.destroy();
-  });
-  response.on("error", () => {}); // a body that breaks off: what is there has to do
-  response.on("close", finish);
-}
-
-/** RFC 9110 §10.2.3: seconds, or a date. */
-function retryAfterMs(header: string | undefined): number | undefined {
-  if (header === undefined) return undefined;
-  const ms = /^\d+$/.test(header) ? Number(header) * 1000 : Date.parse(header) - Date.now();
-  return Number.isFinite(ms) ? Math.max(0, ms) : undefined;
 }
 
 function ignore(): void {}

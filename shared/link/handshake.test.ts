@@ -50,8 +50,8 @@ test("a refusal before the upgrade carries its status, its body and Retry-After"
       },
     ],
     [
-      "HTTP/1.1 301 Moved\r\nLocation: https://elsewhere/\r\nRetry-After: soon\r\nContent-Length: 0\r\n\r\n",
-      (error) => assert.deepEqual([error.status, error.retryAfterMs], [301, undefined]),
+      "HTTP/1.1 404 Not Found\r\nRetry-After: soon\r\nContent-Length: 0\r\n\r\n",
+      (error) => assert.deepEqual([error.status, error.retryAfterMs], [404, undefined]),
     ],
     // A body that breaks off, and one that never ends: the status is what counts.
     [

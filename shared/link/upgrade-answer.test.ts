@@ -1,0 +1,63 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { LinkRefused } from "../wire/handshake.ts";
+import { judgeAnswer, MiddleBox } from "./upgrade-answer.ts";
+
+const HTML = { "content-type": "text/html; charset=utf-8" };
+
+/** What an answer is taken for: the word of a box in between, or the status of a refusal. */
+function judge(statusCode: number, statusMessage: string, headers: Record<string, string>, body = "") {
+  const verdict = judgeAnswer({ statusCode, statusMessage, headers }, body);
+  if (verdict instanceof MiddleBox) return { box: verdict.kind, sentence: verdict.message };
+  return { refused: verdict.status, sentence: verdict.reason, retryAfterMs: verdict.retryAfterMs };
+}
+
+test("a page, a redirection or a success in place of the upgrade is somebody in between, not the server", () => {
+  const portal = judge(200, "OK", { ...HTML, server: "nginx" }, "<html><title>Guest login</title>");
+  assert.equal(portal.box, "web_page");
+  assert.match(
+    portal.sentence,
+    /in between answered .*\(200 OK, page "Guest login", server "nginx"\): .*WebSocket upgrades/,
+  );
+  const blocked = judge(
+    403,
+    "Forbidden",
+    { ...HTML, via: "1.1 gw (squid/5.7)" },
+    "<!DOCTYPE html><TITLE>ERROR</TITLE>",
+  );
+  assert.equal(blocked.box, "web_page");
+  assert.match(blocked.sentence, /via "1\.1 gw \(squid\/5\.7\)"/);
+  const moved = judge(302, "Found", { location: "https://portal.corp/login?from=\u0007" });
+  assert.equal(moved.box, "redirected");
+  assert.match(moved.sentence, /to "https:\/\/portal\.corp\/login\?from=/);
+  assert.equal(judge(204, "No Content", {}).box, "web_page");
+});
+
+test("a gateway's own 502, 503 or 504 is told from the server's 503", () => {
+  for (const status of [502, 503, 504]) assert.equal(judge(status, "Bad", HTML, "<html>").box, "gateway");
+  const { refused, sentence, retryAfterMs } = judge(
+    503,
+    "Service Unavailable",
+    { "content-type": "text/plain", "retry-after": "7" },
+    "this server is shutting down: come back in 7 s\n",
+  );
+  assert.deepEqual({ refused, retryAfterMs }, { refused: 503, retryAfterMs: 7_000 });
+  assert.equal(sentence, "this server is shutting down: come back in 7 s");
+});
+
+test("426 means that the upgrade which was sent did not arrive", () => {
+  const { box, sentence } = judge(426, "Upgrade Required", { "content-type": "text/plain" }, "upgrade to websocket");
+  assert.equal(box, "upgrade_stripped");
+  assert.match(sentence, /^the upgrade did not reach the server \(426 Upgrade Required, "upgrade to websocket"\): something in between takes/);
+});
+
+test("the server's own words are kept, and nothing compressed or unprintable is shown", () => {
+  const refused = judgeAnswer(
+    { statusCode: 401, statusMessage: "Unauthorized", headers: {} },
+    "the certificate\u001b[31m",
+  );
+  assert.ok(refused instanceof LinkRefused);
+  assert.ok(!refused.reason.includes("\u001b"));
+  assert.equal(judge(403, "Forbidden", { "content-encoding": "gzip" }, "\u001f\u008b").sentence, "Forbidden");
+  assert.doesNotMatch(judge(403, "F", { ...HTML, "content-encoding": "gzip" }, "<title>x</title>").sentence, /page/);
+});
