@@ -114,3 +114,37 @@ test("after the end of a link nothing keeps a process alive", async () => {
     }),
   );
 });
+
+test("who opens the connection in place of TCP is told when time is up, and its own sentence is the reason", async () => {
+  const why = new Error("the proxy did not answer");
+  const stuck = (signal: AbortSignal) =>
+    new Promise<net.Socket>((_, reject) => signal.addEventListener("abort", () => reject(why), { once: true }));
+  assert.equal(await failure(9, { open: stuck, timeoutMs: 50 }), why);
+  assert.equal(await failure(9, { open: () => Promise.reject(why) }), why);
+  const cancelled = await failure(9, { open: stuck, signal: AbortSignal.timeout(50) });
+  assert.equal(cancelled.message, "the attempt was cancelled");
+});
+
+test("a connection that is opened when nobody waits for it any more is closed", async () => {
+  await using server = await RawServer.start(() => {});
+  const late = (signal: AbortSignal) =>
+    new Promise<net.Socket>((resolve) => {
+      signal.addEventListener("abort", () => {
+        const socket = net.connect(server.port, "127.0.0.1").on("error", () => {});
+        socket.once("connect", () => resolve(socket));
+      });
+    });
+  assert.match((await failure(9, { open: late, timeoutMs: 50 })).message, /no tunnel within 0\.05 s/);
+  await until(() => server.sockets.size === 0);
+});
+
+test("a connection that another one has opened carries TLS, upgrade and hello", async () => {
+  await using server = await LinkServer.start();
+  const open = async () => {
+    const socket = net.connect(server.port, "127.0.0.1");
+    await once(socket, "connect");
+    return socket;
+  };
+  const { carrier } = await dial(9, { open });
+  carrier.destroy(new Error("the test is over"));
+});

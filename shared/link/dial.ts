@@ -1,3 +1,4 @@
+import type { IncomingMessage } from "node:http";
 import net from "node:net";
 import tls from "node:tls";
 import { WebSocket } from "ws";
@@ -13,7 +14,10 @@ export interface DialOptions {
   readonly port: number;
   /** Where to connect instead, the name staying as it is. */
   readonly address?: { readonly host: string; readonly port: number } | undefined;
-  /** Opens the connection that TLS goes over, through a proxy for example. Absent: TCP to `address`, or to host and port. */
+  /**
+   * Opens the connection that TLS goes over, through a proxy for example; an abort makes it reject soon. Absent: TCP to `address`,
+   * or to host and port.
+   */
   readonly open?: ((signal: AbortSignal) => Promise<net.Socket>) | undefined;
   readonly path: string;
   readonly tls: Pick<tls.ConnectionOptions, "ca" | "cert" | "key" | "minVersion" | "ciphers">;
@@ -24,6 +28,15 @@ export interface DialOptions {
   /** For all steps together, ms. */
   readonly timeoutMs: number;
   readonly signal?: AbortSignal;
+  readonly watch?: DialWatcher;
+}
+
+/** Who looks on while a dial goes from step to step. */
+export interface DialWatcher {
+  /** The TLS handshake is done, and the server's certificate good. */
+  onSecure(socket: tls.TLSSocket): void;
+  /** The answer to the upgrade, whatever it says. */
+  onAnswer(answer: IncomingMessage): void;
 }
 
 /** A carrier that the server has welcomed. */
@@ -82,8 +95,8 @@ class Attempt {
 
   #interrupt(reason: Error): void {
     this.#reason = reason;
-    this.#abort.abort(reason);
     this.#reject(reason);
+    this.#abort.abort(reason);
   }
 
   settle(): void {
@@ -98,13 +111,7 @@ class Attempt {
   async open(): Promise<net.Socket> {
     const { host, port, address, open } = this.#options;
     if (open !== undefined) {
-      this.#raw = await this.#race<net.Socket>((resolve, reject) => {
-        open(this.#abort.signal).then((socket) => {
-          // Late: nobody waits for it any more.
-          if (this.#reason !== undefined) socket.destroy();
-          resolve(socket);
-        }, reject);
-      });
+      this.#raw = await this.#openBy(open);
       this.#raw.on("error", ignore);
       return this.#raw;
     }
@@ -115,6 +122,23 @@ class Attempt {
       raw.on("error", reject);
       raw.once("connect", () => resolve(raw));
     });
+  }
+
+  /** Its errors are sentences; told to stop in the middle, it knows best where it stood. */
+  async #openBy(open: NonNullable<DialOptions["open"]>): Promise<net.Socket> {
+    const opening = open(this.#abort.signal);
+    try {
+      return await Promise.race([opening, this.#interrupted]);
+    } catch (error) {
+      this.#reason = await opening.then(
+        (late) => {
+          late.destroy();
+          return error as Error;
+        },
+        (why: Error) => (this.#options.signal?.aborted ? (error as Error) : why),
+      );
+      throw this.#reason;
+    }
   }
 
   secure(raw: net.Socket): Promise<tls.TLSSocket> {
@@ -132,14 +156,17 @@ class Attempt {
         ALPNProtocols: ["http/1.1"],
       });
       socket.on("error", reject);
-      socket.once("secureConnect", () => resolve(socket));
+      socket.once("secureConnect", () => {
+        this.#options.watch?.onSecure(socket);
+        resolve(socket);
+      });
       socket.once("close", () => reject(new Error(`the connection was closed ${this.#step}`)));
     });
   }
 
   /** The upgrade, and what follows in the same turn: the carrier has to read the socket from its first frame. */
   upgrade(socket: tls.TLSSocket): Promise<Dialled> {
-    const { host, port, path, headers, keepaliveMs } = this.#options;
+    const { host, port, path, headers, keepaliveMs, watch } = this.#options;
     this.#step = "waiting for the upgrade";
     return this.#race((resolve, reject) => {
       const authority = net.isIPv6(host) ? `[${host}]` : host;
@@ -150,7 +177,11 @@ class Attempt {
         ...(headers === undefined ? {} : { headers }),
       });
       ws.on("error", reject);
-      ws.on("unexpected-response", (_request, response) => readAnswer(response, reject));
+      ws.once("upgrade", (response) => watch?.onAnswer(response));
+      ws.on("unexpected-response", (_request, response) => {
+        watch?.onAnswer(response);
+        readAnswer(response, reject);
+      });
       ws.once("open", () => {
         const remote = `${socket.remoteAddress}:${socket.remotePort}`;
         this.#greet(new Carrier(ws, socket, { role: "client", keepaliveMs, zeroMask: true }), remote, resolve, reject);

@@ -85,9 +85,9 @@ function lastOfSection(table: OptionTable, key: string): boolean {
   return rows[index + 1]?.[1].section !== rows[index]?.[1].section;
 }
 
-/** No option takes a secret; what lands in one by mistake is a URL with a password, and is shown before it is refused. */
+/** Proxies are named by URLs with a password in them; so are others by mistake, which are shown before they are refused. */
 function withoutPassword(text: string): string {
-  return text.replace(/^([a-z][a-z\d+.-]*:\/\/)[^/]*@/i, "$1***@");
+  return text.replace(/^([a-z][a-z\d+.-]*:\/\/)[^/]*@/i, "$1***@").replace(/^[^/=\s:]+:[^/\s]*@/, "***@");
 }
 
 /** A JSON string is a YAML string; what the kinds write without quotes is a plain scalar in both. */
