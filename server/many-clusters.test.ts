@@ -207,7 +207,7 @@ for (const { as, at, what, role, steals, code, says, ...words } of AGENT_CROSSIN
     assert.equal(refusal.status ?? refusal.closeCode, code);
     assert.match(refusal.message, says);
     await until(() =>
-      lines.slice(logged).some(({ msg, reason }) => msg === "agent refused" && says.test(String(reason))),
+      lines.slice(logged).some(({ msg, reason }) => /^(agent|resume) refused$/.test(msg) && says.test(String(reason))),
     );
     assert.equal(agents.get(steals ?? as)?.session.closed, false, "the real one is untouched");
   });

@@ -107,8 +107,8 @@ async function connection(server: Server): Promise<(words: string) => Promise<vo
   };
 }
 
-function counted(server: Server, result: string): Promise<boolean> {
-  const line = new RegExp(`^culvert_server_link_resumes_total\\{result="${result}"\\} [1-9]`, "m");
+function counted(server: Server, result: string, cause = "unknown"): Promise<boolean> {
+  const line = new RegExp(`^culvert_server_link_resumes_total\\{result="${result}",cause="${cause}"\\} [1-9]`, "m");
   return server.metrics.registry.metrics().then((text) => line.test(text));
 }
 
@@ -129,7 +129,9 @@ test("a stream goes on over the next carrier when the first is cut, and over a t
   assert.deepEqual([suspended?.["streams"], typeof suspended?.["cause"]], [1, "string"]);
   const resumed = server.lines.find(({ msg }) => msg === "tunnel resumed");
   assert.equal(typeof resumed?.["replayedBytes"], "number");
-  assert.ok((await counted(server, "resumed")) && (await counted(server, "planned")));
+  assert.ok(
+    (await counted(server, "resumed", `${suspended?.["cause"]}`)) && (await counted(server, "moved", "planned")),
+  );
 });
 
 test("a resume that disagrees in one thing is refused with a code of its own, and the real link is unharmed", async () => {
@@ -167,6 +169,18 @@ test("a resume that disagrees in one thing is refused with a code of its own, an
   assert.equal(await refusalOf(server, { ...HELLO, resume: agent.words({ token: stale }) }), badToken);
   await agent.resume();
   await say("and resumed");
+});
+
+test("an agent that asks in a loop for a link that is over fills no log, and each time is counted", async () => {
+  await using server = await start({ linkGraceMs: 60_000 });
+  const agent = await ResumingAgent.start(server);
+  const resume = { link: `${agent.link.id}-gone`, token: "x".repeat(43), received: 0 };
+  for (let time = 0; time < 15; time++) {
+    assert.equal(await refusalOf(server, { ...HELLO, resume }), CloseCode.unknownLink);
+  }
+  const told = server.lines.filter(({ msg, level }) => msg === "resume refused" && level === "warn");
+  assert.equal(told.length, 10);
+  assert.match(await server.metrics.registry.metrics(), /result="unknown_link",cause="unknown"\} 15$/m);
 });
 
 test("a welcome that is lost leaves the token before it good", async () => {

@@ -13,33 +13,38 @@ const NOTHING: ConnectionOwner = {
 };
 
 /** A connection whose dials are counted, and welcomed when the test says so. */
-function connection(t: TestContext, carrierAgeMs: number | undefined) {
+function connection(t: TestContext, carrierAgeMs: () => number | undefined, owner: Partial<ConnectionOwner> = {}) {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const wire = new Wire();
   const link = new Link("s1-1", "server", wire.agent, { graceMs: 30_000, replayBytes: 1 << 20 });
   const dials: { accept(): Promise<Wire> }[] = [];
-  const made = new Connection(link, welcome(), NOTHING, {
-    session: { maxWindow: 1 << 20, budget: 1 << 20, maxStreams: 10 } as never,
-    retry: { baseMs: 100, capMs: 1_000 },
-    carrierAgeMs: () => carrierAgeMs,
-    redial: (words) =>
-      new Promise((resolve) => {
-        words();
-        const accept = async () => {
-          const next = new Wire();
-          resolve({ carrier: next.agent as never, welcome: welcome(), remote: "new" });
-          await new Promise((settled) => setImmediate(settled));
-          return next;
-        };
-        dials.push({ accept });
-      }),
-  });
+  const made = new Connection(
+    link,
+    welcome(),
+    { ...NOTHING, ...owner },
+    {
+      session: { maxWindow: 1 << 20, budget: 1 << 20, maxStreams: 10 } as never,
+      retry: { baseMs: 100, capMs: 1_000 },
+      carrierAgeMs,
+      redial: (words) =>
+        new Promise((resolve) => {
+          words();
+          const accept = async () => {
+            const next = new Wire();
+            resolve({ carrier: next.agent as never, welcome: welcome(), remote: "new" });
+            await new Promise((settled) => setImmediate(settled));
+            return next;
+          };
+          dials.push({ accept });
+        }),
+    },
+  );
   t.after(() => made.session.destroy());
   return { connection: made, link, wire, dials };
 }
 
 test("a carrier that reaches its age is replaced while it lives, and so is the next one", async (t) => {
-  const { dials, wire, link } = connection(t, 5_000);
+  const { dials, wire, link } = connection(t, () => 5_000);
   t.mock.timers.tick(4_999);
   assert.equal(dials.length, 0);
   t.mock.timers.tick(1);
@@ -51,8 +56,20 @@ test("a carrier that reaches its age is replaced while it lives, and so is the n
   assert.equal(dials.length, 2);
 });
 
+test("what is learned from a cut counts for the carrier that comes after it", async (t) => {
+  let learnedMs: number | undefined;
+  const onResumed = () => {
+    learnedMs = 3_000;
+  };
+  const { dials, wire } = connection(t, () => learnedMs, { onResumed });
+  wire.agent.over(CUT);
+  await dials[0]?.accept();
+  t.mock.timers.tick(3_000);
+  assert.equal(dials.length, 2);
+});
+
 test("without an age no carrier is replaced, until the server asks", (t) => {
-  const { dials, wire } = connection(t, undefined);
+  const { dials, wire } = connection(t, () => undefined);
   t.mock.timers.tick(1_000_000);
   assert.equal(dials.length, 0);
   wire.server.sendControl({ type: "rotate", reason: "new certificates" });
@@ -62,16 +79,16 @@ test("without an age no carrier is replaced, until the server asks", (t) => {
 });
 
 test("a carrier that was lost before its age is dialled for once", async (t) => {
-  const { dials, wire } = connection(t, 5_000);
+  const { dials, wire } = connection(t, () => 5_000);
   t.mock.timers.tick(4_000);
-  wire.agent.notice(CUT);
+  wire.agent.over(CUT);
   assert.equal(dials.length, 1);
   t.mock.timers.tick(4_000);
   assert.equal(dials.length, 1);
 });
 
 test("a connection that is over dials no more", (t) => {
-  const { connection: made, dials } = connection(t, 5_000);
+  const { connection: made, dials } = connection(t, () => 5_000);
   made.session.destroy();
   t.mock.timers.tick(60_000);
   assert.equal(dials.length, 0);

@@ -7,7 +7,7 @@ import type { SessionOptions } from "../../shared/yamux/options.ts";
 import { Session, type SessionHandler } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
-import { type ResumableLink, Resumption, type ResumptionDeps } from "./resumption.ts";
+import { Resumption, type ResumptionDeps, type ResumptionLink } from "./resumption.ts";
 
 /** Who is told what becomes of a connection. */
 export interface ConnectionOwner {
@@ -32,7 +32,10 @@ export interface ConnectionOptions extends Pick<ResumptionDeps, "redial" | "retr
 }
 
 /** What a connection needs of its link. */
-export type UplinkLink = Pick<Link, keyof Transport | keyof ResumableLink | "remote" | "unacknowledged" | "watch">;
+export type UplinkLink = Pick<
+  Link,
+  keyof Transport | keyof ResumptionLink | "remote" | "lost" | "unacknowledged" | "watch"
+>;
 
 /** A server that asks all its agents for new carriers is not to have them at once. */
 const ROTATE_WITHIN_MS = 2_000;
@@ -44,7 +47,7 @@ const LAST_BYTES_MS = 10_000;
 
 /** A link and the session on it, as long as both last: over one carrier after the other. */
 export class Connection implements SessionHandler {
-  readonly link: Pick<Link, "id" | "remote" | "suspended" | "unacknowledged">;
+  readonly link: Pick<Link, "id" | "remote" | "suspended" | "lost" | "unacknowledged">;
   readonly welcome: Welcome;
   readonly session: Session;
   readonly #owner: ConnectionOwner;
@@ -77,8 +80,8 @@ export class Connection implements SessionHandler {
         this.#resumption.begin();
       },
       onResumed: (resumed) => {
-        this.#rotateInTime(options);
         owner.onResumed(this, resumed);
+        this.#rotateInTime(options); // by what has just been learned of the path
       },
       onClosed: () => {
         clearTimeout(this.#rotation);

@@ -21,7 +21,7 @@ class PairLink extends DuplexTransport implements UplinkLink {
   readonly remote = "test";
   readonly received = 0;
   readonly unacknowledged = 0;
-  suspended = false;
+  lost: CarrierLost | undefined;
   watcher: LinkWatcher = {};
 
   constructor(...[id, duplex]: [string, ...ConstructorParameters<typeof DuplexTransport>]) {
@@ -41,9 +41,19 @@ class PairLink extends DuplexTransport implements UplinkLink {
   holdAcks(): void {}
   releaseAcks(): void {}
   confirm(): void {}
+  get suspended(): boolean {
+    return this.lost !== undefined;
+  }
+
+  suspend(cause: CarrierLost): void {
+    this.lost = cause;
+    this.watcher.onSuspended?.(cause);
+  }
+
   resume(): void {
-    this.suspended = false;
-    this.watcher.onResumed?.({ suspendedMs: 1, replayedBytes: 0 });
+    const { lost } = this;
+    this.lost = undefined;
+    this.watcher.onResumed?.({ suspendedMs: lost === undefined ? 0 : 1, lost, replayedBytes: 0 });
   }
 }
 
@@ -71,6 +81,8 @@ function uplink(t: TestContext) {
   const lines: Line[] = [];
   const counted = { connects: 0 };
   const failed: string[] = [];
+  /** Results of resumes, and their causes where they are counted. */
+  const resumes: string[] = [];
   /** Why links that are suspended find no new carrier. */
   const redialError = { error: new Error("no way") };
   const options: ConnectionOptions = {
@@ -107,7 +119,12 @@ function uplink(t: TestContext) {
       uplinkConnected: () => counted.connects++,
       attemptFailed: (label) => failed.push(label),
       sessionEnded: () => {},
-      links: { suspended: () => {}, resumed: () => {}, resumeFailed: () => {}, graceOver: () => {} },
+      links: {
+        suspended: () => {},
+        resumed: ({ lost }) => resumes.push(`resumed ${lost?.lossCause}`),
+        resumeFailed: (result, cause) => resumes.push(`${result} ${cause}`),
+        graceOver: () => {},
+      },
     },
     log: pino({ level: "debug" }, { write: (line) => lines.push(JSON.parse(line)) }),
   });
@@ -115,7 +132,7 @@ function uplink(t: TestContext) {
     up.destroy(new Error("the test is over"));
     for (const { session } of tunnels) session.destroy();
   });
-  return { up, attempts, tunnels, lines, counted, failed, redialError };
+  return { up, attempts, tunnels, lines, counted, failed, resumes, redialError };
 }
 
 function open(tunnel: Tunnel): Stream {
@@ -445,13 +462,33 @@ test("a connection that has lost its carrier is suspended, says why, and goes on
   attempts[0]?.accept();
   await until(() => up.connected, "connected");
   const { link } = tunnels[0] as Tunnel;
-  link.suspended = true;
-  link.watcher.onSuspended?.(CUT);
+  link.suspend(CUT);
   assert.deepEqual([up.state.state, up.connected], ["suspended", false]);
   const line = lines.find(({ msg }) => msg === "uplink suspended");
   assert.deepEqual([line?.level, line?.reason], [WARN, CUT.message]);
   link.resume();
   assert.deepEqual([up.state.state, lines.at(-1)?.msg, attempts.length], ["connected", "uplink resumed", 1]);
+});
+
+test("a resume that fails for one reason again and again is one warning, and counted with what the carrier was lost by", async (t) => {
+  const { up, attempts, tunnels, lines, resumes, redialError } = uplink(t);
+  up.start();
+  attempts[0]?.accept();
+  await until(() => up.connected, "connected");
+  const { link } = tunnels[0] as Tunnel;
+  const warnings = () => lines.filter(({ msg, level }) => msg === "uplink not resumed" && level === WARN);
+  up.changeCarriers();
+  await until(() => warnings().length === 1, "the first failure");
+  link.suspend(CUT);
+  await until(() => resumes.length >= 4, "more of them");
+  assert.equal(warnings().length, 1);
+  redialError.error = new LinkRefused({ closeCode: CloseCode.foreignLink, reason: "another server's" });
+  await until(() => warnings().length === 2, "another reason");
+  link.resume();
+  assert.equal(resumes[0], "failed planned");
+  assert.deepEqual([...new Set(resumes.slice(1))], ["failed reset", "foreign_link reset", "resumed reset"]);
+  up.changeCarriers();
+  await until(() => warnings().length === 3, "the first failure after a resume");
 });
 
 test("another server behind the balancer is connected to at once, while the old link still looks for its own", async (t) => {
@@ -462,8 +499,7 @@ test("another server behind the balancer is connected to at once, while the old 
   await until(() => up.connected, "connected");
   const old = tunnels[0] as Tunnel;
   const stream = open(old);
-  old.link.suspended = true;
-  old.link.watcher.onSuspended?.(CUT);
+  old.link.suspend(CUT);
   await until(() => attempts.length === 2, "an attempt for a new link");
   attempts[1]?.accept();
   await until(() => up.connected, "connected to the other server");

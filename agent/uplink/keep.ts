@@ -1,7 +1,7 @@
 import type { CarrierLost } from "../../shared/link/carrier.ts";
 import { LinkLost, type Resumption } from "../../shared/link/link.ts";
 import { backoffMs, type Ending, shortLivesAfter } from "../../shared/process/backoff.ts";
-import type { LinkMetrics } from "../../shared/process/link-metrics.ts";
+import { type LinkMetrics, PLANNED } from "../../shared/process/link-metrics.ts";
 import type { Logger } from "../../shared/process/logger.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { AgentMetrics } from "../metrics.ts";
@@ -67,9 +67,10 @@ export class Uplink implements ConnectionOwner {
   #failures = 0;
   /** Connections whose server has sent us away, and which still carry streams; and since when. */
   readonly #leaving = new Map<Connection, number>();
-  /** Lost its carrier, and was left because the balancer led elsewhere; and how it was lost. */
+  /** Lost its carrier, and was left because the balancer led elsewhere. */
   #strayed: Connection | undefined;
-  readonly #losses = new WeakMap<Connection, CarrierLost>();
+  /** Why the last try to give it a carrier failed. */
+  readonly #notResumed = new WeakMap<Connection, string>();
   /** The last of them, as long as no other server has taken us. */
   #sentAwayFrom: Connection | undefined;
   #waiters: { resolve: () => void; reject: (error: Error) => void }[] = [];
@@ -191,7 +192,6 @@ export class Uplink implements ConnectionOwner {
     const { log, metrics, server } = this.#deps;
     const { state } = this;
     metrics.links.suspended(cause.lossCause);
-    this.#losses.set(connection, cause);
     if (state.state === "connected" && state.connection === connection) this.#enter({ ...state, state: "suspended" });
     const { lossCause, ageMs, idleMs, message: reason } = cause;
     const line = {
@@ -204,14 +204,14 @@ export class Uplink implements ConnectionOwner {
     log.warn({ ...line, ageMs: Math.round(ageMs), idleMs: Math.round(idleMs) }, "uplink suspended");
   }
 
-  onResumed(connection: Connection, { suspendedMs, replayedBytes }: Resumption): void {
+  onResumed(connection: Connection, resumption: Resumption): void {
     const { log, metrics, server } = this.#deps;
     const { state } = this;
-    metrics.links.resumed({ suspendedMs, replayedBytes });
+    const { suspendedMs, replayedBytes, lost } = resumption;
+    metrics.links.resumed(resumption);
     // The server was there all the time: it is the path that cut us. A server that restarts says nothing about the path.
-    const loss = this.#losses.get(connection);
-    if (loss !== undefined) this.#deps.path.onLost(loss);
-    this.#losses.delete(connection);
+    if (lost !== undefined) this.#deps.path.onLost(lost);
+    this.#notResumed.delete(connection);
     if (state.state === "suspended" && state.connection === connection) this.#enter({ ...state, state: "connected" });
     const { id: link, remote } = connection.link;
     const line = { server, link, remote, suspendedMs: Math.round(suspendedMs), replayedBytes };
@@ -235,8 +235,11 @@ export class Uplink implements ConnectionOwner {
   onResumeFailed(connection: Connection, error: unknown): void {
     const { log, metrics, server, retry } = this.#deps;
     const { label, reason } = retryAfter(error, 0, 0, retry);
-    metrics.links.resumeFailed(label);
-    log.warn({ server, link: connection.link.id, reason }, "uplink not resumed");
+    metrics.links.resumeFailed(label, connection.link.lost?.lossCause ?? PLANNED);
+    // Tried again more than once a second, and of a planned change as long as it fails.
+    const level = reason === this.#notResumed.get(connection) ? "debug" : "warn";
+    this.#notResumed.set(connection, reason);
+    log[level]({ server, link: connection.link.id, reason }, "uplink not resumed");
   }
 
   /** The server that the balancer leads to now takes us at once; the streams of the old one may still find theirs. */

@@ -69,20 +69,20 @@ test("a lost carrier is dialled for at once, with what was received, and the nex
   const { link, wire, dials } = resumable(t);
   wire.server.write([Buffer.from("seven b")], 7);
   wire.deliver("server", 100);
-  wire.agent.notice(CUT);
+  wire.agent.over(CUT);
   assert.deepEqual(
     dials.map(({ words }) => words),
     [{ link: "s1-1", token: "first", received: 7 }],
   );
   const next = await dials[0]?.accept();
   assert.equal(link.suspended, false);
-  next?.agent.notice(CUT);
+  next?.agent.over(CUT);
   assert.deepEqual(dials[1]?.words, { link: "s1-1", token: "token-1", received: 7 });
 });
 
 test("while the link waits, failures are followed by short waits, and the token stays the same", async (t) => {
   const { link, wire, dials, failures } = resumable(t);
-  wire.agent.notice(CUT);
+  wire.agent.over(CUT);
   for (let attempt = 1; attempt <= 12; attempt++) {
     await dials.at(-1)?.refuse(new Error("connect ECONNREFUSED"));
     assert.equal(failures.length, attempt);
@@ -98,7 +98,7 @@ test("a link that the server does not know is over, whatever of its grace is lef
   for (const code of ["unknownLink", "badToken", "linkOfAnother", "badOffset"] as const) {
     await t.test(code, async (each) => {
       const { link, wire, dials, ends } = resumable(each);
-      wire.agent.notice(CUT);
+      wire.agent.over(CUT);
       await dials[0]?.refuse(refused(CloseCode[code]));
       assert.equal(link.closed, true);
       assert.ok(ends[0] instanceof LinkRefused);
@@ -110,7 +110,7 @@ test("a link that the server does not know is over, whatever of its grace is lef
 
 test("another server behind the balancer is told of, and its own one looked for on", async (t) => {
   const { link, wire, dials, elsewhere } = resumable(t);
-  wire.agent.notice(CUT);
+  wire.agent.over(CUT);
   await dials[0]?.refuse(refused(CloseCode.foreignLink));
   assert.deepEqual([elsewhere.length, link.suspended], [1, true]);
   t.mock.timers.tick(5_000);
@@ -120,7 +120,7 @@ test("another server behind the balancer is told of, and its own one looked for 
 
 test("when the grace is over nothing is dialled any more, and an attempt under way is given up", async (t) => {
   const { wire, dials, ends } = resumable(t);
-  wire.agent.notice(CUT);
+  wire.agent.over(CUT);
   t.mock.timers.tick(GRACE_MS);
   assert.match(ends[0]?.message ?? "", /^no new connection came within 30 s: cut$/);
   assert.equal(dials[0]?.signal.aborted, true);
@@ -153,7 +153,7 @@ test("a planned change for which the link is another's now is not tried again, u
 test("a carrier that is lost while its successor is dialled needs no second dial", async (t) => {
   const { link, wire, dials, resumption } = resumable(t);
   resumption.begin();
-  wire.agent.notice(CUT);
+  wire.agent.over(CUT);
   assert.equal(dials.length, 1);
   await dials[0]?.accept();
   assert.equal(link.suspended, false);
@@ -162,13 +162,13 @@ test("a carrier that is lost while its successor is dialled needs no second dial
 test("a welcome that cannot be for this link ends it: nobody knows what was meant", async (t) => {
   await t.test("another link's id", async (each) => {
     const { link, wire, dials } = resumable(each);
-    wire.agent.notice(CUT);
+    wire.agent.over(CUT);
     const next = await dials[0]?.accept({ link: "s1-2" });
-    assert.deepEqual([link.closed, next?.agent.closedWith], [true, CloseCode.badOffset]);
+    assert.deepEqual([link.closed, next?.agent.closedWith], [true, CloseCode.badControl]);
   });
   await t.test("an offset that was never sent", async (each) => {
     const { link, wire, dials } = resumable(each);
-    wire.agent.notice(CUT);
+    wire.agent.over(CUT);
     const next = await dials[0]?.accept({ received: 5 });
     assert.deepEqual([link.closed, next?.agent.closedWith], [true, CloseCode.badOffset]);
   });

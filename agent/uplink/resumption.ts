@@ -11,13 +11,13 @@ export interface ResumeWords {
 }
 
 /** What is done with a link to give it another carrier. */
-export type ResumableLink = Pick<
+export type ResumptionLink = Pick<
   Link,
   "id" | "received" | "suspended" | "holdAcks" | "releaseAcks" | "resume" | "confirm" | "destroy"
 >;
 
 export interface ResumptionDeps {
-  readonly link: ResumableLink;
+  readonly link: ResumptionLink;
   /** The token of the welcome. */
   readonly token: string;
   /** Opens a carrier; `words` is asked when the hello is sent. */
@@ -114,7 +114,8 @@ export class Resumption {
       if (welcome.link !== link.id) throw new Error(`the server answered a resume with another link, ${welcome.link}`);
       link.resume(carrier, remote, { peerReceived: welcome.received, named });
     } catch (error) {
-      carrier.close(CloseCode.badOffset, (error as Error).message);
+      const { badOffset, badControl } = CloseCode;
+      carrier.close(error instanceof LinkRefused ? badOffset : badControl, (error as Error).message);
       link.destroy(error as Error);
       return;
     }

@@ -14,8 +14,20 @@ export class Scrape {
     const series = this.#series(name).find((one) => sameLabels(one.labels, labels));
     if (series !== undefined) return series.value;
     const wanted = Object.keys(labels);
-    if (wanted.length > 0 && this.#lines.some((line) => line.startsWith(`# TYPE ${name} `))) return 0;
+    if (wanted.length > 0 && this.#has(name)) return 0;
     throw new Error(`/metrics shows no ${name}${wanted.length > 0 ? ` {${wanted.join(",")}}` : ""}`);
+  }
+
+  /** The sum of all series that have these labels, and others. */
+  sum(name: string, labels: Readonly<Record<string, string>>): number {
+    if (!this.#has(name)) throw new Error(`/metrics shows no ${name}`);
+    const wanted = Object.entries(labels).map(([key, value]) => `${key}="${value}"`);
+    const series = this.#series(name).filter((one) => wanted.every((label) => one.labels.split(",").includes(label)));
+    return series.reduce((sum, { value }) => sum + value, 0);
+  }
+
+  #has(name: string): boolean {
+    return this.#lines.some((line) => line.startsWith(`# TYPE ${name} `));
   }
 
   #series(name: string): { readonly labels: string; readonly value: number }[] {

@@ -10,6 +10,7 @@ import type { TurnQueue } from "../../shared/net/turn-queue.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
 import type { MemoryPool } from "../../shared/process/memory-pool.ts";
+import type { StrangerLog } from "../../shared/process/stranger-log.ts";
 import { CloseCode, HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { ServerMetrics } from "../metrics.ts";
 import type { ServerOptions } from "../options.ts";
@@ -42,6 +43,8 @@ export interface AttachDeps {
   readonly pool: MemoryPool;
   readonly metrics: ServerMetrics;
   readonly log: Logger;
+  /** The log of those who come as often as they like. */
+  readonly strangers: StrangerLog;
   /** True from SIGTERM on. */
   draining(): boolean;
 }
@@ -106,7 +109,7 @@ function judge(hello: Hello, identity: string, { cluster, links, draining }: Att
   if (hello.cluster !== undefined && hello.cluster !== cluster.name) {
     throw new LinkRefused({
       closeCode: CloseCode.forbidden,
-      reason: `this certificate belongs to cluster "${cluster.name}", not to "${printable(hello.cluster, 40)}" (--cluster)`,
+      reason: `this agent's credential belongs to cluster "${cluster.name}", not to "${printable(hello.cluster, 40)}" (--cluster)`,
     });
   }
   const known = links.judge(cluster.name, hello, identity);
@@ -203,8 +206,9 @@ async function hold(
     if (place.abandoned) tunnel.destroy(new Error("the agent has begun anew"));
   }
 
-  function onResumed({ suspendedMs, replayedBytes }: Resumption): void {
-    metrics.links.resumed({ suspendedMs, replayedBytes });
+  function onResumed(resumption: Resumption): void {
+    const { suspendedMs, replayedBytes } = resumption;
+    metrics.links.resumed(resumption);
     cluster.tunnelResumed();
     const times = { suspendedMs: Math.round(suspendedMs), replayedBytes };
     log.info({ ...line, remote: tunnel.remote, ...times }, suspendedMs === 0 ? "tunnel moved" : "tunnel resumed");
@@ -240,12 +244,18 @@ const RESUME_REFUSALS: Readonly<Record<number, string>> = {
 function refusedAfterUpgrade(
   error: unknown,
   { remote, identity }: Arrival,
-  { cluster, metrics, log }: AttachDeps,
+  { cluster, metrics, log, strangers }: AttachDeps,
 ): void {
   const refusal = error instanceof LinkRefused ? error : undefined;
   const reason = printable(refusal?.reason ?? (error instanceof Error ? error.message : String(error)));
   metrics.agentRefused(String(refusal?.closeCode ?? "hello"), { cluster: cluster.name, from: identity, reason });
+  const line = { remote, cluster: cluster.name, identity, code: refusal?.closeCode, reason };
   const resumeRefusal = RESUME_REFUSALS[refusal?.closeCode ?? 0];
-  if (resumeRefusal !== undefined) metrics.links.resumeFailed(resumeRefusal);
-  log.warn({ remote, cluster: cluster.name, identity, code: refusal?.closeCode, reason }, "agent refused");
+  if (resumeRefusal === undefined) {
+    log.warn(line, "agent refused");
+    return;
+  }
+  metrics.links.resumeFailed(resumeRefusal);
+  // An agent whose link is over may ask for it several times a second, and there are many agents.
+  strangers.tell("warn", line, "resume refused");
 }

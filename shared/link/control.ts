@@ -76,7 +76,7 @@ export class BadControlMessage extends Error {
   override readonly name = "BadControlMessage";
 }
 
-/** `undefined`: a type that a later version may know. Throws `BadControlMessage`. */
+/** Of a text that is no longer than `MAX_CONTROL_BYTES`. `undefined`: a type that a later version may know. Throws `BadControlMessage`. */
 export function parseControl(text: string): ControlMessage | undefined {
   const value = parseJson(text);
   const { data } = typeOnly.safeParse(value);
@@ -89,7 +89,6 @@ export function parseControl(text: string): ControlMessage | undefined {
 }
 
 function parseJson(text: string): unknown {
-  if (text.length > MAX_CONTROL_BYTES) throw new BadControlMessage("a control message is longer than 8 KiB");
   try {
     return JSON.parse(text);
   } catch {

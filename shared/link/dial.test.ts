@@ -3,7 +3,9 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import net from "node:net";
 import { test } from "node:test";
+import { UNRECOGNIZED_NAME_ALERT } from "../net/client-hello.ts";
 import { Authority } from "../pki/certificates.ts";
+import { Intercepted } from "./intercepted.ts";
 import { dial, failure, HELLO, Inbox, LinkServer, RawServer, testCertificate, until } from "./testing.ts";
 
 test("each step that takes too long is named, and its socket closed", async () => {
@@ -63,7 +65,9 @@ test("a refused connection, a name that is nobody's, a certificate that is not t
   await using server = await LinkServer.start();
   const stranger = await Authority.create("stranger");
   const untrusted = await failure(server.port, { tls: { ca: stranger.cert } });
-  assert.match(untrusted.message, /\(in the TLS handshake\)$/);
+  assert.ok(untrusted instanceof Intercepted);
+  assert.equal(untrusted.issuer, "test");
+  assert.match(untrusted.message, /^TLS is intercepted by "test", .* give it as --ca-cert$/);
   assert.match((await failure(server.port, { host: "elsewhere.test" })).message, /altnames.*\(in the TLS handshake\)$/);
   assert.match((await failure(server.port, { host: "127.0.0.2" })).message, /127\.0\.0\.2.*\(in the TLS handshake\)$/);
   await until(() => server.sockets.size === 0);
@@ -75,10 +79,24 @@ test("verification holds even where the environment turns it off", async () => {
   await using server = await LinkServer.start();
   Object.assign(process.env, { NODE_TLS_REJECT_UNAUTHORIZED: "0" });
   try {
-    assert.match((await failure(server.port, { tls: {} })).message, /\(in the TLS handshake\)$/);
+    assert.ok((await failure(server.port, { tls: {} })) instanceof Intercepted);
   } finally {
     Reflect.deleteProperty(process.env, "NODE_TLS_REJECT_UNAUTHORIZED");
   }
+});
+
+test("a name that nobody at the server's port has is told as that, and so is an address in place of one", async () => {
+  const refuses = net.createServer((socket) => {
+    socket.on("error", () => {}).once("data", () => socket.end(UNRECOGNIZED_NAME_ALERT));
+  });
+  await once(refuses.listen(0, "127.0.0.1"), "listening");
+  const { port } = refuses.address() as net.AddressInfo;
+  assert.match(
+    (await failure(port, { host: "nobody.test" })).message,
+    /^nobody there has the name "nobody\.test" \(SNI\)/,
+  );
+  assert.match((await failure(port, { host: "127.0.0.1" })).message, /^the server is found by its name \(SNI\)/);
+  refuses.close();
 });
 
 test("after the end of a link nothing keeps a process alive", async () => {

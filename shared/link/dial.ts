@@ -6,6 +6,7 @@ import { seconds } from "../net/seconds.ts";
 import { LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
 import { Carrier, MAX_WEBSOCKET_PAYLOAD } from "./carrier.ts";
 import type { Hello, Welcome } from "./control.ts";
+import { Intercepted, issuerOf, isUntrusted } from "./intercepted.ts";
 import { MiddleBox, readAnswer } from "./upgrade-answer.ts";
 
 export interface DialOptions {
@@ -155,7 +156,12 @@ class Attempt {
         ...(net.isIP(host) === 0 ? { servername: host } : {}),
         ALPNProtocols: ["http/1.1"],
       });
-      socket.on("error", reject);
+      let issuer: string | undefined;
+      // Before Node judges the certificate, and throws it away with the connection.
+      socket.prependOnceListener("secure", () => {
+        issuer = issuerOf(socket.getPeerCertificate());
+      });
+      socket.on("error", (error) => reject(isUntrusted(error) ? new Intercepted(issuer, error) : error));
       socket.once("secureConnect", () => {
         this.#options.watch?.onSecure(socket);
         resolve(socket);
@@ -208,10 +214,12 @@ class Attempt {
 
   /** Says at which step a network's error came; its code stays. */
   explain(error: Error): Error {
-    if (error instanceof LinkRefused || error instanceof MiddleBox || error === this.#reason) return error;
+    const isSentence = error instanceof LinkRefused || error instanceof MiddleBox || error instanceof Intercepted;
+    if (isSentence || error === this.#reason) return error;
     // Several addresses were tried: Node's error for all of them has no message of its own.
     const causes = error instanceof AggregateError ? (error.errors as Error[]) : [error];
     const { code } = error as NodeJS.ErrnoException;
+    if (code === UNRECOGNIZED_NAME) return Object.assign(new Error(unknownName(this.#options.host)), { code });
     const explained = new Error(`${causes.map(({ message }) => message).join("; ")} (${this.#step})`, { cause: error });
     return code === undefined ? explained : Object.assign(explained, { code });
   }
@@ -219,6 +227,15 @@ class Attempt {
   #race<T>(step: (resolve: (value: T) => void, reject: (error: Error) => void) => void): Promise<T> {
     return Promise.race([new Promise<T>(step), this.#interrupted]);
   }
+}
+
+/** Node's word for the alert (RFC 6066 §3). */
+const UNRECOGNIZED_NAME = "ERR_SSL_TLSV1_UNRECOGNIZED_NAME";
+
+function unknownName(host: string): string {
+  if (net.isIP(host) !== 0)
+    return "the server is found by its name (SNI), and an address has none: give its name in --server";
+  return `nobody there has the name "${host}" (SNI): check the name in --server; the server's clusters list theirs in agents.sni`;
 }
 
 function ignore(): void {}

@@ -42,6 +42,7 @@ export class InFlight {
   #limited = false;
   /** The end of the round before: what was acknowledged, and when. */
   #before = { acked: 0, atMs: 0 };
+  /** Bytes a second in the last round, whatever the sender had to send; 0: no round yet. */
   #rate = 0;
   #least = Number.POSITIVE_INFINITY;
   /** When the path was last seen without a queue of ours. */
@@ -60,11 +61,6 @@ export class InFlight {
   /** Bytes that may be unacknowledged now. */
   get bound(): number {
     return this.#probing ? IN_FLIGHT_FLOOR : this.#bound;
-  }
-
-  /** Of the last round, whatever the sender had to send; 0: no round yet. */
-  get rateBytesPerSecond(): number {
-    return this.#rate;
   }
 
   /** 0: no round yet on this carrier. */

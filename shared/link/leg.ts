@@ -72,7 +72,7 @@ export class Leg {
 }
 
 /** A carrier that is to take over when its peer is known to have it: until then the present one goes on. */
-export interface Candidate {
+export interface Successor {
   readonly leg: Leg;
   readonly remote: string;
   readonly peerReceived: number;

@@ -3,7 +3,7 @@ import type { Transport, TransportConsumer } from "../yamux/transport.ts";
 import { Acks } from "./acks.ts";
 import { CarrierLost } from "./carrier.ts";
 import type { ControlMessage } from "./control.ts";
-import { AT_FIRST, type Candidate, Leg, type LinkCarrier, type ResumeAt, SUPERSEDED } from "./leg.ts";
+import { AT_FIRST, Leg, type LinkCarrier, type ResumeAt, SUPERSEDED, type Successor } from "./leg.ts";
 import { type LinkPool, Outgoing } from "./outgoing.ts";
 
 export interface LinkOptions {
@@ -31,6 +31,8 @@ export interface LinkWatcher {
 export interface Resumption {
   /** How long there was no carrier, ms; 0: the old one was still alive. */
   readonly suspendedMs: number;
+  /** How the old one was lost; `undefined`: it was still alive. */
+  readonly lost: CarrierLost | undefined;
   /** Bytes sent once more. */
   readonly replayedBytes: number;
 }
@@ -48,7 +50,7 @@ export class LinkLost extends Error {
 
 /** What the carrier has not taken stays under this while bytes are sent once more: pings go between. */
 const REPLAY_AT_ONCE = 128 * 1024;
-/** A new carrier on which nothing comes for so long will not carry, ms: its peer speaks as soon as it is welcomed. */
+/** A new carrier on which nothing comes for so long will not carry, ms: both ends answer there at once. */
 const UNCONFIRMED_MS = 5_000;
 
 type State =
@@ -82,7 +84,7 @@ export class Link implements Transport {
   #consumer: TransportConsumer | undefined;
   #state: State;
   #remote: string;
-  #candidate: Candidate | undefined;
+  #successor: Successor | undefined;
   #ending = false;
 
   /** `remote`: the other end's address, for logs. */
@@ -105,6 +107,11 @@ export class Link implements Transport {
     return this.#state.state === "suspended";
   }
 
+  /** How its carrier was lost, while it waits for the next one. */
+  get lost(): CarrierLost | undefined {
+    return this.#state.state === "suspended" ? this.#state.cause : undefined;
+  }
+
   get closed(): boolean {
     return this.#state.state === "closed";
   }
@@ -119,10 +126,9 @@ export class Link implements Transport {
     return this.#outgoing.unacknowledged;
   }
 
-  /** One watcher, before `start`; control messages that came before it are told it next. */
+  /** One watcher, before `start`: from then on it is told, also of control messages that came earlier. */
   watch(watcher: LinkWatcher): void {
     this.#watcher = watcher;
-    if (this.#state.state === "carried") this.#listen(this.#state.leg);
   }
 
   sendControl(message: ControlMessage): void {
@@ -176,7 +182,7 @@ export class Link implements Transport {
 
   /** Is it an offset at which sending can begin again? */
   canResumeAt(peerReceived: number): boolean {
-    const { from, to } = this.#outgoing.kept;
+    const { from, to } = this.#outgoing.resumable;
     return this.#state.state !== "closed" && peerReceived >= from && peerReceived <= to;
   }
 
@@ -185,6 +191,7 @@ export class Link implements Transport {
     const { peerReceived } = at;
     this.#mustResumeAt(peerReceived);
     const leg = new Leg(carrier, at);
+    carrier.probe(UNCONFIRMED_MS);
     this.#carry({ leg, remote, peerReceived });
     this.#listen(leg);
     if (this.#consumer !== undefined) this.#startLeg(leg);
@@ -196,15 +203,15 @@ export class Link implements Transport {
    * lives goes on until the first message comes on the new one.
    */
   offer(carrier: LinkCarrier, remote: string, at: ResumeAt): void {
-    carrier.probe(UNCONFIRMED_MS);
     if (this.#state.state !== "carried") {
       this.resume(carrier, remote, at);
       return;
     }
     this.#mustResumeAt(at.peerReceived);
-    this.#candidate?.leg.carrier.close(CloseCode.superseded, SUPERSEDED);
+    this.#successor?.leg.carrier.close(CloseCode.superseded, SUPERSEDED);
     const leg = new Leg(carrier, at);
-    this.#candidate = { leg, remote, peerReceived: at.peerReceived };
+    carrier.probe(UNCONFIRMED_MS);
+    this.#successor = { leg, remote, peerReceived: at.peerReceived };
     this.#acks.hold(); // what the welcome has named must stay what the peer still keeps
     this.#listen(leg);
     this.#startLeg(leg);
@@ -212,27 +219,28 @@ export class Link implements Transport {
 
   #mustResumeAt(peerReceived: number): void {
     if (this.canResumeAt(peerReceived)) return;
-    const { from, to } = this.#outgoing.kept;
+    const { from, to } = this.#outgoing.resumable;
     throw new LinkRefused({
       closeCode: CloseCode.badOffset,
       reason: `the link cannot go on at byte ${peerReceived}: ${from} to ${to} are kept`,
     });
   }
 
-  /** The candidate takes over. */
-  #commit(candidate: Candidate): void {
-    this.#candidate = undefined;
-    const { leg, peerReceived } = candidate;
-    if (!this.canResumeAt(peerReceived)) {
-      this.#violated(CloseCode.badOffset, "the peer acknowledged more than it said it had");
-      leg.carrier.close(CloseCode.badOffset, "more was acknowledged than the hello named");
-      return;
-    }
-    this.#carry(candidate);
-    this.#replayMore(leg);
+  /** The successor takes over. What its hello named is kept still: see `#onAck`. */
+  #commit(successor: Successor): void {
+    this.#successor = undefined;
+    this.#carry(successor);
+    this.#replayMore(successor.leg);
   }
 
-  #carry({ leg, remote, peerReceived }: Candidate): void {
+  /** The successor comes to nothing: the present carrier goes on. */
+  #dropSuccessor(): void {
+    this.#successor = undefined;
+    this.#acks.release();
+  }
+
+  #carry({ leg, remote, peerReceived }: Successor): void {
+    const { lost } = this;
     const before = this.#state;
     if (before.state === "carried") leg.follow(before.leg);
     if (before.state === "suspended") clearTimeout(before.timer);
@@ -243,6 +251,7 @@ export class Link implements Transport {
     this.#acks.release();
     this.#watcher.onResumed?.({
       suspendedMs: before.state === "suspended" ? performance.now() - before.sinceMs : 0,
+      lost,
       replayedBytes,
     });
   }
@@ -282,9 +291,9 @@ export class Link implements Transport {
 
   #listen(leg: Leg): void {
     leg.carrier.onControl = (message) => {
-      if (!this.#hasWord(leg)) return;
-      if (message.type === "ack") this.#onAck(message.received);
-      else this.#watcher.onControl?.(message);
+      const counts = this.#hasWord(leg);
+      if (message.type !== "ack") this.#tell(message);
+      else if (counts) this.#onAck(message.received);
     };
   }
 
@@ -300,27 +309,38 @@ export class Link implements Transport {
     });
   }
 
+  /** Also from an older carrier: what a peer asks for that does not know yet that we have moved on is not said again. */
+  #tell(message: ControlMessage): void {
+    if (this.#state.state !== "closed") this.#watcher.onControl?.(message);
+  }
+
   /** Payload on an older carrier is ignored: the peer sends it again on the present one. */
   #onPayload(leg: Leg, piece: Buffer): void {
     if (!this.#hasWord(leg)) return;
     const news = leg.newsIn(piece, this.#acks.received);
     if (news === undefined) return;
     this.#acks.arrived(news.length);
-    this.#consumer?.onBytes(news);
+    // A peer that reads no acks is found out while one is written.
+    if (!this.closed) this.#consumer?.onBytes(news);
   }
 
-  /** A message has come on this carrier: does it count? A candidate takes over by it. */
+  /** A message has come on this carrier: does it count? A successor takes over by it. */
   #hasWord(leg: Leg): boolean {
-    if (this.#candidate?.leg === leg) this.#commit(this.#candidate);
+    if (this.#successor?.leg === leg) this.#commit(this.#successor);
     if (!this.#isPresent(leg)) return false;
     leg.hear();
     return true;
   }
 
   #onAck(received: number): void {
-    if (received > this.#outgoing.kept.to) {
+    if (received > this.#outgoing.resumable.to) {
       this.#violated(CloseCode.badOffset, "the peer acknowledged bytes that were not sent");
       return;
+    }
+    // From its hello on the peer acknowledges nothing more here, unless it has given the new carrier up.
+    if (this.#successor !== undefined && received > this.#successor.peerReceived) {
+      this.#successor.leg.carrier.close(CloseCode.superseded, SUPERSEDED);
+      this.#dropSuccessor();
     }
     if (this.#outgoing.acknowledge(received) && this.#outgoing.isAllSent) this.#consumer?.onWritable();
   }
@@ -328,16 +348,21 @@ export class Link implements Transport {
   // ── the end ────────────────────────────────────────────────────────────────────────────────────────────────────
 
   #onCarrierClosed(leg: Leg, reason: Error | undefined): void {
-    if (this.#candidate?.leg === leg) {
-      this.#candidate = undefined;
-      this.#acks.release();
-    }
+    if (this.#successor?.leg === leg) this.#dropSuccessor();
     if (!this.#isPresent(leg)) return;
     leg.closePrevious(); // it has been ignored since
-    if (!(reason instanceof CarrierLost)) this.#close(reason);
-    else if (this.#candidate !== undefined) this.#commit(this.#candidate);
-    else if (this.#options.graceMs > 0) this.#suspend(reason);
+    if (this.#successor !== undefined && (reason instanceof CarrierLost || this.#isOwed(reason)))
+      this.#commit(this.#successor);
+    else if (reason instanceof CarrierLost && this.#options.graceMs > 0) this.#suspend(reason);
     else this.#close(reason);
+  }
+
+  /**
+   * Our own end was answered, and the peer has not said that it has everything. It may have moved on before: then it
+   * has ignored what came here, and waits for the rest, and for the end, on the new carrier.
+   */
+  #isOwed(reason: Error | undefined): boolean {
+    return reason === undefined && this.#ending && this.#outgoing.unacknowledged > 0;
   }
 
   #violated(code: number, sentence: string): void {
@@ -347,7 +372,8 @@ export class Link implements Transport {
 
   /** Says to whoever listens that nothing comes any more. */
   #abandon(code: number, sentence: string): void {
-    this.#candidate?.leg.carrier.abandon(code, sentence);
+    this.#successor?.leg.carrier.abandon(code, sentence);
+    this.#successor = undefined;
     if (this.#state.state === "carried") this.#state.leg.abandon(code, sentence);
   }
 
@@ -364,11 +390,18 @@ export class Link implements Transport {
     if (before.state === "closed") return;
     if (before.state === "suspended") clearTimeout(before.timer);
     this.#state = { state: "closed" };
-    this.#candidate?.leg.carrier.close(CloseCode.superseded, SUPERSEDED);
-    this.#candidate = undefined;
+    this.#endSuccessor(reason);
     this.#acks.stop();
     this.#outgoing.clear();
     this.#consumer?.onClosed(reason);
     this.#watcher.onClosed?.();
+  }
+
+  /** Its peer may have moved on to it already, and would look for the link. */
+  #endSuccessor(reason: Error | undefined): void {
+    const carrier = this.#successor?.leg.carrier;
+    this.#successor = undefined;
+    if (reason === undefined) carrier?.end();
+    else carrier?.abandon(CloseCode.ended, reason.message);
   }
 }

@@ -48,9 +48,9 @@ export class Outgoing {
     return this.#sent === this.#replay.end;
   }
 
-  /** The offsets at which sending can begin again. */
-  get kept(): { readonly from: number; readonly to: number } {
-    return { from: this.#replay.acked, to: this.#everSent };
+  /** The offsets at which sending can begin again: the peer cannot have less than it has said, nor what nobody has sent. */
+  get resumable(): { readonly from: number; readonly to: number } {
+    return { from: this.#peerHas, to: this.#everSent };
   }
 
   room(): number {
@@ -81,7 +81,7 @@ export class Outgoing {
     return next;
   }
 
-  /** A new carrier begins at this offset, one of `kept`: it is what the peer has. */
+  /** A new carrier begins at this offset, a `resumable` one: it is what the peer has. */
   restart(offset: number): void {
     this.#peerHas = offset;
     this.#sent = offset;

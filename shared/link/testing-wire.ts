@@ -11,6 +11,10 @@ export class WireEnd implements LinkCarrier {
   /** What this end has sent and the other has not been given. */
   readonly sent: Item[] = [];
   closedWith: number | undefined;
+  /** Its owner waits no longer for the peer's answer to the close frame than it must. */
+  hurries = false;
+  /** A sign of life is wanted within so long, ms. */
+  probedMs: number | undefined;
   #consumer: TransportConsumer | undefined;
   #pendingBytes = 0;
   #gone = false;
@@ -40,20 +44,24 @@ export class WireEnd implements LinkCarrier {
     if (!this.#gone) this.sent.push({ message });
   }
 
-  probe(): void {}
+  probe(withinMs: number): void {
+    this.probedMs = withinMs;
+  }
 
   end(): void {
     this.close(1000);
   }
 
   close(code: number): void {
-    if (this.#gone) return;
+    this.hurries = false;
+    if (this.#gone || this.closedWith !== undefined) return;
     this.closedWith = code;
     this.sent.push({ close: code });
   }
 
   abandon(code: number): void {
     this.close(code);
+    this.hurries = true;
   }
 
   /** As a process that is killed: it says nothing. */
@@ -75,11 +83,17 @@ export class WireEnd implements LinkCarrier {
       if (this.#consumer === undefined) this.#early.push(item.payload);
       else this.#consumer.onBytes(item.payload);
     } else if ("message" in item) this.onControl?.(item.message);
-    else this.notice(item.close === 1000 ? undefined : lost(`closed with ${item.close}`));
+    else if (item.close === 1000) this.over(undefined);
+    else this.over(lost(`closed with ${item.close}`));
   }
 
   /** This end sees that the connection is gone. */
-  notice(reason: Error | undefined = lost("cut")): void {
+  notice(): void {
+    this.over(lost("cut"));
+  }
+
+  /** It ends here: in order, or for this reason. */
+  over(reason: Error | undefined): void {
     if (this.#gone) return;
     this.#gone = true;
     this.#consumer?.onClosed(reason);
@@ -125,6 +139,7 @@ export class Wire {
   }
 }
 
-function lost(message: string): CarrierLost {
+/** Why a carrier was lost. */
+export function lost(message: string): CarrierLost {
   return new CarrierLost(message, { lossCause: "reset", ageMs: 1, idleMs: 1 });
 }

@@ -48,7 +48,10 @@ test("a gateway's own 502, 503 or 504 is told from the server's 503", () => {
 test("426 means that the upgrade which was sent did not arrive", () => {
   const { box, sentence } = judge(426, "Upgrade Required", { "content-type": "text/plain" }, "upgrade to websocket");
   assert.equal(box, "upgrade_stripped");
-  assert.match(sentence, /^the upgrade did not reach the server \(426 Upgrade Required, "upgrade to websocket"\): something in between takes/);
+  assert.match(
+    sentence,
+    /^the upgrade did not reach the server \(426 Upgrade Required, "upgrade to websocket"\): something in between takes/,
+  );
 });
 
 test("the server's own words are kept, and nothing compressed or unprintable is shown", () => {

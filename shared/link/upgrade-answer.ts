@@ -1,4 +1,5 @@
 import type { IncomingHttpHeaders, IncomingMessage } from "node:http";
+import { parseRetryAfter } from "../net/retry-after.ts";
 import { printable } from "../outcomes.ts";
 import { LinkRefused } from "../wire/handshake.ts";
 
@@ -58,7 +59,7 @@ type Answer = Pick<IncomingMessage, "statusCode" | "statusMessage" | "headers">;
  */
 export function judgeAnswer(answer: Answer, body: string): LinkRefused | MiddleBox {
   const { statusCode: status = 0, statusMessage = "", headers } = answer;
-  const backInMs = retryAfterMs(headers["retry-after"]);
+  const backInMs = parseRetryAfter(headers["retry-after"]);
   const box = (kind: MiddleBoxKind, what: string, cure: string) =>
     new MiddleBox(kind, status, `${what} (${describe(answer, body)}): ${cure}`, backInMs);
   if (status === 426) {
@@ -102,11 +103,4 @@ function describe({ statusCode, statusMessage, headers }: Answer, body: string):
     via && `via "${via}"`,
   ];
   return printable(words.filter(Boolean).join(", "), 300);
-}
-
-/** RFC 9110 §10.2.3: seconds, or a date. */
-function retryAfterMs(header: string | undefined): number | undefined {
-  if (header === undefined) return undefined;
-  const ms = /^\d+$/.test(header) ? Number(header) * 1000 : Date.parse(header) - Date.now();
-  return Number.isFinite(ms) ? Math.max(0, ms) : undefined;
 }

@@ -81,7 +81,7 @@ async function cut({ world, kubectl }: Stage, awayMs: number): Promise<void> {
 
 /** How many times the server has taken a new connection for a link that had lost its own. */
 export async function resumes(culvert: Culvert): Promise<number> {
-  return (await culvert.scrapeServer()).value("culvert_server_link_resumes_total", { result: "resumed" });
+  return (await culvert.scrapeServer()).sum("culvert_server_link_resumes_total", { result: "resumed" });
 }
 
 /** Ends of links that wait. */
