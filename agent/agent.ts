@@ -9,6 +9,7 @@ import type { Logger } from "../shared/process/logger.ts";
 import { MemoryPool } from "../shared/process/memory-pool.ts";
 import { ConfigError } from "../shared/process/options.ts";
 import { version } from "../shared/process/version.ts";
+import type { Environment } from "../shared/way-out/environment.ts";
 import { HANDSHAKE_VERSION } from "../shared/wire/handshake.ts";
 import type { Session } from "../shared/yamux/session.ts";
 import { AgentMetrics } from "./metrics.ts";
@@ -24,11 +25,14 @@ import { Uplink } from "./uplink/keep.ts";
 import { KeptCredentials } from "./uplink/kept-credentials.ts";
 import { Path } from "./uplink/path.ts";
 import { formatServer, wantedServers } from "./uplink/servers.ts";
+import { WayOut } from "./uplink/way-out.ts";
 
 export interface AgentDeps {
   readonly log: Logger;
   /** Port 0 of the health and admin listeners means a free port, not "off". */
   readonly listenEphemeral?: boolean;
+  /** Where HTTPS_PROXY and the like are; the process's. */
+  readonly env?: Environment;
 }
 
 /** A first tunnel goes before the health port: what that one loads would hold up the handshakes. */
@@ -61,7 +65,7 @@ export class Agent implements AsyncDisposable {
   #credentialWatch: FileWatch | undefined;
   #closing: Promise<void> | undefined;
 
-  constructor(options: AgentOptions, { log, listenEphemeral = false }: AgentDeps) {
+  constructor(options: AgentOptions, { log, listenEphemeral = false, env = process.env }: AgentDeps) {
     this.#options = options;
     this.#log = log;
     this.#listenEphemeral = listenEphemeral;
@@ -79,15 +83,18 @@ export class Agent implements AsyncDisposable {
     };
     const hello = helloOf(options);
     this.#credentials = new KeptCredentials(options, log);
+    const wayOut = new WayOut(options, { env, log });
     this.#uplinks = wantedServers(options).map((server) => {
       const path = new Path(options);
+      const name = formatServer(server);
       return new Uplink({
-        server: formatServer(server),
+        server: name,
         path,
         attempt: (owner, signal) =>
           attempt(
             {
               server,
+              way: wayOut.to(server, name),
               hello,
               credentials: this.#credentials,
               tls: { minVersion: options.tlsMinVersion as SecureVersion, ciphers: options.cipherSuites },

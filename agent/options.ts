@@ -11,6 +11,7 @@ import {
 } from "../shared/process/common-options.ts";
 import { ignored, NO_LEASES, refusedUnless } from "../shared/process/konnectivity.ts";
 import { type Draft, type OptionsOf, option, section } from "../shared/process/options.ts";
+import { parseProxyUrl } from "../shared/way-out/proxy-url.ts";
 import { parseHostPort, parseServerUrl } from "./server-url.ts";
 import { repeatedServer } from "./uplink/servers.ts";
 
@@ -80,6 +81,24 @@ const server = section("The server", {
   }),
 });
 
+const wayOut = section("The way out", {
+  proxy: option.list(
+    [],
+    "Proxy to go through, http://, https://, socks5:// or socks5h://[user:password@]host[:port]; with several, each is tried in turn. Absent: HTTPS_PROXY or ALL_PROXY with NO_PROXY as Go reads them, else --pac, else no proxy.",
+  ),
+  proxyCredentialsFile: option.file(
+    "",
+    "File with user:password for the proxies whose URL has none; read again for each connection.",
+  ),
+  proxyCa: option.file("", "CA certificates (PEM) that https:// proxies may come from, beside those that Node brings."),
+  proxyCert: option.file("", "Client certificate (PEM) for https:// proxies."),
+  proxyKey: option.file("", "Private key (PEM) of --proxy-cert."),
+  pac: option.string(
+    "",
+    "File or URL of a proxy auto-configuration script, where neither --proxy nor the environment names a proxy.",
+  ),
+});
+
 const targets = section("Targets", {
   allowTarget: option.list(
     [],
@@ -106,7 +125,7 @@ const operations = section("Health and administration", {
   adminServerPort: option.port(8094, "Port of /metrics and /status. 0: off.", { konnectivity: "--admin-server-port" }),
 });
 
-const rows = { ...server, ...targets, ...streamRows, ...tlsRows, ...operations, ...logRows };
+const rows = { ...server, ...wayOut, ...targets, ...streamRows, ...tlsRows, ...operations, ...logRows };
 
 export const agentOptions = defineService({
   command: "agent",
@@ -145,6 +164,11 @@ function settle(draft: Draft<typeof rows>): void {
     draft.problem(
       "The server must know its agents: give --agent-cert and --agent-key, or --service-account-token-path.",
     );
+  }
+  settlePair(draft, ["--proxy-cert", values.proxyCert], ["--proxy-key", values.proxyKey]);
+  for (const [index, proxy] of values.proxy.entries()) {
+    const name = values.proxy.length === 1 ? "--proxy " : `--proxy (number ${index + 1}) `;
+    attempt(draft, () => parseProxyUrl(proxy), name);
   }
   if (values.syncIntervalMs > values.syncIntervalCapMs) {
     draft.problem("--sync-interval must not be longer than --sync-interval-cap.");

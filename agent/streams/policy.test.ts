@@ -184,9 +184,9 @@ test("a network covers exactly the addresses that share its prefix", () => {
       const covered = (value ^ bits(network)) >> (size - BigInt(prefix)) === 0n;
       const rule = isIPv4(network) ? `${network}/${prefix}` : `[${network}/${prefix}]:1-65535`;
       const reason = decide([], [rule], address, 1);
-      fc.pre(
-        !/^(::|0\.0\.0\.0|::ffff:.*)$/.test(address) && !/^::ffff:/.test(network) && !address.startsWith("64:ff9b:"),
-      );
+      // Those are dialled as other addresses: the unspecified one, mapped ones, NAT64's.
+      fc.pre(value !== 0n && !address.startsWith("::ffff:") && !/^::ffff:/.test(network));
+      fc.pre(!address.startsWith("64:ff9b:"));
       assert.equal(reason?.startsWith("--deny-target") === true, covered, `${rule} ${address}: ${reason}`);
     }),
     { numRuns: 3000 },

@@ -3,15 +3,18 @@ import type { Hello } from "../../shared/link/control.ts";
 import { type Dialled, dialCarrier } from "../../shared/link/dial.ts";
 import { Link } from "../../shared/link/link.ts";
 import type { BackoffOptions } from "../../shared/process/backoff.ts";
+import { LinkRefused } from "../../shared/wire/handshake.ts";
 import type { SessionOptions } from "../../shared/yamux/options.ts";
 import type { ServerLocation } from "../server-url.ts";
 import { Connection, type ConnectionOwner } from "./connection.ts";
 import { endOf } from "./credentials.ts";
 import type { KeptCredentials } from "./kept-credentials.ts";
 import type { Path } from "./path.ts";
+import type { ServerWay } from "./way-out.ts";
 
 export interface AttemptOptions {
   readonly server: ServerLocation;
+  readonly way: ServerWay;
   readonly credentials: Pick<KeptCredentials, "current">;
   readonly tls: { readonly minVersion: SecureVersion; readonly ciphers: string };
   readonly hello: Hello;
@@ -32,7 +35,7 @@ const MIN_RESUME_MS = 500;
 /** A carrier is replaced so long before its certificate or token ends, ms. */
 const RENEWAL_MS = 60_000;
 
-/** One try of an uplink: credentials, TCP → TLS → upgrade → hello → welcome, link, session. */
+/** One try of an uplink: credentials, way out → TLS → upgrade → hello → welcome, link, session. */
 export async function attempt(
   options: AttemptOptions,
   owner: ConnectionOwner,
@@ -75,7 +78,7 @@ function sooner(one: number | undefined, other: number | undefined): number | un
 
 /** A carrier, and when what it was opened with ends. The credentials are read anew for each. */
 async function dial(
-  { server, credentials, tls, path }: AttemptOptions,
+  { server, way, credentials, tls, path }: AttemptOptions,
   hello: () => Hello,
   timeoutMs: number,
   signal: AbortSignal,
@@ -87,13 +90,16 @@ async function dial(
     host: server.host,
     port: server.port,
     path: server.path,
-    ...(server.address === undefined ? {} : { address: server.address }),
+    open: way.open,
     tls: { ca, cert, key, minVersion, ...(ciphers === "" ? {} : { ciphers }) },
     ...(token === undefined ? {} : { headers: { authorization: `Bearer ${token.text}` } }),
     hello,
     timeoutMs,
     keepaliveMs: path.keepaliveMs,
     signal,
+  }).catch((error) => {
+    if (!(error instanceof LinkRefused || signal.aborted)) way.failed();
+    throw error;
   });
   return { ...dialled, credentialsEnd: endOf(shown) };
 }

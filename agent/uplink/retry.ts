@@ -1,3 +1,4 @@
+import { Intercepted } from "../../shared/link/intercepted.ts";
 import { MiddleBox } from "../../shared/link/upgrade-answer.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { backoffMs } from "../../shared/process/backoff.ts";
@@ -55,6 +56,7 @@ function readFailure(error: unknown): Failure {
   if (error instanceof MiddleBox) {
     return { label: error.kind, backInMs: error.retryAfterMs ?? 0, credentialsRefused: false };
   }
+  if (error instanceof Intercepted) return { label: "intercepted", backInMs: 0, credentialsRefused: false };
   if (!(error instanceof LinkRefused)) return { label: "failed", backInMs: 0, credentialsRefused: false };
   const label = LABELS[error.status ?? error.closeCode ?? 0] ?? "refused";
   // A close code has no Retry-After; a server that goes should not be asked ten times a second.
@@ -83,6 +85,11 @@ const LABELS: Readonly<Record<number, string>> = {
   [CloseCode.duplicate]: "duplicate",
   [CloseCode.limited]: "limited",
   [CloseCode.draining]: "draining",
+  [CloseCode.unknownLink]: "unknown_link",
+  [CloseCode.foreignLink]: "foreign_link",
+  [CloseCode.badToken]: "bad_token",
+  [CloseCode.linkOfAnother]: "link_of_another",
+  [CloseCode.badOffset]: "bad_offset",
 };
 
 /** The words of a failed dial that an operator can look up. */

@@ -6,6 +6,8 @@ export type Fault =
   | "unreachable"
   | "timeout"
   | "closed"
+  // a PAC script: it cannot be read, or does not answer
+  | "pac"
   // the proxy: it answered
   | "proxy_auth_required"
   | "proxy_auth_refused"

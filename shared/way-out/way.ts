@@ -5,7 +5,7 @@ export interface ProxyCredentials {
 }
 
 /** A proxy that opens TCP connections for others: by CONNECT (RFC 9110 §9.3.6), or SOCKS 5 (RFC 1928). */
-export interface Proxy {
+export interface ProxyServer {
   /** `https`: TLS to the proxy itself. `socks5h`: the proxy resolves the name; `socks5`: we do. */
   readonly scheme: "http" | "https" | "socks5" | "socks5h";
   /** No brackets. */
@@ -19,7 +19,7 @@ export interface Proxy {
 export type Way =
   | { readonly kind: "direct" }
   /** `from`: who says so, for the log: `--proxy`, `HTTPS_PROXY`, a PAC file. */
-  | { readonly kind: "proxy"; readonly proxy: Proxy; readonly from: string };
+  | { readonly kind: "proxy"; readonly proxy: ProxyServer; readonly from: string };
 
 /** Where a connection is to lead. */
 export interface Destination {
@@ -29,7 +29,7 @@ export interface Destination {
 }
 
 /** `http://proxy.corp:3128`, without credentials: how logs, metrics and the doctor call a proxy. */
-export function formatProxy({ scheme, host, port }: Proxy): string {
+export function formatProxy({ scheme, host, port }: ProxyServer): string {
   return `${scheme}://${host.includes(":") ? `[${host}]` : host}:${port}`;
 }
 

@@ -1,0 +1,151 @@
+import { Basic } from "./basic.ts";
+import { type Challenge, parseChallenges } from "./challenges.ts";
+import { Digest, pickDigest } from "./digest.ts";
+import { KerberosMissing, type LoadKerberos } from "./kerberos.ts";
+import { Negotiate, type NegotiateOptions, negotiateOf } from "./negotiate.ts";
+import type { Authorization, Credentials, Scheme } from "./scheme.ts";
+
+/** Why a proxy cannot be answered. The message is the end of a sentence that begins with the proxy. */
+export class AuthenticationFailed extends Error {
+  /** Nobody was given; was given and not believed; cannot be done here. */
+  readonly why: "required" | "refused" | "unsupported";
+
+  constructor(why: AuthenticationFailed["why"], message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.why = why;
+  }
+}
+
+export interface AuthenticationOptions {
+  readonly proxyHost: string;
+  /** `host:port` that CONNECT asks for. */
+  readonly authority: string;
+  /** Asked once, when the proxy first wants to know. */
+  readonly credentials: () => Credentials | undefined;
+  /** Absent: no Kerberos here. */
+  readonly negotiate: NegotiateOptions | undefined;
+  readonly loadKerberos: LoadKerberos;
+}
+
+/** What one attempt says to a proxy that answers 407: by the strongest scheme that it offers and we can do, and by no other. */
+export class Authentication {
+  readonly #options: AuthenticationOptions;
+  #using: { readonly scheme: Scheme; readonly challenge: Challenge } | undefined;
+
+  constructor(options: AuthenticationOptions) {
+    this.#options = options;
+  }
+
+  /** By which scheme; `undefined`: nothing was asked yet. */
+  get scheme(): Scheme["name"] | undefined {
+    return this.#using?.scheme.name;
+  }
+
+  /** What the next leg says to the `Proxy-Authenticate` fields of a 407, or `AuthenticationFailed`. */
+  async answer(fields: readonly string[]): Promise<Authorization> {
+    const challenges = parseChallenges(fields);
+    if (this.#using === undefined) return this.#begin(challenges);
+    const { scheme } = this.#using;
+    const challenge = scheme.goesOn(challenges);
+    if (challenge === undefined) throw new AuthenticationFailed("refused", REFUSED[scheme.name]);
+    return this.#say(scheme, challenge);
+  }
+
+  /** The same once more, for a new connection; `undefined`: what was said belonged to the old one. */
+  async again(): Promise<Authorization | undefined> {
+    if (this.#using === undefined || this.#using.challenge.token !== undefined) return undefined;
+    return this.#say(this.#using.scheme, this.#using.challenge);
+  }
+
+  /** A sentence if the proxy's last answer tried to prove who it is, and failed. */
+  async doubts(fields: readonly string[]): Promise<string | undefined> {
+    return this.#using?.scheme.doubts?.(parseChallenges(fields));
+  }
+
+  async #begin(challenges: readonly Challenge[]): Promise<Authorization> {
+    const { proxyHost, authority, negotiate, loadKerberos } = this.#options;
+    let problem: unknown;
+    const ticketWanted = negotiateOf(challenges);
+    if (ticketWanted !== undefined && negotiate !== undefined) {
+      try {
+        return await this.#say(new Negotiate(proxyHost, negotiate, loadKerberos), ticketWanted);
+      } catch (error) {
+        // No ticket is no credentials for this scheme: perhaps there are some for a weaker one.
+        problem = (error as AuthenticationFailed).cause;
+      }
+    }
+    const digest = pickDigest(challenges);
+    const basic = challenges.find(({ scheme }) => scheme === "basic");
+    const weaker = digest ?? basic;
+    if (weaker === undefined) throw unsupported(challenges, negotiate !== undefined, problem);
+    const credentials = this.#options.credentials();
+    if (credentials === undefined) throw required(challenges, problem);
+    const request = { method: "CONNECT", uri: authority };
+    return this.#say(digest === undefined ? new Basic(credentials) : new Digest(request, credentials), weaker);
+  }
+
+  async #say(scheme: Scheme, challenge: Challenge): Promise<Authorization> {
+    try {
+      const authorization = await scheme.authorize(challenge);
+      this.#using = { scheme, challenge };
+      return authorization;
+    } catch (error) {
+      const message = `cannot be answered by ${scheme.name}: ${(error as Error).message}`;
+      throw new AuthenticationFailed("unsupported", message, { cause: error });
+    }
+  }
+}
+
+const CHECK_PASSWORD = "check the user and the password in --proxy-credentials-file or in the proxy's URL";
+
+const REFUSED = {
+  Basic: `refuses the user or the password (Basic): ${CHECK_PASSWORD}`,
+  Digest: `refuses the user or the password (Digest): ${CHECK_PASSWORD}`,
+  Negotiate:
+    "refuses the Kerberos ticket (Negotiate): check that the proxy's host name is the one of its service principal, that both clocks are right, and that the user may use it",
+} as const satisfies Record<Scheme["name"], string>;
+
+function required(challenges: readonly Challenge[], problem: unknown): AuthenticationFailed {
+  return new AuthenticationFailed(
+    "required",
+    `wants to know who we are: give user:password in --proxy-credentials-file or in the proxy's URL (it offers ${offered(challenges)}${kerberosProblem(problem)})`,
+    { cause: problem },
+  );
+}
+
+function unsupported(
+  challenges: readonly Challenge[],
+  kerberosWanted: boolean,
+  problem: unknown,
+): AuthenticationFailed {
+  const has = (scheme: string): boolean => challenges.some((challenge) => challenge.scheme === scheme);
+  const cures = [
+    ...(has("negotiate") && !kerberosWanted ? ["Kerberos is not set up here"] : []),
+    ...(has("ntlm") ? ["for NTLM let px or cntlm run on this machine and name that with --proxy"] : []),
+  ];
+  return new AuthenticationFailed(
+    "unsupported",
+    `wants a kind of authentication that cannot be done here: it offers ${offered(challenges)}${kerberosProblem(problem)}${cures.length > 0 ? `: ${cures.join("; ")}` : ""}`,
+    { cause: problem },
+  );
+}
+
+function kerberosProblem(problem: unknown): string {
+  if (problem === undefined) return "";
+  const { message } = problem as Error;
+  return problem instanceof KerberosMissing ? `; ${message}` : `; Kerberos gives no ticket: ${message}`;
+}
+
+/** How people write them, and how a stranger's own word for one is kept short. */
+const NAMES = new Map([
+  ["ntlm", "NTLM"],
+  ["negotiate", "Negotiate"],
+  ["digest", "Digest"],
+  ["basic", "Basic"],
+]);
+const MOST_NAMED = 6;
+
+function offered(challenges: readonly Challenge[]): string {
+  const schemes = [...new Set(challenges.map(({ scheme }) => NAMES.get(scheme) ?? scheme.slice(0, 20)))];
+  return schemes.length === 0 ? "none that can be read" : schemes.slice(0, MOST_NAMED).join(", ");
+}

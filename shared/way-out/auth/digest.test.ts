@@ -1,0 +1,113 @@
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { test } from "node:test";
+import { type Challenge, parseChallenges } from "./challenges.ts";
+import { Digest, digestAuthorization, pickDigest } from "./digest.ts";
+
+const MUFASA = { user: "Mufasa", password: "Circle of Life" };
+const NONCE = "7ypf/xlj9XXwfDPEoM4URrv/xwf94BcCAzFZH4GiTo0v";
+const OPAQUE = "FQhe/qaU925kfnzjCev0ciny7QMkPqMAFRtzCUYo5tdS";
+
+function challengeOf(parameters: string): Challenge {
+  const [challenge] = parseChallenges([`Digest ${parameters}`]);
+  assert.ok(challenge);
+  return challenge;
+}
+
+/** The parameters of an authorization, unquoted. */
+function fieldsOf(value: string): Record<string, string> {
+  const [challenge] = parseChallenges([value]);
+  return Object.fromEntries(challenge?.parameters ?? []);
+}
+
+test("the responses are those of RFC 7616 §3.9.1", () => {
+  const request = {
+    ...MUFASA,
+    method: "GET",
+    uri: "/dir/index.html",
+    cnonce: "f2/wE4q74E6zIJEtWaHKaf5wv/H5QzzpXusqGemxURZJ",
+    count: 1,
+  };
+  for (const [algorithm, response] of [
+    ["MD5", "8ca523f5e9506fed4657c9700eebdbec"],
+    ["SHA-256", "753927fa0e85d155564e2e272a28d1802ca10daf4496794697cf8db5856cb6c1"],
+  ]) {
+    const challenge = challengeOf(
+      `realm="http-auth@example.org", qop="auth, auth-int", algorithm=${algorithm}, nonce="${NONCE}", opaque="${OPAQUE}"`,
+    );
+    assert.deepEqual(fieldsOf(digestAuthorization(challenge, request).value), {
+      username: "Mufasa",
+      realm: "http-auth@example.org",
+      uri: "/dir/index.html",
+      algorithm,
+      nonce: NONCE,
+      nc: "00000001",
+      cnonce: "f2/wE4q74E6zIJEtWaHKaf5wv/H5QzzpXusqGemxURZJ",
+      qop: "auth",
+      response,
+      opaque: OPAQUE,
+    });
+  }
+});
+
+test("a session's key is hashed once more, a hidden user is hashed, and a proxy of before 1999 gets no count", () => {
+  const request = { ...MUFASA, method: "CONNECT", uri: "a:443", cnonce: "c", count: 31 };
+  const hash = (text: string): string => createHash("sha256").update(text).digest("hex");
+  const session = fieldsOf(
+    digestAuthorization(challengeOf('realm="r", nonce="n", qop=auth, algorithm=SHA-256-sess, userhash=true'), request)
+      .value,
+  );
+  const key = hash(`${hash("Mufasa:r:Circle of Life")}:n:c`);
+  assert.equal(session["response"], hash(`${key}:n:0000001f:c:auth:${hash("CONNECT:a:443")}`));
+  assert.deepEqual([session["username"], session["userhash"]], [hash("Mufasa:r"), "true"]);
+  // RFC 2069: no qop, no algorithm.
+  const md5 = (text: string): string => createHash("md5").update(text).digest("hex");
+  const old = fieldsOf(digestAuthorization(challengeOf('realm="r", nonce="n"'), request).value);
+  assert.equal(old["response"], md5(`${md5("Mufasa:r:Circle of Life")}:n:${md5("CONNECT:a:443")}`));
+  assert.deepEqual(
+    [old["nc"], old["cnonce"], old["qop"], old["algorithm"]],
+    [undefined, undefined, undefined, undefined],
+  );
+});
+
+test("names and realms are hashed as the bytes they are, and cannot end their field", () => {
+  const request = {
+    user: 'J\u00e4s\u00f8n "x"\r\n',
+    password: "p\u00e4ss",
+    method: "CONNECT",
+    uri: "a:443",
+    cnonce: "c",
+    count: 1,
+  };
+  const realm = Buffer.from('caf\u00e9 \\"bar\\"', "utf8").toString("latin1");
+  const { value } = digestAuthorization(challengeOf(`realm="${realm}", nonce="n", qop="auth"`), request);
+  assert.match(value, /^Digest username\*=UTF-8''J%C3%A4s%C3%B8n%20%22x%22%0D%0A, realm="caf/);
+  const md5 = (text: string): string => createHash("md5").update(text).digest("hex");
+  const secret = md5('J\u00e4s\u00f8n "x"\r\n:caf\u00e9 "bar":p\u00e4ss');
+  assert.equal(fieldsOf(value)["response"], md5(`${secret}:n:00000001:c:auth:${md5("CONNECT:a:443")}`));
+});
+
+test("the strongest that can be computed is picked", () => {
+  const offers = [
+    'Digest realm=a, nonce=n, algorithm=MD5, qop="auth"',
+    'Digest realm=b, nonce=n, algorithm=SHA-512-256, qop="auth"',
+    'Digest realm=c, nonce=n, algorithm=sha-256, qop="auth,auth-int"',
+    'Digest realm=d, nonce=n, algorithm=SHA-256, qop="auth-int"',
+  ];
+  assert.equal(pickDigest(parseChallenges(offers))?.parameters.get("realm"), "c");
+  assert.equal(pickDigest(parseChallenges(["Digest realm=a", "Basic realm=x"])), undefined);
+});
+
+test("requests with one nonce are counted, and a stale nonce is renewed once", async () => {
+  const digest = new Digest({ method: "CONNECT", uri: "a:443" }, MUFASA);
+  const counts: (string | undefined)[] = [];
+  for (const nonce of ["one", "one", "two"]) {
+    const { value } = await digest.authorize(challengeOf(`realm=r, nonce=${nonce}, qop="auth"`));
+    counts.push(fieldsOf(value)["nc"]);
+  }
+  assert.deepEqual(counts, ["00000001", "00000002", "00000001"]);
+  const stale = parseChallenges(["Digest realm=r, nonce=three, stale=TRUE"]);
+  assert.equal(digest.goesOn(parseChallenges(["Digest realm=r, nonce=three"])), undefined);
+  assert.equal(digest.goesOn(stale), stale[0]);
+  assert.equal(digest.goesOn(stale), undefined);
+});

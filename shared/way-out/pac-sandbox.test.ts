@@ -1,0 +1,86 @@
+import assert from "node:assert/strict";
+import { isIPv4 } from "node:net";
+import { test } from "node:test";
+import { evaluatePac } from "./pac-sandbox.ts";
+
+const ANSWERS: readonly [title: string, body: string, answer: string | RegExp][] = [
+  ["an answer comes back", 'return "PROXY a:1; DIRECT"', "PROXY a:1; DIRECT"],
+  [
+    "URL and host are those of the destination",
+    'return url + " " + host',
+    "https://culvert.example.com/ culvert.example.com",
+  ],
+  ["names are matched", 'return dnsDomainIs(host, ".example.com") && shExpMatch(host, "c*.com") ? "y" : "n"', "y"],
+  ["names are resolved", 'return dnsResolve("localhost") + isResolvable("localhost")', "127.0.0.1true"],
+  ["networks are matched", 'return isInNet("127.0.0.1", "127.0.0.0", "255.0.0.0") ? "y" : "n"', "y"],
+  ["no answer is an empty one", "return null", ""],
+  ["alert() is heard by nobody", 'alert("x"); return "DIRECT"', "DIRECT"],
+  [
+    "nothing of Node's or a browser's is there",
+    "return typeof process + typeof require + typeof fetch + typeof globalThis.process",
+    "undefined".repeat(4),
+  ],
+];
+
+for (const [title, body, answer] of ANSWERS) {
+  test(`${title}`, async () => {
+    assert.equal(await evaluate(pac(body)), answer);
+  });
+}
+
+test("this machine's address is known without a packet", async () => {
+  assert.ok(isIPv4(await evaluate(pac("return myIpAddress()"))));
+});
+
+const FAILURES: readonly [title: string, script: string, sentence: RegExp][] = [
+  ["what it throws is told", pac('throw new Error("no luck")'), /^failed: no luck$/],
+  ["a script that cannot be parsed is told", "<html>", /^failed: Line 1: /],
+  ["a script without the function is told", "var a = 1;", /^failed: FindProxyForURL is not defined$/],
+  ["an answer that is no text is told", pac("return 3"), /^failed: .* a number instead of a string$/],
+  ["an answer that never comes is told", pac("return new Promise(function () {})"), /^ended without an answer/],
+  ["too deep a recursion breaks its own process only", pac("return FindProxyForURL(url, host)"), /^(failed|ended)/],
+];
+
+for (const [title, script, sentence] of FAILURES) {
+  test(title, () => failsWith(evaluate(script), sentence));
+}
+
+const ENDLESS: readonly [title: string, script: string][] = [
+  ["in the function", pac("while (true) {}")],
+  ["outside of it", "while (true) {}"],
+  ["in what the answer is made of", pac("return { toString: function () { while (true) {} } } + ''")],
+];
+
+for (const [where, script] of ENDLESS) {
+  test(`an endless loop ${where} is ended`, () => failsWith(evaluate(script, 500), /^took longer than 0\.5 s$/));
+}
+
+test("memory without end is not given", async () => {
+  const script = pac('var a = "x".repeat(1e6); var all = []; while (true) all.push(a + all.length)');
+  await failsWith(evaluate(script, 5_000), /^(failed|took longer|ended)/);
+});
+
+test("an abort ends it", async () => {
+  const abort = new AbortController();
+  const evaluating = evaluatePac({ script: pac("while (true) {}"), ...DESTINATION }, abort.signal);
+  abort.abort();
+  await assert.rejects(evaluating, /was not done when its answer was wanted/);
+  await assert.rejects(evaluatePac({ script: "", ...DESTINATION }, abort.signal), /was not done/);
+});
+
+const DESTINATION = { url: "https://culvert.example.com/", host: "culvert.example.com", timeoutMs: 30_000 };
+
+async function failsWith(evaluating: Promise<string>, sentence: RegExp): Promise<void> {
+  await assert.rejects(evaluating, ({ message }: Error) => {
+    assert.match(message, sentence);
+    return true;
+  });
+}
+
+function evaluate(script: string, timeoutMs = DESTINATION.timeoutMs): Promise<string> {
+  return evaluatePac({ ...DESTINATION, script, timeoutMs }, AbortSignal.timeout(60_000));
+}
+
+function pac(body: string): string {
+  return `function FindProxyForURL(url, host) { ${body} }`;
+}

@@ -1,0 +1,125 @@
+import { open } from "node:fs/promises";
+import { fileURLToPath } from "node:url";
+import { readFailure } from "../net/read-failure.ts";
+import { seconds } from "../net/seconds.ts";
+import { printable } from "../outcomes.ts";
+import { WayFault } from "./fault.ts";
+import { networkFault } from "./ways-dial.ts";
+
+/** The largest known PAC files have some hundred kilobytes. */
+const MAX_BYTES = 1024 * 1024;
+const FETCH_TIMEOUT_MS = 10_000;
+const REFRESH_MS = 10 * 60_000;
+
+/** The text of a PAC script. Rejects with a `WayFault`. */
+export interface PacSource {
+  /** What logs call it: never with a query, which may be somebody's secret. */
+  readonly name: string;
+  /** `onNote`: told of what went wrong without stopping us. */
+  read(signal: AbortSignal, onNote: (note: string) => void): Promise<string>;
+}
+
+/** `FILE_OR_URL`; throws an Error whose message continues "--pac". */
+export function pacSource(location: string, now: () => number = () => performance.now()): PacSource {
+  const scheme = /^([a-z][a-z0-9+.-]*):\/\//i.exec(location)?.[1]?.toLowerCase();
+  if (scheme === undefined) return new PacFile(location);
+  if (!["http", "https", "file"].includes(scheme))
+    throw new Error("needs a file or an http://, https:// or file:// URL");
+  if (!URL.canParse(location)) throw new Error("is not a valid URL");
+  const url = new URL(location);
+  if (url.username !== "" || url.password !== "") throw new Error("must not contain a user or password");
+  if (scheme !== "file") return new PacUrl(url, now);
+  try {
+    return new PacFile(fileURLToPath(url));
+  } catch {
+    throw new Error("is no file:// URL of a file of this machine: write file:///path");
+  }
+}
+
+/** Read each time: it may have changed, and costs nothing beside a connection. */
+class PacFile implements PacSource {
+  readonly name: string;
+
+  constructor(path: string) {
+    this.name = path;
+  }
+
+  async read(): Promise<string> {
+    try {
+      await using file = await open(this.name);
+      return await textOf(file.createReadStream({ end: MAX_BYTES }), this.name);
+    } catch (error) {
+      if (error instanceof WayFault) throw error;
+      throw pacFault(this.name, `cannot be read: ${readFailure(error)}`, error);
+    }
+  }
+}
+
+/** Fetched again now and then; while that fails, the last one is as good as ever. */
+class PacUrl implements PacSource {
+  readonly name: string;
+  readonly #url: URL;
+  readonly #now: () => number;
+  #kept: string | undefined;
+  #keptUntil = 0;
+
+  constructor(url: URL, now: () => number) {
+    this.name = `${url.origin}${url.pathname}`;
+    this.#url = url;
+    this.#now = now;
+  }
+
+  async read(signal: AbortSignal, onNote: (note: string) => void): Promise<string> {
+    if (this.#kept !== undefined && this.#now() < this.#keptUntil) return this.#kept;
+    try {
+      this.#kept = await this.#fetch(signal);
+    } catch (error) {
+      if (this.#kept === undefined) throw error;
+      onNote(`the PAC script from before stays in use: ${(error as Error).message}`);
+    }
+    this.#keptUntil = this.#now() + REFRESH_MS;
+    return this.#kept;
+  }
+
+  async #fetch(signal: AbortSignal): Promise<string> {
+    const limit = AbortSignal.timeout(FETCH_TIMEOUT_MS);
+    try {
+      const response = await fetch(this.#url, { signal: AbortSignal.any([signal, limit]) });
+      if (!response.ok) {
+        await response.body?.cancel();
+        throw pacFault(this.name, `cannot be fetched: its server answered ${response.status}`);
+      }
+      return await textOf(response.body ?? [], this.name);
+    } catch (error) {
+      if (error instanceof WayFault) throw error;
+      if (limit.aborted) throw this.#late(`within ${seconds(FETCH_TIMEOUT_MS)}`);
+      if (signal.aborted) throw this.#late("in time");
+      const { cause, message } = error as Error;
+      const { code } = (cause ?? {}) as NodeJS.ErrnoException;
+      if (/^E(?!RR_)/.test(code ?? ""))
+        throw networkFault(cause as Error, this.#url.hostname, `the PAC script ${this.name}`);
+      throw pacFault(this.name, `cannot be fetched: ${printable((cause as Error | undefined)?.message ?? message)}`);
+    }
+  }
+
+  #late(when: string): WayFault {
+    return new WayFault("timeout", `the PAC script ${this.name} could not be fetched ${when}`, { at: this.name });
+  }
+}
+
+async function textOf(chunks: AsyncIterable<Uint8Array> | Iterable<Uint8Array>, name: string): Promise<string> {
+  const read: Uint8Array[] = [];
+  let bytes = 0;
+  for await (const chunk of chunks) {
+    bytes += chunk.length;
+    if (bytes > MAX_BYTES) throw pacFault(name, "is larger than 1 MiB");
+    read.push(chunk);
+  }
+  // Takes a byte order mark away, too.
+  return new TextDecoder().decode(Buffer.concat(read));
+}
+
+/** Without its script, nobody knows a proxy. */
+export function pacFault(name: string, what: string, cause?: unknown): WayFault {
+  return new WayFault("pac", `the PAC script ${name} ${what}`, { at: name, cause });
+}

@@ -1,0 +1,146 @@
+import { lookup } from "node:dns/promises";
+import { isIP, type Socket } from "node:net";
+import { SocksClient, type SocksClientOptions } from "socks";
+import { formatTarget } from "../net/target.ts";
+import type { Fault } from "./fault.ts";
+import { WayFault } from "./fault.ts";
+import { type Destination, formatProxy, type ProxyCredentials, type ProxyServer } from "./way.ts";
+import { dialTcp, lateName, networkFault } from "./ways-dial.ts";
+
+export interface SocksOptions {
+  /** Asked once for each attempt. */
+  readonly credentials: () => ProxyCredentials | undefined;
+}
+
+/** A length is one byte (RFC 1928 §4, RFC 1929 §2); the library writes longer ones without a look. */
+const MAX_BYTES = 255;
+
+/**
+ * A connection to `to` through a SOCKS 5 proxy, with whatever came behind the proxy's answer still to be read.
+ * Rejects with a `WayFault`; an abort is a `timeout`, and `dns` before a name has resolved.
+ */
+export async function openThroughSocks(
+  proxy: ProxyServer,
+  to: Destination,
+  options: SocksOptions,
+  signal: AbortSignal,
+): Promise<Socket> {
+  const at = formatProxy(proxy);
+  const credentials = options.credentials();
+  for (const text of [to.host, credentials?.user ?? "", credentials?.password ?? ""]) {
+    if (Buffer.byteLength(text) <= MAX_BYTES) continue;
+    throw new WayFault("proxy_protocol", `names, users and passwords for ${at} have at most ${MAX_BYTES} bytes`, {
+      at,
+    });
+  }
+  const destination = proxy.scheme === "socks5" ? await resolve(to, signal) : to;
+  const socket = await dialTcp(proxy, at, signal);
+  const onAbort = (): void => void socket.destroy();
+  signal.addEventListener("abort", onAbort);
+  try {
+    signal.throwIfAborted();
+    await negotiate(socket, {
+      command: "connect",
+      existing_socket: socket,
+      destination: { host: destination.host, port: to.port },
+      proxy: {
+        host: proxy.host,
+        port: proxy.port,
+        type: 5,
+        ...(credentials === undefined ? {} : { userId: credentials.user, password: credentials.password }),
+      },
+    });
+    signal.throwIfAborted();
+    return socket;
+  } catch (error) {
+    socket.destroy();
+    const { message } = error as Error;
+    if (signal.aborted || message === "Proxy connection timed out") {
+      throw new WayFault("timeout", `${at} took the connection and opened none to ${formatTarget(to)}`, { at });
+    }
+    throw socksFault(message, proxy, to, credentials !== undefined);
+  } finally {
+    signal.removeEventListener("abort", onAbort);
+  }
+}
+
+/**
+ * Lets the library talk, then takes over what it read too much: a turn after its end it emits those bytes as an event
+ * and lets the socket flow, although whoever is to read them (TLS) is not there yet.
+ */
+function negotiate(socket: Socket, options: SocksClientOptions): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const client = new SocksClient(options);
+    client.on("error", reject);
+    client.once("established", () => {
+      const early: Buffer[] = [];
+      const collect = (chunk: Buffer): void => void early.push(chunk);
+      socket.on("data", collect);
+      // Behind the library's own, which was asked for before the event.
+      setImmediate(() => {
+        socket.pause();
+        socket.off("data", collect);
+        if (early.length > 0) socket.unshift(Buffer.concat(early));
+        resolve();
+      });
+    });
+    client.connect(options.existing_socket as Socket);
+  });
+}
+
+/** `socks5`: the name is ours to resolve. */
+async function resolve(to: Destination, signal: AbortSignal): Promise<Destination> {
+  if (isIP(to.host) !== 0) return to;
+  const aborted = new Promise<never>((_, reject) => {
+    signal.addEventListener("abort", () => reject(signal.reason), { once: true });
+  });
+  try {
+    signal.throwIfAborted();
+    const { address } = await Promise.race([lookup(to.host), aborted]);
+    return { host: address, port: to.port };
+  } catch (error) {
+    if (signal.aborted) throw lateName(to.host, formatTarget(to));
+    throw networkFault(error as NodeJS.ErrnoException, to.host, formatTarget(to));
+  }
+}
+
+/** The library's error itself holds the password: only its words leave here. */
+function socksFault(message: string, proxy: ProxyServer, to: Destination, authenticated: boolean): WayFault {
+  const at = formatProxy(proxy);
+  const proxyFault = (fault: Fault, sentence: string): WayFault => new WayFault(fault, `${at} ${sentence}`, { at });
+  if (message === "Socket closed") return proxyFault("proxy_closed", "closed the connection before it opened the way");
+  if (message.includes("Authentication failed")) {
+    return authenticated
+      ? proxyFault("proxy_auth_refused", "refused the user and password")
+      : proxyFault("proxy_auth_required", NEEDS_CREDENTIALS);
+  }
+  if (message.includes("no accepted authentication type")) {
+    return authenticated
+      ? proxyFault("proxy_auth_unsupported", "takes neither a user and password nor nobody's word (RFC 1928 §3)")
+      : proxyFault("proxy_auth_required", NEEDS_CREDENTIALS);
+  }
+  const reply = /^Socks5 proxy rejected connection - (\w+)$/.exec(message)?.[1] ?? "";
+  const row = REPLIES.get(reply);
+  if (row !== undefined) {
+    const [fault, whose, sentence] = row;
+    return new WayFault(fault, `${at} ${sentence} ${formatTarget(to)}`, {
+      at: whose === "proxy" ? at : formatTarget(to),
+    });
+  }
+  if (/^(read|write) E/.test(message)) return proxyFault("proxy_closed", `broke the connection off (${message})`);
+  return proxyFault("proxy_protocol", "does not speak SOCKS 5: check scheme and port of the proxy");
+}
+
+const NEEDS_CREDENTIALS = "wants a user and password: put them in its URL or in --proxy-credentials-file";
+
+/** RFC 1928 §6: who is to blame, and the begin of a sentence that ends with the destination. */
+const REPLIES = new Map<string, readonly [Fault, "proxy" | "destination", string]>([
+  ["Failure", ["proxy_unavailable", "proxy", "says no more than that it failed (its log may) to open a connection to"]],
+  ["NotAllowed", ["proxy_forbidden", "proxy", "does not allow, by a rule of its own, connections to"]],
+  ["NetworkUnreachable", ["unreachable", "destination", "has no route to the network of"]],
+  ["HostUnreachable", ["unreachable", "destination", "cannot reach, or not resolve the name of,"]],
+  ["ConnectionRefused", ["refused", "destination", "was refused the connection by"]],
+  ["TTLExpired", ["timeout", "destination", "got no answer from"]],
+  ["CommandNotSupported", ["proxy_protocol", "proxy", "does not make outgoing connections, such as that to"]],
+  ["AddressNotSupported", ["unreachable", "destination", "does not take addresses of the kind of"]],
+]);

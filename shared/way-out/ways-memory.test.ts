@@ -1,0 +1,55 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { parseProxyUrl } from "./proxy-url.ts";
+import type { Way } from "./way.ts";
+import { WayMemory } from "./ways-memory.ts";
+
+const [A, B, C] = ["a", "b", "c"].map((text): Way => ({ kind: "proxy", proxy: parseProxyUrl(text), from: "test" })) as [
+  Way,
+  Way,
+  Way,
+];
+const ALL = [A, B, C];
+
+test("without a memory, the order is the one in which they were named", () => {
+  assert.deepEqual(new WayMemory(() => 0).order(ALL), ALL);
+});
+
+test("the one that worked last comes first, until it fails", () => {
+  const memory = new WayMemory(() => 0);
+  memory.worked(B);
+  memory.worked(C);
+  assert.deepEqual(memory.order(ALL), [C, A, B]);
+  memory.failed(C);
+  assert.deepEqual(memory.order(ALL), [A, B, C]);
+});
+
+test("those that failed are behind the others, the freshest failure last", () => {
+  let now = 0;
+  const memory = new WayMemory(() => now);
+  memory.failed(A);
+  now += 1;
+  memory.failed(B);
+  assert.deepEqual(memory.order(ALL), [C, A, B]);
+  now += 1;
+  memory.failed(A);
+  assert.deepEqual(memory.order(ALL), [C, B, A]);
+});
+
+test("one that works has not failed", () => {
+  const memory = new WayMemory(() => 0);
+  memory.failed(A);
+  memory.worked(A);
+  memory.worked(B);
+  assert.deepEqual(memory.order(ALL), [B, A, C]);
+});
+
+test("after five minutes a failure is forgotten", () => {
+  let now = 0;
+  const memory = new WayMemory(() => now);
+  memory.failed(A);
+  now += 5 * 60_000 - 1;
+  assert.deepEqual(memory.order(ALL), [B, C, A]);
+  now += 1;
+  assert.deepEqual(memory.order(ALL), ALL);
+});

@@ -1,0 +1,212 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { createServer as createHttpServer } from "node:http";
+import { type AddressInfo, createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type TestContext, test } from "node:test";
+import { inspect } from "node:util";
+import { CredentialsFile } from "./credentials-file.ts";
+import type { Fault } from "./fault.ts";
+import { WayFault } from "./fault.ts";
+import { NO_AUTH, reply, scripted, USER_AUTH } from "./testing-socks.ts";
+import { formatProxy, formatWay } from "./way.ts";
+import { type OpenOptions, type WaysOptions, WaysOut } from "./ways.ts";
+
+const SERVER = { host: "culvert.example.com", port: 443 };
+
+test("without a word from anybody, the way is direct", async () => {
+  assert.deepEqual(await named({}), ["direct"]);
+  assert.deepEqual(await named({ env: { NO_PROXY: "*" } }), ["direct"]);
+});
+
+test("--proxy comes before the environment, the environment before --pac, and none has another behind it", async (t) => {
+  const pac = pacFile(t, "PROXY fromPac:1; DIRECT");
+  const env = { HTTPS_PROXY: "http://env:1" };
+  assert.deepEqual(await named({ proxies: ["b:1", "socks5://a:1"], pac, env }), [
+    "http://b:1 (--proxy)",
+    "socks5://a:1 (--proxy)",
+  ]);
+  assert.deepEqual(await named({ pac, env }), ["http://env:1 (HTTPS_PROXY)"]);
+  assert.deepEqual(await named({ pac }), [`http://frompac:1 (PAC ${pac})`, "direct"]);
+});
+
+test("NO_PROXY is an answer of the environment: --pac is not asked, --proxy not touched", async (t) => {
+  const env = { HTTPS_PROXY: "http://env:1", NO_PROXY: "example.com" };
+  assert.deepEqual(await named({ pac: pacFile(t, "PROXY pac:1"), env }), ["direct"]);
+  assert.deepEqual(await named({ proxies: ["a:1"], env }), ["http://a:1 (--proxy)"]);
+});
+
+test("each destination has a memory of its own", async () => {
+  const out = ways({ proxies: ["a:1", "b:1"] });
+  const [a] = await out.ways(SERVER, never());
+  assert.ok(a);
+  out.failed(SERVER, a);
+  const order = async (host: string) => (await out.ways({ ...SERVER, host }, never())).map(formatWay);
+  assert.deepEqual(await order("culvert.example.com"), ["http://b:1 (--proxy)", "http://a:1 (--proxy)"]);
+  assert.deepEqual(await order("other.example.com"), ["http://a:1 (--proxy)", "http://b:1 (--proxy)"]);
+});
+
+test("what is wrong is named at once and not shown", () => {
+  assert.throws(() => ways({ proxies: ["a:1", "gopher://secret"] }), /^Error: --proxy must begin with http:/);
+  assert.throws(() => ways({ env: { all_proxy: "gopher://secret" } }), /^Error: all_proxy must begin with http:/);
+  assert.throws(() => ways({ pac: "gopher://secret" }), /^Error: --pac needs a file or/);
+});
+
+test("the direct way is opened, and told", async (t) => {
+  const server = createServer((socket) => socket.end("hello")).listen(0, "127.0.0.1");
+  await once(server, "listening");
+  t.after(() => server.close());
+  const { port } = server.address() as AddressInfo;
+  const { socket, way } = await ways({}).open({ host: "127.0.0.1", port }, {}, never());
+  assert.deepEqual(way, { kind: "direct" });
+  const [hello] = await once(socket, "data");
+  assert.equal(String(hello), "hello");
+});
+
+test("a way is opened through an HTTP proxy", async (t) => {
+  const proxy = createHttpServer();
+  proxy.on("connect", ({ url }, socket) => socket.end(`HTTP/1.1 200 OK\r\n\r\nto ${url}`));
+  proxy.listen(0, "127.0.0.1");
+  await once(proxy, "listening");
+  t.after(() => proxy.close());
+  const { port } = proxy.address() as AddressInfo;
+  const { socket, way } = await ways({ proxies: [`http://127.0.0.1:${port}`] }).open(SERVER, {}, never());
+  assert.equal(formatWay(way), `http://127.0.0.1:${port} (--proxy)`);
+  const chunks: Buffer[] = [];
+  for await (const chunk of socket) chunks.push(chunk as Buffer);
+  assert.equal(String(Buffer.concat(chunks)), "to culvert.example.com:443");
+});
+
+test("the next way is tried when one fails; which did and which did not is remembered", async (t) => {
+  let now = 0;
+  const refuses = await socks(t, 2);
+  const opens = await socks(t, 0);
+  const out = new WaysOut({ proxies: [refuses.at, opens.at, "socks5h://third"], pac: "", env: {} }, () => now);
+  const order = async () =>
+    (await out.ways(SERVER, never())).map((way) => way.kind === "proxy" && formatProxy(way.proxy));
+  const { socket, way } = await out.open(SERVER, {}, never());
+  socket.destroy();
+  assert.equal(formatWay(way), `${opens.at} (--proxy)`);
+  assert.deepEqual(await order(), [opens.at, "socks5h://third:1080", refuses.at]);
+  now += 10 * 60_000;
+  assert.deepEqual(await order(), [opens.at, refuses.at, "socks5h://third:1080"]);
+});
+
+test("when all fail, the fault is the one that tells most, in the words of all", async (t) => {
+  const gone = await socks(t, 0);
+  await gone.close();
+  const forbids = await socks(t, 2);
+  const unreached = await socks(t, 4);
+  const error = await rejected(ways({ proxies: [gone.at, forbids.at, unreached.at] }), "proxy_forbidden");
+  assert.equal(error.at, forbids.at);
+  assert.match(error.message, /refused the connection: .*; .* does not allow, .*; .* cannot reach/);
+});
+
+test("an abort ends the trying", async (t) => {
+  const abort = new AbortController();
+  const silent = await scripted(t, async (peer) => {
+    await peer.read(3);
+    abort.abort();
+  });
+  const next = await scripted(t, async () => assert.fail("the next way was tried"));
+  const error = await rejected(ways({ proxies: [silent.at, next.at] }), "timeout", {}, abort.signal);
+  assert.equal(error.at, silent.at);
+  assert.ok(!error.message.includes(next.at));
+});
+
+test("a way that is silent does not keep the next one from its turn", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const silent = await scripted(t, async (peer) => {
+    await peer.read(3);
+    t.mock.timers.tick(4_000);
+  });
+  const opens = await socks(t, 0);
+  const { way } = await ways({ proxies: [silent.at, opens.at] }).open(SERVER, {}, never());
+  assert.equal(formatWay(way), `${opens.at} (--proxy)`);
+});
+
+test("a URL's credentials are for its own proxy only, the file's for those without, read anew for each", async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), "culvert-ways-"));
+  t.after(() => rmSync(folder, { recursive: true }));
+  const path = join(folder, "credentials");
+  writeFileSync(path, "file:first");
+  const credentials = new CredentialsFile(path);
+  const seen: string[] = [];
+  const own = await asking(t, seen, () => writeFileSync(path, "file:second"));
+  const other = await asking(t, seen);
+  const out = ways({ proxies: [own.at.replace("//", "//url:own@"), other.at] });
+  const error = await rejected(out, "proxy_auth_refused", { credentials });
+  assert.deepEqual(seen, ["url:own", "file:second"]);
+  assert.ok(!/own@|second/.test(inspect(error, { depth: 9 })));
+});
+
+test("a proxy in the environment gets nothing that belongs to others", async (t) => {
+  const proxy = await scripted(t, async (peer) => {
+    assert.equal(await peer.read(3), "050100");
+    peer.write("05ff");
+  });
+  await rejected(ways({ env: { ALL_PROXY: proxy.at } }), "proxy_auth_required");
+  await proxy.done;
+});
+
+test("a credentials file that cannot be read is the fault", async (t) => {
+  const proxy = await socks(t, 0);
+  const credentials = new CredentialsFile("/nowhere/credentials");
+  const error = await rejected(ways({ proxies: [proxy.at] }), "proxy_auth_required", { credentials });
+  assert.match(error.message, /^--proxy-credentials-file \/nowhere\/credentials cannot be read/);
+});
+
+/** A proxy that gives every request the same reply. */
+function socks(t: TestContext, code: number) {
+  return scripted(t, async (peer) => {
+    await peer.read(3);
+    peer.write(NO_AUTH);
+    await peer.readRequest();
+    peer.write(reply(code));
+  });
+}
+
+/** A proxy that asks for a password, writes down what it is given, and refuses it. */
+function asking(t: TestContext, seen: string[], then: () => void = () => {}) {
+  return scripted(t, async (peer) => {
+    await peer.read(4);
+    peer.write(USER_AUTH);
+    const text = async () => Buffer.from(await peer.read(Number.parseInt(await peer.read(1), 16)), "hex").toString();
+    await peer.read(1);
+    seen.push(`${await text()}:${await text()}`);
+    then();
+    peer.write("0101");
+  });
+}
+
+function ways(options: Partial<WaysOptions>): WaysOut {
+  return new WaysOut({ proxies: [], pac: "", env: {}, ...options });
+}
+
+async function named(options: Partial<WaysOptions>): Promise<readonly string[]> {
+  return (await ways(options).ways(SERVER, never())).map(formatWay);
+}
+
+async function rejected(out: WaysOut, fault: Fault, options: OpenOptions = {}, signal = never()): Promise<WayFault> {
+  const error = await out.open(SERVER, options, signal).then(
+    () => assert.fail("a way was opened"),
+    (reason: unknown) => reason,
+  );
+  assert.ok(error instanceof WayFault, inspect(error));
+  assert.equal(error.fault, fault, error.message);
+  return error;
+}
+
+function never(): AbortSignal {
+  return new AbortController().signal;
+}
+
+function pacFile(t: TestContext, answer: string): string {
+  const folder = mkdtempSync(join(tmpdir(), "culvert-ways-"));
+  t.after(() => rmSync(folder, { recursive: true }));
+  const path = join(folder, "proxy.pac");
+  writeFileSync(path, `function FindProxyForURL() { return "${answer}"; }`);
+  return path;
+}

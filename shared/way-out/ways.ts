@@ -1,0 +1,132 @@
+import type { Socket } from "node:net";
+import { formatTarget } from "../net/target.ts";
+import { openThroughProxy, type ProxyOptions } from "./connect-proxy.ts";
+import type { CredentialsFile } from "./credentials-file.ts";
+import { type Environment, environmentProxy, proxyFromEnvironment } from "./environment.ts";
+import { Pac } from "./pac.ts";
+import { parseProxyUrl } from "./proxy-url.ts";
+import { openThroughSocks } from "./socks.ts";
+import type { Destination, Way } from "./way.ts";
+import { dialTcp } from "./ways-dial.ts";
+import { toWayFault, unitedFault } from "./ways-fault.ts";
+import { WayMemory } from "./ways-memory.ts";
+
+export interface WaysOptions {
+  /** `--proxy`, tried in this order. */
+  readonly proxies: readonly string[];
+  /** `--pac`; empty: none. */
+  readonly pac: string;
+  readonly env: Environment;
+}
+
+export interface OpenOptions extends Omit<ProxyOptions, "credentials"> {
+  /** `--proxy-credentials-file`: for every proxy whose URL holds none. */
+  readonly credentials?: CredentialsFile | undefined;
+}
+
+export interface Opened {
+  readonly socket: Socket;
+  readonly way: Way;
+}
+
+/** For a way that has others behind it: a black hole must not eat the time of all. */
+const EARLIER_WAY_MS = 4_000;
+
+/**
+ * The ways out of this network to a destination: who names one first is the only one that is heard. That is `--proxy`,
+ * else the environment (HTTPS_PROXY or ALL_PROXY; NO_PROXY makes it direct), else `--pac`, else the direct way. Nothing
+ * passes beside a proxy that somebody has named.
+ */
+export class WaysOut {
+  readonly #proxies: readonly Way[];
+  readonly #env: Environment;
+  readonly #pac: Pac | undefined;
+  readonly #memories = new Map<string, WayMemory>();
+  readonly #now: () => number;
+
+  /** Throws an Error that names the option or the variable that is wrong, and does not show it. */
+  constructor({ proxies, pac, env }: WaysOptions, now: () => number = () => performance.now()) {
+    this.#proxies = proxies.map((text) => ({
+      kind: "proxy",
+      proxy: about("--proxy", parseProxyUrl, text),
+      from: "--proxy",
+    }));
+    this.#env = env;
+    environmentProxy(env);
+    this.#pac = pac === "" ? undefined : about("--pac", (location) => new Pac(location), pac);
+    this.#now = now;
+  }
+
+  /** In the order in which they are to be tried. Rejects with a `WayFault` when a PAC script does not answer. */
+  async ways(to: Destination, signal: AbortSignal, onNote: (note: string) => void = () => {}): Promise<readonly Way[]> {
+    return this.#memory(to).order(await this.#named(to, signal, onNote));
+  }
+
+  async #named(to: Destination, signal: AbortSignal, onNote: (note: string) => void): Promise<readonly Way[]> {
+    if (this.#proxies.length > 0) return this.#proxies;
+    const way = proxyFromEnvironment(this.#env, to);
+    if (way !== undefined) return [way];
+    return this.#pac === undefined ? [{ kind: "direct" }] : this.#pac.ways(to, signal, onNote);
+  }
+
+  /** It led to the destination: it is the first from now on. */
+  worked(to: Destination, way: Way): void {
+    this.#memory(to).worked(way);
+  }
+
+  /** It did not, or what it led to was not the destination: for a while it is behind the others. */
+  failed(to: Destination, way: Way): void {
+    this.#memory(to).failed(way);
+  }
+
+  /**
+   * A connection by the first way that opens one; which did and which did not is remembered. Rejects with a `WayFault`:
+   * the one that tells most, in the words of all. An abort is a `timeout`.
+   */
+  async open(to: Destination, options: OpenOptions, signal: AbortSignal): Promise<Opened> {
+    const ways = await this.ways(to, signal, options.onNote);
+    const faults = [];
+    for (const [index, way] of ways.entries()) {
+      const limit = new AbortController();
+      const timer = index < ways.length - 1 ? setTimeout(() => limit.abort(), EARLIER_WAY_MS) : undefined;
+      const either = AbortSignal.any([signal, limit.signal]);
+      try {
+        const socket = await openBy(way, to, options, either);
+        this.worked(to, way);
+        return { socket, way };
+      } catch (error) {
+        this.failed(to, way);
+        faults.push(toWayFault(error, way, to, either));
+        if (signal.aborted) break;
+      } finally {
+        clearTimeout(timer);
+      }
+    }
+    throw unitedFault(faults);
+  }
+
+  #memory(to: Destination): WayMemory {
+    const name = formatTarget(to);
+    const memory = this.#memories.get(name) ?? new WayMemory(this.#now);
+    this.#memories.set(name, memory);
+    return memory;
+  }
+}
+
+function openBy(way: Way, to: Destination, options: OpenOptions, signal: AbortSignal): Promise<Socket> {
+  if (way.kind === "direct") return dialTcp(to, formatTarget(to), signal);
+  const { proxy } = way;
+  const { credentials: file, ...rest } = options;
+  const credentials = () => proxy.credentials ?? file?.read();
+  return proxy.scheme === "socks5" || proxy.scheme === "socks5h"
+    ? openThroughSocks(proxy, to, { credentials }, signal)
+    : openThroughProxy(proxy, to, { ...rest, credentials }, signal);
+}
+
+function about<T>(option: string, parse: (text: string) => T, text: string): T {
+  try {
+    return parse(text);
+  } catch (error) {
+    throw new Error(`${option} ${(error as Error).message}`);
+  }
+}
