@@ -6,11 +6,11 @@ import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { agentOptions } from "../agent/options.ts";
 import { parseDocument } from "../server/clusters/document.ts";
-import { yamlDocuments } from "../server/clusters/yaml-documents.ts";
 import { serverOptions } from "../server/options.ts";
 import { OUTCOMES, type OutcomeCode, outcome } from "../shared/outcomes.ts";
 import type { OptionTable } from "../shared/process/options.ts";
 import { readOptions } from "../shared/process/read-options.ts";
+import { yamlDocuments } from "../shared/process/yaml-documents.ts";
 import { createPki } from "./pki.ts";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));

@@ -47,6 +47,11 @@ service("agent", "Dial a server and reach targets in this network for it.", asyn
   });
 });
 
+service("doctor", "Go an agent's way to its server, step by step, and say who is in it.", async (argv) => {
+  const { runDoctor } = await import("./doctor.ts");
+  await runDoctor(argv);
+});
+
 service("router", "Pass TLS connections on to the server of the name that they ask for.", async (argv) => {
   const [{ runService }, { routerOptions }] = await Promise.all([
     import("./service.ts"),

@@ -1,4 +1,4 @@
-import { type ClientRequest, get, type IncomingMessage } from "node:http";
+import { request as httpRequest, type IncomingMessage } from "node:http";
 import { text } from "node:stream/consumers";
 import { seconds } from "../shared/net/seconds.ts";
 import { formatTarget, type Target } from "../shared/net/target.ts";
@@ -8,29 +8,47 @@ const WITHIN_MS = 5_000;
 
 /** What the culvert server behind an admin port says of itself. Rejects with `NoStatus`. */
 export async function askStatus(address: Target, withinMs = WITHIN_MS): Promise<object> {
-  const where = formatTarget(address);
-  const signal = AbortSignal.timeout(withinMs);
-  let answer: Answer;
-  try {
-    answer = await getStatus(address, signal);
-  } catch (error) {
-    const why = signal.aborted ? `did not answer within ${seconds(withinMs)}` : whyNoAnswer(error);
-    throw new NoStatus(`${where} ${why}`, { cause: error });
-  }
-  const said = answer.status === 200 ? parsed(answer.body) : undefined;
+  const { status, body } = await askAdmin(address, { path: "/status", withinMs });
+  const said = status === 200 ? parsed(body) : undefined;
   if (said !== undefined && "serverId" in said && "clusters" in said) return said;
-  throw new NoStatus(`${where} ${whoElse(said, answer.status)}`);
+  throw new NoStatus(`${formatTarget(address)} ${whoElse(said, status)}`);
 }
 
-interface Answer {
+export interface AdminQuestion {
+  readonly path: string;
+  /** Posted as JSON, if there is something. */
+  readonly body?: object;
+  readonly withinMs: number;
+}
+
+export interface AdminAnswer {
   readonly status: number;
   readonly body: string;
 }
 
-async function getStatus({ host, port }: Target, signal: AbortSignal): Promise<Answer> {
+/** One request to an admin port. Rejects with `NoStatus`. */
+export async function askAdmin(address: Target, question: AdminQuestion): Promise<AdminAnswer> {
+  const { withinMs } = question;
+  const signal = AbortSignal.timeout(withinMs);
+  try {
+    return await request(address, question, signal);
+  } catch (error) {
+    const why = signal.aborted ? `did not answer within ${seconds(withinMs)}` : whyNoAnswer(error);
+    throw new NoStatus(`${formatTarget(address)} ${why}`, { cause: error });
+  }
+}
+
+async function request(
+  { host, port }: Target,
+  { path, body }: AdminQuestion,
+  signal: AbortSignal,
+): Promise<AdminAnswer> {
+  const method = body === undefined ? "GET" : "POST";
+  const headers = body === undefined ? {} : { "content-type": "application/json" };
   const response = await new Promise<IncomingMessage>((resolve, reject) => {
-    const request: ClientRequest = get({ host, port, path: "/status", agent: false, signal }, resolve);
-    request.on("error", reject);
+    const asking = httpRequest({ host, port, path, method, headers, agent: false, signal }, resolve);
+    asking.on("error", reject);
+    asking.end(body && JSON.stringify(body));
   });
   return { status: response.statusCode ?? 0, body: await text(response) };
 }

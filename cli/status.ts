@@ -13,10 +13,10 @@ export interface StatusOptions {
 
 /** `culvert status`: what a running server says of its clusters and agents. Exit code 1: it could not be asked. */
 export async function runStatus(
-  { adminAddress, json }: StatusOptions,
+  { adminAddress: text, json }: StatusOptions,
   print: (text: string) => void = (text) => process.stdout.write(text),
 ): Promise<void> {
-  const address = addressOf(adminAddress);
+  const address = adminAddress(text);
   try {
     const said = await askStatus(address);
     print(json ? `${JSON.stringify(said, null, 2)}\n` : statusTable(readStatus(said)));
@@ -27,7 +27,8 @@ export async function runStatus(
   }
 }
 
-function addressOf(text: string): Target {
+/** Throws a `ConfigError`. */
+export function adminAddress(text: string): Target {
   try {
     return parseTarget(text);
   } catch (error) {

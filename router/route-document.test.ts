@@ -56,9 +56,10 @@ test("each fault names its document, its path and the cure", () => {
     ["sni: [a.example]\nto: [h:1]\nsendproxy: v2", /^knows no key "sendproxy": leave it out/],
     ["- a.example", /^needs the keys sni and to/],
     ["just text", /^needs the keys sni and to/],
-    ["sni: &a [a.example]\nto: *a", /^needs the keys sni and to/],
-    ["sni: [a.example", /^Flow sequence/],
-    ["sni: [a.example]\nsni: [b.example]\nto: [h:1]", /^Map keys must be unique/],
+    ["sni: &a [a.example]\nto: *a", /^to is an alias .* at line 2, column 5: write the value out/],
+    ["sni: [a.example\n", /^Flow sequence.* at line 2, column 1\.$/],
+    [`${good}---\n---\nsni: [a\n`, /^document 3: Flow sequence.* at line 6, column 1\.$/],
+    ["sni: [a.example]\nsni: [b.example]\nto: [h:1]", /^sni is there twice at line 2, column 1: leave one/],
     [`sni: ${"[".repeat(5_000)}`, /^it is nested too deeply\.$/],
     [`to: [${Array.from({ length: 65 }, (_, at) => `h:${at + 1}`)}]\nsni: [a.example]`, /^to names more than 64/],
   ] as const) {

@@ -1,9 +1,8 @@
-import { Parser, parseAllDocuments } from "yaml";
 import { z } from "zod";
 import { canonicalServerName } from "../shared/net/server-name.ts";
 import { parseTarget } from "../shared/net/target.ts";
 import { printable } from "../shared/outcomes.ts";
-import { isDeep } from "../shared/process/yaml-entries.ts";
+import { shownDocument, yamlDocuments } from "../shared/process/yaml-documents.ts";
 import type { Route } from "./routes.ts";
 
 /** The routes of a file, or all its faults as sentences. */
@@ -42,34 +41,18 @@ const schema = z.strictObject(
 
 /** The YAML documents of a file, each a route (docs/load-balancers.md). Documents without content are left out. */
 export function parseRoutes(text: string): RouteDocuments {
-  if (isDeep(new Parser().parse(text))) return { faults: ["it is nested too deeply."] };
-  const documents = parseAllDocuments(text, { schema: "failsafe" });
   const routes: Route[] = [];
   const faults: string[] = [];
-  for (const [index, document] of ("empty" in documents ? [] : documents).entries()) {
-    const where = documents.length > 1 ? `document ${index + 1}: ` : "";
-    const [error] = document.errors;
-    if (error !== undefined) faults.push(`${where}${error.message.split("\n")[0]?.replace(/:$/, "")}.`);
-    else if (!isEmpty(document.contents)) {
-      const result = schema.safeParse(plain(() => document.toJS({ maxAliasCount: 0 })));
+  for (const { number, value, fault } of yamlDocuments(text)) {
+    const where = shownDocument(number);
+    if (fault !== undefined) faults.push(`${where}${fault}`);
+    else {
+      const result = schema.safeParse(value);
       if (result.success) routes.push({ name: result.data.sni[0] ?? "", ...result.data });
       else faults.push(...result.error.issues.map(({ path, message }) => `${where}${shownPath(path)}${message}.`));
     }
   }
   return faults.length === 0 ? { routes } : { faults: faults.slice(0, MAX_FAULTS) };
-}
-
-function isEmpty(contents: unknown): boolean {
-  return contents === null || (typeof contents === "object" && "value" in contents && contents.value === "");
-}
-
-/** What unfolds aliases is no route for the schema either. */
-function plain(read: () => unknown): unknown {
-  try {
-    return read();
-  } catch {
-    return undefined;
-  }
 }
 
 /** A string of which `parse` makes something, or throws why not. */

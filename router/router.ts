@@ -2,6 +2,7 @@ import { type AddressInfo, createServer, type Server, type Socket } from "node:n
 import { resetSocket } from "../shared/net/reset.ts";
 import { formatTarget } from "../shared/net/target.ts";
 import { type Admin, startAdmin } from "../shared/process/admin.ts";
+import { fileLimitWarning } from "../shared/process/file-limit.ts";
 import { listenError } from "../shared/process/listen-error.ts";
 import type { Logger } from "../shared/process/logger.ts";
 import { ConfigError } from "../shared/process/options.ts";
@@ -104,6 +105,8 @@ export class Router implements AsyncDisposable {
   async start(): Promise<void> {
     const { port, bindAddress, healthPort, healthBindAddress, adminPort, adminBindAddress } = this.#options;
     if (this.#store.table.routes.length === 0) this.#log.warn("there are no routes yet: every connection is refused");
+    const warning = fileLimitWarning(2 * this.#options.maxConnections, "--max-connections (two files each)");
+    if (warning !== undefined) this.#log.warn(warning);
     this.addresses.clients = await this.#listen({ port, host: bindAddress, option: "--port" });
     const common = { metrics: this.metrics.registry, log: this.#log };
     if (healthPort !== 0 || this.#ephemeral) {

@@ -71,6 +71,57 @@ test("a request that is no upgrade is 426, after the certificate was judged", as
   }
 });
 
+test("a CONNECT at the agents' port hears 405 and where callers come in, is logged and counted; a stranger hears that it is one", async () => {
+  const client = await pki.ca.issue({ cn: "konnectivity-client", usage: "client" });
+  await using server = await start();
+  const sentence = "this is the port of culvert's agents; callers come to --server-port";
+  for (const [by, status, says] of [
+    [pki.agent, 405, new RegExp(`\r\nallow: GET\r\n(?:.*\r\n)*\r\n${sentence}\n$`)],
+    [client, 403, /is a caller's, not an agent's/],
+    [undefined, 401, /no client certificate was sent/],
+  ] as const) {
+    const socket = dialTls({ port: server.addresses.agents?.port ?? 0, host: "127.0.0.1", ca: pki.ca.cert, ...by });
+    socket.on("error", () => {});
+    const reads = collect(socket);
+    socket.write(`${CONNECT}bytes behind the request`);
+    await once(socket, "end");
+    assert.match(reads.join(""), new RegExp(`^HTTP/1\\.1 ${status} `));
+    assert.match(reads.join(""), says);
+    assert.equal(reads.join("").includes("--server-port"), status === 405);
+    socket.destroy();
+  }
+  const told = server.lines.filter(({ msg }) => msg === "agent refused");
+  assert.deepEqual(
+    told.map(({ code, cluster }) => [code, cluster]),
+    [405, 403, 401].map((code) => [code, "default"]),
+  );
+  assert.equal(told[0]?.["reason"], sentence);
+  const metrics = await server.metrics.registry.metrics();
+  for (const code of [405, 403, 401]) {
+    assert.match(
+      metrics,
+      new RegExp(`^culvert_server_agents_refused_total\\{cluster="default",code="${code}"\\} 1$`, "m"),
+    );
+  }
+});
+
+test("an agent at the callers' port hears whose port it is, once it has shown a caller's certificate", async () => {
+  await using server = await start();
+  for (const [by, says] of [
+    [pki.caller, /^HTTP\/1\.1 405 .*this is the port of culvert's callers, agents connect to --agent-port\r\n/],
+    [undefined, /^HTTP\/1\.1 407 (?!.*--agent-port)/],
+  ] as const) {
+    const socket = await callerOf(server, by);
+    const reads = collect(socket);
+    const upgrade = ["Host: x", "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13"];
+    const key = ["Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Protocol: culvert.v1"];
+    socket.write(["GET /culvert/v1/tunnel HTTP/1.1", ...upgrade, ...key, "\r\n"].join("\r\n"));
+    await once(socket, "end");
+    assert.match(reads.join(""), says);
+    socket.destroy();
+  }
+});
+
 test("after the upgrade agents are refused with a close code: twice the same, another's id, another cluster", async () => {
   const other = await pki.ca.issue({ cn: "somebody", usage: "client" });
   await using server = await start();

@@ -50,6 +50,39 @@ test("a connection is counted from CONNECT to its end, under our name and Konnec
   );
 });
 
+test("an agent whose link is suspended holds its tunnel, and is none of Konnectivity's ready backends", async () => {
+  const metrics = new ServerMetrics({ processMetrics: false });
+  metrics.tunnelOpened("blue");
+  metrics.tunnelOpened("green");
+  const links = { carried: 1, suspended: 1, replayBytes: 0 };
+  metrics.links.watch(() => links);
+  has(
+    await lines(metrics),
+    "culvert_server_tunnels 2",
+    `${K}_ready_backend_connections 1`,
+    `${K}_ready_backends{proxy_strategy="default"} 1`,
+  );
+  Object.assign(links, { carried: 2, suspended: 0 });
+  has(await lines(metrics), `${K}_ready_backend_connections 2`, `${K}_ready_backends{proxy_strategy="default"} 2`);
+});
+
+test("a resume is counted by what came of it, and by how the connection before was lost", async () => {
+  const { links, registry } = new ServerMetrics({ processMetrics: false });
+  links.resumed({ suspendedMs: 0, replayedBytes: 0, lost: undefined });
+  links.resumed({ suspendedMs: 500, replayedBytes: 10, lost: { lossCause: "silent" } });
+  links.resumed({ suspendedMs: 500, replayedBytes: 10, lost: { lossCause: "silent" } });
+  links.resumeFailed("bad_token");
+  const text = (await registry.metrics()).split("\n");
+  has(
+    text,
+    'culvert_server_link_resumes_total{result="moved",cause="planned"} 1',
+    'culvert_server_link_resumes_total{result="resumed",cause="silent"} 2',
+    'culvert_server_link_resumes_total{result="bad_token",cause="unknown"} 1',
+    "culvert_server_link_suspended_seconds_total 1",
+    "culvert_server_link_replayed_bytes_total 20",
+  );
+});
+
 test("a refused CONNECT is a dial failure, a connection that breaks later is none", async () => {
   const metrics = new ServerMetrics({ processMetrics: false });
   metrics.connectionOpened();

@@ -123,13 +123,10 @@ export class ServerMetrics {
       "CONNECTs waiting for an agent's answer.",
       () => this.#pending.value,
     );
-    make.gauge(
-      ["culvert_server_tunnels", `${KONNECTIVITY}_ready_backend_connections`],
-      "Agents connected.",
-      () => this.#liveTunnels,
-    );
-    make.gauges(`${KONNECTIVITY}_ready_backends`, "Agents connected.", ["proxy_strategy"], () => [
-      [["default"], this.#liveTunnels],
+    make.gauge(["culvert_server_tunnels"], "Agents that hold a tunnel.", () => this.#liveTunnels);
+    make.gauge([`${KONNECTIVITY}_ready_backend_connections`], "Agents connected now.", () => this.#readyTunnels);
+    make.gauges(`${KONNECTIVITY}_ready_backends`, "Agents connected now.", ["proxy_strategy"], () => [
+      [["default"], this.#readyTunnels],
     ]);
     make.gauge(["culvert_server_streams"], "Open streams in all tunnels.", () => this.#live.streams());
     make.gauge(["culvert_server_buffered_bytes"], "Bytes that wait in tunnels for a slow reader.", () =>
@@ -153,6 +150,11 @@ export class ServerMetrics {
       make.histogram("culvert_server_connection_duration_seconds", "Life of established connections.", LIFE_BUCKETS),
       make.histogram(`${KONNECTIVITY}_connection_duration_seconds`, "Alias.", KONNECTIVITY_LIFE_BUCKETS),
     ];
+  }
+
+  /** One whose link is suspended reaches nobody, and an alert on Konnectivity's names is to say so. */
+  get #readyTunnels(): number {
+    return Math.max(0, this.#liveTunnels - this.links.suspendedNow);
   }
 
   /** Where the live numbers are; once, when the parts stand. */

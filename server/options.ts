@@ -98,10 +98,11 @@ const agents = section("Agents", {
     konnectivity: "--kubeconfig",
   }),
   tunnelPath: option.string(TUNNEL_PATH, "Path of the WebSocket that agents ask for."),
-  maxAgents: option.integer(100, "Agents connected at once; what one stolen credential can take.", {
-    min: 1,
-    max: 100_000,
-  }),
+  maxAgents: option.integer(
+    100,
+    "Agents of one cluster connected at once; what one stolen credential can take. A cluster's document may say another number (agents.maxAgents).",
+    { min: 1, max: 100_000 },
+  ),
   keepaliveMs: option.duration("20s", "Interval of pings to agents; 2.5 of them without a byte end a tunnel.", {
     konnectivity: "--keepalive-time",
     min: "100ms",
@@ -148,6 +149,11 @@ const bounds = section("Deadlines and bounds", {
   maxWaitingConnections: option.integer(
     2_048,
     "Connections without a complete request header at once, after TLS, on each port and on the unix socket. One more drops the oldest: real callers and agents take milliseconds.",
+    { min: 1, max: 1_000_000 },
+  ),
+  maxJudgedAgents: option.integer(
+    256,
+    "Agents of one cluster whose token is being judged at once, which may take seconds. One more is told when to come back.",
     { min: 1, max: 1_000_000 },
   ),
   headerLimit: option.size("16KiB", "Largest request header.", { min: "1KiB", max: "1MiB" }),

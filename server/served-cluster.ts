@@ -30,6 +30,8 @@ export class ServedCluster {
   readonly callers: ClusterDoor;
   readonly unix: UnixDoor;
   readonly figures: ClusterFigures;
+  /** It is what the flags say, and no document's. */
+  readonly isOfFlags: boolean;
   #cluster: Cluster;
   #connects: TokenBucket | undefined;
   #bytes: TokenBucket | undefined;
@@ -45,6 +47,7 @@ export class ServedCluster {
   constructor(cluster: Cluster, tunnels: ClusterTunnels, { flags, ...deps }: ServedClusterDeps) {
     this.#cluster = cluster;
     this.tunnels = tunnels;
+    this.isOfFlags = deps.isOfFlags;
     const rule = (side: "agents" | "callers") =>
       deps.isOfFlags ? `--${side.slice(0, -1)}-identities` : `${side}.identities of its cluster`;
     const common = { ...deps, refusesHandshake: () => this.#refusesHandshake() };

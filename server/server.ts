@@ -9,6 +9,7 @@ import { StrangerLog } from "../shared/process/stranger-log.ts";
 import type { ClusterDoor } from "./cluster-door.ts";
 import type { ClusterChanges } from "./clusters/cluster.ts";
 import { ClusterStore } from "./clusters/store.ts";
+import { fileNeedWarning } from "./file-need.ts";
 import { flagCluster } from "./flag-cluster.ts";
 import { FlagTls } from "./flag-tls.ts";
 import type { Door } from "./frontend/authenticate.ts";
@@ -19,9 +20,9 @@ import { type ListenerName, ServerMetrics } from "./metrics.ts";
 import type { ServerOptions } from "./options.ts";
 import type { ServedCluster } from "./served-cluster.ts";
 import { type ClusterSource, Serving } from "./serving.ts";
-import { sharedCaWarning } from "./shared-ca.ts";
 import { type Condition, readiness, status } from "./status.ts";
 import { openTlsPort, type TlsPort } from "./tls-port.ts";
+import { tryTarget } from "./trial.ts";
 import { judgeAgain, rotate } from "./trust-change.ts";
 import { Links } from "./tunnels/links.ts";
 import { RETRY_AFTER_S } from "./tunnels/refusal.ts";
@@ -74,7 +75,6 @@ export class Server implements AsyncDisposable {
   readonly #log: Logger;
   readonly #strangers: StrangerLog;
   readonly #ephemeral: boolean;
-  readonly #warnings: string[] = [];
   readonly #entrances: Entrances;
   #store: ClusterStore | undefined;
   #serving: Serving | undefined;
@@ -107,7 +107,7 @@ export class Server implements AsyncDisposable {
     });
     this.metrics.watchClusters({
       figuresOf: (cluster) => this.#serving?.get(cluster)?.figures,
-      faults: () => this.#store?.problems() ?? [],
+      faults: () => this.#clusterFaults(),
     });
   }
 
@@ -118,12 +118,11 @@ export class Server implements AsyncDisposable {
     await this.#openForCallers(serving);
     await this.#openForAgents(serving);
     await this.#openForOperators();
-    const warning = this.#store === undefined ? sharedCaWarning(this.#options) : undefined;
-    if (warning !== undefined) {
-      this.#warnings.push(warning);
-      this.#log.warn(warning);
-    }
-    this.#log.info({ serverId: this.#options.serverId, ...this.#shownAddresses() }, "server started");
+    const tlsPorts = [this.#callers, this.#agents].filter((listener) => listener !== undefined).length;
+    const warning = fileNeedWarning(this.#options, tlsPorts);
+    if (warning !== undefined) this.#log.warn(warning);
+    const clusters = this.#store?.clusters.size;
+    this.#log.info({ serverId: this.#options.serverId, clusters, ...this.#shownAddresses() }, "server started");
   }
 
   /** Which clusters there are, and what the flags say for all of them. */
@@ -189,10 +188,11 @@ export class Server implements AsyncDisposable {
     this.#log.error({ cluster: served.cluster.name, reason }, "the unix socket of a cluster cannot be opened");
   }
 
-  async #openUnix({ unix, cluster }: ServedCluster): Promise<void> {
+  async #openUnix({ unix, cluster, isOfFlags }: ServedCluster): Promise<void> {
     const { uds } = cluster.callers;
     if (uds === undefined || this.#draining) return;
-    await this.#entrances.openUnix(unix, uds);
+    const option = isOfFlags ? "--uds-name" : `${cluster.file}: callers.uds`;
+    await this.#entrances.openUnix(unix, uds, option);
     this.addresses.uds ??= uds;
   }
 
@@ -212,8 +212,8 @@ export class Server implements AsyncDisposable {
     });
   }
 
-  #handler(door: Door): FrontendHandler {
-    const deps: ConnectDeps = {
+  #connecting(): ConnectDeps {
+    return {
       options: this.#options,
       tunnels: this.tunnels,
       metrics: this.metrics,
@@ -223,9 +223,13 @@ export class Server implements AsyncDisposable {
       paceOf: (cluster) => this.#serving?.get(cluster)?.pace,
       draining: () => this.#draining,
     };
+  }
+
+  #handler(door: Door): FrontendHandler {
+    const deps = this.#connecting();
     return {
       onConnect: (request, socket, head) => void connect(request, socket, head, door, deps),
-      onRefused: (reason) => this.#strangers.tell("info", { cluster: door.cluster, reason }, "request refused"),
+      onRefused: (refused) => this.#strangers.tell("info", { cluster: door.cluster, ...refused }, "request refused"),
       onDropped: () => this.#onDropped(door.kind === "unix" ? "unix" : "callers"),
     };
   }
@@ -290,7 +294,8 @@ export class Server implements AsyncDisposable {
           pool: this.#pool,
           draining: this.#draining,
         });
-      this.#admin = await startAdmin({ ...common, ...where, status: show });
+      const trial = (asked: unknown) => tryTarget(asked, this.#connecting());
+      this.#admin = await startAdmin({ ...common, ...where, status: show, trial });
       this.addresses.admin = this.#admin.address;
     }
   }
@@ -305,21 +310,29 @@ export class Server implements AsyncDisposable {
       ["agents", this.#agents],
     ] as const;
     const present = tls.flatMap(([name, listener]) => (listener === undefined ? [] : [{ name, listener }]));
+    const unix = this.#store === undefined ? this.#entrances.unixStates() : [];
     return {
       listeners: [
-        ...this.#entrances.states(),
+        ...unix.map((state) => ({ name: "unix socket", ...state })),
         ...present.map(({ name, listener }) => ({ name, up: listener.listening })),
       ],
       certificates: this.#flags?.certificates() ?? [],
-      clusters: this.#store && [
-        ...this.#store.problems().map(({ file, sentence }) => `${file}: ${sentence}`),
-        ...(this.#serving?.problems() ?? []),
-      ],
-      warnings: this.#warnings,
+      clusters: this.#store && this.#clusterFaults(),
+      warnings: this.#serving?.warnings() ?? [],
       draining: this.#draining,
       agents: [...this.tunnels.tunnels()].filter((tunnel) => !tunnel.draining && !tunnel.suspended).length,
       readyNeedsAgent: this.#options.readyNeedsAgent,
     };
+  }
+
+  /** Why some clusters are not served as their documents say; the others need this server all the same. */
+  #clusterFaults(): string[] {
+    if (this.#store === undefined) return [];
+    return [
+      ...this.#store.problems().map(({ file, sentence }) => `${file}: ${sentence}`),
+      ...(this.#serving?.problems() ?? []),
+      ...this.#entrances.unixStates().flatMap(({ problem }) => problem ?? []),
+    ];
   }
 
   // ── end ────────────────────────────────────────────────────────────────────────────────────────────────────────

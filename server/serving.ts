@@ -1,10 +1,12 @@
 import type { TlsDoors } from "../shared/net/tls.ts";
 import { ConfigError } from "../shared/process/options.ts";
 import type { ClusterDoor } from "./cluster-door.ts";
+import { changedKeys } from "./clusters/changes.ts";
 import type { Cluster, ClusterChanges } from "./clusters/cluster.ts";
 import type { ServerNames } from "./clusters/names.ts";
 import type { ClusterListener } from "./clusters/store.ts";
 import { ServedCluster, type ServedClusterDeps } from "./served-cluster.ts";
+import { sharedCaWarning, sharedCaWarnings } from "./shared-ca.ts";
 import type { Registry } from "./tunnels/registry.ts";
 
 /** Which clusters there are: the documents', or the one of the flags. */
@@ -48,6 +50,8 @@ export class Serving implements ClusterListener {
   start(): void {
     this.#deps.source.listen(this);
     this.#started = true;
+    if (this.#served.size === 0) this.#deps.log.warn("there are no clusters yet: every caller and agent is refused");
+    for (const warning of this.warnings()) this.#deps.log.warn(warning);
   }
 
   get(name: string): ServedCluster | undefined {
@@ -64,6 +68,11 @@ export class Serving implements ClusterListener {
     return [...this.#unserved.values(), ...doors.filter((problem) => problem !== undefined)];
   }
 
+  /** What is odd about the clusters, and may be meant. */
+  warnings(): string[] {
+    return sharedCaWarnings(this.#served.values());
+  }
+
   onAdded(cluster: Cluster): void {
     const { registry, serverId, drainTimeoutMs } = this.#deps;
     const maxAgents = cluster.agents.maxAgents ?? this.#deps.maxAgents;
@@ -75,7 +84,24 @@ export class Serving implements ClusterListener {
     }
     this.#unserved.delete(cluster.name);
     this.#served.set(cluster.name, served);
+    if (this.#started) {
+      const { name, file, suspended } = cluster;
+      this.#deps.log.info({ cluster: name, file, ...(suspended && { suspended }) }, "cluster added");
+      this.#warnOf(served, undefined);
+    }
     this.#deps.onAdded(served);
+  }
+
+  /** Somebody who is shut out, or let in again, is no change like any other. */
+  #tellChange({ name, file, suspended }: Cluster, what: ClusterChanges): void {
+    const line = { cluster: name, file, changed: changedKeys(what) };
+    if (what.suspended) this.#deps.log.warn(line, suspended ? "cluster suspended" : "cluster resumed");
+    else this.#deps.log.info(line, "cluster changed");
+  }
+
+  #warnOf(served: ServedCluster, before: string | undefined): void {
+    const warning = sharedCaWarning(served);
+    if (warning !== undefined && warning !== before) this.#deps.log.warn({ cluster: served.cluster.name }, warning);
   }
 
   /** What is wrong with a cluster stops the start, and later keeps out that one. */
@@ -98,7 +124,10 @@ export class Serving implements ClusterListener {
       return;
     }
     if (what.maxAgents) served.tunnels.maxAgents = cluster.agents.maxAgents ?? this.#deps.maxAgents;
+    const before = sharedCaWarning(served);
     served.update(cluster, what);
+    this.#tellChange(cluster, what);
+    this.#warnOf(served, before);
     this.#deps.onChanged(served, what);
   }
 

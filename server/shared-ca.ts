@@ -1,26 +1,32 @@
-import { readFileSync } from "node:fs";
-import { certificates } from "../shared/net/tls-material.ts";
-import type { ServerOptions } from "./options.ts";
+import { anchors } from "./clusters/claims.ts";
+import type { ServedCluster } from "./served-cluster.ts";
 
-type TrustOptions = Pick<ServerOptions, "serverCaCert" | "clusterCaCert" | "callerIdentities" | "agentIdentities">;
+/** So many clusters are told one by one: enough to see what is meant. */
+const MAX_TOLD = 3;
 
 /**
- * The warning of a server whose two CA files share a certificate while a list of identities is missing: then only
+ * The warning about a cluster whose two CAs share a certificate while a list of identities is missing: then only
  * Konnectivity's names keep an agent's certificate from opening the callers' port (design: "Trust").
  */
-export function sharedCaWarning(options: TrustOptions): string | undefined {
-  const { serverCaCert, clusterCaCert, callerIdentities, agentIdentities } = options;
-  if (serverCaCert === "" || clusterCaCert === "") return undefined;
+export function sharedCaWarning({ cluster, isOfFlags, callers, agents }: ServedCluster): string | undefined {
   const missing = [
-    ...(callerIdentities.length === 0 ? ["--caller-identities"] : []),
-    ...(agentIdentities.length === 0 ? ["--agent-identities"] : []),
+    ...(callers.identities.length === 0 ? [isOfFlags ? "--caller-identities" : "callers.identities"] : []),
+    ...(agents.identities.length === 0 ? [isOfFlags ? "--agent-identities" : "agents.identities"] : []),
   ];
-  if (missing.length === 0) return undefined;
-  const agents = new Set(fingerprints(clusterCaCert));
-  if (!fingerprints(serverCaCert).some((fingerprint) => agents.has(fingerprint))) return undefined;
-  return `callers and agents come from the same CA: give ${missing.join(" and ")}, or a certificate of one role may open the other's port`;
+  if (missing.length === 0 || !shareOne(callers.ca, agents.ca)) return undefined;
+  const whose = isOfFlags ? "" : ` of cluster "${cluster.name}" (${cluster.file})`;
+  return `callers and agents${whose} come from the same CA: give ${missing.join(" and ")}, or a certificate of one role may open the other's port`;
 }
 
-function fingerprints(caFile: string): string[] {
-  return certificates(readFileSync(caFile, "utf8")).map(({ fingerprint256 }) => fingerprint256);
+/** Of all clusters together: a thousand may be made by one template. */
+export function sharedCaWarnings(clusters: Iterable<ServedCluster>): string[] {
+  const warnings = [...clusters].flatMap((served) => sharedCaWarning(served) ?? []);
+  const more = warnings.length - MAX_TOLD;
+  return more > 0 ? [...warnings.slice(0, MAX_TOLD), `the same is true of ${more} more clusters`] : warnings;
+}
+
+function shareOne(one: string | undefined, other: string | undefined): boolean {
+  if (one === undefined || other === undefined) return false;
+  const known = new Set(anchors(one));
+  return anchors(other).some((anchor) => known.has(anchor));
 }

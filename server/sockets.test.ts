@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { Duplex } from "node:stream";
 import { test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
@@ -56,4 +57,30 @@ test("who closes makes room, and who is dropped is not late", async () => {
   assert.deepEqual(late, [third]);
   third.destroy();
   await all.empty(60_000);
+});
+
+test("who is set aside takes no room and is never dropped for a newer one, and keeps its deadline", async () => {
+  const late: Duplex[] = [];
+  const all = sockets({ maxWaiting: 1, deadlineMs: 20, onLate: (one) => void late.push(one.destroy()) });
+  const [judged, first, second] = [socket(), socket(), socket()];
+  all.add(judged);
+  all.setAside(judged);
+  all.add(first);
+  all.add(second);
+  assert.deepEqual([judged.destroyed, first.destroyed, second.destroyed], [false, true, false]);
+  assert.equal(all.waiting, 1);
+  assert.equal(all.stopWaiting(second), true);
+  await once(judged, "close");
+  assert.deepEqual(late, [judged]);
+  second.destroy();
+  await all.empty(60_000);
+});
+
+test("who is set aside has still asked for nothing when nobody new is let in", () => {
+  const all = sockets();
+  const judged = socket();
+  all.add(judged);
+  all.setAside(judged);
+  all.destroyWaiting();
+  assert.equal(judged.destroyed, true);
 });

@@ -20,8 +20,10 @@ export interface SocketsOptions {
 export class Sockets {
   readonly #options: SocketsOptions;
   readonly #all = new Set<Duplex>();
-  /** In the order of arrival. */
-  readonly #waiting = new Map<Duplex, NodeJS.Timeout>();
+  /** Of those that have not said what they want. */
+  readonly #deadlines = new Map<Duplex, NodeJS.Timeout>();
+  /** The same, but for those that are set aside; in the order of arrival. */
+  readonly #waiting = new Set<Duplex>();
   #whenEmpty: (() => void) | undefined;
 
   constructor(options: SocketsOptions) {
@@ -32,7 +34,7 @@ export class Sockets {
     return this.#all.size;
   }
 
-  /** Those that have not said what they want. */
+  /** Those that have not said what they want, but for those that are set aside. */
   get waiting(): number {
     return this.#waiting.size;
   }
@@ -44,21 +46,31 @@ export class Sockets {
     socket.on("close", () => this.#remove(socket));
     if (this.#waiting.size >= maxWaiting) this.#dropOldest();
     this.#all.add(socket);
-    this.#waiting.set(
+    this.#waiting.add(socket);
+    this.#deadlines.set(
       socket,
       setTimeout(() => onLate(socket), deadlineMs),
     );
   }
 
+  /**
+   * From now on it waits for an answer, and takes no room of those who say nothing; its deadline stays. How many may do so
+   * at once is the caller's to bound.
+   */
+  setAside(socket: Duplex): void {
+    this.#waiting.delete(socket);
+  }
+
   /** The socket has said what it wants. True the first time: each is asked once. */
   stopWaiting(socket: Duplex): boolean {
-    clearTimeout(this.#waiting.get(socket));
-    return this.#waiting.delete(socket);
+    clearTimeout(this.#deadlines.get(socket));
+    this.#waiting.delete(socket);
+    return this.#deadlines.delete(socket);
   }
 
   /** Ends those who have not asked for anything. */
   destroyWaiting(): void {
-    for (const socket of this.#waiting.keys()) socket.destroy();
+    for (const socket of this.#deadlines.keys()) socket.destroy();
   }
 
   /** Ends every connection so that nobody takes a cut transfer for a whole one. */
@@ -79,7 +91,7 @@ export class Sockets {
   }
 
   #dropOldest(): void {
-    const oldest = this.#waiting.keys().next().value;
+    const oldest = this.#waiting.values().next().value;
     if (oldest === undefined) return;
     this.stopWaiting(oldest);
     oldest.destroy();

@@ -107,7 +107,10 @@ test("a certificate and a token together are one credential too many, and so is 
 
 test("whoever brings neither is told of both", async () => {
   const at = tenants.get("blue");
-  assert.match(await ask(at, "X-Nothing: 1"), /^HTTP\/1.1 407 .*no token \(Proxy-Authorization: Bearer\)/);
+  const refused = /^HTTP\/1.1 407 .*no token \(Proxy-Authorization: Bearer\)\r\nProxy-Authenticate: Bearer /;
+  assert.match(await ask(at, "X-Nothing: 1"), refused);
+  const get = await callerAt(tenants.server, at.sni, undefined);
+  assert.match(await answerOf(get, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"), refused);
   await assert.rejects(agentAt(tenants.server, "blue", { at }), /no token \(--service-account-token-path\)/);
 });
 

@@ -120,6 +120,30 @@ test("a stream reaches its target: answer with the address, bytes both ways, hal
   assert.deepEqual([end?.outcome, end?.bytesUp, end?.bytesDown], ["ok", 11, 21]);
 });
 
+test("a server that asks is told how long name server and dial took; others are not", async (t) => {
+  const lookup: ServeDeps["lookup"] = (_host, done) => {
+    setTimeout(() => done(null, [{ address: "127.0.0.1", family: 4 }]), 20);
+  };
+  const { server } = joined(t, { lookup });
+  const [, port = ""] = (await listen(t, () => {})).split(":");
+  const answerTo = async (host: string, timed?: true): Promise<OpenAnswer> => {
+    const target = parseTarget(`${host}:${port}`);
+    const stream = server.open(
+      encodeOpen({ kind: "connect", target, timeoutMs: 2_000, id: "c1", ...(timed && { timed }) }),
+    );
+    return readAnswer(
+      stream.on("error", () => {}),
+      2_000,
+    );
+  };
+  const named = await answerTo("web.example", true);
+  assert.ok(named.ok && named.times !== undefined && named.times.dnsMs >= 15 && named.times.dialMs >= 0);
+  const literal = await answerTo("127.0.0.1", true);
+  assert.ok(literal.ok && literal.times?.dnsMs === 0);
+  const unasked = await answerTo("web.example");
+  assert.ok(unasked.ok && unasked.times === undefined);
+});
+
 test("the ACK goes out before the name is resolved", async (t) => {
   const { server } = joined(t, { lookup: () => {} });
   const stream = open(server, "never.example:80");

@@ -9,6 +9,7 @@ import { encodeAnswer, readOpen } from "../../shared/wire/open.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { AgentMetrics } from "../metrics.ts";
 import type { TargetPolicy } from "./policy.ts";
+import { TimedLookup } from "./timed-lookup.ts";
 
 /** What serving a stream takes; the same for all streams of an agent. */
 export interface ServeDeps {
@@ -75,10 +76,18 @@ export async function serve(stream: Stream, deps: ServeDeps): Promise<void> {
     const request = await readOpen(stream, deps.headTimeoutMs ?? HEAD_TIMEOUT_MS);
     ({ id, target } = request);
     const dialledAt = performance.now();
-    const socket = await reach(stream, target, Math.min(request.timeoutMs, deps.dialTimeoutMs), deps);
+    const names = request.timed ? new TimedLookup(deps.lookup) : undefined;
+    const timeoutMs = Math.min(request.timeoutMs, deps.dialTimeoutMs);
+    const socket = await reach(
+      stream,
+      target,
+      timeoutMs,
+      names === undefined ? deps : { ...deps, lookup: names.lookup },
+    );
     dialMs = performance.now() - dialledAt;
     metrics.targetReached(dialMs);
-    stream.write(encodeAnswer({ ok: true, address: dialledAddress(target, socket) }));
+    const times = names && { dnsMs: names.tookMs, dialMs: dialMs - names.tookMs };
+    stream.write(encodeAnswer({ ok: true, address: dialledAddress(target, socket), ...(times && { times }) }));
     const totals = await splice(stream, socket, {
       stallTimeoutMs: deps.stallTimeoutMs,
       resetTarget: () => resetSocket(socket),

@@ -120,7 +120,10 @@ const BEFORE_HELLO: Readonly<Record<string, Hostile>> = {
     does: ({ ws }) => ws.send(helloText({ agentId: "" })),
   },
   "a hello that claims another cluster": {
-    ...{ closes: 4403, because: /this certificate belongs to cluster "default", not to "blue \[31m" \(--cluster\)/ },
+    ...{
+      closes: 4403,
+      because: /this agent's credential belongs to cluster "default", not to "blue \[31m" \(--cluster\)/,
+    },
     does: ({ ws }) => ws.send(helloText({ cluster: "blue\n\u001b[31m" })),
   },
 };

@@ -143,19 +143,60 @@ test("the same id, the same identity, another process: the newcomer takes over a
   assert.equal(await within(old.closed, 3_000, "the old tunnel's end"), undefined);
 });
 
-test("an agent that restarts in a loop never holds more than two tunnels", async () => {
+test("an agent that is killed in a loop is admitted each time at once, and never holds more than two tunnels", async () => {
   await using world = await startWorld({ agents: 0 });
-  const starts = [];
   for (let i = 0; i < 5; i++) {
-    starts.push(await scriptedAgent(world, { agentId: "a", instance: String(i) }));
+    const agent = await scriptedAgent(world, { agentId: "a", instance: String(i) });
     assert.equal((await world.connect("10.0.0.1:443")).status, 200); // a stream that keeps the tunnel up
+    assert.equal(agent.streams.length, 1);
+    agent.link.destroy();
     await waitFor(() => world.server.tunnels.cluster("default").tunnels().size <= 2);
   }
+});
+
+test("two processes with one id: the one that was replaced is refused with a sentence, and keeps its streams beyond any drain", async () => {
+  const { log, lines } = captureLog();
+  await using world = await startWorld({ agents: 0, log, server: { drainTimeoutMs: 0 } });
+  await using old = await scriptedAgent(world, { agentId: "a", instance: "1" });
+  await using open = await world.connect("10.0.0.1:443");
+  await using young = await scriptedAgent(world, { agentId: "a", instance: "2" });
+  await waitFor(() => old.session.draining);
+  const sentence = /^another running process uses agent id "a" \(from 127\.0\.0\.1\): give each its own --agent-id$/;
+  for (let times = 0; times < 2; times++) await refused(world, { agentId: "a", instance: "1" }, 4409, sentence);
+  assert.equal(young.session.draining, false);
+  await open.send("still here");
+  assert.equal(await open.read(), "still here");
+  const told = lines.filter(({ msg }) => msg === "agent refused");
   assert.deepEqual(
-    starts.map(({ session }) => session.closed),
-    [true, true, true, false, false],
+    told.map(({ level, reason }) => [level, sentence.test(String(reason))]),
+    [
+      ["warn", true],
+      ["warn", true],
+    ],
   );
-  for (const agent of starts) await agent[Symbol.asyncDispose]();
+  open.end();
+  await open.readAll();
+  assert.equal(await within(old.closed, 3_000, "the old tunnel's end"), undefined);
+});
+
+test("two agents that were given one id settle: the last one serves, the first keeps its streams and takes over when it has gone", async () => {
+  const { log, lines } = captureLog();
+  const count = (wanted: string) => lines.filter(({ msg }) => msg === wanted).length;
+  const agent = { agentId: "one", syncIntervalMs: 50, syncIntervalCapMs: 100 };
+  await using world = await startWorld({ agents: 1, targets: ["echo"], agent, log });
+  await using open = await world.connect("echo");
+  const second = await world.startAgent();
+  await waitFor(() => count("agent refused") >= 10);
+  assert.equal(count("tunnel opened"), 2);
+  await open.send("still here");
+  assert.equal(await open.read(), "still here");
+  assert.equal((await world.connect("echo")).status, 200);
+  assert.deepEqual(streamCounts(world), [1, 1]);
+  second.destroy(new Error("killed"));
+  await waitFor(() => count("tunnel opened") === 3);
+  assert.equal((await world.connect("echo")).status, 200);
+  await open.send("and on");
+  assert.equal(await open.read(), "and on");
 });
 
 test("the same process again is already_connected, another identity is a duplicate; neither touches who is there", async () => {

@@ -8,7 +8,8 @@ export function changesOf(before: Cluster, now: Cluster): ClusterChanges | undef
   const own = {
     maxAgents: before.agents.maxAgents !== now.agents.maxAgents,
     uds: before.callers.uds !== now.callers.uds,
-    targets: !isDeepStrictEqual(rulesOf(before), rulesOf(now)),
+    allow: !isDeepStrictEqual(before.targets.allow, now.targets.allow),
+    deny: !isDeepStrictEqual(before.targets.deny, now.targets.deny),
     limits: !isDeepStrictEqual(before.limits, now.limits),
     suspended: before.suspended !== now.suspended,
   };
@@ -29,6 +30,12 @@ function trustOf({ identities, token, sourceCIDRs }: ClusterSide): unknown {
   return { identities: identities.map(({ text }) => text), token, sources: sourceCIDRs?.texts };
 }
 
-function rulesOf({ targets: { allow, deny } }: Cluster): unknown {
-  return { allow, deny };
+/** The keys at the top of a document under which something differs; never what is there, which may be a secret. */
+export function changedKeys({ agents, callers, maxAgents, uds, ...own }: ClusterChanges): string[] {
+  const under = {
+    agents: maxAgents || Object.values(agents).includes(true),
+    callers: uds || Object.values(callers).includes(true),
+    ...own,
+  };
+  return Object.entries(under).flatMap(([key, differs]) => (differs ? key : []));
 }

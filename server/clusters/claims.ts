@@ -104,7 +104,12 @@ function tokenClaims({ agents, callers }: Cluster): Claim[] {
     if (token === undefined) return [];
     const whose =
       token.kind === "jwt"
-        ? [token.jwks, token.issuer, token.audience, [...token.subjects].sort()]
+        ? [
+            "file" in token.jwks ? token.jwks.file : token.jwks.url,
+            token.issuer,
+            token.audience,
+            [...token.subjects].sort(),
+          ]
         : [token.kubeconfig ?? "in-cluster", token.audience, token.agentNamespace, token.agentServiceAccount];
     return [
       {
@@ -117,12 +122,12 @@ function tokenClaims({ agents, callers }: Cluster): Claim[] {
   });
 }
 
-/** By the bytes of each certificate; taking them apart would cost a second with a thousand clusters. */
-function anchors(pem: string): string[] {
+/** The CAs of a bundle, by the bytes of each certificate; taking them apart would cost a second with a thousand clusters. */
+export function anchors(pem: string): string[] {
   const blocks = pem.match(/-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g) ?? [];
   return blocks.map((block) => createHash("sha256").update(block.replace(/\s+/g, "")).digest("base64url"));
 }
 
-function shown({ name, file }: Cluster): string {
-  return `cluster "${name}" (${file})`;
+function shown({ name, file, document }: Cluster): string {
+  return `cluster "${name}" (${file}${document === undefined ? "" : `, document ${document}`})`;
 }

@@ -9,6 +9,8 @@ export interface Cluster {
   readonly name: string;
   /** Where it is written, for messages. */
   readonly file: string;
+  /** Its number in a file of several documents. */
+  readonly document?: number;
   readonly agents: AgentSide;
   readonly callers: CallerSide;
   /** Which targets its callers may ask for, judged before the tunnel. */
@@ -55,7 +57,8 @@ export interface ClusterChanges {
   readonly callers: SideChanges;
   readonly maxAgents: boolean;
   readonly uds: boolean;
-  readonly targets: boolean;
+  readonly allow: boolean;
+  readonly deny: boolean;
   readonly limits: boolean;
   readonly suspended: boolean;
 }

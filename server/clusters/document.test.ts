@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
+import { yamlDocuments } from "../../shared/process/yaml-documents.ts";
 import { type ClusterDocument, parseDocument } from "./document.ts";
-import { yamlDocuments } from "./yaml-documents.ts";
 
 function parse(text: string): ClusterDocument | string[] {
   const [first] = yamlDocuments(text);
@@ -39,6 +39,7 @@ callers:
       audience: culvert
       algorithms: [ES256]
       jwks: https://issuer.example/keys
+      jwksCa: pki/issuer.crt
       subjects: ["system:serviceaccount:*:callers"]
 allow: ["10.0.0.0/8:443-10250", "*.svc"]
 deny:
@@ -57,7 +58,7 @@ suspended: true
     issuer: "https://issuer.example",
     audience: "culvert",
     algorithms: ["ES256"],
-    jwks: { url: "https://issuer.example/keys" },
+    jwks: { url: "https://issuer.example/keys", caFile: "pki/issuer.crt" },
     subjects: ["system:serviceaccount:*:callers"],
   });
   assert.deepEqual(document.targets.deny, ["10.9.0.0/16"]);
@@ -78,12 +79,12 @@ test("scalars are text: a name that looks like a number or a boolean is a name",
 });
 
 for (const [text, ...sentences] of [
-  ["nam: blue", /^name is missing\.$/, /^the document has no key "nam"; did you mean name\?/],
+  ["nam: blue", /^name is missing\.$/, /^the document has no key "nam" \(did you mean name\?\)\.$/],
   ["name: Blue", /^name needs a name like a DNS label/],
   [`name: ${"a".repeat(64)}`, /^name needs a name/],
   ["name: [blue]", /^name needs one value, not a list/],
   ["name:", /^name is empty/],
-  ["name: blue\nagents: {snis: [a]}", /^agents has no key "snis"; did you mean sni\?/],
+  ["name: blue\nagents: {snis: [a]}", /^agents has no key "snis" \(did you mean sni\?\)\.$/],
   ["name: blue\nagents: {frobnicate: 1}", /^agents has no key "frobnicate"; known are sni, cert/],
   ["name: blue\nagents: x", /^agents needs "key: value" lines/],
   ["name: blue\nagents: {sni: a.example}", /^agents\.sni needs a list/],
@@ -114,13 +115,20 @@ for (const [text, ...sentences] of [
     /^agents\.token\.jwt\.jwks needs the path of a file or a URL that begins with https/,
     /^agents\.token\.jwt\.subjects is empty, so nobody could come/,
   ],
+  [
+    "name: blue\nagents: {token: {jwt: {issuer: i, audience: a, jwks: keys.json, jwksCa: ca.crt, subjects: [s]}}}",
+    /^agents\.token\.jwt has jwksCa, which is for a jwks at an https:\/\/ URL/,
+  ],
   ["name: blue\n__proto__: {a: b}\nconstructor: c", /has no key "__proto__".*has no key "constructor"/],
-  ["name: blue\nname: red", /^name is there twice/],
-  ["name: blue\nagents: &a {sni: [a.example]}\ncallers: *a", /^callers: aliases .* not unfolded/],
+  ["name: blue\nname: red", /^name is there twice at line 2, column 1: leave/],
+  [
+    "name: blue\nagents: &a {sni: [a.example]}\ncallers: *a",
+    /^callers is an alias .* not unfolded at line 3, column 10:/,
+  ],
   ["name: {a: {b: {c: {d: {e: {f: {g: {h: {i: {j: k}}}}}}}}}}", /nested too deeply/],
   [`name: ${"[".repeat(100_000)}`, /nested too deeply/],
   ["- name: blue", /^the document needs "key: value" lines/],
-  ['name: "unfinished', /Missing closing/],
+  ['name: "unfinished', /Missing closing.* at line 1, column 18\.$/],
   ['name: "a\\nb"', /^name holds a line break/],
 ] as const) {
   test(`told with its path and its cure: ${text.slice(0, 60).replaceAll("\n", " ¶ ")}`, () => {

@@ -1,12 +1,12 @@
 import type { z } from "zod";
 import { parsePattern } from "../../shared/net/identity.ts";
 import { formatSize, parseSize } from "../../shared/process/durations.ts";
+import type { PlainValue } from "../../shared/process/yaml-documents.ts";
 import { parseServerName } from "./names.ts";
 import { list, made, orIssue, section, text } from "./schema-parts.ts";
 import { SourceCidrs } from "./source-cidrs.ts";
 import { TargetRules } from "./targets.ts";
 import { tokenDocument } from "./token-document.ts";
-import type { PlainValue } from "./yaml-documents.ts";
 
 const side = {
   sni: list(made(parseServerName))

@@ -1,16 +1,22 @@
 import { dirname, resolve } from "node:path";
 import { TlsFileError } from "../../shared/net/tls-material.ts";
+import { shownDocument, yamlDocuments } from "../../shared/process/yaml-documents.ts";
 import type { Cluster, ClusterSide } from "./cluster.ts";
 import { type ClusterDocument, parseDocument } from "./document.ts";
 import type { MaterialFiles } from "./material.ts";
 import type { TokenTrust } from "./token-document.ts";
-import { yamlDocuments } from "./yaml-documents.ts";
+
+/** A document, or its faults; `number`: in a file of several. */
+type ParsedDocument = { readonly number?: number } & (
+  | { readonly document: ClusterDocument }
+  | { readonly faults: readonly string[] }
+);
 
 /** The documents of a file, and which files they name: those have not been read yet. */
 export interface ParsedFile {
   readonly file: string;
   readonly text: string;
-  readonly documents: readonly ({ readonly document: ClusterDocument } | { readonly faults: readonly string[] })[];
+  readonly documents: readonly ParsedDocument[];
   /** The file itself, and the certificates, keys and CAs. */
   readonly paths: readonly string[];
 }
@@ -30,9 +36,10 @@ const MAX_FAULTS = 20;
 const MAX_SOCKET_PATH = 107;
 
 export function parseClusterFile(file: string, text: string): ParsedFile {
-  const documents = yamlDocuments(text).map(({ value, fault }) =>
-    fault === undefined ? parseDocument(value) : { faults: [fault] },
-  );
+  const documents: ParsedDocument[] = yamlDocuments(text).map(({ value, fault, ...number }) => ({
+    ...number,
+    ...(fault === undefined ? parseDocument(value) : { faults: [fault] }),
+  }));
   if (documents.length === 0) {
     documents.push({ faults: ['it holds no document; write "name: blue" and what else the cluster has.'] });
   }
@@ -59,18 +66,18 @@ export function loadClusterFile({ file, text, documents }: ParsedFile, materials
   const reading = { file, folder: dirname(file), materials, inputs };
   const clusters: Cluster[] = [];
   const faults: string[] = [];
-  for (const [index, parsed] of documents.entries()) {
-    const loaded = "document" in parsed ? loadCluster(parsed.document, reading) : parsed;
+  for (const parsed of documents) {
+    const { number } = parsed;
+    const loaded = "document" in parsed ? loadCluster(parsed.document, number, reading) : parsed;
     if ("cluster" in loaded) clusters.push(loaded.cluster);
-    else
-      faults.push(...loaded.faults.map((fault) => (documents.length > 1 ? `document ${index + 1}: ${fault}` : fault)));
+    else faults.push(...loaded.faults.map((fault) => `${shownDocument(number)}${fault}`));
   }
   return { clusters, faults: faults.slice(0, MAX_FAULTS), inputs };
 }
 
 type Loaded = { readonly cluster: Cluster } | { readonly faults: readonly string[] };
 
-function loadCluster(document: ClusterDocument, reading: Reading): Loaded {
+function loadCluster(document: ClusterDocument, number: number | undefined, reading: Reading): Loaded {
   const { file, folder } = reading;
   const agents = readSide("agents", document.agents, reading);
   const callers = readSide("callers", document.callers, reading);
@@ -84,6 +91,7 @@ function loadCluster(document: ClusterDocument, reading: Reading): Loaded {
   const { maxAgents } = document.agents;
   const cluster = {
     ...{ name, file, targets, limits, suspended },
+    ...(number === undefined ? {} : { document: number }),
     agents: { ...agents, ...(maxAgents === undefined ? {} : { maxAgents }) },
     callers: { ...callers, ...(uds === undefined ? {} : { uds }) },
   };
@@ -123,10 +131,12 @@ type Mutable<T> = { -readonly [K in keyof T]: T[K] };
 
 /** The paths in it lead on from the folder of the document. */
 function located(token: TokenTrust, folder: string): TokenTrust {
-  if (token.kind === "jwt") {
-    return "file" in token.jwks ? { ...token, jwks: { file: resolve(folder, token.jwks.file) } } : token;
+  if (token.kind === "tokenReview") {
+    return token.kubeconfig === undefined ? token : { ...token, kubeconfig: resolve(folder, token.kubeconfig) };
   }
-  return token.kubeconfig === undefined ? token : { ...token, kubeconfig: resolve(folder, token.kubeconfig) };
+  const { jwks } = token;
+  if ("file" in jwks) return { ...token, jwks: { file: resolve(folder, jwks.file) } };
+  return jwks.caFile === undefined ? token : { ...token, jwks: { ...jwks, caFile: resolve(folder, jwks.caFile) } };
 }
 
 function frozen<T>(value: T): T {

@@ -17,8 +17,8 @@ export function section<S extends z.core.$ZodLooseShape>(shape: S) {
 
 function unknownKey(key: string, known: readonly string[]): string {
   const guess = nearest(key, known);
-  const cure = guess === undefined ? `known are ${known.join(", ")}` : `did you mean ${guess}?`;
-  return `has no key "${printable(key, 60)}"; ${cure}`;
+  const cure = guess === undefined ? `; known are ${known.join(", ")}` : ` (did you mean ${guess}?)`;
+  return `has no key "${printable(key, 60)}"${cure}`;
 }
 
 /** One scalar, not empty. */

@@ -95,6 +95,15 @@ for (const [what, first, second, sentence] of [
   });
 }
 
+test("two documents of one file that are in each other's way are told apart by their numbers", () => {
+  const next = clusters("a", clusterText("blue"), "# nothing", clusterText("blue"));
+  const [first] = problemsOf(settle([{ file: "a", before: NOTHING, next }]));
+  assert.equal(
+    first,
+    'a: document 3: cluster "blue": the name "blue" is taken by cluster "blue" (a, document 1): give one of them another.',
+  );
+});
+
 test("clusters that only believe tokens need no identities, as long as they do not believe the same ones", () => {
   const text = (name: string, keys: string) => {
     const token = `token: {jwt: {issuer: i, audience: a, jwks: ${keys}, subjects: [s]}}`;
@@ -104,7 +113,10 @@ test("clusters that only believe tokens need no identities, as long as they do n
     settle(["a", "b"].map((name) => ({ file: name, before: NOTHING, next: clusters(name, text(name, keysOf(name))) })));
   assert.deepEqual(settled((name) => `${name}.jwks`).problems, []);
   const [problem] = settled(() => "same.jwks").problems;
-  assert.match(problem?.sentence ?? "", /^cluster "b": agents\.token takes the same tokens as cluster "a"/);
+  const same = /^cluster "b": agents\.token takes the same tokens as cluster "a"/;
+  assert.match(problem?.sentence ?? "", same);
+  const [another] = settled((name) => `"https://issuer.example/keys", jwksCa: ${name}.crt`).problems;
+  assert.match(another?.sentence ?? "", same, "another CA for the same keys makes no other tokens");
 });
 
 test("a name may move from one cluster to another in one change", () => {

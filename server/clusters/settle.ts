@@ -1,3 +1,4 @@
+import { shownDocument } from "../../shared/process/yaml-documents.ts";
 import { type Claim, claimsOf, type FlagAuthorities, NO_FLAG_AUTHORITIES } from "./claims.ts";
 import type { Cluster } from "./cluster.ts";
 
@@ -90,7 +91,8 @@ function losersIn(
       );
       if (other === undefined) holders.push(demand);
       else {
-        const sentence = `cluster "${demand.cluster.name}": ${demand.claim.objection(other.cluster)}`;
+        const { name, document } = demand.cluster;
+        const sentence = `${shownDocument(document)}cluster "${name}": ${demand.claim.objection(other.cluster)}`;
         losers.set(demand.file, [...(losers.get(demand.file) ?? []), sentence]);
       }
     }

@@ -50,7 +50,7 @@ test("a change names what differs and leaves every other cluster the object it w
   await folder.write("both.yaml", `${clusterText("blue")}\n---\n${clusterText("red", "limits: {streams: 3}")}`);
   await folder.tells("~red");
   const side = { names: false, material: false, trust: false };
-  const rest = { maxAgents: false, uds: false, targets: false, suspended: false };
+  const rest = { maxAgents: false, uds: false, allow: false, deny: false, suspended: false };
   assert.deepEqual(folder.changes.get("red"), { agents: side, callers: side, ...rest, limits: true });
   assert.equal(store.clusters.get("blue"), before.get("blue"));
   assert.equal(store.clusters.get("green"), before.get("green"));
@@ -106,7 +106,7 @@ test("a broken file keeps its old version, says so once, and does not stop the o
   await using folder = await ClusterFolder.create({ "blue.yaml": clusterText("blue") });
   const store = await folder.open();
   await folder.write("blue.yaml", "name: blue\nagnets: {}");
-  await folder.hasProblems(/^the document has no key "agnets"; did you mean agents\?/);
+  await folder.hasProblems(/^the document has no key "agnets" \(did you mean agents\?\)/);
   await folder.write("red.yaml", clusterText("red"));
   await folder.tells("+red");
   assert.equal(store.clusters.get("blue")?.agents.sni[0], "blue.agents.example");
@@ -217,7 +217,7 @@ test("faults of any file stop the start, each with file, path and cure", async (
       blue ?? "",
       /^--clusters: .*blue\.yaml: agents\.ca: the CA certificate .*missing\.crt cannot be read: there is no such file\.$/,
     );
-    assert.match(red ?? "", /red\.yaml: limits has no key "strems"; did you mean streams\?/);
+    assert.match(red ?? "", /red\.yaml: limits has no key "strems" \(did you mean streams\?\)/);
     assert.match(two ?? "", /two\.yaml: document 2: name needs a name like/);
     assert.deepEqual(rest, []);
     return true;

@@ -196,7 +196,11 @@ export class ClusterStore {
   /** A cluster that has not changed stays the same object. */
   #asBefore(cluster: Cluster): Cluster {
     const old = this.#clusters.get(cluster.name);
-    const same = old !== undefined && old.file === cluster.file && changesOf(old, cluster) === undefined;
+    const same =
+      old !== undefined &&
+      old.file === cluster.file &&
+      old.document === cluster.document &&
+      changesOf(old, cluster) === undefined;
     return same ? old : cluster;
   }
 

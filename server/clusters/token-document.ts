@@ -1,7 +1,7 @@
 import { isAbsolute } from "node:path";
 import { z } from "zod";
 import { ASYMMETRIC } from "../../shared/net/token-algorithms.ts";
-import { list, made, section, text } from "./schema-parts.ts";
+import { list, made, orIssue, section, text } from "./schema-parts.ts";
 
 const tokenReview = section({
   kubeconfig: text().optional(),
@@ -16,8 +16,14 @@ const jwt = section({
   audience: text(),
   algorithms: list(made(algorithm)).min(1, "is empty: name algorithms, or leave the key out").optional(),
   jwks: made(keyLocation),
+  jwksCa: text().optional(),
   subjects: list(text()).min(1, "is empty, so nobody could come: name at least one subject, * as wildcard"),
-}).transform((token) => ({ kind: "jwt" as const, ...token }));
+}).transform(
+  orIssue(({ jwksCa, ...token }) => {
+    const jwks: KeyLocation = jwksCa === undefined ? token.jwks : believed(token.jwks, jwksCa);
+    return { kind: "jwt" as const, ...token, jwks };
+  }),
+);
 
 /** How a token of an agent or a caller is judged. `*` is a wildcard in agentNamespace, agentServiceAccount and subjects. */
 export const tokenDocument = section({ tokenReview: tokenReview.optional(), jwt: jwt.optional() }).transform(
@@ -37,9 +43,16 @@ function algorithm(value: string): string {
   throw new Error(`"${value}" cannot prove who made a token; write one of ${ASYMMETRIC.join(", ")}`);
 }
 
-/** A path, or a URL as text: `URL` objects cannot be compared. */
-function keyLocation(value: string): { readonly file: string } | { readonly url: string } {
+/** A path, or a URL as text: `URL` objects cannot be compared. `caFile`: whom to believe there. */
+type KeyLocation = { readonly file: string } | { readonly url: string; readonly caFile?: string };
+
+function keyLocation(value: string): KeyLocation {
   if (!/^[a-z][a-z0-9+.-]*:/i.test(value) || isAbsolute(value)) return { file: value };
   if (URL.canParse(value) && new URL(value).protocol === "https:") return { url: value };
   throw new Error("needs the path of a file or a URL that begins with https://");
+}
+
+function believed(jwks: KeyLocation, caFile: string): KeyLocation {
+  if ("url" in jwks) return { ...jwks, caFile };
+  throw new Error("has jwksCa, which is for a jwks at an https:// URL: leave it out");
 }

@@ -1,3 +1,4 @@
+import type { Endpoint } from "../../shared/net/proxy-protocol.ts";
 import type { SpliceTotals } from "../../shared/net/splice.ts";
 import { type CulvertError, type OutcomeCode, outcome, printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
@@ -13,21 +14,27 @@ export interface AccountDeps {
 
 let connections = 0;
 
+/** Of whoever has not proved who he is. */
+const UNKNOWN = "unknown";
+
 /** What is told of one connection when it is over: one log line and one metric, whatever happened. */
 export class Account {
   readonly id = (++connections).toString(36);
-  caller = "unknown";
+  caller = UNKNOWN;
   target = "";
   cluster = "";
   agent: string | undefined;
   /** Bytes that the target got before the splice. */
   early = 0;
+  readonly #source: Endpoint | undefined;
   readonly #deadlineMs: number;
   readonly #deps: AccountDeps;
   readonly #startedAt = performance.now();
   #dialMs: number | undefined;
 
-  constructor(deadlineMs: number, deps: AccountDeps) {
+  /** `source`: where it came from, as long as a socket that is cut still knows; a unix socket never does. */
+  constructor(source: Endpoint | undefined, deadlineMs: number, deps: AccountDeps) {
+    this.#source = source;
     this.#deadlineMs = deadlineMs;
     this.#deps = deps;
     deps.metrics.connectionOpened();
@@ -55,6 +62,13 @@ export class Account {
     this.#finish(error.code, error, { bytesUp: 0, bytesDown: 0, endedBy: endedBy(error.code) });
   }
 
+  /** Without the port: who tries again and again is one. */
+  get #from(): string {
+    const address = this.#source?.address;
+    if (address === undefined) return this.caller;
+    return this.caller === UNKNOWN ? address : `${this.caller} at ${address}`;
+  }
+
   #finish(
     code: OutcomeCode | "ok",
     error: Error | undefined,
@@ -64,11 +78,11 @@ export class Account {
     const durationMs = performance.now() - this.#startedAt;
     const { bytesUp, bytesDown } = end;
     const established = this.#dialMs !== undefined;
-    const { cluster, caller: from, target } = this;
+    const { cluster, target } = this;
     const refusal =
       established || error === undefined || code === "caller_gone"
         ? undefined
-        : { from, target, reason: error.message };
+        : { from: this.#from, target, reason: error.message };
     metrics.connectionFinished({ outcome: code, cluster, established, bytesUp, bytesDown, durationMs, refusal });
     const level = code === "ok" ? "info" : outcome(code).level;
     if (!log.isLevelEnabled(level)) return;
@@ -76,6 +90,7 @@ export class Account {
       id: this.id,
       cluster: this.cluster,
       caller: this.caller,
+      remote: this.#source && `${this.#source.address}:${this.#source.port}`,
       target: this.target,
       agent: this.agent,
       outcome: code,

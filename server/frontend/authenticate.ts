@@ -2,11 +2,12 @@ import type { IncomingHttpHeaders } from "node:http";
 import type { TLSSocket } from "node:tls";
 import { presentedToken } from "../../shared/net/bearer.ts";
 import { type IdentityPattern, judgePeer, permits, shortSubject } from "../../shared/net/identity.ts";
+import type { Endpoint } from "../../shared/net/proxy-protocol.ts";
 import { sourceOf } from "../../shared/net/source.ts";
 import { judgedByCa } from "../../shared/net/tls.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
-import type { TokenVerifier } from "../tokens/verifier.ts";
-import { inTime } from "../tunnels/identify.ts";
+import type { TokenVerifier, Verdict } from "../tokens/verifier.ts";
+import { inTime, mustName } from "../tunnels/identify.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
 
 /** Who sent a CONNECT, once that is known. */
@@ -45,6 +46,9 @@ export interface CallerDoor {
   objection(address: string): CulvertError | undefined;
 }
 
+/** Has a token judged, within the bounds of its cluster. */
+export type JudgeToken = (judge: (signal: AbortSignal) => Promise<Verdict>) => Promise<Verdict>;
+
 /**
  * The caller behind a connection: by its certificate, or by a token where tokens are taken; never by both. Rejects with
  * `unauthenticated` and a sentence for whoever holds the credential; with `overloaded` if nobody can judge its token now.
@@ -53,28 +57,31 @@ export async function authenticate(
   door: Door,
   socket: unknown,
   headers: IncomingHttpHeaders,
-  signal: () => AbortSignal,
+  judgeToken: JudgeToken,
 ): Promise<Caller> {
   const presented = door.kind === "tls" && door.verifier && presentedToken(headers["proxy-authorization"]);
   if (!presented) return authenticateSocket(door, socket);
   if ((socket as TLSSocket).authorized) {
     throw new CulvertError("unauthenticated", "a client certificate and a token came together: send one of them");
   }
-  if (presented.cluster !== undefined && presented.cluster !== door.cluster) {
-    const named = printable(presented.cluster, 64);
-    throw new CulvertError(
-      "unauthenticated",
-      `the token came with the name of cluster "${named}", which is not served here`,
-    );
-  }
-  const aborted = signal();
-  const verdict = await inTime(door.verifier.verify(presented.token, aborted), aborted);
+  mustName(presented, door.cluster);
+  const verifier = door.verifier;
+  const verdict = await judgeToken((signal) => inTime(verifier.verify(presented.token, signal), signal));
   if ("refused" in verdict) throw new CulvertError("unauthenticated", verdict.refused);
   if ("unavailable" in verdict) {
     const { unavailable, retryAfterMs, detail } = verdict;
     throw new CulvertError("overloaded", unavailable, { retryAfterMs, cause: new Error(detail) });
   }
   return admitted(door, `SUB=${printable(verdict.ok.subject, 100)}`, socket);
+}
+
+/**
+ * What whoever could not prove himself is asked for (RFC 9110 §11.7.1), where it has a name: for certificates no scheme is
+ * registered (RFC 9110 §11.1).
+ */
+export function challenges(door: Door): readonly string[] {
+  const takesTokens = door.kind === "tls" && door.verifier !== undefined;
+  return takesTokens ? ['Bearer realm="culvert"', 'Basic realm="culvert"'] : ["ClientCertificate"];
 }
 
 /** The same by what the connection itself shows: for requests that get no further anyway. */
@@ -95,6 +102,11 @@ export function authenticateSocket(door: Door, socket: unknown): Caller {
     throw new CulvertError("unauthenticated", `the client certificate ${name} ${rule}`);
   }
   return admitted(door, name, socket);
+}
+
+/** Where a connection comes from, a balancer's word before the kernel's; a unix socket has no address. */
+export function callerSource(door: Door, socket: unknown): Endpoint | undefined {
+  return door.kind === "unix" ? undefined : sourceOf(socket as TLSSocket);
 }
 
 function admitted(door: CallerDoor, name: string, socket: unknown): Caller {

@@ -90,6 +90,32 @@ test("more CONNECTs than may wait hear 503 at once", async () => {
   );
 });
 
+test("who needs no judge hears of too many CONNECTs only when it would be one more that waits", async () => {
+  const agent = fakeAgent({ answer: () => new Promise(() => {}) });
+  await using world = await start([agent], { maxPendingConnects: 1 });
+  world.call().socket.write(CONNECT);
+  await until(() => world.cluster.pendingConnects === 1);
+  assert.match(await world.call().ask("CONNECT nowhere HTTP/1.1\r\n\r\n"), /^HTTP\/1\.1 400 /);
+});
+
+const withToken = (header: string) => `CONNECT 10.0.0.1:443 HTTP/1.1\r\nProxy-Authorization: ${header}\r\n\r\n`;
+
+test("a CONNECT whose token is being judged waits for an answer like any other", async () => {
+  const verifier = { verify: () => new Promise<never>(() => {}), close: () => {} };
+  await using world = await start([], { verifier, maxPendingConnects: 1 });
+  world.call().socket.write(withToken("Bearer a.b.c"));
+  await until(() => world.cluster.pendingConnects === 1);
+  assert.match(await world.call().ask(withToken("Bearer d.e.f")), /^HTTP\/1\.1 503 too many CONNECTs/);
+});
+
+test("a door that takes tokens asks for one, in both ways that it reads", async () => {
+  const verifier = { verify: async () => ({ refused: "the token is none" }), close: () => {} };
+  await using world = await start([], { verifier });
+  const asks =
+    /^HTTP\/1\.1 407 .*\r\nProxy-Authenticate: Bearer realm="culvert"\r\nProxy-Authenticate: Basic realm="culvert"\r\n/;
+  assert.match(await world.call().ask(withToken("Bearer a.b.c")), asks);
+});
+
 test("a draining server answers new CONNECTs with 503", async () => {
   await using world = await start([fakeAgent()], { draining: true });
   assert.match(await world.call().ask(CONNECT), /^HTTP\/1\.1 503 this server is shutting down/);

@@ -13,7 +13,7 @@ import { isSessionLost } from "../tunnels/opening.ts";
 import type { ClusterTunnels, Registry } from "../tunnels/registry.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
 import { Account } from "./account.ts";
-import { authenticate, type Door } from "./authenticate.ts";
+import { authenticate, callerSource, challenges, type Door } from "./authenticate.ts";
 import { PendingCaller } from "./pending.ts";
 import * as reply from "./reply.ts";
 import { route } from "./route.ts";
@@ -51,12 +51,14 @@ export async function connect(
   door: Door,
   deps: ConnectDeps,
 ): Promise<void> {
-  const account = new Account(deps.options.connectTimeoutMs, deps);
+  const account = new Account(callerSource(door, socket), deps.options.connectTimeoutMs, deps);
   const pending = new PendingCaller(socket, head);
   account.cluster = door.cluster; // whoever comes through this door asks for this cluster
   try {
-    const caller = await counted(door.tunnels, deps.options.maxPendingConnects, () =>
-      authenticate(door, socket, request.headers, () => AbortSignal.timeout(Math.ceil(account.leftMs()))),
+    const caller = await authenticate(door, socket, request.headers, (judge) =>
+      counted(door.tunnels, deps.options.maxPendingConnects, () =>
+        judge(AbortSignal.timeout(Math.ceil(account.leftMs()))),
+      ),
     );
     account.caller = caller.name;
     const target = parseTarget(request.url);
@@ -79,7 +81,7 @@ export async function connect(
     pending.release();
     const refusal = toCulvertError(error);
     account.onRefused(refusal);
-    reply.refused(socket, refusal); // reads OUTCOMES; writes one status line, or destroys
+    reply.refused(socket, refusal, challenges(door)); // reads OUTCOMES; writes one status line, or destroys
   }
 }
 

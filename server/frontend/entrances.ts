@@ -4,7 +4,6 @@ import type { ServerOptions } from "../options.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
 import type { Door, UnixDoor } from "./authenticate.ts";
 import { Frontend, type FrontendHandler, type FrontendOptions } from "./listen.ts";
-import { DEFAULT_CLUSTER } from "./route.ts";
 import { UnixListener } from "./unix-listener.ts";
 
 export interface EntrancesDeps {
@@ -42,15 +41,19 @@ export class Entrances {
     frontend.take(socket);
   }
 
-  /** Rejects with a `ConfigError` if the path cannot be had. */
-  async openUnix(door: UnixDoor, path: string): Promise<void> {
+  /**
+   * `option`: where the path is said. Rejects with a `ConfigError` if it cannot be had now; it is tried again until
+   * `closeUnix`.
+   */
+  async openUnix(door: UnixDoor, path: string, option: string): Promise<void> {
     const { udsMode: mode, deleteExistingUdsFile: deleteExisting, listenBacklog: backlog } = this.#deps.options;
-    const listener = await UnixListener.open({
-      ...{ path, mode, deleteExisting, backlog },
+    const listener = new UnixListener({
+      ...{ path, option, mode, deleteExisting, backlog },
       onSocket: (socket) => this.take(door, socket),
       log: this.#deps.log,
     });
-    this.#unix.set(door, listener);
+    this.#unix.set(door, listener); // from now on it can be closed
+    await listener.open();
   }
 
   /** No new connections on it. */
@@ -60,11 +63,8 @@ export class Entrances {
   }
 
   /** Can callers come to the unix sockets, and if not, why? */
-  states(): { readonly name: string; readonly up: boolean; readonly problem: string | undefined }[] {
-    return [...this.#unix].map(([door, { state }]) => ({
-      name: door.cluster === DEFAULT_CLUSTER ? "unix socket" : `unix socket of ${door.cluster}`,
-      ...state,
-    }));
+  unixStates(): { readonly up: boolean; readonly problem: string | undefined }[] {
+    return [...this.#unix.values()].map(({ state }) => state);
   }
 
   /** Nobody new; those who have asked for nothing go. */

@@ -1,9 +1,9 @@
 import { createServer, type IncomingMessage, type Server } from "node:http";
 import type { Duplex } from "node:stream";
 import { TurnQueue } from "../../shared/net/turn-queue.ts";
-import { toCulvertError } from "../../shared/outcomes.ts";
+import { printable, toCulvertError } from "../../shared/outcomes.ts";
 import { Sockets } from "../sockets.ts";
-import { authenticateSocket, type Door } from "./authenticate.ts";
+import { authenticateSocket, callerSource, challenges, type Door } from "./authenticate.ts";
 import * as reply from "./reply.ts";
 
 export interface FrontendOptions {
@@ -15,11 +15,19 @@ export interface FrontendOptions {
   readonly maxWaitingConnections: number;
 }
 
+/** Who sent a request that is no CONNECT, as far as that is known, and what it was told. */
+export interface RefusedRequest {
+  readonly caller?: string | undefined;
+  /** Absent: it came over a unix socket. */
+  readonly remote?: string | undefined;
+  readonly reason: string;
+}
+
 /** What comes out of a door. */
 export interface FrontendHandler {
   onConnect(request: IncomingMessage, socket: Duplex, head: Buffer, door: Door): void;
   /** A request that is no CONNECT, or no HTTP; it has been answered. */
-  onRefused(reason: string): void;
+  onRefused(refused: RefusedRequest): void;
   /** Too many connections had no complete header, and the oldest was dropped. */
   onDropped(): void;
 }
@@ -91,14 +99,16 @@ export class Frontend {
 
   #refuse(socket: Duplex, refusal: reply.HttpRefusal): void {
     if (!this.sockets.stopWaiting(socket)) return;
+    const source = callerSource(this.#door, socket);
+    const remote = source && `${source.address}:${source.port}`;
     try {
-      authenticateSocket(this.#door, socket); // judged first of all: strangers learn nothing else
+      const { name: caller } = authenticateSocket(this.#door, socket); // judged first of all: strangers learn nothing else
       reply.refusedRequest(socket, refusal);
-      this.#handler.onRefused(refusal);
+      this.#handler.onRefused({ caller, remote, reason: reply.sentenceOf(refusal) });
     } catch (error) {
       const stranger = toCulvertError(error);
-      reply.refused(socket, stranger);
-      this.#handler.onRefused(stranger.message);
+      reply.refused(socket, stranger, challenges(this.#door));
+      this.#handler.onRefused({ remote, reason: printable(stranger.message) });
     }
   }
 }

@@ -14,7 +14,11 @@ const PROXY_NAME = "culvert";
 
 /** Requests that are no CONNECT, or no HTTP: they never become a connection with an outcome. */
 const HTTP_REFUSALS = {
-  method: { status: 405, sentence: "only CONNECT is served here", header: "Allow: CONNECT\r\n" },
+  method: {
+    status: 405,
+    sentence: "only CONNECT is served here: this is the port of culvert's callers, agents connect to --agent-port",
+    header: "Allow: CONNECT\r\n",
+  },
   malformed: { status: 400, sentence: "the request is not valid HTTP/1", header: "" },
   headerTooLarge: { status: 431, sentence: "the request header is too large", header: "" },
   headerTimeout: { status: 408, sentence: "the request header did not arrive in time", header: "" },
@@ -26,18 +30,24 @@ export function established(socket: Duplex, flushed: () => void): void {
   socket.write(ESTABLISHED, flushed);
 }
 
-/** Answers a CONNECT with its outcome, or with silence where there is nobody to answer. */
-export function refused(socket: Duplex, error: CulvertError): void {
+/**
+ * Answers a CONNECT with its outcome, or with silence where there is nobody to answer. `challenges`: what a 407 asks for
+ * (RFC 9110 §15.5.8).
+ */
+export function refused(socket: Duplex, error: CulvertError, challenges: readonly string[]): void {
   const status = outcome(error.code).http;
   if (status === undefined) {
     socket.destroy();
     return;
   }
-  // RFC 9110 §15.5.8: 407 names what is wanted. There is no registered scheme for certificates (RFC 9110 §11.1).
-  const challenge = status === 407 ? "Proxy-Authenticate: ClientCertificate\r\n" : "";
+  const asked = status === 407 ? challenges.map((challenge) => `Proxy-Authenticate: ${challenge}\r\n`).join("") : "";
   const { retryAfterMs } = error;
   const retryAfter = retryAfterMs === undefined ? "" : `Retry-After: ${Math.ceil(retryAfterMs / 1_000)}\r\n`;
-  send(socket, status, error.message, `${challenge}${retryAfter}${proxyStatus(error)}`);
+  send(socket, status, error.message, `${asked}${retryAfter}${proxyStatus(error)}`);
+}
+
+export function sentenceOf(refusal: HttpRefusal): string {
+  return HTTP_REFUSALS[refusal].sentence;
 }
 
 /** Answers what is no CONNECT. */

@@ -4,6 +4,7 @@ import { type AddressInfo, createServer, connect as dial, type Socket } from "no
 import { createLogger } from "../../shared/process/logger.ts";
 import { StrangerLog } from "../../shared/process/stranger-log.ts";
 import { ServerMetrics } from "../metrics.ts";
+import type { TokenVerifier } from "../tokens/verifier.ts";
 import { Registry } from "../tunnels/registry.ts";
 import type { FakeAgent } from "../tunnels/testing.ts";
 import type { Door } from "./authenticate.ts";
@@ -25,10 +26,10 @@ export interface Line {
   readonly endedBy?: string;
 }
 
-/** A frontend on loopback with fake agents behind it. */
+/** A frontend on loopback with fake agents behind it; `verifier`: its callers come with tokens. */
 export async function start(
   agents: readonly FakeAgent[],
-  options: Partial<ConnectOptions & FrontendOptions & { draining: boolean }> = {},
+  options: Partial<ConnectOptions & FrontendOptions & { draining: boolean; verifier: TokenVerifier }> = {},
 ) {
   const lines: Line[] = [];
   const log = createLogger({
@@ -62,13 +63,16 @@ export async function start(
     paceOf: () => undefined,
     draining: () => options.draining ?? false,
   };
-  const door: Door = { kind: "unix", cluster: "default", tunnels: cluster };
+  const common = { cluster: "default", tunnels: cluster };
+  const { verifier } = options;
+  const rules = { verifier, identities: [], rule: "a list", ca: undefined, objection: () => undefined };
+  const door: Door = verifier === undefined ? { kind: "unix", ...common } : { kind: "tls", ...common, ...rules };
   const frontend = new Frontend(
     door,
     { headerLimit: 16 * 1024, headerTimeoutMs: 1_000, maxWaitingConnections: 100, ...options },
     {
       onConnect: (request, socket, head) => void connect(request, socket, head, door, deps),
-      onRefused: (reason) => log.info({ reason }, "request refused"),
+      onRefused: (refused) => log.info(refused, "request refused"),
       onDropped: () => dropped.count++,
     },
   );

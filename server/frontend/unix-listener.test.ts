@@ -15,8 +15,15 @@ interface Line {
   readonly msg: string;
 }
 
-/** A listener that echoes, on a path in a folder of its own, and looks at its file all the time. */
+/** The same, open. */
 async function listening() {
+  const it = await listenerAt();
+  await it.listener.open();
+  return it;
+}
+
+/** A listener that echoes, on a path in a folder of its own, and looks at its file all the time. */
+async function listenerAt() {
   const folder = await mkdtemp(join(tmpdir(), "culvert-uds-"));
   await mkdir(join(folder, "d"));
   const path = join(folder, "d", "s");
@@ -24,8 +31,8 @@ async function listening() {
   const destination = { write: (line: string) => void lines.push(JSON.parse(line)) };
   const log = createLogger({ level: "info", format: "json", name: "test", destination });
   const onSocket = (socket: Socket) => void socket.on("error", () => {}).pipe(socket);
-  const bind = { path, mode: 0o660, deleteExisting: true, backlog: 16 };
-  const listener = await UnixListener.open({ ...bind, onSocket, log, lookMs: 5 });
+  const bind = { path, option: "--uds-name", mode: 0o660, deleteExisting: true, backlog: 16 };
+  const listener = new UnixListener({ ...bind, onSocket, log, lookMs: 5 });
   return {
     ...{ folder, path, lines, listener },
     [Symbol.asyncDispose]: async () => {
@@ -129,6 +136,46 @@ test("closing in the middle of a look leaves no file and no listener behind", as
     await unlink(it.path);
     await new Promise((resolve) => setTimeout(resolve, round / 2));
     await it.listener.close();
+    assert.equal(existsSync(it.path), false);
+    await assert.rejects(once(connect(it.path), "connect"), { code: "ENOENT" });
+  }
+});
+
+test("a path that cannot be had is tried until it can, and said once; the first try says why", async () => {
+  await using it = await listenerAt();
+  await rm(join(it.folder, "d"), { recursive: true });
+  await assert.rejects(it.listener.open(), /^ConfigError: --uds-name: cannot listen on .*: its folder does not exist/);
+  assert.match(it.listener.state.problem ?? "", /^--uds-name: cannot listen on /);
+  assert.equal(it.listener.state.up, false);
+  await mkdir(join(it.folder, "d"));
+  await until(() => it.listener.state.up);
+  await assertServes(it.path);
+  assert.deepEqual(
+    it.lines.map(({ msg }) => msg),
+    ["callers reach the unix socket again"],
+  );
+});
+
+test("a path that is another's is left to it, tried until it is free, and no more once this one is closed", async () => {
+  await using it = await listenerAt();
+  {
+    await using _other = await otherOn(it.path);
+    await assert.rejects(it.listener.open(), /another server listens on/);
+  }
+  await until(() => it.listener.state.up);
+  await it.listener.close();
+  await using other = await otherOn(it.path);
+  assert.ok(other);
+  assert.equal(it.listener.state.up, false);
+});
+
+test("closing while it opens leaves no file and no listener behind", async () => {
+  for (let round = 0; round < 20; round++) {
+    await using it = await listenerAt();
+    const opening = it.listener.open();
+    for (let turns = 0; turns < round; turns++) await new Promise((resolve) => setImmediate(resolve));
+    await it.listener.close();
+    await opening;
     assert.equal(existsSync(it.path), false);
     await assert.rejects(once(connect(it.path), "connect"), { code: "ENOENT" });
   }

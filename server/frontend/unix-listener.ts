@@ -1,6 +1,7 @@
 import { lstatSync } from "node:fs";
 import type { Server, Socket } from "node:net";
 import type { Logger } from "../../shared/process/logger.ts";
+import { ConfigError } from "../../shared/process/options.ts";
 import { bindUnix, clearPath, type UnixSocketOptions } from "./unix-socket.ts";
 
 export interface UnixListenerOptions extends UnixSocketOptions {
@@ -29,22 +30,25 @@ export class UnixListener {
   #looking: Promise<void> | undefined;
   #closed = false;
 
-  private constructor(options: UnixListenerOptions) {
+  constructor(options: UnixListenerOptions) {
     this.#options = options;
   }
 
-  /** Rejects with a `ConfigError` if the path cannot be had. */
-  static async open(options: UnixListenerOptions): Promise<UnixListener> {
-    const listener = new UnixListener(options);
-    await clearPath(options);
-    await listener.#bind();
-    listener.#lookLater();
-    return listener;
+  /** If the path cannot be had, rejects with a `ConfigError`, and tries again at each look until it is closed. */
+  async open(): Promise<void> {
+    const opening = this.#listenAnew();
+    this.#during(
+      opening.catch((error: Error) => {
+        this.#problem = error.message; // whoever opens says it
+      }),
+    );
+    await opening;
   }
 
   /** Can callers come, and if not, why? */
   get state(): { readonly up: boolean; readonly problem: string | undefined } {
-    return { up: this.#problem === undefined && !this.#closed, problem: this.#problem };
+    const up = this.#server !== undefined && this.#problem === undefined && !this.#closed;
+    return { up, problem: this.#problem };
   }
 
   /** Stops listening and removes the file, if it is ours. Resolves when the connections that came have ended, too. */
@@ -68,19 +72,22 @@ export class UnixListener {
   }
 
   #lookLater(): void {
-    this.#timer = setTimeout(() => {
-      this.#looking = this.#look().finally(() => {
-        this.#looking = undefined;
-        if (!this.#closed) this.#lookLater();
-      });
-    }, this.#options.lookMs ?? LOOK_MS).unref();
+    this.#timer = setTimeout(() => this.#during(this.#look()), this.#options.lookMs ?? LOOK_MS).unref();
+  }
+
+  /** One look at a time, and the next a while after it. */
+  #during(look: Promise<void>): void {
+    this.#looking = look.finally(() => {
+      this.#looking = undefined;
+      if (!this.#closed) this.#lookLater();
+    });
   }
 
   async #look(): Promise<void> {
-    const { path } = this.#options;
+    const { path, option } = this.#options;
     try {
       if (this.#server === undefined || this.#file === undefined || fileAt(path) !== this.#file) {
-        this.#say(this.#problem ?? `${path} was removed or replaced while this server listened on it`);
+        this.#say(this.#problem ?? `${option}: ${path} was removed or replaced while this server listened on it`);
         await this.#listenAnew();
       }
       this.#say(undefined);
@@ -90,10 +97,11 @@ export class UnixListener {
   }
 
   async #listenAnew(): Promise<void> {
+    const { path, option } = this.#options;
     await clearPath(this.#options);
     if (this.#closed) return;
     // In one turn with the close: what another server put there in between, the close would remove.
-    if (this.#isOthers()) throw new Error(`another server has just taken ${this.#options.path}`);
+    if (this.#isOthers()) throw new ConfigError([`${option}: another server has just taken ${path}.`]);
     this.#server?.close();
     this.#server = undefined;
     await this.#bind();

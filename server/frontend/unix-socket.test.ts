@@ -21,7 +21,7 @@ async function listen(options: UnixSocketOptions, onSocket: (socket: Socket) => 
 }
 
 function options(path: string, more: { mode?: number; deleteExisting?: boolean } = {}) {
-  return { path, mode: 0o660, deleteExisting: true, backlog: 16, ...more };
+  return { path, option: "blue.yaml: callers.uds", mode: 0o660, deleteExisting: true, backlog: 16, ...more };
 }
 
 /** A socket file whose process died without a word. */
@@ -73,7 +73,10 @@ test("a file that is no socket is never removed", async () => {
 
 test("a folder that is missing is said in a sentence", async () => {
   await using dir = await folder();
-  await assert.rejects(listen(options(join(dir.path, "no", "s"))), refuses(/its folder does not exist, or/));
+  await assert.rejects(
+    listen(options(join(dir.path, "no", "s"))),
+    refuses(/^blue\.yaml: callers\.uds: cannot listen on .*: its folder does not exist, or/),
+  );
 });
 
 test("the process's umask is as it was", async () => {

@@ -4,6 +4,8 @@ import { ConfigError } from "../../shared/process/options.ts";
 
 export interface UnixSocketOptions {
   readonly path: string;
+  /** Where the path is said, for whoever is to mend it: a flag, or a document and its key. */
+  readonly option: string;
   /** Permission bits: whoever may write to the socket is a caller. */
   readonly mode: number;
   /** Remove a socket file that no process listens on any more. */
@@ -26,30 +28,30 @@ export async function bindUnix(options: UnixSocketOptions, onSocket: (socket: So
     await chmod(options.path, options.mode); // a folder's default ACL overrules the umask
   } catch (error) {
     server.close();
-    throw new ConfigError([`--uds-name: ${options.path} cannot have its mode: ${(error as Error).message}.`]);
+    throw new ConfigError([`${options.option}: ${options.path} cannot have its mode: ${(error as Error).message}.`]);
   }
   return server;
 }
 
 /** Resolves when nothing stands at the path any more; rejects with the reason why it cannot be had. */
-export async function clearPath({ path, deleteExisting }: UnixSocketOptions): Promise<void> {
+export async function clearPath({ path, option, deleteExisting }: UnixSocketOptions): Promise<void> {
   const file = await lstat(path).catch((error: NodeJS.ErrnoException) => {
     if (error.code === "ENOENT" || error.code === "ENOTDIR") return undefined;
-    throw new ConfigError([`--uds-name: ${path} cannot be looked at: ${error.message}.`], { cause: error });
+    throw new ConfigError([`${option}: ${path} cannot be looked at: ${error.message}.`], { cause: error });
   });
   if (file === undefined) return;
-  if (!file.isSocket()) throw new ConfigError([`--uds-name: ${path} exists and is not a socket. Name another path.`]);
+  if (!file.isSocket()) throw new ConfigError([`${option}: ${path} exists and is not a socket. Name another path.`]);
   if (await isAnswered(path)) {
-    throw new ConfigError([`--uds-name: another server listens on ${path}. Stop it, or name another path.`]);
+    throw new ConfigError([`${option}: another server listens on ${path}. Stop it, or name another path.`]);
   }
   if (!deleteExisting) {
     throw new ConfigError([
-      `--uds-name: ${path} is left over from a server that has ended. Remove it, or give --delete-existing-uds-file.`,
+      `${option}: ${path} is left over from a server that has ended. Remove it, or give --delete-existing-uds-file.`,
     ]);
   }
   await unlink(path).catch((error: NodeJS.ErrnoException) => {
     if (error.code === "ENOENT") return;
-    throw new ConfigError([`--uds-name: the stale socket ${path} cannot be removed: ${error.message}.`]);
+    throw new ConfigError([`${option}: the stale socket ${path} cannot be removed: ${error.message}.`]);
   });
 }
 
@@ -67,9 +69,9 @@ function isAnswered(path: string): Promise<boolean> {
   });
 }
 
-function bind(server: Server, { path, mode, backlog }: UnixSocketOptions): Promise<void> {
+function bind(server: Server, { path, option, mode, backlog }: UnixSocketOptions): Promise<void> {
   return new Promise((resolve, reject) => {
-    server.once("error", (error: NodeJS.ErrnoException) => reject(explained(error, path)));
+    server.once("error", (error: NodeJS.ErrnoException) => reject(explained(error, path, option)));
     // Node binds inside `listen`: there is no moment in which the file has wider permissions than asked for.
     const before = process.umask(0o777 & ~mode);
     try {
@@ -92,7 +94,7 @@ const CURES: Readonly<Record<string, string>> = {
   EROFS: "its file system is read-only",
 };
 
-function explained(error: NodeJS.ErrnoException, path: string): Error {
+function explained(error: NodeJS.ErrnoException, path: string, option: string): Error {
   const cure = CURES[error.code ?? ""] ?? error.message;
-  return new ConfigError([`--uds-name: cannot listen on ${path}: ${cure}.`], { cause: error });
+  return new ConfigError([`${option}: cannot listen on ${path}: ${cure}.`], { cause: error });
 }

@@ -4,7 +4,15 @@ import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { admit, type Candidate, type IdHolder } from "./admit.ts";
 
 const candidate: Candidate = { agentId: "a", instance: "1", identity: "CN=agent" };
-const holder: IdHolder = { ...candidate, draining: false, suspended: false };
+const holder: IdHolder = {
+  ...candidate,
+  draining: false,
+  suspended: false,
+  runsBeside: false,
+  address: "10.0.0.7",
+};
+/** Another process, which has taken the id from the one that asks. */
+const other: IdHolder = { ...holder, instance: "2", runsBeside: true };
 const roomy = { serverId: "srv-1", cluster: "default", agents: 1, maxAgents: 2 };
 const full = { ...roomy, agents: 2 };
 
@@ -30,6 +38,22 @@ const TABLE: ReadonlyArray<
   ],
   ["a process whose tunnel drains may have a new one", { ...holder, draining: true }, roomy, undefined, /^$/],
   ["a process whose link is suspended may begin anew", { ...holder, suspended: true }, roomy, undefined, /^$/],
+  [
+    "a process that asks again beside the one that replaced it is refused, and told where that one is",
+    other,
+    roomy,
+    CloseCode.alreadyConnected,
+    /^another running process uses agent id "a" \(from 10\.0\.0\.7\): give each its own --agent-id$/,
+  ],
+  [
+    "the same before anybody knows from where",
+    { ...other, address: undefined },
+    roomy,
+    CloseCode.alreadyConnected,
+    /^another running process uses agent id "a": /,
+  ],
+  ["a process takes the id back from one that drains", { ...other, draining: true }, roomy, undefined, /^$/],
+  ["a process takes the id back from one that is suspended", { ...other, suspended: true }, roomy, undefined, /^$/],
   [
     "an id of another identity is a duplicate",
     { ...holder, identity: "CN=other" },

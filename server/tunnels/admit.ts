@@ -13,6 +13,10 @@ export interface IdHolder extends Candidate {
   readonly draining: boolean;
   /** Its link has no carrier: the process may have given it up. */
   readonly suspended: boolean;
+  /** It took the id from the very process that asks: both run. */
+  readonly runsBeside: boolean;
+  /** Where it is connected from, once it is. */
+  readonly address: string | undefined;
 }
 
 export interface Room {
@@ -31,6 +35,7 @@ export interface Room {
  * | none                           | admitted while there is room               |
  * | same identity, other instance  | admitted, the old tunnel drains (restart)  |
  * | same identity, same instance   | already connected, unless its tunnel drains or is suspended |
+ * | same identity, and has taken the id from this instance before (two run) | the same |
  * | other identity                 | duplicate                                  |
  */
 export function admit(candidate: Candidate, holder: IdHolder | undefined, room: Room): void {
@@ -48,10 +53,19 @@ export function admit(candidate: Candidate, holder: IdHolder | undefined, room: 
       reason: `agent id "${agentId}" belongs to another certificate: give each agent its own --agent-id`,
     });
   }
-  if (holder.instance === candidate.instance && !holder.draining && !holder.suspended) {
+  if (holder.draining || holder.suspended) return;
+  const { alreadyConnected: closeCode } = CloseCode;
+  if (holder.instance === candidate.instance) {
     throw new LinkRefused({
-      closeCode: CloseCode.alreadyConnected,
+      closeCode,
       reason: `already_connected: this agent has a tunnel to server "${room.serverId}"`,
+    });
+  }
+  if (holder.runsBeside) {
+    const from = holder.address === undefined ? "" : ` (from ${holder.address})`;
+    throw new LinkRefused({
+      closeCode,
+      reason: `another running process uses agent id "${agentId}"${from}: give each its own --agent-id`,
     });
   }
 }

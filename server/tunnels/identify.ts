@@ -1,14 +1,17 @@
 import type { IncomingHttpHeaders } from "node:http";
 import type { TLSSocket } from "node:tls";
-import { presentedToken } from "../../shared/net/bearer.ts";
+import { type PresentedToken, presentedToken } from "../../shared/net/bearer.ts";
 import { type IdentityPattern, judgePeer, permits, subjectOf } from "../../shared/net/identity.ts";
 import { judgedByCa } from "../../shared/net/tls.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { TokenVerifier } from "../tokens/verifier.ts";
 import type { Credential } from "./credential.ts";
+import type { ClusterTunnels } from "./registry.ts";
 
 /** Whom the agents' port of a cluster lets in. */
 export interface AgentRules {
+  /** Of the cluster that it leads to. */
+  readonly tunnels: Pick<ClusterTunnels, "name" | "judged">;
   /** Empty: everybody but Konnectivity's callers. */
   readonly identities: readonly IdentityPattern[];
   /** Where they are listed. */
@@ -19,22 +22,67 @@ export interface AgentRules {
   readonly verifier: TokenVerifier | undefined;
 }
 
+/** How long others may take over an agent's token, and how many agents of one cluster. */
+export interface Patience {
+  readonly deadlineMs: number;
+  readonly maxJudged: number;
+  /** From here on the agent waits for us. */
+  onJudging(): void;
+}
+
+/** When an agent should come again for which there is no judge now, ms. */
+const CROWDED_RETRY_MS = 1_000;
+
 /**
  * Who is this agent? By its token where tokens are taken and it brings one, else by its certificate. Rejects with
  * `unauthenticated` or `forbidden` and a sentence for whoever runs it; with `overloaded` if nobody can judge its token now,
- * or within `deadlineMs`.
+ * or within the deadline.
  */
 export async function identify(
   socket: TLSSocket,
   headers: IncomingHttpHeaders,
   rules: AgentRules,
-  deadlineMs: number,
+  patience: Patience,
 ): Promise<Credential> {
   const presented = rules.verifier && presentedToken(headers.authorization);
-  if (presented !== undefined && rules.verifier !== undefined) {
-    return byToken(presented.token, rules, AbortSignal.timeout(deadlineMs));
+  if (presented === undefined) return byCertificate(socket, rules);
+  mustName(presented, rules.tunnels.name);
+  return await judgedApart(socket, rules.tunnels, patience, (signal) => byToken(presented.token, rules, signal));
+}
+
+/** The name beside a token (`Basic CLUSTER:TOKEN`) may only agree with the cluster (design: "Trust"). */
+export function mustName({ cluster }: PresentedToken, served: string): void {
+  if (cluster === undefined || cluster === served) return;
+  throw new CulvertError(
+    "unauthenticated",
+    `the token came with the name of cluster "${printable(cluster, 64)}", which is not served here`,
+  );
+}
+
+/** Judging may take seconds: one cluster's agents wait in a room of their own, and those that have gone leave it. */
+async function judgedApart<T>(
+  socket: TLSSocket,
+  { name, judged }: AgentRules["tunnels"],
+  { deadlineMs, maxJudged, onJudging }: Patience,
+  judge: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  if (judged.size >= maxJudged) {
+    throw new CulvertError(
+      "overloaded",
+      `the tokens of ${judged.size} agents of cluster "${name}" are being judged (--max-judged-agents)`,
+      { retryAfterMs: CROWDED_RETRY_MS },
+    );
   }
-  return byCertificate(socket, rules);
+  onJudging();
+  judged.add(socket);
+  const leave = () => judged.delete(socket);
+  socket.once("close", leave);
+  try {
+    return await judge(AbortSignal.timeout(deadlineMs));
+  } finally {
+    socket.off("close", leave);
+    leave();
+  }
 }
 
 function byCertificate(socket: TLSSocket, rules: AgentRules): Credential {

@@ -1,7 +1,7 @@
 import type { Duplex } from "node:stream";
 import { formatTarget, type Target } from "../../shared/net/target.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
-import { encodeOpen, parseAnswer, receiveHead } from "../../shared/wire/open.ts";
+import { encodeOpen, type OpenAnswer, parseAnswer, receiveHead } from "../../shared/wire/open.ts";
 import { YamuxError } from "../../shared/yamux/errors.ts";
 import type { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
@@ -19,6 +19,15 @@ export interface OpenOptions {
   hasAlternative(): boolean;
   /** The next tunnel that takes streams, whichever it is: the agent that is waited for, or one that has come meanwhile. */
   whenAvailable(): Cancellable<unknown>;
+  /** Given: the agent is asked for the times of its steps. */
+  readonly watch?: OpeningWatcher;
+}
+
+/** Who looks on while a stream is opened. */
+export interface OpeningWatcher {
+  /** The agent has taken the stream. */
+  onAcknowledged(): void;
+  onAnswer(answer: OpenAnswer): void;
 }
 
 /** What an opening sees of the link below its session. */
@@ -84,9 +93,12 @@ export class Opening implements Cancellable<Stream> {
     }
   }
 
-  #begin(target: Target, { id, timeoutMs, dialTimeoutMs, ackTimeoutMs }: OpenOptions): void {
+  #begin(target: Target, { id, timeoutMs, dialTimeoutMs, ackTimeoutMs, watch }: OpenOptions): void {
     const dialMs = Math.max(1, Math.min(dialTimeoutMs, timeoutMs - ANSWER_MARGIN_MS));
-    const stream = this.#session.open(encodeOpen({ kind: "connect", target, timeoutMs: dialMs, id }));
+    const timed = watch !== undefined;
+    const stream = this.#session.open(
+      encodeOpen({ kind: "connect", target, timeoutMs: dialMs, id, ...(timed && { timed }) }),
+    );
     this.#stream = stream;
     // For the stream's whole life: between answer and splice nobody else listens.
     stream.on("error", ignore);
@@ -119,7 +131,9 @@ export class Opening implements Cancellable<Stream> {
   }
 
   readonly #onAcknowledged = (): void => {
-    if (!this.#settled) this.#waitOn();
+    if (this.#settled) return;
+    this.#options.watch?.onAcknowledged();
+    this.#waitOn();
   };
 
   /** Until the whole time is over. */
@@ -153,6 +167,7 @@ export class Opening implements Cancellable<Stream> {
   readonly #onHead = (json: Buffer): void => {
     try {
       const answer = parseAnswer(json);
+      this.#options.watch?.onAnswer(answer);
       if (answer.ok) this.#succeed();
       else this.#fail(new CulvertError(answer.error, answer.detail || `the agent answered ${answer.error}`));
     } catch (failure) {

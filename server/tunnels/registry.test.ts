@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { after, test } from "node:test";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { ClusterTunnels, Registry } from "./registry.ts";
 import { fakeAgent } from "./testing.ts";
+import type { Tunnel } from "./tunnel.ts";
 
 const LIMITS = { serverId: "srv", maxAgents: 2, drainTimeoutMs: 50 };
 const A = { agentId: "a", instance: "1", identity: "CN=agent" };
@@ -95,13 +96,12 @@ test("a newcomer that never stands gives the id back to the tunnel it would have
   cluster.reserve(A);
 });
 
-test("an agent that restarts in a loop leaves one old tunnel at most", () => {
-  const cluster = new ClusterTunnels("default", { ...LIMITS, drainTimeoutMs: 60_000 });
-  const agents = ["1", "2", "3", "4"].map((instance) => fakeAgent({ instance, onStream: (stream) => stream.accept() }));
-  for (const agent of agents) {
-    const place = cluster.reserve({ ...A, instance: agent.tunnel.agent.instance });
+/** Starts of one agent, each with a stream that keeps its tunnel there. */
+function starts(cluster: ClusterTunnels, instances: readonly string[]) {
+  const started = instances.map((instance) => {
+    const agent = fakeAgent({ instance, onStream: (stream) => stream.accept() });
+    const place = cluster.reserve({ ...A, instance });
     place.hold(agent.tunnel);
-    // An open stream keeps a draining tunnel there.
     agent.tunnel
       .open(
         { host: "x", port: 1 },
@@ -111,10 +111,62 @@ test("an agent that restarts in a loop leaves one old tunnel at most", () => {
         },
       )
       .promise.catch(() => {});
-  }
-  assert.deepEqual(
-    agents.map(({ tunnel }) => tunnel.closed),
-    [true, true, false, false],
-  );
-  for (const agent of agents) agent.cut();
+    return { ...agent, place };
+  });
+  after(() => {
+    for (const { cut } of started) cut();
+  });
+  return started;
+}
+
+function closed(started: readonly { readonly tunnel: Tunnel }[]): boolean[] {
+  return started.map(({ tunnel }) => tunnel.closed);
+}
+
+const OTHER_RUNS = /another running process uses agent id "a" \(from 127\.0\.0\.1\): give each its own --agent-id/;
+
+test("two processes with one id: the first one is refused when it comes back, and its streams go on", () => {
+  const cluster = new ClusterTunnels("default", { ...LIMITS, drainTimeoutMs: 0 });
+  const started = starts(cluster, ["1", "2"]);
+  for (let times = 0; times < 3; times++) assert.throws(() => cluster.reserve(A), OTHER_RUNS);
+  assert.deepEqual(closed(started), [false, false]);
+  assert.equal(cluster.pick(), started[1]?.tunnel);
+});
+
+test("a process that is known to run may come back for the link of a tunnel that was replaced; any other is gone", () => {
+  const cluster = new ClusterTunnels("default", LIMITS);
+  const [first] = starts(cluster, ["1", "2"]);
+  assert.equal(first?.place.abandoned, true, "a restart, as far as is known");
+  assert.throws(() => cluster.reserve(A), OTHER_RUNS);
+  assert.equal(first.place.abandoned, false);
+});
+
+test("a process takes the id back when the one that replaced it has lost its connection, and neither loses streams", () => {
+  const cluster = new ClusterTunnels("default", LIMITS);
+  const [first, second] = starts(cluster, ["1", "2"]);
+  second?.link.suspend();
+  const again = starts(cluster, ["1"]);
+  assert.deepEqual(closed([...again, first, second].filter((one) => one !== undefined)), [false, false, false]);
+  assert.equal(second?.place.abandoned, false, "it may be there still");
+  assert.throws(() => cluster.reserve({ ...A, instance: "2" }), OTHER_RUNS, "now it is the one that comes back");
+});
+
+test("an agent that is killed and started again and again is admitted each time, and leaves no tunnel", () => {
+  const cluster = new ClusterTunnels("default", LIMITS);
+  const instances = Array.from({ length: 200 }, (_, index) => String(index));
+  const started = instances.map((instance) => {
+    const [agent] = starts(cluster, [instance]);
+    agent?.link.suspend();
+    return agent;
+  });
+  const open = started.filter((agent) => agent?.tunnel.closed === false);
+  assert.deepEqual(open, started.slice(-1));
+});
+
+test("an agent that is killed again and again unnoticed leaves --max-agents tunnels at most; one that runs is spared", () => {
+  const cluster = new ClusterTunnels("default", LIMITS);
+  const started = starts(cluster, ["1", "2"]);
+  assert.throws(() => cluster.reserve(A), OTHER_RUNS);
+  started.push(...starts(cluster, ["3", "4", "5"]));
+  assert.deepEqual(closed(started), [false, true, true, false, false]);
 });

@@ -1,15 +1,16 @@
 import { CulvertError } from "../../shared/outcomes.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
-import { admit, type Candidate } from "./admit.ts";
+import { admit, type Candidate, type IdHolder } from "./admit.ts";
 import type { Cancellable } from "./opening.ts";
+import { OtherProcesses } from "./other-processes.ts";
 import { pick } from "./pick.ts";
 import type { Tunnel } from "./tunnel.ts";
 
 /** A promise of room for one agent, from its hello on; it becomes a tunnel or is given back. */
 export interface Place {
-  /** A later process of the agent holds the id: nobody comes back for this one's link. */
+  /** A later process of the agent holds the id, and nothing says that this one runs: nobody comes back for its link. */
   readonly abandoned: boolean;
-  /** The tunnel stands: it gets streams from now on, and the one it replaces drains. */
+  /** The tunnel stands: it gets streams from now on, and the one it replaces ends with its streams. */
   hold(tunnel: Tunnel): void;
   /** The tunnel is over, or never came. */
   release(): void;
@@ -18,22 +19,28 @@ export interface Place {
 export interface ClusterLimits {
   readonly serverId: string;
   readonly maxAgents: number;
-  /** How long a replaced tunnel's streams may go on, ms. */
+  /** How long the streams of a tunnel may go on that comes too late, ms: its cluster is not served any more. */
   readonly drainTimeoutMs: number;
 }
 
 interface Holder extends Candidate {
   tunnel: Tunnel | undefined;
   released: boolean;
-  /** The agent's earlier process, whose streams are still ending. */
+  /** Who held the id before, until this one's tunnel stands. */
   previous: Holder | undefined;
+  readonly others: OtherProcesses;
 }
+
+/** The longest time that a timer of Node takes. A process that was replaced may run, and then its streams do, to their end. */
+const NO_DEADLINE_MS = 2 ** 31 - 1;
 
 /** The tunnels of one cluster, and the CONNECTs that wait for the first. */
 export class ClusterTunnels {
   readonly name: string;
   /** CONNECTs of this cluster that have no answer yet. */
   pendingConnects = 0;
+  /** Connections of agents whose token is judged now. */
+  readonly judged = new Set<object>();
   /** Agents that may hold a place at once. */
   maxAgents: number;
   /** Why no agent gets a place, if none does: the cluster is suspended, or is not served any more. */
@@ -41,6 +48,8 @@ export class ClusterTunnels {
   readonly #limits: ClusterLimits;
   readonly #holders = new Map<string, Holder>();
   readonly #tunnels = new Set<Tunnel>();
+  /** Whose tunnels another one has replaced, and which end with their streams; the oldest first. */
+  readonly #replaced = new Set<Holder>();
   readonly #waiters = new Set<() => void>();
 
   constructor(name: string, limits: ClusterLimits) {
@@ -71,26 +80,32 @@ export class ClusterTunnels {
     if (closedBecause !== undefined) throw new LinkRefused({ closeCode: CloseCode.forbidden, reason: closedBecause });
     const current = this.#holders.get(candidate.agentId);
     if (current === undefined && this.#holders.size >= this.maxAgents) this.#evictOne();
-    const { draining = false, suspended = false } = current?.tunnel ?? {};
-    admit(candidate, current && { ...current, draining, suspended }, {
+    const { agentId, instance, identity } = candidate;
+    const runsBeside = current?.identity === identity && current.others.has(instance);
+    if (runsBeside) current.others.note(instance, true);
+    admit(candidate, current && { ...standing(current.tunnel), ...current, runsBeside }, {
       serverId: this.#limits.serverId,
       cluster: this.name,
       agents: this.#holders.size,
       maxAgents: this.maxAgents,
     });
-    if (current !== undefined) {
-      // One predecessor at most: an agent that restarts in a loop must not pile up tunnels.
-      current.previous?.tunnel?.destroy(new Error("the agent has restarted twice"));
-      current.previous = undefined;
-    }
-    const { agentId, instance, identity } = candidate;
-    const holder: Holder = { agentId, instance, identity, tunnel: undefined, released: false, previous: current };
+    const others = new OtherProcesses(current?.others);
+    if (current !== undefined) others.note(current.instance, runsBeside);
+    others.forget(instance);
+    const holder: Holder = {
+      agentId,
+      instance,
+      identity,
+      tunnel: undefined,
+      released: false,
+      previous: current,
+      others,
+    };
     this.#holders.set(agentId, holder);
-    const holders = this.#holders;
+    const isAbandoned = () => this.#isAbandoned(holder);
     return {
       get abandoned() {
-        const present = holders.get(agentId);
-        return present !== undefined && present.instance !== instance;
+        return isAbandoned();
       },
       hold: (tunnel) => this.#hold(holder, tunnel),
       release: () => this.#release(holder),
@@ -111,13 +126,38 @@ export class ClusterTunnels {
   #hold(holder: Holder, tunnel: Tunnel): void {
     holder.tunnel = tunnel;
     this.#tunnels.add(tunnel);
-    const superseded = this.#holders.get(holder.agentId) === holder ? holder.previous : holder;
-    // A suspended one of an earlier process will not come back; one of the same process may, with its streams.
-    const isGone = superseded?.tunnel?.suspended === true && superseded.instance !== tunnel.agent.instance;
-    if (isGone) superseded.tunnel?.destroy(new Error("the agent has begun anew"));
-    else void superseded?.tunnel?.close(this.#limits.drainTimeoutMs);
+    const isPresent = this.#holders.get(holder.agentId) === holder;
+    this.#replace(isPresent ? holder.previous : holder);
+    if (isPresent) holder.previous = undefined;
     if (this.closedBecause !== undefined) void tunnel.close(this.#limits.drainTimeoutMs);
     this.#lookAgain();
+  }
+
+  #replace(holder: Holder | undefined): void {
+    const tunnel = holder?.tunnel;
+    if (holder === undefined || tunnel === undefined) return;
+    if (tunnel.suspended && this.#isAbandoned(holder)) {
+      tunnel.destroy(new Error("the agent has begun anew"));
+      return;
+    }
+    void tunnel.close(NO_DEADLINE_MS);
+    this.#replaced.add(holder);
+    // Of an agent that is killed again and again, and nobody hears of it, they would pile up.
+    if (this.#replaced.size > this.maxAgents) this.#endOneReplaced();
+  }
+
+  /** Rather one that is not known to run. */
+  #endOneReplaced(): void {
+    const [oldest] = this.#replaced;
+    const holder = [...this.#replaced].find((each) => this.#isAbandoned(each)) ?? oldest;
+    if (holder === undefined) return;
+    this.#replaced.delete(holder);
+    holder.tunnel?.destroy(new Error("more replaced tunnels are open than --max-agents allows agents"));
+  }
+
+  #isAbandoned({ agentId, instance }: Holder): boolean {
+    const present = this.#holders.get(agentId);
+    return present !== undefined && present.instance !== instance && !present.others.isRunning(instance);
   }
 
   /** A tunnel that was suspended takes streams again. */
@@ -133,6 +173,7 @@ export class ClusterTunnels {
     if (holder.released) return;
     holder.released = true;
     if (holder.tunnel !== undefined) this.#tunnels.delete(holder.tunnel);
+    this.#replaced.delete(holder);
     if (this.#holders.get(holder.agentId) !== holder) return;
     this.#holders.delete(holder.agentId);
     // It never became a tunnel: what it would have replaced holds the id again.
@@ -184,6 +225,14 @@ export class ClusterTunnels {
       );
     return new CulvertError("draining", `every agent of cluster "${this.name}" is going away: try again`);
   }
+}
+
+/** How a holder's tunnel is, as far as there is one. */
+function standing(tunnel: Tunnel | undefined): Pick<IdHolder, "draining" | "suspended" | "address"> {
+  if (tunnel === undefined) return { draining: false, suspended: false, address: undefined };
+  const { draining, suspended, remote } = tunnel;
+  // Without the port, which is another one each time: a sentence that is repeated counts as one.
+  return { draining, suspended, address: remote.replace(/:\d+$/, "").replace(/^::ffff:(?=\d+\.)/, "") };
 }
 
 /** The clusters that this server knows, and their tunnels. */

@@ -2,7 +2,8 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { test } from "node:test";
 import { CulvertError } from "../../shared/outcomes.ts";
-import { encodeAnswer, type OpenRequest } from "../../shared/wire/open.ts";
+import { encodeAnswer, encodeOpen, type OpenRequest } from "../../shared/wire/open.ts";
+import { readProbeAnswer } from "../../shared/wire/probe.ts";
 import { type FakeAgent, type FakeAgentOptions, fakeAgent } from "./testing.ts";
 
 const TARGET = { host: "10.0.0.1", port: 10250 };
@@ -161,11 +162,12 @@ test("draining tells the agent when to come back, and keeps what is open", async
   assert.equal(agent.tunnel.draining, true);
 });
 
-test("a stream that an agent opens on its own is refused", async () => {
+test("a stream that an agent opens on its own is refused with a word, unless it is a probe", async () => {
   using agent = using();
-  const stream = agent.session.open();
-  stream.on("error", () => {});
-  await until(() => stream.destroyed);
+  const stream = agent.session.open(encodeOpen({ kind: "connect", target: TARGET, timeoutMs: 1_000, id: "1" }));
+  await assert.rejects(readProbeAnswer(stream), code("forbidden", { says: /probe only/ }));
+  stream.end();
+  await until(() => agent.tunnel.streamCount === 0);
   assert.equal(agent.tunnel.closed, false);
   assert.equal(agent.tunnel.streamCount, 0);
 });
@@ -186,8 +188,8 @@ test("a link that is suspended during the dial: another agent is asked at once, 
   link.suspend();
   await assert.rejects(asking.promise, code("agent_lost", { says: /^the connection to agent "a" was lost$/ }));
   another = false;
-  const waiting = patient();
   const since = performance.now();
+  const waiting = patient();
   await assert.rejects(waiting.promise, code("agent_lost", { says: /^the connection to agent "a" was lost$/ }));
   assert.ok(performance.now() - since >= 55, "not before its deadline");
 });

@@ -7,6 +7,7 @@ import type { Stream } from "../../shared/yamux/stream.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
 import { type Cancellable, Opening, type OpenOptions } from "./opening.ts";
 import type { Pickable } from "./pick.ts";
+import { Probes } from "./probes.ts";
 
 /** What a tunnel asks of a link. */
 export type TunnelLink = Pick<
@@ -65,10 +66,11 @@ export class Tunnel implements Pickable {
         if (message.type === "drain") this.#asked = true;
       },
     });
+    const probes = new Probes();
     this.#session = new Session(
       "server",
       link,
-      { onStream: refuseStream, onClosed: (reason) => over(reason) },
+      { onStream: (stream) => probes.take(stream), onClosed: (reason) => over(reason) },
       options,
     );
   }
@@ -161,11 +163,3 @@ export class Tunnel implements Pickable {
     this.#session.destroy(reason);
   }
 }
-
-/** Agents open no streams of their own (design: "Stream head"). */
-function refuseStream(stream: Stream): void {
-  stream.on("error", ignore);
-  stream.reset();
-}
-
-function ignore(): void {}

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import type { AddressInfo } from "node:net";
 import { test } from "node:test";
-import { createServer, connect as dialTls } from "node:tls";
+import { type ConnectionOptions, createServer, connect as dialTls } from "node:tls";
 import { createLogger } from "../../shared/process/logger.ts";
 import { defaultsOf } from "../../shared/process/options.ts";
 import { StrangerLog } from "../../shared/process/stranger-log.ts";
@@ -10,46 +10,120 @@ import { SUBPROTOCOL, TUNNEL_PATH } from "../../shared/wire/handshake.ts";
 import { ServerMetrics } from "../metrics.ts";
 import { serverOptions } from "../options.ts";
 import { collect, pki, until } from "../testing.ts";
+import type { Verdict } from "../tokens/verifier.ts";
+import { ClusterTunnels } from "./registry.ts";
 import { type AgentDoor, type UpgradeDeps, UpgradePort } from "./upgrade.ts";
 
-test("an agent that is turned away hears 503 and when to come back; a stranger only that it is one", async () => {
+/** A port of agents on loopback, each connection coming through the door that `doorOf` its server name has. */
+async function portOf(
+  doorOf: (serverName: string) => AgentDoor,
+  { backInMs, ...more }: Partial<UpgradeDeps["options"]> & { backInMs?: number } = {},
+) {
   const log = createLogger({ level: "silent", format: "json", name: "server" });
+  let dropped = 0;
   const port = await UpgradePort.create({
-    options: { ...defaultsOf(serverOptions), serverId: "srv" },
+    options: { ...defaultsOf(serverOptions), serverId: "srv", ...more },
     metrics: new ServerMetrics({ processMetrics: false }),
     log,
     strangers: new StrangerLog(log),
     draining: () => false,
-    onDropped: () => assert.fail(),
+    onDropped: () => dropped++,
   } as Partial<UpgradeDeps> as UpgradeDeps); // an agent that is refused gets no further
   const tls = createServer({ ...pki.server, ca: pki.ca.cert, requestCert: true, rejectUnauthorized: false });
-  const door = {
-    tunnels: { name: "default" },
+  tls.on("secureConnection", (socket) => port.take(socket, doorOf(String(socket.servername)), backInMs));
+  await once(tls.listen(0, "127.0.0.1"), "listening");
+  return {
+    port,
+    dropped: () => dropped,
+    /** Asks for a tunnel; `over` resolves with everything that came, when the server has closed. */
+    ask: (by: ConnectionOptions, headers = "") => {
+      const where = { port: (tls.address() as AddressInfo).port, host: "127.0.0.1" };
+      const socket = dialTls({ ...where, ca: pki.ca.cert, checkServerIdentity: () => undefined, ...by });
+      socket.on("error", () => {});
+      const reads = collect(socket);
+      socket.write(
+        `GET ${TUNNEL_PATH} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n` +
+          `Sec-WebSocket-Key: ${Buffer.alloc(16).toString("base64")}\r\nSec-WebSocket-Protocol: ${SUBPROTOCOL}\r\n${headers}\r\n`,
+      );
+      return { socket, over: until(() => socket.destroyed || socket.readableEnded).then(() => reads.join("")) };
+    },
+    [Symbol.asyncDispose]: async () => {
+      tls.close();
+      port.sockets.resetAll();
+      await port.close();
+    },
+  };
+}
+
+function doorOf(name: string, more: Partial<AgentDoor> = {}): AgentDoor {
+  const tunnels = new ClusterTunnels(name, { serverId: "srv", maxAgents: 10, drainTimeoutMs: 0 });
+  return {
+    tunnels,
     identities: [],
     rule: "a list",
+    ca: undefined,
+    verifier: undefined,
     objection: () => undefined,
-  } as unknown as AgentDoor;
-  tls.on("secureConnection", (socket) => port.take(socket, door, 4_200));
-  await once(tls.listen(0, "127.0.0.1"), "listening");
-
-  const ask = async (by: object): Promise<string> => {
-    const socket = dialTls({ port: (tls.address() as AddressInfo).port, host: "127.0.0.1", ca: pki.ca.cert, ...by });
-    socket.on("error", () => {});
-    const reads = collect(socket);
-    socket.write(
-      `GET ${TUNNEL_PATH} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n` +
-        `Sec-WebSocket-Key: ${Buffer.alloc(16).toString("base64")}\r\nSec-WebSocket-Protocol: ${SUBPROTOCOL}\r\n\r\n`,
-    );
-    await until(() => socket.destroyed || socket.readableEnded);
-    return reads.join("");
+    ...more,
   };
-  const turnedAway = await ask(pki.agent);
+}
+
+test("an agent that is turned away hears 503 and when to come back; a stranger only that it is one", async () => {
+  const door = doorOf("default");
+  await using it = await portOf(() => door, { backInMs: 4_200 });
+  const turnedAway = await it.ask(pki.agent).over;
   assert.match(turnedAway, /^HTTP\/1\.1 503 /);
   assert.match(turnedAway, /\r\nretry-after: 5\r\n/i);
   assert.match(turnedAway, /come back in 5 s\n$/);
-  const stranger = await ask({});
+  const stranger = await it.ask({}).over;
   assert.match(stranger, /^HTTP\/1\.1 401 /);
   assert.doesNotMatch(stranger, /retry-after/i);
-  tls.close();
-  await port.close();
+});
+
+test("agents whose tokens are judged for long push nobody of another cluster out, and are bounded in their own", async () => {
+  let judge: (verdict: Verdict) => void = () => {};
+  const verdict = new Promise<Verdict>((resolve) => {
+    judge = resolve;
+  });
+  const slow = doorOf("slow", { verifier: { verify: () => verdict, close: () => {} } });
+  const quick = doorOf("quick");
+  await using it = await portOf((name) => (name === "slow" ? slow : quick), {
+    maxWaitingConnections: 1,
+    maxJudgedAgents: 3,
+  });
+  const { judged } = slow.tunnels;
+  const askSlow = () => it.ask({ servername: "slow" }, "Authorization: Bearer a.b.c\r\n");
+  const held = [];
+  for (let count = 1; count <= 3; count++) {
+    held.push(askSlow());
+    await until(() => judged.size === count);
+  }
+  const beyond = await askSlow().over;
+  assert.match(beyond, /^HTTP\/1\.1 503 /);
+  assert.match(beyond, /\r\nretry-after: 1\r\n/i);
+  assert.match(beyond, /3 agents of cluster "slow" are being judged \(--max-judged-agents\)/);
+  assert.match(await it.ask({ servername: "quick" }).over, /^HTTP\/1\.1 401 /);
+
+  held.pop()?.socket.destroy();
+  await until(() => judged.size === 2);
+  held.push(askSlow());
+  await until(() => judged.size === 3);
+  judge({ refused: "the token is none" });
+  for (const { over } of held) assert.match(await over, /^HTTP\/1\.1 401 .*the token is none/s);
+  assert.equal(judged.size, 0);
+  assert.equal(it.dropped(), 0);
+});
+
+test("a name beside an agent's token is the name of the cluster that it came to, or it is refused unjudged", async () => {
+  const asked: string[] = [];
+  const verify = async (token: string): Promise<Verdict> => {
+    asked.push(token);
+    return { refused: "the token is none" };
+  };
+  const door = doorOf("blue", { verifier: { verify, close: () => {} } });
+  await using it = await portOf(() => door);
+  const basic = (text: string) => `Authorization: Basic ${Buffer.from(text).toString("base64")}\r\n`;
+  assert.match(await it.ask({}, basic("red:t1")).over, /^HTTP\/1\.1 401 .*cluster "red", which is not served here/s);
+  assert.match(await it.ask({}, basic("blue:t2")).over, /^HTTP\/1\.1 401 .*the token is none/s);
+  assert.deepEqual(asked, ["t2"]);
 });

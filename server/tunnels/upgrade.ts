@@ -1,4 +1,4 @@
-import { createServer } from "node:http";
+import { createServer, type IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
 import type { TLSSocket } from "node:tls";
 import websocket from "@fastify/websocket";
@@ -17,10 +17,14 @@ import { Sockets } from "../sockets.ts";
 import { type AttachDeps, attach } from "./attach.ts";
 import type { Credential } from "./credential.ts";
 import { type AgentRules, identify } from "./identify.ts";
-import { answerTo, type HttpRefusal, TurnedAway } from "./refusal.ts";
+import { answerRaw } from "./raw-answer.ts";
+import { type Answer, answerTo, type HttpRefusal, TurnedAway } from "./refusal.ts";
 
 type UpgradeOptions = AttachDeps["options"] &
-  Pick<ServerOptions, "tunnelPath" | "headerLimit" | "handshakeTimeoutMs" | "maxWaitingConnections">;
+  Pick<
+    ServerOptions,
+    "tunnelPath" | "headerLimit" | "handshakeTimeoutMs" | "maxWaitingConnections" | "maxJudgedAgents"
+  >;
 
 /** What the agents of one cluster come through. */
 export interface AgentDoor extends AgentRules {
@@ -42,8 +46,16 @@ export interface UpgradeDeps {
   onDropped(): void;
 }
 
-/** How long an agent that was refused by its header alone may take to read why, ms. */
-const LINGER_MS = 1_000;
+/** What a request is judged by. */
+type Asked = Pick<FastifyRequest, "headers" | "url" | "ws">;
+
+/** What a CONNECT hears: whoever sends one takes us for the callers' port. */
+const CALLER: Answer = {
+  status: 405,
+  sentence: "this is the port of culvert's agents; callers come to --server-port",
+  headers: { allow: "GET" },
+  level: "info",
+};
 
 /**
  * The agents' HTTP side: admission, then the WebSocket. Its http.Server never listens; it is fed with sockets that have
@@ -108,6 +120,8 @@ export class UpgradePort {
       void attach(ws, socket, credential, { ...this.#deps, turns: this.#turns, cluster: door.tunnels });
     });
     await this.#app.ready();
+    // No route sees a CONNECT, and without a listener Node drops its connection without a word.
+    this.#app.server.on("connect", (request, socket) => void this.#onConnect(request, socket as TLSSocket));
   }
 
   /** A connection after its TLS handshake. `backInMs`: there are too many; this one is told to come back after so long. */
@@ -130,12 +144,10 @@ export class UpgradePort {
     const socket = request.raw.socket as TLSSocket;
     const refusal = (await this.#judge(request, socket)) ?? this.#turnedAway.get(socket);
     if (refusal === undefined) return;
-    const { status, sentence, headers, level } = answerTo(refusal, this.#deps.options.tunnelPath);
-    const cluster = this.#doors.get(socket)?.tunnels.name ?? "";
-    this.#deps.metrics.agentRefused(String(status), { cluster, from: sourceOf(socket).address, reason: sentence });
+    const answer = answerTo(refusal, this.#deps.options.tunnelPath);
+    const { status, sentence, headers } = answer;
     const cause = refusal instanceof CulvertError && refusal.cause instanceof Error ? refusal.cause.message : undefined;
-    const line = { remote: remoteOf(socket), cluster, code: status };
-    this.#deps.strangers.tell(level, { ...line, reason: sentence, ...(cause && { detail: cause }) }, "agent refused");
+    this.#tell(socket, answer, cause);
     await reply
       .code(status)
       .headers({ ...headers, connection: "close" })
@@ -143,13 +155,34 @@ export class UpgradePort {
       .send(`${sentence}\n`);
   };
 
+  async #onConnect({ headers }: IncomingMessage, socket: TLSSocket): Promise<void> {
+    const { tunnelPath } = this.#deps.options;
+    const refusal = (await this.#judge({ headers, url: tunnelPath, ws: false }, socket)) ?? "upgrade";
+    const answer = refusal === "upgrade" ? CALLER : answerTo(refusal, tunnelPath);
+    this.#tell(socket, answer);
+    answerRaw(socket, answer);
+  }
+
+  /** Somebody got no tunnel: for metrics and log. */
+  #tell(socket: TLSSocket, { status, sentence: reason, level }: Answer, detail?: string): void {
+    const cluster = this.#doors.get(socket)?.tunnels.name ?? "";
+    this.#deps.metrics.agentRefused(String(status), { cluster, from: sourceOf(socket).address, reason });
+    const line = { remote: remoteOf(socket), cluster, code: status, reason, ...(detail && { detail }) };
+    this.#deps.strangers.tell(level, line, "agent refused");
+  }
+
   /** Why this is no upgrade of an agent. In this order, so that a stranger learns nothing but that it is one. */
-  async #judge(request: FastifyRequest, socket: TLSSocket): Promise<CulvertError | HttpRefusal | undefined> {
+  async #judge(request: Asked, socket: TLSSocket): Promise<CulvertError | HttpRefusal | undefined> {
     const { options, links, draining } = this.#deps;
     const door = this.#doors.get(socket);
     if (door === undefined) return "path";
     try {
-      this.#credentials.set(socket, await identify(socket, request.headers, door, options.handshakeTimeoutMs));
+      const credential = await identify(socket, request.headers, door, {
+        deadlineMs: options.handshakeTimeoutMs,
+        maxJudged: options.maxJudgedAgents,
+        onJudging: () => this.sockets.setAside(socket),
+      });
+      this.#credentials.set(socket, credential);
     } catch (error) {
       return toCulvertError(error);
     }
@@ -171,17 +204,9 @@ export class UpgradePort {
     }
     const { headerLimit } = this.#deps.options;
     const sentence = `the request header is larger than ${headerLimit} bytes (--header-limit): is the token a token?`;
-    const cluster = this.#doors.get(socket)?.tunnels.name ?? "";
-    const from = sourceOf(socket as TLSSocket).address;
-    this.#deps.metrics.agentRefused("431", { cluster, from, reason: sentence });
-    const remote = remoteOf(socket as TLSSocket);
-    this.#deps.strangers.tell("info", { remote, cluster, code: 431, reason: sentence }, "agent refused");
-    socket.end(
-      `HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Type: text/plain\r\n` +
-        `Content-Length: ${sentence.length + 1}\r\n\r\n${sentence}\n`,
-    );
-    socket.resume(); // or what it still sends would overtake our answer with a reset
-    setTimeout(() => socket.destroy(), LINGER_MS).unref();
+    const answer: Answer = { status: 431, sentence, headers: {}, level: "info" };
+    this.#tell(socket as TLSSocket, answer);
+    answerRaw(socket, answer);
   }
 }
 

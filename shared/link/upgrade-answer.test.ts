@@ -35,6 +35,8 @@ test("a page, a redirection or a success in place of the upgrade is somebody in 
 
 test("a gateway's own 502, 503 or 504 is told from the server's 503", () => {
   for (const status of [502, 503, 504]) assert.equal(judge(status, "Bad", HTML, "<html>").box, "gateway");
+  for (const status of [502, 504]) assert.equal(judge(status, "Bad", {}).box, "gateway");
+  assert.equal(judge(503, "Service Unavailable", { server: "envoy" }, "no healthy upstream").box, "gateway");
   const { refused, sentence, retryAfterMs } = judge(
     503,
     "Service Unavailable",

@@ -74,7 +74,8 @@ export function judgeAnswer(answer: Answer, body: string): LinkRefused | MiddleB
     return box("redirected", `the upgrade was sent elsewhere, to "${where}"`, `a portal that wants a login? ${CURE}`);
   }
   const page = /html/i.test(headers["content-type"] ?? "") || /^\s*<(!doctype|html)/i.test(body);
-  if (page && status >= 502 && status <= 504) {
+  // The server itself says 503 only, and names no software.
+  if (status === 502 || status === 504 || (status === 503 && (page || "server" in headers))) {
     return box(
       "gateway",
       "a proxy or balancer has no server behind it",

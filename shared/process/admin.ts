@@ -23,6 +23,8 @@ export interface AdminOptions {
   readonly metrics: Registry;
   /** Given: /status is served, as JSON. */
   readonly status?: () => unknown;
+  /** Given: what is posted to /trial, as JSON, is handed over, and the answer sent back. */
+  readonly trial?: (asked: unknown) => Promise<unknown>;
   readonly log: Logger;
 }
 
@@ -63,9 +65,10 @@ export async function startAdmin(options: AdminOptions): Promise<Admin> {
   };
 }
 
-function addRoutes(app: FastifyInstance, { checks, metrics, status }: AdminOptions): void {
+function addRoutes(app: FastifyInstance, { checks, metrics, status, trial }: AdminOptions): void {
   app.get("/metrics", async (_request, reply) => reply.type(metrics.contentType).send(await metrics.metrics()));
   if (status !== undefined) app.get("/status", async () => status());
+  if (trial !== undefined) app.post("/trial", async (request) => trial(request.body));
   if (checks === undefined) return;
   // Alive is whoever answers: a liveness probe that looks further restarts processes for their peers' faults.
   for (const path of ["/healthz", "/livez"])

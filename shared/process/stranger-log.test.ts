@@ -6,34 +6,42 @@ import { StrangerLog } from "./stranger-log.ts";
 interface Line {
   readonly level: string;
   readonly msg: string;
+  readonly cluster?: string;
   readonly untold?: number;
 }
 
-function logAt(clock: { now: number }) {
+function logged() {
   const lines: Line[] = [];
   const destination = { write: (line: string) => void lines.push(JSON.parse(line)) };
   const log = createLogger({ level: "debug", format: "json", name: "test", destination });
-  return { lines, log: new StrangerLog(log, () => clock.now) };
+  return { lines, log: new StrangerLog(log), told: () => lines.filter(({ level }) => level !== "debug") };
 }
 
-test("a flood is ten lines a minute, the rest is at debug, and the next minute says how many that were", () => {
-  const clock = { now: 5 };
-  const { lines, log } = logAt(clock);
-  for (let count = 0; count < 1_000; count++) log.tell("info", {}, "knock");
-  clock.now += 60_000;
-  log.tell("info", {}, "knock");
-  clock.now += 60_000;
-  log.tell("info", {}, "knock");
+test("a flood is ten lines, the rest is at debug, and the end of the minute says how many that were", (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { lines, log, told } = logged();
+  for (let count = 0; count < 1_000; count++) log.tell("warn", { cluster: "blue", remote: "x" }, "knock");
   assert.equal(lines.filter(({ level }) => level === "debug").length, 990);
-  const told = lines.filter(({ level }) => level === "info");
-  assert.deepEqual(
-    told.map(({ untold }) => untold),
-    [...Array.from({ length: 10 }, () => undefined), 990, undefined],
-  );
+  assert.equal(told().length, 10);
+  t.mock.timers.tick(60_000);
+  assert.equal(told().length, 11, "although nobody knocks any more");
+  const { level, cluster, untold, msg } = told().at(-1) ?? assert.fail();
+  assert.deepEqual([level, cluster, untold], ["warn", "blue", 990]);
+  assert.equal(msg, "knock: 990 more in a minute were not written at this level");
+});
+
+test("the next minute begins anew, and one in which every line was written ends in silence", (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { log, told } = logged();
+  for (let minute = 1; minute <= 2; minute++) {
+    for (let count = 0; count < 10; count++) log.tell("info", {}, "knock");
+    t.mock.timers.tick(60_000);
+    assert.equal(told().length, 10 * minute);
+  }
 });
 
 test("each message has lines of its own, so that a flood of one does not hide another", () => {
-  const { lines, log } = logAt({ now: 0 });
+  const { lines, log } = logged();
   for (let count = 0; count < 20; count++) log.tell("info", {}, "knock");
   log.tell("warn", { reason: "a bad key" }, "knock with a key");
   const { level, msg } = lines.at(-1) ?? assert.fail();

@@ -42,6 +42,14 @@ function code(expected: string): (error: unknown) => boolean {
   return (error) => error instanceof CulvertError && error.code === expected;
 }
 
+test("the times of an agent's steps survive the wire, and hostile ones are malformed", () => {
+  const answer = { ok: true, address: "10.0.0.1:1", times: { dnsMs: 1.5, dialMs: 0 } } as const;
+  assert.deepEqual(parseAnswer(encodeAnswer(answer).subarray(2)), answer);
+  for (const times of ['"x"', '{"dnsMs":-1,"dialMs":0}', '{"dnsMs":1e300,"dialMs":0}', "{}"]) {
+    assert.throws(() => parseAnswer(Buffer.from(`{"ok":true,"times":${times}}`)), code("internal"));
+  }
+});
+
 test("a request survives the wire, whatever the split, and what follows it stays in the stream", async () => {
   const bytes = Buffer.concat([encodeOpen(REQUEST), Buffer.from("first bytes")]);
   for (let cut = 0; cut <= bytes.length; cut++) {
@@ -152,6 +160,7 @@ const REQUESTS: ReadonlyArray<readonly [sentence: string, json: string, expected
   ["a timeout of days is cut", '{"target":"a:1","timeoutMs":1e12}', { timeoutMs: 300_000 }],
   ["a timeout that is none is refused", '{"target":"a:1","timeoutMs":-1}', "internal"],
   ["an id is one printable line", '{"target":"a:1","id":"a\\nb"}', { id: "a b" }],
+  ["times are told where they are asked for", '{"target":"a:1","timed":true}', { timed: true }],
   ["an array is no request", "[]", "internal"],
   ["a number is no request", "7", "internal"],
   ["half a JSON text is no request", '{"target":', "internal"],

@@ -20,11 +20,19 @@ export interface OpenRequest {
   readonly timeoutMs: number;
   /** The server's name for this connection, for the logs of both ends. */
   readonly id: string;
+  /** The answer is to say how long the agent's steps took. */
+  readonly timed?: true;
+}
+
+/** Of an agent's way to a target, ms; a literal address needs no name server. */
+export interface OpenTimes {
+  readonly dnsMs: number;
+  readonly dialMs: number;
 }
 
 /** What the agent says after the dial. */
 export type OpenAnswer =
-  | { readonly ok: true; readonly address?: string }
+  | { readonly ok: true; readonly address?: string; readonly times?: OpenTimes }
   | { readonly ok: false; readonly error: OutcomeCode; readonly detail: string };
 
 /** JSON of a head, bytes; a longer one is refused on its length. */
@@ -40,10 +48,17 @@ const requestSchema = z.object({
   target: z.string().max(MAX_HEAD_BYTES).optional(),
   timeoutMs: z.number().positive().optional(),
   id: z.string().max(128).optional(),
+  timed: z.boolean().optional(),
 });
 
+const milliseconds = z.number().min(0).max(3_600_000);
+
 const answerSchema = z.union([
-  z.object({ ok: z.literal(true), address: z.string().max(512).optional() }),
+  z.object({
+    ok: z.literal(true),
+    address: z.string().max(512).optional(),
+    times: z.object({ dnsMs: milliseconds, dialMs: milliseconds }).optional(),
+  }),
   z.object({ error: z.string().max(64), detail: z.string().max(MAX_HEAD_BYTES).optional() }),
 ]);
 
@@ -54,17 +69,22 @@ export function encodeOpen(request: OpenRequest): Buffer {
     target: formatTarget(request.target),
     timeoutMs: Math.max(1, Math.round(request.timeoutMs)),
     id: request.id,
+    ...(request.timed && { timed: true }),
   });
 }
 
 /** The agent's answer. A code that an agent may not send goes out as `internal`. */
 export function encodeAnswer(answer: OpenAnswer): Buffer {
-  if (answer.ok) return encodeHead({ ok: true, ...(answer.address !== undefined && { address: answer.address }) });
+  if (answer.ok) {
+    const { address, times } = answer;
+    return encodeHead({ ok: true, ...(address !== undefined && { address }), ...(times !== undefined && { times }) });
+  }
   const error = outcome(answer.error).fromAgent === true ? answer.error : "internal";
   return encodeHead({ error, detail: printable(answer.detail, MAX_DETAIL_BYTES) });
 }
 
-function encodeHead(value: object): Buffer {
+/** A value as a head: uint16 length and JSON. */
+export function encodeHead(value: object): Buffer {
   const json = JSON.stringify(value);
   const length = Buffer.byteLength(json);
   if (length > MAX_HEAD_BYTES) throw new CulvertError("internal", `the head of a stream would have ${length} bytes`);
@@ -148,7 +168,7 @@ export function receiveHead(
 export function parseOpen(json: Buffer): OpenRequest {
   const request = requestSchema.safeParse(parseJson(json));
   if (!request.success) throw new CulvertError("internal", "the head of a stream is not a request");
-  const { kind, target, timeoutMs, id } = request.data;
+  const { kind, target, timeoutMs, id, timed } = request.data;
   if (kind !== "connect") {
     throw new CulvertError("forbidden", `streams of kind "${printable(kind, 32)}" are not taken here`);
   }
@@ -157,6 +177,7 @@ export function parseOpen(json: Buffer): OpenRequest {
     target: parseTarget(target),
     timeoutMs: Math.min(timeoutMs ?? MAX_TIMEOUT_MS, MAX_TIMEOUT_MS),
     id: printable(id ?? "", 128),
+    ...(timed === true && { timed }),
   };
 }
 
@@ -165,8 +186,8 @@ export function parseAnswer(json: Buffer): OpenAnswer {
   const answer = answerSchema.safeParse(parseJson(json));
   if (!answer.success) throw new CulvertError("internal", "the agent's answer to a stream is malformed");
   if ("ok" in answer.data) {
-    const { address } = answer.data;
-    return address === undefined ? { ok: true } : { ok: true, address: printable(address) };
+    const { address, times } = answer.data;
+    return { ok: true, ...(address !== undefined && { address: printable(address) }), ...(times && { times }) };
   }
   const code = answer.data.error;
   const detail = printable(answer.data.detail ?? "", MAX_DETAIL_BYTES);
@@ -176,7 +197,7 @@ export function parseAnswer(json: Buffer): OpenAnswer {
 }
 
 /** `undefined` stands for what is no JSON: no schema takes it. */
-function parseJson(json: Buffer): unknown {
+export function parseJson(json: Buffer): unknown {
   try {
     return JSON.parse(json.toString("utf8"));
   } catch {

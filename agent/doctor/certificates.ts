@@ -1,0 +1,39 @@
+import { X509Certificate } from "node:crypto";
+import type { TLSSocket } from "node:tls";
+import { printable } from "../../shared/outcomes.ts";
+import type { ChainLink } from "./steps.ts";
+
+/** How deep a chain is followed: a root signs itself, a loop never ends. */
+const MAX_CHAIN = 10;
+
+/** What the other end has shown, from its own certificate upwards. */
+export function chainOf(socket: TLSSocket): readonly ChainLink[] {
+  const chain: ChainLink[] = [];
+  let certificate = socket.getPeerX509Certificate();
+  while (certificate !== undefined && chain.length < MAX_CHAIN) {
+    chain.push(linkOf(certificate));
+    const issuer: X509Certificate | undefined = certificate.issuerCertificate;
+    certificate = issuer?.fingerprint256 === certificate.fingerprint256 ? undefined : issuer;
+  }
+  return chain;
+}
+
+/** The first certificate of a PEM file. */
+export function firstOf(pem: string): ChainLink {
+  return linkOf(new X509Certificate(pem));
+}
+
+function linkOf({ subject, issuer, validFrom, validTo }: X509Certificate): ChainLink {
+  return {
+    subject: nameOf(subject),
+    issuer: nameOf(issuer),
+    validFrom: new Date(validFrom).toISOString(),
+    validTo: new Date(validTo).toISOString(),
+  };
+}
+
+/** `CN=proxy, O=Corp`: as people write it, the most telling part first; Node has a line for each part. */
+function nameOf(lines: string | undefined): string {
+  const parts = (lines ?? "").split("\n").filter((part) => part !== "");
+  return printable(parts.reverse().join(", ")) || "nobody";
+}

@@ -1,0 +1,133 @@
+import { randomUUID } from "node:crypto";
+import type { SecureVersion } from "node:tls";
+import type { Hello } from "../../shared/link/control.ts";
+import type { Dialled } from "../../shared/link/dial.ts";
+import { formatTarget } from "../../shared/net/target.ts";
+import { version } from "../../shared/process/version.ts";
+import type { Environment } from "../../shared/way-out/environment.ts";
+import { HANDSHAKE_VERSION } from "../../shared/wire/handshake.ts";
+import type { Session } from "../../shared/yamux/session.ts";
+import type { AgentOptions } from "../options.ts";
+import type { ServerLocation } from "../server-url.ts";
+import type { Credentials } from "../uplink/credentials.ts";
+import { compareClocks } from "./clock.ts";
+import { readConfiguration } from "./configuration.ts";
+import { dialTunnel } from "./dial.ts";
+import { download, NoProbes, openProbe, pingpong, upload } from "./measure.ts";
+import { type Step, StepFailed, StepLog, type StepName } from "./steps.ts";
+import { probeTunnel } from "./tunnel.ts";
+import { leave, type Open } from "./way-out.ts";
+
+export interface Examination {
+  readonly options: AgentOptions;
+  /** With the proxies that it names. */
+  readonly env: Environment;
+  /** Of each direction's measurement, ms; 0: none. */
+  readonly measureMs: number;
+  onStep(step: Step): void;
+}
+
+/**
+ * One server, step by step as an agent would come up, until a step cannot be passed.
+ *
+ * ```
+ *  configuration ▶ way out ▶ DNS ▶ TCP ▶ proxy ▶ TLS ▶ upgrade ▶ admission ▶ clock ▶ echo ▶ upload ▶ download
+ * ```
+ */
+export async function examine(server: ServerLocation, examination: Examination): Promise<readonly Step[]> {
+  const log = new StepLog(examination.onStep);
+  try {
+    await walk(server, examination, log);
+  } catch (error) {
+    if (!(error instanceof StepFailed)) throw error;
+  }
+  return log.finish();
+}
+
+async function walk(server: ServerLocation, examination: Examination, log: StepLog): Promise<void> {
+  const { options, env } = examination;
+  const credentials = await log.run("configuration", () => readConfiguration(options));
+  const open = await leave({ server, options, env, timeoutMs: options.handshakeTimeoutMs }, log);
+  const dialled = await welcomed(server, options, credentials, open, log);
+  const { session, close } = probeTunnel(dialled, options.replayBuffer);
+  try {
+    await measure(session, examination.measureMs, log);
+  } finally {
+    await close();
+  }
+}
+
+/** A dial as an agent's; what time it is said to be on the way matters only where it fails. */
+async function welcomed(
+  server: ServerLocation,
+  options: AgentOptions,
+  { ca, cert, key, token }: Credentials,
+  open: Open,
+  log: StepLog,
+): Promise<Dialled> {
+  const { host, port, path } = server;
+  const { tlsMinVersion, cipherSuites: ciphers, handshakeTimeoutMs: timeoutMs, keepaliveMs } = options;
+  const minVersion = tlsMinVersion as SecureVersion;
+  const hello = helloOf(options);
+  let clock: { readonly time: number; readonly from: string } | undefined;
+  const dial = {
+    options: {
+      ...{ host, port, path, timeoutMs, keepaliveMs, hello: () => hello },
+      tls: { ca, cert, key, minVersion, ...(ciphers !== "" && { ciphers }) },
+      ...(token && { headers: { authorization: `Bearer ${token.text}` } }),
+    },
+    open,
+    at: formatTarget({ host, port }),
+    onTime: (time: number, from: string) => {
+      clock = { time, from };
+    },
+  };
+  try {
+    return await dialTunnel(dial, log);
+  } catch (error) {
+    if (clock !== undefined) {
+      const { time, from } = clock;
+      await log.run("clock", () => compareClocks(time, from));
+    }
+    throw error;
+  }
+}
+
+const SUFFIX = "-doctor";
+/** Of a name in a hello. */
+const MAX_ID = 253;
+
+/** Of its own name: the agent that runs with these options is not disturbed. */
+function helloOf({ agentId, cluster }: AgentOptions): Hello {
+  return {
+    type: "hello",
+    version: HANDSHAKE_VERSION,
+    agentId: `${agentId.slice(0, MAX_ID - SUFFIX.length)}${SUFFIX}`,
+    instance: randomUUID(),
+    software: `culvert-doctor/${version()} node/${process.versions.node}`,
+    ...(cluster !== "" && { cluster }),
+  };
+}
+
+/** What the tunnel carries, by probes that the server answers; without them it is healthy all the same. */
+async function measure(session: Session, measureMs: number, log: StepLog): Promise<void> {
+  await unlessNoProbes("echo", log, async () => {
+    const probe = openProbe(session, "echo");
+    const { time } = await probe.catch(() => ({ time: undefined })); // its fault is the echo's
+    if (time === undefined) log.skip("clock", "the server does not say what time it is");
+    else await log.run("clock", () => compareClocks(time, "as the server says"));
+    await log.run("echo", async () => pingpong((await probe).stream));
+  });
+  if (measureMs === 0) return;
+  await unlessNoProbes("upload", log, () => log.run("upload", () => upload(session, measureMs)));
+  await unlessNoProbes("download", log, () => log.run("download", () => download(session, measureMs)));
+}
+
+async function unlessNoProbes(step: StepName, log: StepLog, look: () => Promise<void>): Promise<void> {
+  try {
+    await look();
+  } catch (error) {
+    if (!(error instanceof NoProbes)) throw error;
+    log.skip(step, error.message);
+  }
+}

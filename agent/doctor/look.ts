@@ -1,0 +1,57 @@
+import { type IncomingMessage, request } from "node:http";
+import { isIP, type Socket } from "node:net";
+import { type ConnectionOptions, connect, type TLSSocket } from "node:tls";
+import { chainOf } from "./certificates.ts";
+import type { ChainLink } from "./steps.ts";
+
+export interface LookOptions {
+  readonly host: string;
+  readonly port: number;
+  readonly path: string;
+  readonly tls: Pick<ConnectionOptions, "minVersion" | "ciphers">;
+}
+
+/** Who answers in the server's place, and what time it is there. */
+export interface Seen {
+  readonly chain: readonly ChainLink[];
+  /** Of the answer's Date header, ms since 1970. */
+  readonly time: number | undefined;
+}
+
+/**
+ * A second look where the certificate was not good: whoever it is, it is asked for the page that an agent asks for. It sees
+ * nothing of ours: neither certificate nor token.
+ */
+export async function lookAt(socket: Socket, options: LookOptions, signal: AbortSignal): Promise<Seen> {
+  const { host, tls } = options;
+  const servername = isIP(host) === 0 ? { servername: host } : {};
+  const secure = connect({ ...tls, socket, host, ...servername, rejectUnauthorized: false });
+  const onAbort = (): void => void secure.destroy(signal.reason as Error);
+  signal.addEventListener("abort", onAbort, { once: true });
+  try {
+    await new Promise((resolve, reject) =>
+      secure.once("secureConnect", resolve).on("error", reject).once("close", reject),
+    );
+    return { chain: chainOf(secure), time: await timeOf(secure, options) };
+  } finally {
+    signal.removeEventListener("abort", onAbort);
+    secure.destroy();
+  }
+}
+
+/** No answer is no time. */
+async function timeOf(secure: TLSSocket, { host, port, path }: LookOptions): Promise<number | undefined> {
+  const answer = await new Promise<IncomingMessage | undefined>((resolve) => {
+    const asked = request({ createConnection: () => secure, host, port, path, headers: { connection: "close" } });
+    asked.once("response", resolve).on("error", () => resolve(undefined));
+    asked.end();
+  });
+  answer?.resume();
+  return answer && dateOf(answer);
+}
+
+/** RFC 9110 §6.6.1. */
+export function dateOf({ headers }: Pick<IncomingMessage, "headers">): number | undefined {
+  const time = Date.parse(headers.date ?? "");
+  return Number.isNaN(time) ? undefined : time;
+}

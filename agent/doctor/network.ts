@@ -1,0 +1,59 @@
+import { promises as dns, type LookupAddress } from "node:dns";
+import type { Socket } from "node:net";
+import { WayFault } from "../../shared/way-out/fault.ts";
+import type { Destination } from "../../shared/way-out/way.ts";
+import { dialTcp, networkFault } from "../../shared/way-out/ways-dial.ts";
+import { type Finding, type Passed, StepFailed } from "./steps.ts";
+
+/** Where a connection goes first: to the server, or to a proxy. */
+export interface Hop extends Destination {
+  /** How people call it. */
+  readonly at: string;
+  /** Who named the proxy; absent: it is the server. */
+  readonly proxyFrom?: string;
+}
+
+/** The addresses behind a name. */
+export async function resolve(hop: Hop, signal: AbortSignal): Promise<Passed<readonly LookupAddress[]>> {
+  const { host, at } = hop;
+  try {
+    const addresses = await orAborted(dns.lookup(host, { all: true }), signal);
+    return { value: addresses, detail: `${host} is ${addresses.map(({ address }) => address).join(", ")}` };
+  } catch (error) {
+    const fault = signal.aborted
+      ? new WayFault("dns", `the name "${host}" of ${at} does not resolve: no name server answers`, {
+          at,
+          cause: error,
+        })
+      : networkFault(error as NodeJS.ErrnoException, host, at);
+    throw stepFailed(fault, hop);
+  }
+}
+
+export async function connect(hop: Hop, signal: AbortSignal): Promise<Passed<Socket>> {
+  try {
+    const socket = await dialTcp(hop, hop.at, signal);
+    return { value: socket, detail: `connected to ${socket.remoteAddress}:${socket.remotePort}` };
+  } catch (error) {
+    throw stepFailed(error, hop);
+  }
+}
+
+/** What a way out says of its fault is what the doctor says; of our own files it names the option first. */
+export function stepFailed(error: unknown, hop: Hop): unknown {
+  if (!(error instanceof WayFault)) return error;
+  const { fault, at, message } = error;
+  const isProxy = hop.proxyFrom !== undefined && at === hop.at;
+  const finding: Finding = message.startsWith("--")
+    ? { culprit: "configuration", by: message }
+    : { culprit: fault, by: at, ...(isProxy && { proxyFrom: hop.proxyFrom }) };
+  return new StepFailed(finding, message, { cause: error });
+}
+
+function orAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const onAbort = (): void => reject(signal.reason);
+    signal.addEventListener("abort", onAbort, { once: true });
+    promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", onAbort));
+  });
+}

@@ -1,0 +1,25 @@
+import { type Draft, defineOptions, type OptionsOf, option, section } from "../../shared/process/options.ts";
+import { agentOptions } from "../options.ts";
+
+const own = section("The doctor", {
+  json: option.boolean(false, "Everything that was found, as JSON."),
+  seconds: option.integer(5, "Seconds for which each direction is measured. 0: not at all.", { min: 0, max: 8 }),
+});
+
+const rows = { ...own, ...agentOptions.options };
+
+/** Those of the agent: what is looked at is what it would do. */
+export const doctorOptions = defineOptions<typeof rows>({
+  ...agentOptions,
+  command: "doctor",
+  summary: "Goes the way of an agent with the same options, step by step, and says who is in the way.",
+  example: [
+    "culvert doctor --server wss://culvert.example.com:8091 --ca-cert cluster-ca.crt \\",
+    "  --agent-cert agent.crt --agent-key agent.key",
+    "culvert doctor --from-server blue 10.0.0.1:10250   # at a server: one connection through its agents",
+  ],
+  options: rows,
+  settle: (draft) => agentOptions.settle(draft as unknown as Draft<typeof agentOptions.options>),
+});
+
+export type DoctorOptions = OptionsOf<typeof doctorOptions>;

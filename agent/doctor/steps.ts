@@ -1,0 +1,150 @@
+import type { Fault } from "../../shared/way-out/fault.ts";
+
+/** What is looked at, in this order. */
+export const STEPS = [
+  "configuration",
+  "way out",
+  "dns",
+  "tcp",
+  "proxy",
+  "tls",
+  "upgrade",
+  "admission",
+  "clock",
+  "echo",
+  "upload",
+  "download",
+] as const;
+export type StepName = (typeof STEPS)[number];
+
+/** Who or what stands in the way, in one word: those of ways out, and what comes behind them. */
+export type Culprit =
+  | Fault
+  // our own files and clock
+  | "configuration"
+  | "agent_expired"
+  | "agent_not_yet_valid"
+  | "token_expired"
+  | "clock"
+  // TLS
+  | "intercepted"
+  | "server_expired"
+  | "server_not_yet_valid"
+  | "wrong_name"
+  | "unknown_name"
+  | "no_tls"
+  | "tls"
+  // HTTP and the WebSocket
+  | "upgrade_stripped"
+  | "web_page"
+  | "redirected"
+  | "gateway"
+  | "wrong_path"
+  | "no_answer"
+  | "not_admitted"
+  // the tunnel
+  | "lost"
+  | "held_back";
+
+/** What is wrong at a step. */
+export interface Finding {
+  readonly culprit: Culprit;
+  /** Whose it is: the server's name, a proxy, an issuer, a file. */
+  readonly by: string;
+  /** A way out, and who named its proxy; absent: it is no proxy. */
+  readonly proxyFrom?: string;
+  /** Of a certificate or token that is out of its time, ms since 1970: tells whether the clock is to blame. */
+  readonly validFrom?: number;
+  readonly validTo?: number;
+}
+
+export interface Step {
+  readonly step: StepName;
+  readonly state: "passed" | "failed" | "skipped" | "not reached";
+  /** How long it took; absent where nothing was done. */
+  readonly ms?: number;
+  /** One line for a person. */
+  readonly detail: string;
+  readonly finding?: Finding;
+  /** The clock's: how far this machine is ahead of the server. */
+  readonly aheadMs?: number;
+  /** Of TLS: from the server's certificate upwards. */
+  readonly chain?: readonly ChainLink[];
+}
+
+export interface ChainLink {
+  readonly subject: string;
+  readonly issuer: string;
+  readonly validFrom: string;
+  readonly validTo: string;
+}
+
+/** What a step has found out: a value for the steps behind it, or a finding, with which they may still go on. */
+export interface Passed<T> extends Pick<Step, "detail" | "finding" | "aheadMs" | "chain"> {
+  readonly value: T;
+}
+
+/** Nothing behind this step can be reached. */
+export class StepFailed extends Error {
+  readonly finding: Finding;
+  readonly chain: readonly ChainLink[] | undefined;
+
+  constructor(
+    finding: Finding,
+    detail: string,
+    { chain, cause }: { chain?: readonly ChainLink[]; cause?: unknown } = {},
+  ) {
+    super(detail, { cause });
+    this.finding = finding;
+    this.chain = chain;
+  }
+}
+
+/** Steps as they are done, each told at once. */
+export class StepLog {
+  readonly steps: Step[] = [];
+  readonly #onStep: (step: Step) => void;
+
+  constructor(onStep: (step: Step) => void) {
+    this.#onStep = onStep;
+  }
+
+  /** Rejects with its `StepFailed`. */
+  async run<T>(step: StepName, look: () => Passed<T> | Promise<Passed<T>>): Promise<T> {
+    const startedAt = performance.now();
+    const ms = () => Math.round((performance.now() - startedAt) * 10) / 10;
+    try {
+      const { value, ...seen } = await look();
+      this.add({ step, state: seen.finding === undefined ? "passed" : "failed", ms: ms(), ...seen });
+      return value;
+    } catch (error) {
+      if (error instanceof StepFailed) {
+        const { message: detail, finding, chain } = error;
+        this.add({ step, state: "failed", ms: ms(), detail, finding, ...(chain && { chain }) });
+      }
+      throw error;
+    }
+  }
+
+  add(step: Step): void {
+    this.steps.push(step);
+    this.#onStep(step);
+  }
+
+  /** There is nothing to look at. */
+  skip(step: StepName, detail: string): void {
+    this.add({ step, state: "skipped", detail });
+  }
+
+  /** The steps that were not taken: those behind a failed one were not reached, others not asked for. */
+  finish(): readonly Step[] {
+    const failed = this.steps.some(({ state }) => state === "failed");
+    for (const step of STEPS) {
+      if (this.steps.some((done) => done.step === step)) continue;
+      this.add(
+        failed ? { step, state: "not reached", detail: "" } : { step, state: "skipped", detail: "not asked for" },
+      );
+    }
+    return this.steps;
+  }
+}

@@ -1,0 +1,131 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { compareClocks } from "./clock.ts";
+import type { Culprit, Finding, Step, StepName } from "./steps.ts";
+import { judge } from "./verdict.ts";
+
+const NOW = Date.parse("2026-06-15T12:00:00Z");
+const HOUR = 3_600_000;
+const DAY = 24 * HOUR;
+
+function failed(step: StepName, finding: Finding): Step {
+  return { step, state: "failed", ms: 1, detail: "", finding };
+}
+
+/** The server's clock as a step. */
+function clock(aheadMs: number): Step {
+  const { value, ...seen } = compareClocks(NOW - aheadMs, "Date", NOW);
+  return { step: "clock", state: seen.finding === undefined ? "passed" : "failed", ms: 0, ...seen };
+}
+
+const by = "someone:443";
+const proxyFrom = "--proxy";
+
+const ROWS: ReadonlyArray<
+  readonly [sentence: string, steps: readonly Step[], culprit: Culprit | "none", says: RegExp]
+> = [
+  ["nothing was found", [{ step: "tls", state: "passed", detail: "" }, clock(0)], "none", /^Nothing is in the way/],
+  [
+    "the server's name",
+    [failed("dns", { culprit: "dns", by })],
+    "dns",
+    /server's name does not resolve here \(someone:443\)/,
+  ],
+  ["the proxy's name", [failed("dns", { culprit: "dns", by, proxyFrom })], "dns", /name of the proxy someone:443/],
+  ["a server that refuses", [failed("tcp", { culprit: "refused", by })], "refused", /^someone:443 refuses/],
+  ["a proxy that refuses", [failed("tcp", { culprit: "refused", by, proxyFrom })], "refused", /^There is no proxy at/],
+  ["a server that is silent", [failed("tcp", { culprit: "timeout", by })], "timeout", /firewall swallows/],
+  [
+    "a proxy that is silent",
+    [failed("tcp", { culprit: "timeout", by, proxyFrom })],
+    "timeout",
+    /^The proxy someone:443/,
+  ],
+  [
+    "what a proxy says of the server is the server's",
+    [failed("proxy", { culprit: "refused", by })],
+    "refused",
+    /^someone:443 refuses/,
+  ],
+  [
+    "the first finding counts",
+    [
+      failed("configuration", { culprit: "agent_expired", by, validTo: NOW - DAY }),
+      failed("upgrade", { culprit: "not_admitted", by }),
+    ],
+    "agent_expired",
+    /expired on 2026-06-14 12:00/,
+  ],
+  [
+    "a clock that explains an expired certificate",
+    [failed("tls", { culprit: "server_expired", by, validTo: NOW - HOUR }), clock(DAY)],
+    "clock",
+    /^The clock of this machine is 1 day ahead of the server's: by it, what is valid is not/,
+  ],
+  [
+    "a clock that explains one that is not valid yet",
+    [failed("tls", { culprit: "server_not_yet_valid", by, validFrom: NOW + HOUR }), clock(-DAY - HOUR)],
+    "clock",
+    /1 day 1 h behind the server's/,
+  ],
+  [
+    "a clock that is off, and a certificate that ended long before",
+    [failed("tls", { culprit: "server_expired", by, validTo: NOW - 10 * DAY }), clock(DAY)],
+    "server_expired",
+    /expired on 2026-06-05/,
+  ],
+  [
+    "a clock that is off has no part in an interception",
+    [failed("tls", { culprit: "intercepted", by: "CN=Corp" }), clock(DAY)],
+    "intercepted",
+    /^TLS is intercepted by "CN=Corp"/,
+  ],
+  ["a clock that is off, and nothing else yet", [clock(-2 * DAY)], "clock", /2 days behind .* will not be valid by it/],
+  [
+    "a server that lets nobody in by a wrong clock",
+    [failed("upgrade", { culprit: "not_admitted", by }), clock(DAY)],
+    "clock",
+    /1 day ahead/,
+  ],
+  [
+    "a minute is no day",
+    [failed("upgrade", { culprit: "not_admitted", by }), clock(60_000)],
+    "not_admitted",
+    /someone:443/,
+  ],
+];
+
+for (const [sentence, steps, culprit, says] of ROWS) {
+  test(`verdict: ${sentence}`, () => {
+    const verdict = judge(steps, NOW);
+    assert.equal(verdict.culprit, culprit);
+    assert.match(verdict.sentence, says);
+  });
+}
+
+const CULPRITS: readonly Culprit[] = [
+  ...(["dns", "refused", "unreachable", "timeout", "closed"] as const),
+  ...(["proxy_auth_required", "proxy_auth_refused", "proxy_auth_unsupported", "proxy_closed"] as const),
+  ...(["proxy_forbidden", "proxy_unavailable", "proxy_tls", "proxy_protocol", "pac"] as const),
+  ...(["configuration", "agent_expired", "agent_not_yet_valid", "token_expired", "clock"] as const),
+  ...([
+    "intercepted",
+    "server_expired",
+    "server_not_yet_valid",
+    "wrong_name",
+    "unknown_name",
+    "no_tls",
+    "tls",
+  ] as const),
+  ...(["upgrade_stripped", "web_page", "redirected", "gateway", "wrong_path", "no_answer", "not_admitted"] as const),
+  ...(["lost", "held_back"] as const),
+];
+
+test("every verdict is a sentence and a next step, each different from all others", () => {
+  const verdicts = CULPRITS.map((culprit) => judge([failed("tcp", { culprit, by })], NOW));
+  for (const { sentence, next } of verdicts) {
+    assert.match(sentence, /^\S.{20,250}[.?]$/);
+    assert.match(next, /^[A-Z].{10,250}[.?]$/);
+  }
+  assert.equal(new Set(verdicts.map(({ sentence }) => sentence)).size, CULPRITS.length);
+});

@@ -1,0 +1,237 @@
+import { ahead } from "./clock.ts";
+import type { Culprit, Finding, Step } from "./steps.ts";
+
+/** One sentence that names the culprit, and what to do next. */
+export interface Verdict {
+  readonly culprit: Culprit | "none";
+  readonly sentence: string;
+  readonly next: string;
+}
+
+/** Findings behind which a wrong clock may stand. */
+const TIMELY: ReadonlySet<Culprit> = new Set([
+  "agent_expired",
+  "agent_not_yet_valid",
+  "token_expired",
+  "server_expired",
+  "server_not_yet_valid",
+  "not_admitted",
+  "clock",
+]);
+
+/** Who is in the way: the first finding, unless the clock explains it. Pure. */
+export function judge(steps: readonly Step[], now = Date.now()): Verdict {
+  const [first] = steps.flatMap(({ finding }) => finding ?? []);
+  if (first === undefined) return HEALTHY;
+  const clock = steps.find(({ step }) => step === "clock");
+  if (clock?.finding !== undefined && TIMELY.has(first.culprit) && explains(now - (clock.aheadMs ?? 0), first)) {
+    return { culprit: "clock", ...clockRow(clock.aheadMs ?? 0, first) };
+  }
+  return { culprit: first.culprit, ...rowOf(first) };
+}
+
+/** By the server's time, what is out of its time would be in it. */
+function explains(serverTime: number, { validFrom = 0, validTo = Number.POSITIVE_INFINITY }: Finding): boolean {
+  return validFrom <= serverTime && serverTime < validTo;
+}
+
+type Row = Omit<Verdict, "culprit">;
+
+const HEALTHY: Verdict = {
+  culprit: "none",
+  sentence: "Nothing is in the way: an agent with these options gets its tunnel.",
+  next: "If it has none, look at its own log: it may run with other options, or from another place.",
+};
+
+function clockRow(aheadMs: number, first: Finding): Row {
+  const harm =
+    first.culprit === "clock" ? "certificates and tokens will not be valid by it" : "by it, what is valid is not";
+  return {
+    sentence: `The clock of this machine is ${ahead(aheadMs)}: ${harm}.`,
+    next: "Set this machine's clock (NTP, or chrony), or the server's if it is that one that is wrong.",
+  };
+}
+
+function rowOf(finding: Finding): Row {
+  return (
+    (finding.proxyFrom === undefined ? undefined : PROXY_ROWS[finding.culprit]?.(finding)) ??
+    ROWS[finding.culprit](finding)
+  );
+}
+
+/** The network, where it is the way to a proxy. */
+const PROXY_ROWS: Partial<Record<Culprit, (finding: Finding) => Row>> = {
+  dns: ({ by, proxyFrom }) => ({
+    sentence: `The name of the proxy ${by} does not resolve here.`,
+    next: `Correct ${proxyFrom}, which names it, or this machine's name servers.`,
+  }),
+  refused: ({ by, proxyFrom }) => ({
+    sentence: `There is no proxy at ${by}: the connection is refused.`,
+    next: `Correct host and port in ${proxyFrom}, which names it, or ask whether the proxy runs.`,
+  }),
+  timeout: ({ by, proxyFrom }) => ({
+    sentence: `The proxy ${by} does not answer: packets to it are swallowed, or it hangs.`,
+    next: `Correct ${proxyFrom}, which names it, or ask the network team whether this machine may use it.`,
+  }),
+  unreachable: ({ by, proxyFrom }) => ({
+    sentence: `There is no way from here to the proxy ${by}.`,
+    next: `Correct ${proxyFrom}, which names it, or this machine's routes.`,
+  }),
+  closed: ({ by, proxyFrom }) => ({
+    sentence: `The proxy ${by} closes the connection without a word.`,
+    next: `Ask whether it takes connections of this machine; ${proxyFrom} names it.`,
+  }),
+};
+
+const ROWS: Readonly<Record<Culprit, (finding: Finding) => Row>> = {
+  configuration: ({ by }) => ({
+    sentence: `The configuration cannot be used: ${by}.`,
+    next: "Mend the file, or the option that names it.",
+  }),
+  agent_expired: ({ by, validTo }) => ({
+    sentence: `The agent's certificate ${by} expired on ${date(validTo)}.`,
+    next: "Renew it: a running agent reads the file again by itself.",
+  }),
+  agent_not_yet_valid: ({ by, validFrom }) => ({
+    sentence: `The agent's certificate ${by} is not valid before ${date(validFrom)}: is this machine's clock behind?`,
+    next: "Compare this machine's clock with another one, and set it; else issue the certificate again.",
+  }),
+  token_expired: ({ by, validTo }) => ({
+    sentence: `The token ${by} expired on ${date(validTo)}.`,
+    next: "Give the file that Kubernetes renews (a projected volume), not a copy of it.",
+  }),
+  clock: ({ by }) => ({
+    sentence: `The clock of this machine is ${by}.`,
+    next: "Set it (NTP, or chrony).",
+  }),
+
+  dns: ({ by }) => ({
+    sentence: `The server's name does not resolve here (${by}).`,
+    next: "Correct --server or this machine's name servers; where only a proxy resolves outside names, give it as --proxy.",
+  }),
+  refused: ({ by }) => ({
+    sentence: `${by} refuses the connection: no server listens there, or a firewall answers in its place.`,
+    next: "Check the port in --server, and whether the server or its balancer runs; else a --proxy may be the way out.",
+  }),
+  unreachable: ({ by }) => ({
+    sentence: `There is no way from here to ${by}.`,
+    next: "Check this machine's routes and firewall; where only a proxy leads out, give it as --proxy.",
+  }),
+  timeout: ({ by }) => ({
+    sentence: `${by} does not answer: a firewall swallows what is sent there.`,
+    next: "Ask the network team to let TCP connections to it out, or for the proxy to use (--proxy).",
+  }),
+  closed: ({ by }) => ({
+    sentence: `${by} closes the connection without a word.`,
+    next: "Ask the network team whether a firewall does it, and look at the server's log.",
+  }),
+
+  proxy_auth_required: ({ by }) => ({
+    sentence: `The proxy ${by} wants to know who asks, and no user and password are given for it.`,
+    next: "Give them by --proxy-credentials-file, or user:password@ in the proxy's URL.",
+  }),
+  proxy_auth_refused: ({ by }) => ({
+    sentence: `The proxy ${by} does not take the user and password that are given for it.`,
+    next: "Correct them before trying again: many wrong ones may lock the account.",
+  }),
+  proxy_auth_unsupported: ({ by }) => ({
+    sentence: `The proxy ${by} asks for a kind of login that is not to be had with what is given.`,
+    next: "See the detail above; for NTLM alone, a local helper such as px or cntlm stands between.",
+  }),
+  proxy_closed: ({ by }) => ({
+    sentence: `The proxy ${by} closes the connection instead of answering.`,
+    next: "Look at the proxy's log: it may forbid the port, or want a login that it does not ask for.",
+  }),
+  proxy_forbidden: ({ by }) => ({
+    sentence: `The proxy ${by} does not let connections to the server through.`,
+    next: "Ask its operators to allow CONNECT to the server's host and port.",
+  }),
+  proxy_unavailable: ({ by }) => ({
+    sentence: `The proxy ${by} cannot reach the server, or has no time.`,
+    next: "Ask its operators whether it can resolve and reach the server's host and port.",
+  }),
+  proxy_tls: ({ by }) => ({
+    sentence: `TLS with the proxy ${by} itself fails.`,
+    next: "Is it an https:// proxy at all? If its certificate comes from a CA of your own, give that as --proxy-ca.",
+  }),
+  proxy_protocol: ({ by }) => ({
+    sentence: `What listens at ${by} is no proxy of the kind that is named.`,
+    next: "Correct scheme, host and port of the proxy.",
+  }),
+
+  pac: ({ by }) => ({
+    sentence: `The script of --pac gives no way out: ${by}.`,
+    next: "Correct --pac or the script, or name the proxy by --proxy.",
+  }),
+
+  intercepted: ({ by }) => ({
+    sentence: `TLS is intercepted by "${by}": the certificate that comes is not signed by the server's CA.`,
+    next: "Ask the network team to exempt the server from TLS inspection. If that issuer is the server's own, give its CA as --ca-cert.",
+  }),
+  server_expired: ({ by, validTo }) => ({
+    sentence: `The certificate of ${by} expired on ${date(validTo)}.`,
+    next: "Renew it at the server (--cluster-cert), or at the balancer before it.",
+  }),
+  server_not_yet_valid: ({ by, validFrom }) => ({
+    sentence: `The certificate of ${by} is not valid before ${date(validFrom)}: is this machine's clock behind?`,
+    next: "Compare this machine's clock with another one, and set it.",
+  }),
+  wrong_name: ({ by }) => ({
+    sentence: `The certificate is the right CA's, but not one for ${by}.`,
+    next: "Correct the name in --server, or issue the server's certificate for that name too.",
+  }),
+  unknown_name: ({ by }) => ({
+    sentence: `Whoever answers for ${by} knows no server of that name (SNI).`,
+    next: "Correct the name in --server, or add it to the server's cluster (agents.sni) or to the router's routes.",
+  }),
+  no_tls: ({ by }) => ({
+    sentence: `What answers at ${by} does not speak TLS.`,
+    next: "Check the port in --server: is it the server's port for agents?",
+  }),
+  tls: ({ by }) => ({
+    sentence: `The TLS handshake with ${by} breaks off.`,
+    next: "A firewall that reads server names may do that: ask the network team; else look at the server's log.",
+  }),
+
+  upgrade_stripped: () => ({
+    sentence: "The server is reached, but not the WebSocket upgrade: something in between takes it away.",
+    next: "Ask whoever runs the proxy or balancer to pass WebSocket upgrades to the server, or to leave its TLS unopened.",
+  }),
+  web_page: () => ({
+    sentence:
+      "A web page comes in place of the tunnel: from a login portal, a proxy that takes upgrades away, or another server.",
+    next: "Open the URL of --server with https:// in a browser from here, and see who it is.",
+  }),
+  redirected: () => ({
+    sentence: "The request is sent elsewhere: a portal that wants a login, or another server behind that name.",
+    next: "Open the URL of --server with https:// in a browser from here, and see who it is.",
+  }),
+  gateway: () => ({
+    sentence: "A proxy or balancer in between answers that it has no server behind it.",
+    next: "See whether the server runs, and whether the balancer sends WebSockets to its port for agents.",
+  }),
+  wrong_path: ({ by }) => ({
+    sentence: `There is a server, but nothing at the path ${by}.`,
+    next: "Use the server's --tunnel-path in --server, /culvert/v1/tunnel unless it is configured.",
+  }),
+  no_answer: ({ by }) => ({
+    sentence: `TLS with ${by} stands, but the WebSocket does not come up.`,
+    next: "A proxy that opens TLS and holds answers back may do that: ask who runs it; else look at the server's log.",
+  }),
+  not_admitted: ({ by }) => ({
+    sentence: `The server is reached, and does not let this agent in: ${by}.`,
+    next: "The sentence is the server's own, and its log has the same: docs/errors.md explains it.",
+  }),
+  lost: () => ({
+    sentence: "The tunnel comes up, and is lost at once.",
+    next: "Something on the way cuts WebSockets; ask who runs the proxy or balancer, and look at the server's log.",
+  }),
+  held_back: () => ({
+    sentence: "The tunnel comes up, but what is sent does not arrive in time: something in between holds bytes back.",
+    next: "Ask whoever runs the proxy or balancer to turn buffering off for the server.",
+  }),
+};
+
+function date(ms: number | undefined): string {
+  return ms === undefined ? "a day long gone" : new Date(ms).toISOString().slice(0, 16).replace("T", " ");
+}

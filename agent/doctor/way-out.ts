@@ -1,0 +1,130 @@
+import { isIP, type Socket } from "node:net";
+import { formatTarget } from "../../shared/net/target.ts";
+import { createLogger } from "../../shared/process/logger.ts";
+import { type Environment, environmentProxy } from "../../shared/way-out/environment.ts";
+import { WayFault } from "../../shared/way-out/fault.ts";
+import { type Destination, formatProxy, formatWay, type Way } from "../../shared/way-out/way.ts";
+import { WaysOut } from "../../shared/way-out/ways.ts";
+import type { ServerLocation } from "../server-url.ts";
+import { type ServerWay, WayOut, type WayOutOptions } from "../uplink/way-out.ts";
+import { connect, type Hop, resolve, stepFailed } from "./network.ts";
+import { type Passed, StepFailed, StepLog } from "./steps.ts";
+
+export interface Leaving {
+  readonly server: ServerLocation;
+  readonly options: WayOutOptions;
+  readonly env: Environment;
+  /** For each step, ms. */
+  readonly timeoutMs: number;
+}
+
+/** Opens a connection to the server, and another one each time it is asked again. */
+export type Open = () => Promise<Socket>;
+
+/** From here to the server's port: directly, or through the first proxy that leads there. */
+export async function leave(leaving: Leaving, log: StepLog): Promise<Open> {
+  const { timeoutMs } = leaving;
+  const ways = await log.run("way out", () => find(leaving));
+  const { hop, socket } = await reach(ways, leaving, log);
+  const said: string[] = [];
+  const way = agentsWay(leaving, said);
+  const openAgain = () => way.open(AbortSignal.timeout(timeoutMs));
+  if (hop.proxyFrom === undefined) {
+    log.skip("proxy", "none on this way");
+    return once(socket, openAgain);
+  }
+  socket.destroy(); // the way opens its own
+  const through = await log.run("proxy", async () => {
+    try {
+      return { value: await openAgain(), detail: said.join("; ") };
+    } catch (error) {
+      throw stepFailed(error, hop);
+    }
+  });
+  return once(through, openAgain);
+}
+
+function once(first: Socket, openAgain: Open): Open {
+  let unused: Socket | undefined = first;
+  return async () => {
+    const socket = unused ?? (await openAgain());
+    unused = undefined;
+    return socket;
+  };
+}
+
+/** As the agent has it. `said`: which way it took, and what else its log would say of it. */
+function agentsWay({ server, options, env }: Leaving, said: string[]): ServerWay {
+  const write = (line: string): void => {
+    const { msg, way } = JSON.parse(line) as { readonly msg: string; readonly way?: string };
+    said.push(way === undefined ? msg : `through ${way}`);
+  };
+  const log = createLogger({ level: "info", format: "json", name: "doctor", destination: { write } });
+  return new WayOut(options, { env, log }).to(server, "");
+}
+
+function destinationOf({ host, port, address = { host, port } }: ServerLocation): Destination {
+  return address;
+}
+
+/** The ways that there are, and who names them. */
+async function find({ server, options, env, timeoutMs }: Leaving): Promise<Passed<readonly Way[]>> {
+  const { proxy: proxies, pac } = options;
+  try {
+    const found = new WaysOut({ proxies, pac, env });
+    const ways = await found.ways(destinationOf(server), AbortSignal.timeout(timeoutMs));
+    const isDirect = ways.every(({ kind }) => kind === "direct");
+    return {
+      value: ways,
+      detail: isDirect ? `direct: ${whyDirect(options, env)}` : ways.map(formatWay).join(", then "),
+    };
+  } catch (error) {
+    const { message } = error as Error;
+    const culprit = error instanceof WayFault ? "pac" : "configuration";
+    throw new StepFailed({ culprit, by: message }, message, { cause: error });
+  }
+}
+
+function whyDirect({ pac }: WayOutOptions, env: Environment): string {
+  const named = environmentProxy(env);
+  if (named?.kind === "proxy") {
+    const why = env["NO_PROXY"] || env["no_proxy"] ? "NO_PROXY keeps it" : "an address of this machine is kept";
+    return `${why} from ${formatWay(named)}`;
+  }
+  if (pac !== "") return "the script of --pac says so";
+  return "no proxy is named (--proxy, HTTPS_PROXY, ALL_PROXY, --pac)";
+}
+
+/** DNS and TCP, of the first way whose first hop answers; the log has the last one that was tried. */
+async function reach(ways: readonly Way[], { server, timeoutMs }: Leaving, log: StepLog) {
+  let before = "";
+  for (const [index, way] of ways.entries()) {
+    const hop = hopOf(way, destinationOf(server));
+    const isLast = index === ways.length - 1;
+    const tried = isLast ? log : new StepLog(() => {});
+    try {
+      const socket = await knock(hop, before, timeoutMs, tried);
+      if (!isLast) for (const step of tried.steps) log.add(step);
+      return { hop, socket };
+    } catch (error) {
+      if (!(error instanceof StepFailed) || isLast) throw error;
+      before += `; before it ${error.message}`;
+    }
+  }
+  throw new Error("no way was found, and none refused");
+}
+
+async function knock(hop: Hop, before: string, timeoutMs: number, log: StepLog): Promise<Socket> {
+  if (isIP(hop.host) === 0) await log.run("dns", () => resolve(hop, AbortSignal.timeout(timeoutMs)));
+  else log.skip("dns", `${hop.host} is an address`);
+  return log.run("tcp", async () => {
+    const { value, detail } = await connect(hop, AbortSignal.timeout(timeoutMs));
+    return { value, detail: `${detail}${before}` };
+  });
+}
+
+function hopOf(way: Way, to: Destination): Hop {
+  if (way.kind === "direct") return { ...to, at: formatTarget(to) };
+  const { host, port } = way.proxy;
+  return { host, port, at: formatProxy(way.proxy), proxyFrom: way.from };
+}

@@ -1,0 +1,86 @@
+import { Command } from "commander";
+import { z } from "zod";
+import { helpWidth } from "../shared/process/help-width.ts";
+import { stepLine } from "./doctor-report.ts";
+import { adminAddress } from "./status.ts";
+import { NoStatus } from "./status-answer.ts";
+import { askAdmin } from "./status-ask.ts";
+
+/** A server answers each CONNECT in less, by default. */
+const WITHIN_MS = 30_000;
+
+const trialSchema = z.object({
+  outcome: z.string(),
+  sentence: z.string(),
+  steps: z.array(
+    z.object({
+      step: z.string(),
+      state: z.enum(["passed", "failed", "skipped", "not reached"]),
+      ms: z.number().optional(),
+      detail: z.string(),
+    }),
+  ),
+});
+
+interface Flags {
+  readonly adminAddress: string;
+  readonly json?: true;
+}
+
+/**
+ * `culvert doctor --from-server CLUSTER TARGET`: a running server makes one connection as a caller of the cluster would
+ * have it. Exit code 0: the target was reached; 1: it was not, or nobody could be asked; 2: a wrong command line.
+ */
+export async function runFromServer(argv: readonly string[], print: (text: string) => void): Promise<void> {
+  await new Command("culvert doctor --from-server")
+    .description("Has a running server make one connection, as a caller of the cluster would have it.")
+    .argument("<cluster>", "Cluster whose agents are to make it.")
+    .argument("<target>", "host:port as a caller asks for it.")
+    .option("--admin-address <host:port>", "Admin port of the server.", "127.0.0.1:8095")
+    .option("--json", "Everything that the server says.")
+    .helpOption("-h, --help", "Show this help.")
+    .configureHelp({ helpWidth: helpWidth() })
+    .configureOutput({ outputError: (text, write) => write(text.replace(/^error: /, "culvert doctor: ")) })
+    .exitOverride((error) => process.exit(error.exitCode === 0 ? 0 : 2))
+    .action((cluster: string, target: string, flags: Flags) => tryFrom({ cluster, target }, flags, print))
+    .parseAsync([...argv], { from: "user" });
+}
+
+async function tryFrom(
+  asked: { readonly cluster: string; readonly target: string },
+  { adminAddress: text, json }: Flags,
+  print: (text: string) => void,
+): Promise<void> {
+  const address = adminAddress(text);
+  try {
+    const { status, body } = await askAdmin(address, { path: "/trial", body: asked, withinMs: WITHIN_MS });
+    const said = status === 200 ? parsed(body) : undefined;
+    const { data: trial } = trialSchema.safeParse(said);
+    if (trial === undefined) {
+      throw new NoStatus(`${text} is no admin port of a culvert server, or of one of another version (HTTP ${status})`);
+    }
+    if (json) print(`${JSON.stringify(said, null, 2)}\n`);
+    else
+      print(`${trial.steps.map((step) => `${stepLine(step)}\n`).join("")}\n${trial.sentence}\n${next(trial.outcome)}`);
+    if (trial.outcome !== "ok") process.exitCode = 1;
+  } catch (error) {
+    if (!(error instanceof NoStatus)) throw error;
+    process.stderr.write(`culvert doctor: ${error.message}\n`);
+    process.exitCode = 1;
+  }
+}
+
+function parsed(body: string): unknown {
+  try {
+    return JSON.parse(body);
+  } catch {
+    return undefined;
+  }
+}
+
+/** What each outcome means, and what to do, is written down once. */
+function next(outcome: string): string {
+  if (outcome === "ok") return "";
+  const agents = "Run culvert doctor where the agent of the cluster runs, with its options.";
+  return `Next: ${outcome === "no_agent" ? agents : `See ${outcome} in docs/errors.md.`}\n`;
+}

@@ -1,0 +1,44 @@
+import { diagnose } from "../agent/doctor/doctor.ts";
+import { doctorOptions } from "../agent/doctor/options.ts";
+import { helpText } from "../shared/process/flags.ts";
+import { readOptions } from "../shared/process/read-options.ts";
+import { printConfig } from "../shared/process/show-options.ts";
+import { runFromServer } from "./doctor-from-server.ts";
+import { reportJson, reportTo } from "./doctor-report.ts";
+
+const FROM_SERVER = "--from-server";
+
+/**
+ * `culvert doctor`: goes an agent's way and says who is in it. Exit code 0: nobody; 1: somebody; 2: the options cannot be
+ * used.
+ */
+export async function runDoctor(
+  argv: readonly string[],
+  env: NodeJS.ProcessEnv = process.env,
+  print: (text: string) => void = (text) => process.stdout.write(text),
+): Promise<void> {
+  if (argv.includes(FROM_SERVER)) {
+    return runFromServer(
+      argv.filter((word) => word !== FROM_SERVER),
+      print,
+    );
+  }
+  const { values, problems, warnings, sources, ...asked } = await readOptions(doctorOptions, { argv, env });
+  if (asked.help) {
+    print(helpText(doctorOptions));
+    return;
+  }
+  if (asked.printConfig) print(printConfig(doctorOptions, values, sources));
+  for (const sentence of [...problems, ...warnings]) process.stderr.write(`culvert doctor: ${sentence}\n`);
+  if (problems.length > 0) {
+    process.stderr.write("See: culvert doctor --help\n");
+    process.exitCode = 2;
+    return;
+  }
+  if (asked.printConfig) return;
+  const report = await diagnose(values, env, values.json ? SILENT : reportTo(print));
+  if (values.json) print(reportJson(report));
+  if (!report.healthy) process.exitCode = 1;
+}
+
+const SILENT = { onServer: () => {}, onStep: () => {}, onVerdict: () => {} };

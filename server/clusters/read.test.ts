@@ -1,0 +1,38 @@
+import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { test } from "node:test";
+import { verifierOf } from "../tokens/settings.ts";
+import { captureLog, HttpsStub, ISSUER, Issuer, never, SUBJECT, tempDir } from "../tokens/testing.ts";
+import { MaterialFiles } from "./material.ts";
+import { loadClusterFile, parseClusterFile } from "./read.ts";
+
+test("an issuer's keys come from a URL whose CA stands beside the document", async (t) => {
+  const issuer = await Issuer.create();
+  const stub = await HttpsStub.start(t);
+  const body = await issuer.keySet();
+  stub.answer = () => ({ status: 200, body });
+  const folder = await tempDir(t);
+  writeFileSync(join(folder, "issuer-ca.crt"), stub.authority.cert);
+  const text = (jwksCa: string) =>
+    `name: blue\nagents:\n  token: {jwt: {issuer: "${ISSUER}", audience: culvert, jwks: "${stub.url}/keys", ${jwksCa}subjects: ["${SUBJECT}"]}}`;
+  const judged = async (jwksCa: string) => {
+    const loaded = loadClusterFile(parseClusterFile(join(folder, "blue.yaml"), text(jwksCa)), new MaterialFiles());
+    assert.deepEqual(loaded.faults, []);
+    const token = loaded.clusters[0]?.agents.token ?? assert.fail("no token");
+    const verifier = verifierOf(token, captureLog().log);
+    t.after(() => verifier.close());
+    return Object.keys(await verifier.verify(await issuer.token(), never()))[0];
+  };
+  assert.equal(await judged("jwksCa: issuer-ca.crt, "), "ok");
+  assert.equal(await judged(""), "unavailable", "Node's own authorities do not know that CA");
+});
+
+test("a fault of one document among several says which and where, empty ones counted", () => {
+  const told = (text: string) => loadClusterFile(parseClusterFile("/c.yaml", text), new MaterialFiles()).faults;
+  assert.deepEqual(told("name: [blue\n"), [
+    "Flow sequence in block collection must be sufficiently indented and end with a ] at line 2, column 1.",
+  ]);
+  assert.match(told("name: blue\n---\n# none\n---\nname: [red\n")[0] ?? "", /^document 3: Flow .* at line 6, column 1/);
+  assert.match(told("name: blue\n---\nnam: red\n")[1] ?? "", /^document 2: the document has no key "nam"/);
+});

@@ -1,0 +1,59 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { encodeProxyV2 } from "../shared/net/proxy-protocol.ts";
+import { fetchText, until } from "./testing.ts";
+import { answerOf, callerAt, callerBehind, type TenantServer, Tenants, unixCallerAt } from "./testing-tenants.ts";
+
+const GET = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+
+/** What the log and `/status` say of the newest refusal. */
+async function toldOf(server: TenantServer, msg: string) {
+  await until(() => server.lines.some((line) => line.msg === msg));
+  const { caller, remote, reason } = server.lines.findLast((line) => line.msg === msg) ?? assert.fail();
+  const { clusters } = JSON.parse((await fetchText(server.addresses.admin?.port, "/status")).text);
+  return { caller, remote, reason, from: clusters[0].refusals[0]?.from };
+}
+
+test("a caller without a certificate leaves its address in the log and in the status", async () => {
+  await using tenants = await Tenants.create(["blue"]);
+  const server = await tenants.start();
+  assert.match(await answerOf(await callerAt(server, "blue.example", undefined)), /^HTTP\/1.1 407 /);
+  const { caller, remote, from } = await toldOf(server, "connection refused");
+  assert.equal(caller, "unknown");
+  assert.match(String(remote), /^127\.0\.0\.1:\d+$/);
+  assert.equal(from, "127.0.0.1");
+});
+
+test("behind a balancer that address is the one that its PROXY header says, beside the name where there is one", async () => {
+  await using tenants = await Tenants.create(["blue"]);
+  const trust = { proxyProtocolTrustedCidrs: ["127.0.0.1/32"] };
+  const server = await tenants.start({ serverProxyProtocol: "required", ...trust });
+  const source = { address: "192.0.2.9", port: 4_711 };
+  const header = encodeProxyV2({ source, destination: { address: "198.51.100.1", port: 443 } });
+  assert.match(await answerOf(await callerBehind(server, header, tenants.get("blue"))), /^HTTP\/1.1 503 no agent/);
+  const { remote, from } = await toldOf(server, "connection refused");
+  assert.equal(remote, "192.0.2.9:4711");
+  assert.equal(from, "CN=kube-apiserver at 192.0.2.9");
+
+  assert.match(await answerOf(await callerBehind(server, header, tenants.get("blue")), GET), /^HTTP\/1.1 405 /);
+  assert.equal((await toldOf(server, "request refused")).remote, "192.0.2.9:4711");
+});
+
+test("a request that is no CONNECT is told with its caller, its address and a sentence", async () => {
+  await using tenants = await Tenants.create(["blue"]);
+  const server = await tenants.start();
+  const { sni, caller, uds } = tenants.get("blue");
+  const tell = async (socket: Parameters<typeof answerOf>[0]) => {
+    await answerOf(socket, GET);
+    const { caller, remote, reason } = await toldOf(server, "request refused");
+    return { caller, remote: String(remote).replace(/\d+$/, "PORT"), reason };
+  };
+  const known = await tell(await callerAt(server, sni, caller));
+  assert.deepEqual([known.caller, known.remote], ["CN=kube-apiserver", "127.0.0.1:PORT"]);
+  assert.match(String(known.reason), /^only CONNECT is served here/);
+  const stranger = await tell(await callerAt(server, sni, undefined));
+  assert.equal(stranger.remote, "127.0.0.1:PORT");
+  assert.match(String(stranger.reason), /^no client certificate/);
+  const unix = await tell(await unixCallerAt(uds));
+  assert.deepEqual([unix.caller, unix.remote], ["unix", "undefined"], "a unix socket has no address");
+});

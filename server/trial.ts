@@ -1,0 +1,144 @@
+import { z } from "zod";
+import { parseTarget, type Target } from "../shared/net/target.ts";
+import { type CulvertError, type OutcomeCode, toCulvertError } from "../shared/outcomes.ts";
+import type { Logger } from "../shared/process/logger.ts";
+import type { OpenTimes } from "../shared/wire/open.ts";
+import type { ServerOptions } from "./options.ts";
+import type { Registry } from "./tunnels/registry.ts";
+import type { Tunnel } from "./tunnels/tunnel.ts";
+
+export interface TrialDeps {
+  readonly options: Pick<ServerOptions, "connectTimeoutMs" | "dialTimeoutMs" | "agentAckTimeoutMs" | "agentWaitMs">;
+  readonly tunnels: Pick<Registry, "cluster">;
+  readonly log: Logger;
+  /** As for a caller's CONNECT. */
+  mustAdmit(cluster: string, target: Target): void;
+}
+
+/** `server`: cluster, rules and agent; `link`: until the agent has taken the stream; the rest is the agent's. */
+export type TrialStepName = "server" | "link" | "dns" | "dial";
+
+export interface TrialStep {
+  readonly step: TrialStepName;
+  readonly state: "passed" | "failed" | "skipped" | "not reached";
+  readonly ms?: number;
+  readonly detail: string;
+}
+
+/** What became of one connection, step by step. */
+export interface Trial {
+  readonly cluster: string;
+  readonly target: string;
+  readonly outcome: OutcomeCode | "ok";
+  /** For a person. */
+  readonly sentence: string;
+  readonly steps: readonly TrialStep[];
+}
+
+const askedSchema = z.object({ cluster: z.string().max(253), target: z.string().max(300) });
+
+/** How long a target that was reached may take to see our end. */
+const LINGER_MS = 1_000;
+const ID = "doctor";
+
+/** What is known of a connection while it is tried; moments by `performance.now()`. */
+interface Course {
+  readonly startedAt: number;
+  pickedAt?: number;
+  tunnel?: Tunnel;
+  takenAt?: number;
+  answeredAt?: number;
+  times?: OpenTimes;
+  address?: string;
+}
+
+/** One connection as a caller of the cluster would have it, ended as soon as it stands (`culvert doctor --from-server`). */
+export async function tryTarget(body: unknown, deps: TrialDeps): Promise<Trial> {
+  const asked = askedSchema.safeParse(body);
+  const { cluster = "", target = "" } = asked.data ?? {};
+  const course: Course = { startedAt: performance.now() };
+  let refusal: CulvertError | undefined;
+  try {
+    await walk(cluster, parseTarget(target), course, deps);
+  } catch (error) {
+    refusal = toCulvertError(error);
+  }
+  const steps = stepsOf(course, refusal, performance.now());
+  const outcome = refusal?.code ?? "ok";
+  const agent = course.tunnel?.agent.agentId;
+  deps.log.info({ cluster, target, agent, outcome, reason: refusal?.message }, "connection tried for the doctor");
+  const sentence = refusal?.message ?? `${target} of cluster "${cluster}" is reached, through agent "${agent}"`;
+  return { cluster, target, outcome, sentence, steps };
+}
+
+async function walk(name: string, target: Target, course: Course, deps: TrialDeps): Promise<void> {
+  const { options, tunnels, mustAdmit } = deps;
+  const { connectTimeoutMs, dialTimeoutMs, agentAckTimeoutMs: ackTimeoutMs, agentWaitMs } = options;
+  const cluster = tunnels.cluster(name);
+  mustAdmit(name, target);
+  const tunnel = cluster.pick() ?? (await cluster.whenAvailable(agentWaitMs).promise);
+  course.tunnel = tunnel;
+  course.pickedAt = performance.now();
+  const timeoutMs = connectTimeoutMs - (course.pickedAt - course.startedAt);
+  const opening = tunnel.open(target, {
+    ...{ id: ID, timeoutMs, dialTimeoutMs, ackTimeoutMs },
+    // It is this agent that is looked at.
+    hasAlternative: () => false,
+    whenAvailable: () => cluster.whenAvailable(connectTimeoutMs),
+    watch: {
+      onAcknowledged: () => {
+        course.takenAt = performance.now();
+      },
+      onAnswer: (answer) => {
+        course.answeredAt = performance.now();
+        if (!answer.ok) return;
+        if (answer.times !== undefined) course.times = answer.times;
+        if (answer.address !== undefined) course.address = answer.address;
+      },
+    },
+  });
+  const stream = await opening.promise;
+  // In order, or the target would log a broken connection.
+  stream.end();
+  stream.resume();
+  setTimeout(() => stream.destroy(), LINGER_MS).unref();
+}
+
+/** The course of a connection as steps, the one that the refusal belongs to and those behind it. */
+function stepsOf(course: Course, refusal: CulvertError | undefined, endedAt: number): TrialStep[] {
+  const { startedAt, pickedAt, tunnel, takenAt, answeredAt, times, address } = course;
+  const why = refusal?.message ?? "";
+  const failed = (step: TrialStepName, since: number): TrialStep => {
+    return { step, state: "failed", ms: rounded(endedAt - since), detail: why };
+  };
+  const unreached = (...steps: TrialStepName[]): TrialStep[] =>
+    steps.map((step) => ({ step, state: "not reached", detail: "" }));
+  if (pickedAt === undefined || tunnel === undefined) {
+    return [failed("server", startedAt), ...unreached("link", "dns", "dial")];
+  }
+  const { agentId } = tunnel.agent;
+  const server = passed("server", pickedAt - startedAt, `agent "${agentId}" (${tunnel.remote}) is picked`);
+  if (takenAt === undefined) return [server, failed("link", pickedAt), ...unreached("dns", "dial")];
+  const rtt = `least round trip ${tunnel.rttMs.toFixed(1)} ms`;
+  const link = passed("link", takenAt - pickedAt, `the agent has taken the stream; ${rtt}`);
+  if (refusal?.code === "dial_name") return [server, link, failed("dns", takenAt), ...unreached("dial")];
+  if (refusal !== undefined) {
+    return [server, link, { step: "dns", state: "skipped", detail: "not told apart" }, failed("dial", takenAt)];
+  }
+  const reached = address ?? "the target";
+  if (times === undefined) {
+    const together = (answeredAt ?? endedAt) - takenAt;
+    const detail = "an agent of before does not tell it apart from the dial";
+    return [server, link, { step: "dns", state: "skipped", detail }, passed("dial", together, reached)];
+  }
+  const dns = passed("dns", times.dnsMs, times.dnsMs === 0 ? "an address needs none" : "at the agent");
+  return [server, link, dns, passed("dial", times.dialMs, `${reached}, from the agent`)];
+}
+
+function passed(step: TrialStepName, ms: number, detail: string): TrialStep {
+  return { step, state: "passed", ms: rounded(ms), detail };
+}
+
+function rounded(ms: number): number {
+  return Math.round(ms * 10) / 10;
+}

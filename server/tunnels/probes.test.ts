@@ -1,0 +1,102 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { duplexPair } from "node:stream";
+import { test } from "node:test";
+import { encodeHead } from "../../shared/wire/open.ts";
+import { encodeProbe, type ProbeMode, readProbeAnswer, readProbeTotal } from "../../shared/wire/probe.ts";
+import { DuplexTransport } from "../../shared/yamux/duplex-transport.ts";
+import { Session } from "../../shared/yamux/session.ts";
+import type { Stream } from "../../shared/yamux/stream.ts";
+import { Probes } from "./probes.ts";
+
+/** An agent's session with a server that answers its probes. */
+function agentOf(maxMs?: number) {
+  const [near, far] = duplexPair();
+  const probes = new Probes(maxMs);
+  const none = { onStream: () => assert.fail("no stream is opened here"), onClosed: () => {} };
+  const server = new Session("server", new DuplexTransport(near), {
+    ...none,
+    onStream: (stream) => probes.take(stream),
+  });
+  const agent = new Session("client", new DuplexTransport(far), none);
+  return {
+    server,
+    open: (head: Buffer | undefined): Stream => agent.open(head).on("error", () => {}) as Stream,
+    [Symbol.dispose]: () => {
+      agent.destroy();
+      server.destroy();
+    },
+  };
+}
+
+async function until(condition: () => boolean): Promise<void> {
+  const deadline = Date.now() + 5_000;
+  while (!condition()) {
+    assert.ok(Date.now() < deadline, `not within 5 s: ${condition}`);
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+}
+
+test("an echo gives back what comes, and ends when the agent ends", async () => {
+  using world = agentOf();
+  const stream = world.open(encodeProbe("echo"));
+  const { time } = await readProbeAnswer(stream);
+  assert.ok(Math.abs((time ?? 0) - Date.now()) < 60_000, "the server's clock");
+  stream.end("ping");
+  const [echo] = await Promise.all([once(stream, "data"), once(stream, "end")]);
+  assert.equal(String(echo[0]), "ping");
+  await until(() => world.server.streamCount === 0);
+});
+
+test("a source pours until the agent resets it, and no faster than it reads", async () => {
+  using world = agentOf();
+  const stream = world.open(encodeProbe("source"));
+  await readProbeAnswer(stream);
+  await until(() => stream.readableLength >= 64 * 1024);
+  let received = 0;
+  stream.on("data", (chunk: Buffer) => {
+    received += chunk.length;
+  });
+  await until(() => received > 1024 * 1024);
+  stream.destroy();
+  await until(() => world.server.streamCount === 0);
+});
+
+test("a sink swallows, and says at the end how much has come", async () => {
+  using world = agentOf();
+  const stream = world.open(encodeProbe("sink"));
+  await readProbeAnswer(stream);
+  stream.end(Buffer.alloc(300_000));
+  assert.equal(await readProbeTotal(stream), 300_000);
+  await until(() => world.server.streamCount === 0);
+});
+
+test("a second probe at the same time is refused with a word, and the next one is taken", async () => {
+  using world = agentOf();
+  const first = world.open(encodeProbe("sink"));
+  await readProbeAnswer(first);
+  const second = world.open(encodeProbe("echo"));
+  await assert.rejects(readProbeAnswer(second), { code: "limited", message: /under way/ });
+  second.end();
+  first.destroy();
+  await until(() => world.server.streamCount === 0);
+  await readProbeAnswer(world.open(encodeProbe("echo")));
+});
+
+test("what is no probe is refused with a word", async () => {
+  using world = agentOf();
+  const connect = encodeHead({ kind: "connect", target: "10.0.0.1:10250" });
+  await assert.rejects(readProbeAnswer(world.open(connect)), { code: "forbidden", message: /probe only/ });
+  const unknown = encodeProbe("flood" as ProbeMode);
+  await assert.rejects(readProbeAnswer(world.open(unknown)), { code: "forbidden", message: /"flood"/ });
+});
+
+test("every stream of an agent is over in time, whatever it does, and a flood of them is reset", async () => {
+  using world = agentOf(50);
+  const silent = world.open(undefined);
+  const greedy = world.open(encodeProbe("source"));
+  const refused = world.open(encodeProbe("flood" as ProbeMode));
+  const flood = Array.from({ length: 50 }, () => world.open(undefined));
+  await until(() => [silent, greedy, refused, ...flood].every((stream) => stream.destroyed || stream.readableEnded));
+  await until(() => world.server.streamCount === 0);
+});

@@ -1,0 +1,90 @@
+import { randomBytes } from "node:crypto";
+import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
+import { receiveHead } from "../../shared/wire/open.ts";
+import {
+  encodeProbeBegun,
+  encodeProbeRefusal,
+  encodeProbeTotal,
+  MAX_PROBE_MS,
+  type ProbeMode,
+  parseProbe,
+} from "../../shared/wire/probe.ts";
+import type { Stream } from "../../shared/yamux/stream.ts";
+
+/** A few more than one, so that whoever is one too many is told why. */
+const MAX_STREAMS = 4;
+const BLOCK_BYTES = 64 * 1024;
+
+/** The streams that an agent opens: probes, one at a time, each over within `maxMs` whatever the agent does. */
+export class Probes {
+  readonly #maxMs: number;
+  #streams = 0;
+  #answered: Stream | undefined;
+
+  constructor(maxMs = MAX_PROBE_MS) {
+    this.#maxMs = maxMs;
+  }
+
+  take(stream: Stream): void {
+    stream.on("error", ignore);
+    if (this.#streams >= MAX_STREAMS) {
+      stream.reset();
+      return;
+    }
+    this.#streams++;
+    const timer = setTimeout(() => stream.reset(), this.#maxMs).unref();
+    stream.once("close", () => {
+      clearTimeout(timer);
+      this.#streams--;
+      if (this.#answered === stream) this.#answered = undefined;
+    });
+    receiveHead(
+      stream,
+      (json) => this.#begin(stream, json),
+      () => stream.reset(),
+    );
+  }
+
+  #begin(stream: Stream, json: Buffer): void {
+    try {
+      const mode = parseProbe(json);
+      if (this.#answered?.destroyed === false) {
+        throw new CulvertError("limited", "another probe of this agent is under way: try again");
+      }
+      this.#answered = stream;
+      stream.write(encodeProbeBegun(Date.now()));
+      ANSWERS[mode](stream);
+    } catch (error) {
+      stream.end(encodeProbeRefusal(toCulvertError(error)));
+      stream.resume(); // so that its end is seen
+    }
+  }
+}
+
+const ANSWERS: Readonly<Record<ProbeMode, (stream: Stream) => void>> = { echo, source, sink };
+
+function echo(stream: Stream): void {
+  stream.pipe(stream);
+}
+
+/** Random bytes: what compresses on the way would be no measure of it. */
+function source(stream: Stream): void {
+  const block = randomBytes(BLOCK_BYTES);
+  const pour = (): void => {
+    while (stream.writable && stream.write(block));
+  };
+  stream.on("drain", pour);
+  stream.once("end", () => stream.end());
+  stream.resume();
+  pour();
+}
+
+function sink(stream: Stream): void {
+  let received = 0;
+  stream.on("data", (chunk: Buffer) => {
+    received += chunk.length;
+  });
+  stream.once("end", () => stream.end(encodeProbeTotal(received)));
+}
+
+function ignore(): void {}

@@ -1,0 +1,88 @@
+import { Composer, isMap, isScalar, isSeq, LineCounter, type Node, Parser, type YAMLError } from "yaml";
+import { printable } from "../outcomes.ts";
+import { isDeep } from "./yaml-entries.ts";
+
+/** Scalars are the text that was written, as on the command line; mappings and lists of them. */
+export type PlainValue = string | readonly PlainValue[] | { readonly [key: string]: PlainValue };
+
+/** One document of a file, or what is wrong with it as a sentence. */
+export type PlainDocument = { /** In a file of several; the first is 1. */ readonly number?: number } & (
+  | { readonly value: PlainValue; readonly fault?: undefined }
+  | { readonly value?: undefined; readonly fault: string }
+);
+
+/**
+ * The YAML documents in a text. Bounded for any text: what is nested is refused before the composer follows it down the
+ * stack, and no alias is unfolded. Empty documents are left out, and counted.
+ */
+export function yamlDocuments(text: string): PlainDocument[] {
+  const lines = new LineCounter();
+  const tokens = [...new Parser(lines.addNewLine).parse(text)];
+  if (isDeep(tokens)) return [{ fault: "it is nested too deeply." }];
+  const composed = new Composer({ schema: "failsafe", uniqueKeys: false }).compose(tokens, true, text.length);
+  const said = [...composed]
+    .map((document, index) => ({ document, number: index + 1 }))
+    .filter(({ document: { contents, errors } }) => errors.length > 0 || !isEmpty(contents));
+  return said.map(({ document, number }) => ({
+    ...(said.length > 1 && { number }),
+    ...plainDocument(document, lines),
+  }));
+}
+
+/** How a fault begins in a file of several documents. */
+export function shownDocument(number: number | undefined): string {
+  return number === undefined ? "" : `document ${number}: `;
+}
+
+function isEmpty(contents: Node | null): boolean {
+  return contents === null || (isScalar(contents) && contents.value === "");
+}
+
+interface Composed {
+  readonly contents: Node | null;
+  readonly errors: readonly YAMLError[];
+}
+
+function plainDocument({ contents, errors: [error] }: Composed, lines: LineCounter) {
+  if (error !== undefined) return { fault: `${error.message}${place(lines, error.pos[0])}.` };
+  try {
+    return { value: plain(contents, "") };
+  } catch (error) {
+    if (!(error instanceof Unusable)) throw error;
+    const { message, offset, cure } = error;
+    return { fault: `${message}${place(lines, offset)}: ${cure}.` };
+  }
+}
+
+function place(lines: LineCounter, offset: number): string {
+  const { line, col } = lines.linePos(offset);
+  return ` at line ${line}, column ${col}`;
+}
+
+class Unusable extends Error {
+  readonly cure: string;
+  readonly offset: number;
+
+  constructor(path: string, message: string, cure: string, node: unknown) {
+    super(`${path === "" ? "the document" : path} ${message}`);
+    this.cure = cure;
+    this.offset = (node as Node | null)?.range?.[0] ?? 0;
+  }
+}
+
+function plain(node: Node | null, path: string): PlainValue {
+  if (node === null) return "";
+  if (isScalar(node)) return String(node.value);
+  if (isSeq(node)) return node.items.map((item, index) => plain(item as Node, `${path}[${index}]`));
+  if (!isMap(node)) throw new Unusable(path, "is an alias (*name), which is not unfolded", "write the value out", node);
+  const keys = new Set<string>();
+  const entries = node.items.map(({ key, value }): [string, PlainValue] => {
+    if (!isScalar(key)) throw new Unusable(path, "has a list or a mapping as a key", 'write "key: value" lines', key);
+    const name = String(key.value);
+    const at = `${path}${path === "" ? "" : "."}${printable(name, 60)}`;
+    if (keys.has(name)) throw new Unusable(at, "is there twice", "leave one of them", key);
+    keys.add(name);
+    return [name, plain(value as Node | null, at)];
+  });
+  return Object.fromEntries(entries);
+}
