@@ -59,16 +59,19 @@ function readFailure(error: unknown): Failure {
   if (error instanceof Intercepted) return { label: "intercepted", backInMs: 0, credentialsRefused: false };
   if (!(error instanceof LinkRefused)) return { label: "failed", backInMs: 0, credentialsRefused: false };
   const label = LABELS[error.status ?? error.closeCode ?? 0] ?? "refused";
-  // A close code has no Retry-After; a server that goes should not be asked ten times a second.
-  const backInMs = error.retryAfterMs ?? (error.closeCode === CloseCode.draining ? DRAINING_MS : 0);
+  // A close code has no Retry-After.
+  const backInMs = error.retryAfterMs ?? LEAST_WAIT_MS[error.closeCode ?? 0] ?? 0;
   return { label, backInMs, credentialsRefused: label === "unauthenticated" || label === "forbidden" };
 }
 
 /** Longest reason in the log; a server's refusal may be a kilobyte. */
 const MAX_REASON = 1_100;
 
-/** The least wait after a server has said, behind the upgrade, that it is going. */
-const DRAINING_MS = 1_000;
+/** The least wait where asking ten times a second changes nothing: a server that goes, a process that has our id. */
+const LEAST_WAIT_MS: Readonly<Record<number, number>> = {
+  [CloseCode.draining]: 1_000,
+  [CloseCode.alreadyConnected]: 1_000,
+};
 
 /** So many failures that the jitter has its whole width. */
 const LATE = 64;

@@ -34,6 +34,7 @@ export class StrangerLog {
   #endMinute(level: Level, whose: { readonly cluster: unknown }, message: string, key: string): void {
     const untold = (this.#counts.get(key) ?? 0) - LINES;
     this.#counts.delete(key);
-    if (untold > 0) this.#log[level]({ ...whose, untold }, `${message}: ${untold} more in a minute were not written at this level`);
+    if (untold > 0)
+      this.#log[level]({ ...whose, untold }, `${message}: ${untold} more in a minute were not written at this level`);
   }
 }

@@ -1,0 +1,99 @@
+import { createPki, type Pki } from "../../../cli/pki.ts";
+import { flags } from "../../harness/pki-files.ts";
+import { MAIN, requireBuilt } from "../../harness/processes.ts";
+import { TempDir } from "../../harness/temp.ts";
+import type { Program } from "../../kubernetes/world/program.ts";
+import { NAMES, SERVER } from "./addresses.ts";
+import { type Identities, writeCluster } from "./cluster.ts";
+import { CorporateNetwork } from "./network.ts";
+import { Traffic } from "./traffic.ts";
+
+export interface AgentOptions {
+  /** A certificate, when left out. */
+  readonly identity?: keyof Identities;
+  /** The agent's name for the server; without one, that which only a proxy can resolve. */
+  readonly server?: string;
+  readonly env?: Readonly<Record<string, string>>;
+}
+
+interface Parts {
+  readonly network: CorporateNetwork;
+  readonly dir: TempDir;
+  readonly pki: Pki;
+  readonly identities: Identities;
+  readonly server: Program;
+  readonly traffic: Traffic;
+}
+
+const READY_MS = 15_000;
+const CONNECTED_MS = 15_000;
+
+/** A workload cluster in a company's network, and a server that it reaches through the company's proxy only. */
+export class Company implements AsyncDisposable {
+  readonly network: CorporateNetwork;
+  readonly dir: TempDir;
+  readonly pki: Pki;
+  readonly server: Program;
+  readonly traffic: Traffic;
+  readonly #identities: Identities;
+
+  private constructor({ network, dir, pki, identities, server, traffic }: Parts) {
+    this.network = network;
+    this.dir = dir;
+    this.pki = pki;
+    this.server = server;
+    this.traffic = traffic;
+    this.#identities = identities;
+  }
+
+  static async create(): Promise<Company> {
+    requireBuilt();
+    const network = await CorporateNetwork.create();
+    const dir = new TempDir();
+    try {
+      const pki = await createPki({ dir: dir.path, clusterNames: [NAMES.server, NAMES.serverKnownInside] });
+      const [clusters, uds] = [dir.file("clusters"), dir.file("s")];
+      const identities = await writeCluster(dir.path, clusters, uds);
+      const options = { clusters, agentBindAddress: SERVER, agentPort: 443, healthPort: 0, adminPort: 0 };
+      const argv = [process.execPath, MAIN, "server", ...flags(options)];
+      const server = network.outside.start("culvert server", argv);
+      await server.waitForLog(/"server started"/, READY_MS);
+      const traffic = await Traffic.open(network.inside, uds);
+      return new Company({ network, dir, pki, identities, server, traffic });
+    } catch (error) {
+      // With everything that runs in it.
+      await network[Symbol.asyncDispose]();
+      dir[Symbol.dispose]();
+      throw error;
+    }
+  }
+
+  /** Does not wait. */
+  startAgent(options: readonly string[], more: AgentOptions = {}): Program {
+    const { identity = "certificate", server = NAMES.server, env = {} } = more;
+    const own = flags({
+      ...{ server: `wss://${server}`, caCert: this.pki.files["cluster-ca.crt"] },
+      ...{ healthServerPort: 0, adminServerPort: 0, syncInterval: "50ms" },
+    });
+    const argv = [process.execPath, MAIN, "agent", ...own, ...this.#identities[identity], ...options];
+    return this.network.inside.start("culvert agent", argv, env);
+  }
+
+  /** The same, and waits for its tunnel. */
+  async connectAgent(options: readonly string[], more?: AgentOptions): Promise<Program> {
+    const agent = this.startAgent(options, more);
+    try {
+      await agent.waitForLog(/"uplink connected"/, CONNECTED_MS);
+      return agent;
+    } catch (error) {
+      await agent.stop();
+      throw error;
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await Promise.allSettled([this.server.stop(), this.traffic[Symbol.asyncDispose]()]);
+    await this.network[Symbol.asyncDispose]();
+    this.dir[Symbol.dispose]();
+  }
+}

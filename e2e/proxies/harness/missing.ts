@@ -1,0 +1,35 @@
+import { spawnSync } from "node:child_process";
+import { existsSync } from "node:fs";
+import { createRequire } from "node:module";
+import { delimiter, join } from "node:path";
+
+const FOLDERS = (process.env["PATH"] ?? "").split(delimiter);
+
+/** Why these programs cannot be used here, in namespaces of their own; on CI that is a failure. */
+export function missing(...programs: readonly string[]): string | false {
+  return told(whatIsMissing(["ip", "nft", "ss", "curl", ...programs]));
+}
+
+/** The same for a package that culvert leaves to those who need it. */
+export function missingPackage(name: string): string | false {
+  try {
+    createRequire(import.meta.url).resolve(name);
+    return false;
+  } catch {
+    return told(`the package ${name} is not installed (.ci/run shows how)`);
+  }
+}
+
+function told(reason: string | false): string | false {
+  if (reason !== false && process.env["CI"] === "true") throw new Error(`CI may not skip this: ${reason}`);
+  return reason;
+}
+
+function whatIsMissing(programs: readonly string[]): string | false {
+  if (process.platform !== "linux") return "network namespaces are Linux'";
+  if (process.getuid?.() !== 0) return "network namespaces need root";
+  const absent = programs.find((program) => !FOLDERS.some((folder) => existsSync(join(folder, program))));
+  if (absent !== undefined) return `there is no ${absent}`;
+  // A container's root may not.
+  return spawnSync("unshare", ["--net", "true"]).status === 0 ? false : "this machine makes no network namespaces";
+}

@@ -1,0 +1,62 @@
+import type { Namespace } from "../../kubernetes/world/namespace.ts";
+import type { Program } from "../../kubernetes/world/program.ts";
+
+const READY_MS = 20_000;
+
+export interface ServiceOptions {
+  readonly name: string;
+  readonly argv: readonly string[];
+  readonly port: number;
+  readonly env?: Readonly<Record<string, string>>;
+}
+
+/** A program that listens on a port, and can be cut down and started again there. */
+export class Service implements AsyncDisposable {
+  readonly #where: Namespace;
+  readonly #options: ServiceOptions;
+  #program: Program | undefined;
+
+  private constructor(where: Namespace, options: ServiceOptions) {
+    this.#where = where;
+    this.#options = options;
+  }
+
+  static async start(where: Namespace, options: ServiceOptions): Promise<Service> {
+    const service = new Service(where, options);
+    try {
+      await service.start();
+      return service;
+    } catch (error) {
+      await service[Symbol.asyncDispose]();
+      throw error;
+    }
+  }
+
+  /** What it has said since it was started last. */
+  get output(): readonly string[] {
+    return this.#program?.log ?? [];
+  }
+
+  /** Resolves when its port is open. */
+  async start(): Promise<void> {
+    const { name, argv, port, env } = this.#options;
+    this.#program = this.#where.start(name, argv, env);
+    const listens = async () => (await this.#where.must(["ss", "-Htln", `sport = :${port}`])).stdout !== "";
+    await this.#program.waitUntil(listens, READY_MS, `port ${port} to be open`);
+  }
+
+  /** In order. */
+  async stop(): Promise<void> {
+    await this.#program?.stop();
+  }
+
+  /** Without a word to anybody: the kernel ends its connections. */
+  async kill(): Promise<void> {
+    await this.#program?.kill();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    // In order, squid takes two seconds.
+    await this.kill();
+  }
+}

@@ -1,0 +1,155 @@
+import { createHash } from "node:crypto";
+import { chmodSync, existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { TempDir } from "../../harness/temp.ts";
+import { waitFor } from "../../harness/wait.ts";
+import { BORDER, NAMES, PORTS } from "./addresses.ts";
+import type { CorporateNetwork } from "./network.ts";
+import { Service } from "./service.ts";
+
+/** Where Debian has squid's programs that judge credentials. */
+const HELPERS = "/usr/lib/squid";
+const REALM = "Corporate proxy";
+
+/** Who may use the proxy, and how that is proved. */
+export type SquidAuth =
+  | { readonly scheme: "basic" | "digest"; readonly user: string; readonly password: string }
+  | { readonly scheme: "negotiate"; readonly principal: string; readonly keytab: string; readonly env: SquidEnv };
+type SquidEnv = Readonly<Record<string, string>>;
+
+export interface SquidOptions {
+  /** Closes the connection behind each of its own answers. */
+  readonly closes?: boolean;
+  /** None: everybody. Several: offered in this order. */
+  readonly auth?: readonly SquidAuth[];
+  /** TLS to the proxy itself, on `PORTS.https`; with `clientCa` only for who has a certificate of that CA (all PEM). */
+  readonly tls?: { readonly cert: string; readonly key: string; readonly clientCa?: string };
+}
+
+/** One request, as squid saw it: a tunnel when it has ended. */
+export interface SquidRequest {
+  readonly status: number;
+  /** `-`: nobody in particular. */
+  readonly user: string;
+  readonly method: string;
+  readonly target: string;
+  /** Of the credentials that were sent; `-`: none were. */
+  readonly scheme: string;
+}
+
+/** A squid with Debian's program, and as little of a configuration as the test needs. */
+export class Squid implements AsyncDisposable {
+  readonly url: string;
+  readonly #dir: TempDir;
+  readonly #service: Service;
+
+  private constructor(dir: TempDir, service: Service, url: string) {
+    this.#dir = dir;
+    this.#service = service;
+    this.url = url;
+  }
+
+  static async start({ outside }: CorporateNetwork, options: SquidOptions = {}): Promise<Squid> {
+    const dir = new TempDir();
+    // squid gives root's rights up.
+    chmodSync(dir.path, 0o755);
+    mkdirSync(dir.file("logs"));
+    chmodSync(dir.file("logs"), 0o777);
+    const { auth = [], tls } = options;
+    for (const one of auth) if (one.scheme !== "negotiate") writePassword(dir.path, one);
+    writeFileSync(dir.file("squid.conf"), configuration(dir.path, options));
+    const port = tls ? PORTS.https : PORTS.http;
+    try {
+      const argv = ["squid", "-N", "-d", "1", "-f", dir.file("squid.conf")];
+      const env = Object.assign({}, ...auth.map((one) => (one.scheme === "negotiate" ? one.env : {})));
+      const service = await Service.start(outside, { name: "squid", argv, port, env });
+      return new Squid(dir, service, `${tls ? "https" : "http"}://${NAMES.proxy}:${port}`);
+    } catch (error) {
+      dir[Symbol.dispose]();
+      throw error;
+    }
+  }
+
+  /** In order of their ends. */
+  requests(): SquidRequest[] {
+    const file = this.#dir.file("logs/access");
+    const lines = existsSync(file) ? readFileSync(file, "utf8").split("\n").filter(Boolean) : [];
+    return lines.map((line) => {
+      const [status = "", user = "", method = "", target = "", scheme = ""] = line.split(" ");
+      // The space behind it is percent-encoded.
+      return { status: Number(status), user, method, target, scheme: scheme.split("%")[0] as string };
+    });
+  }
+
+  async waitForRequest(like: Partial<SquidRequest>): Promise<SquidRequest> {
+    const wanted = Object.entries(like);
+    const found = () =>
+      this.requests().find((request) => wanted.every(([key, value]) => request[key as never] === value));
+    return await waitFor(found, { what: `${JSON.stringify(like)} in squid's log` });
+  }
+
+  /** Cuts every tunnel, and begins anew; with another password from then on. */
+  async restart(auth?: Extract<SquidAuth, { password: string }>): Promise<void> {
+    await this.#service.kill();
+    if (auth) writePassword(this.#dir.path, auth);
+    await this.#service.start();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#service[Symbol.asyncDispose]();
+    this.#dir[Symbol.dispose]();
+  }
+}
+
+function configuration(dir: string, { auth = [], tls, closes = false }: SquidOptions): string {
+  return [
+    tls ? tlsPort(dir, tls) : `http_port ${BORDER}:${PORTS.http}`,
+    ...auth.map((one) => parametersOf(dir, one)),
+    `client_persistent_connections ${closes ? "off" : "on"}`,
+    // CONNECT to 443 only, as in Debian's own configuration.
+    "acl CONNECT method CONNECT",
+    "acl ports port 443",
+    "http_access deny !ports",
+    "http_access deny !CONNECT",
+    ...(auth.length > 0 ? ["acl known proxy_auth REQUIRED", "http_access deny !known"] : []),
+    "http_access allow all",
+    "logformat short %>Hs %un %rm %ru %{Proxy-Authorization}>h",
+    `access_log stdio:${dir}/logs/access logformat=short`,
+    `cache_log ${dir}/logs/cache`,
+    "cache deny all",
+    "cache_mem 1 MB",
+    "memory_cache_shared off",
+    "pid_filename none",
+    "netdb_filename none",
+    "pinger_enable off",
+    "shutdown_lifetime 0 seconds",
+    `visible_hostname ${NAMES.proxy}`,
+    "",
+  ].join("\n");
+}
+
+function tlsPort(dir: string, { cert, key, clientCa }: NonNullable<SquidOptions["tls"]>): string {
+  writeFileSync(join(dir, "tls.pem"), cert + key);
+  if (clientCa) writeFileSync(join(dir, "client-ca.pem"), clientCa);
+  const clients = clientCa ? ` tls-clientca=${join(dir, "client-ca.pem")}` : "";
+  return `https_port ${BORDER}:${PORTS.https} tls-cert=${join(dir, "tls.pem")}${clients}`;
+}
+
+function parametersOf(dir: string, auth: SquidAuth): string {
+  const helpers = `auth_param ${auth.scheme} children 2 startup=1`;
+  switch (auth.scheme) {
+    case "basic":
+      return `auth_param basic program ${HELPERS}/basic_ncsa_auth ${dir}/basic\nauth_param basic realm ${REALM}\n${helpers}`;
+    case "digest":
+      return `auth_param digest program ${HELPERS}/digest_file_auth -c ${dir}/digest\nauth_param digest realm ${REALM}\n${helpers}`;
+    case "negotiate":
+      return `auth_param negotiate program ${HELPERS}/negotiate_kerberos_auth -k ${auth.keytab} -s ${auth.principal}\n${helpers}`;
+  }
+}
+
+function writePassword(dir: string, { scheme, user, password }: Extract<SquidAuth, { password: string }>): void {
+  const md5 = (text: string) => createHash("md5").update(text).digest("hex");
+  // RFC 7616 §3.4.2: A1.
+  const kept = scheme === "basic" ? md5(password) : `${REALM}:${md5(`${user}:${REALM}:${password}`)}`;
+  writeFileSync(join(dir, scheme), `${user}:${kept}\n`);
+}

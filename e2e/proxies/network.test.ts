@@ -1,0 +1,33 @@
+import assert from "node:assert/strict";
+import { existsSync, mkdirSync, readdirSync } from "node:fs";
+import { test } from "node:test";
+import { within } from "../harness/wait.ts";
+import { Namespace } from "../kubernetes/world/namespace.ts";
+import { run } from "../kubernetes/world/run.ts";
+import { missing } from "./harness/missing.ts";
+import { CorporateNetwork } from "./harness/network.ts";
+
+const skip = missing();
+/** Linux gives no process this number. */
+const KILLED_RUN = "culvert-proxies-4194305-1-";
+
+const leftBy = (prefix: string) =>
+  ["/run/netns", "/etc/netns"]
+    .flatMap((folder) => (existsSync(folder) ? readdirSync(folder) : []))
+    .filter((name) => name.startsWith(prefix));
+
+test("namespaces, their files and their programs that a killed run left are gone with the next", { skip }, async () => {
+  await run(["ip", "netns", "add", `${KILLED_RUN}inside`], { env: { PATH: process.env["PATH"] ?? "" } });
+  await using orphan = new Namespace(`${KILLED_RUN}inside`).start("orphan", ["sleep", "1000"]);
+  mkdirSync(`/etc/netns/${KILLED_RUN}outside`, { recursive: true });
+  await using network = await CorporateNetwork.create();
+  assert.deepEqual(leftBy(KILLED_RUN), []);
+  assert.equal(await within(orphan.exited, 5_000, "the orphan's end"), "SIGKILL");
+  assert.ok(leftBy(network.inside.name).length > 0);
+});
+
+test("a network leaves nothing", { skip }, async () => {
+  const network = await CorporateNetwork.create();
+  await network[Symbol.asyncDispose]();
+  assert.deepEqual(leftBy(`culvert-proxies-${process.pid}-`), []);
+});
