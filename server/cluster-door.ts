@@ -4,7 +4,7 @@ import type { WatchedTls } from "../shared/net/tls-files.ts";
 import type { TlsMaterial } from "../shared/net/tls-material.ts";
 import { CulvertError, printable } from "../shared/outcomes.ts";
 import type { Logger } from "../shared/process/logger.ts";
-import type { CallerSide, ClusterSide } from "./clusters/cluster.ts";
+import type { AgentSide, CallerSide, ClusterSide, InnerTlsRule } from "./clusters/cluster.ts";
 import { verifierOf } from "./tokens/settings.ts";
 import type { TokenVerifier } from "./tokens/verifier.ts";
 import type { ClusterTunnels } from "./tunnels/registry.ts";
@@ -14,6 +14,8 @@ export interface DoorDeps {
   readonly flags: WatchedTls | undefined;
   /** There is no document: the flags are the cluster. */
   readonly isOfFlags: boolean;
+  /** `--inner-tls`, for a side that leaves it out. */
+  readonly innerTls: InnerTlsRule;
   /** Where to look for who is let in: the words of a refusal. */
   readonly rule: string;
   readonly log: Logger;
@@ -32,23 +34,31 @@ export class ClusterDoor implements TlsDoor {
   readonly refusesHandshake: () => string | undefined;
   readonly #flags: WatchedTls | undefined;
   readonly #isOfFlags: boolean;
+  readonly #innerTls: InnerTlsRule;
   readonly #log: Logger;
-  #side: ClusterSide | CallerSide;
+  #side: AgentSide | CallerSide;
   #suspended = false;
   #verifier: TokenVerifier | undefined;
   #tokenProblem: string | undefined;
   #tls: TlsMaterial | undefined;
 
   /** Throws a sentence about a token setting that cannot be. */
-  constructor(tunnels: ClusterTunnels, side: ClusterSide, { flags, isOfFlags, rule, log, refusesHandshake }: DoorDeps) {
+  constructor(tunnels: ClusterTunnels, side: AgentSide | CallerSide, deps: DoorDeps) {
+    const { flags, isOfFlags, innerTls, rule, log, refusesHandshake } = deps;
     this.tunnels = tunnels;
     this.rule = rule;
     this.refusesHandshake = refusesHandshake;
     this.#flags = flags;
     this.#isOfFlags = isOfFlags;
+    this.#innerTls = innerTls;
     this.#log = log;
     this.#side = side;
     this.#verifier = side.token && verifierOf(side.token, log);
+  }
+
+  /** May agents whose outer TLS ends in between prove themselves inside? */
+  get innerTls(): InnerTlsRule {
+    return ("innerTls" in this.#side && this.#side.innerTls) || this.#innerTls;
   }
 
   get cluster(): string {

@@ -14,6 +14,7 @@ import { type Draft, type OptionsOf, option, section } from "../shared/process/o
 import { TUNNEL_PATH } from "../shared/wire/handshake.ts";
 import { SourceCidrs } from "./clusters/source-cidrs.ts";
 
+const INNER_TLS = ["never", "auto", "always"] as const;
 const PROXY_PROTOCOL = ["off", "optional", "required"] as const;
 
 const clusters = section("Clusters", {
@@ -98,6 +99,11 @@ const agents = section("Agents", {
     konnectivity: "--kubeconfig",
   }),
   tunnelPath: option.string(TUNNEL_PATH, "Path of the WebSocket that agents ask for."),
+  innerTls: option.oneOf(
+    INNER_TLS,
+    "never",
+    "Agents whose TLS connection ends at a middle box (TLS inspection, a balancer) may prove themselves by a second TLS inside it: never, auto, or always. A cluster's document may say another (agents.innerTls).",
+  ),
   maxAgents: option.integer(
     100,
     "Agents of one cluster connected at once; what one stolen credential can take. A cluster's document may say another number (agents.maxAgents).",
@@ -154,6 +160,11 @@ const bounds = section("Deadlines and bounds", {
   maxJudgedAgents: option.integer(
     256,
     "Agents of one cluster whose token is being judged at once, which may take seconds. One more is told when to come back.",
+    { min: 1, max: 1_000_000 },
+  ),
+  maxInnerHandshakes: option.integer(
+    256,
+    "Agents of one cluster of which nobody knows yet who they are, in their inner TLS handshake; a quarter of it from one address. One more is told when to come back.",
     { min: 1, max: 1_000_000 },
   ),
   headerLimit: option.size("16KiB", "Largest request header.", { min: "1KiB", max: "1MiB" }),

@@ -15,7 +15,7 @@ function serve(cluster: Cluster): ServedCluster {
   const tunnels = new ClusterTunnels(cluster.name, { serverId: "srv", maxAgents: 10, drainTimeoutMs: 100 });
   const log = createLogger({ level: "silent", format: "json", name: "server" });
   const flags = { agents: undefined, callers: undefined };
-  return new ServedCluster(cluster, tunnels, { flags, isOfFlags: false, log });
+  return new ServedCluster(cluster, tunnels, { flags, isOfFlags: false, innerTls: "never" as const, log });
 }
 
 function refusal(served: ServedCluster, target = TARGET): CulvertError | undefined {

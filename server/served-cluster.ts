@@ -4,7 +4,7 @@ import { CulvertError, printable } from "../shared/outcomes.ts";
 import type { Logger } from "../shared/process/logger.ts";
 import { ClusterDoor } from "./cluster-door.ts";
 import { TokenBucket } from "./clusters/buckets.ts";
-import type { Cluster, ClusterChanges } from "./clusters/cluster.ts";
+import type { Cluster, ClusterChanges, InnerTlsRule } from "./clusters/cluster.ts";
 import type { Limits } from "./clusters/document.ts";
 import type { UnixDoor } from "./frontend/authenticate.ts";
 import { ClusterFigures } from "./status-figures.ts";
@@ -15,6 +15,8 @@ export interface ServedClusterDeps {
   readonly flags: { readonly agents: WatchedTls | undefined; readonly callers: WatchedTls | undefined };
   /** There are no documents: the flags are the one cluster. */
   readonly isOfFlags: boolean;
+  /** `--inner-tls`, for clusters that do not say. */
+  readonly innerTls: InnerTlsRule;
   readonly log: Logger;
 }
 

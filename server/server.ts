@@ -144,6 +144,7 @@ export class Server implements AsyncDisposable {
     const serving = new Serving({
       ...{ source, registry: this.tunnels, flags, serverId, maxAgents, drainTimeoutMs, log: this.#log },
       isOfFlags: this.#store === undefined,
+      innerTls: this.#options.innerTls,
       onAdded: (served) => this.#onAdded(served),
       onChanged: (served, what) => this.#onChanged(served, what),
       onRemoved: (served) => this.#onRemoved(served),

@@ -23,7 +23,12 @@ function served(name: string, agents: Partial<ClusterSide>, callers: Partial<Clu
   const tunnels = new ClusterTunnels(name, { serverId: "srv", maxAgents: 10, drainTimeoutMs: 100 });
   const log = createLogger({ level: "silent", format: "json", name: "server" });
   const flags = { agents: undefined, callers: undefined };
-  const made = new ServedCluster(clusterOf(name, { agents, callers }), tunnels, { flags, isOfFlags: false, log });
+  const made = new ServedCluster(clusterOf(name, { agents, callers }), tunnels, {
+    flags,
+    isOfFlags: false,
+    innerTls: "never" as const,
+    log,
+  });
   made.close();
   return made;
 }

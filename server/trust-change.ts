@@ -28,7 +28,7 @@ export function judgeAgain({ cluster, agents, tunnels }: ServedCluster): void {
   setTimeout(() => {
     for (const tunnel of tunnels.tunnels()) {
       // A suspended one proves itself when it comes back, or ends with its grace.
-      if (tunnel.carriedSince >= changedAt || tunnel.suspended) continue;
+      if (tunnel.provenSince >= changedAt || tunnel.suspended) continue;
       tunnel.destroy(new Error("the trust of its cluster has changed, and it has not come back to prove itself"));
     }
   }, PROOF_MS).unref();

@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from "node:util";
-import type { Cluster, ClusterChanges, ClusterSide, SideChanges } from "./cluster.ts";
+import type { AgentSide, Cluster, ClusterChanges, ClusterSide, SideChanges } from "./cluster.ts";
 
 /** In what two versions of a cluster differ; `undefined`: in nothing. */
 export function changesOf(before: Cluster, now: Cluster): ClusterChanges | undefined {
@@ -26,8 +26,9 @@ function sideChanges(before: ClusterSide, now: ClusterSide): SideChanges {
   };
 }
 
-function trustOf({ identities, token, sourceCIDRs }: ClusterSide): unknown {
-  return { identities: identities.map(({ text }) => text), token, sources: sourceCIDRs?.texts };
+function trustOf({ identities, token, sourceCIDRs, ...rest }: ClusterSide | AgentSide): unknown {
+  const innerTls = "innerTls" in rest ? rest.innerTls : undefined;
+  return { identities: identities.map(({ text }) => text), token, sources: sourceCIDRs?.texts, innerTls };
 }
 
 /** The keys at the top of a document under which something differs; never what is there, which may be a secret. */

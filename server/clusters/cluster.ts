@@ -35,8 +35,13 @@ export interface ClusterSide {
   readonly sourceCIDRs?: SourceCidrs;
 }
 
+/** Whether agents may, or must, prove themselves by TLS over the link, where the TLS outside ends in between. */
+export type InnerTlsRule = "never" | "auto" | "always";
+
 export interface AgentSide extends ClusterSide {
   readonly maxAgents?: number;
+  /** Absent: `--inner-tls`. */
+  readonly innerTls?: InnerTlsRule;
 }
 
 export interface CallerSide extends ClusterSide {
@@ -68,6 +73,6 @@ export interface SideChanges {
   readonly names: boolean;
   /** Certificate, key or CA: new handshakes need a new TLS context. */
   readonly material: boolean;
-  /** CA, identities, token or sourceCIDRs: who was let in has to be judged again. */
+  /** CA, identities, token, sourceCIDRs or inner TLS: who was let in has to be judged again. */
   readonly trust: boolean;
 }

@@ -30,6 +30,7 @@ agents:
     tokenReview: {audience: culvert, agentNamespace: kube-system, agentServiceAccount: "culvert-*"}
   sourceCIDRs: [10.0.0.0/8]
   maxAgents: 3
+  innerTls: auto
 callers:
   sni: [blue.callers.example]
   uds: blue.sock
@@ -52,6 +53,7 @@ suspended: true
   assert.equal(document.agents.identities[0]?.text, "O=agents,CN=*");
   assert.equal(document.agents.sourceCIDRs?.includes("10.1.1.1"), true);
   assert.equal(document.agents.maxAgents, 3);
+  assert.equal(document.agents.innerTls, "auto");
   assert.equal(document.agents.token?.kind, "tokenReview");
   assert.deepEqual(document.callers.token, {
     kind: "jwt",
@@ -94,6 +96,7 @@ for (const [text, ...sentences] of [
   ["name: blue\nagents: {identities: [XX=1]}", /^agents\.identities\[0\] identity pattern "XX=1": "XX" is none of CN/],
   ["name: blue\nagents: {sourceCIDRs: []}", /^agents\.sourceCIDRs is empty, so nobody could come/],
   ["name: blue\nagents: {sourceCIDRs: [10.0.0.0/40]}", /^agents\.sourceCIDRs the network .* at most 32/],
+  ["name: blue\nagents: {innerTls: yes}", /^agents\.innerTls needs never, auto or always/],
   ["name: blue\nagents: {maxAgents: 0}", /^agents\.maxAgents needs a whole number from 1 .* suspended: true/],
   ["name: blue\nagents: {uds: a}", /^agents has no key "uds"/],
   ["name: blue\nallow: [10.0.0.0/8, 10.0.0/8]", /^allow\[1\] the rule "10\.0\.0\/8": .*write for example/],

@@ -2,6 +2,7 @@ import type { z } from "zod";
 import { parsePattern } from "../../shared/net/identity.ts";
 import { formatSize, parseSize } from "../../shared/process/durations.ts";
 import type { PlainValue } from "../../shared/process/yaml-documents.ts";
+import type { InnerTlsRule } from "./cluster.ts";
 import { parseServerName } from "./names.ts";
 import { list, made, orIssue, section, text } from "./schema-parts.ts";
 import { SourceCidrs } from "./source-cidrs.ts";
@@ -23,7 +24,7 @@ const side = {
     .optional(),
 };
 
-const agents = section({ ...side, maxAgents: made(count).optional() });
+const agents = section({ ...side, maxAgents: made(count).optional(), innerTls: made(innerTlsRule).optional() });
 const callers = section({ ...side, uds: text().optional() });
 
 const limits = section({
@@ -80,6 +81,11 @@ function bytes(value: string): number {
   const size = parseSize(value);
   if (size < LEAST_BYTES) throw new Error(`needs at least ${formatSize(LEAST_BYTES)}`);
   return size;
+}
+
+function innerTlsRule(value: string): InnerTlsRule {
+  if (value === "never" || value === "auto" || value === "always") return value;
+  throw new Error("needs never, auto or always");
 }
 
 function yesOrNo(value: string): boolean {

@@ -88,11 +88,11 @@ function loadCluster(document: ClusterDocument, number: number | undefined, read
   }
   if ("faults" in agents || "faults" in callers || faults.length > 0) return { faults };
   const { name, targets, limits, suspended } = document;
-  const { maxAgents } = document.agents;
+  const { maxAgents, innerTls } = document.agents;
   const cluster = {
     ...{ name, file, targets, limits, suspended },
     ...(number === undefined ? {} : { document: number }),
-    agents: { ...agents, ...(maxAgents === undefined ? {} : { maxAgents }) },
+    agents: { ...agents, ...(maxAgents && { maxAgents }), ...(innerTls && { innerTls }) },
     callers: { ...callers, ...(uds === undefined ? {} : { uds }) },
   };
   return { cluster: frozen(cluster) };

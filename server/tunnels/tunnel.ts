@@ -43,9 +43,16 @@ export class Tunnel implements Pickable {
   readonly #openings = new Set<Opening>();
   #asked = false;
   #lastUsed = 0;
-  #carriedSince = performance.now();
+  #provenSince = performance.now();
 
-  constructor(agent: Agent, link: TunnelLink, watcher: TunnelWatcher = {}, options: Partial<SessionOptions> = {}) {
+  /** `pipe`: what the session runs on, the inner TLS over the link where there is one. */
+  constructor(
+    agent: Agent,
+    link: TunnelLink,
+    watcher: TunnelWatcher = {},
+    options: Partial<SessionOptions> = {},
+    pipe: Transport = link,
+  ) {
     this.agent = agent;
     this.#link = link;
     let over: (reason: Error | undefined) => void = () => {};
@@ -54,10 +61,6 @@ export class Tunnel implements Pickable {
     });
     link.watch({
       ...watcher,
-      onResumed: (resumption) => {
-        this.#carriedSince = performance.now();
-        watcher.onResumed?.(resumption);
-      },
       onSuspended: (cause) => {
         watcher.onSuspended?.(cause);
         for (const opening of this.#openings) opening.onSuspended();
@@ -69,7 +72,7 @@ export class Tunnel implements Pickable {
     const probes = new Probes();
     this.#session = new Session(
       "server",
-      link,
+      pipe,
       { onStream: (stream) => probes.take(stream), onClosed: (reason) => over(reason) },
       options,
     );
@@ -114,9 +117,14 @@ export class Tunnel implements Pickable {
     return this.#link.suspended;
   }
 
-  /** When its present connection took over, in `performance.now()`: its handshake was not long before. */
-  get carriedSince(): number {
-    return this.#carriedSince;
+  /** When its agent last proved who it is, in `performance.now()`: the handshake was not long before. */
+  get provenSince(): number {
+    return this.#provenSince;
+  }
+
+  /** Its agent has come with a credential once more. */
+  proven(): void {
+    this.#provenSince = performance.now();
   }
 
   /** Bytes kept for the link's next carrier. */

@@ -63,6 +63,8 @@ function doorOf(name: string, more: Partial<AgentDoor> = {}): AgentDoor {
     rule: "a list",
     ca: undefined,
     verifier: undefined,
+    innerTls: "never",
+    tls: { ...pki.server, ca: pki.ca.cert, notAfter: new Date() },
     objection: () => undefined,
     ...more,
   };

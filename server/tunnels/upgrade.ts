@@ -4,6 +4,7 @@ import type { TLSSocket } from "node:tls";
 import websocket from "@fastify/websocket";
 import { type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from "fastify";
 import { MAX_WEBSOCKET_PAYLOAD } from "../../shared/link/carrier.ts";
+import { InnerServers } from "../../shared/link/inner-tls.ts";
 import { releaseInTurn } from "../../shared/net/release-in-turn.ts";
 import { remoteOf, sourceOf } from "../../shared/net/source.ts";
 import { TurnQueue } from "../../shared/net/turn-queue.ts";
@@ -14,20 +15,19 @@ import { SUBPROTOCOL } from "../../shared/wire/handshake.ts";
 import type { ServerMetrics } from "../metrics.ts";
 import type { ServerOptions } from "../options.ts";
 import { Sockets } from "../sockets.ts";
-import { type AttachDeps, attach } from "./attach.ts";
+import { AnonymousCarriers } from "./anonymous.ts";
+import { type Arrival, type AttachDeps, attach } from "./attach.ts";
 import type { Credential } from "./credential.ts";
-import { type AgentRules, identify } from "./identify.ts";
+import { identify } from "./identify.ts";
+import type { InnerDoor } from "./inner.ts";
 import { answerRaw } from "./raw-answer.ts";
 import { type Answer, answerTo, type HttpRefusal, TurnedAway } from "./refusal.ts";
 
 type UpgradeOptions = AttachDeps["options"] &
-  Pick<
-    ServerOptions,
-    "tunnelPath" | "headerLimit" | "handshakeTimeoutMs" | "maxWaitingConnections" | "maxJudgedAgents"
-  >;
+  Pick<ServerOptions, "tunnelPath" | "headerLimit" | "maxWaitingConnections" | "maxInnerHandshakes">;
 
 /** What the agents of one cluster come through. */
-export interface AgentDoor extends AgentRules {
+export interface AgentDoor extends InnerDoor {
   readonly tunnels: AttachDeps["cluster"];
   /** What speaks against whoever comes from this address, beside the name. */
   objection(address: string): CulvertError | undefined;
@@ -66,14 +66,17 @@ export class UpgradePort {
   readonly #app: FastifyInstance;
   readonly #deps: UpgradeDeps;
   readonly #doors = new WeakMap<Duplex, AgentDoor>();
-  /** Of those that were let in. */
-  readonly #credentials = new WeakMap<Duplex, Credential>();
+  /** Those that were let in. */
+  readonly #arrivals = new WeakMap<Duplex, Arrival>();
+  readonly #anonymous: AnonymousCarriers;
+  readonly #innerServers = new InnerServers();
   /** Agents are lost together, and come back together: with a path, or with a balancer. */
   readonly #turns = new TurnQueue();
   readonly #turnedAway = new WeakMap<Duplex, TurnedAway>();
 
   private constructor(deps: UpgradeDeps) {
     this.#deps = deps;
+    this.#anonymous = new AnonymousCarriers(deps.options.maxInnerHandshakes);
     this.sockets = new Sockets({
       deadlineMs: deps.options.handshakeTimeoutMs,
       maxWaiting: deps.options.maxWaitingConnections,
@@ -114,10 +117,11 @@ export class UpgradePort {
     this.#app.get(options.tunnelPath, { websocket: true }, (ws, request) => {
       const socket = request.raw.socket as TLSSocket;
       this.sockets.stopWaiting(socket);
-      const credential = this.#credentials.get(socket);
+      const arrival = this.#arrivals.get(socket);
       const door = this.#doors.get(socket);
-      if (credential === undefined || door === undefined) return ws.terminate(); // was judged in the hook
-      void attach(ws, socket, credential, { ...this.#deps, turns: this.#turns, cluster: door.tunnels });
+      if (arrival === undefined || door === undefined) return ws.terminate(); // was judged in the hook
+      const own = { turns: this.#turns, innerServers: this.#innerServers, door, cluster: door.tunnels };
+      void attach(ws, socket, arrival, { ...this.#deps, ...own });
     });
     await this.#app.ready();
     // No route sees a CONNECT, and without a listener Node drops its connection without a word.
@@ -176,15 +180,17 @@ export class UpgradePort {
     const { options, links, draining } = this.#deps;
     const door = this.#doors.get(socket);
     if (door === undefined) return "path";
+    let credential: Credential | CulvertError;
     try {
-      const credential = await identify(socket, request.headers, door, {
+      credential = await identify(socket, request.headers, door, {
         deadlineMs: options.handshakeTimeoutMs,
         maxJudged: options.maxJudgedAgents,
         onJudging: () => this.sockets.setAside(socket),
       });
-      this.#credentials.set(socket, credential);
     } catch (error) {
-      return toCulvertError(error);
+      credential = toCulvertError(error);
+      // Whoever shows nothing here may prove himself inside.
+      if (door.innerTls === "never" || credential.code !== "unauthenticated") return credential;
     }
     const objection = door.objection(sourceOf(socket).address);
     if (objection !== undefined) return objection;
@@ -193,7 +199,23 @@ export class UpgradePort {
     if (!request.ws || !offered.includes(SUBPROTOCOL)) return "upgrade";
     // Links that are open may still get another carrier; what a hello wants is known behind the upgrade only.
     if (draining() && links.size === 0) return new CulvertError("draining", "this server is shutting down");
-    return undefined;
+    return this.#admit(socket, door, credential);
+  }
+
+  /** Those of whom nobody knows who they are, are few. */
+  #admit(socket: TLSSocket, door: AgentDoor, credential: Credential | CulvertError): CulvertError | undefined {
+    if (!(credential instanceof CulvertError)) {
+      this.#arrivals.set(socket, { credential, onKnown: () => {} });
+      return undefined;
+    }
+    try {
+      const leave = this.#anonymous.enter(door.tunnels.name, sourceOf(socket).address);
+      socket.once("close", leave);
+      this.#arrivals.set(socket, { credential, onKnown: leave });
+      return undefined;
+    } catch (error) {
+      return toCulvertError(error);
+    }
   }
 
   #onClientError(error: NodeJS.ErrnoException, socket: Duplex): void {

@@ -3,7 +3,7 @@ import type { WebSocket } from "ws";
 import type { TurnQueue } from "../net/turn-queue.ts";
 import { CloseCode, LinkRefused } from "../wire/handshake.ts";
 import { Carrier, CarrierLost } from "./carrier.ts";
-import type { ControlMessage, Hello, Welcome } from "./control.ts";
+import type { ControlMessage, Hello, OuterHello, Resumed, Welcome } from "./control.ts";
 
 export interface AcceptOptions {
   /** How long an upgraded connection may take to say hello, ms. */
@@ -11,8 +11,18 @@ export interface AcceptOptions {
   readonly keepaliveMs: number;
   /** Thousands may say hello at once. */
   readonly turns: TurnQueue;
-  /** Judges the hello and answers it; throws `LinkRefused` with a close code to refuse. Called at most once. */
-  welcome(hello: Hello): Welcome;
+  /**
+   * Judges the hello and answers it, or leaves that to the inner TLS; throws `LinkRefused` with a close code to refuse.
+   * Called at most once.
+   */
+  welcome(hello: Hello | OuterHello): Welcome | Resumed | undefined;
+}
+
+/** A carrier whose hello was not refused. */
+export interface Accepted {
+  readonly carrier: Carrier;
+  readonly hello: Hello | OuterHello;
+  readonly welcome: Welcome | Resumed | undefined;
 }
 
 /** RFC 6455 §7.4.1: the server met a condition that it did not expect. */
@@ -23,11 +33,7 @@ const INTERNAL_ERROR = 1011;
  *
  * Call it in the turn of the upgrade: the carrier has to read the socket from its first frame.
  */
-export function acceptCarrier(
-  ws: WebSocket,
-  socket: Duplex,
-  options: AcceptOptions,
-): Promise<{ carrier: Carrier; hello: Hello; welcome: Welcome }> {
+export function acceptCarrier(ws: WebSocket, socket: Duplex, options: AcceptOptions): Promise<Accepted> {
   const carrier = new Carrier(ws, socket, { role: "server", keepaliveMs: options.keepaliveMs, zeroMask: true });
   return new Promise((resolve, reject) => {
     let settled = false;
@@ -64,12 +70,14 @@ export function acceptCarrier(
         if (!settled) answer(message);
       });
     };
-    const answer = (hello: Hello): void => {
+    const answer = (hello: Hello | OuterHello): void => {
       try {
         const welcome = options.welcome(hello);
         settle();
-        carrier.setKeepalive(welcome.keepaliveMs);
-        carrier.sendControl(welcome);
+        if (welcome !== undefined) {
+          carrier.setKeepalive(welcome.keepaliveMs);
+          carrier.sendControl(welcome);
+        }
         resolve({ carrier, hello, welcome });
       } catch (error) {
         if (error instanceof LinkRefused) refuse(error.closeCode ?? CloseCode.badHello, error, error.reason);

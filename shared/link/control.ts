@@ -10,7 +10,7 @@ const offset = z.number().int().min(0).max(Number.MAX_SAFE_INTEGER);
 /** 256 random bits in base64url. */
 const token = z.string().regex(/^[\w-]{43}$/);
 
-const helloSchema = z.object({
+export const helloSchema = z.object({
   type: z.literal("hello"),
   version: z.literal(HANDSHAKE_VERSION),
   agentId: name,
@@ -23,7 +23,33 @@ const helloSchema = z.object({
 });
 export type Hello = z.infer<typeof helloSchema>;
 
-const welcomeSchema = z.object({
+/** 256 bits in base64url, made with a key that only the two ends of the inner TLS have. */
+const proof = token;
+
+/**
+ * The hello of a carrier on which inner TLS comes next, or goes on: it says nothing of whose it is (design: "Handshake").
+ * A resume is proved, because a token could be used by whoever reads it on the way.
+ */
+const outerHelloSchema = z.object({
+  type: z.literal("hello"),
+  version: z.literal(HANDSHAKE_VERSION),
+  inner: z.literal(true),
+  resume: z.object({ link: name, proof, counter: offset, received: offset }).optional(),
+});
+export type OuterHello = z.infer<typeof outerHelloSchema>;
+export type ProvenResume = NonNullable<OuterHello["resume"]>;
+
+/** The answer to such a resume; `received`: what the server has of the link. */
+const resumedSchema = z.object({
+  type: z.literal("resumed"),
+  version: z.literal(HANDSHAKE_VERSION),
+  received: offset,
+  proof,
+  keepaliveMs: z.number().int().min(10).max(3_600_000),
+});
+export type Resumed = z.infer<typeof resumedSchema>;
+
+export const welcomeSchema = z.object({
   type: z.literal("welcome"),
   version: z.literal(HANDSHAKE_VERSION),
   serverId: name,
@@ -57,16 +83,17 @@ const drainSchema = z.object({
 const controlSchema = z.discriminatedUnion("type", [
   helloSchema,
   welcomeSchema,
+  resumedSchema,
   pingSchema,
   pongSchema,
   ackSchema,
   rotateSchema,
   drainSchema,
 ]);
-export type ControlMessage = z.infer<typeof controlSchema>;
+export type ControlMessage = z.infer<typeof controlSchema> | OuterHello;
 
-const KNOWN_TYPES: ReadonlySet<unknown> = new Set(["hello", "welcome", "ping", "pong", "ack", "rotate", "drain"]);
-const typeOnly = z.object({ type: z.string() });
+const KNOWN_TYPES: ReadonlySet<unknown> = new Set(controlSchema.options.map(({ shape }) => shape.type.value));
+const typeOnly = z.object({ type: z.string(), inner: z.unknown().optional() });
 
 /** Largest text message, bytes. */
 export const MAX_CONTROL_BYTES = 8 * 1024;
@@ -82,7 +109,8 @@ export function parseControl(text: string): ControlMessage | undefined {
   const { data } = typeOnly.safeParse(value);
   if (data === undefined) throw new BadControlMessage("a control message must be a JSON object with a type");
   if (!KNOWN_TYPES.has(data.type)) return undefined;
-  const parsed = controlSchema.safeParse(value);
+  const isOuter = data.type === "hello" && data.inner === true;
+  const parsed = (isOuter ? outerHelloSchema : controlSchema).safeParse(value);
   if (parsed.success) return parsed.data;
   const issue = parsed.error.issues[0];
   throw new BadControlMessage(`bad ${data.type} message: ${issue?.path.join(".") ?? ""} ${issue?.message ?? ""}`);

@@ -5,11 +5,12 @@ import { WebSocket } from "ws";
 import { seconds } from "../net/seconds.ts";
 import { LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
 import { Carrier, MAX_WEBSOCKET_PAYLOAD } from "./carrier.ts";
-import type { Hello, Welcome } from "./control.ts";
+import type { ControlMessage, Hello, OuterHello, Resumed, Welcome } from "./control.ts";
 import { Intercepted, issuerOf, isUntrusted } from "./intercepted.ts";
 import { MiddleBox, readAnswer } from "./upgrade-answer.ts";
 
-export interface DialOptions {
+/** Where to, and how: all but the words. */
+export interface CarrierDialOptions {
   /** The server's name, for SNI, verification and the Host header. */
   readonly host: string;
   readonly port: number;
@@ -23,8 +24,6 @@ export interface DialOptions {
   readonly path: string;
   readonly tls: Pick<tls.ConnectionOptions, "ca" | "cert" | "key" | "minVersion" | "ciphers">;
   readonly headers?: Readonly<Record<string, string>>;
-  /** Asked when it is sent: a resume names what has been received by then. */
-  readonly hello: () => Hello;
   readonly keepaliveMs: number;
   /** For all steps together, ms. */
   readonly timeoutMs: number;
@@ -40,11 +39,27 @@ export interface DialWatcher {
   onAnswer(answer: IncomingMessage): void;
 }
 
+export interface DialOptions extends CarrierDialOptions {
+  /** Asked when it is sent: a resume names what has been received by then. */
+  readonly hello: () => Hello;
+}
+
+export interface OuterDialOptions extends CarrierDialOptions {
+  readonly hello: () => OuterHello;
+}
+
 /** A carrier that the server has welcomed. */
 export interface Dialled {
   readonly carrier: Carrier;
   readonly welcome: Welcome;
   /** The address that was reached. */
+  readonly remote: string;
+}
+
+/** A carrier for inner TLS, which comes next where there is no answer. */
+export interface OuterDialled {
+  readonly carrier: Carrier;
+  readonly resumed: Resumed | undefined;
   readonly remote: string;
 }
 
@@ -54,10 +69,48 @@ export interface Dialled {
  * Rejects with `LinkRefused` when the server said no, with `MiddleBox` when somebody in between answered for it, else with the network's error; the message names the step.
  */
 export async function dialCarrier(options: DialOptions): Promise<Dialled> {
+  const { answer, ...reached } = await dial(options, { hello: options.hello, expects: "welcome", endToEnd: true });
+  return { ...reached, welcome: answer as Welcome };
+}
+
+/** The same where the outer TLS ends in between: the server answers a resume only. */
+export async function dialOuter(options: OuterDialOptions): Promise<OuterDialled> {
+  const { answer, ...reached } = await dial(options, { hello: options.hello, expects: "resumed", endToEnd: false });
+  return { ...reached, resumed: answer as Resumed | undefined };
+}
+
+/** Is the server there, with a certificate that the `ca` of these options knows? Nothing is shown to it but its name. */
+export async function probeServer(options: CarrierDialOptions): Promise<void> {
+  const attempt = new Attempt(options);
+  try {
+    await attempt.secure(await attempt.open());
+  } catch (error) {
+    throw attempt.explain(error as Error);
+  } finally {
+    attempt.abandon();
+    attempt.settle();
+  }
+}
+
+interface Greeting {
+  readonly hello: () => Hello | OuterHello;
+  readonly expects: "welcome" | "resumed";
+  /** TLS is verified to the other end: mask keys may be zero (design: "Carrier"). */
+  readonly endToEnd: boolean;
+}
+
+interface Reached {
+  readonly carrier: Carrier;
+  readonly remote: string;
+  /** Of the type that was expected; without one, inner TLS comes next. */
+  readonly answer: ControlMessage | undefined;
+}
+
+async function dial(options: CarrierDialOptions, greeting: Greeting): Promise<Reached> {
   const attempt = new Attempt(options);
   try {
     const socket = await attempt.secure(await attempt.open());
-    return await attempt.upgrade(socket);
+    return await attempt.upgrade(socket, greeting);
   } catch (error) {
     attempt.abandon();
     throw attempt.explain(error as Error);
@@ -68,7 +121,7 @@ export async function dialCarrier(options: DialOptions): Promise<Dialled> {
 
 /** One try. Each step races the deadline and the caller's signal, which say at which step it stood. */
 class Attempt {
-  readonly #options: DialOptions;
+  readonly #options: CarrierDialOptions;
   readonly #timer: NodeJS.Timeout;
   readonly #interrupted: Promise<never>;
   #reject: (error: Error) => void = () => {};
@@ -79,7 +132,7 @@ class Attempt {
   #step = "connecting";
   #raw: net.Socket | undefined;
 
-  constructor(options: DialOptions) {
+  constructor(options: CarrierDialOptions) {
     this.#options = options;
     this.#interrupted = new Promise((_, reject) => {
       this.#reject = reject;
@@ -126,7 +179,7 @@ class Attempt {
   }
 
   /** Its errors are sentences; told to stop in the middle, it knows best where it stood. */
-  async #openBy(open: NonNullable<DialOptions["open"]>): Promise<net.Socket> {
+  async #openBy(open: NonNullable<CarrierDialOptions["open"]>): Promise<net.Socket> {
     const opening = open(this.#abort.signal);
     try {
       return await Promise.race([opening, this.#interrupted]);
@@ -171,7 +224,7 @@ class Attempt {
   }
 
   /** The upgrade, and what follows in the same turn: the carrier has to read the socket from its first frame. */
-  upgrade(socket: tls.TLSSocket): Promise<Dialled> {
+  upgrade(socket: tls.TLSSocket, greeting: Greeting): Promise<Reached> {
     const { host, port, path, headers, keepaliveMs, watch } = this.#options;
     this.#step = "waiting for the upgrade";
     return this.#race((resolve, reject) => {
@@ -190,26 +243,38 @@ class Attempt {
       });
       ws.once("open", () => {
         const remote = `${socket.remoteAddress}:${socket.remotePort}`;
-        this.#greet(new Carrier(ws, socket, { role: "client", keepaliveMs, zeroMask: true }), remote, resolve, reject);
+        const carrier = new Carrier(ws, socket, { role: "client", keepaliveMs, zeroMask: greeting.endToEnd });
+        this.#greet(carrier, greeting, (answer) => resolve({ carrier, remote, answer }), reject);
       });
     });
   }
 
-  #greet(carrier: Carrier, remote: string, resolve: (dialled: Dialled) => void, reject: (error: Error) => void): void {
+  #greet(
+    carrier: Carrier,
+    { hello, expects }: Greeting,
+    resolve: (answer: ControlMessage | undefined) => void,
+    reject: (error: Error) => void,
+  ): void {
     this.#step = "waiting for welcome";
-    const { keepaliveMs, hello } = this.#options;
+    const { keepaliveMs } = this.#options;
+    const words = hello();
+    if ("inner" in words && words.resume === undefined) {
+      carrier.sendControl(words);
+      resolve(undefined);
+      return;
+    }
     carrier.onEnded = (reason) => reject(reason ?? new Error("the server closed before its welcome"));
     carrier.onControl = (message) => {
       carrier.onEnded = undefined;
       carrier.onControl = undefined;
-      if (message.type !== "welcome") {
+      if (message.type !== expects) {
         reject(new Error(`the server answered hello with ${message.type}`));
         return;
       }
-      carrier.setKeepalive(Math.min(keepaliveMs, message.keepaliveMs));
-      resolve({ carrier, welcome: message, remote });
+      if ("keepaliveMs" in message) carrier.setKeepalive(Math.min(keepaliveMs, message.keepaliveMs));
+      resolve(message);
     };
-    carrier.sendControl(hello());
+    carrier.sendControl(words);
   }
 
   /** Says at which step a network's error came; its code stays. */

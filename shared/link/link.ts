@@ -76,8 +76,8 @@ type State =
  * ```
  */
 export class Link implements Transport {
-  readonly id: string;
-  readonly #options: LinkOptions;
+  #id: string;
+  #options: LinkOptions;
   readonly #outgoing: Outgoing;
   readonly #acks: Acks;
   #watcher: LinkWatcher = {};
@@ -89,7 +89,7 @@ export class Link implements Transport {
 
   /** `remote`: the other end's address, for logs. */
   constructor(id: string, remote: string, carrier: LinkCarrier, options: LinkOptions) {
-    this.id = id;
+    this.#id = id;
     this.#remote = remote;
     this.#options = options;
     this.#outgoing = new Outgoing(options.replayBytes, options.pool);
@@ -98,6 +98,16 @@ export class Link implements Transport {
   }
 
   // ── what its owner sees ────────────────────────────────────────────────────────────────────────────────────────
+
+  get id(): string {
+    return this.#id;
+  }
+
+  /** Under inner TLS a link has its name, and may outlive its carrier, only when its ends know each other. */
+  settle(id: string, graceMs: number): void {
+    this.#id = id;
+    this.#options = { ...this.#options, graceMs };
+  }
 
   get remote(): string {
     return this.#remote;
@@ -172,9 +182,9 @@ export class Link implements Transport {
     if (this.#state.state === "carried" && this.#outgoing.isAllSent) this.#state.leg.carrier.end();
   }
 
-  /** The peer is told, or it would wait for the next carrier. */
-  destroy(reason?: Error): void {
-    this.#abandon(CloseCode.ended, reason?.message ?? "the link was ended");
+  /** The peer is told, or it would wait for the next carrier; `told`: what, where somebody in between could read it. */
+  destroy(reason?: Error, told = reason?.message): void {
+    this.#abandon(CloseCode.ended, told ?? "the link was ended");
     this.#close(reason);
   }
 

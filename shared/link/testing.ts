@@ -155,9 +155,10 @@ export class LinkServer extends Listener {
     this.beforeAccept(ws, socket);
     const index = this.upgraded.length - 1;
     acceptCarrier(ws, socket, this.#options).then(
-      ({ carrier, hello, welcome: { link: id, graceMs } }) => {
+      ({ carrier, hello, welcome: answer }) => {
+        const { link: id, graceMs } = answer as Welcome;
         const link = new Link(id, "test", carrier, { graceMs, replayBytes: REPLAY_BYTES });
-        this.results[index] = { status: "fulfilled", value: { link, carrier, hello } };
+        this.results[index] = { status: "fulfilled", value: { link, carrier, hello: hello as Hello } };
       },
       (reason) => {
         this.results[index] = { status: "rejected", reason };

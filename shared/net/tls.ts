@@ -70,7 +70,12 @@ export interface TlsListenerOptions<Door extends TlsDoor> {
 
 const judgedBy = new WeakMap<TLSSocket, string>();
 
-/** The CA (PEM) by which `socket.authorized` was decided; `undefined` for a socket of no `TlsListener`. */
+/** `socket.authorized` was decided by this CA (PEM). */
+export function tellJudgedBy(socket: TLSSocket, ca: string): void {
+  judgedBy.set(socket, ca);
+}
+
+/** The CA (PEM) by which `socket.authorized` was decided, where that was told. */
 export function judgedByCa(socket: TLSSocket): string | undefined {
   return judgedBy.get(socket);
 }
@@ -325,7 +330,7 @@ export class TlsListener<Door extends TlsDoor = TlsDoor> {
     socket.allowHalfOpen = true;
     raw.allowHalfOpen = true;
     this.#open.set(raw, socket);
-    judgedBy.set(socket, handshake.ca);
+    tellJudgedBy(socket, handshake.ca);
     if (handshake.source !== undefined) tellSource(socket, handshake.source);
     this.#options.onSecure(socket, handshake.door, handshake.backInMs);
   };

@@ -1,0 +1,133 @@
+import type { CarrierLost } from "../../shared/link/carrier.ts";
+import type { Hello } from "../../shared/link/control.ts";
+import { type Link, LinkLost, type LinkOptions, type Resumption } from "../../shared/link/link.ts";
+import { silenceMs } from "../../shared/link/liveness.ts";
+import { printable } from "../../shared/outcomes.ts";
+import type { Logger } from "../../shared/process/logger.ts";
+import type { MemoryPool } from "../../shared/process/memory-pool.ts";
+import type { Transport } from "../../shared/yamux/transport.ts";
+import type { ServerMetrics } from "../metrics.ts";
+import type { ServerOptions } from "../options.ts";
+import { TokenWatch } from "../tokens/watch.ts";
+import type { Credential, ProvenToken } from "./credential.ts";
+import type { Links, ResumableLink } from "./links.ts";
+import type { ClusterTunnels, Place } from "./registry.ts";
+import { Tunnel } from "./tunnel.ts";
+
+export interface HoldDeps {
+  readonly options: Pick<
+    ServerOptions,
+    "linkGraceMs" | "replayBuffer" | "keepaliveMs" | "initialWindow" | "maxWindow" | "sessionBudget" | "maxStreams"
+  >;
+  readonly cluster: ClusterTunnels;
+  readonly links: Links;
+  /** What all tunnels may hold together. */
+  readonly pool: MemoryPool;
+  readonly metrics: ServerMetrics;
+  readonly log: Logger;
+}
+
+/** What a new tunnel has got: a place, and a name for its link. */
+export interface Admitted {
+  readonly place: Place;
+  readonly entry: ResumableLink;
+}
+
+/** A link, and what the session runs on: the inner TLS over it, or the link itself. */
+interface Held {
+  readonly link: Link;
+  readonly pipe: Transport;
+}
+
+/** How the server's end of a link behaves. */
+export function linkOptions({ options, pool }: Pick<HoldDeps, "options" | "pool">): LinkOptions {
+  const { linkGraceMs: graceMs, replayBuffer: replayBytes, keepaliveMs } = options;
+  return { graceMs, replayBytes, pool, silenceMs: silenceMs(keepaliveMs) };
+}
+
+/** A tunnel, from its first connection to its end. */
+export async function hold(
+  { link, pipe }: Held,
+  { agentId, instance, software }: Pick<Hello, "agentId" | "instance" | "software">,
+  { place, entry }: Admitted,
+  { identity, peer, token }: Credential,
+  { options, cluster, links, pool, metrics, log }: HoldDeps,
+): Promise<void> {
+  const agent = { agentId, instance, identity, peer, software: printable(software) };
+  entry.link = link;
+  entry.goodUntil = peer?.notAfter;
+  const innerTls = pipe !== link;
+  const line = { cluster: cluster.name, agent: agentId, tunnel: entry.id, remote: link.remote };
+  const tunnel = new Tunnel(
+    agent,
+    link,
+    {
+      onSuspended: (cause) => onSuspended(cause),
+      onResumed: (resumption) => onResumed(resumption),
+      onClosed: () => links.forget(entry.id),
+    },
+    {
+      initialWindow: options.initialWindow,
+      maxWindow: options.maxWindow,
+      budget: options.sessionBudget,
+      pool,
+      maxStreams: options.maxStreams,
+    },
+    pipe,
+  );
+  place.hold(tunnel);
+  metrics.tunnelOpened(cluster.name);
+  log.info({ ...line, identity, software: agent.software, ...(innerTls && { innerTls }) }, "tunnel opened");
+  const watch =
+    token && watchToken(token, tunnel, (reason, detail) => log.warn({ ...line, reason, detail }, "token not judged"));
+  entry.onCredential = ({ token: fresh, peer: renewed }) => {
+    tunnel.proven();
+    entry.goodUntil = renewed?.notAfter;
+    if (fresh) watch?.renewed(fresh.text, fresh.identity);
+  };
+
+  const reason = await tunnel.closedWith;
+  watch?.close();
+  if (reason instanceof LinkLost) metrics.links.graceOver(reason.graceMs);
+  metrics.tunnelClosed(cluster.name, reason === undefined ? "closed" : "lost", tunnel.resetForMemory);
+  log[reason === undefined ? "info" : "warn"](
+    { ...line, ...(reason && { reason: printable(reason.message) }) },
+    reason === undefined ? "tunnel closed" : "tunnel lost",
+  );
+
+  function onSuspended({ lossCause, message, ageMs, idleMs }: CarrierLost): void {
+    metrics.links.suspended(lossCause);
+    const times = { ageMs: Math.round(ageMs), idleMs: Math.round(idleMs) };
+    const { streamCount: streams } = tunnel;
+    log.warn(
+      { ...line, remote: tunnel.remote, streams, cause: lossCause, reason: printable(message), ...times },
+      "tunnel suspended",
+    );
+    if (place.abandoned) tunnel.destroy(new Error("the agent has begun anew"));
+  }
+
+  function onResumed(resumption: Resumption): void {
+    const { suspendedMs, replayedBytes } = resumption;
+    metrics.links.resumed(resumption);
+    cluster.tunnelResumed();
+    const times = { suspendedMs: Math.round(suspendedMs), replayedBytes };
+    log.info({ ...line, remote: tunnel.remote, ...times }, suspendedMs === 0 ? "tunnel moved" : "tunnel resumed");
+  }
+}
+
+/** How often the token behind a tunnel is judged again, ms; and how long an agent that is asked for a fresh one may take. */
+const JUDGE_EVERY_MS = 60_000;
+const PATIENCE_MS = 10_000;
+
+function watchToken(
+  { text, identity, verifier }: ProvenToken,
+  tunnel: Tunnel,
+  onUnavailable: (reason: string, detail: string) => void,
+): TokenWatch {
+  const owner = {
+    onAsk: (reason: string) => tunnel.rotate(reason),
+    onCut: (reason: string) => tunnel.destroy(new Error(reason)),
+    onUnavailable,
+  };
+  return new TokenWatch(text, identity, owner, { verifier, everyMs: JUDGE_EVERY_MS, patienceMs: PATIENCE_MS });
+}

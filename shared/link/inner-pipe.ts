@@ -1,0 +1,200 @@
+import { Duplex } from "node:stream";
+import type { TLSSocket } from "node:tls";
+import type { Transport, TransportConsumer } from "../yamux/transport.ts";
+import { encodeWords, type InnerAnswer, type InnerHello, splitWords } from "./inner-hello.ts";
+
+/** A link, which is told apart why it ends and what to say of that outside. */
+export interface InnerLink extends Transport {
+  destroy(reason?: Error, told?: string): void;
+}
+
+/** Somebody in between reads it. */
+const TOLD = "inner TLS has ended";
+
+type Done = (error?: Error | null) => void;
+
+/**
+ * A link as node:tls takes it. It is never stopped: what may arrive is bounded by the windows of the session above, and
+ * until there is one by `allowance`.
+ */
+export class LinkDuplex extends Duplex implements TransportConsumer {
+  /** The link is gone, and why. */
+  readonly over: Promise<Error | undefined>;
+  onRoom: () => void = () => {};
+  /** The same at once, for whoever hears of the end from elsewhere. */
+  endedBy: Error | undefined;
+  readonly #link: InnerLink;
+  #allowance: number;
+  #tellOver: (reason: Error | undefined) => void = () => {};
+
+  /** `allowance`: bytes that may arrive until `admit`. */
+  constructor(link: InnerLink, allowance: number) {
+    super({ allowHalfOpen: true });
+    this.#link = link;
+    this.#allowance = allowance;
+    this.over = new Promise((resolve) => {
+      this.#tellOver = resolve;
+    });
+    this.on("error", ignore);
+    link.start(this);
+  }
+
+  /** The peer is known: it may send what it likes. */
+  admit(): void {
+    this.#allowance = Number.POSITIVE_INFINITY;
+  }
+
+  onBytes(chunk: Buffer): void {
+    this.#allowance -= chunk.length;
+    if (this.#allowance < 0) this.destroy(new Error("too many bytes came before the inner TLS handshake was done"));
+    else this.push(chunk);
+  }
+
+  onWritable(): void {
+    this.onRoom();
+  }
+
+  onClosed(reason: Error | undefined): void {
+    this.endedBy = reason;
+    this.#tellOver(reason);
+    if (reason === undefined) this.push(null);
+    else this.destroy(reason);
+  }
+
+  override _read(): void {}
+
+  override _write(chunk: Buffer, _encoding: BufferEncoding, done: Done): void {
+    this.#link.write([chunk], chunk.length);
+    done();
+  }
+
+  override _writev(chunks: { readonly chunk: Buffer }[], done: Done): void {
+    let byteLength = 0;
+    const batch = chunks.map(({ chunk }) => {
+      byteLength += chunk.length;
+      return chunk;
+    });
+    this.#link.write(batch, byteLength);
+    done();
+  }
+
+  override _final(done: Done): void {
+    this.#link.end();
+    done();
+  }
+
+  /** After an end in order the link still has what it has not delivered. */
+  override _destroy(error: Error | null, done: Done): void {
+    if (error !== null || !this.writableFinished) this.#link.destroy(error ?? undefined, TOLD);
+    done(error);
+  }
+}
+
+/** Inner TLS as a session takes it: the link below says when there is room, and when it is over. */
+export class InnerPipe implements Transport {
+  readonly #link: InnerLink;
+  readonly #bottom: LinkDuplex;
+  readonly #socket: TLSSocket;
+  #consumer: TransportConsumer | undefined;
+  /** What came before delivery began; `undefined` from then on. */
+  #early: Buffer[] | undefined = [];
+  #onEarly: () => void = () => {};
+  #pendingBytes = 0;
+
+  constructor(link: InnerLink, bottom: LinkDuplex, socket: TLSSocket) {
+    this.#link = link;
+    this.#bottom = bottom;
+    this.#socket = socket;
+    // A record that cannot be read is an error and, once the handshake is done, not yet an end.
+    socket.on("error", (error) => this.destroy(new Error(`inner TLS: ${error.message.trim()}`, { cause: error })));
+    socket.on("data", this.#onData);
+    bottom.onRoom = () => this.#consumer?.onWritable();
+  }
+
+  // ── the first words ────────────────────────────────────────────────────────────────────────────────────────────
+
+  sendWords(words: InnerHello | InnerAnswer): void {
+    this.#socket.write(encodeWords(words));
+  }
+
+  /** JSON of the peer's first words; rejects when the link is gone before. What follows them is the session's. */
+  readWords(): Promise<string> {
+    return new Promise((resolve, reject) => {
+      this.#onEarly = () => {
+        const words = splitWords(Buffer.concat(this.#early ?? []));
+        if (words === undefined) return;
+        this.#early = words.rest.length === 0 ? [] : [words.rest];
+        this.#onEarly = () => {};
+        resolve(words.json);
+      };
+      this.#bottom.over.then((reason) => reject(reason ?? new Error("the peer closed inside the inner handshake")));
+      this.#onEarly();
+    });
+  }
+
+  // ── the transport ──────────────────────────────────────────────────────────────────────────────────────────────
+
+  start(consumer: TransportConsumer): void {
+    this.#consumer = consumer;
+    this.#bottom.admit();
+    // Not from inside the constructor that calls this: its owner has nothing in hand yet. No chunk can come between.
+    queueMicrotask(() => {
+      const early = this.#early ?? [];
+      this.#early = undefined;
+      for (const piece of early) consumer.onBytes(piece);
+    });
+    // What the link has delivered last is still on its way through TLS.
+    void this.#bottom.over.then((reason) => setImmediate(() => this.#closed(consumer, reason)));
+  }
+
+  #closed(consumer: TransportConsumer, reason: Error | undefined): void {
+    this.#socket.off("data", this.#onData);
+    this.#socket.destroy();
+    consumer.onClosed(reason);
+  }
+
+  readonly #onData = (chunk: Buffer): void => {
+    if (this.#early === undefined) {
+      this.#consumer?.onBytes(chunk);
+      return;
+    }
+    this.#early.push(chunk);
+    this.#onEarly();
+  };
+
+  get pendingBytes(): number {
+    return this.#pendingBytes + this.#link.pendingBytes;
+  }
+
+  /** What TLS has in hand will want its place in the link. */
+  room(): number {
+    return this.#link.room() - this.#pendingBytes;
+  }
+
+  write(batch: readonly Buffer[], byteLength: number): void {
+    if (this.#socket.destroyed || this.#socket.writableEnded) return;
+    this.#pendingBytes += byteLength;
+    const taken = (): void => {
+      this.#pendingBytes -= byteLength;
+      this.#consumer?.onWritable();
+    };
+    const socket = this.#socket;
+    socket.cork();
+    for (const [index, buffer] of batch.entries()) {
+      if (index === batch.length - 1) socket.write(buffer, taken);
+      else socket.write(buffer);
+    }
+    socket.uncork();
+  }
+
+  /** close_notify goes behind all that was written, and the end of the link behind that. */
+  end(): void {
+    this.#socket.end();
+  }
+
+  destroy(reason?: Error): void {
+    this.#link.destroy(reason, TOLD);
+  }
+}
+
+function ignore(): void {}

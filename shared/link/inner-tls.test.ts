@@ -1,0 +1,204 @@
+import assert from "node:assert/strict";
+import { type TestContext, test } from "node:test";
+import tls from "node:tls";
+import { judgePeer } from "../net/identity.ts";
+import { Authority, type CertificateAndKey } from "../pki/certificates.ts";
+import type { TransportConsumer } from "../yamux/transport.ts";
+import { type InnerLink, LinkDuplex } from "./inner-pipe.ts";
+import { dialInner, InnerServers, type InnerTls } from "./inner-tls.ts";
+import { Inbox, until } from "./testing.ts";
+
+const TIMEOUT_MS = 5_000;
+
+/** One end of a link in memory: what is written arrives at the other in a later turn. */
+class End implements InnerLink {
+  other: End | undefined;
+  pendingBytes = 0;
+  told: string | undefined;
+  #consumer: TransportConsumer | undefined;
+  #early: Buffer[] = [];
+  #over = false;
+
+  start(consumer: TransportConsumer): void {
+    this.#consumer = consumer;
+    for (const chunk of this.#early.splice(0)) consumer.onBytes(chunk);
+  }
+
+  room(): number {
+    return 1_000;
+  }
+
+  write(batch: readonly Buffer[]): void {
+    for (const chunk of batch) setImmediate(() => this.other?.receive(chunk));
+  }
+
+  receive(chunk: Buffer): void {
+    if (this.#consumer === undefined) this.#early.push(chunk);
+    else if (!this.#over) this.#consumer.onBytes(chunk);
+  }
+
+  end(): void {
+    setImmediate(() => {
+      this.other?.close(undefined);
+      this.close(undefined);
+    });
+  }
+
+  destroy(reason?: Error, told?: string): void {
+    this.told ??= told;
+    this.close(reason);
+    setImmediate(() => this.other?.close(new Error("the peer has ended the link")));
+  }
+
+  close(reason: Error | undefined): void {
+    if (this.#over) return;
+    this.#over = true;
+    this.#consumer?.onClosed(reason);
+  }
+}
+
+function link(): { readonly agent: End; readonly server: End } {
+  const [agent, server] = [new End(), new End()];
+  agent.other = server;
+  server.other = agent;
+  return { agent, server };
+}
+
+async function pki() {
+  const authority = await Authority.create("ca");
+  const leaf = await authority.issue({ cn: "server", names: ["server.example"], usage: "server" });
+  const agent = await authority.issue({ cn: "agent", usage: "client" });
+  const material = { ...leaf, ca: authority.cert, notAfter: new Date() };
+  return { authority, agent, material };
+}
+
+/** Both ends of an inner TLS. */
+async function joined(t: TestContext, { by }: { by?: CertificateAndKey | "nobody" } = {}) {
+  const { authority, agent, material } = await pki();
+  const { cert, key } = by === "nobody" ? {} : (by ?? agent);
+  const ends = link();
+  const accepted = new InnerServers().accept(ends.server, material, TIMEOUT_MS);
+  const dialled = dialInner(ends.agent, {
+    host: "server.example",
+    tls: { ca: authority.cert, cert, key },
+    timeoutMs: TIMEOUT_MS,
+    signal: new AbortController().signal,
+  });
+  const [near, far] = await Promise.all([dialled, accepted]);
+  t.after(() => near.pipe.destroy());
+  return { near, far, ends };
+}
+
+/** Starts delivery at one end. */
+function inboxOf({ pipe }: InnerTls): Inbox {
+  const inbox = new Inbox();
+  pipe.start(inbox);
+  return inbox;
+}
+
+test("the ends know each other, carry first words and then bytes, and have one key", async (t) => {
+  const { near, far } = await joined(t);
+  assert.equal(judgePeer(far.socket).identity?.cn, "agent");
+  near.pipe.sendWords({ type: "hello", version: 1, agentId: "a", instance: "i", software: "test" });
+  near.pipe.write([Buffer.from("behind the words")], 16);
+  assert.match(await far.pipe.readWords(), /^\{"type":"hello".*\}$/);
+  const inbox = inboxOf(far);
+  await until(() => inbox.text === "behind the words");
+  assert.equal(far.key.accepts(near.key.prove("s/1", 7)), true);
+  near.pipe.end();
+  assert.equal(await inbox.closed, undefined);
+});
+
+test("a stranger, and whoever shows nothing, is not taken for an agent", async (t) => {
+  const stranger = await (await Authority.create("ca")).issue({ cn: "agent", usage: "client" });
+  const { far } = await joined(t, { by: stranger });
+  assert.match(judgePeer(far.socket).refusal ?? "", /not signed by a CA/);
+  const silent = await joined(t, { by: "nobody" });
+  assert.match(judgePeer(silent.far.socket).refusal ?? "", /no client certificate/);
+});
+
+test("an agent does not speak with a server of another name or CA, and says why", async () => {
+  const { authority, material } = await pki();
+  const other = await Authority.create("other");
+  for (const [host, ca, reason] of [
+    ["other.example", authority.cert, /inner TLS: .*other\.example/],
+    ["server.example", other.cert, /inner TLS: .*certificate/],
+  ] as const) {
+    const ends = link();
+    const accepted = new InnerServers().accept(ends.server, material, TIMEOUT_MS).catch(() => {});
+    const signal = new AbortController().signal;
+    await assert.rejects(dialInner(ends.agent, { host, tls: { ca }, timeoutMs: TIMEOUT_MS, signal }), reason);
+    await accepted;
+  }
+});
+
+test("what is no inner TLS is refused: another protocol inside, noise, and more bytes than a handshake has", async () => {
+  const { material, authority } = await pki();
+  const noise: [string, (end: End) => void, RegExp][] = [
+    ["http", (end) => end.write([Buffer.from("GET / HTTP/1.1\r\n\r\n")]), /inner TLS: /],
+    ["40 KiB", (end) => end.write([Buffer.alloc(40 * 1024, 0x16)]), /too many bytes/],
+    ["an end", (end) => end.end(), /closed inside/],
+  ];
+  for (const [what, say, reason] of noise) {
+    const ends = link();
+    const accepted = new InnerServers().accept(ends.server, material, TIMEOUT_MS);
+    say(ends.agent);
+    await assert.rejects(accepted, reason, what);
+  }
+  // The handshake of the TLS outside, brought here by somebody in between: it names another protocol.
+  const ends = link();
+  const accepted = new InnerServers().accept(ends.server, material, TIMEOUT_MS);
+  const outside = tls.connect({
+    ...{ socket: new LinkDuplex(ends.agent, 1 << 20), ca: authority.cert, servername: "server.example" },
+    ALPNProtocols: ["http/1.1"],
+  });
+  outside.on("error", () => {});
+  await assert.rejects(accepted);
+});
+
+test("a handshake that stands still ends in time, and one that is cancelled at once", async () => {
+  const { material } = await pki();
+  await assert.rejects(new InnerServers().accept(link().server, material, 20), /took too long/);
+  const abort = new AbortController();
+  const dialled = dialInner(link().agent, {
+    ...{ host: "server.example", tls: {}, timeoutMs: TIMEOUT_MS, signal: abort.signal },
+  });
+  abort.abort();
+  await assert.rejects(dialled, /cancelled/);
+});
+
+test("what ends the link ends the pipe, with its reason; why the pipe ends is not told outside", async (t) => {
+  const { near, far, ends } = await joined(t);
+  const inbox = inboxOf(far);
+  const reason = new Error("the certificate CN=secret is no longer among the agents");
+  far.pipe.destroy(reason);
+  assert.equal(await inbox.closed, reason);
+  assert.equal(inbox.closedCount, 1);
+  assert.doesNotMatch(ends.server.told ?? "secret", /secret/);
+  await assert.rejects(near.pipe.readWords(), /the peer has ended the link/);
+});
+
+test("bytes that are changed on their way end the link", async (t) => {
+  const { near, far, ends } = await joined(t);
+  const inbox = inboxOf(far);
+  const { server } = ends;
+  const receive = server.receive.bind(server);
+  server.receive = (chunk) => {
+    const changed = Buffer.from(chunk);
+    changed[changed.length - 1] = (changed.at(-1) ?? 0) ^ 1;
+    receive(changed);
+  };
+  near.pipe.write([Buffer.from("hello")], 5);
+  assert.match((await inbox.closed)?.message ?? "", /^inner TLS: .*bad record mac/);
+  assert.equal(inbox.bytes, 0);
+});
+
+test("what TLS has in hand counts, so that a session sends no more than the path takes", async (t) => {
+  const { near } = await joined(t);
+  inboxOf(near);
+  assert.equal(near.pipe.room(), 1_000);
+  near.pipe.write([Buffer.alloc(600)], 600);
+  assert.equal(near.pipe.room(), 400);
+  assert.equal(near.pipe.pendingBytes, 600);
+  await until(() => near.pipe.pendingBytes === 0);
+});
