@@ -98,6 +98,7 @@ export class Agent implements AsyncDisposable {
               hello,
               credentials: this.#credentials,
               tls: { minVersion: options.tlsMinVersion as SecureVersion, ciphers: options.cipherSuites },
+              innerTls: options.innerTls,
               timeoutMs: options.handshakeTimeoutMs,
               path,
               replayBytes: options.replayBuffer,

@@ -36,6 +36,15 @@ const server = section("The server", {
   }),
   agentCert: option.file("", "Certificate (PEM) of this agent.", { konnectivity: "--agent-cert" }),
   agentKey: option.file("", "Private key (PEM) of --agent-cert.", { konnectivity: "--agent-key" }),
+  outerCa: option.string(
+    "",
+    "CA certificates (PEM) of a middle box that opens TLS (TLS inspection, a balancer), or system for the CAs that Node brings. Where it does, agent and server prove themselves by a second TLS inside it, which it cannot read. Empty: such a path is not used.",
+  ),
+  innerTls: option.oneOf(
+    ["always", "auto", "never"],
+    "auto",
+    "The second TLS inside: always, never, or where the server's certificate is not from --ca-cert but from --outer-ca.",
+  ),
   serviceAccountTokenPath: option.file(
     "",
     "File with a service account token, in place of --agent-cert or together with it. It is read again for each connection, and sent to the server only.",
@@ -160,6 +169,9 @@ function settle(draft: Draft<typeof rows>): void {
   for (const rule of values.allowTarget) attempt(draft, () => parseRule(rule, "--allow-target"));
   for (const rule of values.denyTarget) attempt(draft, () => parseRule(rule, "--deny-target"));
   settlePair(draft, ["--agent-cert", values.agentCert], ["--agent-key", values.agentKey]);
+  if (values.outerCa !== "" && values.innerTls === "never") {
+    draft.warn("--outer-ca has no effect with --inner-tls=never: whoever opens TLS would read everything.");
+  }
   if (values.agentCert === "" && values.agentKey === "" && values.serviceAccountTokenPath === "") {
     draft.problem(
       "The server must know its agents: give --agent-cert and --agent-key, or --service-account-token-path.",

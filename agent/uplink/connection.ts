@@ -1,5 +1,5 @@
 import type { CarrierLost } from "../../shared/link/carrier.ts";
-import type { Welcome } from "../../shared/link/control.ts";
+import type { InnerWelcome } from "../../shared/link/inner-hello.ts";
 import type { Link, Resumption as Resumed } from "../../shared/link/link.ts";
 import type { LinkRefused } from "../../shared/wire/handshake.ts";
 import { GoAwayCode } from "../../shared/yamux/frame.ts";
@@ -25,7 +25,9 @@ export interface ConnectionOwner {
   onClosed(connection: Connection, reason: Error | undefined): void;
 }
 
-export interface ConnectionOptions extends Pick<ResumptionDeps, "redial" | "retry"> {
+export interface ConnectionOptions extends Pick<ResumptionDeps, "redial" | "prove" | "retry"> {
+  /** What the session runs on, if it is not the link itself: the inner TLS over it. */
+  readonly pipe?: Transport;
   readonly session: Pick<SessionOptions, "maxWindow" | "budget" | "maxStreams" | "pool">;
   /** When the present carrier should be replaced, counted from its first moment; `undefined`: never. */
   carrierAgeMs(): number | undefined;
@@ -48,7 +50,7 @@ const LAST_BYTES_MS = 10_000;
 /** A link and the session on it, as long as both last: over one carrier after the other. */
 export class Connection implements SessionHandler {
   readonly link: Pick<Link, "id" | "remote" | "suspended" | "lost" | "unacknowledged">;
-  readonly welcome: Welcome;
+  readonly welcome: InnerWelcome;
   readonly session: Session;
   readonly #owner: ConnectionOwner;
   readonly #resumption: Resumption;
@@ -56,14 +58,14 @@ export class Connection implements SessionHandler {
   #endedBy: Error | undefined;
   #left = false;
 
-  constructor(link: UplinkLink, welcome: Welcome, owner: ConnectionOwner, options: ConnectionOptions) {
+  constructor(link: UplinkLink, welcome: InnerWelcome, owner: ConnectionOwner, options: ConnectionOptions) {
     this.link = link;
     this.welcome = welcome;
     this.#owner = owner;
     this.#resumption = new Resumption({
       link,
-      token: welcome.token,
       redial: options.redial,
+      prove: options.prove,
       retry: options.retry,
       onElsewhere: (refusal) => owner.onElsewhere(this, refusal),
       onDisowned: () => owner.onDisowned(this),
@@ -88,7 +90,7 @@ export class Connection implements SessionHandler {
         this.#resumption.stop();
       },
     });
-    this.session = new Session("client", link, this, {
+    this.session = new Session("client", options.pipe ?? link, this, {
       ...options.session,
       initialWindow: welcome.initialWindow,
       maxWindow: Math.max(options.session.maxWindow, welcome.initialWindow),

@@ -1,3 +1,4 @@
+import { rootCertificates } from "node:tls";
 import { loadClientTls, TlsFileError, type TlsMaterial } from "../../shared/net/tls-material.ts";
 import { type AgentToken, readToken } from "./token.ts";
 
@@ -7,14 +8,30 @@ export interface CredentialFiles {
   readonly agentCert: string;
   readonly agentKey: string;
   readonly serviceAccountTokenPath: string;
+  /** Beside these, whoever stands in between may come from these authorities; `system`: from those that Node brings. */
+  readonly outerCa?: string;
 }
 
+/** `--outer-ca` in place of a file. */
+const SYSTEM = "system";
+
 /** Their content. Without `ca`, the authorities that Node brings count. */
-export type Credentials = Partial<TlsMaterial> & { readonly token?: AgentToken };
+export type Credentials = Partial<TlsMaterial> & {
+  readonly token?: AgentToken;
+  /** Of a middle box; absent: TLS may end at the server only. */
+  readonly outerCa?: readonly string[];
+};
 
 /** The files that are given: a change of one of them changes the credentials. */
-export function pathsOf({ caCert, agentCert, agentKey, serviceAccountTokenPath }: CredentialFiles): string[] {
-  return [caCert, agentCert, agentKey, serviceAccountTokenPath].filter((path) => path !== "");
+export function pathsOf({
+  caCert,
+  agentCert,
+  agentKey,
+  serviceAccountTokenPath,
+  outerCa = "",
+}: CredentialFiles): string[] {
+  const outer = outerCa === SYSTEM ? "" : outerCa;
+  return [caCert, agentCert, agentKey, serviceAccountTokenPath, outer].filter((path) => path !== "");
 }
 
 /** When the first of them ends: what was opened with them is good until then. */
@@ -32,12 +49,23 @@ const FLAGS = { caFile: "--ca-cert", certFile: "--agent-cert", keyFile: "--agent
  */
 export function readCredentials(files: CredentialFiles): Credentials {
   const { serviceAccountTokenPath: tokenPath } = files;
-  const tls = readTls(files);
+  const tls = { ...readTls(files), ...readOuterCa(files.outerCa) };
   if (tokenPath === "") return tls;
   try {
     return { ...tls, token: readToken(tokenPath) };
   } catch (error) {
     throw new Error(`--service-account-token-path: ${(error as Error).message}`, { cause: error });
+  }
+}
+
+function readOuterCa(file: string | undefined): Pick<Credentials, "outerCa"> {
+  if (file === undefined || file === "") return {};
+  if (file === SYSTEM) return { outerCa: rootCertificates };
+  try {
+    const { ca } = loadClientTls({ caFile: file });
+    return ca === undefined ? {} : { outerCa: [ca] };
+  } catch (error) {
+    throw new Error(`--outer-ca: ${(error as Error).message}`, { cause: error });
   }
 }
 

@@ -47,6 +47,8 @@ export type LearnedPath = Pick<Path, "keepaliveMs" | "idleLimitMs" | "ageLimitMs
  * a day after it was last seen: to learn it anew costs two cuts, which no stream notices. Pure.
  */
 export class Path {
+  /** Somebody who ends TLS in between was the last to be met. */
+  intercepted = false;
   readonly #options: Required<PathOptions>;
   /** The newest is the last. */
   #cuts: Cut[] = [];

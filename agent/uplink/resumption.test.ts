@@ -1,18 +1,20 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import { CarrierLost } from "../../shared/link/carrier.ts";
+import type { Hello } from "../../shared/link/control.ts";
 import type { Dialled } from "../../shared/link/dial.ts";
 import { Link } from "../../shared/link/link.ts";
-import { welcome } from "../../shared/link/testing.ts";
+import { HELLO, welcome } from "../../shared/link/testing.ts";
 import { Wire } from "../../shared/link/testing-wire.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
-import { type ResumeWords, Resumption } from "./resumption.ts";
+import { ByToken } from "./next-carrier.ts";
+import { Resumption } from "./resumption.ts";
 
 const GRACE_MS = 30_000;
 const CUT = new CarrierLost("cut", { lossCause: "reset", ageMs: 1, idleMs: 1 });
 
 interface Dial {
-  readonly words: ResumeWords;
+  readonly words: Hello["resume"];
   readonly signal: AbortSignal;
   /** The server welcomes it; returns the new carrier's wire. */
   accept(change?: Partial<Dialled["welcome"]>): Promise<Wire>;
@@ -29,21 +31,22 @@ function resumable(t: TestContext) {
   const elsewhere: LinkRefused[] = [];
   const disowned = { count: 0 };
   const failures: unknown[] = [];
+  const byToken = new ByToken(HELLO, "first");
   const resumption = new Resumption({
     link,
-    token: "first",
     retry: { baseMs: 100, capMs: 10_000 },
     redial: (say, signal) =>
       new Promise((resolve, reject) => {
         const settled = () => new Promise<void>((done) => setImmediate(done));
         signal.addEventListener("abort", () => reject(new Error("the attempt was cancelled")));
         dials.push({
-          words: say(),
+          words: byToken.hello(say()).resume,
           signal,
           accept: async (change) => {
             const next = new Wire();
             const answer = welcome({ token: `token-${dials.length}`, ...change });
-            resolve({ carrier: next.agent as unknown as Dialled["carrier"], welcome: answer, remote: "new" });
+            const carrier = next.agent as unknown as Dialled["carrier"];
+            resolve(byToken.take({ carrier, welcome: answer, remote: "new" }));
             await settled();
             return next;
           },
@@ -89,7 +92,7 @@ test("while the link waits, failures are followed by short waits, and the token 
     t.mock.timers.tick(1_000);
     assert.equal(dials.length, attempt + 1, "a second at most");
   }
-  assert.deepEqual([...new Set(dials.map(({ words }) => words.token))], ["first"]);
+  assert.deepEqual([...new Set(dials.map(({ words }) => words?.token))], ["first"]);
   await dials.at(-1)?.accept();
   assert.equal(link.suspended, false);
 });

@@ -1,14 +1,7 @@
-import type { Dialled } from "../../shared/link/dial.ts";
 import type { Link } from "../../shared/link/link.ts";
 import { type BackoffOptions, backoffMs } from "../../shared/process/backoff.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
-
-/** What a hello says of the link that is to go on. */
-export interface ResumeWords {
-  readonly link: string;
-  readonly token: string;
-  readonly received: number;
-}
+import type { NextCarrier, ResumeWords } from "./next-carrier.ts";
 
 /** What is done with a link to give it another carrier. */
 export type ResumptionLink = Pick<
@@ -18,10 +11,10 @@ export type ResumptionLink = Pick<
 
 export interface ResumptionDeps {
   readonly link: ResumptionLink;
-  /** The token of the welcome. */
-  readonly token: string;
   /** Opens a carrier; `words` is asked when the hello is sent. */
-  redial(words: () => ResumeWords, signal: AbortSignal): Promise<Dialled>;
+  redial(words: () => ResumeWords, signal: AbortSignal): Promise<NextCarrier>;
+  /** Where a new carrier does not show who we are, that is shown apart before a planned one. */
+  readonly prove?: ((signal: AbortSignal) => Promise<void>) | undefined;
   readonly retry: Pick<BackoffOptions, "baseMs" | "capMs">;
   /** The balancer has led us to another server than the link's, which would take us anew. */
   onElsewhere(refusal: LinkRefused): void;
@@ -59,7 +52,6 @@ export function endsLink(error: unknown): boolean {
  */
 export class Resumption {
   readonly #deps: ResumptionDeps;
-  #token: string;
   #failures = 0;
   #dialling: AbortController | undefined;
   #timer: NodeJS.Timeout | undefined;
@@ -67,7 +59,6 @@ export class Resumption {
 
   constructor(deps: ResumptionDeps) {
     this.#deps = deps;
-    this.#token = deps.token;
   }
 
   /** A new carrier is wanted now. One that is under way already will do. */
@@ -84,7 +75,7 @@ export class Resumption {
   }
 
   async #dial(): Promise<void> {
-    const { link } = this.#deps;
+    const { link, prove, redial } = this.#deps;
     const dialling = new AbortController();
     this.#dialling = dialling;
     let named = 0;
@@ -92,34 +83,34 @@ export class Resumption {
       // What is acknowledged on the old carrier from here on could be freed before this hello is read.
       link.holdAcks();
       named = link.received;
-      return { link: link.id, token: this.#token, received: named };
+      return { link: link.id, received: named };
     };
     try {
-      const dialled = await this.#deps.redial(words, dialling.signal);
+      if (prove !== undefined && !link.suspended) await prove(dialling.signal);
+      const next = await redial(words, dialling.signal);
       this.#dialling = undefined;
-      this.#goOn(dialled, named);
+      this.#goOn(next, named);
     } catch (error) {
       this.#dialling = undefined;
       if (!this.#stopped) this.#failed(error);
     }
   }
 
-  #goOn({ carrier, welcome, remote }: Dialled, named: number): void {
+  #goOn({ carrier, remote, link: answered, received }: NextCarrier, named: number): void {
     const { link } = this.#deps;
     if (this.#stopped) {
       carrier.destroy();
       return;
     }
     try {
-      if (welcome.link !== link.id) throw new Error(`the server answered a resume with another link, ${welcome.link}`);
-      link.resume(carrier, remote, { peerReceived: welcome.received, named });
+      if (answered !== link.id) throw new Error(`the server answered a resume with another link, ${answered}`);
+      link.resume(carrier, remote, { peerReceived: received, named });
     } catch (error) {
       const { badOffset, badControl } = CloseCode;
       carrier.close(error instanceof LinkRefused ? badOffset : badControl, (error as Error).message);
       link.destroy(error as Error);
       return;
     }
-    this.#token = welcome.token;
     this.#failures = 0;
     link.confirm();
   }

@@ -11,6 +11,7 @@ import { Tenants, unixCallerAt } from "../../server/testing-tenants.ts";
 import { ISSUER, Issuer, nowS, SUBJECT } from "../../server/tokens/testing.ts";
 import { defaultsOf } from "../../shared/process/options.ts";
 import { captureLog, type LogLine } from "../harness/log-lines.ts";
+import { MiddleBox, messagesIn } from "../harness/middle-box.ts";
 import { waitFor } from "../harness/wait.ts";
 
 interface Blue extends AsyncDisposable {
@@ -20,12 +21,14 @@ interface Blue extends AsyncDisposable {
   readonly server: readonly LogLine[];
   /** What the agent's file holds from now on. */
   renew(token: string): Promise<void>;
+  /** Opens TLS between the two, if that was asked for. */
+  readonly box: MiddleBox | undefined;
   /** A CONNECT to a target that echoes. */
   connect(): Promise<Duplex>;
 }
 
 /** A cluster that takes tokens of one issuer, its server, and an agent that has a token and no certificate. */
-async function startBlue(lifeS: number): Promise<Blue> {
+async function startBlue(lifeS: number, { boxed = false } = {}): Promise<Blue> {
   const tenants = await Tenants.create(["blue"]);
   const issuer = await Issuer.create();
   const blue = tenants.get("blue");
@@ -33,7 +36,8 @@ async function startBlue(lifeS: number): Promise<Blue> {
   await writeFile(join(folder, "blue.jwks"), JSON.stringify(await issuer.keySet()));
   const jwt = { issuer: ISSUER, audience: "culvert", jwks: "blue.jwks", subjects: [SUBJECT] };
   // The agent dials an address, and so asks for no name: the one cluster has none.
-  await blue.write({ agents: { sni: [], token: { jwt }, identities: [] }, callers: { sni: [] } });
+  const innerTls = boxed ? "auto" : "never";
+  await blue.write({ agents: { sni: [], token: { jwt }, identities: [], innerTls }, callers: { sni: [] } });
   const server = await tenants.start({ agentWaitMs: 7_000, linkGraceMs: 30_000 });
   const tokenFile = join(folder, "token");
   const renew = async (token: string) => {
@@ -41,14 +45,18 @@ async function startBlue(lifeS: number): Promise<Blue> {
     await rename(`${tokenFile}.new`, tokenFile);
   };
   await renew(await issuer.token({ exp: nowS() + lifeS }));
+  const serverPort = server.addresses.agents?.port ?? 0;
+  const box = boxed ? await MiddleBox.start(serverPort) : undefined;
+  if (box !== undefined) await writeFile(join(folder, "outer.ca"), box.authority.cert);
   const { log, lines } = captureLog();
   const agent = await startAgent(
     {
       ...defaultsOf(agentOptions),
       ...{ agentId: "a", healthServerPort: 0, adminServerPort: 0 },
-      ...{ proxyServerHost: "127.0.0.1", proxyServerPort: server.addresses.agents?.port ?? 0 },
+      ...{ proxyServerHost: "127.0.0.1", proxyServerPort: box?.port ?? serverPort },
       caCert: join(folder, "blue.ca"),
       serviceAccountTokenPath: tokenFile,
+      outerCa: box === undefined ? "" : join(folder, "outer.ca"),
     },
     { log },
   );
@@ -59,6 +67,7 @@ async function startBlue(lifeS: number): Promise<Blue> {
     lines,
     server: server.lines as readonly LogLine[],
     renew,
+    box,
     connect: async () => {
       const caller = await unixCallerAt(blue.uds);
       caller.write(`CONNECT 127.0.0.1:${(echo.address() as AddressInfo).port} HTTP/1.1\r\nHost: x\r\n\r\n`);
@@ -69,6 +78,7 @@ async function startBlue(lifeS: number): Promise<Blue> {
     async [Symbol.asyncDispose]() {
       agent.destroy(new Error("the test is over"));
       echo.close();
+      await box?.[Symbol.asyncDispose]();
       await tenants[Symbol.asyncDispose]();
     },
   };
@@ -118,3 +128,23 @@ async function waitForConnect(blue: Blue): Promise<Duplex> {
     }
   }
 }
+
+test("behind a box that opens TLS, a token is shown inside only, and so is the one that comes after it", async () => {
+  await using blue = await startBlue(60, { boxed: true });
+  const caller = await blue.connect();
+  await assertEcho(caller, "before");
+  const renewed = await blue.issuer.token({ exp: nowS() + 120 });
+  await blue.renew(renewed);
+  await waitFor(() => blue.lines.some(({ msg }) => msg === "uplink moved to a new connection"), { deadlineMs: 15_000 });
+  await assertEcho(caller, "after");
+  const opened = blue.server.filter(({ msg }) => msg === "tunnel opened");
+  assert.deepEqual(
+    opened.map(({ identity, innerTls }) => [identity, innerTls]),
+    [[`SUB=${SUBJECT}`, true]],
+  );
+  const { box } = blue;
+  assert.ok(box !== undefined && box.opened.length >= 3);
+  const read = Buffer.concat([box.read, ...box.opened.flatMap(({ sent }) => messagesIn(Buffer.concat(sent)))]);
+  assert.equal(read.includes(renewed), false);
+  assert.equal(read.toString("latin1").toLowerCase().includes("authorization"), false);
+});

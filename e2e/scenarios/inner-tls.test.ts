@@ -1,0 +1,261 @@
+import assert from "node:assert/strict";
+import { readFile, writeFile } from "node:fs/promises";
+import { type TestContext, test } from "node:test";
+import { WebSocket } from "ws";
+import type { AgentOptions } from "../../agent/options.ts";
+import type { ServerOptions } from "../../server/options.ts";
+import { Authority } from "../../shared/pki/certificates.ts";
+import { SUBPROTOCOL, TUNNEL_PATH } from "../../shared/wire/handshake.ts";
+import { captureLog } from "../harness/log-lines.ts";
+import { framesIn, MiddleBox, messagesIn } from "../harness/middle-box.ts";
+import { waitFor, within } from "../harness/wait.ts";
+import { startWorld } from "../harness/world.ts";
+
+const MARKER = "the-marker-that-nobody-in-between-may-read";
+
+/** A server and its agent, with a box in between that opens TLS. */
+async function behindBox(
+  t: TestContext,
+  { server = {}, agent = {} }: { server?: Partial<ServerOptions>; agent?: Partial<AgentOptions> } = {},
+) {
+  const { log, lines } = captureLog("debug");
+  const world = await startWorld({
+    log,
+    agents: 0,
+    targets: ["echo"],
+    server: { innerTls: "auto", agentWaitMs: 5_000, linkGraceMs: 30_000, ...server },
+  });
+  t.after(() => world[Symbol.asyncDispose]());
+  const box = await MiddleBox.start(world.server.addresses.agents?.port ?? 0);
+  t.after(() => box[Symbol.asyncDispose]());
+  const outerCa = world.dir.file("outer-ca.crt");
+  await writeFile(outerCa, box.authority.cert);
+  const start = (more: Partial<AgentOptions> = {}, wait = true) =>
+    world.startAgent({ proxyServerPort: box.port, outerCa, ...agent, ...more }, { wait });
+  const echoed = async (text: string) => {
+    await using connection = await world.connect("echo");
+    assert.equal(connection.status, 200);
+    await connection.send(text);
+    await waitFor(async () => (await connection.read()) === text);
+  };
+  const line = (msg: string) => lines.filter((each) => each.msg === msg);
+  return { world, box, start, echoed, lines, line, outerCa };
+}
+
+test("where TLS is opened in between, the agent comes up by inner TLS, and nobody reads what passes", async (t) => {
+  const { box, start, echoed, line } = await behindBox(t);
+  const agent = await start();
+  await echoed(MARKER);
+  const [opened] = line("tunnel opened");
+  assert.deepEqual([opened?.["identity"], opened?.["innerTls"]], ["CN=culvert-agent", true]);
+  assert.deepEqual(box.shown, [], "the certificate is not shown to the box");
+  assert.ok(box.opened.length > 0);
+  const read = messages(box);
+  assert.ok(read.length > 1_000);
+  assert.equal(read.includes(MARKER), false);
+  assert.equal(read.includes("culvert-agent"), false);
+  const masks = box.opened.flatMap(({ sent }) => framesIn(Buffer.concat(sent)).map(({ mask }) => mask.toString("hex")));
+  assert.ok(masks.length > 5 && new Set(masks).size > masks.length / 2, "mask keys are random");
+  await agent.close();
+  await waitFor(() => line("tunnel closed").length === 1);
+});
+
+test("the same box reads all when it is the server's own CA that it has, and inner TLS is off", async (t) => {
+  const { box, start, echoed, world } = await behindBox(t, { server: { innerTls: "never" } });
+  // It has no way to speak for the agent, so it is given the agent's certificate.
+  box.clientTls = {
+    cert: await readFile(world.dir.file("agent.crt"), "utf8"),
+    key: await readFile(world.dir.file("agent.key"), "utf8"),
+  };
+  const boxCa = world.dir.file("outer-ca.crt");
+  await start({ caCert: boxCa, outerCa: "", innerTls: "never" });
+  await echoed(MARKER);
+  assert.equal(messages(box).includes(MARKER), true);
+});
+
+test("without the box's CA the agent fails closed, and names who stands there", async (t) => {
+  const { start, line, box } = await behindBox(t, { agent: { outerCa: "" } });
+  await start({}, false);
+  const failed = await waitFor(() => line("uplink attempt failed")[0]);
+  await waitFor(() => line("uplink attempt failed").length > 2);
+  assert.ok(box.shown.length <= 1, "who has been found there once is shown nothing any more");
+  assert.match(String(failed["reason"]), /^TLS is intercepted by "Corp Inspection CA", /);
+  assert.equal(messages(box).length, 0);
+});
+
+test("a box that cuts every connection costs no stream: the link goes on by proof, and no token crosses", async (t) => {
+  const { box, start, world, line } = await behindBox(t);
+  await start();
+  await using connection = await world.connect("echo");
+  const sent = Array.from({ length: 40 }, (_, i) => `line ${i} `.repeat(500)).join("");
+  let got = "";
+  for (let part = 0; part < 4; part++) {
+    await connection.send(sent.slice((part * sent.length) / 4, ((part + 1) * sent.length) / 4));
+    box.cut();
+    await waitFor(() => line("uplink resumed").length > part, { deadlineMs: 10_000 });
+  }
+  while (got.length < sent.length) got += await connection.read();
+  assert.equal(got, sent);
+  assert.equal(line("tunnel opened").length, 1, "it was one link all the time");
+  const hellos = outerHellos(box).filter(({ resume }) => resume !== undefined);
+  assert.ok(hellos.length >= 4);
+  for (const { resume } of hellos) {
+    assert.deepEqual(Object.keys(resume ?? {}).sort(), ["counter", "link", "proof", "received"]);
+  }
+  const counters = hellos.map(({ resume }) => resume?.["counter"] as number);
+  assert.deepEqual(
+    counters,
+    [...new Set(counters)].sort((one, other) => one - other),
+    "it only rises",
+  );
+});
+
+test("a box that has seen everything cannot take the link over", async (t) => {
+  const { box, start, world, line } = await behindBox(t);
+  await start();
+  await using connection = await world.connect("echo");
+  await connection.send("before ");
+  assert.equal(await connection.read(), "before ");
+  box.cut();
+  await waitFor(() => line("uplink resumed").length === 1, { deadlineMs: 10_000 });
+  await connection.send("between ");
+  assert.equal(await connection.read(), "between ");
+
+  const seen = outerHellos(box).findLast(({ resume }) => resume !== undefined);
+  assert.ok(seen?.resume);
+  const { link, counter, received } = seen.resume as { link: string; counter: number; received: number };
+  const port = world.server.addresses.agents?.port ?? 0;
+  const own = { type: "hello", version: 1, inner: true };
+  const refused: [string, object, RegExp][] = [
+    ["the hello once more", seen as object, /no proof/],
+    ["a higher counter", { ...own, resume: { ...seen?.resume, counter: counter + 1 } }, /no proof/],
+    ["another offset", { ...own, resume: { ...seen?.resume, received: received + 1 } }, /no proof/],
+    ["a token", { ...own, inner: undefined, ...names, resume: { link, token: "t".repeat(43), received } }, /./],
+  ];
+  for (const [what, hello, reason] of refused) {
+    const { code, words } = await closeOf(await sayHello(box, port, hello));
+    assert.ok(code === 4453 || code === 4401, `${what}: ${code}`);
+    assert.match(words, reason, what);
+  }
+  await connection.send("after");
+  assert.equal(await connection.read(), "after", "the real link has noticed nothing");
+  assert.deepEqual([line("tunnel resumed").length + line("tunnel moved").length, line("tunnel lost").length], [1, 0]);
+});
+
+test("a stranger inside is refused inside, with a sentence that nobody in between reads", async (t) => {
+  const { box, start, world, line } = await behindBox(t);
+  const stranger = await Authority.create("stranger");
+  const { cert, key } = await stranger.issue({ cn: "culvert-agent", usage: "client" });
+  await writeFile(world.dir.file("stranger.crt"), cert);
+  await writeFile(world.dir.file("stranger.key"), key);
+  await start({ agentCert: world.dir.file("stranger.crt"), agentKey: world.dir.file("stranger.key") }, false);
+  const refusal = await waitFor(() => line("uplink refused: the server does not accept this agent")[0]);
+  assert.match(String(refusal["reason"]), /not signed by a CA that is accepted here/);
+  assert.equal(line("tunnel opened").length, 0);
+  assert.equal(messages(box).includes("not signed"), false);
+});
+
+test("those of whom nobody knows who they are, are few, and have little time", async (t) => {
+  const { box, world } = await behindBox(t, { server: { maxInnerHandshakes: 4, handshakeTimeoutMs: 500 } });
+  const port = world.server.addresses.agents?.port ?? 0;
+  const hello = { type: "hello", version: 1, inner: true };
+  const silent = await sayHello(box, port, hello);
+  await assert.rejects(sayHello(box, port, hello), /503/);
+  assert.equal((await closeOf(silent)).code, 4457);
+  const loud = await waitFor(() => sayHello(box, port, hello));
+  loud.send(Buffer.alloc(40 * 1024, 0x16));
+  assert.equal((await closeOf(loud)).code, 4457);
+});
+
+test("a server that takes no inner TLS says so", async (t) => {
+  const { start, line } = await behindBox(t, { server: { innerTls: "never" } });
+  await start({}, false);
+  const refusal = await waitFor(() => line("uplink refused: the server does not accept this agent")[0]);
+  assert.match(String(refusal["reason"]), /no client certificate was sent/);
+});
+
+test("with nobody in between an agent in auto shows its certificate outside, as ever", async (t) => {
+  const { start, echoed, line, world, box } = await behindBox(t);
+  await start({ proxyServerPort: world.server.addresses.agents?.port ?? 0 });
+  await echoed("hello");
+  const [opened] = line("tunnel opened");
+  assert.deepEqual([opened?.["identity"], opened?.["innerTls"]], ["CN=culvert-agent", undefined]);
+  assert.equal(box.opened.length, 0);
+});
+
+test("always: inner TLS also where nobody stands between, and a server that wants it takes nothing else", async (t) => {
+  const { start, echoed, line, world } = await behindBox(t, { server: { innerTls: "always" } });
+  const direct = { proxyServerPort: world.server.addresses.agents?.port ?? 0, outerCa: "" };
+  await start({ ...direct, innerTls: "never" }, false);
+  const refusal = await waitFor(() => line("uplink refused: the server does not accept this agent")[0]);
+  assert.match(String(refusal["reason"]), /inner TLS only/);
+  await start({ ...direct, innerTls: "always", agentId: "inside" });
+  await echoed("hello");
+  assert.equal(line("tunnel opened")[0]?.["innerTls"], true);
+});
+
+test("new credentials are proved beside the link, whose streams go on", async (t) => {
+  const { start, line, world, lines } = await behindBox(t);
+  const files = { agentCert: world.dir.file("mine.crt"), agentKey: world.dir.file("mine.key") };
+  const renew = async () => {
+    const { cert, key } = await world.pki.clusterAuthority.issue({ cn: "culvert-agent", usage: "client" });
+    await writeFile(files.agentKey, key);
+    await writeFile(files.agentCert, cert);
+  };
+  await renew();
+  await start(files);
+  await using connection = await world.connect("echo");
+  await connection.send("before ");
+  assert.equal(await connection.read(), "before ");
+  await renew();
+  await waitFor(() => line("uplink moved to a new connection").length > 0, { deadlineMs: 10_000 });
+  await connection.send("after");
+  assert.equal(await connection.read(), "after");
+  assert.equal(line("tunnel opened").length, 1);
+  assert.deepEqual(
+    lines.filter(({ level }) => level === "warn" || level === "error").filter(({ msg }) => /refused|failed/.test(msg)),
+    [],
+  );
+});
+
+const names = { agentId: "agent-1", instance: "x", software: "box" };
+
+interface SeenHello {
+  readonly resume?: Readonly<Record<string, unknown>>;
+}
+
+/** What agents have said first, as the box has read it. */
+function outerHellos(box: MiddleBox): SeenHello[] {
+  return box.opened.flatMap(({ sent }) => {
+    const [first] = messagesIn(Buffer.concat(sent));
+    return first === undefined || first.length === 0 ? [] : [JSON.parse(first.toString()) as SeenHello];
+  });
+}
+
+/** A connection of the box's own, with a hello that it has made. */
+function sayHello(box: MiddleBox, port: number, hello: object): Promise<WebSocket> {
+  return new Promise((resolve, reject) => {
+    const ws = new WebSocket(`wss://127.0.0.1:${port}${TUNNEL_PATH}`, [SUBPROTOCOL], {
+      createConnection: () => box.dial(port),
+      perMessageDeflate: false,
+    });
+    ws.on("error", reject);
+    ws.once("open", () => {
+      ws.send(JSON.stringify(hello));
+      resolve(ws);
+    });
+  });
+}
+
+function closeOf(ws: WebSocket): Promise<{ readonly code: number; readonly words: string }> {
+  const closed = new Promise<{ code: number; words: string }>((resolve) => {
+    ws.once("close", (code, words) => resolve({ code, words: words.toString() }));
+  });
+  return within(closed, 5_000, "the server's refusal");
+}
+
+function messages(box: MiddleBox): Buffer {
+  return Buffer.concat(
+    box.opened.flatMap(({ sent, answered }) => [sent, answered].flatMap((half) => messagesIn(Buffer.concat(half)))),
+  );
+}
