@@ -14,7 +14,10 @@ import { yamlDocuments } from "../shared/process/yaml-documents.ts";
 import { createPki } from "./pki.ts";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
-const PAGES = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "docs/errors.md", "docs/clusters.md"];
+const PAGES = [
+  ...["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"],
+  ...["docs/errors.md", "docs/clusters.md", "docs/corporate-networks.md", "docs/doctor.md"],
+];
 
 function page(name: string): string {
   return readFileSync(join(ROOT, name), "utf8");
@@ -88,7 +91,7 @@ test("links between the pages lead to files and headings that exist", () => {
 
 test("every flag that the pages name is an option of culvert, or of a tool that is shown with it", () => {
   const others =
-    /^--(proxy-cacert|proxy-cert|proxy-key|proxytunnel|rm|egress-selector-config-file|dir|server-san|cluster-san|help|print-config|kubernetes|proxy|retry|retry-connrefused|retry-delay|admin-address|json)$/;
+    /^--(proxy-cacert|proxy-cert|proxy-key|proxytunnel|rm|egress-selector-config-file|dir|server-san|cluster-san|help|print-config|kubernetes|proxy|retry|retry-connrefused|retry-delay|admin-address|json|from-server|prefix|seconds)$/;
   const options = page("docs/options.md");
   for (const name of PAGES) {
     for (const [flag] of page(name).matchAll(/(?<![\w-])--[a-z][a-z-]*[a-z]/g)) {

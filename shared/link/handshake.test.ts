@@ -55,8 +55,8 @@ test("a refusal before the upgrade carries its status, its body and Retry-After"
     ],
     // A body that breaks off, and one that never ends: the status is what counts.
     [
-      "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 50\r\n\r\nhalf<cut>",
-      (error) => assert.deepEqual([error.status, error.reason], [502, "half"]),
+      "HTTP/1.1 418 Nope\r\nContent-Length: 50\r\n\r\nhalf<cut>",
+      (error) => assert.deepEqual([error.status, error.reason], [418, "half"]),
     ],
     [
       "HTTP/1.1 429 Slow down\r\nContent-Length: 50\r\n\r\nwait",

@@ -54,7 +54,14 @@ export class Company implements AsyncDisposable {
       const pki = await createPki({ dir: dir.path, clusterNames: [NAMES.server, NAMES.serverKnownInside] });
       const [clusters, uds] = [dir.file("clusters"), dir.file("s")];
       const identities = await writeCluster(dir.path, clusters, uds);
-      const options = { clusters, agentBindAddress: SERVER, agentPort: 443, healthPort: 0, adminPort: 0 };
+      const options = {
+        clusters,
+        agentBindAddress: SERVER,
+        agentPort: 443,
+        healthPort: 0,
+        adminPort: 0,
+        innerTls: "auto",
+      };
       const argv = [process.execPath, MAIN, "server", ...flags(options)];
       const server = network.outside.start("culvert server", argv);
       await server.waitForLog(/"server started"/, READY_MS);

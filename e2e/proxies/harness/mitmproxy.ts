@@ -1,9 +1,16 @@
-import { readFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { TempDir } from "../../harness/temp.ts";
 import { waitFor } from "../../harness/wait.ts";
 import { BORDER, NAMES, PORTS } from "./addresses.ts";
 import type { CorporateNetwork } from "./network.ts";
 import { Service } from "./service.ts";
+
+export interface MitmproxyOptions {
+  /** The file (PEM) by which it judges the servers it speaks to. */
+  readonly upstreamCa: string;
+  /** Certificate and key (PEM) that it shows to them. */
+  readonly clientPair?: string;
+}
 
 /** A proxy that opens TLS with a CA of its own, and writes down what it reads. */
 export class Mitmproxy implements AsyncDisposable {
@@ -16,10 +23,13 @@ export class Mitmproxy implements AsyncDisposable {
     this.#service = service;
   }
 
-  /** `upstreamCa`: the file (PEM) by which it judges the servers it speaks to. */
-  static async start({ outside }: CorporateNetwork, upstreamCa: string): Promise<Mitmproxy> {
+  static async start({ outside }: CorporateNetwork, { upstreamCa, clientPair }: MitmproxyOptions): Promise<Mitmproxy> {
     const dir = new TempDir();
     const options = [`confdir=${dir.path}`, `ssl_verify_upstream_trusted_ca=${upstreamCa}`];
+    if (clientPair) {
+      writeFileSync(dir.file("client.pem"), clientPair);
+      options.push(`client_certs=${dir.file("client.pem")}`);
+    }
     const argv = [
       ...["mitmdump", "--listen-host", BORDER, "--listen-port", String(PORTS.inspecting)],
       ...["-w", dir.file("flows"), ...options.flatMap((option) => ["--set", option])],
@@ -38,6 +48,12 @@ export class Mitmproxy implements AsyncDisposable {
   /** What those have to trust whose TLS it opens. */
   get caFile(): string {
     return this.#dir.file("mitmproxy-ca-cert.pem");
+  }
+
+  /** Cuts every connection, and begins anew with the same CA. */
+  async restart(): Promise<void> {
+    await this.#service.kill();
+    await this.#service.start();
   }
 
   /** Ends it, for it writes to the end of its file only then; everything it has read. */

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { type Connection, connectThrough } from "../../harness/caller.ts";
 import { Exchange, type ExchangeTarget, exchangeTarget, type Pace } from "../../harness/exchange.ts";
+import { Payload } from "../../harness/payload.ts";
 import { encodeTransfer, play, type TransferTarget, transferTarget } from "../../harness/transfer.ts";
 import { within } from "../../harness/wait.ts";
 import type { Namespace } from "../../kubernetes/world/namespace.ts";
@@ -8,8 +9,10 @@ import { InsideTarget } from "./inside-target.ts";
 
 const TRANSFER_MS = 30_000;
 const BULK_BYTES = 2_097_152;
+const [PIECES, PIECE_BYTES] = [16, 64];
 /** Frames that are never full. */
 const TALK: Pace = { maxBytes: 20_000, maxPauseMs: 20 };
+const SILENCE: Pace = { maxBytes: 0, maxPauseMs: 0 };
 
 /** What callers and targets of one cluster say to each other; every byte is compared at both ends. */
 export class Traffic implements AsyncDisposable {
@@ -30,8 +33,8 @@ export class Traffic implements AsyncDisposable {
     return new Traffic(uds, transfers, await InsideTarget.open(inside, await exchangeTarget()));
   }
 
-  /** Much at once, both ways. */
-  async transfer(): Promise<void> {
+  /** Much at once, both ways. Returns pieces of what went up, for whoever looks for them elsewhere. */
+  async transfer(): Promise<readonly Buffer[]> {
     const { target, address } = this.#transfers;
     const seed = ++this.#seed;
     const transfer = { seed, closing: "both at once", bytesUp: BULK_BYTES, bytesDown: BULK_BYTES } as const;
@@ -39,13 +42,15 @@ export class Traffic implements AsyncDisposable {
     socket.write(encodeTransfer(transfer));
     const ends = Promise.all([play(socket, "caller", transfer), target.outcome(seed)]);
     await within(ends, TRANSFER_MS, "the end of a transfer");
+    const payload = new Payload(2 * seed);
+    return Array.from({ length: PIECES }, (_, piece) => payload.at((piece * BULK_BYTES) / PIECES, PIECE_BYTES));
   }
 
-  /** A little now and then, both ways, for as long as the test wants. */
-  async talk(): Promise<Exchange> {
+  /** A little now and then, both ways, for as long as the test wants; or nothing until its end. */
+  async talk({ silent = false } = {}): Promise<Exchange> {
     const { target, address } = this.#exchanges;
     const seed = ++this.#seed;
-    return new Exchange(`talk ${seed}`, await this.#connect(address), target, seed, TALK);
+    return new Exchange(`talk ${seed}`, await this.#connect(address), target, seed, silent ? SILENCE : TALK);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -1,0 +1,74 @@
+import { writeFileSync } from "node:fs";
+import type { CertificateAndKey } from "../../../shared/pki/certificates.ts";
+import { TempDir } from "../../harness/temp.ts";
+import { BORDER, NAMES, PORTS, SERVER } from "./addresses.ts";
+import type { CorporateNetwork } from "./network.ts";
+import { Service } from "./service.ts";
+
+export interface NginxOptions {
+  /** Its own, for the server's name. */
+  readonly pair: CertificateAndKey;
+  /** The file (PEM) by which it judges the server. */
+  readonly upstreamCa: string;
+  /** Silence of the server that it puts up with; nginx' default is 60 s. */
+  readonly readTimeoutS: number;
+}
+
+/** A balancer that ends the agents' TLS and speaks TLS of its own to the server. */
+export class Nginx implements AsyncDisposable {
+  /** To dial in the server's place. */
+  readonly address = `${BORDER}:${PORTS.https}`;
+  readonly #dir: TempDir;
+  readonly #service: Service;
+
+  private constructor(dir: TempDir, service: Service) {
+    this.#dir = dir;
+    this.#service = service;
+  }
+
+  static async start({ outside }: CorporateNetwork, options: NginxOptions): Promise<Nginx> {
+    const dir = new TempDir();
+    writeFileSync(dir.file("pair.pem"), options.pair.cert + options.pair.key);
+    writeFileSync(dir.file("nginx.conf"), configuration(dir.file("pair.pem"), options));
+    const own = `daemon off; pid ${dir.file("pid")}; error_log stderr;`;
+    const argv = ["nginx", "-c", dir.file("nginx.conf"), "-e", "stderr", "-g", own];
+    try {
+      return new Nginx(dir, await Service.start(outside, { name: "nginx", argv, port: PORTS.https }));
+    } catch (error) {
+      dir[Symbol.dispose]();
+      throw error;
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    // Its worker outlives a killed master.
+    await this.#service.stop();
+    this.#dir[Symbol.dispose]();
+  }
+}
+
+function configuration(pair: string, { upstreamCa, readTimeoutS }: NginxOptions): string {
+  return `
+events {}
+http {
+  access_log off;
+  server {
+    listen ${BORDER}:${PORTS.https} ssl;
+    ssl_certificate ${pair};
+    ssl_certificate_key ${pair};
+    location / {
+      proxy_pass https://${SERVER}:443;
+      proxy_ssl_server_name on;
+      proxy_ssl_name ${NAMES.server};
+      proxy_ssl_verify on;
+      proxy_ssl_trusted_certificate ${upstreamCa};
+      proxy_http_version 1.1;
+      proxy_set_header Host $host;
+      proxy_set_header Upgrade $http_upgrade;
+      proxy_set_header Connection upgrade;
+      proxy_read_timeout ${readTimeoutS}s;
+    }
+  }
+}
+`;
+}
