@@ -21,7 +21,8 @@ test(`a server is killed: callers see the end at once, and of ${KILLS} restarts 
   using site = await createSite();
   let server = await site.startServer();
   try {
-    await using agent = await site.startAgent();
+    // Each failed try is a line of debug, behind the first of its reason.
+    await using agent = await site.startAgent({ logLevel: "debug" });
     const backMs: number[] = [];
     for (let kill = 1; kill <= KILLS && !backMs.some((ms) => ms < BACK_MS); kill++) {
       const callers = [await open(site, "tls", echo.address), await open(site, "uds", echo.address)];
