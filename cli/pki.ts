@@ -2,6 +2,7 @@ import { constants } from "node:fs";
 import { copyFile, link, mkdtemp, rm, stat, writeFile } from "node:fs/promises";
 import { isIP } from "node:net";
 import { join, resolve } from "node:path";
+import { bracketed } from "../shared/net/target.ts";
 import { Authority } from "../shared/pki/certificates.ts";
 import { ConfigError } from "../shared/process/options.ts";
 import { cannotWrite, makeFolder } from "./folder.ts";
@@ -185,8 +186,4 @@ function checkName(name: string): void {
   const label = "[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?";
   if (isIP(name) !== 0 || new RegExp(`^(?:\\*\\.)?${label}(?:\\.${label})*$`).test(name)) return;
   throw new ConfigError(`"${name}" is neither a host name nor an IP address that a certificate could carry`);
-}
-
-function bracketed(host: string): string {
-  return host.includes(":") ? `[${host}]` : host;
 }

@@ -127,9 +127,6 @@ function upgradeFault(error: Error, { at, options }: TunnelDial): StepFailed {
   switch (error.status) {
     case 400: // a server that was asked for half an upgrade
       return failed("upgrade_stripped");
-    case 502:
-    case 504: // no server says so to an agent
-      return failed("gateway");
     case 404:
       return failed("wrong_path", options.path);
     default:

@@ -1,3 +1,4 @@
+import { bracketed } from "../../shared/net/target.ts";
 import { TUNNEL_PATH } from "../../shared/wire/handshake.ts";
 import { parseHostPort, parseServerUrl, type ServerLocation } from "../server-url.ts";
 
@@ -29,8 +30,4 @@ export function formatServer(server: ServerLocation): string {
   const { address } = server;
   const via = address === undefined ? "" : ` at ${bracketed(address.host)}:${address.port}`;
   return `wss://${bracketed(server.host)}:${server.port}${server.path}${via}`;
-}
-
-function bracketed(host: string): string {
-  return host.includes(":") ? `[${host}]` : host;
 }

@@ -34,8 +34,13 @@ export function parseTarget(authority: string | undefined): Target {
 }
 
 /** The inverse of `parseTarget`: brackets round an IPv6 address (RFC 3986 §3.2.2). */
-export function formatTarget(target: Target): string {
-  return target.host.includes(":") ? `[${target.host}]:${target.port}` : `${target.host}:${target.port}`;
+export function formatTarget({ host, port }: Target): string {
+  return `${bracketed(host)}:${port}`;
+}
+
+/** A host as it stands before a port: an IPv6 address in brackets. */
+export function bracketed(host: string): string {
+  return host.includes(":") ? `[${host}]` : host;
 }
 
 function parsePort(text: string, authority: string): number {

@@ -1,3 +1,4 @@
+import { bracketed } from "../net/target.ts";
 import { printable } from "../outcomes.ts";
 import { parsePacResult } from "./pac-result.ts";
 import { evaluatePac } from "./pac-sandbox.ts";
@@ -32,5 +33,5 @@ export class Pac {
 
 /** Scripts know http and https; a browser, too, shows them nothing of the path behind TLS. */
 function urlOf({ host, port }: Destination): string {
-  return new URL(`https://${host.includes(":") ? `[${host}]` : host}:${port}/`).href;
+  return new URL(`https://${bracketed(host)}:${port}/`).href;
 }

@@ -1,3 +1,5 @@
+import { bracketed } from "../net/target.ts";
+
 /** A user and what proves it. Never logged, and never shown to another proxy than the one it belongs to. */
 export interface ProxyCredentials {
   readonly user: string;
@@ -30,7 +32,7 @@ export interface Destination {
 
 /** `http://proxy.corp:3128`, without credentials: how logs, metrics and the doctor call a proxy. */
 export function formatProxy({ scheme, host, port }: ProxyServer): string {
-  return `${scheme}://${host.includes(":") ? `[${host}]` : host}:${port}`;
+  return `${scheme}://${bracketed(host)}:${port}`;
 }
 
 /** For logs: `direct`, or the proxy and who named it. */

@@ -1,8 +1,9 @@
-import { existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { isRunOfOurs } from "../run-of-ours.ts";
 import { CONTROL_PLANE, NODE, NOWHERE, PORTS, SERVICES } from "./addresses.ts";
+import { ip, removeAll, sweepStale, writeSettings } from "./ip-netns.ts";
 import { Namespace } from "./namespace.ts";
-import { run } from "./run.ts";
+
+const LOOPBACK = ["127.0.0.1 localhost", "::1 localhost"];
 
 /**
  * Three network namespaces:
@@ -39,8 +40,8 @@ export class Network implements AsyncDisposable {
     for (const key of ["ipv4/ip_forward", "ipv6/conf/all/forwarding"]) {
       await this.#between.must(["sh", "-c", `echo 1 > /proc/sys/net/${key}`]);
     }
-    writeSettings(controlPlane.name, []);
-    writeSettings(node.name, [`${NODE.ipv4} ${NODE.name}`]);
+    writeSettings(controlPlane.name, LOOPBACK);
+    writeSettings(node.name, [...LOOPBACK, `${NODE.ipv4} ${NODE.name}`]);
     await this.close();
   }
 
@@ -97,12 +98,10 @@ export class Network implements AsyncDisposable {
 }
 
 const PREFIX = "culvert-e2e-";
-/** Where ip-netns(8) has the namespaces, and where it looks for files of their own. */
-const [NAMESPACES, SETTINGS] = ["/run/netns", "/etc/netns"];
 
 /** Removes what a run left behind that never got to clean up, and builds the namespaces. */
 export async function createNetwork(): Promise<Network> {
-  await sweepStale();
+  await sweepStale(PREFIX, isRunOfOurs);
   const network = new Network(`${PREFIX}${process.pid}-`);
   try {
     await network.build();
@@ -112,57 +111,4 @@ export async function createNetwork(): Promise<Network> {
     await network[Symbol.asyncDispose]().catch(() => {});
     throw error;
   }
-}
-
-/** The namespaces' names carry the process that made them. */
-async function sweepStale(): Promise<void> {
-  const names = new Set([NAMESPACES, SETTINGS].flatMap((folder) => (existsSync(folder) ? readdirSync(folder) : [])));
-  const pidOf = (name: string) => new RegExp(`^${PREFIX}(\\d+)-`).exec(name)?.[1];
-  await removeAll(
-    [...names].filter((name) => {
-      const pid = pidOf(name);
-      return pid !== undefined && !isRunOfOurs(pid);
-    }),
-  );
-}
-
-/** Each of them, also when another one cannot be removed. */
-async function removeAll(names: readonly string[]): Promise<void> {
-  const failures = (await Promise.allSettled(names.map(remove))).filter((result) => result.status === "rejected");
-  if (failures.length > 0) throw new Error(failures.map(({ reason }) => (reason as Error).message).join("; "));
-}
-
-/** With all programs that still run inside; nobody else's can. */
-async function remove(name: string): Promise<void> {
-  rmSync(settingsOf(name), { recursive: true, force: true });
-  if (!existsSync(`${NAMESPACES}/${name}`)) return;
-  // A name that is no namespace yet or any more has no programs, and can be deleted.
-  const pids = await ip("netns", "pids", name).catch(() => "");
-  for (const pid of pids.split("\n").filter(Boolean)) killQuietly(Number(pid));
-  await ip("netns", "delete", name);
-}
-
-function killQuietly(pid: number): void {
-  try {
-    process.kill(pid, "SIGKILL");
-  } catch {
-    // It ended meanwhile.
-  }
-}
-
-/** What programs inside find in /etc (ip-netns(8)): these names, and no name server to wait for. */
-function writeSettings(name: string, hosts: readonly string[]): void {
-  mkdirSync(settingsOf(name), { recursive: true });
-  writeFileSync(`${settingsOf(name)}/hosts`, `${["127.0.0.1 localhost", "::1 localhost", ...hosts].join("\n")}\n`);
-  writeFileSync(`${settingsOf(name)}/nsswitch.conf`, "hosts: files\n");
-}
-
-function settingsOf(name: string): string {
-  return `${SETTINGS}/${name}`;
-}
-
-async function ip(...args: string[]): Promise<string> {
-  const { code, stdout, stderr } = await run(["ip", ...args], { env: { PATH: process.env["PATH"] ?? "" } });
-  if (code !== 0) throw new Error(`ip ${args.join(" ")}: ${stderr.trim()}`);
-  return stdout;
 }

@@ -1,11 +1,10 @@
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
+import { ip, removeAll, sweepStale, writeSettings } from "../../kubernetes/world/ip-netns.ts";
 import { Namespace } from "../../kubernetes/world/namespace.ts";
-import { run } from "../../kubernetes/world/run.ts";
 import { BORDER, INSIDE, NAMES, PORTS, SERVER } from "./addresses.ts";
 
 const PREFIX = "culvert-proxies-";
-/** Where ip-netns(8) has the namespaces, and where it looks for files of their own. */
-const [NAMESPACES, SETTINGS] = ["/run/netns", "/etc/netns"];
+const LOOPBACK = "127.0.0.1 localhost";
 let made = 0;
 
 /**
@@ -28,7 +27,7 @@ export class CorporateNetwork implements AsyncDisposable {
 
   /** Removes what a run left behind that never got to clean up, and builds the namespaces. */
   static async create(): Promise<CorporateNetwork> {
-    await sweepStale();
+    await sweepStale(PREFIX, isRunOfOurs);
     const network = new CorporateNetwork(`${PREFIX}${process.pid}-${++made}-`);
     try {
       await network.#build();
@@ -53,8 +52,8 @@ export class CorporateNetwork implements AsyncDisposable {
   async #build(): Promise<void> {
     const { inside, outside } = this;
     const company = [`${BORDER} ${NAMES.proxy} ${NAMES.kdc}`, `${SERVER} ${NAMES.serverKnownInside}`];
-    writeSettings(inside.name, company);
-    writeSettings(outside.name, [...company, `${SERVER} ${NAMES.server}`]);
+    writeSettings(inside.name, [LOOPBACK, ...company]);
+    writeSettings(outside.name, [LOOPBACK, ...company, `${SERVER} ${NAMES.server}`]);
     for (const { name } of [inside, outside]) {
       await ip("netns", "add", name);
       await ip("-n", name, "link", "set", "lo", "up");
@@ -100,14 +99,6 @@ export class CorporateNetwork implements AsyncDisposable {
   }
 }
 
-/** The namespaces' names carry the process that made them. */
-async function sweepStale(): Promise<void> {
-  const names = new Set([NAMESPACES, SETTINGS].flatMap((folder) => (existsSync(folder) ? readdirSync(folder) : [])));
-  const pidOf = (name: string) => new RegExp(`^${PREFIX}(\\d+)-`).exec(name)?.[1];
-  const stale = (pid: string | undefined) => pid !== undefined && !isRunOfOurs(pid);
-  await removeAll([...names].filter((name) => stale(pidOf(name))));
-}
-
 /** Is that process still running, and is it one of ours? Numbers of processes are given again. */
 function isRunOfOurs(pid: string): boolean {
   if (pid === String(process.pid)) return true;
@@ -116,45 +107,4 @@ function isRunOfOurs(pid: string): boolean {
   } catch {
     return false;
   }
-}
-
-/** Each of them, also when another one cannot be removed. */
-async function removeAll(names: readonly string[]): Promise<void> {
-  const failures = (await Promise.allSettled(names.map(remove))).filter((result) => result.status === "rejected");
-  if (failures.length > 0) throw new Error(failures.map(({ reason }) => (reason as Error).message).join("; "));
-}
-
-/** With all programs that still run inside; nobody else's can. */
-async function remove(name: string): Promise<void> {
-  rmSync(settingsOf(name), { recursive: true, force: true });
-  if (!existsSync(`${NAMESPACES}/${name}`)) return;
-  // A name that is no namespace yet or any more has no programs, and can be deleted.
-  const pids = await ip("netns", "pids", name).catch(() => "");
-  for (const pid of pids.split("\n").filter(Boolean)) killQuietly(Number(pid));
-  await ip("netns", "delete", name);
-}
-
-function killQuietly(pid: number): void {
-  try {
-    process.kill(pid, "SIGKILL");
-  } catch {
-    // It ended meanwhile.
-  }
-}
-
-/** What programs in there find in /etc (ip-netns(8)): these names, and no name server to wait for. */
-function writeSettings(name: string, hosts: readonly string[]): void {
-  mkdirSync(settingsOf(name), { recursive: true });
-  writeFileSync(`${settingsOf(name)}/hosts`, `${["127.0.0.1 localhost", ...hosts].join("\n")}\n`);
-  writeFileSync(`${settingsOf(name)}/nsswitch.conf`, "hosts: files\n");
-}
-
-function settingsOf(name: string): string {
-  return `${SETTINGS}/${name}`;
-}
-
-async function ip(...args: string[]): Promise<string> {
-  const { code, stdout, stderr } = await run(["ip", ...args], { env: { PATH: process.env["PATH"] ?? "" } });
-  if (code !== 0) throw new Error(`ip ${args.join(" ")}: ${stderr.trim()}`);
-  return stdout;
 }
