@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { ServerMetrics } from "./metrics.ts";
-import { ClusterFigures } from "./status-figures.ts";
+import { ClusterFigures } from "./status/figures.ts";
 
 async function lines(metrics: ServerMetrics): Promise<string[]> {
   return (await metrics.registry.metrics()).split("\n");

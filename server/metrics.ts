@@ -3,8 +3,8 @@ import { type OutcomeCode, outcome } from "../shared/outcomes.ts";
 import { LinkMetrics } from "../shared/process/link-metrics.ts";
 import { MemoryMetrics } from "../shared/process/memory-metrics.ts";
 import { DIAL_BUCKETS, Instruments, type LabelledTally, LIFE_BUCKETS, Tally } from "../shared/process/metrics.ts";
-import type { ClusterFigures, FinishedConnect } from "./status-figures.ts";
-import { RecentRefusals, type Refusal } from "./status-refusals.ts";
+import type { ClusterFigures, FinishedConnect } from "./status/figures.ts";
+import { RecentRefusals, type Refusal } from "./status/refusals.ts";
 
 /** What is known of a CONNECT when it is over. */
 export interface ConnectionEnd extends FinishedConnect {

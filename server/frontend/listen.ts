@@ -2,7 +2,7 @@ import { createServer, type IncomingMessage, type Server } from "node:http";
 import type { Duplex } from "node:stream";
 import { TurnQueue } from "../../shared/net/turn-queue.ts";
 import { printable, toCulvertError } from "../../shared/outcomes.ts";
-import { Sockets } from "../sockets.ts";
+import { Sockets } from "../ports/sockets.ts";
 import { authenticateSocket, callerSource, challenges, type Door } from "./authenticate.ts";
 import * as reply from "./reply.ts";
 

@@ -14,7 +14,7 @@ import type { StrangerLog } from "../../shared/process/stranger-log.ts";
 import { SUBPROTOCOL } from "../../shared/wire/handshake.ts";
 import type { ServerMetrics } from "../metrics.ts";
 import type { ServerOptions } from "../options.ts";
-import { Sockets } from "../sockets.ts";
+import { Sockets } from "../ports/sockets.ts";
 import { AnonymousCarriers } from "./anonymous.ts";
 import { type Arrival, type AttachDeps, attach } from "./attach.ts";
 import type { Credential } from "./credential.ts";

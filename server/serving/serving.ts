@@ -1,13 +1,13 @@
-import type { TlsDoors } from "../shared/net/tls.ts";
-import { ConfigError } from "../shared/process/options.ts";
+import type { TlsDoors } from "../../shared/net/tls.ts";
+import { ConfigError } from "../../shared/process/options.ts";
+import { changedKeys } from "../clusters/changes.ts";
+import type { Cluster, ClusterChanges } from "../clusters/cluster.ts";
+import type { ServerNames } from "../clusters/names.ts";
+import type { ClusterListener } from "../clusters/store.ts";
+import type { Registry } from "../tunnels/registry.ts";
 import type { ClusterDoor } from "./cluster-door.ts";
-import { changedKeys } from "./clusters/changes.ts";
-import type { Cluster, ClusterChanges } from "./clusters/cluster.ts";
-import type { ServerNames } from "./clusters/names.ts";
-import type { ClusterListener } from "./clusters/store.ts";
 import { ServedCluster, type ServedClusterDeps } from "./served-cluster.ts";
 import { sharedCaWarning, sharedCaWarnings } from "./shared-ca.ts";
-import type { Registry } from "./tunnels/registry.ts";
 
 /** Which clusters there are: the documents', or the one of the flags. */
 export interface ClusterSource {

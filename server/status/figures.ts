@@ -1,6 +1,6 @@
-import { StallClock } from "../shared/net/stall-clock.ts";
-import type { Limits } from "./clusters/document.ts";
-import { RecentRefusals } from "./status-refusals.ts";
+import { StallClock } from "../../shared/net/stall-clock.ts";
+import type { Limits } from "../clusters/document.ts";
+import { RecentRefusals } from "./refusals.ts";
 
 /** A CONNECT that is over. */
 export interface FinishedConnect {

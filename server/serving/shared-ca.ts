@@ -1,4 +1,4 @@
-import { anchors } from "./clusters/claims.ts";
+import { anchors } from "../clusters/claims.ts";
 import type { ServedCluster } from "./served-cluster.ts";
 
 /** So many clusters are told one by one: enough to see what is meant. */

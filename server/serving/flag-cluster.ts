@@ -1,11 +1,11 @@
 import { resolve } from "node:path";
-import { type IdentityPattern, parsePattern } from "../shared/net/identity.ts";
-import { ConfigError } from "../shared/process/options.ts";
-import type { Cluster } from "./clusters/cluster.ts";
-import { TargetRules } from "./clusters/targets.ts";
-import type { TokenTrust } from "./clusters/token-document.ts";
-import { DEFAULT_CLUSTER } from "./frontend/route.ts";
-import type { ServerOptions } from "./options.ts";
+import { type IdentityPattern, parsePattern } from "../../shared/net/identity.ts";
+import { ConfigError } from "../../shared/process/options.ts";
+import type { Cluster } from "../clusters/cluster.ts";
+import { TargetRules } from "../clusters/targets.ts";
+import type { TokenTrust } from "../clusters/token-document.ts";
+import { DEFAULT_CLUSTER } from "../frontend/route.ts";
+import type { ServerOptions } from "../options.ts";
 import type { ClusterSource } from "./serving.ts";
 
 /** The one cluster of a server without `--clusters`: what its flags say. */

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { RecentRefusals } from "./status-refusals.ts";
+import { RecentRefusals } from "./refusals.ts";
 
 const AGENT = { side: "agent", code: "401", from: "10.0.0.9", reason: "no client certificate was sent" } as const;
 

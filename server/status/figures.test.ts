@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { mock, test } from "node:test";
-import { ClusterFigures } from "./status-figures.ts";
+import { ClusterFigures } from "./figures.ts";
 
 /** Figures whose seconds are the test's. */
 function figures(t: { after(end: () => void): void }) {

@@ -1,15 +1,15 @@
 import type { AddressInfo } from "node:net";
 import type { SecureVersion, TLSSocket } from "node:tls";
-import { type TlsDoor, type TlsDoors, TlsListener } from "../shared/net/tls.ts";
-import type { FailedHandshake } from "../shared/net/waiting-room.ts";
-import { printable } from "../shared/outcomes.ts";
-import { listenError } from "../shared/process/listen-error.ts";
-import type { Logger } from "../shared/process/logger.ts";
-import { ConfigError } from "../shared/process/options.ts";
-import type { StrangerLog } from "../shared/process/stranger-log.ts";
-import { SourceCidrs } from "./clusters/source-cidrs.ts";
-import type { ServerMetrics } from "./metrics.ts";
-import type { ServerOptions } from "./options.ts";
+import { type TlsDoor, type TlsDoors, TlsListener } from "../../shared/net/tls.ts";
+import type { FailedHandshake } from "../../shared/net/waiting-room.ts";
+import { printable } from "../../shared/outcomes.ts";
+import { listenError } from "../../shared/process/listen-error.ts";
+import type { Logger } from "../../shared/process/logger.ts";
+import { ConfigError } from "../../shared/process/options.ts";
+import type { StrangerLog } from "../../shared/process/stranger-log.ts";
+import { SourceCidrs } from "../clusters/source-cidrs.ts";
+import type { ServerMetrics } from "../metrics.ts";
+import type { ServerOptions } from "../options.ts";
 
 /** One of the ports that callers and agents come to over TLS. */
 export interface TlsPort<Door extends TlsDoor> {

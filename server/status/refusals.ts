@@ -1,4 +1,4 @@
-import { printable } from "../shared/outcomes.ts";
+import { printable } from "../../shared/outcomes.ts";
 
 /** Somebody who was sent away, in words for an operator. */
 export interface Refusal {

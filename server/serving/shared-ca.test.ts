@@ -1,14 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { parsePattern } from "../shared/net/identity.ts";
-import { createLogger } from "../shared/process/logger.ts";
-import type { ClusterSide } from "./clusters/cluster.ts";
+import { parsePattern } from "../../shared/net/identity.ts";
+import { createLogger } from "../../shared/process/logger.ts";
+import type { ClusterSide } from "../clusters/cluster.ts";
+import { fetchText, pki, until } from "../testing.ts";
+import { Tenants } from "../testing-tenants.ts";
+import { ClusterTunnels } from "../tunnels/registry.ts";
 import { ServedCluster } from "./served-cluster.ts";
 import { sharedCaWarning, sharedCaWarnings } from "./shared-ca.ts";
-import { fetchText, pki, until } from "./testing.ts";
 import { clusterOf } from "./testing-clusters.ts";
-import { Tenants } from "./testing-tenants.ts";
-import { ClusterTunnels } from "./tunnels/registry.ts";
 
 const certificate = () => ({ ...pki.server, notAfter: new Date() });
 const side = (more: Partial<ClusterSide> = {}) => ({

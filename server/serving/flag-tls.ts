@@ -1,10 +1,10 @@
-import { WatchedTls } from "../shared/net/tls-files.ts";
-import type { TlsFiles } from "../shared/net/tls-material.ts";
-import type { Logger } from "../shared/process/logger.ts";
-import { ConfigError } from "../shared/process/options.ts";
-import type { FlagAuthorities } from "./clusters/claims.ts";
-import type { ServerOptions } from "./options.ts";
-import type { Certificate } from "./status.ts";
+import { WatchedTls } from "../../shared/net/tls-files.ts";
+import type { TlsFiles } from "../../shared/net/tls-material.ts";
+import type { Logger } from "../../shared/process/logger.ts";
+import { ConfigError } from "../../shared/process/options.ts";
+import type { FlagAuthorities } from "../clusters/claims.ts";
+import type { ServerOptions } from "../options.ts";
+import type { Certificate } from "../status/status.ts";
 
 type FlagTlsOptions = Pick<
   ServerOptions,

@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { CulvertError } from "../shared/outcomes.ts";
-import { createLogger } from "../shared/process/logger.ts";
-import type { Cluster, ClusterChanges } from "./clusters/cluster.ts";
-import { TargetRules } from "./clusters/targets.ts";
+import { CulvertError } from "../../shared/outcomes.ts";
+import { createLogger } from "../../shared/process/logger.ts";
+import type { Cluster, ClusterChanges } from "../clusters/cluster.ts";
+import { TargetRules } from "../clusters/targets.ts";
+import { ClusterTunnels } from "../tunnels/registry.ts";
 import { ServedCluster } from "./served-cluster.ts";
 import { clusterOf } from "./testing-clusters.ts";
-import { ClusterTunnels } from "./tunnels/registry.ts";
 
 const TARGET = { host: "10.0.0.1", port: 10_250 };
 const LIMITS_CHANGED = { limits: true } as ClusterChanges;

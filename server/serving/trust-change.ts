@@ -1,5 +1,5 @@
-import { permits, subjectOf } from "../shared/net/identity.ts";
-import { printable } from "../shared/outcomes.ts";
+import { permits, subjectOf } from "../../shared/net/identity.ts";
+import { printable } from "../../shared/outcomes.ts";
 import type { ServedCluster } from "./served-cluster.ts";
 
 /** Asks every agent of a cluster for a new connection; its streams notice nothing. */

@@ -3,9 +3,9 @@ import { existsSync } from "node:fs";
 import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
-import { ConfigError } from "../shared/process/options.ts";
-import { fetchText, until } from "./testing.ts";
-import { answerOf, type TenantServer, Tenants, unixCallerAt } from "./testing-tenants.ts";
+import { ConfigError } from "../../shared/process/options.ts";
+import { fetchText, until } from "../testing.ts";
+import { answerOf, type TenantServer, Tenants, unixCallerAt } from "../testing-tenants.ts";
 
 async function readyz(server: TenantServer) {
   return await fetchText(server.addresses.health?.port, "/readyz?verbose");

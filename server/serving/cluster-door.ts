@@ -1,13 +1,13 @@
 import { isDeepStrictEqual } from "node:util";
-import type { TlsDoor } from "../shared/net/tls.ts";
-import type { WatchedTls } from "../shared/net/tls-files.ts";
-import type { TlsMaterial } from "../shared/net/tls-material.ts";
-import { CulvertError, printable } from "../shared/outcomes.ts";
-import type { Logger } from "../shared/process/logger.ts";
-import type { AgentSide, CallerSide, ClusterSide, InnerTlsRule } from "./clusters/cluster.ts";
-import { verifierOf } from "./tokens/settings.ts";
-import type { TokenVerifier } from "./tokens/verifier.ts";
-import type { ClusterTunnels } from "./tunnels/registry.ts";
+import type { TlsDoor } from "../../shared/net/tls.ts";
+import type { WatchedTls } from "../../shared/net/tls-files.ts";
+import type { TlsMaterial } from "../../shared/net/tls-material.ts";
+import { CulvertError, printable } from "../../shared/outcomes.ts";
+import type { Logger } from "../../shared/process/logger.ts";
+import type { AgentSide, CallerSide, ClusterSide, InnerTlsRule } from "../clusters/cluster.ts";
+import { verifierOf } from "../tokens/settings.ts";
+import type { TokenVerifier } from "../tokens/verifier.ts";
+import type { ClusterTunnels } from "../tunnels/registry.ts";
 
 export interface DoorDeps {
   /** For what the side leaves out. */

@@ -1,14 +1,14 @@
-import type { Target } from "../shared/net/target.ts";
-import type { WatchedTls } from "../shared/net/tls-files.ts";
-import { CulvertError, printable } from "../shared/outcomes.ts";
-import type { Logger } from "../shared/process/logger.ts";
+import type { Target } from "../../shared/net/target.ts";
+import type { WatchedTls } from "../../shared/net/tls-files.ts";
+import { CulvertError, printable } from "../../shared/outcomes.ts";
+import type { Logger } from "../../shared/process/logger.ts";
+import { TokenBucket } from "../clusters/buckets.ts";
+import type { Cluster, ClusterChanges, InnerTlsRule } from "../clusters/cluster.ts";
+import type { Limits } from "../clusters/document.ts";
+import type { UnixDoor } from "../frontend/authenticate.ts";
+import { ClusterFigures } from "../status/figures.ts";
+import type { ClusterTunnels } from "../tunnels/registry.ts";
 import { ClusterDoor } from "./cluster-door.ts";
-import { TokenBucket } from "./clusters/buckets.ts";
-import type { Cluster, ClusterChanges, InnerTlsRule } from "./clusters/cluster.ts";
-import type { Limits } from "./clusters/document.ts";
-import type { UnixDoor } from "./frontend/authenticate.ts";
-import { ClusterFigures } from "./status-figures.ts";
-import type { ClusterTunnels } from "./tunnels/registry.ts";
 
 export interface ServedClusterDeps {
   /** What the flags say of each side, where clusters leave it out. */

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { fetchText, until } from "./testing.ts";
-import { agentAt, answerOf, callerAt, Tenants } from "./testing-tenants.ts";
+import { fetchText, until } from "../testing.ts";
+import { agentAt, answerOf, callerAt, Tenants } from "../testing-tenants.ts";
 
 test("who was refused stands at the cluster whose door it came to, and at no other", async () => {
   await using tenants = await Tenants.create(["blue", "red"]);

@@ -1,5 +1,5 @@
-import { fileLimitWarning } from "../shared/process/file-limit.ts";
-import type { ServerOptions } from "./options.ts";
+import { fileLimitWarning } from "../../shared/process/file-limit.ts";
+import type { ServerOptions } from "../options.ts";
 
 type Bounds = Pick<ServerOptions, "maxHandshakes" | "maxWaitingHandshakes" | "maxWaitingConnections">;
 

@@ -7,9 +7,9 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { connect as dialTls } from "node:tls";
-import { encodeProxyV2 } from "../shared/net/proxy-protocol.ts";
-import { CloseCode, LinkRefused } from "../shared/wire/handshake.ts";
-import { fetchText, until, within } from "./testing.ts";
+import { encodeProxyV2 } from "../../shared/net/proxy-protocol.ts";
+import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
+import { fetchText, until, within } from "../testing.ts";
 import {
   type AgentWords,
   agentAt,
@@ -18,9 +18,9 @@ import {
   callerBehind,
   Tenants,
   unixCallerAt,
-} from "./testing-tenants.ts";
-import { ISSUER, Issuer, SUBJECT } from "./tokens/testing.ts";
-import { ClusterTunnels } from "./tunnels/registry.ts";
+} from "../testing-tenants.ts";
+import { ISSUER, Issuer, SUBJECT } from "../tokens/testing.ts";
+import { ClusterTunnels } from "../tunnels/registry.ts";
 
 const NAMES = ["blue", "red", "gold", "lime"] as const;
 

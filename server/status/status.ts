@@ -1,8 +1,8 @@
-import type { Check } from "../shared/process/admin.ts";
-import type { MemoryPool } from "../shared/process/memory-pool.ts";
-import type { ServedCluster } from "./served-cluster.ts";
-import type { RecentRefusals } from "./status-refusals.ts";
-import type { Tunnel } from "./tunnels/tunnel.ts";
+import type { Check } from "../../shared/process/admin.ts";
+import type { MemoryPool } from "../../shared/process/memory-pool.ts";
+import type { ServedCluster } from "../serving/served-cluster.ts";
+import type { Tunnel } from "../tunnels/tunnel.ts";
+import type { RecentRefusals } from "./refusals.ts";
 
 /** What readiness looks at (design: "Seen from outside"). */
 export interface Condition {

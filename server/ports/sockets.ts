@@ -1,5 +1,5 @@
 import type { Duplex } from "node:stream";
-import { resetSocket } from "../shared/net/reset.ts";
+import { resetSocket } from "../../shared/net/reset.ts";
 
 export interface SocketsOptions {
   /** How long a connection may take to say what it wants, ms. */
