@@ -1,50 +1,20 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { writeFile } from "node:fs/promises";
 import net from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
-import { pino } from "pino";
 import { LinkServer, testCertificate, until } from "../shared/link/testing.ts";
 import { parseTarget } from "../shared/net/target.ts";
 import { Authority } from "../shared/pki/certificates.ts";
-import { ConfigError, defaultsOf } from "../shared/process/options.ts";
+import { ConfigError } from "../shared/process/options.ts";
 import { encodeOpen } from "../shared/wire/open.ts";
 import { readAnswer } from "../shared/wire/testing.ts";
 import { Session } from "../shared/yamux/session.ts";
 import type { Stream } from "../shared/yamux/stream.ts";
-import { type Agent, startAgent } from "./agent.ts";
-import { type AgentOptions, agentOptions } from "./options.ts";
-
-/** A server that takes tunnels, an agent's options for it, and how to start that agent with a log that is kept. */
-async function prepared(t: TestContext, change: Partial<AgentOptions> = {}) {
-  const server = await LinkServer.start();
-  t.after(() => server[Symbol.asyncDispose]());
-  const dir = await mkdtemp(join(tmpdir(), "culvert-"));
-  t.after(() => rm(dir, { recursive: true }));
-  const caCert = join(dir, "ca.crt");
-  await writeFile(caCert, (await testCertificate()).ca);
-  const options: AgentOptions = {
-    ...defaultsOf(agentOptions),
-    server: [`wss://localhost:${server.port}`],
-    serverAddress: "127.0.0.1",
-    caCert,
-    agentId: "a1",
-    healthServerHost: "127.0.0.1",
-    healthServerPort: 0,
-    adminServerPort: 0,
-    ...change,
-  };
-  const lines: { readonly level: number; readonly msg: string; readonly [key: string]: unknown }[] = [];
-  const log = pino({ level: "debug" }, { write: (line) => lines.push(JSON.parse(line)) });
-  const start = async (more: Partial<AgentOptions> = {}): Promise<Agent> => {
-    const agent = await startAgent({ ...options, ...more }, { log, listenEphemeral: true });
-    t.after(() => agent.destroy(new Error("the test is over")));
-    return agent;
-  };
-  return { server, dir, caCert, lines, start };
-}
+import type { Agent } from "./agent.ts";
+import type { AgentOptions } from "./options.ts";
+import { prepared } from "./testing.ts";
 
 /** An agent, a server that takes its tunnel, and the server's sessions. */
 async function connected(t: TestContext, change: Partial<AgentOptions> = {}) {

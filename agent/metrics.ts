@@ -3,7 +3,7 @@ import type { OutcomeCode } from "../shared/outcomes.ts";
 import { LinkMetrics } from "../shared/process/link-metrics.ts";
 import { MemoryMetrics } from "../shared/process/memory-metrics.ts";
 import { DIAL_BUCKETS, Instruments, type LabelledTally, Tally } from "../shared/process/metrics.ts";
-import type { LearnedPath } from "./uplink/path.ts";
+import type { LearnedPath, Lesson } from "./uplink/path.ts";
 
 /** What is known of a stream when it is over. */
 export interface StreamEnd {
@@ -18,7 +18,7 @@ export type UplinkStateName = "waiting" | "connecting" | "connected" | "suspende
 export interface LiveUplink {
   readonly server: string;
   readonly state: { readonly state: UplinkStateName };
-  readonly path: Pick<LearnedPath, "idleLimitMs" | "ageLimitMs">;
+  readonly path: Pick<LearnedPath, "idleLimitMs" | "ageLimitMs" | "heldBackMs">;
 }
 
 /** Numbers that others own and that are read when somebody scrapes. */
@@ -49,6 +49,7 @@ export class AgentMetrics {
   readonly #bytes: LabelledTally;
   readonly #attempts: LabelledTally;
   readonly #connects: Tally;
+  readonly #lessons: LabelledTally;
   readonly #dialFailures: LabelledTally;
   readonly #dialSeconds: readonly { observe(value: number): void }[];
   /** Of the sessions that have gone; those that stand are asked. */
@@ -66,6 +67,11 @@ export class AgentMetrics {
       "reason",
     ]);
     this.#connects = make.counter(["culvert_agent_uplink_connects_total"], "Tunnels to the server that were set up.");
+    this.#lessons = make.counters(
+      "culvert_agent_path_lessons_total",
+      "What was learned of the way to a server: that it has a limit, falls silent or holds bytes back.",
+      ["lesson"],
+    );
     this.#dialFailures = make.counters(
       `${KONNECTIVITY}_endpoint_dial_failure_total`,
       "Targets that were not reached.",
@@ -123,6 +129,12 @@ export class AgentMetrics {
       ["server"],
       () => this.#live.uplinks.flatMap(({ server, path }) => seconds(server, path.ageLimitMs)),
     );
+    make.gauges(
+      "culvert_agent_path_held_back_seconds",
+      "Time for which something on the way to a server holds bytes back; absent while nothing does.",
+      ["server"],
+      () => this.#live.uplinks.flatMap(({ server, path }) => seconds(server, path.heldBackMs)),
+    );
   }
 
   /** Where the live numbers are; once, when the parts stand. */
@@ -161,6 +173,10 @@ export class AgentMetrics {
 
   sessionEnded(resetForMemory: number): void {
     this.#resetForMemory += resetForMemory;
+  }
+
+  pathLearned(lesson: Lesson["lesson"]): void {
+    this.#lessons.add(1, lesson);
   }
 
   /** `reason` is one of a few words of ours, never a peer's text. */

@@ -99,7 +99,10 @@ const wayOut = section("The way out", {
     "",
     "File with user:password for the proxies whose URL has none; read again for each connection.",
   ),
-  proxyCa: option.file("", "CA certificates (PEM) that https:// proxies may come from, beside those that Node brings."),
+  proxyCa: option.file(
+    "",
+    "CA certificates (PEM) that https:// proxies, and the https:// server of --pac, may come from, beside those that Node brings.",
+  ),
   proxyCert: option.file("", "Client certificate (PEM) for https:// proxies."),
   proxyKey: option.file("", "Private key (PEM) of --proxy-cert."),
   pac: option.string(

@@ -43,8 +43,8 @@ test("an agent that drains is not ready, however many servers it has", () => {
 
 test("status shows of each path what it has shown, and no limit that nobody has seen", () => {
   const paths = [
-    { keepaliveMs: 18_000.4, idleLimitMs: 30_000.7, ageLimitMs: 3_600_000 },
-    { keepaliveMs: 20_000, idleLimitMs: undefined, ageLimitMs: undefined },
+    { keepaliveMs: 18_000.4, idleLimitMs: 30_000.7, ageLimitMs: 3_600_000, heldBackMs: 1_200.4 },
+    { keepaliveMs: 20_000, idleLimitMs: undefined, ageLimitMs: undefined, heldBackMs: undefined },
   ];
   const uplinks = paths.map((path, index) => ({
     ...{ server: `wss://${index}`, path, connections: () => [] },
@@ -54,7 +54,7 @@ test("status shows of each path what it has shown, and no limit that nobody has 
   assert.deepEqual(shown.uplinks, [
     {
       ...{ server: "wss://0", state: "connected", sessions: [] },
-      path: { keepaliveMs: 18_000, idleLimitMs: 30_001, ageLimitMs: 3_600_000 },
+      path: { keepaliveMs: 18_000, idleLimitMs: 30_001, ageLimitMs: 3_600_000, heldBackMs: 1_200 },
     },
     { server: "wss://1", state: "connected", sessions: [], path: { keepaliveMs: 20_000 } },
   ]);

@@ -71,10 +71,11 @@ export function status(
 }
 
 /** A limit is there only when it was seen. */
-function shownPath({ keepaliveMs, idleLimitMs, ageLimitMs }: LearnedPath): Record<string, number> {
+function shownPath({ keepaliveMs, idleLimitMs, ageLimitMs, heldBackMs }: LearnedPath): Record<string, number> {
   return {
     keepaliveMs: Math.round(keepaliveMs),
     ...(idleLimitMs === undefined ? {} : { idleLimitMs: Math.round(idleLimitMs) }),
     ...(ageLimitMs === undefined ? {} : { ageLimitMs: Math.round(ageLimitMs) }),
+    ...(heldBackMs === undefined ? {} : { heldBackMs: Math.round(heldBackMs) }),
   };
 }

@@ -1,21 +1,21 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { writeFile } from "node:fs/promises";
 import http from "node:http";
 import net, { type AddressInfo } from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
-import { pino } from "pino";
-import { LinkServer, testCertificate, until } from "../shared/link/testing.ts";
-import { ConfigError, defaultsOf } from "../shared/process/options.ts";
-import { startAgent } from "./agent.ts";
-import { type AgentOptions, agentOptions } from "./options.ts";
+import { until } from "../shared/link/testing.ts";
+import { ConfigError } from "../shared/process/options.ts";
+import type { AgentOptions } from "./options.ts";
+import { type LogLine, prepared } from "./testing.ts";
 
 /** An HTTP proxy that wants a password, and what it was asked. */
 class TestProxy {
   password = "";
   readonly asked: string[] = [];
+  /** What it was shown and did not take; a challenge alone shows nothing. */
+  readonly refused: string[] = [];
   readonly tunnels = new Set<net.Socket>();
   readonly #server = http.createServer();
 
@@ -29,6 +29,8 @@ class TestProxy {
     socket.on("error", () => {});
     const wanted = `Basic ${Buffer.from(`user:${this.password}`).toString("base64")}`;
     if (this.password !== "" && request.headers["proxy-authorization"] !== wanted) {
+      const shown = request.headers["proxy-authorization"];
+      if (shown !== undefined) this.refused.push(shown);
       socket.end('HTTP/1.1 407 Who\r\nProxy-Authenticate: Basic realm="corp"\r\nContent-Length: 0\r\n\r\n');
       return;
     }
@@ -55,39 +57,18 @@ class TestProxy {
   }
 }
 
-async function prepared(t: TestContext, change: Partial<AgentOptions> = {}, env: Record<string, string> = {}) {
+/** Never the proxy's business to resolve: the agent names what it wants. */
+async function behindProxy(t: TestContext, change: Partial<AgentOptions> = {}, env: Record<string, string> = {}) {
   const proxy = new TestProxy();
   const port = await proxy.listen();
   t.after(() => proxy.close());
-  const server = await LinkServer.start();
-  t.after(() => server[Symbol.asyncDispose]());
-  const dir = await mkdtemp(join(tmpdir(), "culvert-"));
-  t.after(() => rm(dir, { recursive: true }));
-  const caCert = join(dir, "ca.crt");
-  await writeFile(caCert, (await testCertificate()).ca);
-  const lines: { readonly msg: string; readonly reason?: string; readonly way?: string }[] = [];
-  const log = pino({ level: "debug" }, { write: (line) => lines.push(JSON.parse(line)) });
-  const start = async (more: Partial<AgentOptions> = {}) => {
-    const options: AgentOptions = {
-      ...defaultsOf(agentOptions),
-      // Never the proxy's business to resolve: the agent names what it wants.
-      server: [`wss://localhost:${server.port}`],
-      caCert,
-      agentId: "a1",
-      healthServerPort: 0,
-      adminServerPort: 0,
-      ...change,
-      ...more,
-    };
-    const agent = await startAgent(options, { log, env });
-    t.after(() => agent.destroy(new Error("the test is over")));
-    return agent;
-  };
-  return { proxy, url: `http://127.0.0.1:${port}`, server, dir, lines, start };
+  const agent = await prepared(t, { serverAddress: "", ...change }, env);
+  const reasons = () => agent.lines.flatMap(({ reason }) => (typeof reason === "string" ? reason : []));
+  return { ...agent, proxy, url: `http://127.0.0.1:${port}`, reasons };
 }
 
 test("an agent goes through its proxy, and a resume takes the same way", async (t) => {
-  const { proxy, url, server, lines, start } = await prepared(t);
+  const { proxy, url, server, lines, start } = await behindProxy(t);
   const agent = await start({ proxy: [url] });
   await agent.whenConnected();
   const asked = `localhost:${server.port}`;
@@ -102,7 +83,7 @@ test("an agent goes through its proxy, and a resume takes the same way", async (
 });
 
 test("a proxy behind which somebody else answers is tried after the other one", async (t) => {
-  const { proxy, url, lines, start } = await prepared(t, { syncIntervalMs: 10, syncIntervalCapMs: 20 });
+  const { proxy, url, lines, start } = await behindProxy(t, { syncIntervalMs: 10, syncIntervalCapMs: 20 });
   // It says that it has opened a connection, and shows a page to whatever comes.
   const portal = net.createServer((socket) => {
     socket
@@ -125,10 +106,12 @@ test("a proxy behind which somebody else answers is tried after the other one", 
 });
 
 test("a password is read from its file for each connection; without it, or with a wrong one, the log says what to do", async (t) => {
-  const { proxy, url, dir, lines, start } = await prepared(t, { syncIntervalMs: 10, syncIntervalCapMs: 20 });
+  const { proxy, url, dir, lines, reasons, start } = await behindProxy(t, {
+    syncIntervalMs: 10,
+    syncIntervalCapMs: 20,
+  });
   proxy.password = "first";
   const proxyCredentialsFile = join(dir, "proxy");
-  const reasons = () => lines.map(({ reason }) => reason ?? "").filter((reason) => reason !== "");
   await start({ proxy: [url] });
   await until(() => reasons().some((reason) => /--proxy-credentials-file/.test(reason)));
   await writeFile(proxyCredentialsFile, "user:wrong\n");
@@ -141,15 +124,48 @@ test("a password is read from its file for each connection; without it, or with 
   assert.equal(lines.filter(({ msg }) => /its password in the clear/.test(msg)).length, 1, "said once");
 });
 
+test("an agent with three servers shows a wrong password once, says what it waits for, and takes a new one", async (t) => {
+  const { proxy, url, server, dir, lines, start } = await behindProxy(t, { syncIntervalMs: 10, syncIntervalCapMs: 20 });
+  proxy.password = "right";
+  const proxyCredentialsFile = join(dir, "proxy");
+  await writeFile(proxyCredentialsFile, "user:wrong\n");
+  const ports = [server.port, 1, 2];
+  await start({ proxy: [url], proxyCredentialsFile, server: ports.map((port) => `wss://localhost:${port}`) });
+  const isHeld = ({ reason, ...line }: LogLine, port: number): boolean =>
+    `${line["server"]}`.includes(`localhost:${port}`) &&
+    /refused the user or the password .* ago and is not shown them again for \d min, so that no account/.test(
+      `${reason}`,
+    );
+  await until(() => ports.every((port) => lines.filter((line) => isHeld(line, port)).length > 5));
+  assert.equal(proxy.refused.length, 1);
+  await writeFile(proxyCredentialsFile, "user:right\n");
+  await until(() => proxy.asked.length > 2);
+  assert.equal(proxy.refused.length, 1);
+});
+
+test("a way out that is not the first one says what is wrong with that", async (t) => {
+  const { proxy, url, lines, start } = await behindProxy(t);
+  const wants = new TestProxy();
+  wants.password = "secret";
+  const first = `http://127.0.0.1:${await wants.listen()}`;
+  t.after(() => wants.close());
+  const agent = await start({ proxy: [first, url] });
+  await agent.whenConnected();
+  assert.equal(proxy.asked.length, 1);
+  const [line] = lines.filter(({ msg }) => msg === "way out");
+  assert.equal(line?.["way"], `${url} (--proxy)`);
+  assert.match(`${line?.["reason"]}`, /^the proxy \S+ wants to know who we are: give user:password in --proxy-creden/);
+});
+
 test("the environment names the proxy where no option does, and loopback never goes through it", async (t) => {
-  const { proxy, start } = await prepared(t, {}, { HTTPS_PROXY: "http://127.0.0.1:9" });
+  const { proxy, start } = await behindProxy(t, {}, { HTTPS_PROXY: "http://127.0.0.1:9" });
   const agent = await start();
   await agent.whenConnected();
   assert.deepEqual(proxy.asked, [], "localhost");
 });
 
 test("a proxy that is none fails the start with a sentence that does not repeat it", async (t) => {
-  const { start } = await prepared(t, {}, { HTTPS_PROXY: "gopher://user:secret@proxy" });
+  const { start } = await behindProxy(t, {}, { HTTPS_PROXY: "gopher://user:secret@proxy" });
   await assert.rejects(start(), (error: Error) => {
     assert.ok(error instanceof ConfigError);
     assert.match(error.message, /HTTPS_PROXY/);

@@ -7,6 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { testCertificate } from "../shared/link/testing.ts";
+import { RUN_SOURCES, source } from "../shared/process/testing-run.ts";
 import { ChildDied, Children } from "./demo-children.ts";
 
 /** Alive, and not just waiting for its parent to ask how it ended. */
@@ -52,14 +53,14 @@ test("children end with close, and with a parent that was killed", async (t) => 
   assert.throws(() => children.start("target", "demo-target", []), /ending/);
 
   const program = `
-    import { Children } from ${JSON.stringify(new URL("demo-children.ts", import.meta.url).href)};
+    import { Children } from ${JSON.stringify(source("demo-children.ts", import.meta.url).href)};
     const child = new Children(() => {}).start("target", "demo-target", ${JSON.stringify(["0", ...files])});
     await child.firstLine;
     console.log(child.pid);
   `;
-  const script = join(dir, "parent.mts");
+  const script = join(dir, "parent.mjs");
   await writeFile(script, program);
-  const parent = spawn(process.execPath, ["--import", "tsx", script], { stdio: ["ignore", "pipe", "inherit"] });
+  const parent = spawn(process.execPath, [...RUN_SOURCES, script], { stdio: ["ignore", "pipe", "inherit"] });
   const [line] = await once(parent.stdout, "data");
   const orphan = Number(String(line));
   assert.equal(runs(orphan), true);

@@ -8,8 +8,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { fileURLToPath } from "node:url";
+import { RUN_SOURCES, source } from "../shared/process/testing-run.ts";
 
-const MAIN = fileURLToPath(new URL("main.ts", import.meta.url));
+const MAIN = fileURLToPath(source("main.ts", import.meta.url));
 const DEADLINE_MS = 45_000;
 
 /** `culvert demo` with a temporary folder of its own, and what it has said. */
@@ -17,7 +18,7 @@ async function demo(t: TestContext, ...args: string[]) {
   const tmp = await mkdtemp(join(tmpdir(), "culvert-"));
   const start = () => {
     // A process group of its own, as in a terminal's.
-    const child = spawn(process.execPath, ["--import", "tsx", MAIN, "demo", ...args], {
+    const child = spawn(process.execPath, [...RUN_SOURCES, MAIN, "demo", ...args], {
       stdio: ["ignore", "pipe", "pipe"],
       env: { ...process.env, TMPDIR: tmp },
       detached: true,

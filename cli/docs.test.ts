@@ -3,17 +3,16 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "no
 import { tmpdir } from "node:os";
 import { basename, dirname, join } from "node:path";
 import { test } from "node:test";
-import { fileURLToPath } from "node:url";
 import { agentOptions } from "../agent/options.ts";
 import { parseDocument } from "../server/clusters/document.ts";
 import { serverOptions } from "../server/options.ts";
 import { OUTCOMES, type OutcomeCode, outcome } from "../shared/outcomes.ts";
 import type { OptionTable } from "../shared/process/options.ts";
 import { readOptions } from "../shared/process/read-options.ts";
+import { ROOT } from "../shared/process/testing-run.ts";
 import { yamlDocuments } from "../shared/process/yaml-documents.ts";
 import { createPki } from "./pki.ts";
 
-const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const PAGES = [
   ...["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"],
   ...["docs/errors.md", "docs/clusters.md", "docs/corporate-networks.md", "docs/doctor.md"],
@@ -91,7 +90,7 @@ test("links between the pages lead to files and headings that exist", () => {
 
 test("every flag that the pages name is an option of culvert, or of a tool that is shown with it", () => {
   const others =
-    /^--(proxy-cacert|proxy-cert|proxy-key|proxytunnel|rm|egress-selector-config-file|dir|server-san|cluster-san|help|print-config|kubernetes|proxy|retry|retry-connrefused|retry-delay|admin-address|json|from-server|prefix|seconds)$/;
+    /^--(proxy-cacert|proxy-cert|proxy-key|proxytunnel|rm|egress-selector-config-file|dir|server-san|cluster-san|help|print-config|kubernetes|proxy|retry|retry-connrefused|retry-delay|admin-address|json|from-server|prefix|seconds|import|test)$/;
   const options = page("docs/options.md");
   for (const name of PAGES) {
     for (const [flag] of page(name).matchAll(/(?<![\w-])--[a-z][a-z-]*[a-z]/g)) {

@@ -26,7 +26,8 @@ export function reportTo(print: (text: string) => void): DoctorWatcher {
 /** `✓ tls             12 ms  TLSv1.3, …` */
 export function stepLine({ step, state, ms, detail }: ReportedStep): string {
   const time = ms === undefined ? "" : `${Math.round(ms)} ms`;
-  return `${SIGNS[state]} ${step.padEnd(13)} ${time.padStart(8)}  ${detail || state}`;
+  const words = state === "skipped" ? `skipped: ${detail}` : detail || state;
+  return `${SIGNS[state]} ${step.padEnd(13)} ${time.padStart(8)}  ${words}`;
 }
 
 export function reportJson(report: Report): string {

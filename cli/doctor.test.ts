@@ -5,16 +5,17 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { fileURLToPath } from "node:url";
+import { RUN_SOURCES, source } from "../shared/process/testing-run.ts";
 import { createPki } from "./pki.ts";
 
-const MAIN = fileURLToPath(new URL("main.ts", import.meta.url));
+const MAIN = fileURLToPath(source("main.ts", import.meta.url));
 
 /** No proxy of whoever runs the tests. */
 const ENV = { PATH: process.env["PATH"] };
 
 function doctor(...args: string[]): Promise<{ code: number | null; stdout: string; stderr: string }> {
   return new Promise((resolve, reject) => {
-    const child = spawn(process.execPath, ["--import", "tsx", MAIN, "doctor", ...args], { env: ENV });
+    const child = spawn(process.execPath, [...RUN_SOURCES, MAIN, "doctor", ...args], { env: ENV });
     let [stdout, stderr] = ["", ""];
     child.stdout.on("data", (chunk) => (stdout += String(chunk)));
     child.stderr.on("data", (chunk) => (stderr += String(chunk)));
@@ -41,7 +42,7 @@ test("a report has a line for each step, one sentence for the culprit, and what 
     stdout,
     /^\nwss:\/\/127\.0\.0\.1:1\/culvert\/v1\/tunnel\n\n✓ configuration +\d+ ms {2}certificate CN=culvert-agent/,
   );
-  assert.match(stdout, /^– dns +127\.0\.0\.1 is an address$/m);
+  assert.match(stdout, /^– dns +skipped: 127\.0\.0\.1 is an address$/m);
   assert.match(stdout, /^✗ tcp +\d+ ms {2}127\.0\.0\.1:1 refused the connection/m);
   assert.match(stdout, /^– tls +not reached$/m);
   assert.match(stdout, /\n\n127\.0\.0\.1:1 refuses the connection: .+\nNext: .+\n$/);

@@ -7,12 +7,13 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
+import { ROOT, RUN_SOURCES, source } from "../shared/process/testing-run.ts";
 
-const MAIN = fileURLToPath(new URL("main.ts", import.meta.url));
+const MAIN = fileURLToPath(source("main.ts", import.meta.url));
 
 function culvert(...args: string[]): Promise<{ code: number | null; stdout: string; stderr: string }> {
   return new Promise((resolve, reject) => {
-    const child = spawn(process.execPath, ["--import", "tsx", MAIN, ...args], { stdio: ["ignore", "pipe", "pipe"] });
+    const child = spawn(process.execPath, [...RUN_SOURCES, MAIN, ...args], { stdio: ["ignore", "pipe", "pipe"] });
     let [stdout, stderr] = ["", ""];
     child.stdout.on("data", (chunk) => (stdout += String(chunk)));
     child.stderr.on("data", (chunk) => (stderr += String(chunk)));
@@ -22,7 +23,7 @@ function culvert(...args: string[]): Promise<{ code: number | null; stdout: stri
 }
 
 test("--version is the version of the package", async () => {
-  const { version } = JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8"));
+  const { version } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8"));
   assert.deepEqual(await culvert("--version"), { code: 0, stdout: `${version}\n`, stderr: "" });
 });
 
@@ -62,7 +63,7 @@ test("help of a command is asked for in either way, and has an example", async (
 test("a reader that closes its end early ends nothing, and a full disk is a sentence", async (t) => {
   const dir = await mkdtemp(join(tmpdir(), "culvert-main-"));
   t.after(() => rm(dir, { recursive: true, force: true }));
-  const child = spawn(process.execPath, ["--import", "tsx", MAIN, "pki", "--dir", join(dir, "set")], {
+  const child = spawn(process.execPath, [...RUN_SOURCES, MAIN, "pki", "--dir", join(dir, "set")], {
     stdio: ["ignore", "pipe", "pipe"],
   });
   let stderr = "";
@@ -72,9 +73,13 @@ test("a reader that closes its end early ends nothing, and a full disk is a sent
   assert.deepEqual([code, stderr], [0, ""]);
   assert.equal((await readdir(join(dir, "set"))).length, 10);
 
-  const full = spawn("bash", ["-c", `"${process.execPath}" --import tsx "${MAIN}" server --help >/dev/full`], {
-    stdio: ["ignore", "ignore", "pipe"],
-  });
+  const full = spawn(
+    "bash",
+    ["-c", `"${process.execPath}" ${RUN_SOURCES.join(" ")} "${MAIN}" server --help >/dev/full`],
+    {
+      stdio: ["ignore", "ignore", "pipe"],
+    },
+  );
   let complaint = "";
   full.stderr.on("data", (chunk) => (complaint += String(chunk)));
   assert.deepEqual(await once(full, "close"), [1, null]);

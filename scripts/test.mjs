@@ -6,14 +6,15 @@ import { spawn } from "node:child_process";
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { compile, remove } from "./compiled.mjs";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const END_OF_TESTS = new URL("end-of-tests.mjs", import.meta.url).href;
 
 /** Unit tests are short and share the machine; scenarios measure times and need it for themselves. */
 const SUITES = {
-  unit: { folders: ["shared", "server", "agent", "router", "cli"], concurrency: 2, timeoutMs: 120_000 },
-  e2e: { folders: ["e2e"], concurrency: 1, timeoutMs: 180_000 },
+  unit: { folders: ["shared", "server", "agent", "router", "cli"], concurrency: 2, timeoutMs: 120_000, compiled: true },
+  e2e: { folders: ["e2e"], concurrency: 1, timeoutMs: 180_000, compiled: false },
 };
 
 const [name = "all", ...rest] = process.argv.slice(2);
@@ -34,13 +35,25 @@ for (const suite of suites) code = Math.max(code, await runSuite(suite));
 process.exitCode = code;
 
 async function runSuite(suite) {
-  const { concurrency, timeoutMs } = SUITES[suite];
+  const { concurrency, timeoutMs, compiled } = SUITES[suite];
   const files = filesOf(suite);
   // Without a file, node would look for tests by itself and find those that tsx has to load.
   if (files.length === 0) return 0;
-  const flags = ["--import", "tsx", "--import", END_OF_TESTS, "--test", "--test-reporter=spec"];
-  flags.push(`--test-concurrency=${concurrency}`, `--test-timeout=${timeoutMs}`);
-  const child = spawn(process.execPath, [...flags, ...options, ...files], { cwd: ROOT, stdio: "inherit" });
+  const limits = [`--test-concurrency=${concurrency}`, `--test-timeout=${timeoutMs}`];
+  if (!compiled) return runNode(["--import", "tsx", ...limits], files);
+  const folder = compile(ROOT);
+  if (folder === undefined) return 1;
+  try {
+    const built = files.map((file) => join(folder, file.replace(/\.ts$/, ".js")));
+    return await runNode(["--enable-source-maps", ...limits], built);
+  } finally {
+    remove(ROOT, folder);
+  }
+}
+
+function runNode(flags, files) {
+  const all = ["--import", END_OF_TESTS, "--test", "--test-reporter=spec", ...flags, ...options, ...files];
+  const child = spawn(process.execPath, all, { cwd: ROOT, stdio: "inherit" });
   // Ctrl-C reaches the child from the terminal; a supervisor's SIGTERM reaches this process only.
   process.on("SIGINT", () => {});
   process.on("SIGTERM", () => child.kill("SIGTERM"));

@@ -42,7 +42,7 @@ export interface LiveClusters {
 }
 
 /** Where callers and agents come in. */
-export type ListenerName = "unix" | "callers" | "agents";
+export type ListenerName = "unix" | "callers" | "agents" | "agents-insecure";
 
 const KONNECTIVITY = "konnectivity_network_proxy_server";
 // Konnectivity's own buckets, so that its dashboards keep their shape (pkg/server/metrics/metrics.go).
@@ -66,6 +66,7 @@ export class ServerMetrics {
   readonly #dialFailures: LabelledTally;
   readonly #refusals: LabelledTally;
   readonly #handshakes: LabelledTally;
+  readonly #untrusted: LabelledTally;
   readonly #waitingDropped: LabelledTally;
   readonly #dialSeconds: readonly { observe(value: number): void }[];
   readonly #lifeSeconds: readonly { observe(value: number): void }[];
@@ -97,9 +98,16 @@ export class ServerMetrics {
       "cluster",
       "code",
     ]);
-    this.#handshakes = make.counters("culvert_server_handshakes_failed_total", "TLS handshakes that failed.", [
-      "listener",
-    ]);
+    this.#handshakes = make.counters(
+      "culvert_server_handshakes_failed_total",
+      "Connections that ended in front of their TLS handshake or in it; on the insecure port, in front of their request.",
+      ["listener"],
+    );
+    this.#untrusted = make.counters(
+      "culvert_server_untrusted_connections_total",
+      "Connections closed because nobody may come from where they came (--agent-insecure-trusted-cidrs).",
+      ["listener"],
+    );
     this.#waitingDropped = make.counters(
       "culvert_server_waiting_connections_dropped_total",
       "Connections dropped because too many had not asked for anything.",
@@ -216,7 +224,6 @@ export class ServerMetrics {
     this.#tunnelsClosed.add(1, cluster, reason);
   }
 
-  /** `code` is an HTTP status, a close code or a word of ours, never a peer's text. Without `refusal`: whose it was is unknown. */
   /** It is not configured any more: its series would only take the place of others. */
   forgetCluster(cluster: string): void {
     for (const tally of [this.#connections, this.#bytes, this.#tunnels, this.#tunnelsClosed, this.#refusals]) {
@@ -224,6 +231,7 @@ export class ServerMetrics {
     }
   }
 
+  /** `code` is an HTTP status, a close code or a word of ours, never a peer's text. Without `refusal`: whose it was is unknown. */
   agentRefused(code: string, refusal?: AgentRefusal): void {
     this.#refusals.add(1, refusal?.cluster ?? "", code);
     if (refusal === undefined) return;
@@ -233,6 +241,10 @@ export class ServerMetrics {
 
   handshakeFailed(listener: ListenerName): void {
     this.#handshakes.add(1, listener);
+  }
+
+  untrusted(listener: ListenerName): void {
+    this.#untrusted.add(1, listener);
   }
 
   waitingDropped(listener: ListenerName): void {

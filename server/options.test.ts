@@ -110,6 +110,8 @@ test("values that contradict each other are refused or warned of", async () => {
     [["--kubeconfig=/x"], /--kubeconfig is for tokens of agents: give --authentication-audience/],
     [["--clusters=/x", "--agent-identities=CN=x"], /say it in the cluster's document \(agents\.identities\)/],
     [["--agent-proxy-protocol=required"], /give --proxy-protocol-trusted-cidrs/],
+    [["--agent-insecure-proxy-protocol=optional"], /give --proxy-protocol-trusted-cidrs/],
+    [["--agent-insecure-trusted-cidrs=10.0.0.0/33"], /a prefix length here is at most 32/],
     [["--initial-window=1MiB", "--max-window=64KiB"], /--max-window must not be smaller/],
     [["--health-port=9000", "--agent-port=9000"], /--agent-port and --health-port are both 9000/],
     [["--tunnel-path=culvert"], /--tunnel-path must be a plain path/],
@@ -121,6 +123,38 @@ test("values that contradict each other are refused or warned of", async () => {
   assert.match((await read([uds, ...agents, "--keepalive-time=1h"])).warnings.join(), /only after 150 minutes/);
   assert.match((await read([uds, ...agents, "--dial-timeout=20s"])).warnings.join(), /longer than --connect-timeout/);
   assert.match((await read([uds, "--agent-port=0"])).warnings.join(), /no agent can connect/);
+  const unused = await read([uds, ...agents, "--agent-insecure-trusted-cidrs=10.0.0.0/8"]);
+  assert.match(unused.warnings.join(), /--agent-insecure-trusted-cidrs has no effect/);
+});
+
+test("the port in clear is off, and open beyond this host to known balancers only", async () => {
+  assert.equal((await read([uds, ...agents])).values.agentInsecurePort, 0);
+  const on = [uds, ...agents, "--agent-insecure-port=8096", "--inner-tls=auto"];
+  for (const fine of [
+    [],
+    ["--agent-insecure-bind-address=::1"],
+    ["--agent-insecure-bind-address=0.0.0.0", "--agent-insecure-trusted-cidrs=10.0.0.0/8"],
+  ]) {
+    const { problems, warnings } = await read([...on, ...fine]);
+    assert.deepEqual([problems, warnings], [[], []], fine.join());
+  }
+  for (const address of ["", "0.0.0.0", "::", "10.0.0.1", "balancer.example"]) {
+    const { problems } = await read([...on, `--agent-insecure-bind-address=${address}`]);
+    assert.match(problems.join(), /open beyond this host only to known balancers: give --agent-insecure-trusted-cidrs/);
+  }
+});
+
+test("the port in clear needs something by which agents can prove themselves on it", async () => {
+  const on = [uds, "--agent-insecure-port=8096"];
+  const audience = ["--authentication-audience=a", "--agent-namespace=n", "--agent-service-account=s"];
+  const problemsOf = async (...flags: string[]) => (await read([...on, ...flags])).problems.join();
+  assert.match(await problemsOf(...agents), /Nobody could prove himself on --agent-insecure-port/);
+  assert.equal(await problemsOf(...agents, "--inner-tls=auto"), "");
+  assert.equal(await problemsOf(...agents, ...audience), "");
+  // Tokens alone, and no port with TLS: nobody is shown a certificate.
+  assert.equal(await problemsOf("--agent-port=0", ...audience), "");
+  assert.match(await problemsOf("--agent-port=0", ...audience, "--inner-tls=auto"), /give --cluster-cert/);
+  assert.match(await problemsOf("--agent-port=0"), /give --cluster-ca-cert/);
 });
 
 test("identities keep their commas, and a dial timeout of 0 is the whole connect timeout", async () => {

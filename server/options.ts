@@ -1,4 +1,5 @@
 import { parsePattern } from "../shared/net/identity.ts";
+import { LOOPBACK } from "../shared/net/network.ts";
 import {
   adminBindAddress,
   defineService,
@@ -76,6 +77,24 @@ const agents = section("Agents", {
     konnectivity: "--cluster-ca-cert",
   }),
   agentProxyProtocol: option.oneOf(PROXY_PROTOCOL, "off", "The same on the agents' port."),
+  agentInsecurePort: option.port(
+    0,
+    "Port for agents in clear HTTP, for a balancer in front that ends their TLS. No certificate gets through to it: agents come with a token, which the balancer sees, or with inner TLS. The cluster is found by Host. 0: off.",
+  ),
+  agentInsecureBindAddress: option.address(
+    "127.0.0.1",
+    "Address of that port. Empty: all interfaces. Beyond loopback it needs --agent-insecure-trusted-cidrs.",
+  ),
+  agentInsecureTrustedCidrs: option.list(
+    [],
+    "Addresses of balancers that may connect to that port, beside loopback. Others are cut at once.",
+    { item: cidr },
+  ),
+  agentInsecureProxyProtocol: option.oneOf(
+    PROXY_PROTOCOL,
+    "off",
+    "PROXY protocol on that port. X-Forwarded-For is not believed.",
+  ),
   proxyProtocolTrustedCidrs: option.list(
     [],
     "Addresses of balancers whose PROXY headers are believed; from others they are refused.",
@@ -258,12 +277,15 @@ function settle(draft: Draft<typeof rows>): void {
   if (values.clusters === "") settleCallers(draft);
   else settleClusters(draft);
   settlePair(draft, ["--cluster-cert", values.clusterCert], ["--cluster-key", values.clusterKey]);
-  const proxied = values.serverProxyProtocol !== "off" || values.agentProxyProtocol !== "off";
+  const { serverProxyProtocol, agentProxyProtocol, agentInsecureProxyProtocol } = values;
+  const proxied = [serverProxyProtocol, agentProxyProtocol, agentInsecureProxyProtocol].some((rule) => rule !== "off");
   if (proxied && values.proxyProtocolTrustedCidrs.length === 0) {
     draft.problem("PROXY headers are believed from known balancers only: give --proxy-protocol-trusted-cidrs.");
   }
-  if (values.agentPort === 0) draft.warn("--agent-port=0: no agent can connect to this server.");
-  else if (values.clusters === "") settleAgents(draft);
+  if (values.agentPort === 0 && values.agentInsecurePort === 0) {
+    draft.warn("--agent-port=0: no agent can connect to this server.");
+  } else if (values.clusters === "") settleAgents(draft);
+  settleInsecure(draft);
   if (!/^\/[\w./~-]*$/.test(values.tunnelPath))
     draft.problem("--tunnel-path must be a plain path such as /culvert/v1/tunnel.");
   if (values.dialTimeoutMs === 0) values.dialTimeoutMs = values.connectTimeoutMs;
@@ -273,6 +295,7 @@ function settle(draft: Draft<typeof rows>): void {
   settlePorts(draft, [
     ["--server-port", values.serverPort, values.serverBindAddress],
     ["--agent-port", values.agentPort, values.agentBindAddress],
+    ["--agent-insecure-port", values.agentInsecurePort, values.agentInsecureBindAddress],
     ["--health-port", values.healthPort, values.healthBindAddress],
     ["--admin-port", values.adminPort, values.adminBindAddress],
   ]);
@@ -282,11 +305,17 @@ function settle(draft: Draft<typeof rows>): void {
 /** Without cluster documents, agents need what the flags say. */
 function settleAgents(draft: Draft<typeof rows>): void {
   const { values } = draft;
-  if (values.clusterCert === "" && values.clusterKey === "") {
+  const showsCertificate = values.agentPort !== 0 || values.innerTls !== "never";
+  if (showsCertificate && values.clusterCert === "" && values.clusterKey === "") {
     draft.problem("Agents connect over TLS: give --cluster-cert and --cluster-key.");
   }
   if (values.clusterCaCert === "" && values.authenticationAudience === "") {
     draft.problem("Agents are known by their certificates: give --cluster-ca-cert, the CA that issues them.");
+  }
+  if (values.agentInsecurePort !== 0 && values.innerTls === "never" && values.authenticationAudience === "") {
+    draft.problem(
+      "Nobody could prove himself on --agent-insecure-port, which no certificate gets through to: give --inner-tls=auto, or let tokens in (--authentication-audience).",
+    );
   }
   const tokens = [values.authenticationAudience, values.agentNamespace, values.agentServiceAccount];
   if (tokens.some((value) => value !== "") && tokens.includes("")) {
@@ -295,6 +324,23 @@ function settleAgents(draft: Draft<typeof rows>): void {
     );
   } else if (values.kubeconfig !== "" && values.authenticationAudience === "") {
     draft.problem("--kubeconfig is for tokens of agents: give --authentication-audience, too, or leave it out.");
+  }
+}
+
+/** Whoever reaches this port sees and says in clear what the balancer in front has read. */
+function settleInsecure(draft: Draft<typeof rows>): void {
+  const { agentInsecurePort, agentInsecureBindAddress: address, agentInsecureTrustedCidrs } = draft.values;
+  if (agentInsecurePort === 0) {
+    if (agentInsecureTrustedCidrs.length > 0) {
+      draft.warn("--agent-insecure-trusted-cidrs has no effect: --agent-insecure-port is off.");
+    }
+    return;
+  }
+  const isLoopback = address === "localhost" || new SourceCidrs(LOOPBACK).includes(address);
+  if (!isLoopback && agentInsecureTrustedCidrs.length === 0) {
+    draft.problem(
+      "--agent-insecure-port is in clear, and open beyond this host only to known balancers: give --agent-insecure-trusted-cidrs, or leave --agent-insecure-bind-address at 127.0.0.1.",
+    );
   }
 }
 

@@ -264,4 +264,5 @@ test("a suspended tunnel ends at once when a later process of the agent comes, a
   await until(() => lost() === 2);
   session.destroy();
   third.carrier.destroy();
+  server.destroy(new Error("the test is over"));
 });

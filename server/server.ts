@@ -14,8 +14,9 @@ import { Entrances } from "./frontend/entrances.ts";
 import type { FrontendHandler } from "./frontend/listen.ts";
 import { type ListenerName, ServerMetrics } from "./metrics.ts";
 import type { ServerOptions } from "./options.ts";
+import { AgentPorts } from "./ports/agent-ports.ts";
 import { fileNeedWarning } from "./ports/file-need.ts";
-import { openTlsPort, type TlsPort } from "./ports/tls-port.ts";
+import { openTlsPort } from "./ports/tls-port.ts";
 import type { ClusterDoor } from "./serving/cluster-door.ts";
 import { flagCluster } from "./serving/flag-cluster.ts";
 import { FlagTls } from "./serving/flag-tls.ts";
@@ -28,11 +29,13 @@ import { Links } from "./tunnels/links.ts";
 import { RETRY_AFTER_S } from "./tunnels/refusal.ts";
 import { Registry } from "./tunnels/registry.ts";
 import type { Tunnel } from "./tunnels/tunnel.ts";
-import { UpgradePort } from "./tunnels/upgrade.ts";
 
 export interface ServerDeps {
   readonly log: Logger;
-  /** Port 0 means a free port, not "off": for tests. Listeners with TLS are then on when they have a certificate. */
+  /**
+   * Port 0 means a free port, not "off": for tests. Listeners with TLS are then on when they have a certificate, the one
+   * without when it trusts somebody.
+   */
   readonly listenEphemeral?: boolean;
 }
 
@@ -40,6 +43,7 @@ export interface ServerAddresses {
   uds?: string;
   callers?: AddressInfo;
   agents?: AddressInfo;
+  "agents-insecure"?: AddressInfo;
   health?: AddressInfo;
   admin?: AddressInfo;
 }
@@ -80,8 +84,7 @@ export class Server implements AsyncDisposable {
   #serving: Serving | undefined;
   #flags: FlagTls | undefined;
   #callers: TlsListener<ClusterDoor> | undefined;
-  #agents: TlsListener<ClusterDoor> | undefined;
-  #upgrades: UpgradePort | undefined;
+  readonly #agents: AgentPorts;
   #health: Admin | undefined;
   #admin: Admin | undefined;
   #started = false;
@@ -98,6 +101,12 @@ export class Server implements AsyncDisposable {
     this.#entrances = new Entrances({ options, log, handler: (door) => this.#handler(door) });
     this.#links = new Links(options.serverId);
     this.#pool = new MemoryPool(options.memoryLimit);
+    this.#agents = new AgentPorts({
+      ...{ options, links: this.#links, pool: this.#pool },
+      ...{ metrics: this.metrics, log, strangers: this.#strangers },
+      draining: () => this.#draining,
+      onDropped: (port) => this.#onDropped(port),
+    });
     this.metrics.memory.watch(this.#pool);
     this.metrics.links.watch(() => liveLinks(this.tunnels.tunnels()));
     this.metrics.watch({
@@ -118,8 +127,7 @@ export class Server implements AsyncDisposable {
     await this.#openForCallers(serving);
     await this.#openForAgents(serving);
     await this.#openForOperators();
-    const tlsPorts = [this.#callers, this.#agents].filter((listener) => listener !== undefined).length;
-    const warning = fileNeedWarning(this.#options, tlsPorts);
+    const warning = fileNeedWarning(this.#options, this.#tcpListeners().length);
     if (warning !== undefined) this.#log.warn(warning);
     const clusters = this.#store?.clusters.size;
     this.#log.info({ serverId: this.#options.serverId, clusters, ...this.#shownAddresses() }, "server started");
@@ -202,15 +210,19 @@ export class Server implements AsyncDisposable {
   async #openForCallers(serving: Serving): Promise<void> {
     const { serverPort, serverBindAddress, serverCert } = this.#options;
     if (!this.#isOn(serverPort, serverCert)) return;
-    this.#callers = await this.#openTls({
-      name: "callers",
-      doors: serving.callerDoors,
-      proxyProtocol: this.#options.serverProxyProtocol,
-      ...{ port: serverPort, host: serverBindAddress, option: "--server-port" },
-      keepaliveMs: this.#options.frontendKeepaliveMs,
-      turnsAway: false, // kube-apiserver would not obey
-      onSecure: (socket, door) => this.#entrances.take(door, socket),
-    });
+    const common = { options: this.#options, metrics: this.metrics, log: this.#log, strangers: this.#strangers };
+    const { listener, address } = await openTlsPort(
+      {
+        ...{ name: "callers", doors: serving.callerDoors, proxyProtocol: this.#options.serverProxyProtocol },
+        ...{ port: serverPort, host: serverBindAddress, option: "--server-port" },
+        keepaliveMs: this.#options.frontendKeepaliveMs,
+        turnsAway: false, // kube-apiserver would not obey
+        onSecure: (socket, door) => this.#entrances.take(door, socket),
+      },
+      common,
+    );
+    this.#callers = listener;
+    this.addresses.callers = address;
   }
 
   #connecting(): ConnectDeps {
@@ -235,40 +247,12 @@ export class Server implements AsyncDisposable {
     };
   }
 
-  async #openForAgents(serving: Serving): Promise<void> {
-    const { agentPort, agentBindAddress, clusterCert } = this.#options;
-    if (!this.#isOn(agentPort, clusterCert)) return;
-    const upgrades = await UpgradePort.create({
-      options: this.#options,
-      links: this.#links,
-      pool: this.#pool,
-      metrics: this.metrics,
-      log: this.#log,
-      strangers: this.#strangers,
-      draining: () => this.#draining,
-      onDropped: () => this.#onDropped("agents"),
-    });
-    this.#upgrades = upgrades;
-    this.#agents = await this.#openTls({
-      name: "agents",
-      doors: serving.agentDoors,
-      proxyProtocol: this.#options.agentProxyProtocol,
-      ...{ port: agentPort, host: agentBindAddress, option: "--agent-port" },
-      keepaliveMs: 0, // the carrier has its own
-      turnsAway: true,
-      onSecure: (socket, door, backInMs) => upgrades.take(socket, door, backInMs),
-    });
-  }
-
-  async #openTls(port: TlsPort<ClusterDoor>): Promise<TlsListener<ClusterDoor>> {
-    const { listener, address } = await openTlsPort(port, {
-      options: this.#options,
-      metrics: this.metrics,
-      log: this.#log,
-      strangers: this.#strangers,
-    });
-    this.addresses[port.name] = address;
-    return listener;
+  async #openForAgents({ agentDoors, plainAgentDoors }: Serving): Promise<void> {
+    const { agentPort, clusterCert, agentInsecurePort, agentInsecureTrustedCidrs } = this.#options;
+    if (this.#isOn(agentPort, clusterCert)) await this.#agents.openSecure(agentDoors);
+    if (this.#isOn(agentInsecurePort, agentInsecureTrustedCidrs[0] ?? ""))
+      await this.#agents.openInsecure(plainAgentDoors);
+    Object.assign(this.addresses, this.#agents.addresses);
   }
 
   #onDropped(listener: ListenerName): void {
@@ -289,6 +273,7 @@ export class Server implements AsyncDisposable {
       const show = () =>
         status({
           serverId,
+          listeners: this.#shownAddresses(),
           clusters: this.#serving?.all() ?? [],
           strangers: this.metrics.strangers,
           problems: this.#condition().clusters ?? [],
@@ -301,22 +286,15 @@ export class Server implements AsyncDisposable {
     }
   }
 
-  #isOn(port: number, certFile = "any"): boolean {
-    return port !== 0 || (this.#ephemeral && certFile !== "");
+  /** `needed`: what it cannot be without, if there is anything. */
+  #isOn(port: number, needed = "nothing"): boolean {
+    return port !== 0 || (this.#ephemeral && needed !== "");
   }
 
   #condition(): Condition {
-    const tls = [
-      ["callers", this.#callers],
-      ["agents", this.#agents],
-    ] as const;
-    const present = tls.flatMap(([name, listener]) => (listener === undefined ? [] : [{ name, listener }]));
     const unix = this.#store === undefined ? this.#entrances.unixStates() : [];
     return {
-      listeners: [
-        ...unix.map((state) => ({ name: "unix socket", ...state })),
-        ...present.map(({ name, listener }) => ({ name, up: listener.listening })),
-      ],
+      listeners: [...unix.map((state) => ({ name: "unix socket", ...state })), ...this.#tcpListeners()],
       certificates: this.#flags?.certificates() ?? [],
       clusters: this.#store && this.#clusterFaults(),
       warnings: this.#serving?.warnings() ?? [],
@@ -324,6 +302,11 @@ export class Server implements AsyncDisposable {
       agents: [...this.tunnels.tunnels()].filter((tunnel) => !tunnel.draining && !tunnel.suspended).length,
       readyNeedsAgent: this.#options.readyNeedsAgent,
     };
+  }
+
+  #tcpListeners(): { readonly name: string; readonly up: boolean }[] {
+    const callers = this.#callers && [{ name: "callers", up: this.#callers.listening }];
+    return [...(callers ?? []), ...this.#agents.states()];
   }
 
   /** Why some clusters are not served as their documents say; the others need this server all the same. */
@@ -344,10 +327,10 @@ export class Server implements AsyncDisposable {
     this.#draining = true;
     this.#callers?.stopAccepting();
     this.#entrances.drain();
-    this.#upgrades?.sockets.destroyWaiting();
+    this.#agents.destroyWaiting();
     for (const tunnel of this.tunnels.tunnels()) tunnel.drain(RETRY_AFTER_S * 1_000);
     // With open streams the port stays: their links may need another carrier.
-    if (this.#links.size === 0) this.#agents?.stopAccepting();
+    if (this.#links.size === 0) this.#agents.stopAccepting();
   }
 
   /** Drains, waits for the connections up to `--drain-timeout`, then releases everything. */
@@ -363,9 +346,9 @@ export class Server implements AsyncDisposable {
     // Callers, not streams: the last bytes of a stream that has ended may still be on their way to a slow caller.
     await this.#entrances.empty(leftMs());
     await Promise.all([...this.tunnels.tunnels()].map((tunnel) => tunnel.close(leftMs())));
-    this.#agents?.stopAccepting();
+    this.#agents.stopAccepting();
     await this.#entrances.empty(RESET_MS);
-    await this.#upgrades?.sockets.empty(REFUSED_MS);
+    await this.#agents.empty(REFUSED_MS);
     await this.#release();
   }
 
@@ -387,10 +370,9 @@ export class Server implements AsyncDisposable {
     this.#flags?.close();
     this.#entrances.resetAll();
     this.#callers?.destroyAll();
-    this.#upgrades?.sockets.resetAll();
-    this.#agents?.destroyAll();
+    this.#agents.destroyAll();
     // Fastify only after the last carrier, since it would cut what is left.
-    await Promise.all([this.#entrances.close(), this.#upgrades?.close()]);
+    await Promise.all([this.#entrances.close(), this.#agents.close()]);
     // The health port goes last: until then it says "not ready".
     await Promise.all([this.#health?.close(), this.#admin?.close()]);
   }

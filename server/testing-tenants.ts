@@ -13,6 +13,7 @@ import { Authority, type CertificateAndKey } from "../shared/pki/certificates.ts
 import { encodeAnswer, readOpen } from "../shared/wire/open.ts";
 import { Session } from "../shared/yamux/session.ts";
 import { collect, start, until } from "./testing.ts";
+import type { Balancer } from "./testing-balancer.ts";
 
 export type TenantServer = Awaited<ReturnType<typeof start>>;
 
@@ -133,17 +134,21 @@ export interface AgentWords {
   /** In the hello. */
   readonly cluster?: string;
   readonly resume?: { readonly link: string; readonly token: string; readonly received: number };
+  /** The balancer that ends TLS in front of the port without. */
+  readonly through?: Pick<Balancer, "port" | "authority">;
+  /** In place of the cluster's own name. */
+  readonly host?: string;
 }
 
-/** An agent whose every target says `greeting`, its cluster's name. */
-export async function agentAt(server: TenantServer, greeting: string, words: AgentWords) {
-  const { at, by, token, agentId = "a", instance = "1", cluster, resume } = words;
-  const { carrier, welcome, remote } = await dialCarrier({
-    host: at.sni,
+/** The agent's side up to the welcome. */
+export function dialAs(server: TenantServer, words: AgentWords) {
+  const { at, by, token, agentId = "a", instance = "1", cluster, resume, through, host = at.sni } = words;
+  return dialCarrier({
+    host,
     port: 443,
-    address: { host: "127.0.0.1", port: server.addresses.agents?.port ?? 0 },
+    address: { host: "127.0.0.1", port: through?.port ?? server.addresses.agents?.port ?? 0 },
     path: "/culvert/v1/tunnel",
-    tls: { ca: at.authority.cert, ...by },
+    tls: { ca: (through ?? at).authority.cert, ...by },
     ...(token !== undefined && { headers: { authorization: `Bearer ${token}` } }),
     hello: () => ({
       ...{ type: "hello", version: 1, agentId, instance, software: "test" },
@@ -153,6 +158,11 @@ export async function agentAt(server: TenantServer, greeting: string, words: Age
     keepaliveMs: 20_000,
     timeoutMs: 5_000,
   });
+}
+
+/** An agent whose every target says `greeting`, its cluster's name. */
+export async function agentAt(server: TenantServer, greeting: string, words: AgentWords) {
+  const { carrier, welcome, remote } = await dialAs(server, words);
   const link = new Link(welcome.link, remote, carrier, { graceMs: 0, replayBytes: 1024 * 1024 });
   let over: (reason: Error | undefined) => void = () => {};
   const closed = new Promise<Error | undefined>((resolve) => {

@@ -1,5 +1,4 @@
 import { X509Certificate } from "node:crypto";
-import type { TLSSocket } from "node:tls";
 import { printable } from "../../shared/outcomes.ts";
 import type { ChainLink } from "./steps.ts";
 
@@ -7,9 +6,9 @@ import type { ChainLink } from "./steps.ts";
 const MAX_CHAIN = 10;
 
 /** What the other end has shown, from its own certificate upwards. */
-export function chainOf(socket: TLSSocket): readonly ChainLink[] {
+export function chainOf(shown: X509Certificate | undefined): readonly ChainLink[] {
   const chain: ChainLink[] = [];
-  let certificate = socket.getPeerX509Certificate();
+  let certificate = shown;
   while (certificate !== undefined && chain.length < MAX_CHAIN) {
     chain.push(linkOf(certificate));
     const issuer: X509Certificate | undefined = certificate.issuerCertificate;

@@ -31,6 +31,10 @@ export function readConfiguration(files: CredentialFiles, now = new Date()): Pas
   words.push(
     credentials.ca === undefined ? "the CAs that Node brings" : `server CA ${firstOf(credentials.ca).subject}`,
   );
+  const { outerCa: [outer, ...more] = [] } = credentials;
+  if (outer !== undefined) {
+    words.push(more.length > 0 ? "outer CAs: those that Node brings" : `outer CA ${firstOf(outer).subject}`);
+  }
   return { value: credentials, detail: words.join("; "), ...(finding && { finding }) };
 }
 

@@ -1,7 +1,6 @@
 import { randomUUID } from "node:crypto";
 import type { SecureVersion } from "node:tls";
 import type { Hello } from "../../shared/link/control.ts";
-import type { Dialled } from "../../shared/link/dial.ts";
 import { formatTarget } from "../../shared/net/target.ts";
 import { version } from "../../shared/process/version.ts";
 import type { Environment } from "../../shared/way-out/environment.ts";
@@ -12,7 +11,7 @@ import type { ServerLocation } from "../server-url.ts";
 import type { Credentials } from "../uplink/credentials.ts";
 import { compareClocks } from "./clock.ts";
 import { readConfiguration } from "./configuration.ts";
-import { dialTunnel } from "./dial.ts";
+import { dialTunnel, type Welcomed } from "./dial.ts";
 import { download, NoProbes, openProbe, pingpong, upload } from "./measure.ts";
 import { type Step, StepFailed, StepLog, type StepName } from "./steps.ts";
 import { probeTunnel } from "./tunnel.ts";
@@ -31,7 +30,7 @@ export interface Examination {
  * One server, step by step as an agent would come up, until a step cannot be passed.
  *
  * ```
- *  configuration ▶ way out ▶ DNS ▶ TCP ▶ proxy ▶ TLS ▶ upgrade ▶ admission ▶ clock ▶ echo ▶ upload ▶ download
+ *  configuration ▶ way out ▶ DNS ▶ TCP ▶ proxy ▶ TLS ▶ upgrade ▶ inner TLS ▶ admission ▶ clock ▶ echo ▶ …
  * ```
  */
 export async function examine(server: ServerLocation, examination: Examination): Promise<readonly Step[]> {
@@ -48,8 +47,7 @@ async function walk(server: ServerLocation, examination: Examination, log: StepL
   const { options, env } = examination;
   const credentials = await log.run("configuration", () => readConfiguration(options));
   const open = await leave({ server, options, env, timeoutMs: options.handshakeTimeoutMs }, log);
-  const dialled = await welcomed(server, options, credentials, open, log);
-  const { session, close } = probeTunnel(dialled, options.replayBuffer);
+  const { session, close } = probeTunnel(await welcomed(server, options, credentials, open, log));
   try {
     await measure(session, examination.measureMs, log);
   } finally {
@@ -61,22 +59,17 @@ async function walk(server: ServerLocation, examination: Examination, log: StepL
 async function welcomed(
   server: ServerLocation,
   options: AgentOptions,
-  { ca, cert, key, token }: Credentials,
+  credentials: Credentials,
   open: Open,
   log: StepLog,
-): Promise<Dialled> {
+): Promise<Welcomed> {
   const { host, port, path } = server;
-  const { tlsMinVersion, cipherSuites: ciphers, handshakeTimeoutMs: timeoutMs, keepaliveMs } = options;
-  const minVersion = tlsMinVersion as SecureVersion;
-  const hello = helloOf(options);
+  const { tlsMinVersion, cipherSuites: ciphers, handshakeTimeoutMs: timeoutMs, keepaliveMs, innerTls } = options;
+  const tls = { minVersion: tlsMinVersion as SecureVersion, ...(ciphers !== "" && { ciphers }) };
   let clock: { readonly time: number; readonly from: string } | undefined;
   const dial = {
-    options: {
-      ...{ host, port, path, timeoutMs, keepaliveMs, hello: () => hello },
-      tls: { ca, cert, key, minVersion, ...(ciphers !== "" && { ciphers }) },
-      ...(token && { headers: { authorization: `Bearer ${token.text}` } }),
-    },
-    open,
+    options: { host, port, path, timeoutMs, keepaliveMs, tls },
+    ...{ hello: helloOf(options), credentials, innerTls, replayBytes: options.replayBuffer, open },
     at: formatTarget({ host, port }),
     onTime: (time: number, from: string) => {
       clock = { time, from };
@@ -97,13 +90,14 @@ const SUFFIX = "-doctor";
 /** Of a name in a hello. */
 const MAX_ID = 253;
 
-/** Of its own name: the agent that runs with these options is not disturbed. */
+/** A probe, and of a name of its own for a server that knows no probes: the agent that runs with these options is not disturbed. */
 function helloOf({ agentId, cluster }: AgentOptions): Hello {
   return {
     type: "hello",
     version: HANDSHAKE_VERSION,
     agentId: `${agentId.slice(0, MAX_ID - SUFFIX.length)}${SUFFIX}`,
     instance: randomUUID(),
+    probe: true,
     software: `culvert-doctor/${version()} node/${process.versions.node}`,
     ...(cluster !== "" && { cluster }),
   };

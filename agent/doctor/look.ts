@@ -32,7 +32,7 @@ export async function lookAt(socket: Socket, options: LookOptions, signal: Abort
     await new Promise((resolve, reject) =>
       secure.once("secureConnect", resolve).on("error", reject).once("close", reject),
     );
-    return { chain: chainOf(secure), time: await timeOf(secure, options) };
+    return { chain: chainOf(secure.getPeerX509Certificate()), time: await timeOf(secure, options) };
   } finally {
     signal.removeEventListener("abort", onAbort);
     secure.destroy();

@@ -64,3 +64,14 @@ test("round trips are counted one by one, also where the answer comes in pieces"
   const { stream } = await openProbe(world.doctor, "echo");
   assert.match((await pingpong(stream)).detail, /^20 round trips: half within [\d.]+ ms, all [\d.]+ ms$/);
 });
+
+test("a server whose agents measure already is asked again when it says", async () => {
+  let asked = 0;
+  using world = sessionWith((stream) => {
+    asked++;
+    if (asked < 3) stream.end(encodeHead({ error: "limited", detail: "others measure now", retryAfterMs: 1 })).resume();
+    else stream.write(TAKEN);
+  });
+  await openProbe(world.doctor, "echo");
+  assert.equal(asked, 3);
+});

@@ -1,5 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
+import { setTimeout as sleep } from "node:timers/promises";
 import { seconds } from "../../shared/net/seconds.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import {
@@ -20,11 +21,34 @@ const BLOCK_BYTES = 64 * 1024;
 /** A path that holds one small message back for so long is no path for `kubectl exec`, ms. */
 const PATIENCE_MS = 5_000;
 
-/** The server answers no probes: an older one. */
-export class NoProbes extends Error {}
+/** The server answers no probes: it is an older one, or others measure now. */
+export class NoProbes extends Error {
+  readonly retryAfterMs: number | undefined;
 
-/** A probe that the server has taken. Rejects with `NoProbes`, or with what ended it. */
+  constructor(message: string, { cause, retryAfterMs }: { cause: unknown; retryAfterMs?: number | undefined }) {
+    super(message, { cause });
+    this.retryAfterMs = retryAfterMs;
+  }
+}
+
+/** Others measure their way to the server too, and each is done within seconds. */
+const TRIES = 6;
+const LONGEST_WAIT_MS = 5_000;
+
+/** A probe that the server has taken, which may be later. Rejects with `NoProbes`, or with what ended it. */
 export async function openProbe(session: Session, mode: ProbeMode): Promise<{ stream: Stream } & ProbeBegun> {
+  for (let tries = 1; ; tries++) {
+    try {
+      return await askForProbe(session, mode);
+    } catch (error) {
+      const backInMs = error instanceof NoProbes ? error.retryAfterMs : undefined;
+      if (backInMs === undefined || tries === TRIES) throw error;
+      await sleep(Math.min(backInMs, LONGEST_WAIT_MS));
+    }
+  }
+}
+
+async function askForProbe(session: Session, mode: ProbeMode): Promise<{ stream: Stream } & ProbeBegun> {
   const stream = session.open(encodeProbe(mode));
   stream.on("error", ignore);
   try {
@@ -32,7 +56,9 @@ export async function openProbe(session: Session, mode: ProbeMode): Promise<{ st
   } catch (error) {
     const acknowledged = stream.acknowledged;
     stream.destroy();
-    if (error instanceof CulvertError) throw new NoProbes(error.message, { cause: error });
+    if (error instanceof CulvertError) {
+      throw new NoProbes(error.message, { cause: error, retryAfterMs: error.retryAfterMs });
+    }
     // RST in place of ACK: agents opened no streams there.
     if ((error as NodeJS.ErrnoException).code === "ECONNRESET" && !acknowledged) {
       throw new NoProbes("this server answers no probes: it is of an older version", { cause: error });

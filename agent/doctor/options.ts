@@ -12,7 +12,8 @@ const rows = { ...own, ...agentOptions.options };
 export const doctorOptions = defineOptions<typeof rows>({
   ...agentOptions,
   command: "doctor",
-  summary: "Goes the way of an agent with the same options, step by step, and says who is in the way.",
+  summary:
+    "Goes the way of an agent with the same options, step by step, and says who is in the way, and what to do next. Exit code 0: nobody is; 1: somebody is; 2: the options cannot be used.",
   example: [
     "culvert doctor --server wss://culvert.example.com:8091 --ca-cert cluster-ca.crt \\",
     "  --agent-cert agent.crt --agent-key agent.key",

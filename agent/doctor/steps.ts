@@ -9,6 +9,7 @@ export const STEPS = [
   "proxy",
   "tls",
   "upgrade",
+  "inner tls",
   "admission",
   "clock",
   "echo",
@@ -20,6 +21,7 @@ export type StepName = (typeof STEPS)[number];
 /** Who or what stands in the way, in one word: those of ways out, and what comes behind them. */
 export type Culprit =
   | Fault
+  | "proxy_silent"
   // our own files and clock
   | "configuration"
   | "agent_expired"
@@ -28,6 +30,8 @@ export type Culprit =
   | "clock"
   // TLS
   | "intercepted"
+  | "outer_ca"
+  | "inner_tls_never"
   | "server_expired"
   | "server_not_yet_valid"
   | "wrong_name"
@@ -42,6 +46,10 @@ export type Culprit =
   | "wrong_path"
   | "no_answer"
   | "not_admitted"
+  // inner TLS
+  | "inner_tls_off"
+  | "inner_untrusted"
+  | "inner_tls"
   // the tunnel
   | "lost"
   | "held_back";
@@ -53,6 +61,8 @@ export interface Finding {
   readonly by: string;
   /** A way out, and who named its proxy; absent: it is no proxy. */
   readonly proxyFrom?: string;
+  /** Who opens TLS on the way; absent: nobody does. */
+  readonly openedBy?: string;
   /** Of a certificate or token that is out of its time, ms since 1970: tells whether the clock is to blame. */
   readonly validFrom?: number;
   readonly validTo?: number;
@@ -68,8 +78,10 @@ export interface Step {
   readonly finding?: Finding;
   /** The clock's: how far this machine is ahead of the server. */
   readonly aheadMs?: number;
-  /** Of TLS: from the server's certificate upwards. */
+  /** Of TLS, outside and inside: from the certificate that was shown upwards. */
   readonly chain?: readonly ChainLink[];
+  /** Of TLS outside: who opens it on the way, and may. */
+  readonly openedBy?: string;
 }
 
 export interface ChainLink {
@@ -80,7 +92,7 @@ export interface ChainLink {
 }
 
 /** What a step has found out: a value for the steps behind it, or a finding, with which they may still go on. */
-export interface Passed<T> extends Pick<Step, "detail" | "finding" | "aheadMs" | "chain"> {
+export interface Passed<T> extends Pick<Step, "detail" | "finding" | "aheadMs" | "chain" | "openedBy"> {
   readonly value: T;
 }
 
@@ -142,7 +154,9 @@ export class StepLog {
     for (const step of STEPS) {
       if (this.steps.some((done) => done.step === step)) continue;
       this.add(
-        failed ? { step, state: "not reached", detail: "" } : { step, state: "skipped", detail: "not asked for" },
+        failed
+          ? { step, state: "not reached", detail: "" }
+          : { step, state: "skipped", detail: "not asked for (--seconds 0)" },
       );
     }
     return this.steps;

@@ -26,6 +26,30 @@ const ROWS: ReadonlyArray<
 > = [
   ["nothing was found", [{ step: "tls", state: "passed", detail: "" }, clock(0)], "none", /^Nothing is in the way/],
   [
+    "a box that is gone through",
+    [{ step: "tls", state: "passed", detail: "", openedBy: "Corp CA" }, clock(0)],
+    "none",
+    /^TLS is opened on the way by "Corp CA", and an agent with these options gets its tunnel all the same/,
+  ],
+  [
+    "a server that takes no inner TLS, which is the way through a box",
+    [failed("upgrade", { culprit: "inner_tls_off", by, openedBy: "Corp CA" })],
+    "inner_tls_off",
+    /^TLS is opened on the way by "Corp CA", and the server at someone:443 takes no inner TLS/,
+  ],
+  [
+    "a server that takes no inner TLS, which nobody but the agent asks for",
+    [failed("upgrade", { culprit: "inner_tls_off", by })],
+    "inner_tls_off",
+    /^This agent wants inner TLS \(--inner-tls=always\)/,
+  ],
+  [
+    "a certificate of whoever opens TLS is not the server's to renew",
+    [failed("tls", { culprit: "server_expired", by, openedBy: "Corp CA", validTo: NOW - DAY })],
+    "server_expired",
+    /"Corp CA", and the certificate that it shows in place of someone:443 expired on 2026-06-14/,
+  ],
+  [
     "the server's name",
     [failed("dns", { culprit: "dns", by })],
     "dns",
@@ -105,11 +129,13 @@ for (const [sentence, steps, culprit, says] of ROWS) {
 
 const CULPRITS: readonly Culprit[] = [
   ...(["dns", "refused", "unreachable", "timeout", "closed"] as const),
-  ...(["proxy_auth_required", "proxy_auth_refused", "proxy_auth_unsupported", "proxy_closed"] as const),
+  ...(["proxy_auth_required", "proxy_auth_refused", "proxy_auth_unsupported", "proxy_silent", "proxy_closed"] as const),
   ...(["proxy_forbidden", "proxy_unavailable", "proxy_tls", "proxy_protocol", "pac"] as const),
   ...(["configuration", "agent_expired", "agent_not_yet_valid", "token_expired", "clock"] as const),
   ...([
     "intercepted",
+    "outer_ca",
+    "inner_tls_never",
     "server_expired",
     "server_not_yet_valid",
     "wrong_name",
@@ -118,14 +144,14 @@ const CULPRITS: readonly Culprit[] = [
     "tls",
   ] as const),
   ...(["upgrade_stripped", "web_page", "redirected", "gateway", "wrong_path", "no_answer", "not_admitted"] as const),
-  ...(["lost", "held_back"] as const),
+  ...(["inner_tls_off", "inner_untrusted", "inner_tls", "lost", "held_back"] as const),
 ];
 
 test("every verdict is a sentence and a next step, each different from all others", () => {
   const verdicts = CULPRITS.map((culprit) => judge([failed("tcp", { culprit, by })], NOW));
   for (const { sentence, next } of verdicts) {
     assert.match(sentence, /^\S.{20,250}[.?]$/);
-    assert.match(next, /^[A-Z].{10,250}[.?]$/);
+    assert.match(next, /^[A-Z].{10,300}[.?]$/);
   }
   assert.equal(new Set(verdicts.map(({ sentence }) => sentence)).size, CULPRITS.length);
 });

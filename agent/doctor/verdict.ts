@@ -1,4 +1,4 @@
-import { ahead } from "./clock.ts";
+import { ahead } from "../../shared/net/clock-skew.ts";
 import type { Culprit, Finding, Step } from "./steps.ts";
 
 /** One sentence that names the culprit, and what to do next. */
@@ -22,7 +22,7 @@ const TIMELY: ReadonlySet<Culprit> = new Set([
 /** Who is in the way: the first finding, unless the clock explains it. Pure. */
 export function judge(steps: readonly Step[], now = Date.now()): Verdict {
   const [first] = steps.flatMap(({ finding }) => finding ?? []);
-  if (first === undefined) return HEALTHY;
+  if (first === undefined) return healthy(steps.find(({ step }) => step === "tls")?.openedBy);
   const clock = steps.find(({ step }) => step === "clock");
   if (clock?.finding !== undefined && TIMELY.has(first.culprit) && explains(now - (clock.aheadMs ?? 0), first)) {
     return { culprit: "clock", ...clockRow(clock.aheadMs ?? 0, first) };
@@ -37,11 +37,20 @@ function explains(serverTime: number, { validFrom = 0, validTo = Number.POSITIVE
 
 type Row = Omit<Verdict, "culprit">;
 
-const HEALTHY: Verdict = {
-  culprit: "none",
-  sentence: "Nothing is in the way: an agent with these options gets its tunnel.",
-  next: "If it has none, look at its own log: it may run with other options, or from another place.",
-};
+function healthy(openedBy: string | undefined): Verdict {
+  if (openedBy === undefined) {
+    return {
+      culprit: "none",
+      sentence: "Nothing is in the way: an agent with these options gets its tunnel.",
+      next: "If it has none, look at its own log: it may run with other options, or from another place.",
+    };
+  }
+  return {
+    culprit: "none",
+    sentence: `TLS is opened on the way by "${openedBy}", and an agent with these options gets its tunnel all the same: through inner TLS, of which nobody in between can read or change anything.`,
+    next: "If it has none, look at its own log. Without the inspection it would cost less: ask the network team to exempt the server from it.",
+  };
+}
 
 function clockRow(aheadMs: number, first: Finding): Row {
   const harm =
@@ -53,11 +62,38 @@ function clockRow(aheadMs: number, first: Finding): Row {
 }
 
 function rowOf(finding: Finding): Row {
+  const { culprit, proxyFrom, openedBy } = finding;
   return (
-    (finding.proxyFrom === undefined ? undefined : PROXY_ROWS[finding.culprit]?.(finding)) ??
-    ROWS[finding.culprit](finding)
+    (proxyFrom === undefined ? undefined : PROXY_ROWS[culprit]?.(finding)) ??
+    (openedBy === undefined ? undefined : OPENED_ROWS[culprit]?.({ ...finding, openedBy })) ??
+    ROWS[culprit](finding)
   );
 }
+
+const ASK_FOR_INNER_TLS =
+  "Ask whoever runs the server for --inner-tls=auto, or innerTls: auto under agents in the cluster's document";
+const ASK_FOR_A_CERTIFICATE =
+  "Ask the network team, who run what opens TLS, for a certificate that can be used; or to exempt the server from TLS inspection.";
+
+/** Where it is not the server's certificate, but that of whoever opens TLS on the way. */
+const OPENED_ROWS: Partial<Record<Culprit, (finding: Finding & { readonly openedBy: string }) => Row>> = {
+  server_expired: ({ by, openedBy, validTo }) => ({
+    sentence: `TLS is opened on the way by "${openedBy}", and the certificate that it shows in place of ${by} expired on ${date(validTo)}.`,
+    next: ASK_FOR_A_CERTIFICATE,
+  }),
+  server_not_yet_valid: ({ by, openedBy, validFrom }) => ({
+    sentence: `TLS is opened on the way by "${openedBy}", and the certificate that it shows in place of ${by} is not valid before ${date(validFrom)}: is this machine's clock behind?`,
+    next: `Compare this machine's clock with another one, and set it. ${ASK_FOR_A_CERTIFICATE}`,
+  }),
+  wrong_name: ({ by, openedBy }) => ({
+    sentence: `TLS is opened on the way by "${openedBy}", and the certificate that it shows is not one for ${by}.`,
+    next: `Correct the name in --server, if it is wrong. ${ASK_FOR_A_CERTIFICATE}`,
+  }),
+  inner_tls_off: ({ by, openedBy }) => ({
+    sentence: `TLS is opened on the way by "${openedBy}", and the server at ${by} takes no inner TLS from agents of this cluster: nothing else leads through.`,
+    next: `${ASK_FOR_INNER_TLS}; or the network team to exempt the server from TLS inspection.`,
+  }),
+};
 
 /** The network, where it is the way to a proxy. */
 const PROXY_ROWS: Partial<Record<Culprit, (finding: Finding) => Row>> = {
@@ -138,6 +174,10 @@ const ROWS: Readonly<Record<Culprit, (finding: Finding) => Row>> = {
     sentence: `The proxy ${by} asks for a kind of login that is not to be had with what is given.`,
     next: "See the detail above; for NTLM alone, a local helper such as px or cntlm stands between.",
   }),
+  proxy_silent: ({ by, proxyFrom = "--proxy" }) => ({
+    sentence: `The proxy ${by} takes the connection and does not answer: it is of another kind than its URL says, or it hangs.`,
+    next: `Correct scheme and port in ${proxyFrom}, which names it, or ask its operators whether it works and reaches the server.`,
+  }),
   proxy_closed: ({ by }) => ({
     sentence: `The proxy ${by} closes the connection instead of answering.`,
     next: "Look at the proxy's log: it may forbid the port, or want a login that it does not ask for.",
@@ -166,7 +206,15 @@ const ROWS: Readonly<Record<Culprit, (finding: Finding) => Row>> = {
 
   intercepted: ({ by }) => ({
     sentence: `TLS is intercepted by "${by}": the certificate that comes is not signed by the server's CA.`,
-    next: "Ask the network team to exempt the server from TLS inspection. If that issuer is the server's own, give its CA as --ca-cert.",
+    next: `Ask the network team to exempt the server from TLS inspection, or go through it: --outer-ca here with the CA certificate of "${by}", --inner-tls=auto at the server. If "${by}" is the server's own CA, give it as --ca-cert, and check that the port in --server is the one for agents.`,
+  }),
+  outer_ca: ({ by }) => ({
+    sentence: `TLS is intercepted by "${by}", whom neither --ca-cert nor --outer-ca knows.`,
+    next: `Ask the network team for the CA certificate of "${by}", and add it to the file of --outer-ca; or to exempt the server from TLS inspection.`,
+  }),
+  inner_tls_never: ({ by }) => ({
+    sentence: `TLS is intercepted by "${by}", and this agent may not go through that: --inner-tls=never is set here.`,
+    next: `Set --inner-tls=auto here, with the CA certificate of "${by}" as --outer-ca; the server needs --inner-tls=auto, too. Or ask the network team to exempt the server from TLS inspection.`,
   }),
   server_expired: ({ by, validTo }) => ({
     sentence: `The certificate of ${by} expired on ${date(validTo)}.`,
@@ -189,7 +237,7 @@ const ROWS: Readonly<Record<Culprit, (finding: Finding) => Row>> = {
     next: "Check the port in --server: is it the server's port for agents?",
   }),
   tls: ({ by }) => ({
-    sentence: `The TLS handshake with ${by} breaks off.`,
+    sentence: `The TLS handshake with ${by} breaks off, or comes to no end.`,
     next: "A firewall that reads server names may do that: ask the network team; else look at the server's log.",
   }),
 
@@ -220,14 +268,27 @@ const ROWS: Readonly<Record<Culprit, (finding: Finding) => Row>> = {
   }),
   not_admitted: ({ by }) => ({
     sentence: `The server is reached, and does not let this agent in: ${by}.`,
-    next: "The sentence is the server's own, and its log has the same: docs/errors.md explains it.",
+    next: 'That sentence is the server\'s own: do what it names (more in docs/errors.md), or ask whoever runs the server; its log has the same as "agent refused".',
+  }),
+  inner_tls_off: ({ by }) => ({
+    sentence: `This agent wants inner TLS (--inner-tls=always), and the server at ${by} does not take it from agents of this cluster.`,
+    next: `${ASK_FOR_INNER_TLS}; or set --inner-tls=auto here.`,
+  }),
+  inner_untrusted: ({ by, openedBy }) => ({
+    sentence: `The certificate shown inside inner TLS is not one of the server's CA: it is signed by "${by}"${openedBy === undefined ? "" : `, while "${openedBy}" opens TLS on the way`}.`,
+    next: `Ask whoever runs the server whether "${by}" is its CA for agents: if so, give that as --ca-cert. If not, somebody in between plays the server: tell the network team.`,
+  }),
+  inner_tls: ({ by }) => ({
+    sentence: `The WebSocket to ${by} comes up, but not the inner TLS over it.`,
+    next: "See the detail above. Whatever opens TLS on the way may change or hold back what passes: ask who runs it; else look at the server's log.",
   }),
   lost: () => ({
     sentence: "The tunnel comes up, and is lost at once.",
     next: "Something on the way cuts WebSockets; ask who runs the proxy or balancer, and look at the server's log.",
   }),
   held_back: () => ({
-    sentence: "The tunnel comes up, but what is sent does not arrive in time: something in between holds bytes back.",
+    sentence:
+      "The WebSocket comes up, but what is sent over it does not arrive in time: something in between holds bytes back, or the server hangs.",
     next: "Ask whoever runs the proxy or balancer to turn buffering off for the server.",
   }),
 };

@@ -1,5 +1,6 @@
 import { isIP, type Socket } from "node:net";
 import { formatTarget } from "../../shared/net/target.ts";
+import { loadClientTls } from "../../shared/net/tls-material.ts";
 import { createLogger } from "../../shared/process/logger.ts";
 import { type Environment, environmentProxy } from "../../shared/way-out/environment.ts";
 import { WayFault } from "../../shared/way-out/fault.ts";
@@ -38,10 +39,17 @@ export async function leave(leaving: Leaving, log: StepLog): Promise<Open> {
     try {
       return { value: await openAgain(), detail: said.join("; ") };
     } catch (error) {
-      throw stepFailed(error, hop);
+      throw silentOr(stepFailed(error, hop));
     }
   });
   return once(through, openAgain);
+}
+
+/** It has taken a connection before: nothing on the way swallows packets to it. */
+function silentOr(error: unknown): unknown {
+  if (!(error instanceof StepFailed) || error.finding.culprit !== "timeout") return error;
+  if (error.finding.proxyFrom === undefined) return error;
+  return new StepFailed({ ...error.finding, culprit: "proxy_silent" }, error.message, { cause: error });
 }
 
 function once(first: Socket, openAgain: Open): Open {
@@ -56,11 +64,24 @@ function once(first: Socket, openAgain: Open): Open {
 /** As the agent has it. `said`: which way it took, and what else its log would say of it. */
 function agentsWay({ server, options, env }: Leaving, said: string[]): ServerWay {
   const write = (line: string): void => {
-    const { msg, way } = JSON.parse(line) as { readonly msg: string; readonly way?: string };
-    said.push(way === undefined ? msg : `through ${way}`);
+    said.push(sentenceOf(JSON.parse(line) as LogLine));
   };
   const log = createLogger({ level: "info", format: "json", name: "doctor", destination: { write } });
   return new WayOut(options, { env, log }).to(server, "");
+}
+
+interface LogLine {
+  readonly msg: string;
+  readonly way?: string;
+  readonly authentication?: string;
+  readonly reason?: string;
+}
+
+function sentenceOf({ msg, way, authentication, reason }: LogLine): string {
+  if (way === undefined) return msg;
+  const login = authentication === undefined ? "no login is asked for" : `logged in by ${authentication}`;
+  const words = [`through ${way}`, way.startsWith("http") && login, reason !== undefined && `before it ${reason}`];
+  return words.filter(Boolean).join("; ");
 }
 
 function destinationOf({ host, port, address = { host, port } }: ServerLocation): Destination {
@@ -69,10 +90,11 @@ function destinationOf({ host, port, address = { host, port } }: ServerLocation)
 
 /** The ways that there are, and who names them. */
 async function find({ server, options, env, timeoutMs }: Leaving): Promise<Passed<readonly Way[]>> {
-  const { proxy: proxies, pac } = options;
+  const { proxy: proxies, pac, proxyCa } = options;
   try {
     const found = new WaysOut({ proxies, pac, env });
-    const ways = await found.ways(destinationOf(server), AbortSignal.timeout(timeoutMs));
+    const reading = { ca: authoritiesIn(proxyCa) };
+    const ways = await found.ways(destinationOf(server), AbortSignal.timeout(timeoutMs), reading);
     const isDirect = ways.every(({ kind }) => kind === "direct");
     return {
       value: ways,
@@ -82,6 +104,16 @@ async function find({ server, options, env, timeoutMs }: Leaving): Promise<Passe
     const { message } = error as Error;
     const culprit = error instanceof WayFault ? "pac" : "configuration";
     throw new StepFailed({ culprit, by: message }, message, { cause: error });
+  }
+}
+
+/** Whom a script's server may come from, too. */
+function authoritiesIn(caFile: string): readonly string[] | undefined {
+  try {
+    const { ca } = loadClientTls({ caFile, certFile: "", keyFile: "" });
+    return ca === undefined ? undefined : [ca];
+  } catch (error) {
+    throw new Error(`--proxy-ca: ${(error as Error).message}`, { cause: error });
   }
 }
 

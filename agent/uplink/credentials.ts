@@ -1,5 +1,5 @@
-import { rootCertificates } from "node:tls";
 import { loadClientTls, TlsFileError, type TlsMaterial } from "../../shared/net/tls-material.ts";
+import { wellKnownAuthorities } from "../../shared/net/well-known-authorities.ts";
 import { type AgentToken, readToken } from "./token.ts";
 
 /** Files with what proves the agent to the server, and the server to the agent; "" = not given. */
@@ -60,7 +60,7 @@ export function readCredentials(files: CredentialFiles): Credentials {
 
 function readOuterCa(file: string | undefined): Pick<Credentials, "outerCa"> {
   if (file === undefined || file === "") return {};
-  if (file === SYSTEM) return { outerCa: rootCertificates };
+  if (file === SYSTEM) return { outerCa: wellKnownAuthorities() };
   try {
     const { ca } = loadClientTls({ caFile: file });
     return ca === undefined ? {} : { outerCa: [ca] };

@@ -29,10 +29,19 @@ export interface Inside {
  * where certificate and token are shown. Rejects with `LinkRefused` or a sentence, and ends the link.
  */
 export async function greetInside(link: Link, options: InsideOptions): Promise<Inside> {
-  const { host, hello, credentials, renews, timeoutMs, signal } = options;
-  const { ca, cert, key, token } = credentials;
+  const { host, credentials, timeoutMs, signal } = options;
+  const { ca, cert, key } = credentials;
   const until = AbortSignal.any([signal, AbortSignal.timeout(Math.ceil(timeoutMs))]);
   const { pipe, key: linkKey } = await dialInner(link, { host, tls: { ca, cert, key }, timeoutMs, signal });
+  return { pipe, key: linkKey, answer: await sayHello(pipe, options, until) };
+}
+
+/** The first words, once inner TLS stands. Rejects as `greetInside` does. */
+export async function sayHello(
+  pipe: InnerPipe,
+  { hello, credentials: { token }, renews }: Pick<InsideOptions, "hello" | "credentials" | "renews">,
+  until: AbortSignal,
+): Promise<InnerWelcome | Renewed> {
   const onLate = (): void => pipe.destroy(new Error("no welcome came inside the inner TLS"));
   until.addEventListener("abort", onLate, { once: true });
   const words: InnerHello = {
@@ -42,7 +51,7 @@ export async function greetInside(link: Link, options: InsideOptions): Promise<I
   };
   try {
     pipe.sendWords(words);
-    return { pipe, key: linkKey, answer: parseInnerAnswer(await pipe.readWords()) };
+    return parseInnerAnswer(await pipe.readWords());
   } catch (error) {
     pipe.destroy(error as Error);
     throw error;

@@ -105,6 +105,8 @@ function uplink(t: TestContext) {
       };
       attempts.push({ accept, refuse: reject, signal });
     });
+  const path = new Path({ keepaliveMs: 20_000, maxCarrierAgeMs: 0 });
+  const learned: string[] = [];
   const up = new Uplink({
     server: "wss://s",
     attempt,
@@ -114,8 +116,9 @@ function uplink(t: TestContext) {
     },
     retry: { baseMs: 100, capMs: 10_000, random: () => 1 },
     drainTimeoutMs: 60_000,
-    path: new Path({ keepaliveMs: 20_000, maxCarrierAgeMs: 0 }),
+    path,
     metrics: {
+      pathLearned: (lesson) => learned.push(lesson),
       uplinkConnected: () => counted.connects++,
       attemptFailed: (label) => failed.push(label),
       sessionEnded: () => {},
@@ -132,7 +135,7 @@ function uplink(t: TestContext) {
     up.destroy(new Error("the test is over"));
     for (const { session } of tunnels) session.destroy();
   });
-  return { up, attempts, tunnels, lines, counted, failed, resumes, redialError };
+  return { up, attempts, tunnels, lines, counted, failed, resumes, redialError, path, learned };
 }
 
 function open(tunnel: Tunnel): Stream {
@@ -596,4 +599,26 @@ test("closing while it waits stops the timer", async (t) => {
   t.mock.timers.tick(60_000);
   assert.equal(attempts.length, 1);
   assert.deepEqual([lines.at(-1)?.level, lines.at(-1)?.msg], [PLAIN, "uplink closed"]);
+});
+
+test("what is learned of the path is one line and one count, and a new pace wants a new carrier", async (t) => {
+  const { up, attempts, lines, resumes, path, learned } = uplink(t);
+  up.start();
+  attempts[0]?.accept();
+  await up.whenConnected();
+  const cut = { lossCause: "fin", ageMs: 1_000, idleMs: 15_000 } as const;
+  for (let i = 0; i < 3; i++) path.onLost(cut);
+  const said = lines.filter(({ msg }) => msg === "path learned");
+  assert.equal(said.length, 1);
+  assert.match(
+    said[0]?.reason ?? "",
+    /^this path cuts connections that are silent for 15 s: pings now come every 9 s$/,
+  );
+  assert.deepEqual(learned, ["idle_limit"]);
+  await new Promise((settled) => setImmediate(settled));
+  assert.deepEqual(resumes, ["failed planned"], "it was dialled for, beside the present one");
+  for (let i = 0; i < 3; i++) path.onEcho(2_000);
+  assert.deepEqual(learned, ["idle_limit", "held_back"]);
+  await new Promise((settled) => setImmediate(settled));
+  assert.equal(resumes.length, 1, "no other carrier would help");
 });

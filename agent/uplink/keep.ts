@@ -6,7 +6,7 @@ import type { Logger } from "../../shared/process/logger.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { AgentMetrics } from "../metrics.ts";
 import type { Connection, ConnectionOwner } from "./connection.ts";
-import type { LearnedPath, Path } from "./path.ts";
+import type { LearnedPath, Lesson, Path } from "./path.ts";
 import { endsLink } from "./resumption.ts";
 import { type RetryOptions, retryAfter } from "./retry.ts";
 
@@ -35,7 +35,7 @@ export interface UplinkDeps {
   readonly drainTimeoutMs: number;
   /** Learns from each cut. */
   readonly path: Path;
-  readonly metrics: Pick<AgentMetrics, "uplinkConnected" | "attemptFailed" | "sessionEnded"> & {
+  readonly metrics: Pick<AgentMetrics, "uplinkConnected" | "attemptFailed" | "sessionEnded" | "pathLearned"> & {
     readonly links: Pick<LinkMetrics, "suspended" | "resumed" | "resumeFailed" | "graceOver">;
   };
   readonly log: Logger;
@@ -77,6 +77,7 @@ export class Uplink implements ConnectionOwner {
 
   constructor(deps: UplinkDeps) {
     this.#deps = deps;
+    deps.path.onLesson = (lesson) => this.#learned(lesson);
   }
 
   get server(): string {
@@ -217,6 +218,14 @@ export class Uplink implements ConnectionOwner {
     const line = { server, link, remote, suspendedMs: Math.round(suspendedMs), replayedBytes };
     log.info(line, suspendedMs === 0 ? "uplink moved to a new connection" : "uplink resumed");
     if (this.#strayed === connection) this.#returnTo(connection);
+  }
+
+  #learned({ lesson, ms, sentence: reason }: Lesson): void {
+    const { log, server, metrics } = this.#deps;
+    metrics.pathLearned(lesson);
+    log.warn({ server, lesson, ms: Math.round(ms), reason }, "path learned");
+    // The present carrier still has the pace that was known when it was opened.
+    if (lesson === "idle_limit" || lesson === "silent") this.changeCarriers();
   }
 
   /** It has found its own server before another one has taken us: that is where we belong. */

@@ -6,7 +6,7 @@ import { Path } from "./path.ts";
 const S = 1_000;
 const MIN = 60 * S;
 
-type Loss = readonly [lossCause: LossCause, ageMs: number, idleMs: number];
+type Loss = readonly [lossCause: LossCause, ageMs: number, idleMs: number, quietMs?: number];
 
 const TABLE: ReadonlyArray<
   readonly [
@@ -32,6 +32,22 @@ const TABLE: ReadonlyArray<
       ["fin", 200 * S, 15.2 * S],
     ],
     { idleLimitMs: 15 * S, keepaliveMs: 9 * S },
+  ],
+  [
+    "a silence is no cause where a longer one was lived through: the age is",
+    [
+      ["fin", 30 * MIN, 9 * S, 22 * S],
+      ["fin", 30 * MIN, 9.1 * S, 23 * S],
+    ],
+    { ageLimitMs: 30 * MIN },
+  ],
+  [
+    "one that is as long as any before is",
+    [
+      ["fin", 30 * MIN, 60 * S, 59 * S],
+      ["fin", 40 * MIN, 60 * S, 61 * S],
+    ],
+    { idleLimitMs: 60 * S },
   ],
   [
     "a server that restarts twice in a row has no idle limit",
@@ -79,7 +95,7 @@ const TABLE: ReadonlyArray<
 for (const [sentence, losses, learned] of TABLE) {
   test(sentence, () => {
     const path = new Path({ keepaliveMs: 20 * S, maxCarrierAgeMs: 0 });
-    for (const [lossCause, ageMs, idleMs] of losses) path.onLost({ lossCause, ageMs, idleMs });
+    for (const [lossCause, ageMs, idleMs, quietMs = 0] of losses) path.onLost({ lossCause, ageMs, idleMs, quietMs });
     const { keepaliveMs, idleLimitMs, ageLimitMs } = path;
     const nothing = { keepaliveMs: 20 * S, idleLimitMs: undefined, ageLimitMs: undefined };
     assert.deepEqual({ keepaliveMs, idleLimitMs, ageLimitMs }, { ...nothing, ...learned });
@@ -208,3 +224,43 @@ for (const [sentence, losses, askedAtMs, learned] of FORGETTING) {
     assert.deepEqual({ keepaliveMs, idleLimitMs, ageLimitMs }, { ...nothing, ...learned });
   });
 }
+
+test("what is learned is said once, with the time and with what is done about it", () => {
+  let now = 0;
+  const path = new Path({ keepaliveMs: 120 * S, maxCarrierAgeMs: 0, now: () => now });
+  const said: string[] = [];
+  path.onLesson = ({ lesson, ms, sentence }) => said.push(`${lesson} ${ms} ${sentence}`);
+  for (let cut = 0; cut < 4; cut++) path.onLost({ lossCause: "fin", ageMs: (cut + 1) * 100 * S, idleMs: 60 * S });
+  for (let cut = 0; cut < 4; cut++) path.onLost({ lossCause: "fin", ageMs: 30 * MIN + cut, idleMs: 0 });
+  for (let cut = 0; cut < 2; cut++) path.onLost({ lossCause: "silent", ageMs: MIN, idleMs: 50 * S });
+  assert.deepEqual(said, [
+    `idle_limit ${60 * S} this path cuts connections that are silent for 60 s: pings now come every 36 s`,
+    `age_limit ${30 * MIN} this path cuts connections that are older than 1800 s: each is now replaced after about 1440 s, which no stream notices`,
+    `silent ${18 * S} connections fall silent on this path, without an end: pings now come every 18 s`,
+  ]);
+  said.length = 0;
+  for (let cut = 0; cut < 2; cut++) path.onLost({ lossCause: "fin", ageMs: cut, idleMs: 20 * S });
+  assert.match(said[0] ?? "", /silent for 20 s/, "a shorter one is news");
+  said.length = 0;
+  now += 25 * 60 * MIN;
+  for (let cut = 0; cut < 2; cut++) path.onLost({ lossCause: "fin", ageMs: cut, idleMs: 20 * S });
+  assert.match(said[0] ?? "", /silent for 20 s/, "and so is one that was forgotten");
+});
+
+test("bytes are held back where answers to pings are late again and again, until they come in time", () => {
+  const path = new Path({ keepaliveMs: 20 * S, maxCarrierAgeMs: 0 });
+  const said: string[] = [];
+  path.onLesson = ({ lesson, ms }) => said.push(`${lesson} ${ms}`);
+  const echoes = (...times: readonly number[]) => {
+    for (const ms of times) path.onEcho(ms);
+    return path.heldBackMs;
+  };
+  assert.equal(echoes(5, 4 * S, 4 * S, 5, 6, 900, 4 * S), undefined, "a bulk transfer is in front of one or two");
+  assert.equal(echoes(3 * S, 2 * S), 2 * S);
+  assert.deepEqual(said, [`held_back ${2 * S}`]);
+  assert.equal(echoes(50, 2 * S, 1.5 * S, 4 * S), 1.5 * S, "one that slips through proves nothing");
+  assert.equal(echoes(1, 2, 3, 4), undefined);
+  assert.equal(said.length, 1);
+  echoes(2 * S, 2 * S, 2 * S);
+  assert.equal(said.length, 2);
+});

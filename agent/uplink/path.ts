@@ -1,4 +1,5 @@
 import type { CarrierLost } from "../../shared/link/carrier.ts";
+import { seconds } from "../../shared/net/seconds.ts";
 
 export interface PathOptions {
   /** Interval of pings as configured, ms; never made longer. */
@@ -16,6 +17,8 @@ const MEMORY = 8;
 const MEMORY_MS = 24 * 3_600_000;
 /** Two cuts are of one kind when their times differ by no more than this factor; accidents do not repeat themselves. */
 const ALIKE = 1.25;
+/** A silence that was lived through, and was longer than the last one by more than this, proves that the last one was no cause. */
+const LONGER = 1.1;
 /** A limit shorter than this is none that anybody sets: it is a server that restarts, or a test. */
 const LEAST_AGE_MS = 5_000;
 const LEAST_IDLE_MS = 1_000;
@@ -25,9 +28,17 @@ const AGE_SHARE = 0.8;
 const IDLE_SHARE = 0.6;
 const LEAST_KEEPALIVE_MS = 500;
 const JITTER = 0.1;
+/** No line is so long that an answer to a ping takes this; something holds it back, */
+const HELD_BACK_MS = 1_000;
+/** if so many of the last few come so late: one may have waited behind a bulk transfer. */
+const LATE_ECHOES = 3;
+const ECHOES = 4;
+
+type Lost = Pick<CarrierLost, "lossCause" | "ageMs" | "idleMs"> & Partial<Pick<CarrierLost, "quietMs">>;
 
 interface Cut {
   readonly ageMs: number;
+  /** 0: not for its silence. */
   readonly idleMs: number;
   readonly atMs: number;
 }
@@ -39,7 +50,16 @@ interface Learned {
 }
 
 /** What may be shown of a path. */
-export type LearnedPath = Pick<Path, "keepaliveMs" | "idleLimitMs" | "ageLimitMs">;
+export type LearnedPath = Pick<Path, "keepaliveMs" | "idleLimitMs" | "ageLimitMs" | "heldBackMs">;
+
+/** Something that was not known of a path before. */
+export interface Lesson {
+  readonly lesson: "idle_limit" | "age_limit" | "silent" | "held_back";
+  /** The limit, or the time that is new. */
+  readonly ms: number;
+  /** What it is, and what is done about it. */
+  readonly sentence: string;
+}
 
 /**
  * What an agent has learned of the way to one server: how long a connection may be idle on it, and how old it may get
@@ -49,6 +69,8 @@ export type LearnedPath = Pick<Path, "keepaliveMs" | "idleLimitMs" | "ageLimitMs
 export class Path {
   /** Somebody who ends TLS in between was the last to be met. */
   intercepted = false;
+  /** Told each time something is learned. */
+  onLesson: (lesson: Lesson) => void = () => {};
   readonly #options: Required<PathOptions>;
   /** The newest is the last. */
   #cuts: Cut[] = [];
@@ -58,6 +80,9 @@ export class Path {
   #ageLimit: Learned | undefined;
   /** The interval of pings that silence has led to. */
   #halved: Learned | undefined;
+  /** The newest is the last. */
+  #echoes: number[] = [];
+  #heldBackMs: number | undefined;
 
   constructor(options: PathOptions) {
     this.#options = { random: Math.random, now: () => performance.now(), ...options };
@@ -81,6 +106,11 @@ export class Path {
     return this.#fresh(this.#ageLimit)?.ms;
   }
 
+  /** How long answers to pings take where something in between holds bytes back; `undefined`: they come in time. */
+  get heldBackMs(): number | undefined {
+    return this.#heldBackMs;
+  }
+
   /** How old the next carrier shall get, ms; another one each time, so that a thousand agents do not change together. */
   nextCarrierAgeMs(): number | undefined {
     const { maxCarrierAgeMs, random } = this.#options;
@@ -90,22 +120,65 @@ export class Path {
   }
 
   /** A carrier was lost that nobody wanted to lose. */
-  onLost({ lossCause, ageMs, idleMs }: Pick<CarrierLost, "lossCause" | "ageMs" | "idleMs">): void {
+  onLost({ lossCause, ageMs, ...silence }: Lost): void {
     const atMs = this.#options.now();
     if (lossCause === "silent") {
       this.#onSilence(atMs);
       return;
     }
     this.#silence = undefined;
+    const idleMs = (silence.quietMs ?? 0) > silence.idleMs * LONGER ? 0 : silence.idleMs;
     this.#cuts = [...this.#cuts, { ageMs, idleMs, atMs }].filter((cut) => this.#fresh(cut)).slice(-MEMORY);
     const idle = repeated(times(this.#cuts.slice(-2), "idleMs"), LEAST_IDLE_MS);
-    if (idle !== undefined) this.#idleLimit = { ...idle, ms: Math.min(idle.ms, this.idleLimitMs ?? idle.ms) };
-    else this.#ageLimit = repeated(times(this.#cuts, "ageMs"), LEAST_AGE_MS) ?? this.#ageLimit;
+    if (idle !== undefined) this.#limitIdle(idle);
+    else this.#limitAge(repeated(times(this.#cuts, "ageMs"), LEAST_AGE_MS));
+  }
+
+  #limitIdle(idle: Learned): void {
+    const before = this.idleLimitMs;
+    const ms = Math.min(idle.ms, before ?? idle.ms);
+    this.#idleLimit = { ...idle, ms };
+    if (isAlike(before, ms)) return;
+    const cure = `pings now come every ${seconds(this.keepaliveMs)}`;
+    this.#tell("idle_limit", ms, `this path cuts connections that are silent for ${seconds(ms)}: ${cure}`);
+  }
+
+  #limitAge(age: Learned | undefined): void {
+    if (age === undefined) return;
+    const before = this.ageLimitMs;
+    this.#ageLimit = age;
+    if (isAlike(before, age.ms)) return;
+    const cure = `each is now replaced after about ${seconds(age.ms * AGE_SHARE)}, which no stream notices`;
+    this.#tell("age_limit", age.ms, `this path cuts connections that are older than ${seconds(age.ms)}: ${cure}`);
+  }
+
+  /** A ping was answered, so long after it was sent. */
+  onEcho(ms: number): void {
+    this.#echoes = [...this.#echoes, ms].slice(-ECHOES);
+    const late = this.#echoes.filter((each) => each >= HELD_BACK_MS);
+    if (late.length === 0) this.#heldBackMs = undefined;
+    if (late.length < LATE_ECHOES) return;
+    const isNew = this.#heldBackMs === undefined;
+    this.#heldBackMs = Math.min(...late);
+    const cure = "something in between must not buffer, or the line is very slow";
+    if (isNew) this.#tell("held_back", ms, `this path holds bytes back, answers to pings for ${seconds(ms)}: ${cure}`);
+  }
+
+  #tell(lesson: Lesson["lesson"], ms: number, sentence: string): void {
+    this.onLesson({ lesson, ms, sentence });
   }
 
   /** A firewall that forgets idle connections says nothing at all: the time is unknown, and found by halving. */
   #onSilence(atMs: number): void {
-    if (this.#fresh(this.#silence)) this.#halved = { ms: this.keepaliveMs / 2, atMs };
+    if (this.#fresh(this.#silence)) {
+      this.#halved = { ms: this.keepaliveMs / 2, atMs };
+      const ms = this.keepaliveMs;
+      this.#tell(
+        "silent",
+        ms,
+        `connections fall silent on this path, without an end: pings now come every ${seconds(ms)}`,
+      );
+    }
     this.#silence = { atMs };
   }
 
@@ -120,6 +193,10 @@ export class Path {
 
 function times(cuts: readonly Cut[], which: "ageMs" | "idleMs"): Learned[] {
   return cuts.map((cut) => ({ ms: cut[which], atMs: cut.atMs }));
+}
+
+function isAlike(before: number | undefined, ms: number): boolean {
+  return before !== undefined && Math.max(before, ms) <= ALIKE * Math.min(before, ms);
 }
 
 /** The smallest time that was seen twice, and when it was last; `undefined`: none was. */

@@ -83,7 +83,7 @@ test("a proxy that refuses a password is asked as rarely as a server that refuse
 });
 
 test("what stands in between has a word of its own in the metric", () => {
-  const page = new MiddleBox("web_page", 200, "something in between answered", 2_000);
+  const page = new MiddleBox("web_page", "something in between answered", 2_000);
   const { label, refused, reason, waitMs } = retryAfter(page, 0, 0, least);
   assert.deepEqual([label, refused, reason, waitMs], ["web_page", false, "something in between answered", 2_000]);
 });

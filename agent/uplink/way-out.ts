@@ -1,13 +1,15 @@
 import type { Socket } from "node:net";
 import { loadClientTls, TlsFileError, type TlsFiles } from "../../shared/net/tls-material.ts";
+import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
 import { ConfigError } from "../../shared/process/options.ts";
+import { TicketPace } from "../../shared/way-out/auth/ticket-pace.ts";
 import { CredentialsFile } from "../../shared/way-out/credentials-file.ts";
 import type { Environment } from "../../shared/way-out/environment.ts";
 import { WayFault } from "../../shared/way-out/fault.ts";
 import type { ProxyTls } from "../../shared/way-out/proxy-tls.ts";
 import { type Destination, formatWay, type Way } from "../../shared/way-out/way.ts";
-import { type Opened, WaysOut } from "../../shared/way-out/ways.ts";
+import { type Opened, type OpenOptions, WaysOut } from "../../shared/way-out/ways.ts";
 import type { ServerLocation } from "../server-url.ts";
 
 /** The options that say how the agent leaves its network; "" = not given. */
@@ -34,12 +36,14 @@ export class WayOut {
   readonly #log: Logger;
   readonly #ways: WaysOut;
   readonly #credentials: CredentialsFile | undefined;
+  readonly #tickets: TicketPace;
   readonly #said = new Set<string>();
 
   /** Throws a `ConfigError`. */
   constructor(options: WayOutOptions, { env, log }: { readonly env: Environment; readonly log: Logger }) {
     this.#options = options;
     this.#log = log;
+    this.#tickets = new TicketPace(env);
     this.#credentials =
       options.proxyCredentialsFile === "" ? undefined : new CredentialsFile(options.proxyCredentialsFile);
     try {
@@ -55,8 +59,11 @@ export class WayOut {
     let taken: Way | undefined;
     return {
       open: async (signal) => {
-        const { socket, way } = await this.#open(destination, signal);
-        this.#tellChange(name, taken, way);
+        let authentication: string | undefined;
+        const { socket, way, failed } = await this.#open(destination, signal, (scheme, offered) => {
+          authentication = `${scheme} (offered: ${offered})`;
+        });
+        this.#tellChange({ server: name, ...(authentication !== undefined && { authentication }) }, taken, way, failed);
         taken = way;
         return socket;
       },
@@ -66,19 +73,25 @@ export class WayOut {
     };
   }
 
-  #open(to: Destination, signal: AbortSignal): Promise<Opened> {
+  #open(
+    to: Destination,
+    signal: AbortSignal,
+    onAuthenticated: NonNullable<OpenOptions["onAuthenticated"]>,
+  ): Promise<Opened> {
     const onNote = (note: string): void => this.#sayOnce(note);
     return this.#ways.open(
       to,
-      { credentials: this.#credentials, tls: this.#proxyTls(), negotiate: {}, onNote },
+      { credentials: this.#credentials, tls: this.#proxyTls(), negotiate: this.#tickets, onNote, onAuthenticated },
       signal,
     );
   }
 
-  #tellChange(server: string, before: Way | undefined, now: Way): void {
+  /** With what is wrong with those that should have come first: nobody else tells, since this one is good. */
+  #tellChange(line: object, before: Way | undefined, now: Way, failed: readonly WayFault[]): void {
     const way = formatWay(now);
     const isNew = before === undefined ? now.kind === "proxy" : formatWay(before) !== way;
-    if (isNew) this.#log.info({ server, way }, "way out");
+    const reason = printable(failed.map(({ message }) => message).join("; "), MAX_REASON);
+    if (isNew || reason !== "") this.#log.info({ ...line, way, ...(reason === "" ? {} : { reason }) }, "way out");
   }
 
   #sayOnce(note: string): void {
@@ -102,6 +115,9 @@ export class WayOut {
     }
   }
 }
+
+/** Of several ways' faults together, as for an attempt that failed. */
+const MAX_REASON = 1_100;
 
 const FLAGS = { caFile: "--proxy-ca", certFile: "--proxy-cert", keyFile: "--proxy-key" } as const satisfies Record<
   keyof TlsFiles,

@@ -1,4 +1,4 @@
-import type { Contender, ContenderName, Surroundings } from "./contenders.ts";
+import type { Contender, Surroundings } from "./contenders.ts";
 import type { Culvert } from "./culvert.ts";
 import type { Settings } from "./settings.ts";
 
@@ -13,7 +13,7 @@ export interface Bench {
 }
 
 /** culvert, when it takes part, and the named floors, in this order. */
-export function contenders(bench: Bench, ...floors: Exclude<ContenderName, "culvert">[]): Contender[] {
+export function contenders(bench: Bench, ...floors: (keyof Bench["floors"])[]): Contender[] {
   const named = floors.map((name) => bench.floors[name]);
   return bench.culvert ? [bench.culvert, ...named] : named;
 }

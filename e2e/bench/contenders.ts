@@ -7,8 +7,8 @@ import type { Joining, RelayMethods } from "./floors/relay.ts";
 import type { LoadMethods } from "./load.ts";
 import type { TargetMethods } from "./targets.ts";
 
-/** Whose figures stand beside each other: the product, the floors, and the load generator alone. */
-export type ContenderName = "culvert" | "pipe" | "corked" | "proxy" | "direct";
+/** Whose figures stand beside each other: the product, itself without what is measured, the floors, and the load generator alone. */
+export type ContenderName = "culvert" | "without" | "pipe" | "corked" | "proxy" | "direct";
 
 export interface Contender extends AsyncDisposable {
   readonly name: ContenderName;

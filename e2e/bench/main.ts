@@ -4,6 +4,7 @@ import type { Bench } from "./bench.ts";
 import { type Contender, direct, Surroundings, startConnectProxy, startRelayPair } from "./contenders.ts";
 import { clusters } from "./measures/clusters.ts";
 import { connect } from "./measures/connect.ts";
+import { innerTls } from "./measures/inner-tls.ts";
 import { latency } from "./measures/latency.ts";
 import { memory } from "./measures/memory.ts";
 import { noisyNeighbour } from "./measures/noisy-neighbour.ts";
@@ -28,6 +29,7 @@ const MEASURES: Record<Group, (bench: Bench) => Promise<Row[]>> = {
   storm,
   "noisy-neighbour": noisyNeighbour,
   clusters,
+  "inner-tls": innerTls,
 };
 
 /** `npm run bench`: culvert and its floors in one run on one machine (design: "What is measured, and against what"). */

@@ -11,6 +11,7 @@ export const GROUPS = [
   "storm",
   "noisy-neighbour",
   "clusters",
+  "inner-tls",
 ] as const;
 export type Group = (typeof GROUPS)[number];
 

@@ -3,11 +3,15 @@ import { writeFileSync } from "node:fs";
 import type { RequestListener } from "node:http";
 import { createServer } from "node:https";
 import type { AddressInfo } from "node:net";
-import { diagnose, type ServerReport } from "../../agent/doctor/doctor.ts";
+import { startAgent } from "../../agent/agent.ts";
+import { diagnose, type Report, type ServerReport } from "../../agent/doctor/doctor.ts";
 import { type DoctorOptions, doctorOptions } from "../../agent/doctor/options.ts";
+import { reportJson, reportTo } from "../../cli/doctor-report.ts";
 import type { CertificateAndKey } from "../../shared/pki/certificates.ts";
 import { defaultsOf } from "../../shared/process/options.ts";
+import { captureLog } from "./log-lines.ts";
 import { agentFiles } from "./pki-files.ts";
+import { waitFor } from "./wait.ts";
 import type { World } from "./world.ts";
 
 /** What of the options and of the environment a test wants otherwise. */
@@ -15,22 +19,53 @@ export interface DoctorChange extends Partial<DoctorOptions> {
   readonly env?: Readonly<Record<string, string>>;
 }
 
+/** Whose server is looked for, and where the files are. */
+export interface Place {
+  readonly dir: Pick<World["dir"], "path">;
+  readonly server: Pick<World["server"], "addresses">;
+}
+
+/** What it found at its one server, and all that it printed. */
+export interface Examined extends ServerReport {
+  /** For a person. */
+  readonly text: string;
+  /** With `--json`. */
+  readonly json: Report;
+}
+
 /** The doctor's report on the way to the world's server, or to another port. */
-export async function examined(
-  world: Pick<World, "dir" | "server">,
-  { env = {}, ...change }: DoctorChange = {},
-): Promise<ServerReport> {
-  const options: DoctorOptions = {
+export async function examined(place: Place, { env = {}, ...change }: DoctorChange = {}): Promise<Examined> {
+  let text = "";
+  const watcher = reportTo((line) => {
+    text += line;
+  });
+  const report = await diagnose(optionsOf(place, change), env, watcher);
+  return { ...(report.servers[0] as ServerReport), text, json: JSON.parse(reportJson(report)) as Report };
+}
+
+/** The reason in the first line that an agent with the same options logs about why it has no tunnel. */
+export async function agentSays(place: Place, { env = {}, ...change }: DoctorChange = {}): Promise<string> {
+  const { log, lines } = captureLog();
+  const options = { ...optionsOf(place, change), healthServerPort: 0, adminServerPort: 0 };
+  const agent = await startAgent(options, { log, env });
+  try {
+    const said = await waitFor(() => lines.find(({ msg }) => /^uplink (attempt failed|refused)/.test(msg)));
+    return String(said["reason"]);
+  } finally {
+    agent.destroy(new Error("it has said what it has to say"));
+  }
+}
+
+function optionsOf({ dir, server }: Place, change: Partial<DoctorOptions>): DoctorOptions {
+  return {
     ...defaultsOf(doctorOptions),
     agentId: "agent-1",
-    server: [`wss://127.0.0.1:${world.server.addresses.agents?.port}`],
+    server: [`wss://127.0.0.1:${server.addresses.agents?.port}`],
     seconds: 0,
     handshakeTimeoutMs: 5_000,
-    ...agentFiles(world.dir.path),
+    ...agentFiles(dir.path),
     ...change,
   };
-  const { servers } = await diagnose(options, env, { onServer: () => {}, onStep: () => {}, onVerdict: () => {} });
-  return servers[0] as ServerReport;
 }
 
 /** A certificate as an agent's files. */

@@ -12,6 +12,20 @@ export interface Opened {
   readonly answered: Buffer[];
 }
 
+/** Where a habit puts what it lets through, or makes up. */
+export interface Sides {
+  readonly toServer: (bytes: Buffer) => void;
+  readonly toAgent: (bytes: Buffer) => void;
+}
+
+/** What a box does to the bytes of one connection, instead of passing them on as they are. */
+export interface Habit {
+  fromAgent(bytes: Buffer, sides: Sides): void;
+  fromServer(bytes: Buffer, sides: Sides): void;
+  /** The connection has ended. */
+  stop?(): void;
+}
+
 /** A box that opens TLS under a CA of its own, as companies have them, and reads all that passes. */
 export class MiddleBox implements AsyncDisposable {
   readonly authority: Authority;
@@ -20,6 +34,8 @@ export class MiddleBox implements AsyncDisposable {
   readonly shown: string[] = [];
   /** What it shows to the server in the agent's place. */
   clientTls: { readonly cert?: string; readonly key?: string } = {};
+  /** What it does to its connections, each by its number from 1; `undefined`: it only reads. */
+  habit: (connection: number) => Habit | undefined = () => undefined;
   readonly #server: Server;
 
   private constructor(authority: Authority, server: Server) {
@@ -65,15 +81,24 @@ export class MiddleBox implements AsyncDisposable {
     const far = this.dial(port);
     const opened: Opened = { near, far, sent: [], answered: [] };
     this.opened.push(opened);
-    for (const [from, to, read] of [
-      [near, far, opened.sent],
-      [far, near, opened.answered],
+    const habit = this.habit(this.opened.length) ?? PASSES_ON;
+    const sides: Sides = { toServer: (bytes) => far.write(bytes), toAgent: (bytes) => near.write(bytes) };
+    near.on("data", (chunk: Buffer) => {
+      opened.sent.push(chunk);
+      habit.fromAgent(Buffer.from(chunk), sides);
+    });
+    far.on("data", (chunk: Buffer) => {
+      opened.answered.push(chunk);
+      habit.fromServer(Buffer.from(chunk), sides);
+    });
+    for (const [from, to] of [
+      [near, far],
+      [far, near],
     ] as const) {
       from.on("error", () => to.destroy());
-      from.on("close", () => to.destroy());
-      from.on("data", (chunk: Buffer) => {
-        read.push(chunk);
-        to.write(chunk);
+      from.on("close", () => {
+        habit.stop?.();
+        to.destroySoon();
       });
     }
   }
@@ -84,6 +109,11 @@ export class MiddleBox implements AsyncDisposable {
     await once(this.#server, "close");
   }
 }
+
+const PASSES_ON: Habit = {
+  fromAgent: (bytes, { toServer }) => toServer(bytes),
+  fromServer: (bytes, { toAgent }) => toAgent(bytes),
+};
 
 /** The WebSocket messages in what one side has sent behind its header, unmasked. */
 export function messagesIn(bytes: Buffer): Buffer[] {

@@ -47,7 +47,7 @@ describe("a SOCKS 5 proxy", { skip: missing("microsocks") }, () => {
     );
     writeFileSync(file, "alice:eat-me\n");
     await using refused = company.startAgent([proxy, `--proxy-credentials-file=${file}`]);
-    assert.match((await failureOf(refused)).reason, new RegExp(`socks5h://${socks.address} .*refused.*password`));
+    assert.match((await failureOf(refused)).reason, new RegExp(`socks5h://${socks.address} .*refuses.*password`));
     writeFileSync(file, `${ALICE.user}:${ALICE.password}\n`);
     await using agent = await company.connectAgent([proxy, `--proxy-credentials-file=${file}`]);
     await company.traffic.transfer();

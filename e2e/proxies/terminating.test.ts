@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { waitFor } from "../harness/wait.ts";
+import type { Program } from "../kubernetes/world/program.ts";
 import { NAMES } from "./harness/addresses.ts";
 import { Company } from "./harness/company.ts";
 import { missing } from "./harness/missing.ts";
@@ -9,23 +10,55 @@ import { Nginx } from "./harness/nginx.ts";
 /** In place of nginx' 60 s; so often it cuts while nobody says a word. */
 const [READ_TIMEOUT_S, CUTS] = [1, 5];
 
-test("nginx ends TLS and cuts what is silent, and a silent stream outlives that", {
+const UPSTREAMS = ["over TLS of its own", "in clear"] as const;
+for (const upstream of UPSTREAMS) {
+  test(`nginx ends TLS, goes on ${upstream} and cuts what is silent, and a silent stream outlives that`, {
+    skip: missing("nginx"),
+  }, async () => {
+    await using company = await Company.create();
+    const { serverAuthority, files } = company.pki;
+    const pair = await serverAuthority.issue({ cn: "balancer", names: [NAMES.server], usage: "server" });
+    const upstreamCa = upstream === "in clear" ? {} : { upstreamCa: files["cluster-ca.crt"] };
+    await using nginx = await Nginx.start(company.network, { pair, ...upstreamCa, readTimeoutS: READ_TIMEOUT_S });
+    const way = [`--server-address=${nginx.address}`, `--outer-ca=${files["server-ca.crt"]}`];
+    await using agent = await company.connectAgent(way);
+    const silent = await company.traffic.talk({ silent: true });
+    const known = openedIn(company)[0] ?? "";
+    assert.ok(known.includes("CN=culvert-agent"), known);
+
+    await waitFor(() => suspensionsOf(agent) >= CUTS, { deadlineMs: 30_000, what: `${CUTS} cuts` });
+    await company.traffic.transfer();
+    await silent.finish();
+    assert.equal(openedIn(company).length, 1);
+  });
+}
+
+test("a token agent behind nginx, which goes on in clear, lives through its cuts and its restart", {
   skip: missing("nginx"),
 }, async () => {
   await using company = await Company.create();
-  const { serverAuthority, files } = company.pki;
-  const pair = await serverAuthority.issue({ cn: "balancer", names: [NAMES.server], usage: "server" });
-  const options = { pair, upstreamCa: files["cluster-ca.crt"], readTimeoutS: READ_TIMEOUT_S };
-  await using nginx = await Nginx.start(company.network, options);
-  const way = [`--server-address=${nginx.address}`, `--outer-ca=${files["server-ca.crt"]}`];
-  await using agent = await company.connectAgent(way);
+  // Of the CA that the agent trusts: it shows its token to the balancer as to the server.
+  const { clusterAuthority } = company.pki;
+  const pair = await clusterAuthority.issue({ cn: "balancer", names: [NAMES.server], usage: "server" });
+  await using nginx = await Nginx.start(company.network, { pair, readTimeoutS: READ_TIMEOUT_S });
+  await using agent = await company.connectAgent([`--server-address=${nginx.address}`], { identity: "token" });
   const silent = await company.traffic.talk({ silent: true });
-  const known = company.server.log.find((line) => line.includes('"tunnel opened"')) ?? "";
-  assert.ok(known.includes("CN=culvert-agent"), known);
+  const known = openedIn(company)[0] ?? "";
+  assert.ok(known.includes("SUB=") && !known.includes('"innerTls":true'), known);
 
-  const cuts = () => agent.log.filter((line) => line.includes('"uplink suspended"')).length;
-  await waitFor(() => cuts() >= CUTS, { deadlineMs: 30_000, what: `${CUTS} cuts` });
+  await waitFor(() => suspensionsOf(agent) >= CUTS, { deadlineMs: 30_000, what: `${CUTS} cuts` });
+  const talk = await company.traffic.talk();
+  await nginx.restart();
+  await talk.finish();
   await company.traffic.transfer();
   await silent.finish();
-  assert.equal(company.server.log.filter((line) => line.includes('"tunnel opened"')).length, 1);
+  assert.equal(openedIn(company).length, 1);
 });
+
+function openedIn({ server }: Company): string[] {
+  return server.log.filter((line) => line.includes('"tunnel opened"'));
+}
+
+function suspensionsOf(agent: Program): number {
+  return agent.log.filter((line) => line.includes('"uplink suspended"')).length;
+}

@@ -1,27 +1,49 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
+import { writeFileSync } from "node:fs";
 import { type AddressInfo, createServer, type Socket } from "node:net";
-import { after, before, test } from "node:test";
-import type { ServerReport } from "../../agent/doctor/doctor.ts";
+import { after, before, type TestContext, test } from "node:test";
 import type { Culprit, StepName } from "../../agent/doctor/steps.ts";
 import { UNRECOGNIZED_NAME_ALERT } from "../../shared/net/client-hello.ts";
 import { Authority, type CertificateAndKey } from "../../shared/pki/certificates.ts";
 import { type ProxyScript, ScriptedProxy } from "../../shared/way-out/testing-proxy.ts";
-import { asAgent, examined, site } from "../harness/doctor.ts";
+import { agentSays, asAgent, type DoctorChange, type Examined, examined, type Place, site } from "../harness/doctor.ts";
+import { MiddleBox } from "../harness/middle-box.ts";
 import { blackHoleTarget, freePort } from "../harness/targets/absent.ts";
 import { startWorld, type World } from "../harness/world.ts";
 
 const DAY = 86_400_000;
 
-/** The doctor names the culprit at its step, in a sentence with these words; what is behind it was not reached. */
-function blames(report: ServerReport, step: StepName, culprit: Culprit, says: RegExp): void {
-  const { verdict, steps } = report;
-  const shown = JSON.stringify({ verdict, steps }, null, 1);
-  assert.equal(verdict.culprit, culprit, shown);
+interface Blame {
+  readonly step: StepName;
+  readonly culprit: Culprit;
+  /** The doctor's sentence. */
+  readonly says: RegExp;
+  /** What an agent with the same options has in its log. */
+  readonly agent: RegExp;
+  readonly world?: Place;
+}
+
+/**
+ * The doctor names the culprit at its step, for a person and in JSON, and what to do; what is behind it was not reached. An
+ * agent that is in the same place names it in its own log.
+ */
+async function blames(change: DoctorChange, { step, culprit, says, agent, world = here }: Blame): Promise<Examined> {
+  const report = await examined(world, change);
+  const { verdict, steps, text, json } = report;
+  assert.equal(verdict.culprit, culprit, text);
   assert.match(verdict.sentence, says);
-  assert.ok(verdict.next.length > 20, shown);
-  assert.equal(steps.find(({ state }) => state === "failed")?.step, step, shown);
-  assert.equal(steps.at(-1)?.state, "not reached", shown);
+  assert.equal(steps.find(({ state }) => state === "failed")?.step, step, text);
+  assert.equal(steps.at(-1)?.state, "not reached", text);
+  assert.match(text, new RegExp(`^✗ ${step} +\\d+ ms {2}\\S`, "m"));
+  assert.ok(text.endsWith(`\n\n${verdict.sentence}\nNext: ${verdict.next}\n`), text);
+  assert.deepEqual([json.healthy, json.servers[0]?.verdict, json.servers[0]?.steps], [false, verdict, steps]);
+  assert.match(await agentSays(world, change), agent);
+  return report;
+}
+
+function detailOf({ steps }: Examined, name: StepName): string {
+  return steps.find(({ step }) => step === name)?.detail ?? "";
 }
 
 /** One server for all: nobody changes it. */
@@ -52,138 +74,325 @@ async function tcp(onConnection: (socket: Socket) => void) {
 }
 
 test("1: a name that does not resolve", async () => {
-  const report = await examined(here, { server: ["wss://no-such-host.invalid"] });
-  blames(report, "dns", "dns", /name does not resolve here \(no-such-host\.invalid:443\)/);
+  await blames(
+    { server: ["wss://no-such-host.invalid"] },
+    {
+      ...{ step: "dns", culprit: "dns", says: /name does not resolve here \(no-such-host\.invalid:443\)/ },
+      agent: /"no-such-host\.invalid" .*does not resolve/,
+    },
+  );
 });
 
 test("2: a port where nobody listens", async () => {
-  const port = await freePort();
-  const report = await examined(here, { server: [`wss://127.0.0.1:${port}`] });
-  blames(report, "tcp", "refused", new RegExp(`^127.0.0.1:${port} refuses the connection`));
+  const at = `127.0.0.1:${await freePort()}`;
+  await blames(
+    { server: [`wss://${at}`] },
+    {
+      ...{ step: "tcp", culprit: "refused", says: new RegExp(`^${at} refuses the connection`) },
+      agent: new RegExp(`${at} refused the connection`),
+    },
+  );
 });
 
 test("3: a firewall that swallows packets", async () => {
   await using hole = await blackHoleTarget();
-  const report = await examined(here, { server: [`wss://${hole.address}`], handshakeTimeoutMs: 300 });
-  blames(report, "tcp", "timeout", new RegExp(`^${hole.address} does not answer`));
+  await blames(
+    { server: [`wss://${hole.address}`], handshakeTimeoutMs: 300 },
+    {
+      ...{ step: "tcp", culprit: "timeout", says: new RegExp(`^${hole.address} does not answer`) },
+      agent: new RegExp(`${hole.address} did not answer`),
+    },
+  );
 });
 
 test("4: a wrong proxy: nobody, a server of another kind, or a name that does not resolve", async () => {
-  const port = await freePort();
-  const nobody = await examined(here, { proxy: [`http://127.0.0.1:${port}`] });
-  blames(nobody, "tcp", "refused", new RegExp(`^There is no proxy at http://127.0.0.1:${port}`));
-  assert.match(nobody.verdict.next, /--proxy/);
+  const nobody = `http://127.0.0.1:${await freePort()}`;
+  const { verdict } = await blames(
+    { proxy: [nobody] },
+    {
+      ...{ step: "tcp", culprit: "refused", says: new RegExp(`^There is no proxy at ${nobody}`) },
+      agent: new RegExp(`${nobody} refused the connection`),
+    },
+  );
+  assert.match(verdict.next, /--proxy/);
   const env = { HTTPS_PROXY: "http://no-such-proxy.invalid:3128" };
-  const named = await examined(here, { server: ["wss://server.example"], env });
-  blames(named, "dns", "dns", /^The name of the proxy http:\/\/no-such-proxy\.invalid:3128 does not resolve/);
+  const named = await blames(
+    { server: ["wss://server.example"], env },
+    {
+      ...{ step: "dns", culprit: "dns", says: /^The name of the proxy http:\/\/no-such-proxy\.invalid:3128 does not/ },
+      agent: /"no-such-proxy\.invalid" .*does not resolve/,
+    },
+  );
   assert.match(named.verdict.next, /HTTPS_PROXY/);
   using mail = await tcp((socket) => socket.end("220 mail.example ESMTP\r\n"));
-  const other = await examined(here, { proxy: [`http://127.0.0.1:${mail.port}`] });
-  blames(other, "proxy", "proxy_protocol", new RegExp(`^What listens at http://127.0.0.1:${mail.port} is no proxy`));
+  const other = `http://127.0.0.1:${mail.port}`;
+  await blames(
+    { proxy: [other] },
+    {
+      ...{ step: "proxy", culprit: "proxy_protocol", says: new RegExp(`^What listens at ${other} is no proxy`) },
+      agent: new RegExp(other),
+    },
+  );
 });
 
-/** The report of somebody behind a proxy that answers so. */
-async function behind(onRequest: NonNullable<ProxyScript["onRequest"]>, user = ""): Promise<[ServerReport, string]> {
+test("a proxy of another kind that only waits is not taken for a firewall", async () => {
+  using web = await tcp(() => {});
+  const at = `socks5://127.0.0.1:${web.port}`;
+  const { verdict } = await blames(
+    { proxy: [at], handshakeTimeoutMs: 300 },
+    {
+      ...{
+        step: "proxy",
+        culprit: "proxy_silent",
+        says: new RegExp(`^The proxy ${at} takes the connection and does not`),
+      },
+      agent: new RegExp(`${at} took the connection`),
+    },
+  );
+  assert.match(verdict.next, /scheme and port in --proxy/);
+});
+
+/** A proxy that answers so, in the way of the doctor and of an agent. */
+async function behind(
+  onRequest: NonNullable<ProxyScript["onRequest"]>,
+  { user = "", ...blame }: Omit<Blame, "step"> & { readonly user?: string },
+): Promise<Examined> {
   await using proxy = await ScriptedProxy.start({ onRequest });
   const at = `http://127.0.0.1:${proxy.url.port}`;
-  return [await examined(here, { proxy: [at.replace("//", `//${user}`)] }), at];
+  const report = await blames({ proxy: [at.replace("//", `//${user}`)] }, { step: "proxy", ...blame });
+  assert.ok(report.verdict.sentence.includes(at));
+  return report;
 }
 
 const ASKS = 'HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Basic realm="corp"\r\n';
 
 test("5: a proxy that wants a login, and nobody has given one", async () => {
-  const [report, at] = await behind((_request, socket) => socket.write(`${ASKS}Content-Length: 0\r\n\r\n`));
-  blames(report, "proxy", "proxy_auth_required", new RegExp(`^The proxy ${at} wants to know who asks`));
+  await behind((_request, socket) => socket.write(`${ASKS}Content-Length: 0\r\n\r\n`), {
+    ...{ culprit: "proxy_auth_required", says: /^The proxy .* wants to know who asks/ },
+    agent: /--proxy-credentials-file/,
+  });
 });
 
 test("6: a wrong password for the proxy", async () => {
-  const answer = `${ASKS}Content-Length: 0\r\n\r\n`;
-  const [report, at] = await behind((_request, socket) => socket.write(answer), "me:wrong-password@");
-  blames(report, "proxy", "proxy_auth_refused", new RegExp(`^The proxy ${at} does not take the user and password`));
+  const report = await behind((_request, socket) => socket.write(`${ASKS}Content-Length: 0\r\n\r\n`), {
+    ...{ user: "me:wrong-password@", culprit: "proxy_auth_refused" },
+    ...{
+      says: /^The proxy .* does not take the user and password/,
+      agent: /^the proxy .* refuses the user or the password/,
+    },
+  });
   assert.doesNotMatch(JSON.stringify(report), /wrong-password/);
 });
 
 test("7: a proxy that asks for a login and hangs up, or hangs up without a word", async () => {
-  const [asked] = await behind((_request, socket) => socket.end(`${ASKS}Connection: close\r\n\r\n`));
-  blames(asked, "proxy", "proxy_auth_required", /wants to know who asks/);
-  const [silent, at] = await behind((_request, socket) => socket.destroy());
-  blames(silent, "proxy", "proxy_closed", new RegExp(`^The proxy ${at} closes the connection instead of answering`));
+  await behind((_request, socket) => socket.end(`${ASKS}Connection: close\r\n\r\n`), {
+    ...{ culprit: "proxy_auth_required", says: /wants to know who asks/, agent: /--proxy-credentials-file/ },
+  });
+  await behind((_request, socket) => socket.destroy(), {
+    ...{ culprit: "proxy_closed", says: /^The proxy .* closes the connection instead of answering/ },
+    agent: /the proxy .* closed the connection/,
+  });
 });
 
 test("8: a proxy that answers 502 or 503 with a page", async () => {
   const page = "<html><head><title>No route</title></head><body>Sorry</body></html>";
   for (const status of ["502 Bad Gateway", "503 Service Unavailable"]) {
     const answer = `HTTP/1.1 ${status}\r\nContent-Type: text/html\r\nContent-Length: ${page.length}\r\n\r\n${page}`;
-    const [report, at] = await behind((_request, socket) => socket.end(answer));
-    blames(report, "proxy", "proxy_unavailable", new RegExp(`^The proxy ${at} cannot reach the server`));
-    assert.match(report.steps.find(({ step }) => step === "proxy")?.detail ?? "", /No route/);
+    const report = await behind((_request, socket) => socket.end(answer), {
+      ...{ culprit: "proxy_unavailable", says: /^The proxy .* cannot reach the server/, agent: /the proxy .*No route/ },
+    });
+    assert.match(detailOf(report, "proxy"), /No route/);
   }
 });
 
 test("9: TLS that a CA of the company intercepts", async () => {
   const company = await Authority.create("Corp Inspection CA");
   await using box = await site(await leafOf({ by: company }), (_request, response) => response.end("hello"));
-  const report = await examined(here, { server: box.server });
-  blames(report, "tls", "intercepted", /^TLS is intercepted by "Corp Inspection CA"/);
-  assert.equal(report.steps.find(({ step }) => step === "tls")?.chain?.[0]?.issuer, "CN=Corp Inspection CA");
+  const { steps } = await blames(
+    { server: box.server },
+    {
+      ...{ step: "tls", culprit: "intercepted", says: /^TLS is intercepted by "Corp Inspection CA"/ },
+      agent: /^TLS is intercepted by "Corp Inspection CA", .*--outer-ca/,
+    },
+  );
+  assert.equal(steps.find(({ step }) => step === "tls")?.chain?.[0]?.issuer, "CN=Corp Inspection CA");
 });
 
-test("10: an upgrade that is stripped on the way, whatever the server makes of what is left", async () => {
+/** A box that opens TLS before a server, and what an agent that knows its CA has to say. */
+async function opened(t: TestContext, world: World<never>) {
+  const box = await MiddleBox.start(world.server.addresses.agents?.port ?? 0);
+  t.after(() => box[Symbol.asyncDispose]());
+  const outerCa = world.dir.file("outer-ca.crt");
+  writeFileSync(outerCa, box.authority.cert);
+  return { box, change: { server: [`wss://127.0.0.1:${box.port}`], outerCa } };
+}
+
+/** A server that takes inner TLS. */
+async function innerWorld(t: TestContext): Promise<World<never>> {
+  const world = await startWorld({ agents: 0, server: { innerTls: "auto" } });
+  t.after(() => world[Symbol.asyncDispose]());
+  return world;
+}
+
+test("10a: intercepted by a CA that is known: inner TLS goes through it, and the box is named", async (t) => {
+  const world = await innerWorld(t);
+  const { box, change } = await opened(t, world);
+  const report = await examined(world, { ...change, seconds: 1 });
+  const { verdict, steps, text, json } = report;
+  assert.equal(verdict.culprit, "none", text);
+  assert.match(verdict.sentence, /^TLS is opened on the way by "Corp Inspection CA", .* through inner TLS/);
+  assert.equal(json.healthy, true);
+  assert.deepEqual(
+    steps.filter(({ state }) => state !== "passed").map(({ step }) => step),
+    ["dns", "proxy"],
+    text,
+  );
+  assert.match(detailOf(report, "tls"), /^opened by "Corp Inspection CA", whom --outer-ca knows: TLSv1\.\d, CN=127/);
+  assert.equal(json.servers[0]?.steps.find(({ step }) => step === "tls")?.openedBy, "Corp Inspection CA");
+  assert.match(detailOf(report, "inner tls"), /^TLSv1\.3, CN=\S+ signed by CN=culvert cluster CA, valid until 20/);
+  assert.match(detailOf(report, "admission"), /^"agent-1-doctor" is welcome/);
+  assert.deepEqual(box.shown, [], "the agent's certificate is not shown to the box");
+  assert.equal(box.read.includes("agent-1"), false);
+  await using agent = await world.startAgent({ proxyServerPort: box.port, outerCa: change.outerCa });
+  assert.ok(agent.connected);
+});
+
+test("10b: intercepted by a known CA, and the server's cluster takes no inner TLS", async (t) => {
+  const { change } = await opened(t, here);
+  const { verdict } = await blames(change, {
+    ...{ step: "upgrade", culprit: "inner_tls_off" },
+    says: /^TLS is opened on the way by "Corp Inspection CA", and the server at 127\.0\.0\.1:\d+ takes no inner TLS/,
+    agent: /it seems to take no inner TLS \(--inner-tls of the server, agents\.innerTls/,
+  });
+  assert.match(verdict.next, /^Ask whoever runs the server for --inner-tls=auto, or innerTls: auto/);
+});
+
+test("10c: intercepted by a known CA, and the agent may not use inner TLS", async (t) => {
+  const { change } = await opened(t, await innerWorld(t));
+  const { verdict } = await blames(
+    { ...change, innerTls: "never" },
+    {
+      ...{ step: "tls", culprit: "inner_tls_never", says: /"Corp Inspection CA".*--inner-tls=never is set here/ },
+      agent: /^TLS is intercepted by "Corp Inspection CA", .*not --inner-tls=never/,
+    },
+  );
+  assert.match(verdict.next, /^Set --inner-tls=auto here/);
+});
+
+test("10d: intercepted by a known CA, and what comes inside is not the server's CA's", async (t) => {
+  const world = await innerWorld(t);
+  const { change } = await opened(t, world);
+  const caCert = world.dir.file("another-ca.crt");
+  writeFileSync(caCert, (await Authority.create("Our CA")).cert);
+  const { steps } = await blames(
+    { ...change, caCert },
+    {
+      ...{ world, step: "inner tls", culprit: "inner_untrusted" },
+      says: /^The certificate shown inside inner TLS .* signed by "culvert cluster CA", while "Corp Inspection CA" opens/,
+      agent: /^inner TLS: the certificate shown inside is signed by "culvert cluster CA", .*--ca-cert/,
+    },
+  );
+  assert.equal(steps.find(({ step }) => step === "inner tls")?.chain?.[0]?.issuer, "CN=culvert cluster CA");
+});
+
+test("10e: intercepted by a CA that --outer-ca does not have", async (t) => {
+  const { change } = await opened(t, here);
+  const outerCa = here.dir.file("other-outer-ca.crt");
+  writeFileSync(outerCa, (await Authority.create("Another CA")).cert);
+  await blames(
+    { ...change, outerCa },
+    {
+      ...{
+        step: "tls",
+        culprit: "outer_ca",
+        says: /"Corp Inspection CA", whom neither --ca-cert nor --outer-ca knows/,
+      },
+      agent: /^TLS is intercepted by "Corp Inspection CA"/,
+    },
+  );
+});
+
+test("11: an upgrade that is stripped on the way, whatever the server makes of what is left", async () => {
   const leaf = await leafOf();
-  for (const status of [400, 426]) {
+  for (const [status, agent] of [
+    [400, /^the upgrade did not reach the server whole/],
+    [426, /^the upgrade did not reach the server/],
+  ] as const) {
     await using box = await site(leaf, (_request, response) => response.writeHead(status).end("no upgrade\n"));
-    blames(await examined(here, { server: box.server }), "upgrade", "upgrade_stripped", /something in between/);
+    await blames(
+      { server: box.server },
+      { step: "upgrade", culprit: "upgrade_stripped", says: /something in between/, agent },
+    );
   }
   await using portal = await site(leaf, (_request, response) => {
     response.setHeader("content-type", "text/html").end("<title>Log in</title>");
   });
-  const report = await examined(here, { server: portal.server });
-  blames(report, "upgrade", "web_page", /^A web page comes in place of the tunnel/);
-  assert.match(report.steps.find(({ step }) => step === "upgrade")?.detail ?? "", /"Log in"/);
+  const report = await blames(
+    { server: portal.server },
+    {
+      ...{ step: "upgrade", culprit: "web_page", says: /^A web page comes in place of the tunnel/ },
+      agent: /^something in between answered in place of the server .*"Log in"/,
+    },
+  );
+  assert.match(detailOf(report, "upgrade"), /"Log in"/);
 });
 
-test("11: a wrong path", async () => {
-  const { addresses } = here.server;
-  const report = await examined(here, { server: [`wss://127.0.0.1:${addresses.agents?.port}/culvert/v9/tunnel`] });
-  blames(report, "upgrade", "wrong_path", /nothing at the path \/culvert\/v9\/tunnel/);
-  assert.match(
-    report.steps.find(({ step }) => step === "upgrade")?.detail ?? "",
-    /agents connect at \/culvert\/v1\/tunnel/,
+test("12: a wrong path", async () => {
+  const { agents } = here.server.addresses;
+  const report = await blames(
+    { server: [`wss://127.0.0.1:${agents?.port}/culvert/v9/tunnel`] },
+    {
+      ...{ step: "upgrade", culprit: "wrong_path", says: /nothing at the path \/culvert\/v9\/tunnel/ },
+      agent: /agents connect at \/culvert\/v1\/tunnel/,
+    },
+  );
+  assert.match(detailOf(report, "upgrade"), /agents connect at \/culvert\/v1\/tunnel/);
+});
+
+test("13: an agent's certificate that has expired", async () => {
+  const times = { notBefore: new Date(Date.now() - 30 * DAY), notAfter: new Date(Date.now() - 10 * DAY) };
+  const expired = await here.pki.clusterAuthority.issue({ cn: "agent", usage: "client", ...times });
+  const report = await blames(asAgent(here, expired), {
+    ...{ step: "configuration", culprit: "agent_expired" },
+    ...{ says: /^The agent's certificate .*doctor\.crt expired on /, agent: /the client certificate expired on/ },
+  });
+  assert.match(detailOf(report, "upgrade"), /the client certificate expired on/);
+});
+
+test("14: a name that the server does not know", async () => {
+  using router = await tcp((socket) => socket.once("data", () => socket.end(UNRECOGNIZED_NAME_ALERT)));
+  await blames(
+    { server: [`wss://nobody.example:${router.port}`], serverAddress: "127.0.0.1" },
+    {
+      ...{ step: "tls", culprit: "unknown_name", says: /nobody\.example:\d+ knows no server of that name/ },
+      agent: /nobody there has the name "nobody\.example" \(SNI\)/,
+    },
   );
 });
 
-test("12: an agent's certificate that has expired", async () => {
-  const times = { notBefore: new Date(Date.now() - 30 * DAY), notAfter: new Date(Date.now() - 10 * DAY) };
-  const expired = await here.pki.clusterAuthority.issue({ cn: "agent", usage: "client", ...times });
-  const report = await examined(here, asAgent(here, expired));
-  blames(report, "configuration", "agent_expired", /^The agent's certificate .*doctor\.crt expired on /);
-  const admission = report.steps.find(({ step }) => step === "upgrade")?.detail ?? "";
-  assert.match(admission, /the client certificate expired on/);
-});
-
-test("13: a name that the server does not know", async () => {
-  using router = await tcp((socket) => socket.once("data", () => socket.end(UNRECOGNIZED_NAME_ALERT)));
-  const change = { server: [`wss://nobody.example:${router.port}`], serverAddress: "127.0.0.1" };
-  blames(await examined(here, change), "tls", "unknown_name", /nobody\.example:\d+ knows no server of that name/);
-});
-
-test("14: a clock that is a day off, and not the certificates that are out of their time by it", async () => {
+test("15: a clock that is a day off, and not the certificates that are out of their time by it", async () => {
   // The server's day is yesterday: its certificate is good there, and has ended here.
   const yesterday = { notBefore: new Date(Date.now() - 1.5 * DAY), notAfter: new Date(Date.now() - DAY / 2) };
   const date = new Date(Date.now() - DAY).toUTCString();
   await using box = await site(await leafOf(yesterday), (_request, response) =>
     response.writeHead(401, { date }).end("no\n"),
   );
-  const server = await examined(here, { server: box.server });
-  blames(server, "tls", "clock", /^The clock of this machine is 1 day ahead of the server's/);
+  const says = /^The clock of this machine is 1 day ahead of the server's/;
+  // It hears nothing of the server's time before TLS.
+  await blames(
+    { server: box.server },
+    { step: "tls", culprit: "clock", says, agent: /expired by this machine's clock, which says 20.*: is it right\?/ },
+  );
 
   // Our own certificate has ended here, and the server says what time it is.
   await using other = await site(await leafOf(), (_request, response) =>
     response.writeHead(401, { date }).end("the client certificate is not valid\n"),
   );
   const mine = await here.pki.clusterAuthority.issue({ cn: "agent", usage: "client", ...yesterday });
-  const agent = await examined(here, { server: other.server, ...asAgent(here, mine) });
-  blames(agent, "configuration", "clock", /^The clock of this machine is 1 day ahead of the server's/);
+  await blames(
+    { server: other.server, ...asAgent(here, mine) },
+    { step: "configuration", culprit: "clock", says, agent: /; this machine's clock is 1 day ahead of the server's$/ },
+  );
 
   // It is we who are behind: what was issued today is not valid yet.
   const tomorrow = { notBefore: new Date(Date.now() + DAY / 2), notAfter: new Date(Date.now() + 2 * DAY) };
@@ -191,28 +400,59 @@ test("14: a clock that is a day off, and not the certificates that are out of th
   await using ahead = await site(await leafOf(tomorrow), (_request, response) =>
     response.writeHead(401, { date: later }).end("no\n"),
   );
-  const behind = await examined(here, { server: ahead.server });
-  assert.match(behind.verdict.sentence, /is (1 day|23 h 59 min) behind the server's/);
-  assert.equal(behind.verdict.culprit, "clock");
+  await blames(
+    { server: ahead.server },
+    {
+      ...{ step: "tls", culprit: "clock", says: /is (1 day|23 h 59 min) behind the server's/ },
+      agent: /not yet valid by this machine's clock, which says 20/,
+    },
+  );
+});
+
+test("a port that speaks no TLS", async () => {
+  using mail = await tcp((socket) => socket.end("220 mail.example ESMTP\r\n"));
+  await blames(
+    { server: [`wss://127.0.0.1:${mail.port}`] },
+    {
+      ...{
+        step: "tls",
+        culprit: "no_tls",
+        says: new RegExp(`^What answers at 127.0.0.1:${mail.port} does not speak TLS`),
+      },
+      agent: /^what answers there does not speak TLS: check the port in --server/,
+    },
+  );
 });
 
 test("a certificate that ended long ago is to blame, whatever the clock says", async () => {
   const times = { notBefore: new Date(Date.now() - 30 * DAY), notAfter: new Date(Date.now() - 10 * DAY) };
   const date = new Date(Date.now() - DAY).toUTCString();
   await using box = await site(await leafOf(times), (_request, response) => response.writeHead(401, { date }).end());
-  blames(await examined(here, { server: box.server }), "tls", "server_expired", /expired on 20/);
+  await blames(
+    { server: box.server },
+    { step: "tls", culprit: "server_expired", says: /expired on 20/, agent: /certificate has expired/ },
+  );
 });
 
 test("a proxy script that cannot be read, and what keeps a server from a proxy", async () => {
   const pac = here.dir.file("no-such.pac");
-  blames(await examined(here, { pac }), "way out", "pac", /^The script of --pac gives no way out: .*no-such\.pac/);
-  const kept = await examined(here, {
-    server: ["wss://server.invalid"],
-    env: { HTTPS_PROXY: "http://me:secret@proxy.invalid:3128", NO_PROXY: ".invalid" },
-  });
-  const { detail } = kept.steps.find(({ step }) => step === "way out") ?? {};
-  assert.equal(detail, "direct: NO_PROXY keeps it from http://proxy.invalid:3128 (HTTPS_PROXY)");
-  blames(kept, "dns", "dns", /^The server's name does not resolve here/);
+  const unread = {
+    step: "way out",
+    culprit: "pac",
+    says: /^The script of --pac gives no way out: .*no-such\.pac/,
+  } as const;
+  await blames({ pac }, { ...unread, agent: /no-such\.pac/ });
+  const kept = await blames(
+    {
+      server: ["wss://server.invalid"],
+      env: { HTTPS_PROXY: "http://me:secret@proxy.invalid:3128", NO_PROXY: ".invalid" },
+    },
+    {
+      ...{ step: "dns", culprit: "dns", says: /^The server's name does not resolve here/ },
+      agent: /"server\.invalid" .*does not resolve/,
+    },
+  );
+  assert.equal(detailOf(kept, "way out"), "direct: NO_PROXY keeps it from http://proxy.invalid:3128 (HTTPS_PROXY)");
 });
 
 test("of several proxies the first that answers is gone through, and those before it are named", async () => {
@@ -220,7 +460,16 @@ test("of several proxies the first that answers is gone through, and those befor
     onRequest: (_request, socket) => socket.end("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n"),
   });
   const [dead, alive] = [await freePort(), proxy.url.port].map((port) => `http://127.0.0.1:${port}`);
-  const report = await examined(here, { proxy: [`${dead}`, `${alive}`] });
-  blames(report, "proxy", "proxy_forbidden", new RegExp(`^The proxy ${alive} does not let connections`));
-  assert.match(report.steps.find(({ step }) => step === "tcp")?.detail ?? "", new RegExp(`before it ${dead} refused`));
+  const report = await blames(
+    { proxy: [`${dead}`, `${alive}`] },
+    {
+      ...{
+        step: "proxy",
+        culprit: "proxy_forbidden",
+        says: new RegExp(`^The proxy ${alive} does not let connections`),
+      },
+      agent: new RegExp(`${alive}`),
+    },
+  );
+  assert.match(detailOf(report, "tcp"), new RegExp(`before it ${dead} refused`));
 });

@@ -1,11 +1,17 @@
 import assert from "node:assert/strict";
+import { writeFile } from "node:fs/promises";
 import net from "node:net";
+import { join } from "node:path";
 import { test } from "node:test";
-import { readStatus } from "../../cli/status-answer.ts";
-import { ScriptedProxy } from "../../shared/way-out/testing-proxy.ts";
+import type { ServerStatus } from "../../server/status/status.ts";
+import { Tenants } from "../../server/testing-tenants.ts";
+import { ISSUER, Issuer, nowS, SUBJECT } from "../../server/tokens/testing.ts";
+import { type ProxyRequest, ScriptedProxy } from "../../shared/way-out/testing-proxy.ts";
 import { formatProxy } from "../../shared/way-out/way.ts";
-import { examined } from "../harness/doctor.ts";
-import { startWorld } from "../harness/world.ts";
+import { type DoctorChange, examined } from "../harness/doctor.ts";
+import { captureLog } from "../harness/log-lines.ts";
+import { MiddleBox, messagesIn } from "../harness/middle-box.ts";
+import { startWorld, type World } from "../harness/world.ts";
 
 test("a healthy way is measured in full, under a name of its own, while a caller's stream goes on", async () => {
   await using world = await startWorld({ targets: ["echo"] });
@@ -22,36 +28,173 @@ test("a healthy way is measured in full, under a name of its own, while a caller
   assert.equal(String(await caller.readBytes("still here".length)), "still here");
 });
 
-test("the doctor's tunnel takes no callers: they are asked to go elsewhere before any comes", async () => {
-  await using world = await startWorld({ agents: 0 });
+/** What the world's server says while the doctor measures, each time that its tunnel is seen. */
+async function whileMeasuring<T>(world: World<"echo">, look: () => Promise<T>) {
   const examination = examined(world, { seconds: 1 });
   const isDone = examination.then(() => true);
-  const admin = `http://127.0.0.1:${world.server.addresses.admin?.port}/status`;
-  const measuring: boolean[] = [];
+  const seen: { readonly tunnels: ServerStatus["clusters"][number]["tunnels"]; readonly looked: T }[] = [];
   while (!(await Promise.race([isDone, false]))) {
-    const { clusters } = readStatus(await (await fetch(admin)).json());
-    for (const { agent, streams, draining } of clusters.flatMap(({ tunnels }) => tunnels)) {
-      if (agent === "agent-1-doctor" && streams > 0) measuring.push(draining);
+    const { clusters } = (await (await fetch(`${adminOf(world)}/status`)).json()) as ServerStatus;
+    const tunnels = clusters.flatMap((cluster) => cluster.tunnels);
+    if (tunnels.some(({ software }) => software.startsWith("culvert-doctor/"))) {
+      seen.push({ tunnels, looked: await look() });
     }
   }
-  assert.ok(measuring.length > 0);
-  assert.ok(measuring.every((draining) => draining));
-  assert.equal((await examination).verdict.culprit, "none");
+  const { verdict, text } = await examination;
+  assert.equal(verdict.culprit, "none", text);
+  assert.ok(seen.length > 0, "the doctor's tunnel was seen");
+  return seen;
+}
+
+function adminOf({ server }: Pick<World, "server">): string {
+  return `http://127.0.0.1:${server.addresses.admin?.port}`;
+}
+
+test("the doctor's tunnel gets no callers, and makes no server ready that has no agent", async () => {
+  await using world = await startWorld({
+    ...{ agents: 0, targets: ["echo"] },
+    server: { agentWaitMs: 0, readyNeedsAgent: true },
+  });
+  const seen = await whileMeasuring(world, async () => {
+    await using refused = await world.connect("echo");
+    const ready = await fetch(`http://127.0.0.1:${world.server.addresses.health?.port}/readyz`);
+    return [refused.status, ready.status];
+  });
+  for (const { looked } of seen) assert.deepEqual(looked, [503, 503]);
 });
 
-test("a healthy way through a proxy says which one, and who has named it", async () => {
+test("beside the doctor an agent keeps its place, its name and its streams, and counts alone", async () => {
+  const { log, lines } = captureLog();
+  // The only place there is, and the very name by which the doctor goes.
+  const agent = { agentId: "agent-1-doctor" };
+  await using world = await startWorld({ targets: ["echo"], server: { maxAgents: 1 }, agent, log });
+  const caller = await world.connect("echo");
+  const before = lines.length;
+  const seen = await whileMeasuring(world, async () => {
+    const metrics = await (await fetch(`${adminOf(world)}/metrics`)).text();
+    await using another = await world.connect("echo");
+    return [/^culvert_server_tunnels (\d+)$/m.exec(metrics)?.[1], another.status];
+  });
+  for (const { tunnels, looked } of seen) {
+    assert.deepEqual(looked, ["1", 200]);
+    assert.equal(tunnels.filter(({ draining }) => !draining).length, 1);
+  }
+  await caller.send("still here");
+  assert.equal(String(await caller.readBytes("still here".length)), "still here");
+  const agents = lines.slice(before).filter(({ msg }) => /^uplink|refused|replaced/.test(msg));
+  assert.deepEqual(agents, []);
+});
+
+test("two doctors with the same options measure side by side", async () => {
   await using world = await startWorld({ agents: 0 });
-  await using proxy = await ScriptedProxy.start({
-    onRequest: (_request, socket) => {
+  const reports = await Promise.all([examined(world), examined(world)]);
+  for (const { verdict, steps, text } of reports) {
+    assert.equal(verdict.culprit, "none", text);
+    assert.equal(steps.find(({ step }) => step === "echo")?.state, "passed", text);
+  }
+});
+
+test("without anybody who opens TLS there is nothing inside, unless it is wanted always", async () => {
+  await using world = await startWorld({ agents: 0, server: { innerTls: "auto" } });
+  const outerCa = world.dir.file("cluster-ca.crt");
+  const inner = async (change: DoctorChange) => {
+    const { verdict, steps, text } = await examined(world, change);
+    assert.match(verdict.sentence, /^Nothing is in the way/, text);
+    const { state, detail } = steps.find(({ step }) => step === "inner tls") ?? {};
+    return `${state}: ${detail}`;
+  };
+  assert.equal(await inner({}), "skipped: nobody opens TLS");
+  assert.equal(await inner({ outerCa }), "skipped: nobody opens TLS");
+  assert.equal(await inner({ innerTls: "never" }), "skipped: --inner-tls is never");
+  assert.match(await inner({ innerTls: "always" }), /^passed: TLSv1\.3, CN=\S+ signed by CN=culvert cluster CA/);
+});
+
+test("a token is shown inside only, where TLS is opened on the way", async () => {
+  await using tenants = await Tenants.create(["blue"]);
+  const { folder } = tenants;
+  const file = async (name: string, text: string): Promise<string> => {
+    await writeFile(join(folder, name), text);
+    return join(folder, name);
+  };
+  const issuer = await Issuer.create();
+  await file("blue.jwks", JSON.stringify(await issuer.keySet()));
+  const jwt = { issuer: ISSUER, audience: "culvert", jwks: "blue.jwks", subjects: [SUBJECT] };
+  await tenants.get("blue").write({
+    agents: { sni: [], token: { jwt }, identities: [], innerTls: "auto" },
+    callers: { sni: [] },
+  });
+  const server = await tenants.start();
+  const token = await issuer.token({ exp: nowS() + 600 });
+  await using box = await MiddleBox.start(server.addresses.agents?.port ?? 0);
+  const { verdict, steps, text } = await examined(
+    { dir: { path: folder }, server },
+    {
+      ...{ server: [`wss://127.0.0.1:${box.port}`], agentCert: "", agentKey: "" },
+      caCert: join(folder, "blue.ca"),
+      outerCa: await file("outer.ca", box.authority.cert),
+      serviceAccountTokenPath: await file("token", token),
+    },
+  );
+  assert.equal(verdict.culprit, "none", text);
+  assert.match(verdict.sentence, /through inner TLS/);
+  assert.equal(steps.find(({ step }) => step === "admission")?.state, "passed");
+  assert.equal(box.read.includes(token), false, "no header has it");
+  const said = box.opened.flatMap(({ sent }) => messagesIn(Buffer.concat(sent)));
+  assert.ok(said.length > 0);
+  assert.equal(Buffer.concat(said).includes(token), false, "no message has it");
+});
+
+/** A proxy that leads to the world's server, for whoever says so much. */
+function proxyTo({ server }: Pick<World, "server">, lets: (request: ProxyRequest) => string | undefined) {
+  return ScriptedProxy.start({
+    onRequest: (request, socket) => {
+      const refusal = lets(request);
+      if (refusal !== undefined) return void socket.write(refusal);
       socket.removeAllListeners("data");
-      const onward = net.connect(world.server.addresses.agents?.port ?? 0, "127.0.0.1");
+      const onward = net.connect(server.addresses.agents?.port ?? 0, "127.0.0.1");
       socket.write("HTTP/1.1 200 Connection established\r\n\r\n");
       socket.pipe(onward.on("error", () => {})).pipe(socket);
     },
   });
+}
+
+test("a healthy way through a proxy says which one, and who has named it", async () => {
+  await using world = await startWorld({ agents: 0 });
+  await using proxy = await proxyTo(world, () => undefined);
   const at = formatProxy(proxy.url);
   const { verdict, steps } = await examined(world, { proxy: [at] });
   assert.equal(verdict.culprit, "none", JSON.stringify(steps));
   const shown = steps.flatMap(({ step, detail }) => (["way out", "proxy"].includes(step) ? detail : []));
-  assert.deepEqual(shown, [`${at} (--proxy)`, `through ${at} (--proxy)`]);
+  assert.deepEqual(shown, [`${at} (--proxy)`, `through ${at} (--proxy); no login is asked for`]);
+});
+
+test("a login at a proxy is told with what the proxy has offered, and the password is not", async () => {
+  await using world = await startWorld({ agents: 0 });
+  const challenges = 'Proxy-Authenticate: NTLM\r\nProxy-Authenticate: Basic realm="corp"\r\nContent-Length: 0\r\n\r\n';
+  await using proxy = await proxyTo(world, ({ fields }) =>
+    fields.has("proxy-authorization") ? undefined : `HTTP/1.1 407 Who are you\r\n${challenges}`,
+  );
+  const at = formatProxy(proxy.url);
+  const { verdict, steps, text } = await examined(world, { proxy: [at.replace("//", "//me:some-password@")] });
+  assert.equal(verdict.culprit, "none", text);
+  const { detail } = steps.find(({ step }) => step === "proxy") ?? {};
+  assert.match(
+    String(detail),
+    /Basic, over http:\/\/.*; through \S+ \(--proxy\); logged in by Basic \(offered: NTLM, Basic\)$/,
+  );
+  assert.doesNotMatch(text, /some-password/);
+});
+
+test("of two proxies the one that lets through is gone through, and what the other said is told", async () => {
+  await using world = await startWorld({ agents: 0 });
+  await using closed = await proxyTo(world, () => "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n");
+  await using open = await proxyTo(world, () => undefined);
+  const [shut, at] = [closed, open].map(({ url }) => formatProxy(url));
+  const { verdict, steps, text } = await examined(world, { proxy: [`${shut}`, `${at}`] });
+  assert.equal(verdict.culprit, "none", text);
+  const { detail = "" } = steps.find(({ step }) => step === "proxy") ?? {};
+  assert.ok(
+    detail.startsWith(`through ${at} (--proxy); no login is asked for; before it the proxy ${shut} does not`),
+    detail,
+  );
 });

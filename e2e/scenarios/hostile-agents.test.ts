@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { after, before, test } from "node:test";
+import { LINK_ENDED } from "../../shared/link/carrier.ts";
 import { Flag, FrameType, header } from "../../shared/yamux/frame.ts";
 import { captureLog, type LogLine } from "../harness/log-lines.ts";
 import { helloText, type RawAgent, rawAgent } from "../harness/raw-agent.ts";
@@ -195,7 +196,7 @@ const VIOLATIONS: Readonly<Record<string, { readonly does: (peer: RawAgent) => v
   "half a frame, and goes": {
     does: ({ ws }) => {
       ws.send(header(FrameType.data, Flag.none, 1, 0).subarray(0, 5));
-      ws.close(1000);
+      ws.close(1000, LINK_ENDED);
     },
     because: /inside a frame/,
   },
@@ -222,7 +223,7 @@ test("of the streams that an agent opens, those for which no probe has room are 
   await waitFor(() => Buffer.concat(peer.payload).includes(header(FrameType.windowUpdate, Flag.rst, 9, 0)));
   assert.equal(peer.ws.readyState, peer.ws.OPEN);
   assert.equal(world.server.tunnels.cluster("default").tunnels().size, 2);
-  peer.ws.close(1000);
+  peer.ws.close(1000, LINK_ENDED);
   await peer.closed;
   await assertOthersServed();
 });

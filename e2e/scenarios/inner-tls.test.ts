@@ -142,17 +142,94 @@ test("a box that has seen everything cannot take the link over", async (t) => {
   assert.deepEqual([line("tunnel resumed").length + line("tunnel moved").length, line("tunnel lost").length], [1, 0]);
 });
 
-test("a stranger inside is refused inside, with a sentence that nobody in between reads", async (t) => {
+test("a box that speaks of its own sends nobody away", async (t) => {
+  const { box, start, world, line, echoed } = await behindBox(t);
+  await start();
+  await using connection = await world.connect("echo");
+  const [opened] = box.opened.slice(-1);
+  assert.ok(opened);
+  for (const message of [{ type: "drain", retryAfterMs: 86_400_000 }, { type: "ping" }]) {
+    opened.near.write(textFrame(message, false));
+    opened.far.write(textFrame(message, true));
+  }
+  const answers = (half: Buffer[]) => messagesIn(Buffer.concat(half)).filter((each) => each.includes('"pong"')).length;
+  await waitFor(() => answers(opened.sent) > 0 && answers(opened.answered) > 0);
+  await echoed("a new connection");
+  await connection.send("and one that was there");
+  assert.equal(await connection.read(), "and one that was there");
+  assert.deepEqual([line("uplink sent away").length, line("uplink connected").length], [0, 1]);
+});
+
+test("a token is shown to nobody but the server: not to a box that is not expected, nor to one that is", async (t) => {
   const { box, start, world, line } = await behindBox(t);
+  const tokenFile = world.dir.file("token");
+  await writeFile(tokenFile, MARKER);
+  const byToken = { agentCert: "", agentKey: "", serviceAccountTokenPath: tokenFile };
+  const failClosed = await start({ ...byToken, outerCa: "" }, false);
+  await waitFor(() => line("uplink attempt failed").length > 2);
+  await failClosed.close();
+  // This server takes no tokens, so that it is the certificate which is missed, inside.
+  const through = await start(byToken, false);
+  await waitFor(() => line("uplink refused: the server does not accept this agent").length > 0);
+  await through.close();
+  assert.ok(box.opened.length > 0);
+  assert.equal(box.read.includes(MARKER), false);
+  // Who plays the server with a certificate of --ca-cert is shown it: the test looks in the right place.
+  await start({ ...byToken, caCert: world.dir.file("outer-ca.crt"), outerCa: "" }, false);
+  await waitFor(() => box.read.includes(`Bearer ${MARKER}`));
+});
+
+test("strangers inside are refused inside, each with a sentence that nobody in between reads", async (t) => {
+  const { box, start, world, line } = await behindBox(t, { server: { agentIdentities: ["CN=culvert-agent"] } });
+  const { clusterAuthority } = world.pki;
   const stranger = await Authority.create("stranger");
-  const { cert, key } = await stranger.issue({ cn: "culvert-agent", usage: "client" });
-  await writeFile(world.dir.file("stranger.crt"), cert);
-  await writeFile(world.dir.file("stranger.key"), key);
-  await start({ agentCert: world.dir.file("stranger.crt"), agentKey: world.dir.file("stranger.key") }, false);
-  const refusal = await waitFor(() => line("uplink refused: the server does not accept this agent")[0]);
-  assert.match(String(refusal["reason"]), /not signed by a CA that is accepted here/);
+  const hourAgo = new Date(Date.now() - 3_600_000);
+  const strangers = [
+    ["nothing", undefined, /no client certificate was sent/],
+    [
+      "another CA's",
+      await stranger.issue({ cn: "culvert-agent", usage: "client" }),
+      /not signed by a CA that is accepted here/,
+    ],
+    [
+      "expired",
+      await clusterAuthority.issue({ cn: "culvert-agent", usage: "client", notAfter: hourAgo }),
+      /the client certificate expired on/,
+    ],
+    [
+      "somebody else's",
+      await clusterAuthority.issue({ cn: "mallory", usage: "client" }),
+      /CN=mallory is not among --agent-identities/,
+    ],
+  ] as const;
+  for (const [index, [what, pair, reason]] of strangers.entries()) {
+    const files = { agentCert: "", agentKey: "" };
+    if (pair !== undefined) {
+      files.agentCert = world.dir.file(`${index}.crt`);
+      files.agentKey = world.dir.file(`${index}.key`);
+      await writeFile(files.agentCert, pair.cert);
+      await writeFile(files.agentKey, pair.key);
+    }
+    const agent = await start({ ...files, agentId: `stranger-${index}` }, false);
+    const refusal = await waitFor(() => line("uplink refused: the server does not accept this agent")[index]);
+    assert.match(String(refusal["reason"]), reason, what);
+    await agent.close();
+  }
   assert.equal(line("tunnel opened").length, 0);
-  assert.equal(messages(box).includes("not signed"), false);
+  const read = messages(box).toString("latin1");
+  for (const secret of ["certificate", "mallory", "CA that is accepted"]) assert.equal(read.includes(secret), false);
+});
+
+test("strangers that come again and again are counted, and few of them are written", async (t) => {
+  const { box, world, line } = await behindBox(t);
+  const port = world.server.addresses.agents?.port ?? 0;
+  for (let count = 0; count < 15; count++) {
+    const noise = await sayHello(box, port, { type: "hello", version: 1, inner: true });
+    noise.send(Buffer.from("this is no ClientHello"));
+    await closeOf(noise);
+  }
+  await waitFor(() => line("agent refused").length >= 15);
+  assert.equal(line("agent refused").filter(({ level }) => level === "warn").length, 10);
 });
 
 test("those of whom nobody knows who they are, are few, and have little time", async (t) => {
@@ -245,6 +322,16 @@ function sayHello(box: MiddleBox, port: number, hello: object): Promise<WebSocke
       resolve(ws);
     });
   });
+}
+
+/** A message that a box makes itself (RFC 6455 §5.2); agents mask theirs. */
+function textFrame(message: object, masked: boolean): Buffer {
+  const payload = Buffer.from(JSON.stringify(message));
+  return Buffer.concat([
+    Buffer.from([0x81, payload.length | (masked ? 0x80 : 0)]),
+    Buffer.alloc(masked ? 4 : 0),
+    payload,
+  ]);
 }
 
 function closeOf(ws: WebSocket): Promise<{ readonly code: number; readonly words: string }> {

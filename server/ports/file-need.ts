@@ -3,7 +3,7 @@ import type { ServerOptions } from "../options.ts";
 
 type Bounds = Pick<ServerOptions, "maxHandshakes" | "maxWaitingHandshakes" | "maxWaitingConnections">;
 
-/** How many connections strangers can have on so many TLS ports before its bounds turn them away. */
+/** How many connections strangers can have on so many TCP ports before their bounds turn them away. */
 export function connectionsAllowed(bounds: Bounds, ports: number): number {
   // The first bound counts twice: for who is in a handshake, and for who has not said a word.
   return ports * (2 * bounds.maxHandshakes + bounds.maxWaitingHandshakes + bounds.maxWaitingConnections);

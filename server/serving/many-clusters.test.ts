@@ -374,19 +374,6 @@ test("a cluster on a unix socket alone stays closed to TLS, also when it is the 
 test("an agent whose CA is replaced goes, also one that shook hands before and asks after; a new certificate alone cuts nobody", async () => {
   await using mine = await Tenants.create(["blue", "red"]);
   const server = await mine.start({ linkGraceMs: 5_000, handshakeTimeoutMs: 30_000 });
-  const at = mine.get("blue");
-  const agent = await agentAt(server, "blue", { at, by: at.agent });
-  const stock = dialTls({
-    ...{ port: server.addresses.agents?.port ?? 0, host: "127.0.0.1", servername: at.sni, ca: at.authority.cert },
-    ...at.agent,
-  }).on("error", () => {});
-  await once(stock, "secureConnect");
-  await writeFile(join(mine.folder, "blue.ca"), mine.get("red").authority.cert);
-  await until(() => server.lines.some(({ msg, cluster }) => msg === "tunnel lost" && cluster === "blue"), 20_000);
-  assert.match(String(await agent.closed), /has not come back to prove itself|closed/);
-  const answer = await answerOf(stock, `GET /culvert/v1/tunnel HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`);
-  assert.match(answer, /^HTTP\/1\.1 503 .*changed during the handshake/s);
-
   const red = mine.get("red");
   const other = await agentAt(server, "red", { at: red, by: red.agent });
   const { cert, key } = await red.authority.issue({ cn: "red", names: ["red.example"], usage: "server" });
@@ -396,9 +383,22 @@ test("an agent whose CA is replaced goes, also one that shook hands before and a
     const shown = (await callerAt(server, "red.example", red.caller)).getPeerX509Certificate();
     return shown?.fingerprint256 === new X509Certificate(cert).fingerprint256;
   });
-  await new Promise((resolve) => setTimeout(resolve, 11_000)); // longer than whoever has to prove himself is given
+
+  const at = mine.get("blue");
+  const agent = await agentAt(server, "blue", { at, by: at.agent });
+  const stock = dialTls({
+    ...{ port: server.addresses.agents?.port ?? 0, host: "127.0.0.1", servername: at.sni, ca: at.authority.cert },
+    ...at.agent,
+  }).on("error", () => {});
+  await once(stock, "secureConnect");
+  await writeFile(join(mine.folder, "blue.ca"), mine.get("red").authority.cert);
+  await until(() => server.lines.some(({ msg, cluster }) => msg === "tunnel lost" && cluster === "blue"), 20_000);
+  // Blue's change came after red's: whoever of red had to prove himself would be gone as well.
   assert.equal(other.session.closed, false);
   other.session.destroy();
+  assert.match(String(await agent.closed), /has not come back to prove itself|closed/);
+  const answer = await answerOf(stock, `GET /culvert/v1/tunnel HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`);
+  assert.match(answer, /^HTTP\/1\.1 503 .*changed during the handshake/s);
 });
 
 test("two clusters that would take the same tokens are not both served, and a token fault is told and mended", async () => {

@@ -33,6 +33,8 @@ export interface ServingDeps extends ServedClusterDeps {
 /** The clusters that are served now, and the doors at which they are found. */
 export class Serving implements ClusterListener {
   readonly agentDoors: TlsDoors<ClusterDoor>;
+  /** Where TLS has ended in front, and names come in the request. */
+  readonly plainAgentDoors: TlsDoors<ClusterDoor>;
   readonly callerDoors: TlsDoors<ClusterDoor>;
   readonly #deps: ServingDeps;
   readonly #served = new Map<string, ServedCluster>();
@@ -42,8 +44,9 @@ export class Serving implements ClusterListener {
 
   constructor(deps: ServingDeps) {
     this.#deps = deps;
-    this.agentDoors = this.#doors("agents", () => deps.source.agentNames);
-    this.callerDoors = this.#doors("callers", () => deps.source.callerNames);
+    this.agentDoors = this.#doors("agents", () => deps.source.agentNames, hasCertificate);
+    this.plainAgentDoors = this.#doors("agents", () => deps.source.agentNames, canDoWithoutTls);
+    this.callerDoors = this.#doors("callers", () => deps.source.callerNames, hasCertificate);
   }
 
   /** Throws a `ConfigError` for a cluster that cannot be served as it is said. */
@@ -145,20 +148,33 @@ export class Serving implements ClusterListener {
     for (const served of this.#served.values()) served.close();
   }
 
-  #doors(side: "agents" | "callers", names: () => ClusterSource["agentNames"]): TlsDoors<ClusterDoor> {
+  #doors(
+    side: "agents" | "callers",
+    names: () => ClusterSource["agentNames"],
+    isUsable: (door: ClusterDoor) => boolean,
+  ): TlsDoors<ClusterDoor> {
     const served = this.#served;
     return {
       get single() {
         if (served.size !== 1) return undefined;
         const [only] = served.values();
         const door = only?.[side];
-        return door?.side.sni.length === 0 && door.material !== undefined ? door : undefined;
+        return door?.side.sni.length === 0 && isUsable(door) ? door : undefined;
       },
       find: (serverName) => {
         const cluster = names().find(serverName);
         const door = cluster && served.get(cluster.name)?.[side];
-        return door?.material === undefined ? undefined : door;
+        return door !== undefined && isUsable(door) ? door : undefined;
       },
     };
   }
+}
+
+function hasCertificate({ material }: ClusterDoor): boolean {
+  return material !== undefined;
+}
+
+/** Inner TLS shows the certificate, too; tokens alone need none. */
+function canDoWithoutTls(door: ClusterDoor): boolean {
+  return hasCertificate(door) || door.innerTls === "never";
 }

@@ -12,24 +12,16 @@ const PROOF_MS = 10_000;
 
 /**
  * Judges the tunnels of a cluster whose trust has changed. Who is not among the identities goes now. Whether a
- * certificate stands by the CA that is in use now, only a handshake can tell (RFC 5280 §6.1): each agent is asked for a
- * new connection, and whoever has none in time goes, too.
+ * certificate stands by the CA that is in use now, only a handshake can tell (RFC 5280 §6.1): each agent is asked for
+ * one, and whoever has none in time goes, too.
  */
 export function judgeAgain({ cluster, agents, tunnels }: ServedCluster): void {
-  const changedAt = performance.now();
   for (const tunnel of tunnels.tunnels()) {
     const { peer } = tunnel.agent;
     if (peer !== undefined && !permits(agents.identities, "agent", peer)) {
       tunnel.destroy(new Error(`${printable(subjectOf(peer), 120)} is no longer among ${agents.rule}`));
     } else {
-      tunnel.rotate(`the trust of cluster "${cluster.name}" has changed`);
+      tunnel.mustProve(`the trust of cluster "${cluster.name}" has changed`, PROOF_MS);
     }
   }
-  setTimeout(() => {
-    for (const tunnel of tunnels.tunnels()) {
-      // A suspended one proves itself when it comes back, or ends with its grace.
-      if (tunnel.provenSince >= changedAt || tunnel.suspended) continue;
-      tunnel.destroy(new Error("the trust of its cluster has changed, and it has not come back to prove itself"));
-    }
-  }, PROOF_MS).unref();
 }

@@ -62,6 +62,8 @@ function shownCertificate({ name, notAfter, problem }: Certificate, now: Date): 
 /** What `/status` is made of. */
 export interface Shown {
   readonly serverId: string;
+  /** Where it listens, by the names that its log and metrics have for listeners. */
+  readonly listeners: Readonly<Record<string, string>>;
   readonly clusters: Iterable<Pick<ServedCluster, "cluster" | "tunnels" | "figures">>;
   /** Who was refused and has come to no cluster. */
   readonly strangers: RecentRefusals;
@@ -72,9 +74,10 @@ export interface Shown {
 }
 
 /** What `/status` shows: clusters, their agents, what each tunnel holds, and all of them together. */
-export function status({ serverId, clusters, strangers, problems, pool, draining }: Shown) {
+export function status({ serverId, listeners, clusters, strangers, problems, pool, draining }: Shown) {
   return {
     serverId,
+    listeners,
     draining,
     memory: pool.report(),
     problems,

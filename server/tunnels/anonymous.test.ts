@@ -24,3 +24,12 @@ test("who is known, or gone, makes room once", () => {
   again();
   carriers.enter("blue", "10.0.0.1");
 });
+
+test("the addresses of one IPv6 network are one source, and those of IPv4 each its own", () => {
+  const carriers = new AnonymousCarriers(8);
+  carriers.enter("blue", "2001:db8::1");
+  carriers.enter("blue", "2001:db8:0:0:ffff::2");
+  assert.throws(() => carriers.enter("blue", "2001:DB8:0:0:1:2:3:4"), CROWDED);
+  carriers.enter("blue", "2001:db8:0:1::1");
+  for (const host of [1, 2, 3, 4]) carriers.enter("blue", `::ffff:10.0.0.${host}`);
+});

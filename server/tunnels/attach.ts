@@ -1,10 +1,10 @@
-import type { TLSSocket } from "node:tls";
+import type { Socket } from "node:net";
 import type { WebSocket } from "ws";
 import { acceptCarrier } from "../../shared/link/accept.ts";
 import type { Carrier } from "../../shared/link/carrier.ts";
 import type { Hello, OuterHello, Resumed, Welcome } from "../../shared/link/control.ts";
 import { Link } from "../../shared/link/link.ts";
-import { remoteOf } from "../../shared/net/source.ts";
+import { remoteOf, sourceOf } from "../../shared/net/source.ts";
 import type { TurnQueue } from "../../shared/net/turn-queue.ts";
 import { agentStatus, CulvertError, printable } from "../../shared/outcomes.ts";
 import type { StrangerLog } from "../../shared/process/stranger-log.ts";
@@ -12,7 +12,7 @@ import { CloseCode, HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/han
 import type { Credential } from "./credential.ts";
 import { type Admitted, hold, linkOptions } from "./hold.ts";
 import { attachInside, type InnerDeps, type Stranger } from "./inner.ts";
-import { mustAgree, reserve, welcomeWords } from "./judge.ts";
+import { giveBack, graceOf, mustAgree, mustStillBeTrusted, reserve, welcomeWords } from "./judge.ts";
 import type { ResumableLink } from "./links.ts";
 
 export interface AttachDeps extends InnerDeps {
@@ -49,9 +49,9 @@ interface Hand {
  * One connection of an agent: the first of a tunnel, which is told here to its end, or another one for a link that is
  * there already.
  */
-export async function attach(ws: WebSocket, socket: TLSSocket, arrival: Arrival, deps: AttachDeps): Promise<void> {
+export async function attach(ws: WebSocket, socket: Socket, arrival: Arrival, deps: AttachDeps): Promise<void> {
   const { options } = deps;
-  const who: Stranger = { remote: remoteOf(socket), identity: "", judged: false };
+  const who: Stranger = { remote: remoteOf(socket), address: sourceOf(socket).address, identity: "", judged: false };
   if (!(arrival.credential instanceof CulvertError)) who.identity = arrival.credential.identity;
   let verdict: Verdict | undefined;
   try {
@@ -63,14 +63,15 @@ export async function attach(ws: WebSocket, socket: TLSSocket, arrival: Arrival,
         who.judged = true;
         verdict = "inner" in words ? judgeOuter(words, deps) : judge(words, mustBeKnown(arrival, deps), deps);
         if (verdict.kind === "resume") return verdict.hand.answer;
-        return verdict.kind === "new" ? firstWelcome(verdict, deps) : undefined;
+        return verdict.kind === "new" ? firstWelcome(words as Hello, verdict, deps) : undefined;
       },
     });
     if (verdict?.kind !== "inner") arrival.onKnown();
     if (verdict?.kind === "resume") resume(carrier, verdict, who.remote);
     else if (verdict?.kind === "new") {
-      const link = new Link(verdict.entry.id, who.remote, carrier, linkOptions(deps));
-      await hold({ link, pipe: link }, hello as Hello, verdict, verdict.credential, deps);
+      const words = hello as Hello;
+      const link = new Link(verdict.entry.id, who.remote, carrier, linkOptions(graceOf(words, options), deps));
+      await hold({ link, pipe: link }, words, verdict, verdict.credential, deps);
     } else if (verdict?.kind === "inner") await attachInside(carrier, who, () => arrival.onKnown(), deps);
   } catch (error) {
     // Until its hello, what ends a connection is the agent's doing or the network's; later, it is a refusal or our bug.
@@ -84,10 +85,7 @@ export async function attach(ws: WebSocket, socket: TLSSocket, arrival: Arrival,
       deps.log.error({ err: error, identity, remote }, "agent refused");
     }
   } finally {
-    if (verdict?.kind === "new") {
-      verdict.place.release();
-      if (verdict.entry.link === undefined) deps.links.forget(verdict.entry.id);
-    }
+    if (verdict?.kind === "new") giveBack(verdict, deps.links);
   }
 }
 
@@ -103,19 +101,21 @@ function mustBeKnown({ credential }: Arrival, { door, cluster }: AttachDeps): Cr
 
 /** The hello's words may only agree with what the credential says (design: "Trust"). */
 function judge(hello: Hello, credential: Credential, deps: AttachDeps): Verdict {
-  const { cluster, links } = deps;
+  const { cluster, links, door, options } = deps;
   mustAgree(hello, cluster);
+  mustStillBeTrusted(credential, door);
   const entry = links.judge(cluster.name, hello, credential.identity);
   if (entry === undefined) return { kind: "new", credential, ...reserve(hello, credential, deps) };
   const token = entry.tokens.issue(hello.resume?.token);
-  const answer = { ...welcomeWords(entry, deps.options), token, received: entry.link?.received ?? 0 };
+  const words = welcomeWords(entry, graceOf(hello, options), options);
+  const answer = { ...words, token, received: entry.link?.received ?? 0 };
   const onConfirmed = () => entry.tokens.confirm(token);
   const peerReceived = hello.resume?.received ?? 0;
   return { kind: "resume", entry, hand: { answer, peerReceived, onConfirmed, credential } };
 }
 
 /** Whoever says no more than that is known by what comes inside, or by a proof that only the link's agent can make. */
-function judgeOuter({ resume }: OuterHello, { cluster, links, door, options }: AttachDeps): Verdict {
+function judgeOuter({ resume }: OuterHello, { cluster, links, door }: AttachDeps): Verdict {
   if (door.innerTls === "never") {
     const reason = `cluster "${cluster.name}" takes no inner TLS (--inner-tls of the server, agents.innerTls of its document)`;
     throw new LinkRefused({ closeCode: CloseCode.forbidden, reason });
@@ -129,24 +129,23 @@ function judgeOuter({ resume }: OuterHello, { cluster, links, door, options }: A
     version: HANDSHAKE_VERSION,
     received,
     proof: entry.key.answer(resume, received),
-    keepaliveMs: options.keepaliveMs,
   };
   return { kind: "resume", entry, hand: { answer, peerReceived: resume.received } };
 }
 
-function firstWelcome({ entry }: Admitted, { options }: AttachDeps): Welcome {
-  return { ...welcomeWords(entry, options), token: entry.tokens.issue(), received: 0 };
+function firstWelcome(hello: Hello, { entry }: Admitted, { options }: AttachDeps): Welcome {
+  return { ...welcomeWords(entry, graceOf(hello, options), options), token: entry.tokens.issue(), received: 0 };
 }
 
 /** The tunnel notices, and tells. */
 function resume(carrier: Carrier, { entry, hand }: Verdict & { readonly kind: "resume" }, remote: string): void {
   const { answer, peerReceived, onConfirmed, credential } = hand;
   try {
+    if (credential !== undefined) entry.onCredential?.(credential);
     entry.link?.offer(carrier, remote, {
       ...{ peerReceived, named: answer.received },
       ...(onConfirmed && { onConfirmed }),
     });
-    if (credential !== undefined) entry.onCredential?.(credential);
   } catch (error) {
     carrier.destroy(error as Error);
     throw error;
@@ -164,22 +163,21 @@ const RESUME_REFUSALS: Readonly<Record<number, string>> = {
 
 function refusedAfterUpgrade(
   error: unknown,
-  { remote, identity }: Stranger,
+  { remote, address, identity }: Stranger,
   { cluster, metrics, log, strangers }: AttachDeps,
 ): void {
   const refusal = error instanceof LinkRefused ? error : undefined;
   const reason = printable(refusal?.reason ?? (error instanceof Error ? error.message : String(error)));
   metrics.agentRefused(
     String(refusal?.closeCode ?? (error instanceof CulvertError ? agentStatus(error.code) : "hello")),
-    { cluster: cluster.name, from: identity, reason },
+    { cluster: cluster.name, from: identity === "" ? address : identity, reason },
   );
   const line = { remote, cluster: cluster.name, identity, code: refusal?.closeCode, reason };
   const resumeRefusal = RESUME_REFUSALS[refusal?.closeCode ?? 0];
-  if (resumeRefusal === undefined) {
-    log.warn(line, "agent refused");
-    return;
-  }
-  metrics.links.resumeFailed(resumeRefusal);
-  // An agent whose link is over may ask for it several times a second, and there are many agents.
-  strangers.tell("warn", line, "resume refused");
+  if (resumeRefusal !== undefined) {
+    metrics.links.resumeFailed(resumeRefusal);
+    // An agent whose link is over may ask for it several times a second, and there are many agents.
+    strangers.tell("warn", line, "resume refused");
+  } else if (identity === "") strangers.tell("warn", line, "agent refused");
+  else log.warn(line, "agent refused");
 }

@@ -5,8 +5,9 @@ import type { TokenIdentity, TokenVerifier } from "../tokens/verifier.ts";
 export interface Credential {
   /** Whom it names: stays the same when the certificate or token is renewed. */
   readonly identity: string;
-  /** What its certificate says, if it is one. */
+  /** What its certificate says, if it is one, and the CA by which it was judged. */
   readonly peer: PeerIdentity | undefined;
+  readonly ca: string | undefined;
   /** If it is a token: judged again while the tunnel stands. */
   readonly token: ProvenToken | undefined;
 }

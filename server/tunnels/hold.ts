@@ -17,7 +17,7 @@ import { Tunnel } from "./tunnel.ts";
 export interface HoldDeps {
   readonly options: Pick<
     ServerOptions,
-    "linkGraceMs" | "replayBuffer" | "keepaliveMs" | "initialWindow" | "maxWindow" | "sessionBudget" | "maxStreams"
+    "replayBuffer" | "keepaliveMs" | "initialWindow" | "maxWindow" | "sessionBudget" | "maxStreams"
   >;
   readonly cluster: ClusterTunnels;
   readonly links: Links;
@@ -40,20 +40,20 @@ interface Held {
 }
 
 /** How the server's end of a link behaves. */
-export function linkOptions({ options, pool }: Pick<HoldDeps, "options" | "pool">): LinkOptions {
-  const { linkGraceMs: graceMs, replayBuffer: replayBytes, keepaliveMs } = options;
+export function linkOptions(graceMs: number, { options, pool }: Pick<HoldDeps, "options" | "pool">): LinkOptions {
+  const { replayBuffer: replayBytes, keepaliveMs } = options;
   return { graceMs, replayBytes, pool, silenceMs: silenceMs(keepaliveMs) };
 }
 
 /** A tunnel, from its first connection to its end. */
 export async function hold(
   { link, pipe }: Held,
-  { agentId, instance, software }: Pick<Hello, "agentId" | "instance" | "software">,
+  { agentId, instance, software, probe = false }: Pick<Hello, "agentId" | "instance" | "software" | "probe">,
   { place, entry }: Admitted,
   { identity, peer, token }: Credential,
   { options, cluster, links, pool, metrics, log }: HoldDeps,
 ): Promise<void> {
-  const agent = { agentId, instance, identity, peer, software: printable(software) };
+  const agent = { agentId, instance, identity, peer, software: printable(software), probe };
   entry.link = link;
   entry.goodUntil = peer?.notAfter;
   const innerTls = pipe !== link;
@@ -73,11 +73,12 @@ export async function hold(
       pool,
       maxStreams: options.maxStreams,
     },
-    pipe,
+    { pipe, probes: cluster.probes },
   );
   place.hold(tunnel);
-  metrics.tunnelOpened(cluster.name);
-  log.info({ ...line, identity, software: agent.software, ...(innerTls && { innerTls }) }, "tunnel opened");
+  if (!probe) metrics.tunnelOpened(cluster.name);
+  const kind = { ...(innerTls && { innerTls }), ...(probe && { probe }) };
+  log.info({ ...line, identity, software: agent.software, ...kind }, "tunnel opened");
   const watch =
     token && watchToken(token, tunnel, (reason, detail) => log.warn({ ...line, reason, detail }, "token not judged"));
   entry.onCredential = ({ token: fresh, peer: renewed }) => {
@@ -89,7 +90,7 @@ export async function hold(
   const reason = await tunnel.closedWith;
   watch?.close();
   if (reason instanceof LinkLost) metrics.links.graceOver(reason.graceMs);
-  metrics.tunnelClosed(cluster.name, reason === undefined ? "closed" : "lost", tunnel.resetForMemory);
+  if (!probe) metrics.tunnelClosed(cluster.name, reason === undefined ? "closed" : "lost", tunnel.resetForMemory);
   log[reason === undefined ? "info" : "warn"](
     { ...line, ...(reason && { reason: printable(reason.message) }) },
     reason === undefined ? "tunnel closed" : "tunnel lost",

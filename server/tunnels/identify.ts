@@ -1,5 +1,5 @@
 import type { IncomingHttpHeaders } from "node:http";
-import type { TLSSocket } from "node:tls";
+import type { Socket } from "node:net";
 import { type PresentedToken, presentedToken } from "../../shared/net/bearer.ts";
 import { type IdentityPattern, judgePeer, permits, subjectOf } from "../../shared/net/identity.ts";
 import { judgedByCa } from "../../shared/net/tls.ts";
@@ -39,7 +39,7 @@ const CROWDED_RETRY_MS = 1_000;
  * or within the deadline.
  */
 export async function identify(
-  socket: TLSSocket,
+  socket: Socket,
   headers: IncomingHttpHeaders,
   rules: AgentRules,
   patience: Patience,
@@ -61,7 +61,7 @@ export function mustName({ cluster }: PresentedToken, served: string): void {
 
 /** Judging may take seconds: one cluster's agents wait in a room of their own, and those that have gone leave it. */
 async function judgedApart<T>(
-  socket: TLSSocket,
+  socket: Socket,
   { name, judged }: AgentRules["tunnels"],
   { deadlineMs, maxJudged, onJudging }: Patience,
   judge: (signal: AbortSignal) => Promise<T>,
@@ -85,7 +85,7 @@ async function judgedApart<T>(
   }
 }
 
-function byCertificate(socket: TLSSocket, rules: AgentRules): Credential {
+function byCertificate(socket: Socket, rules: AgentRules): Credential {
   const { identities, rule, verifier } = rules;
   const { identity: peer, refusal } = judgePeer(socket);
   if (peer === undefined) {
@@ -98,7 +98,7 @@ function byCertificate(socket: TLSSocket, rules: AgentRules): Credential {
     throw new CulvertError("draining", "the CA of this cluster has changed during the handshake: connect again");
   }
   const identity = subjectOf(peer);
-  if (permits(identities, "agent", peer)) return { identity, peer, token: undefined };
+  if (permits(identities, "agent", peer)) return { identity, peer, ca: by, token: undefined };
   const why = identities.length > 0 ? `is not among ${rule}` : "is a caller's, not an agent's";
   throw new CulvertError("forbidden", `the client certificate ${printable(identity, 120)} ${why}`);
 }
@@ -114,7 +114,8 @@ async function byToken(text: string, rules: AgentRules, signal: AbortSignal): Pr
   const verdict = await inTime(verifier.verify(text, signal), signal);
   // The prefix keeps a token's subject apart from any name in a certificate.
   if ("ok" in verdict) {
-    return { identity: `SUB=${verdict.ok.subject}`, peer: undefined, token: { text, identity: verdict.ok, verifier } };
+    const token = { text, identity: verdict.ok, verifier };
+    return { identity: `SUB=${verdict.ok.subject}`, peer: undefined, ca: undefined, token };
   }
   if ("refused" in verdict) throw new CulvertError("unauthenticated", verdict.refused);
   throw new CulvertError("overloaded", verdict.unavailable, {

@@ -1,25 +1,30 @@
+import type { TLSSocket } from "node:tls";
 import type { Carrier } from "../../shared/link/carrier.ts";
 import { type InnerHello, parseInnerHello, type Refused } from "../../shared/link/inner-hello.ts";
 import type { InnerServers, InnerTls } from "../../shared/link/inner-tls.ts";
-import { Link } from "../../shared/link/link.ts";
+import { TappedLink } from "../../shared/link/tapped-link.ts";
 import type { TlsMaterial } from "../../shared/net/tls-material.ts";
 import { agentStatus, CulvertError, printable } from "../../shared/outcomes.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
-import type { InnerTlsRule } from "../clusters/cluster.ts";
+import type { ClusterSide, InnerTlsRule } from "../clusters/cluster.ts";
+import { ServerNames } from "../clusters/names.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Credential } from "./credential.ts";
-import { type Admitted, type HoldDeps, hold, linkOptions } from "./hold.ts";
+import { type HoldDeps, hold, linkOptions } from "./hold.ts";
 import { type AgentRules, identify } from "./identify.ts";
-import { mustAgree, type ReserveDeps, reserve, welcomeWords } from "./judge.ts";
+import { giveBack, graceOf, mustAgree, mustStillBeTrusted, type ReserveDeps, reserve, welcomeWords } from "./judge.ts";
 
 /** What the door of a cluster says to agents whose outer TLS ends in between. */
 export interface InnerDoor extends AgentRules {
   readonly innerTls: InnerTlsRule;
   readonly tls: TlsMaterial;
+  /** Its names; none: it answers to every one. */
+  readonly side: Pick<ClusterSide, "sni">;
 }
 
 export interface InnerDeps extends HoldDeps, ReserveDeps {
-  readonly options: HoldDeps["options"] & Pick<ServerOptions, "serverId" | "handshakeTimeoutMs" | "maxJudgedAgents">;
+  readonly options: HoldDeps["options"] &
+    Pick<ServerOptions, "serverId" | "linkGraceMs" | "handshakeTimeoutMs" | "maxJudgedAgents">;
   readonly door: InnerDoor;
   readonly innerServers: InnerServers;
 }
@@ -27,9 +32,18 @@ export interface InnerDeps extends HoldDeps, ReserveDeps {
 /** Somebody on a connection; more is told of him as it is found. */
 export interface Stranger {
   readonly remote: string;
+  readonly address: string;
   identity: string;
   /** His hello has been judged: what goes wrong from now on is a refusal, or our bug. */
   judged: boolean;
+}
+
+/** Who stands at the other end of an inner TLS. */
+interface Met {
+  readonly link: TappedLink;
+  readonly inner: InnerTls;
+  readonly hello: InnerHello;
+  readonly credential: Credential;
 }
 
 /**
@@ -43,50 +57,50 @@ export async function attachInside(
   deps: InnerDeps,
 ): Promise<void> {
   who.judged = false;
-  const { handshakeTimeoutMs: timeoutMs, linkGraceMs: graceMs } = deps.options;
-  // Without grace: nobody could come back for a link that has no name.
-  const link = new Link("", who.remote, carrier, { ...linkOptions(deps), graceMs: 0 });
-  const inner = await deps.innerServers.accept(link, deps.door.tls, timeoutMs);
-  let admitted: Admitted | undefined;
-  try {
-    const { hello, credential } = await meet(inner, deps);
+  const until = performance.now() + deps.options.handshakeTimeoutMs;
+  const leftMs = (): number => Math.max(1, until - performance.now());
+  const link = new TappedLink(who.remote, carrier, linkOptions(0, deps));
+  const inner = await deps.innerServers.accept(link, deps.door.tls, leftMs());
+  const json = await firstWords(inner, leftMs());
+  const met = await orRefused(inner, async () => {
+    mustMean(deps, inner.socket);
+    const hello = readHello(json);
+    const credential = await whoSays(hello, inner, deps);
     who.identity = credential.identity;
     who.judged = true;
-    onKnown();
     mustAgree(hello, deps.cluster);
-    if (hello.renews !== undefined) {
-      renew(hello, hello.renews, credential, deps);
-      inner.pipe.sendWords({ type: "renewed" });
-      inner.pipe.end();
-      return;
-    }
-    admitted = reserve(hello, credential, deps);
-    admitted.entry.key = inner.key;
-    link.settle(admitted.entry.id, graceMs);
-    inner.pipe.sendWords(welcomeWords(admitted.entry, deps.options));
-    await hold({ link, pipe: inner.pipe }, hello, admitted, credential, deps);
+    mustStillBeTrusted(credential, deps.door);
+    return { link, inner, hello, credential };
+  });
+  onKnown();
+  if (met.hello.renews === undefined) await serve(met, deps);
+  else await orRefused(inner, () => renew(met, deps));
+}
+
+/** A refusal is told inside: what it says of an agent is nobody's in between. */
+async function orRefused<T>({ pipe }: InnerTls, step: () => T | Promise<T>): Promise<T> {
+  try {
+    return await step();
   } catch (error) {
-    inner.pipe.sendWords(refused(error));
-    inner.pipe.end();
+    pipe.sendWords(refused(error));
+    pipe.end();
     throw error;
-  } finally {
-    if (admitted !== undefined) {
-      admitted.place.release();
-      if (admitted.entry.link === undefined) deps.links.forget(admitted.entry.id);
-    }
   }
 }
 
-/** The hello, and who says it. What it takes to judge a token has a deadline of its own. */
-async function meet(
-  { socket, pipe }: InnerTls,
-  { door, options: { handshakeTimeoutMs: deadlineMs, maxJudgedAgents: maxJudged } }: InnerDeps,
-): Promise<{ readonly hello: InnerHello; readonly credential: Credential }> {
+function firstWords({ pipe }: InnerTls, deadlineMs: number): Promise<string> {
   const late = setTimeout(() => pipe.destroy(new Error("no hello came inside the inner TLS")), deadlineMs);
-  const json = await pipe.readWords().finally(() => clearTimeout(late));
-  const hello = readHello(json);
-  const headers = hello.bearer === undefined ? {} : { authorization: `Bearer ${hello.bearer}` };
-  return { hello, credential: await identify(socket, headers, door, { deadlineMs, maxJudged, onJudging: () => {} }) };
+  return pipe.readWords().finally(() => clearTimeout(late));
+}
+
+/** Which cluster's door this is, somebody in between may have said; whom the agent means, it says inside. */
+function mustMean({ cluster, door: { side } }: InnerDeps, { servername }: TLSSocket): void {
+  const names = new ServerNames([{ value: cluster, names: side.sni }]);
+  if (!servername || names.find(servername) !== undefined) return;
+  throw new LinkRefused({
+    closeCode: CloseCode.forbidden,
+    reason: `this is cluster "${cluster.name}", and inside "${printable(servername, 100)}" was asked for, which is none of its names (agents.sni)`,
+  });
 }
 
 function readHello(json: string): InnerHello {
@@ -97,18 +111,41 @@ function readHello(json: string): InnerHello {
   }
 }
 
-/** Streams and link stay as they are; what was proved is as good as a new carrier with its own handshake. */
-function renew(
-  { agentId, instance }: InnerHello,
-  link: string,
-  credential: Credential,
-  { cluster, links }: InnerDeps,
-): void {
-  const { identity } = credential;
-  links.judgeRenewal(cluster.name, link, { agentId, instance, identity }).onCredential?.(credential);
+/** What others take to judge a token has a deadline of its own. */
+async function whoSays(
+  hello: InnerHello,
+  { socket }: InnerTls,
+  { door, options: { handshakeTimeoutMs: deadlineMs, maxJudgedAgents: maxJudged } }: InnerDeps,
+): Promise<Credential> {
+  const headers = hello.bearer === undefined ? {} : { authorization: `Bearer ${hello.bearer}` };
+  return await identify(socket, headers, door, { deadlineMs, maxJudged, onJudging: () => {} });
 }
 
-/** A refusal is told inside: what it says of an agent is nobody's in between. */
+/** A new tunnel, to its end. */
+async function serve({ link, inner, hello, credential }: Met, deps: InnerDeps): Promise<void> {
+  const { pipe, key } = inner;
+  const graceMs = graceOf(hello, deps.options);
+  const admitted = await orRefused(inner, () => reserve(hello, credential, deps));
+  const { entry } = admitted;
+  try {
+    entry.key = key;
+    link.settle(entry.id, graceMs);
+    pipe.sendWords(welcomeWords(entry, graceMs, deps.options));
+    await hold({ link, pipe }, hello, admitted, credential, deps);
+  } finally {
+    giveBack(admitted, deps.links);
+  }
+}
+
+/** Streams and link stay as they are; what was proved is as good as a new carrier with its own handshake. */
+function renew({ inner: { pipe }, hello, credential }: Met, { cluster, links }: InnerDeps): void {
+  const { agentId, instance, renews = "" } = hello;
+  const { identity } = credential;
+  links.judgeRenewal(cluster.name, renews, { agentId, instance, identity }).onCredential?.(credential);
+  pipe.sendWords({ type: "renewed" });
+  pipe.end();
+}
+
 function refused(error: unknown): Refused {
   if (error instanceof LinkRefused) {
     const { closeCode, reason } = error;

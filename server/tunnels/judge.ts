@@ -1,10 +1,12 @@
 import type { Hello } from "../../shared/link/control.ts";
 import type { InnerWelcome } from "../../shared/link/inner-hello.ts";
+import { permits } from "../../shared/net/identity.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { CloseCode, HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Credential } from "./credential.ts";
 import type { Admitted } from "./hold.ts";
+import type { AgentRules } from "./identify.ts";
 import type { Links, ResumableLink } from "./links.ts";
 import type { ClusterTunnels } from "./registry.ts";
 
@@ -19,6 +21,17 @@ export function mustAgree(hello: Pick<Hello, "cluster">, { name }: Pick<ClusterT
   });
 }
 
+/**
+ * A hello may come long after the credential was judged. Tunnels that stand when trust changes are judged again
+ * (`serving/trust-change.ts`), and this is none yet.
+ */
+export function mustStillBeTrusted({ peer, ca }: Credential, rules: Pick<AgentRules, "ca" | "identities">): void {
+  if (peer === undefined) return; // a token is judged again all the time
+  if ((ca === undefined || ca === rules.ca) && permits(rules.identities, "agent", peer)) return;
+  const reason = "the trust of this cluster has changed during the handshake: connect again";
+  throw new LinkRefused({ closeCode: CloseCode.draining, reason });
+}
+
 export interface ReserveDeps {
   readonly cluster: ClusterTunnels;
   readonly links: Links;
@@ -28,20 +41,33 @@ export interface ReserveDeps {
 
 /** A place for a new tunnel, or `LinkRefused`. */
 export function reserve(
-  { agentId, instance }: Pick<Hello, "agentId" | "instance">,
+  { agentId, instance, probe }: Pick<Hello, "agentId" | "instance" | "probe">,
   { identity }: Credential,
   { cluster, links, draining }: ReserveDeps,
 ): Admitted {
   if (draining()) throw new LinkRefused({ closeCode: CloseCode.draining, reason: "this server is shutting down" });
   const candidate = { agentId, instance, identity };
-  return { place: cluster.reserve(candidate), entry: links.issue(cluster.name, candidate) };
+  const place = probe === true ? cluster.reserveProbe() : cluster.reserve(candidate);
+  return { place, entry: links.issue(cluster.name, candidate) };
+}
+
+/** The tunnel is over, or never came. */
+export function giveBack({ place, entry }: Admitted, links: Links): void {
+  place.release();
+  if (entry.link === undefined) links.forget(entry.id);
 }
 
 /** What each welcome says. */
 export function welcomeWords(
   { id: link }: Pick<ResumableLink, "id">,
-  options: Pick<ServerOptions, "serverId" | "keepaliveMs" | "linkGraceMs" | "initialWindow">,
+  graceMs: number,
+  options: Pick<ServerOptions, "serverId" | "keepaliveMs" | "initialWindow">,
 ): InnerWelcome {
-  const { serverId, keepaliveMs, linkGraceMs: graceMs, initialWindow } = options;
+  const { serverId, keepaliveMs, initialWindow } = options;
   return { type: "welcome", version: HANDSHAKE_VERSION, serverId, link, keepaliveMs, graceMs, initialWindow };
+}
+
+/** Who only measures does not come back for its link: it begins anew. */
+export function graceOf({ probe }: Pick<Hello, "probe">, { linkGraceMs }: Pick<ServerOptions, "linkGraceMs">): number {
+  return probe === true ? 0 : linkGraceMs;
 }

@@ -7,12 +7,12 @@ import { encodeProbe, type ProbeMode, readProbeAnswer, readProbeTotal } from "..
 import { DuplexTransport } from "../../shared/yamux/duplex-transport.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
-import { Probes } from "./probes.ts";
+import { ProbeRoom, Probes } from "./probes.ts";
 
 /** An agent's session with a server that answers its probes. */
-function agentOf(maxMs?: number) {
+function agentOf(maxMs?: number, room = new ProbeRoom()) {
   const [near, far] = duplexPair();
-  const probes = new Probes(maxMs);
+  const probes = new Probes(room, maxMs);
   const none = { onStream: () => assert.fail("no stream is opened here"), onClosed: () => {} };
   const server = new Session("server", new DuplexTransport(near), {
     ...none,
@@ -99,4 +99,19 @@ test("every stream of an agent is over in time, whatever it does, and a flood of
   const flood = Array.from({ length: 50 }, () => world.open(undefined));
   await until(() => [silent, greedy, refused, ...flood].every((stream) => stream.destroyed || stream.readableEnded));
   await until(() => world.server.streamCount === 0);
+});
+
+test("two agents of a cluster measure at a time; one more is told when to come again", async () => {
+  const room = new ProbeRoom();
+  using one = agentOf(undefined, room);
+  using other = agentOf(undefined, room);
+  using third = agentOf(undefined, room);
+  const probes = [one, other].map((world) => world.open(encodeProbe("sink")));
+  for (const probe of probes) await readProbeAnswer(probe);
+  const refused = third.open(encodeProbe("echo"));
+  await assert.rejects(readProbeAnswer(refused), { code: "limited", message: /try again in 3 s/, retryAfterMs: 3_000 });
+  refused.end();
+  probes[0]?.destroy();
+  await until(() => one.server.streamCount === 0 && third.server.streamCount === 0);
+  await readProbeAnswer(third.open(encodeProbe("echo")));
 });

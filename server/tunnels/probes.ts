@@ -14,14 +14,37 @@ import type { Stream } from "../../shared/yamux/stream.ts";
 /** A few more than one, so that whoever is one too many is told why. */
 const MAX_STREAMS = 4;
 const BLOCK_BYTES = 64 * 1024;
+/** Of all agents of a cluster at a time: they pour as fast as the path takes it, and measure each other. */
+const MAX_OF_CLUSTER = 2;
+/** When to come again, ms: a measurement takes some seconds. */
+const RETRY_MS = 3_000;
+
+/** The probes of one cluster. */
+export class ProbeRoom {
+  #inside = 0;
+
+  /** One more, until the function is called that this returns; throws `limited`. */
+  enter(): () => void {
+    if (this.#inside >= MAX_OF_CLUSTER) {
+      const sentence = `${this.#inside} other agents of this cluster measure their way now: try again in ${RETRY_MS / 1_000} s`;
+      throw new CulvertError("limited", sentence, { retryAfterMs: RETRY_MS });
+    }
+    this.#inside++;
+    return () => {
+      this.#inside--;
+    };
+  }
+}
 
 /** The streams that an agent opens: probes, one at a time, each over within `maxMs` whatever the agent does. */
 export class Probes {
+  readonly #room: ProbeRoom;
   readonly #maxMs: number;
   #streams = 0;
   #answered: Stream | undefined;
 
-  constructor(maxMs = MAX_PROBE_MS) {
+  constructor(room: ProbeRoom, maxMs = MAX_PROBE_MS) {
+    this.#room = room;
     this.#maxMs = maxMs;
   }
 
@@ -49,8 +72,11 @@ export class Probes {
     try {
       const mode = parseProbe(json);
       if (this.#answered?.destroyed === false) {
-        throw new CulvertError("limited", "another probe of this agent is under way: try again");
+        throw new CulvertError("limited", "another probe of this agent is under way: try again", {
+          retryAfterMs: RETRY_MS,
+        });
       }
+      stream.once("close", this.#room.enter());
       this.#answered = stream;
       stream.write(encodeProbeBegun(Date.now()));
       ANSWERS[mode](stream);

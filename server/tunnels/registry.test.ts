@@ -170,3 +170,31 @@ test("an agent that is killed again and again unnoticed leaves --max-agents tunn
   started.push(...starts(cluster, ["3", "4", "5"]));
   assert.deepEqual(closed(started), [false, true, true, false, false]);
 });
+
+test("a peer that only measures has a place beside the agent with its id, and gets no CONNECT", async () => {
+  const cluster = new ClusterTunnels("blue", { ...LIMITS, maxAgents: 1 });
+  const doctor = fakeAgent({ probe: true });
+  const measuring = cluster.reserveProbe();
+  measuring.hold(doctor.tunnel);
+  assert.equal(cluster.pick(), undefined);
+  await assert.rejects(cluster.whenAvailable(10).promise, code("no_agent", /no agent of cluster "blue" is connected/));
+  const { tunnel } = fakeAgent();
+  cluster.reserve(A).hold(tunnel);
+  assert.equal(cluster.pick(), tunnel);
+  assert.equal(cluster.tunnels().size, 2, "who ends all tunnels ends it, too");
+  measuring.release();
+  measuring.release();
+  assert.deepEqual([...cluster.tunnels()], [tunnel]);
+  tunnel.destroy(new Error("the test is over"));
+  doctor.cut();
+});
+
+test("peers that only measure are few, and the cluster's state holds for them as well", () => {
+  const cluster = new ClusterTunnels("blue", LIMITS);
+  const places = Array.from({ length: 8 }, () => cluster.reserveProbe());
+  assert.throws(() => cluster.reserveProbe(), /8 others measure .*"blue".*try again/);
+  places[0]?.release();
+  cluster.reserveProbe();
+  cluster.closedBecause = 'cluster "blue" is suspended';
+  assert.throws(() => cluster.reserveProbe(), /suspended/);
+});

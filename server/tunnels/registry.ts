@@ -4,6 +4,7 @@ import { admit, type Candidate, type IdHolder } from "./admit.ts";
 import type { Cancellable } from "./opening.ts";
 import { OtherProcesses } from "./other-processes.ts";
 import { pick } from "./pick.ts";
+import { ProbeRoom } from "./probes.ts";
 import type { Tunnel } from "./tunnel.ts";
 
 /** A promise of room for one agent, from its hello on; it becomes a tunnel or is given back. */
@@ -31,6 +32,11 @@ interface Holder extends Candidate {
   readonly others: OtherProcesses;
 }
 
+/** Peers of a cluster that only measure, at once. */
+const MAX_MEASURING = 8;
+/** None of them takes so long, ms. */
+const MEASURED_MS = 120_000;
+
 /** The longest time that a timer of Node takes. A process that was replaced may run, and then its streams do, to their end. */
 const NO_DEADLINE_MS = 2 ** 31 - 1;
 
@@ -41,6 +47,8 @@ export class ClusterTunnels {
   pendingConnects = 0;
   /** Connections of agents whose token is judged now. */
   readonly judged = new Set<object>();
+  /** What its agents measure. */
+  readonly probes = new ProbeRoom();
   /** Agents that may hold a place at once. */
   maxAgents: number;
   /** Why no agent gets a place, if none does: the cluster is suspended, or is not served any more. */
@@ -51,6 +59,7 @@ export class ClusterTunnels {
   /** Whose tunnels another one has replaced, and which end with their streams; the oldest first. */
   readonly #replaced = new Set<Holder>();
   readonly #waiters = new Set<() => void>();
+  #measuring = 0;
 
   constructor(name: string, limits: ClusterLimits) {
     this.name = name;
@@ -58,7 +67,7 @@ export class ClusterTunnels {
     this.#limits = limits;
   }
 
-  /** Every tunnel, those that drain included. */
+  /** Every tunnel, those that drain and those that only measure included. */
   tunnels(): ReadonlySet<Tunnel> {
     return this.#tunnels;
   }
@@ -76,8 +85,7 @@ export class ClusterTunnels {
 
   /** Room for an agent, or `LinkRefused`. Taken at once, so that two hellos at a time cannot both have it. */
   reserve(candidate: Candidate): Place {
-    const { closedBecause } = this;
-    if (closedBecause !== undefined) throw new LinkRefused({ closeCode: CloseCode.forbidden, reason: closedBecause });
+    this.#mustBeOpen();
     const current = this.#holders.get(candidate.agentId);
     if (current === undefined && this.#holders.size >= this.maxAgents) this.#evictOne();
     const { agentId, instance, identity } = candidate;
@@ -110,6 +118,42 @@ export class ClusterTunnels {
       hold: (tunnel) => this.#hold(holder, tunnel),
       release: () => this.#release(holder),
     };
+  }
+
+  /** Room for a peer that only measures: whoever has its id is not touched. */
+  reserveProbe(): Place {
+    this.#mustBeOpen();
+    if (this.#measuring >= MAX_MEASURING) {
+      throw new LinkRefused({
+        closeCode: CloseCode.limited,
+        reason: `${MAX_MEASURING} others measure their way to cluster "${this.name}" now (culvert doctor): try again in a minute`,
+      });
+    }
+    this.#measuring++;
+    let held: Tunnel | undefined;
+    let timer: NodeJS.Timeout | undefined;
+    let released = false;
+    return {
+      abandoned: false,
+      hold: (tunnel) => {
+        held = tunnel;
+        this.#tunnels.add(tunnel);
+        timer = setTimeout(() => tunnel.destroy(new Error("it has measured for too long")), MEASURED_MS).unref();
+        if (this.closedBecause !== undefined) void tunnel.close(this.#limits.drainTimeoutMs);
+      },
+      release: () => {
+        if (released) return;
+        released = true;
+        clearTimeout(timer);
+        this.#measuring--;
+        if (held !== undefined) this.#tunnels.delete(held);
+      },
+    };
+  }
+
+  #mustBeOpen(): void {
+    const { closedBecause } = this;
+    if (closedBecause !== undefined) throw new LinkRefused({ closeCode: CloseCode.forbidden, reason: closedBecause });
   }
 
   /** An agent that has lost its connection and carries nothing makes room for one that is there. */
@@ -212,7 +256,7 @@ export class ClusterTunnels {
   }
 
   #noAgent(): CulvertError {
-    if (this.#tunnels.size === 0)
+    if ([...this.#tunnels].every(({ agent }) => agent.probe))
       return new CulvertError(
         "no_agent",
         `no agent of cluster "${this.name}" is connected: check that one runs, and its log`,

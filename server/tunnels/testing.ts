@@ -12,7 +12,7 @@ import { type Agent, Tunnel } from "./tunnel.ts";
 /** For tests: a tunnel over a pair in memory, with an agent at its other end that does what the test says. */
 export interface FakeAgent {
   readonly tunnel: Tunnel;
-  readonly link: { suspend(): void; readonly probes: number };
+  readonly link: { suspend(): void; resume(): void; readonly probes: number };
   /** The agent's end of the session. */
   readonly session: Session;
   /** Control messages that the server sent. */
@@ -31,6 +31,8 @@ export interface FakeAgentOptions extends Partial<Agent> {
   readonly answer?: (request: OpenRequest) => OpenAnswer | Promise<OpenAnswer>;
   /** What the target does once it is connected. */
   readonly onTarget?: (stream: Stream, request: OpenRequest) => void;
+  /** The session runs on something over the link. */
+  readonly innerTls?: boolean;
   /** Bounds of the server's end. */
   readonly bounds?: Partial<SessionOptions>;
 }
@@ -58,6 +60,12 @@ class LinkOverPair extends DuplexTransport {
     this.watcher.onSuspended?.(new CarrierLost("cut", { lossCause: "reset", ageMs: 1, idleMs: 1 }));
   }
 
+  /** It has a carrier again. */
+  resume(): void {
+    this.suspended = false;
+    this.watcher.onResumed?.({ suspendedMs: 1, lost: undefined, replayedBytes: 0 });
+  }
+
   sendControl(message: ControlMessage): void {
     this.control.push(message);
   }
@@ -76,9 +84,11 @@ export function fakeAgent(options: FakeAgentOptions = {}): FakeAgent {
     onClosed: () => {},
   });
   const link = new LinkOverPair(near);
-  const { agentId = "a", instance = "1", identity = "CN=agent", software = "test" } = options;
+  const { agentId = "a", instance = "1", identity = "CN=agent", software = "test", probe = false } = options;
+  const agent: Agent = { agentId, instance, identity, peer: undefined, software, probe };
+  const ground = options.innerTls === true ? { pipe: new DuplexTransport(near) } : {};
   return {
-    tunnel: new Tunnel({ agentId, instance, identity, peer: undefined, software }, link, {}, options.bounds),
+    tunnel: new Tunnel(agent, link, {}, options.bounds, ground),
     link,
     session,
     control: link.control,

@@ -193,3 +193,44 @@ test("a link that is suspended during the dial: another agent is asked at once, 
   await assert.rejects(waiting.promise, code("agent_lost", { says: /^the connection to agent "a" was lost$/ }));
   assert.ok(performance.now() - since >= 55, "not before its deadline");
 });
+
+const CHANGED = "the trust of its cluster has changed";
+const asked = ({ control }: FakeAgent) => control.filter(({ type }) => type === "rotate").length;
+
+test("an agent that proves itself in time keeps its tunnel, and one that does not loses it", async () => {
+  using honest = using();
+  using revoked = using();
+  for (const { tunnel } of [honest, revoked]) tunnel.mustProve(CHANGED, 30);
+  honest.tunnel.proven();
+  await until(() => revoked.tunnel.closed);
+  assert.match((await revoked.tunnel.closedWith)?.message ?? "", /trust .* has changed, .* not come back to prove/);
+  assert.deepEqual([honest.tunnel.closed, asked(honest)], [false, 1]);
+});
+
+test("another change of trust gives nobody more time", async () => {
+  using agent = using();
+  agent.tunnel.mustProve(CHANGED, 30);
+  agent.tunnel.mustProve(CHANGED, 60_000);
+  await until(() => agent.tunnel.closed);
+  assert.equal(asked(agent), 2);
+});
+
+test("without a carrier a tunnel is waited for only if its next carrier proves who comes", async () => {
+  using outer = using();
+  using inner = using({ innerTls: true });
+  for (const { tunnel, link } of [outer, inner]) {
+    link.suspend();
+    tunnel.mustProve(CHANGED, 30);
+  }
+  await until(() => inner.tunnel.closed);
+  assert.equal(outer.tunnel.closed, false);
+});
+
+test("who has come back without a proof is asked once more, and has no more time for it", async () => {
+  using agent = using({ innerTls: true });
+  agent.tunnel.mustProve(CHANGED, 50);
+  agent.link.suspend();
+  agent.link.resume();
+  assert.equal(asked(agent), 2);
+  await until(() => agent.tunnel.closed);
+});

@@ -7,7 +7,7 @@ import type { Stream } from "../../shared/yamux/stream.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
 import { type Cancellable, Opening, type OpenOptions } from "./opening.ts";
 import type { Pickable } from "./pick.ts";
-import { Probes } from "./probes.ts";
+import { ProbeRoom, Probes } from "./probes.ts";
 
 /** What a tunnel asks of a link. */
 export type TunnelLink = Pick<
@@ -25,6 +25,16 @@ export interface Agent {
   /** What its certificate says, if that is its credential. */
   readonly peer: PeerIdentity | undefined;
   readonly software: string;
+  /** It only measures, and serves nobody. */
+  readonly probe: boolean;
+}
+
+/** What a tunnel stands on, beside its link. */
+export interface TunnelGround {
+  /** What the session runs on, if it is not the link itself: the inner TLS over it. */
+  readonly pipe?: Transport;
+  /** Of its cluster. */
+  readonly probes?: ProbeRoom;
 }
 
 let uses = 0;
@@ -43,18 +53,21 @@ export class Tunnel implements Pickable {
   readonly #openings = new Set<Opening>();
   #asked = false;
   #lastUsed = 0;
-  #provenSince = performance.now();
+  /** Its agent is to prove anew that it is trusted: why, and by when. */
+  #owed: { readonly reason: string; readonly timer: NodeJS.Timeout } | undefined;
+  /** A new carrier is a handshake of its own, and so a proof; under inner TLS it is none. */
+  readonly #provesByResume: boolean;
 
-  /** `pipe`: what the session runs on, the inner TLS over the link where there is one. */
   constructor(
     agent: Agent,
     link: TunnelLink,
     watcher: TunnelWatcher = {},
     options: Partial<SessionOptions> = {},
-    pipe: Transport = link,
+    { pipe = link, probes: room = new ProbeRoom() }: TunnelGround = {},
   ) {
     this.agent = agent;
     this.#link = link;
+    this.#provesByResume = pipe === link;
     let over: (reason: Error | undefined) => void = () => {};
     this.closedWith = new Promise((resolve) => {
       over = resolve;
@@ -65,11 +78,19 @@ export class Tunnel implements Pickable {
         watcher.onSuspended?.(cause);
         for (const opening of this.#openings) opening.onSuspended();
       },
+      onResumed: (resumption) => {
+        watcher.onResumed?.(resumption);
+        if (this.#owed !== undefined) this.rotate(this.#owed.reason); // what was said before was lost with the carrier
+      },
+      onClosed: () => {
+        clearTimeout(this.#owed?.timer);
+        watcher.onClosed?.();
+      },
       onControl: (message) => {
         if (message.type === "drain") this.#asked = true;
       },
     });
-    const probes = new Probes();
+    const probes = new Probes(room);
     this.#session = new Session(
       "server",
       pipe,
@@ -107,9 +128,9 @@ export class Tunnel implements Pickable {
     return this.#session.resetForMemory;
   }
 
-  /** The agent has asked for nothing new, or one end has said go-away. */
+  /** It takes no callers' streams: it only measures, its agent has asked for nothing new, or one end has said go-away. */
   get draining(): boolean {
-    return this.#asked || this.#session.draining;
+    return this.agent.probe || this.#asked || this.#session.draining;
   }
 
   /** Its link has no carrier now: streams stand still. */
@@ -117,14 +138,21 @@ export class Tunnel implements Pickable {
     return this.#link.suspended;
   }
 
-  /** When its agent last proved who it is, in `performance.now()`: the handshake was not long before. */
-  get provenSince(): number {
-    return this.#provenSince;
+  /** Its agent is to come with a credential once more, by now `withinMs`, or the tunnel ends. */
+  mustProve(reason: string, withinMs: number): void {
+    this.#owed ??= { reason, timer: setTimeout(() => this.#onUnproven(), withinMs).unref() };
+    this.rotate(reason);
   }
 
-  /** Its agent has come with a credential once more. */
+  #onUnproven(): void {
+    if (this.suspended && this.#provesByResume) return; // it proves itself when it comes back, or ends with its grace
+    this.destroy(new Error(`${this.#owed?.reason}, and its agent has not come back to prove itself`));
+  }
+
+  /** It has. */
   proven(): void {
-    this.#provenSince = performance.now();
+    clearTimeout(this.#owed?.timer);
+    this.#owed = undefined;
   }
 
   /** Bytes kept for the link's next carrier. */

@@ -3,6 +3,7 @@ import { once } from "node:events";
 import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 import { type ConnectionOptions, createServer, connect as dialTls } from "node:tls";
+import { TurnQueue } from "../../shared/net/turn-queue.ts";
 import { createLogger } from "../../shared/process/logger.ts";
 import { defaultsOf } from "../../shared/process/options.ts";
 import { StrangerLog } from "../../shared/process/stranger-log.ts";
@@ -26,6 +27,7 @@ async function portOf(
     metrics: new ServerMetrics({ processMetrics: false }),
     log,
     strangers: new StrangerLog(log),
+    turns: new TurnQueue(),
     draining: () => false,
     onDropped: () => dropped++,
   } as Partial<UpgradeDeps> as UpgradeDeps); // an agent that is refused gets no further
@@ -64,6 +66,7 @@ function doorOf(name: string, more: Partial<AgentDoor> = {}): AgentDoor {
     ca: undefined,
     verifier: undefined,
     innerTls: "never",
+    side: { sni: [] },
     tls: { ...pki.server, ca: pki.ca.cert, notAfter: new Date() },
     objection: () => undefined,
     ...more,

@@ -1,13 +1,11 @@
 import { createServer, type IncomingMessage } from "node:http";
+import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
-import type { TLSSocket } from "node:tls";
 import websocket from "@fastify/websocket";
 import { type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from "fastify";
 import { MAX_WEBSOCKET_PAYLOAD } from "../../shared/link/carrier.ts";
-import { InnerServers } from "../../shared/link/inner-tls.ts";
 import { releaseInTurn } from "../../shared/net/release-in-turn.ts";
 import { remoteOf, sourceOf } from "../../shared/net/source.ts";
-import { TurnQueue } from "../../shared/net/turn-queue.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
 import type { StrangerLog } from "../../shared/process/stranger-log.ts";
@@ -15,16 +13,18 @@ import { SUBPROTOCOL } from "../../shared/wire/handshake.ts";
 import type { ServerMetrics } from "../metrics.ts";
 import type { ServerOptions } from "../options.ts";
 import { Sockets } from "../ports/sockets.ts";
-import { AnonymousCarriers } from "./anonymous.ts";
+import type { AnonymousCarriers } from "./anonymous.ts";
 import { type Arrival, type AttachDeps, attach } from "./attach.ts";
+import { claimedCertificate } from "./claimed-certificate.ts";
 import type { Credential } from "./credential.ts";
 import { identify } from "./identify.ts";
 import type { InnerDoor } from "./inner.ts";
+import { CALLER, notUnderstood } from "./misplaced.ts";
 import { answerRaw } from "./raw-answer.ts";
 import { type Answer, answerTo, type HttpRefusal, TurnedAway } from "./refusal.ts";
 
 type UpgradeOptions = AttachDeps["options"] &
-  Pick<ServerOptions, "tunnelPath" | "headerLimit" | "maxWaitingConnections" | "maxInnerHandshakes">;
+  Pick<ServerOptions, "tunnelPath" | "headerLimit" | "maxWaitingConnections">;
 
 /** What the agents of one cluster come through. */
 export interface AgentDoor extends InnerDoor {
@@ -33,7 +33,10 @@ export interface AgentDoor extends InnerDoor {
   objection(address: string): CulvertError | undefined;
 }
 
-export interface UpgradeDeps {
+/** Why somebody gets no tunnel. */
+type Refusal = CulvertError | HttpRefusal | Answer;
+
+export interface UpgradeDeps extends Pick<AttachDeps, "turns" | "innerServers"> {
   readonly options: UpgradeOptions;
   readonly links: AttachDeps["links"];
   readonly pool: AttachDeps["pool"];
@@ -41,25 +44,21 @@ export interface UpgradeDeps {
   readonly log: Logger;
   /** The log of those who are no agents of ours. */
   readonly strangers: StrangerLog;
+  /** Of all ports together. */
+  readonly anonymous: AnonymousCarriers;
+  /** Where connections come without a door: each request leads to one, or to a refusal. */
+  readonly doorOf?: (request: Pick<IncomingMessage, "rawHeaders">) => AgentDoor | CulvertError | Answer;
   draining(): boolean;
   /** Too many connections had asked for nothing, and the oldest was dropped. */
   onDropped(): void;
 }
 
 /** What a request is judged by. */
-type Asked = Pick<FastifyRequest, "headers" | "url" | "ws">;
-
-/** What a CONNECT hears: whoever sends one takes us for the callers' port. */
-const CALLER: Answer = {
-  status: 405,
-  sentence: "this is the port of culvert's agents; callers come to --server-port",
-  headers: { allow: "GET" },
-  level: "info",
-};
+type Asked = Pick<IncomingMessage, "headers" | "rawHeaders"> & Pick<FastifyRequest, "url" | "ws">;
 
 /**
- * The agents' HTTP side: admission, then the WebSocket. Its http.Server never listens; it is fed with sockets that have
- * done their TLS handshake.
+ * The agents' HTTP side of one port: admission, then the WebSocket. Its http.Server never listens; it is fed with sockets
+ * that have done their TLS handshake, or need none.
  */
 export class UpgradePort {
   readonly sockets: Sockets;
@@ -68,28 +67,34 @@ export class UpgradePort {
   readonly #doors = new WeakMap<Duplex, AgentDoor>();
   /** Those that were let in. */
   readonly #arrivals = new WeakMap<Duplex, Arrival>();
-  readonly #anonymous: AnonymousCarriers;
-  readonly #innerServers = new InnerServers();
-  /** Agents are lost together, and come back together: with a path, or with a balancer. */
-  readonly #turns = new TurnQueue();
+  readonly #answered = new WeakSet<Duplex>();
   readonly #turnedAway = new WeakMap<Duplex, TurnedAway>();
+  #hasToldOfClaims = false;
 
   private constructor(deps: UpgradeDeps) {
     this.#deps = deps;
-    this.#anonymous = new AnonymousCarriers(deps.options.maxInnerHandshakes);
     this.sockets = new Sockets({
       deadlineMs: deps.options.handshakeTimeoutMs,
       maxWaiting: deps.options.maxWaitingConnections,
       onLate: destroy,
       onDropped: () => deps.onDropped(),
     });
+    const { headerLimit: maxHeaderSize } = deps.options;
+    const timeouts = { headersTimeout: 0, requestTimeout: 0 }; // `sockets` sees to them
+    // Where Host says whose agent it is, a request without one is told so in a sentence.
+    const requireHostHeader = deps.doorOf === undefined;
     this.#app = fastify({
       logger: false,
       exposeHeadRoutes: false,
       return503OnClosing: false,
       clientErrorHandler: (error, socket) => this.#onClientError(error, socket),
       serverFactory: (handler) =>
-        createServer({ maxHeaderSize: deps.options.headerLimit, headersTimeout: 0, requestTimeout: 0 }, handler),
+        createServer({ maxHeaderSize, requireHostHeader, ...timeouts }, (request, response) => {
+          // What is no upgrade gets one answer and the end: a thousand more may stand behind it in one packet.
+          if (this.#answered.has(request.socket)) return;
+          this.#answered.add(request.socket);
+          handler(request, response);
+        }),
     });
   }
 
@@ -115,27 +120,33 @@ export class UpgradePort {
     // Behind the plugin's own hook, which says whether the request is an upgrade.
     this.#app.addHook("onRequest", this.#onRequest);
     this.#app.get(options.tunnelPath, { websocket: true }, (ws, request) => {
-      const socket = request.raw.socket as TLSSocket;
+      const { socket } = request.raw;
       this.sockets.stopWaiting(socket);
       const arrival = this.#arrivals.get(socket);
       const door = this.#doors.get(socket);
       if (arrival === undefined || door === undefined) return ws.terminate(); // was judged in the hook
-      const own = { turns: this.#turns, innerServers: this.#innerServers, door, cluster: door.tunnels };
-      void attach(ws, socket, arrival, { ...this.#deps, ...own });
+      void attach(ws, socket, arrival, { ...this.#deps, door, cluster: door.tunnels });
     });
     await this.#app.ready();
     // No route sees a CONNECT, and without a listener Node drops its connection without a word.
-    this.#app.server.on("connect", (request, socket) => void this.#onConnect(request, socket as TLSSocket));
+    this.#app.server.on("connect", (request, socket) => void this.#onConnect(request, socket as Socket));
   }
 
-  /** A connection after its TLS handshake. `backInMs`: there are too many; this one is told to come back after so long. */
-  take(socket: TLSSocket, door: AgentDoor, backInMs?: number): void {
+  /**
+   * A connection after its TLS handshake, or one without. No door: `doorOf` finds it. `backInMs`: there are too many; this
+   * one is told to come back after so long.
+   */
+  take(socket: Socket, door: AgentDoor | undefined, backInMs?: number): void {
+    const { turns } = this.#deps;
     this.sockets.add(socket);
-    releaseInTurn(socket, this.#turns);
-    this.#doors.set(socket, door);
+    releaseInTurn(socket, turns);
+    if (door !== undefined) this.#doors.set(socket, door);
     if (backInMs !== undefined) this.#turnedAway.set(socket, new TurnedAway(backInMs));
-    this.#turns.run(() => {
-      if (!socket.destroyed) this.#app.server.emit("connection", socket);
+    turns.run(() => {
+      if (socket.destroyed) return;
+      this.#app.server.emit("connection", socket);
+      // Whoever has read from it before gives it back paused, and Node leaves it so.
+      if (socket.isPaused()) socket.resume();
     });
   }
 
@@ -145,10 +156,11 @@ export class UpgradePort {
   }
 
   readonly #onRequest = async (request: FastifyRequest, reply: FastifyReply): Promise<void> => {
-    const socket = request.raw.socket as TLSSocket;
-    const refusal = (await this.#judge(request, socket)) ?? this.#turnedAway.get(socket);
+    const { url, ws } = request;
+    const { socket, headers: sent, rawHeaders } = request.raw;
+    const refusal = (await this.#judge({ headers: sent, rawHeaders, url, ws }, socket)) ?? this.#turnedAway.get(socket);
     if (refusal === undefined) return;
-    const answer = answerTo(refusal, this.#deps.options.tunnelPath);
+    const answer = this.#answerTo(refusal);
     const { status, sentence, headers } = answer;
     const cause = refusal instanceof CulvertError && refusal.cause instanceof Error ? refusal.cause.message : undefined;
     this.#tell(socket, answer, cause);
@@ -159,16 +171,21 @@ export class UpgradePort {
       .send(`${sentence}\n`);
   };
 
-  async #onConnect({ headers }: IncomingMessage, socket: TLSSocket): Promise<void> {
-    const { tunnelPath } = this.#deps.options;
-    const refusal = (await this.#judge({ headers, url: tunnelPath, ws: false }, socket)) ?? "upgrade";
-    const answer = refusal === "upgrade" ? CALLER : answerTo(refusal, tunnelPath);
+  async #onConnect({ headers, rawHeaders }: IncomingMessage, socket: Socket): Promise<void> {
+    const { tunnelPath: url } = this.#deps.options;
+    const refusal = (await this.#judge({ headers, rawHeaders, url, ws: false }, socket)) ?? "upgrade";
+    const answer = refusal === "upgrade" ? CALLER : this.#answerTo(refusal);
     this.#tell(socket, answer);
     answerRaw(socket, answer);
   }
 
+  #answerTo(refusal: Refusal): Answer {
+    const isAnswer = typeof refusal !== "string" && !(refusal instanceof CulvertError);
+    return isAnswer ? refusal : answerTo(refusal, this.#deps.options.tunnelPath);
+  }
+
   /** Somebody got no tunnel: for metrics and log. */
-  #tell(socket: TLSSocket, { status, sentence: reason, level }: Answer, detail?: string): void {
+  #tell(socket: Socket, { status, sentence: reason, level }: Answer, detail?: string): void {
     const cluster = this.#doors.get(socket)?.tunnels.name ?? "";
     this.#deps.metrics.agentRefused(String(status), { cluster, from: sourceOf(socket).address, reason });
     const line = { remote: remoteOf(socket), cluster, code: status, reason, ...(detail && { detail }) };
@@ -176,10 +193,10 @@ export class UpgradePort {
   }
 
   /** Why this is no upgrade of an agent. In this order, so that a stranger learns nothing but that it is one. */
-  async #judge(request: Asked, socket: TLSSocket): Promise<CulvertError | HttpRefusal | undefined> {
+  async #judge(request: Asked, socket: Socket): Promise<Refusal | undefined> {
     const { options, links, draining } = this.#deps;
-    const door = this.#doors.get(socket);
-    if (door === undefined) return "path";
+    const door = this.#findDoor(request, socket);
+    if (!("tunnels" in door)) return door;
     let credential: Credential | CulvertError;
     try {
       credential = await identify(socket, request.headers, door, {
@@ -189,6 +206,7 @@ export class UpgradePort {
       });
     } catch (error) {
       credential = toCulvertError(error);
+      this.#tellOfClaims(request, socket);
       // Whoever shows nothing here may prove himself inside.
       if (door.innerTls === "never" || credential.code !== "unauthenticated") return credential;
     }
@@ -202,14 +220,34 @@ export class UpgradePort {
     return this.#admit(socket, door, credential);
   }
 
+  /** Each request finds its own: several may come over one connection, with another Host each. */
+  #findDoor(request: Asked, socket: Socket): AgentDoor | CulvertError | Answer {
+    const found = this.#deps.doorOf?.(request) ?? this.#doors.get(socket);
+    if (found === undefined) return new CulvertError("internal", "a connection without a door");
+    if ("tunnels" in found) this.#doors.set(socket, found);
+    else this.#doors.delete(socket);
+    return found;
+  }
+
+  /** Once is enough: it is one and the same balancer for all. */
+  #tellOfClaims({ headers }: Asked, socket: Socket): void {
+    const header = this.#hasToldOfClaims ? undefined : claimedCertificate(headers);
+    if (header === undefined) return;
+    this.#hasToldOfClaims = true;
+    this.#deps.log.warn(
+      { remote: remoteOf(socket), header },
+      "a header that tells of a client certificate is not believed: agents behind it need a token or inner TLS",
+    );
+  }
+
   /** Those of whom nobody knows who they are, are few. */
-  #admit(socket: TLSSocket, door: AgentDoor, credential: Credential | CulvertError): CulvertError | undefined {
+  #admit(socket: Socket, door: AgentDoor, credential: Credential | CulvertError): CulvertError | undefined {
     if (!(credential instanceof CulvertError)) {
       this.#arrivals.set(socket, { credential, onKnown: () => {} });
       return undefined;
     }
     try {
-      const leave = this.#anonymous.enter(door.tunnels.name, sourceOf(socket).address);
+      const leave = this.#deps.anonymous.enter(door.tunnels.name, sourceOf(socket).address);
       socket.once("close", leave);
       this.#arrivals.set(socket, { credential, onKnown: leave });
       return undefined;
@@ -220,14 +258,12 @@ export class UpgradePort {
 
   #onClientError(error: NodeJS.ErrnoException, socket: Duplex): void {
     if (socket.writableEnded) return; // has been answered; what still comes is an error each time
-    if (error.code !== "HPE_HEADER_OVERFLOW" || !socket.writable) {
+    const answer = socket.writable ? notUnderstood(error, this.#deps.options.headerLimit) : undefined;
+    if (answer === undefined) {
       socket.destroy();
       return;
     }
-    const { headerLimit } = this.#deps.options;
-    const sentence = `the request header is larger than ${headerLimit} bytes (--header-limit): is the token a token?`;
-    const answer: Answer = { status: 431, sentence, headers: {}, level: "info" };
-    this.#tell(socket as TLSSocket, answer);
+    this.#tell(socket as Socket, answer);
     answerRaw(socket, answer);
   }
 }

@@ -34,7 +34,7 @@ const INTERNAL_ERROR = 1011;
  * Call it in the turn of the upgrade: the carrier has to read the socket from its first frame.
  */
 export function acceptCarrier(ws: WebSocket, socket: Duplex, options: AcceptOptions): Promise<Accepted> {
-  const carrier = new Carrier(ws, socket, { role: "server", keepaliveMs: options.keepaliveMs, zeroMask: true });
+  const carrier = new Carrier(ws, socket, { role: "server", keepaliveMs: options.keepaliveMs });
   return new Promise((resolve, reject) => {
     let settled = false;
     // Whatever else arrives on a carrier that was judged once is not judged again.
@@ -75,7 +75,7 @@ export function acceptCarrier(ws: WebSocket, socket: Duplex, options: AcceptOpti
         const welcome = options.welcome(hello);
         settle();
         if (welcome !== undefined) {
-          carrier.setKeepalive(welcome.keepaliveMs);
+          if (welcome.type === "welcome") carrier.setKeepalive(welcome.keepaliveMs);
           carrier.sendControl(welcome);
         }
         resolve({ carrier, hello, welcome });

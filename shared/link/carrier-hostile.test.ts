@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { test } from "node:test";
 import type { TLSSocket } from "node:tls";
-import { CarrierLost } from "./carrier.ts";
+import { CarrierLost, LINK_ENDED } from "./carrier.ts";
 import type { Link } from "./link.ts";
 import { HELLO, Inbox, LinkServer, rawClient, until } from "./testing.ts";
 import { frame, textFrame } from "./testing-frames.ts";
@@ -83,8 +83,9 @@ test("unknown types and fields are ignored, pings are answered, the protocol's o
     () =>
       inbox.text === "payload" && heard().includes('{"type":"pong"}') && heard().includes("\x8a\x03abc", 0, "latin1"),
   );
-  socket.write(frame({ opcode: 8, payload: Buffer.from([0x03, 0xe8]), mask: KEY }));
-  assert.equal(await inbox.closed, undefined, "1000, normal, is an end in order");
+  const ended = Buffer.concat([Buffer.from([0x03, 0xe8]), Buffer.from(LINK_ENDED)]);
+  socket.write(frame({ opcode: 8, payload: ended, mask: KEY }));
+  assert.equal(await inbox.closed, undefined, "1000 with the peer's own words is an end in order");
 });
 
 test("a close code of a balancer is the loss of a carrier, one of the peer's own is the end of the link", async () => {
@@ -94,7 +95,7 @@ test("a close code of a balancer is the loss of a carrier, one of the peer's own
     socket.write(frame({ opcode: 8, payload, mask: KEY }));
     return inbox.closed;
   };
-  for (const code of [1001, 1011, 1012, 1013, 4451, 4456]) {
+  for (const code of [1000, 1001, 1011, 1012, 1013, 4451, 4456]) {
     const loss = await words(Buffer.from([code >> 8, code & 0xff]));
     assert.ok(loss instanceof CarrierLost && loss.lossCause === "closed", `${code}`);
     assert.equal(loss.message, `the peer closed with ${code}`);
@@ -134,3 +135,26 @@ test("random bytes behind the handshake never crash the server, and the carrier 
   );
   await until(() => server.sockets.size === 0);
 });
+
+test("pings that come in hundreds at once cost no connection, and the newest is answered", async () => {
+  await using server = await LinkServer.start();
+  const { socket, inbox, heard } = await rawAgent(server);
+  const pings = Array.from({ length: 500 }, (_, i) => frame({ opcode: 9, payload: Buffer.from(`p${i}`), mask: KEY }));
+  socket.write(Buffer.concat([...pings, frame({ opcode: 2, payload: Buffer.from("payload"), mask: KEY })]));
+  await until(() => inbox.text === "payload" && heard().includes("\x8a\x04p499", 0, "latin1"));
+  assert.equal(inbox.closedCount, 0);
+});
+
+test("to a peer that pings and reads nothing, no more than one answer waits", async () => {
+  await using server = await LinkServer.start();
+  const { socket, inbox } = await rawAgent(server);
+  socket.removeAllListeners("data");
+  socket.pause();
+  const ping = frame({ opcode: 9, payload: Buffer.alloc(125), mask: KEY });
+  socket.write(Buffer.concat([...Array.from({ length: 100_000 }, () => ping), PAYLOAD]));
+  await until(() => inbox.text === "payload", 20_000);
+  assert.ok((server.upgraded[0]?.writableLength ?? 0) < 1_000, `${server.upgraded[0]?.writableLength}`);
+  assert.equal(inbox.closedCount, 0);
+});
+
+const PAYLOAD = frame({ opcode: 2, payload: Buffer.from("payload"), mask: KEY });

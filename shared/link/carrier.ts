@@ -15,8 +15,11 @@ const SMALL_BATCH_BYTES = 8 * 1024;
 const MAX_MESSAGE_BYTES = 16 * 1024 * 1024;
 /** The `maxPayload` to give ws, bytes: text only, since binary passes by it. */
 export const MAX_WEBSOCKET_PAYLOAD = 128 * 1024;
-/** What may arrive before `start`, bytes; each piece counts as so much more, because small ones cost most. */
-const MAX_EARLY_BYTES = 1024 * 1024;
+/**
+ * What may arrive before `start`, bytes: from a server a window of each stream; from an agent the beginning of an inner TLS,
+ * while nobody knows whose it is. Each piece counts as so much more, because small ones cost most.
+ */
+const MAX_EARLY_BYTES = { client: 1024 * 1024, server: 64 * 1024 } as const;
 const EARLY_PIECE_BYTES = 256;
 /** Control messages kept for a listener that is not there yet. */
 const MAX_EARLY_CONTROL = 8;
@@ -35,6 +38,11 @@ const MAX_UNREAD_CONTROL_BYTES = 256 * 1024;
 
 /** RFC 6455 §5.5: a control frame holds 125 bytes, two of them the code. */
 const MAX_CLOSE_REASON = 123;
+/**
+ * What a peer says that has nothing more to send. Without these words 1000 is from a box in between that closes what it
+ * finds too old, or too quiet, and is polite about it.
+ */
+export const LINK_ENDED = "the link has ended";
 /** RFC 6455 §7.1.5: no close frame came; and §7.4.1: one without a code. */
 const ABNORMAL_CLOSURE = 1006;
 const NO_STATUS = 1005;
@@ -43,6 +51,7 @@ const NO_STATUS = 1005;
  * are in IANA's registry), and of a peer to which this carrier has fallen silent or is no longer the newest.
  */
 const CODES_OF_A_CARRIER: ReadonlySet<number> = new Set([
+  CloseCode.normal,
   CloseCode.goingAway,
   NO_STATUS,
   ABNORMAL_CLOSURE,
@@ -56,8 +65,8 @@ export interface CarrierOptions {
   readonly role: "client" | "server";
   /** Milliseconds between pings; silence of 2.5 times as much is death. */
   readonly keepaliveMs: number;
-  /** Zero mask keys: only inside TLS that is verified end to end (design: "Carrier"). */
-  readonly zeroMask: boolean;
+  /** Told how long each ping took to be answered, ms. */
+  readonly onEcho?: ((ms: number) => void) | undefined;
 }
 
 /** How a carrier was lost: the words of a metric. */
@@ -70,15 +79,24 @@ export class CarrierLost extends Error {
   /** How long it had lived, and how long no byte had come before its end, ms: what a middle box may have looked at. */
   readonly ageMs: number;
   readonly idleMs: number;
+  /** The longest time without a byte that it had lived through. */
+  readonly quietMs: number;
 
   constructor(
     message: string,
-    about: { readonly lossCause: LossCause; readonly ageMs: number; readonly idleMs: number; readonly cause?: unknown },
+    about: {
+      readonly lossCause: LossCause;
+      readonly ageMs: number;
+      readonly idleMs: number;
+      readonly quietMs?: number;
+      readonly cause?: unknown;
+    },
   ) {
     super(message, { cause: about.cause });
     this.lossCause = about.lossCause;
     this.ageMs = about.ageMs;
     this.idleMs = about.idleMs;
+    this.quietMs = about.quietMs ?? 0;
   }
 }
 
@@ -93,8 +111,9 @@ export class Carrier implements Omit<Transport, "room"> {
   onEnded: ((reason: Error | undefined) => void) | undefined;
   readonly #ws: WebSocket;
   readonly #socket: Duplex;
+  /** Clients mask (RFC 6455 §5.1). */
   readonly #masked: boolean;
-  readonly #zeroMask: boolean;
+  readonly #maxEarlyBytes: number;
   readonly #liveness: Liveness;
   readonly #openedAt = performance.now();
   #lane: PayloadLane | undefined;
@@ -107,7 +126,11 @@ export class Carrier implements Omit<Transport, "room"> {
   #pendingBytes = 0;
   #failure: Error | undefined;
   #socketError: NodeJS.ErrnoException | undefined;
+  /** A pong waits for the socket, and so does the payload of the newest ping that came meanwhile. */
+  #ponging = false;
+  #nextPong: Buffer | undefined;
   #ended = false;
+  #ending = false;
   #cutTimer: NodeJS.Timeout | undefined;
   #controlCount = 0;
   #controlSecond = 0;
@@ -118,7 +141,7 @@ export class Carrier implements Omit<Transport, "room"> {
     this.#ws = ws;
     this.#socket = socket;
     this.#masked = options.role === "client";
-    this.#zeroMask = options.zeroMask || !this.#masked;
+    this.#maxEarlyBytes = MAX_EARLY_BYTES[options.role];
     ws.on("message", this.#onMessage);
     ws.on("error", this.#onError);
     ws.on("close", this.#onClose);
@@ -128,6 +151,7 @@ export class Carrier implements Omit<Transport, "room"> {
     this.#liveness = new Liveness(options.keepaliveMs, {
       ping: () => this.sendControl({ type: "ping" }),
       dead: (sentence) => this.#endFor(CloseCode.silent, this.#lost("silent", sentence)),
+      echo: (ms) => options.onEcho?.(ms),
     });
     // Closed between the upgrade and now: ws has said so already and will not again.
     if (ws.readyState === ws.CLOSED) queueMicrotask(() => this.#onClose(ABNORMAL_CLOSURE, Buffer.alloc(0)));
@@ -140,6 +164,7 @@ export class Carrier implements Omit<Transport, "room"> {
     this.#lane = new PayloadLane(
       {
         onPayload: this.#onPayload,
+        onPing: this.#onPing,
         onOther: (bytes) => toWs.call(this.#socket, bytes),
         onViolation: (sentence) => this.#fail(CloseCode.protocolError, sentence),
       },
@@ -193,18 +218,8 @@ export class Carrier implements Omit<Transport, "room"> {
       this.#pendingBytes -= byteLength;
       if (!this.#ended) this.#consumer?.onWritable();
     };
-    if (this.#zeroMask && byteLength <= SMALL_BATCH_BYTES) this.#writeSmall(batch, byteLength, taken);
-    else if (this.#zeroMask) this.#writeMessages(batch, taken);
-    else this.#sendMasked(Buffer.concat(batch, byteLength), taken);
-  }
-
-  /** Random mask keys are ws's work; it masks in place, so the bytes must be a copy. */
-  #sendMasked(bytes: Buffer, taken: () => void): void {
-    let from = 0;
-    for (; bytes.length - from > MESSAGE_BYTES; from += MESSAGE_BYTES) {
-      this.#ws.send(bytes.subarray(from, from + MESSAGE_BYTES), { binary: true, mask: true });
-    }
-    this.#ws.send(bytes.subarray(from), { binary: true, mask: true }, taken);
+    if (byteLength <= SMALL_BATCH_BYTES) this.#writeSmall(batch, byteLength, taken);
+    else this.#writeMessages(batch, taken);
   }
 
   /** Many frames of a few bytes each: one copy costs less than handing each buffer to the kernel apart. */
@@ -261,9 +276,25 @@ export class Carrier implements Omit<Transport, "room"> {
     else this.#keepEarly(this.#early, piece);
   };
 
+  /** Not ours, which are text: some box's. Of those that come faster than answers leave, the newest is answered (RFC 6455 §5.5.3). */
+  readonly #onPing = (payload: Buffer): void => {
+    if (this.#ponging) {
+      this.#nextPong = payload;
+      return;
+    }
+    if (this.#ws.readyState !== this.#ws.OPEN) return;
+    this.#ponging = true;
+    this.#ws.pong(payload, this.#masked, () => {
+      this.#ponging = false;
+      const next = this.#nextPong;
+      this.#nextPong = undefined;
+      if (next !== undefined) this.#onPing(next);
+    });
+  };
+
   #keepEarly(early: Buffer[], piece: Buffer): void {
     this.#earlyBytes += piece.length + EARLY_PIECE_BYTES;
-    if (this.#earlyBytes > MAX_EARLY_BYTES) this.#fail(CloseCode.badHello, "too much payload before the handshake");
+    if (this.#earlyBytes > this.#maxEarlyBytes) this.#fail(CloseCode.badHello, "too much payload before the handshake");
     else early.push(piece);
   }
 
@@ -280,7 +311,8 @@ export class Carrier implements Omit<Transport, "room"> {
       if (message?.type === "ack") this.#countAck();
       else this.#countControl();
       if (message?.type === "ping") this.sendControl({ type: "pong" });
-      else if (message !== undefined && message.type !== "pong") this.#deliverControl(message);
+      else if (message?.type === "pong") this.#liveness.answered();
+      else if (message !== undefined) this.#deliverControl(message);
     } catch (error) {
       if (!(error instanceof BadControlMessage)) throw error;
       this.#fail(CloseCode.badControl, error.message);
@@ -314,7 +346,8 @@ export class Carrier implements Omit<Transport, "room"> {
   // ── the end ────────────────────────────────────────────────────────────────────────────────────────────────────
 
   end(): void {
-    this.#close(CloseCode.normal, "", END_TIMEOUT_MS);
+    this.#ending = true;
+    this.#close(CloseCode.normal, LINK_ENDED, END_TIMEOUT_MS);
   }
 
   /** Closes with a code and a reason that a person can act on; the peer has 2 s to take it. */
@@ -372,7 +405,7 @@ export class Carrier implements Omit<Transport, "room"> {
 
   /** What a close code means for us; `undefined`: an end in order. */
   #judgeClose(code: number, reason: string): Error | undefined {
-    if (code === CloseCode.normal) return undefined;
+    if (code === CloseCode.normal && (this.#ending || reason === LINK_ENDED)) return undefined;
     const words = reason === "" ? "" : `: ${reason}`;
     if (code === ABNORMAL_CLOSURE) {
       const { code: cause } = this.#socketError ?? {};
@@ -386,8 +419,9 @@ export class Carrier implements Omit<Transport, "room"> {
 
   #lost(lossCause: LossCause, sentence: string): CarrierLost {
     const now = performance.now();
-    const idleMs = now - this.#liveness.lastByteAt;
-    return new CarrierLost(sentence, { lossCause, ageMs: now - this.#openedAt, idleMs, cause: this.#socketError });
+    const { lastByteAt, quietMs } = this.#liveness;
+    const times = { ageMs: now - this.#openedAt, idleMs: now - lastByteAt, quietMs };
+    return new CarrierLost(sentence, { lossCause, ...times, cause: this.#socketError });
   }
 
   #finish(): void {

@@ -18,6 +18,8 @@ export const helloSchema = z.object({
   instance: name,
   cluster: name.optional(),
   software: z.string().max(256),
+  /** This peer only measures: it gets no callers' streams, and nothing of its agent's id is touched. */
+  probe: z.boolean().optional(),
   /** A new carrier for a link that is there already; `received`: what the agent has of it. */
   resume: z.object({ link: name, token, received: offset }).optional(),
 });
@@ -39,13 +41,12 @@ const outerHelloSchema = z.object({
 export type OuterHello = z.infer<typeof outerHelloSchema>;
 export type ProvenResume = NonNullable<OuterHello["resume"]>;
 
-/** The answer to such a resume; `received`: what the server has of the link. */
+/** The answer to such a resume; `received`: what the server has of the link. All else was said inside. */
 const resumedSchema = z.object({
   type: z.literal("resumed"),
   version: z.literal(HANDSHAKE_VERSION),
   received: offset,
   proof,
-  keepaliveMs: z.number().int().min(10).max(3_600_000),
 });
 export type Resumed = z.infer<typeof resumedSchema>;
 

@@ -5,17 +5,19 @@ import net from "node:net";
 import { test } from "node:test";
 import { UNRECOGNIZED_NAME_ALERT } from "../net/client-hello.ts";
 import { Authority } from "../pki/certificates.ts";
+import { RUN_SOURCES, source } from "../process/testing-run.ts";
 import { Intercepted } from "./intercepted.ts";
 import { dial, failure, HELLO, Inbox, LinkServer, RawServer, testCertificate, until } from "./testing.ts";
+import { HELD_BACK, MiddleBox } from "./upgrade-answer.ts";
 
 test("each step that takes too long is named, and its socket closed", async () => {
   const sockets = new Set<net.Socket>();
-  const silent = net.createServer((socket) => {
+  const mute = net.createServer((socket) => {
     sockets.add(socket.on("close", () => sockets.delete(socket)).on("error", () => {}));
     socket.resume();
   });
-  await once(silent.listen(0, "127.0.0.1"), "listening");
-  const { port } = silent.address() as net.AddressInfo;
+  await once(mute.listen(0, "127.0.0.1"), "listening");
+  const { port } = mute.address() as net.AddressInfo;
   await using tlsOnly = await RawServer.start(() => {});
   await using noWelcome = await RawServer.start((socket, upgrade) => socket.write(upgrade));
   const timeoutMs = 250;
@@ -25,15 +27,23 @@ test("each step that takes too long is named, and its socket closed", async () =
     ),
     [
       "no tunnel within 0.25 s: timed out in the TLS handshake",
-      "no tunnel within 0.25 s: timed out waiting for the upgrade",
-      "no tunnel within 0.25 s: timed out waiting for welcome",
+      `no tunnel within 0.25 s: timed out waiting for the upgrade: ${HELD_BACK.no_answer}`,
+      `no tunnel within 0.25 s: timed out waiting for welcome: ${HELD_BACK.held_back}`,
     ],
   );
+  const kinds = [tlsOnly.port, noWelcome.port].map((at) => failure(at, { timeoutMs }));
+  assert.deepEqual(
+    (await Promise.all(kinds)).map((error) => error instanceof MiddleBox && error.kind),
+    ["no_answer", "held_back"],
+  );
+  const silent = await failure(noWelcome.port, { keepaliveMs: 40, timeoutMs: 5_000 });
+  assert.match(silent.message, /^nothing was heard for 0\.\d s waiting for welcome: the upgrade was answered/);
+  assert.equal(silent instanceof MiddleBox && silent.kind, "held_back");
   // TEST-NET-1 goes nowhere (RFC 5737); a sandbox may also say so at once.
   const nowhere = await failure(9, { address: { host: "192.0.2.1", port: 9 }, timeoutMs });
   assert.match(nowhere.message, /timed out connecting|\(connecting\)/);
   await until(() => sockets.size + tlsOnly.sockets.size + noWelcome.sockets.size === 0);
-  silent.close();
+  mute.close();
 });
 
 test("an abort ends the attempt at any step", async () => {
@@ -103,8 +113,8 @@ test("after the end of a link nothing keeps a process alive", async () => {
   await using server = await LinkServer.start();
   const { ca } = await testCertificate();
   const script = `
-    import { dialCarrier } from ${JSON.stringify(new URL("./dial.ts", import.meta.url).href)};
-    import { Link } from ${JSON.stringify(new URL("./link.ts", import.meta.url).href)};
+    import { dialCarrier } from ${JSON.stringify(source("./dial.ts", import.meta.url).href)};
+    import { Link } from ${JSON.stringify(source("./link.ts", import.meta.url).href)};
     const { port, ca, hello, how } = JSON.parse(process.env.TRY);
     const { carrier } = await dialCarrier({ host: "localhost", port, address: { host: "127.0.0.1", port }, path: "/x",
       tls: { ca }, hello: () => hello, keepaliveMs: 20000, timeoutMs: 5000 });
@@ -118,7 +128,7 @@ test("after the end of a link nothing keeps a process alive", async () => {
       void until(() => server.results[index] !== undefined).then(async () =>
         (await server.link(index)).start(new Inbox()),
       );
-      const child = spawn(process.execPath, ["--import", "tsx", "--input-type=module", "-e", script], {
+      const child = spawn(process.execPath, [...RUN_SOURCES, "--input-type=module", "-e", script], {
         env: { ...process.env, TRY: JSON.stringify({ port: server.port, ca, hello: HELLO, how }) },
         stdio: ["ignore", "pipe", "inherit"],
       });

@@ -3,11 +3,12 @@ import net from "node:net";
 import tls from "node:tls";
 import { WebSocket } from "ws";
 import { seconds } from "../net/seconds.ts";
+import { isUntrusted } from "../net/untrusted.ts";
 import { LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
-import { Carrier, MAX_WEBSOCKET_PAYLOAD } from "./carrier.ts";
+import { Carrier, CarrierLost, MAX_WEBSOCKET_PAYLOAD } from "./carrier.ts";
 import type { ControlMessage, Hello, OuterHello, Resumed, Welcome } from "./control.ts";
-import { Intercepted, issuerOf, isUntrusted } from "./intercepted.ts";
-import { MiddleBox, readAnswer } from "./upgrade-answer.ts";
+import { Intercepted, issuerOf } from "./intercepted.ts";
+import { damagedAnswer, HELD_BACK, MiddleBox, mendAnswer, readAnswer } from "./upgrade-answer.ts";
 
 /** Where to, and how: all but the words. */
 export interface CarrierDialOptions {
@@ -34,9 +35,11 @@ export interface CarrierDialOptions {
 /** Who looks on while a dial goes from step to step. */
 export interface DialWatcher {
   /** The TLS handshake is done, and the server's certificate good. */
-  onSecure(socket: tls.TLSSocket): void;
+  onSecure?(socket: tls.TLSSocket): void;
   /** The answer to the upgrade, whatever it says. */
-  onAnswer(answer: IncomingMessage): void;
+  onAnswer?(answer: IncomingMessage): void;
+  /** How long each ping took to be answered on the carrier that was opened, ms. */
+  onEcho?(ms: number): void;
 }
 
 export interface DialOptions extends CarrierDialOptions {
@@ -69,14 +72,24 @@ export interface OuterDialled {
  * Rejects with `LinkRefused` when the server said no, with `MiddleBox` when somebody in between answered for it, else with the network's error; the message names the step.
  */
 export async function dialCarrier(options: DialOptions): Promise<Dialled> {
-  const { answer, ...reached } = await dial(options, { hello: options.hello, expects: "welcome", endToEnd: true });
+  const { answer, ...reached } = await dial(options, { hello: options.hello, expects: "welcome" });
   return { ...reached, welcome: answer as Welcome };
 }
 
 /** The same where the outer TLS ends in between: the server answers a resume only. */
 export async function dialOuter(options: OuterDialOptions): Promise<OuterDialled> {
-  const { answer, ...reached } = await dial(options, { hello: options.hello, expects: "resumed", endToEnd: false });
-  return { ...reached, resumed: answer as Resumed | undefined };
+  try {
+    const { answer, ...reached } = await dial(options, { hello: options.hello, expects: "resumed" });
+    return { ...reached, resumed: answer as Resumed | undefined };
+  } catch (error) {
+    throw error instanceof LinkRefused && error.status === 401 ? withoutInner(error) : error;
+  }
+}
+
+/** The server misses what is shown inside inner TLS only. */
+function withoutInner({ reason, retryAfterMs }: LinkRefused): LinkRefused {
+  const cure = "it seems to take no inner TLS (--inner-tls of the server, agents.innerTls of the cluster's document)";
+  return new LinkRefused({ status: 401, reason: `${reason}; ${cure}`, retryAfterMs });
 }
 
 /** Is the server there, with a certificate that the `ca` of these options knows? Nothing is shown to it but its name. */
@@ -95,8 +108,6 @@ export async function probeServer(options: CarrierDialOptions): Promise<void> {
 interface Greeting {
   readonly hello: () => Hello | OuterHello;
   readonly expects: "welcome" | "resumed";
-  /** TLS is verified to the other end: mask keys may be zero (design: "Carrier"). */
-  readonly endToEnd: boolean;
 }
 
 interface Reached {
@@ -119,6 +130,11 @@ async function dial(options: CarrierDialOptions, greeting: Greeting): Promise<Re
   }
 }
 
+const UPGRADING = "waiting for the upgrade";
+const GREETING = "waiting for welcome";
+/** TCP and TLS are fine, and nothing comes through them. */
+const LATE_AT: Readonly<Record<string, keyof typeof HELD_BACK>> = { [UPGRADING]: "no_answer", [GREETING]: "held_back" };
+
 /** One try. Each step races the deadline and the caller's signal, which say at which step it stood. */
 class Attempt {
   readonly #options: CarrierDialOptions;
@@ -139,10 +155,15 @@ class Attempt {
     });
     this.#interrupted.catch(() => {});
     this.#timer = setTimeout(() => {
-      this.#interrupt(new Error(`no tunnel within ${seconds(options.timeoutMs)}: timed out ${this.#step}`));
+      this.#interrupt(this.#tooLate(`no tunnel within ${seconds(options.timeoutMs)}: timed out ${this.#step}`));
     }, options.timeoutMs);
     options.signal?.addEventListener("abort", this.#onAbort, { once: true });
     if (options.signal?.aborted) this.#onAbort();
+  }
+
+  #tooLate(sentence: string): Error {
+    const kind = LATE_AT[this.#step];
+    return kind === undefined ? new Error(sentence) : new MiddleBox(kind, `${sentence}: ${HELD_BACK[kind]}`);
   }
 
   readonly #onAbort = (): void => this.#interrupt(new Error("the attempt was cancelled"));
@@ -216,7 +237,7 @@ class Attempt {
       });
       socket.on("error", (error) => reject(isUntrusted(error) ? new Intercepted(issuer, error) : error));
       socket.once("secureConnect", () => {
-        this.#options.watch?.onSecure(socket);
+        this.#options.watch?.onSecure?.(socket);
         resolve(socket);
       });
       socket.once("close", () => reject(new Error(`the connection was closed ${this.#step}`)));
@@ -226,7 +247,7 @@ class Attempt {
   /** The upgrade, and what follows in the same turn: the carrier has to read the socket from its first frame. */
   upgrade(socket: tls.TLSSocket, greeting: Greeting): Promise<Reached> {
     const { host, port, path, headers, keepaliveMs, watch } = this.#options;
-    this.#step = "waiting for the upgrade";
+    this.#step = UPGRADING;
     return this.#race((resolve, reject) => {
       const authority = net.isIPv6(host) ? `[${host}]` : host;
       const ws = new WebSocket(`wss://${authority}:${port}${path}`, [SUBPROTOCOL], {
@@ -235,15 +256,18 @@ class Attempt {
         maxPayload: MAX_WEBSOCKET_PAYLOAD,
         ...(headers === undefined ? {} : { headers }),
       });
-      ws.on("error", reject);
-      ws.once("upgrade", (response) => watch?.onAnswer(response));
+      ws.on("error", (error) => reject(damagedAnswer(error) ?? error));
+      ws.once("upgrade", (response) => {
+        watch?.onAnswer?.(response);
+        mendAnswer(response);
+      });
       ws.on("unexpected-response", (_request, response) => {
-        watch?.onAnswer(response);
+        watch?.onAnswer?.(response);
         readAnswer(response, reject);
       });
       ws.once("open", () => {
         const remote = `${socket.remoteAddress}:${socket.remotePort}`;
-        const carrier = new Carrier(ws, socket, { role: "client", keepaliveMs, zeroMask: greeting.endToEnd });
+        const carrier = new Carrier(ws, socket, { role: "client", keepaliveMs, onEcho: watch?.onEcho });
         this.#greet(carrier, greeting, (answer) => resolve({ carrier, remote, answer }), reject);
       });
     });
@@ -255,7 +279,7 @@ class Attempt {
     resolve: (answer: ControlMessage | undefined) => void,
     reject: (error: Error) => void,
   ): void {
-    this.#step = "waiting for welcome";
+    this.#step = GREETING;
     const { keepaliveMs } = this.#options;
     const words = hello();
     if ("inner" in words && words.resume === undefined) {
@@ -263,7 +287,9 @@ class Attempt {
       resolve(undefined);
       return;
     }
-    carrier.onEnded = (reason) => reject(reason ?? new Error("the server closed before its welcome"));
+    carrier.onEnded = (reason = new Error("the server closed before its welcome")) => {
+      reject(unwelcomed(reason));
+    };
     carrier.onControl = (message) => {
       carrier.onEnded = undefined;
       carrier.onControl = undefined;
@@ -284,14 +310,42 @@ class Attempt {
     // Several addresses were tried: Node's error for all of them has no message of its own.
     const causes = error instanceof AggregateError ? (error.errors as Error[]) : [error];
     const { code } = error as NodeJS.ErrnoException;
+    if (NO_TLS.has(code)) {
+      const sentence = `what answers there does not speak TLS: check the port in --server (${this.#step})`;
+      return Object.assign(new Error(sentence, { cause: error }), { code });
+    }
     if (code === UNRECOGNIZED_NAME) return Object.assign(new Error(unknownName(this.#options.host)), { code });
-    const explained = new Error(`${causes.map(({ message }) => message).join("; ")} (${this.#step})`, { cause: error });
+    const words = causes.map(wordsOf).join("; ");
+    const time = UNTIMELY.has(code)
+      ? ` by this machine's clock, which says ${new Date().toISOString()}: is it right?`
+      : "";
+    const explained = new Error(`${words}${time} (${this.#step})`, { cause: error });
     return code === undefined ? explained : Object.assign(explained, { code });
   }
 
   #race<T>(step: (resolve: (value: T) => void, reject: (error: Error) => void) => void): Promise<T> {
     return Promise.race([new Promise<T>(step), this.#interrupted]);
   }
+}
+
+/** OpenSSL tells where in its code an error was found; its reason alone is for people. */
+function wordsOf(error: Error & { readonly reason?: string }): string {
+  return error.reason !== undefined && error.message.includes(":error:") ? `TLS: ${error.reason}` : error.message;
+}
+
+/** OpenSSL's words for bytes that are no record of TLS. */
+const NO_TLS: ReadonlySet<string | undefined> = new Set([
+  "ERR_SSL_WRONG_VERSION_NUMBER",
+  "ERR_SSL_PACKET_LENGTH_TOO_LONG",
+]);
+/** The certificate may be good, and the clock wrong. */
+const UNTIMELY: ReadonlySet<string | undefined> = new Set(["CERT_HAS_EXPIRED", "CERT_NOT_YET_VALID"]);
+
+/** Why a carrier ended before its welcome: pings may find out before the deadline that nothing comes. */
+function unwelcomed(reason: Error): Error {
+  const isSilent = reason instanceof CarrierLost && reason.lossCause === "silent";
+  if (isSilent) return new MiddleBox("held_back", `${reason.message} ${GREETING}: ${HELD_BACK.held_back}`);
+  return damagedAnswer(reason) ?? reason;
 }
 
 /** Node's word for the alert (RFC 6066 §3). */

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { test } from "node:test";
 import { CloseCode, LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
+import { LINK_ENDED } from "./carrier.ts";
 import { dial, failure, HELLO, Inbox, LinkServer, RawServer, rawClient, until, welcome } from "./testing.ts";
 import { frame, textFrame } from "./testing-frames.ts";
 
@@ -169,7 +170,7 @@ test("payload that comes along with the handshake waits for the consumer, in ord
     const index = server.upgraded.length;
     const flood = await rawClient(server.port);
     const part = Buffer.concat(Array.from({ length: 100 }, () => frame({ opcode: 2, payload: message, mask: KEY })));
-    for (let sent = 0; sent < 60; sent++) flood.write(part);
+    for (let sent = 0; sent < 3; sent++) flood.write(part);
     flood.resume();
     assert.match((await server.refusal(index)).message, /too much payload before the handshake/);
     flood.destroy();
@@ -208,12 +209,14 @@ test("a link that ended before its consumer came tells it so, once, behind the e
   assert.deepEqual([reason.closeCode, reason.reason, inbox.text, inbox.late], [4452, "going", "early", 0]);
 });
 
+const ENDED = Buffer.concat([Buffer.from([0x03, 0xe8]), Buffer.from(LINK_ENDED)]);
+
 test("a server that breaks the handshake is told apart from one that refuses", async () => {
   const table: [string, (upgrade: string) => Buffer, RegExp][] = [
     ["another message", () => textFrame({ type: "drain", retryAfterMs: 1 }), /answered hello with drain/],
     ["a malformed welcome", () => textFrame({ ...welcome(), keepaliveMs: 0 }), /bad welcome message: keepaliveMs/],
     ["garbage frames", () => Buffer.alloc(50, 0xff), /RSV|invalid/],
-    ["an orderly close", () => frame({ opcode: 8, payload: Buffer.from([0x03, 0xe8]) }), /closed before its welcome/],
+    ["an orderly close", () => frame({ opcode: 8, payload: ENDED }), /closed before its welcome/],
   ];
   for (const [name, answer, expected] of table) {
     await using server = await RawServer.start((socket, upgrade) => {
@@ -227,7 +230,7 @@ test("a server that breaks the handshake is told apart from one that refuses", a
   await using other = await RawServer.start((socket, upgrade) => {
     socket.write(upgrade.replace(SUBPROTOCOL, "chat"));
   });
-  assert.match((await failure(other.port)).message, /subprotocol .*\(waiting for the upgrade\)/);
+  assert.match((await failure(other.port)).message, /invalid subprotocol\): something in between has changed it/);
   await using noHttp = await RawServer.start((socket) => socket.write("SSH-2.0-OpenSSH\r\n"));
   assert.match((await failure(noHttp.port)).message, /Parse Error.*\(waiting for the upgrade\)/);
   await using gone = await RawServer.start((socket) => socket.end());

@@ -8,6 +8,9 @@ export interface InnerLink extends Transport {
   destroy(reason?: Error, told?: string): void;
 }
 
+/** Many frames of a few bytes each: one copy costs less than handing each to TLS apart. */
+const SMALL_BATCH_BYTES = 8 * 1024;
+
 /** Somebody in between reads it. */
 const TOLD = "inner TLS has ended";
 
@@ -179,6 +182,10 @@ export class InnerPipe implements Transport {
       this.#consumer?.onWritable();
     };
     const socket = this.#socket;
+    if (byteLength <= SMALL_BATCH_BYTES) {
+      socket.write(Buffer.concat(batch, byteLength), taken);
+      return;
+    }
     socket.cork();
     for (const [index, buffer] of batch.entries()) {
       if (index === batch.length - 1) socket.write(buffer, taken);

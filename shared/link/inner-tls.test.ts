@@ -117,6 +117,31 @@ test("a stranger, and whoever shows nothing, is not taken for an agent", async (
   assert.match(judgePeer(silent.far.socket).refusal ?? "", /no client certificate/);
 });
 
+test("of many handshakes at once each link gets its own, and none comes from one that has failed", async () => {
+  const { authority, material } = await pki();
+  const servers = new InnerServers();
+  const names = Array.from({ length: 24 }, (_, number) => `agent-${number}`);
+  const pairs = await Promise.all(names.map((cn) => authority.issue({ cn, usage: "client" })));
+  for (let round = 0; round < 2; round++) {
+    const met = pairs.map(async ({ cert, key }, number) => {
+      const ends = link();
+      const accepted = servers.accept(ends.server, material, TIMEOUT_MS);
+      if (number % 3 === 0) {
+        ends.agent.write([Buffer.from("no handshake")]);
+        return assert.rejects(accepted);
+      }
+      const tls = { ca: authority.cert, cert, key };
+      const { signal } = new AbortController();
+      const dialled = dialInner(ends.agent, { host: "server.example", tls, timeoutMs: TIMEOUT_MS, signal });
+      const [near, far] = await Promise.all([dialled, accepted]);
+      assert.equal(judgePeer(far.socket).identity?.cn, names[number]);
+      assert.equal(far.key.accepts(near.key.prove("s/1", number)), true);
+      near.pipe.destroy();
+    });
+    await Promise.all(met);
+  }
+});
+
 test("an agent does not speak with a server of another name or CA, and says why", async () => {
   const { authority, material } = await pki();
   const other = await Authority.create("other");

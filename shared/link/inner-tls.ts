@@ -1,9 +1,11 @@
-import { constants } from "node:crypto";
+import { constants, X509Certificate } from "node:crypto";
 import net from "node:net";
 import tls from "node:tls";
 import { tellJudgedBy } from "../net/tls.ts";
 import type { TlsMaterial } from "../net/tls-material.ts";
+import { isUntrusted } from "../net/untrusted.ts";
 import { type InnerLink, InnerPipe, LinkDuplex } from "./inner-pipe.ts";
+import { issuerOf } from "./intercepted.ts";
 import { LinkKey } from "./proof.ts";
 
 /**
@@ -32,6 +34,23 @@ export interface InnerDialOptions {
   readonly signal: AbortSignal;
 }
 
+/** What TLS has found inside: OpenSSL's code, and the certificate if one was shown. */
+export class InnerTlsFault extends Error {
+  override readonly name = "InnerTlsFault";
+  readonly code: string | undefined;
+  readonly issuer: string;
+  readonly shown: X509Certificate | undefined;
+
+  constructor(cause: NodeJS.ErrnoException, shown: tls.PeerCertificate | undefined) {
+    const issuer = (shown && issuerOf(shown)) ?? "unknown";
+    const untrusted = `the certificate shown inside is signed by "${issuer}", which is none of our CAs (--ca-cert): somebody in between plays the server, or that CA is the server's own`;
+    super(`inner TLS: ${isUntrusted(cause) ? untrusted : cause.message}`, { cause });
+    this.code = cause.code;
+    this.issuer = issuer;
+    this.shown = shown?.raw && new X509Certificate(shown.raw);
+  }
+}
+
 /** The agent's side. Rejects with what ended the link, or with what TLS has found; the link is over then. */
 export async function dialInner(link: InnerLink, options: InnerDialOptions): Promise<InnerTls> {
   const { host } = options;
@@ -46,80 +65,61 @@ export async function dialInner(link: InnerLink, options: InnerDialOptions): Pro
     ALPNProtocols: [INNER_PROTOCOL],
   });
   const secured = new Promise<void>((resolve, reject) => {
-    socket.on("error", (error) => reject(new Error(`inner TLS: ${error.message}`, { cause: error })));
+    let shown: tls.PeerCertificate | undefined;
+    // Before Node judges the certificate, and throws it away with the connection.
+    socket.prependOnceListener("secure", () => {
+      shown = socket.getPeerCertificate();
+    });
+    socket.on("error", (error) => reject(new InnerTlsFault(error, shown)));
     socket.once("secureConnect", resolve);
   });
   await handshake(secured, bottom, options.timeoutMs, options.signal);
   return found(link, bottom, socket);
 }
 
-/** The server's side: TLS servers that never listen, one for each material. Their clients are judged by `judgePeer`. */
+/** TLS servers without a handshake that are kept, of one material: one costs as much as a few handshakes. */
+const MAX_IDLE = 8;
+
+/**
+ * The server's side: TLS servers that never listen. Each has one handshake at a time, so that there is no doubt whose the
+ * connection is that it finds secure. Clients are judged by `judgePeer`.
+ */
 export class InnerServers {
-  readonly #servers = new WeakMap<TlsMaterial, tls.Server>();
-  readonly #waiting = new WeakMap<object, Waiting>();
+  readonly #idle = new WeakMap<TlsMaterial, tls.Server[]>();
 
   /** Rejects with what ended the link, or with what TLS has found; the link is over then. */
   async accept(link: InnerLink, material: TlsMaterial, timeoutMs: number): Promise<InnerTls> {
     const bottom = new LinkDuplex(link, MAX_ANONYMOUS_BYTES);
-    const { ca } = material;
-    let socket: tls.TLSSocket | undefined;
-    const secured = new Promise<void>((resolve, reject) => {
-      const onSecure = (secure: tls.TLSSocket) => {
-        socket = secure;
-        tellJudgedBy(secure, ca);
-        resolve();
-      };
-      this.#waiting.set(bottom, { onSecure, onFailed: reject });
-      this.#serverOf(material).emit("connection", bottom);
+    const server = this.#idle.get(material)?.pop() ?? serverOf(material);
+    const secured = new Promise<tls.TLSSocket>((resolve, reject) => {
+      server.once("secureConnection", resolve);
+      server.once("tlsClientError", (error) => reject(new Error(`inner TLS: ${error.message}`, { cause: error })));
     });
-    await handshake(secured, bottom, timeoutMs);
-    return found(link, bottom, socket as tls.TLSSocket);
+    server.emit("connection", bottom);
+    const socket = await handshake(secured, bottom, timeoutMs);
+    this.#keep(server, material); // one whose handshake has failed is not used again: its end may be yet to come
+    tellJudgedBy(socket, material.ca);
+    return found(link, bottom, socket);
   }
 
-  #serverOf(material: TlsMaterial): tls.Server {
-    const known = this.#servers.get(material);
-    if (known !== undefined) return known;
-    const { cert, key, ca } = material;
-    const made = tls.createServer({
-      ...{ cert, key },
-      ca: ca === "" ? [] : ca, // left out, it would be the system's
-      minVersion: "TLSv1.3",
-      requestCert: true,
-      rejectUnauthorized: false, // `judgePeer` says why, in words
-      ALPNProtocols: [INNER_PROTOCOL],
-      secureOptions: constants.SSL_OP_NO_TICKET, // a resumed session would skip the certificate
-    });
-    made.on("secureConnection", (socket) => {
-      const waiting = this.#waitingFor(socket);
-      if (waiting === undefined) socket.destroy();
-      else waiting.onSecure(socket);
-    });
-    made.on("tlsClientError", (error, socket) => {
-      this.#waitingFor(socket)?.onFailed(new Error(`inner TLS: ${error.message}`, { cause: error }));
-    });
-    this.#servers.set(material, made);
-    return made;
-  }
-
-  #waitingFor(socket: tls.TLSSocket): Waiting | undefined {
-    const bottom = beneath(socket);
-    return bottom && this.#waiting.get(bottom);
+  #keep(server: tls.Server, material: TlsMaterial): void {
+    server.removeAllListeners("tlsClientError");
+    const idle = this.#idle.get(material) ?? [];
+    if (idle.length < MAX_IDLE) idle.push(server);
+    this.#idle.set(material, idle);
   }
 }
 
-interface Waiting {
-  onSecure(socket: tls.TLSSocket): void;
-  onFailed(error: Error): void;
-}
-
-/** What a TLS server was given: undocumented, but where Node keeps the Duplex beneath, in a wrapping of its own. */
-function beneath(socket: tls.TLSSocket): object | undefined {
-  return property(property(property(socket, "_handle"), "_parentWrap"), "stream");
-}
-
-function property(of: object | undefined, name: string): object | undefined {
-  const value: unknown = of === undefined ? undefined : Reflect.get(of, name);
-  return typeof value === "object" && value !== null ? value : undefined;
+function serverOf({ cert, key, ca }: TlsMaterial): tls.Server {
+  return tls.createServer({
+    ...{ cert, key },
+    ca: ca === "" ? [] : ca, // left out, it would be the system's
+    minVersion: "TLSv1.3",
+    requestCert: true,
+    rejectUnauthorized: false, // `judgePeer` says why, in words
+    ALPNProtocols: [INNER_PROTOCOL],
+    secureOptions: constants.SSL_OP_NO_TICKET, // a resumed session would skip the certificate
+  });
 }
 
 function found(link: InnerLink, bottom: LinkDuplex, socket: tls.TLSSocket): InnerTls {
@@ -132,12 +132,12 @@ function found(link: InnerLink, bottom: LinkDuplex, socket: tls.TLSSocket): Inne
 }
 
 /** What ends the link says more than what TLS makes of it. */
-async function handshake(
-  secured: Promise<void>,
+async function handshake<T>(
+  secured: Promise<T>,
   bottom: LinkDuplex,
   timeoutMs: number,
   signal?: AbortSignal,
-): Promise<void> {
+): Promise<T> {
   const timer = setTimeout(() => bottom.destroy(new Error("the inner TLS handshake took too long")), timeoutMs);
   const onAbort = (): void => void bottom.destroy(new Error("the attempt was cancelled"));
   signal?.addEventListener("abort", onAbort, { once: true });
@@ -146,7 +146,7 @@ async function handshake(
     throw reason ?? new Error("the peer closed inside the inner TLS handshake");
   });
   try {
-    await Promise.race([secured, over]);
+    return await Promise.race([secured, over]);
   } catch (error) {
     bottom.destroy(error as Error);
     throw bottom.endedBy ?? error;

@@ -11,27 +11,13 @@ export class Intercepted extends Error {
   constructor(issuer: string | undefined, cause: NodeJS.ErrnoException) {
     const by = issuer ?? "unknown";
     const cure =
-      "have the server excepted from TLS inspection, or go through it with --outer-ca; or, if that is the server's own CA, give it as --ca-cert";
+      "have the server excepted from TLS inspection, or go through it with --outer-ca (and not --inner-tls=never); or, if that is the server's own CA, give it as --ca-cert";
     super(`TLS is intercepted by "${by}", which has signed the certificate shown and is none of our CAs: ${cure}`, {
       cause,
     });
     this.code = cause.code;
     this.issuer = by;
   }
-}
-
-/** OpenSSL's words for a chain that leads to none of our CAs; whoever expired or has another name is somebody we know. */
-const UNTRUSTED: ReadonlySet<string | undefined> = new Set([
-  "UNABLE_TO_GET_ISSUER_CERT",
-  "UNABLE_TO_GET_ISSUER_CERT_LOCALLY",
-  "UNABLE_TO_VERIFY_LEAF_SIGNATURE",
-  "SELF_SIGNED_CERT_IN_CHAIN",
-  "DEPTH_ZERO_SELF_SIGNED_CERT",
-  "CERT_SIGNATURE_FAILURE",
-]);
-
-export function isUntrusted({ code }: NodeJS.ErrnoException): boolean {
-  return UNTRUSTED.has(code);
 }
 
 /** `CN`, or else the organisation, of a certificate's issuer; the words are a stranger's. */

@@ -163,3 +163,25 @@ test("stop leaves no timer behind", (t) => {
   pass(10_000);
   assert.deepEqual([said, pings()], [[], 0]);
 });
+
+test("the time until a ping is answered is told, from the oldest that was not", (t) => {
+  const clock = new Clock(t);
+  const echoes: number[] = [];
+  let pings = 0;
+  const ping = () => pings++;
+  const liveness = new Liveness(1_000, { ping, dead: () => {}, echo: (ms) => echoes.push(ms) });
+  liveness.answered();
+  assert.deepEqual(echoes, [], "nothing was asked");
+  while (pings === 0) clock.pass(5);
+  clock.pass(100);
+  liveness.answered();
+  liveness.answered();
+  assert.deepEqual(echoes, [100]);
+  while (pings < 3) {
+    clock.pass(5);
+    liveness.heard();
+  }
+  liveness.answered();
+  assert.ok((echoes[1] ?? 0) >= 800, `${echoes[1]}`);
+  liveness.stop();
+});

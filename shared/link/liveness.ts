@@ -12,6 +12,8 @@ export interface LivenessActions {
   ping(): void;
   /** Nothing was heard for too long. Called once. */
   dead(sentence: string): void;
+  /** A ping was answered, so long after it was sent. */
+  echo?(ms: number): void;
 }
 
 /** Sends pings, and notices when the peer has fallen silent. */
@@ -19,7 +21,10 @@ export class Liveness {
   readonly #actions: LivenessActions;
   #intervalMs: number;
   #lastByteAt = performance.now();
+  #quietMs = 0;
   #watchedAt = performance.now();
+  /** When the oldest ping that is not answered was sent. */
+  #askedAt: number | undefined;
   /** When this process was last found to have been stopped. */
   #wokenAt = 0;
   #pingTimer: NodeJS.Timeout | undefined;
@@ -34,7 +39,27 @@ export class Liveness {
   }
 
   heard(): void {
-    this.#lastByteAt = performance.now();
+    const now = performance.now();
+    this.#quietMs = Math.max(this.#quietMs, now - this.#lastByteAt);
+    this.#lastByteAt = now;
+  }
+
+  /** The longest time without a byte after which one came all the same, ms. */
+  get quietMs(): number {
+    return this.#quietMs;
+  }
+
+  /** A pong came. It does not say to which ping: the longest time counts. */
+  answered(): void {
+    if (this.#askedAt === undefined) return;
+    const ms = performance.now() - this.#askedAt;
+    this.#askedAt = undefined;
+    this.#actions.echo?.(ms);
+  }
+
+  #ping(): void {
+    this.#askedAt ??= performance.now();
+    this.#actions.ping();
   }
 
   /** When the last byte came, on the clock of `performance.now()`. */
@@ -54,7 +79,7 @@ export class Liveness {
       if (silentMs > 2 * withinMs) this.probe(withinMs);
       else this.#die(silentMs);
     }, withinMs).unref();
-    this.#actions.ping();
+    this.#ping();
   }
 
   setInterval(intervalMs: number): void {
@@ -82,7 +107,7 @@ export class Liveness {
     const jittered = this.#intervalMs * (1 - JITTER + 2 * JITTER * Math.random());
     this.#pingTimer = setTimeout(() => {
       this.#schedulePing(); // first: a ping that cannot be sent may stop all this
-      this.#actions.ping();
+      this.#ping();
     }, jittered).unref();
   }
 

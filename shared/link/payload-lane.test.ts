@@ -50,6 +50,7 @@ class Oracle {
 class Heard {
   readonly payload: Buffer[] = [];
   readonly other: Buffer[] = [];
+  readonly pings: string[] = [];
   violation: string | undefined;
   readonly lane: PayloadLane;
 
@@ -57,6 +58,11 @@ class Heard {
     this.lane = new PayloadLane(
       {
         onPayload: (piece) => this.payload.push(piece),
+        // Where ws would have told of it, so that the order shows.
+        onPing: (payload) => {
+          this.pings.push(payload.toString());
+          toWs(frame({ opcode: 9, payload, ...(peerMasks ? { mask: Buffer.alloc(4) } : {}) }));
+        },
         onOther: (bytes) => {
           this.other.push(bytes);
           toWs(bytes);
@@ -120,7 +126,7 @@ const message = fc
 for (const peerMasks of [true, false]) {
   const side = peerMasks ? "a client" : "a server";
 
-  test(`payload from ${side} comes out whole and in order, and all else reaches ws verbatim, in any split`, () => {
+  test(`payload from ${side} comes out whole and in order, pings too, and all else reaches ws verbatim, in any split`, () => {
     fc.assert(
       fc.property(
         fc.array(message, { maxLength: 12 }),
@@ -131,18 +137,21 @@ for (const peerMasks of [true, false]) {
           const wire: Buffer[] = [];
           const payload: Buffer[] = [];
           const other: Buffer[] = [];
+          const pings: string[] = [];
           let binary = false;
           for (const [index, shape] of messages.flat().entries()) {
             const bytes = frame(peerMasks ? { ...shape, mask: keys[index % keys.length] as Buffer } : shape);
             wire.push(bytes);
             if (shape.opcode === 1 || shape.opcode === 2) binary = shape.opcode === 2;
             if (shape.opcode < 8 && binary) payload.push(shape.payload as Buffer);
+            else if (shape.opcode === 9) pings.push(String(shape.payload));
             else other.push(bytes);
           }
           for (const chunk of cut(Buffer.concat(wire), by)) heard.lane.push(chunk);
           assert.equal(heard.violation, undefined);
           assert.ok(Buffer.concat(heard.payload).equals(Buffer.concat(payload)), "payload");
           assert.ok(Buffer.concat(heard.other).equals(Buffer.concat(other)), "the rest");
+          assert.deepEqual(heard.pings, pings);
         },
       ),
       { numRuns: 150 },
@@ -316,6 +325,22 @@ test("the header we write is a whole binary message to ws, for every length form
       }
       assert.deepEqual([oracle.error, oracle.binary.length, oracle.binary[0]?.length], [undefined, 1, length]);
       assert.equal(Buffer.concat(heard.payload).length, length);
+    }
+  }
+});
+
+test("a ping is told with its payload, whatever it is cut into and wherever it stands, and ws does not hear of it", () => {
+  for (const mask of [undefined, Buffer.alloc(4), Buffer.from([1, 2, 3, 4])]) {
+    const shape = (opcode: number, words: string, final = true) =>
+      frame({ opcode, payload: Buffer.from(words), final, ...(mask ? { mask } : {}) });
+    const bytes = Buffer.concat([
+      ...[shape(9, ""), shape(2, "pay", false), shape(9, "x".repeat(125)), shape(0, "load"), shape(9, "last")],
+    ]);
+    for (const size of [1, 3, 1_000]) {
+      const heard = new Heard(mask !== undefined);
+      for (const chunk of cut(bytes, [size])) heard.lane.push(chunk);
+      assert.deepEqual(heard.pings, ["", "x".repeat(125), "last"]);
+      assert.deepEqual([Buffer.concat(heard.payload).toString(), heard.other.length], ["payload", 0]);
     }
   }
 });

@@ -10,6 +10,8 @@
 export interface LaneConsumer {
   /** A piece of binary payload, in order. */
   onPayload(piece: Buffer): void;
+  /** A ping (RFC 6455 §5.5.2), with its payload. */
+  onPing(payload: Buffer): void;
   /** Bytes for ws: whole frames that are not ours, in any split. */
   onOther(bytes: Buffer): void;
   /** A frame that ws would not notice, having been passed by the binary one it breaks into. The lane has stopped. */
@@ -31,6 +33,8 @@ const PONG = 0xa;
 const OPCODES: ReadonlySet<number> = new Set([CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG]);
 /** 2 bytes, 8 of extended length, 4 of mask key. */
 const MAX_HEADER = 14;
+/** RFC 6455 §5.5. */
+const MAX_CONTROL = 125;
 
 export class PayloadLane {
   readonly #consumer: LaneConsumer;
@@ -42,6 +46,8 @@ export class PayloadLane {
   /** Payload bytes of the present frame still to come. */
   #left = 0;
   #ours = false;
+  /** The payload of a ping that is passing, as far as it has come. */
+  #ping: Buffer | undefined;
   /** A close frame is passing: nothing may follow it, and ws takes nothing more (RFC 6455 §5.5.1). */
   #closing = false;
   /** The kind of the fragmented message under way. */
@@ -70,20 +76,21 @@ export class PayloadLane {
     const end = Math.min(chunk.length, offset + this.#left);
     const piece = offset === 0 && end === chunk.length ? chunk : chunk.subarray(offset, end);
     this.#left -= piece.length;
-    if (this.#ours) {
-      if (this.#mask !== undefined) this.#unmask(piece, this.#mask);
-      this.#consumer.onPayload(piece);
-    } else this.#consumer.onOther(piece);
+    if ((this.#ours || this.#ping !== undefined) && this.#mask !== undefined) this.#unmask(piece, this.#mask);
+    if (this.#ours) this.#consumer.onPayload(piece);
+    else if (this.#ping !== undefined) this.#takePing(Buffer.concat([this.#ping, piece]));
+    else this.#consumer.onOther(piece);
     return end;
   }
 
+  #takePing(payload: Buffer): void {
+    this.#ping = this.#left > 0 ? payload : undefined;
+    if (this.#left === 0) this.#consumer.onPing(payload);
+  }
+
   #unmask(piece: Buffer, mask: Uint8Array): void {
-    let at = this.#maskAt;
-    for (let index = 0; index < piece.length; index++) {
-      piece[index] = (piece[index] as number) ^ (mask[at] as number);
-      at = (at + 1) & 3;
-    }
-    this.#maskAt = at;
+    unmask(piece, mask, this.#maskAt);
+    this.#maskAt = (this.#maskAt + piece.length) & 3;
   }
 
   #takeHeader(chunk: Buffer, offset: number): number {
@@ -117,6 +124,9 @@ export class PayloadLane {
     } else if (this.#ours) {
       this.#fragmented = final ? "none" : "binary";
       this.#readMask(length);
+    } else if (opcode === PING && final && this.#left <= MAX_CONTROL) {
+      this.#readMask(length);
+      this.#takePing(Buffer.alloc(0));
     } else {
       if (opcode < FIRST_CONTROL) this.#fragmented = final ? "none" : "other";
       this.#closing = opcode === CLOSE;
@@ -186,4 +196,31 @@ export function binaryHeader(length: number, masked: boolean): Buffer {
   header[0] = FIN | BINARY;
   if (masked) header.writeUInt32BE(0, header.length - 4);
   return header;
+}
+
+const key = new Uint8Array(4);
+const keyWord = new Uint32Array(key.buffer);
+/** Below, a view of the words costs more than the bytes. */
+const LEAST_BY_WORDS = 32;
+
+/** In place, and by words: byte by byte it costs ten times as much, more than all else on the way. `at`: where in the key the piece begins. */
+function unmask(piece: Buffer, mask: Uint8Array, at: number): void {
+  const { length, byteOffset } = piece;
+  if (length < LEAST_BY_WORDS) {
+    unmaskBytes(piece, mask, at, 0, length);
+    return;
+  }
+  const head = -byteOffset & 3;
+  const words = new Uint32Array(piece.buffer, byteOffset + head, (length - head) >>> 2);
+  for (let index = 0; index < key.length; index++) key[index] = mask[(at + head + index) & 3] as number;
+  const word = keyWord[0] as number;
+  unmaskBytes(piece, mask, at, 0, head);
+  for (let index = 0; index < words.length; index++) words[index] = (words[index] as number) ^ word;
+  unmaskBytes(piece, mask, at, head + words.byteLength, length);
+}
+
+function unmaskBytes(piece: Buffer, mask: Uint8Array, at: number, from: number, to: number): void {
+  for (let index = from; index < to; index++) {
+    piece[index] = (piece[index] as number) ^ (mask[(at + index) & 3] as number);
+  }
 }

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { LinkRefused } from "../wire/handshake.ts";
-import { judgeAnswer, MiddleBox } from "./upgrade-answer.ts";
+import { damagedAnswer, judgeAnswer, MiddleBox } from "./upgrade-answer.ts";
 
 const HTML = { "content-type": "text/html; charset=utf-8" };
 
@@ -65,4 +65,47 @@ test("the server's own words are kept, and nothing compressed or unprintable is 
   assert.ok(!refused.reason.includes("\u001b"));
   assert.equal(judge(403, "Forbidden", { "content-encoding": "gzip" }, "\u001f\u008b").sentence, "Forbidden");
   assert.doesNotMatch(judge(403, "F", { ...HTML, "content-encoding": "gzip" }, "<title>x</title>").sentence, /page/);
+});
+
+test("a 101 that has lost a header, or got one, is somebody in between, and other errors of ws are not", () => {
+  const half = judge(101, "Switching Protocols", { connection: "keep-alive", upgrade: "websocket" });
+  assert.equal(half.box, "upgrade_stripped");
+  assert.match(
+    half.sentence,
+    /came without its headers \(101, Upgrade: websocket, Connection: keep-alive\): something/,
+  );
+  for (const words of [
+    "Invalid Upgrade header",
+    "Invalid Sec-WebSocket-Accept header",
+    "Server sent an invalid subprotocol",
+    "Invalid WebSocket frame: RSV1 must be clear",
+    "Server sent a Sec-WebSocket-Extensions header but no extension was requested",
+  ]) {
+    const damaged = damagedAnswer(new Error(words));
+    assert.equal(damaged?.kind, "upgrade_stripped", words);
+    assert.ok(damaged?.message.includes(`(${words}): something in between has changed it`));
+  }
+  for (const words of ["socket hang up", "the peer closed with 1002"]) {
+    assert.equal(damagedAnswer(new Error(words)), undefined, words);
+  }
+});
+
+test("400 is the server's word for half an upgrade: something in between has taken the rest", () => {
+  const { box, sentence } = judge(400, "Bad Request", { "content-type": "text/plain" }, "Missing header");
+  assert.equal(box, "upgrade_stripped");
+  assert.match(sentence, /did not reach the server whole \(400 Bad Request, "Missing header"\)/);
+});
+
+test("who is refused for a certificate is told of a clock that differs, by the Date of the answer", () => {
+  const now = Date.parse("2026-06-15T12:00:00Z");
+  const refusedAt = (date: string | undefined): string => {
+    const headers = date === undefined ? {} : { date: new Date(date).toUTCString() };
+    const refusal = judgeAnswer({ statusCode: 401, statusMessage: "", headers }, "the certificate has expired\n", now);
+    return refusal instanceof LinkRefused ? refusal.reason : "a box";
+  };
+  assert.equal(refusedAt(undefined), "the certificate has expired");
+  assert.equal(refusedAt("2026-06-15T12:01:00Z"), "the certificate has expired");
+  const ahead = "the certificate has expired; this machine's clock is 1 day 2 h ahead of the server's";
+  assert.equal(refusedAt("2026-06-14T10:00:00Z"), ahead);
+  assert.match(refusedAt("2026-06-15T15:00:00Z"), /clock is 3 h behind the server's$/);
 });

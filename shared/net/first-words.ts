@@ -11,8 +11,11 @@ export type FirstWords =
       /** Who is behind the balancer, if it has said so. */
       readonly source: Endpoint | undefined;
       /** Absent where names were not asked for. */
-      readonly hello: Extract<ClientHello, { problem: undefined }> | undefined;
+      readonly hello: FoundHello | undefined;
     };
+
+/** A ClientHello that could be read. */
+export type FoundHello = Extract<ClientHello, { problem: undefined }>;
 
 export interface FirstWordsOptions {
   /** What may or must stand in front: `forbidden` is for addresses whose word is not believed. */

@@ -1,4 +1,5 @@
-import type { PeerCertificate, TLSSocket } from "node:tls";
+import type { Socket } from "node:net";
+import { type PeerCertificate, TLSSocket } from "node:tls";
 import { printable } from "../outcomes.ts";
 import { matchesPieces } from "./wildcard.ts";
 
@@ -92,7 +93,11 @@ export type Judgement =
   | { readonly identity?: undefined; readonly refusal: string };
 
 /** Reads the result of the TLS handshake of a listener that asks for a certificate but lets everybody in. */
-export function judgePeer(socket: TLSSocket): Judgement {
+export function judgePeer(socket: Socket): Judgement {
+  // What a balancer says of a certificate in a header is never asked for: anybody can say it.
+  if (!(socket instanceof TLSSocket)) {
+    return { refusal: "no client certificate comes through to this port, because TLS ends in front of it" };
+  }
   // Not `getPeerX509Certificate`: it copies the whole chain, at ten times the price.
   const certificate = socket.getPeerCertificate(false);
   if (certificate?.fingerprint256 === undefined) {

@@ -1,5 +1,8 @@
 import { isIPv4, isIPv6, SocketAddress } from "node:net";
 
+/** This host and nobody else (RFC 1122 §3.2.1.3, RFC 4291 §2.5.3). */
+export const LOOPBACK = ["127.0.0.0/8", "::1/128"] as const;
+
 /** A range of addresses; an IPv4-mapped one is the IPv4 one. */
 export interface Network {
   readonly network: SocketAddress;

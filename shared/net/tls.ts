@@ -1,5 +1,5 @@
 import { constants } from "node:crypto";
-import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
+import type { AddressInfo, Socket } from "node:net";
 import {
   createSecureContext,
   createServer as createTlsServer,
@@ -7,15 +7,12 @@ import {
   type TLSSocket,
   type Server as TlsServer,
 } from "node:tls";
-import type { Arrival } from "./arrival.ts";
+import { Acceptor, type AcceptRules, type Visit } from "./acceptor.ts";
 import { UNRECOGNIZED_NAME_ALERT } from "./client-hello.ts";
-import { readFirst } from "./first-bytes.ts";
-import { type FirstWords, FirstWordsReader } from "./first-words.ts";
-import type { Endpoint } from "./proxy-protocol.ts";
+import type { FoundHello } from "./first-words.ts";
 import { rawSocketOf } from "./reset.ts";
 import { tellSource } from "./source.ts";
 import type { TlsMaterial } from "./tls-material.ts";
-import { type FailedHandshake, WaitingRoom } from "./waiting-room.ts";
 
 /** One of the names behind a port: what it shows, and whose certificates it knows. */
 export interface TlsDoor {
@@ -33,42 +30,16 @@ export interface TlsDoors<Door extends TlsDoor> {
   find(serverName: string | undefined): Door | undefined;
 }
 
-/** Whether balancers say who is behind them (PROXY protocol, version 1 or 2). */
-export interface ProxyProtocolRule {
-  readonly required: boolean;
-  /** Is this address one of the balancers? From others a header is refused. */
-  trusts(address: string): boolean;
-}
-
-export interface TlsListenerOptions<Door extends TlsDoor> {
+export interface TlsListenerOptions<Door extends TlsDoor> extends AcceptRules {
   readonly doors: TlsDoors<Door>;
-  /** Absent: nobody stands between that would say who the client is. */
-  readonly proxyProtocol?: ProxyProtocolRule | undefined;
   readonly minVersion?: SecureVersion | undefined;
   /** OpenSSL's list; empty or absent: Node's. */
   readonly ciphers?: string | undefined;
-  /** A handshake that takes longer is cut, and so is a connection that waits for one: they hold memory for a stranger. */
-  readonly handshakeTimeoutMs: number;
-  /**
-   * Handshakes in progress at once, and connections that have said nothing. One more drops the oldest: real ones take
-   * milliseconds, held ones grow old.
-   */
-  readonly maxHandshakes: number;
-  /** Clients that wait for their handshake to begin: it does so in order, a few at a time. */
-  readonly maxWaitingHandshakes: number;
-  /** Some of those whose turn would come too late are let in to be told so: `onSecure` with `backInMs`. */
-  readonly turnsAway: boolean;
-  readonly backlog: number;
-  /** TCP keepalive of accepted connections; absent: off. */
-  readonly keepAliveMs?: number | undefined;
   /** The handshake is done, whatever the certificate: `judgePeer` decides. Both sockets have an error listener. */
   onSecure(socket: TLSSocket, door: Door, backInMs: number | undefined): void;
-  onHandshakeFailed(failed: FailedHandshake): void;
-  /** The listener as a whole has failed; it does not recover. */
-  onError(error: Error): void;
 }
 
-const judgedBy = new WeakMap<TLSSocket, string>();
+const judgedBy = new WeakMap<Socket, string>();
 
 /** `socket.authorized` was decided by this CA (PEM). */
 export function tellJudgedBy(socket: TLSSocket, ca: string): void {
@@ -76,24 +47,15 @@ export function tellJudgedBy(socket: TLSSocket, ca: string): void {
 }
 
 /** The CA (PEM) by which `socket.authorized` was decided, where that was told. */
-export function judgedByCa(socket: TLSSocket): string | undefined {
+export function judgedByCa(socket: Socket): string | undefined {
   return judgedBy.get(socket);
 }
 
-/** How long a client that was refused may take to read why, ms. */
-const LINGER_MS = 1_000;
-
-/** A handshake in progress. */
-interface Handshake<Door> {
-  readonly arrival: Arrival;
-  /** Known when its name has been read. */
-  door: Door | undefined;
+/** At whose door a handshake is in progress. */
+interface Greeting<Door> {
+  readonly door: Door;
   /** By which its client's certificate is judged: the door may have another when the handshake is done. */
-  ca: string;
-  /** Who is behind the balancer, if there is one. */
-  source: Endpoint | undefined;
-  /** What to tell the client in place of letting it in. */
-  readonly backInMs: number | undefined;
+  readonly ca: string;
 }
 
 /**
@@ -104,166 +66,75 @@ interface Handshake<Door> {
  */
 export class TlsListener<Door extends TlsDoor = TlsDoor> {
   readonly #options: TlsListenerOptions<Door>;
-  readonly #net: Server;
+  readonly #acceptor: Acceptor;
   /** One for each material that has been asked for. */
   readonly #servers = new WeakMap<TlsMaterial, TlsServer | string>();
-  readonly #room: WaitingRoom;
-  /** Handshakes in progress, in the order in which they began. */
-  readonly #handshakes = new Map<Socket, Handshake<Door>>();
-  /** Accepted and not closed; with the TLS socket on top once that was handed over. */
-  readonly #open = new Map<Socket, TLSSocket | undefined>();
+  readonly #greetings = new WeakMap<Visit, Greeting<Door>>();
 
   /** Throws OpenSSL's error for ciphers that it does not know. */
   constructor(options: TlsListenerOptions<Door>) {
     this.#options = options;
     createSecureContext(contextOptions(options));
-    const { handshakeTimeoutMs, keepAliveMs } = options;
-    this.#room = new WaitingRoom({
-      maxWaiting: options.maxWaitingHandshakes,
-      deadlineMs: handshakeTimeoutMs,
-      maxBegun: options.maxHandshakes,
-      turnsAway: options.turnsAway,
-      begin: (arrival, backInMs) => this.#begin({ arrival, backInMs, door: undefined, ca: "", source: undefined }),
-      onFailed: (failed) => options.onHandshakeFailed(failed),
+    this.#acceptor = new Acceptor(options, {
+      begins: "TLS handshake",
+      readsName: () => options.doors.single === undefined,
+      lastWord: UNRECOGNIZED_NAME_ALERT,
+      onTurn: (visit, { hello }) => this.#onTurn(visit, hello),
     });
-    this.#net = createServer({
-      allowHalfOpen: false, // until the handshake is done: who ends before that is gone, like a balancer's health check
-      noDelay: true,
-      ...(keepAliveMs === undefined ? {} : { keepAlive: true, keepAliveInitialDelay: keepAliveMs }),
-    });
-    this.#net.on("connection", this.#onConnection);
   }
 
   /** Rejects with Node's error, for example EADDRINUSE. */
   listen(port: number, host: string): Promise<AddressInfo> {
-    const server = this.#net;
-    return new Promise((resolve, reject) => {
-      server.once("error", reject);
-      server.listen({ port, host, backlog: this.#options.backlog }, () => {
-        server.off("error", reject);
-        server.on("error", (error) => this.#options.onError(error));
-        resolve(server.address() as AddressInfo);
-      });
-    });
+    return this.#acceptor.listen(port, host);
   }
 
-  /** It takes connections: from `listen` to the end, or to `stopAccepting`. */
   get listening(): boolean {
-    return this.#net.listening;
+    return this.#acceptor.listening;
   }
 
   /** Connections whose handshake is not done: it is in progress, or has not begun. */
   get handshakes(): number {
-    return this.#handshakes.size + this.#room.size;
+    return this.#acceptor.handshakes;
   }
 
   /** Accepted connections that are still open, those in their handshake included. */
   get connections(): number {
-    return this.#open.size;
+    return this.#acceptor.connections;
   }
 
   /** No new connections, and none that is still in its handshake. Those that were handed over live on. */
   stopAccepting(): void {
-    if (this.#net.listening) this.#net.close();
-    this.#room.clear();
-    for (const raw of this.#handshakes.keys()) raw.destroy();
-    this.#handshakes.clear();
+    this.#acceptor.stopAccepting();
   }
 
   destroyAll(): void {
-    this.stopAccepting();
-    // From above: Node 20 dies of a TCP socket that is destroyed beneath a TLS socket which is just saying goodbye.
-    for (const [raw, socket] of this.#open) (socket ?? raw).destroy();
-  }
-
-  readonly #onConnection = (raw: Socket): void => {
-    raw.on("error", ignore);
-    this.#open.set(raw, undefined);
-    raw.on("close", () => this.#open.delete(raw));
-    this.#room.add(raw);
-  };
-
-  #begin(handshake: Handshake<Door>): void {
-    const { raw } = handshake.arrival;
-    if (this.#handshakes.size >= this.#options.maxHandshakes) this.#dropOldest();
-    this.#handshakes.set(raw, handshake);
-    raw.on("close", () => {
-      if (this.#over(raw)) this.#failed(handshake, new Error("the connection ended during the TLS handshake"));
-    });
-    const { single } = this.#options.doors;
-    if (single !== undefined && this.#options.proxyProtocol === undefined) this.#greet(handshake, single);
-    else this.#listenTo(handshake);
-  }
-
-  #listenTo(handshake: Handshake<Door>): void {
-    const { raw } = handshake.arrival;
-    const { proxyProtocol } = this.#options;
-    if (proxyProtocol?.required === true && !proxyProtocol.trusts(raw.remoteAddress ?? "")) {
-      this.#refuse(
-        handshake,
-        "only the balancers may come here (PROXY protocol), and its address is none of theirs",
-        true,
-      );
-      return;
-    }
-    const reader = new FirstWordsReader({
-      proxyHeader: this.#proxyHeader(raw),
-      name: this.#options.doors.single === undefined,
-    });
-    readFirst<FirstWords>(raw, {
-      reader: (chunk) => reader.push(chunk),
-      timeoutMs: this.#options.handshakeTimeoutMs,
-      onFound: (words) => this.#onWords(handshake, words),
-      onLate: () => this.#refuse(handshake, "the ClientHello did not come to its end"),
-    });
-  }
-
-  #proxyHeader(raw: Socket): "ignored" | "forbidden" | "optional" | "required" {
-    const { proxyProtocol } = this.#options;
-    if (proxyProtocol === undefined) return "ignored";
-    if (!proxyProtocol.trusts(raw.remoteAddress ?? "")) return "forbidden";
-    return proxyProtocol.required ? "required" : "optional";
-  }
-
-  #onWords(handshake: Handshake<Door>, words: FirstWords): void {
-    if (words.problem !== undefined) {
-      this.#refuse(handshake, words.problem, words.beforeTls);
-      return;
-    }
-    handshake.source = words.source;
-    const { doors } = this.#options;
-    const name = words.hello?.serverName;
-    const door = words.hello === undefined ? doors.single : doors.find(name);
-    if (door !== undefined) this.#greet(handshake, door);
-    else if (name === undefined) this.#refuse(handshake, "it asks for no server name (SNI), and one is needed here");
-    else this.#refuse(handshake, `no cluster has the server name "${name}"`);
+    this.#acceptor.destroyAll();
   }
 
   /** Nobody is shown a certificate who has not asked for the right name (RFC 6066 §3: unrecognized_name). */
-  #refuse(handshake: Handshake<Door>, sentence: string, beforeTls = false): void {
-    const { raw } = handshake.arrival;
-    if (this.#over(raw) === undefined) return;
-    if (beforeTls) raw.end();
-    else raw.end(UNRECOGNIZED_NAME_ALERT);
-    raw.resume(); // what else it says is not read, but its end is
-    setTimeout(() => raw.destroy(), LINGER_MS).unref();
-    this.#failed(handshake, new Error(sentence));
+  #onTurn(visit: Visit, hello: FoundHello | undefined): void {
+    const { doors } = this.#options;
+    const name = hello?.serverName;
+    const door = hello === undefined ? doors.single : doors.find(name);
+    if (door !== undefined) this.#greet(visit, door);
+    else if (name === undefined)
+      this.#acceptor.refuse(visit, "it asks for no server name (SNI), and one is needed here");
+    else this.#acceptor.refuse(visit, `no cluster has the server name "${name}"`);
   }
 
-  #greet(handshake: Handshake<Door>, door: Door): void {
+  #greet(visit: Visit, door: Door): void {
     const refusal = door.refusesHandshake?.();
     if (refusal !== undefined) {
-      this.#refuse(handshake, refusal, true);
+      this.#acceptor.refuse(visit, refusal, true);
       return;
     }
     const server = this.#serverOf(door.tls);
     if (typeof server === "string") {
-      this.#refuse(handshake, server, true);
+      this.#acceptor.refuse(visit, server, true);
       return;
     }
-    handshake.door = door;
-    handshake.ca = door.tls.ca;
-    server.emit("connection", handshake.arrival.raw);
+    this.#greetings.set(visit, { door, ca: door.tls.ca });
+    server.emit("connection", visit.arrival.raw);
   }
 
   /** A sentence: OpenSSL takes neither, for example a key that is too short. */
@@ -293,55 +164,29 @@ export class TlsListener<Door extends TlsDoor = TlsDoor> {
     return server;
   }
 
-  /** Undefined for one that was over already: dropped, failed, or ended with the listener. */
-  #over(raw: Socket | undefined): Handshake<Door> | undefined {
-    const handshake = raw && this.#handshakes.get(raw);
-    if (handshake === undefined) return undefined;
-    const { arrival } = handshake;
-    this.#handshakes.delete(arrival.raw);
-    this.#room.done(arrival);
-    return handshake;
-  }
-
-  #dropOldest(): void {
-    const [oldest] = this.#handshakes.keys();
-    const handshake = this.#over(oldest);
-    if (handshake === undefined) return;
-    const { raw, remote } = handshake.arrival;
-    raw.destroy();
-    const error = new Error("too many TLS handshakes at once: the oldest was dropped");
-    this.#options.onHandshakeFailed({ how: "dropped", error, remote });
-  }
-
-  #failed({ arrival, source }: Handshake<Door>, error: Error): void {
-    const remote = source === undefined ? arrival.remote : `${source.address}:${source.port}`;
-    this.#options.onHandshakeFailed({ how: "failed", error, remote });
-  }
-
   readonly #onSecure = (socket: TLSSocket): void => {
     socket.on("error", ignore);
     const raw = rawSocketOf(socket);
-    const handshake = this.#over(raw);
+    const visit = this.#acceptor.over(raw);
+    const greeting = visit && this.#greetings.get(visit);
     // Over already: dropped, or the listener was stopped, while the last step of the handshake was under way.
-    if (raw === undefined || handshake?.door === undefined) {
+    if (raw === undefined || visit === undefined || greeting === undefined) {
       socket.destroy();
       return;
     }
-    socket.allowHalfOpen = true;
-    raw.allowHalfOpen = true;
-    this.#open.set(raw, socket);
-    tellJudgedBy(socket, handshake.ca);
-    if (handshake.source !== undefined) tellSource(socket, handshake.source);
-    this.#options.onSecure(socket, handshake.door, handshake.backInMs);
+    this.#acceptor.handOn(raw, socket);
+    tellJudgedBy(socket, greeting.ca);
+    if (visit.source !== undefined) tellSource(socket, visit.source);
+    this.#options.onSecure(socket, greeting.door, visit.backInMs);
   };
 
   readonly #onTlsError = (error: Error, socket: TLSSocket): void => {
-    const handshake = this.#over(rawSocketOf(socket));
-    if (handshake === undefined) return;
-    const { raw } = handshake.arrival;
+    const visit = this.#acceptor.over(rawSocketOf(socket));
+    if (visit === undefined) return;
+    const { raw } = visit.arrival;
     // Node leaves the socket open after a timeout. One turn later, because an alert may still be on its way out.
     setImmediate(() => raw.destroy());
-    this.#failed(handshake, error);
+    this.#acceptor.failed(visit, error);
   };
 }
 

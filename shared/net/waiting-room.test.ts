@@ -22,7 +22,7 @@ class Fixture implements AsyncDisposable {
 
   constructor(options: Partial<WaitingRoomOptions>) {
     this.room = new WaitingRoom({
-      ...{ maxWaiting: 1_000, deadlineMs: 60_000, maxBegun: 1, turnsAway: false },
+      ...{ awaited: "TLS handshake", maxWaiting: 1_000, deadlineMs: 60_000, maxBegun: 1, turnsAway: false },
       begin: (arrival, backInMs) => this.begun.push({ arrival, backInMs }),
       onFailed: ({ how, error }) => this.failed.push(`${how}: ${error.message}`),
       ...options,

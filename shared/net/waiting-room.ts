@@ -6,14 +6,17 @@ import { HandshakeQueue } from "./handshake-queue.ts";
 export interface FailedHandshake {
   /**
    * `silent`: ended without a byte, as a probe of the port does; `dropped`: the oldest of too many in progress;
-   * `crowded`: one of too many that wait; `late`: its turn did not come in time; `failed`: the rest.
+   * `crowded`: one of too many that wait; `late`: its turn did not come in time; `untrusted`: its address may not come
+   * here at all; `failed`: the rest.
    */
-  readonly how: "silent" | "dropped" | "crowded" | "late" | "failed";
+  readonly how: "silent" | "dropped" | "crowded" | "late" | "untrusted" | "failed";
   readonly error: Error;
   readonly remote: string;
 }
 
 export interface WaitingRoomOptions {
+  /** What connections wait for, for sentences: their `TLS handshake`. */
+  readonly awaited: string;
   /** Connections that wait for their turn; those behind them are dropped. */
   readonly maxWaiting: number;
   /** How long a connection may wait, silent or for its turn: no client waits for ever. */
@@ -93,7 +96,7 @@ export class WaitingRoom implements ArrivalEvents {
       this.#surplus.add(arrival);
     } else if (full) {
       arrival.destroy();
-      this.#failed(arrival, "crowded", "too many connections wait for their TLS handshake");
+      this.#failed(arrival, "crowded", `too many connections wait for their ${this.#options.awaited}`);
     } else {
       this.#queue.enter(arrival);
     }
@@ -101,7 +104,7 @@ export class WaitingRoom implements ArrivalEvents {
 
   onGone(arrival: Arrival): void {
     this.#forget(arrival);
-    const when = arrival.spoken ? "while it waited for its TLS handshake" : "without a word";
+    const when = arrival.spoken ? `while it waited for its ${this.#options.awaited}` : "without a word";
     this.#failed(arrival, arrival.spoken ? "failed" : "silent", `the connection ended ${when}`);
   }
 
@@ -109,7 +112,7 @@ export class WaitingRoom implements ArrivalEvents {
     this.#forget(arrival);
     arrival.destroy();
     const what = arrival.spoken ? "its turn did not come" : "nothing was said";
-    this.#failed(arrival, arrival.spoken ? "late" : "silent", `TLS handshake timeout: ${what}`);
+    this.#failed(arrival, arrival.spoken ? "late" : "silent", `${this.#options.awaited} timeout: ${what}`);
   }
 
   #forget(arrival: Arrival): void {
@@ -140,7 +143,7 @@ export class WaitingRoom implements ArrivalEvents {
     if (oldest === undefined) return;
     this.#silent.delete(oldest);
     oldest.destroy();
-    this.#failed(oldest, "dropped", "too many TLS handshakes at once: the oldest was dropped");
+    this.#failed(oldest, "dropped", `too many ${this.#options.awaited}s at once: the oldest was dropped`);
   }
 
   #failed({ remote }: Arrival, how: FailedHandshake["how"], sentence: string): void {

@@ -5,6 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
+import { RUN_SOURCES, source } from "../process/testing-run.ts";
 import { type WatchFilesOptions, watchFiles } from "./watch-files.ts";
 
 /** Only events, unless a directory is missing: a poll must not hide a missed event. */
@@ -172,9 +173,9 @@ test("nothing is reported after close()", async () => {
 });
 
 test("a watch keeps no process alive", () => {
-  const code = `import { watchFiles } from ${JSON.stringify(new URL("./watch-files.ts", import.meta.url).href)};
+  const code = `import { watchFiles } from ${JSON.stringify(source("./watch-files.ts", import.meta.url).href)};
     watchFiles([process.execPath, "/nonexistent/culvert/a"], () => {}); console.log("watching");`;
-  const args = ["--import", "tsx", "--input-type=module", "--eval", code];
+  const args = [...RUN_SOURCES, "--input-type=module", "--eval", code];
   const child = spawnSync(process.execPath, args, { timeout: 10_000, encoding: "utf8" });
   assert.equal(child.stdout, "watching\n", child.stderr);
   assert.equal(child.status, 0);

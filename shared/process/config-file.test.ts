@@ -66,7 +66,7 @@ test("a file that cannot be used is the only fault: what it would have said is n
 
 test("a file without an end, or with more faults than anybody reads, is cut short", async () => {
   assert.deepEqual((await read(["--config=/dev/zero"])).problems, ["--config: /dev/zero is larger than 1 MiB."]);
-  const keys = Array.from({ length: 50_000 }, (_, i) => `k${i}: x`).join("\n");
+  const keys = Array.from({ length: 5_000 }, (_, i) => `k${i}: x`).join("\n");
   const { problems } = await read(["--config", configFile(keys)]);
   assert.equal(problems.length, 21);
   assert.equal(problems.at(-1), "These are the first 20 faults of the file.");

@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { closeSync, openSync } from "node:fs";
 import { test } from "node:test";
-import { fileURLToPath } from "node:url";
 import { byTurn, createLogger } from "./logger.ts";
+import { RUN_SOURCES, source } from "./testing-run.ts";
 
 function capture() {
   const lines: string[] = [];
@@ -57,7 +57,7 @@ test("lines of one turn are one write, in order, and what is left goes out as th
 
 test("a log that cannot be written loses lines, and the process goes on", () => {
   const script = `
-    import { createLogger } from ${JSON.stringify(fileURLToPath(new URL("./logger.ts", import.meta.url)))};
+    import { createLogger } from ${JSON.stringify(source("./logger.ts", import.meta.url).href)};
     const log = createLogger({ level: "info", format: "json", name: "x" });
     log.info("lost");
     setImmediate(() => setImmediate(() => {
@@ -65,7 +65,7 @@ test("a log that cannot be written loses lines, and the process goes on", () => 
       setImmediate(() => process.exit(42));
     }));`;
   const full = openSync("/dev/full", "w");
-  const { status, stderr } = spawnSync(process.execPath, ["--import", "tsx", "--input-type=module", "-e", script], {
+  const { status, stderr } = spawnSync(process.execPath, [...RUN_SOURCES, "--input-type=module", "-e", script], {
     stdio: ["ignore", full, "pipe"],
     encoding: "utf8",
   });

@@ -2,10 +2,10 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { test } from "node:test";
-import { fileURLToPath } from "node:url";
 import { createLogger } from "./logger.ts";
 import { ConfigError } from "./options.ts";
 import { type Closable, type Host, run } from "./run.ts";
+import { RUN_SOURCES, source } from "./testing-run.ts";
 
 /** A process that only exists in the test: its signals, its clock, its exit code. */
 function world(closable: Partial<Closable> = {}) {
@@ -108,11 +108,11 @@ test("an uncaught error or rejection ends the process with its stack in the log"
 });
 
 test("a real process ends within a second of SIGTERM, although a timer and a socket are open", async () => {
-  const here = fileURLToPath(new URL(".", import.meta.url));
+  const file = (name: `${string}.ts`) => JSON.stringify(source(name, import.meta.url).href);
   const script = `
     import { createServer } from "node:net";
-    import { run } from "${here}run.ts";
-    import { createLogger } from "${here}logger.ts";
+    import { run } from ${file("run.ts")};
+    import { createLogger } from ${file("logger.ts")};
     const log = createLogger({ level: "info", format: "json", name: "child" });
     await run(async () => {
       createServer().listen(0);
@@ -120,7 +120,7 @@ test("a real process ends within a second of SIGTERM, although a timer and a soc
       return { close: async () => {}, destroy: () => {} };
     }, log);
     log.info("started");`;
-  const child = spawn(process.execPath, ["--import", "tsx", "--input-type=module", "-e", script], {
+  const child = spawn(process.execPath, [...RUN_SOURCES, "--input-type=module", "-e", script], {
     stdio: ["ignore", "pipe", "inherit"],
   });
   let output = "";

@@ -3,12 +3,13 @@ import type { Socket } from "node:net";
 import { test } from "node:test";
 import { parseChallenges } from "./auth/challenges.ts";
 import { type Kerberos, kerberosFrom, type LoadKerberos } from "./auth/kerberos.ts";
+import { TicketPace } from "./auth/ticket-pace.ts";
 import { WayFault } from "./fault.ts";
 import { faultOf, open, type ProxyRequest, read, ScriptedProxy, testCertificates, USER } from "./testing-proxy.ts";
 import { formatProxy } from "./way.ts";
 
 const OK = "HTTP/1.1 200 Connection established\r\n\r\n";
-const credentials = () => USER;
+const credentials = async () => USER;
 const BASIC = `Basic ${Buffer.from("Mufasa:Circle of Life").toString("base64")}`;
 
 interface Refusal {
@@ -73,7 +74,11 @@ test("Basic to an https proxy is nothing to note, and goes in UTF-8", async () =
   });
   const notes: string[] = [];
   const user = { user: "J\u00e4s", password: "p:\u20ac" };
-  const socket = await open(proxy, { credentials: () => user, tls: { ca: [ca] }, onNote: (note) => notes.push(note) });
+  const socket = await open(proxy, {
+    credentials: async () => user,
+    tls: { ca: [ca] },
+    onNote: (note) => notes.push(note),
+  });
   socket.destroy();
   assert.deepEqual(notes, []);
   assert.equal(authorizations(proxy)[1], `Basic ${Buffer.from("J\u00e4s:p:\u20ac", "utf8").toString("base64")}`);
@@ -182,7 +187,7 @@ test("without credentials the option that takes them is named, and a file that c
   const unreadable = new WayFault("proxy_auth_required", "the file is gone", { at: "here" });
   const told = await faultOf(
     open(proxy, {
-      credentials: () => {
+      credentials: async () => {
         throw unreadable;
       },
     }),
@@ -239,7 +244,7 @@ test("Negotiate goes on with the proxy's tokens on one connection, and its last 
       },
     });
     const signal = AbortSignal.timeout(20_000);
-    const opening = open(proxy, { credentials, negotiate: {} }, signal, fakeKerberos("done", services));
+    const opening = open(proxy, { credentials, negotiate: new TicketPace({}) }, signal, fakeKerberos("done", services));
     if (ends === "well") (await opening).destroy();
     else assert.equal((await faultOf(opening)).message, `the proxy ${formatProxy(proxy.url)} ${ends}`);
     assert.deepEqual(authorizations(proxy), [undefined, "Negotiate client", "Negotiate moreclient"]);
@@ -250,15 +255,17 @@ test("Negotiate goes on with the proxy's tokens on one connection, and its last 
 test("a ticket that is refused is not followed by a password, and no proxy asks for proofs without end", async () => {
   const signal = AbortSignal.timeout(20_000);
   await using proxy = await guarded({ offers: ["Negotiate", "Basic realm=x"] });
-  const fault = await faultOf(open(proxy, { credentials, negotiate: {} }, signal, fakeKerberos("done")));
+  const fault = await faultOf(
+    open(proxy, { credentials, negotiate: new TicketPace({}) }, signal, fakeKerberos("done")),
+  );
   assert.deepEqual([fault.fault, proxy.requests.length], ["proxy_auth_refused", 2]);
   assert.match(fault.message, /refuses the Kerberos ticket/);
   await using endless = await guarded({ offers: ["Negotiate more"] });
-  const asked = await faultOf(open(endless, { negotiate: {} }, signal, fakeKerberos("done")));
+  const asked = await faultOf(open(endless, { negotiate: new TicketPace({}) }, signal, fakeKerberos("done")));
   assert.deepEqual([asked.fault, endless.requests.length], ["proxy_auth_refused", 3]);
   assert.match(asked.message, /asks for ever more proofs/);
   await using forger = await guarded(({ index }) => ({ offers: [index === 0 ? "Negotiate" : "Negotiate forged"] }));
-  const forged = await faultOf(open(forger, { negotiate: {} }, signal, fakeKerberos("done")));
+  const forged = await faultOf(open(forger, { negotiate: new TicketPace({}) }, signal, fakeKerberos("done")));
   assert.equal(forged.fault, "proxy_auth_unsupported");
   assert.match(forged.message, /cannot be answered by Negotiate: the checksum is wrong \(407/);
 });
@@ -267,17 +274,27 @@ test("where there is no ticket a weaker scheme does, and where there is none the
   const signal = AbortSignal.timeout(20_000);
   const noTicket: LoadKerberos = async () => ({
     GSS_MECH_OID_SPNEGO: 6,
-    initializeClient: () => Promise.reject(new Error("No Kerberos credentials available")),
+    initializeClient: () => Promise.reject(new Error(`No credentials\n\x1b[31m${" were supplied".repeat(1_000)}`)),
   });
   await using both = await guarded({ offers: ["Negotiate", "Basic realm=x"] }, (sent) => sent === BASIC);
-  (await open(both, { credentials, negotiate: {} }, signal, noTicket)).destroy();
-  const required = await faultOf(open(both, { negotiate: {} }, signal, noTicket));
+  (await open(both, { credentials, negotiate: new TicketPace({}) }, signal, noTicket)).destroy();
+  const required = await faultOf(open(both, { negotiate: new TicketPace({}) }, signal, noTicket));
   assert.equal(required.fault, "proxy_auth_required");
-  assert.match(required.message, /Kerberos gives no ticket: No Kerberos credentials available/);
+  assert.match(
+    required.message,
+    /there is no Kerberos ticket for it: run kinit, or name a keytab in KRB5_CLIENT_KTNAME; .* \(GSS-API says: No credentials \[31m were /,
+  );
+  assert.match(required.message, /^[\x20-\x7e]{1,1000}$/);
   await using only = await guarded({ offers: ["Negotiate"] });
-  const absent = await faultOf(open(only, { credentials, negotiate: {} }, signal, kerberosFrom("kerberos-of-nobody")));
+  const locked = new TicketPace({ KRB5_CLIENT_KTNAME: "/nowhere/old.keytab" });
+  await faultOf(open(only, { negotiate: locked }, signal, noTicket));
+  const waits = await faultOf(open(only, { negotiate: locked }, signal, noTicket));
+  assert.match(waits.message, /it offers Negotiate; the keytab \S+old.keytab gave no .* not tried again for 2 min/);
+  const absent = await faultOf(
+    open(only, { credentials, negotiate: new TicketPace({}) }, signal, kerberosFrom("kerberos-of-nobody")),
+  );
   assert.equal(absent.fault, "proxy_auth_unsupported");
-  assert.match(absent.message, /kerberos is not installed: run npm install kerberos/);
+  assert.match(absent.message, /kerberos is not installed: run "npm install --prefix \S+ kerberos@7" \(/);
 });
 
 test("Kerberos that never answers is told when the time is over", async () => {
@@ -287,7 +304,7 @@ test("Kerberos that never answers is told when the time is over", async () => {
     setImmediate(() => abort.abort());
     return new Promise(() => {});
   };
-  const fault = await faultOf(open(proxy, { negotiate: {} }, abort.signal, stuck));
+  const fault = await faultOf(open(proxy, { negotiate: new TicketPace({}) }, abort.signal, stuck));
   assert.equal(fault.fault, "timeout");
   assert.match(fault.message, /took too long because Kerberos gave no ticket: check that its KDC can be reached$/);
 });

@@ -65,7 +65,12 @@ test("an answer that comes a byte at a time is read, and interim answers are pas
 test("an IPv6 destination goes in brackets", async () => {
   await using proxy = await answering(OK);
   const to = { host: "2001:db8::1", port: 8443 };
-  const socket = await openThroughProxy(proxy.url, to, { credentials: () => undefined }, AbortSignal.timeout(20_000));
+  const socket = await openThroughProxy(
+    proxy.url,
+    to,
+    { credentials: async () => undefined },
+    AbortSignal.timeout(20_000),
+  );
   assert.equal(proxy.requests[0]?.line, "CONNECT [2001:db8::1]:8443 HTTP/1.1");
   socket.destroy();
 });

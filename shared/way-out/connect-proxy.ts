@@ -3,8 +3,8 @@ import { formatTarget } from "../net/target.ts";
 import { printable } from "../outcomes.ts";
 import { Authentication, AuthenticationFailed } from "./auth/authentication.ts";
 import { importKerberos, type LoadKerberos } from "./auth/kerberos.ts";
-import type { NegotiateOptions } from "./auth/negotiate.ts";
 import type { Authorization } from "./auth/scheme.ts";
+import type { TicketPace } from "./auth/ticket-pace.ts";
 import { type AnswerHead, UnreadableAnswer } from "./connect-answer.ts";
 import { authenticationFault, type Refused, refusal } from "./connect-answer-fault.ts";
 import { ProxyConnection } from "./connect-proxy-connection.ts";
@@ -14,12 +14,14 @@ import { type Destination, formatProxy, type ProxyCredentials, type ProxyServer 
 import { dialTcp } from "./ways-dial.ts";
 
 export interface ProxyOptions {
-  /** Asked once in an attempt, when the proxy wants to know. May throw a `WayFault`. */
-  readonly credentials: () => ProxyCredentials | undefined;
+  /** Asked once in an attempt, when the proxy wants to know: what comes is sent to it. May reject with a `WayFault`. */
+  readonly credentials: () => Promise<ProxyCredentials | undefined>;
   /** For `https://` proxies. */
   readonly tls?: ProxyTls | undefined;
   /** Kerberos, if wanted: it is tried where the proxy offers Negotiate, and passed over where there is no ticket. */
-  readonly negotiate?: NegotiateOptions | undefined;
+  readonly negotiate?: TicketPace | undefined;
+  /** The proxy has taken us in by this scheme, of those that it offers. */
+  readonly onAuthenticated?: ((scheme: string, offered: string) => void) | undefined;
   /** Something a person should know and need not mend; the same each time. */
   readonly onNote?: ((note: string) => void) | undefined;
 }
@@ -186,6 +188,8 @@ class Attempt {
     const fields = ["proxy-authenticate", "proxy-authentication-info"].flatMap((name) => head.fields.get(name) ?? []);
     const doubt = await this.#waitForTicket(this.#authentication.doubts(fields));
     if (doubt !== undefined) throw this.#fault("proxy_protocol", `does not prove who it is (Negotiate): ${doubt}`);
+    const { scheme, offered } = this.#authentication;
+    if (scheme !== undefined) this.#options.onAuthenticated?.(scheme, offered);
     return this.#connection.release();
   }
 
@@ -198,8 +202,9 @@ class Attempt {
     return done;
   }
 
-  readonly #askCredentials = (): ProxyCredentials | undefined => {
-    const credentials = this.#options.credentials();
+  readonly #askCredentials = async (): Promise<ProxyCredentials | undefined> => {
+    this.#step = "to judge the user and the password, which another connection of ours has shown it";
+    const credentials = await this.#options.credentials();
     this.#password = credentials?.password ?? "";
     return credentials;
   };

@@ -11,6 +11,8 @@ import type { PacAnswer, PacQuestion } from "./pac-sandbox.ts";
 
 /** PAC scripts are lists of names; the largest known are far below. */
 const MEMORY_LIMIT = 64 * 1024 * 1024;
+/** A script may answer with all its memory, of which our parent wants no copy. */
+const MAX_ANSWER = 16 * 1024;
 /** A documentation address (RFC 5737): nothing is sent there, the kernel is asked for its route only. */
 const OUTSIDE = "192.0.2.1";
 
@@ -31,12 +33,17 @@ async function answer({ script, url, host, timeoutMs }: PacQuestion): Promise<Pa
   try {
     const sandbox = { alert: () => {}, myIpAddress };
     const result: unknown = await createPacResolver(quickjs, script, { filename: "proxy.pac", sandbox })(url, host);
-    if (typeof result === "string") return { result, problem: undefined };
+    if (typeof result === "string") {
+      const isShort = result.length <= MAX_ANSWER;
+      return isShort
+        ? { result, problem: undefined }
+        : { result: "", problem: `it answered ${result.length} characters` };
+    }
     // To browsers, no answer is DIRECT.
     if (result === null || result === undefined) return { result: "", problem: undefined };
     return { result: "", problem: `FindProxyForURL answered with a ${typeof result} instead of a string` };
   } catch (error) {
-    return { result: "", problem: (error as Error).message };
+    return { result: "", problem: String((error as Error).message).slice(0, MAX_ANSWER) };
   }
 }
 

@@ -37,6 +37,8 @@ const FAILURES: readonly [title: string, script: string, sentence: RegExp][] = [
   ["a script that cannot be parsed is told", "<html>", /^failed: Line 1: /],
   ["a script without the function is told", "var a = 1;", /^failed: FindProxyForURL is not defined$/],
   ["an answer that is no text is told", pac("return 3"), /^failed: .* a number instead of a string$/],
+  ["an answer without end is not taken", pac('return "PROXY a:1; ".repeat(1e6)'), /^failed: it answered 11000000 char/],
+  ["an error without end is told in short", pac('throw new Error("x".repeat(1e7))'), /^failed: x{197}\.\.\.$/],
   ["an answer that never comes is told", pac("return new Promise(function () {})"), /^ended without an answer/],
   ["too deep a recursion breaks its own process only", pac("return FindProxyForURL(url, host)"), /^(failed|ended)/],
 ];

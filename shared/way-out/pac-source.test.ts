@@ -1,14 +1,16 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { createServer, type RequestListener } from "node:http";
+import { createServer, type RequestListener, type Server } from "node:http";
+import { createServer as createTlsServer, type Server as TlsServer } from "node:https";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, type TestContext, test } from "node:test";
 import { pathToFileURL } from "node:url";
 import { type Fault, WayFault } from "./fault.ts";
-import { type PacSource, pacSource } from "./pac-source.ts";
+import { type PacReading, type PacSource, pacSource } from "./pac-source.ts";
+import { testCertificates } from "./testing-proxy.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "culvert-pac-"));
 after(() => rmSync(folder, { recursive: true }));
@@ -76,6 +78,22 @@ test("redirects are followed", async (t) => {
   assert.equal(await read(pacSource(url)), "script");
 });
 
+test("a server that leads in circles, and one that leads from TLS to none, are faults", async (t) => {
+  const circle = await serve(t, (_request, response) => response.writeHead(302, { location: "/proxy.pac" }).end());
+  await rejectsWith(pacSource(circle), "pac", /redirects more than 5 times$/);
+  const nowhere = await serve(t, (_request, response) => response.writeHead(302).end());
+  await rejectsWith(pacSource(nowhere), "pac", /its server answered 302$/);
+  const plain = await serve(t, (_request, response) => response.end("forged"));
+  const { url, ca } = await serveTls(t, (_request, response) => response.writeHead(302, { location: plain }).end());
+  await rejectsWith(pacSource(url), "pac", /its server redirects from https: to http:$/, { ca });
+});
+
+test("an https server may come from the CAs of --proxy-ca, and from others not", async (t) => {
+  const { url, ca } = await serveTls(t, (_request, response) => response.end("script"));
+  assert.equal(await pacSource(url).read(AbortSignal.timeout(30_000), { ca }), "script");
+  await rejectsWith(pacSource(url), "pac", /comes from a CA that is not known here: give that CA with --proxy-ca/);
+});
+
 test("what is no script's source is a fault that names it, without its query", async (t) => {
   const missing = await serve(t, (_request, response) => response.writeHead(404).end());
   await rejectsWith(pacSource(`${missing}?secret`), "pac", /proxy\.pac cannot be fetched: .* 404$/);
@@ -96,7 +114,7 @@ test("what is no script's source is a fault that names it, without its query", a
 test("an abort ends the fetch", async (t) => {
   const abort = new AbortController();
   const url = await serve(t, () => abort.abort());
-  await rejectsWith(pacSource(url), "timeout", /could not be fetched in time$/, abort.signal);
+  await rejectsWith(pacSource(url), "timeout", /could not be fetched in time$/, {}, abort.signal);
 });
 
 for (const [location, sentence] of [
@@ -115,30 +133,42 @@ for (const [location, sentence] of [
 }
 
 function read(source: PacSource, notes: string[] = []): Promise<string> {
-  return source.read(AbortSignal.timeout(30_000), (note) => notes.push(note));
+  return source.read(AbortSignal.timeout(30_000), { onNote: (note) => notes.push(note) });
 }
 
-async function rejectsWith(source: PacSource, fault: Fault, sentence: RegExp, signal = AbortSignal.timeout(30_000)) {
-  await assert.rejects(
-    source.read(signal, () => {}),
-    (error) => {
-      assert.ok(error instanceof WayFault, String(error));
-      assert.equal(error.fault, fault);
-      assert.match(error.message, sentence);
-      assert.ok(!error.message.includes("secret"));
-      return true;
-    },
-  );
+async function rejectsWith(
+  source: PacSource,
+  fault: Fault,
+  sentence: RegExp,
+  reading: PacReading = {},
+  signal = AbortSignal.timeout(30_000),
+) {
+  await assert.rejects(source.read(signal, reading), (error) => {
+    assert.ok(error instanceof WayFault, String(error));
+    assert.equal(error.fault, fault);
+    assert.match(error.message, sentence);
+    assert.ok(!error.message.includes("secret"));
+    return true;
+  });
 }
 
 async function serve(t: TestContext, listener: RequestListener): Promise<string> {
-  const server = createServer(listener).listen(0, "127.0.0.1");
-  await once(server, "listening");
+  return `http://127.0.0.1:${await listen(t, createServer(listener))}/proxy.pac`;
+}
+
+async function serveTls(t: TestContext, listener: RequestListener) {
+  const { ca, server } = await testCertificates();
+  const port = await listen(t, createTlsServer(server, listener));
+  return { url: `https://127.0.0.1:${port}/proxy.pac`, ca: [ca] };
+}
+
+async function listen(t: TestContext, server: Server | TlsServer): Promise<number> {
+  await once(server.listen(0, "127.0.0.1"), "listening");
   t.after(() => {
     server.close();
     server.closeAllConnections();
   });
-  return `http://127.0.0.1:${(server.address() as AddressInfo).port}/proxy.pac`;
+  return (server.address() as AddressInfo).port;
 }
 
 async function unusedPort(): Promise<number> {

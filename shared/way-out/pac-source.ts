@@ -2,8 +2,10 @@ import { open } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 import { readFailure } from "../net/read-failure.ts";
 import { seconds } from "../net/seconds.ts";
+import { isUntrusted } from "../net/untrusted.ts";
 import { printable } from "../outcomes.ts";
 import { WayFault } from "./fault.ts";
+import { get } from "./pac-fetch.ts";
 import { networkFault } from "./ways-dial.ts";
 
 /** The largest known PAC files have some hundred kilobytes. */
@@ -15,8 +17,14 @@ const REFRESH_MS = 10 * 60_000;
 export interface PacSource {
   /** What logs call it: never with a query, which may be somebody's secret. */
   readonly name: string;
-  /** `onNote`: told of what went wrong without stopping us. */
-  read(signal: AbortSignal, onNote: (note: string) => void): Promise<string>;
+  read(signal: AbortSignal, options: PacReading): Promise<string>;
+}
+
+export interface PacReading {
+  /** PEM: whom an https server may come from, beside the well-known authorities. */
+  readonly ca?: readonly string[] | undefined;
+  /** Told of what went wrong without stopping us. */
+  readonly onNote?: ((note: string) => void) | undefined;
 }
 
 /** `FILE_OR_URL`; throws an Error whose message continues "--pac". */
@@ -69,37 +77,40 @@ class PacUrl implements PacSource {
     this.#now = now;
   }
 
-  async read(signal: AbortSignal, onNote: (note: string) => void): Promise<string> {
+  async read(signal: AbortSignal, { ca, onNote }: PacReading): Promise<string> {
     if (this.#kept !== undefined && this.#now() < this.#keptUntil) return this.#kept;
     try {
-      this.#kept = await this.#fetch(signal);
+      this.#kept = await this.#fetch(ca, signal);
     } catch (error) {
       if (this.#kept === undefined) throw error;
-      onNote(`the PAC script from before stays in use: ${(error as Error).message}`);
+      onNote?.(`the PAC script from before stays in use: ${(error as Error).message}`);
     }
     this.#keptUntil = this.#now() + REFRESH_MS;
     return this.#kept;
   }
 
-  async #fetch(signal: AbortSignal): Promise<string> {
+  async #fetch(ca: PacReading["ca"], signal: AbortSignal): Promise<string> {
     const limit = AbortSignal.timeout(FETCH_TIMEOUT_MS);
     try {
-      const response = await fetch(this.#url, { signal: AbortSignal.any([signal, limit]) });
-      if (!response.ok) {
-        await response.body?.cancel();
-        throw pacFault(this.name, `cannot be fetched: its server answered ${response.status}`);
-      }
-      return await textOf(response.body ?? [], this.name);
+      return await textOf(await get(this.#url, { ca, signal: AbortSignal.any([signal, limit]) }), this.name);
     } catch (error) {
       if (error instanceof WayFault) throw error;
       if (limit.aborted) throw this.#late(`within ${seconds(FETCH_TIMEOUT_MS)}`);
       if (signal.aborted) throw this.#late("in time");
-      const { cause, message } = error as Error;
-      const { code } = (cause ?? {}) as NodeJS.ErrnoException;
-      if (/^E(?!RR_)/.test(code ?? ""))
-        throw networkFault(cause as Error, this.#url.hostname, `the PAC script ${this.name}`);
-      throw pacFault(this.name, `cannot be fetched: ${printable((cause as Error | undefined)?.message ?? message)}`);
+      throw this.#fault(error as NodeJS.ErrnoException);
     }
+  }
+
+  #fault(error: NodeJS.ErrnoException): WayFault {
+    const { code = "", message, syscall } = error;
+    if (isUntrusted(error)) {
+      const what = `cannot be fetched: its server's certificate comes from a CA that is not known here: give that CA with --proxy-ca (${code})`;
+      return pacFault(this.name, what, error);
+    }
+    // Of the network, not of what came over it.
+    if (syscall === "connect" || syscall === "getaddrinfo" || error instanceof AggregateError)
+      return networkFault(error, this.#url.hostname, `the PAC script ${this.name}`);
+    return pacFault(this.name, `cannot be fetched: ${printable(message)}`, error);
   }
 
   #late(when: string): WayFault {

@@ -47,5 +47,5 @@ function script(body: string): void {
 }
 
 function ways(host: string, port = 443): Promise<readonly Way[]> {
-  return pac.ways({ host, port }, AbortSignal.timeout(60_000), () => {});
+  return pac.ways({ host, port }, AbortSignal.timeout(60_000));
 }

@@ -2,7 +2,7 @@ import { bracketed } from "../net/target.ts";
 import { printable } from "../outcomes.ts";
 import { parsePacResult } from "./pac-result.ts";
 import { evaluatePac } from "./pac-sandbox.ts";
-import { type PacSource, pacFault, pacSource } from "./pac-source.ts";
+import { type PacReading, type PacSource, pacFault, pacSource } from "./pac-source.ts";
 import type { Destination, Way } from "./way.ts";
 
 /** More than a script has ever needed; what a name server does not answer within it, nobody waits for. */
@@ -17,10 +17,10 @@ export class Pac {
     this.#source = pacSource(location);
   }
 
-  /** Rejects with a `WayFault`. `onNote`: as for `PacSource`. */
-  async ways(to: Destination, signal: AbortSignal, onNote: (note: string) => void): Promise<readonly Way[]> {
+  /** Rejects with a `WayFault`. */
+  async ways(to: Destination, signal: AbortSignal, reading: PacReading = {}): Promise<readonly Way[]> {
     const { name } = this.#source;
-    const script = await this.#source.read(signal, onNote);
+    const script = await this.#source.read(signal, reading);
     const question = { script, url: urlOf(to), host: to.host, timeoutMs: TIMEOUT_MS };
     const answer = await evaluatePac(question, signal).catch((error: Error) => {
       throw pacFault(name, error.message);

@@ -1,11 +1,13 @@
 import net from "node:net";
 import tls from "node:tls";
+import { isUntrusted } from "../net/untrusted.ts";
+import { wellKnownAuthorities } from "../net/well-known-authorities.ts";
 import { WayFault } from "./fault.ts";
 import { formatProxy, type ProxyServer } from "./way.ts";
 
 /** Of TLS to the proxy itself. */
 export interface ProxyTls {
-  /** PEM, beside the roots that Node brings. */
+  /** PEM, beside the well-known authorities. */
   readonly ca?: readonly string[] | undefined;
   readonly cert?: string | undefined;
   readonly key?: string | undefined;
@@ -25,7 +27,7 @@ export function secureProxy(raw: net.Socket, proxy: ProxyServer, { ca, cert, key
         socket: raw,
         host,
         ...(net.isIP(host) === 0 ? { servername: host } : {}),
-        ...(ca === undefined ? {} : { ca: [...tls.rootCertificates, ...ca] }),
+        ...(ca === undefined ? {} : { ca: [...wellKnownAuthorities(), ...ca] }),
         ...(cert === undefined ? {} : { cert }),
         ...(key === undefined ? {} : { key }),
         // Said aloud: NODE_TLS_REJECT_UNAUTHORIZED=0 would change the default, and passwords go over this.
@@ -59,17 +61,9 @@ export function isTlsError(error: NodeJS.ErrnoException | undefined): error is N
   return error?.code?.startsWith("ERR_SSL_") ?? false;
 }
 
-/** OpenSSL's words for a certificate whose issuer is not known. */
-const UNKNOWN_ISSUER = new Set([
-  "DEPTH_ZERO_SELF_SIGNED_CERT",
-  "SELF_SIGNED_CERT_IN_CHAIN",
-  "UNABLE_TO_GET_ISSUER_CERT",
-  "UNABLE_TO_GET_ISSUER_CERT_LOCALLY",
-  "UNABLE_TO_VERIFY_LEAF_SIGNATURE",
-]);
-
-function explain({ code = "", message }: NodeJS.ErrnoException): string {
-  if (UNKNOWN_ISSUER.has(code)) {
+function explain(error: NodeJS.ErrnoException): string {
+  const { code = "", message } = error;
+  if (isUntrusted(error)) {
     return `its certificate comes from a CA that is not known here: give that CA with --proxy-ca (${code})`;
   }
   if (code === "CERT_HAS_EXPIRED" || code === "CERT_NOT_YET_VALID") {

@@ -18,6 +18,7 @@ const ROWS: readonly [text: string, proxy: string, user?: string, password?: str
   ["socks5://proxy:80", "socks5://proxy:80"],
   ["SOCKS5H://Proxy.Corp", "socks5h://proxy.corp:1080"],
   ["https://[::1]/", "https://[::1]:443"],
+  ["http://[fe80::1%25eth0]:3128", "http://[fe80::1%eth0]:3128"],
   ["http://bücher.example:1", "http://xn--bcher-kva.example:1"],
   [" http://proxy:3128\n", "http://proxy:3128"],
   ["http://@proxy:3128", "http://proxy:3128"],

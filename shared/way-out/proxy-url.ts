@@ -45,7 +45,8 @@ function parseName(text: string): string {
 
 function parseIPv6(text: string): string {
   if (!isIPv6(text)) throw new Error("has something else than an IPv6 address in brackets");
-  return text.toLowerCase();
+  // In a URL the % of a zone is written %25 (RFC 6874), and often is not.
+  return text.toLowerCase().replace("%25", "%");
 }
 
 function parsePort(text: string): number {

@@ -133,10 +133,22 @@ const REFUSALS: readonly [
   fault: Fault,
   sentence: RegExp,
 ][] = [
-  ["a refused password", ANNA, [USER_AUTH, "0101"], "proxy_auth_refused", /refused the user and password$/],
+  [
+    "a refused password",
+    ANNA,
+    [USER_AUTH, "0101"],
+    "proxy_auth_refused",
+    /refuses the user or the password: check .* in --proxy-credentials-file or in the proxy's URL$/,
+  ],
   ["no method that we offered", undefined, ["05ff"], "proxy_auth_required", /--proxy-credentials-file/],
   ["a password asked for that we do not have", undefined, [USER_AUTH, "0101"], "proxy_auth_required", /URL/],
-  ["only other methods than a password", ANNA, ["05ff"], "proxy_auth_unsupported", /neither/],
+  [
+    "only other methods than a password",
+    ANNA,
+    ["05ff"],
+    "proxy_auth_unsupported",
+    /of --proxy-credentials-file nor .*: ask/,
+  ],
   ["a method that was not offered", undefined, ["0501"], "proxy_protocol", /scheme and port/],
   ["an HTTP proxy", undefined, [hex("HTTP/1.1 400 Bad Request\r\n\r\n")], "proxy_protocol", /does not speak SOCKS 5/],
   ["SOCKS 4", undefined, ["0400"], "proxy_protocol", /does not speak SOCKS 5/],
@@ -205,7 +217,7 @@ function open(proxy: Pick<ProxyServer, "host" | "port">, options: OpenOptions = 
   return openThroughSocks(
     { scheme, host: proxy.host, port: proxy.port, credentials: undefined },
     to,
-    { credentials: () => credentials },
+    { credentials: async () => credentials },
     signal,
   );
 }

@@ -2,14 +2,14 @@ import { lookup } from "node:dns/promises";
 import { isIP, type Socket } from "node:net";
 import { SocksClient, type SocksClientOptions } from "socks";
 import { formatTarget } from "../net/target.ts";
-import type { Fault } from "./fault.ts";
-import { WayFault } from "./fault.ts";
+import { CHECK_PASSWORD } from "./auth/scheme.ts";
+import { type Fault, WayFault } from "./fault.ts";
 import { type Destination, formatProxy, type ProxyCredentials, type ProxyServer } from "./way.ts";
 import { dialTcp, lateName, networkFault } from "./ways-dial.ts";
 
 export interface SocksOptions {
-  /** Asked once for each attempt. */
-  readonly credentials: () => ProxyCredentials | undefined;
+  /** Asked once for each attempt: what comes is sent to the proxy if it wants to know. May reject with a `WayFault`. */
+  readonly credentials: () => Promise<ProxyCredentials | undefined>;
 }
 
 /** A length is one byte (RFC 1928 §4, RFC 1929 §2); the library writes longer ones without a look. */
@@ -26,7 +26,7 @@ export async function openThroughSocks(
   signal: AbortSignal,
 ): Promise<Socket> {
   const at = formatProxy(proxy);
-  const credentials = options.credentials();
+  const credentials = await options.credentials();
   for (const text of [to.host, credentials?.user ?? "", credentials?.password ?? ""]) {
     if (Buffer.byteLength(text) <= MAX_BYTES) continue;
     throw new WayFault("proxy_protocol", `names, users and passwords for ${at} have at most ${MAX_BYTES} bytes`, {
@@ -88,7 +88,7 @@ function negotiate(socket: Socket, options: SocksClientOptions): Promise<void> {
   });
 }
 
-/** `socks5`: the name is ours to resolve. */
+/** `socks5`: the name is ours to resolve, to one address: more proxies reach what has an IPv4 address by that. */
 async function resolve(to: Destination, signal: AbortSignal): Promise<Destination> {
   if (isIP(to.host) !== 0) return to;
   const aborted = new Promise<never>((_, reject) => {
@@ -96,7 +96,7 @@ async function resolve(to: Destination, signal: AbortSignal): Promise<Destinatio
   });
   try {
     signal.throwIfAborted();
-    const { address } = await Promise.race([lookup(to.host), aborted]);
+    const { address } = await Promise.race([lookup(to.host, { order: "ipv4first" }), aborted]);
     return { host: address, port: to.port };
   } catch (error) {
     if (signal.aborted) throw lateName(to.host, formatTarget(to));
@@ -111,12 +111,12 @@ function socksFault(message: string, proxy: ProxyServer, to: Destination, authen
   if (message === "Socket closed") return proxyFault("proxy_closed", "closed the connection before it opened the way");
   if (message.includes("Authentication failed")) {
     return authenticated
-      ? proxyFault("proxy_auth_refused", "refused the user and password")
+      ? proxyFault("proxy_auth_refused", `refuses the user or the password: ${CHECK_PASSWORD}`)
       : proxyFault("proxy_auth_required", NEEDS_CREDENTIALS);
   }
   if (message.includes("no accepted authentication type")) {
     return authenticated
-      ? proxyFault("proxy_auth_unsupported", "takes neither a user and password nor nobody's word (RFC 1928 §3)")
+      ? proxyFault("proxy_auth_unsupported", TAKES_NO_PASSWORD)
       : proxyFault("proxy_auth_required", NEEDS_CREDENTIALS);
   }
   const reply = /^Socks5 proxy rejected connection - (\w+)$/.exec(message)?.[1] ?? "";
@@ -132,6 +132,8 @@ function socksFault(message: string, proxy: ProxyServer, to: Destination, authen
 }
 
 const NEEDS_CREDENTIALS = "wants a user and password: put them in its URL or in --proxy-credentials-file";
+const TAKES_NO_PASSWORD =
+  "takes neither the user and password of its URL or of --proxy-credentials-file nor a connection without (RFC 1928 §3): ask its administrators for a way in by a password (RFC 1929), GSS-API is not spoken here";
 
 /** RFC 1928 §6: who is to blame, and the begin of a sentence that ends with the destination. */
 const REPLIES = new Map<string, readonly [Fault, "proxy" | "destination", string]>([

@@ -97,7 +97,7 @@ export function open(
   loadKerberos?: LoadKerberos,
 ): Promise<net.Socket> {
   const server = proxy instanceof ScriptedProxy ? proxy.url : proxy;
-  return openThroughProxy(server, TO, { credentials: () => undefined, ...options }, signal, loadKerberos);
+  return openThroughProxy(server, TO, { credentials: async () => undefined, ...options }, signal, loadKerberos);
 }
 
 /** The fault of a way that must not lead anywhere. */

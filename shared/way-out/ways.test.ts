@@ -128,18 +128,74 @@ test("a way that is silent does not keep the next one from its turn", async (t) 
 });
 
 test("a URL's credentials are for its own proxy only, the file's for those without, read anew for each", async (t) => {
-  const folder = mkdtempSync(join(tmpdir(), "culvert-ways-"));
-  t.after(() => rmSync(folder, { recursive: true }));
-  const path = join(folder, "credentials");
-  writeFileSync(path, "file:first");
-  const credentials = new CredentialsFile(path);
+  const { credentials, write } = credentialsFile(t, "file:first");
   const seen: string[] = [];
-  const own = await asking(t, seen, () => writeFileSync(path, "file:second"));
+  const own = await asking(t, seen, () => write("file:second"));
   const other = await asking(t, seen);
   const out = ways({ proxies: [own.at.replace("//", "//url:own@"), other.at] });
   const error = await rejected(out, "proxy_auth_refused", { credentials });
   assert.deepEqual(seen, ["url:own", "file:second"]);
   assert.ok(!/own@|second/.test(inspect(error, { depth: 9 })));
+});
+
+test("a refused password is not shown again before its time, and another one at once; ways to all servers share that", async (t) => {
+  let now = 0;
+  const { credentials, write } = credentialsFile(t, "anna:wrong");
+  const proxy = await basicProxy(t, "anna:right");
+  const out = new WaysOut({ proxies: [proxy.url], pac: "", env: {} }, () => now);
+  const first = await rejected(out, "proxy_auth_refused", { credentials });
+  assert.match(first.message, /refuses the user or the password \(Basic\)/);
+  for (const host of ["one", "two", "three"]) {
+    now += 60_000;
+    const to = { host, port: 443 };
+    const held = await rejected(out, "proxy_auth_refused", { credentials }, never(), to);
+    assert.match(
+      held.message,
+      /refused the user or the password \d min ago and is not shown them again for \d min, so that no account is locked: mend/,
+    );
+    assert.equal(held.at, proxy.url);
+  }
+  assert.deepEqual(proxy.shown, ["anna:wrong"]);
+  now += 3 * 60_000;
+  await rejected(out, "proxy_auth_refused", { credentials });
+  assert.deepEqual(proxy.shown, ["anna:wrong", "anna:wrong"], "its time has come");
+  write("anna:right");
+  (await out.open(SERVER, { credentials }, never())).socket.destroy();
+  write("anna:wrong");
+  await rejected(out, "proxy_auth_refused", { credentials });
+  assert.deepEqual(proxy.shown, ["anna:wrong", "anna:wrong", "anna:right"], "what was refused is known still");
+});
+
+test("several connections that begin at once show a password one after the other, and a wrong one once", async (t) => {
+  const { credentials, write } = credentialsFile(t, "anna:wrong");
+  const proxy = await basicProxy(t, "anna:right");
+  const out = ways({ proxies: [proxy.url] });
+  const three = ["one", "two", "three"].map((host) => ({ host, port: 443 }));
+  await Promise.all(three.map((to) => rejected(out, "proxy_auth_refused", { credentials }, never(), to)));
+  assert.deepEqual(proxy.shown, ["anna:wrong"]);
+  write("anna:right");
+  const opened = await Promise.all(three.map((to) => out.open(to, { credentials }, never())));
+  for (const { socket } of opened) socket.destroy();
+  assert.deepEqual(proxy.shown.slice(1), ["anna:right", "anna:right", "anna:right"]);
+});
+
+test("while a password is held back from one proxy the next one is tried, and what failed is told", async (t) => {
+  const { credentials } = credentialsFile(t, "anna:wrong");
+  const proxy = await basicProxy(t, "anna:right");
+  const gone = await socks(t, 0);
+  await gone.close();
+  const out = ways({ proxies: [proxy.url, gone.at] });
+  await rejected(out, "proxy_auth_refused", { credentials });
+  const again = await rejected(out, "proxy_auth_refused", { credentials });
+  assert.match(again.message, /is not shown them again for .*; socks5h:\S+ refused the connection/);
+  const opens = await socks(t, 0);
+  const { socket, way, failed } = await ways({ proxies: [proxy.url, opens.at] }).open(SERVER, {}, never());
+  socket.destroy();
+  assert.equal(formatWay(way), `${opens.at} (--proxy)`);
+  assert.deepEqual(
+    failed.map(({ fault, at }) => [fault, at]),
+    [["proxy_auth_required", proxy.url]],
+  );
 });
 
 test("a proxy in the environment gets nothing that belongs to others", async (t) => {
@@ -181,6 +237,30 @@ function asking(t: TestContext, seen: string[], then: () => void = () => {}) {
   });
 }
 
+/** An HTTP proxy that takes one password, and what it was shown; a challenge alone is none. */
+async function basicProxy(t: TestContext, password: string) {
+  const shown: string[] = [];
+  const proxy = createHttpServer().on("connect", ({ headers }, socket) => {
+    const [, word] = /^Basic (.*)$/.exec(headers["proxy-authorization"] ?? "") ?? [];
+    const said = Buffer.from(word ?? "", "base64").toString();
+    if (word !== undefined) shown.push(said);
+    const refusal = 'HTTP/1.1 407 Who\r\nProxy-Authenticate: Basic realm="x"\r\nContent-Length: 0\r\n\r\n';
+    socket.on("error", () => {}).end(said === password ? "HTTP/1.1 200 OK\r\n\r\n" : refusal);
+  });
+  await once(proxy.listen(0, "127.0.0.1"), "listening");
+  t.after(() => proxy.close());
+  return { url: `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`, shown };
+}
+
+function credentialsFile(t: TestContext, content: string) {
+  const folder = mkdtempSync(join(tmpdir(), "culvert-ways-"));
+  t.after(() => rmSync(folder, { recursive: true }));
+  const path = join(folder, "credentials");
+  const write = (text: string): void => writeFileSync(path, text);
+  write(content);
+  return { credentials: new CredentialsFile(path), write };
+}
+
 function ways(options: Partial<WaysOptions>): WaysOut {
   return new WaysOut({ proxies: [], pac: "", env: {}, ...options });
 }
@@ -189,8 +269,14 @@ async function named(options: Partial<WaysOptions>): Promise<readonly string[]> 
   return (await ways(options).ways(SERVER, never())).map(formatWay);
 }
 
-async function rejected(out: WaysOut, fault: Fault, options: OpenOptions = {}, signal = never()): Promise<WayFault> {
-  const error = await out.open(SERVER, options, signal).then(
+async function rejected(
+  out: WaysOut,
+  fault: Fault,
+  options: OpenOptions = {},
+  signal = never(),
+  to = SERVER,
+): Promise<WayFault> {
+  const error = await out.open(to, options, signal).then(
     () => assert.fail("a way was opened"),
     (reason: unknown) => reason,
   );

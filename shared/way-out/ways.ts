@@ -3,10 +3,13 @@ import { formatTarget } from "../net/target.ts";
 import { openThroughProxy, type ProxyOptions } from "./connect-proxy.ts";
 import type { CredentialsFile } from "./credentials-file.ts";
 import { type Environment, environmentProxy, proxyFromEnvironment } from "./environment.ts";
+import { WayFault } from "./fault.ts";
 import { Pac } from "./pac.ts";
+import type { PacReading } from "./pac-source.ts";
 import { parseProxyUrl } from "./proxy-url.ts";
+import { RefusedCredentials } from "./refused-credentials.ts";
 import { openThroughSocks } from "./socks.ts";
-import type { Destination, Way } from "./way.ts";
+import { type Destination, formatProxy, type ProxyCredentials, type Way } from "./way.ts";
 import { dialTcp } from "./ways-dial.ts";
 import { toWayFault, unitedFault } from "./ways-fault.ts";
 import { WayMemory } from "./ways-memory.ts";
@@ -27,6 +30,8 @@ export interface OpenOptions extends Omit<ProxyOptions, "credentials"> {
 export interface Opened {
   readonly socket: Socket;
   readonly way: Way;
+  /** Of the ways that were tried before. */
+  readonly failed: readonly WayFault[];
 }
 
 /** For a way that has others behind it: a black hole must not eat the time of all. */
@@ -42,6 +47,7 @@ export class WaysOut {
   readonly #env: Environment;
   readonly #pac: Pac | undefined;
   readonly #memories = new Map<string, WayMemory>();
+  readonly #refused: RefusedCredentials;
   readonly #now: () => number;
 
   /** Throws an Error that names the option or the variable that is wrong, and does not show it. */
@@ -54,19 +60,20 @@ export class WaysOut {
     this.#env = env;
     environmentProxy(env);
     this.#pac = pac === "" ? undefined : about("--pac", (location) => new Pac(location), pac);
+    this.#refused = new RefusedCredentials(now);
     this.#now = now;
   }
 
   /** In the order in which they are to be tried. Rejects with a `WayFault` when a PAC script does not answer. */
-  async ways(to: Destination, signal: AbortSignal, onNote: (note: string) => void = () => {}): Promise<readonly Way[]> {
-    return this.#memory(to).order(await this.#named(to, signal, onNote));
+  async ways(to: Destination, signal: AbortSignal, reading: PacReading = {}): Promise<readonly Way[]> {
+    return this.#memory(to).order(await this.#named(to, signal, reading));
   }
 
-  async #named(to: Destination, signal: AbortSignal, onNote: (note: string) => void): Promise<readonly Way[]> {
+  async #named(to: Destination, signal: AbortSignal, reading: PacReading): Promise<readonly Way[]> {
     if (this.#proxies.length > 0) return this.#proxies;
     const way = proxyFromEnvironment(this.#env, to);
     if (way !== undefined) return [way];
-    return this.#pac === undefined ? [{ kind: "direct" }] : this.#pac.ways(to, signal, onNote);
+    return this.#pac === undefined ? [{ kind: "direct" }] : this.#pac.ways(to, signal, reading);
   }
 
   /** It led to the destination: it is the first from now on. */
@@ -84,25 +91,47 @@ export class WaysOut {
    * the one that tells most, in the words of all. An abort is a `timeout`.
    */
   async open(to: Destination, options: OpenOptions, signal: AbortSignal): Promise<Opened> {
-    const ways = await this.ways(to, signal, options.onNote);
-    const faults = [];
+    const ways = await this.ways(to, signal, { ca: options.tls?.ca, onNote: options.onNote });
+    const failed: WayFault[] = [];
     for (const [index, way] of ways.entries()) {
       const limit = new AbortController();
       const timer = index < ways.length - 1 ? setTimeout(() => limit.abort(), EARLIER_WAY_MS) : undefined;
       const either = AbortSignal.any([signal, limit.signal]);
       try {
-        const socket = await openBy(way, to, options, either);
+        const socket = await this.#openBy(way, to, options, either);
         this.worked(to, way);
-        return { socket, way };
+        return { socket, way, failed };
       } catch (error) {
         this.failed(to, way);
-        faults.push(toWayFault(error, way, to, either));
+        failed.push(toWayFault(error, way, to, either));
         if (signal.aborted) break;
       } finally {
         clearTimeout(timer);
       }
     }
-    throw unitedFault(faults);
+    throw unitedFault(failed);
+  }
+
+  async #openBy(way: Way, to: Destination, options: OpenOptions, signal: AbortSignal): Promise<Socket> {
+    if (way.kind === "direct") return dialTcp(to, formatTarget(to), signal);
+    const { proxy } = way;
+    const { credentials: file, ...rest } = options;
+    const showing = this.#refused.attempt(formatProxy(proxy), signal);
+    const credentials = async (): Promise<ProxyCredentials | undefined> => {
+      const found = proxy.credentials ?? file?.read();
+      if (found !== undefined) await showing.begin(found);
+      return found;
+    };
+    try {
+      const socket = await (proxy.scheme === "socks5" || proxy.scheme === "socks5h"
+        ? openThroughSocks(proxy, to, { credentials }, signal)
+        : openThroughProxy(proxy, to, { ...rest, credentials }, signal));
+      showing.end("accepted");
+      return socket;
+    } catch (error) {
+      showing.end(error instanceof WayFault && error.fault === "proxy_auth_refused" ? "refused" : "unknown");
+      throw error;
+    }
   }
 
   #memory(to: Destination): WayMemory {
@@ -111,16 +140,6 @@ export class WaysOut {
     this.#memories.set(name, memory);
     return memory;
   }
-}
-
-function openBy(way: Way, to: Destination, options: OpenOptions, signal: AbortSignal): Promise<Socket> {
-  if (way.kind === "direct") return dialTcp(to, formatTarget(to), signal);
-  const { proxy } = way;
-  const { credentials: file, ...rest } = options;
-  const credentials = () => proxy.credentials ?? file?.read();
-  return proxy.scheme === "socks5" || proxy.scheme === "socks5h"
-    ? openThroughSocks(proxy, to, { credentials }, signal)
-    : openThroughProxy(proxy, to, { ...rest, credentials }, signal);
 }
 
 function about<T>(option: string, parse: (text: string) => T, text: string): T {

@@ -8,7 +8,7 @@ import { encodeHead, parseJson, receiveHead } from "./open.ts";
  *
  * ```
  *  agent ── SYN, head {"kind":"probe","mode":"echo"} ──▶ server
- *        ◀── head {"ok":true,"time":1790000000000}  or  {"error":"limited","detail":"…"} ──
+ *        ◀── head {"ok":true,"time":1790000000000}  or  {"error":"limited","detail":"…","retryAfterMs":3000} ──
  * ```
  * Then `echo`: what comes goes back. `source`: bytes come, until the agent resets the stream. `sink`: bytes are swallowed,
  * and told at their end in a head {"received":n}.
@@ -28,7 +28,11 @@ export const MAX_PROBE_MS = 10_000;
 const requestSchema = z.object({ kind: z.string(), mode: z.string().max(32).optional() });
 const answerSchema = z.union([
   z.object({ ok: z.literal(true), time: z.number().int().min(0).max(8.64e15).optional() }),
-  z.object({ error: z.string().max(64), detail: z.string().max(512).optional() }),
+  z.object({
+    error: z.string().max(64),
+    detail: z.string().max(512).optional(),
+    retryAfterMs: z.number().min(0).max(3_600_000).optional(),
+  }),
 ]);
 const totalSchema = z.object({ received: z.number().int().min(0) });
 
@@ -56,8 +60,8 @@ export function encodeProbeBegun(time: number): Buffer {
   return encodeHead({ ok: true, time });
 }
 
-export function encodeProbeRefusal({ code, message }: CulvertError): Buffer {
-  return encodeHead({ error: code, detail: printable(message) });
+export function encodeProbeRefusal({ code, message, retryAfterMs }: CulvertError): Buffer {
+  return encodeHead({ error: code, detail: printable(message), ...(retryAfterMs !== undefined && { retryAfterMs }) });
 }
 
 export function encodeProbeTotal(received: number): Buffer {
@@ -69,9 +73,10 @@ export async function readProbeAnswer(stream: Duplex): Promise<ProbeBegun> {
   const answer = answerSchema.safeParse(parseJson(await readHead(stream)));
   if (!answer.success) throw new CulvertError("internal", "the server's answer to a probe is malformed");
   if ("ok" in answer.data) return { time: answer.data.time };
-  const { error, detail = "" } = answer.data;
+  const { error, detail = "", retryAfterMs } = answer.data;
   const code: OutcomeCode = isOutcomeCode(error) ? error : "internal";
-  throw new CulvertError(code, printable(detail) || `the server refused the probe (${printable(error, 64)})`);
+  const sentence = printable(detail) || `the server refused the probe (${printable(error, 64)})`;
+  throw new CulvertError(code, sentence, retryAfterMs === undefined ? {} : { retryAfterMs });
 }
 
 /** How many bytes have arrived in a sink, as it says at their end. */

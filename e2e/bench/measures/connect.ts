@@ -6,7 +6,7 @@ import { atLeast, Rounds, type Row } from "../rows.ts";
 
 const IN_FLIGHT = 32;
 
-type Kind = "CONNECT on unix socket" | "CONNECT on mTLS" | "CONNECT, 1-byte echo, close";
+export type Kind = "CONNECT on unix socket" | "CONNECT on mTLS" | "CONNECT, 1-byte echo, close";
 
 /** How many connections a second, 32 at a time. "direct" is a listener that answers 200 by itself: the load generator's limit. */
 export async function connect(bench: Bench): Promise<Row[]> {
@@ -18,19 +18,19 @@ export async function connect(bench: Bench): Promise<Row[]> {
   for (let round = 0; round < bench.settings.rounds; round++) {
     bench.say(`connections, round ${round + 1}`);
     for (const each of contenders(bench, "proxy")) {
-      await sample(bench, each.name, "CONNECT on unix socket", each.dial("echo"), rounds);
+      await sampleRate(bench, each.name, "CONNECT on unix socket", each.dial("echo"), rounds);
     }
     for (const each of contenders(bench, "proxy")) {
-      await sample(bench, each.name, "CONNECT, 1-byte echo, close", each.dial("echo"), rounds);
+      await sampleRate(bench, each.name, "CONNECT, 1-byte echo, close", each.dial("echo"), rounds);
     }
     if (bench.culvert) {
-      await sample(bench, "culvert", "CONNECT on mTLS", bench.culvert.dialTls("echo"), rounds);
+      await sampleRate(bench, "culvert", "CONNECT on mTLS", bench.culvert.dialTls("echo"), rounds);
     }
     if (round > 0) continue;
     const echo = bench.floors.direct.dial("echo");
-    await sample(bench, "direct", "CONNECT, 1-byte echo, close", echo, rounds);
-    await sample(bench, "direct", "CONNECT on unix socket", { path, connect: "direct:1" }, rounds);
-    await sample(bench, "direct", "CONNECT on mTLS", { port, tls, connect: "direct:1" }, rounds);
+    await sampleRate(bench, "direct", "CONNECT, 1-byte echo, close", echo, rounds);
+    await sampleRate(bench, "direct", "CONNECT on unix socket", { path, connect: "direct:1" }, rounds);
+    await sampleRate(bench, "direct", "CONNECT on mTLS", { port, tls, connect: "direct:1" }, rounds);
   }
   const row = (kind: Kind, what: string, unit: string, goal?: number): Row => {
     const figures = rounds.medians(`${kind} ${what}`);
@@ -49,7 +49,14 @@ export async function connect(bench: Bench): Promise<Row[]> {
   ];
 }
 
-async function sample(bench: Bench, name: ContenderName, kind: Kind, dial: DialSpec, rounds: Rounds): Promise<void> {
+/** Adds the kind's `rate`, `p50` and `p99`. */
+export async function sampleRate(
+  bench: Bench,
+  name: ContenderName,
+  kind: Kind,
+  dial: DialSpec,
+  rounds: Rounds,
+): Promise<void> {
   const until = kind === "CONNECT, 1-byte echo, close" ? "echo" : "connect";
   const { seconds } = bench.settings;
   const result = await bench.around.bulkLoad.call("rate", { dial, inFlight: IN_FLIGHT, seconds, until });

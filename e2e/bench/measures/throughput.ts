@@ -18,7 +18,7 @@ export async function throughput(bench: Bench): Promise<Row[]> {
         bench.say(`throughput ${flow}, ${streams} streams, round ${round + 1}`);
         const alone = round === 0 ? (["direct"] as const) : [];
         for (const contender of contenders(bench, "pipe", "corked", ...alone)) {
-          await sample(bench, contender, flow, streams, rounds);
+          await sampleFlow(bench, contender, flow, streams, rounds);
         }
       }
       rows.push(...toRows(rounds, flow, streams));
@@ -51,7 +51,14 @@ function toRows(rounds: Rounds, flow: Flow, streams: number): Row[] {
   ];
 }
 
-async function sample(bench: Bench, contender: Contender, flow: Flow, streams: number, rounds: Rounds): Promise<void> {
+/** Adds `MB/s`, and `near` and `far` in CPU s/GB. */
+export async function sampleFlow(
+  bench: Bench,
+  contender: Contender,
+  flow: Flow,
+  streams: number,
+  rounds: Rounds,
+): Promise<void> {
   const { bulkLoad, bulkTargets } = bench.around;
   const received = () => (flow === "down" ? bulkLoad.call("received", {}) : bulkTargets.call("received", {}));
   const { name, near, far } = contender;

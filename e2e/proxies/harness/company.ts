@@ -3,7 +3,7 @@ import { flags } from "../../harness/pki-files.ts";
 import { MAIN, requireBuilt } from "../../harness/processes.ts";
 import { TempDir } from "../../harness/temp.ts";
 import type { Program } from "../../kubernetes/world/program.ts";
-import { NAMES, SERVER } from "./addresses.ts";
+import { INSECURE_PORT, NAMES, SERVER } from "./addresses.ts";
 import { type Identities, writeCluster } from "./cluster.ts";
 import { CorporateNetwork } from "./network.ts";
 import { Traffic } from "./traffic.ts";
@@ -58,6 +58,7 @@ export class Company implements AsyncDisposable {
         clusters,
         agentBindAddress: SERVER,
         agentPort: 443,
+        agentInsecurePort: INSECURE_PORT,
         healthPort: 0,
         adminPort: 0,
         innerTls: "auto",

@@ -1,20 +1,20 @@
 import { writeFileSync } from "node:fs";
 import type { CertificateAndKey } from "../../../shared/pki/certificates.ts";
 import { TempDir } from "../../harness/temp.ts";
-import { BORDER, NAMES, PORTS, SERVER } from "./addresses.ts";
+import { BORDER, INSECURE_PORT, NAMES, PORTS, SERVER } from "./addresses.ts";
 import type { CorporateNetwork } from "./network.ts";
 import { Service } from "./service.ts";
 
 export interface NginxOptions {
   /** Its own, for the server's name. */
   readonly pair: CertificateAndKey;
-  /** The file (PEM) by which it judges the server. */
-  readonly upstreamCa: string;
+  /** The file (PEM) by which it judges the server. Absent: it speaks to the server's port without TLS. */
+  readonly upstreamCa?: string;
   /** Silence of the server that it puts up with; nginx' default is 60 s. */
   readonly readTimeoutS: number;
 }
 
-/** A balancer that ends the agents' TLS and speaks TLS of its own to the server. */
+/** A balancer that ends the agents' TLS, and speaks TLS of its own to the server or none. */
 export class Nginx implements AsyncDisposable {
   /** To dial in the server's place. */
   readonly address = `${BORDER}:${PORTS.https}`;
@@ -40,6 +40,12 @@ export class Nginx implements AsyncDisposable {
     }
   }
 
+  /** All that goes through it is cut. */
+  async restart(): Promise<void> {
+    await this.#service.stop();
+    await this.#service.start();
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     // Its worker outlives a killed master.
     await this.#service.stop();
@@ -57,11 +63,7 @@ http {
     ssl_certificate ${pair};
     ssl_certificate_key ${pair};
     location / {
-      proxy_pass https://${SERVER}:443;
-      proxy_ssl_server_name on;
-      proxy_ssl_name ${NAMES.server};
-      proxy_ssl_verify on;
-      proxy_ssl_trusted_certificate ${upstreamCa};
+      ${upstreamCa === undefined ? `proxy_pass http://127.0.0.1:${INSECURE_PORT};` : overTls(upstreamCa)}
       proxy_http_version 1.1;
       proxy_set_header Host $host;
       proxy_set_header Upgrade $http_upgrade;
@@ -71,4 +73,13 @@ http {
   }
 }
 `;
+}
+
+function overTls(upstreamCa: string): string {
+  return `
+      proxy_pass https://${SERVER}:443;
+      proxy_ssl_server_name on;
+      proxy_ssl_name ${NAMES.server};
+      proxy_ssl_verify on;
+      proxy_ssl_trusted_certificate ${upstreamCa};`;
 }

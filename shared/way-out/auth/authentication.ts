@@ -2,8 +2,9 @@ import { Basic } from "./basic.ts";
 import { type Challenge, parseChallenges } from "./challenges.ts";
 import { Digest, pickDigest } from "./digest.ts";
 import { KerberosMissing, type LoadKerberos } from "./kerberos.ts";
-import { Negotiate, type NegotiateOptions, negotiateOf } from "./negotiate.ts";
-import type { Authorization, Credentials, Scheme } from "./scheme.ts";
+import { Negotiate, negotiateOf } from "./negotiate.ts";
+import { type Authorization, CHECK_PASSWORD, type Credentials, type Scheme } from "./scheme.ts";
+import type { TicketPace } from "./ticket-pace.ts";
 
 /** Why a proxy cannot be answered. The message is the end of a sentence that begins with the proxy. */
 export class AuthenticationFailed extends Error {
@@ -21,9 +22,9 @@ export interface AuthenticationOptions {
   /** `host:port` that CONNECT asks for. */
   readonly authority: string;
   /** Asked once, when the proxy first wants to know. */
-  readonly credentials: () => Credentials | undefined;
+  readonly credentials: () => Promise<Credentials | undefined>;
   /** Absent: no Kerberos here. */
-  readonly negotiate: NegotiateOptions | undefined;
+  readonly negotiate: TicketPace | undefined;
   readonly loadKerberos: LoadKerberos;
 }
 
@@ -32,8 +33,15 @@ export class Authentication {
   readonly #options: AuthenticationOptions;
   #using: { readonly scheme: Scheme; readonly challenge: Challenge } | undefined;
 
+  #offered = "";
+
   constructor(options: AuthenticationOptions) {
     this.#options = options;
+  }
+
+  /** What the proxy has offered first, as people write it. */
+  get offered(): string {
+    return this.#offered;
   }
 
   /** By which scheme; `undefined`: nothing was asked yet. */
@@ -44,7 +52,10 @@ export class Authentication {
   /** What the next leg says to the `Proxy-Authenticate` fields of a 407, or `AuthenticationFailed`. */
   async answer(fields: readonly string[]): Promise<Authorization> {
     const challenges = parseChallenges(fields);
-    if (this.#using === undefined) return this.#begin(challenges);
+    if (this.#using === undefined) {
+      this.#offered = offered(challenges);
+      return this.#begin(challenges);
+    }
     const { scheme } = this.#using;
     const challenge = scheme.goesOn(challenges);
     if (challenge === undefined) throw new AuthenticationFailed("refused", REFUSED[scheme.name]);
@@ -78,7 +89,7 @@ export class Authentication {
     const basic = challenges.find(({ scheme }) => scheme === "basic");
     const weaker = digest ?? basic;
     if (weaker === undefined) throw unsupported(challenges, negotiate !== undefined, problem);
-    const credentials = this.#options.credentials();
+    const credentials = await this.#options.credentials();
     if (credentials === undefined) throw required(challenges, problem);
     const request = { method: "CONNECT", uri: authority };
     return this.#say(digest === undefined ? new Basic(credentials) : new Digest(request, credentials), weaker);
@@ -90,13 +101,11 @@ export class Authentication {
       this.#using = { scheme, challenge };
       return authorization;
     } catch (error) {
-      const message = `cannot be answered by ${scheme.name}: ${(error as Error).message}`;
+      const message = `cannot be answered by ${scheme.name}: ${(error as Error).message.slice(0, MAX_SAID)}`;
       throw new AuthenticationFailed("unsupported", message, { cause: error });
     }
   }
 }
-
-const CHECK_PASSWORD = "check the user and the password in --proxy-credentials-file or in the proxy's URL";
 
 const REFUSED = {
   Basic: `refuses the user or the password (Basic): ${CHECK_PASSWORD}`,
@@ -133,8 +142,17 @@ function unsupported(
 function kerberosProblem(problem: unknown): string {
   if (problem === undefined) return "";
   const { message } = problem as Error;
-  return problem instanceof KerberosMissing ? `; ${message}` : `; Kerberos gives no ticket: ${message}`;
+  return problem instanceof KerberosMissing
+    ? `; ${message}`
+    : `; ${NO_TICKET} (GSS-API says: ${message.slice(0, MAX_SAID)})`;
 }
+
+/** Of a library's words, which may hold names and paths without end. */
+const MAX_SAID = 200;
+
+/** What the library says is the same for all of these, and of use to few: that it cannot find mechanisms to negotiate. */
+const NO_TICKET =
+  "there is no Kerberos ticket for it: run kinit, or name a keytab in KRB5_CLIENT_KTNAME; with one of them, check that it is still good, that the proxy is called by the name of its service, and krb5.conf";
 
 /** How people write them, and how a stranger's own word for one is kept short. */
 const NAMES = new Map([

@@ -90,11 +90,13 @@ test("names and realms are hashed as the bytes they are, and cannot end their fi
 test("the strongest that can be computed is picked", () => {
   const offers = [
     'Digest realm=a, nonce=n, algorithm=MD5, qop="auth"',
-    'Digest realm=b, nonce=n, algorithm=SHA-512-256, qop="auth"',
+    'Digest realm=b, nonce=n, algorithm=SHA-512, qop="auth"',
     'Digest realm=c, nonce=n, algorithm=sha-256, qop="auth,auth-int"',
     'Digest realm=d, nonce=n, algorithm=SHA-256, qop="auth-int"',
   ];
   assert.equal(pickDigest(parseChallenges(offers))?.parameters.get("realm"), "c");
+  offers.push("Digest realm=e, nonce=n, algorithm=SHA-512-256, qop=auth");
+  assert.equal(pickDigest(parseChallenges(offers))?.parameters.get("realm"), "e");
   assert.equal(pickDigest(parseChallenges(["Digest realm=a", "Basic realm=x"])), undefined);
 });
 

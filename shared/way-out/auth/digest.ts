@@ -6,6 +6,7 @@ import type { Authorization, Credentials, Scheme } from "./scheme.ts";
 const HASHES = new Map([
   ["md5", "md5"],
   ["sha-256", "sha256"],
+  ["sha-512-256", "sha512-256"],
 ]);
 
 /** The strongest of the Digest challenges that can be answered; `undefined`: there is none. */

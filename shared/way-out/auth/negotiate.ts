@@ -1,32 +1,26 @@
 import type { Challenge } from "./challenges.ts";
 import type { KerberosClient, LoadKerberos } from "./kerberos.ts";
 import type { Authorization, Scheme } from "./scheme.ts";
-
-export interface NegotiateOptions {
-  /** File with the keys of the principal; absent: the ticket cache of the process (kinit), or `KRB5_CLIENT_KTNAME`. */
-  readonly keytab?: string | undefined;
-  /** Absent: the only one, or the first, there is. */
-  readonly principal?: string | undefined;
-}
+import type { TicketPace } from "./ticket-pace.ts";
 
 /** Negotiate (RFC 4559) with a Kerberos ticket for `HTTP/proxy-host`: no password leaves this machine. */
 export class Negotiate implements Scheme {
   readonly name = "Negotiate";
   readonly #proxyHost: string;
-  readonly #options: NegotiateOptions;
+  readonly #tickets: TicketPace;
   readonly #load: LoadKerberos;
   #client: KerberosClient | undefined;
 
-  constructor(proxyHost: string, options: NegotiateOptions, load: LoadKerberos) {
+  constructor(proxyHost: string, tickets: TicketPace, load: LoadKerberos) {
     this.#proxyHost = proxyHost;
-    this.#options = options;
+    this.#tickets = tickets;
     this.#load = load;
   }
 
   /** Rejects where there is no ticket to be had. A challenge without a token begins anew. */
-  async authorize({ token }: Challenge): Promise<Authorization> {
-    if (token === undefined || this.#client === undefined) this.#client = await this.#begin();
-    const secret = await this.#client.step(token ?? "");
+  async authorize({ token = "" }: Challenge): Promise<Authorization> {
+    const client = token === "" ? undefined : this.#client;
+    const secret = await (client === undefined ? this.#begin(token) : client.step(token));
     return { value: `Negotiate ${secret}`, secret };
   }
 
@@ -47,26 +41,18 @@ export class Negotiate implements Scheme {
     }
   }
 
-  async #begin(): Promise<KerberosClient> {
+  /** With a ticket of whoever the ticket cache or the keytab of this process's environment is for. */
+  async #begin(token: string): Promise<string> {
     const kerberos = await this.#load();
-    const { keytab, principal } = this.#options;
-    if (keytab !== undefined) useKeytab(keytab);
-    return kerberos.initializeClient(`HTTP@${this.#proxyHost}`, {
-      ...(principal === undefined ? {} : { principal }),
-      mechOID: kerberos.GSS_MECH_OID_SPNEGO,
+    return this.#tickets.take(async () => {
+      this.#client = await kerberos.initializeClient(`HTTP@${this.#proxyHost}`, {
+        mechOID: kerberos.GSS_MECH_OID_SPNEGO,
+      });
+      return this.#client.step(token);
     });
   }
 }
 
 export function negotiateOf(challenges: readonly Challenge[]): Challenge | undefined {
   return challenges.find(({ scheme }) => scheme === "negotiate");
-}
-
-/**
- * The library takes a keytab from its environment only, which is the whole process's. Tickets got by it stay in memory,
- * where no read-only file system stands in their way, unless somebody has said where they belong.
- */
-function useKeytab(keytab: string): void {
-  process.env["KRB5_CLIENT_KTNAME"] = `FILE:${keytab}`;
-  process.env["KRB5CCNAME"] ??= "MEMORY:culvert";
 }

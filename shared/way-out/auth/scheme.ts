@@ -22,3 +22,6 @@ export interface Scheme {
   /** Does the proxy prove in its last answer who it is? A sentence if it tried and failed. */
   doubts?(challenges: readonly Challenge[]): Promise<string | undefined>;
 }
+
+/** The cure for a password that a proxy does not take. */
+export const CHECK_PASSWORD = "check the user and the password in --proxy-credentials-file or in the proxy's URL";

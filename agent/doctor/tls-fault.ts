@@ -1,0 +1,94 @@
+import { InnerTlsFault } from "../../shared/link/inner-tls.ts";
+import { Intercepted } from "../../shared/link/intercepted.ts";
+import { printable } from "../../shared/outcomes.ts";
+import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
+import { chainOf } from "./certificates.ts";
+import { lookAt, type Seen } from "./look.ts";
+import type { TunnelDial } from "./outer-tls.ts";
+import { type ChainLink, type Culprit, type Finding, StepFailed } from "./steps.ts";
+
+/** What OpenSSL says of a certificate or of a handshake. */
+const TLS_CULPRITS: ReadonlyMap<string, Culprit> = new Map([
+  ["CERT_HAS_EXPIRED", "server_expired"],
+  ["CERT_NOT_YET_VALID", "server_not_yet_valid"],
+  ["ERR_TLS_CERT_ALTNAME_INVALID", "wrong_name"],
+  ["ERR_SSL_TLSV1_UNRECOGNIZED_NAME", "unknown_name"],
+  ["ERR_SSL_WRONG_VERSION_NUMBER", "no_tls"],
+  ["ERR_SSL_PACKET_LENGTH_TOO_LONG", "no_tls"],
+]);
+
+/** Who shows it, and until when it is good, is worth a second look. */
+const ABOUT_CERTIFICATES: ReadonlySet<Culprit> = new Set([
+  "intercepted",
+  "outer_ca",
+  "inner_tls_never",
+  "server_expired",
+  "server_not_yet_valid",
+  "wrong_name",
+]);
+
+/** Why the TLS outside does not come up. */
+export async function tlsFault(
+  error: NodeJS.ErrnoException,
+  openedBy: string | undefined,
+  dial: TunnelDial,
+): Promise<StepFailed> {
+  const isIntercepted = error instanceof Intercepted;
+  const culprit = isIntercepted ? intercepted(dial) : (TLS_CULPRITS.get(error.code ?? "") ?? "tls");
+  const finding = { culprit, by: isIntercepted ? error.issuer : dial.at, ...(openedBy !== undefined && { openedBy }) };
+  const detail = isIntercepted ? "a certificate of none of our CAs" : printable(error.message, 300);
+  const seen = ABOUT_CERTIFICATES.has(culprit) ? await secondLook(dial) : undefined;
+  if (seen === undefined) return new StepFailed(finding, detail, { cause: error });
+  if (seen.time !== undefined) dial.onTime(seen.time, "the answer's Date header");
+  const { chain } = seen;
+  return new StepFailed({ ...finding, ...validityOf(chain) }, `${detail}${shown(chain)}`, { chain, cause: error });
+}
+
+/** Whose leave is missing. */
+function intercepted({ innerTls, credentials: { outerCa } }: TunnelDial): Culprit {
+  if (innerTls === "never") return "inner_tls_never";
+  return outerCa === undefined ? "intercepted" : "outer_ca";
+}
+
+async function secondLook({ options, open }: TunnelDial): Promise<Seen | undefined> {
+  const signal = AbortSignal.timeout(options.timeoutMs);
+  try {
+    return await lookAt(await open(), options, signal);
+  } catch {
+    return undefined; // the first error says what there is to say
+  }
+}
+
+/** Why the TLS inside does not. What outside has only a close code is said by whoever judges hellos, before any TLS. */
+export function innerTlsFault(error: unknown, openedBy: string | undefined, { at }: TunnelDial): StepFailed {
+  const opened = openedBy === undefined ? {} : { openedBy };
+  const detail = printable((error as Error).message, 500);
+  if (error instanceof LinkRefused) {
+    const isOff = error.closeCode === CloseCode.forbidden;
+    const finding: Finding = isOff
+      ? { culprit: "inner_tls_off", by: at }
+      : { culprit: "not_admitted", by: error.reason };
+    return new StepFailed({ ...finding, ...opened }, detail, { cause: error });
+  }
+  if (!(error instanceof InnerTlsFault) || error.shown === undefined) {
+    return new StepFailed({ culprit: "inner_tls", by: at, ...opened }, detail, { cause: error });
+  }
+  const chain = chainOf(error.shown);
+  const known = TLS_CULPRITS.get(error.code ?? ""); // and then it is the server's own
+  const finding: Finding = known
+    ? { culprit: known, by: at }
+    : { culprit: "inner_untrusted", by: error.issuer, ...opened };
+  return new StepFailed({ ...finding, ...validityOf(chain) }, `${detail}${shown(chain)}`, {
+    ...{ chain, cause: error },
+  });
+}
+
+function shown([leaf]: readonly ChainLink[]): string {
+  return leaf === undefined ? "" : `: ${leaf.subject}, signed by ${leaf.issuer}, is shown`;
+}
+
+/** Of the first that is out of its time, else of the server's own. */
+function validityOf(chain: readonly ChainLink[]): Pick<Finding, "validFrom" | "validTo"> {
+  const late = chain.find(({ validTo }) => Date.parse(validTo) < Date.now()) ?? chain[0];
+  return late === undefined ? {} : { validFrom: Date.parse(late.validFrom), validTo: Date.parse(late.validTo) };
+}

@@ -1,0 +1,102 @@
+import type { SecureVersion } from "node:tls";
+import type { Hello } from "../../shared/link/control.ts";
+import type { CarrierDialOptions } from "../../shared/link/dial.ts";
+import { Intercepted } from "../../shared/link/intercepted.ts";
+import type { LinkOptions } from "../../shared/link/link.ts";
+import { wellKnownAuthorities } from "../../shared/net/well-known-authorities.ts";
+import type { BackoffOptions } from "../../shared/process/backoff.ts";
+import { LinkRefused } from "../../shared/wire/handshake.ts";
+import type { SessionOptions } from "../../shared/yamux/options.ts";
+import type { ServerLocation } from "../server-url.ts";
+import type { ConnectionOptions } from "./connection.ts";
+import { type Credentials, endOf } from "./credentials.ts";
+import type { KeptCredentials } from "./kept-credentials.ts";
+import type { Path } from "./path.ts";
+import type { ServerWay } from "./way-out.ts";
+
+/** What an attempt, and each later carrier of its link, reaches the server by. */
+export interface Reach {
+  readonly server: ServerLocation;
+  readonly way: ServerWay;
+  readonly credentials: Pick<KeptCredentials, "current">;
+  readonly tls: { readonly minVersion: SecureVersion; readonly ciphers: string };
+  readonly innerTls: "always" | "auto" | "never";
+  readonly hello: Hello;
+  readonly timeoutMs: number;
+  /** What is known of the way to the server. */
+  readonly path: Path;
+  /** Bytes that a link keeps for its next carrier. */
+  readonly replayBytes: number;
+  readonly retry: Pick<BackoffOptions, "baseMs" | "capMs">;
+  readonly session: Pick<SessionOptions, "maxWindow" | "budget" | "maxStreams" | "pool">;
+}
+
+/** A dial for a link that has nothing else must leave room in the grace for others, ms. */
+const RESUME_TIMEOUT_MS = 5_000;
+const LEAST_ATTEMPTS = 3;
+const MIN_RESUME_MS = 500;
+
+/** A carrier is replaced so long before its certificate or token ends, ms. */
+const RENEWAL_MS = 60_000;
+
+/** Where to, by which way, and what is spoken there; nothing of who we are. */
+export function carrierTo({ server, way, tls, path }: Reach, timeoutMs: number, signal: AbortSignal) {
+  const { minVersion, ciphers } = tls;
+  return {
+    host: server.host,
+    port: server.port,
+    path: server.path,
+    open: way.open,
+    tls: { minVersion, ...(ciphers === "" ? {} : { ciphers }) },
+    timeoutMs,
+    keepaliveMs: path.keepaliveMs,
+    signal,
+    watch: { onEcho: (ms) => path.onEcho(ms) },
+  } satisfies CarrierDialOptions;
+}
+
+/** A way that leads to somebody else than the server does not go first next time; a box through which we go does. */
+export async function byWay<T>({ way, credentials }: Reach, signal: AbortSignal, dialling: Promise<T>): Promise<T> {
+  try {
+    return await dialling;
+  } catch (error) {
+    const isExpected = error instanceof Intercepted && credentials.current().outerCa !== undefined;
+    if (!(error instanceof LinkRefused || isExpected || signal.aborted)) way.failed();
+    throw error;
+  }
+}
+
+/** The server's authorities and those of whoever may stand between; the well-known ones where the server's are not given. */
+export function anyCa({ ca, outerCa = [] }: Credentials): CarrierDialOptions["tls"]["ca"] {
+  if (ca === undefined && outerCa.length === 0) return undefined;
+  return [...(ca === undefined ? wellKnownAuthorities() : [ca]), ...outerCa];
+}
+
+export function linkOptions({ replayBytes, session: { pool } }: Reach): Omit<LinkOptions, "graceMs"> {
+  return { replayBytes, ...(pool && { pool }) };
+}
+
+/** `shown`: what the server has seen of us last. */
+export function connectionOptions(
+  { session, retry, path }: Reach,
+  shown: () => Credentials,
+): Pick<ConnectionOptions, "session" | "retry" | "carrierAgeMs"> {
+  return { session, retry, carrierAgeMs: () => sooner(path.nextCarrierAgeMs(), untilRenewal(endOf(shown()))) };
+}
+
+/** How long a dial for a link may take. */
+export function resumeMs({ timeoutMs }: Reach, graceMs: number): number {
+  return Math.min(timeoutMs, RESUME_TIMEOUT_MS, Math.max(MIN_RESUME_MS, graceMs / LEAST_ATTEMPTS));
+}
+
+/** By then a renewed one should be in the file; a carrier that was opened with the old one is replaced. */
+function untilRenewal(credentialsEnd: Date | undefined): number | undefined {
+  if (credentialsEnd === undefined) return undefined;
+  const leftMs = credentialsEnd.getTime() - Date.now() - RENEWAL_MS;
+  return leftMs > 0 ? leftMs : undefined;
+}
+
+function sooner(one: number | undefined, other: number | undefined): number | undefined {
+  if (one === undefined || other === undefined) return one ?? other;
+  return Math.min(one, other);
+}

@@ -1,0 +1,77 @@
+import type { AcceptRules } from "../../shared/net/acceptor.ts";
+import type { FailedHandshake } from "../../shared/net/waiting-room.ts";
+import { printable } from "../../shared/outcomes.ts";
+import type { Logger } from "../../shared/process/logger.ts";
+import type { StrangerLog } from "../../shared/process/stranger-log.ts";
+import { SourceCidrs } from "../clusters/source-cidrs.ts";
+import type { ListenerName, ServerMetrics } from "../metrics.ts";
+import type { ServerOptions } from "../options.ts";
+
+/** One of the TCP ports that callers and agents come to. */
+export interface Port {
+  readonly name: Exclude<ListenerName, "unix">;
+  readonly proxyProtocol: "off" | "optional" | "required";
+  readonly port: number;
+  readonly host: string;
+  /** The flag that moves the port, for the error text. */
+  readonly option: string;
+  /** TCP keepalive, ms; 0: off. */
+  readonly keepaliveMs: number;
+  /** Its clients obey when they are told to come back later. */
+  readonly turnsAway: boolean;
+}
+
+export interface PortDeps {
+  readonly options: Pick<
+    ServerOptions,
+    | "tlsMinVersion"
+    | "cipherSuites"
+    | "handshakeTimeoutMs"
+    | "maxHandshakes"
+    | "maxWaitingHandshakes"
+    | "listenBacklog"
+    | "proxyProtocolTrustedCidrs"
+  >;
+  readonly metrics: ServerMetrics;
+  readonly log: Logger;
+  readonly strangers: StrangerLog;
+}
+
+/** Which option a dropped connection came up against. */
+const BOUNDS = {
+  dropped: "--max-handshakes",
+  crowded: "--max-waiting-handshakes",
+  late: "--handshake-timeout",
+  untrusted: "--agent-insecure-trusted-cidrs",
+} as const satisfies Partial<Record<FailedHandshake["how"], string>>;
+
+/** How much the port takes from strangers, and who hears of those that came to nothing. `begins`: their TLS handshake. */
+export function acceptRules(
+  { name, proxyProtocol, keepaliveMs, turnsAway }: Port,
+  { options, metrics, log, strangers }: PortDeps,
+  begins: string,
+): AcceptRules {
+  const balancers = new SourceCidrs(options.proxyProtocolTrustedCidrs);
+  const trusts = (address: string) => balancers.includes(address);
+  return {
+    proxyProtocol: proxyProtocol === "off" ? undefined : { required: proxyProtocol === "required", trusts },
+    handshakeTimeoutMs: options.handshakeTimeoutMs,
+    maxHandshakes: options.maxHandshakes,
+    maxWaitingHandshakes: options.maxWaitingHandshakes,
+    turnsAway,
+    backlog: options.listenBacklog,
+    keepAliveMs: keepaliveMs === 0 ? undefined : keepaliveMs,
+    onHandshakeFailed,
+    onError: (error) => log.error({ err: error, listener: name }, "a listener failed"),
+  };
+
+  function onHandshakeFailed({ how, error, remote }: FailedHandshake): void {
+    if (how === "untrusted") metrics.untrusted(name);
+    else metrics.handshakeFailed(name);
+    const line = { listener: name, remote, reason: printable(error.message) };
+    // Who goes without a word is a balancer's probe or a scanner of ports; who complains has something to say.
+    if (how === "silent") log.debug(line, `${begins} failed`);
+    else if (how === "failed") strangers.tell("info", line, `${begins} failed`);
+    else strangers.tell("warn", line, `${begins} dropped (${BOUNDS[how]})`);
+  }
+}

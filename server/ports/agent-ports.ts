@@ -1,0 +1,120 @@
+import type { AddressInfo } from "node:net";
+import { InnerServers } from "../../shared/link/inner-tls.ts";
+import type { Acceptor } from "../../shared/net/acceptor.ts";
+import type { TlsDoors } from "../../shared/net/tls.ts";
+import { TurnQueue } from "../../shared/net/turn-queue.ts";
+import type { ServerOptions } from "../options.ts";
+import type { ClusterDoor } from "../serving/cluster-door.ts";
+import { AnonymousCarriers } from "../tunnels/anonymous.ts";
+import { type UpgradeDeps, UpgradePort } from "../tunnels/upgrade.ts";
+import type { PortDeps } from "./accept-rules.ts";
+import { doorByHost } from "./host.ts";
+import { openPlainPort } from "./plain-port.ts";
+import { openTlsPort } from "./tls-port.ts";
+
+type AgentPortName = "agents" | "agents-insecure";
+
+export interface AgentPortsDeps extends PortDeps, Pick<UpgradeDeps, "links" | "pool" | "draining"> {
+  readonly options: ServerOptions;
+  /** Too many connections of this port had asked for nothing, and the oldest was dropped. */
+  onDropped(port: AgentPortName): void;
+}
+
+interface OpenPort {
+  readonly name: AgentPortName;
+  readonly address: AddressInfo;
+  readonly listener: Pick<Acceptor, "listening" | "stopAccepting" | "destroyAll">;
+  readonly upgrades: UpgradePort;
+}
+
+/**
+ * The ports that agents come to: over TLS, and in clear from a balancer that has ended it. They are one to agents, whose
+ * links go on over either, and open and close together; only how many strangers wait is each one's own.
+ */
+export class AgentPorts {
+  readonly #deps: AgentPortsDeps;
+  readonly #ports: OpenPort[] = [];
+  readonly #common: Pick<UpgradeDeps, "anonymous" | "innerServers" | "turns">;
+
+  constructor(deps: AgentPortsDeps) {
+    this.#deps = deps;
+    this.#common = {
+      anonymous: new AnonymousCarriers(deps.options.maxInnerHandshakes),
+      innerServers: new InnerServers(),
+      // Agents are lost together, and come back together: with a path, or with a balancer.
+      turns: new TurnQueue(),
+    };
+  }
+
+  /** Where agents bring their certificate; rejects with a `ConfigError`. */
+  async openSecure(doors: TlsDoors<ClusterDoor>): Promise<void> {
+    const { agentPort: port, agentBindAddress: host, agentProxyProtocol: proxyProtocol } = this.#deps.options;
+    const upgrades = await this.#upgradePort("agents");
+    const opened = await openTlsPort(
+      {
+        ...{ name: "agents", doors, proxyProtocol, port, host, option: "--agent-port" },
+        keepaliveMs: 0, // the carrier has its own
+        turnsAway: true,
+        onSecure: (socket, door, backInMs) => upgrades.take(socket, door, backInMs),
+      },
+      this.#deps,
+    );
+    this.#ports.push({ name: "agents", upgrades, ...opened });
+  }
+
+  /** Where they come without one, and the Host of their request names the cluster; rejects with a `ConfigError`. */
+  async openInsecure(doors: TlsDoors<ClusterDoor>): Promise<void> {
+    const { agentInsecurePort: port, agentInsecureBindAddress: host } = this.#deps.options;
+    const { agentInsecureProxyProtocol: proxyProtocol, agentInsecureTrustedCidrs: trustedCidrs } = this.#deps.options;
+    const upgrades = await this.#upgradePort("agents-insecure", (request) => doorByHost(request, doors));
+    const opened = await openPlainPort(
+      {
+        ...{ name: "agents-insecure", proxyProtocol, trustedCidrs, port, host, option: "--agent-insecure-port" },
+        ...{ keepaliveMs: 0, turnsAway: true },
+        onOpen: (socket, backInMs) => upgrades.take(socket, undefined, backInMs),
+      },
+      this.#deps,
+    );
+    this.#ports.push({ name: "agents-insecure", upgrades, ...opened });
+  }
+
+  #upgradePort(name: AgentPortName, doorOf?: UpgradeDeps["doorOf"]): Promise<UpgradePort> {
+    const onDropped = () => this.#deps.onDropped(name);
+    return UpgradePort.create({ ...this.#deps, ...this.#common, ...(doorOf && { doorOf }), onDropped });
+  }
+
+  get addresses(): Partial<Record<AgentPortName, AddressInfo>> {
+    return Object.fromEntries(this.#ports.map(({ name, address }) => [name, address]));
+  }
+
+  /** For readiness. */
+  states(): { readonly name: string; readonly up: boolean }[] {
+    return this.#ports.map(({ name, listener }) => ({ name, up: listener.listening }));
+  }
+
+  stopAccepting(): void {
+    for (const { listener } of this.#ports) listener.stopAccepting();
+  }
+
+  /** Ends those who have not asked for anything. */
+  destroyWaiting(): void {
+    for (const { upgrades } of this.#ports) upgrades.sockets.destroyWaiting();
+  }
+
+  /** Resolves when the last connection has closed, or after `deadlineMs`. */
+  async empty(deadlineMs: number): Promise<void> {
+    await Promise.all(this.#ports.map(({ upgrades }) => upgrades.sockets.empty(deadlineMs)));
+  }
+
+  destroyAll(): void {
+    for (const { upgrades, listener } of this.#ports) {
+      upgrades.sockets.resetAll();
+      listener.destroyAll();
+    }
+  }
+
+  /** After the last carrier. */
+  async close(): Promise<void> {
+    await Promise.all(this.#ports.map(({ upgrades }) => upgrades.close()));
+  }
+}

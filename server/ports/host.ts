@@ -1,0 +1,46 @@
+import type { IncomingMessage } from "node:http";
+import type { TlsDoors } from "../../shared/net/tls.ts";
+import { CulvertError, printable } from "../../shared/outcomes.ts";
+import type { ClusterDoor } from "../serving/cluster-door.ts";
+import type { Answer } from "../tunnels/refusal.ts";
+
+/** RFC 9112 §3.2: more or fewer than one are a fault, and whoever reads the other one sees another cluster. */
+const NOT_ONE: Answer = {
+  status: 400,
+  sentence: "a request needs one Host here: by it the cluster is found",
+  headers: {},
+  level: "info",
+};
+
+/** When a cluster that is at its limit may have room again, ms. */
+const LIMITED_RETRY_MS = 1_000;
+
+/**
+ * The door that a request's Host leads to, by the names that stand for it in a ClientHello; or what its sender hears. As
+ * there, the name only opens a door: who may pass is for the credential to say.
+ */
+export function doorByHost(
+  { rawHeaders }: Pick<IncomingMessage, "rawHeaders">,
+  doors: TlsDoors<ClusterDoor>,
+): ClusterDoor | CulvertError | Answer {
+  const [host, ...others] = hostsIn(rawHeaders);
+  if (host === undefined || host === "" || others.length > 0) return NOT_ONE;
+  const name = host.replace(/:\d*$/, "");
+  const door = doors.single ?? doors.find(name);
+  if (door === undefined) {
+    return {
+      status: 421,
+      sentence: `no cluster has the name "${printable(name, 100)}" (Host)`,
+      headers: {},
+      level: "info",
+    };
+  }
+  // What is inside may be a TLS handshake, too.
+  const refusal = door.refusesHandshake();
+  return refusal === undefined ? door : new CulvertError("limited", refusal, { retryAfterMs: LIMITED_RETRY_MS });
+}
+
+/** Node's own `headers` keeps the first of several. */
+function hostsIn(rawHeaders: readonly string[]): string[] {
+  return rawHeaders.filter((_, at) => at % 2 === 1 && rawHeaders[at - 1]?.toLowerCase() === "host");
+}

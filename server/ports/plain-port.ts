@@ -1,0 +1,32 @@
+import type { AddressInfo, Socket } from "node:net";
+import type { Acceptor } from "../../shared/net/acceptor.ts";
+import { LOOPBACK } from "../../shared/net/network.ts";
+import { plainListener } from "../../shared/net/plain.ts";
+import { listenError } from "../../shared/process/listen-error.ts";
+import { SourceCidrs } from "../clusters/source-cidrs.ts";
+import { acceptRules, type Port, type PortDeps } from "./accept-rules.ts";
+
+/** The port that agents come to in clear, from a balancer that has ended their TLS. */
+export interface PlainPort extends Port {
+  /** Beside loopback, from where connections are taken. */
+  readonly trustedCidrs: readonly string[];
+  onOpen(socket: Socket, backInMs: number | undefined): void;
+}
+
+/** Opens the port; rejects with a `ConfigError` that names the flag at fault. */
+export async function openPlainPort(
+  port: PlainPort,
+  deps: PortDeps,
+): Promise<{ listener: Acceptor; address: AddressInfo }> {
+  const trusted = new SourceCidrs([...LOOPBACK, ...port.trustedCidrs]);
+  const listener = plainListener({
+    ...acceptRules(port, deps, "HTTP request"),
+    admits: (address) => trusted.includes(address),
+    onOpen: port.onOpen,
+  });
+  try {
+    return { listener, address: await listener.listen(port.port, port.host) };
+  } catch (error) {
+    throw listenError(error, port);
+  }
+}

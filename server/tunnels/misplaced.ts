@@ -1,0 +1,40 @@
+import type { Answer } from "./refusal.ts";
+
+/** What those hear on an agents' port who are no agents, or speak something else there. */
+
+/** Whoever sends a CONNECT takes us for the callers' port. */
+export const CALLER: Answer = {
+  status: 405,
+  sentence: "this is the port of culvert's agents; callers come to --server-port",
+  headers: { allow: "GET" },
+  level: "info",
+};
+
+const NO_HTTP: Answer = {
+  status: 400,
+  sentence: "this is no HTTP/1.1: agents upgrade to websocket here",
+  headers: {},
+  level: "info",
+};
+
+const TLS: Answer = {
+  ...NO_HTTP,
+  sentence: "this is TLS, and HTTP is spoken here: TLS ends in front of this port, or goes to --agent-port",
+};
+
+/** The first byte of a TLS record with a ClientHello (RFC 8446 §5.1). */
+const TLS_HANDSHAKE = 0x16;
+
+/** What to say to bytes that Node's parser has refused; `undefined`: nobody is there any more to hear it. */
+export function notUnderstood(
+  error: NodeJS.ErrnoException & { readonly rawPacket?: Buffer },
+  headerLimit: number,
+): Answer | undefined {
+  const { code = "", rawPacket } = error;
+  if (code === "HPE_HEADER_OVERFLOW") {
+    const sentence = `the request header is larger than ${headerLimit} bytes (--header-limit): is the token a token?`;
+    return { status: 431, sentence, headers: {}, level: "info" };
+  }
+  if (!code.startsWith("HPE_") || code === "HPE_INVALID_EOF_STATE") return undefined;
+  return rawPacket?.[0] === TLS_HANDSHAKE ? TLS : NO_HTTP;
+}
