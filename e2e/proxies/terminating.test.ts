@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
 import { waitFor } from "../harness/wait.ts";
 import type { Program } from "../kubernetes/world/program.ts";
 import { NAMES } from "./harness/addresses.ts";
@@ -7,12 +8,16 @@ import { Company } from "./harness/company.ts";
 import { missing } from "./harness/missing.ts";
 import { Nginx } from "./harness/nginx.ts";
 
-/** In place of nginx' 60 s; so often it cuts while nobody says a word. */
-const [READ_TIMEOUT_S, CUTS] = [1, 5];
+/** In place of nginx' 60 s. */
+const READ_TIMEOUT_S = 2;
+/** In place of an hour. */
+const IDLE_MS = 5 * READ_TIMEOUT_S * 1_000;
+/** So many show an agent what a path's limit is. */
+const CUTS = 2;
 
 const UPSTREAMS = ["over TLS of its own", "in clear"] as const;
 for (const upstream of UPSTREAMS) {
-  test(`nginx ends TLS, goes on ${upstream} and cuts what is silent, and a silent stream outlives that`, {
+  test(`nginx ends TLS, goes on ${upstream} and cuts what is silent: a silent stream outlives that, and the agent learns`, {
     skip: missing("nginx"),
   }, async () => {
     await using company = await Company.create();
@@ -26,7 +31,13 @@ for (const upstream of UPSTREAMS) {
     const known = openedIn(company)[0] ?? "";
     assert.ok(known.includes("CN=culvert-agent"), known);
 
-    await waitFor(() => suspensionsOf(agent) >= CUTS, { deadlineMs: 30_000, what: `${CUTS} cuts` });
+    const learned = () => agent.log.some((line) => line.includes('"path learned"') && line.includes('"idle_limit"'));
+    await waitFor(learned, { deadlineMs: 30_000, what: "the agent to learn of the limit" });
+    await waitFor(() => agent.log.some((line) => line.includes("uplink moved")), { what: "pings to come sooner" });
+    const cuts = suspensionsOf(agent);
+    assert.equal(cuts, CUTS);
+    await sleep(IDLE_MS);
+    assert.equal(suspensionsOf(agent), cuts, "none since");
     await company.traffic.transfer();
     await silent.finish();
     assert.equal(openedIn(company).length, 1);

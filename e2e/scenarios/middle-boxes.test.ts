@@ -85,34 +85,36 @@ for (const code of [1000, 1001, 1011]) {
   });
 }
 
-test("a box that cuts what is silent is found out, and from then on nothing is silent for so long", async (t) => {
-  const IDLE_MS = 1_500;
-  const slow = { keepaliveMs: 30_000 };
-  const behind = await BehindBox.start(t, { innerTls: false, server: slow, agent: slow });
-  await behind.startAgent();
-  await using connection = await behind.world.connect("echo");
-  const cuts = cutsIdle(behind, IDLE_MS);
-  t.after(() => cuts.stop());
-  const learned = await waitFor(() => behind.said("path learned")[0], { deadlineMs: 30_000 });
-  assert.equal(learned["lesson"], "idle_limit");
-  assert.match(
-    String(learned["reason"]),
-    /^this path cuts connections that are silent for 1\.\d s: pings now come every 0\.\d+ s$/,
-  );
-  await waitFor(() => behind.said("uplink moved to a new connection").length > 0, { what: "the pace to change" });
-  const [count, opened] = [cuts.count(), behind.box.opened.length];
-  assert.equal(count, 2, "it takes two to know");
-  const now = performance.now();
-  await waitFor(() => performance.now() - now > 4 * IDLE_MS, { deadlineMs: 5 * IDLE_MS });
-  assert.deepEqual([cuts.count(), behind.box.opened.length], [count, opened], "no cut since");
-  await connection.send("still here");
-  assert.equal(await connection.read(), "still here");
-  assert.equal(behind.said("path learned").length, 1);
-  const scrape = await behind.scrape();
-  const limit = scrape.sum("culvert_agent_path_idle_limit_seconds", {});
-  assert.ok(limit >= IDLE_MS / 1_000 && limit < IDLE_MS / 500, `${limit}`);
-  assert.equal(scrape.value("culvert_agent_path_lessons_total", { lesson: "idle_limit" }), 1);
-});
+for (const innerTls of [true, false]) {
+  test(`a box that cuts what is silent is found out, and from then on nothing is silent for so long, ${innerTls ? "with" : "without"} inner TLS`, async (t) => {
+    const IDLE_MS = 1_500;
+    const slow = { keepaliveMs: 30_000 };
+    const behind = await BehindBox.start(t, { innerTls, server: slow, agent: slow });
+    await behind.startAgent();
+    await using connection = await behind.world.connect("echo");
+    const cuts = cutsIdle(behind, IDLE_MS);
+    t.after(() => cuts.stop());
+    const learned = await waitFor(() => behind.said("path learned")[0], { deadlineMs: 30_000 });
+    assert.equal(learned["lesson"], "idle_limit");
+    assert.match(
+      String(learned["reason"]),
+      /^this path cuts connections that are silent for 1\.\d s: pings now come every 0\.\d+ s$/,
+    );
+    await waitFor(() => behind.said("uplink moved to a new connection").length > 0, { what: "the pace to change" });
+    const [count, opened] = [cuts.count(), behind.box.opened.length];
+    assert.equal(count, 2, "it takes two to know");
+    const now = performance.now();
+    await waitFor(() => performance.now() - now > 4 * IDLE_MS, { deadlineMs: 5 * IDLE_MS });
+    assert.deepEqual([cuts.count(), behind.box.opened.length], [count, opened], "no cut since");
+    await connection.send("still here");
+    assert.equal(await connection.read(), "still here");
+    assert.equal(behind.said("path learned").length, 1);
+    const scrape = await behind.scrape();
+    const limit = scrape.sum("culvert_agent_path_idle_limit_seconds", {});
+    assert.ok(limit > IDLE_MS / 1_250 && limit < IDLE_MS / 500, `${limit}`);
+    assert.equal(scrape.value("culvert_agent_path_lessons_total", { lesson: "idle_limit" }), 1);
+  });
+}
 
 /** Ends connections on which nothing has come from the server's side for so long. */
 function cutsIdle(behind: BehindBox, idleMs: number): { count(): number; stop(): void } {
