@@ -223,7 +223,7 @@ test("an agent with two servers: one that is lost and then refuses it changes no
   assert.equal((await readAnswer(stream, 2_000)).ok, true);
 
   one.refuse = (socket) => {
-    socket.end("HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+    socket.end("HTTP/1.1 403 Forbidden\r\nproxy-status: culvert\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
     return true;
   };
   one.upgraded[0]?.destroy();

@@ -78,7 +78,8 @@ test("what the server says of a token is in the agent's log, the token is not", 
   const sentence = 'the token is for "other", not for "culvert"';
   const mine = token("mine");
   const { start, lines, texts } = await tokenAgent(t, mine, (socket) => {
-    socket.end(`HTTP/1.1 401 Unauthorized\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n${sentence}\n`);
+    const head = "HTTP/1.1 401 Unauthorized\r\nProxy-Status: culvert\r\nContent-Type: text/plain\r\nConnection: close";
+    socket.end(`${head}\r\n\r\n${sentence}\n`);
     return true;
   });
   await start();
@@ -87,6 +88,19 @@ test("what the server says of a token is in the agent's log, the token is not", 
   assert.equal(level, 50);
   assert.equal(reason, `the server refused the tunnel (401): ${sentence}`);
   assert.ok(!texts.some((text) => text.includes(mine)));
+});
+
+test("a backend that repeats the request in its answer puts no token into the log", async (t) => {
+  const mine = token("mine");
+  const { start, lines, texts } = await tokenAgent(t, mine, (socket) => {
+    socket.end(`HTTP/1.1 200 OK\r\nServer: debug\r\nConnection: close\r\n\r\nauthorization: Bearer ${mine}\n`);
+    return true;
+  });
+  await start();
+  await until(() => lines().some(({ msg }) => msg === "uplink attempt failed"));
+  const { reason } = lines().find(({ msg }) => msg === "uplink attempt failed");
+  assert.match(reason, /in between answered .*\(200 OK, "\(not shown: it repeats our token\)", server "debug"\)/);
+  for (const part of mine.split(".").slice(1)) assert.ok(!texts.some((text) => text.includes(part.slice(0, 8))));
 });
 
 test("a token that cannot be sent fails the start, with the flag and the file and nothing else of it", async (t) => {

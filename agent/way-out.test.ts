@@ -157,6 +157,18 @@ test("a way out that is not the first one says what is wrong with that", async (
   assert.match(`${line?.["reason"]}`, /^the proxy \S+ wants to know who we are: give user:password in --proxy-creden/);
 });
 
+test("a broken --proxy-ca stands in the way of https:// proxies only", async (t) => {
+  const { dir, url, proxy, reasons, start } = await behindProxy(t, { syncIntervalMs: 10, syncIntervalCapMs: 20 });
+  const proxyCa = join(dir, "nothing.crt");
+  await (await start({ proxyCa })).whenConnected();
+  await (await start({ proxyCa, proxy: [url], agentId: "a2" })).whenConnected();
+  assert.equal(proxy.asked.length, 1);
+  await start({ proxyCa, proxy: [url.replace("http:", "https:")], agentId: "a3" });
+  await until(() =>
+    reasons().some((reason) => /^--proxy-ca: the CA certificate .* there is no such file/.test(reason)),
+  );
+});
+
 test("the environment names the proxy where no option does, and loopback never goes through it", async (t) => {
   const { proxy, start } = await behindProxy(t, {}, { HTTPS_PROXY: "http://127.0.0.1:9" });
   const agent = await start();

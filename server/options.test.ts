@@ -114,7 +114,7 @@ test("values that contradict each other are refused or warned of", async () => {
     [["--agent-insecure-trusted-cidrs=10.0.0.0/33"], /a prefix length here is at most 32/],
     [["--initial-window=1MiB", "--max-window=64KiB"], /--max-window must not be smaller/],
     [["--health-port=9000", "--agent-port=9000"], /--agent-port and --health-port are both 9000/],
-    [["--tunnel-path=culvert"], /--tunnel-path must be a plain path/],
+    [["--agent-path=culvert"], /--agent-path must be a plain path/],
     [["--caller-identities=kube-apiserver"], /--caller-identities .*"kube-apiserver" has no "=".*CN=kube-apiserver/],
     [["--agent-identities=CN=a\\b"], /--agent-identities .*a backslash stands only before/],
     [[`--uds-name=/${"x".repeat(107)}`], /longer than the 107 bytes/],

@@ -117,7 +117,7 @@ const agents = section("Agents", {
   kubeconfig: option.file("", "Where the Kubernetes API is that knows the tokens. Empty: this pod's own cluster.", {
     konnectivity: "--kubeconfig",
   }),
-  tunnelPath: option.string(TUNNEL_PATH, "Path of the WebSocket that agents ask for."),
+  agentPath: option.string(TUNNEL_PATH, "Path of the WebSocket that agents ask for."),
   innerTls: option.oneOf(
     INNER_TLS,
     "never",
@@ -159,7 +159,11 @@ const bounds = section("Deadlines and bounds", {
     "100ms",
     "On the unix socket, bytes of a target that speaks first wait so long after the 200: kube-apiserver fails when one read has both.",
   ),
-  handshakeTimeoutMs: option.duration("10s", "TLS handshake, and upgrade of an agent.", { min: "1ms" }),
+  handshakeTimeoutMs: option.duration(
+    "10s",
+    "TLS handshake, and upgrade of an agent; and its inner TLS, together with the upgrade.",
+    { min: "1ms" },
+  ),
   maxHandshakes: option.integer(
     2_048,
     "On each port, TLS handshakes in progress at once, and connections that have not begun one. One more drops the oldest: real ones take milliseconds.",
@@ -286,8 +290,8 @@ function settle(draft: Draft<typeof rows>): void {
     draft.warn("--agent-port=0: no agent can connect to this server.");
   } else if (values.clusters === "") settleAgents(draft);
   settleInsecure(draft);
-  if (!/^\/[\w./~-]*$/.test(values.tunnelPath))
-    draft.problem("--tunnel-path must be a plain path such as /culvert/v1/tunnel.");
+  if (!/^\/[\w./~-]*$/.test(values.agentPath))
+    draft.problem("--agent-path must be a plain path such as /culvert/v1/tunnel.");
   if (values.dialTimeoutMs === 0) values.dialTimeoutMs = values.connectTimeoutMs;
   if (values.dialTimeoutMs > values.connectTimeoutMs && draft.given("dialTimeoutMs")) {
     draft.warn("--dial-timeout is longer than --connect-timeout, which ends the wait first.");

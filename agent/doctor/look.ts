@@ -1,6 +1,7 @@
 import { type IncomingMessage, request } from "node:http";
-import { isIP, type Socket } from "node:net";
+import type { Socket } from "node:net";
 import { type ConnectionOptions, connect, type TLSSocket } from "node:tls";
+import { sniOf } from "../../shared/net/sni.ts";
 import { chainOf } from "./certificates.ts";
 import type { ChainLink } from "./steps.ts";
 
@@ -24,8 +25,7 @@ export interface Seen {
  */
 export async function lookAt(socket: Socket, options: LookOptions, signal: AbortSignal): Promise<Seen> {
   const { host, tls } = options;
-  const servername = isIP(host) === 0 ? { servername: host } : {};
-  const secure = connect({ ...tls, socket, host, ...servername, rejectUnauthorized: false });
+  const secure = connect({ ...tls, socket, host, ...sniOf(host), rejectUnauthorized: false });
   const onAbort = (): void => void secure.destroy(signal.reason as Error);
   signal.addEventListener("abort", onAbort, { once: true });
   try {

@@ -130,7 +130,7 @@ const ROWS: Readonly<Record<Culprit, (finding: Finding) => Row>> = {
   }),
   agent_not_yet_valid: ({ by, validFrom }) => ({
     sentence: `The agent's certificate ${by} is not valid before ${date(validFrom)}: is this machine's clock behind?`,
-    next: "Compare this machine's clock with another one, and set it; else issue the certificate again.",
+    next: "Where the clocks agree (see above), issue the certificate again; else set this machine's.",
   }),
   token_expired: ({ by, validTo }) => ({
     sentence: `The token ${by} expired on ${date(validTo)}.`,
@@ -143,7 +143,7 @@ const ROWS: Readonly<Record<Culprit, (finding: Finding) => Row>> = {
 
   dns: ({ by }) => ({
     sentence: `The server's name does not resolve here (${by}).`,
-    next: "Correct --server or this machine's name servers; where only a proxy resolves outside names, give it as --proxy.",
+    next: "Correct --server or this machine's name servers; where only a proxy resolves outside names, give it as --proxy: http://, https:// and socks5h:// leave names to it, socks5:// does not.",
   }),
   refused: ({ by }) => ({
     sentence: `${by} refuses the connection: no server listens there, or a firewall answers in its place.`,
@@ -175,8 +175,8 @@ const ROWS: Readonly<Record<Culprit, (finding: Finding) => Row>> = {
     next: "See the detail above; for NTLM alone, a local helper such as px or cntlm stands between.",
   }),
   proxy_silent: ({ by, proxyFrom = "--proxy" }) => ({
-    sentence: `The proxy ${by} takes the connection and does not answer: it is of another kind than its URL says, or it hangs.`,
-    next: `Correct scheme and port in ${proxyFrom}, which names it, or ask its operators whether it works and reaches the server.`,
+    sentence: `The proxy ${by} takes the connection and does not answer: it does not reach the server, or is of another kind than its URL says.`,
+    next: `Ask its operators whether it resolves and reaches the server's host and port, and works at all; or correct scheme and port in ${proxyFrom}, which names it.`,
   }),
   proxy_closed: ({ by }) => ({
     sentence: `The proxy ${by} closes the connection instead of answering.`,
@@ -192,7 +192,7 @@ const ROWS: Readonly<Record<Culprit, (finding: Finding) => Row>> = {
   }),
   proxy_tls: ({ by }) => ({
     sentence: `TLS with the proxy ${by} itself fails.`,
-    next: "Is it an https:// proxy at all? If its certificate comes from a CA of your own, give that as --proxy-ca.",
+    next: "See the detail above. Is it an https:// proxy at all? Is it called by a name that is in its certificate? If that comes from a CA of your own, give it as --proxy-ca.",
   }),
   proxy_protocol: ({ by }) => ({
     sentence: `What listens at ${by} is no proxy of the kind that is named.`,
@@ -210,7 +210,7 @@ const ROWS: Readonly<Record<Culprit, (finding: Finding) => Row>> = {
   }),
   outer_ca: ({ by }) => ({
     sentence: `TLS is intercepted by "${by}", whom neither --ca-cert nor --outer-ca knows.`,
-    next: `Ask the network team for the CA certificate of "${by}", and add it to the file of --outer-ca; or to exempt the server from TLS inspection.`,
+    next: `Ask the network team for the CA certificate of "${by}", and give it as --outer-ca, beside what is there; or to exempt the server from TLS inspection.`,
   }),
   inner_tls_never: ({ by }) => ({
     sentence: `TLS is intercepted by "${by}", and this agent may not go through that: --inner-tls=never is set here.`,
@@ -247,8 +247,8 @@ const ROWS: Readonly<Record<Culprit, (finding: Finding) => Row>> = {
   }),
   web_page: () => ({
     sentence:
-      "A web page comes in place of the tunnel: from a login portal, a proxy that takes upgrades away, or another server.",
-    next: "Open the URL of --server with https:// in a browser from here, and see who it is.",
+      "A web page comes in place of the tunnel: from a login portal, a proxy that takes upgrades away, a balancer that knows no such path, or another server.",
+    next: "Check the path in --server, if it has one. Open the URL of --server with https:// in a browser from here, and see who it is.",
   }),
   redirected: () => ({
     sentence: "The request is sent elsewhere: a portal that wants a login, or another server behind that name.",
@@ -256,11 +256,11 @@ const ROWS: Readonly<Record<Culprit, (finding: Finding) => Row>> = {
   }),
   gateway: () => ({
     sentence: "A proxy or balancer in between answers that it has no server behind it.",
-    next: "See whether the server runs, and whether the balancer sends WebSockets to its port for agents.",
+    next: "See whether the server runs, and whether the balancer sends WebSockets to its port for agents; to a port without TLS, whether its address is one of --agent-insecure-trusted-cidrs (the server's log says whom it cut).",
   }),
   wrong_path: ({ by }) => ({
     sentence: `There is a server, but nothing at the path ${by}.`,
-    next: "Use the server's --tunnel-path in --server, /culvert/v1/tunnel unless it is configured.",
+    next: "Use the server's --agent-path in --server, /culvert/v1/tunnel unless it is configured.",
   }),
   no_answer: ({ by }) => ({
     sentence: `TLS with ${by} stands, but the WebSocket does not come up.`,

@@ -93,7 +93,7 @@ async function find({ server, options, env, timeoutMs }: Leaving): Promise<Passe
   const { proxy: proxies, pac, proxyCa } = options;
   try {
     const found = new WaysOut({ proxies, pac, env });
-    const reading = { ca: authoritiesIn(proxyCa) };
+    const reading = { ca: () => authoritiesIn(proxyCa) };
     const ways = await found.ways(destinationOf(server), AbortSignal.timeout(timeoutMs), reading);
     const isDirect = ways.every(({ kind }) => kind === "direct");
     return {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
-import { CarrierLost } from "../../shared/link/carrier.ts";
+import { CarrierLost } from "../../shared/link/carrier-end.ts";
 import { Link } from "../../shared/link/link.ts";
 import { welcome } from "../../shared/link/testing.ts";
 import { Wire } from "../../shared/link/testing-wire.ts";

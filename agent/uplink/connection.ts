@@ -1,4 +1,4 @@
-import type { CarrierLost } from "../../shared/link/carrier.ts";
+import type { CarrierLost } from "../../shared/link/carrier-end.ts";
 import type { InnerWelcome } from "../../shared/link/inner-hello.ts";
 import type { Link, Resumption as Resumed } from "../../shared/link/link.ts";
 import type { LinkRefused } from "../../shared/wire/handshake.ts";

@@ -44,6 +44,7 @@ export async function sayHello(
 ): Promise<InnerWelcome | Renewed> {
   const onLate = (): void => pipe.destroy(new Error("no welcome came inside the inner TLS"));
   until.addEventListener("abort", onLate, { once: true });
+  if (until.aborted) onLate();
   const words: InnerHello = {
     ...hello,
     ...(token && { bearer: token.text }),

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { type Duplex, duplexPair } from "node:stream";
 import { type TestContext, test } from "node:test";
 import { pino } from "pino";
-import { CarrierLost } from "../../shared/link/carrier.ts";
+import { CarrierLost } from "../../shared/link/carrier-end.ts";
 import type { LinkWatcher } from "../../shared/link/link.ts";
 import { welcome } from "../../shared/link/testing.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";

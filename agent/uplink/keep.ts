@@ -1,4 +1,4 @@
-import type { CarrierLost } from "../../shared/link/carrier.ts";
+import type { CarrierLost } from "../../shared/link/carrier-end.ts";
 import { LinkLost, type Resumption } from "../../shared/link/link.ts";
 import { backoffMs, type Ending, shortLivesAfter } from "../../shared/process/backoff.ts";
 import { type LinkMetrics, PLANNED } from "../../shared/process/link-metrics.ts";

@@ -42,6 +42,7 @@ async function show(
   signal: AbortSignal,
 ): Promise<Dialled> {
   const { path, innerTls } = reach;
+  const until = performance.now() + timeoutMs;
   const to = carrierTo(reach, timeoutMs, signal);
   const isDoubtful = outerCa !== undefined || path.intercepted;
   if (cert !== undefined && isDoubtful && innerTls === "auto") {
@@ -53,5 +54,6 @@ async function show(
     tls: { ...to.tls, ca, cert, key },
     ...(token === undefined ? {} : { headers: { authorization: `Bearer ${token.text}` } }),
     hello,
+    timeoutMs: Math.max(1, until - performance.now()),
   });
 }

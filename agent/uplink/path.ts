@@ -1,4 +1,4 @@
-import type { CarrierLost } from "../../shared/link/carrier.ts";
+import type { CarrierLost } from "../../shared/link/carrier-end.ts";
 import { seconds } from "../../shared/net/seconds.ts";
 
 export interface PathOptions {

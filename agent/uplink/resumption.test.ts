@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
-import { CarrierLost } from "../../shared/link/carrier.ts";
+import { CarrierLost } from "../../shared/link/carrier-end.ts";
 import type { Hello } from "../../shared/link/control.ts";
 import type { Dialled } from "../../shared/link/dial.ts";
 import { Link } from "../../shared/link/link.ts";

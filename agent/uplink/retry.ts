@@ -80,7 +80,7 @@ const LABELS: Readonly<Record<number, string>> = {
   401: "unauthenticated",
   403: "forbidden",
   429: "limited",
-  // It drains, it is crowded, or a balancer has nobody behind it: the sentence tells.
+  // It drains, or it is crowded: the sentence tells.
   503: "unavailable",
   [CloseCode.unauthenticated]: "unauthenticated",
   [CloseCode.forbidden]: "forbidden",

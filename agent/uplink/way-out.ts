@@ -1,16 +1,16 @@
 import type { Socket } from "node:net";
-import { loadClientTls, TlsFileError, type TlsFiles } from "../../shared/net/tls-material.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
 import { ConfigError } from "../../shared/process/options.ts";
 import { TicketPace } from "../../shared/way-out/auth/ticket-pace.ts";
 import { CredentialsFile } from "../../shared/way-out/credentials-file.ts";
 import type { Environment } from "../../shared/way-out/environment.ts";
-import { WayFault } from "../../shared/way-out/fault.ts";
+import type { WayFault } from "../../shared/way-out/fault.ts";
 import type { ProxyTls } from "../../shared/way-out/proxy-tls.ts";
 import { type Destination, formatWay, type Way } from "../../shared/way-out/way.ts";
 import { type Opened, type OpenOptions, WaysOut } from "../../shared/way-out/ways.ts";
 import type { ServerLocation } from "../server-url.ts";
+import { KeptProxyTls } from "./kept-proxy-tls.ts";
 
 /** The options that say how the agent leaves its network; "" = not given. */
 export interface WayOutOptions {
@@ -32,17 +32,18 @@ export interface ServerWay {
 
 /** How all carriers of one agent leave its network: each is opened the same way, a resume like the first one. */
 export class WayOut {
-  readonly #options: WayOutOptions;
   readonly #log: Logger;
   readonly #ways: WaysOut;
   readonly #credentials: CredentialsFile | undefined;
+  readonly #tls: KeptProxyTls;
   readonly #tickets: TicketPace;
   readonly #said = new Set<string>();
 
   /** Throws a `ConfigError`. */
   constructor(options: WayOutOptions, { env, log }: { readonly env: Environment; readonly log: Logger }) {
-    this.#options = options;
     this.#log = log;
+    const { proxyCa: caFile, proxyCert: certFile, proxyKey: keyFile } = options;
+    this.#tls = new KeptProxyTls({ caFile, certFile, keyFile }, log);
     this.#tickets = new TicketPace(env);
     this.#credentials =
       options.proxyCredentialsFile === "" ? undefined : new CredentialsFile(options.proxyCredentialsFile);
@@ -79,9 +80,10 @@ export class WayOut {
     onAuthenticated: NonNullable<OpenOptions["onAuthenticated"]>,
   ): Promise<Opened> {
     const onNote = (note: string): void => this.#sayOnce(note);
+    const tls = (): ProxyTls => this.#tls.current();
     return this.#ways.open(
       to,
-      { credentials: this.#credentials, tls: this.#proxyTls(), negotiate: this.#tickets, onNote, onAuthenticated },
+      { credentials: this.#credentials, tls, negotiate: this.#tickets, onNote, onAuthenticated },
       signal,
     );
   }
@@ -99,27 +101,7 @@ export class WayOut {
     this.#said.add(note);
     this.#log.warn(note);
   }
-
-  /** Read anew each time, as the agent's own certificate is. */
-  #proxyTls(): ProxyTls {
-    const { proxyCa: caFile, proxyCert: certFile, proxyKey: keyFile } = this.#options;
-    try {
-      const { ca, cert, key } = loadClientTls({ caFile, certFile, keyFile });
-      return { ca: ca === undefined ? undefined : [ca], cert, key };
-    } catch (error) {
-      if (!(error instanceof TlsFileError)) throw error;
-      throw new WayFault("proxy_tls", `${FLAGS[error.file]}: ${error.message}`, {
-        at: FLAGS[error.file],
-        cause: error,
-      });
-    }
-  }
 }
 
 /** Of several ways' faults together, as for an attempt that failed. */
 const MAX_REASON = 1_100;
-
-const FLAGS = { caFile: "--proxy-ca", certFile: "--proxy-cert", keyFile: "--proxy-key" } as const satisfies Record<
-  keyof TlsFiles,
-  string
->;

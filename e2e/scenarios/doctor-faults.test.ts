@@ -386,7 +386,7 @@ test("15: a clock that is a day off, and not the certificates that are out of th
 
   // Our own certificate has ended here, and the server says what time it is.
   await using other = await site(await leafOf(), (_request, response) =>
-    response.writeHead(401, { date }).end("the client certificate is not valid\n"),
+    response.writeHead(401, { date, "proxy-status": "culvert" }).end("the client certificate is not valid\n"),
   );
   const mine = await here.pki.clusterAuthority.issue({ cn: "agent", usage: "client", ...yesterday });
   await blames(

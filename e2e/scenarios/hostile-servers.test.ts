@@ -52,7 +52,7 @@ const ATTEMPTS: Readonly<Record<string, Omit<RawServerScript, "times"> & { reado
   },
   "refuses with a body without end": {
     onTls: (socket) => {
-      socket.write("HTTP/1.1 418 Nope\r\nTransfer-Encoding: chunked\r\n\r\n");
+      socket.write("HTTP/1.1 418 Nope\r\nProxy-Status: culvert\r\nTransfer-Encoding: chunked\r\n\r\n");
       const chunk = `10000\r\n${"\u001b".repeat(0x10000)}\r\n`;
       const timer = setInterval(() => (socket.destroyed ? clearInterval(timer) : socket.write(chunk)), 1);
     },

@@ -7,7 +7,7 @@ import type { ServerOptions } from "../../server/options.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
 import { SUBPROTOCOL, TUNNEL_PATH } from "../../shared/wire/handshake.ts";
 import { captureLog } from "../harness/log-lines.ts";
-import { framesIn, MiddleBox, messagesIn } from "../harness/middle-box.ts";
+import { MiddleBox, messagesIn } from "../harness/middle-box.ts";
 import { waitFor, within } from "../harness/wait.ts";
 import { startWorld } from "../harness/world.ts";
 
@@ -54,8 +54,6 @@ test("where TLS is opened in between, the agent comes up by inner TLS, and nobod
   assert.ok(read.length > 1_000);
   assert.equal(read.includes(MARKER), false);
   assert.equal(read.includes("culvert-agent"), false);
-  const masks = box.opened.flatMap(({ sent }) => framesIn(Buffer.concat(sent)).map(({ mask }) => mask.toString("hex")));
-  assert.ok(masks.length > 5 && new Set(masks).size > masks.length / 2, "mask keys are random");
   await agent.close();
   await waitFor(() => line("tunnel closed").length === 1);
 });

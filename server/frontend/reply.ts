@@ -1,4 +1,5 @@
 import type { Duplex } from "node:stream";
+import { proxyStatus } from "../../shared/net/proxy-status.ts";
 import { type CulvertError, outcome, printable } from "../../shared/outcomes.ts";
 
 /** The only file that writes HTTP on a raw socket. */
@@ -8,9 +9,6 @@ const ESTABLISHED = Buffer.from("HTTP/1.1 200 Connection Established\r\n\r\n", "
 
 /** How long a refused connection stays for the caller to read why, and what it sends meanwhile is thrown away. */
 const LINGER_MS = 1_000;
-
-/** RFC 9209 §2: who says so. */
-const PROXY_NAME = "culvert";
 
 /** Requests that are no CONNECT, or no HTTP: they never become a connection with an outcome. */
 const HTTP_REFUSALS = {
@@ -43,7 +41,7 @@ export function refused(socket: Duplex, error: CulvertError, challenges: readonl
   const asked = status === 407 ? challenges.map((challenge) => `Proxy-Authenticate: ${challenge}\r\n`).join("") : "";
   const { retryAfterMs } = error;
   const retryAfter = retryAfterMs === undefined ? "" : `Retry-After: ${Math.ceil(retryAfterMs / 1_000)}\r\n`;
-  send(socket, status, error.message, `${asked}${retryAfter}${proxyStatus(error)}`);
+  send(socket, status, error.message, `${asked}${retryAfter}${proxyStatusOf(error)}`);
 }
 
 export function sentenceOf(refusal: HttpRefusal): string {
@@ -56,10 +54,9 @@ export function refusedRequest(socket: Duplex, refusal: HttpRefusal): void {
   send(socket, status, sentence, header);
 }
 
-/** RFC 9209 §2.3: the error's type and a string that holds no quote. */
-function proxyStatus(error: CulvertError): string {
-  const details = printable(error.message).replace(/[\\"]/g, "'");
-  return `Proxy-Status: ${PROXY_NAME}; error=${outcome(error.code).proxyStatus}; details="${details}"\r\n`;
+function proxyStatusOf({ code, message }: CulvertError): string {
+  const details = printable(message).replace(/[\\"]/g, "'");
+  return `Proxy-Status: ${proxyStatus(outcome(code).proxyStatus, details)}\r\n`;
 }
 
 /** kubectl shows its user the status line, and nothing else, so the sentence stands there (design, 4). */

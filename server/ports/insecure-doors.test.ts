@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { connect as dialPlain } from "node:net";
 import { after, before, test } from "node:test";
 import { connect as dialTls } from "node:tls";
+import { encodeProxyV2 } from "../../shared/net/proxy-protocol.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { collect, until } from "../testing.ts";
 import { Balancer } from "../testing-balancer.ts";
@@ -160,6 +161,12 @@ const MISPLACED: readonly [what: string, text: () => string | Buffer, answer: Re
   ["the first byte of a ClientHello", () => CLIENT_HELLO.subarray(0, 1), /^HTTP\/1\.1 400 .*this is TLS/s],
   ["garbage", () => "no HTTP at all\r\n\r\n", /^HTTP\/1\.1 400 .*no HTTP\/1\.1/s],
   ["HTTP/2", () => "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", /^HTTP\/1\.1 400 .*no HTTP\/1\.1/s],
+  [
+    "a PROXY header, version 1",
+    () => "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\nGET / HTTP/1.1\r\n\r\n",
+    /^HTTP\/1\.1 400 .*this is a PROXY header/s,
+  ],
+  ["a PROXY header, version 2", () => encodeProxyV2(undefined), /^HTTP\/1\.1 400 .*this is a PROXY header/s],
   [
     "a PROXY header that nobody asked for",
     () => `PROXY TCP4 1.2.3.4 5.6.7.8 9 10\r\n${request("Host: x")}`,

@@ -3,6 +3,7 @@ import type { WebSocket } from "ws";
 import { acceptCarrier } from "../../shared/link/accept.ts";
 import type { Carrier } from "../../shared/link/carrier.ts";
 import type { Hello, OuterHello, Resumed, Welcome } from "../../shared/link/control.ts";
+import { PeerFault } from "../../shared/link/inner-tls.ts";
 import { Link } from "../../shared/link/link.ts";
 import { remoteOf, sourceOf } from "../../shared/net/source.ts";
 import type { TurnQueue } from "../../shared/net/turn-queue.ts";
@@ -10,6 +11,7 @@ import { agentStatus, CulvertError, printable } from "../../shared/outcomes.ts";
 import type { StrangerLog } from "../../shared/process/stranger-log.ts";
 import { CloseCode, HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { Credential } from "./credential.ts";
+import { HandshakeTime } from "./handshake-time.ts";
 import { type Admitted, hold, linkOptions } from "./hold.ts";
 import { attachInside, type InnerDeps, type Stranger } from "./inner.ts";
 import { giveBack, graceOf, mustAgree, mustStillBeTrusted, reserve, welcomeWords } from "./judge.ts";
@@ -27,8 +29,8 @@ export interface AttachDeps extends InnerDeps {
 export interface Arrival {
   /** An error: why that is nobody. The inner TLS may tell. */
   readonly credential: Credential | CulvertError;
-  /** It is known now. */
-  onKnown(): void;
+  /** Present as long as it may be nobody. */
+  readonly anonymous?: HandshakeTime;
 }
 
 /** What a hello has got: a place for a new tunnel, the link that goes on, or the inner TLS handshake. */
@@ -51,32 +53,37 @@ interface Hand {
  */
 export async function attach(ws: WebSocket, socket: Socket, arrival: Arrival, deps: AttachDeps): Promise<void> {
   const { options } = deps;
-  const who: Stranger = { remote: remoteOf(socket), address: sourceOf(socket).address, identity: "", judged: false };
+  const { anonymous } = arrival;
+  const who: Stranger = { remote: remoteOf(socket), address: sourceOf(socket).address, identity: "" };
   if (!(arrival.credential instanceof CulvertError)) who.identity = arrival.credential.identity;
   let verdict: Verdict | undefined;
+  let judged = false;
   try {
     const { carrier, hello } = await acceptCarrier(ws, socket, {
-      helloTimeoutMs: options.helloTimeoutMs,
+      helloTimeoutMs: Math.min(options.helloTimeoutMs, anonymous?.leftMs ?? Number.POSITIVE_INFINITY),
       keepaliveMs: options.keepaliveMs,
       turns: deps.turns,
       welcome: (words) => {
-        who.judged = true;
+        judged = true;
         verdict = "inner" in words ? judgeOuter(words, deps) : judge(words, mustBeKnown(arrival, deps), deps);
         if (verdict.kind === "resume") return verdict.hand.answer;
         return verdict.kind === "new" ? firstWelcome(words as Hello, verdict, deps) : undefined;
       },
     });
-    if (verdict?.kind !== "inner") arrival.onKnown();
+    if (verdict?.kind !== "inner") anonymous?.over();
     if (verdict?.kind === "resume") resume(carrier, verdict, who.remote);
     else if (verdict?.kind === "new") {
       const words = hello as Hello;
       const link = new Link(verdict.entry.id, who.remote, carrier, linkOptions(graceOf(words, options), deps));
       await hold({ link, pipe: link }, words, verdict, verdict.credential, deps);
-    } else if (verdict?.kind === "inner") await attachInside(carrier, who, () => arrival.onKnown(), deps);
+    } else if (verdict?.kind === "inner") {
+      const time = anonymous ?? new HandshakeTime(socket, options.handshakeTimeoutMs);
+      await attachInside(carrier, who, time, deps);
+    }
   } catch (error) {
     // Until its hello, what ends a connection is the agent's doing or the network's; later, it is a refusal or our bug.
-    if (error instanceof LinkRefused || error instanceof CulvertError || !who.judged)
-      refusedAfterUpgrade(error, who, deps);
+    const isRefusal = error instanceof LinkRefused || error instanceof CulvertError || error instanceof PeerFault;
+    if (isRefusal || !judged) refusedAfterUpgrade(error, who, deps);
     else {
       ws.terminate();
       const { identity, remote } = who;

@@ -1,4 +1,4 @@
-import type { CarrierLost } from "../../shared/link/carrier.ts";
+import type { CarrierLost } from "../../shared/link/carrier-end.ts";
 import type { Hello } from "../../shared/link/control.ts";
 import { type Link, LinkLost, type LinkOptions, type Resumption } from "../../shared/link/link.ts";
 import { silenceMs } from "../../shared/link/liveness.ts";

@@ -1,4 +1,6 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { test } from "node:test";
 import { dialOuter } from "../../shared/link/dial.ts";
 import { encodeWords, type InnerHello, parseInnerAnswer } from "../../shared/link/inner-hello.ts";
@@ -19,13 +21,13 @@ interface Names {
 }
 
 /** Inner TLS with this server, of which nothing is known outside; certificate and key are shown inside. */
-async function insideOf(server: Server, names?: Names) {
+async function insideOf(server: Server, names?: Names, through = server.addresses.agents?.port ?? 0) {
   const { outside, inside, ca, by } = names ?? {
     ...{ outside: "localhost", inside: "localhost", ca: pki.ca.cert, by: pki.agent },
   };
   const port = server.addresses.agents?.port ?? 0;
   const { carrier, remote } = await dialOuter({
-    ...{ host: outside, port, address: { host: "127.0.0.1", port }, path: "/culvert/v1/tunnel" },
+    ...{ host: outside, port, address: { host: "127.0.0.1", port: through }, path: "/culvert/v1/tunnel" },
     ...{ tls: { ca }, keepaliveMs: 20_000, timeoutMs: 5_000 },
     hello: () => ({ type: "hello", version: 1, inner: true }),
   });
@@ -34,6 +36,33 @@ async function insideOf(server: Server, names?: Names) {
   const tls = { ca, ...by, checkServerIdentity: () => undefined };
   const { signal } = new AbortController();
   return dialInner(link, { host: inside, tls, timeoutMs: 5_000, signal });
+}
+
+/** A path to the agents' port on which, when told, nothing gets back to the agent any more. */
+async function deafPath(server: Server) {
+  const sockets: Socket[] = [];
+  let isCut = false;
+  const relay = createServer((near) => {
+    const far = connect({ port: server.addresses.agents?.port ?? 0, host: "127.0.0.1" });
+    for (const socket of [near, far]) sockets.push(socket.on("error", () => {}));
+    far.once("close", () => {
+      isCut = true;
+    });
+    near.pipe(far).pipe(near);
+  });
+  relay.listen(0, "127.0.0.1");
+  await once(relay, "listening");
+  return {
+    port: (relay.address() as AddressInfo).port,
+    isCut: () => isCut,
+    deafen: () => {
+      for (const socket of sockets) if (socket.remotePort === server.addresses.agents?.port) socket.unpipe().resume();
+    },
+    [Symbol.dispose]: () => {
+      relay.close();
+      for (const socket of sockets) socket.destroy();
+    },
+  };
 }
 
 const refused = (server: { lines: readonly { msg: string }[] }) =>
@@ -66,6 +95,16 @@ test("what is wrong with the words inside is said inside", async () => {
     const answer = await pipe.readWords();
     assert.throws(() => parseInnerAnswer(answer), reason);
   }
+});
+
+test("who is refused inside and never answers our close is cut when its time is over", async () => {
+  await using server = await start({ innerTls: "auto", handshakeTimeoutMs: 2_000 });
+  using path = await deafPath(server);
+  const { socket } = await insideOf(server, undefined, path.port);
+  path.deafen();
+  socket.write(encodeWords({ ...HELLO, agentId: "" }));
+  await until(() => refused(server).length === 1);
+  await until(() => path.isCut());
 });
 
 test("a peer that measures may come by inner TLS as well", async () => {

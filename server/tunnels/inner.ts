@@ -1,7 +1,7 @@
 import type { TLSSocket } from "node:tls";
 import type { Carrier } from "../../shared/link/carrier.ts";
 import { type InnerHello, parseInnerHello, type Refused } from "../../shared/link/inner-hello.ts";
-import type { InnerServers, InnerTls } from "../../shared/link/inner-tls.ts";
+import { type InnerServers, type InnerTls, PeerFault } from "../../shared/link/inner-tls.ts";
 import { TappedLink } from "../../shared/link/tapped-link.ts";
 import type { TlsMaterial } from "../../shared/net/tls-material.ts";
 import { agentStatus, CulvertError, printable } from "../../shared/outcomes.ts";
@@ -10,6 +10,7 @@ import type { ClusterSide, InnerTlsRule } from "../clusters/cluster.ts";
 import { ServerNames } from "../clusters/names.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Credential } from "./credential.ts";
+import type { HandshakeTime } from "./handshake-time.ts";
 import { type HoldDeps, hold, linkOptions } from "./hold.ts";
 import { type AgentRules, identify } from "./identify.ts";
 import { giveBack, graceOf, mustAgree, mustStillBeTrusted, type ReserveDeps, reserve, welcomeWords } from "./judge.ts";
@@ -34,8 +35,6 @@ export interface Stranger {
   readonly remote: string;
   readonly address: string;
   identity: string;
-  /** His hello has been judged: what goes wrong from now on is a refusal, or our bug. */
-  judged: boolean;
 }
 
 /** Who stands at the other end of an inner TLS. */
@@ -53,26 +52,22 @@ interface Met {
 export async function attachInside(
   carrier: Carrier,
   who: Stranger,
-  onKnown: () => void,
+  time: HandshakeTime,
   deps: InnerDeps,
 ): Promise<void> {
-  who.judged = false;
-  const until = performance.now() + deps.options.handshakeTimeoutMs;
-  const leftMs = (): number => Math.max(1, until - performance.now());
   const link = new TappedLink(who.remote, carrier, linkOptions(0, deps));
-  const inner = await deps.innerServers.accept(link, deps.door.tls, leftMs());
-  const json = await firstWords(inner, leftMs());
+  const inner = await deps.innerServers.accept(link, deps.door.tls, time.leftMs);
+  const json = await firstWords(inner, time.leftMs);
   const met = await orRefused(inner, async () => {
     mustMean(deps, inner.socket);
     const hello = readHello(json);
-    const credential = await whoSays(hello, inner, deps);
+    const credential = await time.apart(() => whoSays(hello, inner, deps));
     who.identity = credential.identity;
-    who.judged = true;
     mustAgree(hello, deps.cluster);
     mustStillBeTrusted(credential, deps.door);
     return { link, inner, hello, credential };
   });
-  onKnown();
+  time.over();
   if (met.hello.renews === undefined) await serve(met, deps);
   else await orRefused(inner, () => renew(met, deps));
 }
@@ -88,9 +83,15 @@ async function orRefused<T>({ pipe }: InnerTls, step: () => T | Promise<T>): Pro
   }
 }
 
-function firstWords({ pipe }: InnerTls, deadlineMs: number): Promise<string> {
+async function firstWords({ pipe }: InnerTls, deadlineMs: number): Promise<string> {
   const late = setTimeout(() => pipe.destroy(new Error("no hello came inside the inner TLS")), deadlineMs);
-  return pipe.readWords().finally(() => clearTimeout(late));
+  try {
+    return await pipe.readWords();
+  } catch (error) {
+    throw new PeerFault(error as Error); // the link is over
+  } finally {
+    clearTimeout(late);
+  }
 }
 
 /** Which cluster's door this is, somebody in between may have said; whom the agent means, it says inside. */

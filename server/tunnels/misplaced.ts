@@ -1,3 +1,4 @@
+import { readProxyHeader } from "../../shared/net/proxy-protocol.ts";
 import type { Answer } from "./refusal.ts";
 
 /** What those hear on an agents' port who are no agents, or speak something else there. */
@@ -22,6 +23,12 @@ const TLS: Answer = {
   sentence: "this is TLS, and HTTP is spoken here: TLS ends in front of this port, or goes to --agent-port",
 };
 
+const PROXY_HEADER: Answer = {
+  ...NO_HTTP,
+  sentence:
+    "this is a PROXY header, and none is expected here (--agent-proxy-protocol, --agent-insecure-proxy-protocol)",
+};
+
 /** The first byte of a TLS record with a ClientHello (RFC 8446 §5.1). */
 const TLS_HANDSHAKE = 0x16;
 
@@ -36,5 +43,7 @@ export function notUnderstood(
     return { status: 431, sentence, headers: {}, level: "info" };
   }
   if (!code.startsWith("HPE_") || code === "HPE_INVALID_EOF_STATE") return undefined;
-  return rawPacket?.[0] === TLS_HANDSHAKE ? TLS : NO_HTTP;
+  if (rawPacket?.[0] === TLS_HANDSHAKE) return TLS;
+  const bringsProxy = rawPacket !== undefined && readProxyHeader(rawPacket).state === "read";
+  return bringsProxy ? PROXY_HEADER : NO_HTTP;
 }

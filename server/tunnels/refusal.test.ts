@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { CulvertError, OUTCOMES, type OutcomeCode } from "../../shared/outcomes.ts";
-import { answerTo, TurnedAway } from "./refusal.ts";
+import { answerTo, headersOf, TurnedAway } from "./refusal.ts";
 
 const PATH = "/culvert/v1/tunnel";
 
@@ -40,4 +40,13 @@ test("what is no upgrade of an agent hears 404 or 426, which are no outcomes, an
   assert.match(elsewhere.sentence, /agents connect at \/culvert\/v1\/tunnel/);
   const plain = answerTo("upgrade", PATH);
   assert.deepEqual([plain.status, plain.headers], [426, { upgrade: "websocket" }]);
+});
+
+test("every refusal bears the server's mark, and says that the connection ends", () => {
+  const errors = (Object.keys(OUTCOMES) as OutcomeCode[]).map((code) => new CulvertError(code, "x"));
+  for (const refusal of [...errors, new TurnedAway(1), "path", "upgrade"] as const) {
+    const { "proxy-status": mark, connection } = headersOf(answerTo(refusal, PATH));
+    const error = refusal instanceof CulvertError ? OUTCOMES[refusal.code].proxyStatus : "http_request_error";
+    assert.deepEqual([mark, connection], [`culvert; error=${error}`, "close"]);
+  }
 });

@@ -1,3 +1,4 @@
+import { proxyStatus } from "../../shared/net/proxy-status.ts";
 import { agentStatus, CulvertError, type Outcome, outcome, printable } from "../../shared/outcomes.ts";
 import { SUBPROTOCOL } from "../../shared/wire/handshake.ts";
 
@@ -16,7 +17,7 @@ export class TurnedAway extends CulvertError {
 
 /** Requests that are no upgrade of an agent: they never become a tunnel, so they have no outcome. */
 const HTTP_REFUSALS = {
-  path: { status: 404, sentence: (path: string) => `agents connect at ${path} (--tunnel-path)`, headers: {} },
+  path: { status: 404, sentence: (path: string) => `agents connect at ${path} (--agent-path)`, headers: {} },
   upgrade: {
     status: 426,
     sentence: () => `this is the port of culvert's agents: upgrade to websocket, subprotocol ${SUBPROTOCOL}`,
@@ -31,20 +32,28 @@ export interface Answer {
   readonly sentence: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly level: Outcome["level"];
+  /** RFC 9209 §2.3; left out, the request itself is at fault. */
+  readonly error?: string;
+}
+
+/** All that is written before the sentence; without the mark an agent takes it for somebody else's. */
+export function headersOf({ headers, error = "http_request_error" }: Answer): Record<string, string> {
+  return { ...headers, "proxy-status": proxyStatus(error), connection: "close" };
 }
 
 /** How an agent is told its outcome, and anybody else that this is the wrong place. */
-export function answerTo(refusal: CulvertError | HttpRefusal, tunnelPath: string): Answer {
+export function answerTo(refusal: CulvertError | HttpRefusal, agentPath: string): Answer {
   if (refusal instanceof CulvertError) {
     const { code, message } = refusal;
-    const { level } = outcome(code);
+    const { level, proxyStatus: error } = outcome(code);
+    const status = agentStatus(code);
     const backInS = backInSeconds(refusal);
-    if (backInS === undefined) return { status: agentStatus(code), sentence: printable(message), headers: {}, level };
+    if (backInS === undefined) return { status, sentence: printable(message), headers: {}, level, error };
     const sentence = `${printable(message)}: come back in ${backInS} s`;
-    return { status: agentStatus(code), sentence, headers: { "retry-after": String(backInS) }, level };
+    return { status, sentence, headers: { "retry-after": String(backInS) }, level, error };
   }
   const { status, sentence, headers } = HTTP_REFUSALS[refusal];
-  return { status, sentence: sentence(tunnelPath), headers, level: "info" };
+  return { status, sentence: sentence(agentPath), headers, level: "info" };
 }
 
 function backInSeconds({ code, retryAfterMs }: CulvertError): number | undefined {

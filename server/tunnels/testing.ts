@@ -1,5 +1,5 @@
 import { duplexPair } from "node:stream";
-import { CarrierLost } from "../../shared/link/carrier.ts";
+import { CarrierLost } from "../../shared/link/carrier-end.ts";
 import type { ControlMessage } from "../../shared/link/control.ts";
 import type { LinkWatcher } from "../../shared/link/link.ts";
 import { encodeAnswer, type OpenAnswer, type OpenRequest, readOpen } from "../../shared/wire/open.ts";

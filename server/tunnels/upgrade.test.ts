@@ -2,7 +2,10 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import type { AddressInfo } from "node:net";
 import { test } from "node:test";
+import { setTimeout as pause } from "node:timers/promises";
 import { type ConnectionOptions, createServer, connect as dialTls } from "node:tls";
+import { InnerServers } from "../../shared/link/inner-tls.ts";
+import { textFrame } from "../../shared/link/testing-frames.ts";
 import { TurnQueue } from "../../shared/net/turn-queue.ts";
 import { createLogger } from "../../shared/process/logger.ts";
 import { defaultsOf } from "../../shared/process/options.ts";
@@ -10,8 +13,10 @@ import { StrangerLog } from "../../shared/process/stranger-log.ts";
 import { SUBPROTOCOL, TUNNEL_PATH } from "../../shared/wire/handshake.ts";
 import { ServerMetrics } from "../metrics.ts";
 import { serverOptions } from "../options.ts";
-import { collect, pki, until } from "../testing.ts";
+import { collect, type Line, pki, until } from "../testing.ts";
 import type { Verdict } from "../tokens/verifier.ts";
+import { AnonymousCarriers } from "./anonymous.ts";
+import { Links } from "./links.ts";
 import { ClusterTunnels } from "./registry.ts";
 import { type AgentDoor, type UpgradeDeps, UpgradePort } from "./upgrade.ts";
 
@@ -20,7 +25,9 @@ async function portOf(
   doorOf: (serverName: string) => AgentDoor,
   { backInMs, ...more }: Partial<UpgradeDeps["options"]> & { backInMs?: number } = {},
 ) {
-  const log = createLogger({ level: "silent", format: "json", name: "server" });
+  const lines: Line[] = [];
+  const destination = { write: (line: string) => void lines.push(JSON.parse(line)) };
+  const log = createLogger({ level: "debug", format: "json", name: "server", destination });
   let dropped = 0;
   const port = await UpgradePort.create({
     options: { ...defaultsOf(serverOptions), serverId: "srv", ...more },
@@ -28,14 +35,18 @@ async function portOf(
     log,
     strangers: new StrangerLog(log),
     turns: new TurnQueue(),
+    anonymous: new AnonymousCarriers(8),
+    links: new Links("srv"),
+    innerServers: new InnerServers(),
     draining: () => false,
     onDropped: () => dropped++,
-  } as Partial<UpgradeDeps> as UpgradeDeps); // an agent that is refused gets no further
+  } as Partial<UpgradeDeps> as UpgradeDeps); // nobody here gets as far as a session
   const tls = createServer({ ...pki.server, ca: pki.ca.cert, requestCert: true, rejectUnauthorized: false });
   tls.on("secureConnection", (socket) => port.take(socket, doorOf(String(socket.servername)), backInMs));
   await once(tls.listen(0, "127.0.0.1"), "listening");
   return {
     port,
+    lines,
     dropped: () => dropped,
     /** Asks for a tunnel; `over` resolves with everything that came, when the server has closed. */
     ask: (by: ConnectionOptions, headers = "") => {
@@ -79,10 +90,40 @@ test("an agent that is turned away hears 503 and when to come back; a stranger o
   const turnedAway = await it.ask(pki.agent).over;
   assert.match(turnedAway, /^HTTP\/1\.1 503 /);
   assert.match(turnedAway, /\r\nretry-after: 5\r\n/i);
+  assert.match(turnedAway, /\r\nproxy-status: culvert; error=connection_limit_reached\r\n/i);
   assert.match(turnedAway, /come back in 5 s\n$/);
   const stranger = await it.ask({}).over;
   assert.match(stranger, /^HTTP\/1\.1 401 /);
   assert.doesNotMatch(stranger, /retry-after/i);
+});
+
+const INNER_HELLO = textFrame({ type: "hello", version: 1, inner: true }, Buffer.alloc(4));
+
+test("a fault of our own in an inner handshake is an error in the log, and no stranger's, and ends the connection", async () => {
+  const tls = { ...pki.server, key: "no key", ca: pki.ca.cert, notAfter: new Date() };
+  const door = doorOf("default", { innerTls: "auto", tls });
+  await using it = await portOf(() => door);
+  const { socket, over } = it.ask({});
+  socket.write(INNER_HELLO);
+  await over;
+  const [line] = it.lines;
+  assert.equal(line?.level, "error");
+  assert.match(String(Reflect.get(Object(line["err"]), "stack")), /InnerServers/);
+});
+
+test("of whom nobody knows who it is has one deadline: a late hello, or none, gets no more", async () => {
+  const door = doorOf("default", { innerTls: "auto" });
+  const handshakeTimeoutMs = 3_000;
+  await using it = await portOf(() => door, { handshakeTimeoutMs, helloTimeoutMs: 60_000 });
+  const silent = it.ask({});
+  const late = it.ask({});
+  await pause(handshakeTimeoutMs / 2);
+  const saidAt = performance.now();
+  late.socket.write(INNER_HELLO);
+  await Promise.all([late.over, silent.over]);
+  assert.ok(performance.now() - saidAt < handshakeTimeoutMs);
+  const reasons = it.lines.map((line) => String(line["reason"])).sort();
+  assert.deepEqual(reasons, ["no hello arrived in time", "the inner TLS handshake took too long"]);
 });
 
 test("agents whose tokens are judged for long push nobody of another cluster out, and are bounded in their own", async () => {

@@ -17,14 +17,15 @@ import type { AnonymousCarriers } from "./anonymous.ts";
 import { type Arrival, type AttachDeps, attach } from "./attach.ts";
 import { claimedCertificate } from "./claimed-certificate.ts";
 import type { Credential } from "./credential.ts";
+import { HandshakeTime } from "./handshake-time.ts";
 import { identify } from "./identify.ts";
 import type { InnerDoor } from "./inner.ts";
 import { CALLER, notUnderstood } from "./misplaced.ts";
 import { answerRaw } from "./raw-answer.ts";
-import { type Answer, answerTo, type HttpRefusal, TurnedAway } from "./refusal.ts";
+import { type Answer, answerTo, type HttpRefusal, headersOf, TurnedAway } from "./refusal.ts";
 
 type UpgradeOptions = AttachDeps["options"] &
-  Pick<ServerOptions, "tunnelPath" | "headerLimit" | "maxWaitingConnections">;
+  Pick<ServerOptions, "agentPath" | "headerLimit" | "maxWaitingConnections">;
 
 /** What the agents of one cluster come through. */
 export interface AgentDoor extends InnerDoor {
@@ -119,7 +120,7 @@ export class UpgradePort {
     });
     // Behind the plugin's own hook, which says whether the request is an upgrade.
     this.#app.addHook("onRequest", this.#onRequest);
-    this.#app.get(options.tunnelPath, { websocket: true }, (ws, request) => {
+    this.#app.get(options.agentPath, { websocket: true }, (ws, request) => {
       const { socket } = request.raw;
       this.sockets.stopWaiting(socket);
       const arrival = this.#arrivals.get(socket);
@@ -161,18 +162,14 @@ export class UpgradePort {
     const refusal = (await this.#judge({ headers: sent, rawHeaders, url, ws }, socket)) ?? this.#turnedAway.get(socket);
     if (refusal === undefined) return;
     const answer = this.#answerTo(refusal);
-    const { status, sentence, headers } = answer;
+    const { status, sentence } = answer;
     const cause = refusal instanceof CulvertError && refusal.cause instanceof Error ? refusal.cause.message : undefined;
     this.#tell(socket, answer, cause);
-    await reply
-      .code(status)
-      .headers({ ...headers, connection: "close" })
-      .type("text/plain")
-      .send(`${sentence}\n`);
+    await reply.code(status).headers(headersOf(answer)).type("text/plain").send(`${sentence}\n`);
   };
 
   async #onConnect({ headers, rawHeaders }: IncomingMessage, socket: Socket): Promise<void> {
-    const { tunnelPath: url } = this.#deps.options;
+    const { agentPath: url } = this.#deps.options;
     const refusal = (await this.#judge({ headers, rawHeaders, url, ws: false }, socket)) ?? "upgrade";
     const answer = refusal === "upgrade" ? CALLER : this.#answerTo(refusal);
     this.#tell(socket, answer);
@@ -181,7 +178,7 @@ export class UpgradePort {
 
   #answerTo(refusal: Refusal): Answer {
     const isAnswer = typeof refusal !== "string" && !(refusal instanceof CulvertError);
-    return isAnswer ? refusal : answerTo(refusal, this.#deps.options.tunnelPath);
+    return isAnswer ? refusal : answerTo(refusal, this.#deps.options.agentPath);
   }
 
   /** Somebody got no tunnel: for metrics and log. */
@@ -212,7 +209,7 @@ export class UpgradePort {
     }
     const objection = door.objection(sourceOf(socket).address);
     if (objection !== undefined) return objection;
-    if (request.url.split("?", 1)[0] !== options.tunnelPath) return "path";
+    if (request.url.split("?", 1)[0] !== options.agentPath) return "path";
     const offered = (request.headers["sec-websocket-protocol"] ?? "").split(",").map((name) => name.trim());
     if (!request.ws || !offered.includes(SUBPROTOCOL)) return "upgrade";
     // Links that are open may still get another carrier; what a hello wants is known behind the upgrade only.
@@ -240,16 +237,16 @@ export class UpgradePort {
     );
   }
 
-  /** Those of whom nobody knows who they are, are few. */
+  /** Those of whom nobody knows who they are, are few, and have little time. */
   #admit(socket: Socket, door: AgentDoor, credential: Credential | CulvertError): CulvertError | undefined {
     if (!(credential instanceof CulvertError)) {
-      this.#arrivals.set(socket, { credential, onKnown: () => {} });
+      this.#arrivals.set(socket, { credential });
       return undefined;
     }
     try {
       const leave = this.#deps.anonymous.enter(door.tunnels.name, sourceOf(socket).address);
-      socket.once("close", leave);
-      this.#arrivals.set(socket, { credential, onKnown: leave });
+      const anonymous = new HandshakeTime(socket, this.#deps.options.handshakeTimeoutMs, leave);
+      this.#arrivals.set(socket, { credential, anonymous });
       return undefined;
     } catch (error) {
       return toCulvertError(error);

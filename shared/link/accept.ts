@@ -2,7 +2,8 @@ import type { Duplex } from "node:stream";
 import type { WebSocket } from "ws";
 import type { TurnQueue } from "../net/turn-queue.ts";
 import { CloseCode, LinkRefused } from "../wire/handshake.ts";
-import { Carrier, CarrierLost } from "./carrier.ts";
+import { Carrier } from "./carrier.ts";
+import { CarrierLost } from "./carrier-end.ts";
 import type { ControlMessage, Hello, OuterHello, Resumed, Welcome } from "./control.ts";
 
 export interface AcceptOptions {

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { test } from "node:test";
 import type { TLSSocket } from "node:tls";
-import { CarrierLost, LINK_ENDED } from "./carrier.ts";
+import { CarrierLost, LINK_ENDED } from "./carrier-end.ts";
 import type { Link } from "./link.ts";
 import { HELLO, Inbox, LinkServer, rawClient, until } from "./testing.ts";
 import { frame, textFrame } from "./testing-frames.ts";

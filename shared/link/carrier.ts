@@ -1,9 +1,11 @@
 import type { Duplex } from "node:stream";
 import type { RawData, WebSocket } from "ws";
 import { printable } from "../outcomes.ts";
-import { CloseCode, LinkRefused } from "../wire/handshake.ts";
+import { CloseCode } from "../wire/handshake.ts";
 import type { Transport, TransportConsumer } from "../yamux/transport.ts";
+import { ABNORMAL_CLOSURE, CarrierLost, type Closed, judgeClose, LINK_ENDED, type LossCause } from "./carrier-end.ts";
 import { BadControlMessage, type ControlMessage, MAX_CONTROL_BYTES, parseControl } from "./control.ts";
+import { ControlRate } from "./control-rate.ts";
 import { Liveness } from "./liveness.ts";
 import { binaryHeader, PayloadLane } from "./payload-lane.ts";
 
@@ -29,37 +31,11 @@ const CLOSE_TIMEOUT_MS = 2_000;
 const ABANDON_TIMEOUT_MS = 100;
 /** The same when all that we wrote is still to be delivered: a slow path needs its time. */
 const END_TIMEOUT_MS = 10_000;
-const MAX_CONTROL_PER_SECOND = 100;
-/** Ours come 10 ms apart at the soonest; and so many may have been kept up on their way. */
-const ACKS_PER_SECOND = 300;
-const MAX_ACKS = 15_000;
 /** Answers and pings that a peer may leave unread: one that asks and never reads would grow our socket's buffer. */
 const MAX_UNREAD_CONTROL_BYTES = 256 * 1024;
 
 /** RFC 6455 §5.5: a control frame holds 125 bytes, two of them the code. */
 const MAX_CLOSE_REASON = 123;
-/**
- * What a peer says that has nothing more to send. Without these words 1000 is from a box in between that closes what it
- * finds too old, or too quiet, and is polite about it.
- */
-export const LINK_ENDED = "the link has ended";
-/** RFC 6455 §7.1.5: no close frame came; and §7.4.1: one without a code. */
-const ABNORMAL_CLOSURE = 1006;
-const NO_STATUS = 1005;
-/**
- * Codes that say nothing about the link: of balancers and proxies that give up a connection (RFC 6455 §7.4.1; 1012–1014
- * are in IANA's registry), and of a peer to which this carrier has fallen silent or is no longer the newest.
- */
-const CODES_OF_A_CARRIER: ReadonlySet<number> = new Set([
-  CloseCode.normal,
-  CloseCode.goingAway,
-  NO_STATUS,
-  ABNORMAL_CLOSURE,
-  ...[1011, 1012, 1013, 1014],
-  CloseCode.silent,
-  CloseCode.superseded,
-]);
-
 export interface CarrierOptions {
   /** Which end of the WebSocket we are: clients mask. */
   readonly role: "client" | "server";
@@ -67,37 +43,6 @@ export interface CarrierOptions {
   readonly keepaliveMs: number;
   /** Told how long each ping took to be answered, ms. */
   readonly onEcho?: ((ms: number) => void) | undefined;
-}
-
-/** How a carrier was lost: the words of a metric. */
-export type LossCause = "fin" | "reset" | "silent" | "closed" | "error";
-
-/** The carrier is gone and nobody has meant the end of the link, which may go on with another one. */
-export class CarrierLost extends Error {
-  override readonly name = "CarrierLost";
-  readonly lossCause: LossCause;
-  /** How long it had lived, and how long no byte had come before its end, ms: what a middle box may have looked at. */
-  readonly ageMs: number;
-  readonly idleMs: number;
-  /** The longest time without a byte that it had lived through. */
-  readonly quietMs: number;
-
-  constructor(
-    message: string,
-    about: {
-      readonly lossCause: LossCause;
-      readonly ageMs: number;
-      readonly idleMs: number;
-      readonly quietMs?: number;
-      readonly cause?: unknown;
-    },
-  ) {
-    super(message, { cause: about.cause });
-    this.lossCause = about.lossCause;
-    this.ageMs = about.ageMs;
-    this.idleMs = about.idleMs;
-    this.quietMs = about.quietMs ?? 0;
-  }
 }
 
 /**
@@ -111,9 +56,9 @@ export class Carrier implements Omit<Transport, "room"> {
   onEnded: ((reason: Error | undefined) => void) | undefined;
   readonly #ws: WebSocket;
   readonly #socket: Duplex;
+  readonly #role: CarrierOptions["role"];
   /** Clients mask (RFC 6455 §5.1). */
   readonly #masked: boolean;
-  readonly #maxEarlyBytes: number;
   readonly #liveness: Liveness;
   readonly #openedAt = performance.now();
   #lane: PayloadLane | undefined;
@@ -132,16 +77,13 @@ export class Carrier implements Omit<Transport, "room"> {
   #ended = false;
   #ending = false;
   #cutTimer: NodeJS.Timeout | undefined;
-  #controlCount = 0;
-  #controlSecond = 0;
-  #acksAllowed = MAX_ACKS;
-  #ackedAt = performance.now();
+  readonly #rate = new ControlRate();
 
   constructor(ws: WebSocket, socket: Duplex, options: CarrierOptions) {
     this.#ws = ws;
     this.#socket = socket;
+    this.#role = options.role;
     this.#masked = options.role === "client";
-    this.#maxEarlyBytes = MAX_EARLY_BYTES[options.role];
     ws.on("message", this.#onMessage);
     ws.on("error", this.#onError);
     ws.on("close", this.#onClose);
@@ -294,7 +236,8 @@ export class Carrier implements Omit<Transport, "room"> {
 
   #keepEarly(early: Buffer[], piece: Buffer): void {
     this.#earlyBytes += piece.length + EARLY_PIECE_BYTES;
-    if (this.#earlyBytes > this.#maxEarlyBytes) this.#fail(CloseCode.badHello, "too much payload before the handshake");
+    if (this.#earlyBytes > MAX_EARLY_BYTES[this.#role])
+      this.#fail(CloseCode.badHello, "too much payload before the handshake");
     else early.push(piece);
   }
 
@@ -308,8 +251,8 @@ export class Carrier implements Omit<Transport, "room"> {
     try {
       if ((data as Buffer).length > MAX_CONTROL_BYTES) throw new BadControlMessage("a control message is too long");
       const message = parseControl((data as Buffer).toString("utf8"));
-      if (message?.type === "ack") this.#countAck();
-      else this.#countControl();
+      if (message?.type === "ack") this.#rate.countAck();
+      else this.#rate.count();
       if (message?.type === "ping") this.sendControl({ type: "pong" });
       else if (message?.type === "pong") this.#liveness.answered();
       else if (message !== undefined) this.#deliverControl(message);
@@ -322,25 +265,6 @@ export class Carrier implements Omit<Transport, "room"> {
   #deliverControl(message: ControlMessage): void {
     if (this.#onControl !== undefined) this.#onControl(message);
     else if (this.#earlyControl.length < MAX_EARLY_CONTROL) this.#earlyControl.push(message);
-  }
-
-  /** A path that stood still delivers the acks of that time at once. */
-  #countAck(): void {
-    const now = performance.now();
-    this.#acksAllowed = Math.min(MAX_ACKS, this.#acksAllowed + ((now - this.#ackedAt) / 1000) * ACKS_PER_SECOND);
-    this.#ackedAt = now;
-    this.#acksAllowed--;
-    if (this.#acksAllowed < 0) throw new BadControlMessage("too many acks");
-  }
-
-  #countControl(): void {
-    const second = Math.floor(performance.now() / 1000);
-    if (second !== this.#controlSecond) {
-      this.#controlSecond = second;
-      this.#controlCount = 0;
-    }
-    this.#controlCount++;
-    if (this.#controlCount > MAX_CONTROL_PER_SECOND) throw new BadControlMessage("too many control messages");
   }
 
   // ── the end ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -399,23 +323,13 @@ export class Carrier implements Omit<Transport, "room"> {
   readonly #onSocketClose = (): void => clearTimeout(this.#cutTimer);
 
   readonly #onClose = (code: number, reason: Buffer): void => {
-    this.#failure ??= this.#judgeClose(code, printable(reason.toString("utf8"), MAX_CLOSE_REASON));
+    const closed: Closed = {
+      ...{ code, reason: printable(reason.toString("utf8"), MAX_CLOSE_REASON) },
+      ...{ socketError: this.#socketError, wasEnding: this.#ending, role: this.#role },
+    };
+    this.#failure ??= judgeClose(closed, (cause, sentence) => this.#lost(cause, sentence));
     this.#finish();
   };
-
-  /** What a close code means for us; `undefined`: an end in order. */
-  #judgeClose(code: number, reason: string): Error | undefined {
-    if (code === CloseCode.normal && (this.#ending || reason === LINK_ENDED)) return undefined;
-    const words = reason === "" ? "" : `: ${reason}`;
-    if (code === ABNORMAL_CLOSURE) {
-      const { code: cause } = this.#socketError ?? {};
-      if (cause === undefined) return this.#lost("fin", "the connection was cut");
-      return this.#lost(cause === "ECONNRESET" ? "reset" : "error", `the connection was cut (${cause})`);
-    }
-    if (CODES_OF_A_CARRIER.has(code)) return this.#lost("closed", `the peer closed with ${code}${words}`);
-    if (this.#masked && code >= 4000) return new LinkRefused({ closeCode: code, reason });
-    return new Error(`the peer closed with ${code}${words}`);
-  }
 
   #lost(lossCause: LossCause, sentence: string): CarrierLost {
     const now = performance.now();

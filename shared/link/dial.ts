@@ -3,9 +3,11 @@ import net from "node:net";
 import tls from "node:tls";
 import { WebSocket } from "ws";
 import { seconds } from "../net/seconds.ts";
+import { sniOf } from "../net/sni.ts";
 import { isUntrusted } from "../net/untrusted.ts";
 import { LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
-import { Carrier, CarrierLost, MAX_WEBSOCKET_PAYLOAD } from "./carrier.ts";
+import { Carrier, MAX_WEBSOCKET_PAYLOAD } from "./carrier.ts";
+import { CarrierLost } from "./carrier-end.ts";
 import type { ControlMessage, Hello, OuterHello, Resumed, Welcome } from "./control.ts";
 import { Intercepted, issuerOf } from "./intercepted.ts";
 import { damagedAnswer, HELD_BACK, MiddleBox, mendAnswer, readAnswer } from "./upgrade-answer.ts";
@@ -227,7 +229,7 @@ class Attempt {
         host,
         // Said aloud, because the zero mask keys rest on it and NODE_TLS_REJECT_UNAUTHORIZED=0 would change the default.
         rejectUnauthorized: true,
-        ...(net.isIP(host) === 0 ? { servername: host } : {}),
+        ...sniOf(host),
         ALPNProtocols: ["http/1.1"],
       });
       let issuer: string | undefined;
@@ -263,7 +265,7 @@ class Attempt {
       });
       ws.on("unexpected-response", (_request, response) => {
         watch?.onAnswer?.(response);
-        readAnswer(response, reject);
+        readAnswer(response, secretsIn(headers), reject);
       });
       ws.once("open", () => {
         const remote = `${socket.remoteAddress}:${socket.remotePort}`;
@@ -355,6 +357,13 @@ function unknownName(host: string): string {
   if (net.isIP(host) !== 0)
     return "the server is found by its name (SNI), and an address has none: give its name in --server";
   return `nobody there has the name "${host}" (SNI): check the name in --server; the server's clusters list theirs in agents.sni`;
+}
+
+/** What a request holds that nobody but the server may read; the scheme before it is none. */
+function secretsIn(headers: CarrierDialOptions["headers"] = {}): string[] {
+  return Object.entries(headers)
+    .filter(([name]) => name.toLowerCase() === "authorization")
+    .map(([, value]) => value.replace(/^\S+ +/, ""));
 }
 
 function ignore(): void {}

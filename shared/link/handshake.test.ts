@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { test } from "node:test";
 import { CloseCode, LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
-import { LINK_ENDED } from "./carrier.ts";
+import { LINK_ENDED } from "./carrier-end.ts";
 import { dial, failure, HELLO, Inbox, LinkServer, RawServer, rawClient, until, welcome } from "./testing.ts";
 import { frame, textFrame } from "./testing-frames.ts";
 
@@ -68,7 +68,7 @@ test("a refusal before the upgrade carries its status, its body and Retry-After"
     table.map(async ([answer, check]) => {
       await using server = await LinkServer.start();
       server.refuse = (socket) => {
-        socket.write(answer.replace("<cut>", ""));
+        socket.write(answer.replace("\r\n", "\r\nProxy-Status: culvert\r\n").replace("<cut>", ""));
         if (answer.includes("<cut>")) socket.end();
         return true;
       };

@@ -12,7 +12,7 @@ export interface InnerLink extends Transport {
 const SMALL_BATCH_BYTES = 8 * 1024;
 
 /** Somebody in between reads it. */
-const TOLD = "inner TLS has ended";
+export const TOLD = "inner TLS has ended";
 
 type Done = (error?: Error | null) => void;
 

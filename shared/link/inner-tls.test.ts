@@ -5,7 +5,7 @@ import { judgePeer } from "../net/identity.ts";
 import { Authority, type CertificateAndKey } from "../pki/certificates.ts";
 import type { TransportConsumer } from "../yamux/transport.ts";
 import { type InnerLink, LinkDuplex } from "./inner-pipe.ts";
-import { dialInner, InnerServers, type InnerTls } from "./inner-tls.ts";
+import { dialInner, InnerServers, type InnerTls, PeerFault } from "./inner-tls.ts";
 import { Inbox, until } from "./testing.ts";
 
 const TIMEOUT_MS = 5_000;
@@ -168,7 +168,7 @@ test("what is no inner TLS is refused: another protocol inside, noise, and more 
     const ends = link();
     const accepted = new InnerServers().accept(ends.server, material, TIMEOUT_MS);
     say(ends.agent);
-    await assert.rejects(accepted, reason, what);
+    await assert.rejects(accepted, (error) => error instanceof PeerFault && reason.test(error.message), what);
   }
   // The handshake of the TLS outside, brought here by somebody in between: it names another protocol.
   const ends = link();
@@ -190,6 +190,19 @@ test("a handshake that stands still ends in time, and one that is cancelled at o
   });
   abort.abort();
   await assert.rejects(dialled, /cancelled/);
+});
+
+test("a key of ours that cannot be used ends the link, and is nobody else's fault", async () => {
+  const { material } = await pki();
+  const key = "no key";
+  const { server, agent } = link();
+  const accepted = new InnerServers().accept(server, { ...material, key }, TIMEOUT_MS);
+  await assert.rejects(accepted, (error) => !(error instanceof PeerFault));
+  assert.equal(server.told, "inner TLS has ended");
+  const { signal } = new AbortController();
+  const tls = { cert: material.cert, key };
+  await assert.rejects(dialInner(agent, { host: "server.example", tls, timeoutMs: TIMEOUT_MS, signal }));
+  assert.equal(agent.told, "inner TLS has ended");
 });
 
 test("what ends the link ends the pipe, with its reason; why the pipe ends is not told outside", async (t) => {

@@ -1,10 +1,10 @@
 import { constants, X509Certificate } from "node:crypto";
-import net from "node:net";
 import tls from "node:tls";
+import { sniOf } from "../net/sni.ts";
 import { tellJudgedBy } from "../net/tls.ts";
 import type { TlsMaterial } from "../net/tls-material.ts";
 import { isUntrusted } from "../net/untrusted.ts";
-import { type InnerLink, InnerPipe, LinkDuplex } from "./inner-pipe.ts";
+import { type InnerLink, InnerPipe, LinkDuplex, TOLD } from "./inner-pipe.ts";
 import { issuerOf } from "./intercepted.ts";
 import { LinkKey } from "./proof.ts";
 
@@ -51,15 +51,28 @@ export class InnerTlsFault extends Error {
   }
 }
 
+/** What the peer has done, or the network: the link has ended too soon, or TLS has found something. */
+export class PeerFault extends Error {
+  override readonly name = "PeerFault";
+
+  constructor(cause: Error) {
+    super(cause.message, { cause });
+  }
+}
+
 /** The agent's side. Rejects with what ended the link, or with what TLS has found; the link is over then. */
 export async function dialInner(link: InnerLink, options: InnerDialOptions): Promise<InnerTls> {
+  return await orEnded(link, () => dial(link, options));
+}
+
+async function dial(link: InnerLink, options: InnerDialOptions): Promise<InnerTls> {
   const { host } = options;
   const bottom = new LinkDuplex(link, MAX_ANONYMOUS_BYTES);
   const socket = tls.connect({
     ...options.tls,
     socket: bottom,
     host,
-    ...(net.isIP(host) === 0 ? { servername: host } : {}),
+    ...sniOf(host),
     minVersion: "TLSv1.3",
     rejectUnauthorized: true,
     ALPNProtocols: [INNER_PROTOCOL],
@@ -87,16 +100,22 @@ const MAX_IDLE = 8;
 export class InnerServers {
   readonly #idle = new WeakMap<TlsMaterial, tls.Server[]>();
 
-  /** Rejects with what ended the link, or with what TLS has found; the link is over then. */
+  /** Rejects with a `PeerFault`, or with a fault of our own; the link is over then. */
   async accept(link: InnerLink, material: TlsMaterial, timeoutMs: number): Promise<InnerTls> {
-    const bottom = new LinkDuplex(link, MAX_ANONYMOUS_BYTES);
+    return await orEnded(link, () => this.#accept(link, material, timeoutMs));
+  }
+
+  async #accept(link: InnerLink, material: TlsMaterial, timeoutMs: number): Promise<InnerTls> {
     const server = this.#idle.get(material)?.pop() ?? serverOf(material);
+    const bottom = new LinkDuplex(link, MAX_ANONYMOUS_BYTES);
     const secured = new Promise<tls.TLSSocket>((resolve, reject) => {
       server.once("secureConnection", resolve);
       server.once("tlsClientError", (error) => reject(new Error(`inner TLS: ${error.message}`, { cause: error })));
     });
     server.emit("connection", bottom);
-    const socket = await handshake(secured, bottom, timeoutMs);
+    const socket = await handshake(secured, bottom, timeoutMs).catch((error: Error) => {
+      throw new PeerFault(error);
+    });
     this.#keep(server, material); // one whose handshake has failed is not used again: its end may be yet to come
     tellJudgedBy(socket, material.ca);
     return found(link, bottom, socket);
@@ -124,11 +143,19 @@ function serverOf({ cert, key, ca }: TlsMaterial): tls.Server {
 
 function found(link: InnerLink, bottom: LinkDuplex, socket: tls.TLSSocket): InnerTls {
   if (socket.alpnProtocol !== INNER_PROTOCOL) {
-    const error = new Error("inner TLS: the peer does not speak its protocol");
-    bottom.destroy(error);
-    throw error;
+    throw new PeerFault(new Error("inner TLS: the peer does not speak its protocol"));
   }
   return { socket, pipe: new InnerPipe(link, bottom, socket), key: LinkKey.of(socket) };
+}
+
+/** Whatever goes wrong, also before TLS has begun, leaves no link behind. */
+async function orEnded<T>(link: InnerLink, step: () => Promise<T>): Promise<T> {
+  try {
+    return await step();
+  } catch (error) {
+    link.destroy(error as Error, TOLD);
+    throw error;
+  }
 }
 
 /** What ends the link says more than what TLS makes of it. */

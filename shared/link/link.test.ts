@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import { CloseCode } from "../wire/handshake.ts";
-import type { CarrierLost } from "./carrier.ts";
+import type { CarrierLost } from "./carrier-end.ts";
 import type { ControlMessage } from "./control.ts";
 import { Link, type Resumption } from "./link.ts";
 import { lost, Wire } from "./testing-wire.ts";

@@ -1,7 +1,7 @@
 import { CloseCode, LinkRefused } from "../wire/handshake.ts";
 import type { Transport, TransportConsumer } from "../yamux/transport.ts";
 import { Acks } from "./acks.ts";
-import { CarrierLost } from "./carrier.ts";
+import { CarrierLost } from "./carrier-end.ts";
 import type { ControlMessage } from "./control.ts";
 import { AT_FIRST, Leg, type LinkCarrier, type ResumeAt, SUPERSEDED, type Successor } from "./leg.ts";
 import { type LinkPool, Outgoing } from "./outgoing.ts";

@@ -1,5 +1,5 @@
 import type { TransportConsumer } from "../yamux/transport.ts";
-import { CarrierLost } from "./carrier.ts";
+import { CarrierLost } from "./carrier-end.ts";
 import type { ControlMessage } from "./control.ts";
 import type { LinkCarrier } from "./leg.ts";
 

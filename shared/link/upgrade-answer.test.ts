@@ -3,11 +3,13 @@ import { test } from "node:test";
 import { LinkRefused } from "../wire/handshake.ts";
 import { damagedAnswer, judgeAnswer, MiddleBox } from "./upgrade-answer.ts";
 
+/** The server's mark on its refusals. */
+const OURS = { "proxy-status": "culvert; error=http_request_denied", "content-type": "text/plain" };
 const HTML = { "content-type": "text/html; charset=utf-8" };
 
 /** What an answer is taken for: the word of a box in between, or the status of a refusal. */
 function judge(statusCode: number, statusMessage: string, headers: Record<string, string>, body = "") {
-  const verdict = judgeAnswer({ statusCode, statusMessage, headers }, body);
+  const verdict = judgeAnswer({ statusCode, statusMessage, headers }, body, []);
   if (verdict instanceof MiddleBox) return { box: verdict.kind, sentence: verdict.message };
   return { refused: verdict.status, sentence: verdict.reason, retryAfterMs: verdict.retryAfterMs };
 }
@@ -33,18 +35,66 @@ test("a page, a redirection or a success in place of the upgrade is somebody in 
   assert.equal(judge(204, "No Content", {}).box, "web_page");
 });
 
-test("a gateway's own 502, 503 or 504 is told from the server's 503", () => {
-  for (const status of [502, 503, 504]) assert.equal(judge(status, "Bad", HTML, "<html>").box, "gateway");
-  for (const status of [502, 504]) assert.equal(judge(status, "Bad", {}).box, "gateway");
-  assert.equal(judge(503, "Service Unavailable", { server: "envoy" }, "no healthy upstream").box, "gateway");
-  const { refused, sentence, retryAfterMs } = judge(
-    503,
-    "Service Unavailable",
-    { "content-type": "text/plain", "retry-after": "7" },
-    "this server is shutting down: come back in 7 s\n",
+/** What balancers write into everything that they pass on, and what they put behind our mark. */
+const ON_THE_WAY: readonly Readonly<Record<string, string>>[] = [
+  {},
+  { server: "nginx", via: "1.1 corp" },
+  { server: "envoy", "x-envoy-upstream-service-time": "1" },
+  { server: "nginx", "proxy-status": `${OURS["proxy-status"]}, cdn; received-status=503` },
+];
+
+test("what bears the server's mark is its refusal, in its words, whoever has passed it on", () => {
+  for (const passedOn of ON_THE_WAY) {
+    for (const status of [401, 403, 404, 405, 421, 429, 431, 500, 503]) {
+      const headers = { ...OURS, "retry-after": "7", ...passedOn };
+      const refusal = judge(status, "Some Reason", headers, "this server is shutting down: come back in 7 s\n");
+      assert.deepEqual(refusal, {
+        ...{ refused: status, sentence: "this server is shutting down: come back in 7 s", retryAfterMs: 7_000 },
+      });
+    }
+  }
+});
+
+test("what does not is somebody in between, in whatever words", () => {
+  for (const status of [502, 503, 504]) {
+    for (const headers of [{}, HTML, { server: "envoy" }, { "proxy-status": "cdn; error=destination_unavailable" }]) {
+      assert.equal(judge(status, "Bad", headers, "no healthy upstream").box, "gateway");
+    }
+  }
+  const denied = judge(403, "Forbidden", { "content-type": "text/plain", server: "envoy" }, "RBAC: access denied");
+  assert.equal(denied.box, "web_page");
+  assert.match(
+    denied.sentence,
+    /^something in between answered .*\(403 Forbidden, "RBAC: access denied", server "envoy"\)/,
   );
-  assert.deepEqual({ refused, retryAfterMs }, { refused: 503, retryAfterMs: 7_000 });
-  assert.equal(sentence, "this server is shutting down: come back in 7 s");
+  const lost = judge(404, "Not Found", { "content-type": "text/plain" }, "default backend - 404");
+  assert.equal(lost.box, "web_page");
+  assert.match(lost.sentence, /\(404 Not Found, "default backend - 404"\): is the path in --server right/);
+  assert.match(judge(401, "Unauthorized", {}).sentence, /^something in between wants a login \(401 Unauthorized\)/);
+  for (const status of [405, 413, 418, 429, 500, 501, 521])
+    assert.equal(judge(status, "Bad", {}, "no").box, "web_page");
+});
+
+test("a token that an answer repeats, wherever in it, is in no message", () => {
+  const token = "eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJhZ2VudCJ9.c2lnbmF0dXJlLW9mLWl0";
+  const echo = `{"headers": {"authorization": "Bearer ${token}", "host": "x"}}`;
+  const answers: [status: number, message: string, headers: Record<string, string>, body: string][] = [
+    ...[200, 400, 401, 403, 404, 426, 500, 502].map((status): (typeof answers)[number] => [status, "OK", {}, echo]),
+    ...[401, 403, 503].map((status): (typeof answers)[number] => [status, "OK", OURS, echo]),
+    [200, "OK", HTML, `<html><title>Bearer ${token}</title></html>`],
+    [200, "OK", {}, `the payload is ${token.split(".")[1]}`],
+    [302, "Found", { location: `https://portal.corp/?was=${encodeURIComponent(`Bearer ${token}`)}` }, ""],
+    [403, `No ${token}`, {}, ""],
+    [403, `No ${token}`, OURS, ""],
+    [403, "No", { server: token, via: `1.1 ${token}` }, ""],
+    [101, "Switching Protocols", { upgrade: token, connection: token }, ""],
+  ];
+  for (const [statusCode, statusMessage, headers, body] of answers) {
+    const verdict = judgeAnswer({ statusCode, statusMessage, headers }, body, [token]);
+    const said = JSON.stringify([statusCode, verdict.message, verdict]);
+    for (const part of token.split(".")) assert.ok(!said.includes(part.slice(0, 8)), said);
+    assert.match(verdict.message, /not shown: it repeats our token/);
+  }
 });
 
 test("426 means that the upgrade which was sent did not arrive", () => {
@@ -58,12 +108,15 @@ test("426 means that the upgrade which was sent did not arrive", () => {
 
 test("the server's own words are kept, and nothing compressed or unprintable is shown", () => {
   const refused = judgeAnswer(
-    { statusCode: 401, statusMessage: "Unauthorized", headers: {} },
+    { statusCode: 401, statusMessage: "Unauthorized", headers: OURS },
     "the certificate\u001b[31m",
+    [],
   );
   assert.ok(refused instanceof LinkRefused);
   assert.ok(!refused.reason.includes("\u001b"));
-  assert.equal(judge(403, "Forbidden", { "content-encoding": "gzip" }, "\u001f\u008b").sentence, "Forbidden");
+  const packed = { ...OURS, "content-encoding": "gzip" };
+  assert.equal(judge(403, "Forbidden", packed, "\u001f\u008b").sentence, "Forbidden");
+  assert.equal(judge(403, "Forbidden", { ...OURS, ...HTML }, "<html>a balancer's page").sentence, "Forbidden");
   assert.doesNotMatch(judge(403, "F", { ...HTML, "content-encoding": "gzip" }, "<title>x</title>").sentence, /page/);
 });
 
@@ -99,8 +152,9 @@ test("400 is the server's word for half an upgrade: something in between has tak
 test("who is refused for a certificate is told of a clock that differs, by the Date of the answer", () => {
   const now = Date.parse("2026-06-15T12:00:00Z");
   const refusedAt = (date: string | undefined): string => {
-    const headers = date === undefined ? {} : { date: new Date(date).toUTCString() };
-    const refusal = judgeAnswer({ statusCode: 401, statusMessage: "", headers }, "the certificate has expired\n", now);
+    const headers = { ...OURS, ...(date !== undefined && { date: new Date(date).toUTCString() }) };
+    const answer = { statusCode: 401, statusMessage: "", headers };
+    const refusal = judgeAnswer(answer, "the certificate has expired\n", [], now);
     return refusal instanceof LinkRefused ? refusal.reason : "a box";
   };
   assert.equal(refusedAt(undefined), "the certificate has expired");

@@ -1,5 +1,7 @@
 import type { IncomingHttpHeaders, IncomingMessage } from "node:http";
 import { clockNote } from "../net/clock-skew.ts";
+import { isOurs } from "../net/proxy-status.ts";
+import { repeats } from "../net/repeats.ts";
 import { parseRetryAfter } from "../net/retry-after.ts";
 import { printable } from "../outcomes.ts";
 import { LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
@@ -8,7 +10,7 @@ import { LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
 export type MiddleBoxKind =
   /** The upgrade that was sent did not reach the server whole, or its answer did not come back whole. */
   | "upgrade_stripped"
-  /** A portal that wants a login, a proxy or a balancer that shows its own page. */
+  /** A portal that wants a login, a proxy or a balancer that shows a page or words of its own. */
   | "web_page"
   | "redirected"
   /** A balancer or proxy that has nobody behind it. */
@@ -64,13 +66,20 @@ const MAX_BODY_BYTES = 1024;
 /** An answer whose body does not end is told with what is there: the status is what counts. */
 const BODY_TIMEOUT_MS = 1_000;
 
-/** A plain HTTP answer in place of the upgrade: the server's no, with its reason, or a word from somebody in between. */
-export function readAnswer(response: IncomingMessage, done: (why: LinkRefused | MiddleBox) => void): void {
+/**
+ * A plain HTTP answer in place of the upgrade: the server's no, with its reason, or a word from somebody in between.
+ * `secrets`: what was sent in confidence.
+ */
+export function readAnswer(
+  response: IncomingMessage,
+  secrets: readonly string[],
+  done: (why: LinkRefused | MiddleBox) => void,
+): void {
   const chunks: Buffer[] = [];
   let length = 0;
   const finish = (): void => {
     clearTimeout(timer);
-    done(judgeAnswer(response, Buffer.concat(chunks).toString("utf8")));
+    done(judgeAnswer(response, Buffer.concat(chunks).toString("utf8"), secrets));
   };
   const timer = setTimeout(finish, BODY_TIMEOUT_MS);
   response.on("data", (chunk: Buffer) => {
@@ -85,23 +94,31 @@ export function readAnswer(response: IncomingMessage, done: (why: LinkRefused | 
 type Answer = Pick<IncomingMessage, "statusCode" | "statusMessage" | "headers">;
 
 /**
- * Ours are plain sentences with a status of refusal; whatever else answers an upgrade stands in between. `body`: its
- * beginning. Pure.
+ * Ours bear our mark; whatever else answers an upgrade stands in between. The software's name in `Server` or `Via` tells
+ * nothing: balancers write theirs into our answers, too. `body`: its beginning. Pure.
  */
-export function judgeAnswer(answer: Answer, body: string, now = Date.now()): LinkRefused | MiddleBox {
-  const { statusCode: status = 0, statusMessage = "", headers } = answer;
-  const backInMs = parseRetryAfter(headers["retry-after"]);
+export function judgeAnswer(
+  answer: Answer,
+  body: string,
+  secrets: readonly string[],
+  now = Date.now(),
+): LinkRefused | MiddleBox {
+  const { statusCode: status = 0, headers } = answer;
+  const shown = showing(secrets);
+  const retryAfterMs = parseRetryAfter(headers["retry-after"]);
   const box = (kind: MiddleBoxKind, what: string, cure: string) =>
-    new MiddleBox(kind, `${what} (${describe(answer, body)}): ${cure}`, backInMs);
+    new MiddleBox(kind, `${what} (${describe(answer, body, shown)}): ${cure}`, retryAfterMs);
   // No upgrade to Node, which has not found both of its headers: the rest is not HTTP, and nobody's words.
   if (status === 101) {
     const { upgrade = "none", connection = "none" } = headers;
-    const came = printable(`Upgrade: ${upgrade}, Connection: ${connection}`, 120);
+    const came = printable(`Upgrade: ${shown(upgrade)}, Connection: ${shown(connection)}`, 120);
     return new MiddleBox(
       "upgrade_stripped",
       `the answer to the upgrade came without its headers (101, ${came}): ${CHANGED}`,
     );
   }
+  const isPage = /html/i.test(headers["content-type"] ?? "") || /^\s*<(!doctype|html)/i.test(body);
+  // The server says these two to nobody who asks as it was asked.
   if (status === 426) {
     return box(
       "upgrade_stripped",
@@ -109,52 +126,67 @@ export function judgeAnswer(answer: Answer, body: string, now = Date.now()): Lin
       `something in between takes it away; ${CURE}`,
     );
   }
-  if (status >= 300 && status < 400) {
-    const where = printable(headers.location ?? "", 120);
-    return box("redirected", `the upgrade was sent elsewhere, to "${where}"`, `a portal that wants a login? ${CURE}`);
-  }
-  // RFC 9110 §15.5.8, RFC 6585 §6: neither is a server's word.
-  if (status === 407 || status === 511) return box("web_page", "something in between wants a login", CURE);
-  const page = /html/i.test(headers["content-type"] ?? "") || /^\s*<(!doctype|html)/i.test(body);
-  // The server itself says 503 only, and names no software.
-  if (status === 502 || status === 504 || (status === 503 && (page || "server" in headers))) {
-    return box(
-      "gateway",
-      "a proxy or balancer has no server behind it",
-      "is the server up, and its balancer told of it?",
-    );
-  }
-  if (page || (status >= 200 && status < 300)) {
-    return box("web_page", "something in between answered in place of the server", CURE);
-  }
-  // The server says it to nobody who asks as it was asked.
-  if (status === 400) {
+  if (status === 400 && !isPage) {
     return box(
       "upgrade_stripped",
       "the upgrade did not reach the server whole",
       `something in between takes of it; ${CURE}`,
     );
   }
-  const reason = headers["content-encoding"] === undefined ? printable(body, MAX_BODY_BYTES) : "";
-  // Whose certificate or token is refused may only have a wrong clock.
-  const note = status === 401 ? clockNote(headers.date, now) : "";
-  return new LinkRefused({ status, reason: `${reason || printable(statusMessage)}${note}`, retryAfterMs: backInMs });
+  if (status > 400 && isOurs(headers["proxy-status"])) {
+    const sentence = isPage ? "" : shown(plainText(headers, body));
+    const reason = printable(sentence, MAX_BODY_BYTES) || printable(shown(answer.statusMessage));
+    // Whose certificate or token is refused may only have a wrong clock.
+    const note = status === 401 ? clockNote(headers.date, now) : "";
+    return new LinkRefused({ status, reason: `${reason}${note}`, retryAfterMs });
+  }
+  if (status >= 300 && status < 400) {
+    const where = printable(shown(headers.location), 120);
+    return box("redirected", `the upgrade was sent elsewhere, to "${where}"`, `a portal that wants a login? ${CURE}`);
+  }
+  // RFC 9110 §15.5.2 and §15.5.8, RFC 6585 §6.
+  if (status === 401 || status === 407 || status === 511) {
+    return box("web_page", "something in between wants a login", CURE);
+  }
+  if (status === 404) {
+    return box("web_page", ANSWERED, "is the path in --server right, and does it lead to the server?");
+  }
+  if (status >= 502 && status <= 504) {
+    return box(
+      "gateway",
+      "a proxy or balancer has no server behind it",
+      "is the server up, and its balancer told of it?",
+    );
+  }
+  return box("web_page", ANSWERED, CURE);
 }
 
+const ANSWERED = "something in between answered in place of the server";
 const CHANGED = "something in between has changed it; it must leave WebSockets as they are, or their TLS unopened";
 const CURE = "it must let WebSocket upgrades to the server through, or its TLS unopened";
 
+type Showing = (text: string | undefined) => string;
+
+/** Some backends repeat the request that they were asked, with all its headers: what holds a secret is left out whole. */
+function showing(secrets: readonly string[]): Showing {
+  return (text = "") => (secrets.some((secret) => repeats(text, secret)) ? "(not shown: it repeats our token)" : text);
+}
+
+function plainText(headers: IncomingHttpHeaders, body: string): string {
+  return headers["content-encoding"] === undefined ? body : "";
+}
+
 /** What it says about itself: the status, the page's title, and the names that boxes put into answers. */
-function describe({ statusCode, statusMessage, headers }: Answer, body: string): string {
+function describe({ statusCode, statusMessage, headers }: Answer, body: string, shown: Showing): string {
   const { via, server } = headers as IncomingHttpHeaders & { readonly server?: string };
-  const readable = headers["content-encoding"] === undefined ? body : "";
-  const title = /<title>\s*([^<]{1,100})/i.exec(readable)?.[1];
+  const text = shown(plainText(headers, body));
+  const title = /<title>\s*([^<]{1,100})/i.exec(text)?.[1];
   const words = [
-    `${statusCode} ${statusMessage}`,
+    `${statusCode} ${shown(statusMessage)}`,
     title !== undefined && `page "${title.trim()}"`,
-    readable !== "" && !readable.includes("<") && `"${readable.slice(0, 100).trim()}"`,
-    server && `server "${server}"`,
-    via && `via "${via}"`,
+    text !== "" && !text.includes("<") && `"${text.slice(0, 100).trim()}"`,
+    server && `server "${shown(server)}"`,
+    via && `via "${shown(via)}"`,
   ];
   return printable(words.filter(Boolean).join(", "), 300);
 }

@@ -7,7 +7,7 @@ const SOURCE_TEXT: Readonly<Record<Source, string>> = {
   default: "default",
 };
 
-/** `--print-config`: the effective values as YAML that `--config` takes back, each with its source; passwords masked. */
+/** `--print-config`: the effective values as YAML that `--config` takes back, each with its source; secrets masked. */
 export function printConfig<R extends Rows>(
   table: OptionTable<R>,
   values: ValuesOf<R>,
@@ -15,7 +15,7 @@ export function printConfig<R extends Rows>(
 ): string {
   const lines = Object.entries(table.options).map(([key, row]) => {
     const value: unknown = (values as Record<string, unknown>)[key];
-    const text = yamlValue(row.write(value).map(withoutPassword), row.separator !== undefined);
+    const text = yamlValue(row.write(value).map(withoutSecret), row.separator !== undefined);
     return `${flagName(key, row)}: ${text} # ${SOURCE_TEXT[sources.get(key) ?? "default"]}\n`;
   });
   return lines.join("");
@@ -85,9 +85,15 @@ function lastOfSection(table: OptionTable, key: string): boolean {
   return rows[index + 1]?.[1].section !== rows[index]?.[1].section;
 }
 
-/** Proxies are named by URLs with a password in them; so are others by mistake, which are shown before they are refused. */
-function withoutPassword(text: string): string {
-  return text.replace(/^([a-z][a-z\d+.-]*:\/\/)[^/]*@/i, "$1***@").replace(/^[^/=\s:]+:[^/\s]*@/, "***@");
+/**
+ * Proxies are named by URLs with a password in them, a PAC script's may have a token in its query; so are others by mistake,
+ * which are shown before they are refused.
+ */
+function withoutSecret(text: string): string {
+  return text
+    .replace(/^([a-z][a-z\d+.-]*:\/\/)[^/]*@/i, "$1***@")
+    .replace(/^[^/=\s:]+:[^/\s]*@/, "***@")
+    .replace(/^([a-z][a-z\d+.-]*:\/\/[^?#]*)\?[^#]+/i, "$1?***");
 }
 
 /** A JSON string is a YAML string; what the kinds write without quotes is a plain scalar in both. */

@@ -5,7 +5,16 @@ import { parseChallenges } from "./auth/challenges.ts";
 import { type Kerberos, kerberosFrom, type LoadKerberos } from "./auth/kerberos.ts";
 import { TicketPace } from "./auth/ticket-pace.ts";
 import { WayFault } from "./fault.ts";
-import { faultOf, open, type ProxyRequest, read, ScriptedProxy, testCertificates, USER } from "./testing-proxy.ts";
+import {
+  faultOf,
+  open,
+  type ProxyRequest,
+  read,
+  ScriptedProxy,
+  testCertificates,
+  USER,
+  until,
+} from "./testing-proxy.ts";
 import { formatProxy } from "./way.ts";
 
 const OK = "HTTP/1.1 200 Connection established\r\n\r\n";
@@ -307,4 +316,28 @@ test("Kerberos that never answers is told when the time is over", async () => {
   const fault = await faultOf(open(proxy, { negotiate: new TicketPace({}) }, abort.signal, stuck));
   assert.equal(fault.fault, "timeout");
   assert.match(fault.message, /took too long because Kerberos gave no ticket: check that its KDC can be reached$/);
+});
+
+test("behind a KDC that is slower than an attempt, the next attempt reaches the weaker scheme", async () => {
+  await using proxy = await guarded({ offers: ["Negotiate", "Basic realm=x"] }, (sent) => sent === BASIC);
+  const negotiate = new TicketPace({});
+  const abort = new AbortController();
+  let fail = (_reason: Error): void => assert.fail("nothing was begun");
+  const slow: LoadKerberos = async () => ({
+    GSS_MECH_OID_SPNEGO: 6,
+    initializeClient: () => {
+      setImmediate(() => abort.abort());
+      return new Promise((_resolve, reject) => {
+        fail = reject;
+      });
+    },
+  });
+  const late = await faultOf(open(proxy, { credentials, negotiate }, abort.signal, slow));
+  assert.match(late.message, /took too long because Kerberos gave no ticket/);
+  const waiting = open(proxy, { credentials, negotiate }, AbortSignal.timeout(20_000), slow);
+  await until(() => proxy.requests.length === 2);
+  fail(new Error("cannot contact any KDC"));
+  (await waiting).destroy();
+  (await open(proxy, { credentials, negotiate }, AbortSignal.timeout(20_000), slow)).destroy();
+  assert.deepEqual(authorizations(proxy), [undefined, undefined, BASIC, undefined, BASIC]);
 });

@@ -1,5 +1,6 @@
 import type { Socket } from "node:net";
 import { formatTarget } from "../net/target.ts";
+import { untilAborted } from "../net/until-aborted.ts";
 import { printable } from "../outcomes.ts";
 import { Authentication, AuthenticationFailed } from "./auth/authentication.ts";
 import { importKerberos, type LoadKerberos } from "./auth/kerberos.ts";
@@ -89,6 +90,7 @@ class Attempt {
       credentials: this.#askCredentials,
       negotiate: options.negotiate,
       loadKerberos,
+      signal,
     });
     signal.addEventListener("abort", this.#onAbort, { once: true });
   }
@@ -232,14 +234,4 @@ class Attempt {
       return this.#fault(`proxy_auth_${error.why}`, error.message, error.cause);
     return error instanceof UnreadableAnswer ? this.#fault("proxy_protocol", error.message, error) : error;
   }
-}
-
-/** The work goes on by itself when it is aborted, and nobody hears of its end. */
-function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const onAbort = (): void => reject(signal.reason);
-    if (signal.aborted) onAbort();
-    signal.addEventListener("abort", onAbort, { once: true });
-    work.then(resolve, reject).finally(() => signal.removeEventListener("abort", onAbort));
-  });
 }

@@ -1,10 +1,12 @@
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { CredentialsFile } from "./credentials-file.ts";
 import { WayFault } from "./fault.ts";
+import type { ProxyCredentials } from "./way.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "culvert-credentials-"));
 after(() => rmSync(folder, { recursive: true }));
@@ -22,17 +24,17 @@ const ROWS: readonly [content: string, user: string, password: string][] = [
 ];
 
 for (const [content, user, password] of ROWS) {
-  test(`${JSON.stringify(content)} is a user and a password`, () => {
+  test(`${JSON.stringify(content)} is a user and a password`, async () => {
     writeFileSync(path, content);
-    assert.deepEqual(file.read(), { user, password });
+    assert.deepEqual(await read(), { user, password });
   });
 }
 
-test("the file is read each time", () => {
+test("the file is read each time", async () => {
   writeFileSync(path, "anna:old");
-  assert.equal(file.read().password, "old");
+  assert.equal((await read()).password, "old");
   writeFileSync(path, "anna:new");
-  assert.equal(file.read().password, "new");
+  assert.equal((await read()).password, "new");
 });
 
 const REFUSED: readonly [content: string, sentence: RegExp][] = [
@@ -41,19 +43,29 @@ const REFUSED: readonly [content: string, sentence: RegExp][] = [
   ["secret", /has no colon/],
   ["anna:secret\nbert:secret\n", /more than one line/],
   ["anna:secret\n\n", /more than one line/],
+  [`anna:secret${"t".repeat(4096)}`, /is larger than 4 KiB/],
 ];
 
 for (const [content, sentence] of REFUSED) {
-  test(`${JSON.stringify(content)} is refused, naming option and file and nothing in it`, () => {
+  test(`${JSON.stringify(content.slice(0, 20))} is refused, naming option and file and nothing in it`, async () => {
     writeFileSync(path, content);
-    assert.throws(() => file.read(), refusal(sentence));
+    await assert.rejects(read(), refusal(sentence));
   });
 }
 
-test("a file that is not there is refused with a sentence", () => {
+test("a file that is not there is refused with a sentence", async () => {
   rmSync(path, { force: true });
-  assert.throws(() => file.read(), refusal(/cannot be read: there is no such file$/));
+  await assert.rejects(read(), refusal(/cannot be read: there is no such file$/));
 });
+
+test("a pipe is refused and not waited for", async () => {
+  execFileSync("mkfifo", [path]);
+  await assert.rejects(read(), refusal(/cannot be read: it is no regular file$/));
+});
+
+function read(): Promise<ProxyCredentials> {
+  return file.read(AbortSignal.timeout(30_000));
+}
 
 function refusal(sentence: RegExp): (error: unknown) => boolean {
   return (error) => {

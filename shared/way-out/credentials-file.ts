@@ -1,24 +1,27 @@
-import { readFileSync } from "node:fs";
 import { readFailure } from "../net/read-failure.ts";
+import { BoundedFile } from "./bounded-file.ts";
 import { WayFault } from "./fault.ts";
 import type { ProxyCredentials } from "./way.ts";
+
+/** A wrong path may lead to anything. */
+const MAX_BYTES = 4096;
+/** Shorter than any way's time, so that it is not the proxy that is named. */
+const TIMEOUT_MS = 3_000;
 
 /**
  * `--proxy-credentials-file`: one line, `user:password`; the password may hold colons. Read again at each attempt, so
  * that a password can be changed while we run.
  */
 export class CredentialsFile {
-  readonly #path: string;
+  readonly #file: BoundedFile;
 
   constructor(path: string) {
-    this.#path = path;
+    this.#file = new BoundedFile(path, MAX_BYTES);
   }
 
-  /** Throws a `WayFault` that names option and file, and shows nothing of what is in it. */
-  read(): ProxyCredentials {
-    const line = this.#content()
-      .replace(/^\uFEFF/, "")
-      .replace(/\r?\n$/, "");
+  /** Rejects with a `WayFault` that names option and file, and shows nothing of what is in it. */
+  async read(signal: AbortSignal): Promise<ProxyCredentials> {
+    const line = (await this.#content(signal)).replace(/^\uFEFF/, "").replace(/\r?\n$/, "");
     if (line === "") throw this.#fault("is empty: write user:password into it");
     if (/[\r\n]/.test(line)) throw this.#fault("has more than one line: write user:password into it");
     const colon = line.indexOf(":");
@@ -26,15 +29,18 @@ export class CredentialsFile {
     return { user: line.slice(0, colon), password: line.slice(colon + 1) };
   }
 
-  #content(): string {
-    try {
-      return readFileSync(this.#path, "utf8");
-    } catch (error) {
-      throw this.#fault(`cannot be read: ${readFailure(error)}`);
-    }
+  async #content(signal: AbortSignal): Promise<string> {
+    const limit = AbortSignal.timeout(TIMEOUT_MS);
+    const content = await this.#file.read(AbortSignal.any([signal, limit])).catch((error) => {
+      const isLate = signal.aborted || limit.aborted;
+      throw this.#fault(isLate ? "could not be read in time: check its disk" : `cannot be read: ${readFailure(error)}`);
+    });
+    if (content.length > MAX_BYTES) throw this.#fault("is larger than 4 KiB: write only user:password into it");
+    return content.toString("utf8");
   }
 
   #fault(what: string): WayFault {
-    return new WayFault("proxy_auth_required", `--proxy-credentials-file ${this.#path} ${what}`, { at: this.#path });
+    const { path } = this.#file;
+    return new WayFault("proxy_auth_required", `--proxy-credentials-file ${path} ${what}`, { at: path });
   }
 }

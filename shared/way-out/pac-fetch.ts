@@ -6,6 +6,8 @@ import { wellKnownAuthorities } from "../net/well-known-authorities.ts";
 /** As browsers have it: a server that leads in circles is broken. */
 const MAX_REDIRECTS = 5;
 
+type ListAuthorities = (() => readonly string[] | undefined) | undefined;
+
 /** The server gave no script. The message continues "the PAC script". */
 export class NotServed extends Error {}
 
@@ -15,7 +17,7 @@ export class NotServed extends Error {}
  */
 export async function get(
   url: URL,
-  { ca, signal }: { readonly ca: readonly string[] | undefined; readonly signal: AbortSignal },
+  { ca, signal }: { readonly ca: ListAuthorities; readonly signal: AbortSignal },
 ): Promise<IncomingMessage> {
   let at = url;
   for (let redirects = 0; redirects <= MAX_REDIRECTS; redirects++) {
@@ -30,7 +32,8 @@ export async function get(
   throw new NotServed(`its server redirects more than ${MAX_REDIRECTS} times`);
 }
 
-async function ask(url: URL, ca: readonly string[] | undefined, signal: AbortSignal): Promise<IncomingMessage> {
+async function ask(url: URL, listed: ListAuthorities, signal: AbortSignal): Promise<IncomingMessage> {
+  const ca = url.protocol === "https:" ? listed?.() : undefined;
   const options = { agent: false, signal, headers: { "accept-encoding": "identity", "user-agent": "culvert" } };
   const request =
     url.protocol === "https:"

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer, type RequestListener, type Server } from "node:http";
@@ -41,6 +42,14 @@ test("a file of 1 MiB is read, a larger one refused", async () => {
 test("files that cannot be read are named with the reason", async () => {
   await rejectsWith(pacSource(join(folder, "nothing")), "pac", /nothing cannot be read: there is no such/);
   await rejectsWith(pacSource(folder), "pac", /cannot be read: it is a directory$/);
+  const pipe = join(folder, "pipe");
+  execFileSync("mkfifo", [pipe]);
+  await rejectsWith(pacSource(pipe), "pac", /cannot be read: it is no regular file$/);
+});
+
+test("an abort ends the wait for a file", async () => {
+  writeFileSync(path, "script");
+  await rejectsWith(pacSource(path), "timeout", /could not be read in time$/, {}, AbortSignal.abort());
 });
 
 test("a URL is fetched again after ten minutes, not before", async (t) => {
@@ -159,7 +168,7 @@ async function serve(t: TestContext, listener: RequestListener): Promise<string>
 async function serveTls(t: TestContext, listener: RequestListener) {
   const { ca, server } = await testCertificates();
   const port = await listen(t, createTlsServer(server, listener));
-  return { url: `https://127.0.0.1:${port}/proxy.pac`, ca: [ca] };
+  return { url: `https://127.0.0.1:${port}/proxy.pac`, ca: () => [ca] };
 }
 
 async function listen(t: TestContext, server: Server | TlsServer): Promise<number> {

@@ -1,9 +1,9 @@
-import { open } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 import { readFailure } from "../net/read-failure.ts";
 import { seconds } from "../net/seconds.ts";
 import { isUntrusted } from "../net/untrusted.ts";
 import { printable } from "../outcomes.ts";
+import { BoundedFile } from "./bounded-file.ts";
 import { WayFault } from "./fault.ts";
 import { get } from "./pac-fetch.ts";
 import { networkFault } from "./ways-dial.ts";
@@ -21,8 +21,8 @@ export interface PacSource {
 }
 
 export interface PacReading {
-  /** PEM: whom an https server may come from, beside the well-known authorities. */
-  readonly ca?: readonly string[] | undefined;
+  /** PEM: whom an https server may come from, beside the well-known authorities. Asked for such a server only. */
+  readonly ca?: (() => readonly string[] | undefined) | undefined;
   /** Told of what went wrong without stopping us. */
   readonly onNote?: ((note: string) => void) | undefined;
 }
@@ -47,17 +47,19 @@ export function pacSource(location: string, now: () => number = () => performanc
 /** Read each time: it may have changed, and costs nothing beside a connection. */
 class PacFile implements PacSource {
   readonly name: string;
+  readonly #file: BoundedFile;
 
   constructor(path: string) {
     this.name = path;
+    this.#file = new BoundedFile(path, MAX_BYTES);
   }
 
-  async read(): Promise<string> {
+  async read(signal: AbortSignal): Promise<string> {
     try {
-      await using file = await open(this.name);
-      return await textOf(file.createReadStream({ end: MAX_BYTES }), this.name);
+      return await textOf([await this.#file.read(signal)], this.name);
     } catch (error) {
       if (error instanceof WayFault) throw error;
+      if (signal.aborted) throw lateScript(this.name, "read in time");
       throw pacFault(this.name, `cannot be read: ${readFailure(error)}`, error);
     }
   }
@@ -95,8 +97,8 @@ class PacUrl implements PacSource {
       return await textOf(await get(this.#url, { ca, signal: AbortSignal.any([signal, limit]) }), this.name);
     } catch (error) {
       if (error instanceof WayFault) throw error;
-      if (limit.aborted) throw this.#late(`within ${seconds(FETCH_TIMEOUT_MS)}`);
-      if (signal.aborted) throw this.#late("in time");
+      if (limit.aborted) throw lateScript(this.name, `fetched within ${seconds(FETCH_TIMEOUT_MS)}`);
+      if (signal.aborted) throw lateScript(this.name, "fetched in time");
       throw this.#fault(error as NodeJS.ErrnoException);
     }
   }
@@ -112,10 +114,10 @@ class PacUrl implements PacSource {
       return networkFault(error, this.#url.hostname, `the PAC script ${this.name}`);
     return pacFault(this.name, `cannot be fetched: ${printable(message)}`, error);
   }
+}
 
-  #late(when: string): WayFault {
-    return new WayFault("timeout", `the PAC script ${this.name} could not be fetched ${when}`, { at: this.name });
-  }
+function lateScript(name: string, what: string): WayFault {
+  return new WayFault("timeout", `the PAC script ${name} could not be ${what}`, { at: name });
 }
 
 async function textOf(chunks: AsyncIterable<Uint8Array> | Iterable<Uint8Array>, name: string): Promise<string> {

@@ -1,5 +1,6 @@
-import net from "node:net";
+import type net from "node:net";
 import tls from "node:tls";
+import { sniOf } from "../net/sni.ts";
 import { isUntrusted } from "../net/untrusted.ts";
 import { wellKnownAuthorities } from "../net/well-known-authorities.ts";
 import { WayFault } from "./fault.ts";
@@ -26,7 +27,7 @@ export function secureProxy(raw: net.Socket, proxy: ProxyServer, { ca, cert, key
       socket = tls.connect({
         socket: raw,
         host,
-        ...(net.isIP(host) === 0 ? { servername: host } : {}),
+        ...sniOf(host),
         ...(ca === undefined ? {} : { ca: [...wellKnownAuthorities(), ...ca] }),
         ...(cert === undefined ? {} : { cert }),
         ...(key === undefined ? {} : { key }),

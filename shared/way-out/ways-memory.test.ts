@@ -53,3 +53,17 @@ test("after five minutes a failure is forgotten", () => {
   now += 1;
   assert.deepEqual(memory.order(ALL), ALL);
 });
+
+test("a way was cut short until it has failed with all its time, or another one works", () => {
+  const memory = new WayMemory(() => 0);
+  memory.cutShort(A);
+  memory.cutShort(B);
+  assert.deepEqual(memory.order(ALL), [C, A, B]);
+  memory.failed(B);
+  assert.deepEqual(
+    ALL.map((way) => memory.wasCutShort(way)),
+    [true, false, false],
+  );
+  memory.worked(C);
+  assert.ok(!memory.wasCutShort(A));
+});

@@ -9,6 +9,8 @@ export class WayMemory {
   #worked: string | undefined;
   /** When, of those that failed lately. */
   readonly #failed = new Map<string, number>();
+  /** Which were cut short for the sake of others, and none of these worked. */
+  readonly #cutShort = new Set<string>();
 
   constructor(now: () => number) {
     this.#now = now;
@@ -23,12 +25,24 @@ export class WayMemory {
   worked(way: Way): void {
     this.#worked = formatWay(way);
     this.#failed.delete(this.#worked);
+    this.#cutShort.clear();
   }
 
   failed(way: Way): void {
     const name = formatWay(way);
     if (this.#worked === name) this.#worked = undefined;
     this.#failed.set(name, this.#now());
+    this.#cutShort.delete(name);
+  }
+
+  /** It failed only because others were to have their turn: the next time is all its own. */
+  cutShort(way: Way): void {
+    this.failed(way);
+    this.#cutShort.add(formatWay(way));
+  }
+
+  wasCutShort(way: Way): boolean {
+    return this.#cutShort.has(formatWay(way));
   }
 
   /** The higher the later; times begin at 0. */

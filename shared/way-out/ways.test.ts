@@ -127,6 +127,34 @@ test("a way that is silent does not keep the next one from its turn", async (t) 
   assert.equal(formatWay(way), `${opens.at} (--proxy)`);
 });
 
+test("a slow way that was cut short for the sake of others has all the time that they have left", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const slow = await slowSocks(t, 4_500);
+  const gone = await socks(t, 0);
+  await gone.close();
+  const { way, failed } = await ways({ proxies: [slow.at, gone.at] }).open(SERVER, {}, never());
+  assert.equal(formatWay(way), `${slow.at} (--proxy)`);
+  assert.deepEqual(
+    failed.map(({ at }) => at),
+    [gone.at],
+  );
+});
+
+test("a slow way that was cut short is given its time in the next attempt, if the others have left none", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const slow = await slowSocks(t, 4_500);
+  const abort = new AbortController();
+  const silent = await scripted(t, async (peer) => {
+    await peer.read(3);
+    abort.abort();
+  });
+  let now = 0;
+  const out = new WaysOut({ proxies: [slow.at, silent.at], pac: "", env: {} }, () => now++);
+  await rejected(out, "timeout", {}, abort.signal);
+  const { way } = await out.open(SERVER, {}, never());
+  assert.equal(formatWay(way), `${slow.at} (--proxy)`);
+});
+
 test("a URL's credentials are for its own proxy only, the file's for those without, read anew for each", async (t) => {
   const { credentials, write } = credentialsFile(t, "file:first");
   const seen: string[] = [];
@@ -221,6 +249,17 @@ function socks(t: TestContext, code: number) {
     peer.write(NO_AUTH);
     await peer.readRequest();
     peer.write(reply(code));
+  });
+}
+
+/** A proxy that takes its time, of a clock that stands still otherwise. */
+function slowSocks(t: TestContext, ms: number) {
+  return scripted(t, async (peer) => {
+    await peer.read(3);
+    t.mock.timers.tick(ms);
+    peer.write(NO_AUTH);
+    await peer.readRequest();
+    peer.write(reply(0));
   });
 }
 

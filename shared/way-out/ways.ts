@@ -6,6 +6,7 @@ import { type Environment, environmentProxy, proxyFromEnvironment } from "./envi
 import { WayFault } from "./fault.ts";
 import { Pac } from "./pac.ts";
 import type { PacReading } from "./pac-source.ts";
+import type { ProxyTls } from "./proxy-tls.ts";
 import { parseProxyUrl } from "./proxy-url.ts";
 import { RefusedCredentials } from "./refused-credentials.ts";
 import { openThroughSocks } from "./socks.ts";
@@ -22,7 +23,9 @@ export interface WaysOptions {
   readonly env: Environment;
 }
 
-export interface OpenOptions extends Omit<ProxyOptions, "credentials"> {
+export interface OpenOptions extends Omit<ProxyOptions, "credentials" | "tls"> {
+  /** Asked when there is need of it. What it throws is that way's fault. */
+  readonly tls?: (() => ProxyTls) | undefined;
   /** `--proxy-credentials-file`: for every proxy whose URL holds none. */
   readonly credentials?: CredentialsFile | undefined;
 }
@@ -87,45 +90,57 @@ export class WaysOut {
   }
 
   /**
-   * A connection by the first way that opens one; which did and which did not is remembered. Rejects with a `WayFault`:
-   * the one that tells most, in the words of all. An abort is a `timeout`.
+   * A connection by the first way that opens one; which did and which did not is remembered. A way that was cut short for
+   * the sake of others has a second turn behind them, and all the time that is left then or in the next attempt: a slow
+   * proxy must not be lost for the sake of a dead one. Rejects with a `WayFault`: the one that tells most, in the words of
+   * all. An abort is a `timeout`.
    */
   async open(to: Destination, options: OpenOptions, signal: AbortSignal): Promise<Opened> {
-    const ways = await this.ways(to, signal, { ca: options.tls?.ca, onNote: options.onNote });
-    const failed: WayFault[] = [];
-    for (const [index, way] of ways.entries()) {
+    const { tls, onNote } = options;
+    const turns = [...(await this.ways(to, signal, { ca: () => tls?.().ca, onNote }))];
+    const memory = this.#memory(to);
+    const failed = new Map<Way, WayFault>();
+    for (const way of turns) {
       const limit = new AbortController();
-      const timer = index < ways.length - 1 ? setTimeout(() => limit.abort(), EARLIER_WAY_MS) : undefined;
+      const isHurried = way !== turns.at(-1) && !memory.wasCutShort(way);
+      const timer = isHurried ? setTimeout(() => limit.abort(), EARLIER_WAY_MS) : undefined;
       const either = AbortSignal.any([signal, limit.signal]);
       try {
         const socket = await this.#openBy(way, to, options, either);
         this.worked(to, way);
-        return { socket, way, failed };
+        failed.delete(way);
+        return { socket, way, failed: [...failed.values()] };
       } catch (error) {
-        this.failed(to, way);
-        failed.push(toWayFault(error, way, to, either));
+        failed.set(way, toWayFault(error, way, to, either));
+        if (signal.aborted || !limit.signal.aborted) {
+          this.failed(to, way);
+        } else {
+          memory.cutShort(way);
+          turns.push(way);
+        }
         if (signal.aborted) break;
       } finally {
         clearTimeout(timer);
       }
     }
-    throw unitedFault(failed);
+    throw unitedFault([...failed.values()]);
   }
 
   async #openBy(way: Way, to: Destination, options: OpenOptions, signal: AbortSignal): Promise<Socket> {
     if (way.kind === "direct") return dialTcp(to, formatTarget(to), signal);
     const { proxy } = way;
-    const { credentials: file, ...rest } = options;
+    const { credentials: file, tls, ...rest } = options;
     const showing = this.#refused.attempt(formatProxy(proxy), signal);
     const credentials = async (): Promise<ProxyCredentials | undefined> => {
-      const found = proxy.credentials ?? file?.read();
+      const found = proxy.credentials ?? (await file?.read(signal));
       if (found !== undefined) await showing.begin(found);
       return found;
     };
     try {
+      const proxyTls = proxy.scheme === "https" ? tls?.() : undefined;
       const socket = await (proxy.scheme === "socks5" || proxy.scheme === "socks5h"
         ? openThroughSocks(proxy, to, { credentials }, signal)
-        : openThroughProxy(proxy, to, { ...rest, credentials }, signal));
+        : openThroughProxy(proxy, to, { ...rest, credentials, tls: proxyTls }, signal));
       showing.end("accepted");
       return socket;
     } catch (error) {

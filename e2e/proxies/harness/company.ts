@@ -46,7 +46,8 @@ export class Company implements AsyncDisposable {
     this.#identities = identities;
   }
 
-  static async create(): Promise<Company> {
+  /** `change`: options of the server. */
+  static async create(change: Readonly<Record<string, number>> = {}): Promise<Company> {
     requireBuilt();
     const network = await CorporateNetwork.create();
     const dir = new TempDir();
@@ -62,6 +63,7 @@ export class Company implements AsyncDisposable {
         healthPort: 0,
         adminPort: 0,
         innerTls: "auto",
+        ...change,
       };
       const argv = [process.execPath, MAIN, "server", ...flags(options)];
       const server = network.outside.start("culvert server", argv);

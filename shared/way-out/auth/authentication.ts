@@ -26,6 +26,7 @@ export interface AuthenticationOptions {
   /** Absent: no Kerberos here. */
   readonly negotiate: TicketPace | undefined;
   readonly loadKerberos: LoadKerberos;
+  readonly signal: AbortSignal;
 }
 
 /** What one attempt says to a proxy that answers 407: by the strongest scheme that it offers and we can do, and by no other. */
@@ -74,13 +75,17 @@ export class Authentication {
   }
 
   async #begin(challenges: readonly Challenge[]): Promise<Authorization> {
-    const { proxyHost, authority, negotiate, loadKerberos } = this.#options;
+    const { proxyHost, authority, negotiate, loadKerberos, signal } = this.#options;
     let problem: unknown;
     const ticketWanted = negotiateOf(challenges);
     if (ticketWanted !== undefined && negotiate !== undefined) {
       try {
-        return await this.#say(new Negotiate(proxyHost, negotiate, loadKerberos), ticketWanted);
+        return await this.#say(
+          new Negotiate(proxyHost, { tickets: negotiate, load: loadKerberos, signal }),
+          ticketWanted,
+        );
       } catch (error) {
+        signal.throwIfAborted();
         // No ticket is no credentials for this scheme: perhaps there are some for a weaker one.
         problem = (error as AuthenticationFailed).cause;
       }

@@ -3,18 +3,22 @@ import type { KerberosClient, LoadKerberos } from "./kerberos.ts";
 import type { Authorization, Scheme } from "./scheme.ts";
 import type { TicketPace } from "./ticket-pace.ts";
 
+export interface NegotiateOptions {
+  readonly tickets: TicketPace;
+  readonly load: LoadKerberos;
+  readonly signal: AbortSignal;
+}
+
 /** Negotiate (RFC 4559) with a Kerberos ticket for `HTTP/proxy-host`: no password leaves this machine. */
 export class Negotiate implements Scheme {
   readonly name = "Negotiate";
   readonly #proxyHost: string;
-  readonly #tickets: TicketPace;
-  readonly #load: LoadKerberos;
+  readonly #options: NegotiateOptions;
   #client: KerberosClient | undefined;
 
-  constructor(proxyHost: string, tickets: TicketPace, load: LoadKerberos) {
+  constructor(proxyHost: string, options: NegotiateOptions) {
     this.#proxyHost = proxyHost;
-    this.#tickets = tickets;
-    this.#load = load;
+    this.#options = options;
   }
 
   /** Rejects where there is no ticket to be had. A challenge without a token begins anew. */
@@ -43,13 +47,14 @@ export class Negotiate implements Scheme {
 
   /** With a ticket of whoever the ticket cache or the keytab of this process's environment is for. */
   async #begin(token: string): Promise<string> {
-    const kerberos = await this.#load();
-    return this.#tickets.take(async () => {
+    const { tickets, load, signal } = this.#options;
+    const kerberos = await load();
+    return tickets.take(async () => {
       this.#client = await kerberos.initializeClient(`HTTP@${this.#proxyHost}`, {
         mechOID: kerberos.GSS_MECH_OID_SPNEGO,
       });
       return this.#client.step(token);
-    });
+    }, signal);
   }
 }
 

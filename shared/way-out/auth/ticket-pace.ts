@@ -1,4 +1,5 @@
 import { statSync } from "node:fs";
+import { untilAborted } from "../../net/until-aborted.ts";
 import { KerberosMissing } from "./kerberos.ts";
 
 /** Sooner than for a password: a KDC that is out of reach looks the same, and comes back. Four tries in half an hour. */
@@ -8,14 +9,16 @@ const LONGEST_WAIT_MS = 30 * 60_000;
 type Environment = Readonly<Record<string, string | undefined>>;
 
 /**
- * How often tickets are asked for by the key of a keytab, by all ways of one process: an old key is a wrong password to
- * the KDC, and the account is locked. The library does not tell that from other failures, so each makes us wait, until
- * the files are others. A ticket cache alone holds no key, and is tried each time.
+ * How often tickets are asked for, by all ways of one process: an old key in a keytab is a wrong password to the KDC, and
+ * the account is locked. The library does not tell that from other failures, nor whether it used a key: it knows keytabs
+ * that no variable names (`default_client_keytab_name`), and takes one as well where a ticket cache has expired. So each
+ * failure makes us wait, until the files are others.
  */
 export class TicketPace {
   readonly #env: Environment;
   readonly #now: () => number;
-  #last: Promise<unknown> = Promise.resolve();
+  /** Resolves when it is over, in whatever way. */
+  #underWay: Promise<void> | undefined;
   #failures = 0;
   #failedWith = "";
   #untilMs = 0;
@@ -25,23 +28,34 @@ export class TicketPace {
     this.#now = now;
   }
 
-  /** One after another: several that fail at once would be several tries. */
-  take<T>(work: () => Promise<T>): Promise<T> {
-    const taken = this.#last.then(() => this.#try(work));
-    this.#last = taken.catch(() => {});
-    return taken;
+  /**
+   * One at a time: several that fail at once would be several tries, and each holds a thread of libuv's few. Who comes
+   * meanwhile waits for its end: a failure is that of all, and a weaker scheme has its turn. Who is aborted waits no
+   * longer; work of its own that has begun goes on, because the library cannot be told to stop.
+   */
+  async take<T>(work: () => Promise<T>, signal: AbortSignal): Promise<T> {
+    while (this.#underWay !== undefined) await untilAborted(this.#underWay, signal);
+    signal.throwIfAborted();
+    if (this.#files() !== this.#failedWith) this.#failures = 0;
+    else if (this.#now() < this.#untilMs) throw this.#tooSoon();
+    const taken = this.#try(work);
+    this.#underWay = taken.then(this.#onEnd, this.#onEnd);
+    return untilAborted(taken, signal);
   }
 
+  readonly #onEnd = (): void => {
+    this.#underWay = undefined;
+  };
+
   async #try<T>(work: () => Promise<T>): Promise<T> {
-    const files = this.#files();
-    if (files !== this.#failedWith) this.#failures = 0;
-    else if (files !== "" && this.#now() < this.#untilMs) throw this.#tooSoon();
     try {
       const done = await work();
       this.#failures = 0;
+      this.#untilMs = 0;
       return done;
     } catch (error) {
-      this.#failedWith = files;
+      // Not as they were before: the library notes in the ticket cache when it has failed.
+      this.#failedWith = this.#files();
       this.#untilMs = this.#now() + Math.min(FIRST_WAIT_MS * 2 ** this.#failures, LONGEST_WAIT_MS);
       this.#failures++;
       throw error;
@@ -50,20 +64,26 @@ export class TicketPace {
 
   #tooSoon(): KerberosMissing {
     const minutes = Math.ceil((this.#untilMs - this.#now()) / 60_000);
+    const keytab = this.#env["KRB5_CLIENT_KTNAME"] || undefined;
+    const who = keytab === undefined ? "this machine" : `the keytab ${keytab}`;
+    const cure =
+      keytab === undefined
+        ? "run kinit, or name a keytab in KRB5_CLIENT_KTNAME"
+        : "check that its key is the account's, with kinit -k -t";
     return new KerberosMissing(
-      `the keytab ${this.#env["KRB5_CLIENT_KTNAME"]} gave no Kerberos ticket and is not tried again for ${minutes} min, or until it is another, so that no account is locked: check that its key is the account's, with kinit -k -t`,
+      `${who} gave no Kerberos ticket and is not tried again for ${minutes} min, or until the keytab or the ticket cache is another, so that no account is locked: ${cure}`,
     );
   }
 
-  /** What they hold, as far as one can tell without a look; empty: no key is in use. */
+  /** What they hold, as far as one can tell without a look. */
   #files(): string {
-    const keytab = this.#env["KRB5_CLIENT_KTNAME"] ?? "";
-    return keytab === "" ? "" : `${versionOf(keytab)} ${versionOf(this.#env["KRB5CCNAME"] ?? "")}`;
+    const cache = this.#env["KRB5CCNAME"] || `/tmp/krb5cc_${process.geteuid?.()}`;
+    return `${versionOf(this.#env["KRB5_CLIENT_KTNAME"] ?? "")} ${versionOf(cache)}`;
   }
 }
 
-/** Of a file that the library knows by `FILE:/path` or by its path. */
+/** Of a file that the library knows by `FILE:/path` or by its path; what is in no file is always the same. */
 function versionOf(name: string): string {
-  const { ino, size, mtimeMs } = statSync(name.replace(/^FILE:/, ""), { throwIfNoEntry: false }) ?? {};
+  const { ino, size, mtimeMs } = statSync(name.replace(/^(?:FILE|DIR):/, ""), { throwIfNoEntry: false }) ?? {};
   return `${name} ${ino} ${size} ${mtimeMs}`;
 }

@@ -1,0 +1,43 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import net from "node:net";
+import { test } from "node:test";
+import { setTimeout as pause } from "node:timers/promises";
+import { HELLO, LinkServer, testCertificate } from "../../shared/link/testing.ts";
+import { outside } from "./outside.ts";
+import { Path } from "./path.ts";
+import type { Reach } from "./reach.ts";
+
+const TIMEOUT_MS = 3_000;
+const SLOW_MS = 600;
+
+test("where somebody may stand between, the look at the server and the dial have one deadline together", async (t) => {
+  const server = await LinkServer.start();
+  t.after(() => server[Symbol.asyncDispose]());
+  const { ca, leaf } = await testCertificate();
+  let opened = 0;
+  const open = async (signal: AbortSignal): Promise<net.Socket> => {
+    opened++;
+    if (opened === 2) {
+      await once(signal, "abort");
+      throw signal.reason;
+    }
+    await pause(SLOW_MS);
+    return net.connect(server.port, server.host);
+  };
+  const reach: Partial<Reach> = {
+    server: { host: "localhost", port: server.port, path: "/" },
+    way: { open, failed: () => {} },
+    credentials: { current: () => ({ ca, ...leaf, outerCa: [ca] }) },
+    ...{ tls: { minVersion: "TLSv1.2", ciphers: "" }, innerTls: "auto", hello: HELLO, timeoutMs: TIMEOUT_MS },
+    path: new Path({ keepaliveMs: 20_000, maxCarrierAgeMs: 0 }),
+  };
+  const { signal } = new AbortController();
+  const late = await outside(reach as Reach, {} as never, signal, TIMEOUT_MS).then(
+    () => undefined,
+    (error: Error) => error.message,
+  );
+  const [, seconds] = /no tunnel within ([\d.]+) s/.exec(late ?? "") ?? [];
+  assert.equal(opened, 2);
+  assert.ok(Number(seconds) * 1_000 < TIMEOUT_MS, late);
+});

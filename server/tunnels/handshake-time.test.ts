@@ -1,0 +1,50 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { duplexPair } from "node:stream";
+import { test } from "node:test";
+import { until } from "../../shared/link/testing.ts";
+import { HandshakeTime } from "./handshake-time.ts";
+
+test("who is not known in time is cut, and is over when it is really gone", async () => {
+  const [socket] = duplexPair();
+  const told: string[] = [];
+  socket.once("close", () => told.push("closed"));
+  new HandshakeTime(socket, 10, () => told.push("over"));
+  await until(() => told.includes("over"));
+  assert.deepEqual(told, ["closed", "over"]);
+});
+
+test("who is known is not cut, and is over once", async () => {
+  const [socket] = duplexPair();
+  let count = 0;
+  const time = new HandshakeTime(socket, 1, () => count++);
+  time.over();
+  const [other] = duplexPair();
+  new HandshakeTime(other, 1);
+  await until(() => other.destroyed); // which had as much time
+  assert.equal(socket.destroyed, false);
+  socket.destroy();
+  await once(socket, "close");
+  assert.equal(count, 1);
+});
+
+test("time stands still while others judge, and goes on behind it", async () => {
+  const [socket] = duplexPair();
+  const time = new HandshakeTime(socket, 10);
+  const [other] = duplexPair();
+  await time.apart(async () => {
+    new HandshakeTime(other, 10);
+    await until(() => other.destroyed);
+  });
+  assert.equal(socket.destroyed, false);
+  await until(() => socket.destroyed);
+});
+
+test("who has gone before takes no place", async () => {
+  const [socket] = duplexPair();
+  socket.destroy();
+  await once(socket, "close");
+  let count = 0;
+  new HandshakeTime(socket, 60_000, () => count++);
+  assert.equal(count, 1);
+});

@@ -1,0 +1,59 @@
+import type { Duplex } from "node:stream";
+
+/** What was said last may still arrive before the cut, ms. */
+const LAST_WORDS_MS = 200;
+
+/**
+ * What a carrier has until it must be known whose it is: one deadline for all steps, and a cut right behind it. Whoever is
+ * refused may not linger for longer either, since nobody knows who it is. What others take to judge a token is apart.
+ */
+export class HandshakeTime {
+  readonly #socket: Duplex;
+  readonly #onOver: () => void;
+  #until: number;
+  #timer: NodeJS.Timeout | undefined;
+  #isOver = false;
+
+  /** `onOver`: it is known, or really gone. */
+  constructor(socket: Duplex, ms: number, onOver: () => void = () => {}) {
+    this.#socket = socket;
+    this.#onOver = onOver;
+    this.#until = performance.now() + ms;
+    if (socket.closed) {
+      this.over();
+      return;
+    }
+    socket.once("close", this.#onClose);
+    this.#start();
+  }
+
+  readonly #onClose = (): void => this.over();
+
+  get leftMs(): number {
+    return Math.max(1, this.#until - performance.now());
+  }
+
+  /** It stands still meanwhile. */
+  async apart<T>(judge: () => Promise<T>): Promise<T> {
+    const { leftMs } = this;
+    clearTimeout(this.#timer);
+    try {
+      return await judge();
+    } finally {
+      this.#until = performance.now() + leftMs;
+      if (!this.#isOver) this.#start();
+    }
+  }
+
+  #start(): void {
+    this.#timer = setTimeout(() => this.#socket.destroy(), this.leftMs + LAST_WORDS_MS);
+  }
+
+  over(): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    clearTimeout(this.#timer);
+    this.#socket.off("close", this.#onClose);
+    this.#onOver();
+  }
+}

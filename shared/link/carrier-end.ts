@@ -1,0 +1,84 @@
+import { CloseCode, LinkRefused } from "../wire/handshake.ts";
+
+/**
+ * What a peer says that has nothing more to send. Without these words 1000 is from a box in between that closes what it
+ * finds too old, or too quiet, and is polite about it.
+ */
+export const LINK_ENDED = "the link has ended";
+
+/** RFC 6455 §7.1.5: no close frame came; and §7.4.1: one without a code. */
+export const ABNORMAL_CLOSURE = 1006;
+const NO_STATUS = 1005;
+
+/**
+ * Codes that say nothing about the link: of balancers and proxies that give up a connection (RFC 6455 §7.4.1; 1012–1014
+ * are in IANA's registry), and of a peer to which this carrier has fallen silent or is no longer the newest.
+ */
+const CODES_OF_A_CARRIER: ReadonlySet<number> = new Set([
+  CloseCode.normal,
+  CloseCode.goingAway,
+  NO_STATUS,
+  ABNORMAL_CLOSURE,
+  ...[1011, 1012, 1013, 1014],
+  CloseCode.silent,
+  CloseCode.superseded,
+]);
+
+/** How a carrier was lost: the words of a metric. */
+export type LossCause = "fin" | "reset" | "silent" | "closed" | "error";
+
+/** The carrier is gone and nobody has meant the end of the link, which may go on with another one. */
+export class CarrierLost extends Error {
+  override readonly name = "CarrierLost";
+  readonly lossCause: LossCause;
+  /** How long it had lived, and how long no byte had come before its end, ms: what a middle box may have looked at. */
+  readonly ageMs: number;
+  readonly idleMs: number;
+  /** The longest time without a byte that it had lived through. */
+  readonly quietMs: number;
+
+  constructor(
+    message: string,
+    about: {
+      readonly lossCause: LossCause;
+      readonly ageMs: number;
+      readonly idleMs: number;
+      readonly quietMs?: number;
+      readonly cause?: unknown;
+    },
+  ) {
+    super(message, { cause: about.cause });
+    this.lossCause = about.lossCause;
+    this.ageMs = about.ageMs;
+    this.idleMs = about.idleMs;
+    this.quietMs = about.quietMs ?? 0;
+  }
+}
+
+/** A WebSocket that has closed. */
+export interface Closed {
+  readonly code: number;
+  /** One printable line. */
+  readonly reason: string;
+  readonly socketError: NodeJS.ErrnoException | undefined;
+  /** We were ending it ourselves. */
+  readonly wasEnding: boolean;
+  readonly role: "client" | "server";
+}
+
+/** What the end of a WebSocket means for the carrier on it; `undefined`: an end in order. Pure. */
+export function judgeClose(
+  { code, reason, socketError, wasEnding, role }: Closed,
+  lost: (cause: LossCause, sentence: string) => CarrierLost,
+): Error | undefined {
+  if (code === CloseCode.normal && (wasEnding || reason === LINK_ENDED)) return undefined;
+  const words = reason === "" ? "" : `: ${reason}`;
+  if (code === ABNORMAL_CLOSURE) {
+    const cause = socketError?.code;
+    if (cause === undefined) return lost("fin", "the connection was cut");
+    return lost(cause === "ECONNRESET" ? "reset" : "error", `the connection was cut (${cause})`);
+  }
+  if (CODES_OF_A_CARRIER.has(code)) return lost("closed", `the peer closed with ${code}${words}`);
+  if (role === "client" && code >= 4000) return new LinkRefused({ closeCode: code, reason });
+  return new Error(`the peer closed with ${code}${words}`);
+}

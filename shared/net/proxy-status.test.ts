@@ -1,0 +1,22 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { isOurs, proxyStatus } from "./proxy-status.ts";
+
+test("an answer is ours by its first member, whoever on the way has put another behind it", () => {
+  const ours = proxyStatus("destination_unavailable");
+  assert.equal(ours, "culvert; error=destination_unavailable");
+  assert.equal(proxyStatus("dns_error", "no name"), 'culvert; error=dns_error; details="no name"');
+  for (const field of [ours, `${ours}, nginx; received-status=503`, "culvert", "culvert , cdn", [ours, "cdn"]]) {
+    assert.equal(isOurs(field), true, String(field));
+  }
+  for (const field of [
+    undefined,
+    "",
+    "envoy; error=http_request_denied",
+    `envoy, ${ours}`,
+    "culverts; a",
+    '"x culvert"',
+  ]) {
+    assert.equal(isOurs(field), false, String(field));
+  }
+});

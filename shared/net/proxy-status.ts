@@ -1,0 +1,15 @@
+/** `Proxy-Status` (RFC 9209), by which whoever was refused tells our no from that of somebody on the way. */
+
+const NAME = "culvert";
+
+/** `error`: a type of §2.3; `details`: a string without quotes. */
+export function proxyStatus(error: string, details?: string): string {
+  return `${NAME}; error=${error}${details === undefined ? "" : `; details="${details}"`}`;
+}
+
+/** Is it our answer? §2: the first member is who stands nearest to the origin; those on the way put theirs behind it. */
+export function isOurs(field: string | readonly string[] | undefined): boolean {
+  return FIRST_MEMBER.test(String(field ?? ""));
+}
+
+const FIRST_MEMBER = new RegExp(`^\\s*${NAME}\\s*(?:[;,]|$)`);
