@@ -1,3 +1,4 @@
+import { repeats } from "../net/repeats.ts";
 import { parseRetryAfter } from "../net/retry-after.ts";
 import { printable } from "../outcomes.ts";
 import type { AuthenticationFailed } from "./auth/authentication.ts";
@@ -66,13 +67,6 @@ function answerText({ head, page, secrets }: Refused): string {
   const line = printable(`${head.status} ${shown(head.reason)}`);
   const words = printable(wordsOf(shown(page)));
   return words === "" ? line : `${line}: ${words}`;
-}
-
-/** Characters by which a secret is known: a text that was cut may hold no more of it. */
-const TELLTALE = 8;
-
-function repeats(text: string, secret: string): boolean {
-  return secret !== "" && text.includes(secret.slice(0, TELLTALE));
 }
 
 /** Of a page of HTML its title, or its text: styles and scripts come first in most, and are words for nobody. */
