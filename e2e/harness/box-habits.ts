@@ -45,7 +45,7 @@ class HeadEditor {
   }
 }
 
-/** Holds the bytes of these directions until there are so many of them, or for so long at most. */
+/** Holds the bytes of these directions until there are so many of them, or none has come for so long. */
 export function holdsBack(
   directions: "from the agent" | "from the server" | "both",
   { bytes = Number.POSITIVE_INFINITY, forMs = Number.POSITIVE_INFINITY },
@@ -86,7 +86,8 @@ class Store {
       this.#length = 0;
     };
     if (this.#length >= this.#bytes) flush();
-    else if (Number.isFinite(this.#forMs)) this.#timer ??= setTimeout(flush, this.#forMs);
+    else if (this.#timer !== undefined) this.#timer.refresh();
+    else if (Number.isFinite(this.#forMs)) this.#timer = setTimeout(flush, this.#forMs);
   }
 
   stop(): void {

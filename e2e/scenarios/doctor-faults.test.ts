@@ -173,6 +173,23 @@ test("5: a proxy that wants a login, and nobody has given one", async () => {
   });
 });
 
+test("5b: a file with the login for the proxy that cannot be read is told before anything is dialled", async () => {
+  const proxyCredentialsFile = here.dir.file("no-such-login");
+  await using proxy = await ScriptedProxy.start({
+    onRequest: (_request, socket) => socket.write(`${ASKS}Content-Length: 0\r\n\r\n`),
+  });
+  const report = await blames(
+    { proxy: [`http://127.0.0.1:${proxy.url.port}`], proxyCredentialsFile },
+    {
+      ...{ step: "configuration", culprit: "configuration" },
+      says: /^The configuration cannot be used: --proxy-credentials-file .*no-such-login cannot be read/,
+      agent: /^--proxy-credentials-file .*no-such-login cannot be read/,
+    },
+  );
+  assert.match(detailOf(report, "proxy"), /no-such-login cannot be read/);
+  assert.doesNotMatch(report.verdict.next, /Beside that/, "it is one fault");
+});
+
 test("6: a wrong password for the proxy", async () => {
   const report = await behind((_request, socket) => socket.write(`${ASKS}Content-Length: 0\r\n\r\n`), {
     ...{ user: "me:wrong-password@", culprit: "proxy_auth_refused" },
@@ -312,6 +329,26 @@ test("10e: intercepted by a CA that --outer-ca does not have", async (t) => {
   );
 });
 
+test("10f: a balancer opens TLS, whose CA was given as that of the server", async (t) => {
+  for (const [world, step, code] of [
+    [here, "upgrade", 401],
+    [await innerWorld(t), "admission", 4401],
+  ] as const) {
+    const { change } = await opened(t, world);
+    const { outerCa: caCert, server } = change;
+    const blame = {
+      ...({ world, step, culprit: "certificate_unseen" } as const),
+      says: /has not seen the agent's certificate: most likely somebody in front of it opens TLS/,
+      agent: new RegExp(`\\(${code}\\): no client certificate .* opens TLS, whom --ca-cert knows: .*--outer-ca`),
+    };
+    const { verdict } = await blames({ server, caCert }, blame);
+    assert.match(verdict.next, /as --outer-ca and only the server's own as --ca-cert/);
+    // Who shows no certificate is told only that one is missed.
+    const { verdict: missed } = await examined(world, { server, caCert, agentCert: "", agentKey: "" });
+    assert.equal(missed.culprit, "not_admitted");
+  }
+});
+
 test("11: an upgrade that is stripped on the way, whatever the server makes of what is left", async () => {
   const leaf = await leafOf();
   for (const [status, agent] of [
@@ -349,14 +386,55 @@ test("12: a wrong path", async () => {
   assert.match(detailOf(report, "upgrade"), /agents connect at \/culvert\/v1\/tunnel/);
 });
 
+const OVER = { notBefore: new Date(Date.now() - 30 * DAY), notAfter: new Date(Date.now() - 10 * DAY) };
+
 test("13: an agent's certificate that has expired", async () => {
-  const times = { notBefore: new Date(Date.now() - 30 * DAY), notAfter: new Date(Date.now() - 10 * DAY) };
-  const expired = await here.pki.clusterAuthority.issue({ cn: "agent", usage: "client", ...times });
+  const expired = await here.pki.clusterAuthority.issue({ cn: "agent", usage: "client", ...OVER });
   const report = await blames(asAgent(here, expired), {
     ...{ step: "configuration", culprit: "agent_expired" },
     ...{ says: /^The agent's certificate .*doctor\.crt expired on /, agent: /the client certificate expired on/ },
   });
   assert.match(detailOf(report, "upgrade"), /the client certificate expired on/);
+});
+
+test("13b: an agent's certificate that has expired, and the server's too: both are named", async () => {
+  await using box = await site(await leafOf(OVER), (_request, response) => response.end("hello"));
+  const expired = await here.pki.clusterAuthority.issue({ cn: "agent", usage: "client", ...OVER });
+  const { verdict } = await blames(
+    { server: box.server, ...asAgent(here, expired) },
+    {
+      ...{ step: "configuration", culprit: "agent_expired" },
+      ...{ says: /^The agent's certificate .*doctor\.crt expired on /, agent: /certificate has expired/ },
+    },
+  );
+  assert.match(
+    verdict.next,
+    /^Renew it: .* Beside that: The certificate of 127\.0\.0\.1:\d+ expired on .* Renew it at the/,
+  );
+});
+
+test("13c: a CA certificate that has expired is not taken for the server's own, and is named once", async () => {
+  const ended = await Authority.create("Old CA", -1);
+  const caCert = here.dir.file("old-ca.crt");
+  writeFileSync(caCert, ended.cert);
+  await using box = await site(
+    await leafOf({ by: ended, notAfter: new Date(Date.now() + DAY) }),
+    (_request, response) => response.end("hello"),
+  );
+  const { server } = box;
+  const says = /^The CA certificate CN=Old CA \(--ca-cert\) expired on /;
+  const agent = /certificate has expired/;
+  const { verdict, steps } = await blames(
+    { server, caCert },
+    { step: "configuration", culprit: "ca_expired", says, agent },
+  );
+  assert.equal(steps.find(({ step }) => step === "tls")?.finding?.culprit, "ca_expired");
+  assert.doesNotMatch(verdict.next, /Beside that/);
+
+  const mine = await here.pki.clusterAuthority.issue({ cn: "agent", usage: "client", ...OVER });
+  const both = await examined(here, { server, caCert, ...asAgent(here, mine) });
+  assert.equal(both.verdict.culprit, "agent_expired", both.text);
+  assert.match(both.verdict.next, /Beside that: The CA certificate CN=Old CA \(--ca-cert\) expired on /);
 });
 
 test("14: a name that the server does not know", async () => {
@@ -425,9 +503,8 @@ test("a port that speaks no TLS", async () => {
 });
 
 test("a certificate that ended long ago is to blame, whatever the clock says", async () => {
-  const times = { notBefore: new Date(Date.now() - 30 * DAY), notAfter: new Date(Date.now() - 10 * DAY) };
   const date = new Date(Date.now() - DAY).toUTCString();
-  await using box = await site(await leafOf(times), (_request, response) => response.writeHead(401, { date }).end());
+  await using box = await site(await leafOf(OVER), (_request, response) => response.writeHead(401, { date }).end());
   await blames(
     { server: box.server },
     { step: "tls", culprit: "server_expired", says: /expired on 20/, agent: /certificate has expired/ },

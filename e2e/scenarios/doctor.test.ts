@@ -77,7 +77,7 @@ test("beside the doctor an agent keeps its place, its name and its streams, and 
   });
   for (const { tunnels, looked } of seen) {
     assert.deepEqual(looked, ["1", 200]);
-    assert.equal(tunnels.filter(({ draining }) => !draining).length, 1);
+    assert.equal(tunnels.filter(({ probe, draining }) => !probe && !draining).length, 1);
   }
   await caller.send("still here");
   assert.equal(String(await caller.readBytes("still here".length)), "still here");

@@ -172,7 +172,7 @@ test("a box that cuts what is old is found out, and from then on each connection
 });
 
 test("a box that holds all bytes for a while is named, and streams arrive whole, only late", async (t) => {
-  const HELD_MS = 600;
+  const HELD_MS = 600; // a ping and its answer, each no less
   const keepalive = { keepaliveMs: 1_500 };
   const habit = () => holdsBack("both", { forMs: HELD_MS, bytes: 32 * 1024 });
   const behind = await BehindBox.start(t, { innerTls: false, habit, server: keepalive, agent: keepalive });
