@@ -133,7 +133,7 @@ test("an agent with three servers shows a wrong password once, says what it wait
   await start({ proxy: [url], proxyCredentialsFile, server: ports.map((port) => `wss://localhost:${port}`) });
   const isHeld = ({ reason, ...line }: LogLine, port: number): boolean =>
     `${line["server"]}`.includes(`localhost:${port}`) &&
-    /refused the user or the password .* ago and is not shown them again for \d min, so that no account/.test(
+    /refused the user or the password .* ago; so that no account is locked, they are held back for \d min, then/.test(
       `${reason}`,
     );
   await until(() => ports.every((port) => lines.filter((line) => isHeld(line, port)).length > 5));

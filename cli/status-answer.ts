@@ -15,10 +15,13 @@ const tunnel = z.object({
   identity: z.string(),
   remote: z.string(),
   connectedAt: z.iso.datetime(),
+  /** It only measures (`culvert doctor`), and serves nobody. Left out by servers of before. */
+  probe: z.boolean().default(false),
   draining: z.boolean(),
   suspended: z.boolean(),
   streams: z.number(),
-  roundTripMs: z.number(),
+  /** Measured for this answer; null: nothing came back in time. */
+  roundTripMs: z.number().nullable(),
 });
 
 const cluster = z.object({

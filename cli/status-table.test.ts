@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { ClusterStatus, Status, TunnelStatus } from "./status-answer.ts";
+import { type ClusterStatus, readStatus, type Status, type TunnelStatus } from "./status-answer.ts";
 import { statusTable } from "./status-table.ts";
 
 const NOW = new Date("2026-06-01T12:00:00Z");
@@ -17,6 +17,7 @@ const AGENT: TunnelStatus = {
   identity: "CN=agent,O=agents:blue",
   remote: "::ffff:10.0.0.9:40001",
   connectedAt: "2026-06-01T08:58:00Z",
+  probe: false,
   draining: false,
   suspended: false,
   streams: 3,
@@ -86,6 +87,31 @@ test("a link is carried, suspended or draining, and one that is both waits", () 
     rows.map((row) => row.split(/ {2,}/)[2]),
     ["carried", "draining", "suspended", "suspended"],
   );
+});
+
+test("a doctor's tunnel is shown as a probe, and is no agent", () => {
+  const probe = { ...AGENT, agent: "node-1-doctor", probe: true };
+  const text = statusTable({ ...EMPTY, clusters: [{ ...BLUE, tunnels: [AGENT, probe] }] }, NOW);
+  assert.equal(block(text, 1)[1]?.split(/ {2,}/)[2], "1");
+  assert.deepEqual(
+    block(text, 2).map((row) => row.split(/ {2,}/).slice(1, 3)),
+    [
+      ["AGENT", "LINK"],
+      ["node-1", "carried"],
+      ["node-1-doctor", "probe"],
+    ],
+  );
+});
+
+test("a round trip that nobody has answered is not told as one", () => {
+  const text = statusTable({ ...EMPTY, clusters: [{ ...BLUE, tunnels: [{ ...AGENT, roundTripMs: null }] }] }, NOW);
+  assert.equal(block(text, 2)[1]?.split(/ {2,}/)[6], "-");
+});
+
+test("a server of before, which says nothing of probes, is understood", () => {
+  const { probe: _, ...agent } = AGENT;
+  const { clusters } = readStatus({ ...EMPTY, clusters: [{ ...BLUE, tunnels: [agent] }] });
+  assert.equal(clusters[0]?.tunnels[0]?.probe, false);
 });
 
 test("nothing to show is said, not left empty", () => {

@@ -27,7 +27,7 @@ function clusterRow({ cluster, suspended, connects, bytes, limits, tunnels }: Cl
   return [
     cluster,
     suspended ? "suspended" : "open",
-    count(tunnels.length),
+    count(tunnels.filter(({ probe }) => !probe).length),
     count(tunnels.reduce((sum, { streams }) => sum + streams, 0)),
     count(connects.total),
     String(connects.perSecond),
@@ -46,11 +46,13 @@ function agentsBlock(clusters: readonly ClusterStatus[], now: Date): string[] {
 
 function agentRow({ agent, identity, remote, connectedAt, roundTripMs, streams, ...link }: TunnelStatus, now: Date) {
   const address = remote.replace(/^::ffff:/, ""); // IPv4 on a socket that takes both
-  return [agent, linkState(link), identity, address, ago(connectedAt, now), `${roundTripMs} ms`, count(streams)];
+  const roundTrip = roundTripMs === null ? "-" : `${roundTripMs} ms`;
+  return [agent, linkState(link), identity, address, ago(connectedAt, now), roundTrip, count(streams)];
 }
 
 /** A suspended link waits for its agent's next connection, whether it drains or not. */
-function linkState({ suspended, draining }: Pick<TunnelStatus, "suspended" | "draining">): string {
+function linkState({ probe, suspended, draining }: Pick<TunnelStatus, "probe" | "suspended" | "draining">): string {
+  if (probe) return "probe";
   return suspended ? "suspended" : draining ? "draining" : "carried";
 }
 

@@ -144,6 +144,40 @@ test("the port in clear is off, and open beyond this host to known balancers onl
   }
 });
 
+test("a port in clear that much of the Internet may come to is warned of, once, where it can be reached", async () => {
+  const warningsOf = async (...flags: string[]) =>
+    (await read([uds, ...agents, "--agent-insecure-port=8096", "--inner-tls=auto", ...flags])).warnings;
+  const reachable = "--agent-insecure-bind-address=";
+  const [warning, ...others] = await warningsOf(reachable, "--agent-insecure-trusted-cidrs=0.0.0.0/0,10.0.0.0/8,::/0");
+  assert.match(warning ?? "", /^--agent-insecure-trusted-cidrs has 0\.0\.0\.0\/0 and ::\/0, .*in clear/);
+  assert.deepEqual(others, []);
+  assert.deepEqual(await warningsOf(reachable, "--agent-insecure-trusted-cidrs=10.0.0.0/8,fd00::/8"), []);
+  assert.deepEqual(await warningsOf("--agent-insecure-trusted-cidrs=0.0.0.0/0"), [], "on loopback nobody comes");
+});
+
+test("two ports of the server that are one are refused with the names of both, also where one is on all interfaces", async () => {
+  const on = [uds, ...agents, ...callers, "--inner-tls=auto", "--agent-insecure-trusted-cidrs=10.0.0.0/8"];
+  const free = ["--server-port=1", "--agent-port=2", "--agent-insecure-port=3", "--health-port=4", "--admin-port=5"];
+  const problemsOf = async (...flags: string[]) => (await read([...on, ...flags])).problems;
+  const names = free.map((flag) => flag.slice(0, flag.indexOf("=")));
+  assert.deepEqual(await problemsOf(...free), []);
+  for (const [index, other] of names.entries()) {
+    for (const one of names.slice(0, index)) {
+      const same = [...free.filter((flag) => ![one, other].includes(flag.slice(0, flag.indexOf("="))))];
+      const everywhere = names.map((name) => `${name.replace(/-port$/, "-bind-address")}=0.0.0.0`);
+      const said = [`${one} and ${other} are both 9000.`];
+      assert.deepEqual(await problemsOf(...same, `${one}=9000`, `${other}=9000`, ...everywhere), said);
+      assert.deepEqual(await problemsOf(...same, `${one}=0`, `${other}=0`, ...everywhere), []);
+    }
+  }
+  // By default the admin port and the insecure one are on loopback, and all others everywhere.
+  assert.deepEqual(await problemsOf("--agent-insecure-port=8091"), [
+    "--agent-port and --agent-insecure-port are both 8091.",
+  ]);
+  const apart = ["--agent-bind-address=127.0.0.1", "--admin-bind-address=127.0.0.2", "--admin-port=8091"];
+  assert.deepEqual(await problemsOf(...apart), []);
+});
+
 test("the port in clear needs something by which agents can prove themselves on it", async () => {
   const on = [uds, "--agent-insecure-port=8096"];
   const audience = ["--authentication-audience=a", "--agent-namespace=n", "--agent-service-account=s"];

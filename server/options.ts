@@ -14,6 +14,8 @@ import { ignored, NO_LEASES, refusedUnless } from "../shared/process/konnectivit
 import { type Draft, type OptionsOf, option, section } from "../shared/process/options.ts";
 import { TUNNEL_PATH } from "../shared/wire/handshake.ts";
 import { SourceCidrs } from "./clusters/source-cidrs.ts";
+import { overlap } from "./ports/overlap.ts";
+import { wideNetworks } from "./ports/wide-networks.ts";
 
 const INNER_TLS = ["never", "auto", "always"] as const;
 const PROXY_PROTOCOL = ["off", "optional", "required"] as const;
@@ -166,7 +168,7 @@ const bounds = section("Deadlines and bounds", {
   ),
   maxHandshakes: option.integer(
     2_048,
-    "On each port, TLS handshakes in progress at once, and connections that have not begun one. One more drops the oldest: real ones take milliseconds.",
+    "On each port, TLS handshakes in progress at once, and connections that have said nothing. One more drops the oldest: real ones take milliseconds.",
     { min: 1, max: 1_000_000 },
   ),
   maxWaitingHandshakes: option.integer(
@@ -296,14 +298,25 @@ function settle(draft: Draft<typeof rows>): void {
   if (values.dialTimeoutMs > values.connectTimeoutMs && draft.given("dialTimeoutMs")) {
     draft.warn("--dial-timeout is longer than --connect-timeout, which ends the wait first.");
   }
-  settlePorts(draft, [
+  settleOwnPorts(draft);
+  if (values.serverId === "") values.serverId = generatedId();
+}
+
+/** A port on every interface is that port on each of them. */
+function settleOwnPorts(draft: Draft<typeof rows>): void {
+  const { values } = draft;
+  const ports: [flag: string, port: number, address: string][] = [
     ["--server-port", values.serverPort, values.serverBindAddress],
     ["--agent-port", values.agentPort, values.agentBindAddress],
     ["--agent-insecure-port", values.agentInsecurePort, values.agentInsecureBindAddress],
     ["--health-port", values.healthPort, values.healthBindAddress],
     ["--admin-port", values.adminPort, values.adminBindAddress],
-  ]);
-  if (values.serverId === "") values.serverId = generatedId();
+  ];
+  for (const [index, [flag, port, address]] of ports.entries()) {
+    for (const before of ports.slice(0, index)) {
+      if (overlap(before[2], address)) settlePorts(draft, [before, [flag, port, before[2]]]);
+    }
+  }
 }
 
 /** Without cluster documents, agents need what the flags say. */
@@ -340,10 +353,16 @@ function settleInsecure(draft: Draft<typeof rows>): void {
     }
     return;
   }
-  const isLoopback = address === "localhost" || new SourceCidrs(LOOPBACK).includes(address);
-  if (!isLoopback && agentInsecureTrustedCidrs.length === 0) {
+  if (address === "localhost" || new SourceCidrs(LOOPBACK).includes(address)) return;
+  if (agentInsecureTrustedCidrs.length === 0) {
     draft.problem(
       "--agent-insecure-port is in clear, and open beyond this host only to known balancers: give --agent-insecure-trusted-cidrs, or leave --agent-insecure-bind-address at 127.0.0.1.",
+    );
+  }
+  const wide = wideNetworks(agentInsecureTrustedCidrs);
+  if (wide.length > 0) {
+    draft.warn(
+      `--agent-insecure-trusted-cidrs has ${wide.join(" and ")}, which is wider than anybody's own network: whoever reaches --agent-insecure-port speaks to it in clear, as a balancer does. Name the balancers' networks, unless a firewall or network policy keeps others out.`,
     );
   }
 }

@@ -23,6 +23,7 @@ import { FlagTls } from "./serving/flag-tls.ts";
 import type { ServedCluster } from "./serving/served-cluster.ts";
 import { type ClusterSource, Serving } from "./serving/serving.ts";
 import { judgeAgain, rotate } from "./serving/trust-change.ts";
+import { roundTripsOf } from "./status/round-trips.ts";
 import { type Condition, readiness, status } from "./status/status.ts";
 import { tryTarget } from "./trial.ts";
 import { Links } from "./tunnels/links.ts";
@@ -270,8 +271,9 @@ export class Server implements AsyncDisposable {
     }
     if (this.#isOn(adminPort)) {
       const where = { port: adminPort, host: adminBindAddress, option: "--admin-port" };
-      const show = () =>
-        status({
+      const show = async () => {
+        const roundTrips = await roundTripsOf(this.tunnels.tunnels());
+        return status({
           serverId,
           listeners: this.#shownAddresses(),
           clusters: this.#serving?.all() ?? [],
@@ -279,7 +281,9 @@ export class Server implements AsyncDisposable {
           problems: this.#condition().clusters ?? [],
           pool: this.#pool,
           draining: this.#draining,
+          roundTrips,
         });
+      };
       const trial = (asked: unknown) => tryTarget(asked, this.#connecting());
       this.#admin = await startAdmin({ ...common, ...where, status: show, trial });
       this.addresses.admin = this.#admin.address;

@@ -1,6 +1,7 @@
 import { X509Certificate } from "node:crypto";
+import { certificates } from "../../shared/net/tls-material.ts";
 import { printable } from "../../shared/outcomes.ts";
-import type { ChainLink } from "./steps.ts";
+import type { ChainLink, Finding } from "./steps.ts";
 
 /** How deep a chain is followed: a root signs itself, a loop never ends. */
 const MAX_CHAIN = 10;
@@ -20,6 +21,21 @@ export function chainOf(shown: X509Certificate | undefined): readonly ChainLink[
 /** The first certificate of a PEM file. */
 export function firstOf(pem: string): ChainLink {
   return linkOf(new X509Certificate(pem));
+}
+
+/** All certificates of these PEM files. */
+export function linksIn(pems: readonly string[]): readonly ChainLink[] {
+  return pems.flatMap(certificates).map(linkOf);
+}
+
+export function isOver({ validTo }: Pick<ChainLink, "validTo">, now = new Date()): boolean {
+  return new Date(validTo) <= now;
+}
+
+/** `option`: who names its file. */
+export function caExpired(option: "--ca-cert" | "--outer-ca", { subject, validFrom, validTo }: ChainLink): Finding {
+  const validity = { validFrom: Date.parse(validFrom), validTo: Date.parse(validTo) };
+  return { culprit: "ca_expired", by: `${subject} (${option})`, ...validity };
 }
 
 function linkOf({ subject, issuer, validFrom, validTo }: X509Certificate): ChainLink {

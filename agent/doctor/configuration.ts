@@ -1,41 +1,33 @@
 import { type CredentialFiles, type Credentials, readCredentials } from "../uplink/credentials.ts";
-import { firstOf } from "./certificates.ts";
+import { caExpired, firstOf, isOver, linksIn } from "./certificates.ts";
+import { faultsOfProxyFiles, type ProxyFiles } from "./proxy-files.ts";
 import { type Finding, type Passed, StepFailed } from "./steps.ts";
+
+/** What there is to say of a file. */
+interface Seen {
+  readonly words: string;
+  readonly finding?: Finding | undefined;
+}
 
 /**
  * Our own files. What is out of its time is found, and shown to the server all the same: it may be the clock that is wrong,
- * and the server knows the time.
+ * and the server knows the time. So is what only a proxy has need of, which may not ask for it.
  */
-export function readConfiguration(files: CredentialFiles, now = new Date()): Passed<Credentials> {
+export async function readConfiguration(
+  files: CredentialFiles & ProxyFiles,
+  now = new Date(),
+): Promise<Passed<Credentials>> {
   const credentials = credentialsIn(files);
-  const words: string[] = [];
-  let finding: Finding | undefined;
-  if (credentials.cert !== undefined) {
-    const { subject, validFrom, validTo } = firstOf(credentials.cert);
-    // A chain ends with the first of its certificates.
-    const ends = credentials.notAfter ?? new Date(validTo);
-    const validity = { validFrom: Date.parse(validFrom), validTo: ends.getTime() };
-    words.push(`certificate ${subject}, valid until ${ends.toISOString()}`);
-    if (ends <= now) finding = { culprit: "agent_expired", by: files.agentCert, ...validity };
-    else if (new Date(validFrom) > now) finding = { culprit: "agent_not_yet_valid", by: files.agentCert, ...validity };
-  }
-  if (credentials.token !== undefined) {
-    const { expiresAt } = credentials.token;
-    words.push(
-      `token ${expiresAt === undefined ? "that does not say when it ends" : `until ${expiresAt.toISOString()}`}`,
-    );
-    if (expiresAt !== undefined && expiresAt <= now) {
-      finding ??= { culprit: "token_expired", by: files.serviceAccountTokenPath, validTo: expiresAt.getTime() };
-    }
-  }
-  words.push(
-    credentials.ca === undefined ? "the CAs that Node brings" : `server CA ${firstOf(credentials.ca).subject}`,
-  );
-  const { outerCa: [outer, ...more] = [] } = credentials;
-  if (outer !== undefined) {
-    words.push(more.length > 0 ? "outer CAs: those that Node brings" : `outer CA ${firstOf(outer).subject}`);
-  }
-  return { value: credentials, detail: words.join("; "), ...(finding && { finding }) };
+  const seen = [
+    ...ownCertificate(credentials, files, now),
+    ...ownToken(credentials, files, now),
+    authorities(credentials, now),
+    ...outerAuthorities(credentials),
+    ...(await faultsOfProxyFiles(files)).map(unusable),
+  ];
+  const [finding, ...others] = seen.flatMap((one) => one.finding ?? []);
+  const detail = seen.map(({ words }) => words).join("; ");
+  return { value: credentials, detail, ...(finding && { finding }), ...(others.length > 0 && { others }) };
 }
 
 function credentialsIn(files: CredentialFiles): Credentials {
@@ -45,4 +37,44 @@ function credentialsIn(files: CredentialFiles): Credentials {
     const { message } = error as Error;
     throw new StepFailed({ culprit: "configuration", by: message }, message, { cause: error });
   }
+}
+
+function ownCertificate({ cert, notAfter }: Credentials, { agentCert: by }: CredentialFiles, now: Date): Seen[] {
+  if (cert === undefined) return [];
+  const { subject, validFrom, validTo } = firstOf(cert);
+  // A chain ends with the first of its certificates.
+  const ends = notAfter ?? new Date(validTo);
+  const words = `certificate ${subject}, valid until ${ends.toISOString()}`;
+  const validity = { validFrom: Date.parse(validFrom), validTo: ends.getTime() };
+  if (ends <= now) return [{ words, finding: { culprit: "agent_expired", by, ...validity } }];
+  if (new Date(validFrom) <= now) return [{ words }];
+  return [{ words, finding: { culprit: "agent_not_yet_valid", by, ...validity } }];
+}
+
+function ownToken({ token }: Credentials, { serviceAccountTokenPath: by }: CredentialFiles, now: Date): Seen[] {
+  if (token === undefined) return [];
+  const { expiresAt } = token;
+  if (expiresAt === undefined) return [{ words: "token that does not say when it ends" }];
+  const words = `token until ${expiresAt.toISOString()}`;
+  if (expiresAt > now) return [{ words }];
+  return [{ words, finding: { culprit: "token_expired", by, validTo: expiresAt.getTime() } }];
+}
+
+/** One of several may have ended where another one has come in its place. */
+function authorities({ ca }: Credentials, now: Date): Seen {
+  if (ca === undefined) return { words: "the CAs that Node brings" };
+  const words = `server CA ${firstOf(ca).subject}`;
+  const links = linksIn([ca]);
+  const last = links.reduce((one, other) => (one.validTo < other.validTo ? other : one)); // ISO 8601
+  if (!isOver(last, now)) return { words };
+  return { words: `${words}, expired on ${last.validTo}`, finding: caExpired("--ca-cert", last) };
+}
+
+function outerAuthorities({ outerCa: [outer, ...more] = [] }: Credentials): Seen[] {
+  if (outer === undefined) return [];
+  return [{ words: more.length > 0 ? "outer CAs: those that Node brings" : `outer CA ${firstOf(outer).subject}` }];
+}
+
+function unusable(sentence: string): Seen {
+  return { words: sentence, finding: { culprit: "configuration", by: sentence } };
 }

@@ -1,4 +1,3 @@
-import type { IncomingMessage } from "node:http";
 import type { InnerWelcome, Renewed } from "../../shared/link/inner-hello.ts";
 import { dialInner, type InnerTls } from "../../shared/link/inner-tls.ts";
 import { Link } from "../../shared/link/link.ts";
@@ -7,6 +6,8 @@ import { printable } from "../../shared/outcomes.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
 import { sayHello } from "../uplink/inside.ts";
+import { UnseenCertificate } from "../uplink/unseen-certificate.ts";
+import { boxesIn } from "./boxes.ts";
 import { chainOf } from "./certificates.ts";
 import { dateOf } from "./look.ts";
 import { outerTls, type TunnelDial, type Underway } from "./outer-tls.ts";
@@ -36,7 +37,10 @@ async function upgradeStep(underway: Underway, dial: TunnelDial): Promise<Passed
     const time = dateOf(answer);
     if (time !== undefined) dial.onTime(time, "the answer's Date header");
     if (statusCode !== 101) await done; // rejects with what the answer says
-    return { value: undefined, detail: `${statusCode} Switching Protocols${boxesIn(answer)}` };
+    return {
+      value: undefined,
+      detail: `${statusCode} Switching Protocols${boxesIn(answer.headers, dial.credentials.token?.text)}`,
+    };
   } catch (error) {
     throw upgradeFault(error as Error, underway, dial);
   }
@@ -47,18 +51,13 @@ function tooSoon(): never {
   throw new Error("a step was skipped");
 }
 
-/** Boxes on the way put their names into answers. */
-function boxesIn({ headers }: IncomingMessage): string {
-  const { via, server } = headers;
-  return printable(`${server ? `, server "${server}"` : ""}${via ? `, via "${via}"` : ""}`, 150);
-}
-
 function upgradeFault(error: Error, { kind, openedBy }: Underway, { at, options }: TunnelDial): StepFailed {
   const failed = (culprit: Culprit, by = at) =>
     new StepFailed({ culprit, by, ...(openedBy !== undefined && { openedBy }) }, printable(error.message, 500), {
       cause: error,
     });
   if (error instanceof MiddleBox) return failed(error.kind);
+  if (error instanceof UnseenCertificate) return failed("certificate_unseen");
   if (!(error instanceof LinkRefused)) return failed("no_answer");
   switch (error.status) {
     case 401: // nothing is shown outside of inner TLS, and it is missed
@@ -75,7 +74,7 @@ async function admittedOutside(
   dial: TunnelDial,
   log: StepLog,
 ): Promise<Welcomed> {
-  log.skip("inner tls", dial.innerTls === "never" ? "--inner-tls is never" : "nobody opens TLS");
+  log.skip("inner tls", dial.rule.innerTls === "never" ? "--inner-tls is never" : "nobody opens TLS");
   const { carrier, welcome, remote } = await log.run("admission", () =>
     admissionStep(done, ({ welcome }) => welcome, dial),
   );
@@ -130,13 +129,15 @@ async function admissionStep<T>(
     const value = await greeted;
     const { serverId, graceMs } = welcomeIn(value);
     const resumable = graceMs === 0 ? "" : `, which keeps it for ${graceMs / 1_000} s when a connection is lost`;
-    return { value, detail: `"${hello.agentId}" is welcome at server "${serverId}"${resumable}` };
+    const server = printable(serverId, 100);
+    return { value, detail: `"${hello.agentId}" is welcome at server "${server}"${resumable}` };
   } catch (error) {
     throw new StepFailed(admissionFinding(error, at), printable((error as Error).message, 500), { cause: error });
   }
 }
 
 function admissionFinding(error: unknown, at: string): Finding {
+  if (error instanceof UnseenCertificate) return { culprit: "certificate_unseen", by: at };
   if (error instanceof LinkRefused) return { culprit: "not_admitted", by: error.reason };
   return { culprit: error instanceof MiddleBox ? error.kind : "no_answer", by: at };
 }

@@ -65,11 +65,12 @@ async function welcomed(
 ): Promise<Welcomed> {
   const { host, port, path } = server;
   const { tlsMinVersion, cipherSuites: ciphers, handshakeTimeoutMs: timeoutMs, keepaliveMs, innerTls } = options;
+  const rule = { innerTls, path: { intercepted: false } }; // an agent that begins has found nobody yet
   const tls = { minVersion: tlsMinVersion as SecureVersion, ...(ciphers !== "" && { ciphers }) };
   let clock: { readonly time: number; readonly from: string } | undefined;
   const dial = {
     options: { host, port, path, timeoutMs, keepaliveMs, tls },
-    ...{ hello: helloOf(options), credentials, innerTls, replayBytes: options.replayBuffer, open },
+    ...{ hello: helloOf(options), credentials, rule, replayBytes: options.replayBuffer, open },
     at: formatTarget({ host, port }),
     onTime: (time: number, from: string) => {
       clock = { time, from };

@@ -2,19 +2,10 @@ import type { IncomingMessage } from "node:http";
 import type { Socket } from "node:net";
 import type { TLSSocket } from "node:tls";
 import type { Hello } from "../../shared/link/control.ts";
-import {
-  type CarrierDialOptions,
-  type Dialled,
-  dialCarrier,
-  dialOuter,
-  type OuterDialled,
-  probeServer,
-} from "../../shared/link/dial.ts";
+import { type CarrierDialOptions, type Dialled, type OuterDialled, probeServer } from "../../shared/link/dial.ts";
 import { Intercepted } from "../../shared/link/intercepted.ts";
-import { HANDSHAKE_VERSION } from "../../shared/wire/handshake.ts";
-import type { AgentOptions } from "../options.ts";
 import type { Credentials } from "../uplink/credentials.ts";
-import { anyCa } from "../uplink/reach.ts";
+import { boxCa, dialBox, dialEnds, dialServer, type OuterRule } from "../uplink/outer-end.ts";
 import { chainOf } from "./certificates.ts";
 import type { Passed } from "./steps.ts";
 import { tlsFault } from "./tls-fault.ts";
@@ -23,7 +14,7 @@ export interface TunnelDial {
   readonly options: Omit<CarrierDialOptions, "open" | "watch">;
   readonly hello: Hello;
   readonly credentials: Credentials;
-  readonly innerTls: AgentOptions["innerTls"];
+  readonly rule: OuterRule;
   /** Bytes that a link keeps. */
   readonly replayBytes: number;
   /** A connection by the way out; another one each time. */
@@ -34,60 +25,57 @@ export interface TunnelDial {
   onTime(time: number, from: string): void;
 }
 
+type Started =
+  | { readonly kind: "outside"; readonly done: Promise<Dialled> }
+  | { readonly kind: "inside"; readonly done: Promise<OuterDialled> };
+
 /** A dial whose TLS stands, and what comes of it. */
-export type Underway = {
+export type Underway = Started & {
   readonly answer: Promise<IncomingMessage>;
   /** Who opens TLS on the way. */
   readonly openedBy: string | undefined;
-} & (
-  | { readonly kind: "outside"; readonly done: Promise<Dialled> }
-  | { readonly kind: "inside"; readonly done: Promise<OuterDialled> }
-);
+};
 
-/** Where TLS ends, and the dial that an agent makes there: with all that it shows, or with nothing but inner TLS. */
+/** Where TLS ends, and the dial that an agent makes there. */
 export async function outerTls(dial: TunnelDial): Promise<Passed<Underway>> {
+  const { rule, credentials } = dial;
   let openedBy: string | undefined;
   try {
-    openedBy = await opener(dial);
-    const isInside = openedBy !== undefined || dial.innerTls === "always";
-    return await secured(dial, openedBy, isInside ? inside : outside);
+    if (rule.innerTls === "always") openedBy = await opener(dial);
+    return await dialEnds(
+      rule,
+      credentials,
+      (end) => secured(dial, openedBy, end === "server" ? outside : inside),
+      (_end, { issuer }) => {
+        openedBy = issuer;
+      },
+    );
   } catch (error) {
     throw await tlsFault(error as NodeJS.ErrnoException, openedBy, dial);
   }
 }
 
-/** As the agent does it: where somebody may stand between, it looks before it shows anything. */
-async function opener({ options, credentials, innerTls, open }: TunnelDial): Promise<string | undefined> {
-  const { ca, outerCa } = credentials;
-  if (innerTls === "never" || (innerTls === "auto" && outerCa === undefined)) return undefined;
+/** Where everybody gets inner TLS an agent does not ask who stands there; a report should say it. */
+async function opener({ options, credentials: { ca }, open }: TunnelDial): Promise<string | undefined> {
   try {
     await probeServer({ ...options, open, tls: { ...options.tls, ca } });
     return undefined;
   } catch (error) {
-    if (error instanceof Intercepted && outerCa !== undefined) return error.issuer;
+    if (error instanceof Intercepted) return error.issuer;
     throw error;
   }
 }
 
-type Dial = (dial: TunnelDial, options: CarrierDialOptions) => Pick<Underway, "kind" | "done">;
+type Dial = (dial: TunnelDial, to: CarrierDialOptions) => Started;
 
-const outside: Dial = ({ hello, credentials: { ca, cert, key, token } }, options) => ({
+const outside: Dial = ({ rule, credentials, hello }, to) => ({
   kind: "outside",
-  done: dialCarrier({
-    ...options,
-    tls: { ...options.tls, ca, cert, key },
-    ...(token && { headers: { authorization: `Bearer ${token.text}` } }),
-    hello: () => hello,
-  }),
+  done: dialServer(to, rule, credentials, () => hello),
 });
 
-const inside: Dial = ({ credentials, innerTls }, options) => ({
+const inside: Dial = ({ rule, credentials }, to) => ({
   kind: "inside",
-  done: dialOuter({
-    ...options,
-    tls: { ...options.tls, ca: innerTls === "always" ? anyCa(credentials) : [...(credentials.outerCa ?? [])] },
-    hello: () => ({ type: "hello", version: HANDSHAKE_VERSION, inner: true }),
-  }),
+  done: dialBox(to, boxCa(rule, credentials)),
 });
 
 async function secured(dial: TunnelDial, openedBy: string | undefined, start: Dial): Promise<Passed<Underway>> {
@@ -95,14 +83,14 @@ async function secured(dial: TunnelDial, openedBy: string | undefined, start: Di
   const answer = new Promise<IncomingMessage>((resolve) => {
     onAnswer = resolve;
   });
-  const { value, socket } = await new Promise<{ value: Underway; socket: TLSSocket }>((resolve, reject) => {
-    const onSecure = (socket: TLSSocket): void => resolve({ value, socket });
-    const options = { ...dial.options, open: () => dial.open(), watch: { onSecure, onAnswer } };
-    const value = { ...start(dial, options), answer, openedBy } as Underway;
-    value.done.catch(reject); // later steps say what it is to them
+  const { started, socket } = await new Promise<{ started: Started; socket: TLSSocket }>((resolve, reject) => {
+    const onSecure = (socket: TLSSocket): void => resolve({ started, socket });
+    const started = start(dial, { ...dial.options, open: () => dial.open(), watch: { onSecure, onAnswer } });
+    started.done.catch(reject); // later steps say what it is to them
   });
   const chain = chainOf(socket.getPeerX509Certificate());
   const [leaf] = chain;
+  const value: Underway = { ...started, answer, openedBy };
   const words = `${socket.getProtocol()}, ${leaf?.subject} signed by ${leaf?.issuer}, valid until ${leaf?.validTo}`;
   if (openedBy === undefined) return { value, detail: words, chain };
   return { value, detail: `opened by "${openedBy}", whom --outer-ca knows: ${words}`, chain, openedBy };

@@ -27,6 +27,7 @@ export type Culprit =
   | "agent_expired"
   | "agent_not_yet_valid"
   | "token_expired"
+  | "ca_expired"
   | "clock"
   // TLS
   | "intercepted"
@@ -46,6 +47,7 @@ export type Culprit =
   | "wrong_path"
   | "no_answer"
   | "not_admitted"
+  | "certificate_unseen"
   // inner TLS
   | "inner_tls_off"
   | "inner_untrusted"
@@ -76,6 +78,8 @@ export interface Step {
   /** One line for a person. */
   readonly detail: string;
   readonly finding?: Finding;
+  /** What else is wrong there. */
+  readonly others?: readonly Finding[];
   /** The clock's: how far this machine is ahead of the server. */
   readonly aheadMs?: number;
   /** Of TLS, outside and inside: from the certificate that was shown upwards. */
@@ -92,7 +96,7 @@ export interface ChainLink {
 }
 
 /** What a step has found out: a value for the steps behind it, or a finding, with which they may still go on. */
-export interface Passed<T> extends Pick<Step, "detail" | "finding" | "aheadMs" | "chain" | "openedBy"> {
+export interface Passed<T> extends Pick<Step, "detail" | "finding" | "others" | "aheadMs" | "chain" | "openedBy"> {
   readonly value: T;
 }
 

@@ -2,7 +2,7 @@ import { InnerTlsFault } from "../../shared/link/inner-tls.ts";
 import { Intercepted } from "../../shared/link/intercepted.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
-import { chainOf } from "./certificates.ts";
+import { caExpired, chainOf, isOver, linksIn } from "./certificates.ts";
 import { lookAt, type Seen } from "./look.ts";
 import type { TunnelDial } from "./outer-tls.ts";
 import { type ChainLink, type Culprit, type Finding, StepFailed } from "./steps.ts";
@@ -41,11 +41,25 @@ export async function tlsFault(
   if (seen === undefined) return new StepFailed(finding, detail, { cause: error });
   if (seen.time !== undefined) dial.onTime(seen.time, "the answer's Date header");
   const { chain } = seen;
-  return new StepFailed({ ...finding, ...validityOf(chain) }, `${detail}${shown(chain)}`, { chain, cause: error });
+  const told = (culprit === "server_expired" && endedCa(chain, openedBy, dial)) || { ...finding, ...validityOf(chain) };
+  return new StepFailed(told, `${detail}${shown(chain)}`, { chain, cause: error });
+}
+
+/** What is shown is in time, and its authority is not: OpenSSL has the same word for both. */
+function endedCa(
+  chain: readonly ChainLink[],
+  openedBy: string | undefined,
+  { credentials: { ca, outerCa = [] } }: TunnelDial,
+): Finding | undefined {
+  const isRoot = ({ subject, issuer }: ChainLink) => subject === issuer;
+  if (chain.some((link, depth) => isOver(link) && (depth === 0 || !isRoot(link)))) return undefined;
+  const ours = openedBy === undefined ? (ca === undefined ? [] : [ca]) : outerCa;
+  const ended = linksIn(ours).find((link) => isOver(link) && chain.some(({ issuer }) => issuer === link.subject));
+  return ended && caExpired(openedBy === undefined ? "--ca-cert" : "--outer-ca", ended);
 }
 
 /** Whose leave is missing. */
-function intercepted({ innerTls, credentials: { outerCa } }: TunnelDial): Culprit {
+function intercepted({ rule: { innerTls }, credentials: { outerCa } }: TunnelDial): Culprit {
   if (innerTls === "never") return "inner_tls_never";
   return outerCa === undefined ? "intercepted" : "outer_ca";
 }
@@ -60,7 +74,8 @@ async function secondLook({ options, open }: TunnelDial): Promise<Seen | undefin
 }
 
 /** Why the TLS inside does not. What outside has only a close code is said by whoever judges hellos, before any TLS. */
-export function innerTlsFault(error: unknown, openedBy: string | undefined, { at }: TunnelDial): StepFailed {
+export function innerTlsFault(error: unknown, openedBy: string | undefined, dial: TunnelDial): StepFailed {
+  const { at } = dial;
   const opened = openedBy === undefined ? {} : { openedBy };
   const detail = printable((error as Error).message, 500);
   if (error instanceof LinkRefused) {
@@ -78,9 +93,8 @@ export function innerTlsFault(error: unknown, openedBy: string | undefined, { at
   const finding: Finding = known
     ? { culprit: known, by: at }
     : { culprit: "inner_untrusted", by: error.issuer, ...opened };
-  return new StepFailed({ ...finding, ...validityOf(chain) }, `${detail}${shown(chain)}`, {
-    ...{ chain, cause: error },
-  });
+  const told = (known === "server_expired" && endedCa(chain, undefined, dial)) || { ...finding, ...validityOf(chain) };
+  return new StepFailed(told, `${detail}${shown(chain)}`, { chain, cause: error });
 }
 
 function shown([leaf]: readonly ChainLink[]): string {
@@ -89,6 +103,6 @@ function shown([leaf]: readonly ChainLink[]): string {
 
 /** Of the first that is out of its time, else of the server's own. */
 function validityOf(chain: readonly ChainLink[]): Pick<Finding, "validFrom" | "validTo"> {
-  const late = chain.find(({ validTo }) => Date.parse(validTo) < Date.now()) ?? chain[0];
+  const late = chain.find((link) => isOver(link)) ?? chain[0];
   return late === undefined ? {} : { validFrom: Date.parse(late.validFrom), validTo: Date.parse(late.validTo) };
 }

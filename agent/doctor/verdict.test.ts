@@ -131,7 +131,8 @@ const CULPRITS: readonly Culprit[] = [
   ...(["dns", "refused", "unreachable", "timeout", "closed"] as const),
   ...(["proxy_auth_required", "proxy_auth_refused", "proxy_auth_unsupported", "proxy_silent", "proxy_closed"] as const),
   ...(["proxy_forbidden", "proxy_unavailable", "proxy_tls", "proxy_protocol", "pac"] as const),
-  ...(["configuration", "agent_expired", "agent_not_yet_valid", "token_expired", "clock"] as const),
+  ...(["configuration", "agent_expired", "agent_not_yet_valid", "token_expired", "ca_expired"] as const),
+  ...(["clock"] as const),
   ...([
     "intercepted",
     "outer_ca",
@@ -143,7 +144,8 @@ const CULPRITS: readonly Culprit[] = [
     "no_tls",
     "tls",
   ] as const),
-  ...(["upgrade_stripped", "web_page", "redirected", "gateway", "wrong_path", "no_answer", "not_admitted"] as const),
+  ...(["upgrade_stripped", "web_page", "redirected", "gateway", "wrong_path", "no_answer"] as const),
+  ...(["not_admitted", "certificate_unseen"] as const),
   ...(["inner_tls_off", "inner_untrusted", "inner_tls", "lost", "held_back"] as const),
 ];
 
@@ -154,4 +156,36 @@ test("every verdict is a sentence and a next step, each different from all other
     assert.match(next, /^[A-Z].{10,300}[.?]$/);
   }
   assert.equal(new Set(verdicts.map(({ sentence }) => sentence)).size, CULPRITS.length);
+});
+
+const MINE: Finding = { culprit: "agent_expired", by: "agent.crt", validTo: NOW - HOUR };
+const LONG_AGO = NOW - 30 * DAY;
+
+/** What is named beside the verdict. */
+function beside(steps: readonly Step[]): string[] {
+  const { next } = judge(steps, NOW);
+  return next.split(" Beside that: ").slice(1);
+}
+
+test("beside the verdict is named what would be in the way next, each once, and no consequence of it", () => {
+  const ca: Finding = { culprit: "ca_expired", by: "CN=ours (--ca-cert)", validTo: LONG_AGO };
+  const refused = failed("upgrade", { culprit: "not_admitted", by: "the client certificate expired" });
+  assert.deepEqual(beside([failed("configuration", MINE), refused]), []);
+  const [own, server, ...more] = beside([
+    { ...failed("configuration", MINE), others: [ca] },
+    failed("tls", ca),
+    failed("inner tls", { culprit: "server_expired", by, validTo: LONG_AGO }),
+    refused,
+  ]);
+  assert.match(own ?? "", /^The CA certificate CN=ours \(--ca-cert\) expired on 2026-05-16 12:00: /);
+  assert.match(server ?? "", /^The certificate of someone:443 expired on 2026-05-16 12:00\. Renew it at the server/);
+  assert.deepEqual(more, []);
+});
+
+test("beside a clock that is off is named what has ended by the server's clock, too", () => {
+  const ended = (validTo: number) => failed("tls", { culprit: "server_expired", by, validTo });
+  const mine = failed("configuration", MINE);
+  assert.equal(judge([mine, ended(NOW - HOUR), clock(DAY)], NOW).culprit, "clock");
+  assert.deepEqual(beside([mine, ended(NOW - HOUR), clock(DAY)]), []);
+  assert.match(beside([mine, ended(LONG_AGO), clock(DAY)])[0] ?? "", /^The certificate of someone:443 expired on/);
 });

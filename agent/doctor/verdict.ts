@@ -8,26 +8,41 @@ export interface Verdict {
   readonly next: string;
 }
 
-/** Findings behind which a wrong clock may stand. */
-const TIMELY: ReadonlySet<Culprit> = new Set([
+/** Certificates and tokens that are out of their time. */
+const DATED = [
   "agent_expired",
   "agent_not_yet_valid",
   "token_expired",
+  "ca_expired",
   "server_expired",
   "server_not_yet_valid",
-  "not_admitted",
-  "clock",
-]);
+] as const;
 
-/** Who is in the way: the first finding, unless the clock explains it. Pure. */
+/** Findings behind which a wrong clock may stand. */
+const TIMELY: ReadonlySet<Culprit> = new Set([...DATED, "not_admitted", "clock"]);
+/** Findings that are no consequence of another one. */
+const OF_ITS_OWN: ReadonlySet<Culprit> = new Set([...DATED, "configuration"]);
+
+/** Who is in the way: the first finding, unless the clock explains it; and who will be once that is mended. Pure. */
 export function judge(steps: readonly Step[], now = Date.now()): Verdict {
-  const [first] = steps.flatMap(({ finding }) => finding ?? []);
+  const [first, ...more] = steps.flatMap(({ finding, others = [] }) => (finding ? [finding, ...others] : []));
   if (first === undefined) return healthy(steps.find(({ step }) => step === "tls")?.openedBy);
-  const clock = steps.find(({ step }) => step === "clock");
-  if (clock?.finding !== undefined && TIMELY.has(first.culprit) && explains(now - (clock.aheadMs ?? 0), first)) {
-    return { culprit: "clock", ...clockRow(clock.aheadMs ?? 0, first) };
-  }
-  return { culprit: first.culprit, ...rowOf(first) };
+  const { finding: clock, aheadMs = 0 } = steps.find(({ step }) => step === "clock") ?? {};
+  const isByClock = (finding: Finding) =>
+    clock !== undefined && TIMELY.has(finding.culprit) && explains(now - aheadMs, finding);
+  const row = isByClock(first) ? clockRow(aheadMs, first) : rowOf(first);
+  const also = more.filter((finding) => OF_ITS_OWN.has(finding.culprit) && !isByClock(finding)).map(rowOf);
+  return {
+    culprit: isByClock(first) ? "clock" : first.culprit,
+    sentence: row.sentence,
+    next: [row.next, ...alsoWords(also, row)].join(" "),
+  };
+}
+
+/** Each once: what is known of a file shows again at the step that has need of it. */
+function alsoWords(rows: readonly Row[], { sentence: said }: Row): string[] {
+  const also = new Map(rows.filter(({ sentence }) => sentence !== said).map((row) => [row.sentence, row]));
+  return [...also.values()].map(({ sentence, next }) => `Beside that: ${sentence} ${next}`);
 }
 
 /** By the server's time, what is out of its time would be in it. */
@@ -117,11 +132,15 @@ const PROXY_ROWS: Partial<Record<Culprit, (finding: Finding) => Row>> = {
     sentence: `The proxy ${by} closes the connection without a word.`,
     next: `Ask whether it takes connections of this machine; ${proxyFrom} names it.`,
   }),
+  web_page: ({ by, proxyFrom }) => ({
+    sentence: `The proxy ${by} wants a login on a web page first: a captive portal.`,
+    next: `Log in from this machine with a browser that goes through it, or ask its administrators to let this machine pass without; ${proxyFrom} names it.`,
+  }),
 };
 
 const ROWS: Readonly<Record<Culprit, (finding: Finding) => Row>> = {
   configuration: ({ by }) => ({
-    sentence: `The configuration cannot be used: ${by}.`,
+    sentence: `Something in the configuration cannot be used: ${by}.`,
     next: "Mend the file, or the option that names it.",
   }),
   agent_expired: ({ by, validTo }) => ({
@@ -135,6 +154,10 @@ const ROWS: Readonly<Record<Culprit, (finding: Finding) => Row>> = {
   token_expired: ({ by, validTo }) => ({
     sentence: `The token ${by} expired on ${date(validTo)}.`,
     next: "Give the file that Kubernetes renews (a projected volume), not a copy of it.",
+  }),
+  ca_expired: ({ by, validTo }) => ({
+    sentence: `The CA certificate ${by} expired on ${date(validTo)}: whoever it has signed proves nothing by it.`,
+    next: "Give the CA's present certificate in that file: a running agent reads it again by itself.",
   }),
   clock: ({ by }) => ({
     sentence: `The clock of this machine is ${by}.`,
@@ -269,6 +292,10 @@ const ROWS: Readonly<Record<Culprit, (finding: Finding) => Row>> = {
   not_admitted: ({ by }) => ({
     sentence: `The server is reached, and does not let this agent in: ${by}.`,
     next: 'That sentence is the server\'s own: do what it names (more in docs/errors.md), or ask whoever runs the server; its log has the same as "agent refused".',
+  }),
+  certificate_unseen: ({ by }) => ({
+    sentence: `The server behind ${by} has not seen the agent's certificate: most likely somebody in front of it opens TLS, with a certificate that --ca-cert knows.`,
+    next: "Give the CA of whoever opens TLS (the step tls names it) as --outer-ca and only the server's own as --ca-cert, and the server --inner-tls=auto; where both are of one CA, --inner-tls=always here. Or have TLS passed through unopened.",
   }),
   inner_tls_off: ({ by }) => ({
     sentence: `This agent wants inner TLS (--inner-tls=always), and the server at ${by} does not take it from agents of this cluster.`,

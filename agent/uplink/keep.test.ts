@@ -190,6 +190,35 @@ test("waits after failures grow from base to cap, and each is one line", async (
   assert.deepEqual([lines.length, failed.length, counted.connects], [15, 15, 0]);
 });
 
+test("one and the same failure is told once in ten seconds, another one at once, and all to those who look closely", async (t) => {
+  const pass = stoppedClock(t);
+  const { up, attempts, lines } = uplink(t);
+  const told = () => lines.filter(({ level, msg }) => level === WARN && msg === "uplink attempt failed").length;
+  let attempt = 0;
+  const fail = async (reason: string): Promise<number> => {
+    attempts[attempt++]?.refuse(new Error(reason));
+    await until(() => up.state.state === "waiting", "waiting");
+    t.mock.timers.tick(60_000);
+    await until(() => attempts.length > attempt, "the next attempt");
+    return told();
+  };
+  up.start();
+  assert.deepEqual([await fail("refused"), await fail("refused"), await fail("timed out")], [1, 1, 2]);
+  assert.deepEqual([await fail("refused"), await fail("refused")], [3, 3]);
+  pass(9_999);
+  assert.equal(await fail("refused"), 3);
+  pass(1);
+  assert.equal(await fail("refused"), 4);
+  assert.equal(lines.filter(({ msg }) => msg === "uplink attempt failed").length, 7);
+  const { near } = attempts[attempt++]?.accept() ?? assert.fail();
+  await until(() => up.connected, "connected");
+  near.destroy(new Error("cut"));
+  await until(() => up.state.state === "waiting", "waiting");
+  t.mock.timers.tick(60_000);
+  await until(() => attempts.length > attempt, "the next attempt");
+  assert.equal(await fail("refused"), 5, "it is another outage");
+});
+
 test("a refused credential is said as an error with the server's sentence, and tried again slowly", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const { up, attempts, lines, failed } = uplink(t);

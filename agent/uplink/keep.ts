@@ -6,6 +6,7 @@ import type { Logger } from "../../shared/process/logger.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { AgentMetrics } from "../metrics.ts";
 import type { Connection, ConnectionOwner } from "./connection.ts";
+import { News } from "./news.ts";
 import type { LearnedPath, Lesson, Path } from "./path.ts";
 import { endsLink } from "./resumption.ts";
 import { type RetryOptions, retryAfter } from "./retry.ts";
@@ -73,6 +74,8 @@ export class Uplink implements ConnectionOwner {
   readonly #notResumed = new WeakMap<Connection, string>();
   /** The last of them, as long as no other server has taken us. */
   #sentAwayFrom: Connection | undefined;
+  /** Of attempts that fail, until one does not. */
+  readonly #news = new News();
   #waiters: { resolve: () => void; reject: (error: Error) => void }[] = [];
 
   constructor(deps: UplinkDeps) {
@@ -141,6 +144,7 @@ export class Uplink implements ConnectionOwner {
     this.#sentAwayFrom = undefined;
     this.#strayed = undefined;
     this.#failures = this.#shortLives;
+    this.#news.forget();
     log.info({ server, serverId: welcome.serverId, link: link.id, remote: link.remote }, "uplink connected");
     for (const old of this.#leaving.keys()) old.leave();
     // What came in the very message of the welcome came before we listened.
@@ -158,7 +162,7 @@ export class Uplink implements ConnectionOwner {
     this.#wait(waitMs);
     const line = { server, attempt: this.#failures, waitMs, reason };
     if (refused) log.error(line, "uplink refused: the server does not accept this agent");
-    else log.warn(line, "uplink attempt failed");
+    else log[this.#news.isNew(reason) ? "warn" : "debug"](line, "uplink attempt failed");
   }
 
   #wait(waitMs: number): number {

@@ -28,12 +28,12 @@ test("where somebody may stand between, the look at the server and the dial have
   const reach: Partial<Reach> = {
     server: { host: "localhost", port: server.port, path: "/" },
     way: { open, failed: () => {} },
-    credentials: { current: () => ({ ca, ...leaf, outerCa: [ca] }) },
     ...{ tls: { minVersion: "TLSv1.2", ciphers: "" }, innerTls: "auto", hello: HELLO, timeoutMs: TIMEOUT_MS },
     path: new Path({ keepaliveMs: 20_000, maxCarrierAgeMs: 0 }),
   };
   const { signal } = new AbortController();
-  const late = await outside(reach as Reach, {} as never, signal, TIMEOUT_MS).then(
+  const terms = { credentials: { ca, ...leaf, outerCa: [ca] }, timeoutMs: TIMEOUT_MS, signal };
+  const late = await outside(reach as Reach, {} as never, terms).then(
     () => undefined,
     (error: Error) => error.message,
   );

@@ -3,7 +3,6 @@ import type { Hello } from "../../shared/link/control.ts";
 import type { CarrierDialOptions } from "../../shared/link/dial.ts";
 import { Intercepted } from "../../shared/link/intercepted.ts";
 import type { LinkOptions } from "../../shared/link/link.ts";
-import { wellKnownAuthorities } from "../../shared/net/well-known-authorities.ts";
 import type { BackoffOptions } from "../../shared/process/backoff.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import type { SessionOptions } from "../../shared/yamux/options.ts";
@@ -11,6 +10,7 @@ import type { ServerLocation } from "../server-url.ts";
 import type { ConnectionOptions } from "./connection.ts";
 import { type Credentials, endOf } from "./credentials.ts";
 import type { KeptCredentials } from "./kept-credentials.ts";
+import type { OuterRule } from "./outer-end.ts";
 import type { Path } from "./path.ts";
 import type { ServerWay } from "./way-out.ts";
 
@@ -20,7 +20,7 @@ export interface Reach {
   readonly way: ServerWay;
   readonly credentials: Pick<KeptCredentials, "current">;
   readonly tls: { readonly minVersion: SecureVersion; readonly ciphers: string };
-  readonly innerTls: "always" | "auto" | "never";
+  readonly innerTls: OuterRule["innerTls"];
   readonly hello: Hello;
   readonly timeoutMs: number;
   /** What is known of the way to the server. */
@@ -29,6 +29,13 @@ export interface Reach {
   readonly replayBytes: number;
   readonly retry: Pick<BackoffOptions, "baseMs" | "capMs">;
   readonly session: Pick<SessionOptions, "maxWindow" | "budget" | "maxStreams" | "pool">;
+}
+
+/** Of one dial: what is shown in it, and how long it may take. */
+export interface Terms {
+  readonly credentials: Credentials;
+  readonly timeoutMs: number;
+  readonly signal: AbortSignal;
 }
 
 /** A dial for a link that has nothing else must leave room in the grace for others, ms. */
@@ -40,7 +47,7 @@ const MIN_RESUME_MS = 500;
 const RENEWAL_MS = 60_000;
 
 /** Where to, by which way, and what is spoken there; nothing of who we are. */
-export function carrierTo({ server, way, tls, path }: Reach, timeoutMs: number, signal: AbortSignal) {
+export function carrierTo({ server, way, tls, path }: Reach, { timeoutMs, signal }: Omit<Terms, "credentials">) {
   const { minVersion, ciphers } = tls;
   return {
     host: server.host,
@@ -56,20 +63,14 @@ export function carrierTo({ server, way, tls, path }: Reach, timeoutMs: number, 
 }
 
 /** A way that leads to somebody else than the server does not go first next time; a box through which we go does. */
-export async function byWay<T>({ way, credentials }: Reach, signal: AbortSignal, dialling: Promise<T>): Promise<T> {
+export async function byWay<T>({ way }: Reach, { credentials, signal }: Terms, dialling: Promise<T>): Promise<T> {
   try {
     return await dialling;
   } catch (error) {
-    const isExpected = error instanceof Intercepted && credentials.current().outerCa !== undefined;
+    const isExpected = error instanceof Intercepted && credentials.outerCa !== undefined;
     if (!(error instanceof LinkRefused || isExpected || signal.aborted)) way.failed();
     throw error;
   }
-}
-
-/** The server's authorities and those of whoever may stand between; the well-known ones where the server's are not given. */
-export function anyCa({ ca, outerCa = [] }: Credentials): CarrierDialOptions["tls"]["ca"] {
-  if (ca === undefined && outerCa.length === 0) return undefined;
-  return [...(ca === undefined ? wellKnownAuthorities() : [ca]), ...outerCa];
 }
 
 export function linkOptions({ replayBytes, session: { pool } }: Reach): Omit<LinkOptions, "graceMs"> {
@@ -84,9 +85,10 @@ export function connectionOptions(
   return { session, retry, carrierAgeMs: () => sooner(path.nextCarrierAgeMs(), untilRenewal(endOf(shown()))) };
 }
 
-/** How long a dial for a link may take. */
-export function resumeMs({ timeoutMs }: Reach, graceMs: number): number {
-  return Math.min(timeoutMs, RESUME_TIMEOUT_MS, Math.max(MIN_RESUME_MS, graceMs / LEAST_ATTEMPTS));
+/** Of a dial for a link that is there: with what is in the files now. */
+export function resumeTerms({ credentials, timeoutMs }: Reach, graceMs: number, signal: AbortSignal): Terms {
+  const share = Math.max(MIN_RESUME_MS, graceMs / LEAST_ATTEMPTS);
+  return { credentials: credentials.current(), timeoutMs: Math.min(timeoutMs, RESUME_TIMEOUT_MS, share), signal };
 }
 
 /** By then a renewed one should be in the file; a carrier that was opened with the old one is replaced. */

@@ -1,25 +1,17 @@
 import type { Carrier } from "../../shared/link/carrier.ts";
 import type { OuterHello } from "../../shared/link/control.ts";
-import { type CarrierDialOptions, dialOuter, type OuterDialled } from "../../shared/link/dial.ts";
+import type { CarrierDialOptions, OuterDialled } from "../../shared/link/dial.ts";
 import { TappedLink } from "../../shared/link/tapped-link.ts";
-import { HANDSHAKE_VERSION } from "../../shared/wire/handshake.ts";
 import { Connection, type ConnectionOwner } from "./connection.ts";
-import type { Credentials } from "./credentials.ts";
 import { greetInside, type Inside } from "./inside.ts";
 import { ByKey } from "./next-carrier.ts";
-import { anyCa, byWay, carrierTo, connectionOptions, linkOptions, type Reach, resumeMs } from "./reach.ts";
+import { anyCa, boxCa, dialBox } from "./outer-end.ts";
+import { byWay, carrierTo, connectionOptions, linkOptions, type Reach, resumeTerms, type Terms } from "./reach.ts";
 
 /** The TLS outside may end in between: nothing is shown in it, and all in the inner TLS over the link. */
-export async function throughBox(
-  reach: Reach,
-  owner: ConnectionOwner,
-  signal: AbortSignal,
-  timeoutMs: number,
-): Promise<Connection> {
-  let shown = reach.credentials.current();
-  // Whoever is known by --ca-cert alone is the server itself, and needs no inner TLS, unless that is wanted always.
-  const outerCa = reach.innerTls === "always" ? anyCa(shown) : [...(shown.outerCa ?? [])];
-  const { link, carrier, pipe, key, answer } = await meet(reach, shown, { outerCa, timeoutMs, signal });
+export async function throughBox(reach: Reach, owner: ConnectionOwner, terms: Terms): Promise<Connection> {
+  let shown = terms.credentials;
+  const { link, carrier, pipe, key, answer } = await meet(reach, terms, boxCa(reach, shown));
   if (answer.type !== "welcome") {
     link.destroy();
     throw new Error("the server has not welcomed us inside the inner TLS");
@@ -32,27 +24,23 @@ export async function throughBox(
   return new Connection(link, answer, owner, {
     ...connectionOptions(reach, () => shown),
     pipe,
-    prove: async (again) => {
-      const credentials = reach.credentials.current();
-      const how = { outerCa: anyCa(credentials), timeoutMs: resumeMs(reach, graceMs), signal: again };
-      const met = await meet(reach, credentials, how, link.id);
+    prove: async (signal) => {
+      const again = resumeTerms(reach, graceMs, signal);
+      const met = await meet(reach, again, anyCa(again.credentials), link.id);
       met.pipe.end();
       if (met.answer.type !== "renewed") throw new Error("the server has not taken the proof of who we are");
-      shown = credentials;
+      shown = again.credentials;
     },
-    redial: async (words, again) => {
-      const how = { outerCa: anyCa(reach.credentials.current()), timeoutMs: resumeMs(reach, graceMs), signal: again };
-      return proof.take(await dialBare(reach, () => proof.hello(words()), how, keepaliveMs()), link.id);
+    redial: async (words, signal) => {
+      const again = resumeTerms(reach, graceMs, signal);
+      const next = { hello: () => proof.hello(words()), keepaliveMs: keepaliveMs() };
+      return proof.take(await dial(reach, again, anyCa(again.credentials), next), link.id);
     },
   });
 }
 
-interface How {
-  /** Who may end the TLS outside. */
-  readonly outerCa: CarrierDialOptions["tls"]["ca"];
-  readonly timeoutMs: number;
-  readonly signal: AbortSignal;
-}
+/** Who may end the TLS outside. */
+type OuterCa = CarrierDialOptions["tls"]["ca"];
 
 /** What the server has answered inside, and on what. */
 interface Met extends Inside {
@@ -61,28 +49,29 @@ interface Met extends Inside {
 }
 
 /** A carrier, inner TLS on it, and the first words. */
-async function meet(reach: Reach, credentials: Credentials, how: How, renews?: string): Promise<Met> {
+async function meet(reach: Reach, terms: Terms, ca: OuterCa, renews?: string): Promise<Met> {
   const { server, hello } = reach;
-  const { timeoutMs, signal } = how;
+  const { timeoutMs } = terms;
   const until = performance.now() + timeoutMs;
-  const words = { type: "hello", version: HANDSHAKE_VERSION, inner: true } as const;
-  const { carrier, remote } = await dialBare(reach, () => words, how);
+  const { carrier, remote } = await dial(reach, terms, ca);
   const link = new TappedLink(remote, carrier, linkOptions(reach));
   const inside = await greetInside(link, {
-    ...{ host: server.host, hello, credentials, signal },
+    ...terms,
+    ...{ host: server.host, hello },
     timeoutMs: Math.max(1, until - performance.now()),
     ...(renews !== undefined && { renews }),
   });
   return { ...inside, link, carrier };
 }
 
-/** Neither certificate nor token goes along. */
-async function dialBare(
+/** `next`: of a link that goes on, how it proves itself and how often it pings. */
+function dial(
   reach: Reach,
-  hello: () => OuterHello,
-  { outerCa: ca, timeoutMs, signal }: How,
-  keepaliveMs = reach.path.keepaliveMs,
+  terms: Terms,
+  ca: OuterCa,
+  next?: { readonly hello: () => OuterHello; readonly keepaliveMs: number },
 ): Promise<OuterDialled> {
-  const to = carrierTo(reach, timeoutMs, signal);
-  return await byWay(reach, signal, dialOuter({ ...to, keepaliveMs, tls: { ...to.tls, ca }, hello }));
+  const to = carrierTo(reach, terms);
+  const { keepaliveMs = to.keepaliveMs, hello } = next ?? {};
+  return byWay(reach, terms, dialBox({ ...to, keepaliveMs }, ca, hello));
 }

@@ -164,7 +164,7 @@ describe("the end of a process", { concurrency: 2 }, () => {
   test("a server that restarts in order time after time finds its agent as eager as after the first", async () => {
     using site = await createSite();
     let server = await site.startServer();
-    await using agent = await site.startAgent();
+    await using agent = await site.startAgent({ logLevel: "debug" });
     const restarts = atFull(5, 3);
     try {
       for (let restart = 1; restart <= restarts; restart++) {

@@ -182,7 +182,7 @@ test("5b: a file with the login for the proxy that cannot be read is told before
     { proxy: [`http://127.0.0.1:${proxy.url.port}`], proxyCredentialsFile },
     {
       ...{ step: "configuration", culprit: "configuration" },
-      says: /^The configuration cannot be used: --proxy-credentials-file .*no-such-login cannot be read/,
+      says: /^Something in the configuration cannot be used: --proxy-credentials-file .*no-such-login cannot be read/,
       agent: /^--proxy-credentials-file .*no-such-login cannot be read/,
     },
   );

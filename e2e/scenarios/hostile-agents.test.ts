@@ -19,7 +19,7 @@ let witness: Witness;
 let lines: LogLine[];
 
 before(async () => {
-  const captured = captureLog();
+  const captured = captureLog("debug"); // so many of one identity are not all told louder
   lines = captured.lines;
   world = await startWorld({
     ...{ targets: ["echo"], log: captured.log },

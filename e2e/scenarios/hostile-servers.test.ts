@@ -91,7 +91,7 @@ const ATTEMPTS: Readonly<Record<string, Omit<RawServerScript, "times"> & { reado
 
 for (const [what, { because, ...script }] of Object.entries(ATTEMPTS)) {
   test(`a server that ${what}: the agent says why, and tries again until one is good`, async () => {
-    const { log, lines } = captureLog();
+    const { log, lines } = captureLog("debug");
     await using world = await startWorld({ targets: ["echo"], agents: 0, log });
     await using hostile = await rawServer(world, { times: 2, ...script });
     const agent = await world.startAgent({ proxyServerPort: hostile.port, ...HASTY }, { wait: false });

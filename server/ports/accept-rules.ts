@@ -45,11 +45,17 @@ const BOUNDS = {
   untrusted: "--agent-insecure-trusted-cidrs",
 } as const satisfies Partial<Record<FailedHandshake["how"], string>>;
 
-/** How much the port takes from strangers, and who hears of those that came to nothing. `begins`: their TLS handshake. */
+/** What the log says of a connection that came to nothing, by what its port speaks. */
+export const WORDS = {
+  tls: { failed: "TLS handshake failed", dropped: "TLS handshake dropped" },
+  plain: { failed: "connection failed before its request", dropped: "connection dropped before its request" },
+} as const;
+
+/** How much the port takes from strangers, and who hears of those that came to nothing. */
 export function acceptRules(
   { name, proxyProtocol, keepaliveMs, turnsAway }: Port,
   { options, metrics, log, strangers }: PortDeps,
-  begins: string,
+  { failed, dropped }: (typeof WORDS)[keyof typeof WORDS],
 ): AcceptRules {
   const balancers = new SourceCidrs(options.proxyProtocolTrustedCidrs);
   const trusts = (address: string) => balancers.includes(address);
@@ -70,8 +76,8 @@ export function acceptRules(
     else metrics.handshakeFailed(name);
     const line = { listener: name, remote, reason: printable(error.message) };
     // Who goes without a word is a balancer's probe or a scanner of ports; who complains has something to say.
-    if (how === "silent") log.debug(line, `${begins} failed`);
-    else if (how === "failed") strangers.tell("info", line, `${begins} failed`);
-    else strangers.tell("warn", line, `${begins} dropped (${BOUNDS[how]})`);
+    if (how === "silent") log.debug(line, failed);
+    else if (how === "failed") strangers.tell("info", line, failed);
+    else strangers.tell("warn", line, `${dropped} (${BOUNDS[how]})`);
   }
 }

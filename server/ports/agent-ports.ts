@@ -5,6 +5,7 @@ import type { TlsDoors } from "../../shared/net/tls.ts";
 import { TurnQueue } from "../../shared/net/turn-queue.ts";
 import type { ServerOptions } from "../options.ts";
 import type { ClusterDoor } from "../serving/cluster-door.ts";
+import { AgentLog } from "../tunnels/agent-log.ts";
 import { AnonymousCarriers } from "../tunnels/anonymous.ts";
 import { type UpgradeDeps, UpgradePort } from "../tunnels/upgrade.ts";
 import type { PortDeps } from "./accept-rules.ts";
@@ -34,7 +35,7 @@ interface OpenPort {
 export class AgentPorts {
   readonly #deps: AgentPortsDeps;
   readonly #ports: OpenPort[] = [];
-  readonly #common: Pick<UpgradeDeps, "anonymous" | "innerServers" | "turns">;
+  readonly #common: Pick<UpgradeDeps, "anonymous" | "innerServers" | "turns" | "agentLog">;
 
   constructor(deps: AgentPortsDeps) {
     this.#deps = deps;
@@ -43,6 +44,7 @@ export class AgentPorts {
       innerServers: new InnerServers(),
       // Agents are lost together, and come back together: with a path, or with a balancer.
       turns: new TurnQueue(),
+      agentLog: new AgentLog(deps.log),
     };
   }
 

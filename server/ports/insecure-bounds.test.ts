@@ -35,6 +35,7 @@ test("whoever does not come from a trusted network is cut at once, counted and t
   assert.match(metrics, /^culvert_server_untrusted_connections_total\{listener="agents-insecure"\} 30$/m);
   assert.doesNotMatch(metrics, /^culvert_server_handshakes_failed_total\{listener="agents-insecure"\}/m);
   const told = server.lines.filter(({ msg }) => /--agent-insecure-trusted-cidrs/.test(msg));
+  assert.match(told[0]?.msg ?? "", /^connection dropped before its request/);
   assert.deepEqual(told.map(({ level }) => level).sort(), [...Array(20).fill("debug"), ...Array(10).fill("warn")]);
   agent.session.destroy();
 });
@@ -65,15 +66,21 @@ test("a source is who the PROXY header says; X-Forwarded-For is nobody's word", 
 // ── bounds ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 const MOST = 4;
-const FLOODS: readonly [what: string, say: (socket: Socket) => void, counted: string][] = [
-  ["silent connections", () => {}, "culvert_server_handshakes_failed_total"],
+const FLOODS: readonly [what: string, say: (socket: Socket) => void, counted: string, told: string][] = [
+  [
+    "silent connections",
+    () => {},
+    "culvert_server_handshakes_failed_total",
+    "connection dropped before its request (--max-handshakes)",
+  ],
   [
     "connections that never end their header",
     (socket) => void socket.write("GET / HTTP/1.1\r\nHost: bl"),
     "culvert_server_waiting_connections_dropped_total",
+    "connection dropped: too many say nothing (--max-waiting-connections)",
   ],
 ];
-for (const [what, say, counted] of FLOODS) {
+for (const [what, say, counted, told] of FLOODS) {
   test(`a flood of ${what} to the insecure port stays within its bound and keeps nobody out of either port`, async () => {
     await using mine = await Tenants.create(["blue"]);
     await trustTokens(mine, "blue");
@@ -94,6 +101,8 @@ for (const [what, say, counted] of FLOODS) {
     const metrics = (await fetchText(server.addresses.health?.port, "/metrics")).text;
     const [, count] = new RegExp(`^${counted}\\{listener="agents-insecure"\\} (\\d+)$`, "m").exec(metrics) ?? [];
     assert.ok(Number(count) >= flood.length - MOST, `${count} are counted`);
+    const lines = server.lines.filter(({ listener, level }) => listener === "agents-insecure" && level === "warn");
+    assert.deepEqual([...new Set(lines.map(({ msg }) => msg))], [told], "no word of TLS, of which there is none");
     for (const socket of flood) socket.destroy();
     for (const { session } of [plain, secure]) session.destroy();
   });

@@ -133,6 +133,7 @@ test("a cluster at its limit of handshakes is told 429 there, too, since what is
   const answers: string[] = [];
   for (let time = 0; time < 4; time++) answers.push(await said(insecurePort(server), request("Host: blue.example")));
   assert.match(answers.at(-1) ?? "", /^HTTP\/1\.1 429 .*\r\nretry-after: 1\r\n.*limits\.handshakesPerSecond/is);
+  assert.doesNotMatch(answers.at(-1) ?? "", /TLS/);
 });
 
 // ── what is said there ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -4,7 +4,7 @@ import { LOOPBACK } from "../../shared/net/network.ts";
 import { plainListener } from "../../shared/net/plain.ts";
 import { listenError } from "../../shared/process/listen-error.ts";
 import { SourceCidrs } from "../clusters/source-cidrs.ts";
-import { acceptRules, type Port, type PortDeps } from "./accept-rules.ts";
+import { acceptRules, type Port, type PortDeps, WORDS } from "./accept-rules.ts";
 
 /** The port that agents come to in clear, from a balancer that has ended their TLS. */
 export interface PlainPort extends Port {
@@ -20,7 +20,7 @@ export async function openPlainPort(
 ): Promise<{ listener: Acceptor; address: AddressInfo }> {
   const trusted = new SourceCidrs([...LOOPBACK, ...port.trustedCidrs]);
   const listener = plainListener({
-    ...acceptRules(port, deps, "HTTP request"),
+    ...acceptRules(port, deps, WORDS.plain),
     admits: (address) => trusted.includes(address),
     onOpen: port.onOpen,
   });

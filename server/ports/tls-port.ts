@@ -3,7 +3,7 @@ import type { SecureVersion, TLSSocket } from "node:tls";
 import { type TlsDoor, type TlsDoors, TlsListener } from "../../shared/net/tls.ts";
 import { listenError } from "../../shared/process/listen-error.ts";
 import { ConfigError } from "../../shared/process/options.ts";
-import { acceptRules, type Port, type PortDeps } from "./accept-rules.ts";
+import { acceptRules, type Port, type PortDeps, WORDS } from "./accept-rules.ts";
 
 /** One of the ports that callers and agents come to over TLS. */
 export interface TlsPort<Door extends TlsDoor> extends Port {
@@ -29,7 +29,7 @@ export async function openTlsPort<Door extends TlsDoor>(
 function createListener<Door extends TlsDoor>(port: TlsPort<Door>, deps: PortDeps): TlsListener<Door> {
   const { doors, onSecure } = port;
   const { tlsMinVersion, cipherSuites: ciphers } = deps.options;
-  const rules = acceptRules(port, deps, "TLS handshake");
+  const rules = acceptRules(port, deps, WORDS.tls);
   try {
     return new TlsListener({ ...rules, doors, minVersion: tlsMinVersion as SecureVersion, ciphers, onSecure });
   } catch (error) {

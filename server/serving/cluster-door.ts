@@ -115,11 +115,22 @@ export class ClusterDoor implements TlsDoor {
     return this.#tls;
   }
 
-  /** Whoever proves himself by a token needs no CA; where a document names no identities, either, none is meant. */
+  /** Whoever proves himself by a token needs no CA. */
   #fallbackCa(flags: TlsMaterial | undefined): string | undefined {
+    if (!this.#meansFlagCa) return "";
+    return flags?.ca ?? (this.#side.token === undefined ? undefined : "");
+  }
+
+  /** Where a document says whose tokens count, and names no identities, certificates are not meant. */
+  get #meansFlagCa(): boolean {
     const { token, identities } = this.#side;
-    if (token === undefined) return flags?.ca;
-    return this.#isOfFlags || identities.length > 0 ? (flags?.ca ?? "") : "";
+    return token === undefined || this.#isOfFlags || identities.length > 0;
+  }
+
+  /** The flags have a CA for this side, by which nobody is judged here because of its tokens. */
+  get passesOverFlagCa(): boolean {
+    const { ca = "" } = this.#flags?.material ?? {};
+    return ca !== "" && this.#side.ca === undefined && !this.#meansFlagCa;
   }
 
   /** By its document nobody comes over TLS: not even when it is the only cluster, under any name. */

@@ -49,6 +49,7 @@ export class ServedCluster {
   constructor(cluster: Cluster, tunnels: ClusterTunnels, { flags, ...deps }: ServedClusterDeps) {
     this.#cluster = cluster;
     this.tunnels = tunnels;
+    tunnels.probes.pace = this.pace;
     this.isOfFlags = deps.isOfFlags;
     const rule = (side: "agents" | "callers") =>
       deps.isOfFlags ? `--${side.slice(0, -1)}-identities` : `${side}.identities of its cluster`;
@@ -116,7 +117,7 @@ export class ServedCluster {
     if ((this.#handshakes?.take(1) ?? 0) === 0) return undefined;
     const { name, limits } = this.#cluster;
     this.figures.limitHit("handshakesPerSecond");
-    return `cluster "${name}" is at its limit: ${limits.handshakesPerSecond} TLS handshakes a second (limits.handshakesPerSecond)`;
+    return `cluster "${name}" is at its limit: ${limits.handshakesPerSecond} handshakes a second (limits.handshakesPerSecond)`;
   }
 
   #limited(what: string, limit: keyof Limits, retryAfterMs: number): CulvertError {

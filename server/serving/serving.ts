@@ -7,7 +7,9 @@ import type { ClusterListener } from "../clusters/store.ts";
 import type { Registry } from "../tunnels/registry.ts";
 import type { ClusterDoor } from "./cluster-door.ts";
 import { ServedCluster, type ServedClusterDeps } from "./served-cluster.ts";
-import { sharedCaWarning, sharedCaWarnings } from "./shared-ca.ts";
+import { sharedCaWarning } from "./shared-ca.ts";
+import { tokenOnlyWarning } from "./token-only.ts";
+import { warningsOf } from "./warnings.ts";
 
 /** Which clusters there are: the documents', or the one of the flags. */
 export interface ClusterSource {
@@ -54,7 +56,9 @@ export class Serving implements ClusterListener {
     this.#deps.source.listen(this);
     this.#started = true;
     if (this.#served.size === 0) this.#deps.log.warn("there are no clusters yet: every caller and agent is refused");
-    for (const warning of this.warnings()) this.#deps.log.warn(warning);
+    for (const warn of WARNINGS) {
+      for (const warning of warningsOf(this.#served.values(), warn)) this.#deps.log.warn(warning);
+    }
   }
 
   get(name: string): ServedCluster | undefined {
@@ -71,9 +75,9 @@ export class Serving implements ClusterListener {
     return [...this.#unserved.values(), ...doors.filter((problem) => problem !== undefined)];
   }
 
-  /** What is odd about the clusters, and may be meant. */
+  /** What is odd about the clusters now, and may be meant: what can be mended, since it stays in readyz until it is. */
   warnings(): string[] {
-    return sharedCaWarnings(this.#served.values());
+    return warningsOf(this.#served.values(), sharedCaWarning);
   }
 
   onAdded(cluster: Cluster): void {
@@ -90,7 +94,7 @@ export class Serving implements ClusterListener {
     if (this.#started) {
       const { name, file, suspended } = cluster;
       this.#deps.log.info({ cluster: name, file, ...(suspended && { suspended }) }, "cluster added");
-      this.#warnOf(served, undefined);
+      this.#warnOf(served, []);
     }
     this.#deps.onAdded(served);
   }
@@ -102,9 +106,10 @@ export class Serving implements ClusterListener {
     else this.#deps.log.info(line, "cluster changed");
   }
 
-  #warnOf(served: ServedCluster, before: string | undefined): void {
-    const warning = sharedCaWarning(served);
-    if (warning !== undefined && warning !== before) this.#deps.log.warn({ cluster: served.cluster.name }, warning);
+  #warnOf(served: ServedCluster, before: readonly string[]): void {
+    for (const warning of warningsAbout(served)) {
+      if (!before.includes(warning)) this.#deps.log.warn({ cluster: served.cluster.name }, warning);
+    }
   }
 
   /** What is wrong with a cluster stops the start, and later keeps out that one. */
@@ -127,7 +132,7 @@ export class Serving implements ClusterListener {
       return;
     }
     if (what.maxAgents) served.tunnels.maxAgents = cluster.agents.maxAgents ?? this.#deps.maxAgents;
-    const before = sharedCaWarning(served);
+    const before = warningsAbout(served);
     served.update(cluster, what);
     this.#tellChange(cluster, what);
     this.#warnOf(served, before);
@@ -168,6 +173,13 @@ export class Serving implements ClusterListener {
       },
     };
   }
+}
+
+/** What the log says of a cluster, when it comes and when that is new. */
+const WARNINGS = [sharedCaWarning, tokenOnlyWarning];
+
+function warningsAbout(served: ServedCluster): string[] {
+  return WARNINGS.flatMap((warn) => warn(served) ?? []);
 }
 
 function hasCertificate({ material }: ClusterDoor): boolean {

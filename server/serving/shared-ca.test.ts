@@ -7,8 +7,9 @@ import { fetchText, pki, until } from "../testing.ts";
 import { Tenants } from "../testing-tenants.ts";
 import { ClusterTunnels } from "../tunnels/registry.ts";
 import { ServedCluster } from "./served-cluster.ts";
-import { sharedCaWarning, sharedCaWarnings } from "./shared-ca.ts";
+import { sharedCaWarning } from "./shared-ca.ts";
 import { clusterOf } from "./testing-clusters.ts";
+import { warningsOf } from "./warnings.ts";
 
 const certificate = () => ({ ...pki.server, notAfter: new Date() });
 const side = (more: Partial<ClusterSide> = {}) => ({
@@ -50,7 +51,8 @@ test("who has identities for both roles, or a CA for each, is warned of nothing"
 });
 
 test("of many clusters a few are told, and how many more there are", () => {
-  const warnings = sharedCaWarnings(Array.from({ length: 10 }, (_, index) => served(`c${index}`, side(), side())));
+  const ten = Array.from({ length: 10 }, (_, index) => served(`c${index}`, side(), side()));
+  const warnings = warningsOf(ten, sharedCaWarning);
   assert.equal(warnings.length, 4);
   assert.equal(warnings[3], "the same is true of 7 more clusters");
 });

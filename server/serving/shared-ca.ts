@@ -1,9 +1,6 @@
 import { anchors } from "../clusters/claims.ts";
 import type { ServedCluster } from "./served-cluster.ts";
 
-/** So many clusters are told one by one: enough to see what is meant. */
-const MAX_TOLD = 3;
-
 /**
  * The warning about a cluster whose two CAs share a certificate while a list of identities is missing: then only
  * Konnectivity's names keep an agent's certificate from opening the callers' port (design: "Trust").
@@ -16,13 +13,6 @@ export function sharedCaWarning({ cluster, isOfFlags, callers, agents }: ServedC
   if (missing.length === 0 || !shareOne(callers.ca, agents.ca)) return undefined;
   const whose = isOfFlags ? "" : ` of cluster "${cluster.name}" (${cluster.file})`;
   return `callers and agents${whose} come from the same CA: give ${missing.join(" and ")}, or a certificate of one role may open the other's port`;
-}
-
-/** Of all clusters together: a thousand may be made by one template. */
-export function sharedCaWarnings(clusters: Iterable<ServedCluster>): string[] {
-  const warnings = [...clusters].flatMap((served) => sharedCaWarning(served) ?? []);
-  const more = warnings.length - MAX_TOLD;
-  return more > 0 ? [...warnings.slice(0, MAX_TOLD), `the same is true of ${more} more clusters`] : warnings;
 }
 
 function shareOne(one: string | undefined, other: string | undefined): boolean {

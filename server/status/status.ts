@@ -3,6 +3,7 @@ import type { MemoryPool } from "../../shared/process/memory-pool.ts";
 import type { ServedCluster } from "../serving/served-cluster.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
 import type { RecentRefusals } from "./refusals.ts";
+import type { RoundTrips } from "./round-trips.ts";
 
 /** What readiness looks at (design: "Seen from outside"). */
 export interface Condition {
@@ -71,10 +72,11 @@ export interface Shown {
   readonly problems: readonly string[];
   readonly pool: Pick<MemoryPool, "report">;
   readonly draining: boolean;
+  readonly roundTrips: RoundTrips;
 }
 
 /** What `/status` shows: clusters, their agents, what each tunnel holds, and all of them together. */
-export function status({ serverId, listeners, clusters, strangers, problems, pool, draining }: Shown) {
+export function status({ serverId, listeners, clusters, strangers, problems, pool, draining, roundTrips }: Shown) {
   return {
     serverId,
     listeners,
@@ -82,13 +84,16 @@ export function status({ serverId, listeners, clusters, strangers, problems, poo
     memory: pool.report(),
     problems,
     refusals: strangers.list(),
-    clusters: [...clusters].map(shownCluster),
+    clusters: [...clusters].map((cluster) => shownCluster(cluster, roundTrips)),
   };
 }
 
 export type ServerStatus = ReturnType<typeof status>;
 
-function shownCluster({ cluster, tunnels, figures }: Pick<ServedCluster, "cluster" | "tunnels" | "figures">) {
+function shownCluster(
+  { cluster, tunnels, figures }: Pick<ServedCluster, "cluster" | "tunnels" | "figures">,
+  roundTrips: RoundTrips,
+) {
   const { connects, perSecond, outcomes, carried, bytesUp, bytesDown, limitsHit, refusals } = figures;
   return {
     cluster: cluster.name,
@@ -99,11 +104,11 @@ function shownCluster({ cluster, tunnels, figures }: Pick<ServedCluster, "cluste
     bytes: { carried, perSecond: perSecond.bytes, up: bytesUp, down: bytesDown },
     limits: { set: cluster.limits, hit: Object.fromEntries(limitsHit) },
     refusals: refusals.list(),
-    tunnels: [...tunnels.tunnels()].map(shownTunnel),
+    tunnels: [...tunnels.tunnels()].map((tunnel) => shownTunnel(tunnel, roundTrips.get(tunnel))),
   };
 }
 
-function shownTunnel(tunnel: Tunnel) {
+function shownTunnel(tunnel: Tunnel, roundTripMs: number | undefined) {
   return {
     agent: tunnel.agent.agentId,
     tunnel: tunnel.id,
@@ -112,13 +117,15 @@ function shownTunnel(tunnel: Tunnel) {
     software: tunnel.agent.software,
     remote: tunnel.remote,
     connectedAt: tunnel.connectedAt.toISOString(),
-    draining: tunnel.draining,
+    probe: tunnel.agent.probe,
+    draining: tunnel.leaving,
     suspended: tunnel.suspended,
     replayBytes: tunnel.replayBytes,
     streams: tunnel.streamCount,
     pendingOpens: tunnel.pendingOpens,
     bufferedBytes: tunnel.bufferedBytes,
     resetForMemory: tunnel.resetForMemory,
-    roundTripMs: Math.round(tunnel.rttMs * 10) / 10,
+    // Of a ping that was sent for this answer; null: nothing came back in time.
+    roundTripMs: roundTripMs === undefined ? null : Math.round(roundTripMs * 10) / 10,
   };
 }

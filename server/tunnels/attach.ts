@@ -89,7 +89,12 @@ export async function attach(ws: WebSocket, socket: Socket, arrival: Arrival, de
       const { identity, remote } = who;
       const reason = "a fault of this server: its log has it";
       deps.metrics.agentRefused("internal", { cluster: deps.cluster.name, from: identity, reason });
-      deps.log.error({ err: error, identity, remote }, "agent refused");
+      deps.agentLog.tell(
+        "error",
+        { cluster: deps.cluster, identity },
+        { err: error, identity, remote },
+        "agent refused",
+      );
     }
   } finally {
     if (verdict?.kind === "new") giveBack(verdict, deps.links);
@@ -171,7 +176,7 @@ const RESUME_REFUSALS: Readonly<Record<number, string>> = {
 function refusedAfterUpgrade(
   error: unknown,
   { remote, address, identity }: Stranger,
-  { cluster, metrics, log, strangers }: AttachDeps,
+  { cluster, metrics, agentLog, strangers }: AttachDeps,
 ): void {
   const refusal = error instanceof LinkRefused ? error : undefined;
   const reason = printable(refusal?.reason ?? (error instanceof Error ? error.message : String(error)));
@@ -186,5 +191,5 @@ function refusedAfterUpgrade(
     // An agent whose link is over may ask for it several times a second, and there are many agents.
     strangers.tell("warn", line, "resume refused");
   } else if (identity === "") strangers.tell("warn", line, "agent refused");
-  else log.warn(line, "agent refused");
+  else agentLog.tell("warn", { cluster, identity }, line, "agent refused");
 }

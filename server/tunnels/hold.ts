@@ -3,12 +3,12 @@ import type { Hello } from "../../shared/link/control.ts";
 import { type Link, LinkLost, type LinkOptions, type Resumption } from "../../shared/link/link.ts";
 import { silenceMs } from "../../shared/link/liveness.ts";
 import { printable } from "../../shared/outcomes.ts";
-import type { Logger } from "../../shared/process/logger.ts";
 import type { MemoryPool } from "../../shared/process/memory-pool.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
 import type { ServerMetrics } from "../metrics.ts";
 import type { ServerOptions } from "../options.ts";
 import { TokenWatch } from "../tokens/watch.ts";
+import type { AgentLog } from "./agent-log.ts";
 import type { Credential, ProvenToken } from "./credential.ts";
 import type { Links, ResumableLink } from "./links.ts";
 import type { ClusterTunnels, Place } from "./registry.ts";
@@ -24,7 +24,7 @@ export interface HoldDeps {
   /** What all tunnels may hold together. */
   readonly pool: MemoryPool;
   readonly metrics: ServerMetrics;
-  readonly log: Logger;
+  readonly agentLog: AgentLog;
 }
 
 /** What a new tunnel has got: a place, and a name for its link. */
@@ -51,13 +51,15 @@ export async function hold(
   { agentId, instance, software, probe = false }: Pick<Hello, "agentId" | "instance" | "software" | "probe">,
   { place, entry }: Admitted,
   { identity, peer, token }: Credential,
-  { options, cluster, links, pool, metrics, log }: HoldDeps,
+  { options, cluster, links, pool, metrics, agentLog }: HoldDeps,
 ): Promise<void> {
   const agent = { agentId, instance, identity, peer, software: printable(software), probe };
   entry.link = link;
   entry.goodUntil = peer?.notAfter;
   const innerTls = pipe !== link;
   const line = { cluster: cluster.name, agent: agentId, tunnel: entry.id, remote: link.remote };
+  const tell = (level: "info" | "warn", fields: Readonly<Record<string, unknown>>, message: string) =>
+    agentLog.tell(level, { cluster, identity, agentId }, { ...line, ...fields }, message);
   const tunnel = new Tunnel(
     agent,
     link,
@@ -78,9 +80,9 @@ export async function hold(
   place.hold(tunnel);
   if (!probe) metrics.tunnelOpened(cluster.name);
   const kind = { ...(innerTls && { innerTls }), ...(probe && { probe }) };
-  log.info({ ...line, identity, software: agent.software, ...kind }, "tunnel opened");
+  tell("info", { identity, software: agent.software, ...kind }, "tunnel opened");
   const watch =
-    token && watchToken(token, tunnel, (reason, detail) => log.warn({ ...line, reason, detail }, "token not judged"));
+    token && watchToken(token, tunnel, (reason, detail) => tell("warn", { reason, detail }, "token not judged"));
   entry.onCredential = ({ token: fresh, peer: renewed }) => {
     tunnel.proven();
     entry.goodUntil = renewed?.notAfter;
@@ -91,19 +93,15 @@ export async function hold(
   watch?.close();
   if (reason instanceof LinkLost) metrics.links.graceOver(reason.graceMs);
   if (!probe) metrics.tunnelClosed(cluster.name, reason === undefined ? "closed" : "lost", tunnel.resetForMemory);
-  log[reason === undefined ? "info" : "warn"](
-    { ...line, ...(reason && { reason: printable(reason.message) }) },
-    reason === undefined ? "tunnel closed" : "tunnel lost",
-  );
+  if (reason === undefined) tell("info", {}, "tunnel closed");
+  else tell("warn", { reason: printable(reason.message) }, "tunnel lost");
 
   function onSuspended({ lossCause, message, ageMs, idleMs }: CarrierLost): void {
     metrics.links.suspended(lossCause);
     const times = { ageMs: Math.round(ageMs), idleMs: Math.round(idleMs) };
     const { streamCount: streams } = tunnel;
-    log.warn(
-      { ...line, remote: tunnel.remote, streams, cause: lossCause, reason: printable(message), ...times },
-      "tunnel suspended",
-    );
+    const reason = printable(message);
+    tell("warn", { remote: tunnel.remote, streams, cause: lossCause, reason, ...times }, "tunnel suspended");
     if (place.abandoned) tunnel.destroy(new Error("the agent has begun anew"));
   }
 
@@ -112,7 +110,7 @@ export async function hold(
     metrics.links.resumed(resumption);
     cluster.tunnelResumed();
     const times = { suspendedMs: Math.round(suspendedMs), replayedBytes };
-    log.info({ ...line, remote: tunnel.remote, ...times }, suspendedMs === 0 ? "tunnel moved" : "tunnel resumed");
+    tell("info", { remote: tunnel.remote, ...times }, suspendedMs === 0 ? "tunnel moved" : "tunnel resumed");
   }
 }
 

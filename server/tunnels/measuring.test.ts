@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { test } from "node:test";
 import type { Hello } from "../../shared/link/control.ts";
 import { dialCarrier } from "../../shared/link/dial.ts";
@@ -6,7 +7,7 @@ import { Link } from "../../shared/link/link.ts";
 import { encodeProbe, readProbeAnswer } from "../../shared/wire/probe.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Server } from "../server.ts";
-import { agentOf, pki, start, until } from "../testing.ts";
+import { agentOf, fetchText, pki, start, until } from "../testing.ts";
 
 const NAMES = { agentId: "a", instance: "1" };
 
@@ -37,9 +38,20 @@ test("a peer that only measures leaves the agent with its names alone, and gets 
   assert.equal(held?.draining, false);
   const probe = session.open(encodeProbe("echo")).on("error", () => {});
   await readProbeAnswer(probe);
+  probe.end("ping");
+  await once(probe.resume(), "end");
   assert.equal(welcome.graceMs, 0, "nobody waits for it");
   const counted = await server.metrics.registry.metrics();
   assert.match(counted, /^culvert_server_tunnels_opened_total\{cluster="default"\} 1$/m, "it serves nobody");
+  const { clusters } = JSON.parse((await fetchText(server.addresses.admin?.port, "/status")).text);
+  assert.equal(clusters[0].bytes.carried, 2 * "ping".length, "bytes are its cluster's, whoever sends them");
+  assert.deepEqual(
+    clusters[0].tunnels.map((tunnel: Record<string, unknown>) => [tunnel["probe"], tunnel["draining"]]),
+    [
+      [false, false],
+      [true, false],
+    ],
+  );
   session.destroy();
   await until(() => cluster.tunnels().size === 1);
   assert.equal(agent.session.closed, false);

@@ -115,3 +115,32 @@ test("two agents of a cluster measure at a time; one more is told when to come a
   await until(() => one.server.streamCount === 0 && third.server.streamCount === 0);
   await readProbeAnswer(third.open(encodeProbe("echo")));
 });
+
+test("each byte of a probe is told to the pace of its cluster, and waits as long as that says", async () => {
+  const room = new ProbeRoom();
+  let bytes = 0;
+  let restMs = 0;
+  room.pace = (count) => {
+    bytes += count;
+    return restMs;
+  };
+  using quick = agentOf(undefined, room);
+  const echo = quick.open(encodeProbe("echo"));
+  await readProbeAnswer(echo);
+  echo.end("ping");
+  await Promise.all([once(echo, "data"), once(echo, "end")]);
+  assert.equal(bytes, 2 * "ping".length, "there and back");
+
+  using world = agentOf(500, room);
+  restMs = 60_000;
+  bytes = 0;
+  for (const mode of ["source", "sink"] as const) {
+    await until(() => world.server.streamCount === 0);
+    const stream = world.open(encodeProbe(mode));
+    await readProbeAnswer(stream);
+    stream.resume();
+    if (mode === "sink") stream.write(Buffer.alloc(10 * 1024 * 1024));
+    await until(() => stream.destroyed || stream.readableEnded);
+  }
+  assert.ok(bytes > 0 && bytes <= 2 * 64 * 1024, `${bytes} have passed`);
+});

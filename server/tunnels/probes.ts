@@ -1,4 +1,6 @@
 import { randomBytes } from "node:crypto";
+import { Duplex, PassThrough } from "node:stream";
+import { type SpliceOptions, splice } from "../../shared/net/splice.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import { receiveHead } from "../../shared/wire/open.ts";
 import {
@@ -21,6 +23,8 @@ const RETRY_MS = 3_000;
 
 /** The probes of one cluster. */
 export class ProbeRoom {
+  /** As of its connections, beside which they go: each byte counts, and may have to rest. */
+  pace: SpliceOptions["pace"];
   #inside = 0;
 
   /** One more, until the function is called that this returns; throws `limited`. */
@@ -79,7 +83,7 @@ export class Probes {
       stream.once("close", this.#room.enter());
       this.#answered = stream;
       stream.write(encodeProbeBegun(Date.now()));
-      ANSWERS[mode](stream);
+      void splice(stream, FAR_ENDS[mode](), { pace: this.#room.pace });
     } catch (error) {
       stream.end(encodeProbeRefusal(toCulvertError(error)));
       stream.resume(); // so that its end is seen
@@ -87,30 +91,43 @@ export class Probes {
   }
 }
 
-const ANSWERS: Readonly<Record<ProbeMode, (stream: Stream) => void>> = { echo, source, sink };
-
-function echo(stream: Stream): void {
-  stream.pipe(stream);
-}
+/** Where a probe leads to, as a connection leads to its target. */
+const FAR_ENDS: Readonly<Record<ProbeMode, () => Duplex>> = { echo: () => new PassThrough(), source, sink };
 
 /** Random bytes: what compresses on the way would be no measure of it. */
-function source(stream: Stream): void {
+function source(): Duplex {
   const block = randomBytes(BLOCK_BYTES);
-  const pour = (): void => {
-    while (stream.writable && stream.write(block));
-  };
-  stream.on("drain", pour);
-  stream.once("end", () => stream.end());
-  stream.resume();
-  pour();
+  let isOver = false;
+  return new Duplex({
+    // A block each turn: one that never runs dry would never let the end of the other side be seen.
+    read() {
+      setImmediate(() => {
+        if (!isOver && !this.destroyed) this.push(block);
+      });
+    },
+    write: (_chunk, _encoding, done) => done(),
+    final(done) {
+      isOver = true;
+      this.push(null);
+      done();
+    },
+  });
 }
 
-function sink(stream: Stream): void {
+function sink(): Duplex {
   let received = 0;
-  stream.on("data", (chunk: Buffer) => {
-    received += chunk.length;
+  return new Duplex({
+    read() {},
+    write(chunk: Buffer, _encoding, done) {
+      received += chunk.length;
+      done();
+    },
+    final(done) {
+      this.push(encodeProbeTotal(received));
+      this.push(null);
+      done();
+    },
   });
-  stream.once("end", () => stream.end(encodeProbeTotal(received)));
 }
 
 function ignore(): void {}

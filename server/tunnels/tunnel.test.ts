@@ -234,3 +234,20 @@ test("who has come back without a proof is asked once more, and has no more time
   assert.equal(asked(agent), 2);
   await until(() => agent.tunnel.closed);
 });
+
+test("a round trip is measured anew each time, by one ping for all who ask meanwhile, and only where there is a way", async () => {
+  using agent = using();
+  const { tunnel, link } = agent;
+  const [one, other] = [tunnel.roundTrip(), tunnel.roundTrip()];
+  assert.equal(one, other);
+  assert.ok(Number(await one) >= 0);
+  await until(() => tunnel.roundTrip() !== one);
+  const before = tunnel.roundTrip();
+  link.suspend();
+  assert.equal(await tunnel.roundTrip(), undefined);
+  link.resume();
+  assert.notEqual(tunnel.roundTrip(), before, "what was asked over another way is not waited for");
+  agent.cut();
+  await until(() => tunnel.closed);
+  assert.equal(await tunnel.roundTrip(), undefined);
+});

@@ -53,6 +53,8 @@ export class Tunnel implements Pickable {
   readonly #openings = new Set<Opening>();
   #asked = false;
   #lastUsed = 0;
+  /** Of the ping that is under way on the present carrier. */
+  #roundTrip: Promise<number | undefined> | undefined;
   /** Its agent is to prove anew that it is trusted: why, and by when. */
   #owed: { readonly reason: string; readonly timer: NodeJS.Timeout } | undefined;
   /** A new carrier is a handshake of its own, and so a proof; under inner TLS it is none. */
@@ -80,6 +82,7 @@ export class Tunnel implements Pickable {
       },
       onResumed: (resumption) => {
         watcher.onResumed?.(resumption);
+        this.#roundTrip = undefined; // a ping of before may have gone another way
         if (this.#owed !== undefined) this.rotate(this.#owed.reason); // what was said before was lost with the carrier
       },
       onClosed: () => {
@@ -119,6 +122,7 @@ export class Tunnel implements Pickable {
     return this.#session.bufferedBytes;
   }
 
+  /** The least round trip of the last few pings of the session, which come as its streams need them, ms. */
   get rttMs(): number {
     return this.#session.rttMs;
   }
@@ -128,9 +132,27 @@ export class Tunnel implements Pickable {
     return this.#session.resetForMemory;
   }
 
-  /** It takes no callers' streams: it only measures, its agent has asked for nothing new, or one end has said go-away. */
+  /** How long the way to the agent and back takes now, ms; `undefined`: there is none. Who asks at a time shares one ping. */
+  roundTrip(): Promise<number | undefined> {
+    if (this.suspended || this.closed) return Promise.resolve(undefined);
+    if (this.#roundTrip === undefined) {
+      const measured = this.#session.ping().catch(() => undefined);
+      this.#roundTrip = measured;
+      void measured.then(() => {
+        if (this.#roundTrip === measured) this.#roundTrip = undefined;
+      });
+    }
+    return this.#roundTrip;
+  }
+
+  /** It takes no callers' streams: it only measures, or it is leaving. */
   get draining(): boolean {
-    return this.agent.probe || this.#asked || this.#session.draining;
+    return this.agent.probe || this.leaving;
+  }
+
+  /** Its agent has asked for nothing new, or one end has said go-away. */
+  get leaving(): boolean {
+    return this.#asked || this.#session.draining;
   }
 
   /** Its link has no carrier now: streams stand still. */

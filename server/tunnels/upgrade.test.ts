@@ -7,6 +7,7 @@ import { type ConnectionOptions, createServer, connect as dialTls } from "node:t
 import { InnerServers } from "../../shared/link/inner-tls.ts";
 import { textFrame } from "../../shared/link/testing-frames.ts";
 import { TurnQueue } from "../../shared/net/turn-queue.ts";
+import { CulvertError } from "../../shared/outcomes.ts";
 import { createLogger } from "../../shared/process/logger.ts";
 import { defaultsOf } from "../../shared/process/options.ts";
 import { StrangerLog } from "../../shared/process/stranger-log.ts";
@@ -15,6 +16,7 @@ import { ServerMetrics } from "../metrics.ts";
 import { serverOptions } from "../options.ts";
 import { collect, type Line, pki, until } from "../testing.ts";
 import type { Verdict } from "../tokens/verifier.ts";
+import { AgentLog } from "./agent-log.ts";
 import { AnonymousCarriers } from "./anonymous.ts";
 import { Links } from "./links.ts";
 import { ClusterTunnels } from "./registry.ts";
@@ -34,6 +36,7 @@ async function portOf(
     metrics: new ServerMetrics({ processMetrics: false }),
     log,
     strangers: new StrangerLog(log),
+    agentLog: new AgentLog(log),
     turns: new TurnQueue(),
     anonymous: new AnonymousCarriers(8),
     links: new Links("srv"),
@@ -49,13 +52,13 @@ async function portOf(
     lines,
     dropped: () => dropped,
     /** Asks for a tunnel; `over` resolves with everything that came, when the server has closed. */
-    ask: (by: ConnectionOptions, headers = "") => {
+    ask: (by: ConnectionOptions, headers = "", what = `GET ${TUNNEL_PATH}`) => {
       const where = { port: (tls.address() as AddressInfo).port, host: "127.0.0.1" };
       const socket = dialTls({ ...where, ca: pki.ca.cert, checkServerIdentity: () => undefined, ...by });
       socket.on("error", () => {});
       const reads = collect(socket);
       socket.write(
-        `GET ${TUNNEL_PATH} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n` +
+        `${what} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n` +
           `Sec-WebSocket-Key: ${Buffer.alloc(16).toString("base64")}\r\nSec-WebSocket-Protocol: ${SUBPROTOCOL}\r\n${headers}\r\n`,
       );
       return { socket, over: until(() => socket.destroyed || socket.readableEnded).then(() => reads.join("")) };
@@ -95,6 +98,28 @@ test("an agent that is turned away hears 503 and when to come back; a stranger o
   const stranger = await it.ask({}).over;
   assert.match(stranger, /^HTTP\/1\.1 401 /);
   assert.doesNotMatch(stranger, /retry-after/i);
+});
+
+test("each 401 says by what one may prove oneself, and no other answer does", async () => {
+  const refuse = async (): Promise<Verdict> => ({ refused: "the token is none" });
+  const doors: Record<string, AgentDoor> = {
+    tokens: doorOf("tokens", { verifier: { verify: refuse, close: () => {} } }),
+    certificates: doorOf("certificates"),
+    crowded: doorOf("crowded", { objection: () => new CulvertError("forbidden", "not from there") }),
+  };
+  await using it = await portOf((name) => doors[name] ?? assert.fail(name));
+  const asked = async (servername: string, by: ConnectionOptions = {}, headers = "") => {
+    const [head = ""] = (await it.ask({ servername, ...by }, headers).over).split("\r\n\r\n");
+    return [head.split(" ")[1], /^www-authenticate: (.*)$/im.exec(head)?.[1]];
+  };
+  assert.deepEqual(await asked("tokens"), ["401", 'Bearer realm="culvert"']);
+  const invalid = ["401", 'Bearer realm="culvert", error="invalid_token"'];
+  assert.deepEqual(await asked("tokens", {}, "Authorization: Bearer a.b.c\r\n"), invalid);
+  assert.deepEqual(await asked("certificates"), ["401", "ClientCertificate"]);
+  assert.deepEqual(await asked("crowded", pki.agent), ["403", undefined]);
+
+  const misled = it.ask({ servername: "tokens" }, "", "CONNECT 10.0.0.1:1");
+  assert.match(await misled.over, /^HTTP\/1\.1 401 .*\r\nwww-authenticate: Bearer realm="culvert"\r\n/is);
 });
 
 const INNER_HELLO = textFrame({ type: "hello", version: 1, inner: true }, Buffer.alloc(4));

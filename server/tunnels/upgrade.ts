@@ -15,6 +15,7 @@ import type { ServerOptions } from "../options.ts";
 import { Sockets } from "../ports/sockets.ts";
 import type { AnonymousCarriers } from "./anonymous.ts";
 import { type Arrival, type AttachDeps, attach } from "./attach.ts";
+import { challenge } from "./challenge.ts";
 import { claimedCertificate } from "./claimed-certificate.ts";
 import type { Credential } from "./credential.ts";
 import { HandshakeTime } from "./handshake-time.ts";
@@ -37,7 +38,7 @@ export interface AgentDoor extends InnerDoor {
 /** Why somebody gets no tunnel. */
 type Refusal = CulvertError | HttpRefusal | Answer;
 
-export interface UpgradeDeps extends Pick<AttachDeps, "turns" | "innerServers"> {
+export interface UpgradeDeps extends Pick<AttachDeps, "turns" | "innerServers" | "agentLog"> {
   readonly options: UpgradeOptions;
   readonly links: AttachDeps["links"];
   readonly pool: AttachDeps["pool"];
@@ -161,7 +162,7 @@ export class UpgradePort {
     const { socket, headers: sent, rawHeaders } = request.raw;
     const refusal = (await this.#judge({ headers: sent, rawHeaders, url, ws }, socket)) ?? this.#turnedAway.get(socket);
     if (refusal === undefined) return;
-    const answer = this.#answerTo(refusal);
+    const answer = this.#answerTo(refusal, { headers: sent }, socket);
     const { status, sentence } = answer;
     const cause = refusal instanceof CulvertError && refusal.cause instanceof Error ? refusal.cause.message : undefined;
     this.#tell(socket, answer, cause);
@@ -171,14 +172,17 @@ export class UpgradePort {
   async #onConnect({ headers, rawHeaders }: IncomingMessage, socket: Socket): Promise<void> {
     const { agentPath: url } = this.#deps.options;
     const refusal = (await this.#judge({ headers, rawHeaders, url, ws: false }, socket)) ?? "upgrade";
-    const answer = refusal === "upgrade" ? CALLER : this.#answerTo(refusal);
+    const answer = refusal === "upgrade" ? CALLER : this.#answerTo(refusal, { headers }, socket);
     this.#tell(socket, answer);
     answerRaw(socket, answer);
   }
 
-  #answerTo(refusal: Refusal): Answer {
+  #answerTo(refusal: Refusal, { headers: sent }: Pick<Asked, "headers">, socket: Socket): Answer {
     const isAnswer = typeof refusal !== "string" && !(refusal instanceof CulvertError);
-    return isAnswer ? refusal : answerTo(refusal, this.#deps.options.agentPath);
+    const answer = isAnswer ? refusal : answerTo(refusal, this.#deps.options.agentPath);
+    const door = this.#doors.get(socket);
+    if (answer.status !== 401 || door === undefined) return answer;
+    return { ...answer, headers: { ...answer.headers, "www-authenticate": challenge(door, sent.authorization) } };
   }
 
   /** Somebody got no tunnel: for metrics and log. */

@@ -96,7 +96,7 @@ export type Judgement =
 export function judgePeer(socket: Socket): Judgement {
   // What a balancer says of a certificate in a header is never asked for: anybody can say it.
   if (!(socket instanceof TLSSocket)) {
-    return { refusal: "no client certificate comes through to this port, because TLS ends in front of it" };
+    return { refusal: "no client certificate comes through to this port: TLS ends in front of it" };
   }
   // Not `getPeerX509Certificate`: it copies the whole chain, at ten times the price.
   const certificate = socket.getPeerCertificate(false);

@@ -52,6 +52,13 @@ function meaning(status: number, authority: string): readonly [Fault, string] {
   if (status >= 300 && status < 400) {
     return ["proxy_protocol", "answers CONNECT with a redirect: a login page stands in the way, or it is no proxy"];
   }
+  // RFC 6585 §6.
+  if (status === 511) {
+    return [
+      "web_page",
+      "wants a login on a web page before it lets anything out (a captive portal): log in from this machine with a browser, or ask its administrators to let this machine pass without",
+    ];
+  }
   if (status === 502 || status === 503 || status === 504) {
     return ["proxy_unavailable", `cannot reach ${authority}: check its name and port as the proxy sees them`];
   }

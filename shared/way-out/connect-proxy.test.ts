@@ -129,6 +129,15 @@ test("each refusal has its fault, with the proxy's own words", async () => {
       "proxy_unavailable",
       "cannot reach agents.example:443: check its name and port as the proxy sees them (504 Gateway Timeout)",
     ],
+    [
+      page(
+        "511 Network Authentication Required",
+        "<html><head><title>Guest network</title><meta http-equiv=refresh content='0; url=https://login.example/'>",
+        "Retry-After: 7\r\n",
+      ),
+      "web_page",
+      "wants a login on a web page before it lets anything out (a captive portal): log in from this machine with a browser, or ask its administrators to let this machine pass without (511 Network Authentication Required: Guest network)",
+    ],
     [page("429 Slow Down", ""), "proxy_unavailable", "cannot serve CONNECT to agents.example:443 now (429 Slow Down)"],
     [
       page("302 Found", ""),

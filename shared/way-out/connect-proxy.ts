@@ -168,8 +168,9 @@ class Attempt {
   async #authorize(head: AnswerHead, leg: number): Promise<void> {
     const fields = head.fields.get("proxy-authenticate") ?? [];
     try {
-      this.#authorization = await this.#waitForTicket(this.#authentication.answer(fields));
-      if (leg === MAX_LEGS) throw new AuthenticationFailed("refused", "asks for ever more proofs of who we are");
+      const authorization = await this.#waitForTicket(this.#authentication.answer(fields));
+      if (leg === MAX_LEGS) throw this.#authentication.endless;
+      this.#authorization = authorization;
     } catch (error) {
       if (!(error instanceof AuthenticationFailed)) throw error;
       throw authenticationFault(error, await this.#refused(head));

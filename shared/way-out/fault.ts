@@ -15,6 +15,8 @@ export type Fault =
   | "proxy_closed"
   | "proxy_forbidden"
   | "proxy_unavailable"
+  /** A captive portal: the same word as where a page comes in answer to the upgrade. */
+  | "web_page"
   | "proxy_tls"
   | "proxy_protocol";
 

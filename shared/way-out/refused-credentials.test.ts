@@ -17,7 +17,7 @@ function prepared(random = 0) {
   const show = async (proxy: string, verdict: Verdict, credentials = ANNA): Promise<boolean> => {
     const showing = memory.attempt(proxy, never);
     try {
-      await showing.begin(credentials);
+      await showing.begin(credentials, "file");
     } catch (error) {
       assert.ok(error instanceof WayFault && error.fault === "proxy_auth_refused");
       showing.end("refused");
@@ -79,12 +79,27 @@ test("another password, and another user, are other credentials", async () => {
   assert.ok(!(await show("a", "refused")));
 });
 
-test("a proxy that was not asked yet is told from the one that refused", async () => {
-  const { memory, never, show } = prepared();
+test("who is not asked hears why, when the same ones are tried again, and how others are sent sooner", async () => {
+  const { clock, memory, never, show } = prepared();
   for (const proxy of ["a", "b", "c"]) await show(proxy, "refused");
-  const held = (proxy: string) => memory.attempt(proxy, never).begin(ANNA);
-  await assert.rejects(held("a"), /^Error: the proxy a refused the .* less than a minute ago and .* again for 20 min/);
-  await assert.rejects(held("d"), /^Error: the proxy d is not shown the .*, which others refused, for 20 min, so that/);
+  clock.now += 2 * MINUTE;
+  const held = async (proxy: string, from: "file" | "url"): Promise<string> => {
+    const error = await memory
+      .attempt(proxy, never)
+      .begin(ANNA, from)
+      .catch((reason: Error) => reason);
+    assert.ok(error instanceof WayFault);
+    return error.message;
+  };
+  const wait = "so that no account is locked, they are held back for 18 min, then tried again";
+  assert.equal(
+    await held("a", "file"),
+    `the proxy a refused the user or the password 2 min ago; ${wait}: write others into --proxy-credentials-file, and the next attempt sends those`,
+  );
+  assert.equal(
+    await held("d", "url"),
+    `the proxy d was not sent the user and the password, because other proxies refused them 2 min ago; ${wait}: put others into the proxy's URL and restart, and those are sent at once`,
+  );
 });
 
 test("an answer that says nothing of the password leaves things as they are", async () => {
@@ -96,12 +111,12 @@ test("an answer that says nothing of the password leaves things as they are", as
 test("who waits for another attempt's answer stops when its own time is over, and leaves nobody waiting", async () => {
   const { memory, never } = prepared();
   const first = memory.attempt("a", never);
-  await first.begin(ANNA);
+  await first.begin(ANNA, "file");
   const abort = new AbortController();
   const second = memory.attempt("a", abort.signal);
-  const waiting = second.begin(ANNA);
+  const waiting = second.begin(ANNA, "file");
   const third = memory.attempt("b", never);
-  const next = third.begin(ANNA);
+  const next = third.begin(ANNA, "file");
   abort.abort(new Error("no more time"));
   await assert.rejects(waiting, /no more time/);
   second.end("unknown");
@@ -113,14 +128,14 @@ test("who waits for another attempt's answer stops when its own time is over, an
 test("an attempt that ends while it waits never shows anything", async () => {
   const { memory, never } = prepared();
   const first = memory.attempt("a", never);
-  await first.begin(ANNA);
+  await first.begin(ANNA, "file");
   const gone = memory.attempt("a", never);
-  const waiting = gone.begin(ANNA);
+  const waiting = gone.begin(ANNA, "file");
   gone.end("unknown");
   first.end("unknown");
   await assert.rejects(waiting);
   const third = memory.attempt("a", never);
-  await third.begin(ANNA);
+  await third.begin(ANNA, "file");
 });
 
 test("what was taken before does not wait for an answer that does not come", async (t) => {
@@ -130,7 +145,7 @@ test("what was taken before does not wait for an answer that does not come", asy
   const { memory, never, show } = prepared();
   await show("a", "accepted");
   const silent = memory.attempt("a", never);
-  await silent.begin(ANNA);
+  await silent.begin(ANNA, "file");
   const next = memory.attempt("a", never);
-  await next.begin(ANNA);
+  await next.begin(ANNA, "file");
 });

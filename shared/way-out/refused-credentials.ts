@@ -14,6 +14,12 @@ const KNOWN_WAIT_MS = 1_000;
 /** A PAC script may name new proxies without end. */
 const MOST_REMEMBERED = 16;
 
+/** Who names them: what a person can do before their time has come. A URL is read once, when the process starts. */
+const CURES = {
+  file: "write others into --proxy-credentials-file, and the next attempt sends those",
+  url: "put others into the proxy's URL and restart, and those are sent at once",
+} as const;
+
 export type Verdict = "accepted" | "refused" | "unknown";
 
 /** A user with a password, whoever named them. */
@@ -65,16 +71,17 @@ export class RefusedCredentials {
   }
 
   /** Throws a `WayFault` for what this proxy has refused lately. */
-  check({ verdicts, refusals, refusedAtMs, untilMs }: Account, proxy: string): void {
+  check({ verdicts, refusals, refusedAtMs, untilMs }: Account, proxy: string, from: keyof typeof CURES): void {
     const now = this.#now();
     const verdict = verdicts.get(proxy) ?? "unknown";
     const isHeld = verdict === "refused" || (verdict === "unknown" && refusals >= MOST_REFUSALS);
     if (!isHeld || now >= untilMs) return;
+    const ago = `${minutes(now - refusedAtMs)} ago`;
     const told =
       verdict === "refused"
-        ? `refused the user or the password ${minutes(now - refusedAtMs)} ago and is not shown them again`
-        : "is not shown the user and the password, which others refused,";
-    const message = `the proxy ${proxy} ${told} for ${minutes(untilMs - now)}, so that no account is locked: mend --proxy-credentials-file, which each attempt reads, or the proxy's URL`;
+        ? `refused the user or the password ${ago}`
+        : `was not sent the user and the password, because other proxies refused them ${ago}`;
+    const message = `the proxy ${proxy} ${told}; so that no account is locked, they are held back for ${minutes(untilMs - now)}, then tried again: ${CURES[from]}`;
     throw new WayFault("proxy_auth_refused", message, { at: proxy });
   }
 
@@ -108,7 +115,7 @@ export class Showing {
   }
 
   /** The credentials may be sent now. Rejects with a `WayFault` if they must not, with the signal's reason when that is aborted. */
-  async begin(credentials: ProxyCredentials): Promise<void> {
+  async begin(credentials: ProxyCredentials, from: keyof typeof CURES): Promise<void> {
     const account = this.#memory.accountOf(credentials);
     const isKnown = account.verdicts.get(this.#proxy) === "accepted";
     const patience = isKnown ? AbortSignal.timeout(KNOWN_WAIT_MS) : undefined;
@@ -117,7 +124,7 @@ export class Showing {
     }
     this.#signal.throwIfAborted();
     if (this.#over) throw new Error("the attempt is over");
-    this.#memory.check(account, this.#proxy);
+    this.#memory.check(account, this.#proxy, from);
     const pending = new Promise<void>((resolve) => {
       this.#done = () => {
         if (account.pending === pending) account.pending = undefined;

@@ -56,7 +56,7 @@ export async function openThroughSocks(
     socket.destroy();
     const { message } = error as Error;
     if (signal.aborted || message === "Proxy connection timed out") {
-      throw new WayFault("timeout", `${at} took the connection and opened none to ${formatTarget(to)}`, { at });
+      throw proxyFault(proxy, "timeout", `took the connection and opened none to ${formatTarget(to)}`);
     }
     throw socksFault(message, proxy, to, credentials !== undefined);
   } finally {
@@ -104,45 +104,79 @@ async function resolve(to: Destination, signal: AbortSignal): Promise<Destinatio
   }
 }
 
+function proxyFault(proxy: ProxyServer, fault: Fault, sentence: string): WayFault {
+  const at = formatProxy(proxy);
+  return new WayFault(fault, `the proxy ${at} ${sentence}`, { at });
+}
+
 /** The library's error itself holds the password: only its words leave here. */
 function socksFault(message: string, proxy: ProxyServer, to: Destination, authenticated: boolean): WayFault {
-  const at = formatProxy(proxy);
-  const proxyFault = (fault: Fault, sentence: string): WayFault => new WayFault(fault, `${at} ${sentence}`, { at });
-  if (message === "Socket closed") return proxyFault("proxy_closed", "closed the connection before it opened the way");
+  if (message === "Socket closed") {
+    return proxyFault(proxy, "proxy_closed", "closed the connection before it opened the way");
+  }
   if (message.includes("Authentication failed")) {
     return authenticated
-      ? proxyFault("proxy_auth_refused", `refuses the user or the password: ${CHECK_PASSWORD}`)
-      : proxyFault("proxy_auth_required", NEEDS_CREDENTIALS);
+      ? proxyFault(proxy, "proxy_auth_refused", `refuses the user or the password: ${CHECK_PASSWORD}`)
+      : proxyFault(proxy, "proxy_auth_required", NEEDS_CREDENTIALS);
   }
   if (message.includes("no accepted authentication type")) {
     return authenticated
-      ? proxyFault("proxy_auth_unsupported", TAKES_NO_PASSWORD)
-      : proxyFault("proxy_auth_required", NEEDS_CREDENTIALS);
+      ? proxyFault(proxy, "proxy_auth_unsupported", TAKES_NO_PASSWORD)
+      : proxyFault(proxy, "proxy_auth_required", NEEDS_CREDENTIALS);
   }
-  const reply = /^Socks5 proxy rejected connection - (\w+)$/.exec(message)?.[1] ?? "";
-  const row = REPLIES.get(reply);
-  if (row !== undefined) {
-    const [fault, whose, sentence] = row;
-    return new WayFault(fault, `${at} ${sentence} ${formatTarget(to)}`, {
-      at: whose === "proxy" ? at : formatTarget(to),
-    });
+  const reply = REPLIES[/^Socks5 proxy rejected connection - (\w+)$/.exec(message)?.[1] ?? ""];
+  if (reply !== undefined) {
+    const { fault, words, sentence } = reply;
+    return proxyFault(proxy, fault, `${sentence(formatTarget(to))} (SOCKS reply ${words})`);
   }
-  if (/^(read|write) E/.test(message)) return proxyFault("proxy_closed", `broke the connection off (${message})`);
-  return proxyFault("proxy_protocol", "does not speak SOCKS 5: check scheme and port of the proxy");
+  if (/^(read|write) E/.test(message)) {
+    return proxyFault(proxy, "proxy_closed", `broke the connection off (${message})`);
+  }
+  return proxyFault(proxy, "proxy_protocol", "does not speak SOCKS 5: check scheme and port of the proxy");
 }
 
 const NEEDS_CREDENTIALS = "wants a user and password: put them in its URL or in --proxy-credentials-file";
 const TAKES_NO_PASSWORD =
   "takes neither the user and password of its URL or of --proxy-credentials-file nor a connection without (RFC 1928 §3): ask its administrators for a way in by a password (RFC 1929), GSS-API is not spoken here";
 
-/** RFC 1928 §6: who is to blame, and the begin of a sentence that ends with the destination. */
-const REPLIES = new Map<string, readonly [Fault, "proxy" | "destination", string]>([
-  ["Failure", ["proxy_unavailable", "proxy", "says no more than that it failed (its log may) to open a connection to"]],
-  ["NotAllowed", ["proxy_forbidden", "proxy", "does not allow, by a rule of its own, connections to"]],
-  ["NetworkUnreachable", ["unreachable", "destination", "has no route to the network of"]],
-  ["HostUnreachable", ["unreachable", "destination", "cannot reach, or not resolve the name of,"]],
-  ["ConnectionRefused", ["refused", "destination", "was refused the connection by"]],
-  ["TTLExpired", ["timeout", "destination", "got no answer from"]],
-  ["CommandNotSupported", ["proxy_protocol", "proxy", "does not make outgoing connections, such as that to"]],
-  ["AddressNotSupported", ["unreachable", "destination", "does not take addresses of the kind of"]],
-]);
+/** What a proxy says in place of a connection. */
+interface Reply {
+  readonly fault: Fault;
+  /** Its number, and the words of RFC 1928 §6. */
+  readonly words: string;
+  readonly sentence: (to: string) => string;
+}
+
+/** Whatever is wrong behind the proxy is known only by what it says. */
+const REPLIES: Readonly<Record<string, Reply>> = {
+  Failure: {
+    fault: "proxy_unavailable",
+    words: "1: general SOCKS server failure",
+    sentence: (to) => `opens no connection to ${to} and says no more: its log may`,
+  },
+  NotAllowed: {
+    fault: "proxy_forbidden",
+    words: "2: not allowed by ruleset",
+    sentence: (to) => `does not allow connections to ${to}: ask its administrators to allow this destination`,
+  },
+  NetworkUnreachable: cannotReach("3: network unreachable"),
+  HostUnreachable: cannotReach("4: host unreachable"),
+  ConnectionRefused: cannotReach("5: connection refused"),
+  TTLExpired: cannotReach("6: TTL expired"),
+  CommandNotSupported: {
+    fault: "proxy_protocol",
+    words: "7: command not supported",
+    sentence: (to) => `makes no outgoing connections, such as that to ${to}`,
+  },
+  AddressNotSupported: {
+    fault: "proxy_unavailable",
+    words: "8: address type not supported",
+    sentence: (to) => `does not take ${to}: a name is resolved here with socks5://, and by the proxy with socks5h://`,
+  },
+};
+
+function cannotReach(words: string): Reply {
+  const sentence = (to: string): string =>
+    `says that it cannot reach ${to}: check its name and port as the proxy sees them`;
+  return { fault: "proxy_unavailable", words, sentence };
+}

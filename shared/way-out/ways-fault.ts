@@ -16,6 +16,7 @@ const TELLING: readonly Fault[] = [
   "proxy_auth_unsupported",
   "proxy_auth_required",
   "proxy_tls",
+  "web_page",
   "proxy_forbidden",
   "proxy_protocol",
   "proxy_unavailable",

@@ -6,15 +6,10 @@ import { type AddressInfo, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
-import { inspect } from "node:util";
-import { CredentialsFile } from "./credentials-file.ts";
-import type { Fault } from "./fault.ts";
-import { WayFault } from "./fault.ts";
-import { NO_AUTH, reply, scripted, USER_AUTH } from "./testing-socks.ts";
+import { NO_AUTH, reply, scripted } from "./testing-socks.ts";
+import { basicProxy, httpProxy, never, rejected, SERVER, socks, ways } from "./testing-ways.ts";
 import { formatProxy, formatWay } from "./way.ts";
-import { type OpenOptions, type WaysOptions, WaysOut } from "./ways.ts";
-
-const SERVER = { host: "culvert.example.com", port: 443 };
+import { type WaysOptions, WaysOut } from "./ways.ts";
 
 test("without a word from anybody, the way is direct", async () => {
   assert.deepEqual(await named({}), ["direct"]);
@@ -101,7 +96,16 @@ test("when all fail, the fault is the one that tells most, in the words of all",
   const unreached = await socks(t, 4);
   const error = await rejected(ways({ proxies: [gone.at, forbids.at, unreached.at] }), "proxy_forbidden");
   assert.equal(error.at, forbids.at);
-  assert.match(error.message, /refused the connection: .*; .* does not allow, .*; .* cannot reach/);
+  assert.match(error.message, /refused the connection: .*; .* does not allow connections .*; .* cannot reach/);
+});
+
+test("a portal tells more than a proxy that reaches nobody, and less than one that wants a password", async (t) => {
+  const portal = await httpProxy(t, (_said, socket) => socket.end("HTTP/1.1 511 Login\r\nContent-Length: 0\r\n\r\n"));
+  const unreached = await socks(t, 5);
+  const asks = await basicProxy(t, "anna:right");
+  const error = await rejected(ways({ proxies: [unreached.at, portal] }), "web_page");
+  assert.equal(error.at, portal);
+  await rejected(ways({ proxies: [portal, asks.url] }), "proxy_auth_required");
 });
 
 test("an abort ends the trying", async (t) => {
@@ -155,77 +159,6 @@ test("a slow way that was cut short is given its time in the next attempt, if th
   assert.equal(formatWay(way), `${slow.at} (--proxy)`);
 });
 
-test("a URL's credentials are for its own proxy only, the file's for those without, read anew for each", async (t) => {
-  const { credentials, write } = credentialsFile(t, "file:first");
-  const seen: string[] = [];
-  const own = await asking(t, seen, () => write("file:second"));
-  const other = await asking(t, seen);
-  const out = ways({ proxies: [own.at.replace("//", "//url:own@"), other.at] });
-  const error = await rejected(out, "proxy_auth_refused", { credentials });
-  assert.deepEqual(seen, ["url:own", "file:second"]);
-  assert.ok(!/own@|second/.test(inspect(error, { depth: 9 })));
-});
-
-test("a refused password is not shown again before its time, and another one at once; ways to all servers share that", async (t) => {
-  let now = 0;
-  const { credentials, write } = credentialsFile(t, "anna:wrong");
-  const proxy = await basicProxy(t, "anna:right");
-  const out = new WaysOut({ proxies: [proxy.url], pac: "", env: {} }, () => now);
-  const first = await rejected(out, "proxy_auth_refused", { credentials });
-  assert.match(first.message, /refuses the user or the password \(Basic\)/);
-  for (const host of ["one", "two", "three"]) {
-    now += 60_000;
-    const to = { host, port: 443 };
-    const held = await rejected(out, "proxy_auth_refused", { credentials }, never(), to);
-    assert.match(
-      held.message,
-      /refused the user or the password \d min ago and is not shown them again for \d min, so that no account is locked: mend/,
-    );
-    assert.equal(held.at, proxy.url);
-  }
-  assert.deepEqual(proxy.shown, ["anna:wrong"]);
-  now += 3 * 60_000;
-  await rejected(out, "proxy_auth_refused", { credentials });
-  assert.deepEqual(proxy.shown, ["anna:wrong", "anna:wrong"], "its time has come");
-  write("anna:right");
-  (await out.open(SERVER, { credentials }, never())).socket.destroy();
-  write("anna:wrong");
-  await rejected(out, "proxy_auth_refused", { credentials });
-  assert.deepEqual(proxy.shown, ["anna:wrong", "anna:wrong", "anna:right"], "what was refused is known still");
-});
-
-test("several connections that begin at once show a password one after the other, and a wrong one once", async (t) => {
-  const { credentials, write } = credentialsFile(t, "anna:wrong");
-  const proxy = await basicProxy(t, "anna:right");
-  const out = ways({ proxies: [proxy.url] });
-  const three = ["one", "two", "three"].map((host) => ({ host, port: 443 }));
-  await Promise.all(three.map((to) => rejected(out, "proxy_auth_refused", { credentials }, never(), to)));
-  assert.deepEqual(proxy.shown, ["anna:wrong"]);
-  write("anna:right");
-  const opened = await Promise.all(three.map((to) => out.open(to, { credentials }, never())));
-  for (const { socket } of opened) socket.destroy();
-  assert.deepEqual(proxy.shown.slice(1), ["anna:right", "anna:right", "anna:right"]);
-});
-
-test("while a password is held back from one proxy the next one is tried, and what failed is told", async (t) => {
-  const { credentials } = credentialsFile(t, "anna:wrong");
-  const proxy = await basicProxy(t, "anna:right");
-  const gone = await socks(t, 0);
-  await gone.close();
-  const out = ways({ proxies: [proxy.url, gone.at] });
-  await rejected(out, "proxy_auth_refused", { credentials });
-  const again = await rejected(out, "proxy_auth_refused", { credentials });
-  assert.match(again.message, /is not shown them again for .*; socks5h:\S+ refused the connection/);
-  const opens = await socks(t, 0);
-  const { socket, way, failed } = await ways({ proxies: [proxy.url, opens.at] }).open(SERVER, {}, never());
-  socket.destroy();
-  assert.equal(formatWay(way), `${opens.at} (--proxy)`);
-  assert.deepEqual(
-    failed.map(({ fault, at }) => [fault, at]),
-    [["proxy_auth_required", proxy.url]],
-  );
-});
-
 test("a proxy in the environment gets nothing that belongs to others", async (t) => {
   const proxy = await scripted(t, async (peer) => {
     assert.equal(await peer.read(3), "050100");
@@ -234,23 +167,6 @@ test("a proxy in the environment gets nothing that belongs to others", async (t)
   await rejected(ways({ env: { ALL_PROXY: proxy.at } }), "proxy_auth_required");
   await proxy.done;
 });
-
-test("a credentials file that cannot be read is the fault", async (t) => {
-  const proxy = await socks(t, 0);
-  const credentials = new CredentialsFile("/nowhere/credentials");
-  const error = await rejected(ways({ proxies: [proxy.at] }), "proxy_auth_required", { credentials });
-  assert.match(error.message, /^--proxy-credentials-file \/nowhere\/credentials cannot be read/);
-});
-
-/** A proxy that gives every request the same reply. */
-function socks(t: TestContext, code: number) {
-  return scripted(t, async (peer) => {
-    await peer.read(3);
-    peer.write(NO_AUTH);
-    await peer.readRequest();
-    peer.write(reply(code));
-  });
-}
 
 /** A proxy that takes its time, of a clock that stands still otherwise. */
 function slowSocks(t: TestContext, ms: number) {
@@ -263,69 +179,8 @@ function slowSocks(t: TestContext, ms: number) {
   });
 }
 
-/** A proxy that asks for a password, writes down what it is given, and refuses it. */
-function asking(t: TestContext, seen: string[], then: () => void = () => {}) {
-  return scripted(t, async (peer) => {
-    await peer.read(4);
-    peer.write(USER_AUTH);
-    const text = async () => Buffer.from(await peer.read(Number.parseInt(await peer.read(1), 16)), "hex").toString();
-    await peer.read(1);
-    seen.push(`${await text()}:${await text()}`);
-    then();
-    peer.write("0101");
-  });
-}
-
-/** An HTTP proxy that takes one password, and what it was shown; a challenge alone is none. */
-async function basicProxy(t: TestContext, password: string) {
-  const shown: string[] = [];
-  const proxy = createHttpServer().on("connect", ({ headers }, socket) => {
-    const [, word] = /^Basic (.*)$/.exec(headers["proxy-authorization"] ?? "") ?? [];
-    const said = Buffer.from(word ?? "", "base64").toString();
-    if (word !== undefined) shown.push(said);
-    const refusal = 'HTTP/1.1 407 Who\r\nProxy-Authenticate: Basic realm="x"\r\nContent-Length: 0\r\n\r\n';
-    socket.on("error", () => {}).end(said === password ? "HTTP/1.1 200 OK\r\n\r\n" : refusal);
-  });
-  await once(proxy.listen(0, "127.0.0.1"), "listening");
-  t.after(() => proxy.close());
-  return { url: `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`, shown };
-}
-
-function credentialsFile(t: TestContext, content: string) {
-  const folder = mkdtempSync(join(tmpdir(), "culvert-ways-"));
-  t.after(() => rmSync(folder, { recursive: true }));
-  const path = join(folder, "credentials");
-  const write = (text: string): void => writeFileSync(path, text);
-  write(content);
-  return { credentials: new CredentialsFile(path), write };
-}
-
-function ways(options: Partial<WaysOptions>): WaysOut {
-  return new WaysOut({ proxies: [], pac: "", env: {}, ...options });
-}
-
 async function named(options: Partial<WaysOptions>): Promise<readonly string[]> {
   return (await ways(options).ways(SERVER, never())).map(formatWay);
-}
-
-async function rejected(
-  out: WaysOut,
-  fault: Fault,
-  options: OpenOptions = {},
-  signal = never(),
-  to = SERVER,
-): Promise<WayFault> {
-  const error = await out.open(to, options, signal).then(
-    () => assert.fail("a way was opened"),
-    (reason: unknown) => reason,
-  );
-  assert.ok(error instanceof WayFault, inspect(error));
-  assert.equal(error.fault, fault, error.message);
-  return error;
-}
-
-function never(): AbortSignal {
-  return new AbortController().signal;
 }
 
 function pacFile(t: TestContext, answer: string): string {

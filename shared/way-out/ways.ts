@@ -133,7 +133,7 @@ export class WaysOut {
     const showing = this.#refused.attempt(formatProxy(proxy), signal);
     const credentials = async (): Promise<ProxyCredentials | undefined> => {
       const found = proxy.credentials ?? (await file?.read(signal));
-      if (found !== undefined) await showing.begin(found);
+      if (found !== undefined) await showing.begin(found, proxy.credentials === undefined ? "file" : "url");
       return found;
     };
     try {

@@ -1,6 +1,6 @@
 import { Basic } from "./basic.ts";
 import { type Challenge, parseChallenges } from "./challenges.ts";
-import { Digest, pickDigest } from "./digest.ts";
+import { Digest, digestProblem, pickDigest } from "./digest.ts";
 import { KerberosMissing, type LoadKerberos } from "./kerberos.ts";
 import { Negotiate, negotiateOf } from "./negotiate.ts";
 import { type Authorization, CHECK_PASSWORD, type Credentials, type Scheme } from "./scheme.ts";
@@ -63,6 +63,13 @@ export class Authentication {
     return this.#say(scheme, challenge);
   }
 
+  /** Of a proxy that has heard all we say in one attempt, and goes on. */
+  get endless(): AuthenticationFailed {
+    return this.scheme === "Digest"
+      ? new AuthenticationFailed("unsupported", ALWAYS_STALE)
+      : new AuthenticationFailed("refused", "asks for ever more proofs of who we are");
+  }
+
   /** The same once more, for a new connection; `undefined`: what was said belonged to the old one. */
   async again(): Promise<Authorization | undefined> {
     if (this.#using === undefined || this.#using.challenge.token !== undefined) return undefined;
@@ -119,6 +126,10 @@ const REFUSED = {
     "refuses the Kerberos ticket (Negotiate): check that the proxy's host name is the one of its service principal, that both clocks are right, and that the user may use it",
 } as const satisfies Record<Scheme["name"], string>;
 
+/** Several proxies that share an address and not their nonces look like this, too. */
+const ALWAYS_STALE =
+  "calls every nonce stale, also the one that it has just given (Digest), and says nothing of the password: ask its administrators to look at how long its nonces are good, at its clock, and whether all proxies behind this address know them";
+
 function required(challenges: readonly Challenge[], problem: unknown): AuthenticationFailed {
   return new AuthenticationFailed(
     "required",
@@ -133,7 +144,9 @@ function unsupported(
   problem: unknown,
 ): AuthenticationFailed {
   const has = (scheme: string): boolean => challenges.some((challenge) => challenge.scheme === scheme);
+  const digest = digestProblem(challenges);
   const cures = [
+    ...(digest === undefined ? [] : [digest]),
     ...(has("negotiate") && !kerberosWanted ? ["Kerberos is not set up here"] : []),
     ...(has("ntlm") ? ["for NTLM let px or cntlm run on this machine and name that with --proxy"] : []),
   ];

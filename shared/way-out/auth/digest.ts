@@ -17,6 +17,24 @@ export function pickDigest(challenges: readonly Challenge[]): Challenge | undefi
   return able.sort((one, other) => strength(other) - strength(one))[0];
 }
 
+/** Why none of the Digest challenges can be answered, where none can; `undefined`: there are none. */
+export function digestProblem(challenges: readonly Challenge[]): string | undefined {
+  const offers = challenges.filter(({ scheme }) => scheme === "digest");
+  if (offers.length === 0) return undefined;
+  const unknown = new Set(offers.filter((offer) => algorithmOf(offer).hash === undefined).map(algorithmName));
+  if (unknown.size === 0) return 'its Digest has no realm, no nonce, or a qop without "auth"';
+  const known = [...HASHES.keys()].map((family) => family.toUpperCase());
+  return `Digest is known here with ${known.join(", ")}, and not with ${[...unknown].slice(0, MOST_NAMED).join(", ")}`;
+}
+
+/** Of a stranger's algorithms, and characters of each. */
+const MOST_NAMED = 4;
+const LONGEST_NAME = 30;
+
+function algorithmName({ parameters }: Challenge): string {
+  return `"${parameters.get("algorithm")?.slice(0, LONGEST_NAME)}"`;
+}
+
 /** Digest (RFC 7616): the password stays here; what is sent proves it for one request of this proxy's nonce. */
 export class Digest implements Scheme {
   readonly name = "Digest";
@@ -24,7 +42,6 @@ export class Digest implements Scheme {
   readonly #credentials: Credentials;
   #nonce: string | undefined;
   #count = 0;
-  #renewed = false;
 
   constructor(request: { readonly method: string; readonly uri: string }, credentials: Credentials) {
     this.#request = request;
@@ -39,12 +56,10 @@ export class Digest implements Scheme {
     return digestAuthorization(challenge, { ...this.#request, ...this.#credentials, cnonce, count: this.#count });
   }
 
-  /** `stale`: the password was right and the nonce too old. Who says it twice only wants to hear more of them. */
+  /** `stale`: the nonce was too old, and nothing is said of the password (RFC 7616 §3.3). */
   goesOn(challenges: readonly Challenge[]): Challenge | undefined {
     const challenge = pickDigest(challenges);
-    if (this.#renewed || challenge?.parameters.get("stale")?.toLowerCase() !== "true") return undefined;
-    this.#renewed = true;
-    return challenge;
+    return challenge?.parameters.get("stale")?.toLowerCase() === "true" ? challenge : undefined;
   }
 }
 
@@ -105,18 +120,23 @@ interface DigestChallenge {
   readonly qop: boolean;
 }
 
-function readChallenge({ scheme, parameters }: Challenge): DigestChallenge | undefined {
+function algorithmOf({ parameters }: Challenge) {
+  const [, family = "", suffix] = /^(.*?)(-sess)?$/.exec(parameters.get("algorithm")?.toLowerCase() ?? "md5") ?? [];
+  return { family, hash: HASHES.get(family), session: suffix !== undefined };
+}
+
+function readChallenge(challenge: Challenge): DigestChallenge | undefined {
+  const { scheme, parameters } = challenge;
   const realm = parameters.get("realm");
   const nonce = parameters.get("nonce");
-  const [, family = "", suffix] = /^(.*?)(-sess)?$/.exec(parameters.get("algorithm")?.toLowerCase() ?? "md5") ?? [];
-  const hash = HASHES.get(family);
+  const { family, hash, session } = algorithmOf(challenge);
   const qops = parameters
     .get("qop")
     ?.toLowerCase()
     .split(/[ \t,]+/);
   if (scheme !== "digest" || realm === undefined || nonce === undefined || hash === undefined) return undefined;
   if (qops !== undefined && !qops.includes("auth")) return undefined;
-  return { realm, nonce, family, hash, session: suffix !== undefined, qop: qops !== undefined };
+  return { realm, nonce, family, hash, session, qop: qops !== undefined };
 }
 
 /** A name that is not plain ASCII goes in the form of RFC 8187; neither form lets it end the field. */

@@ -1,0 +1,28 @@
+import { createLogger } from "../../shared/process/logger.ts";
+import { CredentialsFile } from "../../shared/way-out/credentials-file.ts";
+import { WayFault } from "../../shared/way-out/fault.ts";
+import { KeptProxyTls } from "../uplink/kept-proxy-tls.ts";
+import type { WayOutOptions } from "../uplink/way-out.ts";
+
+export type ProxyFiles = Pick<WayOutOptions, "proxyCredentialsFile" | "proxyCa" | "proxyCert" | "proxyKey">;
+
+/** What an agent will say of its files for proxies, as soon as a proxy has need of them. */
+export async function faultsOfProxyFiles(files: ProxyFiles): Promise<readonly string[]> {
+  const { proxyCredentialsFile, proxyCa: caFile, proxyCert: certFile, proxyKey: keyFile } = files;
+  const tls = new KeptProxyTls({ caFile, certFile, keyFile }, SILENT);
+  const reading = [
+    ...(proxyCredentialsFile === "" ? [] : [new CredentialsFile(proxyCredentialsFile).read(NEVER)]),
+    (async () => tls.current())(),
+  ];
+  const read = await Promise.allSettled(reading);
+  return read.flatMap((result) => (result.status === "rejected" ? sentenceOf(result.reason) : []));
+}
+
+function sentenceOf(fault: unknown): string {
+  if (fault instanceof WayFault) return fault.message;
+  throw fault;
+}
+
+/** A file has a limit of its own. */
+const NEVER = new AbortController().signal;
+const SILENT = createLogger({ level: "silent", format: "json", name: "doctor", destination: { write: () => {} } });

@@ -1,0 +1,120 @@
+import type { Hello, OuterHello } from "../../shared/link/control.ts";
+import {
+  type CarrierDialOptions,
+  type Dialled,
+  dialCarrier,
+  dialOuter,
+  type OuterDialled,
+  probeServer,
+} from "../../shared/link/dial.ts";
+import { Intercepted } from "../../shared/link/intercepted.ts";
+import { wellKnownAuthorities } from "../../shared/net/well-known-authorities.ts";
+import { HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/handshake.ts";
+import type { Credentials } from "./credentials.ts";
+import { isUnseen, UnseenCertificate } from "./unseen-certificate.ts";
+
+/**
+ * Who may stand at the end of the TLS outside, and what he is shown: the one place that decides by `--inner-tls` and
+ * `--outer-ca`. The agent dials by it, and so does the doctor.
+ *
+ * ```
+ *  --inner-tls  --outer-ca
+ *  never        any         the server
+ *  auto         absent      the server
+ *  auto         given       the server; where somebody else stands there, a box of --outer-ca
+ *  always       any         a box: anybody of --ca-cert or --outer-ca, the server among them
+ * ```
+ * The server, which proves itself by `--ca-cert`, is shown certificate or token. A box is shown nothing: all goes by the
+ * inner TLS over its link.
+ */
+export type OuterEnd = "server" | "box";
+
+export interface OuterRule {
+  readonly innerTls: "always" | "auto" | "never";
+  /** `intercepted`: somebody else than the server was found there last. */
+  readonly path: { readonly intercepted: boolean };
+}
+
+/** In the order in which they are tried: first what worked last, because a try that is in vain costs a handshake. */
+function endsOf({ innerTls, path }: OuterRule, { outerCa }: Credentials): readonly [OuterEnd, OuterEnd?] {
+  if (innerTls === "always") return ["box"];
+  if (innerTls === "never" || outerCa === undefined) return ["server"];
+  return path.intercepted ? ["box", "server"] : ["server", "box"];
+}
+
+/** Dials one end after the other, as long as somebody else stands there, of whom `onElse` is told at the first. */
+export async function dialEnds<T>(
+  rule: OuterRule,
+  credentials: Credentials,
+  dial: (end: OuterEnd) => Promise<T>,
+  onElse: (end: OuterEnd, who: Intercepted) => void,
+): Promise<T> {
+  const [first, second] = endsOf(rule, credentials);
+  try {
+    return await dial(first);
+  } catch (error) {
+    if (!(error instanceof Intercepted)) throw error;
+    onElse(first, error);
+    if (second === undefined) throw error;
+    return await dial(second);
+  }
+}
+
+/** Shows the server all that we have; whether it is the server is asked first where that is doubtful. */
+export async function dialServer(
+  to: CarrierDialOptions,
+  rule: OuterRule,
+  credentials: Credentials,
+  hello: () => Hello,
+): Promise<Dialled> {
+  const { ca, cert, key, token } = credentials;
+  const until = performance.now() + to.timeoutMs;
+  if (isDoubtful(rule, credentials)) await probeServer({ ...to, watch: {}, tls: { ...to.tls, ca } });
+  try {
+    return await dialCarrier({
+      ...to,
+      tls: { ...to.tls, ca, cert, key },
+      ...(token && { headers: { authorization: `Bearer ${token.text}` } }),
+      hello,
+      timeoutMs: Math.max(1, until - performance.now()),
+    });
+  } catch (error) {
+    throw cert !== undefined && error instanceof LinkRefused && isUnseen(error) ? new UnseenCertificate(error) : error;
+  }
+}
+
+/** A token is sent when the server's certificate was found good; our own certificate goes before that can be judged. */
+function isDoubtful({ innerTls, path }: OuterRule, { cert, outerCa }: Credentials): boolean {
+  return innerTls === "auto" && cert !== undefined && (outerCa !== undefined || path.intercepted);
+}
+
+const BARE_HELLO = { type: "hello", version: HANDSHAKE_VERSION, inner: true } as const satisfies OuterHello;
+
+/** Shows a box of these authorities nothing of ours. */
+export function dialBox(
+  to: CarrierDialOptions,
+  ca: CarrierDialOptions["tls"]["ca"],
+  hello: () => OuterHello = () => BARE_HELLO,
+): Promise<OuterDialled> {
+  return dialOuter({ ...to, tls: { ...to.tls, ca }, hello });
+}
+
+/**
+ * Whose boxes may begin a link: whoever is of `--ca-cert` is the server itself, and met as such unless inner TLS is wanted
+ * always.
+ */
+export function boxCa(
+  { innerTls }: Pick<OuterRule, "innerTls">,
+  credentials: Credentials,
+): CarrierDialOptions["tls"]["ca"] {
+  return innerTls === "always" ? anyCa(credentials) : [...(credentials.outerCa ?? [])];
+}
+
+/**
+ * The server's authorities and those of whoever may stand between, good enough for a link that has its inner TLS; the
+ * well-known ones where the server's are not given.
+ */
+export function anyCa({ ca, outerCa = [] }: Credentials): CarrierDialOptions["tls"]["ca"] {
+  if (ca === undefined && outerCa.length === 0) return undefined;
+  return [...(ca === undefined ? wellKnownAuthorities() : [ca]), ...outerCa];
+}

@@ -1,0 +1,27 @@
+import { LinkRefused } from "../../shared/wire/handshake.ts";
+
+/** How both sentences begin that say of a certificate that none has come (shared/net/identity.ts, `judgePeer`). */
+const UNSEEN = /^no client certificate /;
+
+/** Does the server miss a certificate? */
+export function isUnseen({ reason }: LinkRefused): boolean {
+  return UNSEEN.test(reason);
+}
+
+/**
+ * We have shown our certificate, and the server has seen none: whoever took it was not the server, though `--ca-cert`
+ * knows him. A balancer, most likely, whose CA was given in place of the server's.
+ */
+export class UnseenCertificate extends LinkRefused {
+  constructor({ status, closeCode, reason, retryAfterMs }: LinkRefused) {
+    super({
+      ...(status !== undefined && { status }),
+      ...(closeCode !== undefined && { closeCode }),
+      reason: `${reason}; ${CURE}`,
+      retryAfterMs,
+    });
+  }
+}
+
+const CURE =
+  "we have shown ours, so somebody in front of the server opens TLS, whom --ca-cert knows: give his CA as --outer-ca and only the server's own as --ca-cert (where both are of one CA, --inner-tls=always), and the server --inner-tls=auto";

@@ -1,0 +1,73 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import type { Duplex } from "node:stream";
+import type { TestContext } from "node:test";
+import { inspect } from "node:util";
+import { type Fault, WayFault } from "./fault.ts";
+import { NO_AUTH, reply, scripted } from "./testing-socks.ts";
+import { type OpenOptions, type WaysOptions, WaysOut } from "./ways.ts";
+
+export const SERVER = { host: "culvert.example.com", port: 443 };
+
+export function ways(options: Partial<WaysOptions>): WaysOut {
+  return new WaysOut({ proxies: [], pac: "", env: {}, ...options });
+}
+
+export async function rejected(
+  out: WaysOut,
+  fault: Fault,
+  options: OpenOptions = {},
+  signal = never(),
+  to = SERVER,
+): Promise<WayFault> {
+  const error = await out.open(to, options, signal).then(
+    () => assert.fail("a way was opened"),
+    (reason: unknown) => reason,
+  );
+  assert.ok(error instanceof WayFault, inspect(error));
+  assert.equal(error.fault, fault, error.message);
+  return error;
+}
+
+export function never(): AbortSignal {
+  return new AbortController().signal;
+}
+
+/** A proxy that gives every request the same reply. */
+export function socks(t: TestContext, code: number) {
+  return scripted(t, async (peer) => {
+    await peer.read(3);
+    peer.write(NO_AUTH);
+    await peer.readRequest();
+    peer.write(reply(code));
+  });
+}
+
+/** An HTTP proxy that takes one password, and what it was shown; a challenge alone is none. */
+export async function basicProxy(t: TestContext, password: string) {
+  const shown: string[] = [];
+  const url = await httpProxy(t, (authorization, socket) => {
+    const [, word] = /^Basic (.*)$/.exec(authorization) ?? [];
+    const said = Buffer.from(word ?? "", "base64").toString();
+    if (word !== undefined) shown.push(said);
+    const refusal = 'HTTP/1.1 407 Who\r\nProxy-Authenticate: Basic realm="x"\r\nContent-Length: 0\r\n\r\n';
+    socket.end(said === password ? "HTTP/1.1 200 OK\r\n\r\n" : refusal);
+  });
+  return { url, shown };
+}
+
+/** An HTTP proxy that answers what each CONNECT says for authorization, if anything. */
+export async function httpProxy(
+  t: TestContext,
+  answer: (authorization: string, socket: Duplex) => void,
+): Promise<string> {
+  const proxy = createServer().on("connect", ({ headers }, socket) => {
+    socket.on("error", () => {});
+    answer(headers["proxy-authorization"] ?? "", socket);
+  });
+  await once(proxy.listen(0, "127.0.0.1"), "listening");
+  t.after(() => proxy.close());
+  return `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`;
+}
