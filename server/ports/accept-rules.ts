@@ -1,4 +1,5 @@
 import type { AcceptRules } from "../../shared/net/acceptor.ts";
+import type { Departures } from "../../shared/net/departures.ts";
 import type { FailedHandshake } from "../../shared/net/waiting-room.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
@@ -19,6 +20,8 @@ export interface Port {
   readonly keepaliveMs: number;
   /** Its clients obey when they are told to come back later. */
   readonly turnsAway: boolean;
+  /** How its connections end, if many are lost together. */
+  readonly departures?: Departures;
 }
 
 export interface PortDeps {
@@ -53,7 +56,7 @@ export const WORDS = {
 
 /** How much the port takes from strangers, and who hears of those that came to nothing. */
 export function acceptRules(
-  { name, proxyProtocol, keepaliveMs, turnsAway }: Port,
+  { name, proxyProtocol, keepaliveMs, turnsAway, departures }: Port,
   { options, metrics, log, strangers }: PortDeps,
   { failed, dropped }: (typeof WORDS)[keyof typeof WORDS],
 ): AcceptRules {
@@ -67,6 +70,7 @@ export function acceptRules(
     turnsAway,
     backlog: options.listenBacklog,
     keepAliveMs: keepaliveMs === 0 ? undefined : keepaliveMs,
+    departures,
     onHandshakeFailed,
     onError: (error) => log.error({ err: error, listener: name }, "a listener failed"),
   };

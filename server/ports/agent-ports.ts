@@ -1,6 +1,7 @@
 import type { AddressInfo } from "node:net";
 import { InnerServers } from "../../shared/link/inner-tls.ts";
 import type { Acceptor } from "../../shared/net/acceptor.ts";
+import { Departures } from "../../shared/net/departures.ts";
 import type { TlsDoors } from "../../shared/net/tls.ts";
 import { TurnQueue } from "../../shared/net/turn-queue.ts";
 import type { ServerOptions } from "../options.ts";
@@ -35,15 +36,16 @@ interface OpenPort {
 export class AgentPorts {
   readonly #deps: AgentPortsDeps;
   readonly #ports: OpenPort[] = [];
-  readonly #common: Pick<UpgradeDeps, "anonymous" | "innerServers" | "turns" | "agentLog">;
+  readonly #common: Pick<UpgradeDeps, "anonymous" | "innerServers" | "turns" | "departures" | "agentLog">;
 
   constructor(deps: AgentPortsDeps) {
     this.#deps = deps;
     this.#common = {
       anonymous: new AnonymousCarriers(deps.options.maxInnerHandshakes),
       innerServers: new InnerServers(),
-      // Agents are lost together, and come back together: with a path, or with a balancer.
+      // Agents are lost together, and come back together, with a path or with a balancer: neither waits for the other.
       turns: new TurnQueue(),
+      departures: new Departures(new TurnQueue()),
       agentLog: new AgentLog(deps.log),
     };
   }
@@ -57,6 +59,7 @@ export class AgentPorts {
         ...{ name: "agents", doors, proxyProtocol, port, host, option: "--agent-port" },
         keepaliveMs: 0, // the carrier has its own
         turnsAway: true,
+        departures: this.#common.departures,
         onSecure: (socket, door, backInMs) => upgrades.take(socket, door, backInMs),
       },
       this.#deps,
@@ -72,7 +75,7 @@ export class AgentPorts {
     const opened = await openPlainPort(
       {
         ...{ name: "agents-insecure", proxyProtocol, trustedCidrs, port, host, option: "--agent-insecure-port" },
-        ...{ keepaliveMs: 0, turnsAway: true },
+        ...{ keepaliveMs: 0, turnsAway: true, departures: this.#common.departures },
         onOpen: (socket, backInMs) => upgrades.take(socket, undefined, backInMs),
       },
       this.#deps,
@@ -96,6 +99,7 @@ export class AgentPorts {
 
   stopAccepting(): void {
     for (const { listener } of this.#ports) listener.stopAccepting();
+    this.#common.departures.end();
   }
 
   /** Ends those who have not asked for anything. */

@@ -35,12 +35,14 @@ const INTERNAL_ERROR = 1011;
  * Call it in the turn of the upgrade: the carrier has to read the socket from its first frame.
  */
 export function acceptCarrier(ws: WebSocket, socket: Duplex, options: AcceptOptions): Promise<Accepted> {
-  const carrier = new Carrier(ws, socket, { role: "server", keepaliveMs: options.keepaliveMs });
+  const carrier = new Carrier(ws, socket, {
+    role: "server",
+    keepaliveMs: options.keepaliveMs,
+    turns: options.turns,
+  });
   return new Promise((resolve, reject) => {
-    let settled = false;
     // Whatever else arrives on a carrier that was judged once is not judged again.
     const settle = (): void => {
-      settled = true;
       clearTimeout(timer);
       carrier.onEnded = undefined;
       carrier.onControl = undefined;
@@ -67,9 +69,7 @@ export function acceptCarrier(ws: WebSocket, socket: Duplex, options: AcceptOpti
         return;
       }
       carrier.onControl = undefined;
-      options.turns.run(() => {
-        if (!settled) answer(message);
-      });
+      answer(message);
     };
     const answer = (hello: Hello | OuterHello): void => {
       try {

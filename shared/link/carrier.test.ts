@@ -1,8 +1,11 @@
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { once } from "node:events";
+import type net from "node:net";
 import { describe, test } from "node:test";
 import type { TLSSocket } from "node:tls";
+import { Departures } from "../net/departures.ts";
+import { TurnQueue } from "../net/turn-queue.ts";
 import { CloseCode, LinkRefused } from "../wire/handshake.ts";
 import type { Link } from "./link.ts";
 import { dial, HELLO, Inbox, LinkServer, linkPair, Relay, rawClient, until, welcome } from "./testing.ts";
@@ -191,6 +194,45 @@ test("a reset connection is named", async () => {
   for (const socket of server.sockets) socket.resetAndDestroy();
   assert.match((await nearInbox.closed)?.message ?? "", /^the connection was cut \(ECONNRESET\)$/);
   assert.equal(near.pendingBytes, 0);
+});
+
+/** As when thousands go at once: nobody's turn is now. */
+class Rush extends TurnQueue {
+  override run(job: () => void): void {
+    setImmediate(job);
+  }
+}
+
+for (const { cut, says } of [
+  { cut: (socket: net.Socket) => socket.resetAndDestroy(), says: "the connection was cut (ECONNRESET)" },
+  { cut: (socket: net.Socket) => socket.destroy(), says: "the connection was cut" },
+]) {
+  test(`in a rush a carrier is over when its peer has gone, and the socket closes later: ${says}`, async () => {
+    const departures = new Departures(new Rush());
+    await using server = await LinkServer.start();
+    await using relay = await Relay.start(server.port);
+    server.beforeAccept = (_ws, socket) => departures.watch(socket.on("error", () => {}));
+    const { farInbox } = await linkPair(server, relay.port);
+    const [socket] = server.upgraded as [TLSSocket];
+    for (const side of relay.sockets) cut(side);
+    assert.equal((await farInbox.closed)?.message, says);
+    assert.deepEqual([socket.destroyed, socket.closed, departures.held], [true, false, 1]);
+    departures.end();
+    await until(() => socket.closed);
+    assert.deepEqual([farInbox.closedCount, farInbox.late], [1, 0]);
+  });
+}
+
+test("in a rush too, an end in order is one, and keeps no place", async () => {
+  const departures = new Departures(new Rush());
+  await using server = await LinkServer.start();
+  server.beforeAccept = (_ws, socket) => departures.watch(socket.on("error", () => {}));
+  const { near, farInbox } = await linkPair(server);
+  const [socket] = server.upgraded as [TLSSocket];
+  near.end();
+  assert.equal(await farInbox.closed, undefined);
+  await until(() => socket.closed);
+  assert.equal(departures.held, 0);
 });
 
 test("payload that a paused socket still holds when it closes is payload, not frames for ws", async () => {

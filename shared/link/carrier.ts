@@ -1,5 +1,7 @@
 import type { Duplex } from "node:stream";
 import type { RawData, WebSocket } from "ws";
+import { PEER_GONE } from "../net/departures.ts";
+import type { TurnQueue } from "../net/turn-queue.ts";
 import { printable } from "../outcomes.ts";
 import { CloseCode } from "../wire/handshake.ts";
 import type { Transport, TransportConsumer } from "../yamux/transport.ts";
@@ -43,6 +45,8 @@ export interface CarrierOptions {
   readonly keepaliveMs: number;
   /** Told how long each ping took to be answered, ms. */
   readonly onEcho?: ((ms: number) => void) | undefined;
+  /** When the first message is read: thousands may say hello at once. Absent: at once. */
+  readonly turns?: TurnQueue | undefined;
 }
 
 /**
@@ -77,6 +81,8 @@ export class Carrier implements Omit<Transport, "room"> {
   #ended = false;
   #ending = false;
   #cutTimer: NodeJS.Timeout | undefined;
+  /** Until the first message has come. */
+  #turns: TurnQueue | undefined;
   readonly #rate = new ControlRate();
 
   constructor(ws: WebSocket, socket: Duplex, options: CarrierOptions) {
@@ -84,6 +90,7 @@ export class Carrier implements Omit<Transport, "room"> {
     this.#socket = socket;
     this.#role = options.role;
     this.#masked = options.role === "client";
+    this.#turns = options.turns;
     ws.on("message", this.#onMessage);
     ws.on("error", this.#onError);
     ws.on("close", this.#onClose);
@@ -116,13 +123,17 @@ export class Carrier implements Omit<Transport, "room"> {
     this.#socket.on("data", (chunk: Buffer) => {
       this.#liveness.heard();
       this.#lane?.push(chunk);
+      if (this.#ws.readyState !== this.#ws.OPEN) this.#waitForClose();
     });
     // What a paused socket still holds when it closes, ws would read by itself, from the middle of a frame.
-    this.#socket.prependOnceListener("close", () => {
-      const rest: Buffer | null = this.#socket.read();
-      if (rest !== null) this.#lane?.push(rest);
-    });
+    this.#socket.prependOnceListener("close", this.#readRest);
+    this.#socket.once(PEER_GONE, this.#onPeerGone);
   }
+
+  readonly #readRest = (): void => {
+    const rest: Buffer | null = this.#socket.read();
+    if (rest !== null) this.#lane?.push(rest);
+  };
 
   /** Milliseconds between pings; the smaller of both ends' wishes, known after the handshake. */
   setKeepalive(keepaliveMs: number): void {
@@ -244,13 +255,18 @@ export class Carrier implements Omit<Transport, "room"> {
   readonly #onMessage = (data: RawData, isBinary: boolean): void => {
     if (this.#ended) return;
     this.#liveness.heard();
-    if (isBinary) {
-      this.#onPayload(data as Buffer);
-      return;
-    }
+    const turns = this.#turns;
+    this.#turns = undefined;
+    if (isBinary) this.#onPayload(data as Buffer);
+    else if (turns === undefined) this.#readControl(data as Buffer);
+    else turns.run(() => this.#readControl(data as Buffer));
+  };
+
+  #readControl(text: Buffer): void {
+    if (this.#ended) return;
     try {
-      if ((data as Buffer).length > MAX_CONTROL_BYTES) throw new BadControlMessage("a control message is too long");
-      const message = parseControl((data as Buffer).toString("utf8"));
+      if (text.length > MAX_CONTROL_BYTES) throw new BadControlMessage("a control message is too long");
+      const message = parseControl(text.toString("utf8"));
       if (message?.type === "ack") this.#rate.countAck();
       else this.#rate.count();
       if (message?.type === "ping") this.sendControl({ type: "pong" });
@@ -260,7 +276,7 @@ export class Carrier implements Omit<Transport, "room"> {
       if (!(error instanceof BadControlMessage)) throw error;
       this.#fail(CloseCode.badControl, error.message);
     }
-  };
+  }
 
   #deliverControl(message: ControlMessage): void {
     if (this.#onControl !== undefined) this.#onControl(message);
@@ -286,6 +302,7 @@ export class Carrier implements Omit<Transport, "room"> {
 
   /** The close frame stands behind all that was written. */
   #close(code: number, reason: string, timeoutMs: number): void {
+    this.#waitForClose();
     if (this.#ws.readyState === this.#ws.OPEN) this.#ws.close(code, printable(reason, MAX_CLOSE_REASON));
     if (this.#socket.closed) return;
     clearTimeout(this.#cutTimer);
@@ -321,6 +338,18 @@ export class Carrier implements Omit<Transport, "room"> {
   };
 
   readonly #onSocketClose = (): void => clearTimeout(this.#cutTimer);
+
+  /** It was cut, and the socket will only close some time later. */
+  readonly #onPeerGone = (error: NodeJS.ErrnoException | undefined): void => {
+    this.#socketError ??= error;
+    this.#readRest();
+    this.#onClose(ABNORMAL_CLOSURE, Buffer.alloc(0));
+  };
+
+  /** From now on there is more to be known of the end than that the peer has gone: ws tells it when the socket closes. */
+  #waitForClose(): void {
+    this.#socket.off(PEER_GONE, this.#onPeerGone);
+  }
 
   readonly #onClose = (code: number, reason: Buffer): void => {
     const closed: Closed = {

@@ -1,5 +1,6 @@
 import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
 import type { Arrival } from "./arrival.ts";
+import type { Departures } from "./departures.ts";
 import { readFirst } from "./first-bytes.ts";
 import { type FirstWords, FirstWordsReader, type FoundHello } from "./first-words.ts";
 import type { Endpoint } from "./proxy-protocol.ts";
@@ -30,6 +31,8 @@ export interface AcceptRules {
   readonly backlog: number;
   /** TCP keepalive of accepted connections; absent: off. */
   readonly keepAliveMs?: number | undefined;
+  /** How connections end that are lost together; absent: each at once. */
+  readonly departures?: Departures | undefined;
   onHandshakeFailed(failed: FailedHandshake): void;
   /** The listener as a whole has failed; it does not recover. */
   onError(error: Error): void;
@@ -191,6 +194,7 @@ export class Acceptor {
     }
     this.#open.set(raw, raw);
     raw.on("close", () => this.#open.delete(raw));
+    this.#rules.departures?.watch(raw);
     this.#room.add(raw);
   };
 
@@ -198,6 +202,7 @@ export class Acceptor {
     const { raw } = visit.arrival;
     if (this.#visits.size >= this.#rules.maxHandshakes) this.#dropOldest();
     this.#visits.set(raw, visit);
+    this.#rules.departures?.arrived(raw);
     raw.on("close", () => {
       if (this.over(raw)) this.failed(visit, new Error(`the connection ended during the ${this.#protocol.begins}`));
     });

@@ -48,7 +48,7 @@ export class Arrival {
   };
 
   readonly #onClose = (): void => {
-    this.#release();
+    clearTimeout(this.#timer);
     this.#events.onGone(this);
   };
 

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
 import { HandshakeQueue, nextLimit } from "./handshake-queue.ts";
 
-const AT_FIRST = 8;
+const AT_FIRST = 4;
 
 function queueOf(most = 1_000) {
   const begun: number[] = [];

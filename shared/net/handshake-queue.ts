@@ -5,7 +5,7 @@ export interface HandshakeQueueOptions<T> {
 }
 
 /** So many may be in progress at once even while the loop is late: what else keeps it busy must not keep everybody out. */
-const LEAST = 8;
+const LEAST = 4;
 /** While somebody waits, the loop is looked at so often, ms. */
 const LOOK_MS = 5;
 /** Later than that, ms, and a bystander would notice. */
