@@ -14,7 +14,6 @@ import { ignored, NO_LEASES, refusedUnless } from "../shared/process/konnectivit
 import { type Draft, type OptionsOf, option, section } from "../shared/process/options.ts";
 import { TUNNEL_PATH } from "../shared/wire/handshake.ts";
 import { SourceCidrs } from "./clusters/source-cidrs.ts";
-import { overlap } from "./ports/overlap.ts";
 import { wideNetworks } from "./ports/wide-networks.ts";
 
 const INNER_TLS = ["never", "auto", "always"] as const;
@@ -302,21 +301,15 @@ function settle(draft: Draft<typeof rows>): void {
   if (values.serverId === "") values.serverId = generatedId();
 }
 
-/** A port on every interface is that port on each of them. */
 function settleOwnPorts(draft: Draft<typeof rows>): void {
   const { values } = draft;
-  const ports: [flag: string, port: number, address: string][] = [
+  settlePorts(draft, [
     ["--server-port", values.serverPort, values.serverBindAddress],
     ["--agent-port", values.agentPort, values.agentBindAddress],
     ["--agent-insecure-port", values.agentInsecurePort, values.agentInsecureBindAddress],
     ["--health-port", values.healthPort, values.healthBindAddress],
     ["--admin-port", values.adminPort, values.adminBindAddress],
-  ];
-  for (const [index, [flag, port, address]] of ports.entries()) {
-    for (const before of ports.slice(0, index)) {
-      if (overlap(before[2], address)) settlePorts(draft, [before, [flag, port, before[2]]]);
-    }
-  }
+  ]);
 }
 
 /** Without cluster documents, agents need what the flags say. */

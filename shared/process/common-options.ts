@@ -5,6 +5,7 @@ import { IGNORED_BY_BOTH } from "./konnectivity.ts";
 import { defaultMemoryLimit } from "./memory-limit.ts";
 import type { Option } from "./option.ts";
 import { type Draft, defineOptions, type OptionTable, option, type Rows, section } from "./options.ts";
+import { overlap } from "./overlap.ts";
 
 /** What the tables of server and agent share: both ends of a tunnel have the same bounds (design: "Bounds"). */
 
@@ -97,10 +98,10 @@ export function settlePair(draft: Draft<Rows>, cert: [flag: string, value: strin
   if (cert[1] === "" && key[1] !== "") draft.problem(`${key[0]} needs its certificate: give ${cert[0]} too.`);
 }
 
-/** Two listeners of one process on the same port would fail only at the second listen. */
+/** Two listeners of one process on the same port would fail only at the second listen; one on every interface is on each of them. */
 export function settlePorts(draft: Draft<Rows>, ports: readonly [flag: string, port: number, address: string][]): void {
   for (const [index, [flag, port, address]] of ports.entries()) {
-    const other = ports.slice(0, index).find((before) => before[1] === port && before[2] === address);
+    const other = ports.slice(0, index).find((before) => before[1] === port && overlap(before[2], address));
     if (port !== 0 && other !== undefined) draft.problem(`${other[0]} and ${flag} are both ${port}.`);
   }
 }
