@@ -19,7 +19,9 @@ test("a server that has seen no certificate is told from one that does not take 
 test("a certificate that was not seen is refused as before, and the cure is beside the server's sentence", () => {
   const refusal = new LinkRefused({ status: 401, reason: "no client certificate was sent", retryAfterMs: 7_000 });
   const options = { baseMs: 250, capMs: 30_000, random: () => 0 };
-  const [before, now] = [refusal, new UnseenCertificate(refusal)].map((error) => retryAfter(error, 0, 0, options));
+  const unseen = new UnseenCertificate(refusal);
+  assert.equal(unseen.cause, refusal);
+  const [before, now] = [refusal, unseen].map((error) => retryAfter(error, 0, 0, options));
   assert.deepEqual({ ...now, reason: "" }, { ...before, reason: "" });
   assert.match(
     now?.reason ?? "",

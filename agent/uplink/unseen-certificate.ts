@@ -13,13 +13,18 @@ export function isUnseen({ reason }: LinkRefused): boolean {
  * knows him. A balancer, most likely, whose CA was given in place of the server's.
  */
 export class UnseenCertificate extends LinkRefused {
-  constructor({ status, closeCode, reason, retryAfterMs }: LinkRefused) {
+  /** What the server has said. */
+  override readonly cause: LinkRefused;
+
+  constructor(refusal: LinkRefused) {
+    const { status, closeCode, reason, retryAfterMs } = refusal;
     super({
       ...(status !== undefined && { status }),
       ...(closeCode !== undefined && { closeCode }),
       reason: `${reason}; ${CURE}`,
       retryAfterMs,
     });
+    this.cause = refusal;
   }
 }
 

@@ -45,7 +45,7 @@ class HeadEditor {
   }
 }
 
-/** Holds the bytes of these directions until there are so many of them, or none has come for so long. */
+/** Holds the bytes of these directions until there are so many of them, or each for so long. */
 export function holdsBack(
   directions: "from the agent" | "from the server" | "both",
   { bytes = Number.POSITIVE_INFINITY, forMs = Number.POSITIVE_INFINITY },
@@ -68,9 +68,8 @@ export function holdsBack(
 class Store {
   readonly #bytes: number;
   readonly #forMs: number;
-  #held: Buffer[] = [];
-  #length = 0;
-  #timer: NodeJS.Timeout | undefined;
+  /** In order; each with the timer that lets it go. */
+  #held: { readonly chunk: Buffer; readonly timer: NodeJS.Timeout | undefined }[] = [];
 
   constructor(bytes: number, forMs: number) {
     this.#bytes = bytes;
@@ -78,21 +77,19 @@ class Store {
   }
 
   push(chunk: Buffer, pass: (bytes: Buffer) => void): void {
-    this.#held.push(chunk);
-    this.#length += chunk.length;
-    const flush = (): void => {
-      this.stop();
-      pass(Buffer.concat(this.#held.splice(0)));
-      this.#length = 0;
+    const release = (upTo: number): void => {
+      const due = this.#held.splice(0, upTo);
+      for (const { timer } of due) clearTimeout(timer);
+      pass(Buffer.concat(due.map((each) => each.chunk)));
     };
-    if (this.#length >= this.#bytes) flush();
-    else if (this.#timer !== undefined) this.#timer.refresh();
-    else if (Number.isFinite(this.#forMs)) this.#timer = setTimeout(flush, this.#forMs);
+    const timer = Number.isFinite(this.#forMs) ? setTimeout(() => release(1), this.#forMs) : undefined;
+    this.#held.push({ chunk, timer });
+    const length = this.#held.reduce((sum, each) => sum + each.chunk.length, 0);
+    if (length >= this.#bytes) release(this.#held.length);
   }
 
   stop(): void {
-    clearTimeout(this.#timer);
-    this.#timer = undefined;
+    for (const { timer } of this.#held) clearTimeout(timer);
   }
 }
 

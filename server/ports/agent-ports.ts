@@ -36,16 +36,16 @@ interface OpenPort {
 export class AgentPorts {
   readonly #deps: AgentPortsDeps;
   readonly #ports: OpenPort[] = [];
-  readonly #common: Pick<UpgradeDeps, "anonymous" | "innerServers" | "turns" | "departures" | "agentLog">;
+  readonly #common: Pick<UpgradeDeps, "anonymous" | "innerServers" | "turns" | "agentLog">;
+  /** Agents are lost together, and come back together, with a path or with a balancer: neither waits for the other. */
+  readonly #departures = new Departures(new TurnQueue());
 
   constructor(deps: AgentPortsDeps) {
     this.#deps = deps;
     this.#common = {
       anonymous: new AnonymousCarriers(deps.options.maxInnerHandshakes),
       innerServers: new InnerServers(),
-      // Agents are lost together, and come back together, with a path or with a balancer: neither waits for the other.
       turns: new TurnQueue(),
-      departures: new Departures(new TurnQueue()),
       agentLog: new AgentLog(deps.log),
     };
   }
@@ -59,7 +59,7 @@ export class AgentPorts {
         ...{ name: "agents", doors, proxyProtocol, port, host, option: "--agent-port" },
         keepaliveMs: 0, // the carrier has its own
         turnsAway: true,
-        departures: this.#common.departures,
+        departures: this.#departures,
         onSecure: (socket, door, backInMs) => upgrades.take(socket, door, backInMs),
       },
       this.#deps,
@@ -75,7 +75,7 @@ export class AgentPorts {
     const opened = await openPlainPort(
       {
         ...{ name: "agents-insecure", proxyProtocol, trustedCidrs, port, host, option: "--agent-insecure-port" },
-        ...{ keepaliveMs: 0, turnsAway: true, departures: this.#common.departures },
+        ...{ keepaliveMs: 0, turnsAway: true, departures: this.#departures },
         onOpen: (socket, backInMs) => upgrades.take(socket, undefined, backInMs),
       },
       this.#deps,
@@ -99,7 +99,7 @@ export class AgentPorts {
 
   stopAccepting(): void {
     for (const { listener } of this.#ports) listener.stopAccepting();
-    this.#common.departures.end();
+    this.#departures.end();
   }
 
   /** Ends those who have not asked for anything. */
@@ -117,6 +117,7 @@ export class AgentPorts {
       upgrades.sockets.resetAll();
       listener.destroyAll();
     }
+    this.#departures.end();
   }
 
   /** After the last carrier. */

@@ -15,7 +15,8 @@ function logOf() {
   const it = {
     connected: 1,
     lines,
-    tell: (agentId: string) => log.tell("info", { cluster, identity, agentId }, { agent: agentId }, "tunnel opened"),
+    tell: (agentId: string, level: "info" | "error" = "info") =>
+      log.tell(level, { cluster, identity, agentId }, { agent: agentId }, "tunnel opened"),
     told: () => lines.filter(({ level }) => level === "info").length,
   };
   const tunnels = () => new Set(Array.from({ length: it.connected }, () => ({ agent: { identity } })));
@@ -61,6 +62,26 @@ test("agents that share an identity have their lines each, when they come togeth
     log.connected--;
   }
   assert.equal(log.told(), 2 * agents.length);
+});
+
+test("one agent that comes and goes without end takes no line from the others of its identity", () => {
+  const log = logOf();
+  log.connected = 300;
+  for (let line = 0; line < LINES + 5; line++) log.tell("restless");
+  for (let agent = 1; agent < log.connected; agent++) {
+    log.tell(`a-${agent}`);
+    for (let line = 1; line < LINES; line++) log.tell("restless");
+  }
+  assert.equal(log.told(), LINES + log.connected - 1);
+});
+
+test("a fault of ours is written, whoever has used up his lines, and takes none", () => {
+  const log = logOf();
+  const faults = () => log.lines.filter(({ level }) => level === "error").length;
+  for (let line = 0; line < LINES; line++) log.tell("a", "error");
+  for (let line = 0; line < LINES + 5; line++) log.tell("a");
+  log.tell("a", "error");
+  assert.deepEqual([faults(), log.told()], [LINES + 1, LINES]);
 });
 
 test("an agent that comes and goes without end fills no log", async () => {

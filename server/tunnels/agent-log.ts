@@ -20,6 +20,8 @@ export interface Teller {
 interface Minute {
   told: number;
   untold: number;
+  /** Of the untold, those for which the identity had no room. */
+  crowdedOut: number;
   /** How many it may: so many for each agent that comes with it. */
   allowed: number;
   /** Lines of each agent id; no more of them than there are lines. */
@@ -29,7 +31,8 @@ interface Minute {
 /**
  * The log of agents that are known. Whoever has a credential may come, go and come back all the time, so beyond some lines
  * in a minute the rest of an agent's are at debug, and so are those of one identity beyond as many for each of its agents
- * that is connected. When the minute is over one line says how many those were. Metrics count all.
+ * that is connected. When the minute is over one line says how many those were. Errors are faults of ours: they are
+ * always written, and take no agent's room. Metrics count all.
  */
 export class AgentLog {
   readonly #log: Logger;
@@ -40,7 +43,7 @@ export class AgentLog {
   }
 
   tell(level: Level, who: Teller, fields: Readonly<Record<string, unknown>>, message: string): void {
-    if (this.#takes(who)) this.#log[level](fields, message);
+    if (level === "error" || this.#takes(who)) this.#log[level](fields, message);
     else this.#log.debug(fields, message);
   }
 
@@ -61,7 +64,7 @@ export class AgentLog {
     const key = `${cluster} ${identity}`;
     const known = this.#minutes.get(key);
     if (known !== undefined) return known;
-    const minute: Minute = { told: 0, untold: 0, allowed: LINES, agents: new Map() };
+    const minute: Minute = { told: 0, untold: 0, crowdedOut: 0, allowed: LINES, agents: new Map() };
     this.#minutes.set(key, minute);
     setTimeout(() => {
       this.#minutes.delete(key);
@@ -75,10 +78,13 @@ export class AgentLog {
 
 /** Agents are counted when it matters only, and then not for each line. */
 function hasRoom(minute: Minute, { cluster, identity }: Teller): boolean {
-  if (minute.told >= minute.allowed && minute.untold % LINES === 0) {
+  if (minute.told < minute.allowed) return true;
+  if (minute.crowdedOut % LINES === 0) {
     let connected = 0;
     for (const { agent } of cluster.tunnels()) if (agent.identity === identity) connected++;
     minute.allowed = Math.max(minute.allowed, LINES * connected);
+    if (minute.told < minute.allowed) return true;
   }
-  return minute.told < minute.allowed;
+  minute.crowdedOut++;
+  return false;
 }

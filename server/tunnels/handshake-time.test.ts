@@ -40,6 +40,18 @@ test("time stands still while others judge, and goes on behind it", async () => 
   await until(() => socket.destroyed);
 });
 
+test("who was cut, and closes later only, is over in time all the same", async () => {
+  const [socket] = duplexPair();
+  socket._destroy = () => {}; // it keeps its place (shared/net/departures.ts)
+  let isOver = false;
+  new HandshakeTime(socket, 10, () => {
+    isOver = true;
+  });
+  socket.destroy();
+  await until(() => isOver);
+  assert.equal(socket.closed, false);
+});
+
 test("who has gone before takes no place", async () => {
   const [socket] = duplexPair();
   socket.destroy();

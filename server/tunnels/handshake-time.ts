@@ -46,8 +46,14 @@ export class HandshakeTime {
   }
 
   #start(): void {
-    this.#timer = setTimeout(() => this.#socket.destroy(), this.leftMs + LAST_WORDS_MS);
+    this.#timer = setTimeout(this.#cut, this.leftMs + LAST_WORDS_MS);
   }
+
+  readonly #cut = (): void => {
+    if (this.#socket.destroyed)
+      this.over(); // gone already, and not closed: nobody is there any more
+    else this.#socket.destroy();
+  };
 
   over(): void {
     if (this.#isOver) return;

@@ -62,6 +62,23 @@ test("a source pours until the agent resets it, and no faster than it reads", as
   await until(() => world.server.streamCount === 0);
 });
 
+test("a source gives many blocks in one turn of the loop, so that slow turns do not bound what is measured", async () => {
+  using world = agentOf();
+  const stream = world.open(encodeProbe("source"));
+  await readProbeAnswer(stream);
+  let received = 0;
+  stream.on("data", (chunk: Buffer) => {
+    received += chunk.length;
+  });
+  const bytes = 32 * 1024 * 1024;
+  let turns = 0;
+  await until(() => ++turns > 0 && received > bytes);
+  assert.ok(bytes / turns > 2 * 64 * 1024, `${bytes} bytes in ${turns} turns`);
+  stream.end();
+  await once(stream, "end");
+  await until(() => world.server.streamCount === 0);
+});
+
 test("a sink swallows, and says at the end how much has come", async () => {
   using world = agentOf();
   const stream = world.open(encodeProbe("sink"));

@@ -16,6 +16,8 @@ import type { Stream } from "../../shared/yamux/stream.ts";
 /** A few more than one, so that whoever is one too many is told why. */
 const MAX_STREAMS = 4;
 const BLOCK_BYTES = 64 * 1024;
+/** What a source gives in one turn of the loop: no server's turns are so long that they bound what is measured. */
+const TURN_BYTES = 1024 * 1024;
 /** Of all agents of a cluster at a time: they pour as fast as the path takes it, and measure each other. */
 const MAX_OF_CLUSTER = 2;
 /** When to come again, ms: a measurement takes some seconds. */
@@ -99,10 +101,13 @@ function source(): Duplex {
   const block = randomBytes(BLOCK_BYTES);
   let isOver = false;
   return new Duplex({
-    // A block each turn: one that never runs dry would never let the end of the other side be seen.
+    readableHighWaterMark: TURN_BYTES,
+    // Then the loop has its turn: one that never runs dry would never let the end of the other side be seen.
     read() {
       setImmediate(() => {
-        if (!isOver && !this.destroyed) this.push(block);
+        for (let given = 0; given < TURN_BYTES && !isOver && !this.destroyed; given += BLOCK_BYTES) {
+          if (!this.push(block)) return;
+        }
       });
     },
     write: (_chunk, _encoding, done) => done(),

@@ -251,3 +251,18 @@ test("a round trip is measured anew each time, by one ping for all who ask meanw
   await until(() => tunnel.closed);
   assert.equal(await tunnel.roundTrip(), undefined);
 });
+
+test("a ping that has not come back in time is shared no longer", async (t) => {
+  using agent = using();
+  const { tunnel } = agent;
+  let now = Math.ceil(performance.now()); // no fraction, which sums would round
+  t.mock.method(performance, "now", () => now);
+  const old = tunnel.roundTrip();
+  now += 999;
+  assert.equal(tunnel.roundTrip(), old);
+  now += 1;
+  const fresh = tunnel.roundTrip();
+  assert.notEqual(fresh, old);
+  assert.equal(tunnel.roundTrip(), fresh);
+  assert.deepEqual(await Promise.all([old, fresh]), [1_000, 0], "each is of its own ping");
+});

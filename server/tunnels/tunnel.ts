@@ -37,6 +37,9 @@ export interface TunnelGround {
   readonly probes?: ProbeRoom;
 }
 
+/** How long the answer to a ping is waited for, ms. Whoever asks later has a ping of his own. */
+export const ROUND_TRIP_WITHIN_MS = 1_000;
+
 let uses = 0;
 
 /** Who is told what becomes of a tunnel's link. */
@@ -54,7 +57,7 @@ export class Tunnel implements Pickable {
   #asked = false;
   #lastUsed = 0;
   /** Of the ping that is under way on the present carrier. */
-  #roundTrip: Promise<number | undefined> | undefined;
+  #roundTrip: { readonly askedAt: number; readonly measured: Promise<number | undefined> } | undefined;
   /** Its agent is to prove anew that it is trusted: why, and by when. */
   #owed: { readonly reason: string; readonly timer: NodeJS.Timeout } | undefined;
   /** A new carrier is a handshake of its own, and so a proof; under inner TLS it is none. */
@@ -132,17 +135,19 @@ export class Tunnel implements Pickable {
     return this.#session.resetForMemory;
   }
 
-  /** How long the way to the agent and back takes now, ms; `undefined`: there is none. Who asks at a time shares one ping. */
+  /** How long the way to the agent and back takes now, ms; `undefined`: there is none. Who asks meanwhile shares one ping. */
   roundTrip(): Promise<number | undefined> {
     if (this.suspended || this.closed) return Promise.resolve(undefined);
-    if (this.#roundTrip === undefined) {
+    const now = performance.now();
+    if (this.#roundTrip === undefined || now - this.#roundTrip.askedAt >= ROUND_TRIP_WITHIN_MS) {
       const measured = this.#session.ping().catch(() => undefined);
-      this.#roundTrip = measured;
+      const asked = { askedAt: now, measured };
+      this.#roundTrip = asked;
       void measured.then(() => {
-        if (this.#roundTrip === measured) this.#roundTrip = undefined;
+        if (this.#roundTrip === asked) this.#roundTrip = undefined;
       });
     }
-    return this.#roundTrip;
+    return this.#roundTrip.measured;
   }
 
   /** It takes no callers' streams: it only measures, or it is leaving. */

@@ -6,7 +6,6 @@ import { setTimeout as pause } from "node:timers/promises";
 import { type ConnectionOptions, createServer, connect as dialTls } from "node:tls";
 import { InnerServers } from "../../shared/link/inner-tls.ts";
 import { textFrame } from "../../shared/link/testing-frames.ts";
-import { Departures } from "../../shared/net/departures.ts";
 import { TurnQueue } from "../../shared/net/turn-queue.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { createLogger } from "../../shared/process/logger.ts";
@@ -32,14 +31,12 @@ async function portOf(
   const destination = { write: (line: string) => void lines.push(JSON.parse(line)) };
   const log = createLogger({ level: "debug", format: "json", name: "server", destination });
   let dropped = 0;
-  const turns = new TurnQueue();
   const port = await UpgradePort.create({
     options: { ...defaultsOf(serverOptions), serverId: "srv", ...more },
     metrics: new ServerMetrics({ processMetrics: false }),
     log,
     strangers: new StrangerLog(log),
-    turns,
-    departures: new Departures(turns),
+    turns: new TurnQueue(),
     agentLog: new AgentLog(log),
     anonymous: new AnonymousCarriers(8),
     links: new Links("srv"),

@@ -4,7 +4,6 @@ import type { Duplex } from "node:stream";
 import websocket from "@fastify/websocket";
 import { type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from "fastify";
 import { MAX_WEBSOCKET_PAYLOAD } from "../../shared/link/carrier.ts";
-import type { Departures } from "../../shared/net/departures.ts";
 import { remoteOf, sourceOf } from "../../shared/net/source.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
@@ -42,7 +41,6 @@ export interface UpgradeDeps extends Pick<AttachDeps, "turns" | "innerServers" |
   readonly options: UpgradeOptions;
   readonly links: AttachDeps["links"];
   readonly pool: AttachDeps["pool"];
-  readonly departures: Departures;
   readonly metrics: ServerMetrics;
   readonly log: Logger;
   /** The log of those who are no agents of ours. */
@@ -140,9 +138,8 @@ export class UpgradePort {
    * one is told to come back after so long.
    */
   take(socket: Socket, door: AgentDoor | undefined, backInMs?: number): void {
-    const { turns, departures } = this.#deps;
+    const { turns } = this.#deps;
     this.sockets.add(socket);
-    departures.watch(socket);
     if (door !== undefined) this.#doors.set(socket, door);
     if (backInMs !== undefined) this.#turnedAway.set(socket, new TurnedAway(backInMs));
     turns.run(() => {

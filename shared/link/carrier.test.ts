@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { once } from "node:events";
-import type net from "node:net";
 import { describe, test } from "node:test";
 import type { TLSSocket } from "node:tls";
 import { Departures } from "../net/departures.ts";
@@ -196,43 +195,55 @@ test("a reset connection is named", async () => {
   assert.equal(near.pendingBytes, 0);
 });
 
-/** As when thousands go at once: nobody's turn is now. */
+/** As when thousands come or go at once: nobody's turn is now. */
 class Rush extends TurnQueue {
   override run(job: () => void): void {
     setImmediate(job);
   }
 }
 
-for (const { cut, says } of [
-  { cut: (socket: net.Socket) => socket.resetAndDestroy(), says: "the connection was cut (ECONNRESET)" },
-  { cut: (socket: net.Socket) => socket.destroy(), says: "the connection was cut" },
-]) {
-  test(`in a rush a carrier is over when its peer has gone, and the socket closes later: ${says}`, async () => {
-    const departures = new Departures(new Rush());
-    await using server = await LinkServer.start();
-    await using relay = await Relay.start(server.port);
-    server.beforeAccept = (_ws, socket) => departures.watch(socket.on("error", () => {}));
-    const { farInbox } = await linkPair(server, relay.port);
-    const [socket] = server.upgraded as [TLSSocket];
-    for (const side of relay.sockets) cut(side);
-    assert.equal((await farInbox.closed)?.message, says);
-    assert.deepEqual([socket.destroyed, socket.closed, departures.held], [true, false, 1]);
-    departures.end();
-    await until(() => socket.closed);
-    assert.deepEqual([farInbox.closedCount, farInbox.late], [1, 0]);
-  });
-}
+test("a carrier is over when it is cut, though its socket keeps its place and closes later", async () => {
+  const departures = new Departures(new Rush(), 0);
+  await using server = await LinkServer.start();
+  await using relay = await Relay.start(server.port);
+  server.beforeAccept = (_ws, socket) => departures.watch(socket.on("error", () => {}));
+  const { farInbox } = await linkPair(server, relay.port);
+  const [socket] = server.upgraded as [TLSSocket];
+  for (const side of relay.sockets) side.resetAndDestroy();
+  assert.equal((await farInbox.closed)?.message, "the connection was cut (ECONNRESET)");
+  assert.deepEqual([socket.destroyed, socket.closed, departures.held], [true, false, 1]);
+  departures.end();
+  await until(() => socket.closed);
+  assert.deepEqual([farInbox.closedCount, farInbox.late], [1, 0]);
+});
 
-test("in a rush too, an end in order is one, and keeps no place", async () => {
-  const departures = new Departures(new Rush());
+test("who has said goodbye before it is cut keeps no place: the goodbye counts", async () => {
+  const departures = new Departures(new Rush(), 0);
   await using server = await LinkServer.start();
   server.beforeAccept = (_ws, socket) => departures.watch(socket.on("error", () => {}));
   const { near, farInbox } = await linkPair(server);
   const [socket] = server.upgraded as [TLSSocket];
   near.end();
+  await until(() => socket.writableEnded);
+  socket.destroy(Object.assign(new Error("read ECONNRESET"), { syscall: "read" }));
   assert.equal(await farInbox.closed, undefined);
-  await until(() => socket.closed);
   assert.equal(departures.held, 0);
+});
+
+test("what comes behind a hello is read behind it, however long that waits for its turn", async () => {
+  await using server = await LinkServer.start({ turns: new Rush() });
+  const other = { ...HELLO, agentId: "another" };
+  await rawClient(
+    server.port,
+    Buffer.concat([{ type: "ping" } as const, HELLO, other].map((each) => textFrame(each, KEY))),
+  );
+  await server.link();
+  const first = server.results[0];
+  assert.equal(first?.status === "fulfilled" && first.value.hello.agentId, HELLO.agentId);
+
+  const many = Array.from({ length: 20 }, () => textFrame({ type: "ping" }, KEY));
+  await rawClient(server.port, Buffer.concat([...many, textFrame(HELLO, KEY)]));
+  assert.match((await server.refusal(1)).message, /too many messages/);
 });
 
 test("payload that a paused socket still holds when it closes is payload, not frames for ws", async () => {

@@ -81,8 +81,10 @@ export class Carrier implements Omit<Transport, "room"> {
   #ended = false;
   #ending = false;
   #cutTimer: NodeJS.Timeout | undefined;
-  /** Until the first message has come. */
+  /** Until the first message has been read. */
   #turns: TurnQueue | undefined;
+  /** Messages that came before that, the first among them. */
+  #unread: Buffer[] = [];
   readonly #rate = new ControlRate();
 
   constructor(ws: WebSocket, socket: Duplex, options: CarrierOptions) {
@@ -255,12 +257,20 @@ export class Carrier implements Omit<Transport, "room"> {
   readonly #onMessage = (data: RawData, isBinary: boolean): void => {
     if (this.#ended) return;
     this.#liveness.heard();
-    const turns = this.#turns;
-    this.#turns = undefined;
     if (isBinary) this.#onPayload(data as Buffer);
-    else if (turns === undefined) this.#readControl(data as Buffer);
-    else turns.run(() => this.#readControl(data as Buffer));
+    else if (this.#turns === undefined) this.#readControl(data as Buffer);
+    else this.#readInTurn(data as Buffer, this.#turns);
   };
+
+  #readInTurn(text: Buffer, turns: TurnQueue): void {
+    this.#unread.push(text);
+    if (this.#unread.length > MAX_EARLY_CONTROL) this.#fail(CloseCode.badControl, "too many messages before an answer");
+    if (this.#unread.length > 1) return;
+    turns.run(() => {
+      this.#turns = undefined;
+      for (const each of this.#unread.splice(0)) this.#readControl(each);
+    });
+  }
 
   #readControl(text: Buffer): void {
     if (this.#ended) return;

@@ -163,6 +163,7 @@ export class Acceptor {
     socket.allowHalfOpen = true;
     raw.allowHalfOpen = true;
     this.#open.set(raw, socket);
+    if (socket !== raw) this.#rules.departures?.watch(socket);
   }
 
   /** Ends a visit with the protocol's last word, or without one. */

@@ -1,11 +1,13 @@
 import type { Duplex } from "node:stream";
 import type { TurnQueue } from "./turn-queue.ts";
 
-/** A socket says so whose peer has gone, with the error if it was one, when it is not to be released yet: it closes later. */
+/** A socket says so, with the error, that was cut and is not to be released yet: it closes later. */
 export const PEER_GONE = Symbol("the peer has gone");
 
 /** Nobody keeps a place for longer, ms: agents come back in that time, or not soon. */
 const HELD_MS = 60_000;
+/** Where fewer are there, what V8 is told of them makes it mark nothing. */
+const MANY = 1_000;
 
 /**
  * Connections whose peers have gone. A path that is cut takes thousands of them with it, and what Node does for the end of
@@ -13,31 +15,35 @@ const HELD_MS = 60_000;
  *
  * Thousands that are released and come back cost more than their turns: Node tells V8 of 48 KB outside the heap for each TLS
  * connection, and V8 stops everybody to mark the heap for each 64 MB that come on top of the least that it has seen. So
- * there shall be no less for a while: in a rush, those whose owners listen for `PEER_GONE` keep their place until a newcomer
- * takes it (docs/decisions/0008).
+ * there shall be no less for a while: where there are many, those that were cut and whose owners listen for `PEER_GONE` keep
+ * their place until a newcomer takes it (docs/decisions/0008).
  *
  * ```
- *  destroyed ─┬─ a few ──────────────────────────────────▶ released
- *             └─ many ─▶ its turn ─▶ PEER_GONE, held ─────▶ released: for a newcomer, or after 60 s
- *                            └ nobody listens ───────────▶ released
+ *  destroyed ─┬─ may be read ────────────────▶ released at once
+ *             └─ ended, or cut ─▶ its turn ─┬─▶ released
+ *                                           └─ cut, one of many: PEER_GONE, held ─▶ released: for a newcomer, or after 60 s
  * ```
  *
- * Meanwhile it is `destroyed` and has not closed, as is any stream whose `_destroy` takes its time. One that may still be
- * read is released at once: Node takes bytes that come for a destroyed socket for an error number, and throws where nobody
- * can catch it.
+ * Meanwhile it is `destroyed` and has not closed, as is any stream whose `_destroy` takes its time. Bytes that come then Node
+ * takes for an error number, and throws where nobody can catch it: so one that may be read does not wait at all. And one that
+ * has ended is not held: that may have been TLS, and beneath it the peer may send for as long as it likes.
  */
 export class Departures {
   readonly #turns: TurnQueue;
+  readonly #many: number;
   /** In the order of their turns. */
   readonly #held = new Set<() => void>();
-  /** Connections that are there, the held ones too; and how many there were when the first of those was held. */
+  /** Connections that are there, the held ones too. */
   #present = 0;
+  /** How many there were when the first of those was held. */
   #places = 0;
   #timer: NodeJS.Timeout | undefined;
   #isOver = false;
 
-  constructor(turns: TurnQueue) {
+  /** `many`: with so many connections places are kept. */
+  constructor(turns: TurnQueue, many = MANY) {
     this.#turns = turns;
+    this.#many = many;
   }
 
   /** Those that have gone and keep a place. */
@@ -59,7 +65,8 @@ export class Departures {
     const release = socket._destroy;
     socket._destroy = (error, done) => {
       const now = (): void => release.call(socket, error, done);
-      if (socket.readableEnded || isReadError(error)) this.#depart(socket, error, now);
+      if (isReadError(error)) this.#turns.run(() => this.#cut(socket, error, now));
+      else if (socket.readableEnded) this.#turns.run(now);
       else now();
     };
   }
@@ -70,13 +77,10 @@ export class Departures {
     this.#releaseAll();
   }
 
-  #depart(socket: Duplex, error: Error | null, release: () => void): void {
-    let isRush = false;
-    this.#turns.run(() => {
-      if (isRush && !this.#isOver && socket.emit(PEER_GONE, error ?? undefined)) this.#hold(release);
-      else release();
-    });
-    isRush = true; // if it has not run yet
+  #cut(socket: Duplex, error: Error, release: () => void): void {
+    const isHeld = !this.#isOver && this.#present >= this.#many && socket.emit(PEER_GONE, error);
+    if (isHeld) this.#hold(release);
+    else release();
   }
 
   #hold(release: () => void): void {
@@ -103,6 +107,6 @@ export class Departures {
 }
 
 /** libuv reads no more after the first. */
-function isReadError(error: NodeJS.ErrnoException | null): boolean {
+function isReadError(error: NodeJS.ErrnoException | null): error is NodeJS.ErrnoException {
   return error?.syscall === "read";
 }

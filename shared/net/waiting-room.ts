@@ -123,6 +123,10 @@ export class WaitingRoom implements ArrivalEvents {
 
   #begin(arrival: Arrival): void {
     const told = this.#toBeTold.delete(arrival) && this.#queue.waiting > 0;
+    if (arrival.raw.destroyed) {
+      this.#queue.leave(arrival); // it has hung up, and will close
+      return;
+    }
     arrival.handOver();
     // Spread over as long again: those who are told now must not come back together.
     const backInMs = Math.min(this.#queue.drainMs, MAX_BACK_IN_MS) * (1 + Math.random());

@@ -1,4 +1,4 @@
-import { isIP, isIPv6, SocketAddress } from "node:net";
+import { isIP, isIPv4, isIPv6, SocketAddress } from "node:net";
 
 /** The addresses that stand for all of a host; Node takes "::" for an empty one, and IPv4 comes to it, too. */
 const ALL = "::";
@@ -14,5 +14,12 @@ export function overlap(one: string, other: string): boolean {
 function canonical(address: string): string {
   if (address === "") return ALL;
   if (isIP(address) === 0) return address.toLowerCase();
-  return new SocketAddress({ address, family: isIPv6(address) ? "ipv6" : "ipv4" }).address;
+  if (isIPv4(address)) return address;
+  const { address: plain } = new SocketAddress({ address, family: "ipv6" });
+  return /^::ffff:(\d+\.\d+\.\d+\.\d+)$/.exec(plain)?.[1] ?? plain + zoneOf(address);
+}
+
+/** Which link a link-local address is of; others are the same on each. */
+function zoneOf(address: string): string {
+  return /^fe[89ab].:.*(%.+)$/i.exec(address)?.[1] ?? "";
 }
