@@ -34,8 +34,12 @@ export function isOver({ validTo }: Pick<ChainLink, "validTo">, now = new Date()
 
 /** `option`: who names its file. */
 export function caExpired(option: "--ca-cert" | "--outer-ca", { subject, validFrom, validTo }: ChainLink): Finding {
-  const validity = { validFrom: Date.parse(validFrom), validTo: Date.parse(validTo) };
-  return { culprit: "ca_expired", by: `${subject} (${option})`, ...validity };
+  return { culprit: "ca_expired", by: `${subject} (${option})`, ...validityOf({ validFrom, validTo }) };
+}
+
+/** ms since 1970. */
+export function validityOf({ validFrom, validTo }: Pick<ChainLink, "validFrom" | "validTo">) {
+  return { validFrom: Date.parse(validFrom), validTo: Date.parse(validTo) };
 }
 
 function linkOf({ subject, issuer, validFrom, validTo }: X509Certificate): ChainLink {

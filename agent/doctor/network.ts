@@ -1,5 +1,6 @@
 import { promises as dns, type LookupAddress } from "node:dns";
 import type { Socket } from "node:net";
+import { untilAborted } from "../../shared/net/until-aborted.ts";
 import { WayFault } from "../../shared/way-out/fault.ts";
 import type { Destination } from "../../shared/way-out/way.ts";
 import { dialTcp, networkFault } from "../../shared/way-out/ways-dial.ts";
@@ -17,7 +18,7 @@ export interface Hop extends Destination {
 export async function resolve(hop: Hop, signal: AbortSignal): Promise<Passed<readonly LookupAddress[]>> {
   const { host, at } = hop;
   try {
-    const addresses = await orAborted(dns.lookup(host, { all: true }), signal);
+    const addresses = await untilAborted(dns.lookup(host, { all: true }), signal);
     return { value: addresses, detail: `${host} is ${addresses.map(({ address }) => address).join(", ")}` };
   } catch (error) {
     const fault = signal.aborted
@@ -48,12 +49,4 @@ export function stepFailed(error: unknown, hop: Hop): unknown {
     ? { culprit: "configuration", by: message }
     : { culprit: fault, by: at, ...(isProxy && { proxyFrom: hop.proxyFrom }) };
   return new StepFailed(finding, message, { cause: error });
-}
-
-function orAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const onAbort = (): void => reject(signal.reason);
-    signal.addEventListener("abort", onAbort, { once: true });
-    promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", onAbort));
-  });
 }

@@ -2,7 +2,7 @@ import { InnerTlsFault } from "../../shared/link/inner-tls.ts";
 import { Intercepted } from "../../shared/link/intercepted.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
-import { caExpired, chainOf, isOver, linksIn } from "./certificates.ts";
+import { caExpired, chainOf, isOver, linksIn, validityOf } from "./certificates.ts";
 import { lookAt, type Seen } from "./look.ts";
 import type { TunnelDial } from "./outer-tls.ts";
 import { type ChainLink, type Culprit, type Finding, StepFailed } from "./steps.ts";
@@ -41,7 +41,10 @@ export async function tlsFault(
   if (seen === undefined) return new StepFailed(finding, detail, { cause: error });
   if (seen.time !== undefined) dial.onTime(seen.time, "the answer's Date header");
   const { chain } = seen;
-  const told = (culprit === "server_expired" && endedCa(chain, openedBy, dial)) || { ...finding, ...validityOf(chain) };
+  const told = (culprit === "server_expired" && endedCa(chain, openedBy, dial)) || {
+    ...finding,
+    ...lateValidity(chain),
+  };
   return new StepFailed(told, `${detail}${shown(chain)}`, { chain, cause: error });
 }
 
@@ -93,7 +96,10 @@ export function innerTlsFault(error: unknown, openedBy: string | undefined, dial
   const finding: Finding = known
     ? { culprit: known, by: at }
     : { culprit: "inner_untrusted", by: error.issuer, ...opened };
-  const told = (known === "server_expired" && endedCa(chain, undefined, dial)) || { ...finding, ...validityOf(chain) };
+  const told = (known === "server_expired" && endedCa(chain, undefined, dial)) || {
+    ...finding,
+    ...lateValidity(chain),
+  };
   return new StepFailed(told, `${detail}${shown(chain)}`, { chain, cause: error });
 }
 
@@ -102,7 +108,7 @@ function shown([leaf]: readonly ChainLink[]): string {
 }
 
 /** Of the first that is out of its time, else of the server's own. */
-function validityOf(chain: readonly ChainLink[]): Pick<Finding, "validFrom" | "validTo"> {
+function lateValidity(chain: readonly ChainLink[]): Pick<Finding, "validFrom" | "validTo"> {
   const late = chain.find((link) => isOver(link)) ?? chain[0];
-  return late === undefined ? {} : { validFrom: Date.parse(late.validFrom), validTo: Date.parse(late.validTo) };
+  return late === undefined ? {} : validityOf(late);
 }

@@ -1,7 +1,13 @@
 import type { IncomingHttpHeaders } from "node:http";
 import type { TLSSocket } from "node:tls";
-import { presentedToken } from "../../shared/net/bearer.ts";
-import { type IdentityPattern, judgePeer, permits, shortSubject } from "../../shared/net/identity.ts";
+import { BEARER_CHALLENGE, presentedToken } from "../../shared/net/bearer.ts";
+import {
+  CERTIFICATE_CHALLENGE,
+  type IdentityPattern,
+  judgePeer,
+  permits,
+  shortSubject,
+} from "../../shared/net/identity.ts";
 import type { Endpoint } from "../../shared/net/proxy-protocol.ts";
 import { sourceOf } from "../../shared/net/source.ts";
 import { judgedByCa } from "../../shared/net/tls.ts";
@@ -75,13 +81,10 @@ export async function authenticate(
   return admitted(door, `SUB=${printable(verdict.ok.subject, 100)}`, socket);
 }
 
-/**
- * What whoever could not prove himself is asked for (RFC 9110 §11.7.1), where it has a name: for certificates no scheme is
- * registered (RFC 9110 §11.1).
- */
+/** What whoever could not prove himself is asked for (RFC 9110 §11.7.1). */
 export function challenges(door: Door): readonly string[] {
   const takesTokens = door.kind === "tls" && door.verifier !== undefined;
-  return takesTokens ? ['Bearer realm="culvert"', 'Basic realm="culvert"'] : ["ClientCertificate"];
+  return takesTokens ? [BEARER_CHALLENGE, 'Basic realm="culvert"'] : [CERTIFICATE_CHALLENGE];
 }
 
 /** The same by what the connection itself shows: for requests that get no further anyway. */

@@ -1,12 +1,13 @@
 import { decodeProtectedHeader, errors, jwtVerify } from "jose";
 import { tokenExpiry, unfitToken } from "../../shared/net/bearer.ts";
 import { ASYMMETRIC } from "../../shared/net/token-algorithms.ts";
+import { untilAborted } from "../../shared/net/until-aborted.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
 import { failureOf } from "./https.ts";
 import { type IssuerKeys, issuerKeys, type KeyLocation } from "./keys.ts";
 import { identityOf, matchesSubject, notPermitted } from "./subject.ts";
-import { CLOCK_TOLERANCE_S, expiredAt, NO_END, orAborted, type TokenVerifier, type Verdict } from "./verifier.ts";
+import { CLOCK_TOLERANCE_S, expiredAt, NO_END, type TokenVerifier, type Verdict } from "./verifier.ts";
 
 export interface JwtOptions {
   readonly issuer: string;
@@ -46,7 +47,7 @@ export class JwtVerifier implements TokenVerifier {
   async verify(token: string, signal: AbortSignal): Promise<Verdict> {
     const unfit = unfitToken(token);
     if (unfit !== undefined) return { refused: `the token ${unfit}` };
-    return await orAborted(this.#judge(token), signal);
+    return await untilAborted(this.#judge(token), signal);
   }
 
   async #judge(token: string): Promise<Verdict> {

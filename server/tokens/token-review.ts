@@ -1,11 +1,12 @@
 import { z } from "zod";
 import { tokenExpiry, unfitToken } from "../../shared/net/bearer.ts";
+import { untilAborted } from "../../shared/net/until-aborted.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { failureOf, HttpsClient } from "./https.ts";
 import { type ApiAccess, checkAccess, type ReadAccess } from "./kube-access.ts";
 import { identityOf, matchesPart, notPermitted } from "./subject.ts";
 import { type Judged, Verdicts } from "./verdicts.ts";
-import { CLOCK_TOLERANCE_S, expiredAt, NO_END, orAborted, type TokenVerifier, type Verdict } from "./verifier.ts";
+import { CLOCK_TOLERANCE_S, expiredAt, NO_END, type TokenVerifier, type Verdict } from "./verifier.ts";
 
 export interface TokenReviewOptions {
   /** The token must be for one of them, and the API server must say so. */
@@ -65,7 +66,7 @@ export class TokenReviewVerifier implements TokenVerifier {
     const end = tokenExpiry(token);
     if (end === undefined) return { refused: NO_END };
     if (end.getTime() + CLOCK_TOLERANCE_S * 1_000 < Date.now()) return { refused: expiredAt(end) };
-    return await orAborted(
+    return await untilAborted(
       this.#verdicts.of(token, () => this.#judge(token, end)),
       signal,
     );

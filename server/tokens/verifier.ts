@@ -33,18 +33,3 @@ export function expiredAt(end: Date | undefined): string {
   const when = end === undefined ? "" : ` at ${end.toISOString().replace(".000", "")}`;
   return `the token expired${when}: the agent's token file holds an old one, or a clock is wrong`;
 }
-
-/** The promise's end, or the signal's, whichever is first: others may wait for the same promise. */
-export async function orAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
-  signal.throwIfAborted();
-  let abort = (): void => {};
-  const aborted = new Promise<never>((_, reject) => {
-    abort = () => reject(signal.reason);
-    signal.addEventListener("abort", abort, { once: true });
-  });
-  try {
-    return await Promise.race([promise, aborted]);
-  } finally {
-    signal.removeEventListener("abort", abort);
-  }
-}

@@ -38,6 +38,7 @@ const MAX_UNREAD_CONTROL_BYTES = 256 * 1024;
 
 /** RFC 6455 §5.5: a control frame holds 125 bytes, two of them the code. */
 const MAX_CLOSE_REASON = 123;
+
 export interface CarrierOptions {
   /** Which end of the WebSocket we are: clients mask. */
   readonly role: "client" | "server";

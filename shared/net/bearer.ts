@@ -11,6 +11,9 @@ export function unfitToken(text: string): string | undefined {
   return undefined;
 }
 
+/** What asks for a token in a 401 or 407 (RFC 6750 §3). */
+export const BEARER_CHALLENGE = 'Bearer realm="culvert"';
+
 /** A token that came in a header, and the cluster that was named with it. */
 export interface PresentedToken {
   readonly token: string;

@@ -87,6 +87,9 @@ function namesIn({ cn, dns, uri, o, fingerprint256 }: PeerIdentity): string[] {
   return names.length === 0 ? [fingerprint256] : names;
 }
 
+/** What asks for a certificate in a 401 or 407, which must ask for something; no scheme is registered for it (RFC 9110 §11.1). */
+export const CERTIFICATE_CHALLENGE = "ClientCertificate";
+
 /** An identity that may be believed, or a sentence for the 401 or 407 (design: "The caller's side", 5). */
 export type Judgement =
   | { readonly identity: PeerIdentity; readonly refusal?: undefined }

@@ -19,6 +19,7 @@ class Fixture implements AsyncDisposable {
   readonly #server: Server;
   readonly #accepted: Socket[] = [];
   readonly #clients: Socket[] = [];
+  readonly #held: (() => void)[] = [];
 
   constructor(options: Partial<WaitingRoomOptions>) {
     this.room = new WaitingRoom({
@@ -38,6 +39,14 @@ class Fixture implements AsyncDisposable {
     return this;
   }
 
+  /** The client with this number is cut, and its socket will close later (departures.ts). */
+  cut(index: number): void {
+    const raw = this.#accepted[index] as Socket;
+    const release = raw._destroy;
+    raw._destroy = (error, done) => this.#held.push(() => release.call(raw, error, done));
+    raw.destroy();
+  }
+
   /** One more client that has been accepted, and has been heard if it says something. */
   async client(words = ""): Promise<Socket> {
     const { port } = this.#server.address() as AddressInfo;
@@ -53,6 +62,7 @@ class Fixture implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.room.clear();
+    for (const release of this.#held) release();
     for (const socket of [...this.#accepted, ...this.#clients]) socket.destroy();
     await new Promise((resolve) => this.#server.close(resolve));
   }
@@ -135,4 +145,16 @@ test("a room that turns clients away lets one in eight in to be told when to com
   }
   for (const { backInMs = -1 } of told()) assert.ok(backInMs >= 0 && backInMs <= 20_000);
   assert.ok(it.begun.length >= 8 * told().length);
+});
+
+test("one whose socket is destroyed, though it has not closed yet, is passed over for the next", async () => {
+  await using it = await new Fixture({ maxBegun: 1 }).listen();
+  for (const words of ["first", "second", "third"]) await it.client(words);
+  await eventually(() => it.begun.length === 1);
+  it.cut(1);
+  it.room.done((it.begun[0] as Begun).arrival);
+  await eventually(() => it.begun.length === 2);
+  await turn();
+  assert.equal(it.begun[1]?.arrival.raw.destroyed, false);
+  assert.equal(it.room.size, 0);
 });
