@@ -9,7 +9,7 @@ import { ABNORMAL_CLOSURE, CarrierLost, type Closed, judgeClose, LINK_ENDED, typ
 import { BadControlMessage, type ControlMessage, MAX_CONTROL_BYTES, parseControl } from "./control.ts";
 import { ControlRate } from "./control-rate.ts";
 import { Liveness } from "./liveness.ts";
-import { binaryHeader, PayloadLane } from "./payload-lane.ts";
+import { BINARY, frameHeader, PayloadLane, TEXT } from "./payload-lane.ts";
 
 /** One binary message carries at most this much, two full frames with their headers, unless one buffer is larger. */
 const MESSAGE_BYTES = 64 * 1024 + 64;
@@ -117,6 +117,7 @@ export class Carrier implements Omit<Transport, "room"> {
       {
         onPayload: this.#onPayload,
         onPing: this.#onPing,
+        onText: this.#onText,
         onOther: (bytes) => toWs.call(this.#socket, bytes),
         onViolation: (sentence) => this.#fail(CloseCode.protocolError, sentence),
       },
@@ -180,7 +181,7 @@ export class Carrier implements Omit<Transport, "room"> {
 
   /** Many frames of a few bytes each: one copy costs less than handing each buffer to the kernel apart. */
   #writeSmall(batch: readonly Buffer[], byteLength: number, taken: () => void): void {
-    this.#socket.write(Buffer.concat([binaryHeader(byteLength, this.#masked), ...batch]), taken);
+    this.#socket.write(Buffer.concat([frameHeader(BINARY, byteLength, this.#masked), ...batch]), taken);
   }
 
   /** Straight to the socket, in one corked write; ws writes whole frames at once too, so frames never mix. */
@@ -196,7 +197,7 @@ export class Carrier implements Omit<Transport, "room"> {
         if (longer > MESSAGE_BYTES) break;
         length = longer;
       }
-      socket.write(binaryHeader(length, this.#masked));
+      socket.write(frameHeader(BINARY, length, this.#masked));
       for (; from < to; from++) {
         if (from === batch.length - 1) socket.write(batch[from], taken);
         else socket.write(batch[from]);
@@ -205,13 +206,19 @@ export class Carrier implements Omit<Transport, "room"> {
     socket.uncork();
   }
 
+  /** In one write with whatever is written in the same tick. */
   sendControl(message: ControlMessage): void {
     if (this.#ws.readyState !== this.#ws.OPEN) return;
-    this.#ws.send(JSON.stringify(message));
+    this.#socket.cork();
+    process.nextTick(this.#uncork);
+    const text = Buffer.from(JSON.stringify(message));
+    this.#socket.write(Buffer.concat([frameHeader(TEXT, text.length, this.#masked), text]));
     if (this.#socket.writableLength - this.#pendingBytes > MAX_UNREAD_CONTROL_BYTES) {
       this.#fail(CloseCode.badControl, "the peer reads no answers");
     }
   }
+
+  readonly #uncork = (): void => this.#socket.uncork();
 
   // ── in ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -259,8 +266,12 @@ export class Carrier implements Omit<Transport, "room"> {
     if (this.#ended) return;
     this.#liveness.heard();
     if (isBinary) this.#onPayload(data as Buffer);
-    else if (this.#turns === undefined) this.#readControl(data as Buffer);
-    else this.#readInTurn(data as Buffer, this.#turns);
+    else this.#onText(data as Buffer);
+  };
+
+  readonly #onText = (text: Buffer): void => {
+    if (this.#turns === undefined) this.#readControl(text);
+    else this.#readInTurn(text, this.#turns);
   };
 
   #readInTurn(text: Buffer, turns: TurnQueue): void {

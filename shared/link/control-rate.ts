@@ -1,7 +1,7 @@
 import { BadControlMessage } from "./control.ts";
 
 const MAX_PER_SECOND = 100;
-/** Ours come 10 ms apart at the soonest; and so many may have been kept up on their way. */
+/** Ours come 5 ms apart at the soonest; and so many may have been kept up on their way. */
 const ACKS_PER_SECOND = 300;
 const MAX_ACKS = 15_000;
 

@@ -42,7 +42,7 @@ interface Result {
 const STEP_MS = 0.5;
 const SMALL = 100;
 
-/** One end's sender and the other's receiver, with the ack cadence of acks.ts. */
+/** One end's sender and the other's receiver, with the ack cadence of acks.ts where no ack finds a write to go with. */
 class SimulatedLink {
   readonly inFlight = new InFlight(MOST);
   readonly small: number[] = [];
@@ -99,7 +99,7 @@ class SimulatedLink {
 
   acknowledge(nowMs: number, arrivesAtMs: number): void {
     const due = this.received - this.#told;
-    const enough = due >= 64 * KIB && nowMs - this.#toldAtMs >= 4;
+    const enough = due >= 64 * KIB && nowMs - this.#toldAtMs >= 10;
     if (due === 0 || !(enough || nowMs - this.#waitingSinceMs >= 20)) return;
     this.#told = this.received;
     this.#toldAtMs = nowMs;

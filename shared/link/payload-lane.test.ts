@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
 import fc from "fast-check";
 import * as ws from "ws";
-import { binaryHeader, PayloadLane } from "./payload-lane.ts";
+import { frameHeader, PayloadLane } from "./payload-lane.ts";
 import { type FrameShape, frame } from "./testing-frames.ts";
 
 const MAX_PAYLOAD = 16 * 1024 * 1024;
@@ -50,18 +50,24 @@ class Oracle {
 class Heard {
   readonly payload: Buffer[] = [];
   readonly other: Buffer[] = [];
-  readonly pings: string[] = [];
+  /** Pings and short texts, as an `Oracle` tells them. */
+  readonly short: string[] = [];
   violation: string | undefined;
   readonly lane: PayloadLane;
 
   constructor(peerMasks: boolean, toWs: (bytes: Buffer) => void = () => {}) {
+    const mask = peerMasks ? { mask: Buffer.alloc(4) } : {};
     this.lane = new PayloadLane(
       {
         onPayload: (piece) => this.payload.push(piece),
-        // Where ws would have told of it, so that the order shows.
+        // To ws too, which tells of it in its place: so the order shows.
         onPing: (payload) => {
-          this.pings.push(payload.toString());
-          toWs(frame({ opcode: 9, payload, ...(peerMasks ? { mask: Buffer.alloc(4) } : {}) }));
+          this.short.push(`ping ${payload.toString("hex")}`);
+          toWs(frame({ opcode: 9, payload, ...mask }));
+        },
+        onText: (payload) => {
+          this.short.push(`text ${payload.toString("hex")}`);
+          toWs(frame({ opcode: 1, payload, ...mask }));
         },
         onOther: (bytes) => {
           this.other.push(bytes);
@@ -123,10 +129,14 @@ const message = fc
     }),
   );
 
+function isShortText({ opcode, final, payload }: FrameShape): boolean {
+  return opcode === 1 && final === true && (payload as Buffer).length <= 125;
+}
+
 for (const peerMasks of [true, false]) {
   const side = peerMasks ? "a client" : "a server";
 
-  test(`payload from ${side} comes out whole and in order, pings too, and all else reaches ws verbatim, in any split`, () => {
+  test(`payload from ${side} comes out whole and in order, pings and short texts too, and all else reaches ws verbatim, in any split`, () => {
     fc.assert(
       fc.property(
         fc.array(message, { maxLength: 12 }),
@@ -137,21 +147,22 @@ for (const peerMasks of [true, false]) {
           const wire: Buffer[] = [];
           const payload: Buffer[] = [];
           const other: Buffer[] = [];
-          const pings: string[] = [];
+          const short: string[] = [];
           let binary = false;
           for (const [index, shape] of messages.flat().entries()) {
             const bytes = frame(peerMasks ? { ...shape, mask: keys[index % keys.length] as Buffer } : shape);
             wire.push(bytes);
             if (shape.opcode === 1 || shape.opcode === 2) binary = shape.opcode === 2;
             if (shape.opcode < 8 && binary) payload.push(shape.payload as Buffer);
-            else if (shape.opcode === 9) pings.push(String(shape.payload));
+            else if (shape.opcode === 9) short.push(`ping ${shape.payload?.toString("hex")}`);
+            else if (isShortText(shape)) short.push(`text ${shape.payload?.toString("hex")}`);
             else other.push(bytes);
           }
           for (const chunk of cut(Buffer.concat(wire), by)) heard.lane.push(chunk);
           assert.equal(heard.violation, undefined);
           assert.ok(Buffer.concat(heard.payload).equals(Buffer.concat(payload)), "payload");
           assert.ok(Buffer.concat(heard.other).equals(Buffer.concat(other)), "the rest");
-          assert.deepEqual(heard.pings, pings);
+          assert.deepEqual(heard.short, short);
         },
       ),
       { numRuns: 150 },
@@ -297,6 +308,16 @@ test("a continuation without a start, long control frames and unknown kinds are 
   }
 });
 
+test("a short text that is no UTF-8 is left to ws, whole and in its place", async () => {
+  const oracle = new Oracle(true);
+  const heard = new Heard(true, (bytes) => oracle.push(bytes));
+  const wire = Buffer.concat([frame(TEXT), frame({ ...TEXT, payload: Buffer.from([0x68, 0xff]) }), frame(TEXT)]);
+  for (const chunk of cut(wire, [3])) heard.lane.push(chunk);
+  await turn();
+  assert.equal((oracle.error as NodeJS.ErrnoException | undefined)?.code, "WS_ERR_INVALID_UTF8");
+  assert.deepEqual(oracle.others, ["text 6869"], "what came before it");
+});
+
 test("what follows a close frame is nobody's", () => {
   const close = frame({ opcode: 8, payload: Buffer.from([0x03, 0xe8]), mask: KEY });
   const heard = new Heard(true);
@@ -306,41 +327,20 @@ test("what follows a close frame is nobody's", () => {
   assert.ok(Buffer.concat(heard.other).equals(close));
 });
 
-test("the header we write is a whole binary message to ws, for every length form and from both sides", () => {
+test("the header we write is that of a whole message to ws, for every length form and from both sides", () => {
   const lengths = [0, 1, 125, 126, 127, 65_535, 65_536, 65_600, 1_000_000];
-  for (const masked of [true, false]) {
-    for (const length of lengths) {
-      const payload = Buffer.alloc(length, 7);
-      const header = binaryHeader(length, masked);
-      assert.ok(
-        header.equals(
-          frame({ opcode: 2, payload, ...(masked ? { mask: Buffer.alloc(4) } : {}) }).subarray(0, header.length),
-        ),
-      );
-      const oracle = new Oracle(masked);
-      const heard = new Heard(masked);
-      for (const chunk of [header, payload]) {
-        oracle.push(chunk);
-        heard.lane.push(chunk);
+  for (const opcode of [1, 2] as const) {
+    for (const masked of [true, false]) {
+      for (const length of lengths) {
+        const payload = Buffer.alloc(length, 7);
+        const header = frameHeader(opcode, length, masked);
+        const whole = frame({ opcode, payload, ...(masked ? { mask: Buffer.alloc(4) } : {}) });
+        assert.ok(header.equals(whole.subarray(0, header.length)));
+        const oracle = new Oracle(masked);
+        for (const chunk of [header, payload]) oracle.push(chunk);
+        const got = opcode === 1 ? oracle.others : oracle.binary.map((data) => `text ${data.toString("hex")}`);
+        assert.deepEqual([oracle.error, ...got], [undefined, `text ${payload.toString("hex")}`]);
       }
-      assert.deepEqual([oracle.error, oracle.binary.length, oracle.binary[0]?.length], [undefined, 1, length]);
-      assert.equal(Buffer.concat(heard.payload).length, length);
-    }
-  }
-});
-
-test("a ping is told with its payload, whatever it is cut into and wherever it stands, and ws does not hear of it", () => {
-  for (const mask of [undefined, Buffer.alloc(4), Buffer.from([1, 2, 3, 4])]) {
-    const shape = (opcode: number, words: string, final = true) =>
-      frame({ opcode, payload: Buffer.from(words), final, ...(mask ? { mask } : {}) });
-    const bytes = Buffer.concat([
-      ...[shape(9, ""), shape(2, "pay", false), shape(9, "x".repeat(125)), shape(0, "load"), shape(9, "last")],
-    ]);
-    for (const size of [1, 3, 1_000]) {
-      const heard = new Heard(mask !== undefined);
-      for (const chunk of cut(bytes, [size])) heard.lane.push(chunk);
-      assert.deepEqual(heard.pings, ["", "x".repeat(125), "last"]);
-      assert.deepEqual([Buffer.concat(heard.payload).toString(), heard.other.length], ["payload", 0]);
     }
   }
 });

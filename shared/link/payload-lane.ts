@@ -1,3 +1,5 @@
+import { isUtf8 } from "node:buffer";
+
 /**
  * The express lane of a carrier: takes the payload of binary WebSocket frames out of the byte stream as it arrives, and
  * hands every other byte on to ws (RFC 6455 §5.2).
@@ -5,13 +7,16 @@
  * ws copies each message together before it delivers it and stops its socket after every TLS record, which is more than a
  * fifth of what receiving costs (docs/decisions/0003-payload-passes-by-ws.md). Payload needs neither: the session reads
  * bytes in any split.
- * Text, ping, pong, close and everything that is not a well-formed binary frame is ws's to judge and to answer.
+ * Pings and short texts are taken, too. Longer text, pong, close and everything that is not well formed is ws's to judge
+ * and to answer.
  */
 export interface LaneConsumer {
   /** A piece of binary payload, in order. */
   onPayload(piece: Buffer): void;
   /** A ping (RFC 6455 §5.5.2), with its payload. */
   onPing(payload: Buffer): void;
+  /** A text message of at most 125 bytes, which is UTF-8: acks are, and they come a hundred times a second. */
+  onText(text: Buffer): void;
   /** Bytes for ws: whole frames that are not ours, in any split. */
   onOther(bytes: Buffer): void;
   /** A frame that ws would not notice, having been passed by the binary one it breaks into. The lane has stopped. */
@@ -24,17 +29,20 @@ const OPCODE = 0x0f;
 const MASKED = 0x80;
 const LENGTH = 0x7f;
 const CONTINUATION = 0x0;
-const TEXT = 0x1;
-const BINARY = 0x2;
+export const TEXT = 0x1;
+export const BINARY = 0x2;
 const FIRST_CONTROL = 0x8;
 const CLOSE = 0x8;
 const PING = 0x9;
 const PONG = 0xa;
+const EMPTY = Buffer.alloc(0);
 const OPCODES: ReadonlySet<number> = new Set([CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG]);
 /** 2 bytes, 8 of extended length, 4 of mask key. */
 const MAX_HEADER = 14;
 /** RFC 6455 §5.5. */
 const MAX_CONTROL = 125;
+/** A text message up to this is taken, too: as long as a length of one byte can say. */
+const MAX_TEXT = 125;
 
 export class PayloadLane {
   readonly #consumer: LaneConsumer;
@@ -46,8 +54,9 @@ export class PayloadLane {
   /** Payload bytes of the present frame still to come. */
   #left = 0;
   #ours = false;
-  /** The payload of a ping that is passing, as far as it has come. */
-  #ping: Buffer | undefined;
+  /** The payload of a ping or a short text that is passing, as far as it has come, and which of them it is. */
+  #short: Buffer | undefined;
+  #shortKind: typeof PING | typeof TEXT = PING;
   /** A close frame is passing: nothing may follow it, and ws takes nothing more (RFC 6455 §5.5.1). */
   #closing = false;
   /** The kind of the fragmented message under way. */
@@ -76,16 +85,26 @@ export class PayloadLane {
     const end = Math.min(chunk.length, offset + this.#left);
     const piece = offset === 0 && end === chunk.length ? chunk : chunk.subarray(offset, end);
     this.#left -= piece.length;
-    if ((this.#ours || this.#ping !== undefined) && this.#mask !== undefined) this.#unmask(piece, this.#mask);
+    if ((this.#ours || this.#short !== undefined) && this.#mask !== undefined) this.#unmask(piece, this.#mask);
     if (this.#ours) this.#consumer.onPayload(piece);
-    else if (this.#ping !== undefined) this.#takePing(Buffer.concat([this.#ping, piece]));
+    else if (this.#short !== undefined) this.#takeShort(this.#short, piece);
     else this.#consumer.onOther(piece);
     return end;
   }
 
-  #takePing(payload: Buffer): void {
-    this.#ping = this.#left > 0 ? payload : undefined;
-    if (this.#left === 0) this.#consumer.onPing(payload);
+  #takeShort(before: Buffer, piece: Buffer): void {
+    const payload = before.length === 0 ? piece : Buffer.concat([before, piece]);
+    this.#short = this.#left > 0 ? payload : undefined;
+    if (this.#left > 0) return;
+    if (this.#shortKind === PING) this.#consumer.onPing(payload);
+    else if (isUtf8(payload)) this.#consumer.onText(payload);
+    else this.#passText(payload);
+  }
+
+  /** ws knows what to say of it. */
+  #passText(payload: Buffer): void {
+    this.#consumer.onOther(frameHeader(TEXT, payload.length, this.#peerMasks));
+    this.#consumer.onOther(payload);
   }
 
   #unmask(piece: Buffer, mask: Uint8Array): void {
@@ -124,9 +143,13 @@ export class PayloadLane {
     } else if (this.#ours) {
       this.#fragmented = final ? "none" : "binary";
       this.#readMask(length);
-    } else if (opcode === PING && final && this.#left <= MAX_CONTROL) {
+    } else if (
+      final &&
+      ((opcode === PING && this.#left <= MAX_CONTROL) || (opcode === TEXT && this.#left <= MAX_TEXT))
+    ) {
       this.#readMask(length);
-      this.#takePing(Buffer.alloc(0));
+      this.#shortKind = opcode;
+      this.#takeShort(EMPTY, EMPTY);
     } else {
       if (opcode < FIRST_CONTROL) this.#fragmented = final ? "none" : "other";
       this.#closing = opcode === CLOSE;
@@ -175,8 +198,8 @@ function payloadLength(header: Buffer): number {
   return header.readUInt32BE(2) * 2 ** 32 + header.readUInt32BE(6);
 }
 
-/** The header of one whole binary message; with a mask key of zero for a client (RFC 6455 §5.3). */
-export function binaryHeader(length: number, masked: boolean): Buffer {
+/** The header of a message in one frame; with a mask key of zero for a client (RFC 6455 §5.3). */
+export function frameHeader(opcode: typeof BINARY | typeof TEXT, length: number, masked: boolean): Buffer {
   const maskBit = masked ? MASKED : 0;
   const maskBytes = masked ? 4 : 0;
   let header: Buffer;
@@ -193,7 +216,7 @@ export function binaryHeader(length: number, masked: boolean): Buffer {
     header.writeUInt32BE(0, 2);
     header.writeUInt32BE(length, 6);
   }
-  header[0] = FIN | BINARY;
+  header[0] = FIN | opcode;
   if (masked) header.writeUInt32BE(0, header.length - 4);
   return header;
 }

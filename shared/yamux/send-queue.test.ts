@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Stream } from "./stream.ts";
-import { type End, type FakeTransport, frame, handHeld, turn, type WireFrame } from "./testing.ts";
+import { type End, type FakeTransport, frame, handHeld, turn, until, type WireFrame } from "./testing.ts";
 
 const KIB = 1024;
 const WINDOWS = { initialWindow: 256 * KIB, maxWindow: 256 * KIB };
@@ -154,4 +154,45 @@ test("on a path with little room a turn is short, so that the next stream has on
     JSON.stringify(turns),
   );
   assert.equal(new Set(turns.map(([id]) => id)).size, 2);
+});
+
+/** A client whose peer has opened a stream and sent half a window, so long after the last credit, and all of it is read. */
+async function creditedAfter(ms: number): Promise<FakeTransport> {
+  let now = 0;
+  const { session, transport, accepted } = await handHeld("client", { ...WINDOWS, now: () => now });
+  session.open().on("error", () => {});
+  transport.receive(frame.syn(2));
+  accepted[0]?.accept();
+  accepted[0]?.resume();
+  await turn();
+  transport.frames();
+  now = ms;
+  transport.receive(frame.data(2, Buffer.alloc(128 * KIB)));
+  await turn();
+  await turn();
+  return transport;
+}
+
+const isCredit = ({ type, id, length }: WireFrame) => type === 1 && id === 2 && length === 128 * KIB;
+
+test("a credit for which nobody waits goes in front of whatever is sent next", async () => {
+  const transport = await creditedAfter(1_000);
+  assert.deepEqual(transport.frames(), [], "not by itself");
+  transport.receive(frame.ping(7));
+  await turn();
+  const [credit, pong] = transport.frames();
+  assert.ok(credit && isCredit(credit));
+  assert.equal(pong?.type, 2);
+  assert.equal(transport.writes.length, 0);
+});
+
+test("where nothing else is sent it goes alone, a little later", async () => {
+  const transport = await creditedAfter(1_000);
+  await until(() => transport.writes.length > 0);
+  assert.deepEqual(transport.frames().map(isCredit), [true]);
+});
+
+test("a credit that the peer may wait for goes at once", async () => {
+  const transport = await creditedAfter(1);
+  assert.deepEqual(transport.frames().map(isCredit), [true]);
 });

@@ -6,6 +6,8 @@ import type { Transport } from "./transport.ts";
 const FLUSH_AT_ONCE = 16 * 1024;
 /** So many bytes of control frames do not wait for the turn's end: thousands of streams opened in one turn. */
 const FLUSH_CONTROL_AT = 64 * 1024;
+/** So long, ms, a credit that is not hurried waits for others: a write of 12 bytes costs as much as one of 10 KB. */
+const CREDIT_WAIT_MS = 5;
 /**
  * On a slow path a turn is no longer than the room that is left, unless that is too little to be worth a frame: the next
  * stream's turn is a whole round trip away.
@@ -27,6 +29,7 @@ export class SendQueue {
   #controlBytes = 0;
   #flushing = false;
   #scheduled = false;
+  #creditTimer: NodeJS.Timeout | undefined;
   /** The last flush ended because the transport was full. */
   #blocked = false;
   #stopped = false;
@@ -50,14 +53,25 @@ export class SendQueue {
   /** A frame that goes before all data. `payload` belongs to it and is small. */
   control(type: FrameType, flags: number, streamId: number, length: number, payload?: Buffer): void {
     if (this.#stopped) return;
-    this.#control.push(header(type, flags, streamId, length));
-    this.#controlBytes += HEADER_LENGTH;
-    if (payload !== undefined) {
-      this.#control.push(payload);
-      this.#controlBytes += payload.length;
-    }
+    this.#add(header(type, flags, streamId, length));
+    if (payload !== undefined) this.#add(payload);
     if (this.#controlBytes >= FLUSH_CONTROL_AT) this.flush();
     else this.#schedule();
+  }
+
+  /** A window update; `unhurried`: it goes with whatever is sent next. */
+  credit(streamId: number, delta: number, unhurried: boolean): void {
+    if (!unhurried || this.#controlBytes >= FLUSH_CONTROL_AT) {
+      this.control(FrameType.windowUpdate, Flag.none, streamId, delta);
+    } else if (!this.#stopped) {
+      this.#add(header(FrameType.windowUpdate, Flag.none, streamId, delta));
+      this.#creditTimer ??= setTimeout(this.#onCreditWaited, CREDIT_WAIT_MS).unref();
+    }
+  }
+
+  #add(buffer: Buffer): void {
+    this.#control.push(buffer);
+    this.#controlBytes += buffer.length;
   }
 
   /** `stream` wants turns. */
@@ -83,6 +97,7 @@ export class SendQueue {
   /** Nothing is sent any more. */
   stop(): void {
     this.#stopped = true;
+    clearTimeout(this.#creditTimer);
     this.#ready.clear();
     this.#control = [];
     this.#controlBytes = 0;
@@ -134,6 +149,11 @@ export class SendQueue {
     this.#scheduled = true;
     setImmediate(this.#onTurnEnd);
   }
+
+  readonly #onCreditWaited = (): void => {
+    this.#creditTimer = undefined;
+    if (this.#controlBytes > 0) this.flush();
+  };
 
   readonly #onTurnEnd = (): void => {
     this.#scheduled = false;

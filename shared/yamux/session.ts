@@ -227,7 +227,7 @@ export class Session {
         if (session.#streams.isOurs(stream)) return;
         session.#queue.control(FrameType.windowUpdate, Flag.ack, stream.id, session.#streams.windowBeyondSpec);
       },
-      sendCredit: (stream, delta) => session.#queue.control(FrameType.windowUpdate, Flag.none, stream.id, delta),
+      sendCredit: (stream, delta, unhurried) => session.#queue.credit(stream.id, delta, unhurried),
       sendFin: (stream) => session.#queue.control(FrameType.windowUpdate, Flag.fin, stream.id, 0),
       sendReset: (stream) => session.#queue.control(FrameType.windowUpdate, Flag.rst, stream.id, 0),
       release: (stream) => session.#release(stream),

@@ -10,7 +10,8 @@ export interface StreamWire extends CreditBudget {
   ready(stream: Stream): void;
   /** The ACK of a stream that the peer opened. */
   sendAck(stream: Stream): void;
-  sendCredit(stream: Stream, delta: number): void;
+  /** `unhurried`: it may wait for something to go with. */
+  sendCredit(stream: Stream, delta: number, unhurried: boolean): void;
   sendFin(stream: Stream): void;
   sendReset(stream: Stream): void;
   /** Both directions are over, or the stream was reset: forget the id. */
@@ -196,7 +197,7 @@ export class Stream extends Duplex {
     const credit = this.#receiveWindow.consume(taken - again, this.#wire, this.#wire.now);
     if (credit === 0) return;
     this.accept();
-    this.#wire.sendCredit(this, credit);
+    this.#wire.sendCredit(this, credit, this.#receiveWindow.unhurried);
   }
 
   /** Bytes put back count as unread again, without a second credit for them. */

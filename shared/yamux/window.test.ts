@@ -55,16 +55,40 @@ test("a window doubles up to its maximum and not beyond", () => {
   assert.deepEqual(sizes, [200, 350, 350, 350]);
 });
 
-test("of a large window credit comes by 2 MiB, and whether it grows is judged by halves", () => {
-  const MIB = 1024 * 1024;
+const MIB = 1024 * 1024;
+
+/** The credits of a window of 8 MiB whose reader takes half a MiB every `everyMs`, until so many have been given. */
+function creditsOf(count: number, everyMs: number, budget: CreditBudget): number[] {
   const window = new ReceiveWindow(8 * MIB, 16 * MIB, 0);
   const credits: number[] = [];
-  for (let read = 0; read < 4 * MIB; read += MIB / 2) {
+  for (let now = everyMs; credits.length < count; now += everyMs) {
     window.receive(MIB / 2);
-    const credit = window.consume(MIB / 2, GENEROUS, () => 1);
-    if (credit > 0) credits.push(credit);
+    const credit = window.consume(MIB / 2, budget, () => now);
+    if (credit > 0) credits.push(credit / MIB);
   }
-  assert.deepEqual(credits, [2 * MIB, 2 * MIB + 8 * MIB]);
+  return credits;
+}
+
+test("on a long path credit comes by 2 MiB, and whether the window grows is judged by halves", () => {
+  assert.deepEqual(creditsOf(2, 0.1, GENEROUS), [2, 2 + 8]);
+  assert.deepEqual(creditsOf(4, 2, MISERLY), [2, 2, 2, 2]);
+});
+
+test("where a quarter of the window or less is under way credit comes by halves, but not before that was measured", () => {
+  assert.deepEqual(creditsOf(4, 2.5, MISERLY), [2, 4, 4, 4], "2 MiB in 10 ms, the round trip");
+  assert.deepEqual(creditsOf(4, 2.5, UNMEASURED), [2, 2, 2, 2]);
+});
+
+test("a credit is unhurried when the one before it is 40 ms old and a quarter of the window has not arrived", () => {
+  const isUnhurried = (afterMs: number, unread: number) => {
+    const window = new ReceiveWindow(100, 100, 0);
+    window.receive(50 + unread);
+    window.consume(50, MISERLY, () => afterMs);
+    return window.unhurried;
+  };
+  assert.equal(isUnhurried(40, 25), true);
+  assert.equal(isUnhurried(39, 0), false, "the peer is fast");
+  assert.equal(isUnhurried(40, 26), false, "the peer may wait for us");
 });
 
 test("whatever is sent and read: never more outstanding than the window, and a reader that reads all is never stuck", () => {

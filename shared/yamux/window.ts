@@ -3,8 +3,13 @@ import { MAX_UINT32 } from "./frame.ts";
 /** The reader keeps up when it takes half a window within this many round trips: then the window is too small. */
 const GROW_WITHIN_ROUND_TRIPS = 4;
 
-/** Bytes that are owed at most: of a large window on a long path, a half that waits to be given back is a half not used. */
-const MOST_OWED = 2 * 1024 * 1024;
+/** Bytes that are owed at most where a good part of the window is under way: there a half that waits is a half not used. */
+const MOST_OWED_ON_A_LONG_PATH = 2 * 1024 * 1024;
+/** Up to this share of the window under way a path is short: the peer has room enough, and each credit costs a write. */
+const SHORT_PATH_SHARE = 1 / 4;
+
+/** Nobody waits for the credit of a window that lasts so long, ms, and of which not much lies in our buffer. */
+const UNHURRIED_MS = 40;
 
 /** What growth is taken from: the session's budget for credit beyond initial windows. */
 export interface CreditBudget {
@@ -18,7 +23,7 @@ export interface CreditBudget {
  * The receiving half of a stream's flow control: what the peer may still send, and when to let it send more.
  *
  * Credit is given for bytes that the reader has taken, never for bytes that merely arrived, so a reader that stops costs
- * at most one window. It is given by halves, of large windows by 2 MiB: one update for many reads.
+ * at most one window. It is given by halves, on long paths by 2 MiB at most: one update for many reads.
  */
 export class ReceiveWindow {
   /** Bytes the peer may have under way or in our buffer. */
@@ -29,9 +34,13 @@ export class ReceiveWindow {
   #allowance: number;
   /** Bytes read and not yet given back. */
   #owed = 0;
+  #mostOwed = MOST_OWED_ON_A_LONG_PATH;
   /** Bytes given back of the present half. */
   #ofHalf = 0;
   #halfBegunAt: number;
+  #creditedAt: number;
+  /** The credit that was last given may wait a little. */
+  unhurried = false;
 
   constructor(size: number, maxSize: number, now: number) {
     this.size = size;
@@ -39,6 +48,7 @@ export class ReceiveWindow {
     this.#maxSize = maxSize;
     this.#allowance = size;
     this.#halfBegunAt = now;
+    this.#creditedAt = now;
   }
 
   /** Credit taken from the session's budget so far. */
@@ -56,18 +66,26 @@ export class ReceiveWindow {
   /** The reader took `length` bytes. Returns the credit to send now: 0 until enough is owed. */
   consume(length: number, budget: CreditBudget, now: () => number): number {
     this.#owed += length;
-    if (this.#owed < MOST_OWED && this.#owed * 2 < this.size) return 0;
-    this.#ofHalf += this.#owed;
+    if (this.#owed * 2 < this.size && this.#owed < this.#mostOwed) return 0;
+    const at = now();
     let credit = this.#owed;
+    this.#onCredit(credit, at - this.#creditedAt, budget.roundTripMs);
+    this.#creditedAt = at;
     this.#owed = 0;
+    this.#ofHalf += credit;
     if (this.#ofHalf * 2 >= this.size) {
-      const at = now();
       credit += this.#growth(budget, at - this.#halfBegunAt);
       this.#halfBegunAt = at;
       this.#ofHalf = 0;
     }
     this.#allowance += credit;
     return credit;
+  }
+
+  #onCredit(bytes: number, sinceMs: number, roundTripMs: number): void {
+    this.unhurried = sinceMs >= UNHURRIED_MS && this.#allowance * 4 >= this.size;
+    const isShort = roundTripMs > 0 && bytes * roundTripMs <= this.size * SHORT_PATH_SHARE * sinceMs;
+    this.#mostOwed = isShort ? Number.POSITIVE_INFINITY : MOST_OWED_ON_A_LONG_PATH;
   }
 
   #growth(budget: CreditBudget, elapsedMs: number): number {

@@ -1,0 +1,75 @@
+import assert from "node:assert/strict";
+import { mock, test } from "node:test";
+import { Acks } from "./acks.ts";
+
+const KIB = 1024;
+
+/** Acks on a clock of the test's own. */
+class Clocked implements Disposable {
+  readonly said: number[] = [];
+  readonly acks = new Acks((received) => this.said.push(received));
+
+  constructor() {
+    mock.timers.enable({ apis: ["setTimeout"] });
+  }
+
+  /** What is said while so much time passes. */
+  passes(ms: number): number[] {
+    this.said.length = 0;
+    for (let passed = 0; passed < ms; passed++) mock.timers.tick(1);
+    return [...this.said];
+  }
+
+  [Symbol.dispose](): void {
+    this.acks.stop();
+    mock.timers.reset();
+  }
+}
+
+test("the first 64 KiB are acknowledged at once, the next after 10 ms", () => {
+  using clocked = new Clocked();
+  clocked.acks.arrived(64 * KIB);
+  assert.deepEqual(clocked.said, [64 * KIB]);
+  clocked.acks.arrived(200 * KIB);
+  assert.deepEqual(clocked.passes(9), []);
+  assert.deepEqual(clocked.passes(1), [264 * KIB]);
+});
+
+test("from 5 ms after the last one an ack goes with what is written", () => {
+  using clocked = new Clocked();
+  clocked.acks.arrived(64 * KIB);
+  clocked.said.length = 0;
+  clocked.acks.arrived(1);
+  clocked.acks.ride();
+  assert.deepEqual(clocked.passes(4), [], "the last one is too young");
+  clocked.acks.ride();
+  assert.deepEqual(clocked.passes(1), []);
+  clocked.acks.ride();
+  clocked.acks.ride();
+  assert.deepEqual(clocked.said, [64 * KIB + 1], "once");
+});
+
+test("a write says nothing when nothing new has arrived", () => {
+  using clocked = new Clocked();
+  clocked.acks.ride();
+  assert.deepEqual(clocked.said, []);
+});
+
+test("few bytes are acknowledged 20 ms after the first of them", () => {
+  using clocked = new Clocked();
+  clocked.acks.arrived(1);
+  assert.deepEqual(clocked.passes(15), []);
+  clocked.acks.arrived(1);
+  assert.deepEqual(clocked.passes(5), [2]);
+  assert.deepEqual(clocked.passes(1_000), []);
+});
+
+test("while it is held nothing is said, and afterwards what is due", () => {
+  using clocked = new Clocked();
+  clocked.acks.hold();
+  clocked.acks.arrived(200 * KIB);
+  clocked.acks.ride();
+  assert.deepEqual(clocked.passes(1_000), []);
+  clocked.acks.release();
+  assert.deepEqual(clocked.passes(20), [200 * KIB]);
+});
