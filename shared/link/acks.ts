@@ -51,8 +51,8 @@ export class Acks {
     if (this.#held) return;
     this.#acked = this.#received;
     this.#age = "young";
-    if (this.#ageTimer === undefined) this.#ageTimer = setTimeout(this.#onOlder, ACK_GAP_MS).unref();
-    else this.#ageTimer.refresh();
+    clearTimeout(this.#ageTimer);
+    this.#growOlder();
     this.#send(this.#received);
   }
 
@@ -76,10 +76,14 @@ export class Acks {
     this.#waitTimer ??= setTimeout(this.#onWaited, ACK_WAIT_MS).unref();
   }
 
+  #growOlder(): void {
+    this.#ageTimer = setTimeout(this.#onOlder, ACK_GAP_MS).unref();
+  }
+
   readonly #onOlder = (): void => {
     if (this.#age === "young") {
       this.#age = "ripe";
-      this.#ageTimer?.refresh();
+      this.#growOlder();
       return;
     }
     this.#age = "old";
