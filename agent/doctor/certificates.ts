@@ -38,7 +38,10 @@ export function caExpired(option: "--ca-cert" | "--outer-ca", { subject, validFr
 }
 
 /** ms since 1970. */
-export function validityOf({ validFrom, validTo }: Pick<ChainLink, "validFrom" | "validTo">) {
+export function validityOf({
+  validFrom,
+  validTo,
+}: Pick<ChainLink, "validFrom" | "validTo">): Record<"validFrom" | "validTo", number> {
   return { validFrom: Date.parse(validFrom), validTo: Date.parse(validTo) };
 }
 

@@ -64,6 +64,17 @@ test("few bytes are acknowledged 20 ms after the first of them", () => {
   assert.deepEqual(clocked.passes(1_000), []);
 });
 
+test("bytes that an ack has covered start no other", () => {
+  using clocked = new Clocked();
+  clocked.acks.arrived(1);
+  clocked.passes(15);
+  clocked.acks.ride();
+  clocked.passes(2);
+  clocked.acks.arrived(1);
+  assert.deepEqual(clocked.passes(19), []);
+  assert.deepEqual(clocked.passes(1), [2]);
+});
+
 test("while it is held nothing is said, and afterwards what is due", () => {
   using clocked = new Clocked();
   clocked.acks.hold();

@@ -20,7 +20,7 @@ export class Acks {
   #received = 0;
   #acked = 0;
   #held = false;
-  /** The last acknowledgement is. */
+  /** How old the last acknowledgement is. */
   #age: "young" | "ripe" | "old" = "old";
   #ageTimer: NodeJS.Timeout | undefined;
   #waitTimer: NodeJS.Timeout | undefined;
@@ -51,6 +51,8 @@ export class Acks {
     if (this.#held) return;
     this.#acked = this.#received;
     this.#age = "young";
+    clearTimeout(this.#waitTimer);
+    this.#waitTimer = undefined;
     clearTimeout(this.#ageTimer);
     this.#growOlder();
     this.#send(this.#received);

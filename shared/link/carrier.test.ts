@@ -3,12 +3,14 @@ import { createHash, randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { describe, test } from "node:test";
 import type { TLSSocket } from "node:tls";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 import { Departures } from "../net/departures.ts";
 import { TurnQueue } from "../net/turn-queue.ts";
 import { CloseCode, LinkRefused } from "../wire/handshake.ts";
 import type { Link } from "./link.ts";
 import { dial, HELLO, Inbox, LinkServer, linkPair, Relay, rawClient, until, welcome } from "./testing.ts";
-import { textFrame } from "./testing-frames.ts";
+import { frame, textFrame } from "./testing-frames.ts";
 
 const KEY = Buffer.from([9, 8, 7, 6]);
 const MIB = 1024 * 1024;
@@ -245,6 +247,53 @@ test("what comes behind a hello is read behind it, however long that waits for i
   const many = Array.from({ length: 20 }, () => textFrame({ type: "ping" }, KEY));
   await rawClient(server.port, Buffer.concat([...many, textFrame(HELLO, KEY)]));
   assert.match((await server.refusal(1)).message, /too many messages/);
+});
+
+test("of what comes without end while a hello waits for its turn nothing is kept", async () => {
+  setFlagsFromString("--expose-gc");
+  const collect = runInNewContext("gc") as () => void;
+  class Never extends TurnQueue {
+    override run(): void {}
+  }
+  await using server = await LinkServer.start({ turns: new Never() });
+  const flood = Buffer.concat(
+    Array.from({ length: 500_000 }, () => frame({ opcode: 1, payload: KEY.subarray(0, 1), mask: KEY })),
+  );
+  const socket = await rawClient(server.port, Buffer.alloc(0));
+  collect();
+  const before = process.memoryUsage().heapUsed;
+  socket.write(flood);
+  await until(() => (server.upgraded[0]?.bytesRead ?? 0) >= flood.length || socket.destroyed);
+  collect();
+  const grown = process.memoryUsage().heapUsed - before;
+  assert.ok(grown < 10 * MIB, `${Math.round(grown / MIB)} MiB more`);
+  socket.destroy();
+});
+
+test("a message and payload of one tick go out in one write, in order, and a close behind them", async () => {
+  await using server = await LinkServer.start();
+  const { link: near } = await dial(server.port);
+  const far = await server.link();
+  const inbox = new Inbox();
+  const heard: string[] = [];
+  near.watch({ onControl: ({ type }) => heard.push(`${type} after ${inbox.bytes}`) });
+  near.start(inbox);
+  far.start(new Inbox());
+  const [socket] = server.upgraded as [TLSSocket];
+  await until(() => socket.writableLength === 0);
+  let writes = 0;
+  const { _writev } = socket;
+  socket._writev = function (...given) {
+    writes++;
+    return _writev?.apply(this, given);
+  };
+  far.sendControl({ type: "drain", retryAfterMs: 1 });
+  far.write([Buffer.from("payload")], 7);
+  far.sendControl({ type: "drain", retryAfterMs: 2 });
+  far.end();
+  await inbox.closed;
+  assert.deepEqual(heard, ["drain after 0", "drain after 7"]);
+  assert.equal(writes, 1);
 });
 
 test("payload that a paused socket still holds when it closes is payload, not frames for ws", async () => {

@@ -17,7 +17,7 @@ const MESSAGE_BYTES = 64 * 1024 + 64;
 const SMALL_BATCH_BYTES = 8 * 1024;
 /** A peer may send larger messages than we do, but not much: nothing is kept of them anyway. */
 const MAX_MESSAGE_BYTES = 16 * 1024 * 1024;
-/** The `maxPayload` to give ws, bytes: text only, since binary passes by it. */
+/** The `maxPayload` to give ws, bytes: long text only, since all else passes by it. */
 export const MAX_WEBSOCKET_PAYLOAD = 128 * 1024;
 /**
  * What may arrive before `start`, bytes: from a server a window of each stream; from an agent the beginning of an inner TLS,
@@ -53,8 +53,8 @@ export interface CarrierOptions {
 /**
  * One WebSocket connection as a transport: binary messages are payload, text messages are control (design: "Carrier").
  *
- * ws does the handshake, control frames, text and closing; binary frames pass by it in both directions, on the socket
- * that it was given.
+ * ws does the handshake, pongs, long text and closing; binary frames, and text that we write or that is short, pass by it
+ * on the socket that it was given.
  */
 export class Carrier implements Omit<Transport, "room"> {
   /** Why the carrier ended, for whoever has not started it. Set before the consumer hears of it. */
@@ -270,6 +270,7 @@ export class Carrier implements Omit<Transport, "room"> {
   };
 
   readonly #onText = (text: Buffer): void => {
+    if (this.#ended) return;
     if (this.#turns === undefined) this.#readControl(text);
     else this.#readInTurn(text, this.#turns);
   };

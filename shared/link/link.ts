@@ -168,7 +168,7 @@ export class Link implements Transport {
   }
 
   write(batch: readonly Buffer[], byteLength: number): void {
-    this.#acks.ride(); // a peer that reads none is found out while one is written
+    this.#acks.ride(); // first: to write an ack may end the link
     if (this.#state.state === "closed") return;
     const goesOut = this.#state.state === "carried" && this.#outgoing.isAllSent;
     this.#outgoing.append(batch, byteLength);

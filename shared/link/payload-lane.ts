@@ -35,10 +35,10 @@ const FIRST_CONTROL = 0x8;
 const CLOSE = 0x8;
 const PING = 0x9;
 const PONG = 0xa;
-const EMPTY = Buffer.alloc(0);
 const OPCODES: ReadonlySet<number> = new Set([CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG]);
 /** 2 bytes, 8 of extended length, 4 of mask key. */
 const MAX_HEADER = 14;
+const EMPTY = Buffer.alloc(0);
 /** RFC 6455 §5.5. */
 const MAX_CONTROL = 125;
 /** A text message up to this is taken, too: as long as a length of one byte can say. */

@@ -156,7 +156,7 @@ test("on a path with little room a turn is short, so that the next stream has on
   assert.equal(new Set(turns.map(([id]) => id)).size, 2);
 });
 
-/** A client whose peer has opened a stream and sent half a window, so long after the last credit, and all of it is read. */
+/** A client that has just given a second credit for a stream of its peer's, so long after the first, and that after as long. */
 async function creditedAfter(ms: number): Promise<FakeTransport> {
   let now = 0;
   const { session, transport, accepted } = await handHeld("client", { ...WINDOWS, now: () => now });
@@ -164,12 +164,15 @@ async function creditedAfter(ms: number): Promise<FakeTransport> {
   transport.receive(frame.syn(2));
   accepted[0]?.accept();
   accepted[0]?.resume();
-  await turn();
+  const readHalf = async () => {
+    now += ms;
+    transport.receive(frame.data(2, Buffer.alloc(128 * KIB)));
+    await turn();
+    await turn();
+  };
+  await readHalf();
   transport.frames();
-  now = ms;
-  transport.receive(frame.data(2, Buffer.alloc(128 * KIB)));
-  await turn();
-  await turn();
+  await readHalf();
   return transport;
 }
 

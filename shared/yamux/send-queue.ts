@@ -59,7 +59,7 @@ export class SendQueue {
     else this.#schedule();
   }
 
-  /** A window update; `unhurried`: it goes with whatever is sent next. */
+  /** A window update; `unhurried`: it goes with whatever is sent next, or alone a little later. */
   credit(streamId: number, delta: number, unhurried: boolean): void {
     if (!unhurried || this.#controlBytes >= FLUSH_CONTROL_AT) {
       this.control(FrameType.windowUpdate, Flag.none, streamId, delta);

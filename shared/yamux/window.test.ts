@@ -75,20 +75,23 @@ test("on a long path credit comes by 2 MiB, and whether the window grows is judg
 });
 
 test("where a quarter of the window or less is under way credit comes by halves, but not before that was measured", () => {
-  assert.deepEqual(creditsOf(4, 2.5, MISERLY), [2, 4, 4, 4], "2 MiB in 10 ms, the round trip");
+  assert.deepEqual(creditsOf(4, 2.5, MISERLY), [2, 2, 4, 4], "2 MiB in 10 ms, the round trip");
   assert.deepEqual(creditsOf(4, 2.5, UNMEASURED), [2, 2, 2, 2]);
 });
 
-test("a credit is unhurried when the one before it is 40 ms old and a quarter of the window has not arrived", () => {
-  const isUnhurried = (afterMs: number, unread: number) => {
+test("a credit is unhurried when it and the one before took 40 ms each and a quarter of the window has not arrived", () => {
+  const isUnhurried = (firstMs: number, secondMs: number, unread = 0) => {
     const window = new ReceiveWindow(100, 100, 0);
+    window.receive(50);
+    window.consume(50, MISERLY, () => firstMs);
     window.receive(50 + unread);
-    window.consume(50, MISERLY, () => afterMs);
+    window.consume(50, MISERLY, () => firstMs + secondMs);
     return window.unhurried;
   };
-  assert.equal(isUnhurried(40, 25), true);
-  assert.equal(isUnhurried(39, 0), false, "the peer is fast");
-  assert.equal(isUnhurried(40, 26), false, "the peer may wait for us");
+  assert.equal(isUnhurried(40, 40, 25), true);
+  assert.equal(isUnhurried(40, 40, 26), false, "the peer may wait for us");
+  assert.equal(isUnhurried(40, 39), false, "a burst");
+  assert.equal(isUnhurried(39, 1_000), false, "the pause before a burst");
 });
 
 test("whatever is sent and read: never more outstanding than the window, and a reader that reads all is never stuck", () => {

@@ -8,7 +8,7 @@ const MOST_OWED_ON_A_LONG_PATH = 2 * 1024 * 1024;
 /** Up to this share of the window under way a path is short: the peer has room enough, and each credit costs a write. */
 const SHORT_PATH_SHARE = 1 / 4;
 
-/** Nobody waits for the credit of a window that lasts so long, ms, and of which not much lies in our buffer. */
+/** Nobody waits for the credit of a window of which a half lasts so long, ms, while a quarter of it has not arrived. */
 const UNHURRIED_MS = 40;
 
 /** What growth is taken from: the session's budget for credit beyond initial windows. */
@@ -39,8 +39,9 @@ export class ReceiveWindow {
   #ofHalf = 0;
   #halfBegunAt: number;
   #creditedAt: number;
-  /** The credit that was last given may wait a little. */
-  unhurried = false;
+  /** How long a byte of the last credit took, ms. */
+  #msPerByte = 0;
+  #unhurried = false;
 
   constructor(size: number, maxSize: number, now: number) {
     this.size = size;
@@ -56,6 +57,11 @@ export class ReceiveWindow {
     return this.size - this.#initialSize;
   }
 
+  /** The credit that was last given may wait a little. */
+  get unhurried(): boolean {
+    return this.#unhurried;
+  }
+
   /** The peer sends `length` bytes. False: it had no right to. */
   receive(length: number): boolean {
     if (length > this.#allowance) return false;
@@ -69,7 +75,7 @@ export class ReceiveWindow {
     if (this.#owed * 2 < this.size && this.#owed < this.#mostOwed) return 0;
     const at = now();
     let credit = this.#owed;
-    this.#onCredit(credit, at - this.#creditedAt, budget.roundTripMs);
+    this.#judgePace(credit, at - this.#creditedAt, budget.roundTripMs);
     this.#creditedAt = at;
     this.#owed = 0;
     this.#ofHalf += credit;
@@ -82,9 +88,12 @@ export class ReceiveWindow {
     return credit;
   }
 
-  #onCredit(bytes: number, sinceMs: number, roundTripMs: number): void {
-    this.unhurried = sinceMs >= UNHURRIED_MS && this.#allowance * 4 >= this.size;
-    const isShort = roundTripMs > 0 && bytes * roundTripMs <= this.size * SHORT_PATH_SHARE * sinceMs;
+  /** By the faster of two credits: before one alone there may have been a pause, and now comes a burst. */
+  #judgePace(bytes: number, lastedMs: number, roundTripMs: number): void {
+    const msPerByte = Math.min(lastedMs / bytes, this.#msPerByte);
+    this.#msPerByte = lastedMs / bytes;
+    this.#unhurried = bytes * msPerByte >= UNHURRIED_MS && this.#allowance * 4 >= this.size;
+    const isShort = roundTripMs > 0 && roundTripMs <= this.size * SHORT_PATH_SHARE * msPerByte;
     this.#mostOwed = isShort ? Number.POSITIVE_INFINITY : MOST_OWED_ON_A_LONG_PATH;
   }
 
