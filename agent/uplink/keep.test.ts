@@ -87,7 +87,7 @@ function uplink(t: TestContext) {
   const redialError = { error: new Error("no way") };
   const options: ConnectionOptions = {
     session: { maxWindow: 65_536, budget: 1_000_000, maxStreams: 10, pool: UNBOUNDED_POOL },
-    retry: { baseMs: 100, capMs: 10_000 },
+    retry: { baseMs: 100, capMs: 10_000, random: () => 1 },
     carrierAgeMs: () => undefined,
     redial: () => Promise.reject(redialError.error),
   };

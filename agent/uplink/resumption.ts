@@ -15,7 +15,7 @@ export interface ResumptionDeps {
   redial(words: () => ResumeWords, signal: AbortSignal): Promise<NextCarrier>;
   /** Where a new carrier does not show who we are, that is shown apart before a planned one. */
   readonly prove?: ((signal: AbortSignal) => Promise<void>) | undefined;
-  readonly retry: Pick<BackoffOptions, "baseMs" | "capMs">;
+  readonly retry: Pick<BackoffOptions, "baseMs" | "capMs"> & Partial<BackoffOptions>;
   /** The balancer has led us to another server than the link's, which would take us anew. */
   onElsewhere(refusal: LinkRefused): void;
   /** The link lives, but we are not its owner any more: the certificate that we show now has another subject. */
@@ -132,7 +132,7 @@ export class Resumption {
       return; // until credentials change once more
     }
     const capMs = !link.suspended ? retry.capMs : isElsewhere ? ELSEWHERE_CAP_MS : SUSPENDED_CAP_MS;
-    const options = { baseMs: retry.baseMs, capMs: Math.min(capMs, retry.capMs) };
+    const options = { ...retry, capMs: Math.min(capMs, retry.capMs) };
     // A server that is crowded may ask for patience, but not for longer than the link can wait.
     const askedMs = Math.min(refusal?.retryAfterMs ?? 0, link.suspended ? MOST_ASKED_MS : Number.POSITIVE_INFINITY);
     const waitMs = backoffMs(isElsewhere ? LATE : this.#failures, askedMs, options);
