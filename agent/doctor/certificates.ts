@@ -33,8 +33,8 @@ export function isOver({ validTo }: Pick<ChainLink, "validTo">, now = new Date()
 }
 
 /** `option`: who names its file. */
-export function caExpired(option: "--ca-cert" | "--outer-ca", { subject, validFrom, validTo }: ChainLink): Finding {
-  return { culprit: "ca_expired", by: `${subject} (${option})`, ...validityOf({ validFrom, validTo }) };
+export function caExpired(option: "--ca-cert" | "--outer-ca", link: ChainLink): Finding {
+  return { culprit: "ca_expired", by: `${link.subject} (${option})`, ...validityOf(link) };
 }
 
 /** ms since 1970. */

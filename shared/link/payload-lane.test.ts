@@ -337,10 +337,38 @@ test("the header we write is that of a whole message to ws, for every length for
         const whole = frame({ opcode, payload, ...(masked ? { mask: Buffer.alloc(4) } : {}) });
         assert.ok(header.equals(whole.subarray(0, header.length)));
         const oracle = new Oracle(masked);
-        for (const chunk of [header, payload]) oracle.push(chunk);
+        const heard = new Heard(masked);
+        for (const chunk of [header, payload]) {
+          oracle.push(chunk);
+          heard.lane.push(chunk);
+        }
         const got = opcode === 1 ? oracle.others : oracle.binary.map((data) => `text ${data.toString("hex")}`);
         assert.deepEqual([oracle.error, ...got], [undefined, `text ${payload.toString("hex")}`]);
+        if (opcode === 2) assert.equal(Buffer.concat(heard.payload).length, length);
+        else if (length <= 125) assert.deepEqual(heard.short, got);
+        else assert.ok(Buffer.concat(heard.other).equals(Buffer.concat([header, payload])));
       }
+    }
+  }
+});
+
+test("a ping or short text is told with its payload, whatever it is cut into and wherever it stands, and ws does not hear of it", () => {
+  for (const mask of [undefined, Buffer.alloc(4), Buffer.from([1, 2, 3, 4])]) {
+    const shape = (opcode: number, words: string, final = true) =>
+      frame({ opcode, payload: Buffer.from(words), final, ...(mask ? { mask } : {}) });
+    const bytes = Buffer.concat([
+      ...[shape(9, ""), shape(2, "pay", false), shape(9, "x".repeat(125)), shape(0, "load"), shape(9, "last")],
+      ...[shape(1, ""), shape(1, "y".repeat(125))],
+    ]);
+    const told = (kind: string, words: string) => `${kind} ${Buffer.from(words).toString("hex")}`;
+    for (const size of [1, 3, 1_000]) {
+      const heard = new Heard(mask !== undefined);
+      for (const chunk of cut(bytes, [size])) heard.lane.push(chunk);
+      assert.deepEqual(heard.short, [
+        ...[told("ping", ""), told("ping", "x".repeat(125)), told("ping", "last")],
+        ...[told("text", ""), told("text", "y".repeat(125))],
+      ]);
+      assert.deepEqual([Buffer.concat(heard.payload).toString(), heard.other.length], ["payload", 0]);
     }
   }
 });
