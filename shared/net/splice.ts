@@ -1,4 +1,5 @@
-import type { Duplex, Writable } from "node:stream";
+import type { Duplex } from "node:stream";
+import { gatherWrites } from "./gathered-writes.ts";
 import { endedByReset } from "./reset.ts";
 import { StallClock } from "./stall-clock.ts";
 
@@ -18,7 +19,7 @@ export interface SpliceOptions {
   /** Makes a reset visible to that side; by default the Duplex is destroyed. */
   readonly resetCaller?: () => void;
   readonly resetTarget?: () => void;
-  /** Collect a turn's chunks for this side into one write: for sockets. A yamux stream collects by itself. */
+  /** Gather what comes for this side into few writes: for sockets. A yamux stream gathers by itself. */
   readonly corkCaller?: boolean;
   readonly corkTarget?: boolean;
   /** Told of every chunk that has passed, either way; for so long, ms, nothing more is read in that direction. */
@@ -163,7 +164,7 @@ class Pump {
     this.bytes += chunk.length;
     const sink = this.#sink;
     if (sink.destroyed || sink.writableEnded) return; // its 'close' tells the rest
-    if (this.#cork) corkUntilTurnEnd(sink);
+    if (this.#cork) gatherWrites(sink);
     const full = !sink.write(chunk);
     // Not full alone: a sink that takes all at once is not worth a pause. But full, or no 'drain' would ever come.
     if (full && !this.#waiting && sink.writableLength >= MAX_WAITING) this.#wait();
@@ -209,17 +210,4 @@ class Pump {
     this.#takenBefore = taken;
     return this.#stalledChecks > STALL_CHECKS;
   }
-}
-
-const corked: Writable[] = [];
-
-/** One system call for all that arrives for `sink` in this turn of the event loop. */
-function corkUntilTurnEnd(sink: Writable): void {
-  if (sink.writableCorked > 0) return;
-  sink.cork();
-  if (corked.push(sink) === 1) setImmediate(uncorkAll);
-}
-
-function uncorkAll(): void {
-  for (const sink of corked.splice(0)) sink.uncork();
 }
