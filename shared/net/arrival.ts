@@ -23,17 +23,21 @@ export class Arrival {
   /** For the log: a socket that was cut no longer knows it. */
   readonly remote: string;
   readonly #events: ArrivalEvents;
-  readonly #timer: NodeJS.Timeout;
+  #timer: NodeJS.Timeout | undefined;
   readonly #said = new GrowingBytes();
 
   /** The socket has an error listener, and closes when its peer ends. */
-  constructor(raw: Socket, deadlineMs: number, events: ArrivalEvents) {
+  constructor(raw: Socket, events: ArrivalEvents) {
     this.raw = raw;
     this.remote = `${raw.remoteAddress}:${raw.remotePort}`;
     this.#events = events;
-    this.#timer = setTimeout(() => events.onLate(this), deadlineMs);
-    raw.on("data", this.#onData);
-    raw.on("close", this.#onClose);
+  }
+
+  /** From now on it tells of itself, until it is handed over or destroyed. */
+  listen(deadlineMs: number): void {
+    this.#timer = setTimeout(() => this.#events.onLate(this), deadlineMs);
+    this.raw.on("data", this.#onData);
+    this.raw.on("close", this.#onClose);
   }
 
   get spoken(): boolean {
