@@ -34,7 +34,7 @@ const bounds = section("Deadlines and bounds", {
   backendRetryMs: option.duration("5s", "A backend that could not be reached is tried after all others for so long."),
   stallTimeoutMs: option.duration(
     "15m",
-    "A connection whose peer takes no byte for so long while data waits for it is ended. Silent ones live for ever.",
+    "A connection is ended when its peer takes no byte for so long while data waits for it, and when nothing passes for so long after one side has ended. Silent ones live for ever.",
     { min: "1s" },
   ),
   listenBacklog: option.integer(4_096, "Connections the kernel holds before they are accepted.", {

@@ -133,3 +133,28 @@ test("a silent splice without held bytes, and a slow one that moves, are no stal
   for (const side of [idle[0][1], slowInner]) side.destroy();
   await Promise.all(splices);
 });
+
+test("after the end of one side, a splice in which nothing passes for too long ends; one that moves does not", async () => {
+  const awake = setInterval(() => {}, 1_000);
+  for (const first of ["caller", "target"] as const) {
+    const [caller, innerCaller] = duplexPair();
+    const [target, innerTarget] = duplexPair();
+    const spliced = splice(innerCaller, innerTarget, { stallTimeoutMs: 120 });
+    const [ends, silent] = first === "caller" ? [caller, target] : [target, caller];
+    ends.end("question");
+    silent.resume();
+    ends.resume();
+    for (let index = 0; index < 20; index++) {
+      await new Promise((resolve) => setTimeout(resolve, 15));
+      silent.write("part of the answer");
+    }
+    assert.ok(!innerCaller.destroyed && !innerTarget.destroyed, "it moved for longer than the time");
+    const since = performance.now();
+    const { endedBy, error } = await spliced;
+    assert.equal(endedBy, "stall");
+    assert.equal(error?.message, `the ${first} had ended, and the other side was silent for too long`);
+    const tookMs = performance.now() - since;
+    assert.ok(tookMs >= 100 && tookMs < 2_000, `${tookMs}`);
+  }
+  clearInterval(awake);
+});

@@ -7,14 +7,21 @@ export interface SpliceTotals {
   /** Bytes taken from the caller, towards the target. */
   readonly bytesUp: number;
   readonly bytesDown: number;
-  /** Who ended or failed first; `stall`: one side took nothing for too long while we held data for it. */
+  /**
+   * Who ended or failed first; `stall`: for too long one side took nothing of what we held for it, or nothing passed after
+   * one side had ended.
+   */
   readonly endedBy: "caller" | "target" | "stall";
   /** Absent when both directions ended in order. */
   readonly error?: Error;
 }
 
 export interface SpliceOptions {
-  /** Ends a splice in which one side takes no byte for so long while data for it is held, ms; 0: never. */
+  /**
+   * Ends a splice in which one side takes no byte for so long while data for it is held, or after whose one end nothing
+   * passes for so long, ms; 0: never. Node hears nothing more of a socket that has ended, not even a reset, so who has left
+   * altogether cannot be told from who still listens.
+   */
   readonly stallTimeoutMs?: number;
   /** Makes a reset visible to that side; by default the Duplex is destroyed. */
   readonly resetCaller?: () => void;
@@ -56,6 +63,8 @@ class Splice {
   #endedBy: SpliceTotals["endedBy"] | undefined;
   #error: Error | undefined;
   #firstClosed: Side | undefined;
+  #takenBefore = 0;
+  #quietChecks = 0;
 
   constructor(caller: Duplex, target: Duplex, options: SpliceOptions, resolve: (totals: SpliceTotals) => void) {
     this.#caller = caller;
@@ -118,13 +127,26 @@ class Splice {
   }
 
   readonly #onStallCheck = (): void => {
-    if (!this.#up.isStalled() && !this.#down.isStalled()) return;
+    const stall = this.#stall();
+    if (stall === undefined) return;
     this.#stallClock?.delete(this.#onStallCheck);
     this.#endedBy = "stall";
-    this.#error ??= new Error("one side took no byte for too long");
+    this.#error ??= new Error(stall);
     this.#reset(this.#caller, this.#options.resetCaller);
     this.#reset(this.#target, this.#options.resetTarget);
   };
+
+  /** Why it has lasted for too long, called once in each period. */
+  #stall(): string | undefined {
+    const isStalled = [this.#up.isStalled(), this.#down.isStalled()];
+    if (isStalled.includes(true)) return "one side took no byte for too long";
+    const taken = this.#up.taken + this.#down.taken;
+    const isHalf = this.#caller.readableEnded !== this.#target.readableEnded;
+    this.#quietChecks = isHalf && taken === this.#takenBefore ? this.#quietChecks + 1 : 0;
+    this.#takenBefore = taken;
+    if (this.#quietChecks <= STALL_CHECKS) return undefined;
+    return `the ${this.#caller.readableEnded ? "caller" : "target"} had ended, and the other side was silent for too long`;
+  }
 }
 
 type Side = "caller" | "target";
@@ -202,10 +224,15 @@ class Pump {
     if (!this.#resting) this.#source.resume();
   };
 
+  /** Bytes that the sink has taken. */
+  get taken(): number {
+    return this.bytes - this.#sink.writableLength;
+  }
+
   /** Whether the sink has taken nothing of what is held for it during the last `STALL_CHECKS` periods. */
   isStalled(): boolean {
     const held = this.#sink.writableLength;
-    const taken = this.bytes - held;
+    const { taken } = this;
     this.#stalledChecks = held > 0 && taken === this.#takenBefore ? this.#stalledChecks + 1 : 0;
     this.#takenBefore = taken;
     return this.#stalledChecks > STALL_CHECKS;

@@ -48,7 +48,7 @@ export const streamRows = section("Streams and memory", {
   ),
   stallTimeoutMs: option.duration(
     "15m",
-    "A connection whose peer takes no byte for so long while data waits for it is ended. Silent ones live for ever.",
+    "A connection is ended when its peer takes no byte for so long while data waits for it, and when nothing passes for so long after one side has ended. Silent ones live for ever.",
     { min: "1s" },
   ),
 });
