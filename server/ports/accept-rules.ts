@@ -22,8 +22,6 @@ export interface Port {
   readonly turnsAway: boolean;
   /** How its connections end, if many are lost together. */
   readonly departures?: Departures;
-  /** Its connections are few and carry much. */
-  readonly lonelyUnread?: boolean;
 }
 
 export interface PortDeps {
@@ -58,7 +56,7 @@ export const WORDS = {
 
 /** How much the port takes from strangers, and who hears of those that came to nothing. */
 export function acceptRules(
-  { name, proxyProtocol, keepaliveMs, turnsAway, departures, lonelyUnread }: Port,
+  { name, proxyProtocol, keepaliveMs, turnsAway, departures }: Port,
   { options, metrics, log, strangers }: PortDeps,
   { failed, dropped }: (typeof WORDS)[keyof typeof WORDS],
 ): AcceptRules {
@@ -73,7 +71,6 @@ export function acceptRules(
     backlog: options.listenBacklog,
     keepAliveMs: keepaliveMs === 0 ? undefined : keepaliveMs,
     departures,
-    lonelyUnread,
     onHandshakeFailed,
     onError: (error) => log.error({ err: error, listener: name }, "a listener failed"),
   };

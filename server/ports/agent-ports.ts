@@ -59,7 +59,6 @@ export class AgentPorts {
         ...{ name: "agents", doors, proxyProtocol, port, host, option: "--agent-port" },
         keepaliveMs: 0, // the carrier has its own
         turnsAway: true,
-        lonelyUnread: true,
         departures: this.#departures,
         onSecure: (socket, door, backInMs) => upgrades.take(socket, door, backInMs),
       },

@@ -28,11 +28,6 @@ export interface AcceptRules {
   readonly maxWaitingHandshakes: number;
   /** Some of those whose turn would come too late are let in to be told so (`backInMs`). */
   readonly turnsAway: boolean;
-  /**
-   * Who comes alone, and whose first bytes nobody here has to understand, begins unread. Node then reads TLS in buffers of
-   * 64 KiB, not of 16 (docs/decisions/0010): for few connections that carry much, because each keeps its buffers.
-   */
-  readonly lonelyUnread?: boolean | undefined;
   readonly backlog: number;
   /** TCP keepalive of accepted connections; absent: off. */
   readonly keepAliveMs?: number | undefined;
@@ -97,7 +92,6 @@ export class Acceptor {
       deadlineMs: rules.handshakeTimeoutMs,
       maxBegun: rules.maxHandshakes,
       turnsAway: rules.turnsAway,
-      mayBeginUnread: () => rules.lonelyUnread === true && rules.proxyProtocol === undefined && !protocol.readsName(),
       begin: (arrival, backInMs) => this.#begin({ arrival, backInMs, source: undefined }),
       onFailed: (failed) => rules.onHandshakeFailed(failed),
     });
@@ -187,9 +181,7 @@ export class Acceptor {
   /** Reports a visit that came to nothing, and is over. */
   failed({ arrival, source }: Visit, error: Error): void {
     const remote = source === undefined ? arrival.remote : `${source.address}:${source.port}`;
-    // One that began unread may never have said anything.
-    const how = arrival.raw.bytesRead === 0 ? "silent" : "failed";
-    this.#rules.onHandshakeFailed({ how, error, remote });
+    this.#rules.onHandshakeFailed({ how: "failed", error, remote });
   }
 
   readonly #onConnection = (raw: Socket): void => {

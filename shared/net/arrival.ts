@@ -23,21 +23,17 @@ export class Arrival {
   /** For the log: a socket that was cut no longer knows it. */
   readonly remote: string;
   readonly #events: ArrivalEvents;
-  #timer: NodeJS.Timeout | undefined;
+  readonly #timer: NodeJS.Timeout;
   readonly #said = new GrowingBytes();
 
   /** The socket has an error listener, and closes when its peer ends. */
-  constructor(raw: Socket, events: ArrivalEvents) {
+  constructor(raw: Socket, deadlineMs: number, events: ArrivalEvents) {
     this.raw = raw;
     this.remote = `${raw.remoteAddress}:${raw.remotePort}`;
     this.#events = events;
-  }
-
-  /** From now on it tells of itself, until it is handed over or destroyed. */
-  listen(deadlineMs: number): void {
-    this.#timer = setTimeout(() => this.#events.onLate(this), deadlineMs);
-    this.raw.on("data", this.#onData);
-    this.raw.on("close", this.#onClose);
+    this.#timer = setTimeout(() => events.onLate(this), deadlineMs);
+    raw.on("data", this.#onData);
+    raw.on("close", this.#onClose);
   }
 
   get spoken(): boolean {

@@ -67,16 +67,3 @@ test("who enters first goes before all that wait, and never are there more than 
   assert.deepEqual(it.queue.clear(), [3, 4]);
   assert.equal(it.queue.waiting, 0);
 });
-
-test("one that finds the queue idle begins in its own turn, and is in progress until it leaves", async () => {
-  using it = queueOf();
-  assert.ok(it.queue.isIdle);
-  it.queue.enterAlone(0);
-  assert.deepEqual(it.begun, [0]);
-  assert.ok(!it.queue.isIdle);
-  for (let item = 1; item <= AT_FIRST; item++) it.queue.enter(item);
-  it.queue.leave(0);
-  assert.ok(!it.queue.isIdle, "others wait");
-  it.queue.clear();
-  assert.ok(it.queue.isIdle);
-});

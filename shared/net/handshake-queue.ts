@@ -64,19 +64,8 @@ export class HandshakeQueue<T> {
     return (this.waiting * (performance.now() - this.#busySince)) / this.#begunSince;
   }
 
-  /** Nobody waits, and of those who have begun each is done or slow. */
-  get isIdle(): boolean {
-    return this.waiting === 0 && this.#begun.size === 0;
-  }
-
   enter(item: T): void {
     this.#enter(this.#waiting, item);
-  }
-
-  /** It begins in this very turn: for one that finds the queue idle. */
-  enterAlone(item: T): void {
-    this.#begun.set(item, performance.now());
-    this.#options.begin(item);
   }
 
   /** Before all that wait. */

@@ -24,7 +24,6 @@ class Fixture implements AsyncDisposable {
   constructor(options: Partial<WaitingRoomOptions>) {
     this.room = new WaitingRoom({
       ...{ awaited: "TLS handshake", maxWaiting: 1_000, deadlineMs: 60_000, maxBegun: 1, turnsAway: false },
-      mayBeginUnread: () => false,
       begin: (arrival, backInMs) => this.begun.push({ arrival, backInMs }),
       onFailed: ({ how, error }) => this.failed.push(`${how}: ${error.message}`),
       ...options,
@@ -158,31 +157,4 @@ test("one whose socket is destroyed, though it has not closed yet, is passed ove
   await turn();
   assert.equal(it.begun[1]?.arrival.raw.destroyed, false);
   assert.equal(it.room.size, 0);
-});
-
-test("who comes alone begins unread, and only while nobody waits or is in progress", async () => {
-  let mayBeginUnread = true;
-  await using it = await new Fixture({ maxBegun: 1_000, mayBeginUnread: () => mayBeginUnread }).listen();
-  await it.client();
-  assert.equal(it.begun.length, 1, "although it has said nothing");
-  const { arrival } = it.begun[0] ?? assert.fail();
-  assert.equal(arrival.raw.listenerCount("data"), 0);
-
-  await it.client();
-  assert.deepEqual([it.begun.length, it.room.size], [1, 1], "the first is still in progress");
-  it.room.done(arrival);
-  await it.client();
-  assert.deepEqual([it.begun.length, it.room.size], [1, 2], "somebody waits");
-
-  const heard = await it.client("hello");
-  await eventually(() => it.begun.length === 2);
-  const { arrival: second } = it.begun[1] ?? assert.fail();
-  assert.equal(String(second.raw.read()), "hello");
-  it.room.done(second);
-  heard.destroy();
-
-  it.room.clear();
-  mayBeginUnread = false;
-  await it.client();
-  assert.deepEqual([it.begun.length, it.room.size], [2, 1], "its first bytes are needed now");
 });

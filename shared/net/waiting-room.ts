@@ -25,8 +25,6 @@ export interface WaitingRoomOptions {
   readonly maxBegun: number;
   /** Let a few of those in whose turn would come too late, to be told when to come back. */
   readonly turnsAway: boolean;
-  /** May one that finds nobody here, and nobody in progress, begin at once and unread? */
-  mayBeginUnread(): boolean;
   /** `backInMs`: there are too many; tell it to come back after so long. */
   begin(arrival: Arrival, backInMs: number | undefined): void;
   onFailed(failed: FailedHandshake): void;
@@ -45,8 +43,7 @@ const TELL_ONE_IN = 8;
  *
  * ```
  *  add ─▶ silent ── speaks ──▶ in the queue ── its turn ───────────▶ begin
- *   │                   └────▶ surplus ── to be told: goes first ──▶ begin(backInMs)
- *   └─ alone: unread ──────────────────────────────────────────────▶ begin
+ *                       └────▶ surplus ── to be told: goes first ──▶ begin(backInMs)
  * ```
  */
 export class WaitingRoom implements ArrivalEvents {
@@ -73,14 +70,8 @@ export class WaitingRoom implements ArrivalEvents {
   /** A connection that was accepted; it has an error listener. */
   add(raw: Socket): void {
     const { maxBegun, deadlineMs } = this.#options;
-    const arrival = new Arrival(raw, this);
-    if (this.size === 0 && this.#queue.isIdle && this.#options.mayBeginUnread()) {
-      this.#queue.enterAlone(arrival);
-      return;
-    }
     if (this.#silent.size >= maxBegun) this.#dropSilent();
-    this.#silent.add(arrival);
-    arrival.listen(deadlineMs);
+    this.#silent.add(new Arrival(raw, deadlineMs, this));
   }
 
   /** The handshake of this one is over. */
