@@ -1,10 +1,17 @@
 import assert from "node:assert/strict";
 import { Writable } from "node:stream";
-import { test } from "node:test";
+import { afterEach, mock, test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
 import { gatherWrites } from "./gathered-writes.ts";
 
 const KIB = 1024;
+
+/** Turns take as long as the test says. */
+let nowMs = 0;
+mock.method(performance, "now", () => nowMs);
+
+/** None waits for the next test. */
+afterEach(() => turns(4));
 
 /** Takes all at once, and remembers how much came with each system call. */
 class Wire extends Writable {
@@ -33,10 +40,7 @@ async function turns(count: number): Promise<void> {
 test("what is written in one turn is one call at its end", async () => {
   const wires = [new Wire(), new Wire()];
   for (const bytes of [1, 10, 100]) for (const wire of wires) wire.gather(bytes);
-  assert.deepEqual(
-    wires.flatMap((wire) => wire.calls),
-    [],
-  );
+  for (const wire of wires) assert.deepEqual(wire.calls, []);
   await turn();
   for (const wire of wires) assert.deepEqual(wire.calls, [111]);
 });
@@ -51,31 +55,42 @@ test("a part of a bulk transfer waits for the rest, which goes at the end of its
   assert.deepEqual(wire.calls, [64 * KIB]);
 });
 
-test("a part for which no rest comes goes after two turns more", async () => {
+for (const [bytes, more] of [
+  [16 * KIB - 1, 0],
+  [16 * KIB, 2],
+  [48 * KIB - 1, 2],
+  [48 * KIB, 0],
+] as const) {
+  test(`${bytes} bytes behind which nothing comes wait for ${more} turns more`, async () => {
+    const wire = new Wire();
+    wire.gather(bytes);
+    await turns(more);
+    assert.deepEqual(wire.calls, []);
+    await turn();
+    assert.deepEqual(wire.calls, [bytes]);
+  });
+}
+
+test("where turns are long a part does not wait for the next", async () => {
   const wire = new Wire();
   wire.gather(32 * KIB);
-  await turns(2);
-  assert.deepEqual(wire.calls, []);
+  nowMs += 2;
   await turn();
   assert.deepEqual(wire.calls, [32 * KIB]);
 });
 
-test("nobody waits for another's part, and what is large goes at once", async () => {
-  const [part, word, large] = [new Wire(), new Wire(), new Wire()];
+test("nobody waits for another's part", async () => {
+  const [part, word] = [new Wire(), new Wire()];
   part.gather(32 * KIB);
-  word.gather(10);
-  large.gather(48 * KIB);
-  await turn();
-  assert.deepEqual([part.calls, word.calls, large.calls], [[], [10], [48 * KIB]]);
-  for (let index = 0; index < 5; index++) {
+  for (let count = 1; count <= 5; count++) {
     word.gather(10);
     await turn();
-    assert.equal(word.calls.length, index + 2);
+    assert.equal(word.calls.length, count);
   }
   assert.deepEqual(part.calls, [32 * KIB]);
 });
 
-test("an end sends what waits before it, and a socket that is destroyed is forgotten", async () => {
+test("an end sends what waits before it; a socket that is destroyed keeps nobody from being sent", async () => {
   const [ended, destroyed] = [new Wire(), new Wire()];
   ended.gather(32 * KIB);
   ended.end();

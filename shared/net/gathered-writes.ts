@@ -2,42 +2,58 @@ import type { Writable } from "node:stream";
 
 /** A write of this size is worth a system call of its own … */
 const FULL_WRITE = 48 * 1024;
-/** … and this much is a part of something larger, which comes in the next turns: as many streams share the link. */
+/** … and this much is likely a part of something larger, of which the next turns bring more: many streams share the link. */
 const PART = 16 * 1024;
-/** So many turns more a part waits for the rest: bulk is later by less than a bystander notices. */
+/** So many turns more a part waits for the rest … */
 const MORE_TURNS = 2;
+/** … but no longer than this, ms: it may be all there is, and on a busy loop a turn is long. */
+const MOST_WAIT_MS = 2;
 
-/** Sockets that are corked, and for how many turns they have waited. */
-const gathering = new Map<Writable, number>();
-let scheduled = false;
+interface Gathered {
+  readonly socket: Writable;
+  readonly sinceMs: number;
+  turns: number;
+}
+
+/** Sockets that this turn has corked, or an earlier one for the sake of what this one brings. */
+let gathered: Gathered[] = [];
 
 /**
  * One system call for what is written to `socket` from here to the end of this turn of the event loop, and where that is
- * only a part of a bulk transfer, of the next turns. Called before each write. Who ends the socket sends what waits.
+ * only a part of a bulk transfer, of the next turns (docs/decisions/0016). Called before each write. An end sends what
+ * waits; a socket that is destroyed loses it.
  */
 export function gatherWrites(socket: Writable): void {
   if (socket.writableCorked > 0) return;
   socket.cork();
-  gathering.set(socket, 0);
-  schedule();
+  wait({ socket, sinceMs: performance.now(), turns: 0 });
 }
 
-function schedule(): void {
-  if (scheduled) return;
-  scheduled = true;
-  setImmediate(onTurnEnd);
+function wait(each: Gathered): void {
+  if (gathered.push(each) === 1) setImmediate(onTurnEnd);
 }
 
 function onTurnEnd(): void {
-  scheduled = false;
-  for (const [socket, turns] of gathering) {
-    const { writableLength } = socket;
-    if (turns < MORE_TURNS && writableLength >= PART && writableLength < FULL_WRITE) {
-      gathering.set(socket, turns + 1);
-      schedule();
+  const due = gathered;
+  gathered = [];
+  const now = performance.now();
+  for (const each of due) {
+    if (isWorthWaiting(each, now)) {
+      each.turns++;
+      wait(each);
     } else {
-      gathering.delete(socket);
-      socket.uncork();
+      each.socket.uncork();
     }
   }
+}
+
+function isWorthWaiting({ socket, sinceMs, turns }: Gathered, now: number): boolean {
+  const { writableLength, writableCorked } = socket;
+  return (
+    writableCorked > 0 &&
+    writableLength >= PART &&
+    writableLength < FULL_WRITE &&
+    turns < MORE_TURNS &&
+    now - sinceMs < MOST_WAIT_MS
+  );
 }

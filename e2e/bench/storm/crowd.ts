@@ -1,8 +1,10 @@
-import { readdirSync } from "node:fs";
+import { existsSync, readdirSync } from "node:fs";
 import { constants, setPriority } from "node:os";
 import { createSecureContext } from "node:tls";
 import { LightAgent } from "../../harness/light-agent.ts";
 import { serve } from "../child.ts";
+
+const THREADS = "/proc/self/task";
 
 /** A process of thousands of light agents. */
 const agents: LightAgent[] = [];
@@ -69,16 +71,11 @@ export interface CrowdState {
   readonly lost: number;
 }
 
-/**
- * The machines of thousands of agents are not the server's: what this process wants of the processor it must not take from
- * those that are measured. On Linux each thread has a priority of its own, and V8's exist already.
- */
-function letOthersGoFirst(): void {
-  for (const thread of readdirSync("/proc/self/task")) setPriority(Number(thread), constants.priority.PRIORITY_LOW);
-}
-
 const methods = { gather, cut, state };
 
 export type CrowdMethods = typeof methods;
-letOthersGoFirst();
+// The machines of thousands of agents are not the server's: what this process wants of the processor it must not take from
+// those that are measured. On Linux each thread has a priority of its own, and later ones get that of the first.
+const threads = existsSync(THREADS) ? readdirSync(THREADS).map(Number) : [process.pid];
+for (const thread of threads) setPriority(thread, constants.priority.PRIORITY_LOW);
 serve(methods);
