@@ -63,8 +63,7 @@ class Splice {
   #endedBy: SpliceTotals["endedBy"] | undefined;
   #error: Error | undefined;
   #firstClosed: Side | undefined;
-  #takenBefore = 0;
-  #quietChecks = 0;
+  readonly #halfStill = new Stillness();
 
   constructor(caller: Duplex, target: Duplex, options: SpliceOptions, resolve: (totals: SpliceTotals) => void) {
     this.#caller = caller;
@@ -140,11 +139,8 @@ class Splice {
   #stall(): string | undefined {
     const isStalled = [this.#up.isStalled(), this.#down.isStalled()];
     if (isStalled.includes(true)) return "one side took no byte for too long";
-    const taken = this.#up.taken + this.#down.taken;
     const isHalf = this.#caller.readableEnded !== this.#target.readableEnded;
-    this.#quietChecks = isHalf && taken === this.#takenBefore ? this.#quietChecks + 1 : 0;
-    this.#takenBefore = taken;
-    if (this.#quietChecks <= STALL_CHECKS) return undefined;
+    if (!this.#halfStill.lasts(isHalf, this.#up.taken + this.#down.taken)) return undefined;
     return `the ${this.#caller.readableEnded ? "caller" : "target"} had ended, and the other side was silent for too long`;
   }
 }
@@ -163,8 +159,7 @@ class Pump {
   /** For the pace. */
   #resting = false;
   #restTimer: NodeJS.Timeout | undefined;
-  #takenBefore = 0;
-  #stalledChecks = 0;
+  readonly #still = new Stillness();
 
   constructor(source: Duplex, sink: Duplex, cork: boolean, pace: SpliceOptions["pace"]) {
     this.#source = source;
@@ -231,10 +226,19 @@ class Pump {
 
   /** Whether the sink has taken nothing of what is held for it during the last `STALL_CHECKS` periods. */
   isStalled(): boolean {
-    const held = this.#sink.writableLength;
-    const { taken } = this;
-    this.#stalledChecks = held > 0 && taken === this.#takenBefore ? this.#stalledChecks + 1 : 0;
+    return this.#still.lasts(this.#sink.writableLength > 0, this.taken);
+  }
+}
+
+/** How many periods it has lasted that nothing moves. */
+class Stillness {
+  #takenBefore = 0;
+  #checks = 0;
+
+  /** Called once in each period: has nothing been taken during the last `STALL_CHECKS`, although it was `awaited`? */
+  lasts(awaited: boolean, taken: number): boolean {
+    this.#checks = awaited && taken === this.#takenBefore ? this.#checks + 1 : 0;
     this.#takenBefore = taken;
-    return this.#stalledChecks > STALL_CHECKS;
+    return this.#checks > STALL_CHECKS;
   }
 }
