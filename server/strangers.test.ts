@@ -29,8 +29,15 @@ test("a connection that says nothing is cut at its deadline, on every port", asy
 const MOST = 4;
 const FLOOD = 20;
 
-/** Where silent connections can pile up, how one is made, and the metric that counts those that were dropped. */
-const FLOODS: Readonly<Record<string, { readonly dial: (server: Server) => Socket; readonly counted: string }>> = {
+/** Where silent connections can pile up: how one is made, the metric that counts those that were dropped, and how many stay. */
+interface Flood {
+  readonly dial: (server: Server) => Socket;
+  readonly counted: string;
+  /** Absent: `MOST`. */
+  readonly stay?: number;
+}
+
+const FLOODS: Readonly<Record<string, Flood>> = {
   "the callers' port, before TLS": {
     dial: ({ addresses }) => dialPlain({ port: addresses.callers?.port ?? 0, host: "127.0.0.1" }),
     counted: 'culvert_server_handshakes_failed_total{listener="callers"}',
@@ -38,6 +45,7 @@ const FLOODS: Readonly<Record<string, { readonly dial: (server: Server) => Socke
   "the agents' port, before TLS": {
     dial: ({ addresses }) => dialPlain({ port: addresses.agents?.port ?? 0, host: "127.0.0.1" }),
     counted: 'culvert_server_handshakes_failed_total{listener="agents"}',
+    stay: MOST + 1, // the first came alone, and its handshake is in progress
   },
   "the callers' port, behind TLS": {
     dial: ({ addresses }) => dialTls({ port: addresses.callers?.port ?? 0, host: "127.0.0.1", ca: pki.ca.cert }),
@@ -53,7 +61,7 @@ const FLOODS: Readonly<Record<string, { readonly dial: (server: Server) => Socke
   },
 };
 
-for (const [where, { dial, counted }] of Object.entries(FLOODS)) {
+for (const [where, { dial, counted, stay = MOST }] of Object.entries(FLOODS)) {
   test(`a flood of silent connections to ${where} stays within its bound and keeps nobody out`, async () => {
     await using server = await start({
       ...{ maxHandshakes: MOST, maxWaitingConnections: MOST, handshakeTimeoutMs: 60_000, headerTimeoutMs: 60_000 },
@@ -65,7 +73,7 @@ for (const [where, { dial, counted }] of Object.entries(FLOODS)) {
       socket.on("error", () => {}).resume();
       socket.on("close", () => open--);
     }
-    await until(() => open === MOST);
+    await until(() => open === stay);
     await agentOf(server);
     for (const socket of [await callerOf(server, pki.caller), dialPlain(server.addresses.uds ?? "")]) {
       const reads = collect(socket);
@@ -73,7 +81,7 @@ for (const [where, { dial, counted }] of Object.entries(FLOODS)) {
       await until(() => reads.join("") === ESTABLISHED);
       socket.destroy();
     }
-    assert.ok((await counterOf(server, counted)) >= FLOOD - MOST);
+    assert.ok((await counterOf(server, counted)) >= FLOOD - stay);
     for (const socket of silent) socket.destroy();
   });
 }

@@ -22,6 +22,8 @@ export interface Port {
   readonly turnsAway: boolean;
   /** How its connections end, if many are lost together. */
   readonly departures?: Departures;
+  /** See `AcceptRules`. */
+  readonly mostUnread?: number;
 }
 
 export interface PortDeps {
@@ -56,7 +58,7 @@ export const WORDS = {
 
 /** How much the port takes from strangers, and who hears of those that came to nothing. */
 export function acceptRules(
-  { name, proxyProtocol, keepaliveMs, turnsAway, departures }: Port,
+  { name, proxyProtocol, keepaliveMs, turnsAway, departures, mostUnread }: Port,
   { options, metrics, log, strangers }: PortDeps,
   { failed, dropped }: (typeof WORDS)[keyof typeof WORDS],
 ): AcceptRules {
@@ -68,6 +70,7 @@ export function acceptRules(
     maxHandshakes: options.maxHandshakes,
     maxWaitingHandshakes: options.maxWaitingHandshakes,
     turnsAway,
+    mostUnread,
     backlog: options.listenBacklog,
     keepAliveMs: keepaliveMs === 0 ? undefined : keepaliveMs,
     departures,

@@ -21,6 +21,7 @@ export interface DoorDeps {
   readonly log: Logger;
   /** Of both sides of the cluster together: `TlsDoor`. */
   refusesHandshake(): string | undefined;
+  limitsHandshakes(): boolean;
 }
 
 /**
@@ -32,6 +33,7 @@ export class ClusterDoor implements TlsDoor {
   readonly tunnels: ClusterTunnels;
   readonly rule: string;
   readonly refusesHandshake: () => string | undefined;
+  readonly #limitsHandshakes: () => boolean;
   readonly #flags: WatchedTls | undefined;
   readonly #isOfFlags: boolean;
   readonly #innerTls: InnerTlsRule;
@@ -44,16 +46,21 @@ export class ClusterDoor implements TlsDoor {
 
   /** Throws a sentence about a token setting that cannot be. */
   constructor(tunnels: ClusterTunnels, side: AgentSide | CallerSide, deps: DoorDeps) {
-    const { flags, isOfFlags, innerTls, rule, log, refusesHandshake } = deps;
+    const { flags, isOfFlags, innerTls, rule, log, refusesHandshake, limitsHandshakes } = deps;
     this.tunnels = tunnels;
     this.rule = rule;
     this.refusesHandshake = refusesHandshake;
+    this.#limitsHandshakes = limitsHandshakes;
     this.#flags = flags;
     this.#isOfFlags = isOfFlags;
     this.#innerTls = innerTls;
     this.#log = log;
     this.#side = side;
     this.#verifier = side.token && verifierOf(side.token, log);
+  }
+
+  get limitsHandshakes(): boolean {
+    return this.#limitsHandshakes();
   }
 
   /** May agents whose outer TLS ends in between prove themselves inside? */

@@ -75,6 +75,14 @@ test("TLS handshakes beyond the limit are refused at both doors together", () =>
   assert.match(refusals[3] ?? "", /limits\.handshakesPerSecond/);
 });
 
+test("its doors say whether handshakes are limited, whenever the document changes", () => {
+  const served = serve(clusterOf("blue"));
+  const said = () => [served.agents.limitsHandshakes, served.callers.limitsHandshakes];
+  assert.deepEqual(said(), [false, false]);
+  served.update(clusterOf("blue", { limits: { handshakesPerSecond: 1 } }), LIMITS_CHANGED);
+  assert.deepEqual(said(), [true, true]);
+});
+
 test("a new document brings its own limits at once", () => {
   const served = serve(clusterOf("blue", { limits: { connectsPerSecond: 0.001 } }));
   assert.equal(refusal(served), undefined);

@@ -53,7 +53,11 @@ export class ServedCluster {
     this.isOfFlags = deps.isOfFlags;
     const rule = (side: "agents" | "callers") =>
       deps.isOfFlags ? `--${side.slice(0, -1)}-identities` : `${side}.identities of its cluster`;
-    const common = { ...deps, refusesHandshake: () => this.#refusesHandshake() };
+    const common = {
+      ...deps,
+      refusesHandshake: () => this.#refusesHandshake(),
+      limitsHandshakes: () => this.#handshakes !== undefined,
+    };
     this.agents = new ClusterDoor(tunnels, cluster.agents, { ...common, flags: flags.agents, rule: rule("agents") });
     this.callers = new ClusterDoor(tunnels, cluster.callers, {
       ...common,

@@ -28,6 +28,11 @@ export interface AcceptRules {
   readonly maxWaitingHandshakes: number;
   /** Some of those whose turn would come too late are let in to be told so (`backInMs`). */
   readonly turnsAway: boolean;
+  /**
+   * While fewer connections are open, who comes alone begins unread, if `Protocol.mayBeginUnread`: Node then reads TLS in
+   * buffers of 64 KiB, not of 16, and keeps them (docs/decisions/0010). For few that carry much. Absent: all are read first.
+   */
+  readonly mostUnread?: number | undefined;
   readonly backlog: number;
   /** TCP keepalive of accepted connections; absent: off. */
   readonly keepAliveMs?: number | undefined;
@@ -44,6 +49,8 @@ export interface Protocol {
   readonly begins: string;
   /** Is the name in the ClientHello needed before it can go on? */
   readsName(): boolean;
+  /** May one begin that has said nothing yet, and perhaps never will? Absent: none may. */
+  mayBeginUnread?(): boolean;
   /** What whoever is refused hears, once it has come to its turn. */
   readonly lastWord: Buffer | undefined;
   /** May this address come at all? Absent: each may. */
@@ -54,7 +61,11 @@ export interface Protocol {
 
 /** A connection from its turn to the end of its handshake. */
 export interface Visit {
-  readonly arrival: Arrival;
+  readonly raw: Socket;
+  /** For the log: a socket that was cut no longer knows it. */
+  readonly remote: string;
+  /** As it waited; absent for one that began unread. */
+  readonly arrival: Arrival | undefined;
   /** Who is behind the balancer, if there is one that says so. */
   source: Endpoint | undefined;
   /** What to tell the client in place of letting it in. */
@@ -70,7 +81,9 @@ const LINGER_MS = 1_000;
  *
  * ```
  *  accepted ─▶ waiting room ─▶ its turn ─▶ PROXY header, name ─▶ onTurn ─▶ over ─▶ handed on
- *     └ admits? no: closed at once  └──────────────┴────────────────┴─▶ refuse, fail
+ *     │ │                           └──────────────┴────────────────┴─▶ refuse, fail
+ *     │ └ alone, few are open, nobody needs its first bytes: unread ───▶ onTurn
+ *     └ admits? no: closed at once
  * ```
  */
 export class Acceptor {
@@ -92,7 +105,10 @@ export class Acceptor {
       deadlineMs: rules.handshakeTimeoutMs,
       maxBegun: rules.maxHandshakes,
       turnsAway: rules.turnsAway,
-      begin: (arrival, backInMs) => this.#begin({ arrival, backInMs, source: undefined }),
+      begin: (arrival, backInMs) => {
+        const { raw, remote } = arrival;
+        this.#begin({ raw, remote, arrival, backInMs, source: undefined });
+      },
       onFailed: (failed) => rules.onHandshakeFailed(failed),
     });
     const { keepAliveMs } = rules;
@@ -153,8 +169,8 @@ export class Acceptor {
   over(raw: Socket | undefined): Visit | undefined {
     const visit = raw && this.#visits.get(raw);
     if (visit === undefined) return undefined;
-    this.#visits.delete(visit.arrival.raw);
-    this.#room.done(visit.arrival);
+    this.#visits.delete(visit.raw);
+    if (visit.arrival !== undefined) this.#room.done(visit.arrival);
     return visit;
   }
 
@@ -168,39 +184,52 @@ export class Acceptor {
 
   /** Ends a visit with the protocol's last word, or without one. */
   refuse(visit: Visit, sentence: string, silently = false): void {
-    const { raw } = visit.arrival;
+    const { raw } = visit;
     if (this.over(raw) === undefined) return;
     const { lastWord } = this.#protocol;
     if (silently || lastWord === undefined) raw.end();
     else raw.end(lastWord);
     raw.resume(); // what else it says is not read, but its end is
     setTimeout(() => raw.destroy(), LINGER_MS).unref();
-    this.failed(visit, new Error(sentence));
+    this.#report(visit, "failed", new Error(sentence));
   }
 
-  /** Reports a visit that came to nothing, and is over. */
-  failed({ arrival, source }: Visit, error: Error): void {
-    const remote = source === undefined ? arrival.remote : `${source.address}:${source.port}`;
-    this.#rules.onHandshakeFailed({ how: "failed", error, remote });
+  /** Reports a visit that came to nothing, and is over: its client went, failed, or took too long. */
+  failed(visit: Visit, error: Error): void {
+    this.#report(visit, visit.raw.bytesRead === 0 ? "silent" : "failed", error);
+  }
+
+  #report({ remote, source }: Visit, how: FailedHandshake["how"], error: Error): void {
+    const behind = source && `${source.address}:${source.port}`;
+    this.#rules.onHandshakeFailed({ how, error, remote: behind ?? remote });
   }
 
   readonly #onConnection = (raw: Socket): void => {
     raw.on("error", ignore);
+    const remote = `${raw.remoteAddress}:${raw.remotePort}`;
     if (this.#protocol.admits?.(raw.remoteAddress ?? "") === false) {
-      const remote = `${raw.remoteAddress}:${raw.remotePort}`;
       raw.destroy();
       const error = new Error("its address is none of those that may come here");
       this.#rules.onHandshakeFailed({ how: "untrusted", error, remote });
       return;
     }
+    const unread = this.#mayBeginUnread();
     this.#open.set(raw, raw);
     raw.on("close", () => this.#open.delete(raw));
     this.#rules.departures?.watch(raw);
-    this.#room.add(raw);
+    if (unread) this.#begin({ raw, remote, arrival: undefined, backInMs: undefined, source: undefined });
+    else this.#room.add(raw);
   };
 
+  /** Nobody is on his way in, so nobody has to wait for one that may never speak. */
+  #mayBeginUnread(): boolean {
+    const { mostUnread = 0, proxyProtocol } = this.#rules;
+    if (this.handshakes > 0 || this.#open.size >= mostUnread || proxyProtocol !== undefined) return false;
+    return !this.#protocol.readsName() && this.#protocol.mayBeginUnread?.() === true;
+  }
+
   #begin(visit: Visit): void {
-    const { raw } = visit.arrival;
+    const { raw } = visit;
     if (this.#visits.size >= this.#rules.maxHandshakes) this.#dropOldest();
     this.#visits.set(raw, visit);
     this.#rules.departures?.arrived(raw);
@@ -213,7 +242,7 @@ export class Acceptor {
   }
 
   #listenTo(visit: Visit, name: boolean): void {
-    const { raw } = visit.arrival;
+    const { raw } = visit;
     const { proxyProtocol } = this.#rules;
     if (proxyProtocol?.required === true && !proxyProtocol.trusts(raw.remoteAddress ?? "")) {
       this.refuse(visit, "only the balancers may come here (PROXY protocol), and its address is none of theirs", true);
@@ -248,10 +277,8 @@ export class Acceptor {
     const [oldest] = this.#visits.keys();
     const visit = this.over(oldest);
     if (visit === undefined) return;
-    const { raw, remote } = visit.arrival;
-    raw.destroy();
-    const error = new Error(`too many ${this.#protocol.begins}s at once: the oldest was dropped`);
-    this.#rules.onHandshakeFailed({ how: "dropped", error, remote });
+    visit.raw.destroy();
+    this.#report(visit, "dropped", new Error(`too many ${this.#protocol.begins}s at once: the oldest was dropped`));
   }
 }
 

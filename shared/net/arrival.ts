@@ -15,7 +15,7 @@ export interface ArrivalEvents {
 const ENOUGH_BYTES = 16_384;
 
 /**
- * A connection from its acceptance to the beginning of its handshake. Its first bytes are read, not understood: only who
+ * A connection that waits for the beginning of its handshake. Its first bytes are read, not understood: only who
  * reads notices that a client has gone, and who says nothing must not stand in the way of those who do.
  */
 export class Arrival {

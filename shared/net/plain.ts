@@ -16,7 +16,7 @@ export function plainListener(options: PlainListenerOptions): Acceptor {
     readsName: () => false,
     lastWord: undefined,
     admits: (address) => options.admits(address),
-    onTurn: ({ arrival: { raw }, source, backInMs }) => {
+    onTurn: ({ raw, source, backInMs }) => {
       acceptor.over(raw);
       acceptor.handOn(raw, raw);
       if (source !== undefined) tellSource(raw, source);

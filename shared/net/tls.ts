@@ -20,6 +20,8 @@ export interface TlsDoor {
   readonly tls: TlsMaterial;
   /** Why no handshake may begin at this door now; each `undefined` counts as one. */
   refusesHandshake?(): string | undefined;
+  /** `refusesHandshake` counts now: no handshake may begin for a client that has said nothing. */
+  readonly limitsHandshakes?: boolean;
 }
 
 /** Which door a client came to. */
@@ -78,6 +80,7 @@ export class TlsListener<Door extends TlsDoor = TlsDoor> {
     this.#acceptor = new Acceptor(options, {
       begins: "TLS handshake",
       readsName: () => options.doors.single === undefined,
+      mayBeginUnread: () => options.doors.single?.limitsHandshakes !== true,
       lastWord: UNRECOGNIZED_NAME_ALERT,
       onTurn: (visit, { hello }) => this.#onTurn(visit, hello),
     });
@@ -134,7 +137,7 @@ export class TlsListener<Door extends TlsDoor = TlsDoor> {
       return;
     }
     this.#greetings.set(visit, { door, ca: door.tls.ca });
-    server.emit("connection", visit.arrival.raw);
+    server.emit("connection", visit.raw);
   }
 
   /** A sentence: OpenSSL takes neither, for example a key that is too short. */
@@ -174,6 +177,11 @@ export class TlsListener<Door extends TlsDoor = TlsDoor> {
       socket.destroy();
       return;
     }
+    if (visit.arrival === undefined && this.#options.doors.single !== greeting.door) {
+      socket.destroy();
+      this.#acceptor.failed(visit, new Error("other names came to this port before it had said its own"));
+      return;
+    }
     this.#acceptor.handOn(raw, socket);
     tellJudgedBy(socket, greeting.ca);
     if (visit.source !== undefined) tellSource(socket, visit.source);
@@ -183,7 +191,7 @@ export class TlsListener<Door extends TlsDoor = TlsDoor> {
   readonly #onTlsError = (error: Error, socket: TLSSocket): void => {
     const visit = this.#acceptor.over(rawSocketOf(socket));
     if (visit === undefined) return;
-    const { raw } = visit.arrival;
+    const { raw } = visit;
     // Node leaves the socket open after a timeout. One turn later, because an alert may still be on its way out.
     setImmediate(() => raw.destroy());
     this.#acceptor.failed(visit, error);
@@ -204,7 +212,7 @@ function contextOptions({ minVersion, ciphers }: ContextSettings, material?: Tls
 }
 
 /**
- * What it is for is its presence: Node then reads into buffers of 16 KiB. Else the first bytes given back by `unshift`, a
+ * What it is for is its presence: Node then reads who was read before into buffers of 16 KiB. Else the first bytes given back by `unshift`, a
  * ClientHello, make the first buffer of the ring as small as 1 KiB, and every second read from then on is of 1 KiB: a
  * fifth more of the server's time in downloads (docs/decisions/0010).
  */
