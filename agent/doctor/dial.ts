@@ -1,7 +1,7 @@
 import type { InnerWelcome, Renewed } from "../../shared/link/inner-hello.ts";
 import { dialInner, type InnerTls } from "../../shared/link/inner-tls.ts";
 import { Link } from "../../shared/link/link.ts";
-import { MiddleBox } from "../../shared/link/upgrade-answer.ts";
+import { CallersPort, MiddleBox } from "../../shared/link/upgrade-answer.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
@@ -58,6 +58,7 @@ function upgradeFault(error: Error, { kind, openedBy }: Underway, { at, options 
     });
   if (error instanceof MiddleBox) return failed(error.kind);
   if (error instanceof UnseenCertificate) return failed("certificate_unseen");
+  if (error instanceof CallersPort) return failed("callers_port");
   if (!(error instanceof LinkRefused)) return failed("no_answer");
   switch (error.status) {
     case 401: // nothing is shown outside of inner TLS, and it is missed

@@ -45,6 +45,7 @@ export type Culprit =
   | "redirected"
   | "gateway"
   | "wrong_path"
+  | "callers_port"
   | "no_answer"
   | "not_admitted"
   | "certificate_unseen"

@@ -271,7 +271,7 @@ const ROWS: Readonly<Record<Culprit, (finding: Finding) => Row>> = {
   web_page: () => ({
     sentence:
       "A web page comes in place of the tunnel: from a login portal, a proxy that takes upgrades away, a balancer that knows no such path, or another server.",
-    next: "Check the path in --server, if it has one. Open the URL of --server with https:// in a browser from here, and see who it is.",
+    next: "Check host, port and path in --server. Open the URL of --server with https:// in a browser from here, and see who it is.",
   }),
   redirected: () => ({
     sentence: "The request is sent elsewhere: a portal that wants a login, or another server behind that name.",
@@ -284,6 +284,10 @@ const ROWS: Readonly<Record<Culprit, (finding: Finding) => Row>> = {
   wrong_path: ({ by }) => ({
     sentence: `There is a server, but nothing at the path ${by}.`,
     next: "Use the server's --agent-path in --server, /culvert/v1/tunnel unless it is configured.",
+  }),
+  callers_port: ({ by }) => ({
+    sentence: `${by} is the server's port for callers (CONNECT), not the one for agents.`,
+    next: "Correct the port in --server: agents come to the server's --agent-port.",
   }),
   no_answer: ({ by }) => ({
     sentence: `TLS with ${by} stands, but the WebSocket does not come up.`,

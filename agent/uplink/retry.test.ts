@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { MiddleBox } from "../../shared/link/upgrade-answer.ts";
+import { CallersPort, MiddleBox } from "../../shared/link/upgrade-answer.ts";
 import { WayFault } from "../../shared/way-out/fault.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { retryAfter } from "./retry.ts";
@@ -43,6 +43,12 @@ test("a refusal of credentials waits between half the cap and the cap", () => {
     assert.equal(retryAfter(error, 0, 0, most).refused, true);
   }
   assert.equal(retryAfter(new LinkRefused({ closeCode: 4409, reason: "no" }), 0, 0, most).refused, false);
+});
+
+test("the wrong port of the right server is a refusal: it waits until somebody corrects it", () => {
+  const { label, refused, waitMs, reason } = retryAfter(new CallersPort(407), 0, 0, least);
+  assert.deepEqual([label, refused, waitMs], ["callers_port", true, OPTIONS.capMs / 2]);
+  assert.match(reason, /^the server refused the tunnel \(407\): this is its port for callers \(CONNECT\)/);
 });
 
 test("the reason keeps what an operator can look up", () => {

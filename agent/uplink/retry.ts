@@ -1,5 +1,5 @@
 import { Intercepted } from "../../shared/link/intercepted.ts";
-import { MiddleBox } from "../../shared/link/upgrade-answer.ts";
+import { CallersPort, MiddleBox } from "../../shared/link/upgrade-answer.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { backoffMs } from "../../shared/process/backoff.ts";
 import { WayFault } from "../../shared/way-out/fault.ts";
@@ -15,7 +15,7 @@ export interface RetryOptions {
 
 export interface Retry {
   readonly waitMs: number;
-  /** The server knows us and says no: time will not mend it, somebody has to act. */
+  /** The server says no: time will not mend it, somebody has to act. */
   readonly refused: boolean;
   /** A word of ours, for a metric: no more than the status or the close code says. */
   readonly label: string;
@@ -25,43 +25,44 @@ export interface Retry {
 
 /**
  * How long to wait after `failures` failures and this one, and what to say (design: "Lifecycle"): full jitter;
- * `Retry-After` is a floor; a refusal of credentials is tried again slowly, because a new certificate may mend it.
+ * `Retry-After` is a floor; a refusal that somebody has to mend is tried again slowly, because a new certificate may do it.
  */
 export function retryAfter(error: unknown, failures: number, askedMs: number, options: RetryOptions): Retry {
   const { baseMs, capMs, random = Math.random } = options;
   // OpenSSL ends its messages with a line break, and some of the words are a stranger's.
   const reason = printable(sentence(error), MAX_REASON);
-  const { label, backInMs, credentialsRefused } = readFailure(error);
+  const { label, backInMs, stands } = readFailure(error);
   const floorMs = Math.max(askedMs, backInMs);
   // An account that is asked with the same wrong password again and again is locked.
-  const waitMs = credentialsRefused
+  const waitMs = stands
     ? backoffMs(LATE, Math.max(floorMs, capMs / 2), { baseMs, capMs: capMs / 2, random })
     : backoffMs(failures, floorMs, { baseMs, capMs, random });
-  return { waitMs, refused: credentialsRefused && error instanceof LinkRefused, label, reason };
+  return { waitMs, refused: stands && error instanceof LinkRefused, label, reason };
 }
 
 interface Failure {
   readonly label: string;
   /** What was asked for by whoever said no. */
   readonly backInMs: number;
-  /** By the server, or by a proxy. */
-  readonly credentialsRefused: boolean;
+  /** The server or a proxy says no to who we are, or to where we knock: it hears the same again, and says the same. */
+  readonly stands: boolean;
 }
 
 function readFailure(error: unknown): Failure {
   if (error instanceof WayFault) {
     const { fault: label, retryAfterMs = 0 } = error;
-    return { label, backInMs: retryAfterMs, credentialsRefused: label === "proxy_auth_refused" };
+    return { label, backInMs: retryAfterMs, stands: label === "proxy_auth_refused" };
   }
   if (error instanceof MiddleBox) {
-    return { label: error.kind, backInMs: error.retryAfterMs ?? 0, credentialsRefused: false };
+    return { label: error.kind, backInMs: error.retryAfterMs ?? 0, stands: false };
   }
-  if (error instanceof Intercepted) return { label: "intercepted", backInMs: 0, credentialsRefused: false };
-  if (!(error instanceof LinkRefused)) return { label: "failed", backInMs: 0, credentialsRefused: false };
+  if (error instanceof Intercepted) return { label: "intercepted", backInMs: 0, stands: false };
+  if (!(error instanceof LinkRefused)) return { label: "failed", backInMs: 0, stands: false };
+  if (error instanceof CallersPort) return { label: "callers_port", backInMs: 0, stands: true };
   const label = LABELS[error.status ?? error.closeCode ?? 0] ?? "refused";
   // A close code has no Retry-After.
   const backInMs = error.retryAfterMs ?? LEAST_WAIT_MS[error.closeCode ?? 0] ?? 0;
-  return { label, backInMs, credentialsRefused: label === "unauthenticated" || label === "forbidden" };
+  return { label, backInMs, stands: label === "unauthenticated" || label === "forbidden" };
 }
 
 /** Longest reason in the log; a server's refusal may be a kilobyte. */

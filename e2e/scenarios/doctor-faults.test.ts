@@ -386,6 +386,27 @@ test("12: a wrong path", async () => {
   assert.match(detailOf(report, "upgrade"), /agents connect at \/culvert\/v1\/tunnel/);
 });
 
+test("12b: the server's port for callers, with an agent's certificate and with a caller's", async () => {
+  const at = `127.0.0.1:${here.server.addresses.callers?.port}`;
+  const { serverAuthority } = here.pki;
+  const caCert = here.dir.file("callers-ca.crt");
+  writeFileSync(caCert, serverAuthority.cert);
+  const caller = asAgent(here, await serverAuthority.issue({ cn: "kube-apiserver", usage: "client" }));
+  for (const [shown, status] of [
+    [{}, 407],
+    [caller, 405],
+  ] as const) {
+    await blames(
+      { server: [`wss://${at}`], caCert, ...shown },
+      {
+        ...{ step: "upgrade", culprit: "callers_port" },
+        says: new RegExp(`^${at} is the server's port for callers \\(CONNECT\\), not the one for agents`),
+        agent: new RegExp(`\\(${status}\\): this is its port for callers \\(CONNECT\\), .*--agent-port`),
+      },
+    );
+  }
+});
+
 const OVER = { notBefore: new Date(Date.now() - 30 * DAY), notAfter: new Date(Date.now() - 10 * DAY) };
 
 test("13: an agent's certificate that has expired", async () => {

@@ -11,7 +11,7 @@ export class Intercepted extends Error {
   constructor(issuer: string | undefined, cause: NodeJS.ErrnoException) {
     const by = issuer ?? "unknown";
     const cure =
-      "have the server excepted from TLS inspection, or go through it with --outer-ca (and not --inner-tls=never); or, if that is the server's own CA, give it as --ca-cert";
+      "have the server excepted from TLS inspection, or go through it with --outer-ca (and not --inner-tls=never); or, if that is the server's own CA, give it as --ca-cert, and check that the port in --server is the one for agents";
     super(`TLS is intercepted by "${by}", which has signed the certificate shown and is none of our CAs: ${cure}`, {
       cause,
     });

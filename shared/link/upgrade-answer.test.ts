@@ -69,10 +69,31 @@ test("what does not is somebody in between, in whatever words", () => {
   );
   const lost = judge(404, "Not Found", { "content-type": "text/plain" }, "default backend - 404");
   assert.equal(lost.box, "web_page");
-  assert.match(lost.sentence, /\(404 Not Found, "default backend - 404"\): is the path in --server right/);
+  assert.match(lost.sentence, /\(404 Not Found, "default backend - 404"\): are host, port and path in --server right/);
   assert.match(judge(401, "Unauthorized", {}).sentence, /^something in between wants a login \(401 Unauthorized\)/);
   for (const status of [405, 413, 418, 429, 500, 501, 521])
     assert.equal(judge(status, "Bad", {}, "no").box, "web_page");
+});
+
+test("the server's port for callers says whose port it is, whoever asks there", () => {
+  const stranger = judge(407, "no client certificate was sent", { ...OURS, "proxy-authenticate": "Culvert" }, "no\n");
+  const caller = judge(405, "only CONNECT is served here", { allow: "CONNECT", "content-type": "text/plain" }, "no\n");
+  const sentence =
+    "this is its port for callers (CONNECT), not the one for agents; correct the port in --server: agents come to the server's --agent-port";
+  assert.deepEqual(stranger, { refused: 407, sentence, retryAfterMs: undefined });
+  assert.deepEqual(caller, { refused: 405, sentence, retryAfterMs: undefined });
+  // Some proxy on the way, and a server that takes another method.
+  assert.equal(judge(407, "Proxy Authentication Required", { "proxy-authenticate": "Basic" }).box, "web_page");
+  assert.equal(judge(405, "Method Not Allowed", { allow: "POST" }).box, "web_page");
+});
+
+test("somebody who is no culvert may stand where --server says: host and port are asked for first", () => {
+  for (const status of [401, 403, 405, 407, 418]) {
+    assert.match(
+      judge(status, "Bad", {}).sentence,
+      /: are host and port in --server those of a culvert server\? If so, it must/,
+    );
+  }
 });
 
 test("a token that an answer repeats, wherever in it, is in no message", () => {

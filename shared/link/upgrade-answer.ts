@@ -33,6 +33,14 @@ export class MiddleBox extends Error {
   }
 }
 
+/** The server's port for callers has answered: no agent gets a tunnel there, however often it asks. */
+export class CallersPort extends LinkRefused {
+  constructor(status: number) {
+    const cure = "correct the port in --server: agents come to the server's --agent-port";
+    super({ status, reason: `this is its port for callers (CONNECT), not the one for agents; ${cure}` });
+  }
+}
+
 /** What is said where an attempt ends because nothing came: no more than that is known. */
 export const HELD_BACK = {
   no_answer:
@@ -117,6 +125,7 @@ export function judgeAnswer(
       `the answer to the upgrade came without its headers (101, ${came}): ${CHANGED}`,
     );
   }
+  if (isCallersPort(answer)) return new CallersPort(status);
   const isPage = /html/i.test(headers["content-type"] ?? "") || /^\s*<(!doctype|html)/i.test(body);
   // The server says these two to nobody who asks as it was asked.
   if (status === 426) {
@@ -146,10 +155,10 @@ export function judgeAnswer(
   }
   // RFC 9110 §15.5.2 and §15.5.8, RFC 6585 §6.
   if (status === 401 || status === 407 || status === 511) {
-    return box("web_page", "something in between wants a login", CURE);
+    return box("web_page", "something in between wants a login", WHO);
   }
   if (status === 404) {
-    return box("web_page", ANSWERED, "is the path in --server right, and does it lead to the server?");
+    return box("web_page", ANSWERED, "are host, port and path in --server right, and do they lead to the server?");
   }
   if (status >= 502 && status <= 504) {
     return box(
@@ -158,12 +167,22 @@ export function judgeAnswer(
       "is the server up, and its balancer told of it?",
     );
   }
-  return box("web_page", ANSWERED, CURE);
+  return box("web_page", ANSWERED, WHO);
+}
+
+/**
+ * Nobody else asks for a proxy's login under our mark, where agents hear 401. Whoever has shown a caller's certificate hears
+ * which method is served there (RFC 9110 §10.2.1).
+ */
+function isCallersPort({ statusCode, headers }: Answer): boolean {
+  if (statusCode === 407) return isOurs(headers["proxy-status"]);
+  return statusCode === 405 && headers.allow === "CONNECT";
 }
 
 const ANSWERED = "something in between answered in place of the server";
 const CHANGED = "something in between has changed it; it must leave WebSockets as they are, or their TLS unopened";
 const CURE = "it must let WebSocket upgrades to the server through, or its TLS unopened";
+const WHO = `are host and port in --server those of a culvert server? If so, ${CURE}`;
 
 type Showing = (text: string | undefined) => string;
 
