@@ -25,7 +25,12 @@ async function stepsTo(
   const dial = {
     options: { host: "localhost", port, path: "/", timeoutMs: 5_000, keepaliveMs: KEEPALIVE_MS, tls: {} },
     ...{ hello: HELLO, credentials: { ca }, rule: { innerTls: "auto", path: { intercepted: false } } as const },
-    ...{ replayBytes: 65_536, open: async () => net.connect(port, host), at: "the server", onTime: () => {} },
+    ...{
+      replayBytes: 65_536,
+      open: async () => ({ socket: net.connect(port, host) }),
+      at: "the server",
+      onTime: () => {},
+    },
   };
   await dialTunnel(dial, log).then(
     ({ link }) => link.destroy(),

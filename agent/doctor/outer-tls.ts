@@ -1,8 +1,13 @@
 import type { IncomingMessage } from "node:http";
-import type { Socket } from "node:net";
 import type { TLSSocket } from "node:tls";
 import type { Hello } from "../../shared/link/control.ts";
-import { type CarrierDialOptions, type Dialled, type OuterDialled, probeServer } from "../../shared/link/dial.ts";
+import {
+  type CarrierDialOptions,
+  type Dialled,
+  type OuterDialled,
+  type Passage,
+  probeServer,
+} from "../../shared/link/dial.ts";
 import { Intercepted } from "../../shared/link/intercepted.ts";
 import type { Credentials } from "../uplink/credentials.ts";
 import { boxCa, dialBox, dialEnds, dialServer, type OuterRule } from "../uplink/outer-end.ts";
@@ -18,7 +23,7 @@ export interface TunnelDial {
   /** Bytes that a link keeps. */
   readonly replayBytes: number;
   /** A connection by the way out; another one each time. */
-  open(): Promise<Socket>;
+  open(): Promise<Passage>;
   /** How people call the server. */
   readonly at: string;
   /** Somebody has said what time it is, ms since 1970. */

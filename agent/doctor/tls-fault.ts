@@ -1,5 +1,6 @@
 import { InnerTlsFault } from "../../shared/link/inner-tls.ts";
 import { Intercepted } from "../../shared/link/intercepted.ts";
+import { MiddleBox } from "../../shared/link/upgrade-answer.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { caExpired, chainOf, isOver, linksIn, validityOf } from "./certificates.ts";
@@ -33,6 +34,7 @@ export async function tlsFault(
   openedBy: string | undefined,
   dial: TunnelDial,
 ): Promise<StepFailed> {
+  if (error instanceof MiddleBox) return boxFault(error, dial);
   const isIntercepted = error instanceof Intercepted;
   const culprit = isIntercepted ? intercepted(dial) : (TLS_CULPRITS.get(error.code ?? "") ?? "tls");
   const finding = { culprit, by: isIntercepted ? error.issuer : dial.at, ...(openedBy !== undefined && { openedBy }) };
@@ -46,6 +48,13 @@ export async function tlsFault(
     ...lateValidity(chain),
   };
   return new StepFailed(told, `${detail}${shown(chain)}`, { chain, cause: error });
+}
+
+/** Who stands between has not even let TLS begin. */
+function boxFault(error: MiddleBox, { at }: TunnelDial): StepFailed {
+  const { kind: culprit, proxy, message } = error;
+  const finding = proxy === undefined ? { culprit, by: at } : { culprit, by: proxy.at, proxyFrom: proxy.from };
+  return new StepFailed(finding, printable(message, 500), { cause: error });
 }
 
 /** What is shown is in time, and its authority is not: OpenSSL has the same word for both. */
@@ -70,7 +79,7 @@ function intercepted({ rule: { innerTls }, credentials: { outerCa } }: TunnelDia
 async function secondLook({ options, open }: TunnelDial): Promise<Seen | undefined> {
   const signal = AbortSignal.timeout(options.timeoutMs);
   try {
-    return await lookAt(await open(), options, signal);
+    return await lookAt((await open()).socket, options, signal);
   } catch {
     return undefined; // the first error says what there is to say
   }

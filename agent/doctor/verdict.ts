@@ -1,4 +1,5 @@
 import { ahead } from "../../shared/net/clock-skew.ts";
+import { PORTAL_CURE, portalAt } from "../../shared/net/portal.ts";
 import type { Culprit, Finding, Step } from "./steps.ts";
 
 /** One sentence that names the culprit, and what to do next. */
@@ -133,8 +134,8 @@ const PROXY_ROWS: Partial<Record<Culprit, (finding: Finding) => Row>> = {
     next: `Ask whether it takes connections of this machine; ${proxyFrom} names it.`,
   }),
   web_page: ({ by, proxyFrom }) => ({
-    sentence: `The proxy ${by} wants a login on a web page first: a captive portal.`,
-    next: `Log in from this machine with a browser that goes through it, or ask its administrators to let this machine pass without; ${proxyFrom} names it.`,
+    sentence: `${capital(portalAt(by))}.`,
+    next: `${capital(PORTAL_CURE)}; ${proxyFrom} names it.`,
   }),
 };
 
@@ -323,6 +324,10 @@ const ROWS: Readonly<Record<Culprit, (finding: Finding) => Row>> = {
     next: "Ask whoever runs the proxy or balancer to turn buffering off for the server.",
   }),
 };
+
+function capital(words: string): string {
+  return words.charAt(0).toUpperCase() + words.slice(1);
+}
 
 function date(ms: number | undefined): string {
   return ms === undefined ? "a day long gone" : new Date(ms).toISOString().slice(0, 16).replace("T", " ");

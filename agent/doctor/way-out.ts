@@ -1,4 +1,5 @@
 import { isIP, type Socket } from "node:net";
+import type { Passage } from "../../shared/link/dial.ts";
 import { formatTarget } from "../../shared/net/target.ts";
 import { loadClientTls } from "../../shared/net/tls-material.ts";
 import { createLogger } from "../../shared/process/logger.ts";
@@ -20,7 +21,7 @@ export interface Leaving {
 }
 
 /** Opens a connection to the server, and another one each time it is asked again. */
-export type Open = () => Promise<Socket>;
+export type Open = () => Promise<Passage>;
 
 /** From here to the server's port: directly, or through the first proxy that leads there. */
 export async function leave(leaving: Leaving, log: StepLog): Promise<Open> {
@@ -32,7 +33,7 @@ export async function leave(leaving: Leaving, log: StepLog): Promise<Open> {
   const openAgain = () => way.open(AbortSignal.timeout(timeoutMs));
   if (hop.proxyFrom === undefined) {
     log.skip("proxy", "none on this way");
-    return once(socket, openAgain);
+    return once({ socket }, openAgain);
   }
   socket.destroy(); // the way opens its own
   const through = await log.run("proxy", async () => {
@@ -52,12 +53,12 @@ function silentOr(error: unknown): unknown {
   return new StepFailed({ ...error.finding, culprit: "proxy_silent" }, error.message, { cause: error });
 }
 
-function once(first: Socket, openAgain: Open): Open {
-  let unused: Socket | undefined = first;
+function once(first: Passage, openAgain: Open): Open {
+  let unused: Passage | undefined = first;
   return async () => {
-    const socket = unused ?? (await openAgain());
+    const passage = unused ?? (await openAgain());
     unused = undefined;
-    return socket;
+    return passage;
   };
 }
 

@@ -3,6 +3,7 @@ import { once } from "node:events";
 import net from "node:net";
 import { test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
+import type { Passage } from "../../shared/link/dial.ts";
 import { HELLO, LinkServer, testCertificate } from "../../shared/link/testing.ts";
 import { outside } from "./outside.ts";
 import { Path } from "./path.ts";
@@ -16,14 +17,14 @@ test("where somebody may stand between, the look at the server and the dial have
   t.after(() => server[Symbol.asyncDispose]());
   const { ca, leaf } = await testCertificate();
   let opened = 0;
-  const open = async (signal: AbortSignal): Promise<net.Socket> => {
+  const open = async (signal: AbortSignal): Promise<Passage> => {
     opened++;
     if (opened === 2) {
       await once(signal, "abort");
       throw signal.reason;
     }
     await pause(SLOW_MS);
-    return net.connect(server.port, server.host);
+    return { socket: net.connect(server.port, server.host) };
   };
   const reach: Partial<Reach> = {
     server: { host: "localhost", port: server.port, path: "/" },

@@ -1,4 +1,4 @@
-import type { Socket } from "node:net";
+import type { Passage } from "../../shared/link/dial.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
 import { ConfigError } from "../../shared/process/options.ts";
@@ -7,7 +7,7 @@ import { CredentialsFile } from "../../shared/way-out/credentials-file.ts";
 import type { Environment } from "../../shared/way-out/environment.ts";
 import type { WayFault } from "../../shared/way-out/fault.ts";
 import type { ProxyTls } from "../../shared/way-out/proxy-tls.ts";
-import { type Destination, formatWay, type Way } from "../../shared/way-out/way.ts";
+import { type Destination, formatProxy, formatWay, type Way } from "../../shared/way-out/way.ts";
 import { type Opened, type OpenOptions, WaysOut } from "../../shared/way-out/ways.ts";
 import type { ServerLocation } from "../server-url.ts";
 import { KeptProxyTls } from "./kept-proxy-tls.ts";
@@ -25,7 +25,7 @@ export interface WayOutOptions {
 /** How the carriers to one server leave the network. */
 export interface ServerWay {
   /** For `dialCarrier`. A way other than the last one is a line in the log. Rejects with a `WayFault`. */
-  open(signal: AbortSignal): Promise<Socket>;
+  open(signal: AbortSignal): Promise<Passage>;
   /** What it led to was not the server: another way goes first next time. */
   failed(): void;
 }
@@ -66,7 +66,7 @@ export class WayOut {
         });
         this.#tellChange({ server: name, ...(authentication !== undefined && { authentication }) }, taken, way, failed);
         taken = way;
-        return socket;
+        return { socket, proxy: way.kind === "proxy" ? { at: formatProxy(way.proxy), from: way.from } : undefined };
       },
       failed: () => {
         if (taken !== undefined) this.#ways.failed(destination, taken);

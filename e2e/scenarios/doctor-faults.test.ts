@@ -155,7 +155,7 @@ test("a proxy of another kind that only waits is not taken for a firewall", asyn
 /** A proxy that answers so, in the way of the doctor and of an agent. */
 async function behind(
   onRequest: NonNullable<ProxyScript["onRequest"]>,
-  { user = "", ...blame }: Omit<Blame, "step"> & { readonly user?: string },
+  { user = "", ...blame }: Omit<Blame, "step"> & { readonly user?: string; readonly step?: StepName },
 ): Promise<Examined> {
   await using proxy = await ScriptedProxy.start({ onRequest });
   const at = `http://127.0.0.1:${proxy.url.port}`;
@@ -219,6 +219,34 @@ test("8: a proxy that answers 502 or 503 with a page", async () => {
       ...{ culprit: "proxy_unavailable", says: /^The proxy .* cannot reach the server/, agent: /the proxy .*No route/ },
     });
     assert.match(detailOf(report, "proxy"), /No route/);
+  }
+});
+
+test("8b: a proxy that shows a page, in whatever way, is blamed for it in one sentence by both", async () => {
+  const page = "<html><title>Guest login</title></html>";
+  const ok = `HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: ${page.length}\r\n\r\n${page}`;
+  const portals: [step: StepName, answer: NonNullable<ProxyScript["onRequest"]>][] = [
+    ["proxy", (_, socket) => socket.end("HTTP/1.1 302 Found\r\nLocation: http://login/\r\nContent-Length: 0\r\n\r\n")],
+    ["proxy", (_, socket) => socket.end("HTTP/1.1 511 Login\r\nContent-Length: 0\r\n\r\n")],
+    ["tls", (_, socket) => socket.end(ok)],
+    [
+      "tls",
+      (_, socket) => {
+        socket.write("HTTP/1.1 200 Connection established\r\n\r\n");
+        socket.once("data", () => socket.end(ok));
+      },
+    ],
+  ];
+  for (const [step, onRequest] of portals) {
+    const { verdict } = await behind(onRequest, {
+      ...{
+        step,
+        culprit: "web_page",
+        says: /^The proxy \S+ shows a web page in place of the server, most likely a login/,
+      },
+      agent: /^the proxy \S+ shows a web page in place of the server, most likely a login/,
+    });
+    assert.match(verdict.next, /^Log in from this machine .*; --proxy names it\.$/);
   }
 });
 

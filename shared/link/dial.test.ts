@@ -6,6 +6,7 @@ import { test } from "node:test";
 import { UNRECOGNIZED_NAME_ALERT } from "../net/client-hello.ts";
 import { Authority } from "../pki/certificates.ts";
 import { RUN_SOURCES, source } from "../process/testing-run.ts";
+import type { Passage } from "./dial.ts";
 import { Intercepted } from "./intercepted.ts";
 import { dial, failure, HELLO, Inbox, LinkServer, RawServer, testCertificate, until } from "./testing.ts";
 import { HELD_BACK, MiddleBox } from "./upgrade-answer.ts";
@@ -146,7 +147,7 @@ test("after the end of a link nothing keeps a process alive", async () => {
 test("who opens the connection in place of TCP is told when time is up, and its own sentence is the reason", async () => {
   const why = new Error("the proxy did not answer");
   const stuck = (signal: AbortSignal) =>
-    new Promise<net.Socket>((_, reject) => signal.addEventListener("abort", () => reject(why), { once: true }));
+    new Promise<Passage>((_, reject) => signal.addEventListener("abort", () => reject(why), { once: true }));
   assert.equal(await failure(9, { open: stuck, timeoutMs: 50 }), why);
   assert.equal(await failure(9, { open: () => Promise.reject(why) }), why);
   const cancelled = await failure(9, { open: stuck, signal: AbortSignal.timeout(50) });
@@ -156,10 +157,10 @@ test("who opens the connection in place of TCP is told when time is up, and its 
 test("a connection that is opened when nobody waits for it any more is closed", async () => {
   await using server = await RawServer.start(() => {});
   const late = (signal: AbortSignal) =>
-    new Promise<net.Socket>((resolve) => {
+    new Promise<Passage>((resolve) => {
       signal.addEventListener("abort", () => {
         const socket = net.connect(server.port, "127.0.0.1").on("error", () => {});
-        socket.once("connect", () => resolve(socket));
+        socket.once("connect", () => resolve({ socket }));
       });
     });
   assert.match((await failure(9, { open: late, timeoutMs: 50 })).message, /no tunnel within 0\.05 s/);
@@ -171,8 +172,28 @@ test("a connection that another one has opened carries TLS, upgrade and hello", 
   const open = async () => {
     const socket = net.connect(server.port, "127.0.0.1");
     await once(socket, "connect");
-    return socket;
+    return { socket };
   };
   const { carrier } = await dial(9, { open });
   carrier.destroy(new Error("the test is over"));
+});
+
+test("a page in place of TLS is the proxy's that the connection goes through, and else the port's", async (t) => {
+  const page = net.createServer((socket) => {
+    socket.on("error", () => {}).once("data", () => socket.end("HTTP/1.1 200 OK\r\n\r\n<title>Guest login</title>"));
+  });
+  t.after(() => page.close());
+  await once(page.listen(0, "127.0.0.1"), "listening");
+  const { port } = page.address() as net.AddressInfo;
+  const proxy = { at: "http://proxy.corp:3128", from: "--proxy" };
+  const through = (passed?: typeof proxy) =>
+    failure(port, { open: async () => ({ socket: net.connect(port, "127.0.0.1"), proxy: passed }) });
+  const portal = await through(proxy);
+  assert.ok(portal instanceof MiddleBox);
+  assert.deepEqual([portal.kind, portal.proxy], ["web_page", proxy]);
+  assert.match(
+    portal.message,
+    /^the proxy http:\/\/proxy\.corp:3128 shows a web page in place of the server, .*: log in /,
+  );
+  assert.match((await through()).message, /^what answers there does not speak TLS: check the port in --server/);
 });

@@ -2,6 +2,7 @@ import type { IncomingMessage } from "node:http";
 import net from "node:net";
 import tls from "node:tls";
 import { WebSocket } from "ws";
+import { PORTAL_CURE, portalAt } from "../net/portal.ts";
 import { seconds } from "../net/seconds.ts";
 import { sniOf } from "../net/sni.ts";
 import { isUntrusted } from "../net/untrusted.ts";
@@ -10,7 +11,7 @@ import { Carrier, MAX_WEBSOCKET_PAYLOAD } from "./carrier.ts";
 import { CarrierLost } from "./carrier-end.ts";
 import type { ControlMessage, Hello, OuterHello, Resumed, Welcome } from "./control.ts";
 import { Intercepted, issuerOf } from "./intercepted.ts";
-import { damagedAnswer, HELD_BACK, MiddleBox, mendAnswer, readAnswer } from "./upgrade-answer.ts";
+import { damagedAnswer, HELD_BACK, MiddleBox, mendAnswer, type PassedProxy, readAnswer } from "./upgrade-answer.ts";
 
 /** Where to, and how: all but the words. */
 export interface CarrierDialOptions {
@@ -23,7 +24,7 @@ export interface CarrierDialOptions {
    * Opens the connection that TLS goes over, through a proxy for example; an abort makes it reject soon. Absent: TCP to `address`,
    * or to host and port.
    */
-  readonly open?: ((signal: AbortSignal) => Promise<net.Socket>) | undefined;
+  readonly open?: ((signal: AbortSignal) => Promise<Passage>) | undefined;
   readonly path: string;
   readonly tls: Pick<tls.ConnectionOptions, "ca" | "cert" | "key" | "minVersion" | "ciphers">;
   readonly headers?: Readonly<Record<string, string>>;
@@ -32,6 +33,13 @@ export interface CarrierDialOptions {
   readonly timeoutMs: number;
   readonly signal?: AbortSignal;
   readonly watch?: DialWatcher;
+}
+
+/** A connection for TLS to go over. */
+export interface Passage {
+  readonly socket: net.Socket;
+  /** Absent: it goes through none. */
+  readonly proxy?: PassedProxy | undefined;
 }
 
 /** Who looks on while a dial goes from step to step. */
@@ -149,6 +157,7 @@ class Attempt {
   readonly #abort = new AbortController();
   #step = "connecting";
   #raw: net.Socket | undefined;
+  #proxy: PassedProxy | undefined;
 
   constructor(options: CarrierDialOptions) {
     this.#options = options;
@@ -188,9 +197,10 @@ class Attempt {
   async open(): Promise<net.Socket> {
     const { host, port, address, open } = this.#options;
     if (open !== undefined) {
-      this.#raw = await this.#openBy(open);
-      this.#raw.on("error", ignore);
-      return this.#raw;
+      const { socket, proxy } = await this.#openBy(open);
+      this.#raw = socket.on("error", ignore);
+      this.#proxy = proxy;
+      return socket;
     }
     const to = address ?? { host, port };
     const raw = net.connect({ host: to.host, port: to.port, noDelay: true, autoSelectFamily: true });
@@ -202,14 +212,14 @@ class Attempt {
   }
 
   /** Its errors are sentences; told to stop in the middle, it knows best where it stood. */
-  async #openBy(open: NonNullable<CarrierDialOptions["open"]>): Promise<net.Socket> {
+  async #openBy(open: NonNullable<CarrierDialOptions["open"]>): Promise<Passage> {
     const opening = open(this.#abort.signal);
     try {
       return await Promise.race([opening, this.#interrupted]);
     } catch (error) {
       this.#reason = await opening.then(
         (late) => {
-          late.destroy();
+          late.socket.destroy();
           return error as Error;
         },
         (why: Error) => (this.#options.signal?.aborted ? (error as Error) : why),
@@ -312,6 +322,7 @@ class Attempt {
     // Several addresses were tried: Node's error for all of them has no message of its own.
     const causes = error instanceof AggregateError ? (error.errors as Error[]) : [error];
     const { code } = error as NodeJS.ErrnoException;
+    if (NO_TLS.has(code) && this.#proxy !== undefined) return pageBehind(this.#proxy);
     if (NO_TLS.has(code)) {
       const sentence = `what answers there does not speak TLS: check the port in --server (${this.#step})`;
       return Object.assign(new Error(sentence, { cause: error }), { code });
@@ -340,6 +351,13 @@ const NO_TLS: ReadonlySet<string | undefined> = new Set([
   "ERR_SSL_WRONG_VERSION_NUMBER",
   "ERR_SSL_PACKET_LENGTH_TOO_LONG",
 ]);
+
+/** The proxy has said that this is the way to the server. It may have told the truth, and the server's port be one without TLS. */
+function pageBehind(proxy: PassedProxy): MiddleBox {
+  const sentence = `${portalAt(proxy.at)}: ${PORTAL_CURE}, or check the port in --server (it has opened the connection, and what comes over it is not TLS)`;
+  return new MiddleBox("web_page", sentence, undefined, proxy);
+}
+
 /** The certificate may be good, and the clock wrong. */
 const UNTIMELY: ReadonlySet<string | undefined> = new Set(["CERT_HAS_EXPIRED", "CERT_NOT_YET_VALID"]);
 

@@ -1,3 +1,4 @@
+import { PORTAL_CURE, portalAt } from "../net/portal.ts";
 import { repeats } from "../net/repeats.ts";
 import { parseRetryAfter } from "../net/retry-after.ts";
 import { printable } from "../outcomes.ts";
@@ -20,26 +21,34 @@ export interface Refused {
 
 /** A proxy's no to CONNECT, for any status but 2xx and 407. */
 export function refusal(refused: Refused): WayFault {
-  const [fault, what] = meaning(refused.head.status, refused.authority);
-  return faultOf(fault, what, refused);
+  const { at, authority, head } = refused;
+  if (isPortal(head.status)) return faultOf("web_page", `${portalAt(at)}: ${PORTAL_CURE}`, refused);
+  const [fault, what] = meaning(head.status, authority);
+  return faultOf(fault, `the proxy ${at} ${what}`, refused);
 }
 
 /** A 407 that nothing can be said to. */
 export function authenticationFault({ why, message, cause }: AuthenticationFailed, refused: Refused): WayFault {
-  return faultOf(`proxy_auth_${why}`, printable(message, MAX_CAUSE), refused, cause);
+  const sentence = `the proxy ${refused.at} ${printable(message, MAX_CAUSE)}`;
+  return faultOf(`proxy_auth_${why}`, sentence, refused, cause);
 }
 
 /** The words of a Kerberos library, with names and paths. */
 const MAX_CAUSE = 800;
 
-function faultOf(fault: Fault, what: string, refused: Refused, cause?: unknown): WayFault {
+function faultOf(fault: Fault, sentence: string, refused: Refused, cause?: unknown): WayFault {
   const { at, head } = refused;
   const backInMs = parseRetryAfter(head.fields.get("retry-after")?.[0]);
-  return new WayFault(fault, `the proxy ${at} ${what} (${answerText(refused)})`, {
+  return new WayFault(fault, `${sentence} (${answerText(refused)})`, {
     at,
     cause,
     ...(backInMs === undefined ? {} : { retryAfterMs: backInMs }),
   });
+}
+
+/** A redirection, or 511 (RFC 6585 §6). */
+function isPortal(status: number): boolean {
+  return (status >= 300 && status < 400) || status === 511;
 }
 
 function meaning(status: number, authority: string): readonly [Fault, string] {
@@ -47,16 +56,6 @@ function meaning(status: number, authority: string): readonly [Fault, string] {
     return [
       "proxy_forbidden",
       `does not allow CONNECT to ${authority}: ask its administrators to allow this destination`,
-    ];
-  }
-  if (status >= 300 && status < 400) {
-    return ["proxy_protocol", "answers CONNECT with a redirect: a login page stands in the way, or it is no proxy"];
-  }
-  // RFC 6585 §6.
-  if (status === 511) {
-    return [
-      "web_page",
-      "wants a login on a web page before it lets anything out (a captive portal): log in from this machine with a browser, or ask its administrators to let this machine pass without",
     ];
   }
   if (status === 502 || status === 503 || status === 504) {
@@ -68,11 +67,12 @@ function meaning(status: number, authority: string): readonly [Fault, string] {
   return ["proxy_protocol", `does not take CONNECT to ${authority}: check that it is an HTTP proxy`];
 }
 
-/** `403 Forbidden: the words of its page`. */
+/** `403 Forbidden: the words of its page`, or where it sends us. */
 function answerText({ head, page, secrets }: Refused): string {
   const shown = (text: string): string => (secrets.some((secret) => repeats(text, secret)) ? "" : text);
   const line = printable(`${head.status} ${shown(head.reason)}`);
-  const words = printable(wordsOf(shown(page)));
+  const [location] = head.fields.get("location") ?? [];
+  const words = printable(location === undefined ? wordsOf(shown(page)) : `to "${shown(location)}"`);
   return words === "" ? line : `${line}: ${words}`;
 }
 

@@ -105,6 +105,9 @@ test("bytes that come before the request are judged like an answer", async () =>
   await closed(proxy);
 });
 
+const PORTAL =
+  "shows a web page in place of the server, most likely a login (a captive portal): log in from this machine with a browser that goes through it, or ask its administrators to let this machine pass without";
+
 test("each refusal has its fault, with the proxy's own words", async () => {
   const page = (status: string, body: string, more = ""): string =>
     `HTTP/1.1 ${status}\r\nContent-Length: ${body.length}\r\n${more}\r\n${body}`;
@@ -136,13 +139,14 @@ test("each refusal has its fault, with the proxy's own words", async () => {
         "Retry-After: 7\r\n",
       ),
       "web_page",
-      "wants a login on a web page before it lets anything out (a captive portal): log in from this machine with a browser, or ask its administrators to let this machine pass without (511 Network Authentication Required: Guest network)",
+      `${PORTAL} (511 Network Authentication Required: Guest network)`,
     ],
     [page("429 Slow Down", ""), "proxy_unavailable", "cannot serve CONNECT to agents.example:443 now (429 Slow Down)"],
+    [page("302 Found", ""), "web_page", `${PORTAL} (302 Found)`],
     [
-      page("302 Found", ""),
-      "proxy_protocol",
-      "answers CONNECT with a redirect: a login page stands in the way, or it is no proxy (302 Found)",
+      page("307 Go", "<p>moved</p>", "Location: http://login.example/?to=agents\r\n"),
+      "web_page",
+      `${PORTAL} (307 Go: to "http://login.example/?to=agents")`,
     ],
     [
       page("405 Method Not Allowed", "nginx"),
