@@ -55,6 +55,18 @@ export class CarrierLost extends Error {
   }
 }
 
+/** No frame says who it was. */
+const SOMEBODY = "the peer, or something in between,";
+
+/** What the kernel's words mean for a connection that stood; those that are not here say it themselves. */
+const CUTS: Readonly<Record<string, string>> = {
+  ECONNRESET: `${SOMEBODY} reset it`,
+  EPIPE: `${SOMEBODY} had closed it when we wrote`,
+  ETIMEDOUT: "what we sent was not acknowledged any more",
+  EHOSTUNREACH: "there is no way to the peer any more",
+  ENETUNREACH: "there is no way to the peer any more",
+};
+
 /** A WebSocket that has closed. */
 export interface Closed {
   readonly code: number;
@@ -75,8 +87,9 @@ export function judgeClose(
   const words = reason === "" ? "" : `: ${reason}`;
   if (code === ABNORMAL_CLOSURE) {
     const cause = socketError?.code;
-    if (cause === undefined) return lost("fin", "the connection was cut");
-    return lost(cause === "ECONNRESET" ? "reset" : "error", `the connection was cut (${cause})`);
+    if (cause === undefined) return lost("fin", `the connection was cut: ${SOMEBODY} ended it without a word`);
+    const how = CUTS[cause] === undefined ? "" : `: ${CUTS[cause]}`;
+    return lost(cause === "ECONNRESET" ? "reset" : "error", `the connection was cut${how} (${cause})`);
   }
   if (CODES_OF_A_CARRIER.has(code)) return lost("closed", `the peer closed with ${code}${words}`);
   if (role === "client" && code >= 4000) return new LinkRefused({ closeCode: code, reason });

@@ -2,16 +2,24 @@ import type { IncomingMessage } from "node:http";
 import net from "node:net";
 import tls from "node:tls";
 import { WebSocket } from "ws";
-import { PORTAL_CURE, portalAt } from "../net/portal.ts";
 import { seconds } from "../net/seconds.ts";
 import { sniOf } from "../net/sni.ts";
 import { isUntrusted } from "../net/untrusted.ts";
 import { LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
 import { Carrier, MAX_WEBSOCKET_PAYLOAD } from "./carrier.ts";
-import { CarrierLost } from "./carrier-end.ts";
 import type { ControlMessage, Hello, OuterHello, Resumed, Welcome } from "./control.ts";
+import {
+  CONNECTING,
+  type DialStep,
+  dialFault,
+  GREETING,
+  SECURING,
+  tooLate,
+  UPGRADING,
+  unwelcomed,
+} from "./dial-fault.ts";
 import { Intercepted, issuerOf } from "./intercepted.ts";
-import { damagedAnswer, HELD_BACK, MiddleBox, mendAnswer, type PassedProxy, readAnswer } from "./upgrade-answer.ts";
+import { damagedAnswer, mendAnswer, type PassedProxy, readAnswer } from "./upgrade-answer.ts";
 
 /** Where to, and how: all but the words. */
 export interface CarrierDialOptions {
@@ -140,11 +148,6 @@ async function dial(options: CarrierDialOptions, greeting: Greeting): Promise<Re
   }
 }
 
-const UPGRADING = "waiting for the upgrade";
-const GREETING = "waiting for welcome";
-/** TCP and TLS are fine, and nothing comes through them. */
-const LATE_AT: Readonly<Record<string, keyof typeof HELD_BACK>> = { [UPGRADING]: "no_answer", [GREETING]: "held_back" };
-
 /** One try. Each step races the deadline and the caller's signal, which say at which step it stood. */
 class Attempt {
   readonly #options: CarrierDialOptions;
@@ -155,7 +158,7 @@ class Attempt {
   #reason: Error | undefined;
   /** Of what opens the connection. */
   readonly #abort = new AbortController();
-  #step = "connecting";
+  #step: DialStep = CONNECTING;
   #raw: net.Socket | undefined;
   #proxy: PassedProxy | undefined;
 
@@ -166,15 +169,11 @@ class Attempt {
     });
     this.#interrupted.catch(() => {});
     this.#timer = setTimeout(() => {
-      this.#interrupt(this.#tooLate(`no tunnel within ${seconds(options.timeoutMs)}: timed out ${this.#step}`));
+      const sentence = `no tunnel within ${seconds(options.timeoutMs)}: timed out ${this.#step}`;
+      this.#interrupt(tooLate(this.#step, sentence));
     }, options.timeoutMs);
     options.signal?.addEventListener("abort", this.#onAbort, { once: true });
     if (options.signal?.aborted) this.#onAbort();
-  }
-
-  #tooLate(sentence: string): Error {
-    const kind = LATE_AT[this.#step];
-    return kind === undefined ? new Error(sentence) : new MiddleBox(kind, `${sentence}: ${HELD_BACK[kind]}`);
   }
 
   readonly #onAbort = (): void => this.#interrupt(new Error("the attempt was cancelled"));
@@ -230,7 +229,7 @@ class Attempt {
 
   secure(raw: net.Socket): Promise<tls.TLSSocket> {
     const { host } = this.#options;
-    this.#step = "in the TLS handshake";
+    this.#step = SECURING;
     return this.#race((resolve, reject) => {
       raw.on("error", reject);
       const socket = tls.connect({
@@ -252,7 +251,8 @@ class Attempt {
         this.#options.watch?.onSecure?.(socket);
         resolve(socket);
       });
-      socket.once("close", () => reject(new Error(`the connection was closed ${this.#step}`)));
+      // What Node says itself in most cases.
+      socket.once("close", () => reject(Object.assign(new Error("closed"), { code: "ECONNRESET" })));
     });
   }
 
@@ -315,66 +315,15 @@ class Attempt {
     carrier.sendControl(words);
   }
 
-  /** Says at which step a network's error came; its code stays. */
+  /** As a sentence, unless it is one of ours. */
   explain(error: Error): Error {
-    const isSentence = error instanceof LinkRefused || error instanceof MiddleBox || error instanceof Intercepted;
-    if (isSentence || error === this.#reason) return error;
-    // Several addresses were tried: Node's error for all of them has no message of its own.
-    const causes = error instanceof AggregateError ? (error.errors as Error[]) : [error];
-    const { code } = error as NodeJS.ErrnoException;
-    if (NO_TLS.has(code) && this.#proxy !== undefined) return pageBehind(this.#proxy);
-    if (NO_TLS.has(code)) {
-      const sentence = `what answers there does not speak TLS: check the port in --server (${this.#step})`;
-      return Object.assign(new Error(sentence, { cause: error }), { code });
-    }
-    if (code === UNRECOGNIZED_NAME) return Object.assign(new Error(unknownName(this.#options.host)), { code });
-    const words = causes.map(wordsOf).join("; ");
-    const time = UNTIMELY.has(code)
-      ? ` by this machine's clock, which says ${new Date().toISOString()}: is it right?`
-      : "";
-    const explained = new Error(`${words}${time} (${this.#step})`, { cause: error });
-    return code === undefined ? explained : Object.assign(explained, { code });
+    if (error === this.#reason) return error;
+    return dialFault(error, { step: this.#step, host: this.#options.host, proxy: this.#proxy });
   }
 
   #race<T>(step: (resolve: (value: T) => void, reject: (error: Error) => void) => void): Promise<T> {
     return Promise.race([new Promise<T>(step), this.#interrupted]);
   }
-}
-
-/** OpenSSL tells where in its code an error was found; its reason alone is for people. */
-function wordsOf(error: Error & { readonly reason?: string }): string {
-  return error.reason !== undefined && error.message.includes(":error:") ? `TLS: ${error.reason}` : error.message;
-}
-
-/** OpenSSL's words for bytes that are no record of TLS. */
-const NO_TLS: ReadonlySet<string | undefined> = new Set([
-  "ERR_SSL_WRONG_VERSION_NUMBER",
-  "ERR_SSL_PACKET_LENGTH_TOO_LONG",
-]);
-
-/** The proxy has said that this is the way to the server. It may have told the truth, and the server's port be one without TLS. */
-function pageBehind(proxy: PassedProxy): MiddleBox {
-  const sentence = `${portalAt(proxy.at)}: ${PORTAL_CURE}, or check the port in --server (it has opened the connection, and what comes over it is not TLS)`;
-  return new MiddleBox("web_page", sentence, undefined, proxy);
-}
-
-/** The certificate may be good, and the clock wrong. */
-const UNTIMELY: ReadonlySet<string | undefined> = new Set(["CERT_HAS_EXPIRED", "CERT_NOT_YET_VALID"]);
-
-/** Why a carrier ended before its welcome: pings may find out before the deadline that nothing comes. */
-function unwelcomed(reason: Error): Error {
-  const isSilent = reason instanceof CarrierLost && reason.lossCause === "silent";
-  if (isSilent) return new MiddleBox("held_back", `${reason.message} ${GREETING}: ${HELD_BACK.held_back}`);
-  return damagedAnswer(reason) ?? reason;
-}
-
-/** Node's word for the alert (RFC 6066 §3). */
-const UNRECOGNIZED_NAME = "ERR_SSL_TLSV1_UNRECOGNIZED_NAME";
-
-function unknownName(host: string): string {
-  if (net.isIP(host) !== 0)
-    return "the server is found by its name (SNI), and an address has none: give its name in --server";
-  return `nobody there has the name "${host}" (SNI): check the name in --server; the server's clusters list theirs in agents.sni`;
 }
 
 /** What a request holds that nobody but the server may read; the scheme before it is none. */

@@ -258,6 +258,9 @@ test("TLS to the proxy that fails is told with its cure", async () => {
   });
   const spoken = await faultOf(open({ ...nothing.url, scheme: "https" }));
   assert.deepEqual([spoken.fault, /is it an http:\/\/ proxy\?/.test(spoken.message)], ["proxy_tls", true]);
+  await using rude = await ScriptedProxy.start({ onConnection: (socket) => void socket.end() });
+  const gone = await faultOf(open({ ...rude.url, scheme: "https" }));
+  assert.match(gone.message, /^TLS to the proxy .* failed: .* \(it (closed|reset) the connection in the handshake\)$/);
   const other = await faultOf(open({ ...stranger.url, host: "localhost" }, { tls: { ca: [ca] } }));
   assert.match(other.message, /for another name/);
   assert.match(

@@ -1,5 +1,6 @@
 import type net from "node:net";
 import tls from "node:tls";
+import { brokenOff } from "../net/broken-off.ts";
 import { sniOf } from "../net/sni.ts";
 import { isUntrusted } from "../net/untrusted.ts";
 import { wellKnownAuthorities } from "../net/well-known-authorities.ts";
@@ -79,7 +80,9 @@ function explain(error: NodeJS.ErrnoException): string {
   if (/CERTIFICATE_REQUIRED|HANDSHAKE_FAILURE|BAD_CERTIFICATE|UNKNOWN_CA|CERTIFICATE_UNKNOWN/.test(code)) {
     return `it refuses our certificate, or wants one: see --proxy-cert and --proxy-key (${code})`;
   }
-  return `check that it is an https:// proxy, and --proxy-ca, --proxy-cert and --proxy-key (${message})`;
+  const broken = brokenOff(error);
+  const what = broken === undefined ? message : `it ${broken} in the handshake`;
+  return `check that it is an https:// proxy, and --proxy-ca, --proxy-cert and --proxy-key (${what})`;
 }
 
 function ignore(): void {}

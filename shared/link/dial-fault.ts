@@ -1,0 +1,108 @@
+import net from "node:net";
+import { brokenOff } from "../net/broken-off.ts";
+import { PORTAL_CURE, portalAt } from "../net/portal.ts";
+import { LinkRefused } from "../wire/handshake.ts";
+import { CarrierLost } from "./carrier-end.ts";
+import { Intercepted } from "./intercepted.ts";
+import { damagedAnswer, HELD_BACK, MiddleBox, type PassedProxy } from "./upgrade-answer.ts";
+
+export const CONNECTING = "connecting";
+export const SECURING = "in the TLS handshake";
+export const UPGRADING = "waiting for the upgrade";
+export const GREETING = "waiting for welcome";
+export type DialStep = typeof CONNECTING | typeof SECURING | typeof UPGRADING | typeof GREETING;
+
+/** Where a dial stands, and on what. */
+export interface Standing {
+  readonly step: DialStep;
+  /** The server's name. */
+  readonly host: string;
+  readonly proxy: PassedProxy | undefined;
+}
+
+/** TCP and TLS are fine, and nothing comes through them. */
+const LATE_AT: Partial<Record<DialStep, keyof typeof HELD_BACK>> = {
+  [UPGRADING]: "no_answer",
+  [GREETING]: "held_back",
+};
+
+/** A step has taken all the time there was. */
+export function tooLate(step: DialStep, sentence: string): Error {
+  const kind = LATE_AT[step];
+  return kind === undefined ? new Error(sentence) : new MiddleBox(kind, `${sentence}: ${HELD_BACK[kind]}`);
+}
+
+/** Why a carrier ended before its welcome: pings may find out before the deadline that nothing comes. */
+export function unwelcomed(reason: Error): Error {
+  const isSilent = reason instanceof CarrierLost && reason.lossCause === "silent";
+  if (isSilent) return new MiddleBox("held_back", `${reason.message} ${GREETING}: ${HELD_BACK.held_back}`);
+  return damagedAnswer(reason) ?? reason;
+}
+
+/** Says at which step a network's error came, and who may be asked about it. What is a sentence already stays as it is. */
+export function dialFault(error: Error, standing: Standing): Error {
+  if (error instanceof LinkRefused || error instanceof MiddleBox || error instanceof Intercepted) return error;
+  const { step, host, proxy } = standing;
+  const { code } = error as NodeJS.ErrnoException;
+  if (NO_TLS.has(code)) {
+    if (proxy !== undefined) return pageBehind(proxy);
+    const sentence = `what answers there does not speak TLS: check the port in --server (${step})`;
+    return Object.assign(new Error(sentence, { cause: error }), { code });
+  }
+  if (code === UNRECOGNIZED_NAME) return Object.assign(new Error(unknownName(host)), { code });
+  const broken = brokenOff(error);
+  const suspects = SUSPECTS[step];
+  if (broken !== undefined && suspects !== undefined) {
+    return new Error(`${whoAnswers(proxy)} ${broken} ${suspects}`, { cause: error });
+  }
+  // Several addresses were tried: Node's error for all of them has no message of its own.
+  const causes = error instanceof AggregateError ? (error.errors as Error[]) : [error];
+  const words = causes.map(wordsOf).join("; ");
+  const time = UNTIMELY.has(code)
+    ? ` by this machine's clock, which says ${new Date().toISOString()}: is it right?`
+    : "";
+  const explained = new Error(`${words}${time} (${step})`, { cause: error });
+  return code === undefined ? explained : Object.assign(explained, { code });
+}
+
+/** Nobody can tell them apart from here. */
+function whoAnswers(proxy: PassedProxy | undefined): string {
+  return proxy === undefined ? "what answers there" : `the proxy ${proxy.at}, or what answers behind it,`;
+}
+
+/** Who breaks connections off at a step, and where that is to be seen. */
+const SUSPECTS: Partial<Record<DialStep, string>> = {
+  [SECURING]:
+    "in the TLS handshake: does a firewall read server names, or is the port in --server another one? Else look at the server's log",
+  [UPGRADING]:
+    "in place of an answer to the upgrade: does something in between let no WebSockets through? Else look at the server's log",
+};
+
+/** The proxy has said that this is the way to the server. It may have told the truth, and the server's port be one without TLS. */
+function pageBehind(proxy: PassedProxy): MiddleBox {
+  const sentence = `${portalAt(proxy.at)}: ${PORTAL_CURE}, or check the port in --server (it has opened the connection, and what comes over it is not TLS)`;
+  return new MiddleBox("web_page", sentence, undefined, proxy);
+}
+
+/** OpenSSL tells where in its code an error was found; its reason alone is for people. */
+function wordsOf(error: Error & { readonly reason?: string }): string {
+  return error.reason !== undefined && error.message.includes(":error:") ? `TLS: ${error.reason}` : error.message;
+}
+
+/** OpenSSL's words for bytes that are no record of TLS. */
+const NO_TLS: ReadonlySet<string | undefined> = new Set([
+  "ERR_SSL_WRONG_VERSION_NUMBER",
+  "ERR_SSL_PACKET_LENGTH_TOO_LONG",
+]);
+
+/** The certificate may be good, and the clock wrong. */
+const UNTIMELY: ReadonlySet<string | undefined> = new Set(["CERT_HAS_EXPIRED", "CERT_NOT_YET_VALID"]);
+
+/** Node's word for the alert (RFC 6066 §3). */
+const UNRECOGNIZED_NAME = "ERR_SSL_TLSV1_UNRECOGNIZED_NAME";
+
+function unknownName(host: string): string {
+  if (net.isIP(host) !== 0)
+    return "the server is found by its name (SNI), and an address has none: give its name in --server";
+  return `nobody there has the name "${host}" (SNI): check the name in --server; the server's clusters list theirs in agents.sni`;
+}
