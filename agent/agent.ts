@@ -8,6 +8,7 @@ import { liveLinks } from "../shared/process/link-metrics.ts";
 import type { Logger } from "../shared/process/logger.ts";
 import { MemoryPool } from "../shared/process/memory-pool.ts";
 import { ConfigError } from "../shared/process/options.ts";
+import { StrangerLog } from "../shared/process/stranger-log.ts";
 import { version } from "../shared/process/version.ts";
 import type { Environment } from "../shared/way-out/environment.ts";
 import { HANDSHAKE_VERSION } from "../shared/wire/handshake.ts";
@@ -77,6 +78,7 @@ export class Agent implements AsyncDisposable {
       dials: this.#dials,
       metrics: this.metrics,
       log,
+      strangers: new StrangerLog(log),
       lookup: sharedLookup(),
       dialTimeoutMs: options.dialTimeoutMs,
       stallTimeoutMs: options.stallTimeoutMs,

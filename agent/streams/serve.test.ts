@@ -5,6 +5,7 @@ import { type Duplex, duplexPair } from "node:stream";
 import { type TestContext, test } from "node:test";
 import { pino } from "pino";
 import { parseTarget } from "../../shared/net/target.ts";
+import { StrangerLog } from "../../shared/process/stranger-log.ts";
 import { encodeOpen, type OpenAnswer } from "../../shared/wire/open.ts";
 import { readAnswer } from "../../shared/wire/testing.ts";
 import { DuplexTransport } from "../../shared/yamux/duplex-transport.ts";
@@ -21,6 +22,7 @@ function joined(t: TestContext, change: Partial<ServeDeps> = {}) {
   let pending = 0;
   const dials = change.dials ?? new DialSlots(8);
   const served: Promise<void>[] = [];
+  const { log = pino({ level: "silent" }) } = change;
   const deps: ServeDeps = {
     policy: new TargetPolicy({ allow: [], deny: [] }),
     dials,
@@ -32,7 +34,8 @@ function joined(t: TestContext, change: Partial<ServeDeps> = {}) {
       },
       targetReached: () => {},
     },
-    log: pino({ level: "silent" }),
+    log,
+    strangers: new StrangerLog(log),
     dialTimeoutMs: 2_000,
     stallTimeoutMs: 0,
     ...change,
@@ -261,6 +264,21 @@ test("a head that never comes, and one that is none, end the stream with interna
     finished.map((end) => end.outcome),
     ["internal", "internal"],
   );
+});
+
+test("a server that opens any number of such streams fills no log", async (t) => {
+  const errors: unknown[] = [];
+  const { server, finished } = joined(t, {
+    log: pino({ level: "info" }, { write: (line) => errors.push(JSON.parse(line).msg) }),
+  });
+  for (let count = 0; count < 30; count++) {
+    const garbage = server.open(Buffer.from("GET / HTTP/1.1\r\n\r\n"));
+    garbage.on("error", () => {});
+    await answerOf(garbage);
+    garbage.destroy(); // its place is another's
+  }
+  assert.equal(finished.length, 30);
+  assert.deepEqual(errors, new Array(10).fill("stream refused"));
 });
 
 test("a refused stream whose caller never ends its side is reset after a while", async (t) => {

@@ -5,6 +5,7 @@ import { splice } from "../../shared/net/splice.ts";
 import { formatTarget, type Target } from "../../shared/net/target.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
+import type { StrangerLog } from "../../shared/process/stranger-log.ts";
 import { encodeAnswer, readOpen } from "../../shared/wire/open.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { AgentMetrics } from "../metrics.ts";
@@ -17,6 +18,8 @@ export interface ServeDeps {
   readonly dials: DialSlots;
   readonly metrics: Pick<AgentMetrics, "streamOpened" | "streamFinished" | "pendingDials" | "targetReached">;
   readonly log: Logger;
+  /** Of streams that should not be: a broken server may open any number. */
+  readonly strangers: Pick<StrangerLog, "tell">;
   /** The longest a dial may take; the server may ask for less. */
   readonly dialTimeoutMs: number;
   readonly stallTimeoutMs: number;
@@ -63,7 +66,7 @@ export class DialSlots {
  * ```
  */
 export async function serve(stream: Stream, deps: ServeDeps): Promise<void> {
-  const { metrics, log } = deps;
+  const { metrics, log, strangers } = deps;
   stream.on("error", ignore);
   // At once: the server tells by it an agent that is there and dials from one that is not there any more.
   stream.accept();
@@ -109,7 +112,8 @@ export async function serve(stream: Stream, deps: ServeDeps): Promise<void> {
     const where = target === undefined ? undefined : formatTarget(target);
     const durationMs = performance.now() - openedAt;
     const line = { id, target: where, code: refusal.code, reason: refusal.message, ...rounded({ durationMs }) };
-    if (refusal.code === "internal") log.error({ ...line, err: refusal.cause ?? refusal }, "stream refused");
+    if (refusal.code === "internal")
+      strangers.tell("error", { ...line, err: refusal.cause ?? refusal }, "stream refused");
     else log.debug(line, "stream refused");
   }
 }

@@ -67,6 +67,8 @@ interface Tunnel {
 interface Line {
   readonly level: number;
   readonly msg: string;
+  readonly server?: string;
+  readonly untold?: number;
   readonly waitMs?: number;
   readonly attempt?: number;
   readonly streams?: number;
@@ -164,6 +166,7 @@ async function until(condition: () => boolean, what: string): Promise<void> {
 }
 
 const PLAIN = 30;
+const INFO = 30;
 const WARN = 40;
 const ERROR = 50;
 
@@ -500,6 +503,38 @@ test("a connection that has lost its carrier is suspended, says why, and goes on
   assert.deepEqual([line?.level, line?.reason], [WARN, CUT.message]);
   link.resume();
   assert.deepEqual([up.state.state, lines.at(-1)?.msg, attempts.length], ["connected", "uplink resumed", 1]);
+});
+
+test("a path that cuts again and again fills no log, and at the end of the minute it says how often", async (t) => {
+  const { up, attempts, tunnels, lines } = uplink(t);
+  up.start();
+  attempts[0]?.accept();
+  await until(() => up.connected, "connected");
+  const { link } = tunnels[0] as Tunnel;
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  for (let cut = 0; cut < 200; cut++) {
+    link.suspend(CUT);
+    link.resume();
+  }
+  const told = (msg: string) => lines.filter((line) => line.msg === msg && line.level >= INFO).length;
+  assert.deepEqual([told("uplink suspended"), told("uplink resumed")], [10, 10]);
+  t.mock.timers.tick(60_000);
+  const { msg, server } = lines.find(({ untold }) => untold === 190) ?? assert.fail();
+  assert.deepEqual([msg, server], ["uplink suspended: 190 more in a minute were not written at this level", "wss://s"]);
+});
+
+test("an attempt that fails each time for another reason is bounded, too", async (t) => {
+  const { up, attempts, lines } = uplink(t);
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  up.start();
+  for (let count = 0; count < 12; count++) {
+    await until(() => attempts.length > count, "another attempt");
+    attempts[count]?.refuse(new Error(`reason ${count}`));
+    await until(() => up.state.state === "waiting", "it has failed");
+    t.mock.timers.tick(2_000);
+  }
+  const failed = lines.filter(({ msg }) => msg === "uplink attempt failed");
+  assert.deepEqual([failed.length, failed.filter(({ level }) => level === WARN).length], [12, 10]);
 });
 
 test("a resume that fails for one reason again and again is one warning, and counted with what the carrier was lost by", async (t) => {

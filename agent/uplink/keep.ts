@@ -10,6 +10,7 @@ import { News } from "./news.ts";
 import type { LearnedPath, Lesson, Path } from "./path.ts";
 import { endsLink } from "./resumption.ts";
 import { type RetryOptions, retryAfter } from "./retry.ts";
+import { UplinkLog } from "./uplink-log.ts";
 
 /** Where an uplink stands; each state holds what is true in it only. */
 export type UplinkState =
@@ -61,6 +62,7 @@ export interface UplinkDeps {
  */
 export class Uplink implements ConnectionOwner {
   readonly #deps: UplinkDeps;
+  readonly #log: UplinkLog;
   #state: UplinkState = { state: "closed", reason: "not started" };
   /** Connections in a row that did not last; a welcome does not forgive them. */
   #shortLives = 0;
@@ -80,6 +82,7 @@ export class Uplink implements ConnectionOwner {
 
   constructor(deps: UplinkDeps) {
     this.#deps = deps;
+    this.#log = new UplinkLog(deps.server, deps.log);
     deps.path.onLesson = (lesson) => this.#learned(lesson);
   }
 
@@ -138,14 +141,14 @@ export class Uplink implements ConnectionOwner {
 
   #connected(connection: Connection): void {
     const { link, welcome, session } = connection;
-    const { log, metrics, server } = this.#deps;
+    const { metrics } = this.#deps;
     this.#enter({ state: "connected", connection, sinceMs: performance.now() });
     metrics.uplinkConnected();
     this.#sentAwayFrom = undefined;
     this.#strayed = undefined;
     this.#failures = this.#shortLives;
     this.#news.forget();
-    log.info({ server, serverId: welcome.serverId, link: link.id, remote: link.remote }, "uplink connected");
+    this.#log.tell("info", { serverId: welcome.serverId, link: link.id, remote: link.remote }, "uplink connected");
     for (const old of this.#leaving.keys()) old.leave();
     // What came in the very message of the welcome came before we listened.
     if (session.closed) this.onClosed(connection, connection.endedBy);
@@ -153,16 +156,17 @@ export class Uplink implements ConnectionOwner {
   }
 
   #failed(error: unknown, askedMs: number): void {
-    const { log, metrics, server, retry } = this.#deps;
+    const { metrics, retry } = this.#deps;
     // A server that has gone meanwhile asks for nothing more.
     const floorMs = this.#sentAwayFrom === undefined ? 0 : askedMs;
     const { waitMs, refused, label, reason } = retryAfter(error, this.#failures, floorMs, retry);
     metrics.attemptFailed(label);
     this.#failures++;
     this.#wait(waitMs);
-    const line = { server, attempt: this.#failures, waitMs, reason };
-    if (refused) log.error(line, "uplink refused: the server does not accept this agent");
-    else log[this.#news.isNew(reason) ? "warn" : "debug"](line, "uplink attempt failed");
+    const line = { attempt: this.#failures, waitMs, reason };
+    if (refused) this.#log.tell("error", line, "uplink refused: the server does not accept this agent");
+    else if (this.#news.isNew(reason)) this.#log.tell("warn", line, "uplink attempt failed");
+    else this.#log.repeat(line, "uplink attempt failed");
   }
 
   #wait(waitMs: number): number {
@@ -179,11 +183,10 @@ export class Uplink implements ConnectionOwner {
   onDrain(connection: Connection, retryAfterMs: number): void {
     const { state } = this;
     if (state.state !== "connected" || state.connection !== connection) return;
-    const { log, server } = this.#deps;
     this.#count("in order", state.sinceMs);
     const waitMs = this.#moveOn(connection, retryAfterMs);
     const { link, session } = connection;
-    log.info({ server, link: link.id, streams: session.streamCount, waitMs }, "uplink sent away");
+    this.#log.tell("info", { link: link.id, streams: session.streamCount, waitMs }, "uplink sent away");
   }
 
   /** First a new connection; the old one ends with its streams. Returns the wait, ms. */
@@ -194,23 +197,22 @@ export class Uplink implements ConnectionOwner {
   }
 
   onSuspended(connection: Connection, cause: CarrierLost): void {
-    const { log, metrics, server } = this.#deps;
+    const { metrics } = this.#deps;
     const { state } = this;
     metrics.links.suspended(cause.lossCause);
     if (state.state === "connected" && state.connection === connection) this.#enter({ ...state, state: "suspended" });
     const { lossCause, ageMs, idleMs, message: reason } = cause;
     const line = {
-      server,
       link: connection.link.id,
       streams: connection.session.streamCount,
       cause: lossCause,
       reason,
     };
-    log.warn({ ...line, ageMs: Math.round(ageMs), idleMs: Math.round(idleMs) }, "uplink suspended");
+    this.#log.tell("warn", { ...line, ageMs: Math.round(ageMs), idleMs: Math.round(idleMs) }, "uplink suspended");
   }
 
   onResumed(connection: Connection, resumption: Resumption): void {
-    const { log, metrics, server } = this.#deps;
+    const { metrics } = this.#deps;
     const { state } = this;
     const { suspendedMs, replayedBytes, lost } = resumption;
     metrics.links.resumed(resumption);
@@ -219,15 +221,15 @@ export class Uplink implements ConnectionOwner {
     this.#notResumed.delete(connection);
     if (state.state === "suspended" && state.connection === connection) this.#enter({ ...state, state: "connected" });
     const { id: link, remote } = connection.link;
-    const line = { server, link, remote, suspendedMs: Math.round(suspendedMs), replayedBytes };
-    log.info(line, suspendedMs === 0 ? "uplink moved to a new connection" : "uplink resumed");
+    const line = { link, remote, suspendedMs: Math.round(suspendedMs), replayedBytes };
+    this.#log.tell("info", line, suspendedMs === 0 ? "uplink moved to a new connection" : "uplink resumed");
     if (this.#strayed === connection) this.#returnTo(connection);
   }
 
   #learned({ lesson, ms, sentence: reason }: Lesson): void {
-    const { log, server, metrics } = this.#deps;
+    const { metrics } = this.#deps;
     metrics.pathLearned(lesson);
-    log.warn({ server, lesson, ms: Math.round(ms), reason }, "path learned");
+    this.#log.tell("warn", { lesson, ms: Math.round(ms), reason }, "path learned");
     // The present carrier still has the pace that was known when it was opened.
     if (lesson === "idle_limit" || lesson === "silent") this.changeCarriers();
   }
@@ -246,13 +248,14 @@ export class Uplink implements ConnectionOwner {
   }
 
   onResumeFailed(connection: Connection, error: unknown): void {
-    const { log, metrics, server, retry } = this.#deps;
+    const { metrics, retry } = this.#deps;
     const { label, reason } = retryAfter(error, 0, 0, retry);
     metrics.links.resumeFailed(label, connection.link.lost?.lossCause ?? PLANNED);
     // Tried again more than once a second, and of a planned change as long as it fails.
-    const level = reason === this.#notResumed.get(connection) ? "debug" : "warn";
+    const line = { link: connection.link.id, reason };
+    if (reason === this.#notResumed.get(connection)) this.#log.repeat(line, "uplink not resumed");
+    else this.#log.tell("warn", line, "uplink not resumed");
     this.#notResumed.set(connection, reason);
-    log[level]({ server, link: connection.link.id, reason }, "uplink not resumed");
   }
 
   /** The server that the balancer leads to now takes us at once; the streams of the old one may still find theirs. */
@@ -270,9 +273,13 @@ export class Uplink implements ConnectionOwner {
   onDisowned(connection: Connection): void {
     const { state } = this;
     if (state.state !== "connected" || state.connection !== connection) return;
-    const { log, server, drainTimeoutMs } = this.#deps;
+    const { drainTimeoutMs } = this.#deps;
     const { link, session } = connection;
-    log.info({ server, link: link.id, streams: session.streamCount }, "uplink begins anew: its identity has changed");
+    this.#log.tell(
+      "info",
+      { link: link.id, streams: session.streamCount },
+      "uplink begins anew: its identity has changed",
+    );
     void session.close(drainTimeoutMs);
     this.#moveOn(connection, 0);
   }
@@ -292,18 +299,17 @@ export class Uplink implements ConnectionOwner {
   }
 
   #closedInOrder({ link }: Connection, sinceMs: number): void {
-    const { log, server } = this.#deps;
     this.#count("in order", sinceMs);
-    log.info({ server, link: link.id, waitMs: this.#connectAgain(0) }, "uplink closed by the server");
+    this.#log.tell("info", { link: link.id, waitMs: this.#connectAgain(0) }, "uplink closed by the server");
   }
 
   #lost({ link }: Connection, cause: Error, sinceMs: number): void {
-    const { log, server, retry } = this.#deps;
+    const { retry } = this.#deps;
     this.#count("lost", sinceMs);
     const { waitMs: pauseMs, refused, reason } = retryAfter(cause, this.#failures - 1, 0, retry);
     // A server that says so is up, whatever it holds against the link.
     const waitMs = endsLink(cause) ? this.#connectAgain(0) : this.#wait(pauseMs);
-    log[refused ? "error" : "warn"]({ server, link: link.id, waitMs, reason }, "uplink lost");
+    this.#log.tell(refused ? "error" : "warn", { link: link.id, waitMs, reason }, "uplink lost");
   }
 
   #count(ending: Ending, sinceMs: number): void {
@@ -321,10 +327,13 @@ export class Uplink implements ConnectionOwner {
 
   /** What an old link says last: how long it stayed after we were sent away, and how it ended. */
   #left(connection: Connection, reason: Error | undefined): void {
-    const { log, server } = this.#deps;
     const leavingMs = Math.round(performance.now() - (this.#leaving.get(connection) ?? 0));
     this.#leaving.delete(connection);
-    log.info({ server, link: connection.link.id, leavingMs, reason: reason?.message ?? "in order" }, "uplink left");
+    this.#log.tell(
+      "info",
+      { link: connection.link.id, leavingMs, reason: reason?.message ?? "in order" },
+      "uplink left",
+    );
     if (this.#sentAwayFrom === connection) this.#successorMayCome();
   }
 
@@ -350,10 +359,7 @@ export class Uplink implements ConnectionOwner {
     for (const { session } of this.connections()) session.drain();
     if (state.state === "connected" || state.state === "suspended") {
       this.#enter({ state: "draining", connection: state.connection });
-      this.#deps.log.info(
-        { server: this.#deps.server, streams: state.connection.session.streamCount },
-        "uplink drains",
-      );
+      this.#log.tell("info", { streams: state.connection.session.streamCount }, "uplink drains");
     } else if (state.state !== "draining") {
       this.#closed("drained");
     }
@@ -378,7 +384,7 @@ export class Uplink implements ConnectionOwner {
     if (state.state === "waiting") clearTimeout(state.timer);
     this.#enter({ state: "closed", reason });
     if (state.state === "connecting") state.abort.abort();
-    this.#deps.log.info({ server: this.#deps.server, reason }, "uplink closed");
+    this.#log.tell("info", { reason }, "uplink closed");
   }
 
   #enter(next: UplinkState): void {

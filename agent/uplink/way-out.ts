@@ -2,6 +2,7 @@ import type { Passage } from "../../shared/link/dial.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
 import { ConfigError } from "../../shared/process/options.ts";
+import { StrangerLog } from "../../shared/process/stranger-log.ts";
 import { TicketPace } from "../../shared/way-out/auth/ticket-pace.ts";
 import { CredentialsFile } from "../../shared/way-out/credentials-file.ts";
 import type { Environment } from "../../shared/way-out/environment.ts";
@@ -33,6 +34,8 @@ export interface ServerWay {
 /** How all carriers of one agent leave its network: each is opened the same way, a resume like the first one. */
 export class WayOut {
   readonly #log: Logger;
+  /** Of ways: each attempt takes one. */
+  readonly #taken: StrangerLog;
   readonly #ways: WaysOut;
   readonly #credentials: CredentialsFile | undefined;
   readonly #tls: KeptProxyTls;
@@ -42,6 +45,7 @@ export class WayOut {
   /** Throws a `ConfigError`. */
   constructor(options: WayOutOptions, { env, log }: { readonly env: Environment; readonly log: Logger }) {
     this.#log = log;
+    this.#taken = new StrangerLog(log);
     const { proxyCa: caFile, proxyCert: certFile, proxyKey: keyFile } = options;
     this.#tls = new KeptProxyTls({ caFile, certFile, keyFile }, log);
     this.#tickets = new TicketPace(env);
@@ -93,7 +97,8 @@ export class WayOut {
     const way = formatWay(now);
     const isNew = before === undefined ? now.kind === "proxy" : formatWay(before) !== way;
     const reason = printable(failed.map(({ message }) => message).join("; "), MAX_REASON);
-    if (isNew || reason !== "") this.#log.info({ ...line, way, ...(reason === "" ? {} : { reason }) }, "way out");
+    if (isNew || reason !== "")
+      this.#taken.tell("info", { ...line, way, ...(reason === "" ? {} : { reason }) }, "way out");
   }
 
   #sayOnce(note: string): void {

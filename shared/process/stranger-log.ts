@@ -7,9 +7,9 @@ const WINDOW_MS = 60_000;
 type Level = "info" | "warn" | "error";
 
 /**
- * The log of what strangers do. They come as often as they like, so only the first few lines of each message in a minute
- * are at their own level and the rest is at debug; when the minute is over one line says how many those were. Metrics
- * count all.
+ * The log of what strangers do, and of what servers and paths do to an agent. They come, or cut, as often as they like, so
+ * only the first few lines of each message in a minute are at their own level and the rest is at debug; when the minute is
+ * over one line says how many those were. Metrics count all.
  */
 export class StrangerLog {
   readonly #log: Logger;
@@ -20,18 +20,23 @@ export class StrangerLog {
     this.#log = log;
   }
 
-  /** `message` is a constant of ours: each has lines of its own, and so has each cluster that is configured. */
+  /** `message` is a constant of ours: each has lines of its own, and so has each cluster or server that is configured. */
   tell(level: Level, fields: Readonly<Record<string, unknown>>, message: string): void {
-    const { cluster } = fields;
-    const key = `${cluster ?? ""} ${message}`;
+    const { cluster, server } = fields;
+    const key = `${cluster ?? server ?? ""} ${message}`;
     const count = (this.#counts.get(key) ?? 0) + 1;
-    if (count === 1) setTimeout(() => this.#endMinute(level, { cluster }, message, key), WINDOW_MS).unref();
+    if (count === 1) setTimeout(() => this.#endMinute(level, { cluster, server }, message, key), WINDOW_MS).unref();
     this.#counts.set(key, count);
     if (count > LINES) this.#log.debug(fields, message);
     else this.#log[level](fields, message);
   }
 
-  #endMinute(level: Level, whose: { readonly cluster: unknown }, message: string, key: string): void {
+  #endMinute(
+    level: Level,
+    whose: { readonly [name in "cluster" | "server"]: unknown },
+    message: string,
+    key: string,
+  ): void {
     const untold = (this.#counts.get(key) ?? 0) - LINES;
     this.#counts.delete(key);
     if (untold > 0)

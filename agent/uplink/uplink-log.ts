@@ -1,0 +1,26 @@
+import type { Logger } from "../../shared/process/logger.ts";
+import { StrangerLog } from "../../shared/process/stranger-log.ts";
+
+type Line = Readonly<Record<string, unknown>>;
+
+/** The log of one uplink, in each line of which is its server. Servers and paths can make it come and go many times a second. */
+export class UplinkLog {
+  readonly #server: string;
+  readonly #log: Logger;
+  readonly #bounded: StrangerLog;
+
+  constructor(server: string, log: Logger) {
+    this.#server = server;
+    this.#log = log;
+    this.#bounded = new StrangerLog(log);
+  }
+
+  tell(level: "info" | "warn" | "error", line: Line, message: string): void {
+    this.#bounded.tell(level, { server: this.#server, ...line }, message);
+  }
+
+  /** What was said just now. */
+  repeat(line: Line, message: string): void {
+    this.#log.debug({ server: this.#server, ...line }, message);
+  }
+}
