@@ -43,6 +43,23 @@ test("a wrong configuration is sentences on stderr without a stack, and exit cod
   assert.doesNotMatch(stderr, /^ +at /m);
 });
 
+test("an option that takes no value says so when it is given one, in whichever command", async () => {
+  const said = (...args: string[]) => culvert(...args).then(({ code, stderr }) => [code, stderr.split("\n")[0]]);
+  const cases: [args: string[], sentence: string][] = [
+    [["--help=1"], "culvert: --help takes no value."],
+    [["--version=1"], "culvert: --version takes no value."],
+    [["demo", "--once=a long time"], "culvert: --once takes no value."],
+    [["status", "--json=1"], "culvert: --json takes no value."],
+    [["server", "--help=1"], "culvert server: --help takes no value."],
+    [["pki", "--once=1"], "culvert: unknown option '--once=1'"],
+  ];
+  const answers = await Promise.all(cases.map(([args]) => said(...args)));
+  assert.deepEqual(
+    answers,
+    cases.map(([, sentence]) => [2, sentence]),
+  );
+});
+
 test("--print-config goes to stdout, its faults to stderr", async () => {
   const { code, stdout, stderr } = await culvert("server", "--print-config", "--uds_name=/run/x.sock");
   assert.equal(code, 2);

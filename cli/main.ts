@@ -23,7 +23,6 @@ const program = new Command("culvert")
     "after",
     "\nTo see it at work on this machine: culvert demo. The options of a command: culvert COMMAND --help.",
   )
-  .configureOutput({ outputError: (text, write) => write(text.replace(/^error: /, "culvert: ")) })
   .enablePositionalOptions()
   // A wrong command line is a wrong configuration: exit code 2, as for every other fault of it.
   .exitOverride((error) => process.exit(error.exitCode === 0 ? 0 : 2));
@@ -106,6 +105,9 @@ program.command("help [command]", { hidden: true }).action(async (command?: stri
   await program.parseAsync(isKnown || command === undefined ? [...line, "--help"] : line, { from: "user" });
 });
 
+for (const command of [program, ...program.commands])
+  command.configureOutput({ outputError: (text, write) => write(`culvert: ${usageFault(text, command)}`) });
+
 try {
   await program.parseAsync();
 } catch (error) {
@@ -125,6 +127,15 @@ function service(name: string, summary: string, action: (argv: readonly string[]
     .allowUnknownOption()
     .allowExcessArguments()
     .action((_options: unknown, command: Command) => action(command.args));
+}
+
+/** In commander's words, but that `--once=1` is no unknown option: it takes no value. */
+function usageFault(text: string, command: Command): string {
+  const [, name] = /^error: unknown option '(-[^=]+)=/.exec(text) ?? [];
+  const options = command.createHelp().visibleOptions(command);
+  if (name !== undefined && options.some(({ short, long }) => name === short || name === long))
+    return `${name} takes no value.\n`;
+  return text.replace(/^error: /, "");
 }
 
 function list(text: string, before: readonly string[] = []): string[] {

@@ -155,9 +155,7 @@ function unknownArguments(rest: readonly string[], known: readonly string[]): st
   for (const argument of rest) {
     const isFlag = argument.startsWith("-") && argument !== "-" && argument !== "--";
     if (isFlag) {
-      const name = argument.replace(/=.*$/s, "");
-      const guess = nearest(name.replace(/^-+/, ""), known);
-      problems.push(`There is no flag ${clip(name)}.${guess === undefined ? "" : ` Did you mean --${guess}?`}`);
+      problems.push(unknownFlag(argument, known));
     } else if (!afterUnknown) {
       problems.push(`Unexpected argument ${JSON.stringify(clip(argument))}: options are written --name=value.`);
     }
@@ -165,6 +163,14 @@ function unknownArguments(rest: readonly string[], known: readonly string[]): st
     afterUnknown = isFlag && !argument.includes("=");
   }
   return problems;
+}
+
+function unknownFlag(argument: string, known: readonly string[]): string {
+  const name = argument.replace(/=.*$/s, "");
+  // A flag that takes a value would have taken this one.
+  if (known.some((flag) => name === `--${flag}`)) return `${name} takes no value.`;
+  const guess = nearest(name.replace(/^-+/, ""), known);
+  return `There is no flag ${clip(name)}.${guess === undefined ? "" : ` Did you mean --${guess}?`}`;
 }
 
 function collect(rows: Map<string, RawValue>, key: string, as: string, text: string): void {

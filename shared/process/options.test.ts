@@ -77,6 +77,16 @@ test("an unknown flag names the nearest known one, and every fault is told at on
   ]);
 });
 
+test("a flag that takes no value says so when it is given one", async () => {
+  const { problems, help, printConfig } = await read(["--help=1", "--print_config=yes", "--helq=1"]);
+  assert.deepEqual(problems, [
+    "--help takes no value.",
+    "--print-config takes no value.",
+    "There is no flag --helq. Did you mean --help?",
+  ]);
+  assert.deepEqual([help, printConfig], [false, false]);
+});
+
 test("a value that is left out does not swallow the next flag", async () => {
   const { problems, values } = await read(["--cert", "--agent-port", "1"]);
   assert.deepEqual(problems, ["--cert needs a value."]);
