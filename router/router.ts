@@ -105,7 +105,10 @@ export class Router implements AsyncDisposable {
   async start(): Promise<void> {
     const { port, bindAddress, healthPort, healthBindAddress, adminPort, adminBindAddress } = this.#options;
     if (this.#store.table.routes.length === 0) this.#log.warn("there are no routes yet: every connection is refused");
-    const warning = fileLimitWarning(2 * this.#options.maxConnections, "--max-connections (two files each)");
+    const warning = fileLimitWarning(
+      2 * this.#options.maxConnections,
+      "connections (--max-connections, two files each)",
+    );
     if (warning !== undefined) this.#log.warn(warning);
     this.addresses.clients = await this.#listen({ port, host: bindAddress, option: "--port" });
     const common = { metrics: this.metrics.registry, log: this.#log };

@@ -68,6 +68,7 @@ export class ServerMetrics {
   readonly #handshakes: LabelledTally;
   readonly #untrusted: LabelledTally;
   readonly #waitingDropped: LabelledTally;
+  readonly #filesUsedUp: Tally;
   readonly #dialSeconds: readonly { observe(value: number): void }[];
   readonly #lifeSeconds: readonly { observe(value: number): void }[];
   #liveTunnels = 0;
@@ -112,6 +113,10 @@ export class ServerMetrics {
       "culvert_server_waiting_connections_dropped_total",
       "Connections dropped because too many had not asked for anything.",
       ["listener"],
+    );
+    this.#filesUsedUp = make.counter(
+      ["culvert_server_files_used_up_total"],
+      "Times that hardly any file descriptor was left (process_open_fds near process_max_fds).",
     );
     this.#dialFailures = make.counters(`${KONNECTIVITY}_dial_failure_count`, "CONNECTs not answered with 200.", [
       "reason",
@@ -249,5 +254,9 @@ export class ServerMetrics {
 
   waitingDropped(listener: ListenerName): void {
     this.#waitingDropped.add(1, listener);
+  }
+
+  filesUsedUp(): void {
+    this.#filesUsedUp.add();
   }
 }

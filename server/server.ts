@@ -23,6 +23,7 @@ import { FlagTls } from "./serving/flag-tls.ts";
 import type { ServedCluster } from "./serving/served-cluster.ts";
 import { type ClusterSource, Serving } from "./serving/serving.ts";
 import { judgeAgain, rotate } from "./serving/trust-change.ts";
+import { FileRoom } from "./status/file-room.ts";
 import { roundTripsOf } from "./status/round-trips.ts";
 import { type Condition, readiness, status } from "./status/status.ts";
 import { tryTarget } from "./trial.ts";
@@ -80,6 +81,7 @@ export class Server implements AsyncDisposable {
   readonly #log: Logger;
   readonly #strangers: StrangerLog;
   readonly #ephemeral: boolean;
+  readonly #files: FileRoom;
   readonly #entrances: Entrances;
   #store: ClusterStore | undefined;
   #serving: Serving | undefined;
@@ -97,6 +99,7 @@ export class Server implements AsyncDisposable {
     this.#options = options;
     this.#log = log;
     this.#strangers = new StrangerLog(log);
+    this.#files = new FileRoom({ metrics: this.metrics, strangers: this.#strangers });
     this.#ephemeral = listenEphemeral;
     this.tunnels = new Registry();
     this.#entrances = new Entrances({ options, log, handler: (door) => this.#handler(door) });
@@ -128,10 +131,16 @@ export class Server implements AsyncDisposable {
     await this.#openForCallers(serving);
     await this.#openForAgents(serving);
     await this.#openForOperators();
-    const warning = fileNeedWarning(this.#options, this.#tcpListeners().length);
+    const warning = this.#fileNeedWarning();
     if (warning !== undefined) this.#log.warn(warning);
+    this.#files.start();
     const clusters = this.#store?.clusters.size;
     this.#log.info({ serverId: this.#options.serverId, clusters, ...this.#shownAddresses() }, "server started");
+  }
+
+  #fileNeedWarning(): string | undefined {
+    const entries = { tcpPorts: this.#tcpListeners().length, unixSockets: this.#entrances.unixStates().length };
+    return fileNeedWarning(this.#options, entries);
   }
 
   /** Which clusters there are, and what the flags say for all of them. */
@@ -236,6 +245,7 @@ export class Server implements AsyncDisposable {
       mustAdmit: (cluster, target) => this.#serving?.get(cluster)?.mustAdmit(target),
       paceOf: (cluster) => this.#serving?.get(cluster)?.pace,
       draining: () => this.#draining,
+      mustHaveFiles: () => this.#files.mustHaveRoom(),
     };
   }
 
@@ -302,6 +312,7 @@ export class Server implements AsyncDisposable {
       certificates: this.#flags?.certificates() ?? [],
       clusters: this.#store && this.#clusterFaults(),
       warnings: this.#serving?.warnings() ?? [],
+      files: this.#files.seen,
       draining: this.#draining,
       agents: [...this.tunnels.tunnels()].filter((tunnel) => !tunnel.draining && !tunnel.suspended).length,
       readyNeedsAgent: this.#options.readyNeedsAgent,
@@ -369,6 +380,7 @@ export class Server implements AsyncDisposable {
   }
 
   async #releaseAll(): Promise<void> {
+    this.#files.stop();
     this.#store?.close();
     this.#serving?.close();
     this.#flags?.close();

@@ -22,6 +22,8 @@ export interface ProcessOptions {
   readonly env?: Readonly<Record<string, string>>;
   /** Throw stdout away: reading a log must not cost the processes that are measured. */
   readonly ignoreStdout?: boolean;
+  /** How many files it may have open (`ulimit -n`), if not as many as this process. */
+  readonly fileLimit?: number;
 }
 
 /** A child process with its log, its figures from /proc, and an end that is waited for. */
@@ -35,7 +37,10 @@ export class ManagedProcess implements AsyncDisposable {
 
   constructor(name: string, script: string, args: readonly string[], options: ProcessOptions = {}) {
     this.name = name;
-    this.child = spawn(process.execPath, [...(options.nodeArgs ?? []), script, ...args], {
+    const command = [process.execPath, ...(options.nodeArgs ?? []), script, ...args];
+    const { fileLimit } = options;
+    if (fileLimit !== undefined) command.unshift("sh", "-c", `ulimit -n ${fileLimit} && exec "$0" "$@"`);
+    this.child = spawn(command[0] as string, command.slice(1), {
       stdio: ["ignore", options.ignoreStdout ? "ignore" : "pipe", "pipe"],
       env: { ...process.env, ...options.env },
     });

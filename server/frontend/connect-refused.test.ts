@@ -120,3 +120,9 @@ test("a draining server answers new CONNECTs with 503", async () => {
   await using world = await start([fakeAgent()], { draining: true });
   assert.match(await world.call().ask(CONNECT), /^HTTP\/1\.1 503 this server is shutting down/);
 });
+
+test("a server that has hardly a file descriptor left answers new CONNECTs with 503", async () => {
+  await using world = await start([fakeAgent()], { filesUsedUp: true });
+  assert.match(await world.call().ask(CONNECT), /^HTTP\/1\.1 503 no files/);
+  await until(() => world.lines.some(({ outcome }) => outcome === "overloaded"));
+});

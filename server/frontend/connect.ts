@@ -41,6 +41,8 @@ export interface ConnectDeps {
   paceOf(cluster: string): SpliceOptions["pace"];
   /** True from SIGTERM on. */
   draining(): boolean;
+  /** Throws `overloaded` when this process has hardly a file descriptor left. */
+  mustHaveFiles(): void;
 }
 
 /** One CONNECT, from request line to last byte. Each step is a file of its name. */
@@ -70,6 +72,7 @@ export async function connect(
     account.cluster = cluster.name;
     deps.mustAdmit(cluster.name, target);
     if (deps.draining()) throw new CulvertError("draining", "this server is shutting down: try again");
+    deps.mustHaveFiles();
 
     const stream = await openStream(target, cluster, pending, account, deps);
     account.onEstablished();

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { type AddressInfo, createServer, connect as dial, type Socket } from "node:net";
+import { CulvertError } from "../../shared/outcomes.ts";
 import { createLogger } from "../../shared/process/logger.ts";
 import { StrangerLog } from "../../shared/process/stranger-log.ts";
 import { ServerMetrics } from "../metrics.ts";
@@ -29,7 +30,9 @@ export interface Line {
 /** A frontend on loopback with fake agents behind it; `verifier`: its callers come with tokens. */
 export async function start(
   agents: readonly FakeAgent[],
-  options: Partial<ConnectOptions & FrontendOptions & { draining: boolean; verifier: TokenVerifier }> = {},
+  options: Partial<
+    ConnectOptions & FrontendOptions & { draining: boolean; filesUsedUp: boolean; verifier: TokenVerifier }
+  > = {},
 ) {
   const lines: Line[] = [];
   const log = createLogger({
@@ -62,6 +65,9 @@ export async function start(
     mustAdmit: () => {},
     paceOf: () => undefined,
     draining: () => options.draining ?? false,
+    mustHaveFiles: () => {
+      if (options.filesUsedUp) throw new CulvertError("overloaded", "no files");
+    },
   };
   const common = { cluster: "default", tunnels: cluster };
   const { verifier } = options;

@@ -75,7 +75,8 @@ export function acceptRules(
     keepAliveMs: keepaliveMs === 0 ? undefined : keepaliveMs,
     departures,
     onHandshakeFailed,
-    onError: (error) => log.error({ err: error, listener: name }, "a listener failed"),
+    // For want of descriptors it may fail as often as somebody knocks.
+    onError: (error) => strangers.tell("error", { err: error, listener: name }, "a listener failed"),
   };
 
   function onHandshakeFailed({ how, error, remote }: FailedHandshake): void {

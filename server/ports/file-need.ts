@@ -1,16 +1,34 @@
 import { fileLimitWarning } from "../../shared/process/file-limit.ts";
 import type { ServerOptions } from "../options.ts";
 
-type Bounds = Pick<ServerOptions, "maxHandshakes" | "maxWaitingHandshakes" | "maxWaitingConnections">;
+type Bounds = Pick<
+  ServerOptions,
+  "maxHandshakes" | "maxWaitingHandshakes" | "maxWaitingConnections" | "maxPendingConnects" | "maxAgents"
+>;
 
-/** How many connections strangers can have on so many TCP ports before their bounds turn them away. */
-export function connectionsAllowed(bounds: Bounds, ports: number): number {
-  // The first bound counts twice: for who is in a handshake, and for who has not said a word.
-  return ports * (2 * bounds.maxHandshakes + bounds.maxWaitingHandshakes + bounds.maxWaitingConnections);
+/** What callers and agents come to. */
+export interface Entries {
+  readonly tcpPorts: number;
+  readonly unixSockets: number;
 }
 
-/** The warning about a limit of open files that strangers would come up against before those bounds. */
-export function fileNeedWarning(bounds: Bounds, ports: number): string | undefined {
-  const options = "--max-handshakes, --max-waiting-handshakes and --max-waiting-connections";
-  return fileLimitWarning(connectionsAllowed(bounds, ports), options);
+const OPTIONS =
+  "--max-handshakes, --max-waiting-handshakes, --max-waiting-connections, --max-pending-connects, --max-agents";
+
+/** How many connections strangers can have before their bounds turn them away. */
+export function strangersAllowed(bounds: Bounds, { tcpPorts, unixSockets }: Entries): number {
+  const { maxHandshakes, maxWaitingHandshakes, maxWaitingConnections } = bounds;
+  // The first bound counts twice: for who is in a handshake, and for who has not said a word.
+  const beforeTls = tcpPorts * (2 * maxHandshakes + maxWaitingHandshakes);
+  return beforeTls + (tcpPorts + unixSockets) * maxWaitingConnections;
+}
+
+/** With them, agents and callers of one cluster that wait for an answer. No bound says how many have been answered. */
+export function filesNeeded(bounds: Bounds, entries: Entries): number {
+  return strangersAllowed(bounds, entries) + bounds.maxPendingConnects + bounds.maxAgents;
+}
+
+/** The warning about a limit of open files that they would come up against before those bounds. */
+export function fileNeedWarning(bounds: Bounds, entries: Entries, limit?: number): string | undefined {
+  return fileLimitWarning(filesNeeded(bounds, entries), `strangers, callers and agents together (${OPTIONS})`, limit);
 }

@@ -14,8 +14,8 @@ test("the limit is the soft one, and none where there is none or nobody tells", 
 
 test("a limit below what may come in is warned of with both numbers and a cure, and no other", () => {
   assert.match(
-    fileLimitWarning(28_672, "--max-handshakes", 4_096) ?? "",
-    /may have 4096 files open, and --max-handshakes let connections take 28672: .*ulimit -n/,
+    fileLimitWarning(28_672, "strangers", 4_096) ?? "",
+    /may have 4096 files open, and strangers can take 28672: .*ulimit -n 28672/,
   );
-  assert.equal(fileLimitWarning(4_096, "--max-handshakes", 4_096), undefined);
+  assert.equal(fileLimitWarning(4_096, "strangers", 4_096), undefined);
 });
