@@ -16,6 +16,7 @@ import { type ListenerName, ServerMetrics } from "./metrics.ts";
 import type { ServerOptions } from "./options.ts";
 import { AgentPorts } from "./ports/agent-ports.ts";
 import { fileNeedWarning } from "./ports/file-need.ts";
+import { tellLeft } from "./ports/left.ts";
 import { openTlsPort } from "./ports/tls-port.ts";
 import type { ClusterDoor } from "./serving/cluster-door.ts";
 import { flagCluster } from "./serving/flag-cluster.ts";
@@ -254,6 +255,7 @@ export class Server implements AsyncDisposable {
     return {
       onConnect: (request, socket, head) => void connect(request, socket, head, door, deps),
       onRefused: (refused) => this.#strangers.tell("info", { cluster: door.cluster, ...refused }, "request refused"),
+      onLeft: (left) => tellLeft({ listener: "callers", cluster: door.cluster, ...left }, deps),
       onDropped: () => this.#onDropped(door.kind === "unix" ? "unix" : "callers"),
     };
   }

@@ -1,5 +1,6 @@
 import { createServer, type IncomingMessage, type Server } from "node:http";
 import type { Duplex } from "node:stream";
+import type { TLSSocket } from "node:tls";
 import { TurnQueue } from "../../shared/net/turn-queue.ts";
 import { printable, toCulvertError } from "../../shared/outcomes.ts";
 import { Sockets } from "../ports/sockets.ts";
@@ -23,11 +24,19 @@ export interface RefusedRequest {
   readonly reason: string;
 }
 
+/** Who has left without a request. */
+export interface LeftCaller {
+  readonly remote: string;
+  readonly socket: TLSSocket;
+}
+
 /** What comes out of a door. */
 export interface FrontendHandler {
   onConnect(request: IncomingMessage, socket: Duplex, head: Buffer, door: Door): void;
   /** A request that is no CONNECT, or no HTTP; it has been answered. */
   onRefused(refused: RefusedRequest): void;
+  /** A client has left after its TLS handshake, without a byte. */
+  onLeft(left: LeftCaller): void;
   /** Too many connections had no complete header, and the oldest was dropped. */
   onDropped(): void;
 }
@@ -71,10 +80,15 @@ export class Frontend {
 
   /** A connection that a listener has accepted; over TLS, after the handshake. */
   take(socket: Duplex): void {
-    this.sockets.add(socket);
+    const source = callerSource(this.#door, socket); // a socket that is cut no longer knows it
+    this.sockets.add(socket, source && (() => this.#onLeft(socket as TLSSocket, `${source.address}:${source.port}`)));
     this.#turns.run(() => {
       if (!socket.destroyed) this.#http.emit("connection", socket);
     });
+  }
+
+  #onLeft(socket: TLSSocket, remote: string): void {
+    if (socket.bytesRead === 0) this.#handler.onLeft({ remote, socket });
   }
 
   readonly #onConnect = (request: IncomingMessage, socket: Duplex, head: Buffer): void => {

@@ -79,6 +79,7 @@ export async function start(
     {
       onConnect: (request, socket, head) => void connect(request, socket, head, door, deps),
       onRefused: (refused) => log.info(refused, "request refused"),
+      onLeft: () => {},
       onDropped: () => dropped.count++,
     },
   );

@@ -1,12 +1,12 @@
 import type { AcceptRules } from "../../shared/net/acceptor.ts";
 import type { Departures } from "../../shared/net/departures.ts";
 import type { FailedHandshake } from "../../shared/net/waiting-room.ts";
-import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
 import type { StrangerLog } from "../../shared/process/stranger-log.ts";
 import { SourceCidrs } from "../clusters/source-cidrs.ts";
 import type { ListenerName, ServerMetrics } from "../metrics.ts";
 import type { ServerOptions } from "../options.ts";
+import { handshakeWords } from "./handshake-words.ts";
 
 /** One of the TCP ports that callers and agents come to. */
 export interface Port {
@@ -82,7 +82,7 @@ export function acceptRules(
   function onHandshakeFailed({ how, error, remote }: FailedHandshake): void {
     if (how === "untrusted") metrics.untrusted(name);
     else metrics.handshakeFailed(name);
-    const line = { listener: name, remote, reason: printable(error.message) };
+    const line = { listener: name, remote, reason: handshakeWords(error) };
     // Who goes without a word is a balancer's probe or a scanner of ports; who complains has something to say.
     if (how === "silent") log.debug(line, failed);
     else if (how === "failed") strangers.tell("info", line, failed);

@@ -39,11 +39,16 @@ export class Sockets {
     return this.#waiting.size;
   }
 
-  /** From now on the socket has an error listener, and is known until it closes. */
-  add(socket: Duplex): void {
+  /**
+   * From now on the socket has an error listener, and is known until it closes. `onLeft`: its peer has ended it before it
+   * said what it wants.
+   */
+  add(socket: Duplex, onLeft?: () => void): void {
     const { deadlineMs, maxWaiting, onLate } = this.#options;
     socket.on("error", ignore);
-    socket.on("close", () => this.#remove(socket));
+    socket.on("close", () => {
+      if (this.#remove(socket)) onLeft?.();
+    });
     if (this.#waiting.size >= maxWaiting) this.#dropOldest();
     this.#all.add(socket);
     this.#waiting.add(socket);
@@ -70,12 +75,18 @@ export class Sockets {
 
   /** Ends those who have not asked for anything. */
   destroyWaiting(): void {
-    for (const socket of this.#deadlines.keys()) socket.destroy();
+    for (const socket of this.#deadlines.keys()) {
+      this.stopWaiting(socket);
+      socket.destroy();
+    }
   }
 
   /** Ends every connection so that nobody takes a cut transfer for a whole one. */
   resetAll(): void {
-    for (const socket of this.#all) resetSocket(socket);
+    for (const socket of this.#all) {
+      this.stopWaiting(socket);
+      resetSocket(socket);
+    }
   }
 
   /** Resolves when the last connection has closed, or after `deadlineMs`. */
@@ -98,10 +109,12 @@ export class Sockets {
     this.#options.onDropped();
   }
 
-  #remove(socket: Duplex): void {
+  /** True: it had not said what it wants. */
+  #remove(socket: Duplex): boolean {
     this.#all.delete(socket);
-    this.stopWaiting(socket);
+    const waited = this.stopWaiting(socket);
     if (this.#all.size === 0) this.#whenEmpty?.();
+    return waited;
   }
 }
 

@@ -1,6 +1,7 @@
 import { createServer, type IncomingMessage } from "node:http";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
+import { TLSSocket } from "node:tls";
 import websocket from "@fastify/websocket";
 import { type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from "fastify";
 import { MAX_WEBSOCKET_PAYLOAD } from "../../shared/link/carrier.ts";
@@ -11,6 +12,7 @@ import type { StrangerLog } from "../../shared/process/stranger-log.ts";
 import { SUBPROTOCOL } from "../../shared/wire/handshake.ts";
 import type { ServerMetrics } from "../metrics.ts";
 import type { ServerOptions } from "../options.ts";
+import { tellLeft } from "../ports/left.ts";
 import { Sockets } from "../ports/sockets.ts";
 import type { AnonymousCarriers } from "./anonymous.ts";
 import { type Arrival, type AttachDeps, attach } from "./attach.ts";
@@ -77,7 +79,10 @@ export class UpgradePort {
     this.sockets = new Sockets({
       deadlineMs: deps.options.handshakeTimeoutMs,
       maxWaiting: deps.options.maxWaitingConnections,
-      onLate: destroy,
+      onLate: (socket) => {
+        this.sockets.stopWaiting(socket);
+        socket.destroy();
+      },
       onDropped: () => deps.onDropped(),
     });
     const { headerLimit: maxHeaderSize } = deps.options;
@@ -139,7 +144,8 @@ export class UpgradePort {
    */
   take(socket: Socket, door: AgentDoor | undefined, backInMs?: number): void {
     const { turns } = this.#deps;
-    this.sockets.add(socket);
+    const remote = remoteOf(socket); // a socket that is cut no longer knows it
+    this.sockets.add(socket, () => this.#onLeft(socket, remote));
     if (door !== undefined) this.#doors.set(socket, door);
     if (backInMs !== undefined) this.#turnedAway.set(socket, new TurnedAway(backInMs));
     turns.run(() => {
@@ -148,6 +154,12 @@ export class UpgradePort {
       // Whoever has read from it before gives it back paused, and Node leaves it so.
       if (socket.isPaused()) socket.resume();
     });
+  }
+
+  #onLeft(socket: Socket, remote: string): void {
+    if (!(socket instanceof TLSSocket) || socket.bytesRead > 0) return;
+    const cluster = this.#doors.get(socket)?.tunnels.name ?? "";
+    tellLeft({ listener: "agents", cluster, remote, socket }, this.#deps);
   }
 
   /** After the last carrier: Fastify would cut what is left. */
@@ -265,8 +277,4 @@ export class UpgradePort {
     this.#tell(socket as Socket, answer);
     answerRaw(socket, answer);
   }
-}
-
-function destroy(socket: Duplex): void {
-  socket.destroy();
 }
