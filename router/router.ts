@@ -1,5 +1,6 @@
 import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
 import { resetSocket } from "../shared/net/reset.ts";
+import { sourceOf } from "../shared/net/source.ts";
 import { formatTarget } from "../shared/net/target.ts";
 import { type Admin, startAdmin } from "../shared/process/admin.ts";
 import { fileLimitWarning } from "../shared/process/file-limit.ts";
@@ -164,7 +165,7 @@ export class Router implements AsyncDisposable {
     client.on("error", ignore);
     if (this.#open.size >= this.#options.maxConnections) {
       this.metrics.refused("full");
-      this.#strangers.tell("warn", { remote: client.remoteAddress }, "connection dropped (--max-connections)");
+      this.#strangers.tell("warn", { remote: sourceOf(client).address }, "connection dropped (--max-connections)");
       resetSocket(client);
       return;
     }

@@ -37,13 +37,3 @@ test("what a stranger says is one printable line, and not a long one", () => {
   assert.ok(told !== undefined && told.from.length <= 120 && told.reason.length <= 200);
   assert.doesNotMatch(told.from + told.reason, /[^ -~]/);
 });
-
-test("an IPv4 address that came over a socket for both kinds is shown as what it is", () => {
-  const refusals = new RecentRefusals();
-  for (const from of ["::ffff:10.0.0.9", "CN=x at ::ffff:10.0.0.9", "2001:db8::ffff:1"])
-    refusals.tell({ ...AGENT, from });
-  assert.deepEqual(
-    refusals.list().map(({ from }) => from),
-    ["2001:db8::ffff:1", "CN=x at 10.0.0.9", "10.0.0.9"],
-  );
-});

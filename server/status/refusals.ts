@@ -19,8 +19,6 @@ export interface RecentRefusal extends Refusal {
 
 /** What is wrong now, not a log. */
 const KEPT = 10;
-/** IPv4 on a socket that takes both. */
-const V4_ON_V6 = /(?<=^| )::ffff:(?=\d+\.)/;
 
 /** The last refusals of a cluster that differ: who tries again and again is one of them. */
 export class RecentRefusals {
@@ -28,7 +26,7 @@ export class RecentRefusals {
 
   tell({ side, code, from, target, reason }: Refusal, now = new Date()): void {
     const shown = {
-      ...{ side, code, from: printable(from.replace(V4_ON_V6, ""), 120), reason: printable(reason) },
+      ...{ side, code, from: printable(from, 120), reason: printable(reason) },
       ...(target && { target: printable(target, 120) }),
     };
     const key = JSON.stringify(shown);

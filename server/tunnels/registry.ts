@@ -276,7 +276,7 @@ function standing(tunnel: Tunnel | undefined): Pick<IdHolder, "draining" | "susp
   if (tunnel === undefined) return { draining: false, suspended: false, address: undefined };
   const { draining, suspended, remote } = tunnel;
   // Without the port, which is another one each time: a sentence that is repeated counts as one.
-  return { draining, suspended, address: remote.replace(/:\d+$/, "").replace(/^::ffff:(?=\d+\.)/, "") };
+  return { draining, suspended, address: remote.replace(/:\d+$/, "") };
 }
 
 /** The clusters that this server knows, and their tunnels. */

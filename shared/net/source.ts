@@ -2,15 +2,18 @@ import type { Socket } from "node:net";
 import type { Endpoint } from "./proxy-protocol.ts";
 
 const told = new WeakMap<Socket, Endpoint>();
+/** What the kernel puts in front of an IPv4 address on a socket that takes both (RFC 4291 §2.5.5.2). */
+const V4_ON_V6 = /^::ffff:(?=\d+\.)/;
 
 /** A balancer has said who is behind this connection (PROXY protocol). */
 export function tellSource(socket: Socket, source: Endpoint): void {
   told.set(socket, source);
 }
 
-/** Who is at the other end, as far as is known: a balancer's word before the kernel's. */
+/** Who is at the other end, as far as is known: a balancer's word before the kernel's. IPv4 is written as IPv4. */
 export function sourceOf(socket: Socket): Endpoint {
-  return told.get(socket) ?? { address: socket.remoteAddress ?? "nowhere", port: socket.remotePort ?? 0 };
+  const { remoteAddress = "nowhere", remotePort = 0 } = socket;
+  return told.get(socket) ?? { address: remoteAddress.replace(V4_ON_V6, ""), port: remotePort };
 }
 
 /** The same for logs. */
