@@ -126,3 +126,12 @@ test("a server that has hardly a file descriptor left answers new CONNECTs with 
   assert.match(await world.call().ask(CONNECT), /^HTTP\/1\.1 503 no files/);
   await until(() => world.lines.some(({ outcome }) => outcome === "overloaded"));
 });
+
+test("the log says what was asked for, also where it is no target", async () => {
+  await using world = await start([fakeAgent()]);
+  for (const asked of ["example.com:0", "example.com", `${"x".repeat(300)}:1`]) {
+    assert.match(await world.call().ask(`CONNECT ${asked} HTTP/1.1\r\n\r\n`), /^HTTP\/1\.1 400 /);
+    const shown = asked.length > 200 ? `${asked.slice(0, 197)}...` : asked;
+    await until(() => world.lines.some(({ outcome, target }) => outcome === "bad_target" && target === shown));
+  }
+});
