@@ -1,3 +1,4 @@
+import { isIP } from "node:net";
 import { z } from "zod";
 import { parseTarget, type Target } from "../shared/net/target.ts";
 import { type CulvertError, type OutcomeCode, toCulvertError } from "../shared/outcomes.ts";
@@ -63,7 +64,7 @@ export async function tryTarget(body: unknown, deps: TrialDeps): Promise<Trial> 
   } catch (error) {
     refusal = toCulvertError(error);
   }
-  const steps = stepsOf(course, refusal, performance.now());
+  const steps = stepsOf(course, target, refusal, performance.now());
   const outcome = refusal?.code ?? "ok";
   const agent = course.tunnel?.agent.agentId;
   deps.log.info({ cluster, target, agent, outcome, reason: refusal?.message }, "connection tried for the doctor");
@@ -105,7 +106,7 @@ async function walk(name: string, target: Target, course: Course, deps: TrialDep
 }
 
 /** The course of a connection as steps, the one that the refusal belongs to and those behind it. */
-function stepsOf(course: Course, refusal: CulvertError | undefined, endedAt: number): TrialStep[] {
+function stepsOf(course: Course, target: string, refusal: CulvertError | undefined, endedAt: number): TrialStep[] {
   const { startedAt, pickedAt, tunnel, takenAt, answeredAt, times, address } = course;
   const why = refusal?.message ?? "";
   const failed = (step: TrialStepName, since: number): TrialStep => {
@@ -123,16 +124,33 @@ function stepsOf(course: Course, refusal: CulvertError | undefined, endedAt: num
   const link = passed("link", takenAt - pickedAt, `the agent has taken the stream; ${rtt}`);
   if (refusal?.code === "dial_name") return [server, link, failed("dns", takenAt), ...unreached("dial")];
   if (refusal !== undefined) {
-    return [server, link, { step: "dns", state: "skipped", detail: "not told apart" }, failed("dial", takenAt)];
+    return [server, link, dnsBefore(refusal.code, target), failed("dial", takenAt)];
   }
   const reached = address ?? "the target";
   if (times === undefined) {
     const together = (answeredAt ?? endedAt) - takenAt;
-    const detail = "an agent of before does not tell it apart from the dial";
-    return [server, link, { step: "dns", state: "skipped", detail }, passed("dial", together, reached)];
+    return [server, link, dnsBefore("ok", target), passed("dial", together, reached)];
   }
   const dns = passed("dns", times.dnsMs, times.dnsMs === 0 ? "an address needs none" : "at the agent");
   return [server, link, dns, passed("dial", times.dialMs, `${reached}, from the agent`)];
+}
+
+/** Ends behind the dial's first packet, or the policy's look at an address: a name has been resolved by then. */
+const RESOLVED: ReadonlySet<Trial["outcome"]> = new Set([
+  "ok",
+  "dial_refused",
+  "dial_unreachable",
+  "dial_reset",
+  "forbidden",
+]);
+
+/** What is known of the name where the agent has not told its time. */
+function dnsBefore(outcome: Trial["outcome"], target: string): TrialStep {
+  const step = "dns";
+  const host = target.slice(0, target.lastIndexOf(":"));
+  if (isIP(host.replace(/^\[|\]$/g, "")) !== 0) return { step, state: "skipped", detail: `${host} is an address` };
+  if (RESOLVED.has(outcome)) return { step, state: "passed", detail: "at the agent; its time is in the dial's" };
+  return { step, state: "skipped", detail: "the agent has not told it apart from the dial" };
 }
 
 function passed(step: TrialStepName, ms: number, detail: string): TrialStep {

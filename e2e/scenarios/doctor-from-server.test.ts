@@ -45,6 +45,11 @@ test("a target that cannot be reached is the dial's, a name that does not resolv
   const refused = await tried(world, { cluster: "default", target: `127.0.0.1:${await freePort()}` });
   assert.equal(refused.outcome, "dial_refused");
   assert.equal(states(refused), "server passed, link passed, dns skipped, dial failed");
+  assert.equal(refused.steps[2]?.detail, "127.0.0.1 is an address");
+  const named = await tried(world, { cluster: "default", target: `localhost:${await freePort()}` });
+  assert.equal(named.outcome, "dial_refused");
+  assert.equal(states(named), "server passed, link passed, dns passed, dial failed");
+  assert.equal(named.steps[2]?.detail, "at the agent; its time is in the dial's");
   const unknown = await tried(world, { cluster: "default", target: "no-such-host.invalid:443" });
   assert.equal(unknown.outcome, "dial_name");
   assert.equal(states(unknown), "server passed, link passed, dns failed, dial not reached");
