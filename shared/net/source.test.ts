@@ -6,17 +6,18 @@ import { remoteOf, sourceOf, tellSource } from "./source.ts";
 
 for (const host of ["::", "127.0.0.1"]) {
   test(`an IPv4 client of a listener on ${host} is shown as one`, async (t) => {
-    await using server = createServer().listen(0, host);
+    const server = createServer().listen(0, host);
+    t.after(() => server.close());
     await once(server, "listening").catch(() => t.skip("no IPv6 here"));
     if (!server.listening) return;
     const accepted = once(server, "connection");
     const client = connect((server.address() as AddressInfo).port, "127.0.0.1");
+    t.after(() => client.destroy());
     const [socket] = (await accepted) as [Socket];
+    t.after(() => socket.destroy());
     assert.equal(sourceOf(socket).address, "127.0.0.1");
     assert.equal(remoteOf(socket), `127.0.0.1:${client.localPort}`);
     tellSource(socket, { address: "2001:db8::1", port: 7 });
     assert.equal(sourceOf(socket).address, "2001:db8::1");
-    client.destroy();
-    socket.destroy();
   });
 }
