@@ -4,6 +4,7 @@ import type { Departures } from "./departures.ts";
 import { readFirst } from "./first-bytes.ts";
 import { type FirstWords, FirstWordsReader, type FoundHello } from "./first-words.ts";
 import type { Endpoint } from "./proxy-protocol.ts";
+import { remoteOf } from "./source.ts";
 import { type FailedHandshake, WaitingRoom } from "./waiting-room.ts";
 
 /** Whether balancers say who is behind them (PROXY protocol, version 1 or 2). */
@@ -206,7 +207,7 @@ export class Acceptor {
 
   readonly #onConnection = (raw: Socket): void => {
     raw.on("error", ignore);
-    const remote = `${raw.remoteAddress}:${raw.remotePort}`;
+    const remote = remoteOf(raw);
     if (this.#protocol.admits?.(raw.remoteAddress ?? "") === false) {
       raw.destroy();
       const error = new Error("its address is none of those that may come here");

@@ -1,5 +1,6 @@
 import type { Socket } from "node:net";
 import { GrowingBytes } from "./growing-bytes.ts";
+import { remoteOf } from "./source.ts";
 
 /** What an arrival tells of itself. */
 export interface ArrivalEvents {
@@ -29,7 +30,7 @@ export class Arrival {
   /** The socket has an error listener, and closes when its peer ends. */
   constructor(raw: Socket, deadlineMs: number, events: ArrivalEvents) {
     this.raw = raw;
-    this.remote = `${raw.remoteAddress}:${raw.remotePort}`;
+    this.remote = remoteOf(raw);
     this.#events = events;
     this.#timer = setTimeout(() => events.onLate(this), deadlineMs);
     raw.on("data", this.#onData);
