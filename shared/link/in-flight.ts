@@ -1,11 +1,8 @@
 /** Never less under way: an interactive stream always has room beside a bulk one, at the price of 52 ms at 10 Mbit/s. */
 export const IN_FLIGHT_FLOOR = 64 * 1024;
 const START = 256 * 1024;
-/** So long a receiver may hold an ack back, ms: until 64 KiB have come, but between these (acks.ts). */
-const ACK_HELD_MS = { least: 10, most: 20 };
-const ACK_BYTES = 64 * 1024;
-/** So that the line never idles, ms. */
-const SPARE_MS = 5;
+/** What a queue may add to the least round trip: the 20 ms a receiver may hold an ack of little back, and 5 so that the line never idles. */
+const SLACK_MS = 25;
 /** So many rounds in a row have to be late: an event loop that stood still, or a spike of the path, makes one or two. */
 const LATE_ROUNDS = 3;
 /** At the start the first late rounds count at once: the bound doubles each round, and what it is too high by all wait for. */
@@ -23,7 +20,7 @@ const PROBE_EVERY_AT_LATEST_MS = 30_000;
  *
  * One byte is marked at a time; the ack that covers it ends a *round*. If the bound held the sender back, the mark is the
  * last byte it let through, and bound ÷ delivery rate is what a byte takes on average (Little's law). Hence one rule for
- * more and for less: bound × allowed ÷ taken, where allowed is the least round trip, the time for which an ack may be held back, and 5 ms.
+ * more and for less: bound × allowed ÷ taken, where allowed is the least round trip + 25 ms.
  *
  * - **More** after any round within what is allowed, and only if the bound held the sender back; double at the start.
  * - **Less** after three late rounds in a row, by the fastest of them.
@@ -132,14 +129,13 @@ export class InFlight {
     this.#probing = false;
     if (probed || underWay <= IN_FLIGHT_FLOOR) this.#bareAtMs = nowMs;
     if (probed) return;
-    const slackMs = this.#slackMs();
-    if (limited && rttMs > slackMs && nowMs - this.#bareAtMs > this.#probeEveryMs()) {
+    if (limited && rttMs > SLACK_MS && nowMs - this.#bareAtMs > this.#probeEveryMs()) {
       this.#probing = true;
       return;
     }
     // The marked byte is the last of its burst and may have waited for an ack longer than most: hence the average.
     const tookMs = limited && this.#rate > 0 ? Math.min(rttMs, (this.#bound / this.#rate) * 1_000) : rttMs;
-    const allowedMs = this.#least + slackMs;
+    const allowedMs = this.#least + SLACK_MS;
     if (tookMs <= allowedMs) {
       this.#lateRounds = 0;
       if (limited) this.#setBound(this.#bound * (this.#hastyCuts > 0 ? 2 : Math.min(2, allowedMs / tookMs)));
@@ -175,12 +171,6 @@ export class InFlight {
   #measureAnew(): void {
     this.#least = Number.POSITIVE_INFINITY;
     this.#probing = true;
-  }
-
-  /** What a queue may add to the least round trip, ms. */
-  #slackMs(): number {
-    const heldMs = (ACK_BYTES / this.#rate) * 1_000;
-    return SPARE_MS + Math.min(ACK_HELD_MS.most, Math.max(ACK_HELD_MS.least, heldMs));
   }
 
   #probeEveryMs(): number {
