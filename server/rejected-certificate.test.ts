@@ -48,7 +48,24 @@ for (const listener of ["callers", "agents"] as const) {
   });
 }
 
-test("who has said something, and who is sent away, has not left without a request", async () => {
+test("who leaves in the midst of its request is told of as that", async () => {
+  await using server = await start();
+  for (const [port, { cert, key }, leave] of [
+    [server.addresses.agents?.port, pki.agent, (socket: Socket) => socket.end()],
+    [server.addresses.callers?.port, pki.caller, (socket: Socket) => socket.destroy()],
+  ] as const) {
+    const before = server.lines.length;
+    const socket = dialTls({ host: "127.0.0.1", port, ca: pki.ca.cert, cert, key });
+    socket.on("secureConnect", () => socket.write("CONNE", () => leave(socket))).on("error", () => {});
+    socket.resume();
+    await closed(socket);
+    const after = () => server.lines.slice(before);
+    await until(() => after().some(({ msg }) => /without a whole request|request refused/.test(msg)));
+    assert.ok(!after().some(({ msg }) => msg === LEFT));
+  }
+});
+
+test("who is sent away has not left without a request", async () => {
   await using server = await start({ handshakeTimeoutMs: 200, headerTimeoutMs: 200 });
   const { cert, key } = pki.caller;
   for (const port of [server.addresses.callers?.port, server.addresses.agents?.port]) {

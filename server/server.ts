@@ -178,10 +178,12 @@ export class Server implements AsyncDisposable {
   // ── clusters that come and go ──────────────────────────────────────────────────────────────────────────────────
 
   #onAdded(served: ServedCluster): void {
+    this.#agents.endUnread();
     if (this.#started) void this.#openUnix(served).catch((error) => this.#cannotOpen(served, error));
   }
 
   #onChanged(served: ServedCluster, what: ClusterChanges): void {
+    this.#agents.endUnread();
     if (what.uds) {
       this.#entrances.closeUnix(served.unix);
       void this.#openUnix(served).catch((error) => this.#cannotOpen(served, error));
@@ -193,6 +195,7 @@ export class Server implements AsyncDisposable {
 
   /** Open connections have as long as at the end of the server. */
   #onRemoved(served: ServedCluster): void {
+    this.#agents.endUnread();
     this.#entrances.closeUnix(served.unix);
     this.metrics.forgetCluster(served.cluster.name);
     void this.#entrances.closeOf(served.tunnels, this.#endTunnels(served), RESET_MS);

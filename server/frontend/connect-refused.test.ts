@@ -135,3 +135,12 @@ test("the log says what was asked for, also where it is no target", async () => 
     await until(() => world.lines.some(({ outcome, target }) => outcome === "bad_target" && target === shown));
   }
 });
+
+test("neither log nor answer repeats what may be a secret in what was asked for", async () => {
+  await using world = await start([fakeAgent()]);
+  for (const asked of ["bob:hunter2@example.com:443", "http://bob:hunter2@example.com/?key=hunter2"]) {
+    assert.doesNotMatch(await world.call().ask(`CONNECT ${asked} HTTP/1.1\r\n\r\n`), /hunter2/);
+    await until(() => world.lines.some(({ target = "" }) => target.startsWith("...@example.com")));
+    assert.ok(!JSON.stringify(world.lines.splice(0)).includes("hunter2"));
+  }
+});

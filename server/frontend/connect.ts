@@ -2,8 +2,8 @@ import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
 import { resetSocket } from "../../shared/net/reset.ts";
 import { type SpliceOptions, splice } from "../../shared/net/splice.ts";
-import { formatTarget, parseTarget, type Target } from "../../shared/net/target.ts";
-import { CulvertError, printable, toCulvertError } from "../../shared/outcomes.ts";
+import { formatTarget, parseTarget, shownAuthority, type Target } from "../../shared/net/target.ts";
+import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
 import type { StrangerLog } from "../../shared/process/stranger-log.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
@@ -63,7 +63,7 @@ export async function connect(
       ),
     );
     account.caller = caller.name;
-    account.target = printable(request.url ?? ""); // what was asked for, also if it is none
+    account.target = shownAuthority(request.url ?? ""); // what was asked for, also if it is none
     const target = parseTarget(request.url);
     account.target = formatTarget(target);
     const cluster = deps.tunnels.cluster(route(caller, deps.tunnels));

@@ -1,6 +1,7 @@
 import { createServer, type IncomingMessage, type Server } from "node:http";
 import type { Duplex } from "node:stream";
 import type { TLSSocket } from "node:tls";
+import type { Endpoint } from "../../shared/net/proxy-protocol.ts";
 import { TurnQueue } from "../../shared/net/turn-queue.ts";
 import { printable, toCulvertError } from "../../shared/outcomes.ts";
 import { Sockets } from "../ports/sockets.ts";
@@ -81,14 +82,14 @@ export class Frontend {
   /** A connection that a listener has accepted; over TLS, after the handshake. */
   take(socket: Duplex): void {
     const source = callerSource(this.#door, socket); // a socket that is cut no longer knows it
-    this.sockets.add(socket, source && (() => this.#onLeft(socket as TLSSocket, `${source.address}:${source.port}`)));
+    this.sockets.add(socket, source && (() => this.#onLeft(socket as TLSSocket, source)));
     this.#turns.run(() => {
       if (!socket.destroyed) this.#http.emit("connection", socket);
     });
   }
 
-  #onLeft(socket: TLSSocket, remote: string): void {
-    if (socket.bytesRead === 0) this.#handler.onLeft({ remote, socket });
+  #onLeft(socket: TLSSocket, { address, port }: Endpoint): void {
+    this.#handler.onLeft({ remote: `${address}:${port}`, socket });
   }
 
   readonly #onConnect = (request: IncomingMessage, socket: Duplex, head: Buffer): void => {

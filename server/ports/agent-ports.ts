@@ -28,7 +28,7 @@ const MOST_UNREAD = 100;
 interface OpenPort {
   readonly name: AgentPortName;
   readonly address: AddressInfo;
-  readonly listener: Pick<Acceptor, "listening" | "stopAccepting" | "destroyAll">;
+  readonly listener: Pick<Acceptor, "listening" | "endUnread" | "stopAccepting" | "destroyAll">;
   readonly upgrades: UpgradePort;
 }
 
@@ -99,6 +99,11 @@ export class AgentPorts {
   /** For readiness. */
   states(): { readonly name: string; readonly up: boolean }[] {
     return this.#ports.map(({ name, listener }) => ({ name, up: listener.listening }));
+  }
+
+  /** Clusters have come, gone or changed. */
+  endUnread(): void {
+    for (const { listener } of this.#ports) listener.endUnread();
   }
 
   stopAccepting(): void {

@@ -60,7 +60,7 @@ export function handshakeWords(error: NodeJS.ErrnoException & { readonly reason?
 /** The same of one who has left after it and before a request, as whoever looks at our certificate late does. */
 export function leftWords({ errored }: Pick<TLSSocket, "errored">): string {
   const { code } = (errored ?? {}) as NodeJS.ErrnoException;
-  return errored && ALERT.test(code ?? "") ? handshakeWords(errored) : OR_REJECTED;
+  return errored && ALERT.test(code ?? "") ? handshakeWords(errored) : `it had nothing to ask, or: ${OR_REJECTED}`;
 }
 
 function spoken(alert: string): string {

@@ -3,7 +3,7 @@ import type { Logger } from "../../shared/process/logger.ts";
 import type { StrangerLog } from "../../shared/process/stranger-log.ts";
 import { leftWords } from "./handshake-words.ts";
 
-/** A client that has done its TLS handshake and left without a byte. */
+/** A client that has done its TLS handshake and left before its request was whole. */
 export interface Left {
   readonly listener: "callers" | "agents";
   readonly cluster: string;
@@ -19,8 +19,9 @@ export function tellLeft(
   { socket, ...whose }: Left,
   { log, strangers }: { readonly log: Logger; readonly strangers: StrangerLog },
 ): void {
-  const line = { ...whose, reason: leftWords(socket) };
-  const message = "connection ended after its TLS handshake, without a request";
+  const isSilent = socket.bytesRead === 0;
+  const line = { ...whose, reason: isSilent ? leftWords(socket) : "it was the beginning of one, and no more" };
+  const message = `connection ended after its TLS handshake, without ${isSilent ? "a request" : "a whole request"}`;
   if (socket.authorized) strangers.tell("info", line, message);
   else log.debug(line, message);
 }

@@ -84,3 +84,24 @@ test("who is set aside has still asked for nothing when nobody new is let in", (
   all.destroyWaiting();
   assert.equal(judged.destroyed, true);
 });
+
+test("who goes before it has said what it wants is told of; who has said it, or is sent away, is not", async () => {
+  const left: string[] = [];
+  const all = sockets({});
+  const enter = (name: string) => {
+    const one = socket();
+    all.add(one, () => left.push(name));
+    return one;
+  };
+  const spoken = enter("spoken");
+  all.stopWaiting(spoken);
+  spoken.destroy();
+  enter("went").destroy();
+  await turn();
+  enter("waiting at the end");
+  all.destroyWaiting();
+  enter("reset");
+  all.resetAll();
+  await all.empty(60_000);
+  assert.deepEqual(left, ["went"]);
+});

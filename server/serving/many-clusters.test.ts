@@ -4,6 +4,7 @@ import { X509Certificate } from "node:crypto";
 import { once } from "node:events";
 import { existsSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
+import { connect } from "node:net";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { connect as dialTls } from "node:tls";
@@ -234,6 +235,19 @@ test("a cluster that is added is served in two seconds, and its sockets go with 
   assert.equal(blue.session.closed, false);
   assert.match(await answerOf(await unixCallerAt(mine.get("blue").uds)), /blue$/);
   blue.session.destroy();
+});
+
+test("who came to a cluster without names and has not said to whom meets no certificate once it has one", async () => {
+  await using mine = await Tenants.create(["blue"]);
+  await mine.get("blue").write({ agents: { sni: [] } });
+  const server = await mine.start();
+  const early = connect(server.addresses.agents?.port ?? 0, "127.0.0.1");
+  const ended = once(early.resume(), "close");
+  await once(early, "connect");
+  await agentAt(server, "blue", { at: mine.get("blue"), by: mine.get("blue").agent }); // so early has been accepted
+  await mine.get("blue").write();
+  await ended;
+  assert.ok(server.lines.some(({ reason }) => String(reason).startsWith("what is behind this port has changed")));
 });
 
 test("a document that breaks keeps its old version, is named in readyz, and leaves the server ready", async () => {

@@ -157,7 +157,7 @@ export class UpgradePort {
   }
 
   #onLeft(socket: Socket, remote: string): void {
-    if (!(socket instanceof TLSSocket) || socket.bytesRead > 0) return;
+    if (!(socket instanceof TLSSocket)) return;
     const cluster = this.#doors.get(socket)?.tunnels.name ?? "";
     tellLeft({ listener: "agents", cluster, remote, socket }, this.#deps);
   }

@@ -106,10 +106,8 @@ export class Acceptor {
       deadlineMs: rules.handshakeTimeoutMs,
       maxBegun: rules.maxHandshakes,
       turnsAway: rules.turnsAway,
-      begin: (arrival, backInMs) => {
-        const { raw, remote } = arrival;
-        this.#begin({ raw, remote, arrival, backInMs, source: undefined });
-      },
+      begin: (arrival, backInMs) =>
+        this.#begin({ raw: arrival.raw, remote: arrival.remote, arrival, backInMs, source: undefined }),
       onFailed: (failed) => rules.onHandshakeFailed(failed),
     });
     const { keepAliveMs } = rules;
@@ -155,6 +153,15 @@ export class Acceptor {
     this.#room.clear();
     for (const raw of this.#visits.keys()) raw.destroy();
     this.#visits.clear();
+  }
+
+  /** Who is to hear what comes next, and how, is another question now: ends the one that began unread, if it is in its handshake. */
+  endUnread(): void {
+    for (const visit of this.#visits.values()) {
+      if (visit.arrival !== undefined || this.over(visit.raw) === undefined) continue;
+      visit.raw.destroy();
+      this.failed(visit, new Error("what is behind this port has changed, and it had not said whom it came to"));
+    }
   }
 
   destroyAll(): void {
@@ -219,7 +226,7 @@ export class Acceptor {
     raw.on("close", () => this.#open.delete(raw));
     this.#rules.departures?.watch(raw);
     if (unread) this.#begin({ raw, remote, arrival: undefined, backInMs: undefined, source: undefined });
-    else this.#room.add(raw);
+    else this.#room.add(raw, remote);
   };
 
   /** Nobody is on his way in, so nobody has to wait for one that may never speak. */

@@ -1,6 +1,5 @@
 import type { Socket } from "node:net";
 import { GrowingBytes } from "./growing-bytes.ts";
-import { remoteOf } from "./source.ts";
 
 /** What an arrival tells of itself. */
 export interface ArrivalEvents {
@@ -28,9 +27,9 @@ export class Arrival {
   readonly #said = new GrowingBytes();
 
   /** The socket has an error listener, and closes when its peer ends. */
-  constructor(raw: Socket, deadlineMs: number, events: ArrivalEvents) {
+  constructor(raw: Socket, remote: string, deadlineMs: number, events: ArrivalEvents) {
     this.raw = raw;
-    this.remote = remoteOf(raw);
+    this.remote = remote;
     this.#events = events;
     this.#timer = setTimeout(() => events.onLate(this), deadlineMs);
     raw.on("data", this.#onData);

@@ -76,8 +76,13 @@ function parseName(host: string, authority: string): string {
   return host;
 }
 
+/** What was asked for, as a log may show it: no user information, no query (RFC 3986 §3.2.1, §3.4), which may hold secrets. */
+export function shownAuthority(authority: string, length?: number): string {
+  return printable(authority.replace(/[?#].*$/s, "").replace(/^.*@/s, "...@"), length);
+}
+
 function shown(text: string): string {
-  return `"${printable(text, 80)}"`;
+  return `"${shownAuthority(text, 80)}"`;
 }
 
 function bad(message: string): CulvertError {

@@ -79,19 +79,21 @@ test("where handshakes are limited, a client that says nothing takes none of the
   assert.equal(begun, 1);
 });
 
-test("who began unread is not let in by a door that is not the only one any more when he speaks", async () => {
-  const only = () => door(it);
-  const doors: { single: TlsDoor | undefined; find(): undefined } = { single: undefined, find: () => undefined };
-  await using it: Fixture = await listening({ mostUnread: 100, doors });
-  doors.single = only();
-  const early = it.tcp();
+test("endUnread() ends who began unread and has not come through its handshake, and nobody else", async () => {
+  await using it = await listening({ mostUnread: 100 });
+  const through = it.tls();
+  const { socket } = await it.next();
+  const unread = it.tcp();
   await eventually(() => it.listener.handshakes === 1);
-  doors.single = undefined;
-  it.tls({ socket: early });
-  await once(early, "close");
-  await eventually(() => it.listener.connections === 0);
-  assert.equal(it.secured.length, 0);
-  assert.match(it.failed.join(), /^failed \S+ other names came to this port/);
+  const read = it.tcp();
+  await eventually(() => it.listener.handshakes === 2);
+  it.listener.endUnread();
+  await once(unread, "close");
+  await eventually(() => it.listener.connections === 2);
+  assert.deepEqual([it.listener.handshakes, read.destroyed], [1, false]);
+  assert.match(it.failed.join(), /^silent \S+ what is behind this port has changed/);
+  socket.write("still here");
+  assert.equal(String((await once(through, "data"))[0]), "still here");
 });
 
 for (const [how, leave] of [

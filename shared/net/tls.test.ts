@@ -130,6 +130,13 @@ for (const [name, bytes] of [
   });
 }
 
+test("a handshake that fails behind a balancer is reported as that of the client behind it", async () => {
+  await using it = await listening({ proxyProtocol: { required: true, trusts: () => true } });
+  it.tcp().end("PROXY TCP4 203.0.113.9 192.0.2.1 4711 443\r\nGET / HTTP/1.1\r\n\r\n");
+  await eventually(() => it.failed.length > 0 && it.listener.connections === 0);
+  assert.match(it.failed.join(), /^failed 203\.0\.113\.9:4711 /);
+});
+
 for (const [how, leave] of [
   ["resets", (socket: Socket) => socket.resetAndDestroy()],
   ["ends", (socket: Socket) => socket.end()],

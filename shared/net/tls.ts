@@ -110,6 +110,11 @@ export class TlsListener<Door extends TlsDoor = TlsDoor> {
     this.#acceptor.stopAccepting();
   }
 
+  /** The doors have changed: one that came to the only door, and has not said to which, must not meet its certificate. */
+  endUnread(): void {
+    this.#acceptor.endUnread();
+  }
+
   destroyAll(): void {
     this.#acceptor.destroyAll();
   }
@@ -177,11 +182,6 @@ export class TlsListener<Door extends TlsDoor = TlsDoor> {
       socket.destroy();
       return;
     }
-    if (visit.arrival === undefined && this.#options.doors.single !== greeting.door) {
-      socket.destroy();
-      this.#acceptor.failed(visit, new Error("other names came to this port before it had said its own"));
-      return;
-    }
     this.#acceptor.handOn(raw, socket);
     tellJudgedBy(socket, greeting.ca);
     if (visit.source !== undefined) tellSource(socket, visit.source);
@@ -212,9 +212,9 @@ function contextOptions({ minVersion, ciphers }: ContextSettings, material?: Tls
 }
 
 /**
- * What it is for is its presence: Node then reads who was read before into buffers of 16 KiB. Else the first bytes given back by `unshift`, a
+ * What it is for is its presence: Node then reads into buffers of 16 KiB. Else the first bytes given back by `unshift`, a
  * ClientHello, make the first buffer of the ring as small as 1 KiB, and every second read from then on is of 1 KiB: a
- * fifth more of the server's time in downloads (docs/decisions/0010).
+ * fifth more of the server's time in downloads (docs/decisions/0010). Who began unread has 64 KiB either way.
  */
 function neverResumed(_sessionId: Buffer, answer: (error: null, session: null) => void): void {
   answer(null, null);

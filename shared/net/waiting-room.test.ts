@@ -30,7 +30,7 @@ class Fixture implements AsyncDisposable {
     });
     this.#server = createServer((raw) => {
       this.#accepted.push(raw.on("error", () => {}));
-      this.room.add(raw);
+      this.room.add(raw, "client");
     });
   }
 

@@ -68,10 +68,10 @@ export class WaitingRoom implements ArrivalEvents {
   }
 
   /** A connection that was accepted; it has an error listener. */
-  add(raw: Socket): void {
+  add(raw: Socket, remote: string): void {
     const { maxBegun, deadlineMs } = this.#options;
     if (this.#silent.size >= maxBegun) this.#dropSilent();
-    this.#silent.add(new Arrival(raw, deadlineMs, this));
+    this.#silent.add(new Arrival(raw, remote, deadlineMs, this));
   }
 
   /** The handshake of this one is over. */
