@@ -141,6 +141,17 @@ test("after the upgrade agents are refused with a close code: twice the same, an
   assert.equal(first.session.draining, false);
 });
 
+test("the log says whose certificate was refused, as far as it says so itself", async () => {
+  await using server = await start();
+  const { cert, key } = await pki.other.issue({ cn: "somebody", usage: "client" });
+  const socket = dialTls({ port: server.addresses.agents?.port ?? 0, host: "127.0.0.1", ca: pki.ca.cert, cert, key });
+  socket.on("error", () => {}).write(CONNECT);
+  await once(socket.resume(), "end");
+  const line = server.lines.find(({ msg }) => msg === "agent refused") ?? assert.fail("not logged");
+  assert.match(String(line["certificate"]), /^CN=[\w-]+, serial [0-9A-F]+$/);
+  socket.destroy();
+});
+
 test("a bug of ours in the middle of a hello is an error with its stack; the agent is let go and may come again", async () => {
   await using server = await start();
   const cluster = server.tunnels.cluster("default");

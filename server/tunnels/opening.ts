@@ -226,9 +226,12 @@ function refusedHere(error: unknown, agentId: string): CulvertError {
   if (!(error instanceof YamuxError)) throw error;
   switch (error.reason) {
     case "overloaded":
-      return new CulvertError("overloaded", `agent "${agentId}" has too many connections or unread bytes`, {
-        cause: error,
-      });
+      return new CulvertError(
+        "overloaded",
+        `the tunnel of agent "${agentId}" is full: too many connections, or too many bytes that callers do not read ` +
+          "(--max-streams, --session-budget)",
+        { cause: error },
+      );
     case "pool_spent":
       return new CulvertError("overloaded", "this server holds as much as --memory-limit allows: try again", {
         cause: error,

@@ -265,7 +265,7 @@ export class ClusterTunnels {
     if (expected !== undefined)
       return new CulvertError(
         "no_agent",
-        `agent "${expected.agent.agentId}" has lost its connection and is not back yet: check the path to it`,
+        `agent "${expected.agent.agentId}" has lost its connection and is not back yet: check that it runs, and the path to it`,
       );
     return new CulvertError("draining", `every agent of cluster "${this.name}" is going away: try again`);
   }

@@ -5,6 +5,7 @@ import { TLSSocket } from "node:tls";
 import websocket from "@fastify/websocket";
 import { type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from "fastify";
 import { MAX_WEBSOCKET_PAYLOAD } from "../../shared/link/carrier.ts";
+import { claimedBy } from "../../shared/net/identity.ts";
 import { remoteOf, sourceOf } from "../../shared/net/source.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
@@ -199,7 +200,9 @@ export class UpgradePort {
   #tell(socket: Socket, { status, sentence: reason, level }: Answer, detail?: string): void {
     const cluster = this.#doors.get(socket)?.tunnels.name ?? "";
     this.#deps.metrics.agentRefused(String(status), { cluster, from: sourceOf(socket).address, reason });
-    const line = { remote: remoteOf(socket), cluster, code: status, reason, ...(detail && { detail }) };
+    const certificate = status === 401 ? claimedBy(socket) : undefined;
+    const more = { ...(certificate && { certificate }), ...(detail && { detail }) };
+    const line = { remote: remoteOf(socket), cluster, code: status, reason, ...more };
     this.#deps.strangers.tell(level, line, "agent refused");
   }
 

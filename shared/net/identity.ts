@@ -115,6 +115,14 @@ export function judgePeer(socket: Socket): Judgement {
   }
 }
 
+/** Whose certificate a stranger has brought, for a log: anybody can write a name into one, so only for whoever looks for it. */
+export function claimedBy(socket: Socket): string | undefined {
+  if (!(socket instanceof TLSSocket)) return undefined;
+  const { subject, serialNumber } = socket.getPeerCertificate(false) ?? {};
+  if (serialNumber === undefined) return undefined;
+  return printable(`${subject?.CN === undefined ? "" : `CN=${subject.CN}, `}serial ${serialNumber}`, 150);
+}
+
 const VERIFY_ERRORS: Record<string, string> = {
   UNABLE_TO_GET_ISSUER_CERT: "is not signed by a CA that is accepted here",
   UNABLE_TO_GET_ISSUER_CERT_LOCALLY: "is not signed by a CA that is accepted here",

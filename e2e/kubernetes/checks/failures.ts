@@ -201,7 +201,7 @@ async function wrongCertificate({ world, signal }: Stage): Promise<Seen> {
 }
 
 /** It may come back. */
-const LOST = 'agent "node" has lost its connection and is not back yet: check the path to it';
+const LOST = 'agent "node" has lost its connection and is not back yet: check that it runs, and the path to it';
 const NO_AGENT = 'no agent of cluster "default" is connected: check that one runs';
 
 /** Between the breakage and its mending kubectl tells of it; the mending is done whatever it tells. */
