@@ -15,7 +15,8 @@ const HTTP_REFUSALS = {
   method: {
     status: 405,
     sentence: "only CONNECT is served here: this is the port of culvert's callers, agents connect to --agent-port",
-    header: "Allow: CONNECT\r\n",
+    // Marked, because a proxy on an agent's way that takes CONNECT alone answers the same.
+    header: `Allow: CONNECT\r\nProxy-Status: ${proxyStatus("http_request_error")}\r\n`,
   },
   malformed: { status: 400, sentence: "the request is not valid HTTP/1", header: "" },
   headerTooLarge: { status: 431, sentence: "the request header is too large", header: "" },

@@ -77,13 +77,16 @@ test("what does not is somebody in between, in whatever words", () => {
 
 test("the server's port for callers says whose port it is, whoever asks there", () => {
   const stranger = judge(407, "no client certificate was sent", { ...OURS, "proxy-authenticate": "Culvert" }, "no\n");
-  const caller = judge(405, "only CONNECT is served here", { allow: "CONNECT", "content-type": "text/plain" }, "no\n");
+  const caller = judge(405, "only CONNECT is served here", { ...OURS, allow: "CONNECT" }, "no\n");
   const sentence =
     "this is its port for callers (CONNECT), not the one for agents; correct the port in --server: agents come to the server's --agent-port";
   assert.deepEqual(stranger, { refused: 407, sentence, retryAfterMs: undefined });
   assert.deepEqual(caller, { refused: 405, sentence, retryAfterMs: undefined });
-  // Some proxy on the way, and a server that takes another method.
+  // Some proxy on the way, which may take CONNECT alone as well, and a server that takes another method.
   assert.equal(judge(407, "Proxy Authentication Required", { "proxy-authenticate": "Basic" }).box, "web_page");
+  for (const more of [{}, { "proxy-status": "gw; error=http_request_error" }, { "content-type": "text/plain" }]) {
+    assert.equal(judge(405, "Method Not Allowed", { allow: "CONNECT", ...more }, "no\n").box, "web_page");
+  }
   assert.equal(judge(405, "Method Not Allowed", { allow: "POST" }).box, "web_page");
 });
 

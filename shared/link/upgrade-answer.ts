@@ -183,11 +183,11 @@ export function judgeAnswer(
 
 /**
  * Nobody else asks for a proxy's login under our mark, where agents hear 401. Whoever has shown a caller's certificate hears
- * which method is served there (RFC 9110 §10.2.1).
+ * which method is served there (RFC 9110 §10.2.1). Any other proxy says both as well, and without our mark.
  */
 function isCallersPort({ statusCode, headers }: Answer): boolean {
-  if (statusCode === 407) return isOurs(headers["proxy-status"]);
-  return statusCode === 405 && headers.allow === "CONNECT";
+  if (!isOurs(headers["proxy-status"])) return false;
+  return statusCode === 407 || (statusCode === 405 && headers.allow === "CONNECT");
 }
 
 const ANSWERED = "something in between answered in place of the server";
