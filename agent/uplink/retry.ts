@@ -25,7 +25,8 @@ export interface Retry {
 
 /**
  * How long to wait after `failures` failures and this one, and what to say (design: "Lifecycle"): full jitter;
- * `Retry-After` is a floor; a refusal that somebody has to mend is tried again slowly, because a new certificate may do it.
+ * `Retry-After` is a floor; a refusal that somebody has to mend is tried again slowly: a new certificate, the
+ * server's document of the cluster, or where a balancer leads to may mend it without a restart.
  */
 export function retryAfter(error: unknown, failures: number, askedMs: number, options: RetryOptions): Retry {
   const { baseMs, capMs, random = Math.random } = options;
