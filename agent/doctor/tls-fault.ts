@@ -1,6 +1,6 @@
+import { NoTls } from "../../shared/link/dial-fault.ts";
 import { InnerTlsFault } from "../../shared/link/inner-tls.ts";
 import { Intercepted } from "../../shared/link/intercepted.ts";
-import { MiddleBox } from "../../shared/link/upgrade-answer.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { caExpired, chainOf, isOver, linksIn, validityOf } from "./certificates.ts";
@@ -34,7 +34,10 @@ export async function tlsFault(
   openedBy: string | undefined,
   dial: TunnelDial,
 ): Promise<StepFailed> {
-  if (error instanceof MiddleBox) return boxFault(error, dial);
+  if (error instanceof NoTls && error.proxy !== undefined) {
+    const { at: by, from: proxyFrom } = error.proxy;
+    return new StepFailed({ culprit: "no_tls", by, proxyFrom }, printable(error.message, 300), { cause: error });
+  }
   const isIntercepted = error instanceof Intercepted;
   const culprit = isIntercepted ? intercepted(dial) : (TLS_CULPRITS.get(error.code ?? "") ?? "tls");
   const finding = { culprit, by: isIntercepted ? error.issuer : dial.at, ...(openedBy !== undefined && { openedBy }) };
@@ -48,13 +51,6 @@ export async function tlsFault(
     ...lateValidity(chain),
   };
   return new StepFailed(told, `${detail}${shown(chain)}`, { chain, cause: error });
-}
-
-/** Who stands between has not even let TLS begin. */
-function boxFault(error: MiddleBox, { at }: TunnelDial): StepFailed {
-  const { kind: culprit, proxy, message } = error;
-  const finding = proxy === undefined ? { culprit, by: at } : { culprit, by: proxy.at, proxyFrom: proxy.from };
-  return new StepFailed(finding, printable(message, 500), { cause: error });
 }
 
 /** What is shown is in time, and its authority is not: OpenSSL has the same word for both. */

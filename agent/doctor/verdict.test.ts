@@ -66,6 +66,12 @@ const ROWS: ReadonlyArray<
     /^The proxy someone:443/,
   ],
   [
+    "what speaks no TLS behind a proxy is the port's or the proxy's fault",
+    [failed("tls", { culprit: "no_tls", by, proxyFrom })],
+    "no_tls",
+    /^The proxy someone:443 has opened the connection, .* the port in --server may be a wrong one, or the proxy shows a page/,
+  ],
+  [
     "what a proxy says of the server is the server's",
     [failed("proxy", { culprit: "refused", by })],
     "refused",

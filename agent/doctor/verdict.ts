@@ -1,5 +1,5 @@
 import { ahead } from "../../shared/net/clock-skew.ts";
-import { PORTAL_CURE, portalAt } from "../../shared/net/portal.ts";
+import { noTlsBehind, PORTAL_CURE, portalAt } from "../../shared/net/portal.ts";
 import type { Culprit, Finding, Step } from "./steps.ts";
 
 /** One sentence that names the culprit, and what to do next. */
@@ -111,7 +111,7 @@ const OPENED_ROWS: Partial<Record<Culprit, (finding: Finding & { readonly opened
   }),
 };
 
-/** The network, where it is the way to a proxy. */
+/** The network, where it is the way to a proxy; and what comes through one in place of TLS. */
 const PROXY_ROWS: Partial<Record<Culprit, (finding: Finding) => Row>> = {
   dns: ({ by, proxyFrom }) => ({
     sentence: `The name of the proxy ${by} does not resolve here.`,
@@ -136,6 +136,10 @@ const PROXY_ROWS: Partial<Record<Culprit, (finding: Finding) => Row>> = {
   web_page: ({ by, proxyFrom }) => ({
     sentence: `${capital(portalAt(by))}.`,
     next: `${capital(PORTAL_CURE)}; ${proxyFrom} names it.`,
+  }),
+  no_tls: ({ by, proxyFrom }) => ({
+    sentence: `${capital(noTlsBehind(by))}.`,
+    next: `Check the port in --server: is it the server's port for agents? If it is, it is the proxy: ${PORTAL_CURE}; ${proxyFrom} names it.`,
   }),
 };
 

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { NoTls, SECURING } from "../../shared/link/dial-fault.ts";
 import { CallersPort, MiddleBox } from "../../shared/link/upgrade-answer.ts";
 import { WayFault } from "../../shared/way-out/fault.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
@@ -92,4 +93,14 @@ test("what stands in between has a word of its own in the metric", () => {
   const page = new MiddleBox("web_page", "something in between answered", 2_000);
   const { label, refused, reason, waitMs } = retryAfter(page, 0, 0, least);
   assert.deepEqual([label, refused, reason, waitMs], ["web_page", false, "something in between answered", 2_000]);
+});
+
+test("what speaks no TLS has no word of its own, behind a proxy either: nobody knows whose it is", () => {
+  const plain = Object.assign(new Error("wrong version number"), { code: "ERR_SSL_WRONG_VERSION_NUMBER" });
+  for (const proxy of [undefined, { at: "http://p:3128", from: "--proxy" }]) {
+    const error = new NoTls(plain, { step: SECURING, host: "server", proxy });
+    const { label, refused, waitMs, reason } = retryAfter(error, 0, 0, least);
+    assert.deepEqual([label, refused, waitMs], ["failed", false, 0]);
+    assert.match(reason, /port in --server .* \(ERR_SSL_WRONG_VERSION_NUMBER\)$/);
+  }
 });

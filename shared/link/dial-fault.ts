@@ -1,10 +1,10 @@
 import net from "node:net";
 import { brokenOff } from "../net/broken-off.ts";
-import { PORTAL_CURE, portalAt } from "../net/portal.ts";
+import { noTlsBehind } from "../net/portal.ts";
 import { LinkRefused } from "../wire/handshake.ts";
 import { CarrierLost } from "./carrier-end.ts";
 import { Intercepted } from "./intercepted.ts";
-import { damagedAnswer, HELD_BACK, MiddleBox, type PassedProxy } from "./upgrade-answer.ts";
+import { damagedAnswer, HELD_BACK, MiddleBox } from "./upgrade-answer.ts";
 
 export const CONNECTING = "connecting";
 export const SECURING = "in the TLS handshake";
@@ -12,12 +12,36 @@ export const UPGRADING = "waiting for the upgrade";
 export const GREETING = "waiting for welcome";
 export type DialStep = typeof CONNECTING | typeof SECURING | typeof UPGRADING | typeof GREETING;
 
+/** A proxy that a connection goes through. */
+export interface PassedProxy {
+  /** As people call it. */
+  readonly at: string;
+  /** Who named it. */
+  readonly from: string;
+}
+
 /** Where a dial stands, and on what. */
 export interface Standing {
   readonly step: DialStep;
   /** The server's name. */
   readonly host: string;
   readonly proxy: PassedProxy | undefined;
+}
+
+/** What answers is something else than TLS. */
+export class NoTls extends Error {
+  override readonly name = "NoTls";
+  /** OpenSSL's. */
+  readonly code: string | undefined;
+  /** Who has opened the connection, where it was a proxy. */
+  readonly proxy: PassedProxy | undefined;
+
+  constructor(cause: NodeJS.ErrnoException, { step, proxy }: Standing) {
+    const there = `what answers there does not speak TLS: check the port in --server (${step})`;
+    super(proxy === undefined ? there : noTlsBehind(proxy.at), { cause });
+    this.code = cause.code;
+    this.proxy = proxy;
+  }
 }
 
 /** TCP and TLS are fine, and nothing comes through them. */
@@ -44,11 +68,7 @@ export function dialFault(error: Error, standing: Standing): Error {
   if (error instanceof LinkRefused || error instanceof MiddleBox || error instanceof Intercepted) return error;
   const { step, host, proxy } = standing;
   const { code } = error as NodeJS.ErrnoException;
-  if (NO_TLS.has(code)) {
-    if (proxy !== undefined) return pageBehind(proxy);
-    const sentence = `what answers there does not speak TLS: check the port in --server (${step})`;
-    return Object.assign(new Error(sentence, { cause: error }), { code });
-  }
+  if (NO_TLS.has(code)) return new NoTls(error, standing);
   if (code === UNRECOGNIZED_NAME) return Object.assign(new Error(unknownName(host)), { code });
   const broken = brokenOff(error);
   const suspects = SUSPECTS[step];
@@ -77,12 +97,6 @@ const SUSPECTS: Partial<Record<DialStep, string>> = {
   [UPGRADING]:
     "in place of an answer to the upgrade: does something in between let no WebSockets through? Else look at the server's log",
 };
-
-/** The proxy has said that this is the way to the server. It may have told the truth, and the server's port be one without TLS. */
-function pageBehind(proxy: PassedProxy): MiddleBox {
-  const sentence = `${portalAt(proxy.at)}: ${PORTAL_CURE}, or check the port in --server (it has opened the connection, and what comes over it is not TLS)`;
-  return new MiddleBox("web_page", sentence, undefined, proxy);
-}
 
 /** OpenSSL tells where in its code an error was found; its reason alone is for people. */
 function wordsOf(error: Error & { readonly reason?: string }): string {

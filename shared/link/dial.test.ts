@@ -7,6 +7,7 @@ import { UNRECOGNIZED_NAME_ALERT } from "../net/client-hello.ts";
 import { Authority } from "../pki/certificates.ts";
 import { RUN_SOURCES, source } from "../process/testing-run.ts";
 import type { Passage } from "./dial.ts";
+import { NoTls } from "./dial-fault.ts";
 import { Intercepted } from "./intercepted.ts";
 import { dial, failure, HELLO, Inbox, LinkServer, RawServer, testCertificate, until } from "./testing.ts";
 import { HELD_BACK, MiddleBox } from "./upgrade-answer.ts";
@@ -178,22 +179,24 @@ test("a connection that another one has opened carries TLS, upgrade and hello", 
   carrier.destroy(new Error("the test is over"));
 });
 
-test("a page in place of TLS is the proxy's that the connection goes through, and else the port's", async (t) => {
-  const page = net.createServer((socket) => {
-    socket.on("error", () => {}).once("data", () => socket.end("HTTP/1.1 200 OK\r\n\r\n<title>Guest login</title>"));
-  });
-  t.after(() => page.close());
-  await once(page.listen(0, "127.0.0.1"), "listening");
-  const { port } = page.address() as net.AddressInfo;
+test("what is no TLS is the port's fault, and behind a proxy as well the proxy's, whatever it says", async (t) => {
   const proxy = { at: "http://proxy.corp:3128", from: "--proxy" };
-  const through = (passed?: typeof proxy) =>
-    failure(port, { open: async () => ({ socket: net.connect(port, "127.0.0.1"), proxy: passed }) });
-  const portal = await through(proxy);
-  assert.ok(portal instanceof MiddleBox);
-  assert.deepEqual([portal.kind, portal.proxy], ["web_page", proxy]);
-  assert.match(
-    portal.message,
-    /^the proxy http:\/\/proxy\.corp:3128 shows a web page in place of the server, .*: log in /,
-  );
-  assert.match((await through()).message, /^what answers there does not speak TLS: check the port in --server/);
+  for (const words of ["HTTP/1.1 200 OK\r\n\r\n<title>Guest login</title>", "SSH-2.0-OpenSSH_9.6\r\n"]) {
+    const other = net.createServer((socket) => {
+      socket.on("error", () => {}).once("data", () => socket.end(words));
+    });
+    t.after(() => other.close());
+    await once(other.listen(0, "127.0.0.1"), "listening");
+    const { port } = other.address() as net.AddressInfo;
+    const through = (passed?: typeof proxy) =>
+      failure(port, { open: async () => ({ socket: net.connect(port, "127.0.0.1"), proxy: passed }) });
+    const behind = await through(proxy);
+    assert.ok(behind instanceof NoTls);
+    assert.equal(behind.proxy, proxy);
+    assert.equal(
+      behind.message,
+      "the proxy http://proxy.corp:3128 has opened the connection, and what answers there speaks no TLS: the port in --server may be a wrong one, or the proxy shows a page of its own (a login)",
+    );
+    assert.match((await through()).message, /^what answers there does not speak TLS: check the port in --server/);
+  }
 });

@@ -13,13 +13,14 @@ import {
   type DialStep,
   dialFault,
   GREETING,
+  type PassedProxy,
   SECURING,
   tooLate,
   UPGRADING,
   unwelcomed,
 } from "./dial-fault.ts";
 import { Intercepted, issuerOf } from "./intercepted.ts";
-import { damagedAnswer, mendAnswer, type PassedProxy, readAnswer } from "./upgrade-answer.ts";
+import { damagedAnswer, mendAnswer, readAnswer } from "./upgrade-answer.ts";
 
 /** Where to, and how: all but the words. */
 export interface CarrierDialOptions {

@@ -20,27 +20,16 @@ export type MiddleBoxKind =
   /** The upgrade was answered, and nothing comes behind the answer. */
   | "held_back";
 
-/** A proxy that a connection goes through. */
-export interface PassedProxy {
-  /** As people call it. */
-  readonly at: string;
-  /** Who named it. */
-  readonly from: string;
-}
-
 /** Somebody stands between who is no help: how that shows, and what to do. */
 export class MiddleBox extends Error {
   override readonly name = "MiddleBox";
   readonly kind: MiddleBoxKind;
   readonly retryAfterMs: number | undefined;
-  /** Who it is, where that is known. */
-  readonly proxy: PassedProxy | undefined;
 
-  constructor(kind: MiddleBoxKind, message: string, retryAfterMs?: number | undefined, proxy?: PassedProxy) {
+  constructor(kind: MiddleBoxKind, message: string, retryAfterMs?: number | undefined) {
     super(message);
     this.kind = kind;
     this.retryAfterMs = retryAfterMs;
-    this.proxy = proxy;
   }
 }
 

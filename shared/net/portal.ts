@@ -6,5 +6,10 @@ export function portalAt(proxy: string): string {
   return `the proxy ${proxy} shows a web page in place of the server, most likely a login (a captive portal)`;
 }
 
+/** It has said that this is the way to the server, and may have told the truth: bytes that are no TLS tell nobody's name. */
+export function noTlsBehind(proxy: string): string {
+  return `the proxy ${proxy} has opened the connection, and what answers there speaks no TLS: the port in --server may be a wrong one, or the proxy shows a page of its own (a login)`;
+}
+
 export const PORTAL_CURE =
   "log in from this machine with a browser that goes through it, or ask its administrators to let this machine pass without";
