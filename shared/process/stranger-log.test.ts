@@ -7,6 +7,7 @@ interface Line {
   readonly level: string;
   readonly msg: string;
   readonly cluster?: string;
+  readonly server?: string;
   readonly untold?: number;
 }
 
@@ -37,6 +38,26 @@ test("the next minute begins anew, and one in which every line was written ends 
     for (let count = 0; count < 10; count++) log.tell("info", {}, "knock");
     t.mock.timers.tick(60_000);
     assert.equal(told().length, 10 * minute);
+  }
+});
+
+test("each cluster and each server has lines of its own, and its own count of those that were not written", (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  for (const name of ["cluster", "server"] as const) {
+    const { log, told } = logged();
+    for (const whose of ["one", "other"]) {
+      for (let count = 0; count < 12; count++) log.tell("info", { [name]: whose }, "knock");
+    }
+    assert.equal(told().filter((line) => line[name] === "other").length, 10, name);
+    t.mock.timers.tick(60_000);
+    const ends = told().filter(({ untold }) => untold !== undefined);
+    assert.deepEqual(
+      ends.map((line) => [line[name], line.untold]),
+      [
+        ["one", 2],
+        ["other", 2],
+      ],
+    );
   }
 });
 
