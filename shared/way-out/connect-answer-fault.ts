@@ -67,13 +67,22 @@ function meaning(status: number, authority: string): readonly [Fault, string] {
   return ["proxy_protocol", `does not take CONNECT to ${authority}: check that it is an HTTP proxy`];
 }
 
-/** `403 Forbidden: the words of its page`, or where it sends us. */
+/** `403 Forbidden: the words of its page`, or where a portal sends us. */
 function answerText({ head, page, secrets }: Refused): string {
   const shown = (text: string): string => (secrets.some((secret) => repeats(text, secret)) ? "" : text);
   const line = printable(`${head.status} ${shown(head.reason)}`);
-  const [location] = head.fields.get("location") ?? [];
-  const words = printable(location === undefined ? wordsOf(shown(page)) : `to "${shown(location)}"`);
+  const [location = ""] = isPortal(head.status) ? (head.fields.get("location") ?? []) : [];
+  const place = printable(placeOf(shown(location)), MAX_PLACE);
+  const words = place === "" ? printable(wordsOf(shown(page))) : `to "${place}"`;
   return words === "" ? line : `${line}: ${words}`;
+}
+
+/** Of a URL. */
+const MAX_PLACE = 120;
+
+/** Origin and path: what stands beside and behind them names sessions, devices and people. */
+function placeOf(location: string): string {
+  return location.replace(/[?#;].*$/s, "").replace(/^([a-z][a-z\d+.-]*:)?\/\/[^/]*@/i, "$1//");
 }
 
 /** Of a page of HTML its title, or its text: styles and scripts come first in most, and are words for nobody. */

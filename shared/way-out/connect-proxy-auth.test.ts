@@ -139,10 +139,10 @@ test("a password that is refused is sent once, and its refusal says where to loo
 test("an answer that repeats what it was sent in confidence is not shown", async () => {
   const echoes = [BASIC, BASIC.slice(6), "you said Circle of Life!", BASIC.slice(0, 20)];
   for (const echo of echoes) {
-    for (const status of ["407 Again", "403 No"]) {
+    for (const status of ["407 Again", "403 No", "302 Found"]) {
       await using proxy = await ScriptedProxy.start({
         onRequest: ({ index }, socket) => {
-          const body = `Content-Length: ${echo.length}\r\n\r\n${echo}`;
+          const body = `Location: http://login.example/${echo}/in\r\nContent-Length: ${echo.length}\r\n\r\n${echo}`;
           const answer =
             index === 0
               ? refuse({ offers: ["Basic realm=x"] })

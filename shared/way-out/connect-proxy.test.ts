@@ -144,9 +144,25 @@ test("each refusal has its fault, with the proxy's own words", async () => {
     [page("429 Slow Down", ""), "proxy_unavailable", "cannot serve CONNECT to agents.example:443 now (429 Slow Down)"],
     [page("302 Found", ""), "web_page", `${PORTAL} (302 Found)`],
     [
-      page("307 Go", "<p>moved</p>", "Location: http://login.example/?to=agents\r\n"),
+      page(
+        "307 Go",
+        "<p>moved</p>",
+        "Location: http://guest:1234@login.example/start;jsessionid=9?mac=00-11-22#go\r\n",
+      ),
       "web_page",
-      `${PORTAL} (307 Go: to "http://login.example/?to=agents")`,
+      `${PORTAL} (307 Go: to "http://login.example/start")`,
+    ],
+    [page("302 Found", "", "Location: /login#mac=00-11-22\r\n"), "web_page", `${PORTAL} (302 Found: to "/login")`],
+    [page("302 Found", "<p>moved</p>", "Location: ?mac=00-11-22\r\n"), "web_page", `${PORTAL} (302 Found: moved)`],
+    [
+      page("302 Found", "", `Location: //login.example/\x1b[31m${"a".repeat(1_000)}\r\n`),
+      "web_page",
+      `${PORTAL} (302 Found: to "//login.example/ [31m${"a".repeat(96)}...")`,
+    ],
+    [
+      page("403 Forbidden", "rule 17", "Location: http://blocked.example/?by=17\r\n"),
+      "proxy_forbidden",
+      "does not allow CONNECT to agents.example:443: ask its administrators to allow this destination (403 Forbidden: rule 17)",
     ],
     [
       page("405 Method Not Allowed", "nginx"),
