@@ -222,31 +222,36 @@ test("8: a proxy that answers 502 or 503 with a page", async () => {
   }
 });
 
-test("8b: a proxy that shows a page, in whatever way, is blamed for it in one sentence by both", async () => {
-  const page = "<html><title>Guest login</title></html>";
-  const ok = `HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: ${page.length}\r\n\r\n${page}`;
-  const portals: [step: StepName, answer: NonNullable<ProxyScript["onRequest"]>][] = [
-    ["proxy", (_, socket) => socket.end("HTTP/1.1 302 Found\r\nLocation: http://login/\r\nContent-Length: 0\r\n\r\n")],
-    ["proxy", (_, socket) => socket.end("HTTP/1.1 511 Login\r\nContent-Length: 0\r\n\r\n")],
-    ["tls", (_, socket) => socket.end(ok)],
-    [
-      "tls",
-      (_, socket) => {
-        socket.write("HTTP/1.1 200 Connection established\r\n\r\n");
-        socket.once("data", () => socket.end(ok));
-      },
-    ],
-  ];
-  for (const [step, onRequest] of portals) {
-    const { verdict } = await behind(onRequest, {
-      ...{
-        step,
-        culprit: "web_page",
-        says: /^The proxy \S+ shows a web page in place of the server, most likely a login/,
-      },
+test("8b: a proxy whose answer to CONNECT is a portal's is blamed for it in one sentence by both", async () => {
+  for (const head of ["302 Found\r\nLocation: http://login/", "511 Login"]) {
+    const { verdict } = await behind((_, socket) => socket.end(`HTTP/1.1 ${head}\r\nContent-Length: 0\r\n\r\n`), {
+      ...{ culprit: "web_page", says: /^The proxy \S+ shows a web page in place of the server, most likely a login/ },
       agent: /^the proxy \S+ shows a web page in place of the server, most likely a login/,
     });
     assert.match(verdict.next, /^Log in from this machine .*; --proxy names it\.$/);
+  }
+});
+
+test("8c: what speaks no TLS behind a proxy may be the port's fault, or a page of the proxy's: both are named", async () => {
+  const page = "<html><title>Guest login</title></html>";
+  const ok = `HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: ${page.length}\r\n\r\n${page}`;
+  const established = "HTTP/1.1 200 Connection established\r\n\r\n";
+  const answers: NonNullable<ProxyScript["onRequest"]>[] = [
+    (_, socket) => socket.end(ok),
+    (_, socket) => {
+      socket.write(established);
+      socket.once("data", () => socket.end(ok));
+    },
+    (_, socket) => void socket.write(`${established}SSH-2.0-OpenSSH_9.6\r\n`),
+  ];
+  const both =
+    "has opened the connection, and what answers there speaks no TLS: the port in --server may be a wrong one, or the proxy shows a page of its own \\(a login\\)";
+  for (const onRequest of answers) {
+    const { verdict } = await behind(onRequest, {
+      ...{ step: "tls", culprit: "no_tls", says: new RegExp(`^The proxy \\S+ ${both}\\.$`) },
+      agent: new RegExp(`^the proxy \\S+ ${both}`),
+    });
+    assert.match(verdict.next, /^Check the port in --server: .* log in from this machine .*; --proxy names it\.$/);
   }
 });
 
