@@ -54,6 +54,17 @@ test("an old certificate that has expired is not shown: the fault of the new one
   assert.equal(lines[0]?.msg, "new credentials are not usable, the old ones have expired");
 });
 
+test("a new certificate that has expired already does not take the place of one that has not", async (t) => {
+  const { credentials, lines, issue } = await kept(t);
+  const old = await issue();
+  credentials.current();
+  await issue({ notAfter: new Date(Date.now() - 60_000) });
+  assert.equal(credentials.refresh(), false);
+  assert.equal(credentials.current().cert, old);
+  assert.deepEqual([lines.length, lines[0]?.msg], [1, "new credentials are not usable, the old ones stay"]);
+  assert.match(lines[0]?.reason ?? "", /^the certificate or token in the files ended on \d{4}-/);
+});
+
 test("files that could never be used are the caller's to tell", async (t) => {
   const { credentials, lines } = await kept(t);
   assert.throws(() => credentials.current(), /^Error: --agent-cert: .*cannot be read/);

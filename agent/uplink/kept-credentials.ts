@@ -3,7 +3,7 @@ import { type CredentialFiles, type Credentials, endOf, readCredentials } from "
 
 /**
  * What an agent shows to its servers: what the files hold, read anew each time. While that cannot be used it is what they
- * held before, as long as it is valid (design: "Trust": a broken new file keeps the old one and says so).
+ * held before, as long as that is valid; nor is what has ended already taken in place of what has not (design: "Trust": a broken new file keeps the old one and says so).
  */
 export class KeptCredentials {
   readonly #files: CredentialFiles;
@@ -25,7 +25,9 @@ export class KeptCredentials {
   /** Can the files be used as they are now? Why not is said once. */
   refresh(): boolean {
     try {
-      this.#held = readCredentials(this.#files);
+      const read = readCredentials(this.#files);
+      if (isValid(this.#held) && !isValid(read)) throw hasEnded(read);
+      this.#held = read;
       this.#fault = undefined;
       return true;
     } catch (error) {
@@ -38,6 +40,10 @@ export class KeptCredentials {
       return false;
     }
   }
+}
+
+function hasEnded(credentials: Credentials): Error {
+  return new Error(`the certificate or token in the files ended on ${endOf(credentials)?.toISOString()}`);
 }
 
 function isValid(credentials: Credentials | undefined): boolean {

@@ -43,3 +43,9 @@ test("what is no such end keeps the network's words and its code", () => {
   assert.equal(fault.message, "connect ECONNREFUSED ::1:443 (connecting)");
   assert.equal((fault as NodeJS.ErrnoException).code, "ECONNREFUSED");
 });
+
+test("a certificate out of its time is told with this machine's clock, to the minute: else each attempt would be news", () => {
+  const expired = Object.assign(new Error("certificate has expired"), { code: "CERT_HAS_EXPIRED" });
+  const { message } = dialFault(expired, { step: SECURING, host: "server", proxy: undefined });
+  assert.match(message, /expired by this machine's clock, which says \d{4}-\d\d-\d\dT\d\d:\d\dZ: is it right\?/);
+});

@@ -78,11 +78,14 @@ export function dialFault(error: Error, standing: Standing): Error {
   // Several addresses were tried: Node's error for all of them has no message of its own.
   const causes = error instanceof AggregateError ? (error.errors as Error[]) : [error];
   const words = causes.map(wordsOf).join("; ");
-  const time = UNTIMELY.has(code)
-    ? ` by this machine's clock, which says ${new Date().toISOString()}: is it right?`
-    : "";
+  const time = UNTIMELY.has(code) ? ` by this machine's clock, which says ${thisMinute()}: is it right?` : "";
   const explained = new Error(`${words}${time} (${step})`, { cause: error });
   return code === undefined ? explained : Object.assign(explained, { code });
+}
+
+/** No more of it: a reason that is another one at each attempt would be told at each attempt. */
+function thisMinute(): string {
+  return `${new Date().toISOString().slice(0, 16)}Z`;
 }
 
 /** Nobody can tell them apart from here. */
