@@ -55,7 +55,9 @@ export class FlagTls {
   certificates(): Certificate[] {
     return (["callers", "agents"] as const).flatMap((name) => {
       const side = this[name];
-      return side === undefined ? [] : [{ name, notAfter: side.material.notAfter, problem: side.problem }];
+      if (side === undefined) return [];
+      const { notBefore, notAfter } = side.material;
+      return [{ name, notBefore, notAfter, problem: side.problem }];
     });
   }
 

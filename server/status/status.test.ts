@@ -3,7 +3,12 @@ import { test } from "node:test";
 import { type Condition, readiness } from "./status.ts";
 
 const NOW = new Date("2026-06-01T00:00:00Z");
-const CERTIFICATE = { name: "agents", notAfter: new Date("2026-07-01T00:00:00Z"), problem: undefined };
+const CERTIFICATE = {
+  name: "agents",
+  notBefore: new Date("2026-05-01T00:00:00Z"),
+  notAfter: new Date("2026-07-01T00:00:00Z"),
+  problem: undefined,
+};
 const WELL: Condition = {
   listeners: [{ name: "agents", up: true }],
   certificates: [CERTIFICATE],
@@ -37,6 +42,13 @@ const TABLE: ReadonlyArray<readonly [sentence: string, change: Partial<Condition
     ["certificates"],
     /^agents: expired on 2026-06-01T00:00:00\.000Z$/m,
   ],
+  [
+    "a certificate that is not yet valid is not ready",
+    { certificates: [{ ...CERTIFICATE, notBefore: new Date("2026-06-02T00:00:00Z") }] },
+    ["certificates"],
+    /^agents: not valid before 2026-06-02T00:00:00\.000Z$/m,
+  ],
+  ["one that is valid from now on is good", { certificates: [{ ...CERTIFICATE, notBefore: NOW }] }, []],
   [
     "a broken new certificate is told beside the old one that works, and sends nobody away",
     { certificates: [{ ...CERTIFICATE, problem: "the key does not belong to it" }] },

@@ -1,3 +1,4 @@
+import { untimely, type Validity } from "../../shared/net/tls-material.ts";
 import type { Check } from "../../shared/process/admin.ts";
 import type { FilesSeen } from "../../shared/process/file-watch.ts";
 import type { MemoryPool } from "../../shared/process/memory-pool.ts";
@@ -27,10 +28,9 @@ export interface Condition {
   readonly readyNeedsAgent: boolean;
 }
 
-/** A certificate in use: whose it is, when it expires, and why newer files are not in its place. */
-export interface Certificate {
+/** A certificate in use: whose it is, when it is good, and why newer files are not in its place. */
+export interface Certificate extends Validity {
   readonly name: string;
-  readonly notAfter: Date;
   readonly problem: string | undefined;
 }
 
@@ -42,7 +42,7 @@ export function readiness(condition: Condition, now = new Date()): Check[] {
     {
       name: "certificates",
       // A broken new file leaves the old one in use: that is worth a word, and no reason to send callers away.
-      ok: certificates.every(({ notAfter }) => notAfter > now),
+      ok: certificates.every((certificate) => untimely(certificate, now) === undefined),
       detail: certificates.map((certificate) => shownCertificate(certificate, now)).join("; "),
     },
     { name: "configuration", ok: true, detail: warnings.map((warning) => `warning: ${warning}`).join("; ") },
@@ -64,8 +64,9 @@ function shownFiles({ left, open, limit }: FilesSeen): Check {
   return { name: "file-descriptors", ok: left !== "none", detail: `${open} of ${limit} in use` };
 }
 
-function shownCertificate({ name, notAfter, problem }: Certificate, now: Date): string {
-  const life = `${notAfter > now ? "good until" : "expired on"} ${notAfter.toISOString()}`;
+function shownCertificate(certificate: Certificate, now: Date): string {
+  const { name, notAfter, problem } = certificate;
+  const life = untimely(certificate, now) ?? `good until ${notAfter.toISOString()}`;
   return `${name}: ${life}${problem === undefined ? "" : `, kept because its files are not usable now (${problem})`}`;
 }
 

@@ -1,4 +1,4 @@
-import { loadServerTls, type TlsFiles, type TlsMaterial } from "./tls-material.ts";
+import { loadServerTls, type ServerTls, type TlsFiles } from "./tls-material.ts";
 import { type FileWatch, type WatchFilesOptions, watchFiles } from "./watch-files.ts";
 
 export interface TlsFilesLog {
@@ -18,7 +18,7 @@ export class WatchedTls {
   readonly #files: TlsFiles;
   readonly #options: WatchedTlsOptions;
   readonly #watch: FileWatch;
-  #material: TlsMaterial;
+  #material: ServerTls;
   #problem: string | undefined;
 
   /** Throws a `TlsFileError`. */
@@ -36,7 +36,7 @@ export class WatchedTls {
   }
 
   /** Another object whenever the content is another. */
-  get material(): TlsMaterial {
+  get material(): ServerTls {
     return this.#material;
   }
 

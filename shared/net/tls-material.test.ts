@@ -5,16 +5,17 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { Authority } from "../pki/certificates.ts";
-import { loadClientTls, loadServerTls, TlsFileError } from "./tls-material.ts";
+import { loadClientTls, loadServerTls, TlsFileError, untimely } from "./tls-material.ts";
 
 let dir: string;
 const at = (name: string): string => join(dir, name);
+const recently = new Date(Math.floor(Date.now() / 1000) * 1000 - 60_000);
 const soon = new Date(Math.ceil(Date.now() / 1000) * 1000 + 3_600_000);
 
 before(async () => {
   dir = await mkdtemp(join(tmpdir(), "culvert-material-"));
   const authority = await Authority.create("ca");
-  const one = await authority.issue({ cn: "one", usage: "client", notAfter: soon });
+  const one = await authority.issue({ cn: "one", usage: "client", notBefore: recently, notAfter: soon });
   const other = await authority.issue({ cn: "other", usage: "client" });
   const { privateKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
   const cipher = { type: "pkcs8", format: "pem", cipher: "aes-256-cbc", passphrase: "x" } as const;
@@ -41,10 +42,20 @@ const files = (certFile: string, keyFile: string, caFile = "ca.crt") => ({
   caFile: at(caFile),
 });
 
-test("a chain, its key and a CA are loaded, with the earliest end of the chain", () => {
+test("a chain, its key and a CA are loaded, with its latest start and its earliest end", () => {
   const material = loadServerTls(files("one.crt", "one.key"));
+  assert.deepEqual(material.notBefore, recently);
   assert.deepEqual(material.notAfter, soon);
   assert.match(material.ca, /BEGIN CERTIFICATE/);
+});
+
+test("a certificate is refused before its first moment, and from its last one on", () => {
+  const validity = { notBefore: new Date("2026-06-01T00:00:00Z"), notAfter: new Date("2026-07-01T00:00:00Z") };
+  const at = (time: string) => untimely(validity, new Date(time));
+  assert.equal(at("2026-05-31T23:59:59Z"), "not valid before 2026-06-01T00:00:00.000Z");
+  assert.equal(at("2026-06-01T00:00:00Z"), undefined);
+  assert.equal(at("2026-06-30T23:59:59Z"), undefined);
+  assert.equal(at("2026-07-01T00:00:00Z"), "expired on 2026-07-01T00:00:00.000Z");
 });
 
 test("a client may leave out its certificate, its CA, or all", () => {

@@ -20,6 +20,27 @@ export interface TlsMaterial {
   readonly notAfter: Date;
 }
 
+/** From when to when a chain holds: all of its certificates together. */
+export interface Validity {
+  readonly notBefore: Date;
+  readonly notAfter: Date;
+}
+
+/** What a listener shows and judges by, and when what it shows is good. */
+export type ServerTls = TlsMaterial & Validity;
+
+/** A certificate that belongs to its key, both PEM. */
+export interface TlsPair extends Validity {
+  readonly cert: string;
+  readonly key: string;
+}
+
+/** Why whoever is shown a certificate refuses it now, if the time is the reason: `expired on 2026-06-01T…`. */
+export function untimely({ notBefore, notAfter }: Validity, now: Date): string | undefined {
+  if (notAfter <= now) return `expired on ${notAfter.toISOString()}`;
+  return notBefore > now ? `not valid before ${notBefore.toISOString()}` : undefined;
+}
+
 /** What is wrong with a file, as a sentence that has its path; and which one it is, for whoever knows it by a flag. */
 export class TlsFileError extends Error {
   override readonly name = "TlsFileError";
@@ -32,7 +53,7 @@ export class TlsFileError extends Error {
 }
 
 /** Certificate, key and CA of a listener, where a path of a CA is given; throws a `TlsFileError`. */
-export function loadServerTls({ certFile, keyFile, caFile }: TlsFiles): TlsMaterial {
+export function loadServerTls({ certFile, keyFile, caFile }: TlsFiles): ServerTls {
   const pair = loadPair(certFile, keyFile);
   try {
     createSecureContext({ cert: pair.cert, key: pair.key });
@@ -52,11 +73,17 @@ export function loadClientTls(files: Partial<TlsFiles>): Partial<TlsMaterial> {
     throw new TlsFileError("keyFile", `the private key ${keyFile} needs its certificate: no certificate file is given`);
   return {
     ...(caFile ? { ca: loadAuthorities(caFile) } : {}),
-    ...(certFile && keyFile ? loadPair(certFile, keyFile) : {}),
+    ...(certFile && keyFile ? clientPair(certFile, keyFile) : {}),
   };
 }
 
-function loadPair(certFile: string, keyFile: string): Pick<TlsMaterial, "cert" | "key" | "notAfter"> {
+function clientPair(certFile: string, keyFile: string): Pick<TlsMaterial, "cert" | "key" | "notAfter"> {
+  const { cert, key, notAfter } = loadPair(certFile, keyFile);
+  return { cert, key, notAfter };
+}
+
+/** Certificate and key; throws a `TlsFileError`. */
+export function loadPair(certFile: string, keyFile: string): TlsPair {
   const cert = read("certFile", certFile);
   const key = read("keyFile", keyFile);
   const chain = parse("certFile", certFile, cert);
@@ -66,7 +93,12 @@ function loadPair(certFile: string, keyFile: string): Pick<TlsMaterial, "cert" |
       `the private key ${keyFile} does not belong to the first certificate in ${certFile}`,
     );
   }
-  return { cert, key, notAfter: new Date(Math.min(...chain.map(({ validTo }) => Date.parse(validTo)))) };
+  return {
+    cert,
+    key,
+    notBefore: new Date(Math.max(...chain.map(({ validFrom }) => Date.parse(validFrom)))),
+    notAfter: new Date(Math.min(...chain.map(({ validTo }) => Date.parse(validTo)))),
+  };
 }
 
 function loadAuthorities(caFile: string): string {
