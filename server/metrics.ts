@@ -37,7 +37,7 @@ export interface LiveServer {
 export interface LiveClusters {
   /** Those of a cluster; it may be one that is not served any more. */
   readonly figuresOf: (cluster: string) => ClusterFigures | undefined;
-  /** Why some are not served as their files say now. */
+  /** Why some are not served as their files say now, or to nobody. */
   readonly faults: () => readonly unknown[];
 }
 
@@ -147,7 +147,7 @@ export class ServerMetrics {
     );
     make.gauge(
       ["culvert_server_cluster_faults"],
-      "Faults of --clusters: files that are not in use as they are now.",
+      "Faults of --clusters: what is not in use as the files say now, and certificates that clients refuse for their dates.",
       () => this.#clusters.faults().length,
     );
     make.total(

@@ -1,4 +1,5 @@
 import type { IdentityPattern } from "../../shared/net/identity.ts";
+import type { TlsPair } from "../../shared/net/tls-material.ts";
 import type { Limits } from "./document.ts";
 import type { SourceCidrs } from "./source-cidrs.ts";
 import type { TargetRules } from "./targets.ts";
@@ -24,7 +25,8 @@ export interface Cluster {
 export interface ClusterSide {
   /** Canonical names, `*.x` among them; empty: reachable on this port only while it is the one cluster. */
   readonly sni: readonly string[];
-  readonly certificate?: CertificateAndKey;
+  /** What the server shows. */
+  readonly certificate?: TlsPair;
   /** CA certificates (PEM) that the clients' certificates must come from. */
   readonly ca?: string;
   /** Empty: as without `--agent-identities` or `--caller-identities`. */
@@ -47,13 +49,6 @@ export interface AgentSide extends ClusterSide {
 export interface CallerSide extends ClusterSide {
   /** Absolute path of the cluster's own unix socket. */
   readonly uds?: string;
-}
-
-/** The certificate that the server shows, PEM; it has been checked that they belong together. */
-export interface CertificateAndKey {
-  readonly cert: string;
-  readonly key: string;
-  readonly notAfter: Date;
 }
 
 /** In what a new version of a cluster differs from the one before. */

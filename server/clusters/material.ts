@@ -1,6 +1,5 @@
 import { readFileSync } from "node:fs";
-import { loadClientTls } from "../../shared/net/tls-material.ts";
-import type { CertificateAndKey } from "./cluster.ts";
+import { loadClientTls, loadPair, type TlsPair } from "../../shared/net/tls-material.ts";
 
 /**
  * Certificates, keys and CAs by their paths, each checked once for each content: OpenSSL takes milliseconds over a key, and
@@ -8,15 +7,14 @@ import type { CertificateAndKey } from "./cluster.ts";
  */
 export class MaterialFiles {
   /** By the path of the key. */
-  readonly #pairs = new Map<string, CertificateAndKey>();
+  readonly #pairs = new Map<string, TlsPair>();
   readonly #authorities = new Map<string, string>();
 
   /** Throws a `TlsFileError`, as `authorities` does. */
-  pair(certFile: string, keyFile: string): CertificateAndKey {
+  pair(certFile: string, keyFile: string): TlsPair {
     const known = this.#pairs.get(keyFile);
     if (known !== undefined && holds(certFile, known.cert) && holds(keyFile, known.key)) return known;
-    // Both are in it, or this throws.
-    const pair = loadClientTls({ certFile, keyFile }) as CertificateAndKey;
+    const pair = loadPair(certFile, keyFile);
     this.#pairs.set(keyFile, pair);
     return pair;
   }

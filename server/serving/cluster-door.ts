@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from "node:util";
 import type { TlsDoor } from "../../shared/net/tls.ts";
 import type { WatchedTls } from "../../shared/net/tls-files.ts";
-import type { TlsMaterial } from "../../shared/net/tls-material.ts";
+import type { TlsMaterial, TlsPair } from "../../shared/net/tls-material.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
 import type { AgentSide, CallerSide, ClusterSide, InnerTlsRule } from "../clusters/cluster.ts";
@@ -143,6 +143,11 @@ export class ClusterDoor implements TlsDoor {
   /** By its document nobody comes over TLS: not even when it is the only cluster, under any name. */
   get #isUnixOnly(): boolean {
     return !this.#isOfFlags && "uds" in this.#side && this.#side.uds !== undefined && this.#side.sni.length === 0;
+  }
+
+  /** What its document has it show; `undefined`: what the flags say, or nothing. */
+  get ownCertificate(): TlsPair | undefined {
+    return this.#isUnixOnly ? undefined : this.#side.certificate;
   }
 
   /** By which certificates are judged now. */

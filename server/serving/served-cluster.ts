@@ -1,5 +1,6 @@
 import type { Target } from "../../shared/net/target.ts";
 import type { WatchedTls } from "../../shared/net/tls-files.ts";
+import { untimely } from "../../shared/net/tls-material.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
 import { TokenBucket } from "../clusters/buckets.ts";
@@ -20,6 +21,7 @@ export interface ServedClusterDeps {
   readonly log: Logger;
 }
 
+const SIDES = ["agents", "callers"] as const;
 /** So many seconds' worth is let through at once: callers come in bursts, after a restart above all. */
 const CONNECT_BURST_S = 2;
 /** Bytes come in chunks; what is more than this would be seen by the neighbours. */
@@ -72,6 +74,19 @@ export class ServedCluster {
 
   get cluster(): Cluster {
     return this.#cluster;
+  }
+
+  /** Why it is not served as its document says, or why nobody comes who is meant to. */
+  problems(now = new Date()): string[] {
+    return SIDES.flatMap((side) => [this[side].problem ?? [], this.#untimely(side, now) ?? []].flat());
+  }
+
+  #untimely(side: (typeof SIDES)[number], now: Date): string | undefined {
+    const { ownCertificate } = this[side];
+    const fault = ownCertificate && untimely(ownCertificate, now);
+    if (fault === undefined) return undefined;
+    const { name, file } = this.#cluster;
+    return `${file}: cluster "${name}": ${side}.cert ${fault}: ${side} refuse this server`;
   }
 
   /** It is not served any more; what is open is its owner's to end. */

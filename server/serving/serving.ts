@@ -71,8 +71,7 @@ export class Serving implements ClusterListener {
 
   /** Why some clusters are not served as their documents say. */
   problems(): string[] {
-    const doors = [...this.#served.values()].flatMap(({ agents, callers }) => [agents.problem, callers.problem]);
-    return [...this.#unserved.values(), ...doors.filter((problem) => problem !== undefined)];
+    return [...this.#unserved.values(), ...[...this.#served.values()].flatMap((served) => served.problems())];
   }
 
   /** What is odd about the clusters now, and may be meant: what can be mended, since it stays in readyz until it is. */

@@ -11,7 +11,7 @@ import { sharedCaWarning } from "./shared-ca.ts";
 import { clusterOf } from "./testing-clusters.ts";
 import { warningsOf } from "./warnings.ts";
 
-const certificate = () => ({ ...pki.server, notAfter: new Date() });
+const certificate = () => ({ ...pki.server, notBefore: new Date(), notAfter: new Date() });
 const side = (more: Partial<ClusterSide> = {}) => ({
   sni: ["x"],
   certificate: certificate(),

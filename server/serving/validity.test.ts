@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import type { LeafOptions } from "../../shared/pki/certificates.ts";
 import { fetchText, pki, start, until } from "../testing.ts";
+import { type Tenant, Tenants } from "../testing-tenants.ts";
 
 type Times = Pick<LeafOptions, "notBefore" | "notAfter">;
 
@@ -44,4 +45,37 @@ test("a server whose certificate is not yet valid is not ready, at the start and
   await until(async () => (await shown()).status === 200);
   await files.renew({ notBefore: fromNow(120) });
   await until(async () => (await shown()).status === 503);
+});
+
+/** A certificate for one side of a tenant: what its document has to say of it. */
+async function issue({ folder }: Tenants, { name, sni, authority }: Tenant, times: Times): Promise<object> {
+  const { cert, key } = await authority.issue({ cn: name, names: [sni], usage: "server", ...times });
+  await writeFile(join(folder, `${name}-side.crt`), cert);
+  await writeFile(join(folder, `${name}-side.key`), key);
+  return { cert: `${name}-side.crt`, key: `${name}-side.key` };
+}
+
+test("a cluster whose certificate clients refuse for its dates is named with the side, and the server stays ready for the others", async () => {
+  await using tenants = await Tenants.create(["blue", "red"]);
+  const [blue, red] = [tenants.get("blue"), tenants.get("red")];
+  const [notAfter, notBefore] = [fromNow(-60), fromNow(60)];
+  await blue.write({ agents: await issue(tenants, blue, { notBefore: fromNow(-120), notAfter }) });
+  const server = await tenants.start();
+  const get = (port: number | undefined, path: string) => fetchText(port, path);
+  const shown = () => get(server.addresses.health?.port, "/readyz?verbose");
+
+  const { status, text } = await shown();
+  assert.equal(status, 200);
+  const expired = `blue.yaml: cluster "blue": agents.cert expired on ${notAfter.toISOString()}: agents refuse this server`;
+  assert.ok(text.includes(expired), text);
+  assert.doesNotMatch(text, /callers\.cert|cluster "red"/);
+  const { problems } = JSON.parse((await get(server.addresses.admin?.port, "/status")).text);
+  assert.deepEqual(problems, [join(tenants.folder, expired)]);
+  assert.match((await get(server.addresses.health?.port, "/metrics")).text, /^culvert_server_cluster_faults 1$/m);
+
+  await red.write({ callers: await issue(tenants, red, { notBefore }) });
+  const early = `cluster "red": callers.cert not valid before ${notBefore.toISOString()}: callers refuse this server`;
+  await until(async () => (await shown()).text.includes(early));
+  for (const tenant of [blue, red]) await issue(tenants, tenant, {});
+  await until(async () => !/refuse this server/.test((await shown()).text));
 });
