@@ -5,16 +5,20 @@ import { ConfigError } from "../../shared/process/options.ts";
 import type { FlagAuthorities } from "../clusters/claims.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Certificate } from "../status/status.ts";
+import { ValidityLog } from "./validity-log.ts";
 
 type FlagTlsOptions = Pick<
   ServerOptions,
   "clusterCert" | "clusterKey" | "clusterCaCert" | "serverCert" | "serverKey" | "serverCaCert"
 >;
 
+const FLAGS = { agents: "--cluster-cert", callers: "--server-cert" } as const;
+
 /** Certificates and CAs of the flags: of the one cluster, or of every side of a cluster that brings none. */
 export class FlagTls {
   readonly agents: WatchedTls | undefined;
   readonly callers: WatchedTls | undefined;
+  readonly #validity: { readonly agents: ValidityLog; readonly callers: ValidityLog };
   #authorities: FlagAuthorities = {};
 
   /** Throws a `ConfigError`. `onAgentsRenewed`: what agents are shown or judged by has changed. */
@@ -28,6 +32,7 @@ export class FlagTls {
     const onRenewed = (): void => {
       const before = ca;
       ca = this.agents?.material.ca;
+      this.#validity.agents.look();
       onAgentsRenewed(ca !== before);
     };
     const ofAgents = { certFile: clusterCert, keyFile: clusterKey, caFile: clusterCaCert };
@@ -35,11 +40,27 @@ export class FlagTls {
     this.agents = watched("agents", ofAgents, () => new WatchedTls(ofAgents, { log, onRenewed }));
     ca = this.agents?.material.ca;
     try {
-      this.callers = watched("callers", ofCallers, () => new WatchedTls(ofCallers, { log }));
+      this.callers = watched(
+        "callers",
+        ofCallers,
+        () => new WatchedTls(ofCallers, { log, onRenewed: () => this.#validity.callers.look() }),
+      );
     } catch (error) {
       this.agents?.close();
       throw error;
     }
+    this.#validity = {
+      agents: this.#validityOf("agents", clusterCert, log),
+      callers: this.#validityOf("callers", serverCert, log),
+    };
+  }
+
+  #validityOf(clients: "agents" | "callers", file: string, log: Logger): ValidityLog {
+    const by = FLAGS[clients];
+    return new ValidityLog(log, () => {
+      const certificate = this[clients]?.material;
+      return certificate && { certificate, by, clients, fields: { file } };
+    });
   }
 
   /** Another object only when one of the CAs is another. */
@@ -64,6 +85,8 @@ export class FlagTls {
   close(): void {
     this.agents?.close();
     this.callers?.close();
+    this.#validity.agents.close();
+    this.#validity.callers.close();
   }
 }
 

@@ -10,6 +10,7 @@ import type { UnixDoor } from "../frontend/authenticate.ts";
 import { ClusterFigures } from "../status/figures.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
 import { ClusterDoor } from "./cluster-door.ts";
+import { type ShownCertificate, ValidityLog } from "./validity-log.ts";
 
 export interface ServedClusterDeps {
   /** What the flags say of each side, where clusters leave it out. */
@@ -36,6 +37,7 @@ export class ServedCluster {
   readonly figures: ClusterFigures;
   /** It is what the flags say, and no document's. */
   readonly isOfFlags: boolean;
+  readonly #validity: readonly ValidityLog[];
   #cluster: Cluster;
   #connects: TokenBucket | undefined;
   #bytes: TokenBucket | undefined;
@@ -69,7 +71,9 @@ export class ServedCluster {
     this.unix = { kind: "unix", cluster: cluster.name, tunnels };
     this.#fit(cluster);
     this.#limit(cluster);
-    this.figures = new ClusterFigures(); // looks at itself until it is closed, so nothing may fail behind it
+    // These look at themselves until they are closed, so nothing may fail behind them.
+    this.figures = new ClusterFigures();
+    this.#validity = SIDES.map((side) => new ValidityLog(deps.log, () => this.#shown(side)));
   }
 
   get cluster(): Cluster {
@@ -79,6 +83,12 @@ export class ServedCluster {
   /** Why it is not served as its document says, or why nobody comes who is meant to. */
   problems(now = new Date()): string[] {
     return SIDES.flatMap((side) => [this[side].problem ?? [], this.#untimely(side, now) ?? []].flat());
+  }
+
+  #shown(side: (typeof SIDES)[number]): ShownCertificate | undefined {
+    const { ownCertificate: certificate } = this[side];
+    const { name: cluster, file } = this.#cluster;
+    return certificate && { certificate, by: `${side}.cert`, clients: side, fields: { cluster, file } };
   }
 
   #untimely(side: (typeof SIDES)[number], now: Date): string | undefined {
@@ -95,12 +105,14 @@ export class ServedCluster {
     this.agents.close();
     this.callers.close();
     this.figures.close();
+    for (const validity of this.#validity) validity.close();
   }
 
   update(cluster: Cluster, what: ClusterChanges): void {
     this.#cluster = cluster;
     this.#fit(cluster);
     if (what.limits) this.#limit(cluster);
+    for (const validity of this.#validity) validity.look();
   }
 
   #fit({ name, agents, callers, suspended }: Cluster): void {

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import type { LeafOptions } from "../../shared/pki/certificates.ts";
-import { fetchText, pki, start, until } from "../testing.ts";
+import { fetchText, type Line, pki, start, until } from "../testing.ts";
 import { type Tenant, Tenants } from "../testing-tenants.ts";
 
 type Times = Pick<LeafOptions, "notBefore" | "notAfter">;
@@ -78,4 +78,56 @@ test("a cluster whose certificate clients refuse for its dates is named with the
   await until(async () => (await shown()).text.includes(early));
   for (const tenant of [blue, red]) await issue(tenants, tenant, {});
   await until(async () => !/refuse this server/.test((await shown()).text));
+});
+
+/** What the log says of certificates whose time is not now. */
+function refused(lines: readonly Line[]) {
+  const told = lines.filter(({ msg }) => /refuse this server$/.test(msg));
+  return told.map(({ level, msg, cluster, notBefore, notAfter }) => ({ level, msg, cluster, notBefore, notAfter }));
+}
+
+test("the log names the flag of a certificate that has expired or is not yet valid, at the start and after a reload", async () => {
+  await using files = await flagFiles();
+  const { clusterCert: serverCert, clusterKey: serverKey } = files.options;
+  const old = { notBefore: fromNow(-120), notAfter: fromNow(-60) };
+  await files.renew(old);
+  await using server = await start({ ...files.options, serverCert, serverKey });
+  const line = (msg: string, { notBefore, notAfter }: { readonly notBefore: Date; readonly notAfter: Date }) => ({
+    ...{ level: "error", msg, cluster: undefined },
+    ...{ notBefore: notBefore.toISOString(), notAfter: notAfter.toISOString() },
+  });
+  assert.deepEqual(refused(server.lines), [
+    line("the certificate of --cluster-cert has expired: agents refuse this server", old),
+    line("the certificate of --server-cert has expired: callers refuse this server", old),
+  ]);
+  const early = { notBefore: fromNow(60), notAfter: fromNow(120) };
+  await files.renew(early);
+  await until(() => refused(server.lines).length === 4);
+  assert.deepEqual(
+    refused(server.lines)
+      .slice(2)
+      .sort((one, other) => one.msg.localeCompare(other.msg)),
+    [
+      line("the certificate of --cluster-cert is not yet valid: agents refuse this server", early),
+      line("the certificate of --server-cert is not yet valid: callers refuse this server", early),
+    ],
+  );
+});
+
+test("the log names cluster and side of such a certificate, at the start, and when its files or documents change", async () => {
+  await using tenants = await Tenants.create(["blue", "red"]);
+  const [blue, red] = [tenants.get("blue"), tenants.get("red")];
+  const old = { notBefore: fromNow(-120), notAfter: fromNow(-60) };
+  await blue.write({ agents: await issue(tenants, blue, old) });
+  const server = await tenants.start();
+  const told = () => refused(server.lines).map(({ level, msg, cluster }) => [level, cluster, msg]);
+  const expired = "the certificate of agents.cert has expired: agents refuse this server";
+  assert.deepEqual(told(), [["error", "blue", expired]]);
+  await issue(tenants, blue, { notBefore: fromNow(60) });
+  await until(() => told().length === 2);
+  const early = "the certificate of agents.cert is not yet valid: agents refuse this server";
+  assert.deepEqual(told()[1], ["error", "blue", early]);
+  await red.write({ callers: await issue(tenants, red, old) });
+  await until(() => told().length === 3);
+  assert.deepEqual(told()[2], ["error", "red", expired.replaceAll("agents", "callers")]);
 });
