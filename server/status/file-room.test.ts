@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { setImmediate as turn } from "node:timers/promises";
 import { createLogger } from "../../shared/process/logger.ts";
 import { StrangerLog } from "../../shared/process/stranger-log.ts";
 import { ServerMetrics } from "../metrics.ts";
@@ -12,22 +13,32 @@ test("a server that runs out of file descriptors says so with figures, counts it
   const log = createLogger({ level: "info", format: "json", name: "server", destination });
   const metrics = new ServerMetrics({ processMetrics: false });
   let open = 100;
-  const room = new FileRoom({ metrics, strangers: new StrangerLog(log), limit: 1_024, count: () => open });
+  const room = new FileRoom({ metrics, strangers: new StrangerLog(log), limit: 1_024, count: async () => open });
+  const pass = async (ms: number) => {
+    t.mock.timers.tick(ms);
+    await turn();
+  };
   room.start();
+  room.mustHaveRoom();
+  await turn();
   room.mustHaveRoom();
   assert.deepEqual(lines, []);
 
   open = 930;
-  t.mock.timers.tick(1_500);
+  await pass(1_500);
   room.mustHaveRoom();
   open = 1_020;
-  t.mock.timers.tick(500);
+  await pass(500);
   assert.throws(() => room.mustHaveRoom(), {
     code: "overloaded",
     message: "this server has 1020 of its 1024 files open: raise its limit (ulimit -n, LimitNOFILE=)",
   });
+  open = 950;
+  await pass(500);
+  room.mustHaveRoom(); // who asks is served by what is true now
+  assert.equal(room.seen?.left, "none", "who looks at readiness is not sent to and fro");
   open = 100;
-  t.mock.timers.tick(500);
+  await pass(500);
   room.mustHaveRoom();
   room.stop();
 

@@ -1,5 +1,5 @@
 import { CulvertError } from "../../shared/outcomes.ts";
-import { type FilesSeen, FileWatch, type FileWatchOptions } from "../../shared/process/file-watch.ts";
+import { type FilesSeen, FileWatch, type FileWatchOptions, usedUp } from "../../shared/process/file-watch.ts";
 import type { StrangerLog } from "../../shared/process/stranger-log.ts";
 import type { ServerMetrics } from "../metrics.ts";
 
@@ -43,10 +43,10 @@ export class FileRoom {
     this.#watch.stop();
   }
 
-  /** Throws `overloaded` when a new connection would take what is kept back. */
+  /** Throws `overloaded` when a new connection would take what is kept back now, whatever readiness still says. */
   mustHaveRoom(): void {
     const { seen } = this.#watch;
-    if (seen?.left !== "none") return;
+    if (seen === undefined || !usedUp(seen)) return;
     throw new CulvertError("overloaded", `this server has ${seen.open} of its ${seen.limit} files open: ${CURE}`);
   }
 

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
+import { closeSync, openSync } from "node:fs";
 import { test } from "node:test";
-import { fileLimit, fileLimitWarning } from "./file-limit.ts";
+import { fileLimit, fileLimitWarning, openFiles } from "./file-limit.ts";
 
 const limits = (soft: string) =>
   `Limit                     Soft Limit           Hard Limit           Units\nMax open files            ${soft.padEnd(20)} 524288               files\n`;
@@ -18,4 +19,45 @@ test("a limit below what may come in is warned of with both numbers and a cure, 
     /may have 4096 files open, and strangers can take 28672: .*ulimit -n 28672/,
   );
   assert.equal(fileLimitWarning(4_096, "strangers", 4_096), undefined);
+});
+
+/** Before Linux 6.2 the folder says no size, and its entries are counted; this one never says any, and has the same. */
+const UNSIZED = "/proc/self/fdinfo";
+
+test("open files are counted", { skip: process.platform !== "linux" }, async () => {
+  const before = await openFiles();
+  const opened = Array.from({ length: 5 }, () => openSync("/dev/null", "r"));
+  try {
+    assert.equal(await openFiles(), before + 5);
+  } finally {
+    for (const fd of opened) closeSync(fd);
+  }
+});
+
+test("counted one by one they are as many", { skip: process.platform !== "linux" }, async () => {
+  const differences: number[] = [];
+  // The process that has just begun opens and closes some of its own meanwhile.
+  while (differences.at(-1) !== 0 && differences.length < 200) {
+    differences.push((await openFiles(UNSIZED)) - (await openFiles()));
+  }
+  assert.equal(differences.at(-1), 0, `${differences}`);
+});
+
+test("while they are counted the loop has its turns, and a count that fails says why", {
+  skip: process.platform !== "linux",
+}, async () => {
+  let turns = 0;
+  let next = setImmediate(function count() {
+    turns++;
+    next = setImmediate(count);
+  });
+  const opened = Array.from({ length: 600 }, () => openSync("/dev/null", "r"));
+  try {
+    await openFiles(UNSIZED);
+    assert.ok(turns > 2, `${turns} turns`);
+  } finally {
+    clearImmediate(next);
+    for (const fd of opened) closeSync(fd);
+  }
+  await assert.rejects(openFiles("/proc/self/none"), { code: "ENOENT" });
 });
