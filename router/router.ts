@@ -3,7 +3,7 @@ import { resetSocket } from "../shared/net/reset.ts";
 import { sourceOf } from "../shared/net/source.ts";
 import { formatTarget } from "../shared/net/target.ts";
 import { type Admin, startAdmin } from "../shared/process/admin.ts";
-import { fileLimitWarning } from "../shared/process/file-limit.ts";
+import { fileLimitWarning, withOwnFiles } from "../shared/process/file-limit.ts";
 import { listenError } from "../shared/process/listen-error.ts";
 import type { Logger } from "../shared/process/logger.ts";
 import { ConfigError } from "../shared/process/options.ts";
@@ -107,7 +107,7 @@ export class Router implements AsyncDisposable {
     const { port, bindAddress, healthPort, healthBindAddress, adminPort, adminBindAddress } = this.#options;
     if (this.#store.table.routes.length === 0) this.#log.warn("there are no routes yet: every connection is refused");
     const warning = fileLimitWarning(
-      2 * this.#options.maxConnections,
+      withOwnFiles(2 * this.#options.maxConnections),
       "connections (--max-connections, two files each)",
     );
     if (warning !== undefined) this.#log.warn(warning);

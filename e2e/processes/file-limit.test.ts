@@ -1,9 +1,14 @@
 import assert from "node:assert/strict";
 import { connect, type Socket } from "node:net";
 import { test } from "node:test";
+import { filesLeft } from "../../shared/process/file-watch.ts";
 import { createSite } from "../harness/binaries.ts";
 import { connectThrough } from "../harness/caller.ts";
+import { flags } from "../harness/pki-files.ts";
+import { startCulvert } from "../harness/processes.ts";
+import { freePort } from "../harness/targets/absent.ts";
 import { TARGETS } from "../harness/targets.ts";
+import { TempDir } from "../harness/temp.ts";
 import { Witness } from "../harness/witness.ts";
 
 const LIMIT = 200;
@@ -42,4 +47,40 @@ test("a server that comes to its limit of open files says so in log, readiness a
   assert.match(await readyz(), /^200 /);
   await using next = await connectThrough(site.listener("uds"), echo.address);
   assert.equal(next.status, 200);
+});
+
+/** Few strangers on two TCP ports and a unix socket, a caller that waits, and an agent: loading the program takes more. */
+const TIGHT = {
+  ...{ maxHandshakes: 1, maxWaitingHandshakes: 1, maxWaitingConnections: 60 },
+  ...{ maxPendingConnects: 1, maxAgents: 1 },
+};
+const LET_IN = 2 * (3 + 60) + 60 + 1 + 1;
+
+test("the limit that a server names at its start has room for what its bounds let in, and for what it has open by itself", {
+  skip: process.platform !== "linux",
+}, async () => {
+  using site = await createSite();
+  const start = (fileLimit: number) => site.startServer({ ...TIGHT, adminPort }, { fileLimit });
+  const adminPort = await freePort();
+  await using low = await start(150);
+  const named = Number(/ulimit -n (\d+)/.exec(await low.waitForLog("this process may have 150 files open"))?.[1]);
+  await low.stop();
+  await using server = await start(named);
+  await server.waitForLog("server started");
+  assert.deepEqual(
+    server.log.filter((line) => /files open/.test(line)),
+    [],
+  );
+  assert.equal(filesLeft(server.fdCount() + LET_IN, named, "enough"), "enough");
+});
+
+test("a router counts two files for a connection, and what it has open by itself", {
+  skip: process.platform !== "linux",
+}, async () => {
+  using dir = new TempDir();
+  const ports = flags({ port: await freePort(), bindAddress: "127.0.0.1", healthPort: 0, adminPort: 0 });
+  const args = ["router", ...ports, ...flags({ routes: dir.path, maxConnections: 100 })];
+  await using router = startCulvert(args, { fileLimit: 220 });
+  await router.waitForLog(/may have 220 files open, and needs 240 for connections .*ulimit -n 240/);
+  await router.waitForLog("router started");
 });

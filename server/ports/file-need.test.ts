@@ -1,10 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { filesLeft } from "../../shared/process/file-watch.ts";
 import { fileNeedWarning, filesNeeded, strangersAllowed } from "./file-need.ts";
 
 const BOUNDS = {
   ...{ maxHandshakes: 1, maxWaitingHandshakes: 10, maxWaitingConnections: 100 },
-  ...{ maxPendingConnects: 1_000, maxAgents: 10_000 },
+  ...{ maxPendingConnects: 1_000, maxAgents: 10_000, clusters: "" },
 };
 
 test("each port may hold who says nothing, who waits, who shakes hands and who has not asked yet", () => {
@@ -16,12 +17,25 @@ test("a unix socket has no handshakes, but may hold who has not asked yet", () =
   assert.equal(strangersAllowed(BOUNDS, { tcpPorts: 0, unixSockets: 2 }), 200);
 });
 
-test("agents that are held, and callers that wait for an answer, need files beside the strangers", () => {
-  const entries = { tcpPorts: 1, unixSockets: 0 };
-  assert.equal(filesNeeded(BOUNDS, entries), 112 + 11_000);
-  assert.equal(fileNeedWarning(BOUNDS, entries, 11_112), undefined);
+test("agents that are held, callers that wait for an answer, listeners and the process itself need files beside the strangers", () => {
+  assert.equal(filesNeeded(BOUNDS, { tcpPorts: 1, unixSockets: 0 }), 112 + 11_000 + 1 + 40);
+  assert.equal(filesNeeded(BOUNDS, { tcpPorts: 1, unixSockets: 1 }), 212 + 11_000 + 2 + 40);
+});
+
+test("with the limit that the warning names nothing is few when all bounds are reached, and with one less something is", () => {
+  const entries = { tcpPorts: 2, unixSockets: 1 };
+  const needed = filesNeeded(BOUNDS, entries);
+  const named = Number(/ulimit -n (\d+)/.exec(fileNeedWarning(BOUNDS, entries, 1_024) ?? "")?.[1]);
+  assert.equal(filesLeft(needed, named, "enough"), "enough");
+  assert.equal(filesLeft(needed, named - 1, "enough"), "few");
+  assert.equal(fileNeedWarning(BOUNDS, entries, named), undefined);
   assert.match(
-    fileNeedWarning(BOUNDS, entries, 11_111) ?? "",
-    /11111 files open, .* can take 11112: .*ulimit -n 11112/,
+    fileNeedWarning(BOUNDS, entries, named - 1) ?? "",
+    /waiting callers and agents together \(--max-handshakes, .*--max-agents\), with a tenth to spare/,
   );
+});
+
+test("where documents name the clusters, the warning says that it counts one", () => {
+  const warning = fileNeedWarning({ ...BOUNDS, clusters: "/etc/clusters" }, { tcpPorts: 1, unixSockets: 0 }, 1_024);
+  assert.match(warning ?? "", /of one cluster \(.*more clusters, and agents\.maxAgents of a document, come on top\)/);
 });

@@ -1,9 +1,10 @@
-import { fileLimitWarning } from "../../shared/process/file-limit.ts";
+import { fileLimitWarning, withOwnFiles } from "../../shared/process/file-limit.ts";
+import { limitFor } from "../../shared/process/file-watch.ts";
 import type { ServerOptions } from "../options.ts";
 
 type Bounds = Pick<
   ServerOptions,
-  "maxHandshakes" | "maxWaitingHandshakes" | "maxWaitingConnections" | "maxPendingConnects" | "maxAgents"
+  "maxHandshakes" | "maxWaitingHandshakes" | "maxWaitingConnections" | "maxPendingConnects" | "maxAgents" | "clusters"
 >;
 
 /** What callers and agents come to. */
@@ -23,12 +24,20 @@ export function strangersAllowed(bounds: Bounds, { tcpPorts, unixSockets }: Entr
   return beforeTls + (tcpPorts + unixSockets) * maxWaitingConnections;
 }
 
-/** With them, agents and callers of one cluster that wait for an answer. No bound says how many have been answered. */
+/**
+ * How many files the server has open when all of them, and agents and callers of one cluster that wait for an answer, have
+ * come. No bound says how many have been answered.
+ */
 export function filesNeeded(bounds: Bounds, entries: Entries): number {
-  return strangersAllowed(bounds, entries) + bounds.maxPendingConnects + bounds.maxAgents;
+  const listeners = entries.tcpPorts + entries.unixSockets;
+  return withOwnFiles(listeners + strangersAllowed(bounds, entries) + bounds.maxPendingConnects + bounds.maxAgents);
 }
 
-/** The warning about a limit of open files that they would come up against before those bounds. */
+/** The warning about a limit of open files that they would come up against, or near, before those bounds. */
 export function fileNeedWarning(bounds: Bounds, entries: Entries, limit?: number): string | undefined {
-  return fileLimitWarning(filesNeeded(bounds, entries), `strangers, callers and agents together (${OPTIONS})`, limit);
+  const who =
+    bounds.clusters === ""
+      ? `strangers, waiting callers and agents together (${OPTIONS})`
+      : `strangers, and waiting callers and agents of one cluster (${OPTIONS}; more clusters, and agents.maxAgents of a document, come on top)`;
+  return fileLimitWarning(limitFor(filesNeeded(bounds, entries)), `${who}, with a tenth to spare`, limit);
 }

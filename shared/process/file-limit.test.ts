@@ -16,7 +16,7 @@ test("the limit is the soft one, and none where there is none or nobody tells", 
 test("a limit below what may come in is warned of with both numbers and a cure, and no other", () => {
   assert.match(
     fileLimitWarning(28_672, "strangers", 4_096) ?? "",
-    /may have 4096 files open, and strangers can take 28672: .*ulimit -n 28672/,
+    /may have 4096 files open, and needs 28672 for strangers: .*ulimit -n 28672/,
   );
   assert.equal(fileLimitWarning(4_096, "strangers", 4_096), undefined);
 });

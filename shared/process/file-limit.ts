@@ -3,6 +3,8 @@ import { opendirSync, readFileSync, statSync } from "node:fs";
 const OPEN = "/proc/self/fd";
 /** Names that are listed in one go: what comes of them holds the loop for about 2 ms. */
 const PIECE = 256;
+/** What a process has open by itself: 23 in a bare server (pipes, epoll, health and admin port); and probes, files read again. */
+const OWN_FILES = 40;
 
 /** How many files this process may have open; `undefined`: no limit, or none that this system tells. */
 export function fileLimit(limits: string = readLimits()): number | undefined {
@@ -26,13 +28,18 @@ async function entries(folder: string): Promise<number> {
   return found;
 }
 
+/** How many files a process needs for so many connections and listeners. */
+export function withOwnFiles(needed: number): number {
+  return needed + OWN_FILES;
+}
+
 /**
  * A warning if the limit is lower than what the bounds of this process let come in. No event tells of it later: libuv
  * accepts what has no descriptor left with one that it keeps for this, and closes it (hence `FileWatch`).
  */
 export function fileLimitWarning(needed: number, what: string, limit = fileLimit()): string | undefined {
   if (limit === undefined || limit >= needed) return undefined;
-  return `this process may have ${limit} files open, and ${what} can take ${needed}: then others are cut without a word. Enough for a trial; else raise the limit (ulimit -n ${needed}, or LimitNOFILE=${needed} in its systemd unit), or lower the options`;
+  return `this process may have ${limit} files open, and needs ${needed} for ${what}: without them others are cut without a word. Enough for a trial; else raise the limit (ulimit -n ${needed}, or LimitNOFILE=${needed} in its systemd unit), or lower the options`;
 }
 
 function readLimits(): string {

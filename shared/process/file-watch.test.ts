@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
-import { type FilesLeft, FileWatch, filesLeft } from "./file-watch.ts";
+import { type FilesLeft, FileWatch, filesLeft, limitFor } from "./file-watch.ts";
 
 const TABLE: ReadonlyArray<readonly [open: number, limit: number, before: FilesLeft, now: FilesLeft]> = [
   [899, 1_000, "enough", "enough"],
@@ -28,6 +28,14 @@ const TABLE: ReadonlyArray<readonly [open: number, limit: number, before: FilesL
 test("few are told from 90 % on and enough below 80 %, and the last ones count as none", () => {
   for (const [open, limit, before, now] of TABLE) {
     assert.equal(filesLeft(open, limit, before), now, `${open} of ${limit} after ${before}`);
+  }
+});
+
+test("a limit can be named at which so many are just not few", () => {
+  for (let open = 1; open < 20_000; open++) {
+    const limit = limitFor(open);
+    assert.equal(filesLeft(open, limit, "enough"), "enough", `${open} of ${limit}`);
+    assert.notEqual(filesLeft(open, limit - 1, "enough"), "enough", `${open} of ${limit - 1}`);
   }
 });
 

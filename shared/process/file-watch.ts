@@ -107,6 +107,11 @@ export function filesLeft(open: number, limit: number, before: FilesLeft): Files
   return open >= limit * (before === "enough" ? FEW : ENOUGH) ? "few" : "enough";
 }
 
+/** The lowest limit at which so many open files are not yet few. What is kept back is less than the part that is left. */
+export function limitFor(open: number): number {
+  return Math.floor(open / FEW) + 1;
+}
+
 function keptBack(limit: number): number {
   return Math.min(KEPT_BACK, Math.floor(limit * KEPT_BACK_PART));
 }
