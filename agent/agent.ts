@@ -4,6 +4,7 @@ import type { SecureVersion } from "node:tls";
 import type { Hello } from "../shared/link/control.ts";
 import { type FileWatch, watchFiles } from "../shared/net/watch-files.ts";
 import { type Admin, startAdmin } from "../shared/process/admin.ts";
+import { FileRoom } from "../shared/process/file-room.ts";
 import { liveLinks } from "../shared/process/link-metrics.ts";
 import type { Logger } from "../shared/process/logger.ts";
 import { MemoryPool } from "../shared/process/memory-pool.ts";
@@ -59,6 +60,7 @@ export class Agent implements AsyncDisposable {
   readonly #listenEphemeral: boolean;
   readonly #dials: DialSlots;
   readonly #pool: MemoryPool;
+  readonly #files: FileRoom;
   readonly #credentials: KeptCredentials;
   readonly #uplinks: readonly Uplink[];
   #health: Admin | undefined;
@@ -73,15 +75,18 @@ export class Agent implements AsyncDisposable {
     this.#dials = new DialSlots(options.maxStreams);
     this.#pool = new MemoryPool(options.memoryLimit);
     this.metrics.memory.watch(this.#pool);
+    const strangers = new StrangerLog(log);
+    this.#files = new FileRoom({ metrics: this.metrics, strangers, owner: "the agent", code: "agent_exhausted" });
     const streams: ServeDeps = {
       policy: this.#policy(),
       dials: this.#dials,
       metrics: this.metrics,
       log,
-      strangers: new StrangerLog(log),
+      strangers,
       lookup: sharedLookup(),
       dialTimeoutMs: options.dialTimeoutMs,
       stallTimeoutMs: options.stallTimeoutMs,
+      mustHaveFiles: () => this.#files.mustHaveRoom(),
     };
     const hello = helloOf(options);
     this.#credentials = new KeptCredentials(options, log);
@@ -157,11 +162,12 @@ export class Agent implements AsyncDisposable {
     const { health, admin } = listeners(this.#options);
     await Promise.all([health, admin].filter(({ port }) => port !== 0).map(checkPort));
     this.#watchCredentials();
+    this.#files.start();
     for (const uplink of this.#uplinks) uplink.start();
     await settledWithin(this.whenConnected(), TUNNEL_FIRST_MS);
     const common = { metrics: this.metrics.registry, log: this.#log };
     if (this.#isOn(health.port)) {
-      const checks = () => readiness(this.#uplinks, this.#options.readiness);
+      const checks = () => [...readiness(this.#uplinks, this.#options.readiness), ...this.#files.checks()];
       this.#health = await startAdmin({ ...common, ...health, checks });
     }
     if (this.#isOn(admin.port)) {
@@ -220,6 +226,7 @@ export class Agent implements AsyncDisposable {
 
   async #closeListeners(): Promise<void> {
     this.#credentialWatch?.close();
+    this.#files.stop();
     await Promise.all([this.#health?.close(), this.#admin?.close()]);
   }
 

@@ -50,6 +50,7 @@ export class AgentMetrics {
   readonly #attempts: LabelledTally;
   readonly #connects: Tally;
   readonly #lessons: LabelledTally;
+  readonly #filesUsedUp: Tally;
   readonly #dialFailures: LabelledTally;
   readonly #dialSeconds: readonly { observe(value: number): void }[];
   /** Of the sessions that have gone; those that stand are asked. */
@@ -71,6 +72,10 @@ export class AgentMetrics {
       "culvert_agent_path_lessons_total",
       "What was learned of the way to a server: that it has a limit, falls silent or holds bytes back.",
       ["lesson"],
+    );
+    this.#filesUsedUp = make.counter(
+      ["culvert_agent_files_used_up_total"],
+      "Times that hardly any file descriptor was left (process_open_fds near process_max_fds).",
     );
     this.#dialFailures = make.counters(
       `${KONNECTIVITY}_endpoint_dial_failure_total`,
@@ -169,6 +174,10 @@ export class AgentMetrics {
 
   uplinkConnected(): void {
     this.#connects.add();
+  }
+
+  filesUsedUp(): void {
+    this.#filesUsedUp.add();
   }
 
   sessionEnded(resetForMemory: number): void {

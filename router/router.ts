@@ -157,7 +157,7 @@ export class Router implements AsyncDisposable {
 
   readonly #onListenerError = (error: Error): void => {
     this.metrics.listenerFailed();
-    // For want of descriptors it fails as often as somebody knocks.
+    // Seldom, since libuv tells nothing of a want of descriptors; where it comes, for each connection.
     this.#strangers.tell("error", { err: error }, "a listener failed");
   };
 

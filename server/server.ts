@@ -2,6 +2,7 @@ import type { AddressInfo } from "node:net";
 import { formatTarget } from "../shared/net/target.ts";
 import type { TlsListener } from "../shared/net/tls.ts";
 import { type Admin, startAdmin } from "../shared/process/admin.ts";
+import { FileRoom } from "../shared/process/file-room.ts";
 import { liveLinks } from "../shared/process/link-metrics.ts";
 import type { Logger } from "../shared/process/logger.ts";
 import { MemoryPool } from "../shared/process/memory-pool.ts";
@@ -24,7 +25,6 @@ import { FlagTls } from "./serving/flag-tls.ts";
 import type { ServedCluster } from "./serving/served-cluster.ts";
 import { type ClusterSource, Serving } from "./serving/serving.ts";
 import { judgeAgain, rotate } from "./serving/trust-change.ts";
-import { FileRoom } from "./status/file-room.ts";
 import { roundTripsOf } from "./status/round-trips.ts";
 import { type Condition, readiness, status } from "./status/status.ts";
 import { tryTarget } from "./trial.ts";
@@ -100,7 +100,8 @@ export class Server implements AsyncDisposable {
     this.#options = options;
     this.#log = log;
     this.#strangers = new StrangerLog(log);
-    this.#files = new FileRoom({ metrics: this.metrics, strangers: this.#strangers });
+    const { metrics } = this;
+    this.#files = new FileRoom({ metrics, strangers: this.#strangers, owner: "this server", code: "overloaded" });
     this.#ephemeral = listenEphemeral;
     this.tunnels = new Registry();
     this.#entrances = new Entrances({ options, log, handler: (door) => this.#handler(door) });
@@ -317,7 +318,7 @@ export class Server implements AsyncDisposable {
       certificates: this.#flags?.certificates() ?? [],
       clusters: this.#store && this.#clusterFaults(),
       warnings: this.#serving?.warnings() ?? [],
-      files: this.#files.seen,
+      files: this.#files.checks(),
       draining: this.#draining,
       agents: [...this.tunnels.tunnels()].filter((tunnel) => !tunnel.draining && !tunnel.suspended).length,
       readyNeedsAgent: this.#options.readyNeedsAgent,

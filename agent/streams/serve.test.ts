@@ -5,6 +5,7 @@ import { type Duplex, duplexPair } from "node:stream";
 import { type TestContext, test } from "node:test";
 import { pino } from "pino";
 import { parseTarget } from "../../shared/net/target.ts";
+import { CulvertError } from "../../shared/outcomes.ts";
 import { StrangerLog } from "../../shared/process/stranger-log.ts";
 import { encodeOpen, type OpenAnswer } from "../../shared/wire/open.ts";
 import { readAnswer } from "../../shared/wire/testing.ts";
@@ -38,6 +39,7 @@ function joined(t: TestContext, change: Partial<ServeDeps> = {}) {
     strangers: new StrangerLog(log),
     dialTimeoutMs: 2_000,
     stallTimeoutMs: 0,
+    mustHaveFiles: () => {},
     ...change,
   };
   const onStream = (stream: Stream) => void served.push(serve(stream, deps));
@@ -235,6 +237,17 @@ test("a target's reset is a reset of the stream, and the other way round", async
   const failed = new Promise<NodeJS.ErrnoException>((resolve) => sockets[1]?.once("error", resolve));
   second.reset();
   assert.equal((await failed).code, "ECONNRESET");
+});
+
+test("without file descriptors to spare a stream is refused before its target is dialled", async (t) => {
+  const { server, dials } = joined(t, {
+    mustHaveFiles: () => {
+      throw new CulvertError("agent_exhausted", "the agent has 199 of its 200 files open");
+    },
+  });
+  const refused = await answerOf(open(server, "127.0.0.1:9"));
+  assert.deepEqual([refused.ok, dials.taken], [false, 0]);
+  assert.match(JSON.stringify(refused), /agent_exhausted.*199 of its 200 files/);
 });
 
 test("more dials at once than the limit are refused as agent_exhausted, and room is given back", async (t) => {

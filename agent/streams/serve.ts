@@ -26,6 +26,8 @@ export interface ServeDeps {
   /** From the stream's opening to its whole head: the head comes with the SYN, so this only bounds a broken server. */
   readonly headTimeoutMs?: number;
   readonly lookup?: Lookup;
+  /** Throws `agent_exhausted` when this process has hardly a file descriptor left. */
+  mustHaveFiles(): void;
 }
 
 const HEAD_TIMEOUT_MS = 5_000;
@@ -121,6 +123,7 @@ export async function serve(stream: Stream, deps: ServeDeps): Promise<void> {
 /** Resolves and dials; a caller that goes away meanwhile takes the dial with it. */
 async function reach(stream: Stream, target: Target, timeoutMs: number, deps: ServeDeps): Promise<Socket> {
   const { policy, dials, metrics, lookup } = deps;
+  deps.mustHaveFiles();
   dials.take();
   metrics.pendingDials(1);
   const dialling = dial({

@@ -49,6 +49,46 @@ test("a server that comes to its limit of open files says so in log, readiness a
   assert.equal(next.status, 200);
 });
 
+test("an agent that comes to its limit of open files refuses new streams, and stays there for those it has and for probes", {
+  skip: process.platform !== "linux",
+}, async () => {
+  await using echo = await TARGETS.echo();
+  using site = await createSite();
+  await using _server = await site.startServer();
+  const healthServerPort = await freePort();
+  await using agent = await site.startAgent({ healthServerPort }, { wait: false, fileLimit: LIMIT });
+  await agent.waitForHealth(`http://127.0.0.1:${healthServerPort}/readyz`);
+  await using witness = new Witness(await connectThrough(site.listener("uds"), echo.address));
+  const readyz = async () => {
+    const answer = await fetch(`http://127.0.0.1:${healthServerPort}/readyz?verbose`);
+    return `${answer.status} ${await answer.text()}`;
+  };
+  assert.match(await readyz(), /^200 [\s\S]*^\[\+\]file-descriptors ok: \d+ of 200 in use$/m);
+  const held: Awaited<ReturnType<typeof connectThrough>>[] = [];
+  try {
+    let last = await connectThrough(site.listener("uds"), echo.address);
+    for (
+      ;
+      last.status === 200 && held.length < LIMIT;
+      last = await connectThrough(site.listener("uds"), echo.address)
+    ) {
+      held.push(last);
+      if (agent.fdCount() >= HELD) await agent.waitForLog("file descriptors are nearly used up");
+    }
+    held.push(last);
+    assert.equal(last.status, 503);
+    assert.match(last.reason, /^the agent has 1\d\d of its 200 files open: raise its limit/);
+    assert.match(await readyz(), /^503 [\s\S]*^\[-\]file-descriptors failed: 1[89]\d of 200 in use$/m);
+    await witness.assertUnharmed();
+  } finally {
+    for (const one of held) await one[Symbol.asyncDispose]();
+  }
+  await agent.waitForLog("file descriptors are enough again");
+  assert.match(await readyz(), /^200 /);
+  await using next = await connectThrough(site.listener("uds"), echo.address);
+  assert.equal(next.status, 200);
+});
+
 /** Few strangers on two TCP ports and a unix socket, a caller that waits, and an agent: loading the program takes more. */
 const TIGHT = {
   ...{ maxHandshakes: 1, maxWaitingHandshakes: 1, maxWaitingConnections: 60 },

@@ -75,7 +75,7 @@ export function acceptRules(
     keepAliveMs: keepaliveMs === 0 ? undefined : keepaliveMs,
     departures,
     onHandshakeFailed,
-    // For want of descriptors it may fail as often as somebody knocks.
+    // Seldom, since libuv tells nothing of a want of descriptors (see FileWatch); where it comes, for each connection.
     onError: (error) => strangers.tell("error", { err: error, listener: name }, "a listener failed"),
   };
 

@@ -1,6 +1,5 @@
 import { untimely, type Validity } from "../../shared/net/tls-material.ts";
 import type { Check } from "../../shared/process/admin.ts";
-import type { FilesSeen } from "../../shared/process/file-watch.ts";
 import type { MemoryPool } from "../../shared/process/memory-pool.ts";
 import type { ServedCluster } from "../serving/served-cluster.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
@@ -20,8 +19,7 @@ export interface Condition {
   readonly clusters?: readonly string[] | undefined;
   /** What is odd about the configuration, and may be meant. */
   readonly warnings: readonly string[];
-  /** File descriptors; absent: nobody tells. */
-  readonly files?: FilesSeen | undefined;
+  readonly files: readonly Check[];
   readonly draining: boolean;
   /** Agents that take streams. */
   readonly agents: number;
@@ -48,7 +46,7 @@ export function readiness(condition: Condition, now = new Date()): Check[] {
     { name: "configuration", ok: true, detail: warnings.map((warning) => `warning: ${warning}`).join("; ") },
     // The old version of a document stays in use: the other clusters need this server.
     ...(clusters === undefined ? [] : [{ name: "clusters", ok: true, detail: clusters.join("; ") }]),
-    ...(files === undefined ? [] : [shownFiles(files)]),
+    ...files,
     { name: "not-draining", ok: !draining },
     { name: "agents", ok: agents > 0 || !readyNeedsAgent, detail: `${agents} connected` },
   ];
@@ -57,11 +55,6 @@ export function readiness(condition: Condition, now = new Date()): Check[] {
 function shownListeners(all: Condition["listeners"], down: Condition["listeners"]): string {
   if (down.length === 0) return all.map(({ name }) => name).join(", ");
   return down.map(({ name, problem }) => `${name} not open${problem === undefined ? "" : ` (${problem})`}`).join(", ");
-}
-
-/** Another server may have room for whoever is sent away. */
-function shownFiles({ left, open, limit }: FilesSeen): Check {
-  return { name: "file-descriptors", ok: left !== "none", detail: `${open} of ${limit} in use` };
 }
 
 function shownCertificate(certificate: Certificate, now: Date): string {

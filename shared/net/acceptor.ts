@@ -40,7 +40,7 @@ export interface AcceptRules {
   /** How connections end that are lost together; absent: each at once. */
   readonly departures?: Departures | undefined;
   onHandshakeFailed(failed: FailedHandshake): void;
-  /** The listener as a whole has failed; it does not recover. */
+  /** An accept has failed; the listener goes on. For want of descriptors libuv closes who comes, or lets him wait, without this. */
   onError(error: Error): void;
 }
 

@@ -1,7 +1,7 @@
-import { CulvertError } from "../../shared/outcomes.ts";
-import { type FilesSeen, FileWatch, type FileWatchOptions, usedUp } from "../../shared/process/file-watch.ts";
-import type { StrangerLog } from "../../shared/process/stranger-log.ts";
-import type { ServerMetrics } from "../metrics.ts";
+import { CulvertError } from "../outcomes.ts";
+import type { Check } from "./admin.ts";
+import { type FilesSeen, FileWatch, type FileWatchOptions, usedUp } from "./file-watch.ts";
+import type { StrangerLog } from "./stranger-log.ts";
 
 const CURE = "raise its limit (ulimit -n, LimitNOFILE=)";
 
@@ -12,13 +12,16 @@ const SAID = {
 } as const;
 
 export interface FileRoomDeps extends Partial<Pick<FileWatchOptions, "limit" | "count">> {
-  readonly metrics: Pick<ServerMetrics, "filesUsedUp">;
-  readonly strangers: StrangerLog;
+  readonly metrics: { filesUsedUp(): void };
+  readonly strangers: Pick<StrangerLog, "tell">;
+  /** Whose they are, for sentences, and what a CONNECT hears while hardly any is left. */
+  readonly owner: "this server" | "the agent";
+  readonly code: "overloaded" | "agent_exhausted";
 }
 
 /**
  * Whether this process has file descriptors left for who comes. When hardly any is, new CONNECTs are refused in words: what is
- * left is for those who look what is wrong, for agents that come back, and for files that are read again.
+ * left is for those who look what is wrong, for the tunnel that comes back, and for files that are read again.
  */
 export class FileRoom {
   readonly #deps: FileRoomDeps;
@@ -30,9 +33,12 @@ export class FileRoom {
     this.#watch = new FileWatch({ limit, ...(count && { count }), onChange: (seen) => this.#tell(seen) });
   }
 
-  /** For readiness; `undefined` where nobody tells of a limit. */
-  get seen(): FilesSeen | undefined {
-    return this.#watch.seen;
+  /** For readiness, since another process may have room for whoever is sent away; empty where nobody tells of a limit. */
+  checks(): Check[] {
+    const { seen } = this.#watch;
+    if (seen === undefined) return [];
+    const { left, open, limit } = seen;
+    return [{ name: "file-descriptors", ok: left !== "none", detail: `${open} of ${limit} in use` }];
   }
 
   start(): void {
@@ -43,11 +49,12 @@ export class FileRoom {
     this.#watch.stop();
   }
 
-  /** Throws `overloaded` when a new connection would take what is kept back now, whatever readiness still says. */
+  /** Throws its `code` when a new connection would take what is kept back now, whatever readiness still says. */
   mustHaveRoom(): void {
     const { seen } = this.#watch;
     if (seen === undefined || !usedUp(seen)) return;
-    throw new CulvertError("overloaded", `this server has ${seen.open} of its ${seen.limit} files open: ${CURE}`);
+    const { owner, code } = this.#deps;
+    throw new CulvertError(code, `${owner} has ${seen.open} of its ${seen.limit} files open: ${CURE}`);
   }
 
   #tell({ left, open, limit }: FilesSeen): void {
