@@ -29,9 +29,9 @@ test("a page, a redirection or a success in place of the upgrade is somebody in 
   );
   assert.equal(blocked.box, "web_page");
   assert.match(blocked.sentence, /via "1\.1 gw \(squid\/5\.7\)"/);
-  const moved = judge(302, "Found", { location: "https://portal.corp/login?from=\u0007" });
+  const moved = judge(302, "Found", { location: "https://me:pw@portal.corp/login\u0007?session=1" });
   assert.equal(moved.box, "redirected");
-  assert.match(moved.sentence, /to "https:\/\/portal\.corp\/login\?from=/);
+  assert.match(moved.sentence, /to "https:\/\/portal\.corp\/login"/);
   assert.equal(judge(204, "No Content", {}).box, "web_page");
 });
 

@@ -1,5 +1,6 @@
 import type { IncomingHttpHeaders, IncomingMessage } from "node:http";
 import { clockNote } from "../net/clock-skew.ts";
+import { placeOf } from "../net/portal.ts";
 import { isOurs } from "../net/proxy-status.ts";
 import { repeats } from "../net/repeats.ts";
 import { parseRetryAfter } from "../net/retry-after.ts";
@@ -150,7 +151,7 @@ export function judgeAnswer(
     return new LinkRefused({ status, reason: `${reason}${note}`, retryAfterMs });
   }
   if (status >= 300 && status < 400) {
-    const where = printable(shown(headers.location), 120);
+    const where = placeOf(shown(headers.location));
     return box("redirected", `the upgrade was sent elsewhere, to "${where}"`, `a portal that wants a login? ${CURE}`);
   }
   // RFC 9110 §15.5.2 and §15.5.8, RFC 6585 §6.

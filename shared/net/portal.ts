@@ -1,3 +1,5 @@
+import { printable } from "../outcomes.ts";
+
 /**
  * A proxy that shows a page of its own in place of what is asked for. It may do so in more than one way; whoever meets it says
  * the same.
@@ -13,3 +15,11 @@ export function noTlsBehind(proxy: string): string {
 
 export const PORTAL_CURE =
   "log in from this machine with a browser that goes through it, or ask its administrators to let this machine pass without";
+
+/**
+ * Where a redirection leads, for a log or a sentence: origin and path. What stands beside and behind them names sessions,
+ * devices and people.
+ */
+export function placeOf(location: string): string {
+  return printable(location.replace(/[?#;].*$/s, "").replace(/^([a-z][a-z\d+.-]*:)?\/\/[^/]*@/i, "$1//"), 120);
+}

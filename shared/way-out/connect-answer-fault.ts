@@ -1,4 +1,4 @@
-import { PORTAL_CURE, portalAt } from "../net/portal.ts";
+import { PORTAL_CURE, placeOf, portalAt } from "../net/portal.ts";
 import { repeats } from "../net/repeats.ts";
 import { parseRetryAfter } from "../net/retry-after.ts";
 import { printable } from "../outcomes.ts";
@@ -72,17 +72,9 @@ function answerText({ head, page, secrets }: Refused): string {
   const shown = (text: string): string => (secrets.some((secret) => repeats(text, secret)) ? "" : text);
   const line = printable(`${head.status} ${shown(head.reason)}`);
   const [location = ""] = isPortal(head.status) ? (head.fields.get("location") ?? []) : [];
-  const place = printable(placeOf(shown(location)), MAX_PLACE);
+  const place = placeOf(shown(location));
   const words = place === "" ? printable(wordsOf(shown(page))) : `to "${place}"`;
   return words === "" ? line : `${line}: ${words}`;
-}
-
-/** Of a URL. */
-const MAX_PLACE = 120;
-
-/** Origin and path: what stands beside and behind them names sessions, devices and people. */
-function placeOf(location: string): string {
-  return location.replace(/[?#;].*$/s, "").replace(/^([a-z][a-z\d+.-]*:)?\/\/[^/]*@/i, "$1//");
 }
 
 /** Of a page of HTML its title, or its text: styles and scripts come first in most, and are words for nobody. */
