@@ -56,23 +56,19 @@ test(`200 streams and a 100 Hz echo do not notice that the carrier is changed ${
   });
   await using fleet = await launch(world, seed);
   const pulse = await startPulse(world);
-  const changes = () => lines.filter(({ msg }) => msg === "uplink moved to a new connection");
-  const before = changes().length;
+  const { accepted: before } = world.relay;
+  /** Not by the log, which tells ten a minute. The newest connection may not have taken over yet. */
+  const changes = () => world.relay.accepted - before - 1;
   // An overloaded machine may be late, but not for half of the time.
   const deadlineMs = 2 * CHANGES * CARRIER_AGE_MS * 1.1;
-  await waitFor(() => changes().length >= before + CHANGES, { deadlineMs, what: `${CHANGES} changes` });
+  await waitFor(() => changes() >= CHANGES, { deadlineMs, what: `${CHANGES} changes` });
   await pulse.finish();
   const faults = await fleet.finish();
-  const gaps = gapsBetween(changes().map(({ time }) => Date.parse(String(time))));
-  context.diagnostic(`seed ${seed}: ${changes().length} planned changes, ${gaps.map(Math.round)} ms apart`);
+  context.diagnostic(`seed ${seed}: ${changes()} planned changes`);
   assert.equal(faults.length, 0, story(seed, faults, []));
   assert.equal(world.relay.cuts, 0);
   assert.ok(!lines.some(({ msg }) => msg === "uplink suspended"), "each new one came before the old one went");
 });
-
-function gapsBetween(times: readonly number[]): number[] {
-  return times.slice(1).map((time, index) => time - (times[index] ?? time));
-}
 
 const PULSE_MS = 10;
 const PULSE_BYTES = 64;
