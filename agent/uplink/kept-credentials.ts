@@ -26,7 +26,7 @@ export class KeptCredentials {
   refresh(): boolean {
     try {
       const read = readCredentials(this.#files);
-      if (isValid(this.#held) && !isValid(read)) throw hasEnded(read);
+      if (isValid(this.#held) && !isValid(read)) throw endedError(read);
       this.#held = read;
       this.#fault = undefined;
       return true;
@@ -42,7 +42,7 @@ export class KeptCredentials {
   }
 }
 
-function hasEnded(credentials: Credentials): Error {
+function endedError(credentials: Credentials): Error {
   return new Error(`the certificate or token in the files ended on ${endOf(credentials)?.toISOString()}`);
 }
 

@@ -1,4 +1,5 @@
 import type { Endpoint } from "../../shared/net/proxy-protocol.ts";
+import { formatEndpoint } from "../../shared/net/source.ts";
 import type { SpliceTotals } from "../../shared/net/splice.ts";
 import { type CulvertError, type OutcomeCode, outcome, printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
@@ -90,7 +91,7 @@ export class Account {
       id: this.id,
       cluster: this.cluster,
       caller: this.caller,
-      remote: this.#source && `${this.#source.address}:${this.#source.port}`,
+      remote: this.#source && formatEndpoint(this.#source),
       target: this.target,
       agent: this.agent,
       outcome: code,

@@ -1,7 +1,7 @@
 import { createServer, type IncomingMessage, type Server } from "node:http";
 import type { Duplex } from "node:stream";
 import type { TLSSocket } from "node:tls";
-import type { Endpoint } from "../../shared/net/proxy-protocol.ts";
+import { formatEndpoint } from "../../shared/net/source.ts";
 import { TurnQueue } from "../../shared/net/turn-queue.ts";
 import { printable, toCulvertError } from "../../shared/outcomes.ts";
 import { Sockets } from "../ports/sockets.ts";
@@ -82,14 +82,14 @@ export class Frontend {
   /** A connection that a listener has accepted; over TLS, after the handshake. */
   take(socket: Duplex): void {
     const source = callerSource(this.#door, socket); // a socket that is cut no longer knows it
-    this.sockets.add(socket, source && (() => this.#onLeft(socket as TLSSocket, source)));
+    const remote = source && formatEndpoint(source);
+    this.sockets.add(
+      socket,
+      remote === undefined ? undefined : () => this.#handler.onLeft({ remote, socket: socket as TLSSocket }),
+    );
     this.#turns.run(() => {
       if (!socket.destroyed) this.#http.emit("connection", socket);
     });
-  }
-
-  #onLeft(socket: TLSSocket, { address, port }: Endpoint): void {
-    this.#handler.onLeft({ remote: `${address}:${port}`, socket });
   }
 
   readonly #onConnect = (request: IncomingMessage, socket: Duplex, head: Buffer): void => {
@@ -115,7 +115,7 @@ export class Frontend {
   #refuse(socket: Duplex, refusal: reply.HttpRefusal): void {
     if (!this.sockets.stopWaiting(socket)) return;
     const source = callerSource(this.#door, socket);
-    const remote = source && `${source.address}:${source.port}`;
+    const remote = source && formatEndpoint(source);
     try {
       const { name: caller } = authenticateSocket(this.#door, socket); // judged first of all: strangers learn nothing else
       reply.refusedRequest(socket, refusal);

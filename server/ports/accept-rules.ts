@@ -75,7 +75,7 @@ export function acceptRules(
     keepAliveMs: keepaliveMs === 0 ? undefined : keepaliveMs,
     departures,
     onHandshakeFailed,
-    // Seldom, since libuv tells nothing of a want of descriptors (see FileWatch); where it comes, for each connection.
+    // Seldom, since libuv tells nothing of a want of descriptors (see DescriptorWatch); where it comes, for each connection.
     onError: (error) => strangers.tell("error", { err: error, listener: name }, "a listener failed"),
   };
 

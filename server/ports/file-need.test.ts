@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { filesLeft } from "../../shared/process/file-watch.ts";
+import { filesLeft } from "../../shared/process/descriptor-watch.ts";
 import { fileNeedWarning, filesNeeded, strangersAllowed } from "./file-need.ts";
 
 const BOUNDS = {

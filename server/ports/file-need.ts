@@ -1,5 +1,5 @@
+import { limitFor } from "../../shared/process/descriptor-watch.ts";
 import { fileLimitWarning, withOwnFiles } from "../../shared/process/file-limit.ts";
-import { limitFor } from "../../shared/process/file-watch.ts";
 import type { ServerOptions } from "../options.ts";
 
 type Bounds = Pick<

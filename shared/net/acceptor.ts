@@ -4,7 +4,7 @@ import type { Departures } from "./departures.ts";
 import { readFirst } from "./first-bytes.ts";
 import { type FirstWords, FirstWordsReader, type FoundHello } from "./first-words.ts";
 import type { Endpoint } from "./proxy-protocol.ts";
-import { remoteOf } from "./source.ts";
+import { formatEndpoint, remoteOf } from "./source.ts";
 import { type FailedHandshake, WaitingRoom } from "./waiting-room.ts";
 
 /** Whether balancers say who is behind them (PROXY protocol, version 1 or 2). */
@@ -208,8 +208,7 @@ export class Acceptor {
   }
 
   #report({ remote, source }: Visit, how: FailedHandshake["how"], error: Error): void {
-    const behind = source && `${source.address}:${source.port}`;
-    this.#rules.onHandshakeFailed({ how, error, remote: behind ?? remote });
+    this.#rules.onHandshakeFailed({ how, error, remote: source === undefined ? remote : formatEndpoint(source) });
   }
 
   readonly #onConnection = (raw: Socket): void => {

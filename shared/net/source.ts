@@ -18,6 +18,10 @@ export function sourceOf(socket: Socket): Endpoint {
 
 /** The same for logs. */
 export function remoteOf(socket: Socket): string {
-  const { address, port } = sourceOf(socket);
+  return formatEndpoint(sourceOf(socket));
+}
+
+/** An end of a connection, as logs have it. */
+export function formatEndpoint({ address, port }: Endpoint): string {
   return `${address}:${port}`;
 }

@@ -35,7 +35,7 @@ export function withOwnFiles(needed: number): number {
 
 /**
  * A warning if the limit is lower than what the bounds of this process let come in. No event tells of it later: libuv
- * accepts what has no descriptor left with one that it keeps for this, and closes it (hence `FileWatch`).
+ * accepts what has no descriptor left with one that it keeps for this, and closes it (hence `DescriptorWatch`).
  */
 export function fileLimitWarning(needed: number, what: string, limit = fileLimit()): string | undefined {
   if (limit === undefined || limit >= needed) return undefined;

@@ -1,6 +1,6 @@
 import { CulvertError } from "../outcomes.ts";
 import type { Check } from "./admin.ts";
-import { type FilesSeen, FileWatch, type FileWatchOptions, usedUp } from "./file-watch.ts";
+import { DescriptorWatch, type DescriptorWatchOptions, type FilesSeen, usedUp } from "./descriptor-watch.ts";
 import type { StrangerLog } from "./stranger-log.ts";
 
 const CURE = "raise its limit (ulimit -n, LimitNOFILE=)";
@@ -11,7 +11,7 @@ const SAID = {
   none: ["error", `file descriptors are nearly used up: CONNECTs are refused, other connections may be cut; ${CURE}`],
 } as const;
 
-export interface FileRoomDeps extends Partial<Pick<FileWatchOptions, "limit" | "count">> {
+export interface FileRoomDeps extends Partial<Pick<DescriptorWatchOptions, "limit" | "count">> {
   readonly metrics: { filesUsedUp(): void };
   readonly strangers: Pick<StrangerLog, "tell">;
   /** Whose they are, for sentences, and what a CONNECT hears while hardly any is left. */
@@ -25,12 +25,12 @@ export interface FileRoomDeps extends Partial<Pick<FileWatchOptions, "limit" | "
  */
 export class FileRoom {
   readonly #deps: FileRoomDeps;
-  readonly #watch: FileWatch;
+  readonly #watch: DescriptorWatch;
 
   constructor(deps: FileRoomDeps) {
     this.#deps = deps;
     const { limit, count } = deps;
-    this.#watch = new FileWatch({ limit, ...(count && { count }), onChange: (seen) => this.#tell(seen) });
+    this.#watch = new DescriptorWatch({ limit, ...(count && { count }), onChange: (seen) => this.#tell(seen) });
   }
 
   /** For readiness, since another process may have room for whoever is sent away; empty where nobody tells of a limit. */

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
-import { type FilesLeft, FileWatch, filesLeft, limitFor } from "./file-watch.ts";
+import { DescriptorWatch, type FilesLeft, filesLeft, limitFor } from "./descriptor-watch.ts";
 
 const TABLE: ReadonlyArray<readonly [open: number, limit: number, before: FilesLeft, now: FilesLeft]> = [
   [899, 1_000, "enough", "enough"],
@@ -43,7 +43,7 @@ test("each change is told once, within a second, and sooner while there are few"
   t.mock.timers.enable({ apis: ["setTimeout"] });
   let open = 10;
   const told: string[] = [];
-  const watch = new FileWatch({
+  const watch = new DescriptorWatch({
     limit: 1_000,
     count: async () => open,
     onChange: ({ left, open, limit }) => told.push(`${left} ${open}/${limit}`),
@@ -75,7 +75,7 @@ test("what goes to and fro at the last border is told once", async (t) => {
   let looks = 0;
   const told: string[] = [];
   const count = async () => (looks++ % 2 === 0 ? 960 : 959);
-  const watch = new FileWatch({ limit: 1_024, count, onChange: ({ left }) => told.push(left) });
+  const watch = new DescriptorWatch({ limit: 1_024, count, onChange: ({ left }) => told.push(left) });
   watch.start();
   for (let ms = 0; ms < 10_000; ms += 150) {
     await turn();
@@ -91,7 +91,7 @@ test("a look that finds no descriptor for itself has found none left; one that f
   t.mock.timers.enable({ apis: ["setTimeout"] });
   let code = "EACCES";
   const told: string[] = [];
-  const watch = new FileWatch({
+  const watch = new DescriptorWatch({
     limit: 1_000,
     count: () => Promise.reject(Object.assign(new Error("no"), { code })),
     onChange: ({ left, open, limit }) => told.push(`${left} ${open}/${limit}`),
@@ -117,7 +117,7 @@ test("there is one look at a time, and one that was under way at the stop change
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const looks: ((open: number) => void)[] = [];
   const told: string[] = [];
-  const watch = new FileWatch({
+  const watch = new DescriptorWatch({
     limit: 1_000,
     count: () => new Promise((resolve) => looks.push(resolve)),
     onChange: ({ left }) => told.push(left),

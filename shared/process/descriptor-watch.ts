@@ -10,7 +10,7 @@ export interface FilesSeen {
   readonly limit: number;
 }
 
-export interface FileWatchOptions {
+export interface DescriptorWatchOptions {
   readonly limit?: number | undefined;
   readonly count?: () => Promise<number>;
   /** Told once for each change. */
@@ -33,7 +33,7 @@ const KEPT_BACK_PART = 1 / 16;
  * Looks how many files the process has open against how many it may have: nothing else tells when they run out, since libuv
  * closes connections for which there is none, or lets them wait, without an event.
  */
-export class FileWatch {
+export class DescriptorWatch {
   readonly #limit: number | undefined;
   readonly #count: () => Promise<number>;
   readonly #onChange: (seen: FilesSeen) => void;
@@ -43,7 +43,7 @@ export class FileWatch {
   #timer: NodeJS.Timeout | undefined;
   #stopped = false;
 
-  constructor({ limit = fileLimit(), count = openFiles, onChange }: FileWatchOptions) {
+  constructor({ limit = fileLimit(), count = openFiles, onChange }: DescriptorWatchOptions) {
     this.#limit = limit;
     this.#count = count;
     this.#onChange = onChange;
