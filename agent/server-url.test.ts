@@ -23,6 +23,7 @@ test("a URL of another kind is refused, and its password is not repeated", () =>
     ["https://a", /must begin with wss/],
     ["wss://", /not a valid URL/],
     ["wss://a:99999", /not a valid URL/],
+    ["wss://a:0", /names port 0, which cannot be dialled/],
     ["wss://me:hunter2@a", /must not contain a user or password/],
     ["wss://a/x?token=hunter2", /must not contain \? or #/],
   ];

@@ -28,6 +28,7 @@ export function parseServerUrl(text: string): ServerLocation {
   // The text itself is not repeated: it may hold a password.
   if (url.username !== "" || url.password !== "")
     throw new Error("must not contain a user or password; agents show a certificate");
+  if (url.port === "0") throw new Error("names port 0, which cannot be dialled: name a port from 1 to 65535");
   if (url.search !== "" || url.hash !== "") throw new Error("must not contain ? or #");
   const path = url.pathname === "/" ? TUNNEL_PATH : url.pathname;
   return { host: url.hostname.replace(/^\[(.*)\]$/, "$1"), port: url.port === "" ? 443 : Number(url.port), path };
