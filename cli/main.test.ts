@@ -43,6 +43,17 @@ test("a wrong configuration is sentences on stderr without a stack, and exit cod
   assert.doesNotMatch(stderr, /^ +at /m);
 });
 
+test("a guess at an unknown flag is one that this command would take, never one that it refuses", async () => {
+  const said = (...args: string[]) => culvert(...args).then(({ stderr }) => stderr.split("\n")[0]);
+  // --mode and --enable-profiling are Konnectivity's, and have no effect here.
+  assert.equal(await said("server", "--nope"), "culvert server: There is no flag --nope.");
+  assert.equal(await said("agent", "--enable-profilling"), "culvert agent: There is no flag --enable-profilling.");
+  assert.equal(
+    await said("server", "--srever-port=1"),
+    "culvert server: There is no flag --srever-port. Did you mean --server-port?",
+  );
+});
+
 test("an option that takes no value says so when it is given one, in whichever command", async () => {
   const said = (...args: string[]) => culvert(...args).then(({ code, stderr }) => [code, stderr.split("\n")[0]]);
   const cases: [args: string[], sentence: string][] = [

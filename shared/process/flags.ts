@@ -38,6 +38,8 @@ export function parseFlags<R extends Rows>(table: OptionTable<R>, argv: readonly
   const keys = flagNames(table.options);
   const command = buildCommand(table);
   const known = command.options.map((flag) => flag.name());
+  // What is accepted without effect, or refused, is nobody's aim.
+  const meant = known.filter((name) => !Object.hasOwn(table.foreign, name));
 
   for (const flag of command.options) {
     const name = flag.name();
@@ -54,7 +56,7 @@ export function parseFlags<R extends Rows>(table: OptionTable<R>, argv: readonly
     });
   }
   command.parse(withNegatives(argv.map(normalise)), { from: "user" });
-  problems.push(...unknownArguments(command.args, known));
+  problems.push(...unknownArguments(command.args, { known, meant }));
   return {
     rows,
     foreign,
@@ -149,13 +151,19 @@ function withNegatives(argv: readonly string[]): string[] {
   return joined;
 }
 
-function unknownArguments(rest: readonly string[], known: readonly string[]): string[] {
+interface FlagNames {
+  readonly known: readonly string[];
+  /** Those that do something, for guesses. */
+  readonly meant: readonly string[];
+}
+
+function unknownArguments(rest: readonly string[], names: FlagNames): string[] {
   const problems: string[] = [];
   let afterUnknown = false;
   for (const argument of rest) {
     const isFlag = argument.startsWith("-") && argument !== "-" && argument !== "--";
     if (isFlag) {
-      problems.push(unknownFlag(argument, known));
+      problems.push(unknownFlag(argument, names));
     } else if (!afterUnknown) {
       problems.push(`Unexpected argument ${JSON.stringify(clip(argument))}: options are written --name=value.`);
     }
@@ -165,11 +173,11 @@ function unknownArguments(rest: readonly string[], known: readonly string[]): st
   return problems;
 }
 
-function unknownFlag(argument: string, known: readonly string[]): string {
+function unknownFlag(argument: string, { known, meant }: FlagNames): string {
   const name = argument.replace(/=.*$/s, "");
   // A flag that takes a value would have taken this one.
   if (known.some((flag) => name === `--${flag}`)) return `${name} takes no value.`;
-  const guess = nearest(name.replace(/^-+/, ""), known);
+  const guess = nearest(name.replace(/^-+/, ""), meant);
   return `There is no flag ${clip(name)}.${guess === undefined ? "" : ` Did you mean --${guess}?`}`;
 }
 
