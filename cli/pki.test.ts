@@ -129,11 +129,26 @@ test("nothing is overwritten, not even one file, and the error names what is the
   await writeFile(join(dir.path, "agent.key"), "precious");
   await assert.rejects(createPki({ dir: dir.path }), (error) => {
     assert.ok(error instanceof ConfigError);
-    assert.match(error.message, /already holds agent\.key: nothing was written/);
+    assert.match(
+      error.message,
+      /already holds agent\.key: that is kept, and nothing was written\. Name another folder/,
+    );
     return true;
   });
   assert.deepEqual(await readdir(dir.path), ["agent.key"]);
   assert.equal(await readFile(join(dir.path, "agent.key"), "utf8"), "precious");
+});
+
+test("a second run keeps the whole set as it is, and says that one may go on with it", async () => {
+  await using dir = await folder();
+  await runPki({ dir: dir.path }, () => {});
+  const contents = async () => Promise.all((await readdir(dir.path)).map((name) => dir.read(name as PkiFile)));
+  const before = await contents();
+  await assert.rejects(runPki({ dir: dir.path }, assert.fail), {
+    name: "ConfigError",
+    message: /already holds a whole set: it is kept as it is, and nothing was written\. Go on with it, or name another/,
+  });
+  assert.deepEqual(await contents(), before);
 });
 
 test("a file that stat does not see is not overwritten either, and what was placed is taken back", async () => {

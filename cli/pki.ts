@@ -91,6 +91,7 @@ export async function runPki(
   culvert = ownCommand(),
 ): Promise<void> {
   const { dir, serverSans = [], clusterSans = [], days = 365 } = options;
+  await refuseSecondRun(resolve(dir));
   const { files } = await createPki({
     dir,
     days,
@@ -128,17 +129,32 @@ function pkiFiles(): PkiFile[] {
   return Object.keys(FILES) as PkiFile[];
 }
 
+/** Whoever pastes the command again wants what it wrote the first time. */
+async function refuseSecondRun(dir: string): Promise<void> {
+  const names = pkiFiles();
+  if ((await presentIn(dir, names)).length < names.length) return;
+  throw new ConfigError(
+    `${dir} already holds a whole set: it is kept as it is, and nothing was written. Go on with it, or name another folder for a new one (--dir)`,
+  );
+}
+
 /** Throws a ConfigError that names the files that are there already. */
 export async function refuseToOverwrite(dir: string, names: readonly string[]): Promise<void> {
-  const present: string[] = [];
-  for (const name of names) if (await exists(join(dir, name))) present.push(name);
-  const [first, second, ...rest] = present;
+  const [first, second, ...rest] = await presentIn(dir, names);
   if (first === undefined) return;
   throw overwrites(dir, [first, second, rest.length > 0 && `${rest.length} more`].filter(Boolean).join(", "));
 }
 
 function overwrites(dir: string, what: string): ConfigError {
-  return new ConfigError(`${dir} already holds ${what}: nothing was written; name another folder`);
+  return new ConfigError(
+    `${dir} already holds ${what}: that is kept, and nothing was written. Name another folder (--dir)`,
+  );
+}
+
+async function presentIn(dir: string, names: readonly string[]): Promise<string[]> {
+  const present: string[] = [];
+  for (const name of names) if (await exists(join(dir, name))) present.push(name);
+  return present;
 }
 
 async function exists(path: string): Promise<boolean> {
