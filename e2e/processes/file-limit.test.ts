@@ -9,6 +9,7 @@ import { startCulvert } from "../harness/processes.ts";
 import { freePort } from "../harness/targets/absent.ts";
 import { TARGETS } from "../harness/targets.ts";
 import { TempDir } from "../harness/temp.ts";
+import { within } from "../harness/wait.ts";
 import { Witness } from "../harness/witness.ts";
 
 const LIMIT = 200;
@@ -124,3 +125,20 @@ test("a router counts two files for a connection, and what it has open by itself
   await router.waitForLog(/may have 220 files open, and needs 240 for connections .*ulimit -n 240/);
   await router.waitForLog("router started");
 });
+
+for (const fileLimit of [20, 60]) {
+  test(`a process that may have only ${fileLimit} files open says that its start needs more, in one sentence`, {
+    skip: process.platform !== "linux",
+  }, async () => {
+    using dir = new TempDir();
+    const args = ["router", ...flags({ routes: dir.path, port: await freePort(), healthPort: 0, adminPort: 0 })];
+    await using router = startCulvert(args, { fileLimit });
+    assert.deepEqual(await within(router.exited, 5_000, "the process to give up"), { code: 1, signal: null });
+    assert.match(
+      router.log.join("\n"),
+      new RegExp(
+        `^culvert: this process may have ${fileLimit} files open, which is too few to start: raise the limit .*$`,
+      ),
+    );
+  });
+}

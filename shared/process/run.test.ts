@@ -95,6 +95,14 @@ test("a start that fails ends with 1 and a stack; a wrong configuration with 2 a
   await wrong.run(() => Promise.reject(new ConfigError(["Port in use.", "No key."])));
   assert.deepEqual(wrong.exits, [2]);
   assert.deepEqual([wrong.complaints, wrong.lines], [["Port in use.", "No key."], []]);
+
+  const tight = world();
+  await tight.run(() => Promise.reject(Object.assign(new Error("too many open files"), { code: "EMFILE" })));
+  assert.deepEqual([tight.exits, tight.lines], [[1], []]);
+  assert.match(
+    tight.complaints.join(),
+    /^this process may have \S+ files open, which is too few to start: raise the limit/,
+  );
 });
 
 test("an uncaught error or rejection ends the process with its stack in the log", async () => {

@@ -1,5 +1,6 @@
 import type { Logger } from "./logger.ts";
 import { ConfigError } from "./options.ts";
+import { outOfFiles } from "./out-of-files.ts";
 
 /** What a process runs: a server or an agent. */
 export interface Closable {
@@ -77,8 +78,10 @@ export async function run(start: () => Promise<Closable>, log: Logger, host: Hos
   try {
     running = await start();
   } catch (error) {
-    // A wrong configuration is the operator's to mend: sentences, no stack.
+    // A wrong configuration, or limit, is the operator's to mend: sentences, no stack.
+    const tooFewFiles = outOfFiles(error);
     if (error instanceof ConfigError) for (const problem of error.problems) host.complain(problem);
+    else if (tooFewFiles !== undefined) host.complain(tooFewFiles);
     else log.fatal({ err: asError(error) }, "start failed");
     host.exit(error instanceof ConfigError ? 2 : 1);
     return;

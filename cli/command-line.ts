@@ -1,0 +1,148 @@
+import { Command } from "commander";
+import { helpWidth } from "../shared/process/help-width.ts";
+import { version } from "../shared/process/version.ts";
+
+// A reader that has seen enough (`| head`) closes the pipe; whatever the command does has to be ended in order all the same.
+process.stdout.on("error", (error: NodeJS.ErrnoException) => {
+  if (error.code === "EPIPE" || process.exitCode === 1) return;
+  process.stderr.write(`culvert: cannot write to stdout: ${error.message}\n`);
+  process.exitCode = 1;
+});
+
+const MORE_NAMES = "Comma separated, besides localhost, 127.0.0.1 and ::1.";
+
+// Each command loads its own modules only: `culvert agent` must not wait for what `demo` needs.
+const program = new Command("culvert")
+  .description("Reach Kubernetes clusters you have no network to: HTTP CONNECT in, one WebSocket out.")
+  .version(version(), "-V, --version", "Show the version.")
+  .helpOption("-h, --help", "Show this help.")
+  .helpCommand(false)
+  .configureHelp({ helpWidth: helpWidth() })
+  .addHelpText(
+    "after",
+    "\nTo see it at work on this machine: culvert demo. The options of a command: culvert COMMAND --help.",
+  )
+  .enablePositionalOptions()
+  // A wrong command line is a wrong configuration: exit code 2, as for every other fault of it.
+  .exitOverride((error) => process.exit(error.exitCode === 0 ? 0 : 2));
+
+service("server", "Take CONNECT requests and carry them through the agents' tunnels.", async (argv) => {
+  const [{ runService }, { serverOptions }] = await Promise.all([
+    import("./service.ts"),
+    import("../server/options.ts"),
+  ]);
+  await runService(serverOptions, argv, async (values, log) => {
+    const { startServer } = await import("../server/server.ts");
+    return startServer(values, { log });
+  });
+});
+
+service("agent", "Dial a server and reach targets in this network for it.", async (argv) => {
+  const [{ runService }, { agentOptions }] = await Promise.all([import("./service.ts"), import("../agent/options.ts")]);
+  await runService(agentOptions, argv, async (values, log) => {
+    const { startAgent } = await import("../agent/agent.ts");
+    return startAgent(values, { log });
+  });
+});
+
+service("doctor", "Go an agent's way to its server, step by step, and say who is in it.", async (argv) => {
+  const { runDoctor } = await import("./doctor.ts");
+  await runDoctor(argv);
+});
+
+service("router", "Pass TLS connections on to the server of the name that they ask for.", async (argv) => {
+  const [{ runService }, { routerOptions }] = await Promise.all([
+    import("./service.ts"),
+    import("../router/options.ts"),
+  ]);
+  await runService(routerOptions, argv, async (values, log) => {
+    const { startRouter } = await import("../router/router.ts");
+    return startRouter(values, { log });
+  });
+});
+
+program
+  .command("demo")
+  .description("Server, agent and a sample target on this machine: one CONNECT step by step, then curl lines to paste.")
+  .option("--dir <folder>", "Keep certificates and sockets here instead of in a temporary folder.")
+  .option("--once", "End after the one CONNECT.")
+  .action(async (options: { readonly dir?: string; readonly once?: true }) => {
+    const { runDemo } = await import("./demo.ts");
+    await runDemo({ dir: options.dir, once: options.once === true });
+  });
+
+program
+  .command("pki")
+  .description("Write a set of certificates to try culvert by hand. Overwrites nothing.")
+  .option("--dir <folder>", "Where to write them.", "pki")
+  .option("--server-san <names>", `Names and addresses of the server, for callers. ${MORE_NAMES}`, list)
+  .option("--cluster-san <names>", `Names and addresses of the server, for agents. ${MORE_NAMES}`, list)
+  .option("--days <number>", "Days they are valid.", days, 365)
+  .addHelpText(
+    "after",
+    "\nFor example:\n  culvert pki --server-san culvert-server.kube-system --cluster-san culvert.example.com",
+  )
+  .action(async (options: { dir: string; serverSan?: string[]; clusterSan?: string[]; days: number }) => {
+    const { runPki } = await import("./pki.ts");
+    const { dir, serverSan = [], clusterSan = [], days } = options;
+    await runPki({ dir, serverSans: serverSan, clusterSans: clusterSan, days });
+  });
+
+program
+  .command("status")
+  .description("What a running server says of its clusters, agents and refusals.")
+  .option("--admin-address <host:port>", "Admin port of the server.", "127.0.0.1:8095")
+  .option("--json", "Everything that the server says, instead of a table.")
+  .action(async (options: { readonly adminAddress: string; readonly json?: true }) => {
+    const { runStatus } = await import("./status.ts");
+    await runStatus({ adminAddress: options.adminAddress, json: options.json === true });
+  });
+
+program.command("help [command]", { hidden: true }).action(async (command?: string) => {
+  const isKnown = program.commands.some((other) => other.name() === command);
+  const line = command === undefined ? [] : [command];
+  await program.parseAsync(isKnown || command === undefined ? [...line, "--help"] : line, { from: "user" });
+});
+
+for (const command of [program, ...program.commands])
+  command.configureOutput({ outputError: (text, write) => write(`culvert: ${usageFault(text, command)}`) });
+
+try {
+  await program.parseAsync();
+} catch (error) {
+  // By name, since its module belongs to the commands. Anything else is a bug, and Node shows its stack.
+  if (!(error instanceof Error) || error.name !== "ConfigError") throw error;
+  process.stderr.write(`culvert: ${error.message}\n`);
+  process.exitCode = 2;
+}
+
+/** A command whose options are a table of its own: commander only hands the rest of the line over. */
+function service(name: string, summary: string, action: (argv: readonly string[]) => Promise<void>): void {
+  program
+    .command(name)
+    .description(summary)
+    .usage("[options]")
+    .helpOption(false)
+    .allowUnknownOption()
+    .allowExcessArguments()
+    .action((_options: unknown, command: Command) => action(command.args));
+}
+
+/** In commander's words, but that `--once=1` is no unknown option: it takes no value. */
+function usageFault(text: string, command: Command): string {
+  const [, name] = /^error: unknown option '(-[^=]+)=/.exec(text) ?? [];
+  const options = command.createHelp().visibleOptions(command);
+  if (name !== undefined && options.some(({ short, long }) => name === short || name === long))
+    return `${name} takes no value.\n`;
+  return text.replace(/^error: /, "");
+}
+
+function list(text: string, before: readonly string[] = []): string[] {
+  const items = text.split(",").map((item) => item.trim());
+  return [...before, ...items.filter((item) => item !== "")];
+}
+
+function days(text: string): number {
+  if (!/^[1-9]\d{0,4}$/.test(text)) program.error(`error: --days needs a whole number from 1, not "${text}"`);
+  return Number(text);
+}
