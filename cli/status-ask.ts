@@ -6,6 +6,10 @@ import { NoStatus } from "./status-answer.ts";
 
 const WITHIN_MS = 5_000;
 
+/** Of whoever takes a connection and says nothing. */
+const NO_WORD =
+  "is that another port than a server's --admin-port? If not, the server hangs, or has no file descriptors left (its log says so; raise its limit by ulimit -n or LimitNOFILE=)";
+
 /** What the culvert server behind an admin port says of itself. Rejects with `NoStatus`. */
 export async function askStatus(address: Target, withinMs = WITHIN_MS): Promise<object> {
   const { status, body } = await askAdmin(address, { path: "/status", withinMs });
@@ -33,7 +37,7 @@ export async function askAdmin(address: Target, question: AdminQuestion): Promis
   try {
     return await request(address, question, signal);
   } catch (error) {
-    const why = signal.aborted ? `did not answer within ${seconds(withinMs)}` : whyNoAnswer(error);
+    const why = signal.aborted ? `did not answer within ${seconds(withinMs)}: ${NO_WORD}` : whyNoAnswer(error);
     throw new NoStatus(`${formatTarget(address)} ${why}`, { cause: error });
   }
 }
@@ -68,7 +72,9 @@ function whyNoAnswer(error: unknown): string {
     return "refuses the connection: does the server run, with this as its --admin-bind-address and --admin-port?";
   }
   if (code === "ENOTFOUND" || code === "EAI_AGAIN") return "is a name that cannot be resolved";
-  if (code === "ECONNRESET" || code.startsWith("HPE_")) {
+  // A server without descriptors cuts whoever comes; so do its ports with TLS, to which plain HTTP is nothing.
+  if (code === "ECONNRESET") return `closes the connection without an answer: ${NO_WORD}`;
+  if (code.startsWith("HPE_")) {
     return "does not speak plain HTTP, as a server's --admin-port does: is that another port?";
   }
   return `cannot be asked: ${message}`;

@@ -294,7 +294,7 @@ export class Server implements AsyncDisposable {
           listeners: this.#shownAddresses(),
           clusters: this.#serving?.all() ?? [],
           strangers: this.metrics.strangers,
-          problems: this.#condition().clusters ?? [],
+          problems: [...this.#files.problems(), ...(this.#condition().clusters ?? [])],
           pool: this.#pool,
           draining: this.#draining,
           roundTrips,

@@ -14,6 +14,7 @@ export interface TrialDeps {
   readonly log: Logger;
   /** As for a caller's CONNECT. */
   mustAdmit(cluster: string, target: Target): void;
+  mustHaveFiles(): void;
 }
 
 /** `server`: cluster, rules and agent; `link`: until the agent has taken the stream; the rest is the agent's. */
@@ -73,10 +74,11 @@ export async function tryTarget(body: unknown, deps: TrialDeps): Promise<Trial> 
 }
 
 async function walk(name: string, target: Target, course: Course, deps: TrialDeps): Promise<void> {
-  const { options, tunnels, mustAdmit } = deps;
+  const { options, tunnels, mustAdmit, mustHaveFiles } = deps;
   const { connectTimeoutMs, dialTimeoutMs, agentAckTimeoutMs: ackTimeoutMs, agentWaitMs } = options;
   const cluster = tunnels.cluster(name);
   mustAdmit(name, target);
+  mustHaveFiles();
   const tunnel = cluster.pick() ?? (await cluster.whenAvailable(agentWaitMs).promise);
   course.tunnel = tunnel;
   course.pickedAt = performance.now();

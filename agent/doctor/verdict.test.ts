@@ -195,3 +195,8 @@ test("beside a clock that is off is named what has ended by the server's clock, 
   assert.deepEqual(beside([mine, ended(NOW - HOUR), clock(DAY)]), []);
   assert.match(beside([mine, ended(LONG_AGO), clock(DAY)])[0] ?? "", /^The certificate of someone:443 expired on/);
 });
+
+test("a TLS handshake that breaks off is the server's to explain first, since one without file descriptors does that", () => {
+  const { next } = judge([failed("tls", { culprit: "tls", by })]);
+  assert.match(next, /^Look at the server's log: one that has no file descriptors left .*, a firewall that reads/);
+});

@@ -266,7 +266,7 @@ const ROWS: Readonly<Record<Culprit, (finding: Finding) => Row>> = {
   }),
   tls: ({ by }) => ({
     sentence: `The TLS handshake with ${by} breaks off, or comes to no end.`,
-    next: "A firewall that reads server names may do that: ask the network team; else look at the server's log.",
+    next: "Look at the server's log: one that has no file descriptors left cuts connections so, and says it there. If it knows nothing of this, a firewall that reads server names may do that: ask the network team.",
   }),
 
   upgrade_stripped: () => ({

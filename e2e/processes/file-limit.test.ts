@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { connect, type Socket } from "node:net";
 import { test } from "node:test";
+import { askAdmin, askStatus } from "../../cli/status-ask.ts";
 import { filesLeft } from "../../shared/process/descriptor-watch.ts";
 import { createSite } from "../harness/binaries.ts";
 import { connectThrough } from "../harness/caller.ts";
@@ -21,7 +22,8 @@ test("a server that comes to its limit of open files says so in log, readiness a
 }, async () => {
   await using echo = await TARGETS.echo();
   using site = await createSite();
-  await using server = await site.startServer({ handshakeTimeout: "1m" }, { fileLimit: LIMIT });
+  const adminPort = await freePort();
+  await using server = await site.startServer({ handshakeTimeout: "1m", adminPort }, { fileLimit: LIMIT });
   await using _agent = await site.startAgent();
   await using witness = new Witness(await connectThrough(site.listener("uds"), echo.address));
   const readyz = async () => {
@@ -40,6 +42,14 @@ test("a server that comes to its limit of open files says so in log, readiness a
     await using refused = await connectThrough(site.listener("uds"), echo.address);
     assert.equal(refused.status, 503);
     assert.match(refused.reason, /^this server has 1\d\d of its 200 files open: raise its limit/);
+    const { problems } = (await askStatus({ host: "127.0.0.1", port: adminPort })) as { problems: string[] };
+    assert.match(problems.join(), /^1[89]\d of 200 files are open: file descriptors are nearly used up/);
+    const asked = { cluster: "default", target: echo.address };
+    const trial = await askAdmin(
+      { host: "127.0.0.1", port: adminPort },
+      { path: "/trial", body: asked, withinMs: 5_000 },
+    );
+    assert.equal(JSON.parse(trial.body).outcome, "overloaded");
     await witness.assertUnharmed();
   } finally {
     for (const socket of silent) socket.destroy();

@@ -71,7 +71,7 @@ export interface Shown {
   readonly clusters: Iterable<Pick<ServedCluster, "cluster" | "tunnels" | "figures">>;
   /** Who was refused and has come to no cluster. */
   readonly strangers: RecentRefusals;
-  /** Why some clusters are not served as their documents say. */
+  /** Why some clusters are not served as their documents say, and what runs out. */
   readonly problems: readonly string[];
   readonly pool: Pick<MemoryPool, "report">;
   readonly draining: boolean;

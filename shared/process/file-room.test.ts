@@ -24,7 +24,7 @@ test("a process that runs out of file descriptors says so with figures, counts i
   room.mustHaveRoom();
   await turn();
   room.mustHaveRoom();
-  assert.deepEqual(lines, []);
+  assert.deepEqual([lines, room.problems()], [[], []]);
 
   open = 930;
   await pass(1_500);
@@ -35,6 +35,7 @@ test("a process that runs out of file descriptors says so with figures, counts i
     code: "overloaded",
     message: "this server has 1020 of its 1024 files open: raise its limit (ulimit -n, LimitNOFILE=)",
   });
+  assert.match(room.problems().join(), /^1020 of 1024 files are open: file descriptors are nearly used up/);
   open = 950;
   await pass(500);
   room.mustHaveRoom(); // who asks is served by what is true now

@@ -41,6 +41,13 @@ export class FileRoom {
     return [{ name: "file-descriptors", ok: left !== "none", detail: `${open} of ${limit} in use` }];
   }
 
+  /** For whoever asks what is wrong. */
+  problems(): string[] {
+    const { seen } = this.#watch;
+    if (seen === undefined || seen.left === "enough") return [];
+    return [`${seen.open} of ${seen.limit} files are open: ${SAID[seen.left][1]}`];
+  }
+
   start(): void {
     this.#watch.start();
   }
