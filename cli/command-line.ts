@@ -1,6 +1,7 @@
 import { Command } from "commander";
 import { helpWidth } from "../shared/process/help-width.ts";
 import { version } from "../shared/process/version.ts";
+import { STATUS_COLUMNS } from "./status-columns.ts";
 
 // A reader that has seen enough (`| head`) closes the pipe; whatever the command does has to be ended in order all the same.
 process.stdout.on("error", (error: NodeJS.ErrnoException) => {
@@ -93,6 +94,7 @@ program
   .description("What a running server says of its clusters, agents and refusals.")
   .option("--admin-address <host:port>", "Admin port of the server.", "127.0.0.1:8095")
   .option("--json", "Everything that the server says, instead of a table.")
+  .addHelpText("after", STATUS_COLUMNS)
   .action(async (options: { readonly adminAddress: string; readonly json?: true }) => {
     const { runStatus } = await import("./status.ts");
     await runStatus({ adminAddress: options.adminAddress, json: options.json === true });

@@ -27,9 +27,19 @@ const tunnel = z.object({
 const cluster = z.object({
   cluster: z.string(),
   suspended: z.boolean(),
-  connects: z.object({ total: z.number(), perSecond: z.number() }),
+  /** CONNECTs that wait for their answer. Left out by servers of before, as what stands empty below. */
+  pendingConnects: z.number().default(0),
+  /** Of those that are over. */
+  connects: z.object({
+    total: z.number(),
+    perSecond: z.number(),
+    outcomes: z.record(z.string(), z.number()).default({}),
+  }),
   bytes: z.object({ carried: z.number(), perSecond: z.number() }),
-  limits: z.object({ hit: z.record(z.string(), z.number()) }),
+  limits: z.object({
+    set: z.record(z.string(), z.number()).default({}),
+    hit: z.record(z.string(), z.number()),
+  }),
   refusals: z.array(refusal),
   tunnels: z.array(tunnel),
 });

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { type ClusterStatus, readStatus, type Status, type TunnelStatus } from "./status-answer.ts";
+import { CLUSTER_HEADING, STATUS_COLUMNS } from "./status-columns.ts";
 import { statusTable } from "./status-table.ts";
 
 const NOW = new Date("2026-06-01T12:00:00Z");
@@ -26,16 +27,17 @@ const AGENT: TunnelStatus = {
 const BLUE: ClusterStatus = {
   cluster: "blue",
   suspended: false,
-  connects: { total: 1_204, perSecond: 3.2 },
+  pendingConnects: 2,
+  connects: { total: 1_204, perSecond: 3.2, outcomes: { ok: 1_200, no_agent: 3, caller_gone: 1 } },
   bytes: { carried: 5_242_880, perSecond: 2_048 },
-  limits: { hit: { connectsPerSecond: 12, streams: 1 } },
+  limits: { set: { connectsPerSecond: 10, streams: 100 }, hit: { connectsPerSecond: 12, streams: 1 } },
   refusals: [],
   tunnels: [AGENT],
 };
 const RED: ClusterStatus = {
   ...BLUE,
-  ...{ cluster: "red", suspended: true, limits: { hit: {} }, tunnels: [] },
-  ...{ connects: { total: 0, perSecond: 0 }, bytes: { carried: 0, perSecond: 0 } },
+  ...{ cluster: "red", suspended: true, limits: { set: {}, hit: {} }, tunnels: [] },
+  ...{ pendingConnects: 0, connects: { total: 0, perSecond: 0, outcomes: {} }, bytes: { carried: 0, perSecond: 0 } },
 };
 
 function refusalAt(at: string, reason = "the target is denied") {
@@ -59,11 +61,11 @@ test("clusters, agents and refusals stand in columns, the newest refusal first",
   );
   assert.equal(
     text,
-    `server srv-1: 1.5 KiB of 1.0 GiB held
+    `server srv-1: tunnels hold 1.5 KiB of 1.0 GiB
 
-CLUSTER  STATE      AGENTS  STREAMS  CONNECTS  CONNECTS/S  BYTES    BYTES/S  LIMITS-HIT
-blue     open       1       3        1,204     3.2         5.0 MiB  2.0 KiB  connectsPerSecond 12, streams 1
-red      suspended  0       0        0         0           0 B      0 B      -
+CLUSTER  STATE      AGENTS  WAITING  OPEN  ENDED-OK  ENDED-BADLY  ENDED/S  BYTES    BYTES/S  LIMITS-HIT
+blue     open       1       2        3     1,200     4            3.2      5.0 MiB  2.0 KiB  connectsPerSecond=10 refused 12 times, streams=100 refused once
+red      suspended  0       0        0     0         0            0        0 B      0 B      -
 
 CLUSTER  AGENT   LINK     IDENTITY                ADDRESS         SINCE  RTT     STREAMS
 blue     node-1  carried  CN=agent,O=agents:blue  10.0.0.9:40001  3h2m   1.2 ms  3
@@ -89,10 +91,26 @@ test("a link is carried, suspended or draining, and one that is both waits", () 
   );
 });
 
+test("agents that take no CONNECT now are told apart from those that do", () => {
+  const suspended = { ...AGENT, suspended: true };
+  const draining = { ...AGENT, draining: true };
+  const agents = (...tunnels: TunnelStatus[]) =>
+    block(statusTable({ ...EMPTY, clusters: [{ ...BLUE, tunnels }] }, NOW), 1)[1]?.split(/ {2,}/)[2];
+  assert.equal(agents(AGENT, suspended, draining, suspended), "1, 2 suspended, 1 draining");
+  assert.equal(agents(suspended), "0, 1 suspended");
+});
+
+test("a limit that slows or cuts is not said to have refused", () => {
+  const limits = { set: { bytesPerSecond: 1_024 }, hit: { bytesPerSecond: 1_234, handshakesPerSecond: 2 } };
+  const [, row = ""] = block(statusTable({ ...EMPTY, clusters: [{ ...BLUE, limits }] }, NOW), 1);
+  assert.match(row, /bytesPerSecond=1024 slowed 1,234 times, handshakesPerSecond cut 2 times$/);
+});
+
 test("a doctor's tunnel is shown as a probe, and is no agent", () => {
-  const probe = { ...AGENT, agent: "node-1-doctor", probe: true };
+  const probe = { ...AGENT, agent: "node-1-doctor", probe: true, streams: 7 };
   const text = statusTable({ ...EMPTY, clusters: [{ ...BLUE, tunnels: [AGENT, probe] }] }, NOW);
-  assert.equal(block(text, 1)[1]?.split(/ {2,}/)[2], "1");
+  const [agents, , open] = block(text, 1)[1]?.split(/ {2,}/).slice(2) ?? [];
+  assert.deepEqual([agents, open], ["1", "3"]);
   assert.deepEqual(
     block(text, 2).map((row) => row.split(/ {2,}/).slice(1, 3)),
     [
@@ -108,22 +126,27 @@ test("a round trip that nobody has answered is not told as one", () => {
   assert.equal(block(text, 2)[1]?.split(/ {2,}/)[6], "-");
 });
 
-test("a server of before, which says nothing of probes, is understood", () => {
+test("a server of before, which says nothing of probes and waiting CONNECTs, is understood", () => {
   const { probe: _, ...agent } = AGENT;
-  const { clusters } = readStatus({ ...EMPTY, clusters: [{ ...BLUE, tunnels: [agent] }] });
+  const { pendingConnects: _pending, ...blue } = BLUE;
+  const { clusters } = readStatus({ ...EMPTY, clusters: [{ ...blue, tunnels: [agent] }] });
   assert.equal(clusters[0]?.tunnels[0]?.probe, false);
+  assert.equal(clusters[0]?.pendingConnects, 0);
 });
 
 test("nothing to show is said, not left empty", () => {
   const text = statusTable(EMPTY, NOW);
   assert.match(text, /^no clusters$/m);
   assert.match(text, /^no agent is connected$/m);
-  assert.match(text, /^nobody was refused$/m);
+  assert.match(text, /^no CONNECT and no agent was refused since the server started; .* in its log$/m);
 });
 
 test("a server that drains says so, and what is wrong with its clusters' files stands on top", () => {
   const text = statusTable({ ...EMPTY, draining: true, problems: ["red.yaml: name is missing."] }, NOW);
-  assert.deepEqual(block(text, 0), ["server srv-1, draining: 1.5 KiB of 1.0 GiB held", "! red.yaml: name is missing."]);
+  assert.deepEqual(block(text, 0), [
+    "server srv-1, draining: tunnels hold 1.5 KiB of 1.0 GiB",
+    "! red.yaml: name is missing.",
+  ]);
 });
 
 test("twenty refusals are shown, and how many more there are is said", () => {
@@ -161,4 +184,8 @@ test("times are told in their two largest units", () => {
     )[1];
     assert.equal(row?.split(/ {2,}/)[5], shown);
   }
+});
+
+test("the help names every column of the table that counts something", () => {
+  for (const column of CLUSTER_HEADING.slice(2)) assert.match(STATUS_COLUMNS, new RegExp(`\\b${column}\\b`), column);
 });

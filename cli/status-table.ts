@@ -1,5 +1,6 @@
 import { printable } from "../shared/outcomes.ts";
 import type { ClusterStatus, RefusalStatus, Status, TunnelStatus } from "./status-answer.ts";
+import { CLUSTER_HEADING } from "./status-columns.ts";
 
 /** Of the refusals of all clusters the newest; `--json` has them all. */
 const SHOWN_REFUSALS = 20;
@@ -7,7 +8,7 @@ const SHOWN_REFUSALS = 20;
 /** A server's status for a person. */
 export function statusTable(status: Status, now = new Date()): string {
   const { serverId, draining, memory, problems, clusters } = status;
-  const held = `${size(memory.heldBytes)} of ${size(memory.limitBytes)} held`;
+  const held = `tunnels hold ${size(memory.heldBytes)} of ${size(memory.limitBytes)}`;
   const blocks = [
     [
       `server ${printable(serverId)}${draining ? ", draining" : ""}: ${held}`,
@@ -20,21 +21,51 @@ export function statusTable(status: Status, now = new Date()): string {
   return `${blocks.map((lines) => lines.join("\n")).join("\n\n")}\n`;
 }
 
-const CLUSTER_HEADING = "CLUSTER STATE AGENTS STREAMS CONNECTS CONNECTS/S BYTES BYTES/S LIMITS-HIT".split(" ");
-
-function clusterRow({ cluster, suspended, connects, bytes, limits, tunnels }: ClusterStatus): string[] {
-  const hit = Object.entries(limits.hit).map(([limit, times]) => `${limit} ${count(times)}`);
+function clusterRow({
+  cluster,
+  suspended,
+  pendingConnects,
+  connects,
+  bytes,
+  limits,
+  tunnels,
+}: ClusterStatus): string[] {
+  const serving = tunnels.filter(({ probe }) => !probe);
+  const { ok = 0 } = connects.outcomes;
   return [
     cluster,
     suspended ? "suspended" : "open",
-    count(tunnels.filter(({ probe }) => !probe).length),
-    count(tunnels.reduce((sum, { streams }) => sum + streams, 0)),
-    count(connects.total),
+    agentsCell(serving),
+    count(pendingConnects),
+    count(serving.reduce((sum, { streams }) => sum + streams, 0)),
+    count(ok),
+    count(connects.total - ok),
     String(connects.perSecond),
     size(bytes.carried),
     size(bytes.perSecond),
-    hit.join(", ") || "-",
+    limitsCell(limits),
   ];
+}
+
+/** Those that can take a CONNECT now; the others by what keeps them from it. */
+function agentsCell(tunnels: readonly TunnelStatus[]): string {
+  const states = tunnels.map(linkState);
+  const among = (wanted: LinkState) => states.filter((state) => state === wanted).length;
+  const others = (["suspended", "draining"] as const).filter((state) => among(state) > 0);
+  return [count(among("carried")), ...others.map((state) => `${count(among(state))} ${state}`)].join(", ");
+}
+
+/** What a limit does; the others refuse CONNECTs. */
+const LIMIT_DOES: Readonly<Record<string, string>> = { bytesPerSecond: "slowed", handshakesPerSecond: "cut" };
+
+/** `connectsPerSecond=10 refused 12 times` */
+function limitsCell({ set, hit }: ClusterStatus["limits"]): string {
+  const told = Object.entries(hit).map(([limit, times]) => {
+    const value = set[limit];
+    const shown = value === undefined ? limit : `${limit}=${value}`;
+    return `${shown} ${LIMIT_DOES[limit] ?? "refused"} ${times === 1 ? "once" : `${count(times)} times`}`;
+  });
+  return told.join(", ") || "-";
 }
 
 const AGENT_HEADING = ["CLUSTER", "AGENT", "LINK", "IDENTITY", "ADDRESS", "SINCE", "RTT", "STREAMS"];
@@ -50,18 +81,24 @@ function agentRow({ agent, identity, remote, connectedAt, roundTripMs, streams, 
   return [agent, linkState(link), identity, address, ago(connectedAt, now), roundTrip, count(streams)];
 }
 
+type LinkState = "probe" | "suspended" | "draining" | "carried";
+
 /** A suspended link waits for its agent's next connection, whether it drains or not. */
-function linkState({ probe, suspended, draining }: Pick<TunnelStatus, "probe" | "suspended" | "draining">): string {
+function linkState({ probe, suspended, draining }: Pick<TunnelStatus, "probe" | "suspended" | "draining">): LinkState {
   if (probe) return "probe";
   return suspended ? "suspended" : draining ? "draining" : "carried";
 }
+
+/** What has not come as far as a request is not told by `/status`. */
+const NO_REFUSALS =
+  "no CONNECT and no agent was refused since the server started; connections that ended before they asked for anything, as in TLS, are in its log";
 
 function refusalsBlock({ clusters, refusals }: Status, now: Date): string[] {
   const all = [
     ...refusals.map((refusal) => ({ cluster: "-", refusal })),
     ...clusters.flatMap(({ cluster, refusals: own }) => own.map((refusal) => ({ cluster, refusal }))),
   ].sort((a, b) => b.refusal.at.localeCompare(a.refusal.at));
-  if (all.length === 0) return ["nobody was refused"];
+  if (all.length === 0) return [NO_REFUSALS];
   const rows = all.slice(0, SHOWN_REFUSALS).map(({ cluster, refusal }) => [cluster, ...refusalRow(refusal, now)]);
   const more = all.length - rows.length;
   return [
