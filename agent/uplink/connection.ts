@@ -79,7 +79,7 @@ export class Connection implements SessionHandler {
       onSuspended: (cause) => {
         clearTimeout(this.#rotation);
         owner.onSuspended(this, cause);
-        this.#resumption.begin();
+        this.#resumption.lost();
       },
       onResumed: (resumed) => {
         owner.onResumed(this, resumed);

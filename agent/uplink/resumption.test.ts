@@ -60,7 +60,7 @@ function resumable(t: TestContext) {
     onDisowned: () => disowned.count++,
     onFailed: (error) => failures.push(error),
   });
-  link.watch({ onSuspended: () => resumption.begin(), onClosed: () => resumption.stop() });
+  link.watch({ onSuspended: () => resumption.lost(), onClosed: () => resumption.stop() });
   link.start({ onBytes: () => {}, onWritable: () => {}, onClosed: (reason) => ends.push(reason) });
   t.after(() => link.destroy());
   return { link, wire, dials, elsewhere, disowned, failures, ends, resumption };
@@ -95,6 +95,21 @@ test("while the link waits, failures are followed by short waits, and the token 
   assert.deepEqual([...new Set(dials.map(({ words }) => words?.token))], ["first"]);
   await dials.at(-1)?.accept();
   assert.equal(link.suspended, false);
+});
+
+test("carriers that are cut as soon as they carry are dialled for with waits between, at most a second", async (t) => {
+  const { link, wire, dials } = resumable(t);
+  wire.agent.over(CUT);
+  let next = await dials[0]?.accept();
+  next?.agent.over(CUT);
+  assert.equal(dials.length, 2, "one cut is an accident");
+  for (let cut = 2; cut <= 8; cut++) {
+    next = await dials.at(-1)?.accept();
+    next?.agent.over(CUT);
+    assert.deepEqual([dials.length, link.suspended], [cut, true], "what cut them may cut the next");
+    t.mock.timers.tick(1_000);
+    assert.equal(dials.length, cut + 1);
+  }
 });
 
 test("a link that the server does not know is over, whatever of its grace is left", async (t) => {

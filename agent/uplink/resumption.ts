@@ -30,6 +30,8 @@ const SUSPENDED_CAP_MS = 800;
 const MOST_ASKED_MS = 3_000;
 /** The same when another server has answered, which would take us: it should not have to say so all the time. */
 const ELSEWHERE_CAP_MS = 5_000;
+/** A carrier that is lost so soon after it was got has carried nothing, ms: what cuts it may cut the next one, too. */
+const SHORT_LIFE_MS = 1_000;
 /** So many failures that the waits have their whole length. */
 const LATE = 64;
 
@@ -53,6 +55,9 @@ export function endsLink(error: unknown): boolean {
 export class Resumption {
   readonly #deps: ResumptionDeps;
   #failures = 0;
+  /** When the present carrier was got by a resume, and how many of them in a row did not last. */
+  #resumedAt = Number.NEGATIVE_INFINITY;
+  #shortLives = 0;
   #dialling: AbortController | undefined;
   #timer: NodeJS.Timeout | undefined;
   #stopped = false;
@@ -65,6 +70,24 @@ export class Resumption {
   begin(): void {
     clearTimeout(this.#timer);
     if (this.#dialling === undefined && !this.#stopped) void this.#dial();
+  }
+
+  /** The carrier is lost: another one at once, unless one after the other is cut as soon as it carries. */
+  lost(): void {
+    const lastedMs = performance.now() - this.#resumedAt;
+    this.#shortLives = lastedMs < SHORT_LIFE_MS ? this.#shortLives + 1 : 0;
+    if (this.#shortLives <= 1 || this.#dialling !== undefined) this.begin();
+    else this.#beginIn(backoffMs(this.#shortLives - 2, 0, this.#retryWithin(SUSPENDED_CAP_MS)));
+  }
+
+  #beginIn(ms: number): void {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => this.begin(), ms);
+  }
+
+  #retryWithin(capMs: number): Partial<BackoffOptions> {
+    const { retry } = this.#deps;
+    return { ...retry, capMs: Math.min(capMs, retry.capMs) };
   }
 
   /** The link is over. */
@@ -112,6 +135,7 @@ export class Resumption {
       return;
     }
     this.#failures = 0;
+    this.#resumedAt = performance.now();
     link.confirm();
   }
 
@@ -132,11 +156,10 @@ export class Resumption {
       return; // until credentials change once more
     }
     const capMs = !link.suspended ? retry.capMs : isElsewhere ? ELSEWHERE_CAP_MS : SUSPENDED_CAP_MS;
-    const options = { ...retry, capMs: Math.min(capMs, retry.capMs) };
     // A server that is crowded may ask for patience, but not for longer than the link can wait.
     const askedMs = Math.min(refusal?.retryAfterMs ?? 0, link.suspended ? MOST_ASKED_MS : Number.POSITIVE_INFINITY);
-    const waitMs = backoffMs(isElsewhere ? LATE : this.#failures, askedMs, options);
+    const waitMs = backoffMs(isElsewhere ? LATE : this.#failures, askedMs, this.#retryWithin(capMs));
     this.#failures++;
-    this.#timer = setTimeout(() => this.begin(), waitMs);
+    this.#beginIn(waitMs);
   }
 }
