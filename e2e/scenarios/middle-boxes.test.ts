@@ -56,7 +56,7 @@ test("thousands of pings in one read cost neither connection nor memory, and str
   assertNothingLost(behind);
 });
 
-for (const code of [1000, 1001, 1011]) {
+for (const code of [1000, 1001, 1002, 1008, 1009, 1011]) {
   test(`a box that closes every connection with ${code} now and then ends no stream`, async (t) => {
     const behind = await BehindBox.start(t);
     const agent = await behind.startAgent();

@@ -1,13 +1,19 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { ABNORMAL_CLOSURE, CarrierLost, judgeClose } from "./carrier-end.ts";
+import { LinkRefused } from "../wire/handshake.ts";
+import { ABNORMAL_CLOSURE, CarrierLost, type Closed, judgeClose, LINK_ENDED } from "./carrier-end.ts";
+
+function judged(closed: Partial<Closed>): Error | undefined {
+  return judgeClose(
+    { code: ABNORMAL_CLOSURE, reason: "", socketError: undefined, wasEnding: false, role: "client", ...closed },
+    (lossCause, sentence) => new CarrierLost(sentence, { lossCause, ageMs: 0, idleMs: 0 }),
+  );
+}
 
 /** What is said of a connection that ended so, without a close frame. */
 function said(code: string | undefined): string | undefined {
   const socketError = code === undefined ? undefined : Object.assign(new Error(`write ${code}`), { code });
-  const closed = { code: ABNORMAL_CLOSURE, reason: "", socketError, wasEnding: false, role: "client" } as const;
-  return judgeClose(closed, (lossCause, sentence) => new CarrierLost(sentence, { lossCause, ageMs: 0, idleMs: 0 }))
-    ?.message;
+  return judged({ socketError })?.message;
 }
 
 test("a connection that is cut says in words how, and keeps the kernel's for whoever looks it up", () => {
@@ -19,4 +25,25 @@ test("a connection that is cut says in words how, and keeps the kernel's for who
   );
   assert.match(said("ETIMEDOUT") ?? "", /: what we sent was not acknowledged any more \(ETIMEDOUT\)$/);
   assert.equal(said("EIO"), "the connection was cut (EIO)");
+});
+
+test("a code that is none of ours is a box's, which can cut a carrier and end no link, whatever it has against it", () => {
+  for (const code of [1000, 1001, 1002, 1003, 1005, 1007, 1008, 1009, 1010, 1011, 1014, 3000, 4000, 4399, 4500]) {
+    for (const role of ["client", "server"] as const) {
+      const loss = judged({ code, role, reason: "policy" });
+      assert.ok(loss instanceof CarrierLost && loss.lossCause === "closed", `${code} ${role}`);
+      assert.equal(loss.message, `the peer closed with ${code}: policy`);
+    }
+  }
+});
+
+test("a peer that ends the link says so: by a code of ours, or in words", () => {
+  for (const code of [4400, 4450, 4457, 4499]) {
+    const [client, server] = [judged({ code }), judged({ code, role: "server" })];
+    assert.ok(client instanceof LinkRefused, `${code}`);
+    assert.ok(server !== undefined && !(server instanceof CarrierLost), `${code}`);
+  }
+  assert.equal(judged({ code: 1000, reason: LINK_ENDED }), undefined);
+  const violated = judged({ code: 1002, reason: `${LINK_ENDED}: MASK must be set` });
+  assert.ok(violated !== undefined && !(violated instanceof CarrierLost));
 });

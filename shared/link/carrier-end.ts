@@ -1,28 +1,19 @@
 import { CloseCode, LinkRefused } from "../wire/handshake.ts";
 
 /**
- * What a peer says that has nothing more to send. Without these words 1000 is from a box in between that closes what it
- * finds too old, or too quiet, and is polite about it.
+ * What a peer says that has nothing more to send, or that gives the link up with a code of WebSocket's own. Without these
+ * words such a code is from a box in between that closes what it finds too old, too quiet or too large, and is polite
+ * about it.
  */
 export const LINK_ENDED = "the link has ended";
 
-/** RFC 6455 §7.1.5: no close frame came; and §7.4.1: one without a code. */
+/** RFC 6455 §7.1.5: no close frame came. */
 export const ABNORMAL_CLOSURE = 1006;
-const NO_STATUS = 1005;
 
-/**
- * Codes that say nothing about the link: of balancers and proxies that give up a connection (RFC 6455 §7.4.1; 1012–1014
- * are in IANA's registry), and of a peer to which this carrier has fallen silent or is no longer the newest.
- */
-const CODES_OF_A_CARRIER: ReadonlySet<number> = new Set([
-  CloseCode.normal,
-  CloseCode.goingAway,
-  NO_STATUS,
-  ABNORMAL_CLOSURE,
-  ...[1011, 1012, 1013, 1014],
-  CloseCode.silent,
-  CloseCode.superseded,
-]);
+/** Ours say what has become of the link (`CloseCode`); any other may be from balancers and proxies that give up a connection. */
+const OURS = { from: 4400, to: 4499 } as const;
+/** To a peer that has fallen silent, or has a newer carrier. */
+const OURS_OF_A_CARRIER: ReadonlySet<number> = new Set([CloseCode.silent, CloseCode.superseded]);
 
 /** How a carrier was lost: the words of a metric. */
 export type LossCause = "fin" | "reset" | "silent" | "closed" | "error";
@@ -91,7 +82,10 @@ export function judgeClose(
     const how = CUTS[cause] === undefined ? "" : `: ${CUTS[cause]}`;
     return lost(cause === "ECONNRESET" ? "reset" : "error", `the connection was cut${how} (${cause})`);
   }
-  if (CODES_OF_A_CARRIER.has(code)) return lost("closed", `the peer closed with ${code}${words}`);
-  if (role === "client" && code >= 4000) return new LinkRefused({ closeCode: code, reason });
-  return new Error(`the peer closed with ${code}${words}`);
+  const sentence = `the peer closed with ${code}${words}`;
+  if (code < OURS.from || code > OURS.to) {
+    return reason.startsWith(LINK_ENDED) ? new Error(sentence) : lost("closed", sentence);
+  }
+  if (OURS_OF_A_CARRIER.has(code)) return lost("closed", sentence);
+  return role === "client" ? new LinkRefused({ closeCode: code, reason }) : new Error(sentence);
 }

@@ -63,6 +63,7 @@ test("a message or frame that breaks the rules ends the carrier with its code, a
       assert.match((await inbox.closed)?.message ?? "", sentence, name);
       await until(() => closeCode(heard()) !== undefined);
       assert.equal(closeCode(heard()), code, name);
+      if (name === "2^40 bytes") assert.ok(heard().includes(`${LINK_ENDED}: `), "the peer hears that the link is over");
       assert.equal(inbox.late, 0, name);
       if (code >= 4000) assert.equal(inbox.bytes, 0, `${name}: nothing behind it counts`); // ws objects a tick later
       socket.end(frame({ opcode: 8, payload: heard().subarray(-2), mask: KEY }));
@@ -88,21 +89,24 @@ test("unknown types and fields are ignored, pings are answered, the protocol's o
   assert.equal(await inbox.closed, undefined, "1000 with the peer's own words is an end in order");
 });
 
-test("a close code of a balancer is the loss of a carrier, one of the peer's own is the end of the link", async () => {
+test("a close code of a box in between is the loss of a carrier, one of the peer's own is the end of the link", async () => {
   await using server = await LinkServer.start();
   const words = async (payload: Buffer): Promise<Error | undefined> => {
     const { socket, inbox } = await rawAgent(server);
     socket.write(frame({ opcode: 8, payload, mask: KEY }));
     return inbox.closed;
   };
-  for (const code of [1000, 1001, 1011, 1012, 1013, 4451, 4456]) {
+  for (const code of [1000, 1001, 1002, 1008, 1009, 1011, 1012, 1013, 4451, 4456]) {
     const loss = await words(Buffer.from([code >> 8, code & 0xff]));
     assert.ok(loss instanceof CarrierLost && loss.lossCause === "closed", `${code}`);
     assert.equal(loss.message, `the peer closed with ${code}`);
   }
   assert.ok((await words(Buffer.alloc(0))) instanceof CarrierLost, "a close frame without a code");
-  for (const code of [1002, 1008, 4450]) {
-    const end = await words(Buffer.from([code >> 8, code & 0xff]));
+  for (const [code, reason] of [
+    [1002, `${LINK_ENDED}: MASK must be set`],
+    [4450, ""],
+  ] as const) {
+    const end = await words(Buffer.concat([Buffer.from([code >> 8, code & 0xff]), Buffer.from(reason)]));
     assert.ok(end !== undefined && !(end instanceof CarrierLost), `${code}`);
   }
 });

@@ -119,7 +119,7 @@ export class Carrier implements Omit<Transport, "room"> {
         onPing: this.#onPing,
         onText: this.#onText,
         onOther: (bytes) => toWs.call(this.#socket, bytes),
-        onViolation: (sentence) => this.#fail(CloseCode.protocolError, sentence),
+        onViolation: (sentence) => this.#fail(CloseCode.protocolError, sentence, `${LINK_ENDED}: ${sentence}`),
       },
       { peerMasks: !this.#masked, maxPayload: MAX_MESSAGE_BYTES },
     );
@@ -338,14 +338,14 @@ export class Carrier implements Omit<Transport, "room"> {
   }
 
   /** Our side has seen something wrong: say so to the peer, and end now for our own. */
-  #fail(code: number, sentence: string): void {
-    this.#endFor(code, new Error(sentence));
+  #fail(code: number, sentence: string, told = sentence): void {
+    this.#endFor(code, new Error(sentence), told);
   }
 
-  #endFor(code: number, failure: Error): void {
+  #endFor(code: number, failure: Error, told = failure.message): void {
     if (this.#ended) return;
     this.#failure ??= failure;
-    this.close(code, failure.message);
+    this.close(code, told);
     this.#finish();
   }
 
