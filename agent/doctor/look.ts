@@ -1,6 +1,7 @@
 import { type IncomingMessage, request } from "node:http";
 import type { Socket } from "node:net";
 import { type ConnectionOptions, connect, type TLSSocket } from "node:tls";
+import { isCallersPort } from "../../shared/link/upgrade-answer.ts";
 import { sniOf } from "../../shared/net/sni.ts";
 import { chainOf } from "./certificates.ts";
 import type { ChainLink } from "./steps.ts";
@@ -17,6 +18,8 @@ export interface Seen {
   readonly chain: readonly ChainLink[];
   /** Of the answer's Date header, ms since 1970. */
   readonly time: number | undefined;
+  /** A culvert server's port for callers has answered. */
+  readonly isCallersPort: boolean;
 }
 
 /**
@@ -32,22 +35,27 @@ export async function lookAt(socket: Socket, options: LookOptions, signal: Abort
     await new Promise((resolve, reject) =>
       secure.once("secureConnect", resolve).on("error", reject).once("close", reject),
     );
-    return { chain: chainOf(secure.getPeerX509Certificate()), time: await timeOf(secure, options) };
+    const chain = chainOf(secure.getPeerX509Certificate());
+    const answer = await answerOf(secure, options);
+    return {
+      chain,
+      time: answer && dateOf(answer),
+      isCallersPort: answer !== undefined && isCallersPort(answer),
+    };
   } finally {
     signal.removeEventListener("abort", onAbort);
     secure.destroy();
   }
 }
 
-/** No answer is no time. */
-async function timeOf(secure: TLSSocket, { host, port, path }: LookOptions): Promise<number | undefined> {
+/** `undefined`: nothing came that is one. */
+async function answerOf(secure: TLSSocket, { host, port, path }: LookOptions): Promise<IncomingMessage | undefined> {
   const answer = await new Promise<IncomingMessage | undefined>((resolve) => {
     const asked = request({ createConnection: () => secure, host, port, path, headers: { connection: "close" } });
     asked.once("response", resolve).on("error", () => resolve(undefined));
     asked.end();
   });
-  answer?.resume();
-  return answer && dateOf(answer);
+  return answer?.resume();
 }
 
 /** RFC 9110 §6.6.1. */

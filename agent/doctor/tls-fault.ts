@@ -46,6 +46,12 @@ export async function tlsFault(
   if (seen === undefined) return new StepFailed(finding, detail, { cause: error });
   if (seen.time !== undefined) dial.onTime(seen.time, "the answer's Date header");
   const { chain } = seen;
+  if (isIntercepted && seen.isCallersPort) {
+    return new StepFailed({ culprit: "callers_port", by: dial.at }, `${detail}${shown(chain)}`, {
+      chain,
+      cause: error,
+    });
+  }
   const told = (culprit === "server_expired" && endedCa(chain, openedBy, dial)) || {
     ...finding,
     ...lateValidity(chain),

@@ -110,6 +110,12 @@ const ROWS: ReadonlyArray<
     "intercepted",
     /^TLS is intercepted by "CN=Corp"/,
   ],
+  [
+    "a certificate of a control plane's other CA is another port, sooner than an interception",
+    [failed("tls", { culprit: "intercepted", by: "konnectivity-signer" })],
+    "intercepted",
+    /^The certificate that comes is signed by "konnectivity-signer", .*another port of the control plane/,
+  ],
   ["a clock that is off, and nothing else yet", [clock(-2 * DAY)], "clock", /2 days behind .* will not be valid by it/],
   [
     "a server that lets nobody in by a wrong clock",

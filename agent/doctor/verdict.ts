@@ -1,3 +1,4 @@
+import { isOfControlPlane } from "../../shared/link/intercepted.ts";
 import { ahead } from "../../shared/net/clock-skew.ts";
 import { noTlsBehind, PORTAL_CURE, portalAt } from "../../shared/net/portal.ts";
 import type { Culprit, Finding, Step } from "./steps.ts";
@@ -143,6 +144,10 @@ const PROXY_ROWS: Partial<Record<Culprit, (finding: Finding) => Row>> = {
   }),
 };
 
+function exemptOrGoThrough(by: string): string {
+  return `ask the network team to exempt the server from TLS inspection, or go through it: --outer-ca here with the CA certificate of "${by}", --inner-tls=auto at the server.`;
+}
+
 const ROWS: Readonly<Record<Culprit, (finding: Finding) => Row>> = {
   configuration: ({ by }) => ({
     sentence: `Something in the configuration cannot be used: ${by}.`,
@@ -232,10 +237,16 @@ const ROWS: Readonly<Record<Culprit, (finding: Finding) => Row>> = {
     next: "Correct --pac or the script, or name the proxy by --proxy.",
   }),
 
-  intercepted: ({ by }) => ({
-    sentence: `TLS is intercepted by "${by}": the certificate that comes is not signed by the server's CA.`,
-    next: `Ask the network team to exempt the server from TLS inspection, or go through it: --outer-ca here with the CA certificate of "${by}", --inner-tls=auto at the server. If "${by}" is the server's own CA, give it as --ca-cert, and check that the port in --server is the one for agents.`,
-  }),
+  intercepted: ({ by }) =>
+    isOfControlPlane(by)
+      ? {
+          sentence: `The certificate that comes is signed by "${by}", not by the server's CA: another port of the control plane answers, or --ca-cert is not the CA of the server's port for agents.`,
+          next: `Check that the port in --server is the one for agents, and that --ca-cert is the CA of its certificate. If both are right, TLS is intercepted: ${exemptOrGoThrough(by)}`,
+        }
+      : {
+          sentence: `TLS is intercepted by "${by}": the certificate that comes is not signed by the server's CA.`,
+          next: `${capital(exemptOrGoThrough(by))} If "${by}" is the server's own CA, give it as --ca-cert, and check that the port in --server is the one for agents.`,
+        },
   outer_ca: ({ by }) => ({
     sentence: `TLS is intercepted by "${by}", whom neither --ca-cert nor --outer-ca knows.`,
     next: `Ask the network team for the CA certificate of "${by}", and give it as --outer-ca, beside what is there; or to exempt the server from TLS inspection.`,

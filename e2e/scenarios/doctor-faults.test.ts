@@ -440,6 +440,20 @@ test("12b: the server's port for callers, with an agent's certificate and with a
   }
 });
 
+test("12c: the callers' port, where the CAs of callers and agents are two, as `culvert pki` makes them", async () => {
+  const at = `127.0.0.1:${here.server.addresses.callers?.port}`;
+  const { steps } = await blames(
+    { server: [`wss://${at}`] },
+    {
+      ...{ step: "tls", culprit: "callers_port" },
+      says: new RegExp(`^${at} is the server's port for callers \\(CONNECT\\), not the one for agents`),
+      agent:
+        /^the certificate shown is signed by "culvert server CA", .*: check that the port in --server is the one for agents/,
+    },
+  );
+  assert.equal(steps.find(({ step }) => step === "tls")?.chain?.[0]?.issuer, "CN=culvert server CA");
+});
+
 const OVER = { notBefore: new Date(Date.now() - 30 * DAY), notAfter: new Date(Date.now() - 10 * DAY) };
 
 test("13: an agent's certificate that has expired", async () => {

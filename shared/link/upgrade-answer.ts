@@ -175,7 +175,7 @@ export function judgeAnswer(
  * Nobody else asks for a proxy's login under our mark, where agents hear 401. Whoever has shown a caller's certificate hears
  * which method is served there (RFC 9110 §10.2.1). Any other proxy says both as well, and without our mark.
  */
-function isCallersPort({ statusCode, headers }: Answer): boolean {
+export function isCallersPort({ statusCode, headers }: Pick<Answer, "statusCode" | "headers">): boolean {
   if (!isOurs(headers["proxy-status"])) return false;
   return statusCode === 407 || (statusCode === 405 && headers.allow === "CONNECT");
 }
