@@ -1,4 +1,4 @@
-import { NoTls } from "../../shared/link/dial-fault.ts";
+import { NoHandshake, NoTls } from "../../shared/link/dial-fault.ts";
 import { InnerTlsFault } from "../../shared/link/inner-tls.ts";
 import { Intercepted } from "../../shared/link/intercepted.ts";
 import { printable } from "../../shared/outcomes.ts";
@@ -34,14 +34,15 @@ export async function tlsFault(
   openedBy: string | undefined,
   dial: TunnelDial,
 ): Promise<StepFailed> {
-  if (error instanceof NoTls && error.proxy !== undefined) {
+  if ((error instanceof NoTls || error instanceof NoHandshake) && error.proxy !== undefined) {
     const { at: by, from: proxyFrom } = error.proxy;
-    return new StepFailed({ culprit: "no_tls", by, proxyFrom }, printable(error.message, 300), { cause: error });
+    const culprit = error instanceof NoTls ? "no_tls" : "tls";
+    return new StepFailed({ culprit, by, proxyFrom }, printable(error.message, 500), { cause: error });
   }
   const isIntercepted = error instanceof Intercepted;
   const culprit = isIntercepted ? intercepted(dial) : (TLS_CULPRITS.get(error.code ?? "") ?? "tls");
   const finding = { culprit, by: isIntercepted ? error.issuer : dial.at, ...(openedBy !== undefined && { openedBy }) };
-  const detail = isIntercepted ? "a certificate of none of our CAs" : printable(error.message, 300);
+  const detail = isIntercepted ? "a certificate of none of our CAs" : printable(error.message, 500);
   const seen = ABOUT_CERTIFICATES.has(culprit) ? await secondLook(dial) : undefined;
   if (seen === undefined) return new StepFailed(finding, detail, { cause: error });
   if (seen.time !== undefined) dial.onTime(seen.time, "the answer's Date header");

@@ -142,6 +142,10 @@ const PROXY_ROWS: Partial<Record<Culprit, (finding: Finding) => Row>> = {
     sentence: `${capital(noTlsBehind(by))}.`,
     next: `Check the port in --server: is it the server's port for agents? If it is, it is the proxy: ${PORTAL_CURE}; ${proxyFrom} names it.`,
   }),
+  tls: ({ by, proxyFrom }) => ({
+    sentence: `The proxy ${by} has opened the connection, and the TLS handshake over it breaks off, or comes to no end: the proxy may let no TLS to the server through, or the server behind it not answer.`,
+    next: `Ask the proxy's operators whether it reaches the server's host and port, and lets TLS to it pass (${proxyFrom} names it); check the port in --server, and look at the server's log.`,
+  }),
 };
 
 function exemptOrGoThrough(by: string): string {

@@ -155,11 +155,15 @@ test("a proxy of another kind that only waits is not taken for a firewall", asyn
 /** A proxy that answers so, in the way of the doctor and of an agent. */
 async function behind(
   onRequest: NonNullable<ProxyScript["onRequest"]>,
-  { user = "", ...blame }: Omit<Blame, "step"> & { readonly user?: string; readonly step?: StepName },
+  {
+    user = "",
+    change = {},
+    ...blame
+  }: Omit<Blame, "step"> & { readonly user?: string; readonly step?: StepName; readonly change?: DoctorChange },
 ): Promise<Examined> {
   await using proxy = await ScriptedProxy.start({ onRequest });
   const at = `http://127.0.0.1:${proxy.url.port}`;
-  const report = await blames({ proxy: [at.replace("//", `//${user}`)] }, { step: "proxy", ...blame });
+  const report = await blames({ ...change, proxy: [at.replace("//", `//${user}`)] }, { step: "proxy", ...blame });
   assert.ok(report.verdict.sentence.includes(at));
   return report;
 }
@@ -252,6 +256,26 @@ test("8c: what speaks no TLS behind a proxy may be the port's fault, or a page o
       agent: new RegExp(`^the proxy \\S+ ${both}`),
     });
     assert.match(verdict.next, /^Check the port in --server: .* log in from this machine .*; --proxy names it\.$/);
+  }
+});
+
+test("8d: a proxy that opens the connection and lets no TLS through: it is named, and the server behind it", async () => {
+  const established = "HTTP/1.1 200 Connection established\r\n\r\n";
+  const silent: NonNullable<ProxyScript["onRequest"]> = (_, socket) => void socket.write(established);
+  const hangsUp: NonNullable<ProxyScript["onRequest"]> = (_, socket) => {
+    socket.write(established);
+    socket.once("data", () => socket.end());
+  };
+  for (const [onRequest, agent] of [
+    [silent, /in the TLS handshake: the proxy \S+ has opened the connection, .* comes to no end: .*or the server hang/],
+    [hangsUp, /^the proxy \S+, or what answers behind it, closed the connection in the TLS handshake/],
+  ] as const) {
+    const { verdict } = await behind(onRequest, {
+      ...{ step: "tls", culprit: "tls", agent },
+      ...{ says: /^The proxy \S+ has opened the connection, .* breaks off, or comes to no end: .* server behind it/ },
+      change: { handshakeTimeoutMs: 1_000 },
+    });
+    assert.match(verdict.next, /^Ask the proxy's operators .*--proxy names it.*look at the server's log\.$/);
   }
 });
 

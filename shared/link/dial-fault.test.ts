@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { CONNECTING, type DialStep, dialFault, SECURING, UPGRADING } from "./dial-fault.ts";
+import { CONNECTING, type DialStep, dialFault, NoHandshake, SECURING, tooLate, UPGRADING } from "./dial-fault.ts";
 
 const PROXY = { at: "http://proxy.corp:3128", from: "--proxy" };
 const CLOSED = Object.assign(
@@ -48,4 +48,15 @@ test("a certificate out of its time is told with this machine's clock, to the mi
   const expired = Object.assign(new Error("certificate has expired"), { code: "CERT_HAS_EXPIRED" });
   const { message } = dialFault(expired, { step: SECURING, host: "server", proxy: undefined });
   assert.match(message, /expired by this machine's clock, which says \d{4}-\d\d-\d\dT\d\d:\d\dZ: is it right\?/);
+});
+
+test("a TLS handshake that is not answered is asked about whoever may hold it up, a proxy among them", () => {
+  const late = "no tunnel within 10 s: timed out in the TLS handshake";
+  assert.match(tooLate({ step: SECURING, proxy: undefined }, late).message, /: TCP stands, .* does the server hang\?$/);
+  const behind = tooLate({ step: SECURING, proxy: PROXY }, late);
+  assert.ok(behind instanceof NoHandshake && behind.proxy === PROXY);
+  assert.match(
+    behind.message,
+    /handshake: the proxy http:\/\/proxy\.corp:3128 has opened the connection, .* server hang$/,
+  );
 });

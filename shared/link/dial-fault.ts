@@ -44,6 +44,18 @@ export class NoTls extends Error {
   }
 }
 
+/** The TLS handshake was broken off, or not answered. */
+export class NoHandshake extends Error {
+  override readonly name = "NoHandshake";
+  /** Who has opened the connection, where it was a proxy. */
+  readonly proxy: PassedProxy | undefined;
+
+  constructor(message: string, proxy: PassedProxy | undefined, cause?: Error) {
+    super(message, { cause });
+    this.proxy = proxy;
+  }
+}
+
 /** TCP and TLS are fine, and nothing comes through them. */
 const LATE_AT: Partial<Record<DialStep, keyof typeof HELD_BACK>> = {
   [UPGRADING]: "no_answer",
@@ -51,9 +63,20 @@ const LATE_AT: Partial<Record<DialStep, keyof typeof HELD_BACK>> = {
 };
 
 /** A step has taken all the time there was. */
-export function tooLate(step: DialStep, sentence: string): Error {
+export function tooLate({ step, proxy }: Omit<Standing, "host">, sentence: string): Error {
+  if (step === SECURING) {
+    return new NoHandshake(`${sentence}: ${endless(proxy)}`, proxy);
+  }
   const kind = LATE_AT[step];
   return kind === undefined ? new Error(sentence) : new MiddleBox(kind, `${sentence}: ${HELD_BACK[kind]}`);
+}
+
+/** Nobody can tell from here who does not answer. */
+function endless(proxy: PassedProxy | undefined): string {
+  if (proxy === undefined) {
+    return "TCP stands, and the handshake comes to no end: does a firewall read server names, is the port in --server another one, or does the server hang?";
+  }
+  return `the proxy ${proxy.at} has opened the connection, and the handshake over it comes to no end: does the proxy let no TLS to the server through, or lead nowhere? Else the port in --server may be another one, or the server hang`;
 }
 
 /** Why a carrier ended before its welcome: pings may find out before the deadline that nothing comes. */
@@ -73,7 +96,8 @@ export function dialFault(error: Error, standing: Standing): Error {
   const broken = brokenOff(error);
   const suspects = SUSPECTS[step];
   if (broken !== undefined && suspects !== undefined) {
-    return new Error(`${whoAnswers(proxy)} ${broken} ${suspects}`, { cause: error });
+    const sentence = `${whoAnswers(proxy)} ${broken} ${suspects}`;
+    return step === SECURING ? new NoHandshake(sentence, proxy, error) : new Error(sentence, { cause: error });
   }
   // Several addresses were tried: Node's error for all of them has no message of its own.
   const causes = error instanceof AggregateError ? (error.errors as Error[]) : [error];

@@ -7,7 +7,7 @@ import { UNRECOGNIZED_NAME_ALERT } from "../net/client-hello.ts";
 import { Authority } from "../pki/certificates.ts";
 import { RUN_SOURCES, source } from "../process/testing-run.ts";
 import type { Passage } from "./dial.ts";
-import { NoTls } from "./dial-fault.ts";
+import { NoTls, SECURING, tooLate } from "./dial-fault.ts";
 import { Intercepted } from "./intercepted.ts";
 import { dial, failure, HELLO, Inbox, LinkServer, RawServer, testCertificate, until } from "./testing.ts";
 import { HELD_BACK, MiddleBox } from "./upgrade-answer.ts";
@@ -29,7 +29,7 @@ test("each step that takes too long is named, and its socket closed", async (t) 
       [port, tlsOnly.port, noWelcome.port].map(async (at) => (await failure(at, { timeoutMs })).message),
     ),
     [
-      "no tunnel within 1.5 s: timed out in the TLS handshake",
+      tooLate({ step: SECURING, proxy: undefined }, "no tunnel within 1.5 s: timed out in the TLS handshake").message,
       `no tunnel within 1.5 s: timed out waiting for the upgrade: ${HELD_BACK.no_answer}`,
       `no tunnel within 1.5 s: timed out waiting for welcome: ${HELD_BACK.held_back}`,
     ],

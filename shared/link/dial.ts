@@ -171,7 +171,7 @@ class Attempt {
     this.#interrupted.catch(() => {});
     this.#timer = setTimeout(() => {
       const sentence = `no tunnel within ${seconds(options.timeoutMs)}: timed out ${this.#step}`;
-      this.#interrupt(tooLate(this.#step, sentence));
+      this.#interrupt(tooLate({ step: this.#step, proxy: this.#proxy }, sentence));
     }, options.timeoutMs);
     options.signal?.addEventListener("abort", this.#onAbort, { once: true });
     if (options.signal?.aborted) this.#onAbort();
