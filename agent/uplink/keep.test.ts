@@ -3,6 +3,7 @@ import { type Duplex, duplexPair } from "node:stream";
 import { type TestContext, test } from "node:test";
 import { pino } from "pino";
 import { CarrierLost } from "../../shared/link/carrier-end.ts";
+import { dialFault, SECURING } from "../../shared/link/dial-fault.ts";
 import type { LinkWatcher } from "../../shared/link/link.ts";
 import { welcome } from "../../shared/link/testing.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
@@ -405,6 +406,41 @@ test("when no other server takes an agent that was sent away, it keeps away for 
   attempts[1]?.refuse(new LinkRefused({ status: 503, reason: "draining" }));
   await until(() => up.state.state === "waiting", "waiting");
   assert.equal(lines.at(-1)?.waitMs, 5_100);
+});
+
+test("what a server that ends in order does to the next attempts reads as that, and what another one does as ever", async (t) => {
+  const pass = stoppedClock(t);
+  const { up, attempts, lines } = uplink(t);
+  const fails = async (error: Error): Promise<readonly unknown[]> => {
+    attempts.at(-1)?.refuse(error);
+    await until(() => up.state.state === "waiting", "waiting");
+    const { msg, level, reason } = lines.at(-1) ?? {};
+    assert.equal(msg, "uplink attempt failed");
+    t.mock.timers.tick(10_000);
+    return [level, reason];
+  };
+  const standing = { step: SECURING, host: "server", proxy: undefined } as const;
+  const brokenOff = () => dialFault(Object.assign(new Error("closed"), { code: "ECONNRESET" }), standing);
+  up.start();
+  const first = attempts[0]?.accept() ?? assert.fail();
+  await until(() => up.connected, "connected");
+  pass(1_000);
+  first.session.drain();
+  await until(() => attempts.length === 2, "the next attempt");
+  const draining = new LinkRefused({ closeCode: CloseCode.draining, reason: "this server is shutting down" });
+  assert.deepEqual(await fails(draining), [INFO, "this server is shutting down"]);
+  const goes = "the server that sent us away takes no connections any more";
+  assert.deepEqual(await fails(brokenOff()), [INFO, goes]);
+  const wrong = new Error("something else");
+  assert.deepEqual(await fails(wrong), [WARN, "something else"]);
+  first.near.destroy();
+  await until(() => [...up.connections()].length === 0, "the old link's end");
+  pass(500);
+  t.mock.timers.tick(10_000);
+  assert.deepEqual(await fails(brokenOff()), [INFO, goes]);
+  pass(11_000);
+  assert.deepEqual(await fails(wrong), [WARN, "something else"]);
+  assert.match(String((await fails(brokenOff()))[1]), /^what answers there closed the connection in the TLS handshake/);
 });
 
 test("the pause that a server asked for ends with that server", async (t) => {

@@ -7,6 +7,7 @@ import type { Stream } from "../../shared/yamux/stream.ts";
 import type { AgentMetrics } from "../metrics.ts";
 import type { Connection, ConnectionOwner } from "./connection.ts";
 import { News } from "./news.ts";
+import { PARTING_MS, partingWords } from "./parting.ts";
 import type { LearnedPath, Lesson, Path } from "./path.ts";
 import { endsLink } from "./resumption.ts";
 import { type RetryOptions, retryAfter } from "./retry.ts";
@@ -76,6 +77,8 @@ export class Uplink implements ConnectionOwner {
   readonly #notResumed = new WeakMap<Connection, string>();
   /** The last of them, as long as no other server has taken us. */
   #sentAwayFrom: Connection | undefined;
+  /** When the last server that sent us away has gone. */
+  #partedAt = Number.NEGATIVE_INFINITY;
   /** Of attempts that fail, until one does not. */
   readonly #news = new News();
   #waiters: { resolve: () => void; reject: (error: Error) => void }[] = [];
@@ -130,12 +133,13 @@ export class Uplink implements ConnectionOwner {
   async #connect(askedMs: number): Promise<void> {
     const connecting: UplinkState = { state: "connecting", askedMs, abort: new AbortController() };
     this.#enter(connecting);
+    const mayMeetParting = this.#sentAwayFrom !== undefined || performance.now() - this.#partedAt < PARTING_MS;
     try {
       const connection = await this.#deps.attempt(this, connecting.abort.signal);
       if (this.#state !== connecting) connection.session.destroy(new Error("the uplink is closed"));
       else this.#connected(connection);
     } catch (error) {
-      if (this.#state === connecting) this.#failed(error, askedMs);
+      if (this.#state === connecting) this.#failed(error, askedMs, mayMeetParting);
     }
   }
 
@@ -155,17 +159,20 @@ export class Uplink implements ConnectionOwner {
     else if (session.draining) this.onDrain(connection, 0);
   }
 
-  #failed(error: unknown, askedMs: number): void {
+  #failed(error: unknown, askedMs: number, mayMeetParting: boolean): void {
     const { metrics, retry } = this.#deps;
     // A server that has gone meanwhile asks for nothing more.
     const floorMs = this.#sentAwayFrom === undefined ? 0 : askedMs;
-    const { waitMs, refused, label, reason } = retryAfter(error, this.#failures, floorMs, retry);
+    const { waitMs, refused, label, reason: why } = retryAfter(error, this.#failures, floorMs, retry);
+    const parting = mayMeetParting ? partingWords(error) : undefined;
+    const reason = parting ?? why;
     metrics.attemptFailed(label);
     this.#failures++;
     this.#wait(waitMs);
     const line = { attempt: this.#failures, waitMs, reason };
     if (refused) this.#log.tell("error", line, "uplink refused: the server does not accept this agent");
-    else if (this.#news.isNew(reason)) this.#log.tell("warn", line, "uplink attempt failed");
+    else if (this.#news.isNew(reason))
+      this.#log.tell(parting === undefined ? "warn" : "info", line, "uplink attempt failed");
     else this.#log.repeat(line, "uplink attempt failed");
   }
 
@@ -300,6 +307,7 @@ export class Uplink implements ConnectionOwner {
 
   #closedInOrder({ link }: Connection, sinceMs: number): void {
     this.#count("in order", sinceMs);
+    this.#partedAt = performance.now();
     this.#log.tell("info", { link: link.id, waitMs: this.#connectAgain(0) }, "uplink closed by the server");
   }
 
@@ -344,6 +352,7 @@ export class Uplink implements ConnectionOwner {
   #successorMayCome(): void {
     const { state } = this;
     this.#sentAwayFrom = undefined;
+    this.#partedAt = performance.now();
     this.#failures = this.#shortLives;
     if (state.state !== "waiting") return;
     clearTimeout(state.timer);
