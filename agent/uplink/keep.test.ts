@@ -74,6 +74,7 @@ interface Line {
   readonly attempt?: number;
   readonly streams?: number;
   readonly leavingMs?: number;
+  readonly failedTries?: number;
   readonly reason?: string;
 }
 
@@ -592,6 +593,26 @@ test("a resume that fails for one reason again and again is one warning, and cou
   assert.deepEqual([...new Set(resumes.slice(1))], ["failed reset", "foreign_link reset", "resumed reset"]);
   up.changeCarriers();
   await until(() => warnings().length === 3, "the first failure after a resume");
+});
+
+test("a resume that meets other servers in turn is one warning for each, and the end of the search says how often", async (t) => {
+  const { up, attempts, tunnels, lines, resumes, redialError } = uplink(t);
+  up.start();
+  attempts[0]?.accept();
+  await until(() => up.connected, "connected");
+  const { link } = tunnels[0] as Tunnel;
+  const no = (reason: string) => new LinkRefused({ closeCode: CloseCode.badControl, reason });
+  redialError.error = no("b");
+  link.suspend(CUT);
+  for (const reason of ["a", "b", "a", "b"]) {
+    const { length } = resumes;
+    await until(() => resumes.length > length, "a failure");
+    redialError.error = no(reason);
+  }
+  link.resume();
+  assert.equal(lines.filter(({ msg, level }) => msg === "uplink not resumed" && level === WARN).length, 2);
+  const tries = resumes.filter((result) => !result.startsWith("resumed")).length;
+  assert.equal(lines.find(({ msg }) => msg === "uplink resumed")?.failedTries, tries);
 });
 
 test("another server behind the balancer is connected to at once, while the old link still looks for its own", async (t) => {

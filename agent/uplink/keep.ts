@@ -6,6 +6,7 @@ import type { Logger } from "../../shared/process/logger.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { AgentMetrics } from "../metrics.ts";
 import type { Connection, ConnectionOwner } from "./connection.ts";
+import { FailedResumes } from "./failed-resumes.ts";
 import { News } from "./news.ts";
 import { PARTING_MS, partingWords } from "./parting.ts";
 import type { LearnedPath, Lesson, Path } from "./path.ts";
@@ -73,8 +74,7 @@ export class Uplink implements ConnectionOwner {
   readonly #leaving = new Map<Connection, number>();
   /** Lost its carrier, and was left because the balancer led elsewhere. */
   #strayed: Connection | undefined;
-  /** Why the last try to give it a carrier failed. */
-  readonly #notResumed = new WeakMap<Connection, string>();
+  readonly #failedResumes = new WeakMap<Connection, FailedResumes>();
   /** The last of them, as long as no other server has taken us. */
   #sentAwayFrom: Connection | undefined;
   /** When the last server that sent us away has gone. */
@@ -225,10 +225,11 @@ export class Uplink implements ConnectionOwner {
     metrics.links.resumed(resumption);
     // The server was there all the time: it is the path that cut us. A server that restarts says nothing about the path.
     if (lost !== undefined) this.#deps.path.onLost(lost);
-    this.#notResumed.delete(connection);
     if (state.state === "suspended" && state.connection === connection) this.#enter({ ...state, state: "connected" });
     const { id: link, remote } = connection.link;
-    const line = { link, remote, suspendedMs: Math.round(suspendedMs), replayedBytes };
+    const failedTries = this.#failedTries(connection);
+    this.#failedResumes.delete(connection);
+    const line = { link, remote, suspendedMs: Math.round(suspendedMs), replayedBytes, ...failedTries };
     this.#log.tell("info", line, suspendedMs === 0 ? "uplink moved to a new connection" : "uplink resumed");
     if (this.#strayed === connection) this.#returnTo(connection);
   }
@@ -258,11 +259,17 @@ export class Uplink implements ConnectionOwner {
     const { metrics, retry } = this.#deps;
     const { label, reason } = retryAfter(error, 0, 0, retry);
     metrics.links.resumeFailed(label, connection.link.lost?.lossCause ?? PLANNED);
-    // Tried again more than once a second, and of a planned change as long as it fails.
+    const failed = this.#failedResumes.get(connection) ?? new FailedResumes();
+    this.#failedResumes.set(connection, failed);
     const line = { link: connection.link.id, reason };
-    if (reason === this.#notResumed.get(connection)) this.#log.repeat(line, "uplink not resumed");
-    else this.#log.tell("warn", line, "uplink not resumed");
-    this.#notResumed.set(connection, reason);
+    if (failed.isNews(reason)) this.#log.tell("warn", line, "uplink not resumed");
+    else this.#log.repeat(line, "uplink not resumed");
+  }
+
+  /** How often no other carrier was to be had, for the line that ends the search. */
+  #failedTries(connection: Connection): { readonly failedTries?: number } {
+    const failed = this.#failedResumes.get(connection);
+    return failed === undefined ? {} : { failedTries: failed.count };
   }
 
   /** The server that the balancer leads to now takes us at once; the streams of the old one may still find theirs. */
@@ -311,13 +318,15 @@ export class Uplink implements ConnectionOwner {
     this.#log.tell("info", { link: link.id, waitMs: this.#connectAgain(0) }, "uplink closed by the server");
   }
 
-  #lost({ link }: Connection, cause: Error, sinceMs: number): void {
+  #lost(connection: Connection, cause: Error, sinceMs: number): void {
     const { retry } = this.#deps;
+    const { id: link } = connection.link;
     this.#count("lost", sinceMs);
     const { waitMs: pauseMs, refused, reason } = retryAfter(cause, this.#failures - 1, 0, retry);
     // A server that says so is up, whatever it holds against the link.
     const waitMs = endsLink(cause) ? this.#connectAgain(0) : this.#wait(pauseMs);
-    this.#log.tell(refused ? "error" : "warn", { link: link.id, waitMs, reason }, "uplink lost");
+    const line = { link, waitMs, reason, ...this.#failedTries(connection) };
+    this.#log.tell(refused ? "error" : "warn", line, "uplink lost");
   }
 
   #count(ending: Ending, sinceMs: number): void {
@@ -337,11 +346,8 @@ export class Uplink implements ConnectionOwner {
   #left(connection: Connection, reason: Error | undefined): void {
     const leavingMs = Math.round(performance.now() - (this.#leaving.get(connection) ?? 0));
     this.#leaving.delete(connection);
-    this.#log.tell(
-      "info",
-      { link: connection.link.id, leavingMs, reason: reason?.message ?? "in order" },
-      "uplink left",
-    );
+    const line = { link: connection.link.id, leavingMs, reason: reason?.message ?? "in order" };
+    this.#log.tell("info", { ...line, ...this.#failedTries(connection) }, "uplink left");
     if (this.#sentAwayFrom === connection) this.#successorMayCome();
   }
 
