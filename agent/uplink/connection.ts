@@ -108,6 +108,11 @@ export class Connection implements SessionHandler {
     this.#resumption.begin();
   }
 
+  /** The agent ends itself, and waits for this connection no longer than there is hope for it. */
+  hasten(): void {
+    this.#resumption.hasten();
+  }
+
   #rotateInTime({ carrierAgeMs }: ConnectionOptions): void {
     const ageMs = carrierAgeMs();
     if (ageMs !== undefined) this.#changeCarrierIn(ageMs);

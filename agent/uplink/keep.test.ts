@@ -633,6 +633,27 @@ test("another server behind the balancer is connected to at once, while the old 
   assert.equal(up.state.state, "connected");
 });
 
+test("closing does not wait for a link whose server is not to be found, though it has streams", async (t) => {
+  const { up, attempts, tunnels, lines, redialError } = uplink(t);
+  redialError.error = new LinkRefused({ closeCode: CloseCode.foreignLink, reason: "another server's" });
+  up.start();
+  attempts[0]?.accept();
+  await until(() => up.connected, "connected");
+  const old = tunnels[0] as Tunnel;
+  open(old);
+  old.link.suspend(CUT);
+  await until(() => attempts.length === 2, "an attempt for a new link");
+  attempts[1]?.accept();
+  await until(() => up.connected, "connected to the other server");
+  void up.close(60_000);
+  await until(() => lines.some(({ msg }) => msg === "uplink left"), "the end of the search");
+  const left = lines.find(({ msg }) => msg === "uplink left");
+  assert.deepEqual(
+    [left?.reason, left?.failedTries],
+    ["5 times in a row another server than the link's has answered", 5],
+  );
+});
+
 test("an agent whose certificate has become another's leaves its link to the streams, and begins a new one at once", async (t) => {
   const { up, attempts, tunnels, lines, redialError } = uplink(t);
   redialError.error = new LinkRefused({ closeCode: CloseCode.linkOfAnother, reason: "another certificate" });

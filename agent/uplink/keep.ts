@@ -383,7 +383,10 @@ export class Uplink implements ConnectionOwner {
   /** Drains, and waits for the streams; those that are left at the deadline are reset. */
   async close(deadlineMs: number): Promise<void> {
     this.drain();
-    await Promise.all([...this.connections()].map(({ session }) => session.close(deadlineMs)));
+    const connections = [...this.connections()];
+    const closing = connections.map(({ session }) => session.close(deadlineMs));
+    for (const connection of connections) connection.hasten();
+    await Promise.all(closing);
     this.#closed("closed");
   }
 

@@ -136,6 +136,46 @@ test("another server behind the balancer is told of, and its own one looked for 
   assert.equal(link.suspended, false);
 });
 
+test("an agent that ends itself looks for the link's server in haste, and not on where others answer again and again", async (t) => {
+  const { link, wire, dials, ends, resumption } = resumable(t);
+  wire.agent.over(CUT);
+  await dials[0]?.refuse(refused(CloseCode.foreignLink));
+  resumption.hasten();
+  assert.equal(dials.length, 2, "it asks again at once");
+  await dials[1]?.refuse(new Error("connect ECONNREFUSED"));
+  for (let answer = 1; answer <= 5; answer++) {
+    assert.equal(link.closed, false, "one that was not reached may still be there");
+    t.mock.timers.tick(1_000);
+    assert.equal(dials.length, answer + 2);
+    await dials.at(-1)?.refuse(refused(CloseCode.foreignLink));
+  }
+  assert.match(ends[0]?.message ?? "", /^5 times in a row another server than the link's has answered$/);
+});
+
+test("where others have answered again and again, an agent that ends itself does not ask once more", async (t) => {
+  const { link, wire, dials, resumption } = resumable(t);
+  wire.agent.over(CUT);
+  for (let answer = 1; answer <= 5; answer++) {
+    await dials.at(-1)?.refuse(refused(CloseCode.foreignLink));
+    t.mock.timers.tick(answer < 5 ? 5_000 : 0);
+  }
+  assert.deepEqual([dials.length, link.closed], [5, false], "an agent that stays looks on");
+  resumption.hasten();
+  assert.equal(link.closed, true);
+});
+
+test("an agent that ends itself resumes a link whose server is found", async (t) => {
+  const { link, wire, dials, resumption } = resumable(t);
+  wire.agent.over(CUT);
+  for (let answer = 1; answer <= 4; answer++) {
+    await dials.at(-1)?.refuse(refused(CloseCode.foreignLink));
+    if (answer === 1) resumption.hasten();
+    t.mock.timers.tick(1_000);
+  }
+  await dials.at(-1)?.accept();
+  assert.equal(link.suspended, false);
+});
+
 test("when the grace is over nothing is dialled any more, and an attempt under way is given up", async (t) => {
   const { wire, dials, ends } = resumable(t);
   wire.agent.over(CUT);

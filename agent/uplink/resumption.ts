@@ -35,6 +35,12 @@ const SHORT_LIFE_MS = 1_000;
 /** So many failures that the waits have their whole length. */
 const LATE = 64;
 
+/**
+ * So many answers of other servers in a row, and an agent that ends itself looks no further: none of them proves that the
+ * link's own server is gone, but whatever leads there does not lead us back in the time that an end may take.
+ */
+const ELSEWHERE_AT_LAST = 5;
+
 /** With these the server says that this link will never go on. */
 const FINAL_CODES: ReadonlySet<number | undefined> = new Set([
   CloseCode.unknownLink,
@@ -58,6 +64,9 @@ export class Resumption {
   /** When the present carrier was got by a resume, and how many of them in a row did not last. */
   #resumedAt = Number.NEGATIVE_INFINITY;
   #shortLives = 0;
+  /** Other servers that have answered in a row since the link's own was lost. */
+  #elsewhere = 0;
+  #isLast = false;
   #dialling: AbortController | undefined;
   #timer: NodeJS.Timeout | undefined;
   #stopped = false;
@@ -78,6 +87,17 @@ export class Resumption {
     this.#shortLives = lastedMs < SHORT_LIFE_MS ? this.#shortLives + 1 : 0;
     if (this.#shortLives <= 1 || this.#dialling !== undefined) this.begin();
     else this.#beginIn(backoffMs(this.#shortLives - 2, 0, this.#retryWithin(SUSPENDED_CAP_MS)));
+  }
+
+  /** The agent ends itself: it looks for the link's own server in haste, and not for all of the grace. */
+  hasten(): void {
+    this.#isLast = true;
+    if (this.#elsewhere >= ELSEWHERE_AT_LAST) this.#giveUp();
+    else if (this.#elsewhere > 0) this.begin();
+  }
+
+  #giveUp(): void {
+    this.#deps.link.destroy(new Error(`${this.#elsewhere} times in a row another server than the link's has answered`));
   }
 
   #beginIn(ms: number): void {
@@ -135,6 +155,7 @@ export class Resumption {
       return;
     }
     this.#failures = 0;
+    this.#elsewhere = 0;
     this.#resumedAt = performance.now();
     link.confirm();
   }
@@ -150,15 +171,21 @@ export class Resumption {
         link.destroy(refusal);
         return;
       }
+      this.#elsewhere = isElsewhere ? this.#elsewhere + 1 : 0;
+      if (this.#isLast && this.#elsewhere >= ELSEWHERE_AT_LAST) {
+        this.#giveUp();
+        return;
+      }
       if (isElsewhere) this.#deps.onElsewhere(refusal);
     } else if (refusal?.closeCode === CloseCode.linkOfAnother) {
       this.#deps.onDisowned();
       return; // until credentials change once more
     }
-    const capMs = !link.suspended ? retry.capMs : isElsewhere ? ELSEWHERE_CAP_MS : SUSPENDED_CAP_MS;
+    const isPatient = isElsewhere && !this.#isLast;
+    const capMs = !link.suspended ? retry.capMs : isPatient ? ELSEWHERE_CAP_MS : SUSPENDED_CAP_MS;
     // A server that is crowded may ask for patience, but not for longer than the link can wait.
     const askedMs = Math.min(refusal?.retryAfterMs ?? 0, link.suspended ? MOST_ASKED_MS : Number.POSITIVE_INFINITY);
-    const waitMs = backoffMs(isElsewhere ? LATE : this.#failures, askedMs, this.#retryWithin(capMs));
+    const waitMs = backoffMs(isPatient ? LATE : this.#failures, askedMs, this.#retryWithin(capMs));
     this.#failures++;
     this.#beginIn(waitMs);
   }
