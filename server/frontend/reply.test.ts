@@ -79,7 +79,8 @@ test("what an agent says cannot add a header, a line or an escape sequence", asy
 });
 
 const REQUESTS: Record<HttpRefusal, RegExp> = {
-  method: /^HTTP\/1\.1 405 [^\r]+\r\nAllow: CONNECT\r\nProxy-Status: culvert; error=http_request_error\r\n/,
+  method:
+    /^HTTP\/1\.1 405 ([^\r]+)\r\nAllow: CONNECT\r\nProxy-Status: culvert; error=http_request_error; details="\1"\r\n/,
   malformed: /^HTTP\/1\.1 400 /,
   headerTooLarge: /^HTTP\/1\.1 431 /,
   headerTimeout: /^HTTP\/1\.1 408 /,

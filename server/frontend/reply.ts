@@ -10,13 +10,16 @@ const ESTABLISHED = Buffer.from("HTTP/1.1 200 Connection Established\r\n\r\n", "
 /** How long a refused connection stays for the caller to read why, and what it sends meanwhile is thrown away. */
 const LINGER_MS = 1_000;
 
+const ONLY_CONNECT =
+  "only CONNECT is served here: this is the port of culvert's callers, agents connect to --agent-port";
+
 /** Requests that are no CONNECT, or no HTTP: they never become a connection with an outcome. */
 const HTTP_REFUSALS = {
   method: {
     status: 405,
-    sentence: "only CONNECT is served here: this is the port of culvert's callers, agents connect to --agent-port",
+    sentence: ONLY_CONNECT,
     // Marked, because a proxy on an agent's way that takes CONNECT alone answers the same.
-    header: `Allow: CONNECT\r\nProxy-Status: ${proxyStatus("http_request_error")}\r\n`,
+    header: `Allow: CONNECT\r\n${marked("http_request_error", ONLY_CONNECT)}`,
   },
   malformed: { status: 400, sentence: "the request is not valid HTTP/1", header: "" },
   headerTooLarge: { status: 431, sentence: "the request header is too large", header: "" },
@@ -34,7 +37,7 @@ export function established(socket: Duplex, flushed: () => void): void {
  * (RFC 9110 §15.5.8).
  */
 export function refused(socket: Duplex, error: CulvertError, challenges: readonly string[]): void {
-  const status = outcome(error.code).http;
+  const { http: status, proxyStatus: type } = outcome(error.code);
   if (status === undefined) {
     socket.destroy();
     return;
@@ -42,7 +45,7 @@ export function refused(socket: Duplex, error: CulvertError, challenges: readonl
   const asked = status === 407 ? challenges.map((challenge) => `Proxy-Authenticate: ${challenge}\r\n`).join("") : "";
   const { retryAfterMs } = error;
   const retryAfter = retryAfterMs === undefined ? "" : `Retry-After: ${Math.ceil(retryAfterMs / 1_000)}\r\n`;
-  send(socket, status, error.message, `${asked}${retryAfter}${proxyStatusOf(error)}`);
+  send(socket, status, error.message, `${asked}${retryAfter}${marked(type, error.message)}`);
 }
 
 export function sentenceOf(refusal: HttpRefusal): string {
@@ -55,9 +58,8 @@ export function refusedRequest(socket: Duplex, refusal: HttpRefusal): void {
   send(socket, status, sentence, header);
 }
 
-function proxyStatusOf({ code, message }: CulvertError): string {
-  const details = printable(message).replace(/[\\"]/g, "'");
-  return `Proxy-Status: ${proxyStatus(outcome(code).proxyStatus, details)}\r\n`;
+function marked(error: string, sentence: string): string {
+  return `Proxy-Status: ${proxyStatus(error, sentence)}\r\n`;
 }
 
 /** kubectl shows its user the status line, and nothing else, so the sentence stands there (design, 4). */

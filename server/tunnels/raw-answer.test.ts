@@ -16,7 +16,7 @@ test("who speaks something else on an agents' port hears a whole answer, with th
     const [head = "", body] = (await written).split("\r\n\r\n");
     const [line = "", ...fields] = head.split("\r\n");
     assert.ok(line.startsWith(`HTTP/1.1 ${answer.status} `), line);
-    assert.ok(fields.includes("proxy-status: culvert; error=http_request_error"), head);
+    assert.ok(fields.includes(`proxy-status: culvert; error=http_request_error; details="${answer.sentence}"`), head);
     assert.ok(fields.includes("connection: close"), head);
     assert.equal(body, `${answer.sentence}\n`);
   }

@@ -42,11 +42,12 @@ test("what is no upgrade of an agent hears 404 or 426, which are no outcomes, an
   assert.deepEqual([plain.status, plain.headers], [426, { upgrade: "websocket" }]);
 });
 
-test("every refusal bears the server's mark, and says that the connection ends", () => {
+test("every refusal bears the server's mark with its sentence, and says that the connection ends", () => {
   const errors = (Object.keys(OUTCOMES) as OutcomeCode[]).map((code) => new CulvertError(code, "x"));
   for (const refusal of [...errors, new TurnedAway(1), "path", "upgrade"] as const) {
-    const { "proxy-status": mark, connection } = headersOf(answerTo(refusal, PATH));
+    const answer = answerTo(refusal, PATH);
+    const { "proxy-status": mark, connection } = headersOf(answer);
     const error = refusal instanceof CulvertError ? OUTCOMES[refusal.code].proxyStatus : "http_request_error";
-    assert.deepEqual([mark, connection], [`culvert; error=${error}`, "close"]);
+    assert.deepEqual([mark, connection], [`culvert; error=${error}; details="${answer.sentence}"`, "close"]);
   }
 });

@@ -37,8 +37,8 @@ export interface Answer {
 }
 
 /** All that is written before the sentence; without the mark an agent takes it for somebody else's. */
-export function headersOf({ headers, error = "http_request_error" }: Answer): Record<string, string> {
-  return { ...headers, "proxy-status": proxyStatus(error), connection: "close" };
+export function headersOf({ sentence, headers, error = "http_request_error" }: Answer): Record<string, string> {
+  return { ...headers, "proxy-status": proxyStatus(error, sentence), connection: "close" };
 }
 
 /** How an agent is told its outcome, and anybody else that this is the wrong place. */

@@ -93,7 +93,10 @@ test("an agent that is turned away hears 503 and when to come back; a stranger o
   const turnedAway = await it.ask(pki.agent).over;
   assert.match(turnedAway, /^HTTP\/1\.1 503 /);
   assert.match(turnedAway, /\r\nretry-after: 5\r\n/i);
-  assert.match(turnedAway, /\r\nproxy-status: culvert; error=connection_limit_reached\r\n/i);
+  assert.match(
+    turnedAway,
+    /\r\nproxy-status: culvert; error=connection_limit_reached; details="[^"]+: come back in 5 s"\r\n/i,
+  );
   assert.match(turnedAway, /come back in 5 s\n$/);
   const stranger = await it.ask({}).over;
   assert.match(stranger, /^HTTP\/1\.1 401 /);

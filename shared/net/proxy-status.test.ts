@@ -3,9 +3,7 @@ import { test } from "node:test";
 import { isOurs, proxyStatus } from "./proxy-status.ts";
 
 test("an answer is ours by its first member, whoever on the way has put another behind it", () => {
-  const ours = proxyStatus("destination_unavailable");
-  assert.equal(ours, "culvert; error=destination_unavailable");
-  assert.equal(proxyStatus("dns_error", "no name"), 'culvert; error=dns_error; details="no name"');
+  const ours = proxyStatus("destination_unavailable", "no agent, nobody; none");
   for (const field of [ours, `${ours}, nginx; received-status=503`, "culvert", "culvert , cdn", [ours, "cdn"]]) {
     assert.equal(isOurs(field), true, String(field));
   }
@@ -19,4 +17,11 @@ test("an answer is ours by its first member, whoever on the way has put another 
   ]) {
     assert.equal(isOurs(field), false, String(field));
   }
+});
+
+test("a sentence is a string of the field, whatever it holds", () => {
+  assert.equal(proxyStatus("dns_error", "no name"), 'culvert; error=dns_error; details="no name"');
+  const hostile = 'a "b\\" \r\nSet-Cookie: c\u00e9';
+  assert.equal(proxyStatus("dns_error", hostile), `culvert; error=dns_error; details="a 'b'' Set-Cookie: c"`);
+  assert.match(proxyStatus("dns_error", "long ".repeat(100)), /^culvert; error=dns_error; details=".{200}"$/);
 });
