@@ -275,8 +275,18 @@ function helloOf({ agentId, cluster }: AgentOptions): Hello {
 function listeners(options: AgentOptions): { readonly health: ListenAt; readonly admin: ListenAt } {
   const { healthServerPort, healthServerHost, adminServerPort, adminBindAddress } = options;
   return {
-    health: { port: healthServerPort, host: healthServerHost, option: "--health-server-port" },
-    admin: { port: adminServerPort, host: adminBindAddress, option: "--admin-server-port" },
+    health: {
+      port: healthServerPort,
+      host: healthServerHost,
+      option: "--health-server-port",
+      hostOption: "--health-server-host",
+    },
+    admin: {
+      port: adminServerPort,
+      host: adminBindAddress,
+      option: "--admin-server-port",
+      hostOption: "--admin-bind-address",
+    },
   };
 }
 

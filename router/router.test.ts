@@ -250,3 +250,14 @@ test("wrong routes, and none where they should be, fail the start with all their
     /\/nowhere\/at\/all: does not exist: give --routes/,
   );
 });
+
+test("an address that is not this host's is told with the flag at fault", async () => {
+  for (const [flag, change] of [
+    ["--bind-address", { bindAddress: "192.0.2.1" }],
+    ["--health-bind-address", { healthBindAddress: "192.0.2.1" }],
+    ["--admin-bind-address", { adminBindAddress: "192.0.2.1" }],
+  ] as const) {
+    await using test = new TestRouter();
+    await assert.rejects(test.start([], change), { message: new RegExp(`none of this host's.*\\(${flag}\\)`) });
+  }
+});

@@ -4,7 +4,7 @@ import { sourceOf } from "../shared/net/source.ts";
 import { formatTarget } from "../shared/net/target.ts";
 import { type Admin, startAdmin } from "../shared/process/admin.ts";
 import { fileLimitWarning, withOwnFiles } from "../shared/process/file-limit.ts";
-import { listenError } from "../shared/process/listen-error.ts";
+import { type ListenAt, listenError } from "../shared/process/listen-error.ts";
 import type { Logger } from "../shared/process/logger.ts";
 import { ConfigError } from "../shared/process/options.ts";
 import { StrangerLog } from "../shared/process/stranger-log.ts";
@@ -111,15 +111,22 @@ export class Router implements AsyncDisposable {
       "connections (--max-connections, two files each)",
     );
     if (warning !== undefined) this.#log.warn(warning);
-    this.addresses.clients = await this.#listen({ port, host: bindAddress, option: "--port" });
+    this.addresses.clients = await this.#listen({
+      port,
+      host: bindAddress,
+      option: "--port",
+      hostOption: "--bind-address",
+    });
     const common = { metrics: this.metrics.registry, log: this.#log };
     if (healthPort !== 0 || this.#ephemeral) {
-      const where = { port: healthPort, host: healthBindAddress, option: "--health-port" };
+      const flags = { option: "--health-port", hostOption: "--health-bind-address" };
+      const where = { port: healthPort, host: healthBindAddress, ...flags };
       this.#health = await startAdmin({ ...common, ...where, checks: () => readiness(this.#condition()) });
       this.addresses.health = this.#health.address;
     }
     if (adminPort !== 0 || this.#ephemeral) {
-      const where = { port: adminPort, host: adminBindAddress, option: "--admin-port" };
+      const flags = { option: "--admin-port", hostOption: "--admin-bind-address" };
+      const where = { port: adminPort, host: adminBindAddress, ...flags };
       const show = () => status(this.#store.table, this.#backends, this.#condition(), this.#open.size);
       this.#admin = await startAdmin({ ...common, ...where, status: show });
       this.addresses.admin = this.#admin.address;
@@ -142,7 +149,7 @@ export class Router implements AsyncDisposable {
     );
   }
 
-  #listen(at: { port: number; host: string; option: string }): Promise<AddressInfo> {
+  #listen(at: ListenAt): Promise<AddressInfo> {
     const server = this.#server;
     return new Promise((resolve, reject) => {
       const onError = (error: Error): void => reject(listenError(error, at));

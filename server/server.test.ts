@@ -106,6 +106,9 @@ test("readiness and status tell what an operator asks", async () => {
   assert.equal(warnings.length, 1, "the shared CA is said once");
 });
 
+/** Of a net for documentation (RFC 5737). */
+const NOBODYS = "192.0.2.1";
+
 test("what cannot start says which option is wrong, and leaves nothing open", async () => {
   await assert.rejects(
     start({ serverCert: join(pki.folder, "none.pem") }),
@@ -115,4 +118,16 @@ test("what cannot start says which option is wrong, and leaves nothing open", as
   await using first = await start();
   const taken = first.addresses.callers?.port ?? 0;
   await assert.rejects(start({ serverPort: taken }), /in use by another process.*--server-port/);
+  for (const [flag, host] of [
+    ["--server-bind-address", { serverBindAddress: NOBODYS }],
+    ["--agent-bind-address", { agentBindAddress: NOBODYS }],
+    [
+      "--agent-insecure-bind-address",
+      { agentInsecureBindAddress: NOBODYS, agentInsecureTrustedCidrs: ["127.0.0.0/8"], innerTls: "always" },
+    ],
+    ["--health-bind-address", { healthBindAddress: NOBODYS }],
+    ["--admin-bind-address", { adminBindAddress: NOBODYS }],
+  ] as const) {
+    await assert.rejects(start(host), { message: new RegExp(`none of this host's.*\\(${flag}\\)`) });
+  }
 });

@@ -230,6 +230,7 @@ export class Server implements AsyncDisposable {
       {
         ...{ name: "callers", doors: serving.callerDoors, proxyProtocol: this.#options.serverProxyProtocol },
         ...{ port: serverPort, host: serverBindAddress, option: "--server-port" },
+        hostOption: "--server-bind-address",
         keepaliveMs: this.#options.frontendKeepaliveMs,
         turnsAway: false, // kube-apiserver would not obey
         onSecure: (socket, door) => this.#entrances.take(door, socket),
@@ -281,12 +282,14 @@ export class Server implements AsyncDisposable {
     const { healthPort, healthBindAddress, adminPort, adminBindAddress, serverId } = this.#options;
     const common = { metrics: this.metrics.registry, log: this.#log };
     if (this.#isOn(healthPort)) {
-      const where = { port: healthPort, host: healthBindAddress, option: "--health-port" };
+      const flags = { option: "--health-port", hostOption: "--health-bind-address" };
+      const where = { port: healthPort, host: healthBindAddress, ...flags };
       this.#health = await startAdmin({ ...common, ...where, checks: () => readiness(this.#condition()) });
       this.addresses.health = this.#health.address;
     }
     if (this.#isOn(adminPort)) {
-      const where = { port: adminPort, host: adminBindAddress, option: "--admin-port" };
+      const flags = { option: "--admin-port", hostOption: "--admin-bind-address" };
+      const where = { port: adminPort, host: adminBindAddress, ...flags };
       const show = async () => {
         const roundTrips = await roundTripsOf(this.tunnels.tunnels());
         return status({

@@ -1,6 +1,7 @@
 import type { AcceptRules } from "../../shared/net/acceptor.ts";
 import type { Departures } from "../../shared/net/departures.ts";
 import type { FailedHandshake } from "../../shared/net/waiting-room.ts";
+import type { ListenAt } from "../../shared/process/listen-error.ts";
 import type { Logger } from "../../shared/process/logger.ts";
 import type { StrangerLog } from "../../shared/process/stranger-log.ts";
 import { SourceCidrs } from "../clusters/source-cidrs.ts";
@@ -9,13 +10,9 @@ import type { ServerOptions } from "../options.ts";
 import { handshakeWords } from "./handshake-words.ts";
 
 /** One of the TCP ports that callers and agents come to. */
-export interface Port {
+export interface Port extends ListenAt {
   readonly name: Exclude<ListenerName, "unix">;
   readonly proxyProtocol: "off" | "optional" | "required";
-  readonly port: number;
-  readonly host: string;
-  /** The flag that moves the port, for the error text. */
-  readonly option: string;
   /** TCP keepalive, ms; 0: off. */
   readonly keepaliveMs: number;
   /** Its clients obey when they are told to come back later. */

@@ -60,6 +60,7 @@ export class AgentPorts {
     const opened = await openTlsPort(
       {
         ...{ name: "agents", doors, proxyProtocol, port, host, option: "--agent-port" },
+        hostOption: "--agent-bind-address",
         keepaliveMs: 0, // the carrier has its own
         turnsAway: true,
         mostUnread: MOST_UNREAD,
@@ -79,6 +80,7 @@ export class AgentPorts {
     const opened = await openPlainPort(
       {
         ...{ name: "agents-insecure", proxyProtocol, trustedCidrs, port, host, option: "--agent-insecure-port" },
+        hostOption: "--agent-insecure-bind-address",
         ...{ keepaliveMs: 0, turnsAway: true, departures: this.#departures },
         onOpen: (socket, backInMs) => upgrades.take(socket, undefined, backInMs),
       },

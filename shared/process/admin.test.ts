@@ -10,9 +10,11 @@ import { ConfigError } from "./options.ts";
 
 const log = createLogger({ level: "silent", format: "json", name: "test" });
 
+const FLAGS = { option: "--health-port", hostOption: "--health-bind-address" };
+
 function start(options: Partial<AdminOptions> = {}): Promise<Admin> {
   const { registry } = new Instruments({ processMetrics: false });
-  return startAdmin({ port: 0, host: "127.0.0.1", option: "--health-port", metrics: registry, log, ...options });
+  return startAdmin({ port: 0, host: "127.0.0.1", ...FLAGS, metrics: registry, log, ...options });
 }
 
 function fetchText(admin: Admin, path: string, agent?: Agent): Promise<{ status: number; type: string; body: string }> {

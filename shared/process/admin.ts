@@ -1,7 +1,7 @@
 import type { AddressInfo } from "node:net";
 import type { FastifyInstance } from "fastify";
 import type { Registry } from "prom-client";
-import { listenError } from "./listen-error.ts";
+import { type ListenAt, listenError } from "./listen-error.ts";
 import type { Logger } from "./logger.ts";
 
 /** One condition of readiness, such as "listeners are up". */
@@ -11,13 +11,8 @@ export interface Check {
   readonly detail?: string;
 }
 
-export interface AdminOptions {
-  /** 0 takes a free port: whether 0 means "off" is the caller's business. */
-  readonly port: number;
-  /** "" is every interface. */
-  readonly host: string;
-  /** The flag that moves the port, for the error text. */
-  readonly option: string;
+/** Port 0 takes a free one: whether 0 means "off" is the caller's business. */
+export interface AdminOptions extends ListenAt {
   /** Given: /healthz, /livez, /ready and /readyz are served. */
   readonly checks?: () => readonly Check[];
   readonly metrics: Registry;
@@ -95,15 +90,16 @@ function report(checks: readonly Check[], ready: boolean): string {
   return [...lines, `readyz check ${ready ? "passed" : "failed"}`, ""].join("\n");
 }
 
-async function listen(app: FastifyInstance, { port, host, option }: AdminOptions): Promise<void> {
+async function listen(app: FastifyInstance, at: AdminOptions): Promise<void> {
+  const { port, host } = at;
   try {
     await app.listen({ port, host: host === "" ? "::" : host });
   } catch (error) {
     const noIpv6 =
       host === "" && ["EAFNOSUPPORT", "EADDRNOTAVAIL"].includes((error as NodeJS.ErrnoException).code ?? "");
-    if (!noIpv6) throw await failed(app, listenError(error, { port, host, option }));
+    if (!noIpv6) throw await failed(app, listenError(error, at));
     await app.listen({ port, host: "0.0.0.0" }).catch(async (again: unknown) => {
-      throw await failed(app, listenError(again, { port, host, option }));
+      throw await failed(app, listenError(again, at));
     });
   }
 }
