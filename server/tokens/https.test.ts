@@ -4,7 +4,8 @@ import { createServer } from "node:https";
 import type { AddressInfo, Socket } from "node:net";
 import { test } from "node:test";
 import { testCertificate } from "../../shared/link/testing.ts";
-import { HttpsClient } from "./https.ts";
+import { Authority } from "../../shared/pki/certificates.ts";
+import { failureOf, HttpsClient } from "./https.ts";
 import { never } from "./testing.ts";
 
 test("a kept connection that breaks under a request is no failure: the request goes out once more", async (t) => {
@@ -33,4 +34,20 @@ test("a kept connection that breaks under a request is no failure: the request g
     const { status, text } = await client.send({ url, method: "GET", headers: {}, tls: { ca }, signal: never() });
     assert.deepEqual([status, text, connections], [200, "fine", i]);
   }
+});
+
+test("a server that is called by an address which its certificate lacks is told with the names that it has", async (t) => {
+  const authority = await Authority.create("ca");
+  const leaf = await authority.issue({ cn: "api", names: ["api.example"], usage: "server" });
+  const server = createServer(leaf).listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const client = new HttpsClient();
+  t.after(() => {
+    client.close();
+    server.close();
+  });
+  const url = new URL(`https://127.0.0.1:${(server.address() as AddressInfo).port}`);
+  const asked = client.send({ url, method: "GET", headers: {}, tls: { ca: authority.cert }, signal: never() });
+  const error = await asked.catch((reason: unknown) => reason);
+  assert.match(failureOf(error), /names no addresses, and so not 127\.0\.0\.1, only DNS:api\.example$/);
 });

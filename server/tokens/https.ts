@@ -1,4 +1,5 @@
 import { Agent, type RequestOptions, request } from "node:https";
+import { identityWords } from "../../shared/net/identity-words.ts";
 
 /** One request over TLS, and what is believed on the way. */
 export interface HttpsRequest {
@@ -78,5 +79,5 @@ function waitOf(retryAfter: string | undefined): number | undefined {
 /** Node's words for a failed request, for a sentence: several addresses fail with one error that has none of its own. */
 export function failureOf(error: unknown): string {
   if (error instanceof AggregateError) return [...new Set(error.errors.map(failureOf))].join("; ");
-  return error instanceof Error ? error.message : String(error);
+  return error instanceof Error ? identityWords(error) : String(error);
 }

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { checkServerIdentity, type PeerCertificate } from "node:tls";
 import { CONNECTING, type DialStep, dialFault, NoHandshake, SECURING, tooLate, UPGRADING } from "./dial-fault.ts";
 
 const PROXY = { at: "http://proxy.corp:3128", from: "--proxy" };
@@ -59,4 +60,12 @@ test("a TLS handshake that is not answered is asked about whoever may hold it up
     behind.message,
     /handshake: the proxy http:\/\/proxy\.corp:3128 has opened the connection, .* server hang$/,
   );
+});
+
+test("a server that is dialled by an address, and whose certificate has none, is told with the names that it has", () => {
+  const certificate = { subject: {}, subjectaltname: "DNS:server.example" } as unknown as PeerCertificate;
+  const wrong = checkServerIdentity("10.0.0.1", certificate) ?? assert.fail();
+  const fault = dialFault(wrong, { step: SECURING, host: "10.0.0.1", proxy: undefined });
+  assert.match(fault.message, /names no addresses, .* only DNS:server\.example \(in the TLS handshake\)$/);
+  assert.equal((fault as NodeJS.ErrnoException).code, "ERR_TLS_CERT_ALTNAME_INVALID");
 });

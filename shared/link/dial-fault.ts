@@ -1,5 +1,6 @@
 import net from "node:net";
 import { brokenOff } from "../net/broken-off.ts";
+import { identityWords } from "../net/identity-words.ts";
 import { noTlsBehind } from "../net/portal.ts";
 import { LinkRefused } from "../wire/handshake.ts";
 import { CarrierLost } from "./carrier-end.ts";
@@ -127,7 +128,9 @@ const SUSPECTS: Partial<Record<DialStep, string>> = {
 
 /** OpenSSL tells where in its code an error was found; its reason alone is for people. */
 function wordsOf(error: Error & { readonly reason?: string }): string {
-  return error.reason !== undefined && error.message.includes(":error:") ? `TLS: ${error.reason}` : error.message;
+  return error.reason !== undefined && error.message.includes(":error:")
+    ? `TLS: ${error.reason}`
+    : identityWords(error);
 }
 
 /** OpenSSL's words for bytes that are no record of TLS. */

@@ -1,5 +1,6 @@
 import { constants, X509Certificate } from "node:crypto";
 import tls from "node:tls";
+import { identityWords } from "../net/identity-words.ts";
 import { sniOf } from "../net/sni.ts";
 import { tellJudgedBy } from "../net/tls.ts";
 import type { TlsMaterial } from "../net/tls-material.ts";
@@ -44,7 +45,7 @@ export class InnerTlsFault extends Error {
   constructor(cause: NodeJS.ErrnoException, shown: tls.PeerCertificate | undefined) {
     const issuer = (shown && issuerOf(shown)) ?? "unknown";
     const untrusted = `the certificate shown inside is signed by "${issuer}", which is none of our CAs (--ca-cert): somebody in between plays the server, or that CA is the server's own`;
-    super(`inner TLS: ${isUntrusted(cause) ? untrusted : cause.message}`, { cause });
+    super(`inner TLS: ${isUntrusted(cause) ? untrusted : identityWords(cause)}`, { cause });
     this.code = cause.code;
     this.issuer = issuer;
     this.shown = shown?.raw && new X509Certificate(shown.raw);

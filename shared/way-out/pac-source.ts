@@ -1,4 +1,5 @@
 import { fileURLToPath } from "node:url";
+import { identityWords } from "../net/identity-words.ts";
 import { readFailure } from "../net/read-failure.ts";
 import { seconds } from "../net/seconds.ts";
 import { isUntrusted } from "../net/untrusted.ts";
@@ -104,7 +105,7 @@ class PacUrl implements PacSource {
   }
 
   #fault(error: NodeJS.ErrnoException): WayFault {
-    const { code = "", message, syscall } = error;
+    const { code = "", syscall } = error;
     if (isUntrusted(error)) {
       const what = `cannot be fetched: its server's certificate comes from a CA that is not known here: give that CA with --proxy-ca (${code})`;
       return pacFault(this.name, what, error);
@@ -112,7 +113,7 @@ class PacUrl implements PacSource {
     // Of the network, not of what came over it.
     if (syscall === "connect" || syscall === "getaddrinfo" || error instanceof AggregateError)
       return networkFault(error, this.#url.hostname, `the PAC script ${this.name}`);
-    return pacFault(this.name, `cannot be fetched: ${printable(message)}`, error);
+    return pacFault(this.name, `cannot be fetched: ${printable(identityWords(error))}`, error);
   }
 }
 

@@ -1,6 +1,7 @@
 import type net from "node:net";
 import tls from "node:tls";
 import { brokenOff } from "../net/broken-off.ts";
+import { identityWords } from "../net/identity-words.ts";
 import { sniOf } from "../net/sni.ts";
 import { isUntrusted } from "../net/untrusted.ts";
 import { wellKnownAuthorities } from "../net/well-known-authorities.ts";
@@ -72,7 +73,7 @@ function explain(error: NodeJS.ErrnoException): string {
     return `its certificate is not valid now: check this machine's clock, and the proxy's certificate (${message})`;
   }
   if (code === "ERR_TLS_CERT_ALTNAME_INVALID") {
-    return `its certificate is for another name: call the proxy by a name that is in it (${message})`;
+    return `its certificate is for another name: call the proxy by a name that is in it (${identityWords(error)})`;
   }
   if (code === "ERR_SSL_WRONG_VERSION_NUMBER" || code === "ERR_SSL_PACKET_LENGTH_TOO_LONG") {
     return "it does not speak TLS: is it an http:// proxy?";
