@@ -1,6 +1,7 @@
 import type { AcceptRules } from "../../shared/net/acceptor.ts";
 import type { Departures } from "../../shared/net/departures.ts";
 import type { FailedHandshake } from "../../shared/net/waiting-room.ts";
+import { printable } from "../../shared/outcomes.ts";
 import type { ListenAt } from "../../shared/process/listen-error.ts";
 import type { Logger } from "../../shared/process/logger.ts";
 import type { StrangerLog } from "../../shared/process/stranger-log.ts";
@@ -49,15 +50,19 @@ const BOUNDS = {
 
 /** What the log says of a connection that came to nothing, by what its port speaks. */
 export const WORDS = {
-  tls: { failed: "TLS handshake failed", dropped: "TLS handshake dropped" },
-  plain: { failed: "connection failed before its request", dropped: "connection dropped before its request" },
+  tls: { failed: "TLS handshake failed", dropped: "TLS handshake dropped", reasonOf: handshakeWords },
+  plain: {
+    failed: "connection failed before its request",
+    dropped: "connection dropped before its request",
+    reasonOf: ({ message }: Error) => printable(message),
+  },
 } as const;
 
 /** How much the port takes from strangers, and who hears of those that came to nothing. */
 export function acceptRules(
   { name, proxyProtocol, keepaliveMs, turnsAway, departures, mostUnread }: Port,
   { options, metrics, log, strangers }: PortDeps,
-  { failed, dropped }: (typeof WORDS)[keyof typeof WORDS],
+  { failed, dropped, reasonOf }: (typeof WORDS)[keyof typeof WORDS],
 ): AcceptRules {
   const balancers = new SourceCidrs(options.proxyProtocolTrustedCidrs);
   const trusts = (address: string) => balancers.includes(address);
@@ -79,7 +84,7 @@ export function acceptRules(
   function onHandshakeFailed({ how, error, remote }: FailedHandshake): void {
     if (how === "untrusted") metrics.untrusted(name);
     else metrics.handshakeFailed(name);
-    const line = { listener: name, remote, reason: handshakeWords(error) };
+    const line = { listener: name, remote, reason: reasonOf(error) };
     // Who goes without a word is a balancer's probe or a scanner of ports; who complains has something to say.
     if (how === "silent") log.debug(line, failed);
     else if (how === "failed") strangers.tell("info", line, failed);

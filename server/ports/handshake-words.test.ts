@@ -1,5 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { CutOff } from "../../shared/net/acceptor.ts";
+import { WORDS } from "./accept-rules.ts";
 import { handshakeWords, leftWords } from "./handshake-words.ts";
 
 const TABLE: ReadonlyArray<readonly [code: string, words: RegExp]> = [
@@ -27,6 +29,18 @@ test("a failed handshake is told in words, with OpenSSL's reason in brackets and
     assert.ok(told.endsWith(` [${code}]`), told);
     assert.doesNotMatch(told, /SSL routines/);
   }
+});
+
+test("who goes in the middle of it may have refused our certificate, whatever words the acceptor has for that", () => {
+  assert.match(
+    handshakeWords(new CutOff("beginning")),
+    /^the connection ended during the beginning: a client that does/,
+  );
+});
+
+test("on a port without TLS nobody has seen a certificate", () => {
+  const cut = new CutOff("HTTP request");
+  assert.equal(WORDS.plain.reasonOf(cut), "the connection ended during the HTTP request");
 });
 
 test("what is in words already stays as it is", () => {

@@ -1,11 +1,11 @@
 import type { TLSSocket } from "node:tls";
+import { CutOff } from "../../shared/net/acceptor.ts";
 import { printable } from "../../shared/outcomes.ts";
 
 const NO_TLS = "the client does not speak TLS, and this port speaks nothing else";
 const BROKEN_PROOF = "the client's certificate, or the proof that the key is its own, is broken";
 const NO_SIGNATURE = "the client takes no signature that the key of our certificate can make";
 const NO_KEY_EXCHANGE = "client and server have no key exchange in common";
-const CUT = "the connection ended during the TLS handshake";
 /** Clients that look at a certificate only when it is theirs to go on, as Node.js does, go without an alert. */
 const OR_REJECTED = "a client that does not accept our certificate may leave like this: its own log says so";
 
@@ -28,7 +28,7 @@ const WORDS: Readonly<Record<string, string>> = {
   ERR_SSL_NO_SUITABLE_GROUPS: NO_KEY_EXCHANGE,
   ERR_SSL_BAD_SIGNATURE: BROKEN_PROOF,
   ERR_SSL_CERTIFICATE_VERIFY_FAILED: BROKEN_PROOF,
-  ERR_SSL_UNEXPECTED_EOF_WHILE_READING: `${CUT}: ${OR_REJECTED}`,
+  ERR_SSL_UNEXPECTED_EOF_WHILE_READING: `the connection ended during the TLS handshake: ${OR_REJECTED}`,
   ERR_TLS_HANDSHAKE_TIMEOUT: "the client did not finish the handshake within --handshake-timeout",
   ECONNRESET: `the client reset the connection during the TLS handshake: ${OR_REJECTED}`,
 };
@@ -47,10 +47,11 @@ const ALERTS: Readonly<Record<string, string>> = {
   HANDSHAKE_FAILURE: "the client found nothing in common to go on with",
 };
 
-/** Why a handshake has failed, for whoever is to mend it; OpenSSL's own word stands behind in brackets. */
+/** Why a TLS handshake has failed, for whoever is to mend it; OpenSSL's own word stands behind in brackets. */
 export function handshakeWords(error: NodeJS.ErrnoException & { readonly reason?: string }): string {
   const { code, message } = error;
-  if (code === undefined) return printable(message === CUT ? `${CUT}: ${OR_REJECTED}` : message); // is in words already
+  if (error instanceof CutOff) return `${message}: ${OR_REJECTED}`;
+  if (code === undefined) return printable(message); // is in words already
   const alert = ALERT.exec(code)?.[1];
   const words =
     alert === undefined ? WORDS[code] : (ALERTS[alert] ?? `the client ended it with the alert "${spoken(alert)}"`);

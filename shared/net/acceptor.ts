@@ -73,6 +73,15 @@ export interface Visit {
   readonly backInMs: number | undefined;
 }
 
+/** A client, or its path, has ended a connection whose handshake was in progress. */
+export class CutOff extends Error {
+  override readonly name = "CutOff";
+
+  constructor(begins: string) {
+    super(`the connection ended during the ${begins}`);
+  }
+}
+
 /** How long a client that was refused may take to read why, ms. */
 const LINGER_MS = 1_000;
 
@@ -241,7 +250,7 @@ export class Acceptor {
     this.#visits.set(raw, visit);
     this.#rules.departures?.arrived(raw);
     raw.on("close", () => {
-      if (this.over(raw)) this.failed(visit, new Error(`the connection ended during the ${this.#protocol.begins}`));
+      if (this.over(raw)) this.failed(visit, new CutOff(this.#protocol.begins));
     });
     const name = this.#protocol.readsName();
     if (!name && this.#rules.proxyProtocol === undefined) this.#protocol.onTurn(visit, { hello: undefined });
