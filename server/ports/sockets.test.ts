@@ -96,6 +96,7 @@ test("who goes before it has said what it wants is told of; who has said it, or 
   const spoken = enter("spoken");
   all.stopWaiting(spoken);
   spoken.destroy();
+  all.dismiss(enter("dismissed"));
   enter("went").destroy();
   await turn();
   enter("waiting at the end");

@@ -73,12 +73,15 @@ export class Sockets {
     return this.#deadlines.delete(socket);
   }
 
+  /** Ends one that has not said what it wants; it has not left by itself. */
+  dismiss(socket: Duplex): void {
+    this.stopWaiting(socket);
+    socket.destroy();
+  }
+
   /** Ends those who have not asked for anything. */
   destroyWaiting(): void {
-    for (const socket of this.#deadlines.keys()) {
-      this.stopWaiting(socket);
-      socket.destroy();
-    }
+    for (const socket of this.#deadlines.keys()) this.dismiss(socket);
   }
 
   /** Ends every connection so that nobody takes a cut transfer for a whole one. */
@@ -104,8 +107,7 @@ export class Sockets {
   #dropOldest(): void {
     const oldest = this.#waiting.values().next().value;
     if (oldest === undefined) return;
-    this.stopWaiting(oldest);
-    oldest.destroy();
+    this.dismiss(oldest);
     this.#options.onDropped();
   }
 

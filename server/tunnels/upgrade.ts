@@ -80,10 +80,7 @@ export class UpgradePort {
     this.sockets = new Sockets({
       deadlineMs: deps.options.handshakeTimeoutMs,
       maxWaiting: deps.options.maxWaitingConnections,
-      onLate: (socket) => {
-        this.sockets.stopWaiting(socket);
-        socket.destroy();
-      },
+      onLate: (socket) => this.sockets.dismiss(socket),
       onDropped: () => deps.onDropped(),
     });
     const { headerLimit: maxHeaderSize } = deps.options;
