@@ -1,4 +1,4 @@
-import { StallClock } from "../../shared/net/stall-clock.ts";
+import { LookTimer } from "../../shared/net/look-timer.ts";
 import { type TlsPair, untimely } from "../../shared/net/tls-material.ts";
 import type { Logger } from "../../shared/process/logger.ts";
 
@@ -17,7 +17,7 @@ const LOOK_MS = 60_000;
 
 /** Tells once of a certificate that clients refuse it for its dates: when it comes into use, and when it expires in use. */
 export class ValidityLog {
-  readonly #clock = StallClock.every(LOOK_MS);
+  readonly #timer = LookTimer.every(LOOK_MS);
   readonly #log: Pick<Logger, "error">;
   readonly #shown: () => ShownCertificate | undefined;
   #told: string | undefined;
@@ -27,11 +27,11 @@ export class ValidityLog {
     this.#log = log;
     this.#shown = shown;
     this.look();
-    this.#clock.add(this.look);
+    this.#timer.add(this.look);
   }
 
   close(): void {
-    this.#clock.delete(this.look);
+    this.#timer.delete(this.look);
   }
 
   /** To be called when another certificate may be in use. */

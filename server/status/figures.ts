@@ -1,4 +1,4 @@
-import { StallClock } from "../../shared/net/stall-clock.ts";
+import { LookTimer } from "../../shared/net/look-timer.ts";
 import type { Limits } from "../clusters/document.ts";
 import { RecentRefusals } from "./refusals.ts";
 
@@ -29,14 +29,14 @@ export class ClusterFigures {
   readonly limitsHit = new Map<keyof Limits, number>();
   readonly refusals = new RecentRefusals();
   readonly #looks: { readonly connects: number; readonly carried: number }[] = [];
-  readonly #clock = StallClock.every(LOOK_MS);
+  readonly #timer = LookTimer.every(LOOK_MS);
 
   constructor() {
-    this.#clock.add(this.look);
+    this.#timer.add(this.look);
   }
 
   close(): void {
-    this.#clock.delete(this.look);
+    this.#timer.delete(this.look);
   }
 
   connectionFinished({ outcome, bytesUp = 0, bytesDown = 0 }: FinishedConnect): void {

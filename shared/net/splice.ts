@@ -1,7 +1,7 @@
 import type { Duplex } from "node:stream";
 import { gatherWrites } from "./gathered-writes.ts";
+import { LookTimer } from "./look-timer.ts";
 import { endedByReset } from "./reset.ts";
-import { StallClock } from "./stall-clock.ts";
 
 export interface SpliceTotals {
   /** Bytes taken from the caller, towards the target. */
@@ -59,7 +59,7 @@ class Splice {
   readonly #resolve: (totals: SpliceTotals) => void;
   readonly #up: Pump;
   readonly #down: Pump;
-  readonly #stallClock: StallClock | undefined;
+  readonly #stallTimer: LookTimer | undefined;
   #endedBy: SpliceTotals["endedBy"] | undefined;
   #error: Error | undefined;
   #firstClosed: Side | undefined;
@@ -73,8 +73,8 @@ class Splice {
     this.#up = new Pump(caller, target, options.corkTarget ?? false, options.pace);
     this.#down = new Pump(target, caller, options.corkCaller ?? false, options.pace);
     if (options.stallTimeoutMs) {
-      this.#stallClock = StallClock.every(Math.ceil(options.stallTimeoutMs / STALL_CHECKS));
-      this.#stallClock.add(this.#onStallCheck);
+      this.#stallTimer = LookTimer.every(Math.ceil(options.stallTimeoutMs / STALL_CHECKS));
+      this.#stallTimer.add(this.#onStallCheck);
     }
     this.#bind(caller, "caller", this.#up);
     this.#bind(target, "target", this.#down);
@@ -105,7 +105,7 @@ class Splice {
     }
     this.#firstClosed ??= name;
     if (this.#firstClosed === name) return;
-    this.#stallClock?.delete(this.#onStallCheck);
+    this.#stallTimer?.delete(this.#onStallCheck);
     this.#up.stop();
     this.#down.stop();
     const totals = { bytesUp: this.#up.bytes, bytesDown: this.#down.bytes, endedBy: this.#endedBy ?? name };
@@ -128,7 +128,7 @@ class Splice {
   readonly #onStallCheck = (): void => {
     const stall = this.#stall();
     if (stall === undefined) return;
-    this.#stallClock?.delete(this.#onStallCheck);
+    this.#stallTimer?.delete(this.#onStallCheck);
     this.#endedBy = "stall";
     this.#error ??= new Error(stall);
     this.#reset(this.#caller, this.#options.resetCaller);

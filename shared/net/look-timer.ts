@@ -1,6 +1,6 @@
 /** One timer for all that is looked at with the same period: a timer for each splice costs more than the look. */
-export class StallClock {
-  static readonly #clocks = new Map<number, StallClock>();
+export class LookTimer {
+  static readonly #timers = new Map<number, LookTimer>();
   readonly #periodMs: number;
   readonly #looks = new Set<() => void>();
   #timer: NodeJS.Timeout | undefined;
@@ -9,14 +9,14 @@ export class StallClock {
     this.#periodMs = periodMs;
   }
 
-  /** The clock of that period, ms; it does not keep the process alive. */
-  static every(periodMs: number): StallClock {
-    let clock = StallClock.#clocks.get(periodMs);
-    if (clock === undefined) {
-      clock = new StallClock(periodMs);
-      StallClock.#clocks.set(periodMs, clock);
+  /** The timer of that period, ms; it does not keep the process alive. */
+  static every(periodMs: number): LookTimer {
+    let timer = LookTimer.#timers.get(periodMs);
+    if (timer === undefined) {
+      timer = new LookTimer(periodMs);
+      LookTimer.#timers.set(periodMs, timer);
     }
-    return clock;
+    return timer;
   }
 
   /** `look` is called each period until it is taken away; the first time within one. */
