@@ -76,7 +76,7 @@ export class Agent implements AsyncDisposable {
     this.#pool = new MemoryPool(options.memoryLimit);
     this.metrics.memory.watch(this.#pool);
     const strangers = new StrangerLog(log);
-    this.#files = new FileRoom({ metrics: this.metrics, strangers, owner: "the agent", code: "agent_exhausted" });
+    this.#files = new FileRoom({ metrics: this.metrics, strangers, owner: "the agent" });
     const streams: ServeDeps = {
       policy: this.#policy(),
       dials: this.#dials,
@@ -86,7 +86,7 @@ export class Agent implements AsyncDisposable {
       lookup: sharedLookup(),
       dialTimeoutMs: options.dialTimeoutMs,
       stallTimeoutMs: options.stallTimeoutMs,
-      mustHaveFiles: () => this.#files.mustHaveRoom(),
+      mustHaveFiles: () => this.#files.mustHaveRoom("agent_exhausted"),
     };
     const hello = helloOf(options);
     this.#credentials = new KeptCredentials(options, log);

@@ -23,6 +23,8 @@ export interface ForwardDeps {
   readonly metrics: RouterMetrics;
   readonly log: Logger;
   readonly strangers: StrangerLog;
+  /** Why there are no file descriptors for another connection, if there are none. */
+  readonly shortage: () => string | undefined;
 }
 
 /** How long a client that was refused may take to read why, ms. */
@@ -33,15 +35,22 @@ export async function forward(client: Socket, deps: ForwardDeps): Promise<void> 
   const ends = endsOf(client);
   let serverName: string | undefined;
   try {
+    mustHaveFiles(deps);
     serverName = await deps.hellos.read(client);
     const route = deps.routes().find(serverName);
     if (route === undefined) throw new Refusal("unknown_name", "no route has its server name");
+    mustHaveFiles(deps); // many may have come before any was dialled for
     const { backend, socket, dialMs } = await reach(client, route, deps);
     if (route.sendProxy === "v2") socket.write(encodeProxyV2(ends));
     await join(client, socket, deps, { route, serverName, remote: shown(ends), backend, dialMs });
   } catch (error) {
     refuse(client, error, { remote: shown(ends), ...(serverName !== undefined && { serverName }) }, deps);
   }
+}
+
+function mustHaveFiles({ shortage }: ForwardDeps): void {
+  const sentence = shortage();
+  if (sentence !== undefined) throw new Refusal("no_files", sentence);
 }
 
 /** A connection to the first backend that can be had: healthy ones first, each for a while, within the time for all. */
@@ -125,6 +134,7 @@ const MESSAGES = {
   late: "connection dropped (--hello-timeout)",
   crowded: "connection dropped (--max-hellos)",
   full: "connection dropped (--max-connections)",
+  no_files: "connection dropped: hardly any file descriptor is left",
 } as const satisfies Partial<Record<Refusal["code"], string>>;
 
 /** The last word: what the client has sent meanwhile is read away, or the kernel would answer with a reset in its place. */

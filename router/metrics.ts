@@ -28,6 +28,7 @@ export class RouterMetrics {
   readonly #dialFailures: LabelledTally;
   readonly #reads: LabelledTally;
   readonly #acceptErrors: Tally;
+  readonly #filesUsedUp: Tally;
   readonly #dialSeconds: { observe(value: number): void };
   readonly #lifeSeconds: { observe(value: number): void };
 
@@ -49,6 +50,10 @@ export class RouterMetrics {
     ]);
     this.#reads = make.counters("culvert_router_route_reads_total", "Times that changed routes were read.", ["result"]);
     this.#acceptErrors = make.counter(["culvert_router_listener_errors_total"], "Errors of the listener.");
+    this.#filesUsedUp = make.counter(
+      ["culvert_router_files_used_up_total"],
+      "Times that hardly any file descriptor was left (process_open_fds near process_max_fds).",
+    );
     make.gauge(["culvert_router_connections"], "Connections open.", live.connections);
     make.gauge(["culvert_router_hellos"], "Connections whose ClientHello has not come to its end.", live.hellos);
     make.gauge(["culvert_router_routes"], "Routes in use.", live.routes);
@@ -89,5 +94,9 @@ export class RouterMetrics {
 
   listenerFailed(): void {
     this.#acceptErrors.add();
+  }
+
+  filesUsedUp(): void {
+    this.#filesUsedUp.add();
   }
 }

@@ -1,12 +1,13 @@
 /**
  * Why a connection was not passed on, the label of the metric: `gone` ended before its ClientHello, as balancers' probes do;
- * `late`, `crowded` and `full` met a bound; of the others some names are nobody's, and some backends cannot be reached.
+ * `late`, `crowded` and `full` met a bound, `no_files` the one of the system; of the others some names are nobody's, and some backends cannot be reached.
  */
 export type RefusalCode =
   | "gone"
   | "late"
   | "crowded"
   | "full"
+  | "no_files"
   | "unreadable"
   | "no_name"
   | "unknown_name"

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { test } from "node:test";
 import { UNRECOGNIZED_NAME_ALERT } from "../shared/net/client-hello.ts";
 import { readProxyHeader } from "../shared/net/proxy-protocol.ts";
@@ -232,6 +233,49 @@ test("a router that closes takes nothing new, waits for what is open, and ends w
   await hasty.router.close();
   assert.equal((await readAll(cut)).error, "ECONNRESET");
   await until(() => backend.sockets.size === 0);
+});
+
+test("a router that comes to its limit of open files says so and refuses who is new, until there is room again", async () => {
+  await using backend = await new TestBackend().start();
+  let open = 100;
+  await using test = await new TestRouter().start(
+    [{ sni: ["blue.example"], to: [backend.address] }],
+    {},
+    { limit: 1_024, count: async () => open },
+  );
+  const readyz = async () => {
+    const { status, text } = await test.get("health", "/readyz?verbose");
+    return `${status} ${/^.*file-descriptors.*$/m.exec(text)?.[0]}`;
+  };
+  await until(async () => (await readyz()) === "200 [+]file-descriptors ok: 100 of 1024 in use");
+  const there = await test.dial();
+  there.write(BLUE);
+  await readSome(there, BLUE.length);
+  const early = await test.dial();
+  await until(async () => (await test.metric("culvert_router_hellos")) === 1);
+
+  open = 1_000;
+  await until(async () => (await readyz()) === "503 [-]file-descriptors failed: 1000 of 1024 in use");
+  // The reset may come before Node tells of the connection.
+  const late = await test.dial().then(readAll, ({ code }: NodeJS.ErrnoException) => ({ error: code }));
+  assert.equal(late.error, "ECONNRESET");
+  early.write(BLUE); // a backend would take one more
+  const [reset] = await once(early, "error", { signal: AbortSignal.timeout(5_000) });
+  assert.equal(reset.code, "ECONNRESET");
+  assert.equal(backend.accepted, 1);
+  there.write("still");
+  assert.equal(String(await readSome(there, 5)), "still");
+  assert.equal(await test.metric('culvert_router_connections_refused_total{reason="no_files"}'), 2);
+  assert.equal(await test.metric("culvert_router_files_used_up_total"), 1);
+  const [line] = test.told(/^connection dropped: hardly any file descriptor is left$/);
+  assert.match(String(line?.["reason"]), /^this router has 1000 of its 1024 files open: raise its limit/);
+  assert.equal(test.told(/^file descriptors are nearly used up/).length, 1);
+
+  open = 100;
+  await until(async () => (await readyz()).startsWith("200 "));
+  const next = await test.dial();
+  next.write(BLUE);
+  assert.deepEqual(await readSome(next, BLUE.length), BLUE);
 });
 
 test("wrong routes, and none where they should be, fail the start with all their faults", async () => {

@@ -3,7 +3,9 @@ import { resetSocket } from "../shared/net/reset.ts";
 import { sourceOf } from "../shared/net/source.ts";
 import { formatTarget } from "../shared/net/target.ts";
 import { type Admin, startAdmin } from "../shared/process/admin.ts";
+import { limitFor } from "../shared/process/descriptor-watch.ts";
 import { fileLimitWarning, withOwnFiles } from "../shared/process/file-limit.ts";
+import { FileRoom, type FileRoomDeps } from "../shared/process/file-room.ts";
 import { type ListenAt, listenError } from "../shared/process/listen-error.ts";
 import type { Logger } from "../shared/process/logger.ts";
 import { ConfigError } from "../shared/process/options.ts";
@@ -20,6 +22,8 @@ export interface RouterDeps {
   readonly log: Logger;
   /** Port 0 means a free port, not "off": for tests. */
   readonly listenEphemeral?: boolean;
+  /** What is open, and the limit, if not those of this process: for tests. */
+  readonly files?: Pick<FileRoomDeps, "limit" | "count">;
 }
 
 export interface RouterAddresses {
@@ -67,6 +71,7 @@ export class Router implements AsyncDisposable {
   readonly #log: Logger;
   readonly #ephemeral: boolean;
   readonly #strangers: StrangerLog;
+  readonly #files: FileRoom;
   readonly #store: RouteStore;
   readonly #backends = new Backends();
   readonly #hellos: Hellos;
@@ -79,7 +84,7 @@ export class Router implements AsyncDisposable {
   #closing: Promise<void> | undefined;
   #releasing: Promise<void> | undefined;
 
-  constructor(options: RouterOptions, store: RouteStore, { log, listenEphemeral = false }: RouterDeps) {
+  constructor(options: RouterOptions, store: RouteStore, { log, listenEphemeral = false, files }: RouterDeps) {
     this.#options = options;
     this.#store = store;
     this.#log = log;
@@ -94,6 +99,7 @@ export class Router implements AsyncDisposable {
       faults: () => store.faults.length,
       backends: () => this.#countBackends(),
     });
+    this.#files = new FileRoom({ metrics: this.metrics, strangers: this.#strangers, owner: "this router", ...files });
     this.#server = createServer({
       allowHalfOpen: true,
       noDelay: true,
@@ -107,8 +113,8 @@ export class Router implements AsyncDisposable {
     const { port, bindAddress, healthPort, healthBindAddress, adminPort, adminBindAddress } = this.#options;
     if (this.#store.table.routes.length === 0) this.#log.warn("there are no routes yet: every connection is refused");
     const warning = fileLimitWarning(
-      withOwnFiles(2 * this.#options.maxConnections),
-      "connections (--max-connections, two files each)",
+      limitFor(withOwnFiles(2 * this.#options.maxConnections)),
+      "connections (--max-connections, two files each), with a tenth to spare",
     );
     if (warning !== undefined) this.#log.warn(warning);
     this.addresses.clients = await this.#listen({
@@ -131,6 +137,7 @@ export class Router implements AsyncDisposable {
       this.#admin = await startAdmin({ ...common, ...where, status: show });
       this.addresses.admin = this.#admin.address;
     }
+    this.#files.start();
     const at = Object.entries(this.addresses).map(([name, { address, port }]) => [
       name,
       formatTarget({ host: address, port }),
@@ -189,6 +196,7 @@ export class Router implements AsyncDisposable {
       metrics: this.metrics,
       log: this.#log,
       strangers: this.#strangers,
+      shortage: () => this.#files.shortage,
     });
   };
 
@@ -199,6 +207,7 @@ export class Router implements AsyncDisposable {
       routes: this.#store.table.routes.length,
       files: this.#store.files,
       faults: this.#store.faults,
+      descriptors: this.#files.checks(),
     };
   }
 
@@ -256,6 +265,7 @@ export class Router implements AsyncDisposable {
   }
 
   async #releaseAll(): Promise<void> {
+    this.#files.stop();
     // As failures, so that nobody takes a cut transfer for a whole one; the splices pass them on to the backends.
     for (const client of this.#open) resetSocket(client);
     // The health port goes last: until then it says "not ready".

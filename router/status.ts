@@ -9,14 +9,17 @@ export interface Condition {
   readonly routes: number;
   readonly files: number;
   readonly faults: readonly string[];
+  /** Has this process descriptors left? */
+  readonly descriptors: readonly Check[];
 }
 
 /** Routes that could not be read leave the old ones in use: worth a word, and no reason to send anybody away. */
-export function readiness({ listening, draining, routes, files, faults }: Condition): Check[] {
+export function readiness({ listening, draining, routes, files, faults, descriptors }: Condition): Check[] {
   const count = `${routes} in ${files} ${files === 1 ? "file" : "files"}`;
   return [
     { name: "listeners", ok: listening },
     { name: "routes", ok: true, detail: [count, ...faults.map((fault) => `not in use: ${fault}`)].join("; ") },
+    ...descriptors,
     { name: "not-draining", ok: !draining },
   ];
 }

@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { createLogger } from "../shared/process/logger.ts";
 import { defaultsOf } from "../shared/process/options.ts";
 import { type RouterOptions, routerOptions } from "./options.ts";
-import { type Router, startRouter } from "./router.ts";
+import { type Router, type RouterDeps, startRouter } from "./router.ts";
 
 /** One line of a router's log. */
 export type Line = Readonly<Record<string, unknown>> & { readonly level: string; readonly msg: string };
@@ -32,7 +32,11 @@ export class TestRouter implements AsyncDisposable {
     return this.#router;
   }
 
-  async start(routes: readonly RouteText[], more: Partial<RouterOptions> = {}): Promise<this> {
+  async start(
+    routes: readonly RouteText[],
+    more: Partial<RouterOptions> = {},
+    files?: RouterDeps["files"],
+  ): Promise<this> {
     this.write(routes);
     const destination = { write: (line: string) => void this.lines.push(JSON.parse(line)) };
     const options: RouterOptions = {
@@ -42,7 +46,7 @@ export class TestRouter implements AsyncDisposable {
       ...more,
     };
     const log = createLogger({ level: "debug", format: "json", name: "router", destination });
-    this.#router = await startRouter(options, { log, listenEphemeral: true });
+    this.#router = await startRouter(options, { log, listenEphemeral: true, ...(files && { files }) });
     return this;
   }
 

@@ -101,7 +101,7 @@ export class Server implements AsyncDisposable {
     this.#log = log;
     this.#strangers = new StrangerLog(log);
     const { metrics } = this;
-    this.#files = new FileRoom({ metrics, strangers: this.#strangers, owner: "this server", code: "overloaded" });
+    this.#files = new FileRoom({ metrics, strangers: this.#strangers, owner: "this server" });
     this.#ephemeral = listenEphemeral;
     this.tunnels = new Registry();
     this.#entrances = new Entrances({ options, log, handler: (door) => this.#handler(door) });
@@ -251,7 +251,7 @@ export class Server implements AsyncDisposable {
       mustAdmit: (cluster, target) => this.#serving?.get(cluster)?.mustAdmit(target),
       paceOf: (cluster) => this.#serving?.get(cluster)?.pace,
       draining: () => this.#draining,
-      mustHaveFiles: () => this.#files.mustHaveRoom(),
+      mustHaveFiles: () => this.#files.mustHaveRoom("overloaded"),
     };
   }
 

@@ -132,7 +132,7 @@ test("a router counts two files for a connection, and what it has open by itself
   const ports = flags({ port: await freePort(), bindAddress: "127.0.0.1", healthPort: 0, adminPort: 0 });
   const args = ["router", ...ports, ...flags({ routes: dir.path, maxConnections: 100 })];
   await using router = startCulvert(args, { fileLimit: 220 });
-  await router.waitForLog(/may have 220 files open, and needs 240 for connections .*ulimit -n 240/);
+  await router.waitForLog(/may have 220 files open, and needs 267 for connections .*ulimit -n 267/);
   await router.waitForLog("router started");
 });
 

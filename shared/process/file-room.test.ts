@@ -14,35 +14,37 @@ test("a process that runs out of file descriptors says so with figures, counts i
   let open = 100;
   const room = new FileRoom({
     ...{ metrics: { filesUsedUp: () => usedUp++ }, strangers: new StrangerLog(log) },
-    ...{ owner: "this server", code: "overloaded", limit: 1_024, count: async () => open },
+    ...{ owner: "this server", limit: 1_024, count: async () => open },
   });
   const pass = async (ms: number) => {
     t.mock.timers.tick(ms);
     await turn();
   };
   room.start();
-  room.mustHaveRoom();
+  assert.equal(room.shortage, undefined);
+  room.mustHaveRoom("overloaded");
   await turn();
-  room.mustHaveRoom();
+  room.mustHaveRoom("overloaded");
   assert.deepEqual([lines, room.problems()], [[], []]);
 
   open = 930;
   await pass(1_500);
-  room.mustHaveRoom();
+  room.mustHaveRoom("overloaded");
   open = 1_020;
   await pass(500);
-  assert.throws(() => room.mustHaveRoom(), {
+  assert.match(room.shortage ?? "", /^this server has 1020 of its 1024 files open/);
+  assert.throws(() => room.mustHaveRoom("overloaded"), {
     code: "overloaded",
     message: "this server has 1020 of its 1024 files open: raise its limit (ulimit -n, LimitNOFILE=)",
   });
   assert.match(room.problems().join(), /^1020 of 1024 files are open: file descriptors are nearly used up/);
   open = 950;
   await pass(500);
-  room.mustHaveRoom(); // who asks is served by what is true now
+  room.mustHaveRoom("overloaded"); // who asks is served by what is true now
   assert.deepEqual(room.checks(), [{ name: "file-descriptors", ok: false, detail: "950 of 1024 in use" }]);
   open = 100;
   await pass(500);
-  room.mustHaveRoom();
+  room.mustHaveRoom("overloaded");
   room.stop();
 
   const told = lines.map(({ level, open, limit, msg }) => `${level} ${open}/${limit} ${msg}`);

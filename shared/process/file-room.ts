@@ -1,4 +1,4 @@
-import { CulvertError } from "../outcomes.ts";
+import { CulvertError, type OutcomeCode } from "../outcomes.ts";
 import type { Check } from "./admin.ts";
 import { DescriptorWatch, type DescriptorWatchOptions, type FilesSeen, usedUp } from "./descriptor-watch.ts";
 import type { StrangerLog } from "./stranger-log.ts";
@@ -8,20 +8,19 @@ const CURE = "raise its limit (ulimit -n, LimitNOFILE=)";
 const SAID = {
   enough: ["info", "file descriptors are enough again"],
   few: ["warn", `file descriptors run low: when none is left, connections are cut without a word; ${CURE}`],
-  none: ["error", `file descriptors are nearly used up: CONNECTs are refused, other connections may be cut; ${CURE}`],
+  none: ["error", `file descriptors are nearly used up: what is new is refused, other connections may be cut; ${CURE}`],
 } as const;
 
 export interface FileRoomDeps extends Partial<Pick<DescriptorWatchOptions, "limit" | "count">> {
   readonly metrics: { filesUsedUp(): void };
   readonly strangers: Pick<StrangerLog, "tell">;
-  /** Whose they are, for sentences, and what a CONNECT hears while hardly any is left. */
-  readonly owner: "this server" | "the agent";
-  readonly code: "overloaded" | "agent_exhausted";
+  /** Whose they are, for sentences. */
+  readonly owner: "this server" | "the agent" | "this router";
 }
 
 /**
- * Whether this process has file descriptors left for who comes. When hardly any is, new CONNECTs are refused in words: what is
- * left is for those who look what is wrong, for the tunnel that comes back, and for files that are read again.
+ * Whether this process has file descriptors left for who comes. When hardly any is, new connections are refused: what is left
+ * is for those who look what is wrong, for the tunnel that comes back, and for files that are read again.
  */
 export class FileRoom {
   readonly #deps: FileRoomDeps;
@@ -56,12 +55,17 @@ export class FileRoom {
     this.#watch.stop();
   }
 
-  /** Throws its `code` when a new connection would take what is kept back now, whatever readiness still says. */
-  mustHaveRoom(): void {
+  /** Why a new connection would take what is kept back now, whatever readiness still says; absent: it would not. */
+  get shortage(): string | undefined {
     const { seen } = this.#watch;
-    if (seen === undefined || !usedUp(seen)) return;
-    const { owner, code } = this.#deps;
-    throw new CulvertError(code, `${owner} has ${seen.open} of its ${seen.limit} files open: ${CURE}`);
+    if (seen === undefined || !usedUp(seen)) return undefined;
+    return `${this.#deps.owner} has ${seen.open} of its ${seen.limit} files open: ${CURE}`;
+  }
+
+  /** The same for a CONNECT, which hears it in words. */
+  mustHaveRoom(code: OutcomeCode): void {
+    const { shortage } = this;
+    if (shortage !== undefined) throw new CulvertError(code, shortage);
   }
 
   #tell({ left, open, limit }: FilesSeen): void {
