@@ -17,9 +17,9 @@ test("a unix socket has no handshakes, but may hold who has not asked yet", () =
   assert.equal(strangersAllowed(BOUNDS, { tcpPorts: 0, unixSockets: 2 }), 200);
 });
 
-test("agents that are held, callers that wait for an answer, listeners and the process itself need files beside the strangers", () => {
-  assert.equal(filesNeeded(BOUNDS, { tcpPorts: 1, unixSockets: 0 }), 112 + 11_000 + 1 + 40);
-  assert.equal(filesNeeded(BOUNDS, { tcpPorts: 1, unixSockets: 1 }), 212 + 11_000 + 2 + 40);
+test("agents that are held, with what they have replaced and what they move to, callers that wait for an answer, listeners and the process itself need files beside the strangers", () => {
+  assert.equal(filesNeeded(BOUNDS, { tcpPorts: 1, unixSockets: 0 }), 112 + 1_000 + 4 * 10_000 + 1 + 40);
+  assert.equal(filesNeeded(BOUNDS, { tcpPorts: 1, unixSockets: 1 }), 212 + 1_000 + 4 * 10_000 + 2 + 40);
 });
 
 test("with the limit that the warning names nothing is few when all bounds are reached, and with one less something is", () => {

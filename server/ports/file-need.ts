@@ -16,6 +16,12 @@ export interface Entries {
 const OPTIONS =
   "--max-handshakes, --max-waiting-handshakes, --max-waiting-connections, --max-pending-connects, --max-agents";
 
+/**
+ * What an agent can have open: its tunnel, and one that was replaced and whose streams go on (there may be as many of them as
+ * agents), each with a second connection while it moves to that (make before break).
+ */
+const FILES_PER_AGENT = 4;
+
 /** How many connections strangers can have before their bounds turn them away. */
 export function strangersAllowed(bounds: Bounds, { tcpPorts, unixSockets }: Entries): number {
   const { maxHandshakes, maxWaitingHandshakes, maxWaitingConnections } = bounds;
@@ -30,7 +36,8 @@ export function strangersAllowed(bounds: Bounds, { tcpPorts, unixSockets }: Entr
  */
 export function filesNeeded(bounds: Bounds, entries: Entries): number {
   const listeners = entries.tcpPorts + entries.unixSockets;
-  return withOwnFiles(listeners + strangersAllowed(bounds, entries) + bounds.maxPendingConnects + bounds.maxAgents);
+  const agents = FILES_PER_AGENT * bounds.maxAgents;
+  return withOwnFiles(listeners + strangersAllowed(bounds, entries) + bounds.maxPendingConnects + agents);
 }
 
 /** The warning about a limit of open files that they would come up against, or near, before those bounds. */
