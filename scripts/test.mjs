@@ -6,6 +6,7 @@ import { spawn } from "node:child_process";
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { bundlePackages } from "./bundled.mjs";
 import { compile, remove } from "./compiled.mjs";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
@@ -44,6 +45,7 @@ async function runSuite(suite) {
   const folder = compile(ROOT);
   if (folder === undefined) return 1;
   try {
+    await bundlePackages(join(ROOT, folder));
     const built = files.map((file) => join(folder, file.replace(/\.ts$/, ".js")));
     return await runNode(["--enable-source-maps", ...limits], built);
   } finally {
