@@ -69,7 +69,7 @@ test("an agent without a certificate shows its token, and a new one in the file 
 });
 
 test("a connection is replaced a minute before its token ends", async (t) => {
-  const { shown, start } = await tokenAgent(t, token("a", 65));
+  const { shown, start } = await tokenAgent(t, token("a", 62));
   await (await start()).whenConnected();
   await until(() => shown.length >= 2, 30_000);
 });

@@ -16,6 +16,9 @@ type Resume = NonNullable<Hello["resume"]>;
 
 const HELLO: Hello = { type: "hello", version: 1, agentId: "a", instance: "1", software: "test" };
 
+/** Connections that a test leaves open keep its server for this long. */
+const BRIEF = { linkGraceMs: 60_000, drainTimeoutMs: 50 };
+
 const BEGUN_ANEW = "the agent has begun anew";
 
 /** An agent whose carriers the test opens, one by one; its targets echo. */
@@ -113,7 +116,7 @@ function counted(server: Server, result: string, cause = "unknown"): Promise<boo
 }
 
 test("a stream goes on over the next carrier when the first is cut, and over a third while the second lives", async () => {
-  await using server = await start({ linkGraceMs: 60_000 });
+  await using server = await start(BRIEF);
   const agent = await ResumingAgent.start(server);
   const say = await connection(server);
   await say("first");
@@ -135,7 +138,7 @@ test("a stream goes on over the next carrier when the first is cut, and over a t
 });
 
 test("a resume that disagrees in one thing is refused with a code of its own, and the real link is unharmed", async () => {
-  await using server = await start({ linkGraceMs: 60_000 });
+  await using server = await start(BRIEF);
   const agent = await ResumingAgent.start(server);
   const say = await connection(server);
   await say("before");
@@ -172,7 +175,7 @@ test("a resume that disagrees in one thing is refused with a code of its own, an
 });
 
 test("an agent that asks in a loop for a link that is over fills no log, and each time is counted", async () => {
-  await using server = await start({ linkGraceMs: 60_000 });
+  await using server = await start(BRIEF);
   const agent = await ResumingAgent.start(server);
   const resume = { link: `${agent.link.id}-gone`, token: "x".repeat(43), received: 0 };
   for (let time = 0; time < 15; time++) {
@@ -184,7 +187,7 @@ test("an agent that asks in a loop for a link that is over fills no log, and eac
 });
 
 test("a welcome that is lost leaves the token before it good", async () => {
-  await using server = await start({ linkGraceMs: 60_000 });
+  await using server = await start(BRIEF);
   const agent = await ResumingAgent.start(server);
   const say = await connection(server);
   agent.link.holdAcks();
@@ -199,7 +202,7 @@ test("a welcome that is lost leaves the token before it good", async () => {
 });
 
 test("two resumes at once leave the link unharmed, whichever of them goes on", async () => {
-  await using server = await start({ linkGraceMs: 60_000 });
+  await using server = await start(BRIEF);
   const agent = await ResumingAgent.start(server);
   const say = await connection(server);
   agent.link.holdAcks();
@@ -229,7 +232,7 @@ test("a resume is taken while the server drains, a new tunnel is not", async () 
 
 test("a CONNECT while the only agent is suspended waits half its time for it, and is told why when it does not come", async () => {
   const connectTimeoutMs = 2_000;
-  await using server = await start({ linkGraceMs: 60_000, agentWaitMs: 1, connectTimeoutMs });
+  await using server = await start({ ...BRIEF, agentWaitMs: 1, connectTimeoutMs });
   const agent = await ResumingAgent.start(server);
   agent.carrier.destroy();
   await until(() => server.lines.some(({ msg }) => msg === "tunnel suspended"));

@@ -9,8 +9,8 @@ import { outside } from "./outside.ts";
 import { Path } from "./path.ts";
 import type { Reach } from "./reach.ts";
 
-const TIMEOUT_MS = 3_000;
-const SLOW_MS = 600;
+const TIMEOUT_MS = 1_500;
+const SLOW_MS = 300;
 
 test("where somebody may stand between, the look at the server and the dial have one deadline together", async (t) => {
   const server = await LinkServer.start();

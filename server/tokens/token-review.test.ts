@@ -174,7 +174,10 @@ test("an API server that gives no verdict makes an agent come back later, and re
 test("an API server that never answers is given up", async (t) => {
   const { stub, verify } = await reviewed(t);
   stub.answer = () => new Promise(() => {});
+  const after = AbortSignal.timeout.bind(AbortSignal);
+  const timeout = t.mock.method(AbortSignal, "timeout", () => after(50));
   const verdict = await verify(token());
+  assert.deepEqual(timeout.mock.calls[0]?.arguments, [5_000]);
   assert.ok("unavailable" in verdict && /too long to answer/.test(verdict.detail), JSON.stringify(verdict));
 });
 

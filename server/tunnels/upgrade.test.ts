@@ -141,7 +141,7 @@ test("a fault of our own in an inner handshake is an error in the log, and no st
 
 test("of whom nobody knows who it is has one deadline: a late hello, or none, gets no more", async () => {
   const door = doorOf("default", { innerTls: "auto" });
-  const handshakeTimeoutMs = 3_000;
+  const handshakeTimeoutMs = 2_000;
   await using it = await portOf(() => door, { handshakeTimeoutMs, helloTimeoutMs: 60_000 });
   const silent = it.ask({});
   const late = it.ask({});
