@@ -5,8 +5,9 @@ interface Batch {
   readonly buffers: readonly Buffer[];
 }
 
-/** Spent batches in front are dropped together, because shifting an array costs its length. */
-const COMPACT_AT = 256;
+const SPENT: Batch = { from: 0, to: 0, buffers: [] };
+/** Batches there is always room for; room for more is let go with the last of them. */
+const LEAST_ROOM = 64;
 
 /**
  * What a link has been given to send and the peer has not acknowledged, by its position in the link. Holds references to
@@ -18,9 +19,14 @@ const COMPACT_AT = 256;
  * ```
  */
 export class Replay {
-  #batches: Batch[] = [];
-  /** Batches before this one have been let go. */
+  /**
+   * A ring, cleared behind what is let go and before it is dropped: of an array that has become old, even when nobody has
+   * it any more, V8 takes all it holds for alive, until the next full collection.
+   */
+  #ring: Batch[] = new Array(LEAST_ROOM).fill(SPENT);
+  /** Where in it the first batch is that has not been let go. */
   #first = 0;
+  #count = 0;
   #acked = 0;
   #end = 0;
 
@@ -42,28 +48,41 @@ export class Replay {
   append(buffers: readonly Buffer[], byteLength: number): void {
     const from = this.#end;
     this.#end += byteLength;
-    this.#batches.push({ from, to: this.#end, buffers });
+    if (this.#count === this.#ring.length) this.#makeRoom(2 * this.#count);
+    this.#ring[(this.#first + this.#count) % this.#ring.length] = { from, to: this.#end, buffers };
+    this.#count++;
+  }
+
+  #makeRoom(batches: number): void {
+    const before = this.#ring;
+    const room: Batch[] = new Array(batches).fill(SPENT);
+    for (let index = 0; index < this.#count; index++) room[index] = this.#at(index);
+    before.fill(SPENT);
+    this.#ring = room;
+    this.#first = 0;
+  }
+
+  #at(index: number): Batch {
+    return this.#ring[(this.#first + index) % this.#ring.length] as Batch;
   }
 
   /** The peer has all before `offset`, which is one between `acked` and `end`. */
   acknowledge(offset: number): void {
     this.#acked = offset;
-    for (; this.#first < this.#batches.length; this.#first++) {
-      if ((this.#batches[this.#first] as Batch).to > offset) break;
-      this.#batches[this.#first] = SPENT;
+    while (this.#count > 0 && this.#at(0).to <= offset) {
+      this.#ring[this.#first] = SPENT;
+      this.#first = (this.#first + 1) % this.#ring.length;
+      this.#count--;
     }
-    if (this.#first === this.#batches.length) this.#batches = [];
-    else if (this.#first >= COMPACT_AT) this.#batches = this.#batches.slice(this.#first);
-    else return;
-    this.#first = 0;
+    if (this.#count === 0 && this.#ring.length > LEAST_ROOM) this.#makeRoom(LEAST_ROOM);
   }
 
   /** At least `least` bytes from `offset` on, in whole buffers, or all that there are. */
   read(offset: number, least: number): { readonly buffers: Buffer[]; readonly byteLength: number } {
     const buffers: Buffer[] = [];
     let byteLength = 0;
-    for (let index = this.#batchAt(offset); index < this.#batches.length && byteLength < least; index++) {
-      const batch = this.#batches[index] as Batch;
+    for (let index = this.#batchAt(offset); index < this.#count && byteLength < least; index++) {
+      const batch = this.#at(index);
       let skip = Math.max(0, offset - batch.from);
       for (const buffer of batch.buffers) {
         if (skip >= buffer.length) {
@@ -81,22 +100,20 @@ export class Replay {
   }
 
   clear(): void {
-    this.#batches = [];
-    this.#first = 0;
+    this.#count = 0;
+    this.#makeRoom(LEAST_ROOM);
     this.#acked = this.#end;
   }
 
   /** The first batch that reaches beyond `offset`. */
   #batchAt(offset: number): number {
-    let low = this.#first;
-    let high = this.#batches.length;
+    let low = 0;
+    let high = this.#count;
     while (low < high) {
       const middle = (low + high) >> 1;
-      if ((this.#batches[middle] as Batch).to <= offset) low = middle + 1;
+      if (this.#at(middle).to <= offset) low = middle + 1;
       else high = middle;
     }
     return low;
   }
 }
-
-const SPENT: Batch = { from: 0, to: 0, buffers: [] };
