@@ -14,6 +14,10 @@ import { frame, textFrame } from "./testing-frames.ts";
 
 const KEY = Buffer.from([9, 8, 7, 6]);
 const MIB = 1024 * 1024;
+/** Of a yamux frame. */
+const HEADER_BYTES = 12;
+/** Of TLS. */
+const RECORD = 16 * 1024;
 
 /** Writes all of it as a session does: batches, and never more than 256 KiB waiting. */
 function send(link: Link, inbox: Inbox, chunks: Buffer[]): Promise<number> {
@@ -99,6 +103,27 @@ test("with another listener on the socket the carrier lets ws deliver, and works
   assert.ok(Buffer.concat(farInbox.pieces).equals(payload.subarray(0, 90_000)));
   near.end();
   assert.equal(await farInbox.closed, undefined);
+});
+
+test("a batch of frames that end with records arrives in as many pieces as there are records, from either end", async () => {
+  await using server = await LinkServer.start();
+  const { near, nearInbox, far, farInbox } = await linkPair(server);
+  for (const [link, inbox] of [
+    [near, farInbox],
+    [far, nearInbox],
+  ] as const) {
+    const batch: Buffer[] = [];
+    let byteLength = 0;
+    for (const most of [64, 32, 32, 20, 64, 64].map((kib) => kib * 1024)) {
+      const payload = link.wholeRecords(byteLength + HEADER_BYTES, most);
+      batch.push(Buffer.alloc(HEADER_BYTES, 1), Buffer.alloc(payload, 2));
+      byteLength += HEADER_BYTES + payload;
+    }
+    link.write(batch, byteLength);
+    await until(() => inbox.bytes === byteLength);
+    assert.equal(Math.ceil(byteLength / RECORD), 4 + 2 + 2 + 1 + 3 + 4, "none is shorter than it has to be");
+    assert.equal(inbox.pieces.length, Math.ceil(byteLength / RECORD));
+  }
 });
 
 test("what a peer does not read waits within bounds, and onWritable says when there is room", async () => {

@@ -1,6 +1,7 @@
 import type { Duplex } from "node:stream";
 import type { RawData, WebSocket } from "ws";
 import { PEER_GONE } from "../net/departures.ts";
+import { wholeRecords } from "../net/tls-records.ts";
 import type { TurnQueue } from "../net/turn-queue.ts";
 import { printable } from "../outcomes.ts";
 import { CloseCode } from "../wire/handshake.ts";
@@ -11,8 +12,8 @@ import { ControlRate } from "./control-rate.ts";
 import { Liveness } from "./liveness.ts";
 import { BINARY, frameHeader, PayloadLane, TEXT } from "./payload-lane.ts";
 
-/** One binary message carries at most this much, two full frames with their headers, unless one buffer is larger. */
-const MESSAGE_BYTES = 64 * 1024 + 64;
+/** One binary message is at most so long with its header, four TLS records, unless one buffer is larger. */
+const MESSAGE_BYTES = 64 * 1024;
 /** A batch up to this goes out as one buffer. */
 const SMALL_BATCH_BYTES = 8 * 1024;
 /** A peer may send larger messages than we do, but not much: nothing is kept of them anyway. */
@@ -64,6 +65,8 @@ export class Carrier implements Omit<Transport, "room"> {
   readonly #role: CarrierOptions["role"];
   /** Clients mask (RFC 6455 §5.1). */
   readonly #masked: boolean;
+  /** Bytes of a long message's header. */
+  readonly #headerBytes: number;
   readonly #liveness: Liveness;
   readonly #openedAt = performance.now();
   #lane: PayloadLane | undefined;
@@ -93,6 +96,7 @@ export class Carrier implements Omit<Transport, "room"> {
     this.#socket = socket;
     this.#role = options.role;
     this.#masked = options.role === "client";
+    this.#headerBytes = frameHeader(BINARY, MESSAGE_BYTES - 1, this.#masked).length;
     this.#turns = options.turns;
     ws.on("message", this.#onMessage);
     ws.on("error", this.#onError);
@@ -168,6 +172,12 @@ export class Carrier implements Omit<Transport, "room"> {
     return this.#pendingBytes;
   }
 
+  wholeRecords(at: number, most: number): number {
+    const inMessage = MESSAGE_BYTES - this.#headerBytes;
+    const from = at % inMessage;
+    return wholeRecords(this.#headerBytes + from, Math.min(most, inMessage - from));
+  }
+
   write(batch: readonly Buffer[], byteLength: number): void {
     if (this.#ended || this.#ws.readyState !== this.#ws.OPEN) return;
     this.#pendingBytes += byteLength;
@@ -194,7 +204,7 @@ export class Carrier implements Omit<Transport, "room"> {
       let to = from + 1;
       for (; to < batch.length; to++) {
         const longer = length + (batch[to] as Buffer).length;
-        if (longer > MESSAGE_BYTES) break;
+        if (longer > MESSAGE_BYTES - this.#headerBytes) break;
         length = longer;
       }
       socket.write(frameHeader(BINARY, length, this.#masked));

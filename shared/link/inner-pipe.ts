@@ -1,5 +1,6 @@
 import { Duplex } from "node:stream";
 import type { TLSSocket } from "node:tls";
+import { wholeRecords } from "../net/tls-records.ts";
 import type { Transport, TransportConsumer } from "../yamux/transport.ts";
 import { encodeWords, type InnerAnswer, type InnerHello, splitWords } from "./inner-hello.ts";
 
@@ -172,6 +173,10 @@ export class InnerPipe implements Transport {
   /** What TLS has in hand will want its place in the link. */
   room(): number {
     return this.#link.room() - this.#pendingBytes;
+  }
+
+  wholeRecords(at: number, most: number): number {
+    return wholeRecords(at, most);
   }
 
   write(batch: readonly Buffer[], byteLength: number): void {

@@ -28,6 +28,10 @@ class End implements InnerLink {
     return 1_000;
   }
 
+  wholeRecords(_at: number, most: number): number {
+    return most;
+  }
+
   write(batch: readonly Buffer[]): void {
     for (const chunk of batch) setImmediate(() => this.other?.receive(chunk));
   }

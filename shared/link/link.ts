@@ -167,6 +167,10 @@ export class Link implements Transport {
     return this.#state.state === "carried" ? this.#outgoing.room() : 0;
   }
 
+  wholeRecords(at: number, most: number): number {
+    return this.#state.state === "carried" ? this.#state.leg.carrier.wholeRecords(at, most) : most;
+  }
+
   write(batch: readonly Buffer[], byteLength: number): void {
     this.#acks.ride(); // first: to write an ack may end the link
     if (this.#state.state === "closed") return;

@@ -8,6 +8,7 @@ import { Inbox, until, welcome } from "./testing.ts";
 /** A carrier on which somebody in between says what the test wants. */
 class TappedCarrier implements LinkCarrier {
   readonly pendingBytes = 0;
+  wholeRecords = (_at: number, most: number): number => most;
   onControl: ((message: ControlMessage) => void) | undefined;
   start(): void {}
   write(): void {}

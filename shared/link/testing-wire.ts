@@ -34,6 +34,10 @@ export class WireEnd implements LinkCarrier {
     for (const piece of this.#early.splice(0)) consumer.onBytes(piece);
   }
 
+  wholeRecords(_at: number, most: number): number {
+    return most;
+  }
+
   write(batch: readonly Buffer[], byteLength: number): void {
     if (this.#gone) return;
     this.#pendingBytes += byteLength;

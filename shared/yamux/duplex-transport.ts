@@ -25,6 +25,10 @@ export class DuplexTransport implements Transport {
     return Number.POSITIVE_INFINITY;
   }
 
+  wholeRecords(_at: number, most: number): number {
+    return most;
+  }
+
   start(consumer: TransportConsumer): void {
     this.#consumer = consumer;
     this.#duplex.on("data", (chunk: Buffer) => this.#deliver(chunk));

@@ -167,18 +167,24 @@ class Model {
 }
 
 const side = fc.constantFrom<Side>("client", "server");
-const at = fc.nat(20);
-const command: fc.Arbitrary<Command> = fc.oneof(
-  { weight: 4, arbitrary: fc.record({ do: fc.constant("open" as const), side, head: fc.nat(40) }) },
-  { weight: 12, arbitrary: fc.record({ do: fc.constant("write" as const), at, side, bytes: fc.nat(3_000) }) },
-  { weight: 3, arbitrary: fc.record({ do: fc.constant("end" as const), at, side }) },
-  { weight: 1, arbitrary: fc.record({ do: fc.constant("destroy" as const), at, side }) },
-  { weight: 3, arbitrary: fc.record({ do: fc.constantFrom("pause" as const, "resume" as const), at, side }) },
-  { weight: 6, arbitrary: fc.record({ do: fc.constant("wait" as const) }) },
-);
-const commands = fc
-  .tuple(fc.array(command, { maxLength: 80 }), fc.option(fc.tuple(fc.nat(80), side)))
-  .map(([list, drain]) => (drain ? list.toSpliced(drain[0], 0, { do: "drain", side: drain[1] }) : list));
+interface Traffic {
+  /** Which stream. */
+  readonly at: fc.Arbitrary<number>;
+  readonly bytes: fc.Arbitrary<number>;
+}
+const commandWith = ({ at, bytes }: Traffic): fc.Arbitrary<Command> =>
+  fc.oneof(
+    { weight: 4, arbitrary: fc.record({ do: fc.constant("open" as const), side, head: fc.nat(40) }) },
+    { weight: 12, arbitrary: fc.record({ do: fc.constant("write" as const), at, side, bytes }) },
+    { weight: 3, arbitrary: fc.record({ do: fc.constant("end" as const), at, side }) },
+    { weight: 1, arbitrary: fc.record({ do: fc.constant("destroy" as const), at, side }) },
+    { weight: 3, arbitrary: fc.record({ do: fc.constantFrom("pause" as const, "resume" as const), at, side }) },
+    { weight: 6, arbitrary: fc.record({ do: fc.constant("wait" as const) }) },
+  );
+const commandsWith = (traffic: Traffic) =>
+  fc
+    .tuple(fc.array(commandWith(traffic), { maxLength: 80, size: "max" }), fc.option(fc.tuple(fc.nat(80), side)))
+    .map(([list, drain]) => (drain ? list.toSpliced(drain[0], 0, { do: "drain", side: drain[1] }) : list));
 const options = fc.record({
   initialWindow: fc.integer({ min: 64, max: 2_000 }),
   maxWindow: fc.constantFrom(0, 8_000),
@@ -187,13 +193,23 @@ const options = fc.record({
 });
 
 test("two sessions and any order of opening, writing, ending, cutting, pausing: bytes are equal, every stream ends", async () => {
-  const property = fc.asyncProperty(commands, options, async (list, chosen) => {
+  await holds({ at: fc.nat(20), bytes: fc.nat(3_000) }, options);
+});
+
+test("the same with writes of the size that sockets are read in, which leave remnants behind whole records", async () => {
+  const bytes = fc.oneof(fc.integer({ min: 65_400, max: 65_600 }), fc.nat(3_000));
+  const windows = fc.record({ initialWindow: fc.constantFrom(65_500, 131_072), maxWindow: fc.constant(262_144) });
+  await holds({ at: fc.nat(2), bytes }, windows);
+});
+
+async function holds(traffic: Traffic, options: fc.Arbitrary<Partial<SessionOptions>>): Promise<void> {
+  const property = fc.asyncProperty(commandsWith(traffic), options, async (list, chosen) => {
     const model = new Model(chosen);
     for (const next of list) await model.run(next);
     await model.finish();
   });
   await fc.assert(property, { numRuns: RUNS });
-});
+}
 
 test("a hundred streams at once, each a few windows long, arrive whole both ways", async () => {
   const ends = pair({ initialWindow: 16_384, maxWindow: 65_536 });

@@ -15,7 +15,7 @@ export interface SessionOptions {
   readonly maxStreams: number;
   /** Streams we may open before the session is used up (spec: ids are never re-used). */
   readonly maxStreamIds: number;
-  /** Payload of one data frame, bytes: one stream's turn when several have something to send. */
+  /** Payload of one data frame, bytes. Half of it is one stream's turn when several have something to send. */
   readonly maxFramePayload: number;
   /** Bytes the transport may hold untaken: what stands in front of a control frame. */
   readonly maxPending: number;
@@ -32,7 +32,7 @@ export const DEFAULT_OPTIONS: SessionOptions = {
   pool: UNBOUNDED_POOL,
   maxStreams: 4096,
   maxStreamIds: 2 ** 30,
-  maxFramePayload: 32 * 1024,
+  maxFramePayload: 64 * 1024,
   maxPending: 256 * 1024,
   maxIdleFramesPerSecond: 20_000,
   now: () => performance.now(),

@@ -13,7 +13,7 @@ export class Remnants {
   #old = new Set<Stream>();
   #timer: NodeJS.Timeout | undefined;
 
-  /** `due`: told of a stream that has waited long enough. */
+  /** `due`: told of a stream that has waited long enough, whether it still has a remnant or not. */
   constructor(due: (stream: Stream) => void) {
     this.#due = due;
   }
@@ -22,11 +22,6 @@ export class Remnants {
     this.#old.delete(stream);
     this.#young.add(stream);
     this.#timer ??= setTimeout(this.#onPeriod, PERIOD_MS).unref();
-  }
-
-  delete(stream: Stream): void {
-    this.#old.delete(stream);
-    this.#young.delete(stream);
   }
 
   stop(): void {

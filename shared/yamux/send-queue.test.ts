@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { randomBytes } from "node:crypto";
 import { test } from "node:test";
 import type { Stream } from "./stream.ts";
 import { type End, type FakeTransport, frame, handHeld, turn, until, type WireFrame } from "./testing.ts";
@@ -38,7 +39,7 @@ test("streams take turns, one frame each, and a small write waits for one round 
   const order = (await drainAll(transport)).map((sent) => sent.id);
   const position = order.indexOf(small.id);
   assert.ok(position <= 6, `the small write went as frame ${position + 1}`);
-  const bulkOrder = order.filter((id) => id !== small.id).slice(2, 17);
+  const bulkOrder = order.filter((id) => id !== small.id).slice(1, 16); // behind what the first was alone with
   for (let at = 3; at < bulkOrder.length; at++) assert.equal(bulkOrder[at], bulkOrder[at - 3], `${bulkOrder}`);
 });
 
@@ -122,7 +123,7 @@ test("closing sends the last control frames although the transport is full", asy
   const [stream] = streams as [Stream];
   transport.receive(frame.fin(stream.id));
   stream.resume();
-  stream.end(Buffer.alloc(64 * KIB));
+  stream.end(Buffer.alloc(64 * KIB - 12));
   await turn();
   assert.ok(transport.pendingBytes >= 64 * KIB);
   const closing = session.close(1_000);
@@ -198,4 +199,127 @@ test("where nothing else is sent it goes alone, a little later", async () => {
 test("a credit that the peer may wait for goes at once", async () => {
   const transport = await creditedAfter(1);
   assert.deepEqual(transport.frames().map(isCredit), [true]);
+});
+
+const RECORD = 16 * KIB;
+/** A read of a socket; a TLS record is as long as a quarter of it, and there are headers. */
+const READ = 64 * KIB;
+
+/** Opens a stream whose SYN has gone. */
+async function bulkStream(options = {}): Promise<End & { transport: FakeTransport; stream: Stream }> {
+  const { streams, ...held } = await stuckClient(1, options);
+  held.transport.takesAtOnce = true;
+  return { ...held, stream: streams[0] as Stream };
+}
+
+const payloadIn = (frames: WireFrame[]): number => frames.reduce((sum, { length }) => sum + length, 0);
+
+test("large writes leave in whole records, and what is left of one goes with the next", async () => {
+  const { transport, stream } = await bulkStream();
+  const written = randomBytes(3 * READ);
+  for (let read = 1; read <= 3; read++) {
+    stream.write(written.subarray((read - 1) * READ, read * READ));
+    assert.equal(stream.writableLength, 0, "the writer is let go");
+    assert.deepEqual(
+      transport.writes.map(({ length }) => length % RECORD),
+      Array(read).fill(0),
+    );
+  }
+  const sent = transport.frames();
+  assert.equal(payloadIn(sent), 3 * (READ - 12));
+  assert.ok(written.subarray(0, 3 * (READ - 12)).equals(Buffer.concat(sent.map(({ payload }) => payload))));
+});
+
+test("a remnant does not go before its period is over, however often there are new ones", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { transport, stream } = await bulkStream();
+  for (let read = 1; read <= 3; read++) {
+    stream.write(Buffer.alloc(READ));
+    t.mock.timers.tick(1);
+    await turn();
+  }
+  assert.equal(payloadIn(transport.frames()), 3 * (READ - 12));
+  t.mock.timers.tick(1);
+  await turn();
+  assert.equal(payloadIn(transport.frames()), 3 * 12);
+});
+
+test("what the window holds back of a large write is not let go", async () => {
+  const { transport, stream } = await bulkStream({ initialWindow: READ - 1, maxWindow: READ - 1 });
+  stream.write(Buffer.alloc(READ));
+  assert.equal(stream.writableLength, READ);
+  transport.receive(frame.windowUpdate(stream.id, 1));
+  assert.equal(stream.writableLength, 0);
+});
+
+test("what is left of a large write is sent a little later when nothing comes, and at once behind an end", async () => {
+  for (const ends of [false, true]) {
+    const { transport, stream } = await bulkStream();
+    stream.write(Buffer.alloc(READ));
+    transport.frames();
+    await turn();
+    assert.equal(transport.writes.length, 0);
+    if (ends) {
+      stream.end();
+      await turn();
+    } else await until(() => transport.writes.length > 0);
+    const [rest, fin] = transport.frames();
+    assert.deepEqual([rest?.type, rest?.length], [0, 12]);
+    assert.equal(fin?.flags, ends ? 4 : undefined);
+  }
+});
+
+test("what is left of a large write goes with its stream when that is destroyed", async () => {
+  const { transport, stream } = await bulkStream();
+  stream.write(Buffer.alloc(READ));
+  transport.frames();
+  stream.destroy();
+  await turn();
+  const [reset] = transport.frames();
+  assert.deepEqual([reset?.type, reset?.flags], [1, 8]);
+  await new Promise((resolve) => setTimeout(resolve, 10));
+  assert.deepEqual(transport.frames(), []);
+});
+
+test("what is left of a small write is not kept: it goes in the same turn", async () => {
+  const { transport, stream } = await bulkStream();
+  transport.wholeRecords = () => 400;
+  stream.write(Buffer.alloc(1_000));
+  await turn();
+  assert.deepEqual(
+    transport.frames().map(({ length }) => length),
+    [400, 400, 200],
+  );
+});
+
+test("who has something to send alone sends twice as much in a frame", async () => {
+  const { transport, streams } = await stuckClient(2, { maxPending: 1024 * KIB });
+  const [first, second] = streams as [Stream, Stream];
+  transport.pendingBytes = 1024 * KIB;
+  first.write(Buffer.alloc(200 * KIB));
+  second.write(Buffer.alloc(40 * KIB));
+  transport.take();
+  const lengths = transport.frames().map((sent) => [sent.id, Math.ceil((sent.length + 12) / RECORD)]);
+  assert.deepEqual(lengths.slice(0, 4), [
+    [first.id, 2],
+    [second.id, 2],
+    [first.id, 2],
+    [second.id, 1],
+  ]);
+  assert.deepEqual(lengths[4], [first.id, 4]);
+});
+
+test("data waits until a quarter of what may be pending has been taken, and control frames do not", async () => {
+  const { transport, streams } = await stuckClient(1, { maxPending: 256 * KIB });
+  transport.pendingBytes = 256 * KIB;
+  streams[0]?.write(Buffer.alloc(100 * KIB));
+  transport.take(60 * KIB);
+  transport.receive(frame.ping(5));
+  await turn();
+  assert.deepEqual(
+    transport.frames().map(({ type }) => type),
+    [2],
+  );
+  transport.take(5 * KIB);
+  assert.equal(payloadIn(transport.frames()) + 2 * 12, 64 * KIB + 36 * KIB + 24);
 });

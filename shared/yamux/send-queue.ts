@@ -1,4 +1,5 @@
 import { Flag, FrameType, HEADER_LENGTH, header } from "./frame.ts";
+import { Remnants } from "./remnants.ts";
 import type { Stream } from "./stream.ts";
 import type { Transport } from "./transport.ts";
 
@@ -13,18 +14,25 @@ const CREDIT_WAIT_MS = 5;
  * stream's turn is a whole round trip away.
  */
 const SHORT_TURN = 4 * 1024;
+/**
+ * Up to this share of `maxPending` more data is handed over. A batch that had to fit the last of it would be a short one, and
+ * so would the next, in the room that it leaves when it is taken, and all that follow.
+ */
+const TURNS_UP_TO = 3 / 4;
 const EMPTY = Buffer.alloc(0);
 
 /**
  * Everything a session sends, in the order in which it deserves to go: control frames first, then streams in turn, one
- * frame a turn. What the transport has not taken stays under `maxPending`, so that a control frame never stands behind
- * more than that.
+ * frame a turn. What the transport has not taken stays under `maxPending` and one frame, so that a control frame never
+ * stands behind more than that.
  */
 export class SendQueue {
   readonly #transport: Transport;
   readonly #maxFramePayload: number;
   readonly #maxPending: number;
+  readonly #maxPendingForTurns: number;
   readonly #ready = new Set<Stream>();
+  readonly #remnants: Remnants;
   #control: Buffer[] = [];
   #controlBytes = 0;
   #flushing = false;
@@ -38,6 +46,8 @@ export class SendQueue {
     this.#transport = transport;
     this.#maxFramePayload = bounds.maxFramePayload;
     this.#maxPending = bounds.maxPending;
+    this.#maxPendingForTurns = bounds.maxPending * TURNS_UP_TO;
+    this.#remnants = new Remnants((stream) => this.ready(stream));
   }
 
   /** Bytes of control frames that wait; they pile up only when the transport takes nothing. */
@@ -99,6 +109,7 @@ export class SendQueue {
     this.#stopped = true;
     clearTimeout(this.#creditTimer);
     this.#ready.clear();
+    this.#remnants.stop();
     this.#control = [];
     this.#controlBytes = 0;
   }
@@ -121,25 +132,30 @@ export class SendQueue {
       let bytes = this.#controlBytes;
       this.#control = [];
       this.#controlBytes = 0;
-      bytes += this.#takeTurns(batch, room - bytes, pathRoom - bytes);
+      if (this.#transport.pendingBytes > this.#maxPendingForTurns) this.#blocked = this.#ready.size > 0;
+      else bytes = this.#takeTurns(batch, bytes, room, pathRoom);
       if (bytes === 0 || this.#stopped) break;
       this.#transport.write(batch, bytes);
     }
     this.#flushing = false;
   }
 
-  #takeTurns(batch: Buffer[], room: number, pathRoom: number): number {
-    let bytes = 0;
+  /** `before`: bytes of control frames in `batch`. Returns how many it holds then. */
+  #takeTurns(batch: Buffer[], before: number, room: number, pathRoom: number): number {
+    let bytes = before;
     for (const stream of this.#ready) {
       if (bytes >= room) break;
       this.#ready.delete(stream);
       const at = batch.push(EMPTY) - 1;
-      const length = stream.takePayload(Math.min(this.#maxFramePayload, Math.max(pathRoom - bytes, SHORT_TURN)), batch);
+      const turn = this.#ready.size === 0 ? this.#maxFramePayload : Math.ceil(this.#maxFramePayload / 2);
+      const most = Math.min(turn, Math.max(pathRoom - bytes, SHORT_TURN));
+      const length = stream.takePayload(this.#transport.wholeRecords(bytes + HEADER_LENGTH, most), batch);
       batch[at] = header(FrameType.data, Flag.none, stream.id, length);
       bytes += HEADER_LENGTH + length;
-      stream.settleWrite();
+      stream.settleWrite(length);
       // Behind the others: iterating a Set visits what is added while it runs, which makes it a ring.
-      if (stream.sendable) this.#ready.add(stream);
+      if (stream.hasRemnant) this.#remnants.keep(stream);
+      else if (stream.sendable) this.#ready.add(stream);
     }
     return bytes;
   }

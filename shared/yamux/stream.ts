@@ -31,6 +31,10 @@ export interface StreamWindows {
 
 /** Bytes a writer may hand over before `write` says stop. The reader's side is bounded by the window instead. */
 const WRITE_HIGH_WATER_MARK = 64 * 1024;
+/** Up to so many bytes that are left behind a frame … */
+const MOST_REMNANT = 1024;
+/** … of at least so many wait for the next write: what comes in large pieces goes on coming. */
+const BEFORE_REMNANT = 16 * 1024;
 const NOTHING: readonly Buffer[] = [];
 
 /**
@@ -64,7 +68,11 @@ export class Stream extends Duplex {
   #outgoing: readonly Buffer[] = NOTHING;
   #outgoingIndex = 0;
   #outgoingOffset = 0;
+  /** Bytes of `#outgoing` that have not been taken. */
+  #outgoingLeft = 0;
   #outgoingDone: Done | undefined;
+  /** The writer has ended; FIN goes when all is taken. */
+  #finalDone: Done | undefined;
 
   constructor(id: number, wire: StreamWire, windows: StreamWindows) {
     super({ writableHighWaterMark: WRITE_HIGH_WATER_MARK, decodeStrings: true });
@@ -105,18 +113,24 @@ export class Stream extends Duplex {
 
   override _write(chunk: Buffer, _encoding: BufferEncoding, done: Done): void {
     if (chunk.length === 0) done();
-    else this.#send([chunk], done);
+    else this.#send([chunk], chunk.length, done);
   }
 
   override _writev(chunks: Array<{ chunk: Buffer; encoding: BufferEncoding }>, done: Done): void {
     const buffers: Buffer[] = [];
-    for (const { chunk } of chunks) if (chunk.length > 0) buffers.push(chunk);
+    let byteLength = 0;
+    for (const { chunk } of chunks) {
+      if (chunk.length === 0) continue;
+      buffers.push(chunk);
+      byteLength += chunk.length;
+    }
     if (buffers.length === 0) done();
-    else this.#send(buffers, done);
+    else this.#send(buffers, byteLength, done);
   }
 
-  #send(chunks: readonly Buffer[], done: Done): void {
-    this.#outgoing = chunks;
+  #send(chunks: readonly Buffer[], byteLength: number, done: Done): void {
+    this.#outgoing = this.#outgoingLeft === 0 ? chunks : [...this.#remnant(), ...chunks];
+    this.#outgoingLeft += byteLength;
     this.#outgoingIndex = 0;
     this.#outgoingOffset = 0;
     this.#outgoingDone = done;
@@ -126,7 +140,17 @@ export class Stream extends Duplex {
 
   /** True while there is something to send and the peer lets us. */
   get sendable(): boolean {
-    return this.#outgoingDone !== undefined && this.#sendWindow.available > 0;
+    return this.#outgoingLeft > 0 && this.#sendWindow.available > 0;
+  }
+
+  /** The writer was let go, and a few bytes are left, which alone are worth no frame. */
+  get hasRemnant(): boolean {
+    return this.#outgoingLeft > 0 && this.#outgoingDone === undefined;
+  }
+
+  #remnant(): readonly Buffer[] {
+    const [first, ...others] = this.#outgoing.slice(this.#outgoingIndex);
+    return first === undefined ? NOTHING : [first.subarray(this.#outgoingOffset), ...others];
   }
 
   /**
@@ -150,19 +174,41 @@ export class Stream extends Duplex {
       }
     }
     this.#sendWindow.available -= taken;
+    this.#outgoingLeft -= taken;
     return taken;
   }
 
-  /** Lets the writer go when all it wrote has been taken. Apart from `takePayload`, because it runs foreign code. */
-  settleWrite(): void {
+  /**
+   * Lets the writer go when what it wrote has been taken, or all but a remnant behind a frame of `taken` bytes. Apart from
+   * `takePayload`, because it runs foreign code.
+   */
+  settleWrite(taken: number): void {
+    if (this.#outgoingLeft === 0) this.#outgoing = NOTHING;
+    else if (!this.#leavesRemnant(taken)) return;
     const done = this.#outgoingDone;
-    if (done === undefined || this.#outgoingIndex < this.#outgoing.length) return;
-    this.#outgoing = NOTHING;
     this.#outgoingDone = undefined;
-    done();
+    done?.();
+    if (this.#outgoingLeft > 0 || this.#finalDone === undefined) return;
+    this.#finish(this.#finalDone);
+    this.#finalDone = undefined;
+  }
+
+  /** What the window holds back is not let go. */
+  #leavesRemnant(taken: number): boolean {
+    const left = this.#outgoingLeft;
+    return taken >= BEFORE_REMNANT && left <= MOST_REMNANT && left <= this.#sendWindow.available;
   }
 
   override _final(done: Done): void {
+    if (this.#outgoingLeft === 0) {
+      this.#finish(done);
+      return;
+    }
+    this.#finalDone = done;
+    this.#wire.ready(this);
+  }
+
+  #finish(done: Done): void {
     if (!this.#released) {
       this.#localEnded = true;
       this.accept();
@@ -274,9 +320,11 @@ export class Stream extends Duplex {
     }
     this.#wire.destroyed(this);
     this.onAcknowledged = undefined;
-    const abandoned = this.#outgoingDone;
+    const abandoned = this.#outgoingDone ?? this.#finalDone;
     this.#outgoing = NOTHING;
+    this.#outgoingLeft = 0;
     this.#outgoingDone = undefined;
+    this.#finalDone = undefined;
     abandoned?.(error ?? streamReset("the stream was closed before the write was sent"));
     done(error);
   }

@@ -37,12 +37,24 @@ export function end(role: SessionRole, transport: Transport, options: Partial<Se
   return { session: new Session(role, transport, handler, options), accepted, heard, closed };
 }
 
+const RECORD = 16 * 1024;
+
+/** As TLS below would have it. */
+function wholeRecords(at: number, most: number): number {
+  const beyond = (at + most) % RECORD;
+  return beyond < most ? most - beyond : most;
+}
+
+class RecordTransport extends DuplexTransport {
+  override wholeRecords = wholeRecords;
+}
+
 /** Two sessions joined by a `duplexPair()`. */
 export function pair(options: Partial<SessionOptions> = {}): { client: End; server: End } {
   const [left, right] = duplexPair();
   return {
-    client: end("client", new DuplexTransport(left), options),
-    server: end("server", new DuplexTransport(right), options),
+    client: end("client", new RecordTransport(left), options),
+    server: end("server", new RecordTransport(right), options),
   };
 }
 
@@ -137,6 +149,8 @@ export class FakeTransport implements Transport {
   room(): number {
     return this.pathRoom - this.pendingBytes;
   }
+
+  wholeRecords = wholeRecords;
 
   write(batch: readonly Buffer[], byteLength: number): void {
     const bytes = Buffer.concat(batch);

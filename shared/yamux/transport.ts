@@ -20,6 +20,12 @@ export interface Transport {
   /** Asked when there is something to send: the bytes worth writing now, for reasons of the path; no more than 0: none. */
   room(): number;
 
+  /**
+   * How many of the `most` bytes from byte `at` of a batch on fill whole records of what is below; `most` where none ends
+   * among them. A frame that ends inside a record costs the peer one piece more.
+   */
+  wholeRecords(at: number, most: number): number;
+
   /** No more writes: what was written is still delivered, then the pipe ends. */
   end(): void;
 
