@@ -19,6 +19,11 @@ export interface SessionOptions {
   readonly maxFramePayload: number;
   /** Bytes the transport may hold untaken: what stands in front of a control frame. */
   readonly maxPending: number;
+  /**
+   * What is left behind the large frames of a stream waits for its next write once so many bytes have gone one way and none
+   * has come back: of a shorter message somebody may wait for the end.
+   */
+  readonly bulkBytes: number;
   /** Frames that carry nothing (pings, empty data, updates of 0, resets) a peer may send in one second. */
   readonly maxIdleFramesPerSecond: number;
   /** Milliseconds; replaced in tests. */
@@ -34,6 +39,7 @@ export const DEFAULT_OPTIONS: SessionOptions = {
   maxStreamIds: 2 ** 30,
   maxFramePayload: 64 * 1024,
   maxPending: 256 * 1024,
+  bulkBytes: 8 * 1024 * 1024,
   maxIdleFramesPerSecond: 20_000,
   now: () => performance.now(),
 };

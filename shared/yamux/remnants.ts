@@ -1,11 +1,11 @@
 import type { Stream } from "./stream.ts";
 
-/** What waits for more is sent as it is when nothing comes within one to two of these, ms. */
+/** What waits for more is sent as it is when nothing comes within one to two of these, ms; and timers are late. */
 const PERIOD_MS = 1;
 
 /**
- * Streams of whose last large write a few bytes are left. More is likely to come, and then they go with it; alone they
- * would cost both ends a frame and a TLS record.
+ * Streams in the middle of a bulk transfer, of whose last large write a few bytes are left. More is likely to come, and
+ * then they go with it; alone they would cost both ends a frame and a TLS record.
  */
 export class Remnants {
   readonly #due: (stream: Stream) => void;

@@ -207,7 +207,7 @@ const READ = 64 * KIB;
 
 /** Opens a stream whose SYN has gone. */
 async function bulkStream(options = {}): Promise<End & { transport: FakeTransport; stream: Stream }> {
-  const { streams, ...held } = await stuckClient(1, options);
+  const { streams, ...held } = await stuckClient(1, { bulkBytes: 0, ...options });
   held.transport.takesAtOnce = true;
   return { ...held, stream: streams[0] as Stream };
 }
@@ -269,6 +269,41 @@ test("what is left of a large write is sent a little later when nothing comes, a
   }
 });
 
+test("what is left of a large write is not kept before so much has gone one way that nobody waits for its end", async () => {
+  const { transport, stream } = await bulkStream({ bulkBytes: READ + 1 });
+  const sendsAll = (): boolean => {
+    stream.write(Buffer.alloc(READ));
+    return payloadIn(transport.frames()) === READ;
+  };
+  assert.equal(sendsAll(), true);
+  assert.equal(sendsAll(), false);
+  stream.resume();
+  transport.receive(frame.data(stream.id, "go on"));
+  transport.frames();
+  stream.write(Buffer.alloc(READ - 12));
+  assert.equal(payloadIn(transport.frames()), READ, "the remnant, too");
+});
+
+test("a remnant in which a record ends goes whole when it is due", async () => {
+  const { transport, stream } = await bulkStream();
+  stream.write(Buffer.alloc(READ));
+  transport.frames();
+  transport.wholeRecords = () => 5;
+  await until(() => transport.writes.length > 0);
+  assert.equal(payloadIn(transport.frames()), 12);
+});
+
+test("a record that ends too soon ends no frame", async () => {
+  const { transport, stream } = await bulkStream();
+  transport.wholeRecords = () => 100;
+  stream.write(Buffer.alloc(400));
+  await turn();
+  assert.deepEqual(
+    transport.frames().map(({ length }) => length),
+    [400],
+  );
+});
+
 test("what is left of a large write goes with its stream when that is destroyed", async () => {
   const { transport, stream } = await bulkStream();
   stream.write(Buffer.alloc(READ));
@@ -283,12 +318,12 @@ test("what is left of a large write goes with its stream when that is destroyed"
 
 test("what is left of a small write is not kept: it goes in the same turn", async () => {
   const { transport, stream } = await bulkStream();
-  transport.wholeRecords = () => 400;
-  stream.write(Buffer.alloc(1_000));
+  transport.wholeRecords = () => RECORD - 1;
+  stream.write(Buffer.alloc(RECORD));
   await turn();
   assert.deepEqual(
     transport.frames().map(({ length }) => length),
-    [400, 400, 200],
+    [RECORD - 1, 1],
   );
 });
 

@@ -149,12 +149,12 @@ export class SendQueue {
       const at = batch.push(EMPTY) - 1;
       const turn = this.#ready.size === 0 ? this.#maxFramePayload : Math.ceil(this.#maxFramePayload / 2);
       const most = Math.min(turn, Math.max(pathRoom - bytes, SHORT_TURN));
-      const length = stream.takePayload(this.#transport.wholeRecords(bytes + HEADER_LENGTH, most), batch);
+      const whole = this.#transport.wholeRecords(bytes + HEADER_LENGTH, most);
+      const length = stream.takePayload(whole < SHORT_TURN ? most : whole, batch);
       batch[at] = header(FrameType.data, Flag.none, stream.id, length);
       bytes += HEADER_LENGTH + length;
-      stream.settleWrite(length);
+      if (stream.settleWrite(length)) this.#remnants.keep(stream);
       // Behind the others: iterating a Set visits what is added while it runs, which makes it a ring.
-      if (stream.hasRemnant) this.#remnants.keep(stream);
       else if (stream.sendable) this.#ready.add(stream);
     }
     return bytes;

@@ -217,6 +217,7 @@ export class Session {
     const session = this;
     return {
       now: this.#options.now,
+      bulkBytes: this.#options.bulkBytes,
       get roundTripMs() {
         session.#roundTrips.refresh();
         return session.#roundTrips.leastMs;

@@ -21,6 +21,8 @@ export interface StreamWire extends CreditBudget {
   /** Bytes that lie in the stream's read buffer have changed by `delta`. */
   buffered(delta: number): void;
   readonly now: () => number;
+  /** So many bytes have gone one way before a remnant waits. */
+  readonly bulkBytes: number;
 }
 
 export interface StreamWindows {
@@ -31,9 +33,8 @@ export interface StreamWindows {
 
 /** Bytes a writer may hand over before `write` says stop. The reader's side is bounded by the window instead. */
 const WRITE_HIGH_WATER_MARK = 64 * 1024;
-/** Up to so many bytes that are left behind a frame … */
+/** Up to so many bytes that are left behind a frame of at least one record wait for the next write. */
 const MOST_REMNANT = 1024;
-/** … of at least so many wait for the next write: what comes in large pieces goes on coming. */
 const BEFORE_REMNANT = 16 * 1024;
 const NOTHING: readonly Buffer[] = [];
 
@@ -71,6 +72,8 @@ export class Stream extends Duplex {
   /** Bytes of `#outgoing` that have not been taken. */
   #outgoingLeft = 0;
   #outgoingDone: Done | undefined;
+  /** Bytes sent since any came back. */
+  #oneWay = 0;
   /** The writer has ended; FIN goes when all is taken. */
   #finalDone: Done | undefined;
 
@@ -143,11 +146,6 @@ export class Stream extends Duplex {
     return this.#outgoingLeft > 0 && this.#sendWindow.available > 0;
   }
 
-  /** The writer was let go, and a few bytes are left, which alone are worth no frame. */
-  get hasRemnant(): boolean {
-    return this.#outgoingLeft > 0 && this.#outgoingDone === undefined;
-  }
-
   #remnant(): readonly Buffer[] {
     const [first, ...others] = this.#outgoing.slice(this.#outgoingIndex);
     return first === undefined ? NOTHING : [first.subarray(this.#outgoingOffset), ...others];
@@ -175,28 +173,31 @@ export class Stream extends Duplex {
     }
     this.#sendWindow.available -= taken;
     this.#outgoingLeft -= taken;
+    this.#oneWay += taken;
     return taken;
   }
 
   /**
    * Lets the writer go when what it wrote has been taken, or all but a remnant behind a frame of `taken` bytes. Apart from
-   * `takePayload`, because it runs foreign code.
+   * `takePayload`, because it runs foreign code. True: a remnant waits for more.
    */
-  settleWrite(taken: number): void {
+  settleWrite(taken: number): boolean {
     if (this.#outgoingLeft === 0) this.#outgoing = NOTHING;
-    else if (!this.#leavesRemnant(taken)) return;
+    else if (!this.#leavesRemnant(taken)) return false;
     const done = this.#outgoingDone;
     this.#outgoingDone = undefined;
     done?.();
-    if (this.#outgoingLeft > 0 || this.#finalDone === undefined) return;
-    this.#finish(this.#finalDone);
+    if (this.#outgoingLeft > 0) return this.#outgoingDone === undefined && this.#finalDone === undefined;
+    if (this.#finalDone !== undefined) this.#finish(this.#finalDone);
     this.#finalDone = undefined;
+    return false;
   }
 
   /** What the window holds back is not let go. */
   #leavesRemnant(taken: number): boolean {
     const left = this.#outgoingLeft;
-    return taken >= BEFORE_REMNANT && left <= MOST_REMNANT && left <= this.#sendWindow.available;
+    const isSmall = taken >= BEFORE_REMNANT && left <= MOST_REMNANT && left <= this.#sendWindow.available;
+    return isSmall && this.#oneWay >= this.#wire.bulkBytes;
   }
 
   override _final(done: Done): void {
@@ -279,6 +280,7 @@ export class Stream extends Duplex {
 
   onData(piece: Buffer): void {
     if (this.destroyed) return;
+    this.#oneWay = 0;
     this.#unread += piece.length;
     this.#wire.buffered(piece.length);
     this.push(piece);
