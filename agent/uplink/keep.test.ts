@@ -434,6 +434,10 @@ test("what a server that ends in order does to the next attempts reads as that, 
   assert.deepEqual(await fails(brokenOff()), [INFO, goes]);
   const wrong = new Error("something else");
   assert.deepEqual(await fails(wrong), [WARN, "something else"]);
+  pass(60_000);
+  await fails(wrong); // begun before
+  assert.equal((await fails(brokenOff()))[0], WARN, "it sent us away too long ago");
+  assert.deepEqual(await fails(draining), [INFO, "this server is shutting down"]);
   first.near.destroy();
   await until(() => [...up.connections()].length === 0, "the old link's end");
   pass(500);

@@ -8,7 +8,7 @@ import type { AgentMetrics } from "../metrics.ts";
 import type { Connection, ConnectionOwner } from "./connection.ts";
 import { FailedResumes } from "./failed-resumes.ts";
 import { News } from "./news.ts";
-import { PARTING_MS, partingWords } from "./parting.ts";
+import { LEAVING_MS, PARTING_MS, type Parting, partingWords } from "./parting.ts";
 import type { LearnedPath, Lesson, Path } from "./path.ts";
 import { endsLink } from "./resumption.ts";
 import { type RetryOptions, retryAfter } from "./retry.ts";
@@ -133,13 +133,13 @@ export class Uplink implements ConnectionOwner {
   async #connect(askedMs: number): Promise<void> {
     const connecting: UplinkState = { state: "connecting", askedMs, abort: new AbortController() };
     this.#enter(connecting);
-    const mayMeetParting = this.#sentAwayFrom !== undefined || performance.now() - this.#partedAt < PARTING_MS;
+    const parting = this.#parting();
     try {
       const connection = await this.#deps.attempt(this, connecting.abort.signal);
       if (this.#state !== connecting) connection.session.destroy(new Error("the uplink is closed"));
       else this.#connected(connection);
     } catch (error) {
-      if (this.#state === connecting) this.#failed(error, askedMs, mayMeetParting);
+      if (this.#state === connecting) this.#failed(error, askedMs, parting);
     }
   }
 
@@ -159,12 +159,22 @@ export class Uplink implements ConnectionOwner {
     else if (session.draining) this.onDrain(connection, 0);
   }
 
-  #failed(error: unknown, askedMs: number, mayMeetParting: boolean): void {
+  /** What an attempt that begins or fails now may meet of a server that leaves. */
+  #parting(): Parting {
+    const now = performance.now();
+    const hasGone = now - this.#partedAt < PARTING_MS;
+    if (this.#sentAwayFrom === undefined) return { answers: hasGone, cuts: hasGone };
+    return { answers: true, cuts: hasGone || now - (this.#leaving.get(this.#sentAwayFrom) ?? 0) < LEAVING_MS };
+  }
+
+  #failed(error: unknown, askedMs: number, begun: Parting): void {
     const { metrics, retry } = this.#deps;
     // A server that has gone meanwhile asks for nothing more.
     const floorMs = this.#sentAwayFrom === undefined ? 0 : askedMs;
     const { waitMs, refused, label, reason: why } = retryAfter(error, this.#failures, floorMs, retry);
-    const parting = mayMeetParting ? partingWords(error) : undefined;
+    const failed = this.#parting();
+    const mayBeParting = begun.answers || failed.answers;
+    const parting = mayBeParting ? partingWords(error, begun.cuts || failed.cuts) : undefined;
     const reason = parting ?? why;
     metrics.attemptFailed(label);
     this.#failures++;

@@ -4,14 +4,22 @@ import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 
 /** A server that has sent us away closes its port under whoever still comes, at the latest so long after its last link, ms. */
 export const PARTING_MS = 1_000;
+/** A link may outlast the word that sent it away by hours: a cut so long after it, ms, need not be that server's. */
+export const LEAVING_MS = 60_000;
+
+/** What may be met of a server that leaves: its refusals, the end of its port. */
+export interface Parting {
+  readonly answers: boolean;
+  readonly cuts: boolean;
+}
 
 /**
  * What an attempt meets at a server that ends in order, in words for that: nothing is wrong, and nobody in between is to be
- * asked. `undefined`: it is something else.
+ * asked. `mayBeCut`: it has just sent us away, or gone. `undefined`: it is something else.
  */
-export function partingWords(error: unknown): string | undefined {
+export function partingWords(error: unknown, mayBeCut: boolean): string | undefined {
   if (error instanceof LinkRefused && error.closeCode === CloseCode.draining) return error.reason;
   const cause = error instanceof Error ? error.cause : undefined;
   const isCut = cause instanceof CarrierLost || (cause instanceof Error && brokenOff(cause) !== undefined);
-  return isCut ? "the server that sent us away takes no connections any more" : undefined;
+  return isCut && mayBeCut ? "the server that sent us away takes no connections any more" : undefined;
 }

@@ -197,3 +197,39 @@ test("a link that is given up in the middle of a change leaves both its carriers
     assert.deepEqual([end.closedWith, end.hurries], [CloseCode.ended, true]);
   }
 });
+
+/** The carrier of both is cut, and the agent finds the way back. */
+function cutAndResume(both: ReturnType<typeof world>, wire: Wire): Wire {
+  wire.cut();
+  wire.agent.notice();
+  wire.server.notice();
+  const next = offer(both);
+  next.welcomed();
+  return next.wire;
+}
+
+test("a link whose carriers are cut over the same bytes again and again ends, and says so to the other end", (t) => {
+  const both = world(t);
+  const { agent, server } = both;
+  agent.say("what a box does not like");
+  let wire = both.wire;
+  for (let cuts = 1; cuts <= 9; cuts++) {
+    assert.deepEqual([agent.ends, server.ends], [[], []], `after ${cuts - 1} cuts`);
+    wire = cutAndResume(both, wire);
+  }
+  assert.match(agent.ends[0]?.message ?? "", /^8 connections in a row were cut over what was to be sent again: cut$/);
+  assert.equal(wire.agent.closedWith, CloseCode.ended);
+});
+
+test("a link whose carriers are cut again and again lives as long as something arrives, or nothing waits", (t) => {
+  const both = world(t);
+  const { agent, server } = both;
+  let wire = both.wire;
+  for (let cuts = 0; cuts < 20; cuts++) wire = cutAndResume(both, wire);
+  agent.say("little by little");
+  for (let cuts = 0; cuts < 30; cuts++) {
+    if (cuts % 8 === 7) wire.deliver("agent", 1);
+    wire = cutAndResume(both, wire);
+  }
+  assert.deepEqual([agent.ends, server.ends, server.got], [[], [], "lit"]);
+});

@@ -48,6 +48,11 @@ export class LinkLost extends Error {
   }
 }
 
+/**
+ * So many carriers in a row that are lost before the peer has more of what waits for it: what we send is what they are cut
+ * for, by a box that does not like it, and will be sent first on the next one, too.
+ */
+const MOST_FRUITLESS = 8;
 /** What the carrier has not taken stays under this while bytes are sent once more: pings go between. */
 const REPLAY_AT_ONCE = 128 * 1024;
 /** A new carrier on which nothing comes for so long will not carry, ms: both ends answer there at once. */
@@ -86,6 +91,9 @@ export class Link implements Transport {
   #remote: string;
   #successor: Successor | undefined;
   #ending = false;
+  /** Carriers in a row on which the peer got nothing more, and what it had then. */
+  #fruitless = 0;
+  #peerHadAtLoss = -1;
 
   /** `remote`: the other end's address, for logs. */
   constructor(id: string, remote: string, carrier: LinkCarrier, options: LinkOptions) {
@@ -205,12 +213,15 @@ export class Link implements Transport {
   resume(carrier: LinkCarrier, remote: string, at: ResumeAt): void {
     const { peerReceived } = at;
     this.#mustResumeAt(peerReceived);
+    const isHopeless = this.#fruitless >= MOST_FRUITLESS && peerReceived === this.#peerHadAtLoss;
+    const cause = this.lost;
     const leg = new Leg(carrier, at);
     carrier.probe(UNCONFIRMED_MS);
     this.#carry({ leg, remote, peerReceived });
     this.#listen(leg);
     if (this.#consumer !== undefined) this.#startLeg(leg);
-    this.#replayMore(leg);
+    if (isHopeless) this.destroy(hopeless(cause));
+    else this.#replayMore(leg);
   }
 
   /**
@@ -396,8 +407,16 @@ export class Link implements Transport {
     // A peer that hears no end of a connection that fell silent may believe in it so much longer.
     const graceMs = this.#options.graceMs + (cause.lossCause === "silent" ? (this.#options.silenceMs ?? 0) : 0);
     const timer = setTimeout(() => this.#close(new LinkLost(graceMs, cause)), graceMs);
+    this.#countFruitless();
     this.#state = { state: "suspended", sinceMs: performance.now(), timer, cause };
     this.#watcher.onSuspended?.(cause);
+  }
+
+  #countFruitless(): void {
+    const peerHas = this.#outgoing.resumable.from;
+    const isFruitless = this.#outgoing.unacknowledged > 0 && peerHas === this.#peerHadAtLoss;
+    this.#fruitless = isFruitless ? this.#fruitless + 1 : 0;
+    this.#peerHadAtLoss = peerHas;
   }
 
   #close(reason: Error | undefined): void {
@@ -419,4 +438,9 @@ export class Link implements Transport {
     if (reason === undefined) carrier?.end();
     else carrier?.abandon(CloseCode.ended, reason.message);
   }
+}
+
+function hopeless(cause: CarrierLost | undefined): Error {
+  const last = cause === undefined ? "" : `: ${cause.message}`;
+  return new Error(`${MOST_FRUITLESS} connections in a row were cut over what was to be sent again${last}`, { cause });
 }
