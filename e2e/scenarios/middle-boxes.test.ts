@@ -85,6 +85,30 @@ for (const code of [1000, 1001, 1002, 1008, 1009, 1011]) {
   });
 }
 
+test("a box that cuts each connection over what one stream sends costs that link, and not the cluster", async (t) => {
+  const DISLIKED = "what a box does not like";
+  const habit = (): Habit => ({
+    fromAgent: (bytes, { toServer }) => toServer(bytes),
+    fromServer: (bytes, { toAgent, toServer }) => {
+      if (bytes.includes(DISLIKED)) {
+        toAgent(closeFrames(1008).toAgent);
+        toServer(closeFrames(1008).toServer);
+      } else toAgent(bytes);
+    },
+  });
+  const behind = await BehindBox.start(t, { innerTls: false, habit });
+  await behind.startAgent();
+  await using connection = await behind.world.connect("echo");
+  await connection.send(DISLIKED);
+  const lost = await waitFor(() => behind.said("uplink lost")[0], { deadlineMs: 30_000 });
+  assert.match(
+    String(lost["reason"]),
+    / 8 connections in a row were cut over what was to be sent again: the peer closed with 1008$/,
+  );
+  await waitFor(() => behind.said("tunnel opened").length === 2, { deadlineMs: 10_000 });
+  await behind.transfers(2, 100_000);
+});
+
 for (const innerTls of [true, false]) {
   test(`a box that cuts what is silent is found out, and from then on nothing is silent for so long, ${innerTls ? "with" : "without"} inner TLS`, async (t) => {
     const IDLE_MS = 1_500;
