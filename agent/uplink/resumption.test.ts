@@ -99,6 +99,7 @@ test("while the link waits, failures are followed by short waits, and the token 
 
 test("carriers that are cut as soon as they carry are dialled for with waits between, at most a second", async (t) => {
   const { link, wire, dials } = resumable(t);
+  t.mock.method(performance, "now", () => 0);
   wire.agent.over(CUT);
   let next = await dials[0]?.accept();
   next?.agent.over(CUT);
@@ -109,6 +110,24 @@ test("carriers that are cut as soon as they carry are dialled for with waits bet
     assert.deepEqual([dials.length, link.suspended], [cut, true], "what cut them may cut the next");
     t.mock.timers.tick(1_000);
     assert.equal(dials.length, cut + 1);
+  }
+});
+
+test("a carrier that has lived for a second is replaced at once, whatever became of those before", async (t) => {
+  const { wire, dials } = resumable(t);
+  let now = 0;
+  t.mock.method(performance, "now", () => now);
+  wire.agent.over(CUT);
+  for (let cut = 1; cut <= 3; cut++) {
+    (await dials.at(-1)?.accept())?.agent.over(CUT);
+    t.mock.timers.tick(1_000);
+  }
+  for (let life = 1; life <= 3; life++) {
+    const next = await dials.at(-1)?.accept();
+    now += 1_000;
+    const before = dials.length;
+    next?.agent.over(CUT);
+    assert.equal(dials.length, before + 1);
   }
 });
 

@@ -236,6 +236,14 @@ test("bytes that are changed on their way end the link", async (t) => {
   assert.equal(inbox.bytes, 0);
 });
 
+test("frames end where the records of the inner TLS end", async (t) => {
+  const { near } = await joined(t);
+  assert.deepEqual(
+    [near.pipe.wholeRecords(12, 65_536), near.pipe.wholeRecords(16_000, 20_000), near.pipe.wholeRecords(0, 100)],
+    [65_524, 16_768, 100],
+  );
+});
+
 test("what TLS has in hand counts, so that a session sends no more than the path takes", async (t) => {
   const { near } = await joined(t);
   inboxOf(near);

@@ -316,6 +316,13 @@ test("what is left of a large write goes with its stream when that is destroyed"
   assert.deepEqual(transport.frames(), []);
 });
 
+test("what is left behind one whole record is kept", async () => {
+  const { transport, stream } = await bulkStream();
+  transport.wholeRecords = () => RECORD;
+  stream.write(Buffer.alloc(RECORD + 1_024));
+  assert.equal(payloadIn(transport.frames()), RECORD);
+});
+
 test("what is left of a small write is not kept: it goes in the same turn", async () => {
   const { transport, stream } = await bulkStream();
   transport.wholeRecords = () => RECORD - 1;
