@@ -33,7 +33,7 @@ const cluster = z.object({
   connects: z.object({
     total: z.number(),
     perSecond: z.number(),
-    outcomes: z.record(z.string(), z.number()).default({}),
+    outcomes: z.record(z.string(), z.number()).optional(),
   }),
   bytes: z.object({ carried: z.number(), perSecond: z.number() }),
   limits: z.object({

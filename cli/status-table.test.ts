@@ -189,3 +189,9 @@ test("times are told in their two largest units", () => {
 test("the help names every column of the table that counts something", () => {
   for (const column of CLUSTER_HEADING.slice(2)) assert.match(STATUS_COLUMNS, new RegExp(`\\b${column}\\b`), column);
 });
+
+test("how many of the ended went well is left open where a server of before does not say it", () => {
+  const { total, perSecond } = BLUE.connects;
+  const text = statusTable({ ...EMPTY, clusters: [{ ...BLUE, connects: { total, perSecond } }] }, NOW);
+  assert.match(text, /^blue +open +1 +2 +3 +- +- +3\.2 /m);
+});

@@ -31,15 +31,16 @@ function clusterRow({
   tunnels,
 }: ClusterStatus): string[] {
   const serving = tunnels.filter(({ probe }) => !probe);
-  const { ok = 0 } = connects.outcomes;
+  const { total, outcomes } = connects;
+  const ok = outcomes === undefined ? undefined : (outcomes["ok"] ?? 0);
   return [
     cluster,
     suspended ? "suspended" : "open",
     agentsCell(serving),
     count(pendingConnects),
     count(serving.reduce((sum, { streams }) => sum + streams, 0)),
-    count(ok),
-    count(connects.total - ok),
+    ok === undefined ? "-" : count(ok),
+    ok === undefined ? "-" : count(total - ok),
     String(connects.perSecond),
     size(bytes.carried),
     size(bytes.perSecond),
