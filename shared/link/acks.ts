@@ -4,8 +4,6 @@ const ACK_BYTES = 64 * 1024;
 const ACK_GAP_MS = 5;
 /** Fewer are acknowledged after this time. */
 const ACK_WAIT_MS = 20;
-/** Nobody waits for the ack of less: what a sender may have under way is never less than four times as much. */
-const LITTLE = 16 * 1024;
 
 /**
  * When to tell the peer how far we have received (design: "Link and resumption"). An acknowledgement of its own is a TLS
@@ -13,8 +11,8 @@ const LITTLE = 16 * 1024;
  *
  * ```
  *  said ──▶ young ── 5 ms ──▶ ripe ── 5 ms ──▶ old
- *           nothing is said   16 KiB: rides    64 KiB: at once
- *                             with a write     less: 20 ms after they came, or with a write
+ *           nothing is said   rides with a     64 KiB: at once
+ *                             write            less: 20 ms after they came, or with a write
  * ```
  */
 export class Acks {
@@ -45,8 +43,7 @@ export class Acks {
 
   /** Something is about to be written. */
   ride(): void {
-    const due = this.#received - this.#acked;
-    if (due > 0 && (this.#age === "old" || (this.#age === "ripe" && due >= LITTLE))) this.now();
+    if (this.#age !== "young" && this.#received > this.#acked) this.now();
   }
 
   /** Says how far we are, also when nothing has arrived: a new carrier waits for a first word. */
