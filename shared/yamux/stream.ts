@@ -152,8 +152,8 @@ export class Stream extends Duplex {
   }
 
   /**
-   * Moves up to `limit` bytes of payload into `batch`. Returns how many; the window is charged. When all that was
-   * written has gone, the writer is let go, and may write again from inside this call.
+   * Moves up to `limit` bytes of payload into `batch`. Returns how many; the window is charged. Whether the writer is let
+   * go says `settleWrite`.
    */
   takePayload(limit: number, batch: Buffer[]): number {
     const room = Math.min(limit, this.#sendWindow.available);

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { duplexPair } from "node:stream";
+import { wholeRecords } from "../net/tls-records.ts";
 import { DuplexTransport } from "./duplex-transport.ts";
 import { header } from "./frame.ts";
 import type { SessionOptions } from "./options.ts";
@@ -37,14 +38,7 @@ export function end(role: SessionRole, transport: Transport, options: Partial<Se
   return { session: new Session(role, transport, handler, options), accepted, heard, closed };
 }
 
-const RECORD = 16 * 1024;
-
 /** As TLS below would have it. */
-function wholeRecords(at: number, most: number): number {
-  const beyond = (at + most) % RECORD;
-  return beyond < most ? most - beyond : most;
-}
-
 class RecordTransport extends DuplexTransport {
   override wholeRecords = wholeRecords;
 }
