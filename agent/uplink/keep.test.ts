@@ -148,6 +148,20 @@ function open(tunnel: Tunnel): Stream {
   return stream;
 }
 
+/** The first server has taken us, and said go-away after a second: another attempt is under way. */
+async function sentAway(
+  { up, attempts }: Pick<ReturnType<typeof uplink>, "up" | "attempts">,
+  pass: (ms: number) => void,
+) {
+  up.start();
+  const first = attempts[0]?.accept() ?? assert.fail();
+  await until(() => up.connected, "connected");
+  pass(1_000);
+  first.session.drain();
+  await until(() => attempts.length === 2, "the next attempt");
+  return first;
+}
+
 /** A clock that moves only when told to, and timers that do not move with it. Returns what lets time pass. */
 function stoppedClock(t: TestContext): (ms: number) => void {
   let now = 0;
@@ -422,12 +436,7 @@ test("what a server that ends in order does to the next attempts reads as that, 
   };
   const standing = { step: SECURING, host: "server", proxy: undefined } as const;
   const brokenOff = () => dialFault(Object.assign(new Error("closed"), { code: "ECONNRESET" }), standing);
-  up.start();
-  const first = attempts[0]?.accept() ?? assert.fail();
-  await until(() => up.connected, "connected");
-  pass(1_000);
-  first.session.drain();
-  await until(() => attempts.length === 2, "the next attempt");
+  const first = await sentAway({ up, attempts }, pass);
   const draining = new LinkRefused({ closeCode: CloseCode.draining, reason: "this server is shutting down" });
   assert.deepEqual(await fails(draining), [INFO, "this server is shutting down"]);
   const goes = "the server that sent us away takes no connections any more";
@@ -482,12 +491,7 @@ test("a server that has gone asks for no pause of the attempt that is under way"
 test("what failed while the old server was leaving is not held against its successor", async (t) => {
   const pass = stoppedClock(t);
   const { up, attempts, lines } = uplink(t);
-  up.start();
-  const first = attempts[0]?.accept() ?? assert.fail();
-  await until(() => up.connected, "connected");
-  pass(1_000);
-  first.session.drain();
-  await until(() => attempts.length === 2, "the next attempt");
+  const first = await sentAway({ up, attempts }, pass);
   for (let i = 0; i < 15; i++) {
     attempts.at(-1)?.refuse(new Error("connect ECONNREFUSED"));
     await until(() => up.state.state === "waiting", "waiting");
