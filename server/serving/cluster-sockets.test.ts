@@ -51,6 +51,7 @@ test("a document that names another socket takes back the wish for one that coul
   await blue.write({ callers: { uds: "later/blue.sock" } });
   await until(async () => (await faults(server)) === 1);
   await blue.write();
+  await until(() => existsSync(blue.uds));
   await until(async () => (await faults(server)) === 0);
   assert.match(await answerOf(await unixCallerAt(blue.uds)), /^HTTP\/1\.1 503 /);
 });
