@@ -7,7 +7,11 @@ const KIB = 1024;
 /** Acks on a clock of the test's own. */
 class Clocked implements Disposable {
   readonly said: number[] = [];
-  readonly acks = new Acks((received) => this.said.push(received));
+  readonly acks = new Acks(
+    (received) => this.said.push(received),
+    () => this.#nowMs,
+  );
+  #nowMs = 1_000;
 
   constructor() {
     mock.timers.enable({ apis: ["setTimeout"] });
@@ -16,7 +20,10 @@ class Clocked implements Disposable {
   /** What is said while so much time passes. */
   passes(ms: number): number[] {
     this.said.length = 0;
-    for (let passed = 0; passed < ms; passed++) mock.timers.tick(1);
+    for (let passed = 0; passed < ms; passed++) {
+      this.#nowMs++;
+      mock.timers.tick(1);
+    }
     return [...this.said];
   }
 
@@ -39,14 +46,26 @@ test("from 5 ms after the last one an ack goes with what is written", () => {
   using clocked = new Clocked();
   clocked.acks.arrived(64 * KIB);
   clocked.said.length = 0;
-  clocked.acks.arrived(1);
+  clocked.acks.arrived(4 * KIB);
   clocked.acks.ride();
   assert.deepEqual(clocked.passes(4), [], "the last one is too young");
   clocked.acks.ride();
   assert.deepEqual(clocked.passes(1), []);
   clocked.acks.ride();
   clocked.acks.ride();
-  assert.deepEqual(clocked.said, [64 * KIB + 1], "once");
+  assert.deepEqual(clocked.said, [68 * KIB], "once");
+});
+
+test("an ack of less than 4 KiB lets 15 ms of writes pass by", () => {
+  using clocked = new Clocked();
+  clocked.acks.arrived(1);
+  for (let passed = 0; passed < 15; passed++) {
+    clocked.acks.ride();
+    assert.deepEqual(clocked.passes(1), []);
+    clocked.acks.arrived(1);
+  }
+  clocked.acks.ride();
+  assert.deepEqual(clocked.said, [16]);
 });
 
 test("a write says nothing when nothing new has arrived", () => {
@@ -55,13 +74,40 @@ test("a write says nothing when nothing new has arrived", () => {
   assert.deepEqual(clocked.said, []);
 });
 
-test("few bytes are acknowledged 20 ms after the first of them", () => {
+test("few bytes are acknowledged 20 ms after the first of them, or 100 ms after when there were few before", () => {
   using clocked = new Clocked();
   clocked.acks.arrived(1);
   assert.deepEqual(clocked.passes(15), []);
   clocked.acks.arrived(1);
   assert.deepEqual(clocked.passes(5), [2]);
+  clocked.acks.arrived(1);
+  assert.deepEqual(clocked.passes(99), []);
+  assert.deepEqual(clocked.passes(1), [3]);
   assert.deepEqual(clocked.passes(1_000), []);
+});
+
+test("an ack of few bytes after few lets 75 ms of writes pass by", () => {
+  using clocked = new Clocked();
+  clocked.acks.arrived(1);
+  clocked.passes(20);
+  clocked.said.length = 0;
+  clocked.acks.arrived(1);
+  clocked.passes(74);
+  clocked.acks.ride();
+  assert.deepEqual(clocked.passes(1), []);
+  clocked.acks.ride();
+  assert.deepEqual(clocked.said, [2]);
+});
+
+test("where few bytes become more, they wait 20 ms again", () => {
+  using clocked = new Clocked();
+  clocked.acks.arrived(1);
+  clocked.passes(20);
+  clocked.acks.arrived(1);
+  clocked.passes(10);
+  clocked.acks.arrived(4 * KIB);
+  assert.deepEqual(clocked.passes(19), []);
+  assert.deepEqual(clocked.passes(1), [2 + 4 * KIB]);
 });
 
 test("bytes that an ack has covered start no other", () => {
@@ -69,9 +115,10 @@ test("bytes that an ack has covered start no other", () => {
   clocked.acks.arrived(1);
   clocked.passes(15);
   clocked.acks.ride();
+  assert.deepEqual(clocked.said, [1]);
   clocked.passes(2);
   clocked.acks.arrived(1);
-  assert.deepEqual(clocked.passes(19), []);
+  assert.deepEqual(clocked.passes(99), []);
   assert.deepEqual(clocked.passes(1), [2]);
 });
 

@@ -1,32 +1,49 @@
-/** So many bytes are acknowledged … */
+/** So many bytes are acknowledged at once … */
 const ACK_BYTES = 64 * 1024;
-/** … unless the last acknowledgement is younger than this; and for as long again they wait for a write to go with. */
-const ACK_GAP_MS = 5;
-/** Fewer are acknowledged after this time. */
+/** … unless the last acknowledgement is younger than this. */
+const ACK_GAP_MS = 10;
+/** Fewer go with a write, if the last acknowledgement is as old as this … */
+const RIDE_GAP_MS = 5;
+/** … and so few, which are nobody's bulk, when they have waited nearly as long as they may. */
+const FEW_BYTES = 4 * 1024;
+const FEW_RIDE_AT = 3 / 4;
+/** Without a write to go with, they are acknowledged after this time … */
 const ACK_WAIT_MS = 20;
+/** … or after this, when there were few before already: neither memory nor a sender's bound waits for it. */
+const QUIET_WAIT_MS = 100;
 
 /**
  * When to tell the peer how far we have received (design: "Link and resumption"). An acknowledgement of its own is a TLS
  * record, a system call and a wake-up of the peer, 0.2 ms of both ends together: so it goes with what is written anyway.
  *
  * ```
- *  said ──▶ young ── 5 ms ──▶ ripe ── 5 ms ──▶ old
- *           nothing is said   rides with a     64 KiB: at once
- *                             write            less: 20 ms after they came, or with a write
+ *                     since the last ack         since the first byte
+ *  64 KiB or more     10 ms: at once
+ *                      5 ms: with a write
+ *   4 KiB or more      5 ms: with a write        20 ms: alone
+ *  fewer               5 ms, and …               15 ms: with a write; 20 ms: alone
+ *  fewer once more                               75 ms: with a write; 100 ms: alone
  * ```
  */
 export class Acks {
   readonly #send: (received: number) => void;
+  readonly #clock: () => number;
   #received = 0;
   #acked = 0;
   #held = false;
-  /** How old the last acknowledgement is. */
-  #age: "young" | "ripe" | "old" = "old";
-  #ageTimer: NodeJS.Timeout | undefined;
+  /** When the last acknowledgement was said. */
+  #saidAt = Number.NEGATIVE_INFINITY;
+  /** When the first byte came that it does not cover. */
+  #dueSince = 0;
+  /** The last acknowledgement was of few bytes, and few have come since. */
+  #quiet = false;
+  /** 64 KiB are due, and the last acknowledgement is too young. */
+  #gapTimer: NodeJS.Timeout | undefined;
   #waitTimer: NodeJS.Timeout | undefined;
 
-  constructor(send: (received: number) => void) {
+  constructor(send: (received: number) => void, clock: () => number = () => performance.now()) {
     this.#send = send;
+    this.#clock = clock;
   }
 
   /** All payload before this offset has arrived. */
@@ -37,24 +54,28 @@ export class Acks {
   arrived(bytes: number): void {
     this.#received += bytes;
     const due = this.#received - this.#acked;
-    if (due === bytes) this.#wait();
-    if (due >= ACK_BYTES && this.#age === "old") this.now();
+    const isBulk = this.#quiet && due >= FEW_BYTES;
+    if (isBulk) this.#quiet = false;
+    if (isBulk || due === bytes) this.#begin();
+    if (due >= ACK_BYTES && this.#gapTimer === undefined) this.#hurry();
   }
 
   /** Something is about to be written. */
   ride(): void {
-    if (this.#age !== "young" && this.#received > this.#acked) this.now();
+    const due = this.#received - this.#acked;
+    if (due === 0) return;
+    const now = this.#clock();
+    if (now - this.#saidAt < RIDE_GAP_MS) return;
+    if (due >= FEW_BYTES || now - this.#dueSince >= this.#waitMs * FEW_RIDE_AT) this.now();
   }
 
   /** Says how far we are, also when nothing has arrived: a new carrier waits for a first word. */
   now(): void {
     if (this.#held) return;
+    this.#quiet = this.#received - this.#acked < FEW_BYTES;
     this.#acked = this.#received;
-    this.#age = "young";
-    clearTimeout(this.#waitTimer);
-    this.#waitTimer = undefined;
-    clearTimeout(this.#ageTimer);
-    this.#growOlder();
+    this.#saidAt = this.#clock();
+    this.#stopTimers();
     this.#send(this.#received);
   }
 
@@ -65,35 +86,44 @@ export class Acks {
 
   release(): void {
     this.#held = false;
-    if (this.#received > this.#acked) this.#wait();
+    if (this.#received > this.#acked) this.#begin();
   }
 
   stop(): void {
     this.#held = true;
-    clearTimeout(this.#ageTimer);
+    this.#stopTimers();
+  }
+
+  #stopTimers(): void {
+    clearTimeout(this.#gapTimer);
+    this.#gapTimer = undefined;
     clearTimeout(this.#waitTimer);
+    this.#waitTimer = undefined;
   }
 
-  #wait(): void {
-    this.#waitTimer ??= setTimeout(this.#onWaited, ACK_WAIT_MS).unref();
+  get #waitMs(): number {
+    return this.#quiet ? QUIET_WAIT_MS : ACK_WAIT_MS;
   }
 
-  #growOlder(): void {
-    this.#ageTimer = setTimeout(this.#onOlder, ACK_GAP_MS).unref();
+  #begin(): void {
+    this.#dueSince = this.#clock();
+    clearTimeout(this.#waitTimer);
+    this.#waitTimer = setTimeout(this.#onWaited, this.#waitMs).unref();
   }
-
-  readonly #onOlder = (): void => {
-    if (this.#age === "young") {
-      this.#age = "ripe";
-      this.#growOlder();
-      return;
-    }
-    this.#age = "old";
-    if (this.#received - this.#acked >= ACK_BYTES) this.now();
-  };
 
   readonly #onWaited = (): void => {
     this.#waitTimer = undefined;
-    if (this.#received > this.#acked) this.now();
+    this.now();
+  };
+
+  #hurry(): void {
+    const leftMs = Math.ceil(this.#saidAt + ACK_GAP_MS - this.#clock());
+    if (leftMs > 0) this.#gapTimer = setTimeout(this.#onGap, leftMs).unref();
+    else this.now();
+  }
+
+  readonly #onGap = (): void => {
+    this.#gapTimer = undefined;
+    this.now();
   };
 }

@@ -40,6 +40,8 @@ const MAX_UNREAD_CONTROL_BYTES = 256 * 1024;
 /** RFC 6455 §5.5: a control frame holds 125 bytes, two of them the code. */
 const MAX_CLOSE_REASON = 123;
 
+const NOTHING: readonly Buffer[] = [];
+
 export interface CarrierOptions {
   /** Which end of the WebSocket we are: clients mask. */
   readonly role: "client" | "server";
@@ -77,6 +79,8 @@ export class Carrier implements Omit<Transport, "room"> {
   #onControl: ((message: ControlMessage) => void) | undefined;
   #earlyControl: ControlMessage[] = [];
   #pendingBytes = 0;
+  /** Control messages, framed, that wait for payload of the same tick to go with. */
+  #waiting: Buffer[] = [];
   #failure: Error | undefined;
   #socketError: NodeJS.ErrnoException | undefined;
   /** A pong waits for the socket, and so does the payload of the newest ping that came meanwhile. */
@@ -191,13 +195,17 @@ export class Carrier implements Omit<Transport, "room"> {
 
   /** Many frames of a few bytes each: one copy costs less than handing each buffer to the kernel apart. */
   #writeSmall(batch: readonly Buffer[], byteLength: number, taken: () => void): void {
-    this.#socket.write(Buffer.concat([frameHeader(BINARY, byteLength, this.#masked), ...batch]), taken);
+    this.#socket.write(
+      Buffer.concat([...this.#takeWaiting(), frameHeader(BINARY, byteLength, this.#masked), ...batch]),
+      taken,
+    );
   }
 
   /** Straight to the socket, in one corked write; ws writes whole frames at once too, so frames never mix. */
   #writeMessages(batch: readonly Buffer[], taken: () => void): void {
     const socket = this.#socket;
     socket.cork();
+    this.#writeWaiting();
     let from = 0;
     while (from < batch.length) {
       let length = (batch[from] as Buffer).length;
@@ -219,16 +227,25 @@ export class Carrier implements Omit<Transport, "room"> {
   /** In one write with whatever is written in the same tick. */
   sendControl(message: ControlMessage): void {
     if (this.#ws.readyState !== this.#ws.OPEN) return;
-    this.#socket.cork();
-    process.nextTick(this.#uncork);
     const text = Buffer.from(JSON.stringify(message));
-    this.#socket.write(Buffer.concat([frameHeader(TEXT, text.length, this.#masked), text]));
+    if (this.#waiting.length === 0) process.nextTick(this.#writeWaiting);
+    this.#waiting.push(frameHeader(TEXT, text.length, this.#masked), text);
     if (this.#socket.writableLength - this.#pendingBytes > MAX_UNREAD_CONTROL_BYTES) {
       this.#fail(CloseCode.badControl, "the peer reads no answers");
     }
   }
 
-  readonly #uncork = (): void => this.#socket.uncork();
+  readonly #writeWaiting = (): void => {
+    const waiting = this.#takeWaiting();
+    if (waiting.length > 0 && this.#ws.readyState === this.#ws.OPEN) this.#socket.write(Buffer.concat(waiting));
+  };
+
+  #takeWaiting(): readonly Buffer[] {
+    if (this.#waiting.length === 0) return NOTHING;
+    const waiting = this.#waiting;
+    this.#waiting = [];
+    return waiting;
+  }
 
   // ── in ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -336,6 +353,7 @@ export class Carrier implements Omit<Transport, "room"> {
   /** The close frame stands behind all that was written. */
   #close(code: number, reason: string, timeoutMs: number): void {
     this.#waitForClose();
+    this.#writeWaiting();
     if (this.#ws.readyState === this.#ws.OPEN) this.#ws.close(code, printable(reason, MAX_CLOSE_REASON));
     if (this.#socket.closed) return;
     clearTimeout(this.#cutTimer);

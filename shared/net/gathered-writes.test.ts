@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { Writable } from "node:stream";
 import { afterEach, mock, test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
-import { gatherWrites } from "./gathered-writes.ts";
+import { GatheredWrites } from "./gathered-writes.ts";
 
 const KIB = 1024;
 
@@ -16,6 +16,7 @@ afterEach(() => turns(4));
 /** Takes all at once, and remembers how much came with each system call. */
 class Wire extends Writable {
   readonly calls: number[] = [];
+  readonly #gathered = new GatheredWrites(this);
 
   override _write(chunk: Buffer, _encoding: string, done: () => void): void {
     this.calls.push(chunk.length);
@@ -28,8 +29,7 @@ class Wire extends Writable {
   }
 
   gather(bytes: number): void {
-    gatherWrites(this);
-    this.write(Buffer.alloc(bytes));
+    this.#gathered.write(Buffer.alloc(bytes));
   }
 }
 
@@ -37,12 +37,33 @@ async function turns(count: number): Promise<void> {
   for (let index = 0; index < count; index++) await turn();
 }
 
-test("what is written in one turn is one call at its end", async () => {
+test("a word that comes alone goes at once, and those that follow it in one call at the end of their turn", async () => {
   const wires = [new Wire(), new Wire()];
-  for (const bytes of [1, 10, 100]) for (const wire of wires) wire.gather(bytes);
-  for (const wire of wires) assert.deepEqual(wire.calls, []);
+  for (const bytes of [4 * KIB - 1, 1, 10, 100]) for (const wire of wires) wire.gather(bytes);
+  for (const wire of wires) assert.deepEqual(wire.calls, [4 * KIB - 1]);
   await turn();
-  for (const wire of wires) assert.deepEqual(wire.calls, [111]);
+  for (const wire of wires) assert.deepEqual(wire.calls, [4 * KIB - 1, 111]);
+});
+
+test("what is more than a word is written at the end of its turn", async () => {
+  const wire = new Wire();
+  wire.gather(4 * KIB);
+  wire.gather(1);
+  assert.deepEqual(wire.calls, []);
+  await turn();
+  assert.deepEqual(wire.calls, [4 * KIB + 1]);
+});
+
+test("a word is alone that comes a millisecond after what was written before", async () => {
+  const wire = new Wire();
+  wire.gather(1);
+  nowMs += 0.5;
+  wire.gather(1);
+  assert.deepEqual(wire.calls, [1]);
+  await turn();
+  nowMs += 1;
+  wire.gather(1);
+  assert.deepEqual(wire.calls, [1, 1, 1]);
 });
 
 test("a part of a bulk transfer waits for the rest, which goes at the end of its turn", async () => {
@@ -100,7 +121,7 @@ test("an end sends what waits before it; a socket that is destroyed keeps nobody
   await turns(4);
   assert.deepEqual(destroyed.calls, []);
   const next = new Wire();
-  next.gather(1);
+  next.gather(4 * KIB);
   await turn();
-  assert.deepEqual(next.calls, [1]);
+  assert.deepEqual(next.calls, [4 * KIB]);
 });

@@ -9,6 +9,10 @@ const MORE_TURNS = 2;
 /** … but no longer than this, ms: it may be all there is, and on a busy loop a turn is long. */
 const MOST_WAIT_MS = 2;
 
+/** So many bytes go at once when nothing was written before them for so long, ms: what somebody types, or waits for. */
+const WORD = 4 * 1024;
+const QUIET_MS = 1;
+
 interface Gathered {
   readonly socket: Writable;
   readonly sinceMs: number;
@@ -19,14 +23,33 @@ interface Gathered {
 let gathered: Gathered[] = [];
 
 /**
- * One system call for what is written to `socket` from here to the end of this turn of the event loop, and where that is
- * only a part of a bulk transfer, of the next turns (docs/decisions/0016). Called before each write. An end sends what
- * waits; a socket that is destroyed loses it.
+ * One system call for what is written to a socket from here to the end of this turn of the event loop, and where that is
+ * only a part of a bulk transfer, of the next turns (docs/decisions/0016). An end sends what waits; a socket that is
+ * destroyed loses it.
  */
-export function gatherWrites(socket: Writable): void {
-  if (socket.writableCorked > 0) return;
-  socket.cork();
-  wait({ socket, sinceMs: performance.now(), turns: 0 });
+export class GatheredWrites {
+  readonly #socket: Writable;
+  #writtenAt = Number.NEGATIVE_INFINITY;
+
+  constructor(socket: Writable) {
+    this.#socket = socket;
+  }
+
+  /** As `Writable.write`. */
+  write(chunk: Buffer): boolean {
+    if (this.#socket.writableCorked === 0) this.#begin(chunk.length);
+    return this.#socket.write(chunk);
+  }
+
+  /** A word that comes alone has nothing to wait for; if others follow, they gather. */
+  #begin(bytes: number): void {
+    const now = performance.now();
+    const isAlone = bytes < WORD && now - this.#writtenAt >= QUIET_MS;
+    this.#writtenAt = now;
+    if (isAlone) return;
+    this.#socket.cork();
+    wait({ socket: this.#socket, sinceMs: now, turns: 0 });
+  }
 }
 
 function wait(each: Gathered): void {

@@ -1,5 +1,5 @@
 import type { Duplex } from "node:stream";
-import { gatherWrites } from "./gathered-writes.ts";
+import { GatheredWrites } from "./gathered-writes.ts";
 import { LookTimer } from "./look-timer.ts";
 import { endedByReset } from "./reset.ts";
 
@@ -152,7 +152,7 @@ class Pump {
   bytes = 0;
   readonly #source: Duplex;
   readonly #sink: Duplex;
-  readonly #cork: boolean;
+  readonly #writes: Pick<Duplex, "write">;
   readonly #pace: SpliceOptions["pace"];
   /** For the sink to take what it holds. */
   #waiting = false;
@@ -164,7 +164,7 @@ class Pump {
   constructor(source: Duplex, sink: Duplex, cork: boolean, pace: SpliceOptions["pace"]) {
     this.#source = source;
     this.#sink = sink;
-    this.#cork = cork;
+    this.#writes = cork ? new GatheredWrites(sink) : sink;
     this.#pace = pace;
   }
 
@@ -181,8 +181,7 @@ class Pump {
     this.bytes += chunk.length;
     const sink = this.#sink;
     if (sink.destroyed || sink.writableEnded) return; // its 'close' tells the rest
-    if (this.#cork) gatherWrites(sink);
-    const full = !sink.write(chunk);
+    const full = !this.#writes.write(chunk);
     // Not full alone: a sink that takes all at once is not worth a pause. But full, or no 'drain' would ever come.
     if (full && !this.#waiting && sink.writableLength >= MAX_WAITING) this.#wait();
     if (this.#pace !== undefined) this.#rest(this.#pace(chunk.length));

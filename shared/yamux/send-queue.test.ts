@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { test } from "node:test";
 import type { Stream } from "./stream.ts";
-import { type End, type FakeTransport, frame, handHeld, turn, until, type WireFrame } from "./testing.ts";
+import { type End, type FakeTransport, frame, handHeld, parseFrames, turn, until, type WireFrame } from "./testing.ts";
 
 const KIB = 1024;
 const WINDOWS = { initialWindow: 256 * KIB, maxWindow: 256 * KIB };
@@ -105,6 +105,37 @@ test("small writes of one turn leave in one batch", async () => {
   assert.equal(transport.writes.length, 0);
   await turn();
   assert.equal(transport.writes.length, 1);
+});
+
+test("where the last writer was alone the next leaves at once, and those behind it at the end of their turn", async () => {
+  let nowMs = 1_000;
+  const { session, transport } = await handHeld("client", { now: () => nowMs });
+  const stream = session.open();
+  await turn();
+  const turnsOf = async (...words: string[]): Promise<string[]> => {
+    nowMs += 1;
+    transport.writes.length = 0;
+    for (const word of words) stream.write(word);
+    const atOnce = transport.writes.length;
+    await turn();
+    const written = transport.writes.map((bytes) =>
+      parseFrames(bytes)
+        .map(({ payload }) => payload)
+        .join(""),
+    );
+    return [...written.slice(0, atOnce), "|", ...written.slice(atOnce)];
+  };
+  assert.deepEqual(await turnsOf("a"), ["|", "a"], "behind the SYN, which was no write of a stream");
+  assert.deepEqual(await turnsOf("b"), ["b", "|"]);
+  assert.deepEqual(await turnsOf("c", "d", "e"), ["c", "|", "de"]);
+  assert.deepEqual(await turnsOf("f"), ["|", "f"], "there was company");
+  nowMs -= 0.1;
+  assert.deepEqual(await turnsOf("g"), ["|", "g"], "too soon");
+  nowMs += 1;
+  assert.deepEqual([await turnsOf("h"), await turnsOf("i")].flat(), ["|", "h", "i", "|"]);
+  void session.ping();
+  await turn();
+  assert.deepEqual(await turnsOf("j"), ["j", "|"], "a control frame is no company");
 });
 
 test("a stream that was destroyed sends nothing behind its reset", async () => {
