@@ -1,28 +1,22 @@
-/** So many bytes are acknowledged at once … */
+/** So many bytes are acknowledged at once, fewer go with a write … */
 const ACK_BYTES = 64 * 1024;
-/** … unless the last acknowledgement is younger than this. */
-const ACK_GAP_MS = 10;
-/** Fewer go with a write, if the last acknowledgement is as old as this … */
-const RIDE_GAP_MS = 5;
+/** … unless the last acknowledgement is younger than this … */
+const ACK_GAP_MS = 5;
 /** … and so few, which are nobody's bulk, when they have waited nearly as long as they may. */
 const FEW_BYTES = 4 * 1024;
-const FEW_RIDE_AT = 3 / 4;
-/** Without a write to go with, they are acknowledged after this time … */
+const FEW_WAIT_MS = 15;
+/** Without a write to go with, they are acknowledged after this time. */
 const ACK_WAIT_MS = 20;
-/** … or after this, when there were few before already: neither memory nor a sender's bound waits for it. */
-const QUIET_WAIT_MS = 100;
 
 /**
  * When to tell the peer how far we have received (design: "Link and resumption"). An acknowledgement of its own is a TLS
  * record, a system call and a wake-up of the peer, 0.2 ms of both ends together: so it goes with what is written anyway.
  *
  * ```
- *                     since the last ack         since the first byte
- *  64 KiB or more     10 ms: at once
- *                      5 ms: with a write
- *   4 KiB or more      5 ms: with a write        20 ms: alone
- *  fewer               5 ms, and …               15 ms: with a write; 20 ms: alone
- *  fewer once more                               75 ms: with a write; 100 ms: alone
+ *                        since the last ack     since the first byte
+ *  64 KiB or more        5 ms: at once
+ *   4 KiB or more        5 ms: with a write     20 ms: alone
+ *  fewer                 5 ms, and …            15 ms: with a write; 20 ms: alone
  * ```
  */
 export class Acks {
@@ -35,8 +29,6 @@ export class Acks {
   #saidAt = Number.NEGATIVE_INFINITY;
   /** When the first byte came that it does not cover. */
   #dueSince = 0;
-  /** The last acknowledgement was of few bytes, and few have come since. */
-  #quiet = false;
   /** 64 KiB are due, and the last acknowledgement is too young. */
   #gapTimer: NodeJS.Timeout | undefined;
   #waitTimer: NodeJS.Timeout | undefined;
@@ -54,9 +46,7 @@ export class Acks {
   arrived(bytes: number): void {
     this.#received += bytes;
     const due = this.#received - this.#acked;
-    const isBulk = this.#quiet && due >= FEW_BYTES;
-    if (isBulk) this.#quiet = false;
-    if (isBulk || due === bytes) this.#begin();
+    if (due === bytes) this.#begin();
     if (due >= ACK_BYTES && this.#gapTimer === undefined) this.#hurry();
   }
 
@@ -65,14 +55,13 @@ export class Acks {
     const due = this.#received - this.#acked;
     if (due === 0) return;
     const now = this.#clock();
-    if (now - this.#saidAt < RIDE_GAP_MS) return;
-    if (due >= FEW_BYTES || now - this.#dueSince >= this.#waitMs * FEW_RIDE_AT) this.now();
+    if (now - this.#saidAt < ACK_GAP_MS) return;
+    if (due >= FEW_BYTES || now - this.#dueSince >= FEW_WAIT_MS) this.now();
   }
 
   /** Says how far we are, also when nothing has arrived: a new carrier waits for a first word. */
   now(): void {
     if (this.#held) return;
-    this.#quiet = this.#received - this.#acked < FEW_BYTES;
     this.#acked = this.#received;
     this.#saidAt = this.#clock();
     this.#stopTimers();
@@ -101,14 +90,9 @@ export class Acks {
     this.#waitTimer = undefined;
   }
 
-  get #waitMs(): number {
-    return this.#quiet ? QUIET_WAIT_MS : ACK_WAIT_MS;
-  }
-
   #begin(): void {
     this.#dueSince = this.#clock();
-    clearTimeout(this.#waitTimer);
-    this.#waitTimer = setTimeout(this.#onWaited, this.#waitMs).unref();
+    this.#waitTimer ??= setTimeout(this.#onWaited, ACK_WAIT_MS).unref();
   }
 
   readonly #onWaited = (): void => {

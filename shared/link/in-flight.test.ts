@@ -99,7 +99,7 @@ class SimulatedLink {
 
   acknowledge(nowMs: number, arrivesAtMs: number): void {
     const due = this.received - this.#told;
-    const enough = due >= 64 * KIB && nowMs - this.#toldAtMs >= 10;
+    const enough = due >= 64 * KIB && nowMs - this.#toldAtMs >= 5;
     if (due === 0 || !(enough || nowMs - this.#waitingSinceMs >= 20)) return;
     this.#told = this.received;
     this.#toldAtMs = nowMs;
