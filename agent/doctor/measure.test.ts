@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { duplexPair } from "node:stream";
 import { test } from "node:test";
+import { setImmediate as turn } from "node:timers/promises";
 import { encodeHead } from "../../shared/wire/open.ts";
 import { DuplexTransport } from "../../shared/yamux/duplex-transport.ts";
 import { Session } from "../../shared/yamux/session.ts";
@@ -63,6 +64,19 @@ test("round trips are counted one by one, also where the answer comes in pieces"
   });
   const { stream } = await openProbe(world.doctor, "echo");
   assert.match((await pingpong(stream)).detail, /^20 round trips: half within [\d.]+ ms, all [\d.]+ ms$/);
+});
+
+test("pieces of an answer that come in turns of their own are waited for", async () => {
+  using world = sessionWith((stream) => {
+    stream.write(TAKEN);
+    stream.on("data", async (chunk: Buffer) => {
+      stream.write(chunk.subarray(0, 1));
+      await turn();
+      stream.write(chunk.subarray(1));
+    });
+  });
+  const { stream } = await openProbe(world.doctor, "echo");
+  assert.match((await pingpong(stream)).detail, /^20 round trips/);
 });
 
 test("a server whose agents measure already is asked again when it says", async () => {

@@ -137,8 +137,13 @@ function rate(bytes: number, ms: number): string {
   return `${megabits < 10 ? megabits.toPrecision(2) : megabits.toFixed(0)} Mbit/s`;
 }
 
+/** Takes what there is: `readable` comes at once, again and again, where less than was asked for is left lying. */
 async function bytesOf(stream: Stream, length: number): Promise<void> {
-  while (stream.read(length) === null) await once(stream, "readable");
+  for (let left = length; left > 0; ) {
+    const chunk = stream.read() as Buffer | null;
+    if (chunk === null) await once(stream, "readable");
+    else left -= chunk.length;
+  }
 }
 
 class Late extends Error {}
