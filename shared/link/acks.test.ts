@@ -48,9 +48,10 @@ test("from 5 ms after the last one an ack goes with what is written", () => {
   clocked.said.length = 0;
   clocked.acks.arrived(4 * KIB);
   clocked.acks.ride();
-  assert.deepEqual(clocked.passes(4), [], "the last one is too young");
+  clocked.passes(4);
   clocked.acks.ride();
-  assert.deepEqual(clocked.passes(1), []);
+  assert.deepEqual(clocked.said, [], "the last one is too young");
+  clocked.passes(1);
   clocked.acks.ride();
   clocked.acks.ride();
   assert.deepEqual(clocked.said, [68 * KIB], "once");
@@ -58,14 +59,57 @@ test("from 5 ms after the last one an ack goes with what is written", () => {
 
 test("an ack of less than 4 KiB lets 15 ms of writes pass by", () => {
   using clocked = new Clocked();
+  clocked.acks.arrived(64 * KIB);
+  clocked.passes(100);
   clocked.acks.arrived(1);
   for (let passed = 0; passed < 15; passed++) {
     clocked.acks.ride();
-    assert.deepEqual(clocked.passes(1), []);
+    assert.deepEqual(clocked.said, [], `after ${passed} ms`);
+    clocked.passes(1);
     clocked.acks.arrived(1);
   }
   clocked.acks.ride();
-  assert.deepEqual(clocked.said, [16]);
+  assert.deepEqual(clocked.said, [64 * KIB + 16]);
+});
+
+test("an ack of 4 KiB goes with the next write", () => {
+  using clocked = new Clocked();
+  clocked.acks.arrived(4 * KIB - 1);
+  clocked.acks.ride();
+  assert.deepEqual(clocked.said, []);
+  clocked.acks.arrived(1);
+  clocked.acks.ride();
+  assert.deepEqual(clocked.said, [4 * KIB]);
+});
+
+test("64 KiB more and more within 5 ms are one ack when they are over", () => {
+  using clocked = new Clocked();
+  for (const passes of [3, 1]) {
+    clocked.acks.arrived(64 * KIB);
+    clocked.passes(passes);
+  }
+  clocked.acks.arrived(64 * KIB);
+  assert.deepEqual(clocked.passes(1), [192 * KIB]);
+  assert.deepEqual(clocked.passes(100), []);
+});
+
+test("an ack that is said for another reason is not said again", () => {
+  using clocked = new Clocked();
+  clocked.acks.arrived(64 * KIB);
+  clocked.acks.arrived(64 * KIB);
+  clocked.acks.now();
+  assert.deepEqual(clocked.passes(100), []);
+});
+
+test("after a hold the next 64 KiB are acknowledged at once", () => {
+  using clocked = new Clocked();
+  clocked.acks.arrived(64 * KIB);
+  clocked.acks.arrived(64 * KIB);
+  clocked.acks.hold();
+  assert.deepEqual(clocked.passes(10), []);
+  clocked.acks.release();
+  clocked.acks.arrived(1);
+  assert.deepEqual(clocked.said, [128 * KIB + 1]);
 });
 
 test("a write says nothing when nothing new has arrived", () => {

@@ -5,7 +5,7 @@ const ACK_GAP_MS = 5;
 /** … and so few, which are nobody's bulk, when they have waited nearly as long as they may. */
 const FEW_BYTES = 4 * 1024;
 const FEW_WAIT_MS = 15;
-/** Without a write to go with, they are acknowledged after this time. */
+/** Less than 64 KiB without a write to go with is acknowledged after this time. */
 const ACK_WAIT_MS = 20;
 
 /**
@@ -27,7 +27,7 @@ export class Acks {
   #held = false;
   /** When the last acknowledgement was said. */
   #saidAt = Number.NEGATIVE_INFINITY;
-  /** When the first byte came that it does not cover. */
+  /** When the first byte came that it does not cover, or a hold ended. */
   #dueSince = 0;
   /** 64 KiB are due, and the last acknowledgement is too young. */
   #gapTimer: NodeJS.Timeout | undefined;

@@ -120,8 +120,20 @@ test("a peer that asks and never reads is ended before its answers pile up", asy
   for (let sent = 0; inbox.closedCount === 0 && sent < 100; sent++) {
     far.sendControl({ type: "drain", retryAfterMs: 1, padding: "x".repeat(8_000) } as never);
   }
+  assert.equal(inbox.closedCount, 1, "at once");
   assert.match((await inbox.closed)?.message ?? "", /reads no answers/);
   socket.destroy();
+});
+
+test("a question that comes together with a close frame is answered before the close", async () => {
+  await using server = await LinkServer.start();
+  const { socket, inbox, heard } = await rawAgent(server);
+  const close = frame({ opcode: 8, payload: Buffer.from([0x03, 0xe8]), mask: KEY });
+  socket.write(Buffer.concat([textFrame({ type: "ping" }, KEY), close]));
+  await inbox.closed;
+  await until(() => heard().includes("\x88", 0, "latin1"));
+  const pong = heard().indexOf('{"type":"pong"}');
+  assert.ok(pong >= 0 && pong < heard().lastIndexOf("\x88", undefined, "latin1"));
 });
 
 test("random bytes behind the handshake never crash the server, and the carrier ends", async () => {

@@ -294,7 +294,7 @@ test("of what comes without end while a hello waits for its turn nothing is kept
   socket.destroy();
 });
 
-test("a message and payload of one tick go out in one write, in order, and a close behind them", async () => {
+test("a message goes out in one write with the payload behind it in the same tick, alone at its end, and a close behind all", async () => {
   await using server = await LinkServer.start();
   const { link: near } = await dial(server.port);
   const far = await server.link();
@@ -306,18 +306,34 @@ test("a message and payload of one tick go out in one write, in order, and a clo
   const [socket] = server.upgraded as [TLSSocket];
   await until(() => socket.writableLength === 0);
   let writes = 0;
-  const { _writev } = socket;
+  const { _writev, _write } = socket;
   socket._writev = function (...given) {
     writes++;
     return _writev?.apply(this, given);
   };
-  far.sendControl({ type: "drain", retryAfterMs: 1 });
+  socket._write = function (...given) {
+    writes++;
+    return _write.apply(this, given);
+  };
+  const message = { type: "drain", retryAfterMs: 1 } as const;
+  far.sendControl(message);
+  far.sendControl(message);
+  assert.equal(writes, 0);
   far.write([Buffer.from("payload")], 7);
-  far.sendControl({ type: "drain", retryAfterMs: 2 });
+  assert.equal(writes, 1, "little payload");
+  await until(() => socket.writableLength === 0);
+  far.sendControl(message);
+  far.write([Buffer.alloc(40_000), Buffer.alloc(40_000)], 80_000);
+  assert.equal(writes, 2, "much payload");
+  await until(() => socket.writableLength === 0);
+  far.sendControl(message);
+  await new Promise<void>((resolve) => process.nextTick(resolve));
+  assert.equal(writes, 3, "no payload");
+  far.sendControl(message);
   far.end();
   await inbox.closed;
-  assert.deepEqual(heard, ["drain after 0", "drain after 7"]);
-  assert.equal(writes, 1);
+  const after = (bytes: number) => `drain after ${bytes}`;
+  assert.deepEqual(heard, [after(0), after(0), after(7), after(80_007), after(80_007)]);
 });
 
 test("payload that a paused socket still holds when it closes is payload, not frames for ws", async () => {

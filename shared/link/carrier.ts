@@ -10,7 +10,8 @@ import { ABNORMAL_CLOSURE, CarrierLost, type Closed, judgeClose, LINK_ENDED, typ
 import { BadControlMessage, type ControlMessage, MAX_CONTROL_BYTES, parseControl } from "./control.ts";
 import { ControlRate } from "./control-rate.ts";
 import { Liveness } from "./liveness.ts";
-import { BINARY, frameHeader, PayloadLane, TEXT } from "./payload-lane.ts";
+import { BINARY, frameHeader, PayloadLane } from "./payload-lane.ts";
+import { WaitingControl } from "./waiting-control.ts";
 
 /** One binary message is at most so long with its header, four TLS records, unless one buffer is larger. */
 const MESSAGE_BYTES = 64 * 1024;
@@ -39,8 +40,6 @@ const MAX_UNREAD_CONTROL_BYTES = 256 * 1024;
 
 /** RFC 6455 §5.5: a control frame holds 125 bytes, two of them the code. */
 const MAX_CLOSE_REASON = 123;
-
-const NOTHING: readonly Buffer[] = [];
 
 export interface CarrierOptions {
   /** Which end of the WebSocket we are: clients mask. */
@@ -79,8 +78,7 @@ export class Carrier implements Omit<Transport, "room"> {
   #onControl: ((message: ControlMessage) => void) | undefined;
   #earlyControl: ControlMessage[] = [];
   #pendingBytes = 0;
-  /** Control messages, framed, that wait for payload of the same tick to go with. */
-  #waiting: Buffer[] = [];
+  readonly #waiting: WaitingControl;
   #failure: Error | undefined;
   #socketError: NodeJS.ErrnoException | undefined;
   /** A pong waits for the socket, and so does the payload of the newest ping that came meanwhile. */
@@ -100,6 +98,7 @@ export class Carrier implements Omit<Transport, "room"> {
     this.#socket = socket;
     this.#role = options.role;
     this.#masked = options.role === "client";
+    this.#waiting = new WaitingControl(this.#masked);
     this.#headerBytes = frameHeader(BINARY, MESSAGE_BYTES - 1, this.#masked).length;
     this.#turns = options.turns;
     ws.on("message", this.#onMessage);
@@ -126,7 +125,10 @@ export class Carrier implements Omit<Transport, "room"> {
         onPayload: this.#onPayload,
         onPing: this.#onPing,
         onText: this.#onText,
-        onOther: (bytes) => toWs.call(this.#socket, bytes),
+        onOther: (bytes) => {
+          this.#writeWaiting(); // ws may answer with the end
+          toWs.call(this.#socket, bytes);
+        },
         onViolation: (sentence) => this.#fail(CloseCode.protocolError, sentence, `${LINK_ENDED}: ${sentence}`),
       },
       { peerMasks: !this.#masked, maxPayload: MAX_MESSAGE_BYTES },
@@ -196,7 +198,7 @@ export class Carrier implements Omit<Transport, "room"> {
   /** Many frames of a few bytes each: one copy costs less than handing each buffer to the kernel apart. */
   #writeSmall(batch: readonly Buffer[], byteLength: number, taken: () => void): void {
     this.#socket.write(
-      Buffer.concat([...this.#takeWaiting(), frameHeader(BINARY, byteLength, this.#masked), ...batch]),
+      Buffer.concat([...this.#waiting.take(), frameHeader(BINARY, byteLength, this.#masked), ...batch]),
       taken,
     );
   }
@@ -224,28 +226,19 @@ export class Carrier implements Omit<Transport, "room"> {
     socket.uncork();
   }
 
-  /** In one write with whatever is written in the same tick. */
+  /** In one write with the payload that is written next, or alone at the end of this tick. */
   sendControl(message: ControlMessage): void {
     if (this.#ws.readyState !== this.#ws.OPEN) return;
-    const text = Buffer.from(JSON.stringify(message));
-    if (this.#waiting.length === 0) process.nextTick(this.#writeWaiting);
-    this.#waiting.push(frameHeader(TEXT, text.length, this.#masked), text);
-    if (this.#socket.writableLength - this.#pendingBytes > MAX_UNREAD_CONTROL_BYTES) {
-      this.#fail(CloseCode.badControl, "the peer reads no answers");
-    }
+    if (this.#waiting.bytes === 0) process.nextTick(this.#writeWaiting);
+    this.#waiting.add(message);
+    const unread = this.#socket.writableLength - this.#pendingBytes + this.#waiting.bytes;
+    if (unread > MAX_UNREAD_CONTROL_BYTES) this.#fail(CloseCode.badControl, "the peer reads no answers");
   }
 
   readonly #writeWaiting = (): void => {
-    const waiting = this.#takeWaiting();
-    if (waiting.length > 0 && this.#ws.readyState === this.#ws.OPEN) this.#socket.write(Buffer.concat(waiting));
+    const frames = this.#waiting.take();
+    if (frames.length > 0 && this.#ws.readyState === this.#ws.OPEN) this.#socket.write(Buffer.concat(frames));
   };
-
-  #takeWaiting(): readonly Buffer[] {
-    if (this.#waiting.length === 0) return NOTHING;
-    const waiting = this.#waiting;
-    this.#waiting = [];
-    return waiting;
-  }
 
   // ── in ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -104,7 +104,7 @@ export class BadControlMessage extends Error {
   override readonly name = "BadControlMessage";
 }
 
-/** An ack as `JSON.stringify` writes it, a hundred times a second: two schemas would cost more than all else that it does. */
+/** An ack as `JSON.stringify` writes it, 200 times a second: two schemas would cost more than all else that it does. */
 const WRITTEN_ACK = /^\{"type":"ack","received":(0|[1-9]\d{0,14})\}$/;
 
 /** Of a text that is no longer than `MAX_CONTROL_BYTES`. `undefined`: a type that a later version may know. Throws `BadControlMessage`. */

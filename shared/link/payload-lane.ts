@@ -15,7 +15,7 @@ export interface LaneConsumer {
   onPayload(piece: Buffer): void;
   /** A ping (RFC 6455 §5.5.2), with its payload. */
   onPing(payload: Buffer): void;
-  /** A text message of at most 125 bytes, which is UTF-8: acks are, and they come a hundred times a second. */
+  /** A text message of at most 125 bytes, which is UTF-8: acks are, and they come 200 times a second. */
   onText(text: Buffer): void;
   /** Bytes for ws: whole frames that are not ours, in any split. */
   onOther(bytes: Buffer): void;

@@ -54,16 +54,37 @@ test("what is more than a word is written at the end of its turn", async () => {
   assert.deepEqual(wire.calls, [4 * KIB + 1]);
 });
 
-test("a word is alone that comes a millisecond after what was written before", async () => {
+test("in each turn the first word goes at once", async () => {
   const wire = new Wire();
-  wire.gather(1);
-  nowMs += 0.5;
-  wire.gather(1);
-  assert.deepEqual(wire.calls, [1]);
+  for (let count = 1; count <= 3; count++) {
+    wire.gather(1);
+    assert.equal(wire.calls.length, count);
+    await turn();
+  }
+  wire.gather(4 * KIB);
   await turn();
-  nowMs += 1;
   wire.gather(1);
-  assert.deepEqual(wire.calls, [1, 1, 1]);
+  assert.deepEqual(wire.calls, [1, 1, 1, 4 * KIB, 1], "also behind a turn that gathered");
+});
+
+test("a word behind a part that waits for the next turns goes with it", async () => {
+  const wire = new Wire();
+  wire.gather(16 * KIB);
+  await turn();
+  wire.gather(1);
+  assert.deepEqual(wire.calls, []);
+  await turns(2);
+  assert.deepEqual(wire.calls, [16 * KIB + 1]);
+});
+
+test("however long a turn is, only its first word goes at once", async () => {
+  const wire = new Wire();
+  for (let count = 0; count < 4; count++) {
+    wire.gather(1);
+    nowMs += 5;
+  }
+  await turn();
+  assert.deepEqual(wire.calls, [1, 3]);
 });
 
 test("a part of a bulk transfer waits for the rest, which goes at the end of its turn", async () => {

@@ -1,5 +1,7 @@
 import type { Writable } from "node:stream";
 
+/** Up to here is what somebody types, or waits for. */
+const WORD = 4 * 1024;
 /** A write of this size is worth a system call of its own … */
 const FULL_WRITE = 48 * 1024;
 /** … and this much is likely a part of something larger, of which the next turns bring more: many streams share the link. */
@@ -9,27 +11,20 @@ const MORE_TURNS = 2;
 /** … but no longer than this, ms: it may be all there is, and on a busy loop a turn is long. */
 const MOST_WAIT_MS = 2;
 
-/** So many bytes go at once when nothing was written before them for so long, ms: what somebody types, or waits for. */
-const WORD = 4 * 1024;
-const QUIET_MS = 1;
-
-interface Gathered {
-  readonly socket: Writable;
-  readonly sinceMs: number;
-  turns: number;
-}
-
-/** Sockets that this turn has corked, or an earlier one for the sake of what this one brings. */
-let gathered: Gathered[] = [];
+/** Sockets that this turn has written to, or an earlier one that waits for what this one brings. */
+let gathered: GatheredWrites[] = [];
 
 /**
- * One system call for what is written to a socket from here to the end of this turn of the event loop, and where that is
- * only a part of a bulk transfer, of the next turns (docs/decisions/0016). An end sends what waits; a socket that is
- * destroyed loses it.
+ * Few system calls for what is written to a socket: the first word of a turn of the event loop goes at once, all else at
+ * the turn's end, and where that is only a part of a bulk transfer, with what the next turns bring
+ * (docs/decisions/0016). An end sends what waits; a socket that is destroyed loses it.
  */
 export class GatheredWrites {
   readonly #socket: Writable;
-  #writtenAt = Number.NEGATIVE_INFINITY;
+  /** Something was written in this turn, or waits from an earlier one. */
+  #begun = false;
+  #corkedAtMs = 0;
+  #turns = 0;
 
   constructor(socket: Writable) {
     this.#socket = socket;
@@ -37,46 +32,48 @@ export class GatheredWrites {
 
   /** As `Writable.write`. */
   write(chunk: Buffer): boolean {
-    if (this.#socket.writableCorked === 0) this.#begin(chunk.length);
+    if (this.#begun || chunk.length >= WORD) this.#cork();
+    if (!this.#begun) this.#waitForTurnEnd();
     return this.#socket.write(chunk);
   }
 
-  /** A word that comes alone has nothing to wait for; if others follow, they gather. */
-  #begin(bytes: number): void {
-    const now = performance.now();
-    const isAlone = bytes < WORD && now - this.#writtenAt >= QUIET_MS;
-    this.#writtenAt = now;
-    if (isAlone) return;
+  #cork(): void {
+    if (this.#socket.writableCorked > 0) return;
     this.#socket.cork();
-    wait({ socket: this.#socket, sinceMs: now, turns: 0 });
+    this.#corkedAtMs = performance.now();
   }
-}
 
-function wait(each: Gathered): void {
-  if (gathered.push(each) === 1) setImmediate(onTurnEnd);
+  #waitForTurnEnd(): void {
+    this.#begun = true;
+    if (gathered.push(this) === 1) setImmediate(onTurnEnd);
+  }
+
+  /** Called once in a turn. */
+  endTurn(): void {
+    if (this.#isWorthWaiting()) {
+      this.#turns++;
+      this.#waitForTurnEnd();
+      return;
+    }
+    this.#begun = false;
+    this.#turns = 0;
+    if (this.#socket.writableCorked > 0) this.#socket.uncork();
+  }
+
+  #isWorthWaiting(): boolean {
+    const { writableLength, writableCorked } = this.#socket;
+    return (
+      writableCorked > 0 &&
+      writableLength >= PART &&
+      writableLength < FULL_WRITE &&
+      this.#turns < MORE_TURNS &&
+      performance.now() - this.#corkedAtMs < MOST_WAIT_MS
+    );
+  }
 }
 
 function onTurnEnd(): void {
   const due = gathered;
   gathered = [];
-  const now = performance.now();
-  for (const each of due) {
-    if (isWorthWaiting(each, now)) {
-      each.turns++;
-      wait(each);
-    } else {
-      each.socket.uncork();
-    }
-  }
-}
-
-function isWorthWaiting({ socket, sinceMs, turns }: Gathered, now: number): boolean {
-  const { writableLength, writableCorked } = socket;
-  return (
-    writableCorked > 0 &&
-    writableLength >= PART &&
-    writableLength < FULL_WRITE &&
-    turns < MORE_TURNS &&
-    now - sinceMs < MOST_WAIT_MS
-  );
+  for (const each of due) each.endTurn();
 }

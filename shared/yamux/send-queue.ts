@@ -4,10 +4,8 @@ import { Remnants } from "./remnants.ts";
 import type { Stream } from "./stream.ts";
 import type { Transport } from "./transport.ts";
 
-/** A write of this size is worth a system call of its own; smaller ones are collected until the turn's end. */
+/** A write of this size is worth a system call of its own; smaller ones, but for the first of a quiet turn, are collected until the turn's end. */
 const FLUSH_AT_ONCE = 16 * 1024;
-/** What was sent so long ago, ms, was of another turn. */
-const QUIET_MS = 1;
 /** So many bytes of control frames do not wait for the turn's end: thousands of streams opened in one turn. */
 const FLUSH_CONTROL_AT = 64 * 1024;
 /** So long, ms, a credit that is not hurried waits for others: a write of 12 bytes costs as much as one of 10 KB. */
@@ -34,27 +32,26 @@ export class SendQueue {
   readonly #maxFramePayload: number;
   readonly #maxPending: number;
   readonly #maxPendingForTurns: number;
-  readonly #now: () => number;
   readonly #ready = new Set<Stream>();
   readonly #remnants: Remnants;
   #control: Buffer[] = [];
   #controlBytes = 0;
   #flushing = false;
   #scheduled = false;
-  #flushedAt = Number.NEGATIVE_INFINITY;
-  /** The last stream that had something to send was alone: the next need not wait for others either. */
+  /** In the last turn with data one stream had some, and nothing else waited: the next such stream waits for no others. */
   #lonely = false;
+  /** A stream's data has not waited for the end of this turn. */
+  #sentAtOnce = false;
   #creditTimer: NodeJS.Timeout | undefined;
   /** The last flush ended because the transport was full. */
   #blocked = false;
   #stopped = false;
 
-  constructor(transport: Transport, bounds: Pick<SessionOptions, "maxFramePayload" | "maxPending" | "now">) {
+  constructor(transport: Transport, bounds: Pick<SessionOptions, "maxFramePayload" | "maxPending">) {
     this.#transport = transport;
     this.#maxFramePayload = bounds.maxFramePayload;
     this.#maxPending = bounds.maxPending;
     this.#maxPendingForTurns = bounds.maxPending * TURNS_UP_TO;
-    this.#now = bounds.now;
     this.#remnants = new Remnants((stream) => this.ready(stream));
   }
 
@@ -96,16 +93,15 @@ export class SendQueue {
   ready(stream: Stream): void {
     if (this.#stopped || !stream.sendable) return;
     this.#ready.add(stream);
-    if (stream.writableLength >= FLUSH_AT_ONCE || this.#isAlone()) this.flush();
+    if (stream.writableLength >= FLUSH_AT_ONCE) this.flush();
+    else if (this.#lonely && !this.#scheduled) this.#sendAtOnce();
     else this.#schedule();
   }
 
-  #isAlone(): boolean {
-    return this.#lonely && !this.#scheduled && this.#isQuiet(this.#now());
-  }
-
-  #isQuiet(now: number): boolean {
-    return now - this.#flushedAt >= QUIET_MS;
+  #sendAtOnce(): void {
+    this.#schedule(); // for those that follow in this turn
+    this.#sentAtOnce = true;
+    this.flush();
   }
 
   remove(stream: Stream): void {
@@ -139,11 +135,6 @@ export class SendQueue {
   flush(): void {
     if (this.#flushing) return;
     this.#flushing = true;
-    const now = this.#now();
-    if (this.#ready.size > 0) {
-      this.#lonely = this.#ready.size === 1 && this.#control.length === 0 && this.#isQuiet(now);
-    }
-    this.#flushedAt = now;
     while (!this.#stopped) {
       const pathRoom = this.#transport.room();
       const room = Math.min(this.#maxPending - this.#transport.pendingBytes, pathRoom);
@@ -194,6 +185,9 @@ export class SendQueue {
 
   readonly #onTurnEnd = (): void => {
     this.#scheduled = false;
+    const streams = this.#ready.size + (this.#sentAtOnce ? 1 : 0);
+    if (streams > 0) this.#lonely = streams === 1 && this.#control.length === 0;
+    this.#sentAtOnce = false;
     this.flush();
   };
 }
