@@ -113,6 +113,19 @@ test("a look that finds no descriptor for itself has found none left; one that f
   watch.stop();
 });
 
+test("no more are told to be open than may be: those beyond the limit were inherited, or are older than it", async () => {
+  const told: string[] = [];
+  const watch = new DescriptorWatch({
+    limit: 220,
+    count: async () => 221,
+    onChange: ({ left, open, limit }) => told.push(`${left} ${open}/${limit}`),
+  });
+  watch.start();
+  await turn();
+  watch.stop();
+  assert.deepEqual([watch.seen, told], [{ left: "none", open: 220, limit: 220 }, ["none 220/220"]]);
+});
+
 test("there is one look at a time, and one that was under way at the stop changes nothing", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const looks: ((open: number) => void)[] = [];

@@ -75,7 +75,8 @@ export class DescriptorWatch {
 
   async #open(limit: number): Promise<number | undefined> {
     try {
-      return await this.#count();
+      // What was inherited, or opened before the limit was lowered, may lie beyond it and take nothing from what is left.
+      return Math.min(await this.#count(), limit);
     } catch (error) {
       // Looking takes one, too. Anything else says nothing of files, and nobody is to be refused for it.
       const { code } = error as NodeJS.ErrnoException;
