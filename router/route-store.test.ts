@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { mkdirSync, mkdtempSync, renameSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, promises, renameSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
@@ -102,4 +102,24 @@ test("a file that is too large or cannot be read is a fault of its own", async (
     `${join(path, "b.yaml")}: it is larger than 1 MiB: put its routes into several files.`,
     `${join(path, "c.yaml")}: it cannot be read (EISDIR).`,
   ]);
+});
+
+test("files that are not read for want of a descriptor are told once and read as soon as there is one; a start is none", async (t) => {
+  const path = folder(t);
+  writeFileSync(join(path, "a.yaml"), yaml("a.example"));
+  const { store, told, names } = await open(t, path);
+  let failed = 0;
+  const { mock } = t.mock.method(promises, "readFile", () => {
+    failed++;
+    return Promise.reject(Object.assign(new Error("words"), { code: failed % 2 ? "EMFILE" : "ENFILE" }));
+  });
+  await assert.rejects(RouteStore.open({ path, onRead: () => {} }), { code: "EMFILE" });
+  writeFileSync(join(path, "a.yaml"), yaml("b.example"));
+  await until(() => failed > 5);
+  assert.deepEqual(names(), ["a.example"]);
+  const fault = (whose: string) => [`${path}: its routes cannot be read: this ${whose} has no file descriptor left.`];
+  assert.deepEqual(told.slice(0, 2), [fault("machine"), fault("process")]);
+  mock.restore();
+  await until(() => names()[0] === "b.example");
+  assert.deepEqual([store.faults, told.at(-1)], [[], []]);
 });

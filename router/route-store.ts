@@ -1,5 +1,7 @@
 import { promises } from "node:fs";
 import { join } from "node:path";
+import { readFailure } from "../shared/net/read-failure.ts";
+import { outOfFiles } from "../shared/process/out-of-files.ts";
 import { parseRoutes, type RouteDocuments } from "./route-document.ts";
 import { type Route, RouteTable } from "./routes.ts";
 import { settleRoutes } from "./settle-routes.ts";
@@ -43,7 +45,7 @@ export class RouteStore {
     this.#options = options;
   }
 
-  /** Reads the routes once; the faults found are in `faults`. */
+  /** Reads the routes once; the faults found are in `faults`. Rejects without a file descriptor to read them with. */
   static async open(options: RouteStoreOptions): Promise<RouteStore> {
     const store = new RouteStore(options);
     await store.#readNow(await signatures(options.path));
@@ -74,6 +76,21 @@ export class RouteStore {
   }
 
   async #look(): Promise<void> {
+    try {
+      await this.#readChanged();
+    } catch (error) {
+      if (!outOfFiles(error)) throw error;
+      // What was read stays, and it is tried again at the next look: the files may be good.
+      const fault = `${this.#options.path}: its routes cannot be read: ${readFailure(error)}.`;
+      const isNew = !this.#faults.includes(fault);
+      this.#faults = [fault];
+      this.#read = "";
+      if (isNew && !this.#closed) this.#options.onRead([fault]);
+    }
+    this.#schedule();
+  }
+
+  async #readChanged(): Promise<void> {
     const now = await signatures(this.#options.path);
     const seen = JSON.stringify([...now.files, now.fault]);
     const settled = seen === this.#seen;
@@ -83,7 +100,6 @@ export class RouteStore {
       await this.#readNow(now);
       if (!this.#closed) this.#options.onRead(this.#faults.filter((fault) => !before.has(fault)));
     }
-    this.#schedule();
   }
 
   async #readNow(now: Signatures): Promise<void> {
@@ -121,6 +137,7 @@ async function signatures(path: string): Promise<Signatures> {
     const files = await Promise.all(paths.map(async (file) => [file, await signature(file)] as const));
     return { files: new Map(files.filter((file): file is [string, string] => file[1] !== undefined)) };
   } catch (error) {
+    if (outOfFiles(error)) throw error;
     const { code } = error as NodeJS.ErrnoException;
     const fault =
       code === "ENOENT" ? "does not exist: give --routes a file or a directory" : `cannot be read (${code})`;
@@ -149,6 +166,7 @@ async function readRoutes(path: string): Promise<RouteDocuments> {
     if (size > MAX_FILE_BYTES) return { faults: ["it is larger than 1 MiB: put its routes into several files."] };
     return parseRoutes(await promises.readFile(path, "utf8"));
   } catch (error) {
+    if (outOfFiles(error)) throw error; // else it would stay unread until it changes
     return { faults: [`it cannot be read (${(error as NodeJS.ErrnoException).code ?? (error as Error).message}).`] };
   }
 }

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { promises } from "node:fs";
 import { mkdir, rename, symlink, unlink } from "node:fs/promises";
 import { test } from "node:test";
 import { KubernetesVolume } from "../../e2e/harness/kubernetes-volume.ts";
@@ -223,4 +224,24 @@ test("faults of any file stop the start, each with file, path and cure", async (
     return true;
   });
   await assert.rejects(ClusterStore.open(folder.at("absent"), silent), /--clusters: .*absent does not exist/);
+});
+
+test("a want of file descriptors is one sentence, at the start as later, and takes no cluster away", async (t) => {
+  await using folder = await ClusterFolder.create({ "blue.yaml": clusterText("blue"), "red.yaml": clusterText("red") });
+  const store = await folder.open();
+  for (const [code, whose] of Object.entries({ EMFILE: "process", ENFILE: "machine" })) {
+    const { mock } = t.mock.method(promises, "readFile", () =>
+      Promise.reject(Object.assign(new Error("words"), { code, syscall: "open" })),
+    );
+    const sentence = `it cannot be read: this ${whose} has no file descriptor left.`;
+    await assert.rejects(ClusterStore.open(folder.path, silent), {
+      problems: [`--clusters: ${folder.path}: ${sentence}`],
+    });
+    await folder.write("red.yaml", clusterText("red", "suspended: true"));
+    await folder.hasProblems(new RegExp(sentence));
+    assert.deepEqual([...store.clusters.keys()], ["blue", "red"]);
+    mock.restore();
+    await folder.write("red.yaml", clusterText("red", `limits: {streams: ${code.length + store.problems().length}}`));
+    await folder.hasProblems();
+  }
 });

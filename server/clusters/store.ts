@@ -1,6 +1,8 @@
 import { promises } from "node:fs";
 import { dirname, join, resolve } from "node:path";
+import { readFailure } from "../../shared/net/read-failure.ts";
 import { ConfigError } from "../../shared/process/options.ts";
+import { outOfFiles } from "../../shared/process/out-of-files.ts";
 import { changesOf } from "./changes.ts";
 import { type FlagAuthorities, NO_FLAG_AUTHORITIES } from "./claims.ts";
 import type { Cluster, ClusterChanges } from "./cluster.ts";
@@ -159,7 +161,7 @@ export class ClusterStore {
       }
     } catch (error) {
       if (!isSystemError(error)) throw error;
-      // A folder that cannot be listed says nothing about its clusters: all stay.
+      // A folder that cannot be listed says nothing about its clusters, nor does a want of descriptors: all stay.
       problems.push({ file: this.#path, sentence: `it ${whyUnreadable(error)}.` });
       for (const [path, { read }] of this.#files) reads.set(path, read);
     }
@@ -270,6 +272,7 @@ async function readText(path: string): Promise<string | { readonly fault: string
       ? text
       : { fault: "is larger than 4 MiB: give each cluster a file of its own" };
   } catch (error) {
+    if (outOfFiles(error)) throw error; // which says nothing of this file
     const { code } = error as NodeJS.ErrnoException;
     return code === "ENOENT" ? undefined : { fault: whyUnreadable(error as NodeJS.ErrnoException) };
   }
@@ -283,7 +286,9 @@ function isSystemError(error: unknown): error is NodeJS.ErrnoException {
   return error instanceof Error && "syscall" in error;
 }
 
-function whyUnreadable({ code, message }: NodeJS.ErrnoException): string {
+function whyUnreadable(error: NodeJS.ErrnoException): string {
+  const { code, message } = error;
+  if (outOfFiles(error)) return `cannot be read: ${readFailure(error)}`;
   if (code === "ENOENT") return "does not exist";
   if (code === "EISDIR") return "is a directory, and a file is expected";
   return code === "EACCES" ? "is not readable for this user" : `cannot be read (${message})`;

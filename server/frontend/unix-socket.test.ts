@@ -2,7 +2,8 @@ import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { mkdtemp, rm, stat, writeFile } from "node:fs/promises";
-import { connect, type Socket } from "node:net";
+import { syncBuiltinESMExports } from "node:module";
+import net, { connect, Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -84,4 +85,22 @@ test("the process's umask is as it was", async () => {
   const before = process.umask();
   await using _listening = await listen(options(join(dir.path, "s")));
   assert.equal(process.umask(), before);
+});
+
+test("whether a server is there cannot be seen without a file descriptor, and nobody is said to be", async (t) => {
+  await using dir = await folder();
+  const path = join(dir.path, "s");
+  leaveStale(path);
+  t.after(() => {
+    t.mock.restoreAll();
+    syncBuiltinESMExports();
+  });
+  for (const code of ["EMFILE", "ENFILE"]) {
+    t.mock.method(net, "connect", () => new Socket().destroy(Object.assign(new Error(`connect ${code}`), { code })));
+    syncBuiltinESMExports();
+    await assert.rejects(
+      listen(options(path)),
+      refuses(/whether a server .* cannot be seen: .* has no file descriptor/),
+    );
+  }
 });

@@ -1,6 +1,8 @@
 import { chmod, lstat, unlink } from "node:fs/promises";
 import { connect, createServer, type Server, type Socket } from "node:net";
+import { readFailure } from "../../shared/net/read-failure.ts";
 import { ConfigError } from "../../shared/process/options.ts";
+import { outOfFiles } from "../../shared/process/out-of-files.ts";
 
 export interface UnixSocketOptions {
   readonly path: string;
@@ -41,7 +43,12 @@ export async function clearPath({ path, option, deleteExisting }: UnixSocketOpti
   });
   if (file === undefined) return;
   if (!file.isSocket()) throw new ConfigError([`${option}: ${path} exists and is not a socket. Name another path.`]);
-  if (await isAnswered(path)) {
+  const answered = await isAnswered(path).catch((error: Error) => {
+    throw new ConfigError([`${option}: whether a server listens on ${path} cannot be seen: ${readFailure(error)}.`], {
+      cause: error,
+    });
+  });
+  if (answered) {
     throw new ConfigError([`${option}: another server listens on ${path}. Stop it, or name another path.`]);
   }
   if (!deleteExisting) {
@@ -55,9 +62,9 @@ export async function clearPath({ path, option, deleteExisting }: UnixSocketOpti
   });
 }
 
-/** Only a refusal says that nobody is there: a full backlog (EAGAIN) or silence are a live owner's. */
+/** Only a refusal says that nobody is there: a full backlog (EAGAIN) or silence are a live owner's. Rejects without a descriptor to ask with. */
 function isAnswered(path: string): Promise<boolean> {
-  return new Promise((resolve) => {
+  return new Promise((resolve, reject) => {
     const probe = connect(path);
     const answer = (alive: boolean) => {
       probe.destroy();
@@ -65,7 +72,10 @@ function isAnswered(path: string): Promise<boolean> {
     };
     probe.setTimeout(PROBE_TIMEOUT_MS, () => answer(true));
     probe.on("connect", () => answer(true));
-    probe.on("error", (error: NodeJS.ErrnoException) => answer(!["ECONNREFUSED", "ENOENT"].includes(error.code ?? "")));
+    probe.on("error", (error: NodeJS.ErrnoException) => {
+      if (outOfFiles(error)) reject(error);
+      else answer(!["ECONNREFUSED", "ENOENT"].includes(error.code ?? ""));
+    });
   });
 }
 

@@ -8,4 +8,6 @@ const WORDS = new Map([
   ["ENOENT", "there is no such file"],
   ["EACCES", "permission denied"],
   ["EISDIR", "it is a directory"],
+  ["EMFILE", "this process has no file descriptor left"],
+  ["ENFILE", "this machine has no file descriptor left"],
 ]);

@@ -1,4 +1,5 @@
 import { fileLimit, openFiles } from "./file-limit.ts";
+import { outOfFiles } from "./out-of-files.ts";
 
 /** `few`: it is time to do something; `none`: what is left is for probes, files and peers that come back. */
 export type FilesLeft = "enough" | "few" | "none";
@@ -79,8 +80,7 @@ export class DescriptorWatch {
       return Math.min(await this.#count(), limit);
     } catch (error) {
       // Looking takes one, too. Anything else says nothing of files, and nobody is to be refused for it.
-      const { code } = error as NodeJS.ErrnoException;
-      return code === "EMFILE" || code === "ENFILE" ? limit : undefined;
+      return outOfFiles(error) === undefined ? undefined : limit;
     }
   }
 

@@ -103,6 +103,16 @@ test("a start that fails ends with 1 and a stack; a wrong configuration with 2 a
     tight.complaints.join(),
     /^this process may have \S+ files open, which is too few to start: raise the limit/,
   );
+
+  // A file that could not be opened for that is not wrong.
+  const unread = world();
+  const full = Object.assign(new Error("file table overflow"), { code: "ENFILE" });
+  await unread.run(() => Promise.reject(new ConfigError(["The key cannot be read."], { cause: full })));
+  assert.deepEqual([unread.exits, unread.lines, unread.complaints.length], [[1], [], 1]);
+  assert.match(
+    unread.complaints.join(),
+    /^this machine has as many files open as it may, .*: raise its limit \(sysctl/,
+  );
 });
 
 test("an uncaught error or rejection ends the process with its stack in the log", async () => {

@@ -1,6 +1,6 @@
 import type { Logger } from "./logger.ts";
 import { ConfigError } from "./options.ts";
-import { outOfFiles } from "./out-of-files.ts";
+import { tooFewFilesToStart } from "./out-of-files.ts";
 
 /** What a process runs: a server or an agent. */
 export interface Closable {
@@ -79,11 +79,12 @@ export async function run(start: () => Promise<Closable>, log: Logger, host: Hos
     running = await start();
   } catch (error) {
     // A wrong configuration, or limit, is the operator's to mend: sentences, no stack.
-    const tooFewFiles = outOfFiles(error);
-    if (error instanceof ConfigError) for (const problem of error.problems) host.complain(problem);
-    else if (tooFewFiles !== undefined) host.complain(tooFewFiles);
+    const tooFewFiles = tooFewFilesToStart(error);
+    const isWrong = tooFewFiles === undefined && error instanceof ConfigError; // and not a file that could not be opened
+    if (tooFewFiles !== undefined) host.complain(tooFewFiles);
+    else if (isWrong) for (const problem of error.problems) host.complain(problem);
     else log.fatal({ err: asError(error) }, "start failed");
-    host.exit(error instanceof ConfigError ? 2 : 1);
+    host.exit(isWrong ? 2 : 1);
     return;
   }
   if (firstSignalAt !== undefined) await close(running);
