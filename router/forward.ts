@@ -3,6 +3,7 @@ import { UNRECOGNIZED_NAME_ALERT } from "../shared/net/client-hello.ts";
 import { dial } from "../shared/net/dial.ts";
 import { type Endpoint, encodeProxyV2 } from "../shared/net/proxy-protocol.ts";
 import { resetSocket } from "../shared/net/reset.ts";
+import { sourceOf } from "../shared/net/source.ts";
 import { splice } from "../shared/net/splice.ts";
 import { formatTarget } from "../shared/net/target.ts";
 import { toCulvertError } from "../shared/outcomes.ts";
@@ -33,6 +34,7 @@ const LINGER_MS = 1_000;
 /** One connection, from its ClientHello to its last byte. The socket has an error listener and allows half-open. */
 export async function forward(client: Socket, deps: ForwardDeps): Promise<void> {
   const ends = endsOf(client);
+  const remote = ends === undefined ? "unknown" : shown(sourceOf(client));
   let serverName: string | undefined;
   try {
     mustHaveFiles(deps);
@@ -42,9 +44,9 @@ export async function forward(client: Socket, deps: ForwardDeps): Promise<void> 
     mustHaveFiles(deps); // many may have come before any was dialled for
     const { backend, socket, dialMs } = await reach(client, route, deps);
     if (route.sendProxy === "v2") socket.write(encodeProxyV2(ends));
-    await join(client, socket, deps, { route, serverName, remote: shown(ends), backend, dialMs });
+    await join(client, socket, deps, { route, serverName, remote, backend, dialMs });
   } catch (error) {
-    refuse(client, error, { remote: shown(ends), ...(serverName !== undefined && { serverName }) }, deps);
+    refuse(client, error, { remote, ...(serverName !== undefined && { serverName }) }, deps);
   }
 }
 
@@ -152,6 +154,6 @@ function endsOf({ remoteAddress, remotePort, localAddress, localPort }: Socket) 
   return { source, destination: { address: localAddress, port: localPort } };
 }
 
-function shown(ends: ReturnType<typeof endsOf>): string {
-  return ends === undefined ? "unknown" : formatTarget({ host: ends.source.address, port: ends.source.port });
+function shown({ address, port }: Endpoint): string {
+  return formatTarget({ host: address, port });
 }

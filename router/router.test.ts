@@ -278,6 +278,25 @@ test("a router that comes to its limit of open files says so and refuses who is 
   assert.deepEqual(await readSome(next, BLUE.length), BLUE);
 });
 
+test("an IPv4 client of a listener for both kinds is an IPv4 address in the log", async () => {
+  await using backend = await new TestBackend().start();
+  const routes = [{ sni: ["blue.example"], to: [backend.address] }];
+  await using test = await new TestRouter().start(routes, { bindAddress: "" });
+  const [known, unknown] = [await test.dial(), await test.dial()];
+  const shown = [known, unknown].map(({ localPort }) => `127.0.0.1:${localPort}`);
+  known.write(BLUE);
+  await readSome(known, BLUE.length);
+  known.end();
+  await readAll(known);
+  unknown.write(helloFor("nobody.example"));
+  await readAll(unknown);
+  await until(() => test.told(/^connection closed$/).length === 1);
+  const remotes = [...test.told(/^connection closed$/), ...test.told(/its name is nobody's/)].map(
+    ({ remote }) => remote,
+  );
+  assert.deepEqual(remotes, shown);
+});
+
 test("wrong routes, and none where they should be, fail the start with all their faults", async () => {
   await using test = new TestRouter();
   const routes = [
