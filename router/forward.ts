@@ -7,6 +7,7 @@ import { sourceOf } from "../shared/net/source.ts";
 import { splice } from "../shared/net/splice.ts";
 import { formatTarget } from "../shared/net/target.ts";
 import { toCulvertError } from "../shared/outcomes.ts";
+import type { FileRoom } from "../shared/process/file-room.ts";
 import type { Logger } from "../shared/process/logger.ts";
 import type { StrangerLog } from "../shared/process/stranger-log.ts";
 import type { Backend, Backends } from "./backends.ts";
@@ -24,8 +25,7 @@ export interface ForwardDeps {
   readonly metrics: RouterMetrics;
   readonly log: Logger;
   readonly strangers: StrangerLog;
-  /** Why there are no file descriptors for another connection, if there are none. */
-  readonly shortage: () => string | undefined;
+  readonly files: Pick<FileRoom, "shortage" | "shortageBehind">;
 }
 
 /** How long a client that was refused may take to read why, ms. */
@@ -50,14 +50,13 @@ export async function forward(client: Socket, deps: ForwardDeps): Promise<void> 
   }
 }
 
-function mustHaveFiles({ shortage }: ForwardDeps): void {
-  const sentence = shortage();
-  if (sentence !== undefined) throw new Refusal("no_files", sentence);
+function mustHaveFiles({ files: { shortage } }: ForwardDeps): void {
+  if (shortage !== undefined) throw new Refusal("no_files", shortage);
 }
 
 /** A connection to the first backend that can be had: healthy ones first, each for a while, within the time for all. */
 async function reach(client: Socket, route: Route, deps: ForwardDeps) {
-  const { options, backends, metrics, strangers } = deps;
+  const { options, backends, metrics, strangers, files } = deps;
   const started = performance.now();
   for (const backend of backends.inOrder(route, started)) {
     const leftMs = started + options.connectTimeoutMs - performance.now();
@@ -77,11 +76,15 @@ async function reach(client: Socket, route: Route, deps: ForwardDeps) {
       backends.leave(backend);
       if (client.destroyed) throw new Refusal("gone", "it was closed while its backend was dialled");
       const { code, cause } = toCulvertError(error);
-      // What this process lacks is not the backend's fault.
-      if (code.startsWith("dial_")) backend.avoid(performance.now() + options.backendRetryMs);
+      const shortage = files.shortageBehind(cause);
+      if (shortage !== undefined) throw new Refusal("no_files", shortage); // no other one can be dialled, either
+      // What else this process lacks (a free port, memory) is not the backend's fault: its errno alone says so.
+      const isItsFault = code.startsWith("dial_");
+      if (isItsFault) backend.avoid(performance.now() + options.backendRetryMs);
       metrics.backendFailed(route.name);
       const errno = (cause as NodeJS.ErrnoException | undefined)?.code;
-      strangers.tell("warn", { route: route.name, backend: backend.address, code, errno }, "backend not reached");
+      const fields = { route: route.name, backend: backend.address, ...(isItsFault && { code }), errno };
+      strangers.tell("warn", fields, "backend not reached");
     } finally {
       client.off("close", cancel);
     }

@@ -1,6 +1,8 @@
 import assert from "node:assert/strict";
+import dns from "node:dns";
 import { once } from "node:events";
-import { test } from "node:test";
+import { syncBuiltinESMExports } from "node:module";
+import { type TestContext, test } from "node:test";
 import { UNRECOGNIZED_NAME_ALERT } from "../shared/net/client-hello.ts";
 import { readProxyHeader } from "../shared/net/proxy-protocol.ts";
 import { helloFor, helloMessage, inRecords } from "../shared/net/testing-hello.ts";
@@ -276,6 +278,55 @@ test("a router that comes to its limit of open files says so and refuses who is 
   const next = await test.dial();
   next.write(BLUE);
   assert.deepEqual(await readSome(next, BLUE.length), BLUE);
+});
+
+/** From now on each name is looked up in vain; the names that were. */
+function failLookups(t: TestContext, code: string): string[] {
+  const asked: string[] = [];
+  t.mock.method(dns, "lookup", (host: string, _options: object, done: (error: Error) => void) => {
+    asked.push(host);
+    done(Object.assign(new Error(`getaddrinfo ${code}`), { code, syscall: "getaddrinfo" }));
+  });
+  syncBuiltinESMExports();
+  t.after(() => {
+    t.mock.restoreAll();
+    syncBuiltinESMExports();
+  });
+  return asked;
+}
+
+test("a router that has no file descriptor to dial with says so, and blames no backend", async (t) => {
+  await using test = await new TestRouter().start([{ sni: ["blue.example"], to: ["one.test:1", "two.test:1"] }]);
+  const client = await test.dial();
+  const asked = failLookups(t, "EMFILE");
+  client.write(BLUE);
+  assert.equal((await readAll(client)).error, "ECONNRESET");
+  assert.equal(asked.length, 1, "another backend takes a descriptor, too");
+  const [line] = test.told(/^connection dropped: hardly any file descriptor is left$/);
+  assert.match(String(line?.["reason"]), /^this router has no file descriptor left: raise its limit/);
+  assert.deepEqual(test.told(/backend/), []);
+  assert.equal(await test.metric('culvert_router_connections_refused_total{reason="no_files"}'), 1);
+  assert.equal(await test.metric('culvert_router_dial_failures_total{route="blue.example"}'), 0);
+  const { backends } = JSON.parse((await test.get("admin", "/status")).text);
+  assert.deepEqual(
+    backends.map(({ healthy, connections }: { healthy: boolean; connections: number }) => [healthy, connections]),
+    [
+      [true, 0],
+      [true, 0],
+    ],
+  );
+});
+
+test("what else this process lacks is told by its errno, and keeps no backend from being tried", async (t) => {
+  await using test = await new TestRouter().start([{ sni: ["blue.example"], to: ["one.test:1"] }]);
+  const client = await test.dial();
+  failLookups(t, "ENOMEM");
+  client.write(BLUE);
+  await readAll(client);
+  const [{ code, errno } = assert.fail()] = test.told(/^backend not reached$/);
+  assert.deepEqual({ code, errno }, { code: undefined, errno: "ENOMEM" });
+  const { backends } = JSON.parse((await test.get("admin", "/status")).text);
+  assert.deepEqual(backends, [{ backend: "one.test:1", healthy: true, connections: 0 }]);
 });
 
 test("an IPv4 client of a listener for both kinds is an IPv4 address in the log", async () => {

@@ -196,7 +196,7 @@ export class Router implements AsyncDisposable {
       metrics: this.metrics,
       log: this.#log,
       strangers: this.#strangers,
-      shortage: () => this.#files.shortage,
+      files: this.#files,
     });
   };
 

@@ -54,3 +54,20 @@ test("a process that runs out of file descriptors says so with figures, counts i
   assert.match(told[2] ?? "", /^info 100\/1024 file descriptors are enough again/);
   assert.equal(usedUp, 1);
 });
+
+test("a call that got no descriptor is the process's own fault, or its machine's, before any look tells of it", () => {
+  const log = createLogger({ level: "silent", format: "json", name: "router" });
+  const deps = { metrics: { filesUsedUp: () => {} }, strangers: new StrangerLog(log), limit: 1_024 };
+  const room = new FileRoom({ ...deps, owner: "this router" });
+  const failed = (code: string) => Object.assign(new Error("words"), { code });
+  const own = "this router has no file descriptor left: raise its limit (ulimit -n, LimitNOFILE=)";
+  assert.equal(room.shortageBehind(failed("EMFILE")), own);
+  assert.equal(room.shortageBehind(new Error("not read", { cause: failed("EMFILE") })), own);
+  assert.equal(room.shortageBehind(new AggregateError([failed("ECONNREFUSED"), failed("EMFILE")])), own);
+  assert.equal(
+    room.shortageBehind(failed("ENFILE")),
+    "the machine of this router has no file descriptor left: raise fs.file-max there",
+  );
+  for (const other of [failed("ECONNREFUSED"), new AggregateError([failed("ETIMEDOUT")]), undefined, "EMFILE"])
+    assert.equal(room.shortageBehind(other), undefined);
+});

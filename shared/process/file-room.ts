@@ -1,6 +1,7 @@
 import { CulvertError, type OutcomeCode } from "../outcomes.ts";
 import type { Check } from "./admin.ts";
 import { DescriptorWatch, type DescriptorWatchOptions, type FilesSeen, usedUp } from "./descriptor-watch.ts";
+import { outOfFiles } from "./out-of-files.ts";
 import type { StrangerLog } from "./stranger-log.ts";
 
 const CURE = "raise its limit (ulimit -n, LimitNOFILE=)";
@@ -66,6 +67,16 @@ export class FileRoom {
   mustHaveRoom(code: OutcomeCode): void {
     const { shortage } = this;
     if (shortage !== undefined) throw new CulvertError(code, shortage);
+  }
+
+  /** Why a call of the system has failed for want of a descriptor, which may be before a look tells of it; `undefined`: it failed for something else. */
+  shortageBehind(error: unknown): string | undefined {
+    const whose = outOfFiles(error);
+    if (whose === undefined) return undefined;
+    const { owner } = this.#deps;
+    return whose === "process"
+      ? `${owner} has no file descriptor left: ${CURE}`
+      : `the machine of ${owner} has no file descriptor left: raise fs.file-max there`;
   }
 
   #tell({ left, open, limit }: FilesSeen): void {
