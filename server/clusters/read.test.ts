@@ -31,7 +31,7 @@ test("an issuer's keys come from a URL whose CA stands beside the document", asy
 test("a fault of one document among several says which and where, empty ones counted", () => {
   const told = (text: string) => loadClusterFile(parseClusterFile("/c.yaml", text), new MaterialFiles()).faults;
   assert.deepEqual(told("name: [blue\n"), [
-    "Flow sequence in block collection must be sufficiently indented and end with a ] at line 2, column 1.",
+    "Flow sequence in block collection must be sufficiently indented and end with a ] at line 2, column 1: indent it as its neighbours, and close what [ or { has opened.",
   ]);
   assert.match(told("name: blue\n---\n# none\n---\nname: [red\n")[0] ?? "", /^document 3: Flow .* at line 6, column 1/);
   assert.match(told("name: blue\n---\nnam: red\n")[1] ?? "", /^document 2: the document has no key "nam"/);

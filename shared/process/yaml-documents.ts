@@ -1,6 +1,7 @@
 import { Composer, isMap, isScalar, isSeq, LineCounter, type Node, Parser, type YAMLError } from "yaml";
 import { printable } from "../outcomes.ts";
 import { isDeep } from "./yaml-entries.ts";
+import { syntaxFault } from "./yaml-syntax.ts";
 
 /** Scalars are the text that was written, as on the command line; mappings and lists of them. */
 export type PlainValue = string | readonly PlainValue[] | { readonly [key: string]: PlainValue };
@@ -44,7 +45,7 @@ interface Composed {
 }
 
 function plainDocument({ contents, errors: [error] }: Composed, lines: LineCounter) {
-  if (error !== undefined) return { fault: `${error.message}${place(lines, error.pos[0])}.` };
+  if (error !== undefined) return { fault: syntaxFault(error, place(lines, error.pos[0])) };
   try {
     return { value: plain(contents, "") };
   } catch (error) {
@@ -58,6 +59,9 @@ function place(lines: LineCounter, offset: number): string {
   const { line, col } = lines.linePos(offset);
   return ` at line ${line}, column ${col}`;
 }
+
+/** A wildcard without quotes is one. */
+const ALIAS_CURE = "write the value out, and in quotes if it begins with *";
 
 class Unusable extends Error {
   readonly cure: string;
@@ -74,7 +78,7 @@ function plain(node: Node | null, path: string): PlainValue {
   if (node === null) return "";
   if (isScalar(node)) return String(node.value);
   if (isSeq(node)) return node.items.map((item, index) => plain(item as Node, `${path}[${index}]`));
-  if (!isMap(node)) throw new Unusable(path, "is an alias (*name), which is not unfolded", "write the value out", node);
+  if (!isMap(node)) throw new Unusable(path, "is an alias (*name), which is not unfolded", ALIAS_CURE, node);
   const keys = new Set<string>();
   const entries = node.items.map(({ key, value }): [string, PlainValue] => {
     if (!isScalar(key)) throw new Unusable(path, "has a list or a mapping as a key", 'write "key: value" lines', key);

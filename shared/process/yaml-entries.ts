@@ -1,4 +1,5 @@
 import type { CST, Node, Scalar, YAMLError } from "yaml";
+import { syntaxFault } from "./yaml-syntax.ts";
 
 /** One key of a YAML mapping. */
 export interface YamlEntry {
@@ -21,7 +22,7 @@ export async function yamlEntries(text: string): Promise<{ readonly entries: Yam
   if (isDeep(new Parser().parse(text))) return fault("it is nested too deeply.");
   // Every scalar stays the text that was written: `0660` is a mode, `1e3` no number, as on the command line.
   const { contents, errors } = parseDocument(text, { schema: "failsafe", uniqueKeys: false });
-  if (errors.length > 0) return fault(...errors.map(syntaxFault));
+  if (errors.length > 0) return fault(...errors.map(shownFault));
   if (contents === null || (isScalar(contents) && contents.value === "")) return { entries: [], faults: [] };
   if (!isMap(contents)) return fault('expected "option: value" lines, such as "uds-name: /run/culvert.sock".');
 
@@ -58,7 +59,7 @@ function fault(...faults: string[]): { entries: YamlEntry[]; faults: string[] } 
   return { entries: [], faults };
 }
 
-function syntaxFault({ code, message }: YAMLError): string {
+function shownFault({ code, message }: YAMLError): string {
   if (code === "MULTIPLE_DOCS") return 'it holds several documents ("---"), and one is expected.';
-  return `${message.split("\n")[0]?.replace(/:$/, "")}.`;
+  return syntaxFault({ code, message: message.split("\n")[0]?.replace(/:$/, "") ?? "" });
 }
