@@ -202,7 +202,10 @@ test("beside a clock that is off is named what has ended by the server's clock, 
   assert.match(beside([mine, ended(LONG_AGO), clock(DAY)])[0] ?? "", /^The certificate of someone:443 expired on/);
 });
 
-test("a TLS handshake that breaks off is the server's to explain first, since one without file descriptors does that", () => {
+test("a TLS handshake that breaks off is first asked about a server that does not run, or has no file descriptors, and then about a firewall", () => {
   const { next } = judge([failed("tls", { culprit: "tls", by })]);
-  assert.match(next, /^Look at the server's log: one that has no file descriptors left .*, a firewall that reads/);
+  assert.match(
+    next,
+    /^See whether the server runs: .* look at its log: one that has no file descriptors left .*, a firewall that reads/,
+  );
 });

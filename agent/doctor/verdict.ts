@@ -281,7 +281,7 @@ const ROWS: Readonly<Record<Culprit, (finding: Finding) => Row>> = {
   }),
   tls: ({ by }) => ({
     sentence: `The TLS handshake with ${by} breaks off, or comes to no end.`,
-    next: "Look at the server's log: one that has no file descriptors left cuts connections so, and says it there. If it knows nothing of this, a firewall that reads server names may do that: ask the network team.",
+    next: "See whether the server runs: a router or balancer that reaches none cuts connections so. Then look at its log: one that has no file descriptors left cuts them, too, and says it there. If it knows nothing of this, a firewall that reads server names may do that: ask the network team.",
   }),
 
   upgrade_stripped: () => ({
