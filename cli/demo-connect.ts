@@ -1,6 +1,6 @@
 import { once } from "node:events";
 import net from "node:net";
-import type { Duplex } from "node:stream";
+import { type Duplex, duplexPair } from "node:stream";
 import tls from "node:tls";
 
 export interface ConnectPlan {
@@ -43,12 +43,28 @@ async function steps(raw: net.Socket, { proxy, target }: ConnectPlan, step: (tex
   if (!answer.startsWith("HTTP/1.1 200 ")) throw new Error(`the server answered: ${answer}`);
   step(`CONNECT ${authority} to server, agent, target: ${answer}`);
 
-  const inner = await secure(outer, { ca: target.ca, servername: target.host });
+  const inner = await secure(inside(outer), { ca: target.ca, servername: target.host });
   step(`${inner.getProtocol()} with the target, through the tunnel: it is ${nameOf(inner)}`);
 
   inner.write(`GET /from-the-demo HTTP/1.1\r\nHost: ${authority}\r\nConnection: close\r\n\r\n`);
   const [head = "", body = ""] = (await readAll(inner)).split("\r\n\r\n", 2);
   step(`GET /from-the-demo: ${head.split("\r\n", 1)[0]}: "${body.split("\n", 1)[0]}"`);
+  await endInOrder(outer);
+}
+
+/**
+ * What a TLS of its own may run over: one that has ended destroys what is below it. That would reset what the server still
+ * sends, and the server's line of this connection would tell of it.
+ */
+function inside(socket: Duplex): Duplex {
+  const [near, far] = duplexPair();
+  far.pipe(socket).pipe(far);
+  return near;
+}
+
+async function endInOrder(socket: Duplex): Promise<void> {
+  socket.end();
+  if (!socket.closed) await once(socket, "close");
 }
 
 function stopwatch(onStep: OnStep): (text: string) => void {

@@ -121,6 +121,12 @@ test("a demo stays up, its curl line works when pasted, and Ctrl-C ends it with 
   curl.stdout.on("data", (chunk) => (answer += String(chunk)));
   await once(curl, "close");
   assert.match(answer, /^Hello from the other side of the culvert\.\nYou asked for GET "\/"/);
+  const told = () => said.text.match(/^ {2}server .* connection closed .*$/gm) ?? [];
+  await until(
+    () => told().length === 2,
+    () => said.text,
+  );
+  assert.match(told()[0] ?? "", /outcome=ok dialMs=/, "no reason: it has ended in order");
 
   const pids = ["server", "agent", "target"].map((name) => pidOf(name, said.text));
   assert.ok(pids.every(runs));

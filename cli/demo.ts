@@ -34,11 +34,9 @@ const MAX_SOCKET_PATH = 107;
 
 /** `culvert demo`: a server, an agent and a sample target on this machine, one CONNECT shown, then curl lines to paste. */
 export async function runDemo(options: DemoOptions, out: Printer = printer()): Promise<void> {
-  let following = false;
+  let follow: ((line: string) => void) | undefined;
   let shown = false;
-  const children = new Children((name, line) => {
-    if (following) out.command(`  ${logLine(name, line)}`);
-  });
+  const children = new Children((name, line) => follow?.(`  ${logLine(name, line)}`));
   let folder: DemoFolder | undefined;
   const stop = untilSignal((signal) => {
     children.kill();
@@ -57,11 +55,14 @@ export async function runDemo(options: DemoOptions, out: Printer = printer()): P
     );
     const proxy = { port: ports.callers, ca: ca ?? "", cert: cert ?? "", key: key ?? "" };
     const target = { host: "localhost", port: ports.target, ca: await readFile(targetCa, "utf8") };
+    const lines: string[] = []; // of this CONNECT: shown below, where those of the next ones will be
+    follow = (line) => lines.push(line);
     await connectOnce({ proxy, target }, out.step);
     shown = true;
     if (options.once) return;
     invite(ports, pki, targetCa, out);
-    following = true;
+    lines.forEach(out.command);
+    follow = out.command;
     await Promise.race([stop.signal, children.died]);
   };
 
@@ -72,7 +73,7 @@ export async function runDemo(options: DemoOptions, out: Printer = printer()): P
     process.exitCode = error instanceof ConfigError ? 2 : 1;
     explain(error, out);
   } finally {
-    following = false;
+    follow = undefined;
     const signal = stop.received();
     if (signal !== undefined) {
       out.line("\nEnding.");
