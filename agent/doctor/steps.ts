@@ -66,6 +66,8 @@ export interface Finding {
   readonly proxyFrom?: string;
   /** Who opens TLS on the way; absent: nobody does. */
   readonly openedBy?: string;
+  /** Of a TLS handshake: somebody closes the connection in it, or nobody answers; absent: TLS has words for it. */
+  readonly handshake?: "cut" | "silent";
   /** Of a certificate or token that is out of its time, ms since 1970: tells whether the clock is to blame. */
   readonly validFrom?: number;
   readonly validTo?: number;

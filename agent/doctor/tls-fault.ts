@@ -34,14 +34,16 @@ export async function tlsFault(
   openedBy: string | undefined,
   dial: TunnelDial,
 ): Promise<StepFailed> {
+  const handshake = error instanceof NoHandshake ? handshakeOf(error) : {};
   if ((error instanceof NoTls || error instanceof NoHandshake) && error.proxy !== undefined) {
     const { at: by, from: proxyFrom } = error.proxy;
     const culprit = error instanceof NoTls ? "no_tls" : "tls";
-    return new StepFailed({ culprit, by, proxyFrom }, printable(error.message, 500), { cause: error });
+    return new StepFailed({ culprit, by, proxyFrom, ...handshake }, printable(error.message, 500), { cause: error });
   }
   const isIntercepted = error instanceof Intercepted;
   const culprit = isIntercepted ? intercepted(dial) : (TLS_CULPRITS.get(error.code ?? "") ?? "tls");
-  const finding = { culprit, by: isIntercepted ? error.issuer : dial.at, ...(openedBy !== undefined && { openedBy }) };
+  const by = isIntercepted ? error.issuer : dial.at;
+  const finding = { culprit, by, ...handshake, ...(openedBy !== undefined && { openedBy }) };
   const detail = isIntercepted ? "a certificate of none of our CAs" : printable(error.message, 500);
   const seen = ABOUT_CERTIFICATES.has(culprit) ? await secondLook(dial) : undefined;
   if (seen === undefined) return new StepFailed(finding, detail, { cause: error });
@@ -58,6 +60,11 @@ export async function tlsFault(
     ...lateValidity(chain),
   };
   return new StepFailed(told, `${detail}${shown(chain)}`, { chain, cause: error });
+}
+
+/** What the network has said is its cause; where that is missing, the time was over. */
+function handshakeOf({ cause }: NoHandshake): Pick<Finding, "handshake"> {
+  return { handshake: cause === undefined ? "silent" : "cut" };
 }
 
 /** What is shown is in time, and its authority is not: OpenSSL has the same word for both. */

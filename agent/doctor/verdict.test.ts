@@ -202,10 +202,31 @@ test("beside a clock that is off is named what has ended by the server's clock, 
   assert.match(beside([mine, ended(LONG_AGO), clock(DAY)])[0] ?? "", /^The certificate of someone:443 expired on/);
 });
 
-test("a TLS handshake that breaks off is first asked about a server that does not run, or has no file descriptors, and then about a firewall", () => {
-  const { next } = judge([failed("tls", { culprit: "tls", by })]);
+test("a TLS handshake that is cut, not answered or refused is told as that, and of a cut one the server is asked first", () => {
+  const verdictOf = (more: Partial<Finding>) => judge([failed("tls", { culprit: "tls", by, ...more })]);
+  const proxy = { by: "http://p:3128", proxyFrom: "--proxy" };
+  const all = [
+    ...[verdictOf({ handshake: "cut" }), verdictOf({ handshake: "silent" }), verdictOf({})],
+    ...[verdictOf({ ...proxy, handshake: "cut" }), verdictOf({ ...proxy, handshake: "silent" })],
+  ];
+  const [cut, silent, refused, cutBehind, silentBehind] = all.map(({ sentence }) => sentence);
+  assert.match(cut ?? "", /closes the connection in the TLS handshake\.$/);
+  assert.match(silent ?? "", /^TCP to \S+ stands, and nobody answers the TLS handshake\.$/);
+  assert.match(refused ?? "", /^The TLS handshake with \S+ fails\.$/);
   assert.match(
-    next,
-    /^See whether the server runs: .* look at its log: one that has no file descriptors left .*, a firewall that reads/,
+    cutBehind ?? "",
+    /^The proxy http:\/\/p:3128 has opened the connection, and the TLS handshake .* is cut:/,
+  );
+  assert.match(
+    silentBehind ?? "",
+    /^The proxy .*, and nobody answers the TLS handshake over it: .* behind it hangs\.$/,
+  );
+  for (const { sentence, next } of all) {
+    assert.ok(sentence.length <= 250, sentence);
+    assert.match(next, /^[A-Z].{10,300}[.?]$/);
+  }
+  assert.match(
+    all[0]?.next ?? "",
+    /^See whether the server runs: .* look at its log: one that has no file descriptors left .*, a firewall that/,
   );
 });

@@ -142,15 +142,37 @@ const PROXY_ROWS: Partial<Record<Culprit, (finding: Finding) => Row>> = {
     sentence: `${capital(noTlsBehind(by))}.`,
     next: `Check the port in --server: is it the server's port for agents? If it is, it is the proxy: ${PORTAL_CURE}; ${proxyFrom} names it.`,
   }),
-  tls: ({ by, proxyFrom }) => ({
-    sentence: `The proxy ${by} has opened the connection, and the TLS handshake over it breaks off, or comes to no end: the proxy may let no TLS to the server through, or the server behind it not answer.`,
-    next: `Ask the proxy's operators whether it reaches the server's host and port, and lets TLS to it pass (${proxyFrom} names it); check the port in --server, and look at the server's log.`,
-  }),
+  tls: ({ by, proxyFrom, handshake }) =>
+    handshake === "silent"
+      ? {
+          sentence: `The proxy ${by} has opened the connection, and nobody answers the TLS handshake over it: the proxy swallows it or leads nowhere, or the server behind it hangs.`,
+          next: `Ask the proxy's operators whether it reaches the server's host and port (${proxyFrom} names it); check the port in --server, and whether the server is well: its health port, its log.`,
+        }
+      : {
+          sentence: `The proxy ${by} has opened the connection, and the TLS handshake over it is cut: the proxy may let no TLS to the server through, or what answers behind it is not the server.`,
+          next: `Ask the proxy's operators whether they let TLS to the server's host and port pass (${proxyFrom} names it); check the port in --server, and look at the server's log.`,
+        },
 };
 
 function exemptOrGoThrough(by: string): string {
   return `ask the network team to exempt the server from TLS inspection, or go through it: --outer-ca here with the CA certificate of "${by}", --inner-tls=auto at the server.`;
 }
+
+/** By how the handshake ends. */
+const TLS_ROWS: Readonly<Record<NonNullable<Finding["handshake"]> | "refused", (by: string) => Row>> = {
+  cut: (by) => ({
+    sentence: `What answers at ${by} closes the connection in the TLS handshake.`,
+    next: "See whether the server runs: a router or balancer that reaches none cuts connections so. Then look at its log: one that has no file descriptors left cuts them, too, and says it there. If it knows nothing of this, a firewall that reads server names may do that: ask the network team.",
+  }),
+  silent: (by) => ({
+    sentence: `TCP to ${by} stands, and nobody answers the TLS handshake.`,
+    next: "Check the port in --server, and whether the server is well: its health port, its log. If it is, a firewall that reads server names may swallow the handshake: ask the network team.",
+  }),
+  refused: (by) => ({
+    sentence: `The TLS handshake with ${by} fails.`,
+    next: "The detail above is what TLS says of it: a version, a cipher or a certificate that one end does not take. Compare --tls-min-version and --cipher-suites of both ends, and look at the server's log.",
+  }),
+};
 
 const ROWS: Readonly<Record<Culprit, (finding: Finding) => Row>> = {
   configuration: ({ by }) => ({
@@ -279,10 +301,7 @@ const ROWS: Readonly<Record<Culprit, (finding: Finding) => Row>> = {
     sentence: `What answers at ${by} does not speak TLS.`,
     next: "Check the port in --server: is it the server's port for agents?",
   }),
-  tls: ({ by }) => ({
-    sentence: `The TLS handshake with ${by} breaks off, or comes to no end.`,
-    next: "See whether the server runs: a router or balancer that reaches none cuts connections so. Then look at its log: one that has no file descriptors left cuts them, too, and says it there. If it knows nothing of this, a firewall that reads server names may do that: ask the network team.",
-  }),
+  tls: ({ by, handshake }) => TLS_ROWS[handshake ?? "refused"](by),
 
   upgrade_stripped: () => ({
     sentence: "The server is reached, but not the WebSocket upgrade: something in between takes it away.",
