@@ -19,6 +19,21 @@ for (const [names, certificate, only] of [
   });
 }
 
+for (const [names, certificate, only] of [
+  ["an address", { subjectaltname: "IP Address:10.0.0.1", subject: { CN: "" } }, "only IP Address:10.0.0.1"],
+  [
+    "an address and a common name",
+    { subjectaltname: "IP Address:10.0.0.1", subject: { CN: "a" } },
+    "only IP Address:10.0.0.1, CN=a",
+  ],
+  ["another common name", { subject: { CN: "a.example" } }, "only CN=a.example"],
+  ["no name", {}, "nor anything else"],
+] as const) {
+  test(`a peer that is called by a name, and whose certificate has ${names}, is told as such`, () => {
+    assert.equal(wordsFor("b.example", certificate), `the certificate names no host, and so not b.example, ${only}`);
+  });
+}
+
 test("what else is wrong with a name stays in Node's words", () => {
   const addresses = { subjectaltname: "DNS:a.example, IP Address:10.0.0.2" };
   assert.match(wordsFor("10.0.0.1", addresses), /IP: 10\.0\.0\.1 is not in the cert's list: 10\.0\.0\.2$/);

@@ -4,22 +4,19 @@ import { printable } from "../outcomes.ts";
 
 /**
  * What Node says of a failed handshake. Where a peer is called by an address, and its certificate names none, Node ends in
- * a list of nothing: the names that it does have are said in its place.
+ * a list of nothing, and says little more where it is called by a name: the names that it does have are said in its place.
  */
 export function identityWords(error: Error): string {
   const { code, host = "", cert } = error as WrongIdentity;
-  if (code !== "ERR_TLS_CERT_ALTNAME_INVALID" || isIP(host) === 0 || cert === undefined) return error.message;
+  if (code !== "ERR_TLS_CERT_ALTNAME_INVALID" || host === "" || cert === undefined) return error.message;
+  const isAddress = isIP(host) !== 0;
   const names = cert.subjectaltname ?? "";
-  if (/(?:^|, )IP Address:/.test(names)) return error.message;
-  const { CN } = cert.subject ?? {};
-  const others =
-    names ||
-    [CN ?? []]
-      .flat()
-      .map((name) => `CN=${name}`)
-      .join(", ");
+  if ((isAddress ? /(?:^|, )IP Address:/ : /(?:^|, )DNS:/).test(names)) return error.message;
+  // A common name counts for a host, and where no other name is there it is the only one to be told.
+  const common = isAddress && names !== "" ? [] : [cert.subject?.CN ?? []].flat().map((name) => `CN=${name}`);
+  const others = [names, ...common].filter((name) => name !== "" && name !== "CN=").join(", ");
   const only = others === "" ? "nor anything else" : `only ${printable(others)}`;
-  return `the certificate names no addresses, and so not ${host}, ${only}`;
+  return `the certificate names no ${isAddress ? "addresses" : "host"}, and so not ${host}, ${only}`;
 }
 
 /** As `tls.checkServerIdentity` makes it. */
