@@ -57,6 +57,15 @@ class TestProxy {
   }
 }
 
+function connectedIn(lines: readonly LogLine[]): number {
+  return lines.filter(({ msg }) => msg === "uplink connected").length;
+}
+
+/** The ways that the log tells of. */
+function waysIn(lines: readonly LogLine[]): unknown[] {
+  return lines.filter(({ msg }) => msg === "way out").map(({ way }) => way);
+}
+
 /** Never the proxy's business to resolve: the agent names what it wants. */
 async function behindProxy(t: TestContext, change: Partial<AgentOptions> = {}, env: Record<string, string> = {}) {
   const proxy = new TestProxy();
@@ -73,13 +82,11 @@ test("an agent goes through its proxy, and a resume takes the same way", async (
   await agent.whenConnected();
   const asked = `localhost:${server.port}`;
   assert.deepEqual(proxy.asked, [asked]);
-  assert.deepEqual(
-    lines.filter(({ msg }) => msg === "way out").map(({ way }) => way),
-    [`${url} (--proxy)`],
-  );
+  assert.deepEqual(waysIn(lines), [`${url} (--proxy)`]);
   proxy.cut();
-  await until(() => proxy.asked.length > 1);
-  assert.equal(proxy.asked[1], asked);
+  await until(() => connectedIn(lines) === 2);
+  assert.deepEqual(proxy.asked, [asked, asked]);
+  assert.deepEqual(waysIn(lines), [`${url} (--proxy)`], "no other one");
 });
 
 test("a proxy behind which somebody else answers is tried after the other one", async (t) => {
@@ -99,9 +106,33 @@ test("a proxy behind which somebody else answers is tried after the other one", 
   const agent = await start({ proxy: [blocked, url] });
   await agent.whenConnected();
   assert.equal(proxy.asked.length, 1);
-  assert.deepEqual(
-    lines.filter(({ msg }) => msg === "way out").map(({ way }) => way),
-    [`${blocked} (--proxy)`, `${url} (--proxy)`],
+  assert.deepEqual(waysIn(lines), [`${url} (--proxy)`], "the one that works");
+});
+
+test("of two ways that lead nowhere, each tried in turn, none is told; of two that do, each that is taken after the other", async (t) => {
+  const { proxy, url, server, lines, start } = await behindProxy(t, { syncIntervalMs: 10, syncIntervalCapMs: 20 });
+  const second = new TestProxy();
+  const other = `http://127.0.0.1:${await second.listen()}`;
+  t.after(() => second.close());
+  const failures = () => lines.filter(({ msg }) => msg === "uplink attempt failed").length;
+  const plain = net.createServer((socket) => socket.on("error", () => {}).end("no TLS\r\n"));
+  await once(plain.listen(0, "127.0.0.1"), "listening");
+  t.after(() => plain.close());
+  const elsewhere = [`wss://localhost:${(plain.address() as AddressInfo).port}`];
+  const nowhere = await start({ proxy: [url, other], server: elsewhere, agentId: "nowhere" });
+  await until(() => failures() > 5 && proxy.asked.length > 2 && second.asked.length > 2);
+  nowhere.destroy(new Error("it has tried enough"));
+  assert.deepEqual(waysIn(lines), []);
+
+  const agent = await start({ proxy: [url, other] });
+  await agent.whenConnected();
+  proxy.close();
+  await until(() => connectedIn(lines) === 2);
+  assert.equal(second.asked.at(-1), `localhost:${server.port}`);
+  assert.deepEqual(waysIn(lines), [`${url} (--proxy)`, `${other} (--proxy)`]);
+  assert.match(
+    `${lines.findLast(({ msg }) => msg === "way out")?.["reason"]}`,
+    /^http:\/\/127\.0\.0\.1:\d+ refused the connection/,
   );
 });
 

@@ -38,7 +38,9 @@ export async function leave(leaving: Leaving, log: StepLog): Promise<Open> {
   socket.destroy(); // the way opens its own
   const through = await log.run("proxy", async () => {
     try {
-      return { value: await openAgain(), detail: said.join("; ") };
+      const value = await openAgain();
+      way.worked(); // as far as this step goes
+      return { value, detail: said.join("; ") };
     } catch (error) {
       throw silentOr(stepFailed(error, hop));
     }

@@ -18,7 +18,7 @@ test("who stands at the end of TLS is remembered until somebody else stands ther
   const path = new Path({ keepaliveMs: 20_000, maxCarrierAgeMs: 0 });
   const reach: Partial<Reach> = {
     server: { host: "localhost", port: server.port, path: "/" },
-    way: { open: async () => ({ socket: net.connect(server.port, server.host) }), failed: () => {} },
+    way: { open: async () => ({ socket: net.connect(server.port, server.host) }), worked: () => {}, failed: () => {} },
     credentials: { current: () => credentials },
     ...{ tls: { minVersion: "TLSv1.2", ciphers: "" }, innerTls: "auto", hello: HELLO, timeoutMs: 5_000, path },
     ...{ replayBytes: 65_536, retry: { baseMs: 10, capMs: 20 }, session: DEFAULT_OPTIONS },

@@ -28,7 +28,7 @@ test("where somebody may stand between, the look at the server and the dial have
   };
   const reach: Partial<Reach> = {
     server: { host: "localhost", port: server.port, path: "/" },
-    way: { open, failed: () => {} },
+    way: { open, worked: () => {}, failed: () => {} },
     ...{ tls: { minVersion: "TLSv1.2", ciphers: "" }, innerTls: "auto", hello: HELLO, timeoutMs: TIMEOUT_MS },
     path: new Path({ keepaliveMs: 20_000, maxCarrierAgeMs: 0 }),
   };

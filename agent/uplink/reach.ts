@@ -65,7 +65,9 @@ export function carrierTo({ server, way, tls, path }: Reach, { timeoutMs, signal
 /** A way that leads to somebody else than the server does not go first next time; a box through which we go does. */
 export async function byWay<T>({ way }: Reach, { credentials, signal }: Terms, dialling: Promise<T>): Promise<T> {
   try {
-    return await dialling;
+    const dialled = await dialling;
+    way.worked();
+    return dialled;
   } catch (error) {
     const isExpected = error instanceof Intercepted && credentials.outerCa !== undefined;
     if (!(error instanceof LinkRefused || isExpected || signal.aborted)) way.failed();

@@ -25,17 +25,28 @@ export interface WayOutOptions {
 
 /** How the carriers to one server leave the network. */
 export interface ServerWay {
-  /** For `dialCarrier`. A way other than the last one is a line in the log. Rejects with a `WayFault`. */
+  /** For `dialCarrier`. Rejects with a `WayFault`. */
   open(signal: AbortSignal): Promise<Passage>;
+  /** It led to the server: a line in the log, if another one did before. */
+  worked(): void;
   /** What it led to was not the server: another way goes first next time. */
   failed(): void;
+}
+
+/** A way that has opened a connection. */
+interface Taken {
+  readonly way: Way;
+  /** By which scheme it was entered, of those that it has offered. */
+  readonly authentication: string | undefined;
 }
 
 /** How all carriers of one agent leave its network: each is opened the same way, a resume like the first one. */
 export class WayOut {
   readonly #log: Logger;
-  /** Of ways: each attempt takes one. */
-  readonly #taken: StrangerLog;
+  /** Of ways: a server may be lost, and found by another one, many times a second. */
+  readonly #changes: StrangerLog;
+  /** By which one each server was reached last. */
+  readonly #working = new Map<string, string>();
   readonly #ways: WaysOut;
   readonly #credentials: CredentialsFile | undefined;
   readonly #tls: KeptProxyTls;
@@ -45,7 +56,7 @@ export class WayOut {
   /** Throws a `ConfigError`. */
   constructor(options: WayOutOptions, { env, log }: { readonly env: Environment; readonly log: Logger }) {
     this.#log = log;
-    this.#taken = new StrangerLog(log);
+    this.#changes = new StrangerLog(log);
     const { proxyCa: caFile, proxyCert: certFile, proxyKey: keyFile } = options;
     this.#tls = new KeptProxyTls({ caFile, certFile, keyFile }, log);
     this.#tickets = new TicketPace(env);
@@ -61,19 +72,25 @@ export class WayOut {
   /** To this server, which logs call `name`. */
   to(server: ServerLocation, name: string): ServerWay {
     const destination = server.address ?? { host: server.host, port: server.port };
-    let taken: Way | undefined;
+    let taken: Taken | undefined;
+    let passedOver: readonly WayFault[] = [];
     return {
       open: async (signal) => {
         let authentication: string | undefined;
         const { socket, way, failed } = await this.#open(destination, signal, (scheme, offered) => {
           authentication = `${scheme} (offered: ${offered})`;
         });
-        this.#tellChange({ server: name, ...(authentication !== undefined && { authentication }) }, taken, way, failed);
-        taken = way;
+        taken = { way, authentication };
+        if (failed.length > 0) passedOver = failed; // an attempt may open several, and those come last in the next one
         return { socket, proxy: way.kind === "proxy" ? { at: formatProxy(way.proxy), from: way.from } : undefined };
       },
+      worked: () => {
+        if (taken !== undefined) this.#tellChange(name, taken, passedOver);
+        passedOver = [];
+      },
       failed: () => {
-        if (taken !== undefined) this.#ways.failed(destination, taken);
+        if (taken !== undefined) this.#ways.failed(destination, taken.way);
+        passedOver = [];
       },
     };
   }
@@ -93,12 +110,15 @@ export class WayOut {
   }
 
   /** With what is wrong with those that should have come first: nobody else tells, since this one is good. */
-  #tellChange(line: object, before: Way | undefined, now: Way, failed: readonly WayFault[]): void {
+  #tellChange(server: string, { way: now, authentication }: Taken, passedOver: readonly WayFault[]): void {
+    const before = this.#working.get(server);
     const way = formatWay(now);
-    const isNew = before === undefined ? now.kind === "proxy" : formatWay(before) !== way;
-    const reason = printable(failed.map(({ message }) => message).join("; "), MAX_REASON);
-    if (isNew || reason !== "")
-      this.#taken.tell("info", { ...line, way, ...(reason === "" ? {} : { reason }) }, "way out");
+    this.#working.set(server, way);
+    const reason = printable(passedOver.map(({ message }) => message).join("; "), MAX_REASON);
+    // The direct way is no news, unless there should have been a proxy.
+    if (before === way || (before === undefined && now.kind === "direct" && reason === "")) return;
+    const login = authentication === undefined ? {} : { authentication };
+    this.#changes.tell("info", { server, ...login, way, ...(reason === "" ? {} : { reason }) }, "way out");
   }
 
   #sayOnce(note: string): void {
