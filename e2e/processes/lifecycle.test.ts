@@ -105,7 +105,9 @@ describe("the end of a process", { concurrency: 2 }, () => {
     );
     assert.deepEqual(await within(agent.exited, 3_000, "the agent to end"), { code: 0, signal: null });
     assertTook(performance.now() - askedAt, DRAIN_MS, DRAIN_MS + 1_500);
-    await server.waitForLog(/"outcome":"agent_lost".*"connection closed"/);
+    await server.waitForLog(
+      /"outcome":"agent_lost".*the agent has left in order, .* --drain-timeout .*"connection closed"/,
+    );
   });
 
   for (const signal of FULL ? (["SIGTERM", "SIGINT"] as const) : (["SIGINT"] as const)) {

@@ -148,4 +148,23 @@ test("losing the agent ends its connections at once, and the log says who", asyn
   assert.equal(caller.ended, false);
   assert.equal(world.lines[0]?.outcome, "agent_lost");
   assert.equal(world.lines[0]?.endedBy, "agent");
+  assert.equal(world.lines[0]?.reason, "the session ended");
+});
+
+test("an agent whose drain has run out is not taken for one that is lost, unless the time was ours", async () => {
+  for (const [closedBecause, reason] of [
+    [undefined, /^the agent has left in order, and this was still open when its --drain-timeout was over$/],
+    ['cluster "default" is suspended', /^the session ended$/],
+  ] as const) {
+    const agent = fakeAgent({ onTarget: (stream) => stream.pipe(stream) });
+    await using world = await start([agent]);
+    const caller = world.call();
+    await caller.ask(CONNECT);
+    world.cluster.closedBecause = closedBecause;
+    void agent.session.close(0);
+    await until(() => caller.socket.destroyed && world.lines.length === 1);
+    const [line] = world.lines;
+    assert.deepEqual([line?.outcome, line?.endedBy], ["agent_lost", "agent"]);
+    assert.match(line?.reason ?? "", reason);
+  }
 });

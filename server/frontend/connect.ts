@@ -1,7 +1,7 @@
 import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
 import { resetSocket } from "../../shared/net/reset.ts";
-import { type SpliceOptions, splice } from "../../shared/net/splice.ts";
+import { type SpliceOptions, type SpliceTotals, splice } from "../../shared/net/splice.ts";
 import { formatTarget, parseTarget, shownAuthority, type Target } from "../../shared/net/target.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
@@ -9,7 +9,7 @@ import type { StrangerLog } from "../../shared/process/stranger-log.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { ServerMetrics } from "../metrics.ts";
 import type { ServerOptions } from "../options.ts";
-import { isSessionLost } from "../tunnels/opening.ts";
+import { isClosedInOrder, isSessionLost } from "../tunnels/opening.ts";
 import type { ClusterTunnels, Registry } from "../tunnels/registry.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
 import { Account } from "./account.ts";
@@ -75,12 +75,13 @@ export async function connect(
     if (deps.draining()) throw new CulvertError("draining", "this server is shutting down: try again");
     deps.mustHaveFiles();
 
-    const stream = await openStream(target, cluster, pending, account, deps);
+    const { stream, tunnel } = await openStream(target, cluster, pending, account, deps);
     account.onEstablished();
     account.early = pending.sendEarly(stream);
     await pending.establish(door.kind === "unix" ? deps.options.establishedGapMs : 0);
     pending.release();
-    join(socket, stream, account, deps, deps.paceOf(cluster.name));
+    const totals = join(socket, stream, deps.options.stallTimeoutMs, deps.paceOf(cluster.name));
+    void totals.then((ended) => tellEnd(ended, stream, tunnel, cluster, account, deps));
   } catch (error) {
     pending.release();
     const refusal = toCulvertError(error);
@@ -109,14 +110,34 @@ function mustHaveRoom({ pendingConnects }: ClusterTunnels, most: number): void {
 }
 
 /** Bytes, to the end of both directions. Not awaited: the request is not to be kept for as long as the connection. */
-function join(socket: Duplex, stream: Stream, account: Account, deps: ConnectDeps, pace: SpliceOptions["pace"]): void {
-  const { stallTimeoutMs } = deps.options;
+function join(socket: Duplex, stream: Stream, stallTimeoutMs: number, pace: SpliceOptions["pace"]) {
   const resetCaller = () => resetSocket(socket);
-  const joined = splice(socket, stream, { stallTimeoutMs, corkCaller: true, resetCaller, pace });
-  void joined.then((totals) => {
-    const lost = isSessionLost(stream) ? (deps.draining() ? "draining" : "agent_lost") : undefined;
-    account.onSpliced(totals, lost);
-  });
+  return splice(socket, stream, { stallTimeoutMs, corkCaller: true, resetCaller, pace });
+}
+
+function tellEnd(
+  totals: SpliceTotals,
+  stream: Stream,
+  tunnel: Tunnel,
+  cluster: ClusterTunnels,
+  account: Account,
+  deps: ConnectDeps,
+): void {
+  if (!isSessionLost(stream)) account.onSpliced(totals, undefined);
+  else if (deps.draining()) account.onSpliced(totals, "draining");
+  else {
+    // Where the cluster is not served any more, the time was ours.
+    const isAgents = cluster.closedBecause === undefined && isClosedInOrder(stream) && tunnel.leaving;
+    account.onSpliced(isAgents ? { ...totals, error: DRAINED } : totals, "agent_lost");
+  }
+}
+
+/** Who leaves in order says so first, and ends when nothing is open or the time for that is over. */
+const DRAINED = new Error("the agent has left in order, and this was still open when its --drain-timeout was over");
+
+interface Opened {
+  readonly stream: Stream;
+  readonly tunnel: Tunnel;
 }
 
 /** The stream to the target: over the best tunnel, or over a second one if the first did not even take it. */
@@ -126,7 +147,7 @@ async function openStream(
   pending: PendingCaller,
   account: Account,
   { options, metrics }: ConnectDeps,
-): Promise<Stream> {
+): Promise<Opened> {
   mustHaveRoom(cluster, options.maxPendingConnects);
   cluster.pendingConnects++;
   metrics.pendingOpens(1);
@@ -145,9 +166,9 @@ async function openStream(
     metrics.pendingOpens(-1);
   }
 
-  function openOver(tunnel: Tunnel): Promise<Stream> {
+  async function openOver(tunnel: Tunnel): Promise<Opened> {
     account.agent = tunnel.agent.agentId;
-    return pending.during(
+    const stream = await pending.during(
       tunnel.open(target, {
         id: account.id,
         timeoutMs: account.leftMs(),
@@ -157,6 +178,7 @@ async function openStream(
         whenAvailable: () => cluster.whenAvailable(account.leftMs()),
       }),
     );
+    return { stream, tunnel };
   }
 }
 

@@ -25,6 +25,7 @@ export interface Line {
   readonly bytesUp?: number;
   readonly bytesDown?: number;
   readonly endedBy?: string;
+  readonly reason?: string;
 }
 
 /** A frontend on loopback with fake agents behind it; `verifier`: its callers come with tokens. */

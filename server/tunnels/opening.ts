@@ -249,4 +249,9 @@ export function isSessionLost(stream: Duplex): boolean {
   return (stream.errored as NodeJS.ErrnoException | null)?.code === "ESESSION";
 }
 
+/** Of such a one: one end has closed its session, and nothing has gone wrong. */
+export function isClosedInOrder(stream: Duplex): boolean {
+  return stream.errored?.cause === undefined;
+}
+
 function ignore(): void {}
