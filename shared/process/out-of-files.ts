@@ -1,3 +1,6 @@
+/** Modules are read many at a time: router and agent start with 120 and not with 100, a server with 150. */
+const FOR_MODULES = 150;
+
 const ERRNOS: ReadonlyMap<string | undefined, "process" | "machine"> = new Map([
   ["EMFILE", "process"],
   ["ENFILE", "machine"],
@@ -16,7 +19,7 @@ export function outOfFiles(error: unknown): "process" | "machine" | undefined {
 export function tooFewFilesToStart(error: unknown): string | undefined {
   switch (outOfFiles(error)) {
     case "process":
-      return `this process may have ${openFilesLimit()} files open, which is too few to start: raise the limit (ulimit -n, or LimitNOFILE= in its systemd unit)`;
+      return `this process may have ${openFilesLimit()} files open, which is too few to start (${FOR_MODULES} for its own modules, and what its configuration names): raise the limit (ulimit -n, or LimitNOFILE= in its systemd unit)`;
     case "machine":
       return "this machine has as many files open as it may, which leaves none for a start: raise its limit (sysctl fs.file-max), or end what holds them";
     default:
