@@ -75,9 +75,9 @@ export function tooLate({ step, proxy }: Omit<Standing, "host">, sentence: strin
 /** Nobody can tell from here who does not answer. */
 function endless(proxy: PassedProxy | undefined): string {
   if (proxy === undefined) {
-    return "TCP stands, and the handshake comes to no end: does a firewall read server names, is the port in --server another one, or does the server hang?";
+    return "TCP stands, and the handshake comes to no end: does a firewall read server names, or is the port in --server another one? Else the server may hang: look at its log";
   }
-  return `the proxy ${proxy.at} has opened the connection, and the handshake over it comes to no end: does the proxy let no TLS to the server through, or lead nowhere? Else the port in --server may be another one, or the server hang`;
+  return `the proxy ${proxy.at} has opened the connection, and the handshake over it comes to no end: does the proxy let no TLS to the server through, or lead nowhere? Else the port in --server may be another one, or the server may hang`;
 }
 
 /** Why a carrier ended before its welcome: pings may find out before the deadline that nothing comes. */
@@ -121,7 +121,7 @@ function whoAnswers(proxy: PassedProxy | undefined): string {
 /** Who breaks connections off at a step, and where that is to be seen. */
 const SUSPECTS: Partial<Record<DialStep, string>> = {
   [SECURING]:
-    "in the TLS handshake: does a firewall read server names, or is the port in --server another one? Else look at the server's log",
+    "in the TLS handshake, as a router or balancer does that reaches no server: does the server run? If its log says nothing of this, does a firewall read server names, or is the port in --server another one?",
   [UPGRADING]:
     "in place of an answer to the upgrade: does something in between let no WebSockets through? Else look at the server's log",
 };

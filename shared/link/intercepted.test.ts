@@ -22,7 +22,14 @@ test("a certificate of a control plane's other CA is asked about its port first,
 });
 
 test("a certificate of anybody else's CA is TLS inspection first, and the port comes last", () => {
-  for (const issuer of ["Corp Inspection CA", "mitmproxy", undefined]) {
+  for (const issuer of [
+    "Corp Inspection CA",
+    "mitmproxy",
+    "Kubelka Proxy CA",
+    "Culverton Inspection",
+    "mink3s",
+    undefined,
+  ]) {
     assert.match(said(issuer), new RegExp(`^TLS is intercepted by "${issuer ?? "unknown"}", .*--outer-ca`));
     assert.match(said(issuer), /; or, if that is the server's own CA, give it as --ca-cert, and check that the port/);
   }

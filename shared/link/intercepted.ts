@@ -5,7 +5,7 @@ import { printable } from "../outcomes.ts";
  * Names of authorities that no company's TLS inspection bears: those of `culvert pki`, of Konnectivity's installers
  * (konnectivity-signer) and of Kubernetes (kubernetes, kube-…, k3s-server-ca@…).
  */
-const OF_A_CONTROL_PLANE = /culvert|konnectivity|kube|k3s/i;
+const OF_A_CONTROL_PLANE = /(?:^|[^a-z0-9])(?:culvert|konnectivity|kube|kubernetes|k3s)(?![a-z0-9])/i;
 
 /** Is it more likely another port, or another CA, of the control plane that is meant than somebody in between? */
 export function isOfControlPlane(issuer: string): boolean {

@@ -45,7 +45,7 @@ export class CallersPort extends LinkRefused {
 /** What is said where an attempt ends because nothing came: no more than that is known. */
 export const HELD_BACK = {
   no_answer:
-    "TLS stands, and nothing was answered; does something in between hold the answer back, or the server hang?",
+    "TLS stands, and nothing was answered; does something in between hold the answer back, or does the server hang?",
   held_back:
     "the upgrade was answered, and nothing came behind the answer: something in between holds bytes back, and must not buffer, or the server hangs",
 } as const satisfies Partial<Record<MiddleBoxKind, string>>;
