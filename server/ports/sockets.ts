@@ -1,5 +1,6 @@
 import type { Duplex } from "node:stream";
 import { resetSocket } from "../../shared/net/reset.ts";
+import { Crowd } from "../../shared/queue.ts";
 
 export interface SocketsOptions {
   /** How long a connection may take to say what it wants, ms. */
@@ -19,11 +20,11 @@ export interface SocketsOptions {
  */
 export class Sockets {
   readonly #options: SocketsOptions;
-  readonly #all = new Set<Duplex>();
+  readonly #all = new Crowd<Duplex>();
   /** Of those that have not said what they want. */
-  readonly #deadlines = new Map<Duplex, NodeJS.Timeout>();
+  readonly #deadlines = new WeakMap<Duplex, NodeJS.Timeout>();
   /** The same, but for those that are set aside; in the order of arrival. */
-  readonly #waiting = new Set<Duplex>();
+  readonly #waiting = new Crowd<Duplex>();
   #whenEmpty: (() => void) | undefined;
 
   constructor(options: SocketsOptions) {
@@ -81,7 +82,7 @@ export class Sockets {
 
   /** Ends those who have not asked for anything. */
   destroyWaiting(): void {
-    for (const socket of this.#deadlines.keys()) this.dismiss(socket);
+    for (const socket of this.#all) if (this.#deadlines.has(socket)) this.dismiss(socket);
   }
 
   /** Ends every connection so that nobody takes a cut transfer for a whole one. */
@@ -105,7 +106,7 @@ export class Sockets {
   }
 
   #dropOldest(): void {
-    const oldest = this.#waiting.values().next().value;
+    const oldest = this.#waiting.first;
     if (oldest === undefined) return;
     this.dismiss(oldest);
     this.#options.onDropped();

@@ -1,6 +1,7 @@
 import { LookTimer } from "../../shared/net/look-timer.ts";
 import { type TlsPair, untimely } from "../../shared/net/tls-material.ts";
 import type { Logger } from "../../shared/process/logger.ts";
+import type { Place } from "../../shared/queue.ts";
 
 /** A certificate that the server shows, as the log speaks of it. */
 export interface ShownCertificate {
@@ -18,6 +19,7 @@ const LOOK_MS = 60_000;
 /** Tells once of a certificate that clients refuse it for its dates: when it comes into use, and when it expires in use. */
 export class ValidityLog {
   readonly #timer = LookTimer.every(LOOK_MS);
+  readonly #place: Place<() => void>;
   readonly #log: Pick<Logger, "error">;
   readonly #shown: () => ShownCertificate | undefined;
   #told: string | undefined;
@@ -27,11 +29,11 @@ export class ValidityLog {
     this.#log = log;
     this.#shown = shown;
     this.look();
-    this.#timer.add(this.look);
+    this.#place = this.#timer.add(this.look);
   }
 
   close(): void {
-    this.#timer.delete(this.look);
+    this.#timer.delete(this.#place);
   }
 
   /** To be called when another certificate may be in use. */

@@ -1,4 +1,5 @@
 import { LookTimer } from "../../shared/net/look-timer.ts";
+import type { Place } from "../../shared/queue.ts";
 import type { Limits } from "../clusters/document.ts";
 import { RecentRefusals } from "./refusals.ts";
 
@@ -30,13 +31,14 @@ export class ClusterFigures {
   readonly refusals = new RecentRefusals();
   readonly #looks: { readonly connects: number; readonly carried: number }[] = [];
   readonly #timer = LookTimer.every(LOOK_MS);
+  readonly #place: Place<() => void>;
 
   constructor() {
-    this.#timer.add(this.look);
+    this.#place = this.#timer.add(this.look);
   }
 
   close(): void {
-    this.#timer.delete(this.look);
+    this.#timer.delete(this.#place);
   }
 
   connectionFinished({ outcome, bytesUp = 0, bytesDown = 0 }: FinishedConnect): void {

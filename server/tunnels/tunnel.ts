@@ -1,6 +1,7 @@
 import type { Link, LinkWatcher } from "../../shared/link/link.ts";
 import type { PeerIdentity } from "../../shared/net/identity.ts";
 import type { Target } from "../../shared/net/target.ts";
+import { Crowd } from "../../shared/queue.ts";
 import type { SessionOptions } from "../../shared/yamux/options.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
@@ -53,7 +54,7 @@ export class Tunnel implements Pickable {
   readonly closedWith: Promise<Error | undefined>;
   readonly #link: TunnelLink;
   readonly #session: Session;
-  readonly #openings = new Set<Opening>();
+  readonly #openings = new Crowd<Opening>();
   #asked = false;
   #lastUsed = 0;
   /** Of the ping that is under way on the present carrier. */

@@ -1,4 +1,5 @@
 import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
+import { Crowd } from "../queue.ts";
 import type { Arrival } from "./arrival.ts";
 import type { Departures } from "./departures.ts";
 import { readFirst } from "./first-bytes.ts";
@@ -102,9 +103,12 @@ export class Acceptor {
   readonly #net: Server;
   readonly #room: WaitingRoom;
   /** Those in progress, in the order in which they began. */
-  readonly #visits = new Map<Socket, Visit>();
-  /** Accepted and not closed; with the socket on top once that was handed on. */
-  readonly #open = new Map<Socket, Socket>();
+  readonly #visits = new Crowd<Visit>();
+  readonly #visitOf = new WeakMap<Socket, Visit>();
+  /** Accepted and not closed. */
+  readonly #open = new Crowd<Socket>();
+  /** The socket on top of one that was handed on. */
+  readonly #onTop = new WeakMap<Socket, Socket>();
 
   constructor(rules: AcceptRules, protocol: Protocol) {
     this.#rules = rules;
@@ -160,13 +164,16 @@ export class Acceptor {
   stopAccepting(): void {
     if (this.#net.listening) this.#net.close();
     this.#room.clear();
-    for (const raw of this.#visits.keys()) raw.destroy();
+    for (const { raw } of this.#visits) {
+      this.#visitOf.delete(raw);
+      raw.destroy();
+    }
     this.#visits.clear();
   }
 
   /** Who is to hear what comes next, and how, is another question now: ends the one that began unread, if it is in its handshake. */
   endUnread(): void {
-    for (const visit of this.#visits.values()) {
+    for (const visit of this.#visits) {
       if (visit.arrival !== undefined || this.over(visit.raw) === undefined) continue;
       visit.raw.destroy();
       this.failed(visit, new Error("what is behind this port has changed, and it had not said whom it came to"));
@@ -176,7 +183,7 @@ export class Acceptor {
   destroyAll(): void {
     this.stopAccepting();
     // From above: Node 20 dies of a TCP socket that is destroyed beneath a TLS socket which is just saying goodbye.
-    for (const socket of this.#open.values()) socket.destroy();
+    for (const raw of this.#open) (this.#onTop.get(raw) ?? raw).destroy();
   }
 
   /**
@@ -184,9 +191,10 @@ export class Acceptor {
    * with the listener.
    */
   over(raw: Socket | undefined): Visit | undefined {
-    const visit = raw && this.#visits.get(raw);
+    const visit = raw && this.#visitOf.get(raw);
     if (visit === undefined) return undefined;
-    this.#visits.delete(visit.raw);
+    this.#visits.delete(visit);
+    this.#visitOf.delete(visit.raw);
     if (visit.arrival !== undefined) this.#room.done(visit.arrival);
     return visit;
   }
@@ -195,8 +203,9 @@ export class Acceptor {
   handOn(raw: Socket, socket: Socket): void {
     socket.allowHalfOpen = true;
     raw.allowHalfOpen = true;
-    this.#open.set(raw, socket);
-    if (socket !== raw) this.#rules.departures?.watch(socket);
+    if (socket === raw) return;
+    this.#onTop.set(raw, socket);
+    this.#rules.departures?.watch(socket);
   }
 
   /** Ends a visit with the protocol's last word, or without one. */
@@ -230,8 +239,11 @@ export class Acceptor {
       return;
     }
     const unread = this.#mayBeginUnread();
-    this.#open.set(raw, raw);
-    raw.on("close", () => this.#open.delete(raw));
+    this.#open.add(raw);
+    raw.on("close", () => {
+      this.#open.delete(raw);
+      this.#onTop.delete(raw);
+    });
     this.#rules.departures?.watch(raw);
     if (unread) this.#begin({ raw, remote, arrival: undefined, backInMs: undefined, source: undefined });
     else this.#room.add(raw, remote);
@@ -247,7 +259,8 @@ export class Acceptor {
   #begin(visit: Visit): void {
     const { raw } = visit;
     if (this.#visits.size >= this.#rules.maxHandshakes) this.#dropOldest();
-    this.#visits.set(raw, visit);
+    this.#visits.add(visit);
+    this.#visitOf.set(raw, visit);
     this.#rules.departures?.arrived(raw);
     raw.on("close", () => {
       if (this.over(raw)) this.failed(visit, new CutOff(this.#protocol.begins));
@@ -290,8 +303,7 @@ export class Acceptor {
   }
 
   #dropOldest(): void {
-    const [oldest] = this.#visits.keys();
-    const visit = this.over(oldest);
+    const visit = this.over(this.#visits.first?.raw);
     if (visit === undefined) return;
     visit.raw.destroy();
     this.#report(visit, "dropped", new Error(`too many ${this.#protocol.begins}s at once: the oldest was dropped`));

@@ -1,3 +1,5 @@
+import { Crowd } from "../queue.ts";
+
 export interface HandshakeQueueOptions<T> {
   /** Most that may be in progress at once, however short the turns are. */
   readonly most: number;
@@ -33,13 +35,14 @@ export function nextLimit(limit: number, lateMs: number, most: number): number {
  *              │ leave         │ leave: the next may begin
  * ```
  */
-export class HandshakeQueue<T> {
+export class HandshakeQueue<T extends object> {
   readonly #options: HandshakeQueueOptions<T>;
   /** In the order of arrival; those in `#first` go before the others. */
-  readonly #waiting = new Set<T>();
-  readonly #first = new Set<T>();
-  /** In progress and not slow, and since when. */
-  readonly #begun = new Map<T, number>();
+  readonly #waiting = new Crowd<T>();
+  readonly #first = new Crowd<T>();
+  /** In progress and not slow. */
+  readonly #begun = new Crowd<T>();
+  readonly #begunAt = new WeakMap<T, number>();
   #limit: number;
   #turn: NodeJS.Immediate | undefined;
   #look: NodeJS.Timeout | undefined;
@@ -76,7 +79,12 @@ export class HandshakeQueue<T> {
   /** It has gone before its turn, or its handshake is over. */
   leave(item: T): void {
     if (this.#waiting.delete(item) || this.#first.delete(item)) return;
-    if (this.#begun.delete(item)) this.#schedule();
+    if (this.#forget(item)) this.#schedule();
+  }
+
+  #forget(item: T): boolean {
+    this.#begunAt.delete(item);
+    return this.#begun.delete(item);
   }
 
   /** Forgets all, and answers those that waited. */
@@ -89,7 +97,7 @@ export class HandshakeQueue<T> {
     return waited;
   }
 
-  #enter(line: Set<T>, item: T): void {
+  #enter(line: Crowd<T>, item: T): void {
     if (this.waiting === 0) {
       this.#busySince = performance.now();
       this.#begunSince = 0;
@@ -107,12 +115,13 @@ export class HandshakeQueue<T> {
   readonly #beginOne = (): void => {
     this.#turn = undefined;
     const line = this.#first.size > 0 ? this.#first : this.#waiting;
-    const [item] = line;
+    const item = line.first;
     if (item === undefined) return;
     const now = performance.now();
     this.#begunSince++;
     line.delete(item);
-    this.#begun.set(item, now);
+    this.#begun.add(item);
+    this.#begunAt.set(item, now);
     this.#options.begin(item);
     this.#schedule();
   };
@@ -147,9 +156,9 @@ export class HandshakeQueue<T> {
   };
 
   #forgetSlow(now: number): void {
-    for (const [item, begunAt] of this.#begun) {
-      if (now - begunAt < SLOW_MS) return; // the rest began later
-      this.#begun.delete(item);
+    for (const item of this.#begun) {
+      if (now - (this.#begunAt.get(item) ?? now) < SLOW_MS) return; // the rest began later
+      this.#forget(item);
     }
   }
 }

@@ -1,8 +1,10 @@
+import { Place, Queue } from "../queue.ts";
+
 /** One timer for all that is looked at with the same period: a timer for each splice costs more than the look. */
 export class LookTimer {
   static readonly #timers = new Map<number, LookTimer>();
   readonly #periodMs: number;
-  readonly #looks = new Set<() => void>();
+  readonly #looks = new Queue<() => void>();
   #timer: NodeJS.Timeout | undefined;
 
   private constructor(periodMs: number) {
@@ -19,14 +21,16 @@ export class LookTimer {
     return timer;
   }
 
-  /** `look` is called each period until it is taken away; the first time within one. */
-  add(look: () => void): void {
-    this.#looks.add(look);
+  /** `look` is called each period until its place is taken away; the first time within one. */
+  add(look: () => void): Place<() => void> {
+    const place = new Place(look);
+    this.#looks.join(place);
     this.#timer ??= setInterval(() => this.#tick(), this.#periodMs).unref();
+    return place;
   }
 
-  delete(look: () => void): void {
-    this.#looks.delete(look);
+  delete(place: Place<() => void>): void {
+    this.#looks.leave(place);
   }
 
   #tick(): void {

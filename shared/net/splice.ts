@@ -1,4 +1,5 @@
 import type { Duplex } from "node:stream";
+import type { Place } from "../queue.ts";
 import { GatheredWrites } from "./gathered-writes.ts";
 import { LookTimer } from "./look-timer.ts";
 import { endedByReset } from "./reset.ts";
@@ -60,6 +61,7 @@ class Splice {
   readonly #up: Pump;
   readonly #down: Pump;
   readonly #stallTimer: LookTimer | undefined;
+  #stallLook: Place<() => void> | undefined;
   #endedBy: SpliceTotals["endedBy"] | undefined;
   #error: Error | undefined;
   #firstClosed: Side | undefined;
@@ -74,7 +76,7 @@ class Splice {
     this.#down = new Pump(target, caller, options.corkCaller ?? false, options.pace);
     if (options.stallTimeoutMs) {
       this.#stallTimer = LookTimer.every(Math.ceil(options.stallTimeoutMs / STALL_CHECKS));
-      this.#stallTimer.add(this.#onStallCheck);
+      this.#stallLook = this.#stallTimer.add(this.#onStallCheck);
     }
     this.#bind(caller, "caller", this.#up);
     this.#bind(target, "target", this.#down);
@@ -105,7 +107,7 @@ class Splice {
     }
     this.#firstClosed ??= name;
     if (this.#firstClosed === name) return;
-    this.#stallTimer?.delete(this.#onStallCheck);
+    this.#stopLooking();
     this.#up.stop();
     this.#down.stop();
     const totals = { bytesUp: this.#up.bytes, bytesDown: this.#down.bytes, endedBy: this.#endedBy ?? name };
@@ -128,12 +130,16 @@ class Splice {
   readonly #onStallCheck = (): void => {
     const stall = this.#stall();
     if (stall === undefined) return;
-    this.#stallTimer?.delete(this.#onStallCheck);
+    this.#stopLooking();
     this.#endedBy = "stall";
     this.#error ??= new Error(stall);
     this.#reset(this.#caller, this.#options.resetCaller);
     this.#reset(this.#target, this.#options.resetTarget);
   };
+
+  #stopLooking(): void {
+    if (this.#stallLook !== undefined) this.#stallTimer?.delete(this.#stallLook);
+  }
 
   /** Why it has lasted for too long, called once in each period. */
   #stall(): string | undefined {

@@ -24,9 +24,13 @@ export class TurnQueue {
 
   /** The job may run before this returns, and must not throw. */
   run(job: () => void): void {
-    this.#waiting.add(job);
     if (this.#turn === undefined) this.#beginTurn();
-    this.#runSome();
+    if (this.#room === 0 || this.#waiting.size > 0) {
+      this.#waiting.add(job);
+      return;
+    }
+    this.#room--;
+    job();
   }
 
   #beginTurn(): void {

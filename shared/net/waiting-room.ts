@@ -1,4 +1,5 @@
 import type { Socket } from "node:net";
+import { Crowd } from "../queue.ts";
 import { Arrival, type ArrivalEvents } from "./arrival.ts";
 import { HandshakeQueue } from "./handshake-queue.ts";
 
@@ -50,11 +51,11 @@ export class WaitingRoom implements ArrivalEvents {
   readonly #options: WaitingRoomOptions;
   readonly #queue: HandshakeQueue<Arrival>;
   /** Have said nothing; in the order of arrival. */
-  readonly #silent = new Set<Arrival>();
+  readonly #silent = new Crowd<Arrival>();
   /** Their turn would come too late; in the order of arrival. */
-  readonly #surplus = new Set<Arrival>();
+  readonly #surplus = new Crowd<Arrival>();
   /** Of those, the ones in the queue. */
-  readonly #toBeTold = new Set<Arrival>();
+  readonly #toBeTold = new Crowd<Arrival>();
   #begun = 0;
 
   constructor(options: WaitingRoomOptions) {
@@ -135,7 +136,7 @@ export class WaitingRoom implements ArrivalEvents {
   }
 
   #tellOne(): void {
-    const [arrival] = this.#surplus;
+    const arrival = this.#surplus.first;
     if (arrival === undefined) return;
     this.#surplus.delete(arrival);
     this.#toBeTold.add(arrival);
@@ -143,7 +144,7 @@ export class WaitingRoom implements ArrivalEvents {
   }
 
   #dropSilent(): void {
-    const [oldest] = this.#silent;
+    const oldest = this.#silent.first;
     if (oldest === undefined) return;
     this.#silent.delete(oldest);
     oldest.destroy();

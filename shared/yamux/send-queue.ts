@@ -1,3 +1,4 @@
+import { Queue } from "../queue.ts";
 import { Flag, FrameType, HEADER_LENGTH, header } from "./frame.ts";
 import type { SessionOptions } from "./options.ts";
 import { Remnants } from "./remnants.ts";
@@ -32,7 +33,7 @@ export class SendQueue {
   readonly #maxFramePayload: number;
   readonly #maxPending: number;
   readonly #maxPendingForTurns: number;
-  readonly #ready = new Set<Stream>();
+  readonly #ready = new Queue<Stream>();
   readonly #remnants: Remnants;
   #control: Buffer[] = [];
   #controlBytes = 0;
@@ -92,7 +93,7 @@ export class SendQueue {
   /** `stream` wants turns. */
   ready(stream: Stream): void {
     if (this.#stopped || !stream.sendable) return;
-    this.#ready.add(stream);
+    this.#ready.join(stream.turn);
     if (stream.writableLength >= FLUSH_AT_ONCE) this.flush();
     else if (this.#lonely && !this.#scheduled) this.#sendAtOnce();
     else this.#schedule();
@@ -105,7 +106,7 @@ export class SendQueue {
   }
 
   remove(stream: Stream): void {
-    this.#ready.delete(stream);
+    this.#ready.leave(stream.turn);
   }
 
   /** Sends the control frames that wait, whatever the transport holds already, and then nothing any more. */
@@ -155,9 +156,9 @@ export class SendQueue {
   /** `before`: bytes of control frames in `batch`. Returns how many it holds then. */
   #takeTurns(batch: Buffer[], before: number, room: number, pathRoom: number): number {
     let bytes = before;
-    for (const stream of this.#ready) {
-      if (bytes >= room) break;
-      this.#ready.delete(stream);
+    while (bytes < room && this.#ready.first !== undefined) {
+      const stream = this.#ready.first.member;
+      this.#ready.leave(stream.turn);
       const at = batch.push(EMPTY) - 1;
       const turn = this.#ready.size === 0 ? this.#maxFramePayload : Math.ceil(this.#maxFramePayload / 2);
       const most = Math.min(turn, Math.max(pathRoom - bytes, SHORT_TURN));
@@ -166,8 +167,7 @@ export class SendQueue {
       batch[at] = header(FrameType.data, Flag.none, stream.id, length);
       bytes += HEADER_LENGTH + length;
       if (stream.settleWrite(length)) this.#remnants.keep(stream);
-      // Behind the others: iterating a Set visits what is added while it runs, which makes it a ring.
-      else if (stream.sendable) this.#ready.add(stream);
+      else if (stream.sendable) this.#ready.join(stream.turn); // behind the others
     }
     return bytes;
   }

@@ -4,12 +4,13 @@ import { Memory } from "./memory.ts";
 import type { SessionOptions } from "./options.ts";
 import { Stream, type StreamWire } from "./stream.ts";
 import { OwnStreamIds, PeerStreamIds } from "./stream-ids.ts";
+import { StreamsById } from "./streams-by-id.ts";
 
 /** The streams of one session: who owns which id, which windows they begin with, and what they hold together. */
 export class StreamTable {
   readonly memory: Memory;
   readonly #options: SessionOptions;
-  readonly #streams = new Map<number, Stream>();
+  readonly #streams = new StreamsById();
   readonly #ownIds: OwnStreamIds;
   readonly #peerIds: PeerStreamIds;
   #pendingOpens = 0;
@@ -39,8 +40,8 @@ export class StreamTable {
     return this.#ownIds.exhausted;
   }
 
-  values(): IterableIterator<Stream> {
-    return this.#streams.values();
+  values(): Iterable<Stream> {
+    return this.#streams;
   }
 
   /** A window beyond the spec's is not counted on until the peer says it. */
@@ -72,7 +73,7 @@ export class StreamTable {
       receive: this.#options.initialWindow,
       maxReceive: this.#options.maxWindow,
     });
-    this.#streams.set(id, stream);
+    this.#streams.add(stream);
     return stream;
   }
 
@@ -95,7 +96,7 @@ export class StreamTable {
 
   /** The stream is over on the wire. False: it was forgotten before. */
   release(stream: Stream): boolean {
-    if (!this.#streams.delete(stream.id)) return false;
+    if (!this.#streams.delete(stream)) return false;
     this.memory.release(stream);
     if (!stream.acknowledged && this.isOurs(stream)) this.#pendingOpens--;
     return true;
@@ -103,12 +104,12 @@ export class StreamTable {
 
   /** The session is lost, and every stream with it. */
   lose(cause: Error | undefined): void {
-    for (const stream of this.#streams.values()) stream.onSessionLost(cause);
+    for (const stream of this.#streams) stream.onSessionLost(cause);
     this.#streams.clear();
   }
 
   /** Who holds most, among the open streams and those that are over. */
   largest(): Stream | undefined {
-    return this.memory.largest(this.#streams.values());
+    return this.memory.largest(this.#streams);
   }
 }

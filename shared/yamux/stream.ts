@@ -1,4 +1,5 @@
 import { Duplex } from "node:stream";
+import { Place } from "../queue.ts";
 import { sessionLost, streamReset } from "./errors.ts";
 import { type CreditBudget, ReceiveWindow, SendWindow } from "./window.ts";
 
@@ -52,6 +53,8 @@ const NOTHING: readonly Buffer[] = [];
  */
 export class Stream extends Duplex {
   readonly id: number;
+  /** Among those that have something to send. */
+  readonly turn = new Place<Stream>(this);
   /** Called once, when the peer's ACK arrives. */
   onAcknowledged: (() => void) | undefined;
   readonly #wire: StreamWire;
