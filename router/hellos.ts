@@ -2,6 +2,7 @@ import type { Socket } from "node:net";
 import { type ClientHello, ClientHelloReader } from "../shared/net/client-hello.ts";
 import { readFirst } from "../shared/net/first-bytes.ts";
 import { seconds } from "../shared/net/seconds.ts";
+import { Crowd } from "../shared/queue.ts";
 import { Refusal } from "./refusal.ts";
 
 export interface HellosOptions {
@@ -10,11 +11,17 @@ export interface HellosOptions {
   readonly most: number;
 }
 
+/** A connection whose ClientHello is read. */
+interface Reading {
+  readonly client: Socket;
+  refuse(refusal: Refusal): void;
+}
+
 /** Connections whose ClientHello has not come to its end: whoever is slow here is no agent of ours. */
 export class Hellos {
   readonly #options: HellosOptions;
   /** In the order of arrival. */
-  readonly #reading = new Map<Socket, (refusal: Refusal) => void>();
+  readonly #reading = new Crowd<Reading>();
 
   constructor(options: HellosOptions) {
     this.#options = options;
@@ -34,7 +41,7 @@ export class Hellos {
 
   /** Ends all that are in progress. */
   destroyAll(): void {
-    for (const [client] of this.#reading) client.destroy();
+    for (const { client } of this.#reading) client.destroy();
   }
 
   #read(client: Socket): Promise<ClientHello> {
@@ -47,11 +54,12 @@ export class Hellos {
       };
       const onGone = (): void => refuse(new Refusal("gone", "it ended before its ClientHello had"));
       const leave = (): void => {
-        this.#reading.delete(client);
+        this.#reading.delete(reading);
         client.off("end", onGone).off("close", onGone);
       };
       const hello = new ClientHelloReader();
-      this.#reading.set(client, refuse);
+      const reading: Reading = { client, refuse };
+      this.#reading.add(reading);
       client.on("end", onGone).on("close", onGone);
       readFirst<ClientHello>(client, {
         reader: (chunk) => {
@@ -69,7 +77,7 @@ export class Hellos {
   }
 
   #dropOldest(): void {
-    const [oldest] = this.#reading;
-    oldest?.[1](new Refusal("crowded", "too many have not ended their ClientHello: the oldest was dropped"));
+    const oldest = this.#reading.first;
+    oldest?.refuse(new Refusal("crowded", "too many have not ended their ClientHello: the oldest was dropped"));
   }
 }

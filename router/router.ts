@@ -10,6 +10,7 @@ import { type ListenAt, listenError } from "../shared/process/listen-error.ts";
 import type { Logger } from "../shared/process/logger.ts";
 import { ConfigError } from "../shared/process/options.ts";
 import { StrangerLog } from "../shared/process/stranger-log.ts";
+import { Crowd } from "../shared/queue.ts";
 import { Backends } from "./backends.ts";
 import { forward } from "./forward.ts";
 import { Hellos } from "./hellos.ts";
@@ -76,7 +77,7 @@ export class Router implements AsyncDisposable {
   readonly #backends = new Backends();
   readonly #hellos: Hellos;
   readonly #server: Server;
-  readonly #open = new Set<Socket>();
+  readonly #open = new Crowd<Socket>();
   #health: Admin | undefined;
   #admin: Admin | undefined;
   #draining = false;
