@@ -62,7 +62,7 @@ export class Queue<T> {
     return true;
   }
 
-  /** Those who are here now, but for those who leave before it is their turn. */
+  /** Those who are here now, but for those who are not when it is their turn. */
   *[Symbol.iterator](): IterableIterator<T> {
     const places: Place<T>[] = [];
     for (let place = this.#first; place !== undefined; place = place.behind) places.push(place);
@@ -103,7 +103,7 @@ export class Crowd<T extends object> {
     return this.#queue.leave(place);
   }
 
-  /** Those who are here now, but for those who leave before it is their turn. */
+  /** Those who are here now, but for those who leave before it is their turn, also if they come back. */
   [Symbol.iterator](): IterableIterator<T> {
     return this.#queue[Symbol.iterator]();
   }

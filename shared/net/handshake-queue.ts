@@ -156,9 +156,10 @@ export class HandshakeQueue<T extends object> {
   };
 
   #forgetSlow(now: number): void {
-    for (const item of this.#begun) {
-      if (now - (this.#begunAt.get(item) ?? now) < SLOW_MS) return; // the rest began later
-      this.#forget(item);
+    let { first } = this.#begun;
+    while (first !== undefined && now - (this.#begunAt.get(first) ?? 0) >= SLOW_MS) {
+      this.#forget(first); // those behind it began later
+      first = this.#begun.first;
     }
   }
 }

@@ -5,9 +5,14 @@ import net from "node:net";
 import { Duplex, duplexPair } from "node:stream";
 import { test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 import fc from "fast-check";
 import { endedByReset } from "./reset.ts";
 import { type SpliceOptions, type SpliceTotals, splice } from "./splice.ts";
+
+setFlagsFromString("--expose-gc");
+const collect: () => void = runInNewContext("gc");
 
 const KIB = 1024;
 const RUNS = process.env["CI"] === "true" ? 1_000 : 100;
@@ -355,4 +360,22 @@ test("whatever order two sides write, end, pause and fail in: a prefix at most i
     ),
     { numRuns: RUNS },
   );
+});
+
+test("a splice that is over is not looked at any more, and nothing keeps it", async () => {
+  const splicedAndOver = async (): Promise<WeakRef<Duplex>> => {
+    const [[caller, callerInner], [target, targetInner]] = [duplexPair(), duplexPair()];
+    const totals = splice(callerInner, targetInner, { stallTimeoutMs: 60_000 });
+    caller.end();
+    target.end();
+    for (const side of [caller, target]) side.resume();
+    await totals;
+    return new WeakRef(callerInner);
+  };
+  const socket = await splicedAndOver();
+  for (let turns = 0; turns < 20 && socket.deref() !== undefined; turns++) {
+    await turn();
+    collect();
+  }
+  assert.equal(socket.deref(), undefined);
 });

@@ -47,6 +47,15 @@ test("one that comes while others wait runs behind them", async () => {
   assert.deepEqual(ran.slice(MOST), [MOST, MOST + 1, -1]);
 });
 
+test("one that comes from a job that had to wait runs behind those that wait still", async () => {
+  const { queue, ran, runAll } = queueWithClock();
+  runAll(MOST);
+  queue.run(() => queue.run(() => ran.push(-2)));
+  queue.run(() => ran.push(-1));
+  await turn();
+  assert.deepEqual(ran.slice(MOST), [-1, -2]);
+});
+
 test("long turns take half as many jobs each, down to one; short ones one more each, up to eight", async () => {
   const { ran, runAll } = queueWithClock();
   const counts: number[] = [];
