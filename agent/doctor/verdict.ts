@@ -1,6 +1,7 @@
 import { isOfControlPlane } from "../../shared/link/intercepted.ts";
 import { ahead } from "../../shared/net/clock-skew.ts";
 import { noTlsBehind, PORTAL_CURE, portalAt } from "../../shared/net/portal.ts";
+import { HANDSHAKE_ROWS } from "./handshake-rows.ts";
 import type { Culprit, Finding, Step } from "./steps.ts";
 
 /** One sentence that names the culprit, and what to do next. */
@@ -158,22 +159,6 @@ function exemptOrGoThrough(by: string): string {
   return `ask the network team to exempt the server from TLS inspection, or go through it: --outer-ca here with the CA certificate of "${by}", --inner-tls=auto at the server.`;
 }
 
-/** By how the handshake ends. */
-const TLS_ROWS: Readonly<Record<NonNullable<Finding["handshake"]> | "refused", (by: string) => Row>> = {
-  cut: (by) => ({
-    sentence: `What answers at ${by} closes the connection in the TLS handshake.`,
-    next: "See whether the server runs: a router or balancer that reaches none cuts connections so. Then look at its log: one that has no file descriptors left cuts them, too, and says it there. If it knows nothing of this, a firewall that reads server names may do that: ask the network team.",
-  }),
-  silent: (by) => ({
-    sentence: `TCP to ${by} stands, and nobody answers the TLS handshake.`,
-    next: "Check the port in --server, and whether the server is well: its health port, its log. If it is, a firewall that reads server names may swallow the handshake: ask the network team.",
-  }),
-  refused: (by) => ({
-    sentence: `The TLS handshake with ${by} fails.`,
-    next: "The detail above is what TLS says of it: a version, a cipher or a certificate that one end does not take. Compare --tls-min-version and --cipher-suites of both ends, and look at the server's log.",
-  }),
-};
-
 const ROWS: Readonly<Record<Culprit, (finding: Finding) => Row>> = {
   configuration: ({ by }) => ({
     sentence: `Something in the configuration cannot be used: ${by}.`,
@@ -217,8 +202,8 @@ const ROWS: Readonly<Record<Culprit, (finding: Finding) => Row>> = {
     next: "Ask the network team to let TCP connections to it out, or for the proxy to use (--proxy).",
   }),
   closed: ({ by }) => ({
-    sentence: `${by} closes the connection without a word.`,
-    next: "Ask the network team whether a firewall does it, and look at the server's log.",
+    sentence: `${by} breaks the connection off without a word.`,
+    next: "Check the port in --server, and see whether the server runs: a router or balancer that reaches none cuts connections so, and so does a server that has no file descriptors left (its log says it). Else a firewall may do it: ask the network team.",
   }),
 
   proxy_auth_required: ({ by }) => ({
@@ -301,7 +286,7 @@ const ROWS: Readonly<Record<Culprit, (finding: Finding) => Row>> = {
     sentence: `What answers at ${by} does not speak TLS.`,
     next: "Check the port in --server: is it the server's port for agents?",
   }),
-  tls: ({ by, handshake }) => TLS_ROWS[handshake ?? "refused"](by),
+  tls: ({ by, handshake }) => HANDSHAKE_ROWS[handshake ?? "refused"](by),
 
   upgrade_stripped: () => ({
     sentence: "The server is reached, but not the WebSocket upgrade: something in between takes it away.",

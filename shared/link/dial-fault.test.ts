@@ -48,7 +48,10 @@ test("what is no such end keeps the network's words and its code", () => {
 test("a certificate out of its time is told with this machine's clock, to the minute: else each attempt would be news", () => {
   const expired = Object.assign(new Error("certificate has expired"), { code: "CERT_HAS_EXPIRED" });
   const { message } = dialFault(expired, { step: SECURING, host: "server", proxy: undefined });
-  assert.match(message, /expired by this machine's clock, which says \d{4}-\d\d-\d\dT\d\d:\d\dZ: is it right\?/);
+  assert.match(
+    message,
+    /^the server's certificate has expired by this machine's clock, which says \d{4}-\d\d-\d\dT\d\d:\d\dZ: is it right\?/,
+  );
 });
 
 test("a TLS handshake that is not answered is asked about whoever may hold it up, a proxy among them", () => {

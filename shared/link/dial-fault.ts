@@ -103,9 +103,13 @@ export function dialFault(error: Error, standing: Standing): Error {
   // Several addresses were tried: Node's error for all of them has no message of its own.
   const causes = error instanceof AggregateError ? (error.errors as Error[]) : [error];
   const words = causes.map(wordsOf).join("; ");
-  const time = UNTIMELY.has(code) ? ` by this machine's clock, which says ${thisMinute()}: is it right?` : "";
-  const explained = new Error(`${words}${time} (${step})`, { cause: error });
+  const explained = new Error(`${UNTIMELY.has(code) ? untimely(words) : words} (${step})`, { cause: error });
   return code === undefined ? explained : Object.assign(explained, { code });
+}
+
+/** Two certificates are in hand, and only one of them is judged here. */
+function untimely(words: string): string {
+  return `the server's ${words} by this machine's clock, which says ${thisMinute()}: is it right?`;
 }
 
 /** No more of it: a reason that is another one at each attempt would be told at each attempt. */
