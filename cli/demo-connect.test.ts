@@ -52,3 +52,32 @@ test("the one CONNECT is over when both sides have ended it, without a reset tha
   await once(proxy.close(), "close");
   assert.deepEqual(story, ["the caller has ended", "closed"]);
 });
+
+test("a path that breaks below the TLS with the target is told at once, and as what it is", async (t) => {
+  const authority = await Authority.create("demo CA");
+  const { cert, key } = await authority.issue({ cn: "localhost", names: ["localhost"], usage: "server" });
+  const caller = await authority.issue({ cn: "caller", usage: "client" });
+  const proxy = net.createServer((raw) => {
+    raw.on("error", () => {});
+    const socket = new tls.TLSSocket(raw, { isServer: true, cert, key });
+    socket
+      .on("error", () => {})
+      .once("data", () => {
+        socket.write("HTTP/1.1 200 Connection Established\r\n\r\n");
+        socket.once("data", () => raw.resetAndDestroy()); // the target's handshake has begun
+      });
+  });
+  const port = await listening(t, proxy);
+  const steps: string[] = [];
+  await assert.rejects(
+    connectOnce(
+      {
+        proxy: { port, ca: authority.cert, cert: caller.cert, key: caller.key },
+        target: { host: "localhost", port: 1, ca: authority.cert },
+      },
+      (text) => steps.push(text),
+    ),
+    { code: "ECONNRESET" },
+  );
+  assert.match(steps.at(-1) ?? "", /^CONNECT localhost:1 .*: HTTP\/1\.1 200 /);
+});

@@ -1,6 +1,6 @@
 import { once } from "node:events";
 import net from "node:net";
-import { type Duplex, duplexPair } from "node:stream";
+import { type Duplex, duplexPair, finished } from "node:stream";
 import tls from "node:tls";
 
 export interface ConnectPlan {
@@ -54,11 +54,14 @@ async function steps(raw: net.Socket, { proxy, target }: ConnectPlan, step: (tex
 
 /**
  * What a TLS of its own may run over: one that has ended destroys what is below it. That would reset what the server still
- * sends, and the server's line of this connection would tell of it.
+ * sends, and the server's line of this connection would tell of it. A path that breaks is passed on, which a pipe does not.
  */
 function inside(socket: Duplex): Duplex {
   const [near, far] = duplexPair();
   far.pipe(socket).pipe(far);
+  finished(socket, { writable: false }, (error) => {
+    if (error) near.destroy(error);
+  });
   return near;
 }
 
