@@ -11,6 +11,11 @@ test("a certificate of a control plane's other CA is asked about its port first,
     "konnectivity-signer",
     "kubernetes",
     "kube-ca",
+    "kubelet-signer",
+    "kubelet-bootstrap-kubeconfig-signer",
+    "kubeadm-ca",
+    "kubermatic",
+    "minikubeCA",
     "k3s-server-ca@1700000000",
   ]) {
     assert.match(

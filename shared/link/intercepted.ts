@@ -3,9 +3,12 @@ import { printable } from "../outcomes.ts";
 
 /**
  * Names of authorities that no company's TLS inspection bears: those of `culvert pki`, of Konnectivity's installers
- * (konnectivity-signer) and of Kubernetes (kubernetes, kube-…, k3s-server-ca@…).
+ * (konnectivity-signer) and of Kubernetes (kubernetes, kube-…, kubelet-signer, k3s-server-ca@…). Whole words: what only
+ * begins like one may be anybody's name.
  */
-const OF_A_CONTROL_PLANE = /(?:^|[^a-z0-9])(?:culvert|konnectivity|kube|kubernetes|k3s)(?![a-z0-9])/i;
+const WORDS = ["culvert", "konnectivity", "kube", "kubeadm", "kubelet", "kubermatic", "kubernetes", "minikube", "k3s"];
+/** A word may have its CA stuck to it, as minikubeCA. */
+const OF_A_CONTROL_PLANE = new RegExp(`(?:^|[^a-z0-9])(?:${WORDS.join("|")})(?:ca)?(?![a-z0-9])`, "i");
 
 /** Is it more likely another port, or another CA, of the control plane that is meant than somebody in between? */
 export function isOfControlPlane(issuer: string): boolean {
