@@ -21,16 +21,24 @@ for (const [names, certificate, only] of [
 
 for (const [names, certificate, only] of [
   ["an address", { subjectaltname: "IP Address:10.0.0.1", subject: { CN: "" } }, "only IP Address:10.0.0.1"],
+  ["no name", {}, "nor anything else"],
+] as const) {
+  test(`a peer that is called by a name, and whose certificate has ${names}, is told as such`, () => {
+    assert.equal(wordsFor("b.example", certificate), `the certificate names no host, and so not b.example, ${only}`);
+  });
+}
+
+for (const [names, certificate, only] of [
+  ["another common name", { subject: { CN: "a.example" } }, "only CN=a.example"],
+  ["several others", { subject: { CN: ["a", "c"] } }, "only CN=a, CN=c"],
   [
     "an address and a common name",
     { subjectaltname: "IP Address:10.0.0.1", subject: { CN: "a" } },
     "only IP Address:10.0.0.1, CN=a",
   ],
-  ["another common name", { subject: { CN: "a.example" } }, "only CN=a.example"],
-  ["no name", {}, "nor anything else"],
 ] as const) {
-  test(`a peer that is called by a name, and whose certificate has ${names}, is told as such`, () => {
-    assert.equal(wordsFor("b.example", certificate), `the certificate names no host, and so not b.example, ${only}`);
+  test(`a peer that is called by a name, and whose certificate has ${names}, is not told that there is no host`, () => {
+    assert.equal(wordsFor("b.example", certificate), `the certificate does not name b.example, ${only}`);
   });
 }
 

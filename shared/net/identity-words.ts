@@ -12,10 +12,12 @@ export function identityWords(error: Error): string {
   const isAddress = isIP(host) !== 0;
   const names = cert.subjectaltname ?? "";
   if ((isAddress ? /(?:^|, )IP Address:/ : /(?:^|, )DNS:/).test(names)) return error.message;
-  // A common name counts for a host, and where no other name is there it is the only one to be told.
-  const common = isAddress && names !== "" ? [] : [cert.subject?.CN ?? []].flat().map((name) => `CN=${name}`);
-  const others = [names, ...common].filter((name) => name !== "" && name !== "CN=").join(", ");
+  const common = [cert.subject?.CN ?? []].flat().filter((name) => name !== "");
+  // A common name counts for a host; for an address it is told where no other name is there.
+  const told = isAddress && names !== "" ? [] : common.map((name) => `CN=${name}`);
+  const others = [names, ...told].filter((name) => name !== "").join(", ");
   const only = others === "" ? "nor anything else" : `only ${printable(others)}`;
+  if (!isAddress && common.length > 0) return `the certificate does not name ${host}, ${only}`;
   return `the certificate names no ${isAddress ? "addresses" : "host"}, and so not ${host}, ${only}`;
 }
 
