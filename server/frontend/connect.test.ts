@@ -168,3 +168,16 @@ test("an agent whose drain has run out is not taken for one that is lost, unless
     assert.match(line?.reason ?? "", reason);
   }
 });
+
+test("an agent that is lost after it has asked to leave is not blamed on its --drain-timeout", async () => {
+  const agent = fakeAgent({ onTarget: (stream) => stream.pipe(stream) });
+  await using world = await start([agent]);
+  const caller = world.call();
+  await caller.ask(CONNECT);
+  agent.session.drain();
+  await until(() => agent.tunnel.leaving);
+  agent.cut(new Error("read ECONNRESET"));
+  await until(() => caller.socket.destroyed && world.lines.length === 1);
+  const [line] = world.lines;
+  assert.deepEqual([line?.outcome, line?.reason], ["agent_lost", "the session ended: read ECONNRESET"]);
+});

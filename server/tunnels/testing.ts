@@ -21,8 +21,8 @@ export interface FakeAgent {
   readonly streams: Stream[];
   /** What the agent says to the server. */
   say(message: ControlMessage): void;
-  /** Cuts the pipe below the session, without a word. */
-  cut(): void;
+  /** Cuts the pipe below the session, without a word; `reason`: what the server's end of it says. */
+  cut(reason?: Error): void;
 }
 
 export interface FakeAgentOptions extends Partial<Agent> {
@@ -94,8 +94,8 @@ export function fakeAgent(options: FakeAgentOptions = {}): FakeAgent {
     control: link.control,
     streams,
     say: (message) => link.watcher.onControl?.(message),
-    cut: () => {
-      near.destroy();
+    cut: (reason) => {
+      near.destroy(reason);
       far.destroy();
     },
   };
