@@ -13,7 +13,8 @@ export interface FilesSeen {
 
 export interface DescriptorWatchOptions {
   readonly limit?: number | undefined;
-  readonly count?: () => Promise<number>;
+  /** How many of `limit` are open. */
+  readonly count?: (limit: number) => Promise<number>;
   /** Told once for each change. */
   onChange(seen: FilesSeen): void;
 }
@@ -36,7 +37,7 @@ const KEPT_BACK_PART = 1 / 16;
  */
 export class DescriptorWatch {
   readonly #limit: number | undefined;
-  readonly #count: () => Promise<number>;
+  readonly #count: (limit: number) => Promise<number>;
   readonly #onChange: (seen: FilesSeen) => void;
   #seen: FilesSeen | undefined;
   /** As it was told last. */
@@ -76,8 +77,7 @@ export class DescriptorWatch {
 
   async #open(limit: number): Promise<number | undefined> {
     try {
-      // What was inherited, or opened before the limit was lowered, may lie beyond it and take nothing from what is left.
-      return Math.min(await this.#count(), limit);
+      return await this.#count(limit);
     } catch (error) {
       // Looking takes one, too. Anything else says nothing of files, and nobody is to be refused for it.
       return outOfFiles(error) === undefined ? undefined : limit;

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { closeSync, openSync } from "node:fs";
+import { closeSync, openSync, readdirSync } from "node:fs";
 import { test } from "node:test";
 import { fileLimit, fileLimitWarning, openFiles } from "./file-limit.ts";
 
@@ -25,10 +25,10 @@ test("a limit below what may come in is warned of with both numbers and a cure, 
 const UNSIZED = "/proc/self/fdinfo";
 
 test("open files are counted", { skip: process.platform !== "linux" }, async () => {
-  const before = await openFiles();
+  const before = await openFiles(Infinity);
   const opened = Array.from({ length: 5 }, () => openSync("/dev/null", "r"));
   try {
-    assert.equal(await openFiles(), before + 5);
+    assert.equal(await openFiles(Infinity), before + 5);
   } finally {
     for (const fd of opened) closeSync(fd);
   }
@@ -38,9 +38,30 @@ test("counted one by one they are as many", { skip: process.platform !== "linux"
   const differences: number[] = [];
   // The process that has just begun opens and closes some of its own meanwhile.
   while (differences.at(-1) !== 0 && differences.length < 200) {
-    differences.push((await openFiles(UNSIZED)) - (await openFiles()));
+    differences.push((await openFiles(Infinity, UNSIZED)) - (await openFiles(Infinity)));
   }
   assert.equal(differences.at(-1), 0, `${differences}`);
+});
+
+test("of those that were inherited beyond the limit the figure is never more than it, and none counts where they are listed", {
+  skip: process.platform !== "linux",
+}, async () => {
+  const opened = Array.from({ length: 64 }, () => openSync("/dev/null", "r"));
+  try {
+    const limit = opened[32] ?? 0;
+    assert.equal(await openFiles(5), 5);
+    const differences: number[] = [];
+    // The process that has just begun opens and closes some of its own meanwhile.
+    while (differences.at(-1) !== 0 && differences.length < 200) {
+      const beyond = readdirSync(UNSIZED).filter((name) => Number(name) >= limit).length;
+      assert.ok(beyond >= 32, `${beyond} beyond ${limit}`);
+      const all = await openFiles(Infinity, UNSIZED);
+      differences.push((await openFiles(limit, UNSIZED)) + beyond - all);
+    }
+    assert.equal(differences.at(-1), 0, `${differences}`);
+  } finally {
+    for (const fd of opened) closeSync(fd);
+  }
 });
 
 test("while they are counted the loop has its turns, and a count that fails says why", {
@@ -53,11 +74,11 @@ test("while they are counted the loop has its turns, and a count that fails says
   });
   const opened = Array.from({ length: 600 }, () => openSync("/dev/null", "r"));
   try {
-    await openFiles(UNSIZED);
+    await openFiles(Infinity, UNSIZED);
     assert.ok(turns > 2, `${turns} turns`);
   } finally {
     clearImmediate(next);
     for (const fd of opened) closeSync(fd);
   }
-  await assert.rejects(openFiles("/proc/self/none"), { code: "ENOENT" });
+  await assert.rejects(openFiles(Infinity, "/proc/self/none"), { code: "ENOENT" });
 });

@@ -12,19 +12,24 @@ export function fileLimit(limits: string = readLimits()): number | undefined {
   return soft === undefined ? undefined : Number(soft);
 }
 
-/** How many it has open; throws as the system does, also when looking takes one too many. */
-export async function openFiles(folder = OPEN): Promise<number> {
-  // Linux says it since 6.2. It is asked at once, since it takes microseconds and the thread pool may be busy.
-  return statSync(folder).size || (await entries(folder)) - 1; // of those the folder itself is one
+/**
+ * How many of so many it has open; throws as the system does, also when looking takes one too many. What was inherited, or
+ * opened before the limit was lowered, may be numbered beyond it and take nothing from what is left.
+ */
+export async function openFiles(limit: number, folder = OPEN): Promise<number> {
+  // Linux says it since 6.2. It is asked at once, since it takes microseconds and the thread pool may be busy. It
+  // does not say their numbers, so that those beyond count here: fewer seem to be left than are.
+  const told = statSync(folder).size;
+  return told > 0 ? Math.min(told, limit) : (await entries(folder, limit)) - 1; // of those the folder itself is one
 }
 
 /**
  * The kernel takes a millisecond or two for a thousand, in the thread pool. The folder is not opened there: it could get the
  * descriptor with which libuv is just turning a connection away, and then the loop spins until others are free.
  */
-async function entries(folder: string): Promise<number> {
+async function entries(folder: string, limit: number): Promise<number> {
   let found = 0;
-  for await (const _ of opendirSync(folder, { bufferSize: PIECE })) found++;
+  for await (const { name } of opendirSync(folder, { bufferSize: PIECE })) if (Number(name) < limit) found++;
   return found;
 }
 
