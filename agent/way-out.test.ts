@@ -5,10 +5,13 @@ import http from "node:http";
 import net, { type AddressInfo } from "node:net";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
+import { pino } from "pino";
 import { until } from "../shared/link/testing.ts";
-import { ConfigError } from "../shared/process/options.ts";
-import type { AgentOptions } from "./options.ts";
+import { ConfigError, defaultsOf } from "../shared/process/options.ts";
+import { type AgentOptions, agentOptions } from "./options.ts";
+import { parseServerUrl } from "./server-url.ts";
 import { type LogLine, prepared } from "./testing.ts";
+import { WayOut } from "./uplink/way-out.ts";
 
 /** An HTTP proxy that wants a password, and what it was asked. */
 class TestProxy {
@@ -186,6 +189,44 @@ test("a way out that is not the first one says what is wrong with that", async (
   const [line] = lines.filter(({ msg }) => msg === "way out");
   assert.equal(line?.["way"], `${url} (--proxy)`);
   assert.match(`${line?.["reason"]}`, /^the proxy \S+ wants to know who we are: give user:password in --proxy-creden/);
+});
+
+async function scriptOf(dir: string, result: string): Promise<string> {
+  const pac = join(dir, "proxy.pac");
+  await writeFile(pac, `function FindProxyForURL() { return "${result}"; }\n`);
+  return pac;
+}
+
+test("the direct way is told where a proxy should have come first, and why that one did not", async (t) => {
+  const { dir, lines, start } = await behindProxy(t);
+  const agent = await start({ pac: await scriptOf(dir, "PROXY 127.0.0.1:1; DIRECT") });
+  await agent.whenConnected();
+  const [line] = lines.filter(({ msg }) => msg === "way out");
+  assert.equal(line?.["way"], "direct");
+  assert.match(`${line?.["reason"]}`, /^http:\/\/127\.0\.0\.1:1 refused the connection/);
+});
+
+test("what was wrong with a way is told once, and not of another one that a resume takes", async (t) => {
+  const { dir, url, server } = await behindProxy(t);
+  const later = new TestProxy();
+  const port = await later.listen();
+  t.after(() => later.close());
+  const lines: LogLine[] = [];
+  const log = pino({}, { write: (line) => lines.push(JSON.parse(line)) });
+  const pac = await scriptOf(dir, `PROXY 127.0.0.1:1; PROXY ${url.slice("http://".length)}`);
+  const location = parseServerUrl(`wss://localhost:${server.port}`);
+  const way = new WayOut({ ...defaultsOf(agentOptions), pac }, { env: {}, log }).to(location, "s");
+  const opened = async () => {
+    const { socket } = await way.open(t.signal);
+    socket.destroy();
+    way.worked();
+  };
+  await opened();
+  await scriptOf(dir, `PROXY 127.0.0.1:${port}`);
+  await opened();
+  assert.equal(waysIn(lines).length, 2);
+  assert.match(`${lines[0]?.["reason"]}`, /^http:\/\/127\.0\.0\.1:1 refused the connection/);
+  assert.equal(lines[1]?.["reason"], undefined);
 });
 
 test("a broken --proxy-ca stands in the way of https:// proxies only", async (t) => {
