@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import { promises } from "node:fs";
 import { mkdir, rename, symlink, unlink } from "node:fs/promises";
-import { test } from "node:test";
+import { type TestContext, test } from "node:test";
 import { KubernetesVolume } from "../../e2e/harness/kubernetes-volume.ts";
 import { ConfigError } from "../../shared/process/options.ts";
+import { tooFewFilesToStart } from "../../shared/process/out-of-files.ts";
 import { ClusterStore } from "./store.ts";
 import { ClusterFolder, clusterText, FAST, newMaterial } from "./testing.ts";
 
@@ -226,22 +227,44 @@ test("faults of any file stop the start, each with file, path and cure", async (
   await assert.rejects(ClusterStore.open(folder.at("absent"), silent), /--clusters: .*absent does not exist/);
 });
 
+/** From now on no file can be read. */
+function takeDescriptors(t: TestContext, code: string) {
+  return t.mock.method(promises, "readFile", () =>
+    Promise.reject(Object.assign(new Error("words"), { code, syscall: "open" })),
+  ).mock;
+}
+
 test("a want of file descriptors is one sentence, at the start as later, and takes no cluster away", async (t) => {
   await using folder = await ClusterFolder.create({ "blue.yaml": clusterText("blue"), "red.yaml": clusterText("red") });
   const store = await folder.open();
   for (const [code, whose] of Object.entries({ EMFILE: "process", ENFILE: "machine" })) {
-    const { mock } = t.mock.method(promises, "readFile", () =>
-      Promise.reject(Object.assign(new Error("words"), { code, syscall: "open" })),
-    );
+    const mock = takeDescriptors(t, code);
     const sentence = `it cannot be read: this ${whose} has no file descriptor left.`;
-    await assert.rejects(ClusterStore.open(folder.path, silent), {
-      problems: [`--clusters: ${folder.path}: ${sentence}`],
+    await assert.rejects(ClusterStore.open(folder.path, silent), (error: ConfigError) => {
+      assert.deepEqual(error.problems, [`--clusters: ${folder.path}: ${sentence}`]);
+      assert.match(tooFewFilesToStart(error) ?? "", new RegExp(`^this ${whose} .* start`));
+      return true;
     });
-    await folder.write("red.yaml", clusterText("red", "suspended: true"));
+    await folder.write("red.yaml", clusterText("red", `limits: {streams: ${code === "EMFILE" ? 3 : 4}}`));
     await folder.hasProblems(new RegExp(sentence));
     assert.deepEqual([...store.clusters.keys()], ["blue", "red"]);
     mock.restore();
-    await folder.write("red.yaml", clusterText("red", `limits: {streams: ${code.length + store.problems().length}}`));
-    await folder.hasProblems();
+    await folder.tells("~red"); // nothing moves in the folder meanwhile
+    assert.deepEqual(store.problems(), []);
   }
+});
+
+test("an edit that met a want of file descriptors is seen by the next look, whichever file that is for", async (t) => {
+  await using folder = await ClusterFolder.create({ "red.yaml": clusterText("red") });
+  await folder.open();
+  const mock = takeDescriptors(t, "EMFILE");
+  await folder.write("red.yaml", clusterText("red", "suspended: true"));
+  await folder.hasProblems(/no file descriptor left/);
+  mock.restore();
+  await folder.write("green.yaml", clusterText("green"));
+  await folder.tells("~red", "+green");
+  assert.deepEqual(
+    folder.logged.map((line) => line.split(":")[0]),
+    ["a cluster file is not usable, what it said before stays in use", "a cluster file is usable again"],
+  );
 });

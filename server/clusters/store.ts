@@ -46,6 +46,8 @@ interface KnownFile {
 const MAX_FILE_BYTES = 4 * 1_048_576;
 /** Faults told when a start fails: enough to see what is wrong. */
 const MAX_PROBLEMS = 20;
+/** A look that could not be made is made again so soon: what it was for may be waiting in the files. */
+const RETRY_MS = 1_000;
 
 /**
  * The clusters of `--clusters DIR_OR_FILE`, kept as their files are (design: "Trust", files are read again). A file that
@@ -70,6 +72,9 @@ export class ClusterStore {
   #problems: readonly ClusterProblem[] = [];
   #listener: ClusterListener | undefined;
   #looking: Promise<void> = Promise.resolve();
+  /** Why the last look could not be made. */
+  #failure: NodeJS.ErrnoException | undefined;
+  #retry: NodeJS.Timeout | undefined;
   #closed = false;
 
   /** Reads all files and begins to watch them; rejects with a `ConfigError` that has every fault found. */
@@ -83,7 +88,7 @@ export class ClusterStore {
       throw new ConfigError(`--clusters: ${absolute} ${whyUnreadable(error)}.`, { cause: error });
     });
     const store = new ClusterStore(absolute, found.isDirectory(), log, { timing, flags });
-    await store.#look("all");
+    await store.#inTurn(() => store.#look("all"));
     if (store.#problems.length === 0) return store;
     store.close();
     const problems = store.#problems.map(({ file, sentence }) => `--clusters: ${file}: ${sentence}`);
@@ -94,7 +99,7 @@ export class ClusterStore {
         more,
         `These are the first ${MAX_PROBLEMS} faults of --clusters, ${more} more follow.`,
       );
-    throw new ConfigError(problems);
+    throw new ConfigError(problems, { cause: store.#failure });
   }
 
   private constructor(
@@ -136,36 +141,48 @@ export class ClusterStore {
 
   close(): void {
     this.#closed = true;
+    clearTimeout(this.#retry);
     this.#watch.close();
   }
 
-  readonly #onSuspects = async (suspects: Suspects): Promise<void> => {
-    const before = this.#problems;
-    await this.#look(suspects);
-    this.#logProblems(before);
-  };
+  readonly #onSuspects = (suspects: Suspects): Promise<void> =>
+    this.#inTurn(async () => {
+      const before = this.#problems;
+      await this.#look(suspects);
+      this.#logProblems(before);
+    });
 
-  /** Reads again what may have changed; one look after the other. */
-  #look(suspects: Suspects): Promise<void> {
-    this.#looking = this.#looking.then(() => this.#lookOnce(suspects));
+  /** One look after the other. */
+  #inTurn(look: () => Promise<void>): Promise<void> {
+    this.#looking = this.#looking.then(look);
     return this.#looking;
   }
 
-  async #lookOnce(suspects: Suspects): Promise<void> {
+  /** Reads again what may have changed. */
+  async #look(suspects: Suspects): Promise<void> {
+    // Those for which a look has failed are nobody's suspects any more.
+    const isSuspect = (path: string) => suspects === "all" || this.#failure !== undefined || suspects.has(path);
     const reads = new Map<string, ClusterFile>();
     const problems: ClusterProblem[] = [];
+    clearTimeout(this.#retry);
     try {
       for (const path of await this.#list()) {
-        const read = await this.#readAgain(path, suspects === "all" || suspects.has(path));
+        const read = await this.#readAgain(path, isSuspect(path));
         if (read !== undefined) reads.set(path, read);
       }
+      this.#failure = undefined;
     } catch (error) {
       if (!isSystemError(error)) throw error;
       // A folder that cannot be listed says nothing about its clusters, nor does a want of descriptors: all stay.
       problems.push({ file: this.#path, sentence: `it ${whyUnreadable(error)}.` });
       for (const [path, { read }] of this.#files) reads.set(path, read);
+      this.#failure = error;
     }
-    if (!this.#closed) this.#use(reads, problems);
+    if (this.#closed) return;
+    this.#use(reads, problems);
+    if (this.#failure !== undefined) {
+      this.#retry = setTimeout(() => void this.#onSuspects("all"), RETRY_MS).unref();
+    }
   }
 
   async #list(): Promise<string[]> {
