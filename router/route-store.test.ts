@@ -104,22 +104,66 @@ test("a file that is too large or cannot be read is a fault of its own", async (
   ]);
 });
 
+/** From now on this fails, each time for want of what the time before was there; how often it did. */
+function takeDescriptors(t: TestContext, call: "readFile" | "readdir") {
+  const failed = { times: 0, restore: () => mock.restore() };
+  const { mock } = t.mock.method(promises, call, () => {
+    failed.times++;
+    return Promise.reject(Object.assign(new Error("words"), { code: failed.times % 2 ? "EMFILE" : "ENFILE" }));
+  });
+  return failed;
+}
+
+const lack = (path: string, whose: string) =>
+  `${path}: its routes cannot be read: this ${whose} has no file descriptor left.`;
+
 test("files that are not read for want of a descriptor are told once and read as soon as there is one; a start is none", async (t) => {
   const path = folder(t);
   writeFileSync(join(path, "a.yaml"), yaml("a.example"));
   const { store, told, names } = await open(t, path);
-  let failed = 0;
-  const { mock } = t.mock.method(promises, "readFile", () => {
-    failed++;
-    return Promise.reject(Object.assign(new Error("words"), { code: failed % 2 ? "EMFILE" : "ENFILE" }));
-  });
+  const failed = takeDescriptors(t, "readFile");
   await assert.rejects(RouteStore.open({ path, onRead: () => {} }), { code: "EMFILE" });
   writeFileSync(join(path, "a.yaml"), yaml("b.example"));
-  await until(() => failed > 5);
+  await until(() => failed.times > 5);
   assert.deepEqual(names(), ["a.example"]);
-  const fault = (whose: string) => [`${path}: its routes cannot be read: this ${whose} has no file descriptor left.`];
-  assert.deepEqual(told.slice(0, 2), [fault("machine"), fault("process")]);
-  mock.restore();
+  assert.deepEqual(told, [[lack(path, "machine")]]);
+  failed.restore();
   await until(() => names()[0] === "b.example");
-  assert.deepEqual([store.faults, told.at(-1)], [[], []]);
+  assert.deepEqual([store.faults, told.slice(1)], [[], [[]]]);
+});
+
+test("a directory that is not listed for want of a descriptor is no other fault, and a later want is told again", async (t) => {
+  const path = folder(t);
+  writeFileSync(join(path, "a.yaml"), yaml("a.example"));
+  const { store, told } = await open(t, path);
+  for (const wants of [1, 2]) {
+    const failed = takeDescriptors(t, "readdir");
+    await assert.rejects(RouteStore.open({ path, onRead: () => {} }), { code: /^E[MN]FILE$/ });
+    await until(() => failed.times > 5);
+    assert.match(
+      store.faults.join(),
+      /^[^,]*: its routes cannot be read: this (process|machine) has no file descriptor left\.$/,
+    );
+    assert.equal(told.length, 2 * wants - 1);
+    failed.restore();
+    await until(() => store.faults.length === 0);
+    assert.deepEqual(told.at(-1), []);
+  }
+});
+
+test("a want of descriptors leaves the faults that there are, which are not told again after it", async (t) => {
+  const path = folder(t);
+  for (const [name, to] of Object.entries({ a: "10.0.0.1:1", b: "nowhere" })) {
+    writeFileSync(join(path, `${name}.yaml`), yaml(`${name}.example`, to));
+  }
+  const { store, told } = await open(t, path);
+  const [fault = "", ...others] = store.faults;
+  assert.match(fault, /b\.yaml: /);
+  assert.deepEqual(others, []);
+  const failed = takeDescriptors(t, "readdir");
+  await until(() => failed.times > 5);
+  assert.deepEqual(store.faults, [fault, lack(path, failed.times % 2 ? "process" : "machine")]);
+  failed.restore();
+  await until(() => store.faults.length === 1);
+  assert.deepEqual([store.faults, told.slice(1)], [[fault], [[]]]);
 });

@@ -9,7 +9,7 @@ import { settleRoutes } from "./settle-routes.ts";
 export interface RouteStoreOptions {
   /** A file, or a directory of which `*.yaml` and `*.yml` are read. */
   readonly path: string;
-  /** Routes were read again; `faults` are those that have just been found. */
+  /** Routes were read again, or begin to lack a descriptor for it; `faults` are those that have just been found. */
   onRead(faults: readonly string[]): void;
   /** How often the files are looked at, ms. */
   readonly lookMs?: number;
@@ -33,6 +33,8 @@ export class RouteStore {
   readonly #options: RouteStoreOptions;
   #table = new RouteTable([]);
   #faults: readonly string[] = [];
+  /** The fault of files that wait for a file descriptor to be read with. */
+  #lack: string | undefined;
   #known = new Map<string, Known>();
   #inUse: ReadonlyMap<string, readonly Route[]> = new Map();
   /** What the look before saw. */
@@ -59,7 +61,7 @@ export class RouteStore {
 
   /** Why files as they are now are not in use. */
   get faults(): readonly string[] {
-    return this.#faults;
+    return this.#lack === undefined ? this.#faults : [...this.#faults, this.#lack];
   }
 
   get files(): number {
@@ -81,11 +83,10 @@ export class RouteStore {
     } catch (error) {
       if (!outOfFiles(error)) throw error;
       // What was read stays, and it is tried again at the next look: the files may be good.
-      const fault = `${this.#options.path}: its routes cannot be read: ${readFailure(error)}.`;
-      const isNew = !this.#faults.includes(fault);
-      this.#faults = [fault];
+      const isNew = this.#lack === undefined;
+      this.#lack = `${this.#options.path}: its routes cannot be read: ${readFailure(error)}.`;
       this.#read = "";
-      if (isNew && !this.#closed) this.#options.onRead([fault]);
+      if (isNew && !this.#closed) this.#options.onRead([this.#lack]);
     }
     this.#schedule();
   }
@@ -98,6 +99,7 @@ export class RouteStore {
     if (settled && seen !== this.#read && !this.#closed) {
       const before = new Set(this.#faults);
       await this.#readNow(now);
+      this.#lack = undefined;
       if (!this.#closed) this.#options.onRead(this.#faults.filter((fault) => !before.has(fault)));
     }
   }
