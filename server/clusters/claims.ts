@@ -82,8 +82,10 @@ function trustClaims({ agents, callers }: Cluster, flags: FlagAuthorities): Clai
     ) {
       return [];
     }
-    const keys = anchors(ca ?? flags[side] ?? "").map((anchor) => `the CA ${anchor}`);
-    if (ca === undefined) keys.push(`the server's CA for ${side}`);
+    const ofFlags = flags[side] ?? "";
+    const keys = anchors(ca ?? ofFlags).map((anchor) => `the CA ${anchor}`);
+    // Where the server has none, nobody's certificate counts: there is nothing to share.
+    if (ca === undefined && ofFlags !== "") keys.push(`the server's CA for ${side}`);
     const which = ca === undefined ? `${side}.ca is left out, and the server's is` : `the CA in ${side}.ca is`;
     const open = identities.length === 0;
     return keys.map((key) => ({

@@ -7,6 +7,8 @@ import { settle } from "./settle.ts";
 import { clusterText } from "./testing.ts";
 
 const NOTHING: readonly Cluster[] = [];
+/** What a document that leaves its CAs out is judged by. */
+const FLAGS = { agents: "the CA of --cluster-ca-cert", callers: "the CA of --server-ca-cert" };
 
 function clusters(file: string, ...texts: string[]): readonly Cluster[] {
   const loaded = loadClusterFile(parseClusterFile(file, texts.join("\n---\n")), new MaterialFiles());
@@ -80,10 +82,13 @@ for (const [what, first, second, sentence] of [
   test(`whoever comes second to ${what} is the problem, whatever the order of the files`, () => {
     for (const newcomer of ["b", "0"]) {
       const before = clusters("a", first);
-      const settled = settle([
-        { file: newcomer, before: NOTHING, next: clusters(newcomer, second) },
-        { file: "a", before, next: before },
-      ]);
+      const settled = settle(
+        [
+          { file: newcomer, before: NOTHING, next: clusters(newcomer, second) },
+          { file: "a", before, next: before },
+        ],
+        FLAGS,
+      );
       assert.equal(settled.inUse.get("a"), before);
       assert.deepEqual(settled.inUse.get(newcomer), []);
       assert.ok(settled.problems.every(({ file }) => file === newcomer));
@@ -151,13 +156,24 @@ test("a file that keeps its old version keeps its names from those who were abou
   );
 });
 
+test("clusters that leave their CA to a server that has none share nothing", () => {
+  const open = (name: string) => clusterText(name).replace(`["CN=${name}"]`, "[]");
+  const files = ["a", "b"].map((name) => ({ file: name, before: NOTHING, next: clusters(name, open(name)) }));
+  assert.deepEqual(problemsOf(settle(files)), []);
+  assert.deepEqual(problemsOf(settle(files, { agents: "", callers: "" })), []);
+  assert.match(problemsOf(settle(files, FLAGS)).join(), /agents\.ca is left out, and the server's is also that of/);
+});
+
 test("whoever drops its identities under a shared CA is the problem, not those who were there", () => {
   const before = clusters("a", clusterText("blue"));
   const other = clusters("b", clusterText("red"));
-  const settled = settle([
-    { file: "a", before, next: clusters("a", clusterText("blue").replace('["CN=blue"]', "[]")) },
-    { file: "b", before: other, next: other },
-  ]);
+  const settled = settle(
+    [
+      { file: "a", before, next: clusters("a", clusterText("blue").replace('["CN=blue"]', "[]")) },
+      { file: "b", before: other, next: other },
+    ],
+    FLAGS,
+  );
   assert.deepEqual(
     settled.inUse,
     new Map([
