@@ -8,8 +8,11 @@ import type { AgentSide, CallerSide, ClusterSide, InnerTlsRule } from "../cluste
 import { verifierOf } from "../tokens/settings.ts";
 import type { TokenVerifier } from "../tokens/verifier.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
+import { type Clients, missingSentence } from "./missing-material.ts";
 
 export interface DoorDeps {
+  /** Who comes to it. */
+  readonly clients: Clients;
   /** For what the side leaves out. */
   readonly flags: WatchedTls | undefined;
   /** There is no document: the flags are the cluster. */
@@ -32,6 +35,7 @@ export class ClusterDoor implements TlsDoor {
   readonly kind = "tls";
   readonly tunnels: ClusterTunnels;
   readonly rule: string;
+  readonly #clients: Clients;
   readonly refusesHandshake: () => string | undefined;
   readonly #limitsHandshakes: () => boolean;
   readonly #flags: WatchedTls | undefined;
@@ -46,8 +50,9 @@ export class ClusterDoor implements TlsDoor {
 
   /** Throws a sentence about a token setting that cannot be. */
   constructor(tunnels: ClusterTunnels, side: AgentSide | CallerSide, deps: DoorDeps) {
-    const { flags, isOfFlags, innerTls, rule, log, refusesHandshake, limitsHandshakes } = deps;
+    const { clients, flags, isOfFlags, innerTls, rule, log, refusesHandshake, limitsHandshakes } = deps;
     this.tunnels = tunnels;
+    this.#clients = clients;
     this.rule = rule;
     this.refusesHandshake = refusesHandshake;
     this.#limitsHandshakes = limitsHandshakes;
@@ -112,14 +117,32 @@ export class ClusterDoor implements TlsDoor {
   /** What the side has together with the flags; `undefined`: a certificate or a CA is missing. */
   get material(): TlsMaterial | undefined {
     if (this.#isUnixOnly) return undefined;
-    const flags = this.#flags?.material;
-    const { certificate = flags, ca = this.#fallbackCa(flags) } = this.#side;
+    const { certificate, ca } = this.#given;
     if (certificate === undefined || ca === undefined) return undefined;
     const { cert, key, notAfter } = certificate;
     // The same object as long as nothing has changed: a TLS context costs 3 ms.
     if (this.#tls?.cert !== cert || this.#tls.key !== key || this.#tls.ca !== ca)
       this.#tls = { cert, key, ca, notAfter };
     return this.#tls;
+  }
+
+  get #given(): { certificate: Pick<TlsMaterial, "cert" | "key" | "notAfter"> | undefined; ca: string | undefined } {
+    const flags = this.#flags?.material;
+    const { certificate = flags, ca = this.#fallbackCa(flags) } = this.#side;
+    return { certificate, ca };
+  }
+
+  /** What keeps everybody from coming over TLS, if somebody was meant to: `agents.ca is missing: …`. */
+  get missing(): string | undefined {
+    if (this.#isUnixOnly || this.#isOfFlags) return undefined;
+    const { certificate, ca } = this.#given;
+    return missingSentence(this.#clients, { certificate: certificate === undefined, ca: ca === undefined });
+  }
+
+  /** Agents without names may be meant for `--agent-insecure-port` alone, where a token is all that they need. */
+  get mayDoWithoutTls(): boolean {
+    const { sni, token } = this.#side;
+    return this.#clients === "agents" && sni.length === 0 && token !== undefined && this.innerTls === "never";
   }
 
   /** Whoever proves himself by a token needs no CA. */
@@ -155,10 +178,9 @@ export class ClusterDoor implements TlsDoor {
     return this.material?.ca;
   }
 
-  /** Why nobody can come through it, if somebody was meant to. */
-  get problem(): string | undefined {
-    if (this.material !== undefined || this.#isUnixOnly || this.#side.sni.length === 0) return this.#tokenProblem;
-    return `cluster "${this.cluster}" has names on a port for which neither it nor the flags have a certificate and a CA`;
+  /** Why the rules for tokens are not those of its document. */
+  get tokenProblem(): string | undefined {
+    return this.#tokenProblem;
   }
 
   get tls(): TlsMaterial {

@@ -10,6 +10,7 @@ import type { UnixDoor } from "../frontend/authenticate.ts";
 import { ClusterFigures } from "../status/figures.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
 import { ClusterDoor } from "./cluster-door.ts";
+import { missingWarning } from "./missing-material.ts";
 import { type ShownCertificate, ValidityLog } from "./validity-log.ts";
 
 export interface ServedClusterDeps {
@@ -62,12 +63,14 @@ export class ServedCluster {
       refusesHandshake: () => this.#refusesHandshake(),
       limitsHandshakes: () => this.#handshakes !== undefined,
     };
-    this.agents = new ClusterDoor(tunnels, cluster.agents, { ...common, flags: flags.agents, rule: rule("agents") });
-    this.callers = new ClusterDoor(tunnels, cluster.callers, {
+    const depsOf = (clients: "agents" | "callers") => ({
       ...common,
-      flags: flags.callers,
-      rule: rule("callers"),
+      clients,
+      flags: flags[clients],
+      rule: rule(clients),
     });
+    this.agents = new ClusterDoor(tunnels, cluster.agents, depsOf("agents"));
+    this.callers = new ClusterDoor(tunnels, cluster.callers, depsOf("callers"));
     this.unix = { kind: "unix", cluster: cluster.name, tunnels };
     this.#fit(cluster);
     this.#limit(cluster);
@@ -82,7 +85,11 @@ export class ServedCluster {
 
   /** Why it is not served as its document says, or why nobody comes who is meant to. */
   problems(now = new Date()): string[] {
-    return SIDES.flatMap((side) => [this[side].problem ?? [], this.#untimely(side, now) ?? []].flat());
+    return SIDES.flatMap((side) => {
+      const { tokenProblem, mayDoWithoutTls } = this[side];
+      const missing = mayDoWithoutTls ? undefined : missingWarning(side)(this);
+      return [missing ?? [], tokenProblem ?? [], this.#untimely(side, now) ?? []].flat();
+    });
   }
 
   #shown(side: (typeof SIDES)[number]): ShownCertificate | undefined {
