@@ -12,6 +12,11 @@ export class Place<T> {
     this.before = undefined;
     this.behind = undefined;
   }
+
+  /** Wherever it stands; false: nowhere. */
+  leave(): boolean {
+    return this.queue?.leave(this) ?? false;
+  }
 }
 
 /**
@@ -38,7 +43,7 @@ export class Queue<T> {
   /** Behind all others; whoever is here already stays where he is. */
   join(place: Place<T>): void {
     if (place.queue === this) return;
-    place.queue?.leave(place);
+    place.leave();
     place.queue = this;
     place.before = this.#last;
     if (this.#last === undefined) this.#first = place;

@@ -1,6 +1,7 @@
 import type { Finding } from "./steps.ts";
 
-interface Row {
+/** One sentence that names the culprit, and what to do next. */
+export interface Row {
   readonly sentence: string;
   readonly next: string;
 }

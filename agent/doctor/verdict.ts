@@ -1,14 +1,12 @@
 import { isOfControlPlane } from "../../shared/link/intercepted.ts";
 import { ahead } from "../../shared/net/clock-skew.ts";
 import { noTlsBehind, PORTAL_CURE, portalAt } from "../../shared/net/portal.ts";
-import { HANDSHAKE_ROWS } from "./handshake-rows.ts";
+import { HANDSHAKE_ROWS, type Row } from "./handshake-rows.ts";
 import type { Culprit, Finding, Step } from "./steps.ts";
 
-/** One sentence that names the culprit, and what to do next. */
-export interface Verdict {
+/** What the steps come to. */
+export interface Verdict extends Row {
   readonly culprit: Culprit | "none";
-  readonly sentence: string;
-  readonly next: string;
 }
 
 /** Certificates and tokens that are out of their time. */
@@ -52,8 +50,6 @@ function alsoWords(rows: readonly Row[], { sentence: said }: Row): string[] {
 function explains(serverTime: number, { validFrom = 0, validTo = Number.POSITIVE_INFINITY }: Finding): boolean {
   return validFrom <= serverTime && serverTime < validTo;
 }
-
-type Row = Omit<Verdict, "culprit">;
 
 function healthy(openedBy: string | undefined): Verdict {
   if (openedBy === undefined) {

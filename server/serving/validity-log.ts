@@ -18,7 +18,6 @@ const LOOK_MS = 60_000;
 
 /** Tells once of a certificate that clients refuse it for its dates: when it comes into use, and when it expires in use. */
 export class ValidityLog {
-  readonly #timer = LookTimer.every(LOOK_MS);
   readonly #place: Place<() => void>;
   readonly #log: Pick<Logger, "error">;
   readonly #shown: () => ShownCertificate | undefined;
@@ -29,11 +28,11 @@ export class ValidityLog {
     this.#log = log;
     this.#shown = shown;
     this.look();
-    this.#place = this.#timer.add(this.look);
+    this.#place = LookTimer.every(LOOK_MS).add(this.look);
   }
 
   close(): void {
-    this.#timer.delete(this.#place);
+    this.#place.leave();
   }
 
   /** To be called when another certificate may be in use. */

@@ -30,15 +30,14 @@ export class ClusterFigures {
   readonly limitsHit = new Map<keyof Limits, number>();
   readonly refusals = new RecentRefusals();
   readonly #looks: { readonly connects: number; readonly carried: number }[] = [];
-  readonly #timer = LookTimer.every(LOOK_MS);
   readonly #place: Place<() => void>;
 
   constructor() {
-    this.#place = this.#timer.add(this.look);
+    this.#place = LookTimer.every(LOOK_MS).add(this.look);
   }
 
   close(): void {
-    this.#timer.delete(this.#place);
+    this.#place.leave();
   }
 
   connectionFinished({ outcome, bytesUp = 0, bytesDown = 0 }: FinishedConnect): void {

@@ -165,10 +165,9 @@ export class Acceptor {
     if (this.#net.listening) this.#net.close();
     this.#room.clear();
     for (const { raw } of this.#visits) {
-      this.#visitOf.delete(raw);
+      this.over(raw);
       raw.destroy();
     }
-    this.#visits.clear();
   }
 
   /** Who is to hear what comes next, and how, is another question now: ends the one that began unread, if it is in its handshake. */

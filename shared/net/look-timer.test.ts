@@ -8,16 +8,16 @@ test("a look is called in each period until it is taken away, also by one that i
   const looks: string[] = [];
   const own = timer.add(() => {
     looks.push("own");
-    timer.delete(other);
+    other.leave();
   });
   const other = timer.add(() => looks.push("other"));
   const third = timer.add(() => looks.push("third"));
   t.mock.timers.tick(1_000);
   assert.deepEqual(looks.splice(0), ["own", "third"]);
-  timer.delete(own);
+  own.leave();
   t.mock.timers.tick(1_000);
   assert.deepEqual(looks.splice(0), ["third"]);
-  timer.delete(third);
+  third.leave();
   t.mock.timers.tick(5_000);
   assert.deepEqual(looks, []);
 });

@@ -21,16 +21,12 @@ export class LookTimer {
     return timer;
   }
 
-  /** `look` is called each period until its place is taken away; the first time within one. */
+  /** `look` is called each period until it leaves its place; the first time within one. */
   add(look: () => void): Place<() => void> {
     const place = new Place(look);
     this.#looks.join(place);
     this.#timer ??= setInterval(() => this.#tick(), this.#periodMs).unref();
     return place;
-  }
-
-  delete(place: Place<() => void>): void {
-    this.#looks.leave(place);
   }
 
   #tick(): void {

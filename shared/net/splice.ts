@@ -60,8 +60,7 @@ class Splice {
   readonly #resolve: (totals: SpliceTotals) => void;
   readonly #up: Pump;
   readonly #down: Pump;
-  readonly #stallTimer: LookTimer | undefined;
-  #stallLook: Place<() => void> | undefined;
+  readonly #stallLook: Place<() => void> | undefined;
   #endedBy: SpliceTotals["endedBy"] | undefined;
   #error: Error | undefined;
   #firstClosed: Side | undefined;
@@ -75,8 +74,8 @@ class Splice {
     this.#up = new Pump(caller, target, options.corkTarget ?? false, options.pace);
     this.#down = new Pump(target, caller, options.corkCaller ?? false, options.pace);
     if (options.stallTimeoutMs) {
-      this.#stallTimer = LookTimer.every(Math.ceil(options.stallTimeoutMs / STALL_CHECKS));
-      this.#stallLook = this.#stallTimer.add(this.#onStallCheck);
+      const timer = LookTimer.every(Math.ceil(options.stallTimeoutMs / STALL_CHECKS));
+      this.#stallLook = timer.add(this.#onStallCheck);
     }
     this.#bind(caller, "caller", this.#up);
     this.#bind(target, "target", this.#down);
@@ -107,7 +106,7 @@ class Splice {
     }
     this.#firstClosed ??= name;
     if (this.#firstClosed === name) return;
-    this.#stopLooking();
+    this.#stallLook?.leave();
     this.#up.stop();
     this.#down.stop();
     const totals = { bytesUp: this.#up.bytes, bytesDown: this.#down.bytes, endedBy: this.#endedBy ?? name };
@@ -130,16 +129,12 @@ class Splice {
   readonly #onStallCheck = (): void => {
     const stall = this.#stall();
     if (stall === undefined) return;
-    this.#stopLooking();
+    this.#stallLook?.leave();
     this.#endedBy = "stall";
     this.#error ??= new Error(stall);
     this.#reset(this.#caller, this.#options.resetCaller);
     this.#reset(this.#target, this.#options.resetTarget);
   };
-
-  #stopLooking(): void {
-    if (this.#stallLook !== undefined) this.#stallTimer?.delete(this.#stallLook);
-  }
 
   /** Why it has lasted for too long, called once in each period. */
   #stall(): string | undefined {
