@@ -11,6 +11,8 @@ const FLUSH_AT_ONCE = 16 * 1024;
 const FLUSH_CONTROL_AT = 64 * 1024;
 /** So long, ms, a credit that is not hurried waits for others: a write of 12 bytes costs as much as one of 10 KB. */
 const CREDIT_WAIT_MS = 5;
+/** With so much room on the path nobody waits long for others' turns, and each has a whole message, which costs half as much as two. */
+const AMPLE_ROOM = 512 * 1024;
 /**
  * On a slow path a turn is no longer than the room that is left, unless that is too little to be worth a frame: the next
  * stream's turn is a whole round trip away.
@@ -160,8 +162,10 @@ export class SendQueue {
       const stream = this.#ready.first.member;
       this.#ready.leave(stream.turn);
       const at = batch.push(EMPTY) - 1;
-      const turn = this.#ready.size === 0 ? this.#maxFramePayload : Math.ceil(this.#maxFramePayload / 2);
-      const most = Math.min(turn, Math.max(pathRoom - bytes, SHORT_TURN));
+      const left = pathRoom - bytes;
+      const isWhole = this.#ready.size === 0 || left >= AMPLE_ROOM;
+      const turn = isWhole ? this.#maxFramePayload : Math.ceil(this.#maxFramePayload / 2);
+      const most = Math.min(turn, Math.max(left, SHORT_TURN));
       const whole = this.#transport.wholeRecords(bytes + HEADER_LENGTH, most);
       const length = stream.takePayload(whole < SHORT_TURN ? most : whole, batch);
       batch[at] = header(FrameType.data, Flag.none, stream.id, length);
