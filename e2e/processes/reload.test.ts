@@ -111,7 +111,7 @@ test("the agents' port reads its files again, and an agent shows its renewed cer
   atServer.update(secret(young.server, young.ca));
   await server.waitForLog("certificates were read again");
   assert.equal(await status(site, echo.address), 200, "the tunnel that stands goes on");
-  // Only now: who has another name begins anew, and what was asked of it in that moment is lost.
+  // Only now: who has another name begins anew, and then it is another tunnel that answers.
   atAgent.update(secret(young.caller, young.ca));
   // Its next link is the first that shows anything: the server's end makes it come.
   server.kill("SIGTERM");

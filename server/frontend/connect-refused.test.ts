@@ -61,6 +61,43 @@ test("a CONNECT that waits for a lost agent takes the first that comes, long bef
   newcomer.cut();
 });
 
+test("a CONNECT that meets the last moment of an agent waits for the one that comes after it", async () => {
+  for (const end of ["in order", "cut"]) {
+    const first = fakeAgent({ agentId: "first", onStream: () => {} });
+    const next = fakeAgent({ agentId: "next", onTarget: (stream) => stream.pipe(stream) });
+    await using world = await start([first], {
+      agentWaitMs: 5_000,
+      agentAckTimeoutMs: 5_000,
+      connectTimeoutMs: 10_000,
+    });
+    const caller = world.call();
+    caller.socket.write(CONNECT);
+    await until(() => first.streams.length === 1);
+    if (end === "in order") void first.session.close(0);
+    else first.cut();
+    await until(() => first.tunnel.closed);
+    world.join(next);
+    await until(() => caller.text === ESTABLISHED);
+    next.cut();
+  }
+});
+
+test("where nobody comes after an agent that was lost, the CONNECT hears of the lost one; and a caller need not wait", async () => {
+  for (const leaves of [false, true]) {
+    const agent = fakeAgent({ onStream: () => {} });
+    await using world = await start([agent], { agentWaitMs: leaves ? 60_000 : 60, connectTimeoutMs: 120_000 });
+    const caller = world.call();
+    caller.socket.write(CONNECT);
+    await until(() => agent.streams.length === 1);
+    agent.cut();
+    await until(() => agent.tunnel.closed);
+    if (leaves) caller.socket.resetAndDestroy();
+    else await until(() => /^HTTP\/1\.1 502 the connection to agent "a" was lost\r\n/.test(caller.text));
+    await until(() => world.lines.length === 1);
+    assert.equal(world.lines[0]?.outcome, leaves ? "caller_gone" : "agent_lost");
+  }
+});
+
 test("a dial that failed is not tried again", async () => {
   const refuse = () => ({ ok: false, error: "dial_refused", detail: "10.0.0.1:10250 refused" }) as const;
   const agents = ["a", "b"].map((agentId) => fakeAgent({ agentId, answer: refuse }));

@@ -140,7 +140,10 @@ interface Opened {
   readonly tunnel: Tunnel;
 }
 
-/** The stream to the target: over the best tunnel, or over a second one if the first did not even take it. */
+/**
+ * The stream to the target: over the best tunnel, or over a second one if the first did not even take it. Where the only one
+ * is over, because its agent is lost or begins anew, whoever comes next is waited for: a moment later this CONNECT would have.
+ */
 async function openStream(
   target: Target,
   cluster: ClusterTunnels,
@@ -152,18 +155,24 @@ async function openStream(
   cluster.pendingConnects++;
   metrics.pendingOpens(1);
   try {
-    const waitMs = Math.min(patienceMs(cluster, options), account.leftMs());
-    const first = cluster.pick() ?? (await pending.during(cluster.whenAvailable(waitMs)));
+    const first = cluster.pick() ?? (await next());
     try {
       return await openOver(first);
     } catch (error) {
-      const second = retryable(error) && account.leftMs() > 0 ? cluster.pick(first) : undefined;
+      if (!retryable(error) || account.leftMs() <= 0) throw error;
+      const isOver = first.closed || first.leaving;
+      const second = cluster.pick(first) ?? (isOver ? await next().catch(orCallerGone(error)) : undefined);
       if (second === undefined) throw error;
       return await openOver(second);
     }
   } finally {
     cluster.pendingConnects--;
     metrics.pendingOpens(-1);
+  }
+
+  function next(): Promise<Tunnel> {
+    const waitMs = Math.min(patienceMs(cluster, options), account.leftMs());
+    return pending.during(cluster.whenAvailable(waitMs));
   }
 
   async function openOver(tunnel: Tunnel): Promise<Opened> {
@@ -188,6 +197,13 @@ async function openStream(
  */
 function patienceMs(cluster: ClusterTunnels, { agentWaitMs, connectTimeoutMs }: ConnectDeps["options"]): number {
   return cluster.expected === undefined ? agentWaitMs : Math.max(agentWaitMs, connectTimeoutMs / 2);
+}
+
+/** Nobody has come: what has happened before says more, but for a caller that has left meanwhile. */
+function orCallerGone(before: unknown): (error: unknown) => never {
+  return (error) => {
+    throw toCulvertError(error).code === "caller_gone" ? error : before;
+  };
 }
 
 function retryable(error: unknown): boolean {
