@@ -685,6 +685,24 @@ test("an agent whose certificate has become another's leaves its link to the str
   assert.equal(lines.filter(({ msg }) => msg.startsWith("uplink begins anew")).length, 1);
 });
 
+test("an agent whose certificate has become another's, and that carries nothing, begins one new link", async (t) => {
+  const { up, attempts, tunnels, lines, redialError } = uplink(t);
+  redialError.error = new LinkRefused({ closeCode: CloseCode.linkOfAnother, reason: "another certificate" });
+  up.start();
+  attempts[0]?.accept();
+  await until(() => up.connected, "connected");
+  up.changeCarriers();
+  await until(() => attempts.length > 1 && lines.some(({ msg }) => msg === "uplink left"), "the old link to have left");
+  assert.equal(attempts.length, 2);
+  attempts[1]?.accept();
+  await up.whenConnected();
+  assert.deepEqual([tunnels.length, [...up.connections()].length], [2, 1]);
+  assert.equal(
+    lines.some(({ msg }) => msg === "uplink closed by the server"),
+    false,
+  );
+});
+
 test("a server that does not know the link any more is up: the next attempt comes at once", async (t) => {
   const { up, attempts, tunnels, lines } = uplink(t);
   up.start();

@@ -304,8 +304,8 @@ export class Uplink implements ConnectionOwner {
       { link: link.id, streams: session.streamCount },
       "uplink begins anew: its identity has changed",
     );
-    void session.close(drainTimeoutMs);
     this.#moveOn(connection, 0);
+    void session.close(drainTimeoutMs); // only now: one without streams is over at once, and is to be known as left
   }
 
   onClosed(connection: Connection, reason: Error | undefined): void {

@@ -61,25 +61,60 @@ test("a CONNECT that waits for a lost agent takes the first that comes, long bef
   newcomer.cut();
 });
 
+const PATIENT = { agentWaitMs: 5_000, agentAckTimeoutMs: 5_000, connectTimeoutMs: 10_000 };
+
 test("a CONNECT that meets the last moment of an agent waits for the one that comes after it", async () => {
-  for (const end of ["in order", "cut"]) {
-    const first = fakeAgent({ agentId: "first", onStream: () => {} });
-    const next = fakeAgent({ agentId: "next", onTarget: (stream) => stream.pipe(stream) });
-    await using world = await start([first], {
-      agentWaitMs: 5_000,
-      agentAckTimeoutMs: 5_000,
-      connectTimeoutMs: 10_000,
+  for (const end of ["in order", "refuses", "cut"]) {
+    const first = fakeAgent({
+      agentId: "first",
+      onStream: (stream) => {
+        if (end !== "refuses") return;
+        first.session.drain();
+        stream.reset();
+      },
     });
+    const next = fakeAgent({ agentId: "next", onTarget: (stream) => stream.pipe(stream) });
+    await using world = await start([first], PATIENT);
     const caller = world.call();
     caller.socket.write(CONNECT);
     await until(() => first.streams.length === 1);
     if (end === "in order") void first.session.close(0);
-    else first.cut();
-    await until(() => first.tunnel.closed);
+    if (end === "cut") first.cut();
+    await until(() => (end === "refuses" ? first.tunnel.streamCount === 0 : first.tunnel.closed));
     world.join(next);
     await until(() => caller.text === ESTABLISHED);
     next.cut();
   }
+});
+
+test("an agent that is there, or one that may not come back, is not waited for", async () => {
+  const options = { ...PATIENT, agentWaitMs: 60_000, connectTimeoutMs: 120_000, draining: false };
+  const full = fakeAgent({ onStream: (stream) => stream.reset() });
+  await using busy = await start([full], options);
+  assert.match(await busy.call().ask(CONNECT), /^HTTP\/1\.1 503 agent "a" takes no more connections/);
+  for (const why of ["draining", "closed"]) {
+    const agent = fakeAgent({ onStream: () => {} });
+    const ending = { ...options };
+    await using world = await start([agent], ending);
+    const caller = world.call();
+    caller.socket.write(CONNECT);
+    await until(() => agent.streams.length === 1);
+    if (why === "draining") ending.draining = true;
+    else world.cluster.closedBecause = "the cluster is suspended";
+    agent.cut();
+    await until(() => /^HTTP\/1\.1 502 the connection to agent "a" was lost\r\n/.test(caller.text));
+  }
+});
+
+test("who waits for the agent after the next is not answered later than --connect-timeout", async () => {
+  const agent = fakeAgent({ onStream: () => {} });
+  await using world = await start([agent], { ...PATIENT, agentWaitMs: 60_000, connectTimeoutMs: 300 });
+  const caller = world.call();
+  caller.socket.write(CONNECT);
+  await until(() => agent.streams.length === 1);
+  agent.cut();
+  await until(() => caller.text.startsWith("HTTP/1.1 502 "));
+  assert.equal(world.cluster.pendingConnects, 0);
 });
 
 test("where nobody comes after an agent that was lost, the CONNECT hears of the lost one; and a caller need not wait", async () => {

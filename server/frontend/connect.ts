@@ -149,7 +149,7 @@ async function openStream(
   cluster: ClusterTunnels,
   pending: PendingCaller,
   account: Account,
-  { options, metrics }: ConnectDeps,
+  { options, metrics, draining }: ConnectDeps,
 ): Promise<Opened> {
   mustHaveRoom(cluster, options.maxPendingConnects);
   cluster.pendingConnects++;
@@ -161,7 +161,8 @@ async function openStream(
     } catch (error) {
       if (!retryable(error) || account.leftMs() <= 0) throw error;
       const isOver = first.closed || first.leaving;
-      const second = cluster.pick(first) ?? (isOver ? await next().catch(orCallerGone(error)) : undefined);
+      const mayCome = isOver && !draining() && cluster.closedBecause === undefined;
+      const second = cluster.pick(first) ?? (mayCome ? await next().catch(orCallerGone(error)) : undefined);
       if (second === undefined) throw error;
       return await openOver(second);
     }
