@@ -15,7 +15,7 @@ export interface SessionOptions {
   readonly maxStreams: number;
   /** Streams we may open before the session is used up (spec: ids are never re-used). */
   readonly maxStreamIds: number;
-  /** Payload of one data frame, bytes. Half of it is one stream's turn when several have something to send. */
+  /** Payload of one data frame, bytes. Half of it is one stream's turn when several have something to send, and the path little room. */
   readonly maxFramePayload: number;
   /** Bytes the transport may hold untaken: what stands in front of a control frame. */
   readonly maxPending: number;

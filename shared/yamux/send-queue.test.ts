@@ -369,6 +369,7 @@ test("what is left of a small write is not kept: it goes in the same turn", asyn
 test("a frame has a whole message for whoever sends alone or has ample room on the path, and half of one among others", async () => {
   for (const [pathRoom, turns] of [
     [512 * KIB - 1, [2, 2, 2, 1, 4]],
+    [512 * KIB, [4, 2, 2, 1, 4]],
     [1024 * KIB, [4, 3, 4, 4, 2]],
   ] as const) {
     const { transport, streams } = await stuckClient(2, { maxPending: 1024 * KIB });

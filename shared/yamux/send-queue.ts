@@ -11,7 +11,7 @@ const FLUSH_AT_ONCE = 16 * 1024;
 const FLUSH_CONTROL_AT = 64 * 1024;
 /** So long, ms, a credit that is not hurried waits for others: a write of 12 bytes costs as much as one of 10 KB. */
 const CREDIT_WAIT_MS = 5;
-/** With so much room on the path nobody waits long for others' turns, and each has a whole message, which costs half as much as two. */
+/** With so much room on the path a turn is a whole message: nobody waits long for others', and two halves cost twice as much. */
 const AMPLE_ROOM = 512 * 1024;
 /**
  * On a slow path a turn is no longer than the room that is left, unless that is too little to be worth a frame: the next
