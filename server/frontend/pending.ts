@@ -45,12 +45,19 @@ export class PendingCaller {
     }
   }
 
-  /** Answers 200 and resolves when the target's bytes may follow: after `gapMs`, or as soon as the caller speaks. */
-  establish(gapMs: number): Promise<void> {
+  /**
+   * Answers 200 and resolves when the target's bytes may follow: after `gapMs`, or as soon as the caller speaks. Without a gap
+   * they follow at once, in a TLS record of their own: of a caller that is gone the answer may never be done (`endedByReset`).
+   */
+  async establish(gapMs: number): Promise<void> {
     this.#established = true;
-    return new Promise((resolve) => {
+    if (gapMs === 0) {
+      reply.established(this.#socket);
+      return;
+    }
+    await new Promise<void>((resolve) => {
       reply.established(this.#socket, () => {
-        if (gapMs === 0 || this.#socket.destroyed) return resolve();
+        if (this.#socket.destroyed) return resolve();
         // Who spoke before the 200 says nothing about having read it when it goes on speaking.
         if (this.#earlyBytes === 0) {
           if (this.#socket.readableLength > 0 || this.#socket.readableEnded) return resolve();

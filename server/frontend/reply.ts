@@ -27,8 +27,8 @@ const HTTP_REFUSALS = {
 } as const;
 export type HttpRefusal = keyof typeof HTTP_REFUSALS;
 
-/** Says that the target is there, and calls back when the answer has left this process on its own. */
-export function established(socket: Duplex, flushed: () => void): void {
+/** Says that the target is there; `flushed`: the answer has left this process on its own. */
+export function established(socket: Duplex, flushed?: () => void): void {
   socket.write(ESTABLISHED, flushed);
 }
 

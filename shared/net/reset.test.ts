@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { Duplex } from "node:stream";
 import { before, test } from "node:test";
 import tls from "node:tls";
+import { Worker } from "node:worker_threads";
 import { Authority, type CertificateAndKey } from "../pki/certificates.ts";
 import { endedByReset, resetSocket } from "./reset.ts";
 
@@ -121,6 +122,45 @@ test("a unix socket is closed without further bytes", async () => {
   await once(it.peer, "end");
   assert.deepEqual(it.seen, ["end"]);
 });
+
+test("a reset that a write of TLS itself has met, unheard, is told from an end", async (t) => {
+  const { cert, key } = certificate;
+  const server = tls.createServer({ cert, key, allowHalfOpen: true });
+  t.after(() => server.close());
+  await once(server.listen(0, "127.0.0.1"), "listening");
+  const { port } = server.address() as AddressInfo;
+  const hasReset = new Int32Array(new SharedArrayBuffer(4));
+  const client = new Worker(RESETTING_CLIENT, { eval: true, workerData: { port, ca: authority.cert, hasReset } });
+  t.after(() => client.terminate());
+  // The client's Finished is not read before its reset is there: our tickets, which answer it, meet the reset.
+  const [raw] = (await once(server, "connection")) as [Socket];
+  while (raw.bytesWritten === 0) await new Promise((resolve) => setImmediate(resolve));
+  assert.notEqual(Atomics.wait(hasReset, 0, 0, 10_000), "timed-out");
+  const [ours] = (await once(server, "secureConnection")) as [tls.TLSSocket];
+  ours.on("error", () => {});
+  const wasReset = new Promise<boolean>((resolve) => ours.on("end", () => resolve(endedByReset(ours))));
+  await new Promise((resolve) => setImmediate(resolve)); // the tickets go first
+  let isDone = false;
+  ours.write("an answer", () => {
+    isDone = true;
+  });
+  ours.resume();
+  assert.equal(await wasReset, true);
+  assert.equal(isDone, false, "the premise: Node says nothing of the answer");
+  ours.destroy();
+});
+
+/** Resets its connection as soon as it has said its Finished and a word. */
+const RESETTING_CLIENT = `
+  const { workerData: { port, ca, hasReset } } = require("node:worker_threads");
+  const raw = require("node:net").connect(port, "127.0.0.1");
+  const socket = require("node:tls").connect({ socket: raw, ca, servername: "localhost" });
+  socket.on("secureConnect", () => socket.write("word", () => {
+    raw.resetAndDestroy();
+    Atomics.store(hasReset, 0, 1);
+    Atomics.notify(hasReset, 0);
+  }));
+`;
 
 test("any other Duplex is destroyed, and its end is an end", () => {
   const duplex = new Duplex({ read() {} });

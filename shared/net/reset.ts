@@ -31,17 +31,22 @@ function isEnding(socket: Duplex): boolean {
  * When a reset arrives together with the last bytes that a slow reader takes, libuv reports an end (`uv__stream_io`:
  * POLLHUP after a partial read), and half a file passes for a whole one. The kernel still has the error; reading once
  * more asks for it. After an end in order the same read returns 0.
+ *
+ * It does so as well when a write has taken the error before. Node tells nobody of a write that TLS makes by itself, for
+ * its tickets, and no later write of that socket ever calls back. But a connection of which we have not closed our side
+ * has a peer for as long as it stands.
  */
 export function endedByReset(socket: Duplex): boolean {
   const raw = rawSocketOf(socket);
-  const fd = raw === undefined ? undefined : fileDescriptor(raw);
-  if (fd === undefined) return false;
+  const handle = raw && handleOf(raw);
+  if (handle === undefined) return false;
   try {
-    readSync(fd, probe, 0, 1, null);
-    return false;
+    readSync(handle.fd, probe, 0, 1, null);
   } catch (error) {
     return (error as NodeJS.ErrnoException).code !== "EAGAIN";
   }
+  const hasPeer = (handle.getpeername?.({}) ?? 0) === 0;
+  return !hasPeer && !socket.writableFinished;
 }
 
 const probe = Buffer.alloc(1);
@@ -55,8 +60,17 @@ export function rawSocketOf(socket: Duplex): Socket | undefined {
   return parent instanceof Socket ? parent : socket;
 }
 
-function fileDescriptor(socket: Socket): number | undefined {
+/** What Node does not document: the descriptor, and on TCP a question to the kernel, answered by an error number or 0. */
+interface Handle {
+  readonly fd: number;
+  getpeername?(out: object): number;
+}
+
+function handleOf(socket: Socket): Handle | undefined {
   const handle = "_handle" in socket ? socket._handle : undefined;
-  const fd = typeof handle === "object" && handle !== null && "fd" in handle ? handle.fd : undefined;
-  return typeof fd === "number" && fd >= 0 ? fd : undefined;
+  return isHandle(handle) && handle.fd >= 0 ? handle : undefined;
+}
+
+function isHandle(value: unknown): value is Handle {
+  return typeof value === "object" && value !== null && "fd" in value && typeof value.fd === "number";
 }
