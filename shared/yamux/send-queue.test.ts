@@ -107,6 +107,29 @@ test("small writes of one turn leave in one batch", async () => {
   assert.equal(transport.writes.length, 1);
 });
 
+test("what is small leaves in one batch when a turn has brought nothing more, or half a millisecond after the first", async () => {
+  let now = 0;
+  const { session, transport } = await handHeld("client", { now: () => now });
+  const streams = Array.from({ length: 12 }, () => session.open());
+  await turn();
+  transport.frames();
+  /** Frames that have left after each turn, in which one stream writes. */
+  const left: number[] = [];
+  const turns = async (...writers: (Stream | undefined)[]): Promise<void> => {
+    for (const writer of writers) {
+      writer?.write("x");
+      await new Promise((resolve) => setImmediate(resolve));
+      left.push(transport.frames().length);
+    }
+  };
+  await turns(...streams.slice(0, 4), undefined);
+  assert.deepEqual(left.splice(0), [0, 0, 0, 0, 4], "one a turn, and then none");
+  await turns(...streams.slice(4, 6));
+  now += 0.6;
+  await turns(...streams.slice(6, 8), undefined, undefined);
+  assert.deepEqual(left.splice(0), [0, 0, 3, 0, 1, 0], "one a turn, and time passes");
+});
+
 test("where one stream was alone in the last turn the next leaves at once, and those behind it at the end of their turn", async () => {
   const { session, transport } = await handHeld("client");
   const [one, other] = [session.open(), session.open()] as const;

@@ -5,10 +5,15 @@ import { Remnants } from "./remnants.ts";
 import type { Stream } from "./stream.ts";
 import type { Transport } from "./transport.ts";
 
-/** A write of this size is worth a system call of its own; smaller ones, but for the first of a quiet turn, are collected until the turn's end. */
+/** A write of this size is worth a system call of its own; smaller ones, but for the first of a quiet turn, are gathered. */
 const FLUSH_AT_ONCE = 16 * 1024;
-/** So many bytes of control frames do not wait for the turn's end: thousands of streams opened in one turn. */
+/** So many bytes of control frames are not gathered any longer: thousands of streams opened in one turn. */
 const FLUSH_CONTROL_AT = 64 * 1024;
+/**
+ * What is small is gathered while each turn of the loop brings more of it, and so long, ms, at most. With many callers at
+ * a time a write for each turn is a write for each of them, and a read at the peer.
+ */
+const GATHER_MS = 0.5;
 /** So long, ms, a credit that is not hurried waits for others: a write of 12 bytes costs as much as one of 10 KB. */
 const CREDIT_WAIT_MS = 5;
 /** With so much room on the path a turn is a whole message: nobody waits long for others', and two halves cost twice as much. */
@@ -35,12 +40,17 @@ export class SendQueue {
   readonly #maxFramePayload: number;
   readonly #maxPending: number;
   readonly #maxPendingForTurns: number;
+  readonly #now: () => number;
   readonly #ready = new Queue<Stream>();
   readonly #remnants: Remnants;
   #control: Buffer[] = [];
   #controlBytes = 0;
   #flushing = false;
-  #scheduled = false;
+  /** What is small is being gathered; the end of a turn looks at it. */
+  #gathering = false;
+  /** Buffers and streams that waited at the end of the turn before. */
+  #gathered = 0;
+  #gatheringSince = 0;
   /** In the last turn with data one stream had some, and nothing else waited: the next such stream waits for no others. */
   #lonely = false;
   /** A stream's data has not waited for the end of this turn. */
@@ -50,11 +60,12 @@ export class SendQueue {
   #blocked = false;
   #stopped = false;
 
-  constructor(transport: Transport, bounds: Pick<SessionOptions, "maxFramePayload" | "maxPending">) {
+  constructor(transport: Transport, options: Pick<SessionOptions, "maxFramePayload" | "maxPending" | "now">) {
     this.#transport = transport;
-    this.#maxFramePayload = bounds.maxFramePayload;
-    this.#maxPending = bounds.maxPending;
-    this.#maxPendingForTurns = bounds.maxPending * TURNS_UP_TO;
+    this.#maxFramePayload = options.maxFramePayload;
+    this.#maxPending = options.maxPending;
+    this.#maxPendingForTurns = options.maxPending * TURNS_UP_TO;
+    this.#now = options.now;
     this.#remnants = new Remnants((stream) => this.ready(stream));
   }
 
@@ -74,7 +85,7 @@ export class SendQueue {
     this.#add(header(type, flags, streamId, length));
     if (payload !== undefined) this.#add(payload);
     if (this.#controlBytes >= FLUSH_CONTROL_AT) this.flush();
-    else this.#schedule();
+    else this.#gather();
   }
 
   /** A window update; `unhurried`: it goes with whatever is sent next, or alone a little later. */
@@ -97,12 +108,12 @@ export class SendQueue {
     if (this.#stopped || !stream.sendable) return;
     this.#ready.join(stream.turn);
     if (stream.writableLength >= FLUSH_AT_ONCE) this.flush();
-    else if (this.#lonely && !this.#scheduled) this.#sendAtOnce();
-    else this.#schedule();
+    else if (this.#lonely && !this.#gathering) this.#sendAtOnce();
+    else this.#gather();
   }
 
   #sendAtOnce(): void {
-    this.#schedule(); // for those that follow in this turn
+    this.#gather(); // for those that follow in this turn
     this.#sentAtOnce = true;
     this.flush();
   }
@@ -176,9 +187,10 @@ export class SendQueue {
     return bytes;
   }
 
-  #schedule(): void {
-    if (this.#scheduled || this.#flushing) return;
-    this.#scheduled = true;
+  #gather(): void {
+    if (this.#gathering || this.#flushing) return;
+    this.#gathering = true;
+    this.#gatheringSince = this.#now();
     setImmediate(this.#onTurnEnd);
   }
 
@@ -188,10 +200,22 @@ export class SendQueue {
   };
 
   readonly #onTurnEnd = (): void => {
-    this.#scheduled = false;
+    if (this.#isMoreToCome()) {
+      setImmediate(this.#onTurnEnd);
+      return;
+    }
+    this.#gathering = false;
+    this.#gathered = 0;
     const streams = this.#ready.size + (this.#sentAtOnce ? 1 : 0);
     if (streams > 0) this.#lonely = streams === 1 && this.#control.length === 0;
     this.#sentAtOnce = false;
     this.flush();
   };
+
+  /** This turn has brought something, so the next may as well; where a turn is long it would come too late. */
+  #isMoreToCome(): boolean {
+    const before = this.#gathered;
+    this.#gathered = this.#ready.size + this.#control.length;
+    return this.#gathered > before && this.#now() - this.#gatheringSince < GATHER_MS;
+  }
 }

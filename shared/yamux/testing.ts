@@ -78,9 +78,9 @@ export async function until(condition: () => boolean): Promise<void> {
   }
 }
 
-/** One turn of the event loop: what was scheduled by now has been sent. */
-export function turn(): Promise<void> {
-  return new Promise((resolve) => setImmediate(resolve));
+/** Two turns of the event loop: the second brings nothing to send, so what the first did has been sent. */
+export async function turn(): Promise<void> {
+  for (let count = 0; count < 2; count++) await new Promise((resolve) => setImmediate(resolve));
 }
 
 /** A frame as it is on the wire, parsed without the code under test. */
