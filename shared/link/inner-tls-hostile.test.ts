@@ -3,8 +3,8 @@ import { once } from "node:events";
 import { test } from "node:test";
 import tls from "node:tls";
 import { judgePeer } from "../net/identity.ts";
-import { LinkDuplex } from "./inner-pipe.ts";
-import { InnerServers } from "./inner-tls.ts";
+import { LinkDuplex, TOLD } from "./inner-pipe.ts";
+import { dialInner, InnerServers } from "./inner-tls.ts";
 import { type End, link, pki } from "./testing-inner.ts";
 
 const TIMEOUT_MS = 5_000;
@@ -38,4 +38,32 @@ test("who brings the session of an agent's handshake, and no certificate, is not
   };
   assert.equal((await meet(agent)).identity?.cn, "agent");
   assert.match((await meet(session === undefined ? {} : { session })).refusal ?? "", /no client certificate was sent/);
+});
+
+/** A server that is none of ours. */
+function serverOf({ cert, key }: tls.TlsOptions, end: End, change: tls.TlsOptions): void {
+  const server = tls.createServer({ cert, key, ALPNProtocols: [INNER_PROTOCOL], ...change });
+  server.on("secureConnection", (socket) => socket.on("error", () => {}));
+  server.emit("connection", new LinkDuplex(end, 1 << 20));
+}
+
+/** An agent of ours and a server of ours, each with a peer that does otherwise: neither takes it, and the link is over. */
+async function assertRefused(change: tls.ConnectionOptions & tls.TlsOptions, reason: RegExp): Promise<void> {
+  const { authority, agent, material } = await pki();
+  const ours = link();
+  const accepted = new InnerServers().accept(ours.server, material, TIMEOUT_MS);
+  client(ours.agent, { ...agent, ca: authority.cert, ...change });
+  await assert.rejects(accepted, reason, "the server");
+  assert.equal(ours.server.told, TOLD);
+  const theirs = link();
+  serverOf(material, theirs.server, change);
+  const { signal } = new AbortController();
+  const tlsOptions = { ...agent, ca: authority.cert };
+  const dialled = dialInner(theirs.agent, { host: "server.example", tls: tlsOptions, timeoutMs: TIMEOUT_MS, signal });
+  await assert.rejects(dialled, reason, "the agent");
+  assert.equal(theirs.agent.told, TOLD);
+}
+
+test("a peer that speaks no later TLS than 1.2 inside is refused, at each side", async () => {
+  await assertRefused({ maxVersion: "TLSv1.2" }, /inner TLS: .*protocol/);
 });
