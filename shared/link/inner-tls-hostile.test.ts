@@ -67,3 +67,8 @@ async function assertRefused(change: tls.ConnectionOptions & tls.TlsOptions, rea
 test("a peer that speaks no later TLS than 1.2 inside is refused, at each side", async () => {
   await assertRefused({ maxVersion: "TLSv1.2" }, /inner TLS: .*protocol/);
 });
+
+test("a peer that names another protocol inside, or none, is refused, at each side", async () => {
+  await assertRefused({ ALPNProtocols: ["http/1.1"] }, /inner TLS: .*no application protocol/);
+  await assertRefused({ ALPNProtocols: undefined }, /inner TLS: the peer does not speak its protocol/);
+});
