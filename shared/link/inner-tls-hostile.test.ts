@@ -4,7 +4,7 @@ import { test } from "node:test";
 import tls from "node:tls";
 import { judgePeer } from "../net/identity.ts";
 import { LinkDuplex, TOLD } from "./inner-pipe.ts";
-import { dialInner, InnerServers } from "./inner-tls.ts";
+import { dialInner, type InnerDialOptions, InnerServers, type InnerTls } from "./inner-tls.ts";
 import { type End, link, pki } from "./testing-inner.ts";
 
 const TIMEOUT_MS = 5_000;
@@ -40,6 +40,12 @@ test("who brings the session of an agent's handshake, and no certificate, is not
   assert.match((await meet(session === undefined ? {} : { session })).refusal ?? "", /no client certificate was sent/);
 });
 
+/** An agent of ours. */
+function dial(end: End, tls: InnerDialOptions["tls"]): Promise<InnerTls> {
+  const { signal } = new AbortController();
+  return dialInner(end, { host: "server.example", tls, timeoutMs: TIMEOUT_MS, signal });
+}
+
 /** A server that is none of ours. */
 function serverOf({ cert, key }: tls.TlsOptions, end: End, change: tls.TlsOptions): void {
   const server = tls.createServer({ cert, key, ALPNProtocols: [INNER_PROTOCOL], ...change });
@@ -57,10 +63,7 @@ async function assertRefused(change: tls.ConnectionOptions & tls.TlsOptions, rea
   assert.equal(ours.server.told, TOLD);
   const theirs = link();
   serverOf(material, theirs.server, change);
-  const { signal } = new AbortController();
-  const tlsOptions = { ...agent, ca: authority.cert };
-  const dialled = dialInner(theirs.agent, { host: "server.example", tls: tlsOptions, timeoutMs: TIMEOUT_MS, signal });
-  await assert.rejects(dialled, reason, "the agent");
+  await assert.rejects(dial(theirs.agent, { ...agent, ca: authority.cert }), reason, "the agent");
   assert.equal(theirs.agent.told, TOLD);
 }
 
@@ -71,4 +74,28 @@ test("a peer that speaks no later TLS than 1.2 inside is refused, at each side",
 test("a peer that names another protocol inside, or none, is refused, at each side", async () => {
   await assertRefused({ ALPNProtocols: ["http/1.1"] }, /inner TLS: .*no application protocol/);
   await assertRefused({ ALPNProtocols: undefined }, /inner TLS: the peer does not speak its protocol/);
+});
+
+test("a handshake that fails, and whose end TLS hears of later, is not the next agent's", async (t) => {
+  const { authority, material } = await pki();
+  const shown = async (cn: string) => ({ ...(await authority.issue({ cn, usage: "client" })), ca: authority.cert });
+  const [first, next] = [await shown("first"), await shown("next")];
+  for (const leave of [
+    (end: End) => end.end(), // before a word
+    (end: End) => {
+      end.receive = () => end.end(); // at the server's
+      dial(end, first).catch(() => {});
+    },
+  ]) {
+    const servers = new InnerServers();
+    const gone = link();
+    const failed = servers.accept(gone.server, material, TIMEOUT_MS);
+    leave(gone.agent);
+    await assert.rejects(failed, /the peer closed inside the inner TLS handshake/);
+    const ends = link();
+    t.after(() => ends.agent.destroy());
+    // In the turn of the failure: the one before may have more to say.
+    const [far] = await Promise.all([servers.accept(ends.server, material, TIMEOUT_MS), dial(ends.agent, next)]);
+    assert.equal(judgePeer(far.socket).identity?.cn, "next");
+  }
 });
