@@ -10,6 +10,7 @@ import type { Stream } from "../../shared/yamux/stream.ts";
 import type { ServerMetrics } from "../metrics.ts";
 import type { ServerOptions } from "../options.ts";
 import { isClosedInOrder, isSessionLost } from "../tunnels/opening.ts";
+import { type Asker, counted, reach } from "../tunnels/reach.ts";
 import type { ClusterTunnels, Registry } from "../tunnels/registry.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
 import { Account } from "./account.ts";
@@ -58,6 +59,7 @@ export async function connect(
   account.cluster = door.cluster; // whoever comes through this door asks for this cluster
   try {
     const caller = await authenticate(door, socket, request.headers, (judge) =>
+      // It waits for an answer like any other.
       counted(door.tunnels, deps.options.maxPendingConnects, () =>
         judge(AbortSignal.timeout(Math.ceil(account.leftMs()))),
       ),
@@ -75,7 +77,7 @@ export async function connect(
     if (deps.draining()) throw new CulvertError("draining", "this server is shutting down: try again");
     deps.mustHaveFiles();
 
-    const { stream, tunnel } = await openStream(target, cluster, pending, account, deps);
+    const { stream, tunnel } = await reach(target, cluster, askerOf(pending, account), deps);
     account.onEstablished();
     account.early = pending.sendEarly(stream);
     await pending.establish(door.kind === "unix" ? deps.options.establishedGapMs : 0);
@@ -90,23 +92,15 @@ export async function connect(
   }
 }
 
-/** A CONNECT that waits for the judge of its token waits for an answer like any other. */
-async function counted<T>(cluster: ClusterTunnels, most: number, step: () => Promise<T>): Promise<T> {
-  mustHaveRoom(cluster, most);
-  cluster.pendingConnects++;
-  try {
-    return await step();
-  } finally {
-    cluster.pendingConnects--;
-  }
-}
-
-function mustHaveRoom({ pendingConnects }: ClusterTunnels, most: number): void {
-  if (pendingConnects < most) return;
-  throw new CulvertError(
-    "overloaded",
-    `too many CONNECTs wait for an answer (${pendingConnects}, --max-pending-connects): try again`,
-  );
+function askerOf(pending: PendingCaller, account: Account): Asker {
+  return {
+    id: account.id,
+    leftMs: () => account.leftMs(),
+    during: (step) => pending.during(step),
+    onPicked: ({ agent }) => {
+      account.agent = agent.agentId;
+    },
+  };
 }
 
 /** Bytes, to the end of both directions. Not awaited: the request is not to be kept for as long as the connection. */
@@ -134,79 +128,3 @@ function tellEnd(
 
 /** Who leaves in order says so first, and ends when nothing is open or the time for that is over. */
 const DRAINED = new Error("the agent has left in order, and this was still open when its --drain-timeout was over");
-
-interface Opened {
-  readonly stream: Stream;
-  readonly tunnel: Tunnel;
-}
-
-/**
- * The stream to the target: over the best tunnel, or over a second one if the first did not even take it. Where the only one
- * is over, because its agent is lost or begins anew, whoever comes next is waited for: a moment later this CONNECT would have.
- */
-async function openStream(
-  target: Target,
-  cluster: ClusterTunnels,
-  pending: PendingCaller,
-  account: Account,
-  { options, metrics, draining }: ConnectDeps,
-): Promise<Opened> {
-  mustHaveRoom(cluster, options.maxPendingConnects);
-  cluster.pendingConnects++;
-  metrics.pendingOpens(1);
-  try {
-    const first = cluster.pick() ?? (await next());
-    try {
-      return await openOver(first);
-    } catch (error) {
-      if (!retryable(error) || account.leftMs() <= 0) throw error;
-      const isOver = first.closed || first.leaving;
-      const mayCome = isOver && !draining() && cluster.closedBecause === undefined;
-      const second = cluster.pick(first) ?? (mayCome ? await next().catch(orCallerGone(error)) : undefined);
-      if (second === undefined) throw error;
-      return await openOver(second);
-    }
-  } finally {
-    cluster.pendingConnects--;
-    metrics.pendingOpens(-1);
-  }
-
-  function next(): Promise<Tunnel> {
-    const waitMs = Math.min(patienceMs(cluster, options), account.leftMs());
-    return pending.during(cluster.whenAvailable(waitMs));
-  }
-
-  async function openOver(tunnel: Tunnel): Promise<Opened> {
-    account.agent = tunnel.agent.agentId;
-    const stream = await pending.during(
-      tunnel.open(target, {
-        id: account.id,
-        timeoutMs: account.leftMs(),
-        dialTimeoutMs: options.dialTimeoutMs,
-        ackTimeoutMs: options.agentAckTimeoutMs,
-        hasAlternative: () => cluster.pick(tunnel) !== undefined,
-        whenAvailable: () => cluster.whenAvailable(account.leftMs()),
-      }),
-    );
-    return { stream, tunnel };
-  }
-}
-
-/**
- * An agent that has only lost its connection is worth half of the time: the other half is for the dial when it comes back
- * late, and kubectl, which may ask twice, tells its user why after the whole of it.
- */
-function patienceMs(cluster: ClusterTunnels, { agentWaitMs, connectTimeoutMs }: ConnectDeps["options"]): number {
-  return cluster.expected === undefined ? agentWaitMs : Math.max(agentWaitMs, connectTimeoutMs / 2);
-}
-
-/** Nobody has come: what has happened before says more, but for a caller that has left meanwhile. */
-function orCallerGone(before: unknown): (error: unknown) => never {
-  return (error) => {
-    throw toCulvertError(error).code === "caller_gone" ? error : before;
-  };
-}
-
-function retryable(error: unknown): boolean {
-  return error instanceof CulvertError && error.retryable;
-}
