@@ -4,30 +4,38 @@ import { type TestContext, test } from "node:test";
 import { setImmediate } from "node:timers/promises";
 import { createLogger } from "../shared/process/logger.ts";
 import type { Stream } from "../shared/yamux/stream.ts";
-import { type TrialDeps, tryTarget } from "./trial.ts";
+import { type Trial, type TrialDeps, tryTarget } from "./trial.ts";
 import { Registry } from "./tunnels/registry.ts";
-import { fakeAgent } from "./tunnels/testing.ts";
+import { type FakeAgent, fakeAgent } from "./tunnels/testing.ts";
 
 /** More than a target is given to close in its turn, ms. */
 const LONG_AFTER_MS = 10_000;
 
-/** A trial through an agent behind which the target does what `onTarget` says; no time passes but what the test lets pass. */
+/** A server with these agents, as far as a trial needs one. */
+function serverOf(agents: readonly FakeAgent[], options: Partial<TrialDeps["options"]> = {}) {
+  const tunnels = new Registry();
+  const cluster = tunnels.add("default", { serverId: "srv", maxAgents: 10, drainTimeoutMs: 100 });
+  const join = (agent: FakeAgent) => cluster.reserve(agent.tunnel.agent).hold(agent.tunnel);
+  for (const agent of agents) join(agent);
+  const times = { connectTimeoutMs: 10_000, dialTimeoutMs: 1_000, agentAckTimeoutMs: 5_000, agentWaitMs: 5_000 };
+  const deps: TrialDeps = {
+    options: { ...times, maxPendingConnects: 1, ...options },
+    tunnels,
+    metrics: { pendingOpens: () => {} },
+    log: createLogger({ level: "silent", format: "json", name: "test" }),
+    draining: () => false,
+    mustAdmit: () => {},
+    mustHaveFiles: () => {},
+  };
+  return { cluster, join, tried: () => tryTarget({ cluster: "default", target: "10.0.0.1:10250" }, deps) };
+}
+
+/** A trial of a target that does what `onTarget` says; no time passes but what the test lets pass. */
 async function triedOn(t: TestContext, onTarget: (stream: Stream) => void) {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const agent = fakeAgent({ onTarget });
   t.after(() => agent.cut());
-  const tunnels = new Registry();
-  const cluster = tunnels.add("default", { serverId: "srv", maxAgents: 10, drainTimeoutMs: 100 });
-  cluster.reserve(agent.tunnel.agent).hold(agent.tunnel);
-  const deps: TrialDeps = {
-    options: { connectTimeoutMs: 2_000, dialTimeoutMs: 1_000, agentAckTimeoutMs: 500, agentWaitMs: 50 },
-    tunnels,
-    log: createLogger({ level: "silent", format: "json", name: "test" }),
-    mustAdmit: () => {},
-    mustHaveFiles: () => {},
-  };
-  const { outcome } = await tryTarget({ cluster: "default", target: "10.0.0.1:10250" }, deps);
-  assert.equal(outcome, "ok");
+  assert.equal((await serverOf([agent]).tried()).outcome, "ok");
   const [atTarget] = agent.streams;
   assert.ok(atTarget);
   return { tunnel: agent.tunnel, atTarget };
@@ -53,4 +61,56 @@ test("a target that never closes sees our end, and a moment later has no stream 
   assert.equal(tunnel.streamCount, 1);
   t.mock.timers.tick(LONG_AFTER_MS);
   await until(() => tunnel.streamCount === 0);
+});
+
+/** What the trial says of the agents that it met. */
+const picked = ({ steps }: Trial): string | undefined => steps.find(({ step }) => step === "server")?.detail;
+
+test("a trial that meets the last moment of the only agent waits for the next one, as a CONNECT does", async (t) => {
+  const first = fakeAgent({ agentId: "first", onStream: () => {} });
+  const next = fakeAgent({ agentId: "next", onTarget: (stream) => stream.pipe(stream) });
+  t.after(() => next.cut());
+  const { join, tried } = serverOf([first]);
+  const trial = tried();
+  await until(() => first.streams.length === 1);
+  first.cut();
+  await until(() => first.tunnel.closed);
+  join(next);
+  const { outcome, sentence } = await trial;
+  assert.equal(outcome, "ok");
+  assert.match(sentence, /through agent "next"$/);
+  assert.match(picked(await trial) ?? "", /^agent "next" .* is picked, as the connection to agent "first" was lost$/);
+});
+
+test("an agent that does not take the stream is told, and the one that takes it instead", async (t) => {
+  const refuses = fakeAgent({ agentId: "refuses", onStream: (stream) => stream.reset() });
+  const takes = fakeAgent({ agentId: "takes", onTarget: (stream) => stream.pipe(stream) });
+  t.after(() => [refuses, takes].map((agent) => agent.cut()));
+  const { tried } = serverOf([refuses, takes]);
+  const trials = [await tried(), await tried()];
+  assert.ok(refuses.streams.length > 0, "it was asked");
+  for (const trial of trials) assert.match(trial.sentence, /through agent "takes"$/);
+  const instead = /^agent "takes" .* is picked, as agent "refuses" takes no more connections: /;
+  assert.equal(trials.filter((trial) => instead.test(picked(trial) ?? "")).length, refuses.streams.length);
+});
+
+test("an agent that has only lost its connection is waited for as long as by a CONNECT", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const agent = fakeAgent({ onTarget: (stream) => stream.pipe(stream) });
+  t.after(() => agent.cut());
+  const { cluster, tried } = serverOf([agent], { agentWaitMs: 100, connectTimeoutMs: 10_000 });
+  agent.link.suspend();
+  const trial = tried();
+  t.mock.timers.tick(4_000);
+  agent.link.resume();
+  cluster.tunnelResumed();
+  assert.equal((await trial).outcome, "ok");
+});
+
+test("where as many CONNECTs wait as may, a trial is one too many", async () => {
+  const { cluster, tried } = serverOf([]);
+  cluster.pendingConnects = 1;
+  const { outcome, sentence } = await tried();
+  assert.equal(outcome, "overloaded");
+  assert.match(sentence, /^too many CONNECTs wait for an answer/);
 });

@@ -4,12 +4,11 @@ import { parseTarget, type Target } from "../shared/net/target.ts";
 import { type CulvertError, type OutcomeCode, toCulvertError } from "../shared/outcomes.ts";
 import type { Logger } from "../shared/process/logger.ts";
 import type { OpenTimes } from "../shared/wire/open.ts";
-import type { ServerOptions } from "./options.ts";
+import { type Asker, type ReachDeps, reach } from "./tunnels/reach.ts";
 import type { Registry } from "./tunnels/registry.ts";
 import type { Tunnel } from "./tunnels/tunnel.ts";
 
-export interface TrialDeps {
-  readonly options: Pick<ServerOptions, "connectTimeoutMs" | "dialTimeoutMs" | "agentAckTimeoutMs" | "agentWaitMs">;
+export interface TrialDeps extends ReachDeps {
   readonly tunnels: Pick<Registry, "cluster">;
   readonly log: Logger;
   /** As for a caller's CONNECT. */
@@ -48,6 +47,8 @@ interface Course {
   readonly startedAt: number;
   pickedAt?: number;
   tunnel?: Tunnel;
+  /** What came of the agent that was asked first, where this is the second. */
+  before?: CulvertError;
   takenAt?: number;
   answeredAt?: number;
   times?: OpenTimes;
@@ -74,20 +75,25 @@ export async function tryTarget(body: unknown, deps: TrialDeps): Promise<Trial> 
 }
 
 async function walk(name: string, target: Target, course: Course, deps: TrialDeps): Promise<void> {
-  const { options, tunnels, mustAdmit, mustHaveFiles } = deps;
-  const { connectTimeoutMs, dialTimeoutMs, agentAckTimeoutMs: ackTimeoutMs, agentWaitMs } = options;
-  const cluster = tunnels.cluster(name);
-  mustAdmit(name, target);
-  mustHaveFiles();
-  const tunnel = cluster.pick() ?? (await cluster.whenAvailable(agentWaitMs).promise);
-  course.tunnel = tunnel;
-  course.pickedAt = performance.now();
-  const timeoutMs = connectTimeoutMs - (course.pickedAt - course.startedAt);
-  const opening = tunnel.open(target, {
-    ...{ id: ID, timeoutMs, dialTimeoutMs, ackTimeoutMs },
-    // It is this agent that is looked at.
-    hasAlternative: () => false,
-    whenAvailable: () => cluster.whenAvailable(connectTimeoutMs),
+  const cluster = deps.tunnels.cluster(name);
+  deps.mustAdmit(name, target);
+  deps.mustHaveFiles();
+  const { stream } = await reach(target, cluster, askerOf(course, deps), deps);
+  // In order, or the target would log a broken connection.
+  stream.end();
+  stream.resume();
+  setTimeout(() => stream.destroy(), LINGER_MS).unref();
+}
+
+/** Who asks as a CONNECT does, and notes what it meets. */
+function askerOf(course: Course, { options }: TrialDeps): Asker {
+  return {
+    id: ID,
+    leftMs: () => options.connectTimeoutMs - (performance.now() - course.startedAt),
+    during: (step) => step.promise,
+    onPicked: (tunnel, before) => {
+      Object.assign(course, { tunnel, before, pickedAt: performance.now(), takenAt: undefined });
+    },
     watch: {
       onAcknowledged: () => {
         course.takenAt = performance.now();
@@ -99,17 +105,12 @@ async function walk(name: string, target: Target, course: Course, deps: TrialDep
         if (answer.address !== undefined) course.address = answer.address;
       },
     },
-  });
-  const stream = await opening.promise;
-  // In order, or the target would log a broken connection.
-  stream.end();
-  stream.resume();
-  setTimeout(() => stream.destroy(), LINGER_MS).unref();
+  };
 }
 
 /** The course of a connection as steps, the one that the refusal belongs to and those behind it. */
 function stepsOf(course: Course, target: string, refusal: CulvertError | undefined, endedAt: number): TrialStep[] {
-  const { startedAt, pickedAt, tunnel, takenAt, answeredAt, times, address } = course;
+  const { startedAt, pickedAt, tunnel, before, takenAt, answeredAt, times, address } = course;
   const why = refusal?.message ?? "";
   const failed = (step: TrialStepName, since: number): TrialStep => {
     return { step, state: "failed", ms: rounded(endedAt - since), detail: why };
@@ -120,7 +121,8 @@ function stepsOf(course: Course, target: string, refusal: CulvertError | undefin
     return [failed("server", startedAt), ...unreached("link", "dns", "dial")];
   }
   const { agentId } = tunnel.agent;
-  const server = passed("server", pickedAt - startedAt, `agent "${agentId}" (${tunnel.remote}) is picked`);
+  const instead = before === undefined ? "" : `, as ${before.message}`;
+  const server = passed("server", pickedAt - startedAt, `agent "${agentId}" (${tunnel.remote}) is picked${instead}`);
   if (takenAt === undefined) return [server, failed("link", pickedAt), ...unreached("dns", "dial")];
   const rtt = `least round trip ${tunnel.rttMs.toFixed(1)} ms`;
   const link = passed("link", takenAt - pickedAt, `the agent has taken the stream; ${rtt}`);
