@@ -161,7 +161,7 @@ const ROWS: Readonly<Record<string, Row>> = {
   "a tunnel that is cut during the dial": {
     ...{ code: "agent_lost", status: 502, proxyError: "connection_terminated", konnectivity: "backend_close" },
     ...{ level: "warn", says: /^the connection to agent "agent-1" was lost$/ },
-    world: { relay: true, server: { linkGraceMs: 0 } },
+    world: { relay: true, server: { linkGraceMs: 0, agentWaitMs: 0 } }, // or it might be asked again, when it is back
     provoke: async (world) => {
       const refused = world.connect(blackhole.address);
       await waitFor(() => world.agents[0]?.streamCount === 1);
