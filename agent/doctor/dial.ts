@@ -11,6 +11,7 @@ import { boxesIn } from "./boxes.ts";
 import { chainOf } from "./certificates.ts";
 import { dateOf } from "./look.ts";
 import { outerTls, type TunnelDial, type Underway } from "./outer-tls.ts";
+import { refusalFinding } from "./refusal.ts";
 import { type Culprit, type Finding, type Passed, StepFailed, type StepLog } from "./steps.ts";
 import { innerTlsFault } from "./tls-fault.ts";
 
@@ -52,21 +53,22 @@ function tooSoon(): never {
 }
 
 function upgradeFault(error: Error, { kind, openedBy }: Underway, { at, options }: TunnelDial): StepFailed {
-  const failed = (culprit: Culprit, by = at) =>
-    new StepFailed({ culprit, by, ...(openedBy !== undefined && { openedBy }) }, printable(error.message, 500), {
+  const found = (finding: Finding) =>
+    new StepFailed({ ...finding, ...(openedBy !== undefined && { openedBy }) }, printable(error.message, 500), {
       cause: error,
     });
+  const failed = (culprit: Culprit, by = at) => found({ culprit, by });
   if (error instanceof MiddleBox) return failed(error.kind);
   if (error instanceof UnseenCertificate) return failed("certificate_unseen");
   if (error instanceof CallersPort) return failed("callers_port");
   if (!(error instanceof LinkRefused)) return failed("no_answer");
   switch (error.status) {
     case 401: // nothing is shown outside of inner TLS, and it is missed
-      return kind === "inside" ? failed("inner_tls_off") : failed("not_admitted", error.reason);
+      return kind === "inside" ? failed("inner_tls_off") : found(refusalFinding(error));
     case 404:
       return failed("wrong_path", options.path);
     default:
-      return failed("not_admitted", error.reason);
+      return found(refusalFinding(error));
   }
 }
 
@@ -139,6 +141,6 @@ async function admissionStep<T>(
 
 function admissionFinding(error: unknown, at: string): Finding {
   if (error instanceof UnseenCertificate) return { culprit: "certificate_unseen", by: at };
-  if (error instanceof LinkRefused) return { culprit: "not_admitted", by: error.reason };
+  if (error instanceof LinkRefused) return refusalFinding(error);
   return { culprit: error instanceof MiddleBox ? error.kind : "no_answer", by: at };
 }

@@ -71,6 +71,8 @@ export interface Finding {
   /** Of a certificate or token that is out of its time, ms since 1970: tells whether the clock is to blame. */
   readonly validFrom?: number;
   readonly validTo?: number;
+  /** Of the server's refusal: by its clock, what we have shown is out of its time. */
+  readonly outOfTime?: "ended" | "early";
 }
 
 export interface Step {

@@ -6,6 +6,7 @@ import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { caExpired, chainOf, isOver, linksIn, validityOf } from "./certificates.ts";
 import { lookAt, type Seen } from "./look.ts";
 import type { TunnelDial } from "./outer-tls.ts";
+import { refusalFinding } from "./refusal.ts";
 import { type ChainLink, type Culprit, type Finding, StepFailed } from "./steps.ts";
 
 /** What OpenSSL says of a certificate or of a handshake. */
@@ -102,9 +103,7 @@ export function innerTlsFault(error: unknown, openedBy: string | undefined, dial
   const detail = printable((error as Error).message, 500);
   if (error instanceof LinkRefused) {
     const isOff = error.closeCode === CloseCode.forbidden;
-    const finding: Finding = isOff
-      ? { culprit: "inner_tls_off", by: at }
-      : { culprit: "not_admitted", by: error.reason };
+    const finding: Finding = isOff ? { culprit: "inner_tls_off", by: at } : refusalFinding(error);
     return new StepFailed({ ...finding, ...opened }, detail, { cause: error });
   }
   if (!(error instanceof InnerTlsFault) || error.shown === undefined) {

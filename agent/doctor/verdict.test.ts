@@ -20,6 +20,7 @@ function clock(aheadMs: number): Step {
 
 const by = "someone:443";
 const proxyFrom = "--proxy";
+const REFUSED: Finding = { culprit: "not_admitted", by: "its own words" };
 
 const ROWS: ReadonlyArray<
   readonly [sentence: string, steps: readonly Step[], culprit: Culprit | "none", says: RegExp]
@@ -118,16 +119,34 @@ const ROWS: ReadonlyArray<
   ],
   ["a clock that is off, and nothing else yet", [clock(-2 * DAY)], "clock", /2 days behind .* will not be valid by it/],
   [
-    "a server that lets nobody in by a wrong clock",
-    [failed("upgrade", { culprit: "not_admitted", by }), clock(DAY)],
+    "a server that does not let in yet what is valid by this machine's clock",
+    [failed("upgrade", { ...REFUSED, outOfTime: "early" }), clock(DAY)],
     "clock",
-    /1 day ahead/,
+    /^The clock of this machine is 1 day ahead of the server's, and the server says: its own words\.$/,
+  ],
+  [
+    "a server that lets in no more what is valid by this machine's clock",
+    [failed("admission", { ...REFUSED, outOfTime: "ended" }), clock(-DAY)],
+    "clock",
+    /^The clock of this machine is 1 day behind the server's, and the server says: its own words\.$/,
+  ],
+  [
+    "a clock that is ahead ends nothing sooner at the server",
+    [failed("upgrade", { ...REFUSED, outOfTime: "ended" }), clock(DAY)],
+    "not_admitted",
+    /its own words/,
+  ],
+  [
+    "a clock that is behind begins nothing later at the server",
+    [failed("upgrade", { ...REFUSED, outOfTime: "early" }), clock(-DAY)],
+    "not_admitted",
+    /its own words/,
   ],
   [
     "a minute is no day",
-    [failed("upgrade", { culprit: "not_admitted", by }), clock(60_000)],
+    [failed("upgrade", { ...REFUSED, outOfTime: "early" }), clock(60_000)],
     "not_admitted",
-    /someone:443/,
+    /its own words/,
   ],
 ];
 
@@ -200,6 +219,30 @@ test("beside a clock that is off is named what has ended by the server's clock, 
   assert.equal(judge([mine, ended(NOW - HOUR), clock(DAY)], NOW).culprit, "clock");
   assert.deepEqual(beside([mine, ended(NOW - HOUR), clock(DAY)]), []);
   assert.match(beside([mine, ended(LONG_AGO), clock(DAY)])[0] ?? "", /^The certificate of someone:443 expired on/);
+});
+
+test("a server that lets us not in for another reason says it, and a clock that is off is told beside it", () => {
+  for (const aheadMs of [6 * 60_000, -DAY]) {
+    const off = clock(aheadMs);
+    const { culprit, sentence } = judge([failed("upgrade", REFUSED), off], NOW);
+    assert.equal(culprit, "not_admitted");
+    assert.match(sentence, /^The server is reached, and does not let this agent in: its own words\.$/);
+    const [told, ...more] = beside([failed("upgrade", REFUSED), off]);
+    assert.match(told ?? "", /^The clock of this machine is .* the server's\. Set this machine's clock/);
+    assert.deepEqual(more, []);
+  }
+});
+
+test("beside a clock that explains our certificate is told what it does not explain", () => {
+  const mine = failed("configuration", MINE);
+  assert.match(
+    beside([mine, failed("upgrade", REFUSED), clock(DAY)])[0] ?? "",
+    /^The server is reached, .*its own words/,
+  );
+  assert.match(
+    beside([clock(DAY), failed("upload", { culprit: "lost", by })])[0] ?? "",
+    /^The tunnel comes up, and is/,
+  );
 });
 
 test("a TLS handshake that is cut, not answered or refused is told as that, and of a cut one the server is asked first", () => {

@@ -20,19 +20,23 @@ const DATED = [
 ] as const;
 
 /** Findings behind which a wrong clock may stand. */
-const TIMELY: ReadonlySet<Culprit> = new Set([...DATED, "not_admitted", "clock"]);
+const TIMELY: ReadonlySet<Culprit> = new Set([...DATED, "not_admitted"]);
 /** Findings that are no consequence of another one. */
 const OF_ITS_OWN: ReadonlySet<Culprit> = new Set([...DATED, "configuration"]);
 
 /** Who is in the way: the first finding, unless the clock explains it; and who will be once that is mended. Pure. */
 export function judge(steps: readonly Step[], now = Date.now()): Verdict {
-  const [first, ...more] = steps.flatMap(({ finding, others = [] }) => (finding ? [finding, ...others] : []));
+  const findings = steps.flatMap(({ finding, others = [] }) => (finding ? [finding, ...others] : []));
+  const [first] = findings;
   if (first === undefined) return healthy(steps.find(({ step }) => step === "tls")?.openedBy);
   const { finding: clock, aheadMs = 0 } = steps.find(({ step }) => step === "clock") ?? {};
   const isByClock = (finding: Finding) =>
-    clock !== undefined && TIMELY.has(finding.culprit) && explains(now - aheadMs, finding);
-  const row = isByClock(first) ? clockRow(aheadMs, first) : rowOf(first);
-  const also = more.filter((finding) => OF_ITS_OWN.has(finding.culprit) && !isByClock(finding)).map(rowOf);
+    finding === clock || (clock !== undefined && TIMELY.has(finding.culprit) && explains(now, aheadMs, finding));
+  const others = findings.filter((finding) => !isByClock(finding));
+  const rows = others.filter(({ culprit }, index) => index === 0 || OF_ITS_OWN.has(culprit)).map(rowOf);
+  if (isByClock(first)) rows.unshift(clockRow(aheadMs, first));
+  else if (clock !== undefined) rows.push(rowOf(clock));
+  const [row = rowOf(first), ...also] = rows;
   return {
     culprit: isByClock(first) ? "clock" : first.culprit,
     sentence: row.sentence,
@@ -46,8 +50,12 @@ function alsoWords(rows: readonly Row[], { sentence: said }: Row): string[] {
   return [...also.values()].map(({ sentence, next }) => `Beside that: ${sentence} ${next}`);
 }
 
-/** By the server's time, what is out of its time would be in it. */
-function explains(serverTime: number, { validFrom = 0, validTo = Number.POSITIVE_INFINITY }: Finding): boolean {
+/** By the other clock, what is out of its time would be in it. */
+function explains(now: number, aheadMs: number, { culprit, outOfTime, ...validity }: Finding): boolean {
+  // What the server calls out of its time is in it here, or would have been found before.
+  if (culprit === "not_admitted") return outOfTime === (aheadMs > 0 ? "early" : "ended");
+  const { validFrom = 0, validTo = Number.POSITIVE_INFINITY } = validity;
+  const serverTime = now - aheadMs;
   return validFrom <= serverTime && serverTime < validTo;
 }
 
@@ -66,14 +74,14 @@ function healthy(openedBy: string | undefined): Verdict {
   };
 }
 
-function clockRow(aheadMs: number, first: Finding): Row {
-  const harm =
-    first.culprit === "clock" ? "certificates and tokens will not be valid by it" : "by it, what is valid is not";
-  return {
-    sentence: `The clock of this machine is ${ahead(aheadMs)}: ${harm}.`,
-    next: "Set this machine's clock (NTP, or chrony), or the server's if it is that one that is wrong.",
-  };
+function clockRow(aheadMs: number, { culprit, by }: Finding): Row {
+  const off = `The clock of this machine is ${ahead(aheadMs)}`;
+  if (culprit === "not_admitted") return { sentence: `${off}, and the server says: ${by}.`, next: SET_THE_CLOCK };
+  const harm = culprit === "clock" ? "certificates and tokens will not be valid by it" : "by it, what is valid is not";
+  return { sentence: `${off}: ${harm}.`, next: SET_THE_CLOCK };
 }
+
+const SET_THE_CLOCK = "Set this machine's clock (NTP, or chrony), or the server's if it is that one that is wrong.";
 
 function rowOf(finding: Finding): Row {
   const { culprit, proxyFrom, openedBy } = finding;
@@ -178,7 +186,7 @@ const ROWS: Readonly<Record<Culprit, (finding: Finding) => Row>> = {
   }),
   clock: ({ by }) => ({
     sentence: `The clock of this machine is ${by}.`,
-    next: "Set it (NTP, or chrony).",
+    next: SET_THE_CLOCK,
   }),
 
   dns: ({ by }) => ({

@@ -586,6 +586,37 @@ test("15: a clock that is a day off, and not the certificates that are out of th
   );
 });
 
+test("15b: a server's words about time are known as that, and others are not the clock's", async () => {
+  const expired = await here.pki.clusterAuthority.issue({ cn: "agent", usage: "client", ...OVER });
+  const early = await here.pki.clusterAuthority.issue({
+    ...{ cn: "agent", usage: "client" },
+    ...{ notBefore: new Date(Date.now() + DAY), notAfter: new Date(Date.now() + 2 * DAY) },
+  });
+  for (const [mine, outOfTime] of [
+    [expired, "ended"],
+    [early, "early"],
+  ] as const) {
+    const { steps } = await examined(here, asAgent(here, mine));
+    assert.equal(steps.find(({ step }) => step === "upgrade")?.finding?.outOfTime, outOfTime);
+  }
+
+  const date = new Date(Date.now() - DAY).toUTCString();
+  await using other = await site(await leafOf(), (_request, response) =>
+    response.writeHead(403, { date, "proxy-status": "culvert" }).end("CN=x is not among --agent-identities\n"),
+  );
+  const { verdict } = await blames(
+    { server: other.server },
+    {
+      ...{ step: "upgrade", culprit: "not_admitted" },
+      ...{ says: /does not let this agent in: CN=x is not among --agent-identities\.$/, agent: /CN=x is not among/ },
+    },
+  );
+  assert.match(
+    verdict.next,
+    /Beside that: The clock of this machine is 1 day ahead of the server's\. Set this machine/,
+  );
+});
+
 test("a port that speaks no TLS", async () => {
   using mail = await tcp((socket) => socket.end("220 mail.example ESMTP\r\n"));
   await blames(
