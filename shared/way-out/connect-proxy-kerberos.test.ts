@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { type Kerberos, kerberosFrom, type LoadKerberos } from "./auth/kerberos.ts";
 import { TicketPace } from "./auth/ticket-pace.ts";
+import { KdcSilent } from "./fault.ts";
 import { authorizations, BASIC, credentials, guarded, refuse } from "./testing-guarded-proxy.ts";
 import { faultOf, open, ScriptedProxy, until } from "./testing-proxy.ts";
 import { formatProxy } from "./way.ts";
@@ -107,6 +108,7 @@ test("Kerberos that never answers is told when the time is over", async () => {
   };
   const fault = await faultOf(open(proxy, { negotiate: new TicketPace({}) }, abort.signal, stuck));
   assert.equal(fault.fault, "timeout");
+  assert.ok(fault instanceof KdcSilent);
   assert.match(fault.message, /took too long because Kerberos gave no ticket: check that its KDC can be reached$/);
 });
 

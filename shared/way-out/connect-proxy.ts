@@ -9,7 +9,7 @@ import type { TicketPace } from "./auth/ticket-pace.ts";
 import { type AnswerHead, UnreadableAnswer } from "./connect-answer.ts";
 import { authenticationFault, type Refused, refusal } from "./connect-answer-fault.ts";
 import { ProxyConnection } from "./connect-proxy-connection.ts";
-import { type Fault, WayFault } from "./fault.ts";
+import { type Fault, KdcSilent, WayFault } from "./fault.ts";
 import { isTlsError, type ProxyTls, secureProxy, tlsFault } from "./proxy-tls.ts";
 import { type Destination, formatProxy, type ProxyCredentials, type ProxyServer } from "./way.ts";
 import { dialTcp } from "./ways-dial.ts";
@@ -29,6 +29,7 @@ export interface ProxyOptions {
 
 /** Requests of one attempt: one that is refused, one that answers, and one more for a stale nonce or a second token. */
 const MAX_LEGS = 3;
+const NO_TICKET = "because Kerberos gave no ticket: check that its KDC can be reached";
 /** With words of others in it. */
 const MAX_SENTENCE = 400;
 
@@ -199,7 +200,7 @@ class Attempt {
   /** Kerberos asks others, who may be out of reach, and cannot be told to stop. */
   async #waitForTicket<T>(work: Promise<T>): Promise<T> {
     const step = this.#step;
-    this.#step = "because Kerberos gave no ticket: check that its KDC can be reached";
+    this.#step = NO_TICKET;
     const done = await untilAborted(work, this.#signal);
     this.#step = step;
     return done;
@@ -229,7 +230,8 @@ class Attempt {
   explain(error: unknown): unknown {
     if (this.#signal.aborted) {
       const message = `the proxy ${this.#at} took too long ${this.#step}`;
-      return new WayFault("timeout", message, { at: this.#at, cause: this.#signal.reason });
+      const Late = this.#step === NO_TICKET ? KdcSilent : WayFault;
+      return new Late("timeout", message, { at: this.#at, cause: this.#signal.reason });
     }
     if (error instanceof AuthenticationFailed)
       return this.#fault(`proxy_auth_${error.why}`, error.message, error.cause);

@@ -40,3 +40,6 @@ export class WayFault extends Error {
     this.retryAfterMs = retryAfterMs;
   }
 }
+
+/** The time was over while Kerberos asked for a ticket: the proxy has answered, the KDC has not. */
+export class KdcSilent extends WayFault {}
