@@ -22,6 +22,7 @@ export type StepName = (typeof STEPS)[number];
 export type Culprit =
   | Fault
   | "proxy_silent"
+  | "kdc_silent"
   // our own files and clock
   | "configuration"
   | "agent_expired"

@@ -226,6 +226,10 @@ const ROWS: Readonly<Record<Culprit, (finding: Finding) => Row>> = {
     sentence: `The proxy ${by} takes the connection and does not answer: it does not reach the server, or is of another kind than its URL says.`,
     next: `Ask its operators whether it resolves and reaches the server's host and port, and works at all; or correct scheme and port in ${proxyFrom}, which names it.`,
   }),
+  kdc_silent: ({ by }) => ({
+    sentence: `The proxy ${by} wants a Kerberos ticket, and none came in time: the KDC, which gives tickets, does not answer this machine.`,
+    next: "Check that this machine reaches the KDC (krb5.conf or DNS names it; port 88, UDP and TCP), and that it runs. KRB5_TRACE=/dev/stderr kinit (with a keytab: kinit -k -t FILE), as the agent's user and with its environment, shows whom it asks in vain.",
+  }),
   proxy_closed: ({ by }) => ({
     sentence: `The proxy ${by} closes the connection instead of answering.`,
     next: "Look at the proxy's log: it may forbid the port, or want a login that it does not ask for.",

@@ -4,7 +4,7 @@ import { formatTarget } from "../../shared/net/target.ts";
 import { loadClientTls } from "../../shared/net/tls-material.ts";
 import { createLogger } from "../../shared/process/logger.ts";
 import { type Environment, environmentProxy } from "../../shared/way-out/environment.ts";
-import { WayFault } from "../../shared/way-out/fault.ts";
+import { KdcSilent, WayFault } from "../../shared/way-out/fault.ts";
 import { type Destination, formatProxy, formatWay, type Way } from "../../shared/way-out/way.ts";
 import { WaysOut } from "../../shared/way-out/ways.ts";
 import type { ServerLocation } from "../server-url.ts";
@@ -42,17 +42,21 @@ export async function leave(leaving: Leaving, log: StepLog): Promise<Open> {
       way.worked(); // as far as this step goes
       return { value, detail: said.join("; ") };
     } catch (error) {
-      throw silentOr(stepFailed(error, hop));
+      throw proxyFailed(error, hop);
     }
   });
   return once(through, openAgain);
 }
 
 /** It has taken a connection before: nothing on the way swallows packets to it. */
-function silentOr(error: unknown): unknown {
-  if (!(error instanceof StepFailed) || error.finding.culprit !== "timeout") return error;
-  if (error.finding.proxyFrom === undefined) return error;
-  return new StepFailed({ ...error.finding, culprit: "proxy_silent" }, error.message, { cause: error });
+export function proxyFailed(error: unknown, hop: Hop): unknown {
+  const failed = stepFailed(error, hop);
+  if (!(failed instanceof StepFailed) || failed.finding.culprit !== "timeout") return failed;
+  if (failed.finding.proxyFrom === undefined) return failed;
+  // The cause is the fault that tells most, where several ways have one each.
+  const isForTicket = error instanceof KdcSilent || (error as WayFault).cause instanceof KdcSilent;
+  const culprit = isForTicket ? "kdc_silent" : "proxy_silent";
+  return new StepFailed({ ...failed.finding, culprit }, failed.message, { cause: error });
 }
 
 function once(first: Passage, openAgain: Open): Open {

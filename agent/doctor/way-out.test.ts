@@ -1,0 +1,39 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { LoadKerberos } from "../../shared/way-out/auth/kerberos.ts";
+import { TicketPace } from "../../shared/way-out/auth/ticket-pace.ts";
+import { WayFault } from "../../shared/way-out/fault.ts";
+import { guarded } from "../../shared/way-out/testing-guarded-proxy.ts";
+import { faultOf, open, ScriptedProxy } from "../../shared/way-out/testing-proxy.ts";
+import { formatProxy } from "../../shared/way-out/way.ts";
+import { unitedFault } from "../../shared/way-out/ways-fault.ts";
+import { StepFailed } from "./steps.ts";
+import { proxyFailed } from "./way-out.ts";
+
+function culpritOf(error: WayFault, { url }: ScriptedProxy): string {
+  const at = formatProxy(url);
+  const failed = proxyFailed(error, { host: url.host, port: url.port, at, proxyFrom: "--proxy" });
+  assert.ok(failed instanceof StepFailed);
+  assert.deepEqual([failed.finding.by, failed.finding.proxyFrom, failed.message], [at, "--proxy", error.message]);
+  return failed.finding.culprit;
+}
+
+test("a KDC that does not answer is found, and not the proxy that asked for its ticket", async () => {
+  await using proxy = await guarded({ offers: ["Negotiate"] });
+  const abort = new AbortController();
+  const stuck: LoadKerberos = () => {
+    setImmediate(() => abort.abort());
+    return new Promise(() => {});
+  };
+  const fault = await faultOf(open(proxy, { negotiate: new TicketPace({}) }, abort.signal, stuck));
+  assert.equal(culpritOf(fault, proxy), "kdc_silent");
+  const other = new WayFault("timeout", "http://other:1 gave no connection in time", { at: "http://other:1" });
+  assert.equal(culpritOf(unitedFault([fault, other]), proxy), "kdc_silent");
+});
+
+test("a proxy that does not answer CONNECT is found itself", async () => {
+  const abort = new AbortController();
+  await using proxy = await ScriptedProxy.start({ onRequest: () => abort.abort() });
+  const fault = await faultOf(open(proxy, {}, abort.signal));
+  assert.equal(culpritOf(fault, proxy), "proxy_silent");
+});
