@@ -5,7 +5,6 @@ import { formatTarget } from "../../shared/net/target.ts";
 import { version } from "../../shared/process/version.ts";
 import type { Environment } from "../../shared/way-out/environment.ts";
 import { HANDSHAKE_VERSION } from "../../shared/wire/handshake.ts";
-import type { Session } from "../../shared/yamux/session.ts";
 import type { AgentOptions } from "../options.ts";
 import type { ServerLocation } from "../server-url.ts";
 import type { Credentials } from "../uplink/credentials.ts";
@@ -14,7 +13,7 @@ import { readConfiguration } from "./configuration.ts";
 import { dialTunnel, type Welcomed } from "./dial.ts";
 import { download, NoProbes, openProbe, pingpong, upload } from "./measure.ts";
 import { type Step, StepFailed, StepLog, type StepName } from "./steps.ts";
-import { probeTunnel } from "./tunnel.ts";
+import { type ProbeTunnel, probeTunnel } from "./tunnel.ts";
 import { leave, type Open } from "./way-out.ts";
 
 export interface Examination {
@@ -47,11 +46,11 @@ async function walk(server: ServerLocation, examination: Examination, log: StepL
   const { options, env } = examination;
   const credentials = await log.run("configuration", () => readConfiguration(options));
   const open = await leave({ server, options, env, timeoutMs: options.handshakeTimeoutMs }, log);
-  const { session, close } = probeTunnel(await welcomed(server, options, credentials, open, log));
+  const tunnel = probeTunnel(await welcomed(server, options, credentials, open, log));
   try {
-    await measure(session, examination.measureMs, log);
+    await measure(tunnel, examination.measureMs, log);
   } finally {
-    await close();
+    await tunnel.close();
   }
 }
 
@@ -105,17 +104,17 @@ function helloOf({ agentId, cluster }: AgentOptions): Hello {
 }
 
 /** What the tunnel carries, by probes that the server answers; without them it is healthy all the same. */
-async function measure(session: Session, measureMs: number, log: StepLog): Promise<void> {
+async function measure(tunnel: ProbeTunnel, measureMs: number, log: StepLog): Promise<void> {
   await unlessNoProbes("echo", log, async () => {
-    const probe = openProbe(session, "echo");
+    const probe = openProbe(tunnel, "echo");
     const { time } = await probe.catch(() => ({ time: undefined })); // its fault is the echo's
     if (time === undefined) log.skip("clock", "the server does not say what time it is");
     else await log.run("clock", () => compareClocks(time, "as the server says"));
-    await log.run("echo", async () => pingpong((await probe).stream));
+    await log.run("echo", async () => pingpong(tunnel, (await probe).stream));
   });
   if (measureMs === 0) return;
-  await unlessNoProbes("upload", log, () => log.run("upload", () => upload(session, measureMs)));
-  await unlessNoProbes("download", log, () => log.run("download", () => download(session, measureMs)));
+  await unlessNoProbes("upload", log, () => log.run("upload", () => upload(tunnel, measureMs)));
+  await unlessNoProbes("download", log, () => log.run("download", () => download(tunnel, measureMs)));
 }
 
 async function unlessNoProbes(step: StepName, log: StepLog, look: () => Promise<void>): Promise<void> {

@@ -7,6 +7,7 @@ import { DuplexTransport } from "../../shared/yamux/duplex-transport.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { download, NoProbes, openProbe, pingpong, upload } from "./measure.ts";
+import { PacedPipe } from "./paced-pipe.ts";
 import { StepFailed } from "./steps.ts";
 
 /** The doctor's session with a server that does this with each probe. */
@@ -16,12 +17,13 @@ function sessionWith(onStream: (stream: Stream) => void) {
     onStream: (stream) => onStream(stream.on("error", () => {}) as Stream),
     onClosed: () => {},
   });
-  const doctor = new Session("client", new DuplexTransport(far), { onStream: () => {}, onClosed: () => {} });
+  const pipe = new PacedPipe(new DuplexTransport(far), { unacknowledged: 0 });
+  const session = new Session("client", pipe, { onStream: () => {}, onClosed: () => {} });
   return {
-    doctor,
+    doctor: { session, pipe },
     server,
     [Symbol.dispose]: () => {
-      doctor.destroy();
+      session.destroy();
       server.destroy();
     },
   };
@@ -44,8 +46,8 @@ test("a tunnel that is lost in the middle of a measurement is told as that", asy
   for (const measure of [upload, download]) {
     using world = sessionWith((stream) => {
       stream.write(TAKEN);
-      stream.once("data", () => world.doctor.destroy(new Error("cut")));
-      if (measure === download) stream.write("first bytes", () => world.doctor.destroy(new Error("cut")));
+      stream.once("data", () => world.doctor.session.destroy(new Error("cut")));
+      if (measure === download) stream.write("first bytes", () => world.doctor.session.destroy(new Error("cut")));
     });
     await assert.rejects(measure(world.doctor, 2_000), (error) => {
       assert.ok(error instanceof StepFailed, String(error));
@@ -63,7 +65,7 @@ test("round trips are counted one by one, also where the answer comes in pieces"
     });
   });
   const { stream } = await openProbe(world.doctor, "echo");
-  assert.match((await pingpong(stream)).detail, /^20 round trips: half within [\d.]+ ms, all [\d.]+ ms$/);
+  assert.match((await pingpong(world.doctor, stream)).detail, /^20 round trips: half within [\d.]+ ms, all [\d.]+ ms$/);
 });
 
 test("pieces of an answer that come in turns of their own are waited for", async () => {
@@ -76,7 +78,7 @@ test("pieces of an answer that come in turns of their own are waited for", async
     });
   });
   const { stream } = await openProbe(world.doctor, "echo");
-  assert.match((await pingpong(stream)).detail, /^20 round trips/);
+  assert.match((await pingpong(world.doctor, stream)).detail, /^20 round trips/);
 });
 
 test("a server whose agents measure already is asked again when it says", async () => {
@@ -88,4 +90,57 @@ test("a server whose agents measure already is asked again when it says", async 
   });
   await openProbe(world.doctor, "echo");
   assert.equal(asked, 3);
+});
+
+/** A way on which nothing arrives any more, once it is told. */
+class HeldPipe extends PacedPipe {
+  isHeld = false;
+
+  override get stalledMs(): number {
+    return this.isHeld ? 60_000 : 0;
+  }
+}
+
+test("an upload of which nothing arrives is held back", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const [near, far] = duplexPair();
+  const pipe = new HeldPipe(new DuplexTransport(far), { unacknowledged: 0 });
+  const session = new Session("client", pipe, { onStream: () => {}, onClosed: () => {} });
+  const server = new Session("server", new DuplexTransport(near), {
+    onStream: (stream) => {
+      stream.on("error", () => {});
+      stream.write(TAKEN);
+      stream.once("data", () => stream.once("data", () => (pipe.isHeld = true)));
+    },
+    onClosed: () => {},
+  });
+  const uploading = upload({ session, pipe }, 20_000);
+  uploading.catch(() => {});
+  while (!pipe.isHeld) await turn();
+  t.mock.timers.tick(8_000);
+  await assert.rejects(uploading, (error) => {
+    assert.ok(error instanceof StepFailed, String(error));
+    assert.equal(error.finding.culprit, "held_back");
+    return true;
+  });
+  session.destroy();
+  server.destroy();
+});
+
+test("a measurement that the server ends is no fault of the way: what has come until then counts", async () => {
+  using pouring = sessionWith((stream) => {
+    stream.write(TAKEN);
+    stream.write(Buffer.alloc(100_000), () => setImmediate(() => stream.reset()));
+  });
+  assert.match((await download(pouring.doctor, 60_000)).detail, /bit\/s$/);
+  using taking = sessionWith((stream) => {
+    stream.write(TAKEN);
+    stream.once("data", () => stream.on("data", () => stream.reset()));
+  });
+  assert.match((await upload(taking.doctor, 60_000)).detail, /bit\/s$/);
+  using echoing = sessionWith((stream) => {
+    stream.write(TAKEN, () => stream.once("data", () => stream.reset()));
+  });
+  const { stream } = await openProbe(echoing.doctor, "echo");
+  await assert.rejects(pingpong(echoing.doctor, stream), (error) => error instanceof NoProbes);
 });

@@ -9,19 +9,26 @@ import {
   type ProbeBegun,
   type ProbeMode,
   readProbeAnswer,
-  readProbeTotal,
 } from "../../shared/wire/probe.ts";
-import type { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
+import type { PacedPipe } from "./paced-pipe.ts";
 import { type Passed, StepFailed } from "./steps.ts";
+import type { ProbeTunnel } from "./tunnel.ts";
 
 export const PINGS = 20;
 const PING_BYTES = 32;
+/** Then the last one still comes before the server ends the probe. */
+const LONGEST_ECHO_MS = MAX_PROBE_MS / 2;
 const BLOCK_BYTES = 64 * 1024;
 /** A path that holds one small message back for so long is no path for `kubectl exec`, ms. */
 const PATIENCE_MS = 5_000;
+/**
+ * A path on which nothing of much arrives for so long holds it back, ms: what comes first is a TLS record of 16 KiB, which a
+ * line of 17 kbit/s brings within it. The server ends a probe later.
+ */
+const STALL_MS = 8_000;
 
-/** The server answers no probes: it is an older one, or others measure now. */
+/** The server answers no probes: it is an older one, or others measure now; or it has ended this one. */
 export class NoProbes extends Error {
   readonly retryAfterMs: number | undefined;
 
@@ -36,10 +43,10 @@ const TRIES = 6;
 const LONGEST_WAIT_MS = 5_000;
 
 /** A probe that the server has taken, which may be later. Rejects with `NoProbes`, or with what ended it. */
-export async function openProbe(session: Session, mode: ProbeMode): Promise<{ stream: Stream } & ProbeBegun> {
+export async function openProbe(tunnel: ProbeTunnel, mode: ProbeMode): Promise<{ stream: Stream } & ProbeBegun> {
   for (let tries = 1; ; tries++) {
     try {
-      return await askForProbe(session, mode);
+      return await askForProbe(tunnel, mode);
     } catch (error) {
       const backInMs = error instanceof NoProbes ? error.retryAfterMs : undefined;
       if (backInMs === undefined || tries === TRIES) throw error;
@@ -48,11 +55,15 @@ export async function openProbe(session: Session, mode: ProbeMode): Promise<{ st
   }
 }
 
-async function askForProbe(session: Session, mode: ProbeMode): Promise<{ stream: Stream } & ProbeBegun> {
-  const stream = session.open(encodeProbe(mode));
+async function askForProbe(tunnel: ProbeTunnel, mode: ProbeMode): Promise<{ stream: Stream } & ProbeBegun> {
+  const stream = tunnel.session.open(encodeProbe(mode));
   stream.on("error", ignore);
+  const answer = readProbeAnswer(stream);
+  answer.catch(ignore); // it may come later than we wait
   try {
-    return { stream, ...(await inTime(readProbeAnswer(stream), "the server's answer to a probe")) };
+    // Where a slow line still has what was sent before, the question comes behind it.
+    await whileArriving(tunnel.pipe, Promise.race([answer, tunnel.pipe.allArrived()]));
+    return { stream, ...(await inTime(answer, "the server's answer to a probe")) };
   } catch (error) {
     const acknowledged = stream.acknowledged;
     stream.destroy();
@@ -63,72 +74,91 @@ async function askForProbe(session: Session, mode: ProbeMode): Promise<{ stream:
     if ((error as NodeJS.ErrnoException).code === "ECONNRESET" && !acknowledged) {
       throw new NoProbes("this server answers no probes: it is of an older version", { cause: error });
     }
-    throw lost(error);
+    throw lost(error, tunnel);
   }
 }
 
-/** Round trips one after the other, as keys in a shell make them. */
-export async function pingpong(stream: Stream): Promise<Passed<undefined>> {
+/** Round trips one after the other, as keys in a shell make them; fewer on a long way, where all would take too long. */
+export async function pingpong(tunnel: ProbeTunnel, stream: Stream): Promise<Passed<undefined>> {
   const times: number[] = [];
+  const begunAt = performance.now();
   try {
-    for (let sent = 0; sent < PINGS; sent++) {
+    while (times.length < PINGS && performance.now() - begunAt < LONGEST_ECHO_MS) {
       const startedAt = performance.now();
       stream.write(randomBytes(PING_BYTES));
       await inTime(bytesOf(stream, PING_BYTES), "a round trip");
       times.push(performance.now() - startedAt);
     }
   } catch (error) {
-    throw lost(error);
+    throw lost(error, tunnel);
   } finally {
     stream.destroy();
   }
   times.sort((one, other) => one - other);
-  const [median = 0, most = 0] = [times[PINGS / 2], times.at(-1)];
+  const [median = 0, most = 0] = [times[times.length >> 1], times.at(-1)];
   return {
     value: undefined,
-    detail: `${PINGS} round trips: half within ${median.toFixed(1)} ms, all ${most.toFixed(1)} ms`,
+    detail: `${times.length} round trips: half within ${median.toFixed(1)} ms, all ${most.toFixed(1)} ms`,
   };
 }
 
 /** How fast bytes come to the server: those that have arrived there count, not those that we have got rid of. */
-export async function upload(session: Session, forMs: number): Promise<Passed<undefined>> {
-  const { stream } = await openProbe(session, "sink");
+export async function upload(tunnel: ProbeTunnel, forMs: number): Promise<Passed<undefined>> {
+  const { session, pipe } = tunnel;
+  const { stream } = await openProbe(tunnel, "sink");
   try {
-    const block = randomBytes(BLOCK_BYTES);
+    const arrivedBefore = pipe.arrived;
     const startedAt = performance.now();
-    while (performance.now() - startedAt < forMs) {
-      if (!stream.write(block)) await inTime(once(stream, "drain"), "64 KiB");
-    }
-    stream.end();
-    const bytes = await inTime(readProbeTotal(stream), "the last bytes", MAX_PROBE_MS - forMs);
-    return { value: undefined, detail: rate(bytes, performance.now() - startedAt) };
+    pour(stream);
+    await whileArriving(pipe, elapsed(forMs, stream));
+    stream.destroy();
+    await whileArriving(pipe, pipe.allArrived());
+    if (session.closed) throw stream.errored ?? new Error("the tunnel ended");
+    return { value: undefined, detail: rate(pipe.arrived - arrivedBefore, performance.now() - startedAt) };
   } catch (error) {
-    throw lost(error);
+    throw lost(error, tunnel);
   } finally {
     stream.destroy();
   }
 }
 
-export async function download(session: Session, forMs: number): Promise<Passed<undefined>> {
-  const { stream } = await openProbe(session, "source");
+/** Until the stream is destroyed. */
+function pour(stream: Stream): void {
+  const block = randomBytes(BLOCK_BYTES);
+  const more = (): void => {
+    while (!stream.destroyed && stream.write(block));
+  };
+  stream.on("drain", more);
+  more();
+}
+
+export async function download(tunnel: ProbeTunnel, forMs: number): Promise<Passed<undefined>> {
+  const { stream } = await openProbe(tunnel, "source");
   try {
     let bytes = 0;
     const startedAt = performance.now();
     stream.on("data", (chunk: Buffer) => {
       bytes += chunk.length;
     });
-    await inTime(once(stream, "data"), "the first bytes");
-    await Promise.race([new Promise((resolve) => setTimeout(resolve, forMs)), once(stream, "close").then(endedEarly)]);
+    await inTime(once(stream, "data"), "the first bytes", STALL_MS);
+    await elapsed(forMs, stream);
+    if (tunnel.session.closed) throw stream.errored ?? new Error("the tunnel ended");
     return { value: undefined, detail: rate(bytes, performance.now() - startedAt) };
   } catch (error) {
-    throw lost(error);
+    throw lost(error, tunnel);
   } finally {
     stream.destroy();
   }
 }
 
-function endedEarly(): never {
-  throw new Error("the stream ended");
+/** Or until the stream is over: the server has its own bound of a probe, and what has come until then counts. */
+async function elapsed(ms: number, stream: Stream): Promise<void> {
+  const over = new AbortController();
+  const onClose = (): void => over.abort();
+  stream.once("close", onClose);
+  if (stream.closed) onClose();
+  await sleep(ms, undefined, { signal: over.signal }).catch(ignore);
+  stream.off("close", onClose);
 }
 
 /** As people who run networks say it. */
@@ -148,6 +178,24 @@ async function bytesOf(stream: Stream, length: number): Promise<void> {
 
 class Late extends Error {}
 
+/** Rejects with `Late` where nothing of what is under way arrives for too long, however slow it is. */
+async function whileArriving<T>(pipe: PacedPipe, promise: Promise<T>): Promise<T> {
+  let timer: NodeJS.Timeout | undefined;
+  const stalled = new Promise<never>((_, reject) => {
+    const look = (): void => {
+      const { stalledMs } = pipe;
+      if (stalledMs < STALL_MS) timer = setTimeout(look, STALL_MS - stalledMs);
+      else reject(new Late(`nothing of what is sent has arrived for ${seconds(STALL_MS)}`));
+    };
+    look();
+  });
+  try {
+    return await Promise.race([promise, stalled]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
 async function inTime<T>(promise: Promise<T>, what: string, withinMs = PATIENCE_MS): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_, reject) => {
@@ -160,11 +208,13 @@ async function inTime<T>(promise: Promise<T>, what: string, withinMs = PATIENCE_
   }
 }
 
-function lost(error: unknown): Error {
+/** What ends a probe is the server's doing, as long as the tunnel stands. */
+function lost(error: unknown, { session }: ProbeTunnel): Error {
   if (error instanceof StepFailed || error instanceof NoProbes) return error;
   const { message } = error as Error;
-  const culprit = error instanceof Late ? "held_back" : "lost";
-  return new StepFailed({ culprit, by: message }, message, { cause: error });
+  if (session.closed) return new StepFailed({ culprit: "lost", by: message }, message, { cause: error });
+  if (error instanceof Late) return new StepFailed({ culprit: "held_back", by: message }, message, { cause: error });
+  return new NoProbes(`the server has ended the measurement: ${message}`, { cause: error });
 }
 
 function ignore(): void {}

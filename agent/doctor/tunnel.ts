@@ -1,11 +1,20 @@
 import { Session } from "../../shared/yamux/session.ts";
 import type { Welcomed } from "./dial.ts";
+import { PacedPipe } from "./paced-pipe.ts";
 
 /** The last bytes have so long, ms. */
 const CLOSE_MS = 1_000;
 
+/** What is measured. */
+export interface ProbeTunnel {
+  readonly session: Session;
+  /** Below the session. */
+  readonly pipe: PacedPipe;
+}
+
 /** A tunnel that carries probes and no connections of callers. */
-export function probeTunnel({ link, pipe, welcome }: Welcomed) {
+export function probeTunnel({ link, pipe: whole, welcome }: Welcomed): ProbeTunnel & { close(): Promise<void> } {
+  const pipe = new PacedPipe(whole, link);
   const session = new Session(
     "client",
     pipe,
@@ -15,5 +24,5 @@ export function probeTunnel({ link, pipe, welcome }: Welcomed) {
   );
   // For a server that does not know `probe` in a hello yet.
   link.sendControl({ type: "drain", retryAfterMs: 0 });
-  return { session, close: () => session.close(CLOSE_MS) };
+  return { session, pipe, close: () => session.close(CLOSE_MS) };
 }

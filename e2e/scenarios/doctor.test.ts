@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { writeFile } from "node:fs/promises";
 import net from "node:net";
 import { join } from "node:path";
@@ -11,6 +12,7 @@ import { formatProxy } from "../../shared/way-out/way.ts";
 import { type DoctorChange, examined } from "../harness/doctor.ts";
 import { captureLog } from "../harness/log-lines.ts";
 import { MiddleBox, messagesIn } from "../harness/middle-box.ts";
+import { startSlowLine } from "../harness/slow-line.ts";
 import { startWorld, type World } from "../harness/world.ts";
 
 test("a healthy way is measured in full, under a name of its own, while a caller's stream goes on", async () => {
@@ -26,6 +28,58 @@ test("a healthy way is measured in full, under a name of its own, while a caller
 
   await caller.send("still here");
   assert.equal(String(await caller.readBytes("still here".length)), "still here");
+});
+
+test("a slow line is told with its rate, and not as one that holds back or cuts", async () => {
+  await using world = await startWorld({ agents: 0 });
+  const port = world.server.addresses.agents?.port ?? 0;
+  const bytesPerSecond = 64_000 / 8;
+  await using line = await startSlowLine(
+    { host: "127.0.0.1", port },
+    { bytesPerSecond, queueBytes: 256 * 1024, rttMs: 40 },
+  );
+  const { verdict, steps, text } = await examined(world, { server: [`wss://127.0.0.1:${line.port}`], seconds: 1 });
+  assert.equal(verdict.culprit, "none", text);
+  for (const name of ["upload", "download"]) {
+    const [, rate] = /^(0\.0\d+) Mbit\/s$/.exec(steps.find(({ step }) => step === name)?.detail ?? "") ?? [];
+    assert.ok(Number(rate) > 0.02 && Number(rate) < 0.08, text);
+  }
+});
+
+/** A box that lets so many bytes pass each way, and swallows all others. */
+async function holder(port: number, { up, down }: { readonly up: number; readonly down: number }) {
+  const server = net.createServer((socket) => {
+    const onward = net.connect(port, "127.0.0.1");
+    const passes = (from: net.Socket, to: net.Socket, bytes: number): void => {
+      let left = bytes;
+      from.on("error", () => to.destroy()).on("close", () => to.destroy());
+      from.on("data", (chunk: Buffer) => {
+        if (left > 0) to.write(chunk.subarray(0, left));
+        left -= chunk.length;
+      });
+    };
+    passes(socket, onward, up);
+    passes(onward, socket, down);
+  });
+  await once(server.listen(0, "127.0.0.1"), "listening");
+  return {
+    server: [`wss://127.0.0.1:${(server.address() as net.AddressInfo).port}`],
+    [Symbol.dispose]: () => void server.close(),
+  };
+}
+
+test("a box that lets little pass and holds back what is much is told at its direction", async () => {
+  await using world = await startWorld({ agents: 0 });
+  const port = world.server.addresses.agents?.port ?? 0;
+  // Handshake and echo take about ten.
+  const [few, all] = [24 * 1024, Number.POSITIVE_INFINITY];
+  using upwards = await holder(port, { up: few, down: all });
+  using downwards = await holder(port, { up: all, down: few });
+  const reports = await Promise.all([upwards, downwards].map(({ server }) => examined(world, { server, seconds: 1 })));
+  for (const [index, { verdict, steps, text }] of reports.entries()) {
+    assert.equal(verdict.culprit, "held_back", text);
+    assert.equal(steps.find(({ state }) => state === "failed")?.step, ["upload", "download"][index], text);
+  }
 });
 
 /** What the world's server says while the doctor measures, each time that its tunnel is seen. */
