@@ -65,6 +65,8 @@ export interface Finding {
   readonly by: string;
   /** A way out, and who named its proxy; absent: it is no proxy. */
   readonly proxyFrom?: string;
+  /** Of the way to the script of --pac, and not to a server or proxy. */
+  readonly isOfScript?: boolean;
   /** Who opens TLS on the way; absent: nobody does. */
   readonly openedBy?: string;
   /** Of a TLS handshake: somebody closes the connection in it, or nobody answers; absent: TLS has words for it. */

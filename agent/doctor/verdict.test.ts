@@ -221,6 +221,17 @@ test("beside a clock that is off is named what has ended by the server's clock, 
   assert.match(beside([mine, ended(LONG_AGO), clock(DAY)])[0] ?? "", /^The certificate of someone:443 expired on/);
 });
 
+test("the network on the way to the script of --pac is told as that, and not as one to the server", () => {
+  const by = "the PAC script http://pac.corp/x refused the connection";
+  for (const culprit of ["dns", "refused", "unreachable", "timeout", "closed"] as const) {
+    const verdict = judge([failed("way out", { culprit, by, isOfScript: true })], NOW);
+    assert.equal(verdict.culprit, culprit);
+    assert.equal(verdict.sentence, `The script of --pac cannot be had: ${by}.`);
+    assert.match(verdict.next, /^Correct (the host|host and port) in --pac, .{10,300} Or name the proxy by --proxy\.$/);
+  }
+  assert.match(judge([failed("way out", { culprit: "pac", by, isOfScript: true })]).sentence, /gives no way out/);
+});
+
 test("a server that lets us not in for another reason says it, and a clock that is off is told beside it", () => {
   for (const aheadMs of [6 * 60_000, -DAY]) {
     const off = clock(aheadMs);

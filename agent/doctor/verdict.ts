@@ -84,7 +84,9 @@ function clockRow(aheadMs: number, { culprit, by }: Finding): Row {
 const SET_THE_CLOCK = "Set this machine's clock (NTP, or chrony), or the server's if it is that one that is wrong.";
 
 function rowOf(finding: Finding): Row {
-  const { culprit, proxyFrom, openedBy } = finding;
+  const { culprit, proxyFrom, openedBy, isOfScript } = finding;
+  const scriptCure = isOfScript ? SCRIPT_CURES[culprit] : undefined;
+  if (scriptCure !== undefined) return scriptRow(finding, scriptCure);
   return (
     (proxyFrom === undefined ? undefined : PROXY_ROWS[culprit]?.(finding)) ??
     (openedBy === undefined ? undefined : OPENED_ROWS[culprit]?.({ ...finding, openedBy })) ??
@@ -158,6 +160,22 @@ const PROXY_ROWS: Partial<Record<Culprit, (finding: Finding) => Row>> = {
           next: `Ask the proxy's operators whether they let TLS to the server's host and port pass (${proxyFrom} names it); check the port in --server, and look at the server's log.`,
         },
 };
+
+const SCRIPT_SERVER_CURE =
+  "Correct host and port in --pac, or see whether the server that has the script runs and is reached from this machine: a script is fetched directly, through no proxy.";
+
+/** The network, where it is the way to the script of --pac. */
+const SCRIPT_CURES: Partial<Record<Culprit, string>> = {
+  dns: "Correct the host in --pac, or this machine's name servers: a script is fetched directly, through no proxy.",
+  refused: SCRIPT_SERVER_CURE,
+  unreachable: SCRIPT_SERVER_CURE,
+  closed: SCRIPT_SERVER_CURE,
+  timeout: `${SCRIPT_SERVER_CURE} A file may be on a network drive that hangs.`,
+};
+
+function scriptRow({ by }: Finding, cure: string): Row {
+  return { sentence: `The script of --pac cannot be had: ${by}.`, next: `${cure} Or name the proxy by --proxy.` };
+}
 
 function exemptOrGoThrough(by: string): string {
   return `ask the network team to exempt the server from TLS inspection, or go through it: --outer-ca here with the CA certificate of "${by}", --inner-tls=auto at the server.`;

@@ -10,7 +10,7 @@ import { WaysOut } from "../../shared/way-out/ways.ts";
 import type { ServerLocation } from "../server-url.ts";
 import { type ServerWay, WayOut, type WayOutOptions } from "../uplink/way-out.ts";
 import { connect, type Hop, resolve, stepFailed } from "./network.ts";
-import { type Passed, StepFailed, StepLog } from "./steps.ts";
+import { type Finding, type Passed, StepFailed, StepLog } from "./steps.ts";
 
 export interface Leaving {
   readonly server: ServerLocation;
@@ -108,9 +108,11 @@ async function find({ server, options, env, timeoutMs }: Leaving): Promise<Passe
       detail: isDirect ? `direct: ${whyDirect(options, env)}` : ways.map(formatWay).join(", then "),
     };
   } catch (error) {
-    const { message } = error as Error;
-    const culprit = error instanceof WayFault ? "pac" : "configuration";
-    throw new StepFailed({ culprit, by: message }, message, { cause: error });
+    const { message: by } = error as Error;
+    // Here the network is the way to the script.
+    const finding: Finding =
+      error instanceof WayFault ? { culprit: error.fault, by, isOfScript: true } : { culprit: "configuration", by };
+    throw new StepFailed(finding, by, { cause: error });
   }
 }
 

@@ -662,6 +662,19 @@ test("a proxy script that cannot be read, and what keeps a server from a proxy",
   assert.equal(detailOf(kept, "way out"), "direct: NO_PROXY keeps it from http://proxy.invalid:3128 (HTTPS_PROXY)");
 });
 
+test("a proxy script's server that is not there, or has no name here, is blamed by one word at both ends", async () => {
+  const nobody = `http://127.0.0.1:${await freePort()}/proxy.pac`;
+  for (const [pac, culprit, words] of [
+    [nobody, "refused", `the PAC script ${nobody} refused the connection`],
+    ["http://nosuch.invalid/p", "dns", 'the name "nosuch.invalid" of the PAC script http://nosuch.invalid/p does not'],
+  ] as const) {
+    const said = RegExp(words);
+    const { verdict } = await blames({ pac }, { step: "way out", culprit, says: said, agent: said });
+    assert.match(verdict.sentence, /^The script of --pac cannot be had: /);
+    assert.match(verdict.next, /^Correct .* in --pac, .*through no proxy/);
+  }
+});
+
 test("of several proxies the first that answers is gone through, and those before it are named", async () => {
   await using proxy = await ScriptedProxy.start({
     onRequest: (_request, socket) => socket.end("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n"),
