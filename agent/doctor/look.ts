@@ -31,6 +31,7 @@ export async function lookAt(socket: Socket, options: LookOptions, signal: Abort
   const secure = connect({ ...tls, socket, host, ...sniOf(host), rejectUnauthorized: false });
   const onAbort = (): void => void secure.destroy(signal.reason as Error);
   signal.addEventListener("abort", onAbort, { once: true });
+  if (signal.aborted) onAbort(); // the way there took all the time
   try {
     await new Promise((resolve, reject) =>
       secure.once("secureConnect", resolve).on("error", reject).once("close", reject),

@@ -1,0 +1,64 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import net, { type AddressInfo, type Server } from "node:net";
+import { type TestContext, test } from "node:test";
+import tls from "node:tls";
+import { testCertificate } from "../../shared/link/testing.ts";
+import { type LookOptions, lookAt } from "./look.ts";
+import type { TunnelDial } from "./outer-tls.ts";
+import { tlsFault } from "./tls-fault.ts";
+
+/** Without what ends a look that nobody answers, it would last for ever. */
+const IN_TIME = { timeout: 10_000 };
+
+async function lookedAt(t: TestContext, server: Server) {
+  const sockets = new Set<net.Socket>();
+  server.on("connection", (socket) => sockets.add(socket.on("error", () => {})));
+  await once(server.listen(0, "127.0.0.1"), "listening");
+  t.after(() => {
+    for (const socket of sockets) socket.destroy();
+    server.close();
+  });
+  const { port } = server.address() as AddressInfo;
+  const options: LookOptions = { host: "localhost", port, path: "/", tls: {} };
+  return { options, open: () => net.connect(port, "127.0.0.1") };
+}
+
+test(
+  "of a box that takes the handshake and never answers, the chain is seen when the time is over",
+  IN_TIME,
+  async (t) => {
+    const { leaf } = await testCertificate();
+    const time = new AbortController();
+    const box = tls.createServer(leaf, (socket) => socket.on("error", () => {}).once("data", () => time.abort()));
+    const { options, open } = await lookedAt(t, box);
+    const seen = await lookAt(open(), options, time.signal);
+    assert.deepEqual([seen.chain[0]?.subject, seen.time, seen.isCallersPort], ["CN=localhost", undefined, false]);
+  },
+);
+
+test("a box that does not answer the handshake is looked at until the time is over", IN_TIME, async (t) => {
+  const time = new AbortController();
+  const box = net.createServer((socket) => socket.once("data", () => time.abort(new Error("the time is over"))));
+  const { options, open } = await lookedAt(t, box);
+  await assert.rejects(lookAt(open(), options, time.signal), /the time is over/);
+});
+
+test("a box to which the way took all the time is not looked at", IN_TIME, async (t) => {
+  const { options, open } = await lookedAt(t, net.createServer());
+  await assert.rejects(lookAt(open(), options, AbortSignal.abort(new Error("the time is over"))), /the time is over/);
+});
+
+test("a second look at what never answers ends within the time of a step, with the first error", IN_TIME, async (t) => {
+  const { leaf } = await testCertificate();
+  const box = tls.createServer(leaf, (socket) => socket.on("error", () => {}).resume());
+  const { options, open } = await lookedAt(t, box);
+  const dial = {
+    ...{ at: "server:443", options: { ...options, timeoutMs: 200 }, open: async () => ({ socket: open() }) },
+    ...{ credentials: {}, rule: { innerTls: "auto" } },
+  } as unknown as TunnelDial;
+  const ended = Object.assign(new Error("certificate has expired"), { code: "CERT_HAS_EXPIRED" });
+  const { finding, message } = await tlsFault(ended, undefined, dial);
+  assert.equal(finding.culprit, "server_expired");
+  assert.match(message, /^certificate has expired/);
+});
