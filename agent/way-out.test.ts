@@ -34,7 +34,9 @@ class TestProxy {
     if (this.password !== "" && request.headers["proxy-authorization"] !== wanted) {
       const shown = request.headers["proxy-authorization"];
       if (shown !== undefined) this.refused.push(shown);
-      socket.end('HTTP/1.1 407 Who\r\nProxy-Authenticate: Basic realm="corp"\r\nContent-Length: 0\r\n\r\n');
+      socket.end(
+        'HTTP/1.1 407 Who\r\nProxy-Authenticate: Basic realm="corp"\r\nConnection: close\r\nContent-Length: 0\r\n\r\n',
+      );
       return;
     }
     this.asked.push(request.url ?? "");

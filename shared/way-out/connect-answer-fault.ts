@@ -46,6 +46,11 @@ function faultOf(fault: Fault, sentence: string, refused: Refused, cause?: unkno
   });
 }
 
+/** Any other answer is given to whom the proxy knows: a user and a password that came along were taken. */
+export function asksForLogin(status: number): boolean {
+  return status === 401 || status === 407 || isPortal(status);
+}
+
 /** A redirection, or 511 (RFC 6585 §6). */
 function isPortal(status: number): boolean {
   return (status >= 300 && status < 400) || status === 511;

@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { parseChallenges } from "./auth/challenges.ts";
 import { WayFault } from "./fault.ts";
 import { authorizations, BASIC, credentials, guarded, OK, type Refusal, refuse } from "./testing-guarded-proxy.ts";
-import { faultOf, open, read, ScriptedProxy, testCertificates } from "./testing-proxy.ts";
+import { faultOf, open, type ProxyRequest, read, ScriptedProxy, testCertificates } from "./testing-proxy.ts";
 import { formatProxy } from "./way.ts";
 
 test("Basic is answered on the connection that was kept, whatever the framing of the page, and noted over plain http", async () => {
@@ -122,6 +122,46 @@ test("a proxy that calls every nonce stale has trouble of its own, and one that 
   await using refusing = await guarded(({ index }) => ({ offers: [offer(index, index === 1 ? ", stale=true" : "")] }));
   const refused = await faultOf(open(refusing, { credentials }));
   assert.deepEqual([refused.fault, refusing.requests.length], ["proxy_auth_refused", 3]);
+});
+
+test("who follows the password hears of each time it goes out, and of the answer that proves it taken", async () => {
+  const offer = (more = "") => `Digest realm="x", nonce="n", qop="auth"${more}`;
+  const stale = ({ index }: ProxyRequest) => ({ offers: [offer(index === 0 ? "" : ", stale=true")] });
+  const followed = async (proxy: ScriptedProxy, mayRepeat: boolean) => {
+    const heard: string[] = [];
+    const showing = {
+      onShown: () => heard.push("shown"),
+      onTaken: () => heard.push("taken"),
+      mayRepeat: () => mayRepeat || !heard.includes("shown"),
+    };
+    const end = await open(proxy, { credentials, showing }).then(
+      (socket) => void socket.destroy(),
+      ({ fault }: WayFault) => fault,
+    );
+    return [...heard, end];
+  };
+  await using endless = await guarded(stale);
+  assert.deepEqual(await followed(endless, true), ["shown", "shown", "proxy_auth_unsupported"]);
+  assert.deepEqual(await followed(endless, false), ["shown", "proxy_auth_unsupported"]);
+  await using closing = await ScriptedProxy.start({
+    onRequest: ({ fields }, socket) =>
+      fields.has("proxy-authorization") ? socket.destroy() : socket.write(refuse({ offers: [offer()] })),
+  });
+  assert.deepEqual(await followed(closing, true), ["shown", "shown", "proxy_closed"]);
+  assert.deepEqual(await followed(closing, false), ["shown", "proxy_closed"]);
+  await using taking = await guarded({ offers: [offer()] }, () => true);
+  assert.deepEqual(await followed(taking, false), ["shown", "taken", undefined]);
+  const answers = { 401: "", 407: "", 302: "", 511: "", 403: "taken", 404: "taken", 502: "taken", 503: "taken" };
+  for (const [status, word] of Object.entries(answers)) {
+    await using proxy = await ScriptedProxy.start({
+      onRequest: ({ fields }, socket) =>
+        fields.has("proxy-authorization")
+          ? socket.end(`HTTP/1.1 ${status} So\r\nProxy-Authenticate: ${offer()}\r\nContent-Length: 0\r\n\r\n`)
+          : socket.write(refuse({ offers: [offer()] })),
+    });
+    const [shown, taken] = await followed(proxy, true);
+    assert.deepEqual([shown, taken === "taken" ? taken : ""], ["shown", word], status);
+  }
 });
 
 test("a password that is refused is sent once, and its refusal says where to look", async () => {

@@ -46,7 +46,10 @@ test("Negotiate goes on with the proxy's tokens on one connection, and its last 
       },
     });
     const signal = AbortSignal.timeout(20_000);
-    const opening = open(proxy, { credentials, negotiate: new TicketPace({}) }, signal, fakeKerberos("done", services));
+    const onShown = () => assert.fail("a ticket is no password");
+    const showing = { onShown, onTaken: () => {}, mayRepeat: () => true };
+    const options = { credentials, showing, negotiate: new TicketPace({}) };
+    const opening = open(proxy, options, signal, fakeKerberos("done", services));
     if (ends === "well") (await opening).destroy();
     else assert.equal((await faultOf(opening)).message, `the proxy ${formatProxy(proxy.url)} ${ends}`);
     assert.deepEqual(authorizations(proxy), [undefined, "Negotiate client", "Negotiate moreclient"]);

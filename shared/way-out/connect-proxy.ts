@@ -7,16 +7,17 @@ import { importKerberos, type LoadKerberos } from "./auth/kerberos.ts";
 import type { Authorization } from "./auth/scheme.ts";
 import type { TicketPace } from "./auth/ticket-pace.ts";
 import { type AnswerHead, UnreadableAnswer } from "./connect-answer.ts";
-import { authenticationFault, type Refused, refusal } from "./connect-answer-fault.ts";
+import { asksForLogin, authenticationFault, type Refused, refusal } from "./connect-answer-fault.ts";
 import { ProxyConnection } from "./connect-proxy-connection.ts";
 import { type Fault, KdcSilent, WayFault } from "./fault.ts";
 import { isTlsError, type ProxyTls, secureProxy, tlsFault } from "./proxy-tls.ts";
-import { type Destination, formatProxy, type ProxyCredentials, type ProxyServer } from "./way.ts";
+import { type Destination, formatProxy, type ProxyCredentials, type ProxyServer, type ShowingWatch } from "./way.ts";
 import { dialTcp } from "./ways-dial.ts";
 
 export interface ProxyOptions {
   /** Asked once in an attempt, when the proxy wants to know: what comes is sent to it. May reject with a `WayFault`. */
   readonly credentials: () => Promise<ProxyCredentials | undefined>;
+  readonly showing?: ShowingWatch | undefined;
   /** For `https://` proxies. */
   readonly tls?: ProxyTls | undefined;
   /** Kerberos, if wanted: it is tried where the proxy offers Negotiate, and passed over where there is no ticket. */
@@ -110,6 +111,7 @@ class Attempt {
     await this.#connect();
     for (let leg = 1; ; leg++) {
       const head = await this.#ask();
+      if (!asksForLogin(head.status)) this.#options.showing?.onTaken();
       if (head.status >= 200 && head.status < 300) return this.#accept(head);
       if (head.status !== 407) throw refusal(await this.#refused(head));
       await this.#authorize(head, leg);
@@ -138,11 +140,14 @@ class Attempt {
   /** One leg. */
   async #ask(): Promise<AnswerHead> {
     this.#step = `to answer CONNECT to ${this.#authority}`;
+    if (this.#authorization !== undefined && this.#authentication.scheme !== "Negotiate") {
+      this.#options.showing?.onShown();
+    }
     const answer = await this.#connection.ask(this.#request());
     if (answer.head !== undefined) return answer.head;
     if (isTlsError(answer.error)) throw tlsFault(this.#proxy, answer.error);
     // It gave the connection up before it saw this request, as some do behind each 407, whatever they say.
-    if (answer.silent && this.#connection.wasKept && (await this.#authorizeAgain())) {
+    if (answer.silent && this.#connection.wasKept && this.#mayRepeat && (await this.#authorizeAgain())) {
       await this.#connect();
       return this.#ask();
     }
@@ -151,6 +156,10 @@ class Attempt {
       `closed the connection and did not answer CONNECT to ${this.#authority}: check that it is an HTTP proxy, and what its log says`,
       answer.error,
     );
+  }
+
+  get #mayRepeat(): boolean {
+    return this.#options.showing?.mayRepeat() ?? true;
   }
 
   #request(): string {
@@ -170,7 +179,7 @@ class Attempt {
     const fields = head.fields.get("proxy-authenticate") ?? [];
     try {
       const authorization = await this.#waitForTicket(this.#authentication.answer(fields));
-      if (leg === MAX_LEGS) throw this.#authentication.endless;
+      if (leg === MAX_LEGS || !this.#mayRepeat) throw this.#authentication.endless;
       this.#authorization = authorization;
     } catch (error) {
       if (!(error instanceof AuthenticationFailed)) throw error;

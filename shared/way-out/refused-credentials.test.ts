@@ -5,6 +5,15 @@ import { RefusedCredentials, type Verdict } from "./refused-credentials.ts";
 
 const ANNA = { user: "anna", password: "wrong" };
 const MINUTE = 60_000;
+const through = (proxy: string, server = "s") => ({ proxy, server });
+
+interface Shown {
+  readonly credentials?: typeof ANNA;
+  readonly server?: string;
+  /** In one attempt. */
+  readonly times?: number;
+}
+const REFUSED = "proxy_auth_refused";
 
 function prepared(random = 0) {
   const clock = { now: 0 };
@@ -13,35 +22,152 @@ function prepared(random = 0) {
     () => random,
   );
   const never = new AbortController().signal;
-  /** Was it shown them? */
-  const show = async (proxy: string, verdict: Verdict, credentials = ANNA): Promise<boolean> => {
-    const showing = memory.attempt(proxy, never);
+  /** How often was it shown them? As often as it may be, if it gives no word on them for so many `times`. */
+  const show = async (proxy: string, verdict: Verdict, options: Shown = {}): Promise<number> => {
+    const { credentials = ANNA, server, times = 1 } = options;
+    const showing = memory.attempt(through(proxy, server), never);
     try {
       await showing.begin(credentials, "file");
     } catch (error) {
-      assert.ok(error instanceof WayFault && error.fault === "proxy_auth_refused");
-      showing.end("refused");
-      return false;
+      assert.ok(error instanceof WayFault);
+      showing.end(error.fault);
+      return 0;
     }
+    let shown = 0;
+    for (; shown < times && showing.mayRepeat(); shown++) showing.onShown();
     showing.end(verdict);
-    return true;
+    return shown;
   };
-  return { clock, memory, show, never };
+  /** When it was shown them, in minutes, asked every minute. */
+  const shownUntil = async (end: number, attempt: () => Promise<number>): Promise<number[]> => {
+    const at: number[] = [];
+    for (; clock.now < end * MINUTE; clock.now += MINUTE) {
+      const times = await attempt();
+      at.push(...Array<number>(times).fill(clock.now / MINUTE));
+    }
+    return at;
+  };
+  return { clock, memory, show, shownUntil, never };
 }
 
-test("no proxies, however many, are shown a refused password five times in any half hour", async () => {
-  for (const proxies of [["a"], ["a", "b"], ["a", "b", "c"], ["a", "b", "c", "d", "e", "f", "g", "h"]]) {
-    const { clock, show } = prepared();
-    const shown: number[] = [];
-    for (; clock.now < 300 * MINUTE; clock.now += MINUTE / 4) {
-      for (const proxy of proxies) if (await show(proxy, "refused")) shown.push(clock.now / MINUTE);
-    }
-    for (const from of shown) {
-      const within = shown.filter((at) => at >= from && at < from + 30).length;
-      assert.ok(within <= 4, `${within} in half an hour by ${proxies.length} proxies: ${shown}`);
-    }
-    assert.ok(shown.length >= 10, "it is tried now and then");
+/** What comes of showing them, in turn; after which the first comes again. */
+const UNTAKEN: readonly (readonly Verdict[])[] = [
+  [REFUSED],
+  ["timeout"],
+  ["proxy_closed"],
+  ["proxy_auth_unsupported"],
+  [REFUSED, "timeout"],
+  ["timeout", REFUSED],
+  ["timeout", "proxy_closed", REFUSED],
+  [REFUSED, REFUSED, "timeout"],
+];
+
+for (const proxies of ["a", "ab", "abcde"]) {
+  for (const servers of ["s", "stuvw"]) {
+    test(`${proxies.length} proxies to ${servers.length} servers see a password that none takes four times before a rest of half an hour`, async () => {
+      for (const times of [1, 2]) {
+        for (const verdicts of UNTAKEN) {
+          const { show, shownUntil } = prepared();
+          let turn = 0;
+          const at = await shownUntil(160, async () => {
+            let shown = 0;
+            for (const server of servers) {
+              for (const proxy of proxies) {
+                const verdict = verdicts[turn % verdicts.length] ?? REFUSED;
+                const now = await show(proxy, verdict, { server, times });
+                if (now > 0) turn++;
+                shown += now;
+              }
+            }
+            return shown;
+          });
+          // A directory counts on as long as no half hour passes without one.
+          for (const [index, first] of at.entries()) {
+            const five = at.slice(index, index + 5);
+            const rests = five.some((one, place) => one - (five[place - 1] ?? first) >= 30);
+            assert.ok(rests || five.length < 5, `${five} of ${at}, ${verdicts} ${times}`);
+          }
+          assert.ok(at.length >= 6, `it is tried now and then: ${at}`);
+        }
+      }
+    });
   }
+}
+
+test("a proxy that gives no word waits like one that refuses", async () => {
+  const cases: readonly (readonly [Verdict, times: number, at: readonly number[]])[] = [
+    [REFUSED, 1, [0, 5, 15, 35, 65, 95]],
+    ["timeout", 1, [0, 5, 15, 35, 65, 95]],
+    ["proxy_auth_unsupported", 2, [0, 0, 10, 10, 40, 40, 70, 70]],
+  ];
+  for (const [verdict, times, expected] of cases) {
+    const { show, shownUntil } = prepared();
+    assert.deepEqual(await shownUntil(100, () => show("a", verdict, { times })), expected);
+  }
+});
+
+test("of several servers that the proxy gives no word for, each has its turn before the wait, and one that answers ends it", async () => {
+  const { show } = prepared();
+  for (const server of ["dead", "gone"]) {
+    assert.ok(await show("a", "timeout", { server }));
+    assert.ok(!(await show("a", "timeout", { server })));
+  }
+  assert.ok(await show("a", "accepted", { server: "good" }));
+  assert.ok(await show("a", "timeout", { server: "dead" }));
+  for (const server of "stuv") assert.ok(await show("b", "timeout", { server }), "all begins anew");
+  const wrong = prepared();
+  for (const server of "stuv") assert.ok(await wrong.show("a", "timeout", { server }));
+  assert.ok(!(await wrong.show("a", "timeout", { server: "w" })), "four of them are enough");
+  const refused = prepared();
+  await refused.show("a", REFUSED, { server: "s" });
+  assert.ok(!(await refused.show("a", REFUSED, { server: "t" })), "a refusal is one for all");
+});
+
+test("what a proxy has taken is not held back where it gives no word, until it refuses it", async () => {
+  const { show } = prepared();
+  assert.ok(await show("a", "accepted"));
+  for (let attempt = 0; attempt < 20; attempt++) {
+    assert.equal(await show("a", "timeout", { times: 2 }), 2);
+    assert.equal(await show("a", "proxy_closed"), 1);
+  }
+  assert.ok(await show("a", REFUSED));
+  assert.ok(!(await show("a", "accepted")));
+});
+
+test("an attempt that has not shown them, or whose proxy took them before it failed, costs no wait", async () => {
+  const { clock, memory, never, show } = prepared();
+  assert.ok(await show("a", "timeout"));
+  clock.now += 5 * MINUTE;
+  for (let attempt = 0; attempt < 20; attempt++) {
+    const dead = memory.attempt(through("a"), never);
+    await dead.begin(ANNA, "file");
+    dead.end("refused");
+  }
+  for (let attempt = 0; attempt < 20; attempt++) {
+    const forbidden = memory.attempt(through("a"), never);
+    await forbidden.begin(ANNA, "file");
+    forbidden.onShown();
+    forbidden.onTaken();
+    forbidden.end("proxy_forbidden");
+  }
+  assert.ok(await show("a", "timeout"));
+});
+
+test("an attempt is on trial where the proxy has not taken them before", async () => {
+  const { memory, never, show } = prepared();
+  const trials: string[] = [];
+  const attempt = async (proxy: string, verdict: Verdict): Promise<void> => {
+    const showing = memory.attempt(through(proxy), never, () => trials.push(proxy));
+    await showing.begin(ANNA, "file");
+    showing.onShown();
+    showing.end(verdict);
+  };
+  await attempt("a", "accepted");
+  await attempt("a", "timeout");
+  await show("b", "accepted");
+  await attempt("b", REFUSED);
+  await attempt("c", "timeout");
+  assert.deepEqual(trials, ["a", "c"]);
 });
 
 test("the wait grows from 5 to 30 minutes, and chance makes it longer", async () => {
@@ -51,8 +177,7 @@ test("the wait grows from 5 to 30 minutes, and chance makes it longer", async ()
   ] as const) {
     const { clock, show } = prepared(random);
     const shown: number[] = [];
-    for (; clock.now <= 200 * MINUTE; clock.now += MINUTE)
-      if (await show("a", "refused")) shown.push(clock.now / MINUTE);
+    for (; clock.now <= 200 * MINUTE; clock.now += MINUTE) if (await show("a", REFUSED)) shown.push(clock.now / MINUTE);
     assert.equal((shown[1] ?? 0) - (shown[0] ?? 0), first);
     assert.equal((shown.at(-1) ?? 0) - (shown.at(-2) ?? 0), last);
   }
@@ -60,32 +185,33 @@ test("the wait grows from 5 to 30 minutes, and chance makes it longer", async ()
 
 test("a proxy that takes them is shown them, whatever another one says, and one that took them once begins anew", async () => {
   const { clock, show } = prepared();
-  assert.ok(await show("a", "refused"));
+  assert.ok(await show("a", REFUSED));
   assert.ok(await show("b", "accepted"));
   assert.ok(!(await show("a", "accepted")));
   assert.ok(await show("b", "accepted"));
   clock.now += 5 * MINUTE;
   assert.ok(await show("a", "accepted"));
-  assert.ok(await show("a", "refused"));
+  assert.ok(await show("a", REFUSED));
   clock.now += 5 * MINUTE;
-  assert.ok(await show("a", "refused"), "the first wait again");
+  assert.ok(await show("a", REFUSED), "the first wait again");
 });
 
 test("another password, and another user, are other credentials", async () => {
   const { show } = prepared();
-  await show("a", "refused");
-  assert.ok(await show("a", "refused", { user: "anna", password: "other" }));
-  assert.ok(await show("a", "refused", { user: "an", password: "na:wrong" }));
-  assert.ok(!(await show("a", "refused")));
+  await show("a", REFUSED);
+  assert.ok(await show("a", REFUSED, { credentials: { user: "anna", password: "other" } }));
+  assert.ok(await show("a", REFUSED, { credentials: { user: "an", password: "na:wrong" } }));
+  assert.ok(!(await show("a", REFUSED)));
 });
 
 test("who is not asked hears why, when the same ones are tried again, and how others are sent sooner", async () => {
   const { clock, memory, never, show } = prepared();
-  for (const proxy of ["a", "b", "c"]) await show(proxy, "refused");
+  await show("e", "proxy_closed");
+  for (const proxy of ["a", "b"]) await show(proxy, REFUSED);
   clock.now += 2 * MINUTE;
   const held = async (proxy: string, from: "file" | "url"): Promise<string> => {
     const error = await memory
-      .attempt(proxy, never)
+      .attempt(through(proxy), never)
       .begin(ANNA, from)
       .catch((reason: Error) => reason);
     assert.ok(error instanceof WayFault);
@@ -97,44 +223,42 @@ test("who is not asked hears why, when the same ones are tried again, and how ot
     `the proxy a refused the user or the password 2 min ago; ${wait}: write others into --proxy-credentials-file, and the next attempt sends those`,
   );
   assert.equal(
-    await held("d", "url"),
-    `the proxy d was not sent the user and the password, because other proxies refused them 2 min ago; ${wait}: put others into the proxy's URL and restart, and those are sent at once`,
+    await held("e", "file"),
+    `the proxy e was sent the user and the password 2 min ago, and gave no word on them (proxy_closed); ${wait}: write others into --proxy-credentials-file, and the next attempt sends those`,
   );
-});
-
-test("an answer that says nothing of the password leaves things as they are", async () => {
-  const { show } = prepared();
-  assert.ok(await show("a", "unknown"));
-  assert.ok(await show("a", "unknown"));
+  assert.equal(
+    await held("d", "url"),
+    `the proxy d was not sent the user and the password, because other proxies did not take them 2 min ago; ${wait}: put others into the proxy's URL and restart, and those are sent at once`,
+  );
 });
 
 test("who waits for another attempt's answer stops when its own time is over, and leaves nobody waiting", async () => {
   const { memory, never } = prepared();
-  const first = memory.attempt("a", never);
+  const first = memory.attempt(through("a"), never);
   await first.begin(ANNA, "file");
   const abort = new AbortController();
-  const second = memory.attempt("a", abort.signal);
+  const second = memory.attempt(through("a"), abort.signal);
   const waiting = second.begin(ANNA, "file");
-  const third = memory.attempt("b", never);
+  const third = memory.attempt(through("b"), never);
   const next = third.begin(ANNA, "file");
   abort.abort(new Error("no more time"));
   await assert.rejects(waiting, /no more time/);
-  second.end("unknown");
-  first.end("unknown");
+  second.end("timeout");
+  first.end("timeout");
   await next;
   third.end("accepted");
 });
 
 test("an attempt that ends while it waits never shows anything", async () => {
   const { memory, never } = prepared();
-  const first = memory.attempt("a", never);
+  const first = memory.attempt(through("a"), never);
   await first.begin(ANNA, "file");
-  const gone = memory.attempt("a", never);
+  const gone = memory.attempt(through("a"), never);
   const waiting = gone.begin(ANNA, "file");
-  gone.end("unknown");
-  first.end("unknown");
+  gone.end("timeout");
+  first.end("timeout");
   await assert.rejects(waiting);
-  const third = memory.attempt("a", never);
+  const third = memory.attempt(through("a"), never);
   await third.begin(ANNA, "file");
 });
 
@@ -144,8 +268,8 @@ test("what was taken before does not wait for an answer that does not come", asy
   t.after(() => clearInterval(process));
   const { memory, never, show } = prepared();
   await show("a", "accepted");
-  const silent = memory.attempt("a", never);
+  const silent = memory.attempt(through("a"), never);
   await silent.begin(ANNA, "file");
-  const next = memory.attempt("a", never);
+  const next = memory.attempt(through("a"), never);
   await next.begin(ANNA, "file");
 });

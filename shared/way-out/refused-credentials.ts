@@ -1,12 +1,15 @@
 import { createHash } from "node:crypto";
-import { WayFault } from "./fault.ts";
-import type { ProxyCredentials } from "./way.ts";
+import { type Fault, WayFault } from "./fault.ts";
+import type { ProxyCredentials, ShowingWatch } from "./way.ts";
 
 /** A directory locks an account after some five wrong passwords in half an hour; these waits make four at most. */
 const FIRST_WAIT_MS = 5 * 60_000;
 const LONGEST_WAIT_MS = 30 * 60_000;
-/** So many proxies may refuse them one after another; then they are shown to nobody new. They may all ask one directory. */
-const MOST_REFUSALS = 3;
+/** After which a directory counts from one again. */
+const REST_MS = LONGEST_WAIT_MS;
+const MOST_BEFORE_REST = 4;
+/** Shown so often and not taken, they are shown to no other proxy: all of them may ask one directory. */
+const MOST_BEFORE_WAIT = 3;
 /** On top of a wait, by chance: the agents of a company share an account, and may have begun together. */
 const JITTER = 0.2;
 /** What a proxy has taken before is held back no longer than this: a refusal comes sooner, a dead server's timeout later. */
@@ -20,24 +23,38 @@ const CURES = {
   url: "put others into the proxy's URL and restart, and those are sent at once",
 } as const;
 
-export type Verdict = "accepted" | "refused" | "unknown";
+const REFUSED = "proxy_auth_refused";
+
+/** How an attempt ended that showed them. All but two give no word on them, and they may have been judged all the same. */
+export type Verdict = "accepted" | Fault;
+
+export interface Through {
+  /** `formatProxy` */
+  readonly proxy: string;
+  /** Who is asked for. */
+  readonly server: string;
+}
 
 /** A user with a password, whoever named them. */
 interface Account {
-  /** What each proxy said last. */
+  /** What came last of showing them to each proxy; one that took them has taken them, until it refuses. */
   readonly verdicts: Map<string, Verdict>;
-  /** By whichever proxy, since all took them. */
-  refusals: number;
-  refusedAtMs: number;
+  /** How often they were shown and not taken, by whichever proxy, since all took them. */
+  untaken: number;
+  /** For which servers, since the last rest. */
+  lately: readonly string[];
+  untakenAtMs: number;
   untilMs: number;
   /** One attempt shows them, and its proxy's word is not in yet. */
   pending: Promise<void> | undefined;
 }
 
 /**
- * Which credentials were refused, so that no account is locked by a program that asks again and again. Who refused them is
- * not shown them for minutes, nor is anybody else while several attempts begin at once: only one shows them, the others
- * hear what came of it. Other credentials are another account: those of a file that was mended go out at once.
+ * Which credentials were shown and not taken, so that no account is locked by a program that asks again and again. Who
+ * refused them is not shown them for minutes, nor is anybody else while several attempts begin at once: only one shows
+ * them, the others hear what came of it. The same for who never took them and gives no word on them, because it hangs up or
+ * is too slow; but that may be for the sake of the server that was asked for, and each server has one turn before the wait.
+ * Other credentials are another account: those of a file that was mended go out at once.
  */
 export class RefusedCredentials {
   readonly #accounts = new Map<string, Account>();
@@ -49,9 +66,9 @@ export class RefusedCredentials {
     this.#random = random;
   }
 
-  /** One attempt at a proxy (`formatProxy`). */
-  attempt(proxy: string, signal: AbortSignal): Showing {
-    return new Showing(this, proxy, signal);
+  /** One attempt at a server through a proxy (`formatProxy`). `onTrial`: that is shown what it has not taken before. */
+  attempt(through: Through, signal: AbortSignal, onTrial: () => void = () => {}): Showing {
+    return new Showing(this, through, signal, onTrial);
   }
 
   accountOf({ user, password }: ProxyCredentials): Account {
@@ -61,8 +78,9 @@ export class RefusedCredentials {
       .digest("hex");
     const account: Account = this.#accounts.get(name) ?? {
       verdicts: new Map(),
-      refusals: 0,
-      refusedAtMs: 0,
+      untaken: 0,
+      lately: [],
+      untakenAtMs: 0,
       untilMs: 0,
       pending: undefined,
     };
@@ -70,61 +88,86 @@ export class RefusedCredentials {
     return account;
   }
 
-  /** Throws a `WayFault` for what this proxy has refused lately. */
-  check({ verdicts, refusals, refusedAtMs, untilMs }: Account, proxy: string, from: keyof typeof CURES): void {
+  /** Throws a `WayFault` for what this proxy has not taken lately: the fault of that time. */
+  check(account: Account, { proxy, server }: Through, from: keyof typeof CURES): void {
+    const { verdicts, untaken, untakenAtMs, untilMs } = account;
     const now = this.#now();
-    const verdict = verdicts.get(proxy) ?? "unknown";
-    const isHeld = verdict === "refused" || (verdict === "unknown" && refusals >= MOST_REFUSALS);
-    if (!isHeld || now >= untilMs) return;
-    const ago = `${minutes(now - refusedAtMs)} ago`;
-    const told =
-      verdict === "refused"
-        ? `refused the user or the password ${ago}`
-        : `was not sent the user and the password, because other proxies refused them ${ago}`;
+    const verdict = verdicts.get(proxy) ?? (untaken >= MOST_BEFORE_WAIT ? "others" : "accepted");
+    if (verdict === "accepted" || now >= untilMs) return;
+    const isWordless = verdict !== "others" && verdict !== REFUSED;
+    if (isWordless && this.room(account) > 0 && !account.lately.includes(server)) return;
+    const told = toldOf(verdict, `${minutes(now - untakenAtMs)} ago`);
     const message = `the proxy ${proxy} ${told}; so that no account is locked, they are held back for ${minutes(untilMs - now)}, then tried again: ${CURES[from]}`;
-    throw new WayFault("proxy_auth_refused", message, { at: proxy });
+    throw new WayFault(verdict === "others" ? REFUSED : verdict, message, { at: proxy });
   }
 
-  judge(account: Account, proxy: string, verdict: Verdict): void {
-    if (verdict === "unknown") return;
-    remember(account.verdicts, proxy, verdict);
-    if (verdict === "refused") {
-      const waitMs = Math.min(FIRST_WAIT_MS * 2 ** account.refusals, LONGEST_WAIT_MS);
-      account.refusals++;
-      account.refusedAtMs = this.#now();
-      account.untilMs = account.refusedAtMs + waitMs * (1 + JITTER * this.#random());
-    } else if (![...account.verdicts.values()].includes("refused")) {
-      account.refusals = 0;
+  /** How often they may be shown before a rest, whatever comes of it. */
+  room(account: Account): number {
+    return MOST_BEFORE_REST - this.#lately(account).length;
+  }
+
+  #lately({ lately, untakenAtMs }: Account): readonly string[] {
+    return this.#now() - untakenAtMs < REST_MS ? lately : [];
+  }
+
+  /** What came of showing them so many `times`. */
+  judge(account: Account, { proxy, server }: Through, verdict: Verdict, times: number): void {
+    const { verdicts } = account;
+    if (verdict === "accepted") {
+      remember(verdicts, proxy, verdict);
+      if ([...verdicts.values()].every((each) => each === "accepted")) {
+        account.untaken = 0;
+        account.lately = [];
+      }
+      return;
     }
+    // Of what it has taken before it has said nothing: the fault is the network's, or the server's.
+    if (verdict !== REFUSED && verdicts.get(proxy) === "accepted") return;
+    remember(verdicts, proxy, verdict);
+    account.untaken += times;
+    account.lately = [...this.#lately(account), ...Array<string>(times).fill(server)];
+    account.untakenAtMs = this.#now();
+    const waitMs = Math.min(FIRST_WAIT_MS * 2 ** (account.untaken - 1), LONGEST_WAIT_MS);
+    account.untilMs = account.untakenAtMs + waitMs * (1 + JITTER * this.#random());
   }
 }
 
+function toldOf(verdict: Fault | "others", ago: string): string {
+  if (verdict === REFUSED) return `refused the user or the password ${ago}`;
+  return verdict === "others"
+    ? `was not sent the user and the password, because other proxies did not take them ${ago}`
+    : `was sent the user and the password ${ago}, and gave no word on them (${verdict})`;
+}
+
 /** What one attempt shows, if anything. */
-export class Showing {
+export class Showing implements ShowingWatch {
   readonly #memory: RefusedCredentials;
-  readonly #proxy: string;
+  readonly #through: Through;
   readonly #signal: AbortSignal;
-  #shown: Account | undefined;
+  readonly #onTrial: () => void;
+  #account: Account | undefined;
+  #times = 0;
+  #taken = false;
   #done: () => void = () => {};
   #over = false;
 
-  constructor(memory: RefusedCredentials, proxy: string, signal: AbortSignal) {
+  constructor(memory: RefusedCredentials, through: Through, signal: AbortSignal, onTrial: () => void) {
     this.#memory = memory;
-    this.#proxy = proxy;
+    this.#through = through;
     this.#signal = signal;
+    this.#onTrial = onTrial;
   }
 
   /** The credentials may be sent now. Rejects with a `WayFault` if they must not, with the signal's reason when that is aborted. */
   async begin(credentials: ProxyCredentials, from: keyof typeof CURES): Promise<void> {
     const account = this.#memory.accountOf(credentials);
-    const isKnown = account.verdicts.get(this.#proxy) === "accepted";
-    const patience = isKnown ? AbortSignal.timeout(KNOWN_WAIT_MS) : undefined;
+    const patience = this.#isKnown(account) ? AbortSignal.timeout(KNOWN_WAIT_MS) : undefined;
     while (account.pending !== undefined && !this.#signal.aborted && patience?.aborted !== true) {
       await settledOrAborted(account.pending, this.#signal, patience);
     }
     this.#signal.throwIfAborted();
     if (this.#over) throw new Error("the attempt is over");
-    this.#memory.check(account, this.#proxy, from);
+    this.#memory.check(account, this.#through, from);
     const pending = new Promise<void>((resolve) => {
       this.#done = () => {
         if (account.pending === pending) account.pending = undefined;
@@ -132,15 +175,35 @@ export class Showing {
       };
     });
     account.pending = pending;
-    this.#shown = account;
+    this.#account = account;
+  }
+
+  onShown(): void {
+    this.#times++;
+    if (this.#account !== undefined && !this.#isKnown(this.#account)) this.#onTrial();
+  }
+
+  onTaken(): void {
+    this.#taken = true;
+  }
+
+  mayRepeat(): boolean {
+    if (this.#times === 0 || this.#account === undefined || this.#isKnown(this.#account)) return true;
+    return this.#times < this.#memory.room(this.#account);
   }
 
   /** What came of it. */
   end(verdict: Verdict): void {
     this.#over = true;
-    if (this.#shown !== undefined) this.#memory.judge(this.#shown, this.#proxy, verdict);
-    this.#shown = undefined;
+    if (this.#account !== undefined && this.#times > 0) {
+      this.#memory.judge(this.#account, this.#through, this.#taken ? "accepted" : verdict, this.#times);
+    }
+    this.#account = undefined;
     this.#done();
+  }
+
+  #isKnown({ verdicts }: Account): boolean {
+    return verdicts.get(this.#through.proxy) === "accepted";
   }
 }
 

@@ -4,12 +4,13 @@ import { SocksClient, type SocksClientOptions } from "socks";
 import { formatTarget } from "../net/target.ts";
 import { CHECK_PASSWORD } from "./auth/scheme.ts";
 import { type Fault, WayFault } from "./fault.ts";
-import { type Destination, formatProxy, type ProxyCredentials, type ProxyServer } from "./way.ts";
+import { type Destination, formatProxy, type ProxyCredentials, type ProxyServer, type ShowingWatch } from "./way.ts";
 import { dialTcp, lateName, networkFault } from "./ways-dial.ts";
 
 export interface SocksOptions {
   /** Asked once for each attempt: what comes is sent to the proxy if it wants to know. May reject with a `WayFault`. */
   readonly credentials: () => Promise<ProxyCredentials | undefined>;
+  readonly showing?: ShowingWatch | undefined;
 }
 
 /** A length is one byte (RFC 1928 §4, RFC 1929 §2); the library writes longer ones without a look. */
@@ -39,6 +40,7 @@ export async function openThroughSocks(
   signal.addEventListener("abort", onAbort);
   try {
     signal.throwIfAborted();
+    if (credentials !== undefined && options.showing !== undefined) watchLogin(socket, options.showing);
     await negotiate(socket, {
       command: "connect",
       existing_socket: socket,
@@ -87,6 +89,23 @@ function negotiate(socket: Socket, options: SocksClientOptions): Promise<void> {
     client.connect(options.existing_socket as Socket);
   });
 }
+
+/** The library tells nobody whether the proxy asked for the password (RFC 1928 §3), nor that it took it (RFC 1929 §2). */
+function watchLogin(socket: Socket, showing: ShowingWatch): void {
+  const said: number[] = [];
+  const onData = (chunk: Buffer): void => {
+    for (const byte of chunk) {
+      said.push(byte);
+      if (said.length === 2 && byte === PASSWORD_WANTED) showing.onShown();
+      if (said.length === 4 && byte === PASSWORD_TAKEN && said[1] === PASSWORD_WANTED) showing.onTaken();
+      if (said.length === 4) return void socket.off("data", onData);
+    }
+  };
+  socket.on("data", onData);
+}
+
+const PASSWORD_WANTED = 2;
+const PASSWORD_TAKEN = 0;
 
 /** `socks5`: the name is ours to resolve, to one address: more proxies reach what has an IPv4 address by that. */
 async function resolve(to: Destination, signal: AbortSignal): Promise<Destination> {

@@ -52,7 +52,8 @@ export async function basicProxy(t: TestContext, password: string) {
     const [, word] = /^Basic (.*)$/.exec(authorization) ?? [];
     const said = Buffer.from(word ?? "", "base64").toString();
     if (word !== undefined) shown.push(said);
-    const refusal = 'HTTP/1.1 407 Who\r\nProxy-Authenticate: Basic realm="x"\r\nContent-Length: 0\r\n\r\n';
+    const refusal =
+      'HTTP/1.1 407 Who\r\nProxy-Authenticate: Basic realm="x"\r\nConnection: close\r\nContent-Length: 0\r\n\r\n';
     socket.end(said === password ? "HTTP/1.1 200 OK\r\n\r\n" : refusal);
   });
   return { url, shown };

@@ -6,6 +6,16 @@ export interface ProxyCredentials {
   readonly password: string;
 }
 
+/** Who follows what one attempt shows of them to a proxy, and what the proxy says to that. */
+export interface ShowingWatch {
+  /** They go out now. */
+  onShown(): void;
+  /** The proxy's answer proves that it has taken them. */
+  onTaken(): void;
+  /** May they go out again, where the proxy gave no word on them? */
+  mayRepeat(): boolean;
+}
+
 /** A proxy that opens TCP connections for others: by CONNECT (RFC 9110 §9.3.6), or SOCKS 5 (RFC 1928). */
 export interface ProxyServer {
   /** `https`: TLS to the proxy itself. `socks5h`: the proxy resolves the name; `socks5`: we do. */

@@ -23,7 +23,7 @@ export interface WaysOptions {
   readonly env: Environment;
 }
 
-export interface OpenOptions extends Omit<ProxyOptions, "credentials" | "tls"> {
+export interface OpenOptions extends Omit<ProxyOptions, "credentials" | "showing" | "tls"> {
   /** Asked when there is need of it. What it throws is that way's fault. */
   readonly tls?: (() => ProxyTls) | undefined;
   /** `--proxy-credentials-file`: for every proxy whose URL holds none. */
@@ -106,7 +106,9 @@ export class WaysOut {
       const timer = isHurried ? setTimeout(() => limit.abort(), EARLIER_WAY_MS) : undefined;
       const either = AbortSignal.any([signal, limit.signal]);
       try {
-        const socket = await this.#openBy(way, to, options, either);
+        // Cut then, it would be shown the same once more: the verdict of a slow one is worth the time of the others.
+        const onTrial = (): void => clearTimeout(timer);
+        const socket = await this.#openBy(way, to, options, either, onTrial);
         this.worked(to, way);
         failed.delete(way);
         return { socket, way, failed: [...failed.values()] };
@@ -126,11 +128,18 @@ export class WaysOut {
     throw unitedFault([...failed.values()]);
   }
 
-  async #openBy(way: Way, to: Destination, options: OpenOptions, signal: AbortSignal): Promise<Socket> {
+  /** `onTrial`: it is shown credentials that it has not taken before. */
+  async #openBy(
+    way: Way,
+    to: Destination,
+    options: OpenOptions,
+    signal: AbortSignal,
+    onTrial: () => void,
+  ): Promise<Socket> {
     if (way.kind === "direct") return dialTcp(to, formatTarget(to), signal);
     const { proxy } = way;
     const { credentials: file, tls, ...rest } = options;
-    const showing = this.#refused.attempt(formatProxy(proxy), signal);
+    const showing = this.#refused.attempt({ proxy: formatProxy(proxy), server: formatTarget(to) }, signal, onTrial);
     const credentials = async (): Promise<ProxyCredentials | undefined> => {
       const found = proxy.credentials ?? (await file?.read(signal));
       if (found !== undefined) await showing.begin(found, proxy.credentials === undefined ? "file" : "url");
@@ -139,12 +148,12 @@ export class WaysOut {
     try {
       const proxyTls = proxy.scheme === "https" ? tls?.() : undefined;
       const socket = await (proxy.scheme === "socks5" || proxy.scheme === "socks5h"
-        ? openThroughSocks(proxy, to, { credentials }, signal)
-        : openThroughProxy(proxy, to, { ...rest, credentials, tls: proxyTls }, signal));
+        ? openThroughSocks(proxy, to, { credentials, showing }, signal)
+        : openThroughProxy(proxy, to, { ...rest, credentials, showing, tls: proxyTls }, signal));
       showing.end("accepted");
       return socket;
     } catch (error) {
-      showing.end(error instanceof WayFault && error.fault === "proxy_auth_refused" ? "refused" : "unknown");
+      showing.end(error instanceof WayFault ? error.fault : "timeout");
       throw error;
     }
   }
