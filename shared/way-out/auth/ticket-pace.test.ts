@@ -78,6 +78,7 @@ test("who is aborted leaves the queue, and a failure that comes late is that of 
   for (let attempt = 0; attempt < 30; attempt++) {
     const abort = new AbortController();
     const ends = [1, 2, 3].map(() => pace.take(slow, abort.signal));
+    while (begun === 0) await new Promise(setImmediate);
     abort.abort(new Error("its time is over"));
     for (const end of ends) await assert.rejects(end, /its time is over/);
   }
@@ -86,6 +87,23 @@ test("who is aborted leaves the queue, and a failure that comes late is that of 
   await assert.rejects(waiting, /gave no Kerberos ticket/);
   await assert.rejects(pace.take(slow, never()), /gave no Kerberos ticket/);
   assert.equal(begun, 1);
+});
+
+test("a keytab that cannot be looked at keeps nobody from a ticket, and no failure from its pace", async () => {
+  const pace = new TicketPace({ KRB5_CLIENT_KTNAME: "/dev/null/keytab" }, () => 0);
+  assert.equal(await pace.take(async () => "ticket", never()), "ticket");
+  const fail = () => pace.take(() => Promise.reject(new Error("cannot find mechanisms")), never());
+  await assert.rejects(fail(), /cannot find mechanisms/);
+  await assert.rejects(fail(), /\/dev\/null\/keytab gave no Kerberos ticket/);
+});
+
+test("who is aborted while the files are looked at begins nothing", async (t) => {
+  const { pace } = prepared(t);
+  const abort = new AbortController();
+  const taken = pace.take(async () => assert.fail("it was begun"), abort.signal);
+  abort.abort(new Error("its time is over"));
+  await assert.rejects(taken, /its time is over/);
+  assert.equal(await pace.take(async () => "ticket", never()), "ticket");
 });
 
 test("who waits for a ticket that comes late asks for one of its own, one after the other", async (t) => {

@@ -1,5 +1,5 @@
-import { statSync } from "node:fs";
 import { untilAborted } from "../../net/until-aborted.ts";
+import { FileVersion } from "./file-version.ts";
 import { KerberosMissing } from "./kerberos.ts";
 
 /** Sooner than for a password: a KDC that is out of reach looks the same, and comes back. Four tries in half an hour. */
@@ -17,6 +17,8 @@ type Environment = Readonly<Record<string, string | undefined>>;
 export class TicketPace {
   readonly #env: Environment;
   readonly #now: () => number;
+  readonly #keytab: FileVersion;
+  readonly #cache: FileVersion;
   /** Resolves when it is over, in whatever way. */
   #underWay: Promise<void> | undefined;
   #failures = 0;
@@ -26,6 +28,8 @@ export class TicketPace {
   constructor(env: Environment = process.env, now: () => number = () => performance.now()) {
     this.#env = env;
     this.#now = now;
+    this.#keytab = new FileVersion(pathOf(env["KRB5_CLIENT_KTNAME"] ?? ""));
+    this.#cache = new FileVersion(pathOf(env["KRB5CCNAME"] || `/tmp/krb5cc_${process.geteuid?.()}`));
   }
 
   /**
@@ -36,9 +40,7 @@ export class TicketPace {
   async take<T>(work: () => Promise<T>, signal: AbortSignal): Promise<T> {
     while (this.#underWay !== undefined) await untilAborted(this.#underWay, signal);
     signal.throwIfAborted();
-    if (this.#files() !== this.#failedWith) this.#failures = 0;
-    else if (this.#now() < this.#untilMs) throw this.#tooSoon();
-    const taken = this.#try(work);
+    const taken = this.#try(work, signal);
     this.#underWay = taken.then(this.#onEnd, this.#onEnd);
     return untilAborted(taken, signal);
   }
@@ -47,7 +49,11 @@ export class TicketPace {
     this.#underWay = undefined;
   };
 
-  async #try<T>(work: () => Promise<T>): Promise<T> {
+  async #try<T>(work: () => Promise<T>, signal: AbortSignal): Promise<T> {
+    const files = await this.#files();
+    signal.throwIfAborted();
+    if (files !== this.#failedWith) this.#failures = 0;
+    else if (this.#now() < this.#untilMs) throw this.#tooSoon();
     try {
       const done = await work();
       this.#failures = 0;
@@ -55,7 +61,7 @@ export class TicketPace {
       return done;
     } catch (error) {
       // Not as they were before: the library notes in the ticket cache when it has failed.
-      this.#failedWith = this.#files();
+      this.#failedWith = await this.#files();
       this.#untilMs = this.#now() + Math.min(FIRST_WAIT_MS * 2 ** this.#failures, LONGEST_WAIT_MS);
       this.#failures++;
       throw error;
@@ -76,14 +82,12 @@ export class TicketPace {
   }
 
   /** What they hold, as far as one can tell without a look. */
-  #files(): string {
-    const cache = this.#env["KRB5CCNAME"] || `/tmp/krb5cc_${process.geteuid?.()}`;
-    return `${versionOf(this.#env["KRB5_CLIENT_KTNAME"] ?? "")} ${versionOf(cache)}`;
+  async #files(): Promise<string> {
+    return (await Promise.all([this.#keytab.read(), this.#cache.read()])).join(", ");
   }
 }
 
-/** Of a file that the library knows by `FILE:/path` or by its path; what is in no file is always the same. */
-function versionOf(name: string): string {
-  const { ino, size, mtimeMs } = statSync(name.replace(/^(?:FILE|DIR):/, ""), { throwIfNoEntry: false }) ?? {};
-  return `${name} ${ino} ${size} ${mtimeMs}`;
+/** Of a file that the library knows by `FILE:/path` or by its path; what is in no file is never there. */
+function pathOf(name: string): string {
+  return name.replace(/^(?:FILE|DIR):/, "");
 }
