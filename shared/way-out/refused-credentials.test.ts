@@ -170,6 +170,37 @@ test("an attempt is on trial where the proxy has not taken them before", async (
   assert.deepEqual(trials, ["a", "c"]);
 });
 
+test("sixteen proxies and sixteen accounts are remembered, the latest, and forgetting one proxy forgives nothing", async () => {
+  const { memory, never, show } = prepared();
+  const isOnTrial = async (proxy: string): Promise<boolean> => {
+    let onTrial = false;
+    const showing = memory.attempt(through(proxy), never, () => {
+      onTrial = true;
+    });
+    await showing.begin(ANNA, "file");
+    showing.onShown();
+    showing.end("accepted");
+    return onTrial;
+  };
+  const proxies = Array.from({ length: 16 }, (_, index) => `proxy ${index}`);
+  for (const proxy of proxies) assert.ok(await isOnTrial(proxy));
+  for (const proxy of proxies) assert.ok(!(await isOnTrial(proxy)));
+  assert.ok(await isOnTrial("one more"));
+  assert.ok(await isOnTrial("proxy 0"), "as if it were new");
+
+  const changed = (index: number) => ({ credentials: { user: "anna", password: `wrong ${index}` } });
+  for (let index = 0; index < 16; index++) assert.ok(await show("a", REFUSED, changed(index)));
+  assert.ok(!(await show("a", REFUSED, changed(0))));
+  assert.ok(await show("a", REFUSED, changed(16)));
+  assert.ok(!(await show("a", REFUSED, changed(0))), "asked for last");
+  assert.ok(await show("a", REFUSED, changed(1)), "as if it were new");
+
+  const other = prepared();
+  let shown = 0;
+  for (const proxy of [...proxies, "one more", ...proxies]) shown += await other.show(proxy, REFUSED);
+  assert.equal(shown, 3);
+});
+
 test("the wait grows from 5 to 30 minutes, and chance makes it longer", async () => {
   for (const [random, first, last] of [
     [0, 5, 30],
