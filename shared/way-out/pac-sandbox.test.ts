@@ -1,7 +1,12 @@
 import assert from "node:assert/strict";
+import { fork } from "node:child_process";
+import { once } from "node:events";
 import { isIPv4 } from "node:net";
+import { extname, join } from "node:path";
 import { test } from "node:test";
-import { evaluatePac } from "./pac-sandbox.ts";
+import { evaluatePac, type PacQuestion } from "./pac-sandbox.ts";
+
+const PROGRAM = join(import.meta.dirname, `pac-process${extname(import.meta.filename)}`);
 
 const ANSWERS: readonly [title: string, body: string, answer: string | RegExp][] = [
   ["an answer comes back", 'return "PROXY a:1; DIRECT"', "PROXY a:1; DIRECT"],
@@ -60,6 +65,38 @@ for (const [where, script] of ENDLESS) {
 test("memory without end is not given", async () => {
   const script = pac("var all = []; while (true) all = all.concat(all, [1])");
   await failsWith(evaluate(script), /^failed: out of memory$/);
+});
+
+test("a script has 64 MiB, and not what its process could have", async () => {
+  const holding = (mebibytes: number): string =>
+    pac(
+      `var all = []; for (var i = 0; i < ${mebibytes}; i++) all.push("x".repeat(1048576) + i); return "" + all.length`,
+    );
+  assert.equal(await evaluate(holding(32)), "32");
+  await failsWith(evaluate(holding(100)), /^failed: out of memory$/);
+});
+
+test("an endless loop whose parent is gone ends by itself", async (t) => {
+  const child = fork(PROGRAM, { env: {}, stdio: ["ignore", "ignore", "ignore", "ipc"] });
+  t.after(() => child.kill("SIGKILL"));
+  const signal = AbortSignal.timeout(30_000);
+  await once(child, "message", { signal });
+  const question: PacQuestion = { ...DESTINATION, script: pac("while (true) {}"), timeoutMs: 100 };
+  await new Promise((resolve) => child.send(question, resolve));
+  child.disconnect();
+  const [, killedBy] = await once(child, "exit", { signal });
+  assert.equal(killedBy, null);
+});
+
+test("the process of a script has nothing of our environment", async (t) => {
+  const before = process.env["NODE_OPTIONS"];
+  t.after(() => {
+    if (before === undefined) delete process.env["NODE_OPTIONS"];
+    else process.env["NODE_OPTIONS"] = before;
+  });
+  // Whoever inherits this does not start.
+  process.env["NODE_OPTIONS"] = "--require=/nowhere/module.cjs";
+  assert.equal(await evaluate(pac('return "DIRECT"')), "DIRECT");
 });
 
 test("an abort ends it", async () => {
