@@ -103,6 +103,20 @@ test("Digest is chosen before Basic, for the destination, and a stale nonce is r
   );
 });
 
+test("a realm that is no ASCII goes back to the proxy byte by byte as it came", async () => {
+  const realm = "Caf\u00e9";
+  await using proxy = await guarded({ offers: [`Digest realm="${realm}", nonce="n", qop="auth"`] }, () => true);
+  (await open(proxy, { credentials })).destroy();
+  assert.equal(parseChallenges([authorizations(proxy)[1] ?? ""])[0]?.parameters.get("realm"), realm);
+});
+
+test("a proxy of old is asked to keep the connection, in each request", async () => {
+  await using proxy = await guarded({ offers: ["Basic realm=x"] }, () => true);
+  (await open(proxy, { credentials })).destroy();
+  const asked = proxy.requests.map(({ fields }) => fields.get("proxy-connection"));
+  assert.deepEqual(asked, ["keep-alive", "keep-alive"]);
+});
+
 test("a proxy that calls every nonce stale has trouble of its own, and one that then calls none stale refuses the password", async () => {
   const offer = (nonce: number, more: string): string => `Digest realm="x", nonce="${nonce}", qop="auth"${more}`;
   let heard = "";

@@ -11,7 +11,7 @@ import { after, type TestContext, test } from "node:test";
 import { pathToFileURL } from "node:url";
 import { type Fault, WayFault } from "./fault.ts";
 import { type PacReading, type PacSource, pacSource } from "./pac-source.ts";
-import { testCertificates } from "./testing-proxy.ts";
+import { testCertificates, withoutVerification } from "./testing-proxy.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "culvert-pac-"));
 after(() => rmSync(folder, { recursive: true }));
@@ -101,6 +101,12 @@ test("an https server may come from the CAs of --proxy-ca, and from others not",
   const { url, ca } = await serveTls(t, (_request, response) => response.end("script"));
   assert.equal(await pacSource(url).read(AbortSignal.timeout(30_000), { ca }), "script");
   await rejectsWith(pacSource(url), "pac", /comes from a CA that is not known here: give that CA with --proxy-ca/);
+});
+
+test("a script's server is judged also where NODE_TLS_REJECT_UNAUTHORIZED says that none is", async (t) => {
+  const { url } = await serveTls(t, (_request, response) => response.end("forged"));
+  withoutVerification(t);
+  await rejectsWith(pacSource(url), "pac", /comes from a CA that is not known here/);
 });
 
 test("what is no script's source is a fault that names it, without its query", async (t) => {

@@ -1,7 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { checkServerIdentity, type PeerCertificate } from "node:tls";
+import { checkServerIdentity, type PeerCertificate, type TLSSocket } from "node:tls";
 import { tlsFault } from "./proxy-tls.ts";
+import { OK } from "./testing-guarded-proxy.ts";
+import { faultOf, open, ScriptedProxy, testCertificates, withoutVerification } from "./testing-proxy.ts";
 
 test("a proxy that is called by an address, and whose certificate has none, is told with the names to call it by", () => {
   const certificate = { subject: {}, subjectaltname: "DNS:proxy.example" } as unknown as PeerCertificate;
@@ -9,4 +11,28 @@ test("a proxy that is called by an address, and whose certificate has none, is t
   const proxy = { scheme: "https", host: "10.0.0.1", port: 3128, credentials: undefined } as const;
   const { message } = tlsFault(proxy, wrong);
   assert.match(message, /call the proxy by a name that is in it \(.*no addresses.* only DNS:proxy\.example\)$/);
+});
+
+test("a proxy's certificate is judged also where NODE_TLS_REJECT_UNAUTHORIZED says that none is", async (t) => {
+  const { server } = await testCertificates();
+  await using proxy = await ScriptedProxy.start({
+    tls: server,
+    onRequest: (_request, socket) => void socket.write(OK),
+  });
+  withoutVerification(t);
+  const fault = await faultOf(open(proxy));
+  assert.equal(fault.fault, "proxy_tls", fault.message);
+  assert.equal(proxy.requests.length, 0);
+});
+
+test("a proxy that speaks HTTP/2, too, hears in the handshake that it is HTTP/1.1 here", async () => {
+  const { ca, server } = await testCertificates();
+  const chosen: unknown[] = [];
+  await using proxy = await ScriptedProxy.start({
+    tls: { ...server, ALPNProtocols: ["h2", "http/1.1"] },
+    onConnection: (socket) => chosen.push((socket as TLSSocket).alpnProtocol),
+    onRequest: (_request, socket) => void socket.write(OK),
+  });
+  (await open(proxy, { tls: { ca: [ca] } })).destroy();
+  assert.deepEqual(chosen, ["http/1.1"]);
 });

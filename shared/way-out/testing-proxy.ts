@@ -1,5 +1,6 @@
 import { once } from "node:events";
 import net, { type AddressInfo } from "node:net";
+import type { TestContext } from "node:test";
 import tls from "node:tls";
 import { Authority } from "../pki/certificates.ts";
 import type { LoadKerberos } from "./auth/kerberos.ts";
@@ -98,6 +99,16 @@ export function open(
 ): Promise<net.Socket> {
   const server = proxy instanceof ScriptedProxy ? proxy.url : proxy;
   return openThroughProxy(server, TO, { credentials: async () => undefined, ...options }, signal, loadKerberos);
+}
+
+/** As somebody may have set it for other programs, until the test is over. */
+export function withoutVerification(t: TestContext): void {
+  const before = process.env["NODE_TLS_REJECT_UNAUTHORIZED"];
+  process.env["NODE_TLS_REJECT_UNAUTHORIZED"] = "0";
+  t.after(() => {
+    if (before === undefined) delete process.env["NODE_TLS_REJECT_UNAUTHORIZED"];
+    else process.env["NODE_TLS_REJECT_UNAUTHORIZED"] = before;
+  });
 }
 
 /** The fault of a way that must not lead anywhere. */
