@@ -6,7 +6,6 @@ import { receiveHead } from "../../shared/wire/open.ts";
 import {
   encodeProbeBegun,
   encodeProbeRefusal,
-  encodeProbeTotal,
   MAX_PROBE_MS,
   type ProbeMode,
   parseProbe,
@@ -120,15 +119,10 @@ function source(): Duplex {
 }
 
 function sink(): Duplex {
-  let received = 0;
   return new Duplex({
     read() {},
-    write(chunk: Buffer, _encoding, done) {
-      received += chunk.length;
-      done();
-    },
+    write: (_chunk, _encoding, done) => done(),
     final(done) {
-      this.push(encodeProbeTotal(received));
       this.push(null);
       done();
     },

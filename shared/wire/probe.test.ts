@@ -8,11 +8,9 @@ import {
   encodeProbe,
   encodeProbeBegun,
   encodeProbeRefusal,
-  encodeProbeTotal,
   PROBE_MODES,
   parseProbe,
   readProbeAnswer,
-  readProbeTotal,
 } from "./probe.ts";
 
 /** A stream from which these bytes come, and then the end. */
@@ -26,7 +24,6 @@ test("probes and their answers survive the wire", async () => {
   for (const mode of PROBE_MODES) assert.equal(parseProbe(encodeProbe(mode).subarray(2)), mode);
   assert.deepEqual(await readProbeAnswer(streamOf(encodeProbeBegun(1_790_000_000_000))), { time: 1_790_000_000_000 });
   assert.deepEqual(await readProbeAnswer(streamOf(encodeHead({ ok: true, later: 1 }))), { time: undefined });
-  assert.equal(await readProbeTotal(streamOf(encodeProbeTotal(7))), 7);
   const refusal = encodeProbeRefusal(new CulvertError("limited", "later\r\nplease"));
   await assert.rejects(readProbeAnswer(streamOf(refusal)), { code: "limited", message: "later please" });
 });
@@ -37,10 +34,8 @@ test("hostile bytes never do worse than a CulvertError", async () => {
     fc.asyncProperty(json, async (bytes) => {
       const head = Buffer.alloc(2);
       head.writeUInt16BE(bytes.length);
-      const reading = [readProbeAnswer, readProbeTotal].map((read) => read(streamOf(Buffer.concat([head, bytes]))));
-      for (const result of await Promise.allSettled(reading)) {
-        assert.ok(result.status === "fulfilled" || result.reason instanceof CulvertError);
-      }
+      const [read] = await Promise.allSettled([readProbeAnswer(streamOf(Buffer.concat([head, bytes])))]);
+      assert.ok(read.status === "fulfilled" || read.reason instanceof CulvertError);
       try {
         parseProbe(bytes);
       } catch (error) {

@@ -10,8 +10,7 @@ import { encodeHead, parseJson, receiveHead } from "./open.ts";
  *  agent ── SYN, head {"kind":"probe","mode":"echo"} ──▶ server
  *        ◀── head {"ok":true,"time":1790000000000}  or  {"error":"limited","detail":"…","retryAfterMs":3000} ──
  * ```
- * Then `echo`: what comes goes back. `source`: bytes come, until the agent resets the stream. `sink`: bytes are swallowed,
- * and told at their end in a head {"received":n}.
+ * Then `echo`: what comes goes back. `source`: bytes come, until the agent resets the stream. `sink`: bytes are swallowed.
  */
 export const PROBE_MODES = ["echo", "source", "sink"] as const;
 export type ProbeMode = (typeof PROBE_MODES)[number];
@@ -34,7 +33,6 @@ const answerSchema = z.union([
     retryAfterMs: z.number().min(0).max(3_600_000).optional(),
   }),
 ]);
-const totalSchema = z.object({ received: z.number().int().min(0) });
 
 /** The bytes that go with the SYN. */
 export function encodeProbe(mode: ProbeMode): Buffer {
@@ -64,28 +62,14 @@ export function encodeProbeRefusal({ code, message, retryAfterMs }: CulvertError
   return encodeHead({ error: code, detail: printable(message), ...(retryAfterMs !== undefined && { retryAfterMs }) });
 }
 
-export function encodeProbeTotal(received: number): Buffer {
-  return encodeHead({ received });
-}
-
 /** The server's answer. Rejects with a `CulvertError` when it is a no, or the stream ends without one. */
 export async function readProbeAnswer(stream: Duplex): Promise<ProbeBegun> {
-  const answer = answerSchema.safeParse(parseJson(await readHead(stream)));
+  const head = new Promise<Buffer>((resolve, reject) => receiveHead(stream, resolve, reject));
+  const answer = answerSchema.safeParse(parseJson(await head));
   if (!answer.success) throw new CulvertError("internal", "the server's answer to a probe is malformed");
   if ("ok" in answer.data) return { time: answer.data.time };
   const { error, detail = "", retryAfterMs } = answer.data;
   const code: OutcomeCode = isOutcomeCode(error) ? error : "internal";
   const sentence = printable(detail) || `the server refused the probe (${printable(error, 64)})`;
   throw new CulvertError(code, sentence, retryAfterMs === undefined ? {} : { retryAfterMs });
-}
-
-/** How many bytes have arrived in a sink, as it says at their end. */
-export async function readProbeTotal(stream: Duplex): Promise<number> {
-  const total = totalSchema.safeParse(parseJson(await readHead(stream)));
-  if (!total.success) throw new CulvertError("internal", "the server's total of a probe is malformed");
-  return total.data.received;
-}
-
-function readHead(stream: Duplex): Promise<Buffer> {
-  return new Promise((resolve, reject) => receiveHead(stream, resolve, reject));
 }
