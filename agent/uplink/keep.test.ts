@@ -631,6 +631,7 @@ test("another server behind the balancer is connected to at once, while the old 
   await until(() => up.connected, "connected");
   const old = tunnels[0] as Tunnel;
   const stream = open(old);
+  await until(() => stream.acknowledged, "the stream");
   old.link.suspend(CUT);
   await until(() => attempts.length === 2, "an attempt for a new link");
   attempts[1]?.accept();
@@ -648,7 +649,8 @@ test("closing does not wait for a link whose server is not to be found, though i
   attempts[0]?.accept();
   await until(() => up.connected, "connected");
   const old = tunnels[0] as Tunnel;
-  open(old);
+  const stream = open(old);
+  await until(() => stream.acknowledged, "the stream");
   old.link.suspend(CUT);
   await until(() => attempts.length === 2, "an attempt for a new link");
   attempts[1]?.accept();
