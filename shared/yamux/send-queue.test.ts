@@ -130,6 +130,23 @@ test("what is small leaves in one batch when a turn has brought nothing more, or
   assert.deepEqual(left.splice(0), [0, 0, 3, 0, 1, 0], "one a turn, and time passes");
 });
 
+test("on a loop whose turns are long nothing that is small waits for another one, but for the first that meets it", async () => {
+  let now = 0;
+  const { session, transport } = await handHeld("client", { now: () => now });
+  const streams = Array.from({ length: 12 }, () => session.open());
+  await turn();
+  transport.frames();
+  /** Frames that have left at the end of a turn that takes so long and in which two streams write, at its end. */
+  const leftAfter = async (turnMs: number): Promise<number> => {
+    now += turnMs;
+    for (const stream of streams.splice(0, 2)) stream.write("x");
+    await new Promise((resolve) => setImmediate(resolve));
+    return transport.frames().length;
+  };
+  assert.deepEqual([await leftAfter(5), await leftAfter(5), await leftAfter(5), await leftAfter(5)], [0, 4, 2, 2]);
+  assert.deepEqual([await leftAfter(0.1), await leftAfter(0.1)], [0, 0], "they are short again");
+});
+
 test("where one stream was alone in the last turn the next leaves at once, and those behind it at the end of their turn", async () => {
   const { session, transport } = await handHeld("client");
   const [one, other] = [session.open(), session.open()] as const;

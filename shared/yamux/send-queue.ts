@@ -10,8 +10,8 @@ const FLUSH_AT_ONCE = 16 * 1024;
 /** So many bytes of control frames are not gathered any longer: thousands of streams opened in one turn. */
 const FLUSH_CONTROL_AT = 64 * 1024;
 /**
- * What is small is gathered while each turn of the loop brings more of it, and so long, ms, at most. With many callers at
- * a time a write for each turn is a write for each of them, and a read at the peer.
+ * What is small is gathered while each turn of the loop brings more of it, and so long, ms, at most; not at all where the last
+ * turn took as long. With many callers at a time a write for each turn is a write for each of them, and a read at the peer.
  */
 const GATHER_MS = 0.5;
 /** So long, ms, a credit that is not hurried waits for others: a write of 12 bytes costs as much as one of 10 KB. */
@@ -51,6 +51,9 @@ export class SendQueue {
   /** Buffers and streams that waited at the end of the turn before. */
   #gathered = 0;
   #gatheringSince = 0;
+  /** The last turn that was looked at was a long one: on a busy loop nothing waits for another. */
+  #isLoopBusy = false;
+  #turnBegan = 0;
   /** In the last turn with data one stream had some, and nothing else waited: the next such stream waits for no others. */
   #lonely = false;
   /** A stream's data has not waited for the end of this turn. */
@@ -201,7 +204,7 @@ export class SendQueue {
 
   readonly #onTurnEnd = (): void => {
     if (this.#isMoreToCome()) {
-      setImmediate(this.#onTurnEnd);
+      this.#lookAtNextTurn(this.#onNextTurnEnd);
       return;
     }
     this.#gathering = false;
@@ -210,12 +213,27 @@ export class SendQueue {
     if (streams > 0) this.#lonely = streams === 1 && this.#control.length === 0;
     this.#sentAtOnce = false;
     this.flush();
+    if (this.#isLoopBusy) this.#lookAtNextTurn(this.#onTurnSeen);
   };
 
-  /** This turn has brought something, so the next may as well; where a turn is long it would come too late. */
+  /** This turn has brought something, so the next may as well. */
   #isMoreToCome(): boolean {
     const before = this.#gathered;
     this.#gathered = this.#ready.size + this.#control.length;
-    return this.#gathered > before && this.#now() - this.#gatheringSince < GATHER_MS;
+    return this.#gathered > before && !this.#isLoopBusy && this.#now() - this.#gatheringSince < GATHER_MS;
   }
+
+  #lookAtNextTurn(then: () => void): void {
+    this.#turnBegan = this.#now();
+    setImmediate(then);
+  }
+
+  readonly #onTurnSeen = (): void => {
+    this.#isLoopBusy = this.#now() - this.#turnBegan >= GATHER_MS;
+  };
+
+  readonly #onNextTurnEnd = (): void => {
+    this.#onTurnSeen();
+    this.#onTurnEnd();
+  };
 }
