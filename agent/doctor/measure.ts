@@ -132,18 +132,22 @@ function pour(stream: Stream): void {
   more();
 }
 
+/** Between the first bytes that come and the last: how long the first were on their way nobody knows. */
 export async function download(tunnel: ProbeTunnel, forMs: number): Promise<Passed<undefined>> {
   const { stream } = await openProbe(tunnel, "source");
   try {
     let bytes = 0;
-    const startedAt = performance.now();
+    let lastAt = 0;
     stream.on("data", (chunk: Buffer) => {
       bytes += chunk.length;
+      lastAt = performance.now();
     });
     await inTime(once(stream, "data"), "the first bytes", STALL_MS);
+    const [startedAt, before] = [lastAt, bytes];
     await elapsed(forMs, stream);
+    if (bytes === before && !stream.destroyed) await inTime(once(stream, "data"), "the next bytes", STALL_MS);
     if (tunnel.session.closed) throw stream.errored ?? new Error("the tunnel ended");
-    return { value: undefined, detail: rate(bytes, performance.now() - startedAt) };
+    return { value: undefined, detail: rate(bytes - before, lastAt - startedAt) };
   } catch (error) {
     throw lost(error, tunnel);
   } finally {
@@ -163,7 +167,7 @@ async function elapsed(ms: number, stream: Stream): Promise<void> {
 
 /** As people who run networks say it. */
 function rate(bytes: number, ms: number): string {
-  const megabits = (bytes * 8) / 1e6 / (ms / 1_000);
+  const megabits = bytes === 0 ? 0 : (bytes * 8) / 1e6 / (ms / 1_000);
   return `${megabits < 10 ? megabits.toPrecision(2) : megabits.toFixed(0)} Mbit/s`;
 }
 
