@@ -3,6 +3,8 @@ const MAX_REASONS = 16;
 
 /** The tries to give a link another carrier that have failed since it got the last one. */
 export class FailedResumes {
+  /** Nobody listened where somebody does now: a server, a balancer or a proxy was restarted. */
+  metNobody = false;
   readonly #reasons = new Set<string>();
   #count = 0;
 

@@ -6,6 +6,7 @@ import { CarrierLost } from "../../shared/link/carrier-end.ts";
 import { dialFault, SECURING } from "../../shared/link/dial-fault.ts";
 import type { LinkWatcher } from "../../shared/link/link.ts";
 import { welcome } from "../../shared/link/testing.ts";
+import { WayFault } from "../../shared/way-out/fault.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { DuplexTransport } from "../../shared/yamux/duplex-transport.ts";
 import { Flag, FrameType, GoAwayCode, header } from "../../shared/yamux/frame.ts";
@@ -769,6 +770,27 @@ test("closing while it waits stops the timer", async (t) => {
   t.mock.timers.tick(60_000);
   assert.equal(attempts.length, 1);
   assert.deepEqual([lines.at(-1)?.level, lines.at(-1)?.msg], [PLAIN, "uplink closed"]);
+});
+
+test("a cut after which nobody listened for a while is a restart, and teaches nothing of the path", async (t) => {
+  for (const [error, lessons] of [
+    [new WayFault("refused", "the server refused the connection", { at: "s:443" }), []],
+    [new Error("another fault"), ["idle_limit"]],
+  ] as const) {
+    const { up, attempts, tunnels, resumes, redialError, learned } = uplink(t);
+    redialError.error = error;
+    up.start();
+    attempts[0]?.accept();
+    await up.whenConnected();
+    const { link } = tunnels[0] as Tunnel;
+    for (let cut = 1; cut <= 2; cut++) {
+      const failedBefore = resumes.length;
+      link.suspend(new CarrierLost("cut", { lossCause: "reset", ageMs: 60_000 * cut, idleMs: 15_000 }));
+      await until(() => resumes.length > failedBefore, "a try that failed");
+      link.resume();
+    }
+    assert.deepEqual(learned, lessons, error.message);
+  }
 });
 
 test("what is learned of the path is one line and one count, and a new pace wants a new carrier", async (t) => {

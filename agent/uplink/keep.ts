@@ -3,6 +3,7 @@ import { LinkLost, type Resumption } from "../../shared/link/link.ts";
 import { backoffMs, type Ending, shortLivesAfter } from "../../shared/process/backoff.ts";
 import { type LinkMetrics, PLANNED } from "../../shared/process/link-metrics.ts";
 import type { Logger } from "../../shared/process/logger.ts";
+import { WayFault } from "../../shared/way-out/fault.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { AgentMetrics } from "../metrics.ts";
 import type { Connection, ConnectionOwner } from "./connection.ts";
@@ -233,8 +234,9 @@ export class Uplink implements ConnectionOwner {
     const { state } = this;
     const { suspendedMs, replayedBytes, lost } = resumption;
     metrics.links.resumed(resumption);
-    // The server was there all the time: it is the path that cut us. A server that restarts says nothing about the path.
-    if (lost !== undefined) this.#deps.path.onLost(lost);
+    // The server was there all the time: it is the path that cut us. Whoever was restarted says nothing about the path.
+    const isOfPath = this.#failedResumes.get(connection)?.metNobody !== true;
+    if (lost !== undefined && isOfPath) this.#deps.path.onLost(lost);
     if (state.state === "suspended" && state.connection === connection) this.#enter({ ...state, state: "connected" });
     const { id: link, remote } = connection.link;
     const failedTries = this.#failedTries(connection);
@@ -271,6 +273,7 @@ export class Uplink implements ConnectionOwner {
     metrics.links.resumeFailed(label, connection.link.lost?.lossCause ?? PLANNED);
     const failed = this.#failedResumes.get(connection) ?? new FailedResumes();
     this.#failedResumes.set(connection, failed);
+    if (error instanceof WayFault && error.fault === "refused") failed.metNobody = true;
     const line = { link: connection.link.id, reason };
     if (failed.isNews(reason)) this.#log.tell("warn", line, "uplink not resumed");
     else this.#log.repeat(line, "uplink not resumed");

@@ -76,6 +76,41 @@ const TABLE: ReadonlyArray<
     ],
     { ageLimitMs: 30 * S },
   ],
+  [
+    "an age is no limit where a connection has lived clearly longer meanwhile",
+    [
+      ["fin", MIN, 10],
+      ["reset", 3 * 60 * MIN, 10],
+      ["reset", 62 * S, 10],
+    ],
+    {},
+  ],
+  [
+    "but where one did before, the path may have changed",
+    [
+      ["reset", 3 * 60 * MIN, 10],
+      ["fin", MIN, 10],
+      ["fin", 62 * S, 10],
+    ],
+    { ageLimitMs: MIN },
+  ],
+  [
+    "a limit that was learned is none any more where a connection has lived clearly longer",
+    [
+      ["fin", MIN, 10],
+      ["fin", MIN, 10],
+      ["fin", 2 * MIN, 10],
+    ],
+    {},
+  ],
+  [
+    "5.5 and 6.6 s are two ages",
+    [
+      ["reset", 5.5 * S, 10],
+      ["reset", 6.6 * S, 10],
+    ],
+    {},
+  ],
   ["one silence may be a cable", [["silent", 5 * MIN, 50 * S]], {}],
   [
     "silence after silence halves the interval",
@@ -150,6 +185,24 @@ const FORGETTING: ReadonlyArray<
       [HOUR, "fin", HOUR, 0],
     ],
     DAY + HOUR,
+    {},
+  ],
+  [
+    "a short one is believed for a hundred times itself, because it costs a connection each time",
+    [
+      [0, "fin", MIN, 0],
+      [MIN, "fin", MIN, 0],
+    ],
+    101 * MIN - 1,
+    { ageLimitMs: MIN },
+  ],
+  [
+    "and then tried again",
+    [
+      [0, "fin", MIN, 0],
+      [MIN, "fin", MIN, 0],
+    ],
+    101 * MIN,
     {},
   ],
   [

@@ -15,8 +15,12 @@ export interface PathOptions {
 const MEMORY = 8;
 /** and for so long, as is what they have taught: paths change, and nobody says so. */
 const MEMORY_MS = 24 * 3_600_000;
-/** Two cuts are of one kind when their times differ by no more than this factor; accidents do not repeat themselves. */
+/** Two cuts after a silence are of one kind when the times differ by no more than this factor, */
 const ALIKE = 1.25;
+/** and two at an age by this one: whoever has a limit keeps it, and ages differ less by chance. */
+const SAME_AGE = 1.1;
+/** A learned age is believed for so many times itself: where it is wrong, each time is a new connection for nothing. */
+const BELIEVED_TIMES = 100;
 /** A silence that was lived through, and was longer than the last one by more than this, proves that the last one was no cause. */
 const LONGER = 1.1;
 /** A limit shorter than this is none that anybody sets: it is a server that restarts, or a test. */
@@ -103,7 +107,8 @@ export class Path {
 
   /** Age at which connections are cut here; `undefined`: none was seen of late. */
   get ageLimitMs(): number | undefined {
-    return this.#fresh(this.#ageLimit)?.ms;
+    const { ms, atMs } = this.#fresh(this.#ageLimit) ?? { ms: 0, atMs: 0 };
+    return this.#options.now() - atMs < BELIEVED_TIMES * ms ? ms : undefined;
   }
 
   /** How long answers to pings take where something in between holds bytes back; `undefined`: they come in time. */
@@ -129,25 +134,24 @@ export class Path {
     this.#silence = undefined;
     const idleMs = (silence.quietMs ?? 0) > silence.idleMs * LONGER ? 0 : silence.idleMs;
     this.#cuts = [...this.#cuts, { ageMs, idleMs, atMs }].filter((cut) => this.#fresh(cut)).slice(-MEMORY);
-    const idle = repeated(times(this.#cuts.slice(-2), "idleMs"), LEAST_IDLE_MS);
+    const idle = repeatedIdle(this.#cuts.slice(-2));
     if (idle !== undefined) this.#limitIdle(idle);
-    else this.#limitAge(repeated(times(this.#cuts, "ageMs"), LEAST_AGE_MS));
+    else this.#limitAge(repeatedAge(this.#cuts));
   }
 
   #limitIdle(idle: Learned): void {
     const before = this.idleLimitMs;
     const ms = Math.min(idle.ms, before ?? idle.ms);
     this.#idleLimit = { ...idle, ms };
-    if (isAlike(before, ms)) return;
+    if (isAlike(before, ms, ALIKE)) return;
     const cure = `pings now come every ${seconds(this.keepaliveMs)}`;
     this.#tell("idle_limit", ms, `this path cuts connections that are silent for ${seconds(ms)}: ${cure}`);
   }
 
   #limitAge(age: Learned | undefined): void {
-    if (age === undefined) return;
     const before = this.ageLimitMs;
     this.#ageLimit = age;
-    if (isAlike(before, age.ms)) return;
+    if (age === undefined || isAlike(before, age.ms, SAME_AGE)) return;
     const cure = `each is now replaced after about ${seconds(age.ms * AGE_SHARE)}, which no stream notices`;
     this.#tell("age_limit", age.ms, `this path cuts connections that are older than ${seconds(age.ms)}: ${cure}`);
   }
@@ -191,19 +195,24 @@ export class Path {
   }
 }
 
-function times(cuts: readonly Cut[], which: "ageMs" | "idleMs"): Learned[] {
-  return cuts.map((cut) => ({ ms: cut[which], atMs: cut.atMs }));
+function isAlike(one: number | undefined, other: number, factor: number): boolean {
+  return one !== undefined && Math.max(one, other) <= factor * Math.min(one, other);
 }
 
-function isAlike(before: number | undefined, ms: number): boolean {
-  return before !== undefined && Math.max(before, ms) <= ALIKE * Math.min(before, ms);
+/** The silence that both cuts came after. */
+function repeatedIdle(cuts: readonly Cut[]): Learned | undefined {
+  const [before, last] = cuts;
+  if (before === undefined || last === undefined) return undefined;
+  const ms = Math.min(before.idleMs, last.idleMs);
+  return ms >= LEAST_IDLE_MS && isAlike(before.idleMs, last.idleMs, ALIKE) ? { ms, atMs: last.atMs } : undefined;
 }
 
-/** The smallest time that was seen twice, and when it was last; `undefined`: none was. */
-function repeated(seen: readonly Learned[], leastMs: number): Learned | undefined {
-  const sorted = seen.filter(({ ms }) => ms >= leastMs).sort((a, b) => a.ms - b.ms);
-  for (const { ms } of sorted) {
-    const alike = sorted.filter((other) => other.ms >= ms && other.ms <= ms * ALIKE);
+/** The smallest age that came twice, nobody having lived clearly longer meanwhile or since, and when it was last. */
+function repeatedAge(cuts: readonly Cut[]): Learned | undefined {
+  const ages = cuts.map(({ ageMs }) => ageMs).filter((ageMs) => ageMs >= LEAST_AGE_MS);
+  for (const ms of ages.sort((a, b) => a - b)) {
+    const since = cuts.slice(cuts.findLastIndex(({ ageMs }) => ageMs > ms * SAME_AGE) + 1);
+    const alike = since.filter(({ ageMs }) => ageMs >= ms);
     if (alike.length > 1) return { ms, atMs: Math.max(...alike.map(({ atMs }) => atMs)) };
   }
   return undefined;
