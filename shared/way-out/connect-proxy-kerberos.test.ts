@@ -115,6 +115,18 @@ test("Kerberos that never answers is told when the time is over", async () => {
   assert.match(fault.message, /took too long because Kerberos gave no ticket: check that its KDC can be reached$/);
 });
 
+test("no KDC is blamed where the proxy asks for a password alone", async () => {
+  await using proxy = await guarded({ offers: ["Basic realm=x"] }, (sent) => sent === BASIC);
+  const abort = new AbortController();
+  const never = (): Promise<never> => {
+    setImmediate(() => abort.abort());
+    return new Promise(() => {});
+  };
+  const late = await faultOf(open(proxy, { credentials: never }, abort.signal));
+  assert.ok(!(late instanceof KdcSilent));
+  assert.match(late.message, /took too long to judge the user and the password/);
+});
+
 test("behind a KDC that is slower than an attempt, the next attempt reaches the weaker scheme", async () => {
   await using proxy = await guarded({ offers: ["Negotiate", "Basic realm=x"] }, (sent) => sent === BASIC);
   const negotiate = new TicketPace({});

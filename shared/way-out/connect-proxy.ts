@@ -111,8 +111,9 @@ class Attempt {
     await this.#connect();
     for (let leg = 1; ; leg++) {
       const head = await this.#ask();
-      if (!asksForLogin(head.status)) this.#options.showing?.onTaken();
-      if (head.status >= 200 && head.status < 300) return this.#accept(head);
+      const isOpen = head.status >= 200 && head.status < 300;
+      if (!asksForLogin(head.status)) this.#options.showing?.onTaken(isOpen);
+      if (isOpen) return this.#accept(head);
       if (head.status !== 407) throw refusal(await this.#refused(head));
       await this.#authorize(head, leg);
       if (!(await this.#connection.passOver(head))) await this.#connect();
@@ -178,7 +179,7 @@ class Attempt {
   async #authorize(head: AnswerHead, leg: number): Promise<void> {
     const fields = head.fields.get("proxy-authenticate") ?? [];
     try {
-      const authorization = await this.#waitForTicket(this.#authentication.answer(fields));
+      const authorization = await this.#waitForTicket(() => this.#authentication.answer(fields));
       if (leg === MAX_LEGS || !this.#mayRepeat) throw this.#authentication.endless;
       this.#authorization = authorization;
     } catch (error) {
@@ -192,25 +193,25 @@ class Attempt {
 
   /** The same for another connection; `false`: what was said was only for the one that is gone. */
   async #authorizeAgain(): Promise<boolean> {
-    const again = await this.#waitForTicket(this.#authentication.again());
+    const again = await this.#waitForTicket(() => this.#authentication.again());
     if (again !== undefined) this.#authorization = again;
     return again !== undefined;
   }
 
   async #accept(head: AnswerHead): Promise<Socket> {
     const fields = ["proxy-authenticate", "proxy-authentication-info"].flatMap((name) => head.fields.get(name) ?? []);
-    const doubt = await this.#waitForTicket(this.#authentication.doubts(fields));
+    const doubt = await this.#waitForTicket(() => this.#authentication.doubts(fields));
     if (doubt !== undefined) throw this.#fault("proxy_protocol", `does not prove who it is (Negotiate): ${doubt}`);
     const { scheme, offered } = this.#authentication;
     if (scheme !== undefined) this.#options.onAuthenticated?.(scheme, offered);
     return this.#connection.release();
   }
 
-  /** Kerberos asks others, who may be out of reach, and cannot be told to stop. */
-  async #waitForTicket<T>(work: Promise<T>): Promise<T> {
+  /** Kerberos asks others, who may be out of reach, and cannot be told to stop. Who is asked for a password says so itself. */
+  async #waitForTicket<T>(work: () => Promise<T>): Promise<T> {
     const step = this.#step;
     this.#step = NO_TICKET;
-    const done = await untilAborted(work, this.#signal);
+    const done = await untilAborted(work(), this.#signal);
     this.#step = step;
     return done;
   }

@@ -114,13 +114,53 @@ test("of several servers that the proxy gives no word for, each has its turn bef
   }
   assert.ok(await show("a", "accepted", { server: "good" }));
   assert.ok(await show("a", "timeout", { server: "dead" }));
-  for (const server of "stuv") assert.ok(await show("b", "timeout", { server }), "all begins anew");
+  for (const server of "stu") assert.ok(await show("b", "timeout", { server }), "all begins anew");
   const wrong = prepared();
-  for (const server of "stuv") assert.ok(await wrong.show("a", "timeout", { server }));
-  assert.ok(!(await wrong.show("a", "timeout", { server: "w" })), "four of them are enough");
+  for (const server of "stu") assert.ok(await wrong.show("a", "timeout", { server }));
+  assert.ok(!(await wrong.show("a", "timeout", { server: "v" })), "three of them are enough");
   const refused = prepared();
   await refused.show("a", REFUSED, { server: "s" });
   assert.ok(!(await refused.show("a", REFUSED, { server: "t" })), "a refusal is one for all");
+});
+
+test("a proxy that gives no word leaves one showing to another, which may take them", async () => {
+  const { show } = prepared();
+  for (const server of "stu") assert.ok(await show("a", "timeout", { server }));
+  for (const server of "stuv") assert.ok(await show("b", "accepted", { server }));
+  const wrong = prepared();
+  for (const server of "stu") assert.ok(await wrong.show("a", "timeout", { server }));
+  assert.ok(await wrong.show("b", "timeout"));
+  assert.ok(!(await wrong.show("c", "timeout")), "four of them are enough");
+});
+
+test("where one proxy takes them and none refuses them, what others do not say is held against nobody else", async () => {
+  const { show } = prepared();
+  assert.ok(await show("a", "accepted"));
+  for (const server of "stu") assert.ok(await show("b", "proxy_closed", { server }));
+  assert.ok(await show("c", "proxy_closed"));
+  assert.ok(await show("d", REFUSED));
+  assert.ok(!(await show("e", "accepted")), "now one has");
+});
+
+test("an answer that may come from a proxy without time for anybody takes no refusal back", async () => {
+  const { memory, never, show, shownUntil } = prepared();
+  let count = 0;
+  const turnAbout = async (): Promise<number> => {
+    if (count++ % 2 === 0) return show("a", REFUSED);
+    const busy = memory.attempt(through("a"), never);
+    try {
+      await busy.begin(ANNA, "file");
+    } catch {
+      busy.end(REFUSED);
+      return 0;
+    }
+    busy.onShown();
+    busy.onTaken(false);
+    busy.end("proxy_unavailable");
+    return 1;
+  };
+  assert.ok((await shownUntil(30, turnAbout)).length <= 6);
+  assert.ok((await shownUntil(60, () => show("a", REFUSED))).length <= 2);
 });
 
 test("what a proxy has taken is not held back where it gives no word, until it refuses it", async () => {
@@ -147,7 +187,7 @@ test("an attempt that has not shown them, or whose proxy took them before it fai
     const forbidden = memory.attempt(through("a"), never);
     await forbidden.begin(ANNA, "file");
     forbidden.onShown();
-    forbidden.onTaken();
+    forbidden.onTaken(true);
     forbidden.end("proxy_forbidden");
   }
   assert.ok(await show("a", "timeout"));

@@ -8,8 +8,10 @@ const LONGEST_WAIT_MS = 30 * 60_000;
 /** After which a directory counts from one again. */
 const REST_MS = LONGEST_WAIT_MS;
 const MOST_BEFORE_REST = 4;
-/** Shown so often and not taken, they are shown to no other proxy: all of them may ask one directory. */
+/** Not taken so often, and refused, they are shown to no other proxy: all of them may ask one directory. */
 const MOST_BEFORE_WAIT = 3;
+/** One showing is left for another proxy by one that says nothing. */
+const LEFT_FOR_OTHERS = 1;
 /** On top of a wait, by chance: the agents of a company share an account, and may have begun together. */
 const JITTER = 0.2;
 /** What a proxy has taken before is held back no longer than this: a refusal comes sooner, a dead server's timeout later. */
@@ -25,8 +27,11 @@ const CURES = {
 
 const REFUSED = "proxy_auth_refused";
 
-/** How an attempt ended that showed them. All but two give no word on them, and they may have been judged all the same. */
-export type Verdict = "accepted" | Fault;
+/**
+ * How an attempt ended that showed them. `passed`: by an answer that asks for no login, as a proxy gives it to whom it knows,
+ * or one that has no time for anybody. All but these and a refusal give no word, and they may have been judged all the same.
+ */
+export type Verdict = "accepted" | "passed" | Fault;
 
 export interface Through {
   /** `formatProxy` */
@@ -38,7 +43,7 @@ export interface Through {
 /** A user with a password, whoever named them. */
 interface Account {
   /** What came last of showing them to each proxy; one that took them has taken them, until it refuses. */
-  readonly verdicts: Map<string, Verdict>;
+  readonly verdicts: Map<string, "accepted" | Fault>;
   /** How often they were shown and not taken, by whichever proxy, since all took them. */
   untaken: number;
   /** For which servers, since the last rest. */
@@ -90,15 +95,22 @@ export class RefusedCredentials {
 
   /** Throws a `WayFault` for what this proxy has not taken lately: the fault of that time. */
   check(account: Account, { proxy, server }: Through, from: keyof typeof CURES): void {
-    const { verdicts, untaken, untakenAtMs, untilMs } = account;
+    const { verdicts, untakenAtMs, untilMs } = account;
     const now = this.#now();
-    const verdict = verdicts.get(proxy) ?? (untaken >= MOST_BEFORE_WAIT ? "others" : "accepted");
+    const verdict = verdicts.get(proxy) ?? (this.#mayBeShownToNew(account) ? "accepted" : "others");
     if (verdict === "accepted" || now >= untilMs) return;
     const isWordless = verdict !== "others" && verdict !== REFUSED;
-    if (isWordless && this.room(account) > 0 && !account.lately.includes(server)) return;
+    if (isWordless && this.room(account) > LEFT_FOR_OTHERS && !account.lately.includes(server)) return;
     const told = toldOf(verdict, `${minutes(now - untakenAtMs)} ago`);
     const message = `the proxy ${proxy} ${told}; so that no account is locked, they are held back for ${minutes(untilMs - now)}, then tried again: ${CURES[from]}`;
     throw new WayFault(verdict === "others" ? REFUSED : verdict, message, { at: proxy });
+  }
+
+  /** Where one proxy has taken them and none refused them, others' silence is their own. */
+  #mayBeShownToNew(account: Account): boolean {
+    const verdicts = [...account.verdicts.values()];
+    if (verdicts.includes(REFUSED)) return account.untaken < MOST_BEFORE_WAIT;
+    return verdicts.includes("accepted") || this.room(account) > 0;
   }
 
   /** How often they may be shown before a rest, whatever comes of it. */
@@ -113,8 +125,9 @@ export class RefusedCredentials {
   /** What came of showing them so many `times`. */
   judge(account: Account, { proxy, server }: Through, verdict: Verdict, times: number): void {
     const { verdicts } = account;
-    if (verdict === "accepted") {
-      remember(verdicts, proxy, verdict);
+    if (verdict === "passed" && verdicts.get(proxy) === REFUSED) return; // that it said, and this may be anything
+    if (verdict === "accepted" || verdict === "passed") {
+      remember(verdicts, proxy, "accepted");
       if ([...verdicts.values()].every((each) => each === "accepted")) {
         account.untaken = 0;
         account.lately = [];
@@ -147,7 +160,7 @@ export class Showing implements ShowingWatch {
   readonly #onTrial: () => void;
   #account: Account | undefined;
   #times = 0;
-  #taken = false;
+  #taken: "accepted" | "passed" | undefined;
   #done: () => void = () => {};
   #over = false;
 
@@ -183,8 +196,8 @@ export class Showing implements ShowingWatch {
     if (this.#account !== undefined && !this.#isKnown(this.#account)) this.#onTrial();
   }
 
-  onTaken(): void {
-    this.#taken = true;
+  onTaken(isCertain: boolean): void {
+    this.#taken = isCertain ? "accepted" : "passed";
   }
 
   mayRepeat(): boolean {
@@ -196,7 +209,7 @@ export class Showing implements ShowingWatch {
   end(verdict: Verdict): void {
     this.#over = true;
     if (this.#account !== undefined && this.#times > 0) {
-      this.#memory.judge(this.#account, this.#through, this.#taken ? "accepted" : verdict, this.#times);
+      this.#memory.judge(this.#account, this.#through, this.#taken ?? verdict, this.#times);
     }
     this.#account = undefined;
     this.#done();

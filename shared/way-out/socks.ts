@@ -97,7 +97,7 @@ function watchLogin(socket: Socket, showing: ShowingWatch): void {
     for (const byte of chunk) {
       said.push(byte);
       if (said.length === 2 && byte === PASSWORD_WANTED) showing.onShown();
-      if (said.length === 4 && byte === PASSWORD_TAKEN && said[1] === PASSWORD_WANTED) showing.onTaken();
+      if (said.length === 4 && byte === PASSWORD_TAKEN && said[1] === PASSWORD_WANTED) showing.onTaken(true);
       if (said.length === 4) return void socket.off("data", onData);
     }
   };

@@ -10,8 +10,8 @@ export interface ProxyCredentials {
 export interface ShowingWatch {
   /** They go out now. */
   onShown(): void;
-  /** The proxy's answer proves that it has taken them. */
-  onTaken(): void;
+  /** The proxy has taken them; not certain: it has answered without asking for a login. */
+  onTaken(isCertain: boolean): void;
   /** May they go out again, where the proxy gave no word on them? */
   mayRepeat(): boolean;
 }
