@@ -210,6 +210,30 @@ test("a file that breaks while the agent runs: the next attempts use what it hel
   );
 });
 
+test("a new certificate that is not valid yet: connections are replaced when its time has come, without another change of the file", async (t) => {
+  const { server, dir, lines, start } = await prepared(t);
+  const authority = await Authority.create("agents");
+  const [agentCert, agentKey] = [join(dir, "agent.crt"), join(dir, "agent.key")];
+  const issue = async (notBefore?: Date) => {
+    const { cert, key } = await authority.issue({ cn: "agent", usage: "client", ...(notBefore && { notBefore }) });
+    await Promise.all([writeFile(agentCert, cert), writeFile(agentKey, key)]);
+  };
+  await issue();
+  const agent = await start({ agentCert, agentKey });
+  await agent.whenConnected();
+  const notBefore = new Date(Math.ceil(Date.now() / 1_000) * 1_000 + 1_000);
+  await issue(notBefore);
+  const said = (what: string) => lines.some(({ msg, reason }) => `${msg}: ${reason}`.includes(what));
+  await until(() =>
+    said(`the old ones stay: the certificate in the files is not valid before ${notBefore.toISOString()}`),
+  );
+  assert.equal(server.upgraded.length, 1);
+  await until(() => Date.now() >= notBefore.getTime());
+  await writeFile(join(dir, "another file"), "has the directory looked at, as a poll does");
+  await until(() => said("credentials have changed"));
+  await until(() => server.upgraded.length === 2);
+});
+
 test("an agent with two servers: one that is lost and then refuses it changes nothing at the other", async (t) => {
   const [one, two] = [await LinkServer.start(), await LinkServer.start()];
   for (const server of [one, two]) t.after(() => server[Symbol.asyncDispose]());

@@ -188,13 +188,17 @@ export class Agent implements AsyncDisposable {
     }
   }
 
-  /** Each attempt reads the files anew; connections that were opened with the old ones are replaced. */
+  /**
+   * Each attempt reads the files anew; connections that were opened with the old ones are replaced. Files that cannot be
+   * used are looked at again: the time of a certificate may come.
+   */
   #watchCredentials(): void {
-    this.#credentialWatch = watchFiles(pathsOf(this.#options), () => {
-      if (!this.#credentials.refresh()) return;
+    const watch = watchFiles(pathsOf(this.#options), () => {
+      if (!this.#credentials.refresh()) return watch.tellAgain();
       this.#log.info("credentials have changed: connections are replaced");
       for (const uplink of this.#uplinks) uplink.changeCarriers();
     });
+    this.#credentialWatch = watch;
   }
 
   /** Go-away to the servers: nothing new here, open streams live on. */

@@ -1,4 +1,4 @@
-import { loadClientTls, TlsFileError, type TlsMaterial } from "../../shared/net/tls-material.ts";
+import { loadClientTls, TlsFileError, type TlsMaterial, type Validity } from "../../shared/net/tls-material.ts";
 import { wellKnownAuthorities } from "../../shared/net/well-known-authorities.ts";
 import { type AgentToken, readToken } from "./token.ts";
 
@@ -16,7 +16,7 @@ export interface CredentialFiles {
 const SYSTEM = "system";
 
 /** Their content. Without `ca`, the authorities that Node brings count. */
-export type Credentials = Partial<TlsMaterial> & {
+export type Credentials = Partial<TlsMaterial & Validity> & {
   readonly token?: AgentToken;
   /** Of a middle box; absent: TLS may end at the server only. */
   readonly outerCa?: readonly string[];
@@ -69,7 +69,7 @@ function readOuterCa(file: string | undefined): Pick<Credentials, "outerCa"> {
   }
 }
 
-function readTls({ caCert, agentCert, agentKey }: CredentialFiles): Partial<TlsMaterial> {
+function readTls({ caCert, agentCert, agentKey }: CredentialFiles): Partial<TlsMaterial & Validity> {
   try {
     return loadClientTls({ caFile: caCert, certFile: agentCert, keyFile: agentKey });
   } catch (error) {

@@ -16,7 +16,7 @@ async function kept(t: TestContext) {
   await writeFile(caCert, authority.cert);
   const lines: { readonly level: number; readonly msg: string; readonly reason?: string }[] = [];
   const log = pino({}, { write: (line) => lines.push(JSON.parse(line)) });
-  const issue = async (validity: { readonly notAfter?: Date } = {}): Promise<string> => {
+  const issue = async (validity: { readonly notBefore?: Date; readonly notAfter?: Date } = {}): Promise<string> => {
     const { cert, key } = await authority.issue({ cn: "agent", usage: "client", ...validity });
     await writeFile(agentCert, cert);
     await writeFile(agentKey, key);
@@ -65,8 +65,45 @@ test("a new certificate that has expired already does not take the place of one 
   assert.match(lines[0]?.reason ?? "", /^the certificate or token in the files ended on \d{4}-/);
 });
 
+test("a new certificate that is not valid yet is taken when its time comes, and not before", async (t) => {
+  const { credentials, lines, issue } = await kept(t);
+  const old = await issue();
+  credentials.current();
+  const notBefore = inSeconds(3_600);
+  const early = await issue({ notBefore });
+  for (let look = 0; look < 3; look++) {
+    assert.equal(credentials.refresh(), false);
+    assert.equal(credentials.current().cert, old);
+  }
+  assert.deepEqual([lines.length, lines[0]?.msg], [1, "new credentials are not usable, the old ones stay"]);
+  const said = `the certificate in the files is not valid before ${notBefore.toISOString()}: from then on it is used`;
+  assert.equal(lines[0]?.reason, said);
+
+  t.mock.timers.enable({ apis: ["Date"], now: notBefore });
+  assert.equal(credentials.refresh(), true);
+  assert.equal(credentials.current().cert, early);
+  assert.equal(lines.length, 1);
+});
+
+test("a new certificate that is not valid yet is shown where the old one is not valid either", async (t) => {
+  for (const validity of [{ notAfter: inSeconds(-60) }, { notBefore: inSeconds(60) }]) {
+    const { credentials, issue, agentCert } = await kept(t);
+    await issue(validity);
+    credentials.current();
+    const early = await issue({ notBefore: inSeconds(3_600) });
+    assert.equal(credentials.current().cert, early);
+    await writeFile(agentCert, "");
+    assert.equal(credentials.current().cert, early, "a server's clock may be ahead: it stays for want of another");
+  }
+});
+
 test("files that could never be used are the caller's to tell", async (t) => {
   const { credentials, lines } = await kept(t);
   assert.throws(() => credentials.current(), /^Error: --agent-cert: .*cannot be read/);
   assert.equal(lines.length, 0);
 });
+
+/** From now, as a certificate has it: without fractions. */
+function inSeconds(seconds: number): Date {
+  return new Date((Math.floor(Date.now() / 1_000) + seconds) * 1_000);
+}

@@ -3,7 +3,8 @@ import { type CredentialFiles, type Credentials, endOf, readCredentials } from "
 
 /**
  * What an agent shows to its servers: what the files hold, read anew each time. While that cannot be used it is what they
- * held before, as long as that is valid; nor is what has ended already taken in place of what has not (design: "Trust": a broken new file keeps the old one and says so).
+ * held before, as long as that is valid; nor is what has ended already, or has not begun, taken in place of what is valid
+ * (design: "Trust": a broken new file keeps the old one and says so).
  */
 export class KeptCredentials {
   readonly #files: CredentialFiles;
@@ -18,7 +19,7 @@ export class KeptCredentials {
 
   /** Throws a sentence when the files cannot be used and nothing valid was read before. */
   current(): Credentials {
-    if (!this.refresh() && !isValid(this.#held)) throw this.#fault;
+    if (!this.refresh() && !lasts(this.#held)) throw this.#fault;
     return this.#held as Credentials;
   }
 
@@ -26,19 +27,25 @@ export class KeptCredentials {
   refresh(): boolean {
     try {
       const read = readCredentials(this.#files);
-      if (isValid(this.#held) && !isValid(read)) throw endedError(read);
+      this.#mustNotBeWorse(read);
       this.#held = read;
       this.#fault = undefined;
       return true;
     } catch (error) {
       const { message: reason } = error as Error;
       if (this.#held !== undefined && reason !== this.#fault?.message) {
-        const fate = isValid(this.#held) ? "stay" : "have expired";
+        const fate = lasts(this.#held) ? "stay" : "have expired";
         this.#log.error({ reason }, `new credentials are not usable, the old ones ${fate}`);
       }
       this.#fault = error as Error;
       return false;
     }
+  }
+
+  #mustNotBeWorse(read: Credentials): void {
+    if (!lasts(this.#held)) return;
+    if (!lasts(read)) throw endedError(read);
+    if (!hasBegun(read) && hasBegun(this.#held)) throw earlyError(read);
   }
 }
 
@@ -46,8 +53,18 @@ function endedError(credentials: Credentials): Error {
   return new Error(`the certificate or token in the files ended on ${endOf(credentials)?.toISOString()}`);
 }
 
-function isValid(credentials: Credentials | undefined): boolean {
+function earlyError({ notBefore }: Credentials): Error {
+  return new Error(
+    `the certificate in the files is not valid before ${notBefore?.toISOString()}: from then on it is used`,
+  );
+}
+
+function lasts(credentials: Credentials | undefined): credentials is Credentials {
   if (credentials === undefined) return false;
   const end = endOf(credentials);
   return end === undefined || end > new Date();
+}
+
+function hasBegun({ notBefore }: Credentials): boolean {
+  return notBefore === undefined || notBefore <= new Date();
 }

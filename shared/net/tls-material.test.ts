@@ -62,7 +62,7 @@ test("a client may leave out its certificate, its CA, or all", () => {
   assert.deepEqual(loadClientTls({ certFile: "", keyFile: "", caFile: "" }), {});
   assert.deepEqual(Object.keys(loadClientTls({ caFile: at("ca.crt") })), ["ca"]);
   const { certFile, keyFile } = files("one.crt", "one.key");
-  assert.deepEqual(Object.keys(loadClientTls({ certFile, keyFile })).sort(), ["cert", "key", "notAfter"]);
+  assert.deepEqual(Object.keys(loadClientTls({ certFile, keyFile })).sort(), ["cert", "key", "notAfter", "notBefore"]);
   assert.throws(() => loadClientTls({ certFile }), /needs its private key/);
   assert.throws(() => loadClientTls({ keyFile }), /needs its certificate/);
 });

@@ -65,7 +65,7 @@ export function loadServerTls({ certFile, keyFile, caFile }: TlsFiles): ServerTl
 }
 
 /** The same for an outgoing connection, read at each attempt. An empty path leaves its part to the defaults of Node. */
-export function loadClientTls(files: Partial<TlsFiles>): Partial<TlsMaterial> {
+export function loadClientTls(files: Partial<TlsFiles>): Partial<TlsMaterial & Validity> {
   const { certFile, keyFile, caFile } = files;
   if (certFile && !keyFile)
     throw new TlsFileError("certFile", `the certificate ${certFile} needs its private key: no key file is given`);
@@ -73,13 +73,8 @@ export function loadClientTls(files: Partial<TlsFiles>): Partial<TlsMaterial> {
     throw new TlsFileError("keyFile", `the private key ${keyFile} needs its certificate: no certificate file is given`);
   return {
     ...(caFile ? { ca: loadAuthorities(caFile) } : {}),
-    ...(certFile && keyFile ? clientPair(certFile, keyFile) : {}),
+    ...(certFile && keyFile ? loadPair(certFile, keyFile) : {}),
   };
-}
-
-function clientPair(certFile: string, keyFile: string): Pick<TlsMaterial, "cert" | "key" | "notAfter"> {
-  const { cert, key, notAfter } = loadPair(certFile, keyFile);
-  return { cert, key, notAfter };
 }
 
 /** Certificate and key; throws a `TlsFileError`. */

@@ -72,6 +72,15 @@ test("a file that is written over is a change; the same content again is none", 
   await files.quiet();
 });
 
+test("a change that could not be used is told again by the next poll, until it can", async () => {
+  await using files = await fixture({ a: "1" });
+  const watch = watchFiles([files.at("a")], () => ++files.changes < 3 && watch.tellAgain(), { ...FAST, pollMs: 20 });
+  files.stop = () => watch.close();
+  await writeFile(files.at("a"), "2");
+  await files.changed(3);
+  await files.quiet();
+});
+
 test("a rename over the file is a change", async () => {
   await using files = await fixture({ a: "1", new: "2" });
   files.watch(["a"]);

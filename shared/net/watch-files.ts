@@ -12,6 +12,8 @@ export interface WatchFilesOptions {
 }
 
 export interface FileWatch {
+  /** A change that could not be used is told once more by the next look at the files, changed or not. */
+  tellAgain(): void;
   close(): void;
 }
 
@@ -39,6 +41,7 @@ class Watch implements FileWatch {
   #timerIsPoll = false;
   #checking = false;
   #again = false;
+  #untold = false;
   #closed = false;
 
   constructor(paths: readonly string[], onChange: () => void, options: Required<WatchFilesOptions>) {
@@ -48,6 +51,10 @@ class Watch implements FileWatch {
     const complete = this.#watchDirectories();
     this.#digests = this.#paths.map(readNow);
     this.#poll(complete);
+  }
+
+  tellAgain(): void {
+    this.#untold = true;
   }
 
   close(): void {
@@ -88,7 +95,8 @@ class Watch implements FileWatch {
     if (this.#closed) return;
     if (this.#again) this.#schedule(this.#options.settleMs, false);
     else this.#poll(complete);
-    if (digests.every((digest, index) => digest === this.#digests[index])) return;
+    if (!this.#untold && digests.every((digest, index) => digest === this.#digests[index])) return;
+    this.#untold = false;
     this.#digests = digests;
     this.#onChange();
   }
