@@ -18,6 +18,7 @@ const ROWS: readonly [content: string, user: string, password: string][] = [
   ["anna:secret\n", "anna", "secret"],
   ["anna:secret\r\n", "anna", "secret"],
   ["\uFEFFanna:secret", "anna", "secret"],
+  ["anna:\uFFFD", "anna", "\uFFFD"],
   ["anna:a:b:", "anna", "a:b:"],
   ["corp\\anna: wörd %41 ", "corp\\anna", " wörd %41 "],
   ["anna:", "anna", ""],
@@ -37,17 +38,23 @@ test("the file is read each time", async () => {
   assert.equal((await read()).password, "new");
 });
 
-const REFUSED: readonly [content: string, sentence: RegExp][] = [
+const REFUSED: readonly [content: string | Buffer, sentence: RegExp][] = [
   ["", /is empty/],
   ["\n", /is empty/],
   ["secret", /has no colon/],
   ["anna:secret\nbert:secret\n", /more than one line/],
   ["anna:secret\n\n", /more than one line/],
   [`anna:secret${"t".repeat(4096)}`, /is larger than 4 KiB/],
+  [Buffer.from("anna:secr\xe9t", "latin1"), /is not UTF-8/],
+  [Buffer.from("\uFEFFanna:secret\r\n", "utf16le"), /is not UTF-8/],
+  [Buffer.from("anna:secret\r\n", "utf16le"), /holds a control character: .* as UTF-8/],
+  ["anna:secret\0", /holds a control character/],
+  ["an\tna:secret", /holds a control character/],
+  ["anna:secret\x7f\n", /holds a control character/],
 ];
 
 for (const [content, sentence] of REFUSED) {
-  test(`${JSON.stringify(content.slice(0, 20))} is refused, naming option and file and nothing in it`, async () => {
+  test(`${JSON.stringify(content.toString("latin1").slice(0, 20))} is refused, naming option and file and nothing in it`, async () => {
     writeFileSync(path, content);
     await assert.rejects(read(), refusal(sentence));
   });

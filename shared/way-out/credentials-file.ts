@@ -1,7 +1,7 @@
 import { readFailure } from "../net/read-failure.ts";
 import { BoundedFile } from "./bounded-file.ts";
 import { WayFault } from "./fault.ts";
-import type { ProxyCredentials } from "./way.ts";
+import { CONTROL_CHARACTER, type ProxyCredentials } from "./way.ts";
 
 /** A wrong path may lead to anything. */
 const MAX_BYTES = 4096;
@@ -21,22 +21,35 @@ export class CredentialsFile {
 
   /** Rejects with a `WayFault` that names option and file, and shows nothing of what is in it. */
   async read(signal: AbortSignal): Promise<ProxyCredentials> {
-    const line = (await this.#content(signal)).replace(/^\uFEFF/, "").replace(/\r?\n$/, "");
+    const line = this.#decode(await this.#content(signal)).replace(/\r?\n$/, "");
     if (line === "") throw this.#fault("is empty: write user:password into it");
+    // Before lines are spoken of: UTF-16 without a mark has them, too, and a NUL in each character.
+    if (CONTROL_CHARACTER.test(line.replace(/[\r\n]/g, ""))) {
+      throw this.#fault("holds a control character: write user:password into it, without any, as UTF-8");
+    }
     if (/[\r\n]/.test(line)) throw this.#fault("has more than one line: write user:password into it");
     const colon = line.indexOf(":");
     if (colon < 0) throw this.#fault("has no colon: write user:password into it");
     return { user: line.slice(0, colon), password: line.slice(colon + 1) };
   }
 
-  async #content(signal: AbortSignal): Promise<string> {
+  async #content(signal: AbortSignal): Promise<Buffer> {
     const limit = AbortSignal.timeout(TIMEOUT_MS);
     const content = await this.#file.read(AbortSignal.any([signal, limit])).catch((error) => {
       const isLate = signal.aborted || limit.aborted;
       throw this.#fault(isLate ? "could not be read in time: check its disk" : `cannot be read: ${readFailure(error)}`);
     });
     if (content.length > MAX_BYTES) throw this.#fault("is larger than 4 KiB: write only user:password into it");
-    return content.toString("utf8");
+    return content;
+  }
+
+  /** Without the mark that Windows puts first. */
+  #decode(content: Buffer): string {
+    try {
+      return new TextDecoder("utf-8", { fatal: true }).decode(content);
+    } catch {
+      throw this.#fault("is not UTF-8: write user:password into it in that encoding");
+    }
   }
 
   #fault(what: string): WayFault {

@@ -56,6 +56,10 @@ const REFUSED: readonly [text: string, sentence: RegExp][] = [
   ["http://anna:12#secret@proxy:3128", /%23/],
   ["http://proxy:3128/secret", /^must end after host and port/],
   ["http://anna:100%secret@proxy:3128", /write it %25/],
+  ["http://anna:secr%E9t@proxy:3128", /bytes in its user or password that are not UTF-8/],
+  ["http://anna:secret%00@proxy:3128", /a control character in its user or password/],
+  ["http://an%0Ana:secret@proxy:3128", /a control character in its user or password/],
+  ["http://anna:sec\tret@proxy:3128", /a control character in its user or password/],
 ];
 
 for (const [text, sentence] of REFUSED) {

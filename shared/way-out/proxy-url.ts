@@ -1,6 +1,6 @@
 import { isIPv6 } from "node:net";
 import { domainToASCII } from "node:url";
-import type { ProxyCredentials, ProxyServer } from "./way.ts";
+import { CONTROL_CHARACTER, type ProxyCredentials, type ProxyServer } from "./way.ts";
 
 /** Where a URL names no port: as curl and Go have it. */
 const DEFAULT_PORTS = { http: 80, https: 443, socks5: 1080, socks5h: 1080 } as const;
@@ -64,9 +64,18 @@ function parseUserInfo(text: string | undefined): ProxyCredentials | undefined {
 }
 
 function decode(text: string): string {
+  if (/%(?![\da-f]{2})/i.test(text)) {
+    throw new Error("has a % in its user or password that begins no percent-encoded byte: write it %25");
+  }
+  const decoded = decodeUtf8(text);
+  if (CONTROL_CHARACTER.test(decoded)) throw new Error("has a control character in its user or password: leave it out");
+  return decoded;
+}
+
+function decodeUtf8(text: string): string {
   try {
     return decodeURIComponent(text);
   } catch {
-    throw new Error("has a % in its user or password that begins no percent-encoded byte: write it %25");
+    throw new Error("has percent-encoded bytes in its user or password that are not UTF-8: write ö as %C3%B6");
   }
 }

@@ -6,6 +6,9 @@ export interface ProxyCredentials {
   readonly password: string;
 }
 
+/** What neither user nor password may hold (RFC 7617 §2). */
+export const CONTROL_CHARACTER = /\p{Cc}/u;
+
 /** Who follows what one attempt shows of them to a proxy, and what the proxy says to that. */
 export interface ShowingWatch {
   /** They go out now. */
