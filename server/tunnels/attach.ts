@@ -16,6 +16,7 @@ import { type Admitted, hold, linkOptions } from "./hold.ts";
 import { attachInside, type InnerDeps, type Stranger } from "./inner.ts";
 import { giveBack, graceOf, mustAgree, mustStillBeTrusted, reserve, welcomeWords } from "./judge.ts";
 import type { ResumableLink } from "./links.ts";
+import { refusalKind } from "./refusal-kind.ts";
 
 export interface AttachDeps extends InnerDeps {
   readonly options: InnerDeps["options"] & { readonly helloTimeoutMs: number };
@@ -31,6 +32,8 @@ export interface Arrival {
   readonly credential: Credential | CulvertError;
   /** Present as long as it may be nobody. */
   readonly anonymous?: HandshakeTime;
+  /** Present with it: by what it would be known (`shownBy`). */
+  readonly shown?: string;
 }
 
 /** What a hello has got: a place for a new tunnel, the link that goes on, or the inner TLS handshake. */
@@ -53,8 +56,8 @@ interface Hand {
  */
 export async function attach(ws: WebSocket, socket: Socket, arrival: Arrival, deps: AttachDeps): Promise<void> {
   const { options } = deps;
-  const { anonymous } = arrival;
-  const who: Stranger = { remote: remoteOf(socket), address: sourceOf(socket).address, identity: "" };
+  const { anonymous, shown = "" } = arrival;
+  const who: Stranger = { remote: remoteOf(socket), address: sourceOf(socket).address, identity: "", shown };
   if (!(arrival.credential instanceof CulvertError)) who.identity = arrival.credential.identity;
   let verdict: Verdict | undefined;
   let judged = false;
@@ -175,21 +178,19 @@ const RESUME_REFUSALS: Readonly<Record<number, string>> = {
 
 function refusedAfterUpgrade(
   error: unknown,
-  { remote, address, identity }: Stranger,
+  { remote, address, identity, shown }: Stranger,
   { cluster, metrics, agentLog, strangers }: AttachDeps,
 ): void {
   const refusal = error instanceof LinkRefused ? error : undefined;
   const reason = printable(refusal?.reason ?? (error instanceof Error ? error.message : String(error)));
-  metrics.agentRefused(
-    String(refusal?.closeCode ?? (error instanceof CulvertError ? agentStatus(error.code) : "hello")),
-    { cluster: cluster.name, from: identity === "" ? address : identity, reason },
-  );
+  const code = String(refusal?.closeCode ?? (error instanceof CulvertError ? agentStatus(error.code) : "hello"));
+  metrics.agentRefused(code, { cluster: cluster.name, from: identity === "" ? address : identity, reason });
   const line = { remote, cluster: cluster.name, identity, code: refusal?.closeCode, reason };
   const resumeRefusal = RESUME_REFUSALS[refusal?.closeCode ?? 0];
   if (resumeRefusal !== undefined) {
     metrics.links.resumeFailed(resumeRefusal);
     // An agent whose link is over may ask for it several times a second, and there are many agents.
-    strangers.tell("warn", line, "resume refused");
-  } else if (identity === "") strangers.tell("warn", line, "agent refused");
+    strangers.tell("warn", line, "resume refused", resumeRefusal);
+  } else if (identity === "") strangers.tell("warn", line, "agent refused", refusalKind(code, shown));
   else agentLog.tell("warn", { cluster, identity }, line, "agent refused");
 }

@@ -17,7 +17,7 @@ interface Names {
   readonly outside: string;
   readonly inside: string;
   readonly ca: string;
-  readonly by: CertificateAndKey;
+  readonly by: Partial<CertificateAndKey>;
 }
 
 /** Inner TLS with this server, of which nothing is known outside; certificate and key are shown inside. */
@@ -133,4 +133,23 @@ test("a box that leads the agent of one cluster to another one's door gets no tu
   right.pipe.sendWords(HELLO);
   assert.equal(parseInnerAnswer(await right.pipe.readWords()).type, "welcome");
   right.pipe.destroy();
+});
+
+test("who shows nothing inside hides no refusal of one who brings a certificate there", async () => {
+  await using server = await start({ innerTls: "auto" });
+  const inside = async (by: Names["by"]) => {
+    const { pipe } = await insideOf(server, { outside: "localhost", inside: "localhost", ca: pki.ca.cert, by });
+    pipe.sendWords(HELLO);
+    const answer = await pipe.readWords();
+    assert.throws(() => parseInnerAnswer(answer), /401/);
+    pipe.destroy();
+  };
+  await Promise.all(Array.from({ length: 11 }, () => inside({})));
+  await until(() => refused(server).length === 11);
+  await inside(await pki.other.issue({ cn: "konnectivity-agent", usage: "client" }));
+  await until(() => refused(server).length === 12);
+  assert.deepEqual(
+    server.lines.filter(({ msg }) => msg === "agent refused").map(({ level }) => level),
+    [...Array.from({ length: 10 }, () => "warn"), "debug", "warn"],
+  );
 });

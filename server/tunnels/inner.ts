@@ -1,3 +1,4 @@
+import type { IncomingHttpHeaders } from "node:http";
 import type { TLSSocket } from "node:tls";
 import type { Carrier } from "../../shared/link/carrier.ts";
 import { type InnerHello, parseInnerHello, type Refused } from "../../shared/link/inner-hello.ts";
@@ -14,6 +15,7 @@ import type { HandshakeTime } from "./handshake-time.ts";
 import { type HoldDeps, hold, linkOptions } from "./hold.ts";
 import { type AgentRules, identify } from "./identify.ts";
 import { giveBack, graceOf, mustAgree, mustStillBeTrusted, type ReserveDeps, reserve, welcomeWords } from "./judge.ts";
+import { shownBy } from "./refusal-kind.ts";
 
 /** What the door of a cluster says to agents whose outer TLS ends in between. */
 export interface InnerDoor extends AgentRules {
@@ -35,6 +37,8 @@ export interface Stranger {
   readonly remote: string;
   readonly address: string;
   identity: string;
+  /** By what it would be known (`shownBy`), there or inside. */
+  shown: string;
 }
 
 /** Who stands at the other end of an inner TLS. */
@@ -61,7 +65,9 @@ export async function attachInside(
   const met = await orRefused(inner, async () => {
     mustMean(deps, inner.socket);
     const hello = readHello(json);
-    const credential = await time.apart(() => whoSays(hello, inner, deps));
+    const proofs = hello.bearer === undefined ? {} : { authorization: `Bearer ${hello.bearer}` };
+    who.shown = shownBy(inner.socket, proofs, deps.door);
+    const credential = await time.apart(() => whoSays(proofs, inner, deps));
     who.identity = credential.identity;
     mustAgree(hello, deps.cluster);
     mustStillBeTrusted(credential, deps.door);
@@ -114,12 +120,11 @@ function readHello(json: string): InnerHello {
 
 /** What others take to judge a token has a deadline of its own. */
 async function whoSays(
-  hello: InnerHello,
+  proofs: IncomingHttpHeaders,
   { socket }: InnerTls,
   { door, options: { handshakeTimeoutMs: deadlineMs, maxJudgedAgents: maxJudged } }: InnerDeps,
 ): Promise<Credential> {
-  const headers = hello.bearer === undefined ? {} : { authorization: `Bearer ${hello.bearer}` };
-  return await identify(socket, headers, door, { deadlineMs, maxJudged, onJudging: () => {} });
+  return await identify(socket, proofs, door, { deadlineMs, maxJudged, onJudging: () => {} });
 }
 
 /** A new tunnel, to its end. */

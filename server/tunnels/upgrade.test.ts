@@ -201,3 +201,59 @@ test("a name beside an agent's token is the name of the cluster that it came to,
   assert.match(await it.ask({}, basic("blue:t2")).over, /^HTTP\/1\.1 401 .*the token is none/s);
   assert.deepEqual(asked, ["t2"]);
 });
+
+/** Reasons of the refusals that are written at a level of their own. */
+const toldReasons = (lines: readonly Line[]) =>
+  lines.filter(({ level, msg }) => level !== "debug" && msg === "agent refused").map(({ reason }) => String(reason));
+
+test("a flood without a credential, or of one bad kind, hides no refusal of another", async () => {
+  const refuse = async (): Promise<Verdict> => ({ refused: "the token is none" });
+  const door = doorOf("default", { verifier: { verify: refuse, close: () => {} } });
+  await using it = await portOf(() => door);
+  for (let count = 0; count < 11; count++) await it.ask({}).over;
+  assert.equal(toldReasons(it.lines).length, 10);
+  const ofAnotherCa = await pki.other.issue({ cn: "konnectivity-agent", usage: "client" });
+  for (let count = 0; count < 11; count++) await it.ask(ofAnotherCa).over;
+  assert.equal(toldReasons(it.lines).length, 20);
+  await it.ask(await pki.ca.issue({ cn: "konnectivity-agent", usage: "server" })).over;
+  await it.ask(pki.caller, "Authorization: Bearer a.b.c\r\n").over;
+  const elsewhere = `GET ${TUNNEL_PATH}/elsewhere`;
+  await it.ask(pki.agent, "", elsewhere).over;
+  const told = toldReasons(it.lines).slice(20);
+  assert.equal(told.length, 3);
+  assert.match(told[0] ?? "", /lacks clientAuth/);
+  assert.equal(told[1], "the token is none");
+  assert.match(told[2] ?? "", /^agents connect at /);
+});
+
+test("a stranger makes up no kinds of refusals: names, tokens and paths of his own choice share ten lines", async () => {
+  const refuse = async (token: string): Promise<Verdict> => ({ refused: `the token ${token} is none` });
+  const tokens = doorOf("tokens", { verifier: { verify: refuse, close: () => {} } });
+  await using it = await portOf((name) => (name === "tokens" ? tokens : doorOf("default")));
+  for (let count = 0; count < 12; count++) {
+    await it.ask({ servername: "tokens" }, `Authorization: Bearer a.b.${count}\r\n`).over;
+    await it.ask({ ...(await pki.other.issue({ cn: `agent-${count}`, usage: "client" })) }).over;
+    await it.ask({}, `Authorization: Bearer a.b.${count}\r\n`).over;
+  }
+  assert.equal(toldReasons(it.lines).length, 30);
+});
+
+test("what comes after the upgrade without a credential hides no refusal of an agent that showed one", async () => {
+  const door = doorOf("default", { innerTls: "auto" });
+  await using it = await portOf(() => door);
+  const refused = async (by: ConnectionOptions, headers = "") => {
+    const { socket } = it.ask(by, headers);
+    const { length } = it.lines;
+    socket.write(
+      textFrame({ type: "hello", version: 1, agentId: "a", instance: "i", software: "test/1" }, Buffer.alloc(4)),
+    );
+    await until(() => it.lines.length > length);
+    socket.destroy();
+  };
+  for (let count = 0; count < 11; count++) await refused({});
+  assert.equal(toldReasons(it.lines).length, 10);
+  await refused(await pki.other.issue({ cn: "konnectivity-agent", usage: "client" }));
+  assert.match(toldReasons(it.lines).at(10) ?? "", /is not signed by a CA that is accepted here/);
+  await refused({}, "Authorization: Bearer a.b.c\r\n");
+  assert.equal(toldReasons(it.lines).length, 12, "also where tokens are not taken");
+});

@@ -26,6 +26,7 @@ import type { InnerDoor } from "./inner.ts";
 import { CALLER, notUnderstood } from "./misplaced.ts";
 import { answerRaw } from "./raw-answer.ts";
 import { type Answer, answerTo, type HttpRefusal, headersOf, TurnedAway } from "./refusal.ts";
+import { refusalKind, shownBy } from "./refusal-kind.ts";
 
 type UpgradeOptions = AttachDeps["options"] &
   Pick<ServerOptions, "agentPath" | "headerLimit" | "maxWaitingConnections">;
@@ -173,7 +174,7 @@ export class UpgradePort {
     const answer = this.#answerTo(refusal, { headers: sent }, socket);
     const { status, sentence } = answer;
     const cause = refusal instanceof CulvertError && refusal.cause instanceof Error ? refusal.cause.message : undefined;
-    this.#tell(socket, answer, cause);
+    this.#tell(socket, answer, { headers: sent }, cause);
     await reply.code(status).headers(headersOf(answer)).type("text/plain").send(`${sentence}\n`);
   };
 
@@ -181,7 +182,7 @@ export class UpgradePort {
     const { agentPath: url } = this.#deps.options;
     const refusal = (await this.#judge({ headers, rawHeaders, url, ws: false }, socket)) ?? "upgrade";
     const answer = refusal === "upgrade" ? CALLER : this.#answerTo(refusal, { headers }, socket);
-    this.#tell(socket, answer);
+    this.#tell(socket, answer, { headers });
     answerRaw(socket, answer);
   }
 
@@ -194,13 +195,20 @@ export class UpgradePort {
   }
 
   /** Somebody got no tunnel: for metrics and log. */
-  #tell(socket: Socket, { status, sentence: reason, level }: Answer, detail?: string): void {
-    const cluster = this.#doors.get(socket)?.tunnels.name ?? "";
+  #tell(
+    socket: Socket,
+    { status, sentence: reason, level }: Answer,
+    { headers }: Pick<Asked, "headers">,
+    detail?: string,
+  ): void {
+    const door = this.#doors.get(socket);
+    const cluster = door?.tunnels.name ?? "";
     this.#deps.metrics.agentRefused(String(status), { cluster, from: sourceOf(socket).address, reason });
     const certificate = status === 401 ? claimedBy(socket) : undefined;
     const more = { ...(certificate && { certificate }), ...(detail && { detail }) };
     const line = { remote: remoteOf(socket), cluster, code: status, reason, ...more };
-    this.#deps.strangers.tell(level, line, "agent refused");
+    const kind = refusalKind(status, shownBy(socket, headers, door));
+    this.#deps.strangers.tell(level, line, "agent refused", kind);
   }
 
   /** Why this is no upgrade of an agent. In this order, so that a stranger learns nothing but that it is one. */
@@ -228,7 +236,7 @@ export class UpgradePort {
     if (!request.ws || !offered.includes(SUBPROTOCOL)) return "upgrade";
     // Links that are open may still get another carrier; what a hello wants is known behind the upgrade only.
     if (draining() && links.size === 0) return new CulvertError("draining", "this server is shutting down");
-    return this.#admit(socket, door, credential);
+    return this.#admit(request, socket, door, credential);
   }
 
   /** Each request finds its own: several may come over one connection, with another Host each. */
@@ -252,7 +260,12 @@ export class UpgradePort {
   }
 
   /** Those of whom nobody knows who they are, are few, and have little time. */
-  #admit(socket: Socket, door: AgentDoor, credential: Credential | CulvertError): CulvertError | undefined {
+  #admit(
+    { headers }: Asked,
+    socket: Socket,
+    door: AgentDoor,
+    credential: Credential | CulvertError,
+  ): CulvertError | undefined {
     if (!(credential instanceof CulvertError)) {
       this.#arrivals.set(socket, { credential });
       return undefined;
@@ -260,7 +273,7 @@ export class UpgradePort {
     try {
       const leave = this.#deps.anonymous.enter(door.tunnels.name, sourceOf(socket).address);
       const anonymous = new HandshakeTime(socket, this.#deps.options.handshakeTimeoutMs, leave);
-      this.#arrivals.set(socket, { credential, anonymous });
+      this.#arrivals.set(socket, { credential, anonymous, shown: shownBy(socket, headers, door) });
       return undefined;
     } catch (error) {
       return toCulvertError(error);
@@ -274,7 +287,7 @@ export class UpgradePort {
       socket.destroy();
       return;
     }
-    this.#tell(socket as Socket, answer);
+    this.#tell(socket as Socket, answer, { headers: {} });
     answerRaw(socket, answer);
   }
 }

@@ -123,6 +123,16 @@ export function claimedBy(socket: Socket): string | undefined {
   return printable(`${subject?.CN === undefined ? "" : `CN=${subject.CN}, `}serial ${serialNumber}`, 150);
 }
 
+/**
+ * What TLS found of the certificate of whoever is there: `verified`, or one of OpenSSL's few codes, whatever is written into
+ * it. `undefined`: none was sent.
+ */
+export function certificateVerdict(socket: Socket): string | undefined {
+  if (!(socket instanceof TLSSocket) || socket.getPeerCertificate(false)?.fingerprint256 === undefined)
+    return undefined;
+  return socket.authorized ? "verified" : codeOf(socket.authorizationError);
+}
+
 const VERIFY_ERRORS: Record<string, string> = {
   UNABLE_TO_GET_ISSUER_CERT: "is not signed by a CA that is accepted here",
   UNABLE_TO_GET_ISSUER_CERT_LOCALLY: "is not signed by a CA that is accepted here",

@@ -9,6 +9,7 @@ interface Line {
   readonly cluster?: string;
   readonly server?: string;
   readonly untold?: number;
+  readonly kind?: string;
 }
 
 function logged() {
@@ -67,4 +68,21 @@ test("each message has lines of its own, so that a flood of one does not hide an
   log.tell("warn", { reason: "a bad key" }, "knock with a key");
   const { level, msg } = lines.at(-1) ?? assert.fail();
   assert.deepEqual([level, msg], ["warn", "knock with a key"]);
+});
+
+test("each kind of a message has lines of its own, and its own count of those that were not written", (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { log, told } = logged();
+  for (let count = 0; count < 20; count++) log.tell("warn", { cluster: "blue" }, "knock", "no key");
+  for (let count = 0; count < 12; count++) log.tell("warn", { cluster: "blue", reason: "a bad key" }, "knock", "a key");
+  assert.equal(told().length, 20);
+  t.mock.timers.tick(60_000);
+  const ends = told().filter(({ untold }) => untold !== undefined);
+  assert.deepEqual(
+    ends.map(({ kind, untold, msg }) => [kind, untold, msg]),
+    [
+      ["no key", 10, "knock: 10 more in a minute were not written at this level"],
+      ["a key", 2, "knock: 2 more in a minute were not written at this level"],
+    ],
+  );
 });
