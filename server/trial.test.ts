@@ -27,7 +27,7 @@ function serverOf(agents: readonly FakeAgent[], options: Partial<TrialDeps["opti
     mustAdmit: () => {},
     mustHaveFiles: () => {},
   };
-  return { cluster, join, tried: () => tryTarget({ cluster: "default", target: "10.0.0.1:10250" }, deps) };
+  return { cluster, join, tried: (target = "10.0.0.1:10250") => tryTarget({ cluster: "default", target }, deps) };
 }
 
 /** A trial of a target that does what `onTarget` says; no time passes but what the test lets pass. */
@@ -113,4 +113,35 @@ test("where as many CONNECTs wait as may, a trial is one too many", async () => 
   const { outcome, sentence } = await tried();
   assert.equal(outcome, "overloaded");
   assert.match(sentence, /^too many CONNECTs wait for an answer/);
+});
+
+test("an address needs no name server, whether the dial succeeds or not; a name has the agent's time", async (t) => {
+  const times = { dnsMs: 0, dialMs: 1 };
+  const agent = fakeAgent({
+    answer: ({ target }) =>
+      target.port === 1 ? { ok: false, error: "dial_refused", detail: "no" } : { ok: true, times },
+  });
+  t.after(() => agent.cut());
+  const { tried } = serverOf([agent]);
+  const dns = async (target: string) => (await tried(target)).steps.find(({ step }) => step === "dns");
+  const skipped = { step: "dns", state: "skipped", detail: "10.0.0.1 is an address" };
+  assert.deepEqual(await dns("10.0.0.1:10250"), skipped);
+  assert.deepEqual(await dns("10.0.0.1:1"), skipped);
+  assert.deepEqual(await dns("kubelet:10250"), { step: "dns", state: "passed", ms: 0, detail: "at the agent" });
+});
+
+test("the least round trip is never above what the link's own step took", async (t) => {
+  const agent = fakeAgent();
+  t.after(() => agent.cut());
+  const { tried } = serverOf([agent]);
+  for (const [pingMs, isLess] of [
+    [60_000, false],
+    [0, false],
+    [0.000_1, true],
+  ] as const) {
+    Object.defineProperty(agent.tunnel, "rttMs", { value: pingMs, configurable: true });
+    const { ms, detail } = (await tried()).steps.find(({ step }) => step === "link") ?? assert.fail();
+    const told = isLess ? 0 : ms;
+    assert.equal(/least round trip (.*) ms$/.exec(detail)?.[1], told?.toFixed(1), `ping ${pingMs} ms`);
+  }
 });

@@ -124,19 +124,24 @@ function stepsOf(course: Course, target: string, refusal: CulvertError | undefin
   const instead = before === undefined ? "" : `, as ${before.message}`;
   const server = passed("server", pickedAt - startedAt, `agent "${agentId}" (${tunnel.remote}) is picked${instead}`);
   if (takenAt === undefined) return [server, failed("link", pickedAt), ...unreached("dns", "dial")];
-  const rtt = `least round trip ${tunnel.rttMs.toFixed(1)} ms`;
-  const link = passed("link", takenAt - pickedAt, `the agent has taken the stream; ${rtt}`);
+  const linkMs = takenAt - pickedAt;
+  const rtt = `least round trip ${leastRoundTrip(tunnel.rttMs, linkMs).toFixed(1)} ms`;
+  const link = passed("link", linkMs, `the agent has taken the stream; ${rtt}`);
   if (refusal?.code === "dial_name") return [server, link, failed("dns", takenAt), ...unreached("dial")];
   if (refusal !== undefined) {
-    return [server, link, dnsBefore(refusal.code, target), failed("dial", takenAt)];
+    return [server, link, dnsOf(target, refusal.code), failed("dial", takenAt)];
   }
   const reached = address ?? "the target";
   if (times === undefined) {
     const together = (answeredAt ?? endedAt) - takenAt;
-    return [server, link, dnsBefore("ok", target), passed("dial", together, reached)];
+    return [server, link, dnsOf(target, "ok"), passed("dial", together, reached)];
   }
-  const dns = passed("dns", times.dnsMs, times.dnsMs === 0 ? "an address needs none" : "at the agent");
-  return [server, link, dns, passed("dial", times.dialMs, `${reached}, from the agent`)];
+  return [server, link, dnsOf(target, "ok", times), passed("dial", times.dialMs, `${reached}, from the agent`)];
+}
+
+/** The stream went there and its ACK came back, too; pings come seldom, and none may have come yet (0). */
+function leastRoundTrip(pingMs: number, linkMs: number): number {
+  return pingMs === 0 ? linkMs : Math.min(pingMs, linkMs);
 }
 
 /** Ends behind the dial's first packet, or the policy's look at an address: a name has been resolved by then. */
@@ -148,11 +153,12 @@ const RESOLVED: ReadonlySet<Trial["outcome"]> = new Set([
   "forbidden",
 ]);
 
-/** What is known of the name where the agent has not told its time. */
-function dnsBefore(outcome: Trial["outcome"], target: string): TrialStep {
+/** What is known of the name; an agent tells no time of a dial that failed, and one of an earlier version none at all. */
+function dnsOf(target: string, outcome: Trial["outcome"], times?: OpenTimes): TrialStep {
   const step = "dns";
   const host = target.slice(0, target.lastIndexOf(":"));
   if (isIP(host.replace(/^\[|\]$/g, "")) !== 0) return { step, state: "skipped", detail: `${host} is an address` };
+  if (times !== undefined) return passed(step, times.dnsMs, "at the agent");
   if (RESOLVED.has(outcome)) return { step, state: "passed", detail: "at the agent; its time is in the dial's" };
   return { step, state: "skipped", detail: "the agent has not told it apart from the dial" };
 }
