@@ -10,6 +10,7 @@ export interface ClusterServerProcess {
   readonly server: ManagedProcess;
   readonly callerPort: number;
   readonly agentPort: number;
+  readonly healthPort: number;
   /** From the start of the process to the first 200 of /readyz. */
   readonly readyMs: number;
 }
@@ -28,7 +29,7 @@ export async function startClusterProcess(
   const ports = { serverPort: callerPort, agentPort, healthPort, adminPort: 0 };
   const server = startCulvert(["server", ...flags({ clusters: folder.path, ...ports, ...bind, ...more })], options);
   await ready(server, healthPort);
-  return { server, callerPort, agentPort, readyMs: performance.now() - begun };
+  return { server, callerPort, agentPort, healthPort, readyMs: performance.now() - begun };
 }
 
 /** `culvert agent` of a cluster, connected to the server on this port. */

@@ -1,0 +1,95 @@
+import assert from "node:assert/strict";
+import { setTimeout as sleep } from "node:timers/promises";
+import { median, percentile } from "../bench/stats.ts";
+import type { Connection } from "./caller.ts";
+
+/** What an honest tenant has seen of the server for a while. */
+export interface Seen {
+  /** Echo through a connection that stands, ms: the median over the windows of each window's percentile. */
+  readonly echoP50Ms: number;
+  readonly echoP99Ms: number;
+  /** From the dial to the first echo of a new CONNECT, ms. */
+  readonly connectMs: number;
+  readonly connects: number;
+  /** New CONNECTs that were refused, cut or not answered, each with its reason. */
+  readonly failures: readonly string[];
+}
+
+export interface MeasureOptions {
+  readonly windows?: number;
+  readonly windowMs?: number;
+  /** Pause between two echoes, ms. */
+  readonly everyMs?: number;
+  /** Pause between two new CONNECTs, ms. */
+  readonly connectEveryMs?: number;
+}
+
+const QUESTION = Buffer.alloc(32, "q");
+
+/**
+ * Measures what an honest tenant sees: a short echo again and again through one connection, and new CONNECTs beside it. One noisy
+ * window of a busy machine changes no median; an attack that holds up the server's event loop is in every window.
+ */
+export async function measure(connect: () => Promise<Connection>, options: MeasureOptions = {}): Promise<Seen> {
+  const { windows = 8, windowMs = 500, everyMs = 4, connectEveryMs = 100 } = options;
+  await using standing = await connect();
+  assert.equal(standing.status, 200, standing.reason);
+  const stop = new AbortController();
+  const connecting = connectAgainAndAgain(connect, connectEveryMs, stop.signal);
+  const perWindow: { readonly p50: number; readonly p99: number }[] = [];
+  try {
+    for (let window = 0; window < windows; window++) {
+      const times: number[] = [];
+      const until = performance.now() + windowMs;
+      while (performance.now() < until) {
+        times.push(await echoMs(standing));
+        await sleep(everyMs);
+      }
+      perWindow.push({ p50: percentile(times, 50), p99: percentile(times, 99) });
+    }
+  } finally {
+    stop.abort();
+  }
+  const { times, failures } = await connecting;
+  return {
+    echoP50Ms: median(perWindow.map(({ p50 }) => p50)),
+    echoP99Ms: median(perWindow.map(({ p99 }) => p99)),
+    connectMs: median(times),
+    connects: times.length,
+    failures,
+  };
+}
+
+/** `slowerBy`: how much longer than idle a new CONNECT may take, as a factor; beside it 50 ms, which a busy machine may add. */
+export function assertUnharmed(idle: Seen, during: Seen, { slowerBy = 3 } = {}): void {
+  const seen = JSON.stringify({ idle, during });
+  assert.deepEqual(during.failures, [], `each CONNECT of the honest tenant is answered: ${seen}`);
+  assert.ok(during.echoP99Ms <= 2 * idle.echoP99Ms + 5, `echo p99 is at most 2 × idle + 5 ms: ${seen}`);
+  assert.ok(during.connectMs <= slowerBy * idle.connectMs + 50, `new CONNECTs are not slower: ${seen}`);
+}
+
+async function echoMs(connection: Connection, deadlineMs = 30_000): Promise<number> {
+  const started = performance.now();
+  await connection.send(QUESTION);
+  const answer = await connection.readBytes(QUESTION.length, deadlineMs);
+  assert.ok(answer.equals(QUESTION), "the echo is what was sent");
+  return performance.now() - started;
+}
+
+async function connectAgainAndAgain(connect: () => Promise<Connection>, everyMs: number, signal: AbortSignal) {
+  const times: number[] = [];
+  const failures: string[] = [];
+  while (!signal.aborted) {
+    const started = performance.now();
+    try {
+      await using connection = await connect();
+      if (connection.status !== 200) throw new Error(`${connection.status} ${connection.reason}`);
+      await echoMs(connection);
+      times.push(performance.now() - started);
+    } catch (error) {
+      failures.push((error as Error).message);
+    }
+    await sleep(everyMs, undefined, { signal }).catch(() => {});
+  }
+  return { times, failures };
+}

@@ -1,0 +1,48 @@
+import { fileURLToPath } from "node:url";
+import { ManagedProcess } from "./processes.ts";
+
+/** Counters of a flood, as it reports them: connections opened, answers, ends, whatever it counts. */
+export type FloodCounts = Readonly<Record<string, number | string>>;
+
+/**
+ * Hostile traffic from a process of its own with the lowest priority, so that it takes no time from those that are measured unless
+ * the server gives it away. It ends by itself after its time.
+ */
+export class Flood implements AsyncDisposable {
+  readonly process: ManagedProcess;
+
+  constructor(name: string, args: object) {
+    const script = fileURLToPath(new URL(`floods/${name}.ts`, import.meta.url));
+    this.process = new ManagedProcess(`flood ${name}`, script, [JSON.stringify(args)], {
+      nodeArgs: ["--import", "tsx"],
+    });
+  }
+
+  /** The newest report. */
+  get counts(): FloodCounts {
+    const line = this.process.log.findLast((each) => each.startsWith("{"));
+    return line === undefined ? {} : JSON.parse(line);
+  }
+
+  /** Ends it, and resolves with its last report. */
+  async stop(): Promise<FloodCounts> {
+    await this.process.stop();
+    return this.counts;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.process.stop();
+  }
+}
+
+/** Starts `floods/NAME.ts` with these arguments; resolves when it has begun. */
+export async function startFlood(name: string, args: object): Promise<Flood> {
+  const flood = new Flood(name, args);
+  try {
+    await flood.process.waitForLog("flooding", 20_000);
+    return flood;
+  } catch (error) {
+    await flood.process.stop();
+    throw error;
+  }
+}

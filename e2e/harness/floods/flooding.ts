@@ -1,0 +1,27 @@
+import { constants, setPriority } from "node:os";
+
+const REPORT_MS = 200;
+const LONGEST_MS = 120_000;
+
+/**
+ * The frame of each flood's script: its arguments, the lowest priority, a report of its counters as a line of JSON now and then, and
+ * an end at SIGTERM, or after `ms` whoever forgets it. `begin` resolves when the traffic flows.
+ */
+export async function flooding<Args extends object, Counts extends Record<string, number | string>>(
+  counts: Counts,
+  begin: (args: Args, counts: Counts) => void | Promise<void>,
+): Promise<void> {
+  setPriority(constants.priority.PRIORITY_LOW);
+  const args = JSON.parse(process.argv[2] ?? "{}") as Args & { readonly ms?: number };
+  const report = (): void => console.log(JSON.stringify(counts));
+  const end = (): void => {
+    report();
+    process.exit(0);
+  };
+  process.on("SIGTERM", end);
+  setTimeout(end, Math.min(args.ms ?? LONGEST_MS, LONGEST_MS));
+  process.on("uncaughtException", (error) => console.error(`flood: ${error.message}`)); // a peer that cuts it must not end it
+  await begin(args, counts);
+  console.log("flooding");
+  setInterval(report, REPORT_MS);
+}

@@ -1,0 +1,57 @@
+import { type CallerListener, type Connection, connectThrough } from "./caller.ts";
+import { type ClusterFiles, ClusterFolder, type DocumentChange } from "./cluster-files.ts";
+import { type ClusterServerProcess, startAgentProcess, startClusterProcess } from "./cluster-processes.ts";
+import type { ManagedProcess, ProcessOptions } from "./processes.ts";
+import { TARGETS } from "./targets.ts";
+
+export interface TwoTenantsOptions {
+  /** More flags of the server. */
+  readonly server?: Readonly<Record<string, string | number | boolean>>;
+  readonly process?: ProcessOptions;
+  /** What the clusters' documents say beside names and certificates. */
+  readonly red?: DocumentChange;
+  readonly blue?: DocumentChange;
+}
+
+/**
+ * One `culvert server` process with two clusters: `red`, from which hostile traffic comes, and `blue`, which is honest and has an
+ * agent process and an echo target.
+ */
+export interface TwoTenants extends ClusterServerProcess, AsyncDisposable {
+  readonly folder: ClusterFolder;
+  readonly red: ClusterFiles;
+  readonly blue: ClusterFiles;
+  readonly blueAgent: ManagedProcess;
+  /** `host:port` of blue's echo target. */
+  readonly target: string;
+  readonly blueListener: CallerListener;
+  /** One CONNECT of blue's caller to its echo target. */
+  connect(): Promise<Connection>;
+}
+
+export async function startTwoTenants(options: TwoTenantsOptions = {}): Promise<TwoTenants> {
+  const folder = await ClusterFolder.create(["red", "blue"]);
+  const owned: AsyncDisposable[] = [];
+  const dispose = async (): Promise<void> => {
+    for (const resource of owned.toReversed()) await resource[Symbol.asyncDispose]();
+    folder[Symbol.dispose]();
+  };
+  try {
+    const [red, blue] = [folder.get("red"), folder.get("blue")];
+    if (options.red !== undefined) await red.write(options.red);
+    if (options.blue !== undefined) await blue.write(options.blue);
+    const echo = await TARGETS.echo();
+    owned.push(echo);
+    const served = await startClusterProcess(folder, options.server, options.process);
+    owned.push(served.server);
+    const blueAgent = await startAgentProcess(blue, served.agentPort);
+    owned.push(blueAgent);
+    const blueListener = await blue.listener("tls", served.callerPort);
+    const connect = (): Promise<Connection> => connectThrough(blueListener, echo.address);
+    const tenants = { folder, red, blue, blueAgent, target: echo.address, blueListener, connect };
+    return { ...served, ...tenants, [Symbol.asyncDispose]: dispose };
+  } catch (error) {
+    await dispose();
+    throw error;
+  }
+}
