@@ -1,4 +1,4 @@
-import { isIPv6 } from "node:net";
+import { networkOf } from "../../shared/net/source-network.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 
 /** So much of what a cluster takes may come from one address: a company's proxy stands for many agents. */
@@ -19,7 +19,7 @@ export class AnonymousCarriers {
 
   /** One more, until the function is called that this returns; throws `overloaded`. */
   enter(cluster: string, address: string): () => void {
-    const ofOne = `${cluster} ${homeOf(address)}`;
+    const ofOne = `${cluster} ${networkOf(address)}`;
     const mostOfOne = Math.ceil(this.#most * SHARE_OF_ONE);
     if (this.#countOf(cluster) >= this.#most || this.#countOf(ofOne) >= mostOfOne) {
       const sentence = `too many agents of cluster "${cluster}" are in their inner TLS handshake (--max-inner-handshakes)`;
@@ -45,13 +45,4 @@ export class AnonymousCarriers {
     if (count === 0) this.#counts.delete(key);
     else this.#counts.set(key, count);
   }
-}
-
-/** One host has as many IPv6 addresses as it likes: its network counts as one (RFC 4291 §2.5.4: the first 64 bits). */
-function homeOf(address: string): string {
-  if (!isIPv6(address) || address.includes(".")) return address; // IPv4 in IPv6 is one host's
-  const [front = "", back] = address.toLowerCase().split("::");
-  const [before, after] = [front, back ?? ""].map((half) => half.split(":").filter((group) => group !== ""));
-  const zeros = back === undefined ? 0 : 8 - (before?.length ?? 0) - (after?.length ?? 0);
-  return [...(before ?? []), ...Array<string>(zeros).fill("0"), ...(after ?? [])].slice(0, 4).join(":");
 }

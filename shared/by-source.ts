@@ -1,0 +1,125 @@
+import { Place, Queue } from "./queue.ts";
+
+/** Sources without items that are kept for the next one: those of a busy source come and go by the thousand a second. */
+const KEPT_EMPTY = 64;
+
+/** One source's items, in order of arrival. */
+class Line<T> {
+  readonly source: string;
+  readonly items = new Queue<T>();
+  readonly turn: Place<Line<T>> = new Place(this);
+  /** Among the sources that have as many items. */
+  readonly rank: Place<Line<T>> = new Place(this);
+
+  constructor(source: string) {
+    this.source = source;
+  }
+}
+
+interface Entry<T> {
+  readonly line: Line<T>;
+  readonly inLine: Place<T>;
+  readonly inOrder: Place<T>;
+}
+
+/**
+ * Items of many sources (networks, identities) that share one bound: it knows which source has most, so that its oldest item can make
+ * room for a newcomer, and whose turn is next. So one source that floods displaces its own items, and waits behind itself. All
+ * operations take constant time.
+ */
+export class BySource<T extends object> {
+  readonly #entries = new WeakMap<T, Entry<T>>();
+  /** All items in order of arrival. */
+  readonly #order = new Queue<T>();
+  readonly #lines = new Map<string, Line<T>>();
+  /** Sources that have items, in the order of their turns. */
+  readonly #turns = new Queue<Line<T>>();
+  /** Sources by their number of items; at 0, those that are kept although they have none. */
+  readonly #ranks: Queue<Line<T>>[] = [new Queue()];
+  #most = 0;
+
+  get size(): number {
+    return this.#order.size;
+  }
+
+  /** How many sources have items. */
+  get sources(): number {
+    return this.#turns.size;
+  }
+
+  sizeOf(source: string): number {
+    return this.#lines.get(source)?.items.size ?? 0;
+  }
+
+  has(item: T): boolean {
+    return this.#entries.has(item);
+  }
+
+  /** An item that is here already stays where it is. */
+  add(item: T, source: string): void {
+    if (this.#entries.has(item)) return;
+    const line = this.#lineOf(source);
+    const entry = { line, inLine: new Place(item), inOrder: new Place(item) };
+    this.#entries.set(item, entry);
+    this.#order.join(entry.inOrder);
+    line.items.join(entry.inLine);
+    this.#turns.join(line.turn);
+    this.#rank(line);
+  }
+
+  /** False: it was not here. */
+  delete(item: T): boolean {
+    const entry = this.#entries.get(item);
+    if (entry === undefined) return false;
+    this.#entries.delete(item);
+    const { line, inLine, inOrder } = entry;
+    const hadItsTurn = this.#turns.first === line.turn && line.items.first === inLine;
+    inOrder.leave();
+    inLine.leave();
+    if (hadItsTurn || line.items.size === 0) line.turn.leave();
+    if (line.items.size > 0) this.#turns.join(line.turn);
+    this.#rank(line);
+    return true;
+  }
+
+  /** The oldest item of the source that has most: the one to drop when there are too many. */
+  get oldestOfFullest(): T | undefined {
+    return this.#ranks[this.#most]?.first?.member.items.first?.member;
+  }
+
+  /** The oldest item of the source whose turn it is. When that is deleted, the turn is another source's. */
+  get next(): T | undefined {
+    return this.#turns.first?.member.items.first?.member;
+  }
+
+  /** In order of arrival; those that leave before it is their turn are passed over. */
+  [Symbol.iterator](): IterableIterator<T> {
+    return this.#order[Symbol.iterator]();
+  }
+
+  clear(): void {
+    for (const item of this) this.delete(item);
+  }
+
+  #lineOf(source: string): Line<T> {
+    const known = this.#lines.get(source);
+    if (known !== undefined) return known;
+    const line = new Line<T>(source);
+    this.#lines.set(source, line);
+    return line;
+  }
+
+  /** The number of its items has changed by one. */
+  #rank(line: Line<T>): void {
+    const { size } = line.items;
+    this.#ranks[size] ??= new Queue();
+    this.#ranks[size].join(line.rank);
+    if (size > this.#most) this.#most = size;
+    else if (this.#ranks[this.#most]?.size === 0) this.#most--;
+    const empty = this.#ranks[0];
+    if (size > 0 || empty === undefined || empty.size <= KEPT_EMPTY) return;
+    const forgotten = empty.first?.member as Line<T>;
+    forgotten.rank.leave();
+    this.#lines.delete(forgotten.source);
+  }
+}
