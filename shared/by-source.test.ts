@@ -38,6 +38,14 @@ test("sources take turns, each in its own order of arrival", () => {
   assert.deepEqual(taken, ["flood0", "a0", "b0", "flood1", "a1", "flood2", "flood3"]);
 });
 
+test("a source whose turn is passed keeps its items and waits for its next turn", () => {
+  const all = filled([...FLOOD.slice(0, 2), { source: "a", number: 0 }]);
+  all.passTurn();
+  assert.equal(all.next?.source, "a");
+  all.passTurn();
+  assert.equal(all.next, FLOOD[0]);
+});
+
 test("sources that have gone leave nothing behind but a few places", () => {
   const all = new BySource<Item>();
   for (let number = 0; number < 1_000; number++) {

@@ -92,6 +92,14 @@ export class BySource<T extends object> {
     return this.#turns.first?.member.items.first?.member;
   }
 
+  /** The turn is another source's, although nothing of this one was deleted. */
+  passTurn(): void {
+    const line = this.#turns.first?.member;
+    if (line === undefined) return;
+    line.turn.leave();
+    this.#turns.join(line.turn);
+  }
+
   /** In order of arrival; those that leave before it is their turn are passed over. */
   [Symbol.iterator](): IterableIterator<T> {
     return this.#order[Symbol.iterator]();

@@ -9,6 +9,10 @@ export interface LightAgentOptions {
   /** Authority, certificate and key: one for all agents, since making it costs more than a handshake. */
   readonly secureContext: SecureContext;
   readonly agentId: string;
+  /** The name that it asks for. */
+  readonly servername?: string;
+  /** The address that it comes from, on loopback. */
+  readonly localAddress?: string;
   /** From the dial to the welcome, as in the product. */
   readonly attemptMs?: number;
   /** It dials, for the first time or again. */
@@ -62,10 +66,18 @@ export class LightAgent {
   }
 
   dial(): void {
-    const { port, secureContext, attemptMs = ATTEMPT_MS, onDial } = this.#options;
+    const { port, secureContext, servername, localAddress, attemptMs = ATTEMPT_MS, onDial } = this.#options;
     onDial?.(this);
-    const raw = connectTcp({ host: "127.0.0.1", port, noDelay: true }).on("error", ignore);
-    const socket = connectTls({ socket: raw, secureContext, rejectUnauthorized: false });
+    const raw = connectTcp({ host: "127.0.0.1", port, noDelay: true, ...(localAddress && { localAddress }) }).on(
+      "error",
+      ignore,
+    );
+    const socket = connectTls({
+      socket: raw,
+      secureContext,
+      rejectUnauthorized: false,
+      ...(servername && { servername }),
+    });
     this.#raw = raw;
     // From the connection on: in a process of thousands, the dial itself may wait for all the others.
     raw.once("connect", () => {

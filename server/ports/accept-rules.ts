@@ -1,6 +1,6 @@
 import type { AcceptRules } from "../../shared/net/acceptor.ts";
 import type { Departures } from "../../shared/net/departures.ts";
-import type { FailedHandshake } from "../../shared/net/waiting-room.ts";
+import type { FailedHandshake } from "../../shared/net/handshake-backlog.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { ListenAt } from "../../shared/process/listen-error.ts";
 import type { Logger } from "../../shared/process/logger.ts";

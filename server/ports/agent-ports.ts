@@ -76,7 +76,9 @@ export class AgentPorts {
   async openInsecure(doors: TlsDoors<ClusterDoor>): Promise<void> {
     const { agentInsecurePort: port, agentInsecureBindAddress: host } = this.#deps.options;
     const { agentInsecureProxyProtocol: proxyProtocol, agentInsecureTrustedCidrs: trustedCidrs } = this.#deps.options;
-    const upgrades = await this.#upgradePort("agents-insecure", (request) => doorByHost(request, doors));
+    const upgrades = await this.#upgradePort("agents-insecure", (request, address) =>
+      doorByHost(request, address, doors),
+    );
     const opened = await openPlainPort(
       {
         ...{ name: "agents-insecure", proxyProtocol, trustedCidrs, port, host, option: "--agent-insecure-port" },

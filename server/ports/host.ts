@@ -16,11 +16,12 @@ const NOT_ONE: Answer = {
 const LIMITED_RETRY_MS = 1_000;
 
 /**
- * The door that a request's Host leads to, by the names that stand for it in a ClientHello; or what its sender hears. As
+ * The door that a request's Host leads to for a client from `address`, by the names that stand for it in a ClientHello; or what its sender hears. As
  * there, the name only opens a door: who may pass is for the credential to say.
  */
 export function doorByHost(
   { rawHeaders }: Pick<IncomingMessage, "rawHeaders">,
+  address: string,
   doors: TlsDoors<ClusterDoor>,
 ): ClusterDoor | CulvertError | Answer {
   const [host, ...others] = hostsIn(rawHeaders);
@@ -36,8 +37,11 @@ export function doorByHost(
     };
   }
   // What is inside may be a TLS handshake, too.
-  const refusal = door.refusesHandshake();
-  return refusal === undefined ? door : new CulvertError("limited", refusal, { retryAfterMs: LIMITED_RETRY_MS });
+  const budget = door.handshakeBudget(address);
+  if (budget.take()) return door;
+  return new CulvertError("limited", budget.exhausted ?? "the cluster is at its limit", {
+    retryAfterMs: LIMITED_RETRY_MS,
+  });
 }
 
 /** Node's own `headers` keeps the first of several. */

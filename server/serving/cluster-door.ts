@@ -1,4 +1,5 @@
 import { isDeepStrictEqual } from "node:util";
+import type { HandshakeBudget } from "../../shared/net/handshake-queue.ts";
 import type { TlsDoor } from "../../shared/net/tls.ts";
 import type { WatchedTls } from "../../shared/net/tls-files.ts";
 import type { TlsMaterial, TlsPair } from "../../shared/net/tls-material.ts";
@@ -8,6 +9,7 @@ import type { AgentSide, CallerSide, ClusterSide, InnerTlsRule } from "../cluste
 import { verifierOf } from "../tokens/settings.ts";
 import type { TokenVerifier } from "../tokens/verifier.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
+import { HandshakeLimit } from "./handshake-limit.ts";
 import { type Clients, missingSentence } from "./missing-material.ts";
 
 export interface DoorDeps {
@@ -22,9 +24,8 @@ export interface DoorDeps {
   /** Where to look for who is let in: the words of a refusal. */
   readonly rule: string;
   readonly log: Logger;
-  /** Of both sides of the cluster together: `TlsDoor`. */
-  refusesHandshake(): string | undefined;
-  limitsHandshakes(): boolean;
+  /** The limit of this side came into effect for a client. */
+  onHandshakeLimit(): void;
 }
 
 /**
@@ -35,9 +36,9 @@ export class ClusterDoor implements TlsDoor {
   readonly kind = "tls";
   readonly tunnels: ClusterTunnels;
   readonly rule: string;
+  /** The TLS handshakes under this side's names. */
+  readonly handshakes: HandshakeLimit;
   readonly #clients: Clients;
-  readonly refusesHandshake: () => string | undefined;
-  readonly #limitsHandshakes: () => boolean;
   readonly #flags: WatchedTls | undefined;
   readonly #isOfFlags: boolean;
   readonly #innerTls: InnerTlsRule;
@@ -50,12 +51,11 @@ export class ClusterDoor implements TlsDoor {
 
   /** Throws a sentence about a token setting that cannot be. */
   constructor(tunnels: ClusterTunnels, side: AgentSide | CallerSide, deps: DoorDeps) {
-    const { clients, flags, isOfFlags, innerTls, rule, log, refusesHandshake, limitsHandshakes } = deps;
+    const { clients, flags, isOfFlags, innerTls, rule, log, onHandshakeLimit } = deps;
     this.tunnels = tunnels;
     this.#clients = clients;
     this.rule = rule;
-    this.refusesHandshake = refusesHandshake;
-    this.#limitsHandshakes = limitsHandshakes;
+    this.handshakes = new HandshakeLimit({ onReached: onHandshakeLimit });
     this.#flags = flags;
     this.#isOfFlags = isOfFlags;
     this.#innerTls = innerTls;
@@ -65,7 +65,15 @@ export class ClusterDoor implements TlsDoor {
   }
 
   get limitsHandshakes(): boolean {
-    return this.#limitsHandshakes();
+    return this.handshakes.isSet;
+  }
+
+  handshakeBudget(address: string): HandshakeBudget {
+    return this.handshakes.budgetFor(address);
+  }
+
+  proved(address: string): void {
+    this.handshakes.proved(address);
   }
 
   /** May agents whose outer TLS ends in between prove themselves inside? */

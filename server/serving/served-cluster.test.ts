@@ -63,16 +63,13 @@ test("so many CONNECTs may wait for an answer, and no more", () => {
   assert.match(refusal(served)?.message ?? "", /limits\.pendingConnects/);
 });
 
-test("TLS handshakes beyond the limit are refused at both doors together", () => {
+test("the TLS handshakes of agents use up nothing of the callers' limit", () => {
   const served = serve(clusterOf("blue", { limits: { handshakesPerSecond: 1 } }));
-  const refusals = [served.agents, served.callers, served.agents, served.callers].map((door) =>
-    door.refusesHandshake(),
-  );
-  assert.deepEqual(
-    refusals.map((refusal) => refusal === undefined),
-    [true, true, false, false],
-  );
-  assert.match(refusals[3] ?? "", /limits\.handshakesPerSecond/);
+  const takes = (side: "agents" | "callers") => served[side].handshakeBudget("192.0.2.1").take();
+  assert.deepEqual([takes("agents"), takes("agents"), takes("agents")], [true, true, false]);
+  assert.deepEqual([takes("callers"), takes("callers"), takes("callers")], [true, true, false]);
+  assert.match(served.agents.handshakeBudget("192.0.2.1").exhausted ?? "", /limits\.handshakesPerSecond/);
+  assert.equal(served.figures.limitsHit.get("handshakesPerSecond"), 2);
 });
 
 test("its doors say whether handshakes are limited, whenever the document changes", () => {

@@ -42,7 +42,6 @@ export class ServedCluster {
   #cluster: Cluster;
   #connects: TokenBucket | undefined;
   #bytes: TokenBucket | undefined;
-  #handshakes: TokenBucket | undefined;
   /** How long to rest after so many bytes, ms; asked by every connection, also those that are older than the limit. */
   readonly pace = (bytes: number): number => {
     this.figures.carried += bytes;
@@ -60,8 +59,7 @@ export class ServedCluster {
       deps.isOfFlags ? `--${side.slice(0, -1)}-identities` : `${side}.identities of its cluster`;
     const common = {
       ...deps,
-      refusesHandshake: () => this.#refusesHandshake(),
-      limitsHandshakes: () => this.#handshakes !== undefined,
+      onHandshakeLimit: () => this.figures.limitHit("handshakesPerSecond"),
     };
     const depsOf = (clients: "agents" | "callers") => ({
       ...common,
@@ -128,8 +126,9 @@ export class ServedCluster {
     this.callers.update(callers, suspended);
   }
 
-  #limit({ limits: { connectsPerSecond, bytesPerSecond, handshakesPerSecond } }: Cluster): void {
-    this.#handshakes = bucketOf(handshakesPerSecond, CONNECT_BURST_S);
+  #limit({ name, limits: { connectsPerSecond, bytesPerSecond, handshakesPerSecond } }: Cluster): void {
+    const sentence = `cluster "${name}" is at its limit: ${handshakesPerSecond} handshakes a second (limits.handshakesPerSecond)`;
+    for (const side of SIDES) this[side].handshakes.set(() => bucketOf(handshakesPerSecond, CONNECT_BURST_S), sentence);
     this.#connects = bucketOf(connectsPerSecond, CONNECT_BURST_S);
     this.#bytes = bucketOf(bytesPerSecond, BYTES_BURST_S);
   }
@@ -148,14 +147,6 @@ export class ServedCluster {
     }
     const waitMs = this.#connects?.take(1) ?? 0;
     if (waitMs > 0) throw this.#limited(`${limits.connectsPerSecond} CONNECTs a second`, "connectsPerSecond", waitMs);
-  }
-
-  /** A handshake is what a stranger can make a server do most with: none beyond the limit is begun. */
-  #refusesHandshake(): string | undefined {
-    if ((this.#handshakes?.take(1) ?? 0) === 0) return undefined;
-    const { name, limits } = this.#cluster;
-    this.figures.limitHit("handshakesPerSecond");
-    return `cluster "${name}" is at its limit: ${limits.handshakesPerSecond} handshakes a second (limits.handshakesPerSecond)`;
   }
 
   #limited(what: string, limit: keyof Limits, retryAfterMs: number): CulvertError {

@@ -52,7 +52,10 @@ export interface UpgradeDeps extends Pick<AttachDeps, "turns" | "innerServers" |
   /** Of all ports together. */
   readonly anonymous: AnonymousCarriers;
   /** Where connections come without a door: each request leads to one, or to a refusal. */
-  readonly doorOf?: (request: Pick<IncomingMessage, "rawHeaders">) => AgentDoor | CulvertError | Answer;
+  readonly doorOf?: (
+    request: Pick<IncomingMessage, "rawHeaders">,
+    address: string,
+  ) => AgentDoor | CulvertError | Answer;
   draining(): boolean;
   /** Too many connections had asked for nothing, and the oldest was dropped. */
   onDropped(): void;
@@ -241,7 +244,7 @@ export class UpgradePort {
 
   /** Each request finds its own: several may come over one connection, with another Host each. */
   #findDoor(request: Asked, socket: Socket): AgentDoor | CulvertError | Answer {
-    const found = this.#deps.doorOf?.(request) ?? this.#doors.get(socket);
+    const found = this.#deps.doorOf?.(request, sourceOf(socket).address) ?? this.#doors.get(socket);
     if (found === undefined) return new CulvertError("internal", "a connection without a door");
     if ("tunnels" in found) this.#doors.set(socket, found);
     else this.#doors.delete(socket);

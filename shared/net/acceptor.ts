@@ -1,12 +1,15 @@
 import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
+import { BySource } from "../by-source.ts";
 import { Crowd } from "../queue.ts";
-import type { Arrival } from "./arrival.ts";
 import type { Departures } from "./departures.ts";
-import { readFirst } from "./first-bytes.ts";
-import { type FirstWords, FirstWordsReader, type FoundHello } from "./first-words.ts";
-import type { Endpoint } from "./proxy-protocol.ts";
-import { formatEndpoint, remoteOf } from "./source.ts";
-import { type FailedHandshake, WaitingRoom } from "./waiting-room.ts";
+import { type FailedHandshake, HandshakeBacklog } from "./handshake-backlog.ts";
+import type { HandshakeBudget } from "./handshake-queue.ts";
+import { IncomingConnection } from "./incoming-connection.ts";
+import { Penalties } from "./penalties.ts";
+import { type Preface, PrefaceReader } from "./preface.ts";
+import { seconds } from "./seconds.ts";
+import { networkOf } from "./source-network.ts";
+import { TlsOverhead } from "./tls-overhead.ts";
 
 /** Whether balancers say who is behind them (PROXY protocol, version 1 or 2). */
 export interface ProxyProtocolRule {
@@ -22,8 +25,8 @@ export interface AcceptRules {
   /** A handshake that takes longer is cut, and so is a connection that waits for one: they hold memory for a stranger. */
   readonly handshakeTimeoutMs: number;
   /**
-   * Handshakes in progress at once, and connections that have said nothing. One more drops the oldest: real ones take
-   * milliseconds, held ones grow old.
+   * Handshakes in progress at once, and connections that have not sent what stands in front of theirs. One more drops the oldest of
+   * the network that holds most: real ones take milliseconds, held ones grow old.
    */
   readonly maxHandshakes: number;
   /** Clients that wait for their handshake to begin: it does so in order, a few at a time. */
@@ -45,33 +48,29 @@ export interface AcceptRules {
   onError(error: Error): void;
 }
 
+/** Why a connection gets no handshake. */
+export interface Refusal {
+  readonly sentence: string;
+  /** It does not even get the protocol's last word. */
+  readonly silently?: boolean;
+}
+
 /** What is spoken on a port. */
 export interface Protocol {
   /** What its connections wait for, for sentences. */
   readonly begins: string;
   /** Is the name in the ClientHello needed before it can go on? */
   readsName(): boolean;
-  /** May one begin that has said nothing yet, and perhaps never will? Absent: none may. */
+  /** May a handshake begin before its client has sent a byte? Absent: none may. */
   mayBeginUnread?(): boolean;
-  /** What whoever is refused hears, once it has come to its turn. */
+  /** What a client that is refused is sent. */
   readonly lastWord: Buffer | undefined;
   /** May this address come at all? Absent: each may. */
   admits?(address: string): boolean;
-  /** Its turn has come, and what stands in front has been read. `over` or `refuse` ends the visit. */
-  onTurn(visit: Visit, words: { readonly hello: FoundHello | undefined }): void;
-}
-
-/** A connection from its turn to the end of its handshake. */
-export interface Visit {
-  readonly raw: Socket;
-  /** For the log: a socket that was cut no longer knows it. */
-  readonly remote: string;
-  /** As it waited; absent for one that began unread. */
-  readonly arrival: Arrival | undefined;
-  /** Who is behind the balancer, if there is one that says so. */
-  source: Endpoint | undefined;
-  /** What to tell the client in place of letting it in. */
-  readonly backInMs: number | undefined;
+  /** Whose handshake this would be, from what stands in front of it. Absent: all share one budget. */
+  budgetFor?(connection: IncomingConnection): HandshakeBudget | Refusal;
+  /** Its turn has come. `over` or `refuse` ends its time here. */
+  onTurn(connection: IncomingConnection): void;
 }
 
 /** A client, or its path, has ended a connection whose handshake was in progress. */
@@ -83,17 +82,21 @@ export class CutOff extends Error {
   }
 }
 
+/** This part of the handshakes in progress may come from one network. */
+const SHARE_OF_ONE = 0.25;
+/** Beyond it one begins in so long, ms. */
+const BEYOND_SHARE_MS = 20;
 /** How long a client that was refused may take to read why, ms. */
 const LINGER_MS = 1_000;
 
 /**
- * Accepts the connections of a port: they wait for their turn, what a balancer says in front of them is read, and there are
- * never more of them than may be. What is spoken then is its owner's.
+ * Accepts the connections of a port: what stands in front of their handshake is read, they wait for their turn, and there are never
+ * more of them than may be. What is spoken then is its owner's.
  *
  * ```
- *  accepted ─▶ waiting room ─▶ its turn ─▶ PROXY header, name ─▶ onTurn ─▶ over ─▶ handed on
- *     │ │                           └──────────────┴────────────────┴─▶ refuse, fail
- *     │ └ alone, few are open, nobody needs its first bytes: unread ───▶ onTurn
+ *  accepted ─▶ PROXY header, ClientHello ─▶ backlog ─▶ its turn ─▶ onTurn ─▶ over ─▶ handed on
+ *     │ │                  └──────────────────────────────────────────┴─▶ refuse, fail
+ *     │ └ alone, few are open, and nobody needs its first bytes: unread ──▶ onTurn
  *     └ admits? no: closed at once
  * ```
  */
@@ -101,26 +104,32 @@ export class Acceptor {
   readonly #rules: AcceptRules;
   readonly #protocol: Protocol;
   readonly #net: Server;
-  readonly #room: WaitingRoom;
-  /** Those in progress, in the order in which they began. */
-  readonly #visits = new Crowd<Visit>();
-  readonly #visitOf = new WeakMap<Socket, Visit>();
+  readonly #backlog: HandshakeBacklog;
+  /** Handshakes in progress, in the order in which they began. */
+  readonly #handshakes = new BySource<IncomingConnection>();
+  readonly #connectionOf = new WeakMap<Socket, IncomingConnection>();
   /** Accepted and not closed. */
   readonly #open = new Crowd<Socket>();
   /** The socket on top of one that was handed on. */
   readonly #onTop = new WeakMap<Socket, Socket>();
+  readonly #overhead = new TlsOverhead();
+  readonly #penalties = new Penalties();
+  /** When a handshake last began for a network that had its share in progress. */
+  #beyondShareAt = 0;
 
   constructor(rules: AcceptRules, protocol: Protocol) {
     this.#rules = rules;
     this.#protocol = protocol;
-    this.#room = new WaitingRoom({
+    this.#backlog = new HandshakeBacklog({
       awaited: protocol.begins,
       maxWaiting: rules.maxWaitingHandshakes,
       deadlineMs: rules.handshakeTimeoutMs,
       maxBegun: rules.maxHandshakes,
       turnsAway: rules.turnsAway,
-      begin: (arrival, backInMs) =>
-        this.#begin({ raw: arrival.raw, remote: arrival.remote, arrival, backInMs, source: undefined }),
+      readerFor: ({ raw }) => new PrefaceReader({ proxyHeader: this.#proxyHeader(raw), name: protocol.readsName() }),
+      admit: (connection, preface) => this.#admit(connection, preface),
+      mayBegin: (connection) => this.#mayBegin(connection),
+      begin: (connection) => this.#begin(connection),
       onFailed: (failed) => rules.onHandshakeFailed(failed),
     });
     const { keepAliveMs } = rules;
@@ -152,7 +161,7 @@ export class Acceptor {
 
   /** Connections whose handshake is not done: it is in progress, or has not begun. */
   get handshakes(): number {
-    return this.#visits.size + this.#room.size;
+    return this.#handshakes.size + this.#backlog.size;
   }
 
   /** Accepted connections that are still open, those in their handshake included. */
@@ -163,24 +172,25 @@ export class Acceptor {
   /** No new connections, and none that is still in its handshake. Those that were handed on live on. */
   stopAccepting(): void {
     if (this.#net.listening) this.#net.close();
-    this.#room.clear();
-    for (const { raw } of this.#visits) {
+    this.#backlog.clear();
+    for (const { raw } of this.#handshakes) {
       this.over(raw);
       raw.destroy();
     }
   }
 
-  /** Who is to hear what comes next, and how, is another question now: ends the one that began unread, if it is in its handshake. */
+  /** What stands behind this port has changed: ends a handshake that began unread, since nobody knows whom it came to. */
   endUnread(): void {
-    for (const visit of this.#visits) {
-      if (visit.arrival !== undefined || this.over(visit.raw) === undefined) continue;
-      visit.raw.destroy();
-      this.failed(visit, new Error("what is behind this port has changed, and it had not said whom it came to"));
+    for (const connection of this.#handshakes) {
+      if (!connection.isUnread || this.over(connection.raw) === undefined) continue;
+      connection.raw.destroy();
+      this.failed(connection, new Error("what is behind this port has changed, and it had not said whom it came to"));
     }
   }
 
   destroyAll(): void {
     this.stopAccepting();
+    this.#overhead.stop();
     // From above: Node 20 dies of a TCP socket that is destroyed beneath a TLS socket which is just saying goodbye.
     for (const raw of this.#open) (this.#onTop.get(raw) ?? raw).destroy();
   }
@@ -189,100 +199,98 @@ export class Acceptor {
    * The handshake of this one is over, well or not. Undefined for one that was over already: dropped, failed, or ended
    * with the listener.
    */
-  over(raw: Socket | undefined): Visit | undefined {
-    const visit = raw && this.#visitOf.get(raw);
-    if (visit === undefined) return undefined;
-    this.#visits.delete(visit);
-    this.#visitOf.delete(visit.raw);
-    if (visit.arrival !== undefined) this.#room.done(visit.arrival);
-    return visit;
+  over(raw: Socket | undefined): IncomingConnection | undefined {
+    const connection = raw && this.#connectionOf.get(raw);
+    if (connection?.state !== "handshake") return undefined;
+    connection.state = "over";
+    this.#handshakes.delete(connection);
+    this.#connectionOf.delete(connection.raw);
+    if (!connection.isUnread) this.#backlog.done(connection);
+    return connection;
   }
 
   /** From now on `socket` is the connection: itself, or what was made on top of it. */
-  handOn(raw: Socket, socket: Socket): void {
+  handOn(connection: IncomingConnection, socket: Socket): void {
+    const { raw } = connection;
     socket.allowHalfOpen = true;
     raw.allowHalfOpen = true;
     if (socket === raw) return;
     this.#onTop.set(raw, socket);
     this.#rules.departures?.watch(socket);
+    this.#overhead.watch(raw, socket, () => this.#endFlood(connection, socket));
   }
 
-  /** Ends a visit with the protocol's last word, or without one. */
-  refuse(visit: Visit, sentence: string, silently = false): void {
-    const { raw } = visit;
-    if (this.over(raw) === undefined) return;
+  #endFlood(connection: IncomingConnection, socket: Socket): void {
+    this.#penalties.add(connection.network);
+    socket.destroy();
+    this.#report(
+      connection,
+      "failed",
+      new Error("it sent a flood of TLS messages without payload (KeyUpdate, padding)"),
+    );
+  }
+
+  /** Ends a connection at its turn with the protocol's last word, or without one. */
+  refuse(connection: IncomingConnection, refusal: Refusal): void {
+    if (this.over(connection.raw) !== undefined) this.#refuse(connection, refusal);
+  }
+
+  #refuse(connection: IncomingConnection, { sentence, silently = false }: Refusal): void {
+    const { raw } = connection;
     const { lastWord } = this.#protocol;
-    if (silently || lastWord === undefined) raw.end();
-    else raw.end(lastWord);
-    raw.resume(); // what else it says is not read, but its end is
-    setTimeout(() => raw.destroy(), LINGER_MS).unref();
-    this.#report(visit, "failed", new Error(sentence));
+    if (silently || lastWord === undefined) raw.destroy();
+    else {
+      raw.end(lastWord);
+      raw.resume(); // what else it says is not read, but its end is
+      setTimeout(() => raw.destroy(), LINGER_MS).unref();
+    }
+    this.#report(connection, "failed", new Error(sentence));
   }
 
-  /** Reports a visit that came to nothing, and is over: its client went, failed, or took too long. */
-  failed(visit: Visit, error: Error): void {
-    this.#report(visit, visit.raw.bytesRead === 0 ? "silent" : "failed", error);
+  /** Reports a connection that came to nothing, and is over: its client went, failed, or took too long. */
+  failed(connection: IncomingConnection, error: Error): void {
+    this.#report(connection, connection.raw.bytesRead === 0 ? "silent" : "failed", error);
   }
 
-  #report({ remote, source }: Visit, how: FailedHandshake["how"], error: Error): void {
-    this.#rules.onHandshakeFailed({ how, error, remote: source === undefined ? remote : formatEndpoint(source) });
+  #report({ remote }: IncomingConnection, how: FailedHandshake["how"], error: Error): void {
+    this.#rules.onHandshakeFailed({ how, error, remote });
   }
 
   readonly #onConnection = (raw: Socket): void => {
     raw.on("error", ignore);
-    const remote = remoteOf(raw);
-    if (this.#protocol.admits?.(raw.remoteAddress ?? "") === false) {
-      raw.destroy();
-      const error = new Error("its address is none of those that may come here");
-      this.#rules.onHandshakeFailed({ how: "untrusted", error, remote });
+    const { proxyProtocol } = this.#rules;
+    const address = raw.remoteAddress ?? "";
+    if (this.#protocol.admits?.(address) === false) {
+      this.#cut(raw, "untrusted", "its address is none of those that may come here");
       return;
     }
-    const unread = this.#mayBeginUnread();
+    if (proxyProtocol?.required === true && !proxyProtocol.trusts(address)) {
+      const sentence = "only the balancers may come here (PROXY protocol), and its address is none of theirs";
+      this.#cut(raw, "failed", sentence);
+      return;
+    }
+    const unread = this.#mayBeginUnread() && this.#penalties.leftMs(networkOf(address)) === 0;
     this.#open.add(raw);
     raw.on("close", () => {
       this.#open.delete(raw);
       this.#onTop.delete(raw);
     });
     this.#rules.departures?.watch(raw);
-    if (unread) this.#begin({ raw, remote, arrival: undefined, backInMs: undefined, source: undefined });
-    else this.#room.add(raw, remote);
+    if (unread) this.#begin(new IncomingConnection(raw));
+    else this.#backlog.add(raw);
   };
+
+  #cut(raw: Socket, how: FailedHandshake["how"], sentence: string): void {
+    const { remote } = new IncomingConnection(raw);
+    raw.destroy();
+    this.#rules.onHandshakeFailed({ how, error: new Error(sentence), remote });
+  }
 
   /** Nobody is on his way in, so nobody has to wait for one that may never speak. */
   #mayBeginUnread(): boolean {
     const { mostUnread = 0, proxyProtocol } = this.#rules;
     if (this.handshakes > 0 || this.#open.size >= mostUnread || proxyProtocol !== undefined) return false;
     return !this.#protocol.readsName() && this.#protocol.mayBeginUnread?.() === true;
-  }
-
-  #begin(visit: Visit): void {
-    const { raw } = visit;
-    if (this.#visits.size >= this.#rules.maxHandshakes) this.#dropOldest();
-    this.#visits.add(visit);
-    this.#visitOf.set(raw, visit);
-    this.#rules.departures?.arrived(raw);
-    raw.on("close", () => {
-      if (this.over(raw)) this.failed(visit, new CutOff(this.#protocol.begins));
-    });
-    const name = this.#protocol.readsName();
-    if (!name && this.#rules.proxyProtocol === undefined) this.#protocol.onTurn(visit, { hello: undefined });
-    else this.#listenTo(visit, name);
-  }
-
-  #listenTo(visit: Visit, name: boolean): void {
-    const { raw } = visit;
-    const { proxyProtocol } = this.#rules;
-    if (proxyProtocol?.required === true && !proxyProtocol.trusts(raw.remoteAddress ?? "")) {
-      this.refuse(visit, "only the balancers may come here (PROXY protocol), and its address is none of theirs", true);
-      return;
-    }
-    const reader = new FirstWordsReader({ proxyHeader: this.#proxyHeader(raw), name });
-    readFirst<FirstWords>(raw, {
-      reader: (chunk) => reader.push(chunk),
-      timeoutMs: this.#rules.handshakeTimeoutMs,
-      onFound: (words) => this.#onWords(visit, words),
-      onLate: () => this.refuse(visit, `the ${name ? "ClientHello" : "PROXY header"} did not come to its end`),
-    });
   }
 
   #proxyHeader(raw: Socket): "ignored" | "forbidden" | "optional" | "required" {
@@ -292,20 +300,59 @@ export class Acceptor {
     return proxyProtocol.required ? "required" : "optional";
   }
 
-  #onWords(visit: Visit, words: FirstWords): void {
-    if (words.problem !== undefined) {
-      this.refuse(visit, words.problem, words.beforeTls);
-      return;
+  /** What stands in front of the handshake has come. False: it is refused, and ended. */
+  #admit(connection: IncomingConnection, preface: Preface): boolean {
+    const budget = this.#budgetFor(connection, preface);
+    if ("take" in budget) {
+      connection.budget = budget;
+      return true;
     }
-    visit.source = words.source;
-    this.#protocol.onTurn(visit, words);
+    connection.handOver();
+    connection.state = "over";
+    this.#refuse(connection, budget);
+    return false;
+  }
+
+  #budgetFor(connection: IncomingConnection, preface: Preface): HandshakeBudget | Refusal {
+    if (preface.problem !== undefined) return { sentence: preface.problem, silently: preface.beforeTls };
+    connection.client = preface.source;
+    connection.hello = preface.hello;
+    const budget = this.#protocol.budgetFor?.(connection) ?? connection.budget;
+    const penaltyMs = this.#penalties.leftMs(connection.network);
+    if (penaltyMs === 0 || !("take" in budget) || budget.isProven === true) return budget;
+    const sentence = `its network has flooded this port, and comes too early by ${seconds(penaltyMs)}`;
+    return { sentence, silently: true };
+  }
+
+  /** A network whose clients do not go on with so many handshakes gets further ones slowly: each costs the first half of one. */
+  #mayBegin({ network }: IncomingConnection): boolean {
+    const share = Math.ceil(this.#rules.maxHandshakes * SHARE_OF_ONE);
+    if (this.#handshakes.sizeOf(network) < share) return true;
+    const now = performance.now();
+    if (now - this.#beyondShareAt < BEYOND_SHARE_MS) return false;
+    this.#beyondShareAt = now;
+    return true;
+  }
+
+  #begin(connection: IncomingConnection): void {
+    const { raw } = connection;
+    connection.state = "handshake";
+    this.#handshakes.add(connection, connection.network);
+    this.#connectionOf.set(raw, connection);
+    if (this.#handshakes.size > this.#rules.maxHandshakes) this.#dropOldest();
+    this.#rules.departures?.arrived(raw);
+    raw.on("close", () => {
+      if (this.over(raw)) this.failed(connection, new CutOff(this.#protocol.begins));
+    });
+    if (!raw.destroyed) this.#protocol.onTurn(connection);
   }
 
   #dropOldest(): void {
-    const visit = this.over(this.#visits.first?.raw);
-    if (visit === undefined) return;
-    visit.raw.destroy();
-    this.#report(visit, "dropped", new Error(`too many ${this.#protocol.begins}s at once: the oldest was dropped`));
+    const connection = this.over(this.#handshakes.oldestOfFullest?.raw);
+    if (connection === undefined) return;
+    connection.raw.destroy();
+    const sentence = `too many ${this.#protocol.begins}s at once: the oldest was dropped`;
+    this.#report(connection, "dropped", new Error(sentence));
   }
 }
 

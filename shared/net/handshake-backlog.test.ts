@@ -22,6 +22,7 @@ class Fixture implements AsyncDisposable {
       ...{ awaited: "TLS handshake", maxWaiting: 1_000, deadlineMs: 60_000, maxBegun: 1, turnsAway: false },
       readerFor: () => new PrefaceReader({ proxyHeader: "ignored", name: false }),
       admit: () => true,
+      mayBegin: () => true,
       begin: (connection) => this.begun.push(connection),
       onFailed: ({ how, error }) => this.failed.push(`${how}: ${error.message}`),
       ...options,

@@ -32,6 +32,8 @@ export interface HandshakeBacklogOptions {
   readerFor(connection: IncomingConnection): PrefaceReader;
   /** Finds the budget of a connection whose preface has come. False: it was refused, and has been ended. */
   admit(connection: IncomingConnection, preface: Preface): boolean;
+  /** May one of this network begin now, beside those that are in progress? */
+  mayBegin(connection: IncomingConnection): boolean;
   /** `backInMs` of the connection is set: there are too many; tell it to come back. */
   begin(connection: IncomingConnection): void;
   onFailed(failed: FailedHandshake): void;
@@ -66,7 +68,11 @@ export class HandshakeBacklog implements WaitingEvents {
 
   constructor(options: HandshakeBacklogOptions) {
     this.#options = options;
-    this.#queue = new HandshakeQueue({ most: options.maxBegun, begin: (connection) => this.#begin(connection) });
+    this.#queue = new HandshakeQueue({
+      most: options.maxBegun,
+      mayBegin: (connection) => options.mayBegin(connection),
+      begin: (connection) => this.#begin(connection),
+    });
   }
 
   /** Connections whose handshake has not begun. */
@@ -78,6 +84,7 @@ export class HandshakeBacklog implements WaitingEvents {
   add(raw: Socket): void {
     const { maxBegun, deadlineMs, readerFor } = this.#options;
     const connection = new IncomingConnection(raw);
+    this.#queue.onArrival();
     this.#reading.add(connection, connection.network);
     if (this.#reading.size > maxBegun) this.#dropReading();
     if (!raw.destroyed) connection.wait(readerFor(connection), deadlineMs, this);

@@ -1,16 +1,20 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
-import { HandshakeQueue, nextLimit } from "./handshake-queue.ts";
+import { HandshakeQueue, nextLimit, type QueuedHandshake, UNLIMITED } from "./handshake-queue.ts";
 
 const AT_FIRST = 4;
 
-/** A queue of handshakes that are told by their numbers. */
+interface Numbered extends QueuedHandshake {
+  readonly number: number;
+}
+
+/** A queue of handshakes that are told apart by their numbers. */
 function queueOf(most = 1_000) {
   const begun: number[] = [];
-  const handshakes = Array.from({ length: 100 }, (_, number) => ({ number }));
+  const handshakes = Array.from({ length: 100 }, (_, number) => ({ number, budget: UNLIMITED, network: "one" }));
   const at = (number: number) => handshakes[number] ?? assert.fail();
-  const queue = new HandshakeQueue<{ number: number }>({ most, begin: ({ number }) => begun.push(number) });
+  const queue = new HandshakeQueue<Numbered>({ most, mayBegin: () => true, begin: ({ number }) => begun.push(number) });
   return {
     begun,
     enter: (number: number) => queue.enter(at(number)),
@@ -77,4 +81,89 @@ test("who enters first goes before all that wait, and never are there more than 
   assert.deepEqual(it.begun, [1, 2, 9]);
   assert.deepEqual(it.clear(), [3, 4]);
   assert.equal(it.waiting(), 0);
+});
+
+/** Lets handshakes begin and end until `count` have begun; the names of those that did, in order. */
+async function namesBegun(waiting: readonly (QueuedHandshake & { readonly name: string })[], count: number) {
+  const begun: string[] = [];
+  const queue: HandshakeQueue<(typeof waiting)[number]> = new HandshakeQueue({
+    most: 1_000,
+    mayBegin: () => true,
+    begin: (item) => {
+      begun.push(item.name);
+      setImmediate(() => queue.leave(item));
+    },
+  });
+  for (const item of waiting) queue.enter(item);
+  const deadline = Date.now() + 20_000;
+  while (begun.length < count && Date.now() < deadline) await turn();
+  queue.clear();
+  return begun.slice(0, count);
+}
+
+const from = (network: string, budget = UNLIMITED) => ({ name: network, network, budget });
+
+test("networks take turns, however many clients of one of them wait in front", async () => {
+  const many = Array.from({ length: 500 }, () => from("flood"));
+  const begun = await namesBegun([...many, from("a"), from("b")], 4);
+  assert.deepEqual(begun.toSorted(), ["a", "b", "flood", "flood"]);
+});
+
+test("budgets take turns, however many networks wait for one of them", async () => {
+  const red = { take: () => true };
+  const many = Array.from({ length: 500 }, (_, index) => from(`red ${index}`, red));
+  const begun = await namesBegun([...many, from("blue", { take: () => true })], 2);
+  assert.ok(begun.includes("blue"), begun.join());
+});
+
+test("a budget that has nothing left holds up its own clients only, and they begin when it has", async () => {
+  let left = 0;
+  const red = { take: () => left-- > 0 };
+  const waiting = [
+    from("red", red),
+    from("red", red),
+    ...Array.from({ length: 20 }, () => from("blue", { take: () => true })),
+  ];
+  const begun = namesBegun(waiting, 22);
+  setTimeout(() => (left = 2), 50);
+  assert.deepEqual((await begun).slice(-2), ["red", "red"]);
+});
+
+test("too many are dropped where they come from: the oldest of the network with most", () => {
+  const queue = new HandshakeQueue<Numbered>({ most: 1, mayBegin: () => true, begin: () => {} });
+  const items = ["a", "flood", "flood", "b"].map((network, number) => ({ number, network, budget: UNLIMITED }));
+  for (const item of items) queue.enter(item);
+  assert.equal(queue.oldestOfFullest?.number, 1);
+  queue.clear();
+  assert.equal(queue.waiting, 0);
+});
+
+test("a network that may not begin now is passed over for the others of its budget", async () => {
+  const begun: string[] = [];
+  const queue = new HandshakeQueue<ReturnType<typeof from>>({
+    most: 1_000,
+    mayBegin: ({ network }) => network !== "flood",
+    begin: ({ name }) => begun.push(name),
+  });
+  for (const name of ["flood", "flood", "a", "b"]) queue.enter(from(name));
+  const deadline = Date.now() + 20_000;
+  while (begun.length < 2 && Date.now() < deadline) await turn();
+  assert.deepEqual(begun, ["a", "b"]);
+  assert.equal(queue.clear().length, 2);
+});
+
+test("while connections keep coming, sixteen turns pass between two handshakes, and one at least begins then", async () => {
+  let begun = 0;
+  const queue = new HandshakeQueue<ReturnType<typeof from>>({
+    most: 1_000,
+    mayBegin: () => true,
+    begin: () => begun++,
+  });
+  for (let index = 0; index < 10; index++) queue.enter(from("a"));
+  for (let turns = 0; turns < 40; turns++) {
+    queue.onArrival();
+    await turn();
+  }
+  queue.clear();
+  assert.ok(begun >= 2 && begun <= 3, `${begun} began in 40 turns`);
 });

@@ -1,24 +1,51 @@
-import { Crowd } from "../queue.ts";
+import { BySource } from "../by-source.ts";
+import { Crowd, Place, Queue } from "../queue.ts";
+
+/** Handshakes that share one limit, for example those of one cluster's agents. Budgets take turns with each other. */
+export interface HandshakeBudget {
+  /** True: one handshake may begin, and has been counted. */
+  take(): boolean;
+  /** These clients come from where a credential was proved: the offence of another client there does not keep them out. */
+  readonly isProven?: boolean;
+  /** Why handshakes wait now, for a sentence: the limit that was reached. */
+  readonly exhausted?: string | undefined;
+}
+
+export const UNLIMITED: HandshakeBudget = { take: () => true };
+
+/** A client that waits for its handshake. */
+export interface QueuedHandshake {
+  readonly budget: HandshakeBudget;
+  /** The network that it comes from (`networkOf`): those of one budget take turns by it. */
+  readonly network: string;
+}
 
 export interface HandshakeQueueOptions<T> {
-  /** Most that may be in progress at once, however short the turns are. */
+  /** Most handshakes in progress at once, however short the turns of the event loop are. */
   readonly most: number;
+  /** May one of this network begin now, beside those that are in progress? */
+  mayBegin(item: T): boolean;
   begin(item: T): void;
 }
 
 /** So many may be in progress at once even while the loop is late: what else keeps it busy must not keep everybody out. */
 const LEAST = 4;
-/** While somebody waits, the loop is looked at so often, ms. */
+/** While a client waits, budgets are asked again and the delay of the loop is measured so often, ms. */
 const LOOK_MS = 5;
-/** Later than that, ms, and a bystander would notice. */
+/** Later than that, ms, and others would notice. */
 const LATE_MS = 10;
-/** What is not done by then waits for its peer, not for us, ms: it does not keep the next one from beginning. */
+/** A handshake that takes longer waits for its peer, not for us, ms: it does not keep the next one from beginning. */
 const SLOW_MS = 200;
-/** Fewer beginnings tell nothing about the pace. */
+/**
+ * Node accepts one connection of a listener in a turn of the loop. While they keep coming, so many turns pass between two handshakes:
+ * a turn without one is ten times as short, and what waits in the kernel to be accepted stands in nobody's turn but its own.
+ */
+const TURNS_FOR_ARRIVALS = 16;
+/** Fewer beginnings say nothing about the pace. */
 const PACE_SAMPLES = 50;
 
 /**
- * How many may be in progress, now that the loop was so late: half when that is too much, else a quarter more. So fast,
+ * How many may be in progress, now that the loop was so late: half when that is too much, else a quarter more. It grows that fast
  * because thousands that begin and never go on cost no time, and must not stand in front of those who do. Pure.
  */
 export function nextLimit(limit: number, lateMs: number, most: number): number {
@@ -26,25 +53,42 @@ export function nextLimit(limit: number, lateMs: number, most: number): number {
   return Math.min(most, Math.max(LEAST, next));
 }
 
+/** The clients that wait for one budget. */
+class Line<T extends QueuedHandshake> {
+  readonly budget: HandshakeBudget;
+  readonly items = new BySource<T>();
+  /** In the order of turns, while somebody waits here. */
+  readonly place: Place<Line<T>> = new Place(this);
+
+  constructor(budget: HandshakeBudget) {
+    this.budget = budget;
+  }
+}
+
 /**
- * Who may begin a TLS handshake, and when (docs/decisions/0008): in the order of arrival, one in a turn of the loop, and
- * no more in progress than leave the turns short. Knows no sockets.
+ * Which TLS handshake begins, and when (docs/decisions/0008, 0019): one in a turn of the event loop, and no more in progress than leave
+ * the turns short. Budgets take turns, and so do the networks within one budget; clients of one network go in order of arrival. So
+ * thousands that come for one cluster, or from one address, delay nobody else's handshake. Knows no sockets.
  *
  * ```
- *  enter ─▶ waiting ──────▶ begun ──────▶ (slow: goes on, and is no longer counted)
- *              │ leave         │ leave: the next may begin
+ *  enter ─▶ waiting: budget ▸ network ▸ arrival ──▶ begun ──▶ (slow: goes on, and is no longer counted)
+ *              │ leave                                │ leave: the next may begin
  * ```
  */
-export class HandshakeQueue<T extends object> {
+export class HandshakeQueue<T extends QueuedHandshake> {
   readonly #options: HandshakeQueueOptions<T>;
-  /** In the order of arrival; those in `#first` go before the others. */
-  readonly #waiting = new Crowd<T>();
+  /** All that wait, whatever their budget, but for those in `#first`. */
+  readonly #waiting = new BySource<T>();
+  readonly #lines = new WeakMap<HandshakeBudget, Line<T>>();
+  readonly #turns = new Queue<Line<T>>();
   readonly #first = new Crowd<T>();
   /** In progress and not slow. */
   readonly #begun = new Crowd<T>();
   readonly #begunAt = new WeakMap<T, number>();
   #limit: number;
   #turn: NodeJS.Immediate | undefined;
+  #hasArrived = false;
+  #turnsGiven = 0;
   #look: NodeJS.Timeout | undefined;
   #lookedAt = 0;
   #cpuMs = 0;
@@ -61,25 +105,54 @@ export class HandshakeQueue<T extends object> {
     return this.#waiting.size + this.#first.size;
   }
 
-  /** How long it takes, at the pace of this rush, until all that wait now have begun, ms; 0 while that is not known. */
-  get drainMs(): number {
+  /** The one to drop when too many wait: the oldest of the network from which most do. */
+  get oldestOfFullest(): T | undefined {
+    return this.#waiting.oldestOfFullest;
+  }
+
+  /** How long one that would enter now waits for its turn, at the pace of this rush, ms; 0 while the pace is not known. */
+  drainMs({ budget, network }: QueuedHandshake): number {
     if (this.#begunSince < PACE_SAMPLES) return 0;
-    return (this.waiting * (performance.now() - this.#busySince)) / this.#begunSince;
+    const items = this.#lines.get(budget)?.items;
+    const inTurns =
+      ((items?.sizeOf(network) ?? 0) + 1) * Math.max(1, items?.sources ?? 0) * Math.max(1, this.#turns.size);
+    const ahead = Math.min(this.waiting, inTurns);
+    return (ahead * (performance.now() - this.#busySince)) / this.#begunSince;
+  }
+
+  /** A connection has been accepted: the next one may be waiting for that behind it. */
+  onArrival(): void {
+    this.#hasArrived = true;
   }
 
   enter(item: T): void {
-    this.#enter(this.#waiting, item);
+    this.#arrive();
+    const line = this.#lineOf(item.budget);
+    line.items.add(item, item.network);
+    this.#waiting.add(item, item.network);
+    this.#turns.join(line.place);
+    this.#schedule();
   }
 
-  /** Before all that wait. */
+  /** Before all that wait, and without its budget. */
   enterFirst(item: T): void {
-    this.#enter(this.#first, item);
+    this.#arrive();
+    this.#first.add(item);
+    this.#schedule();
   }
 
   /** It has gone before its turn, or its handshake is over. */
   leave(item: T): void {
-    if (this.#waiting.delete(item) || this.#first.delete(item)) return;
+    if (this.#remove(item) || this.#first.delete(item)) return;
     if (this.#forget(item)) this.#schedule();
+  }
+
+  #remove(item: T): boolean {
+    if (!this.#waiting.delete(item)) return false;
+    const line = this.#lineOf(item.budget);
+    line.items.delete(item);
+    if (line.items.size === 0) this.#turns.leave(line.place);
+    return true;
   }
 
   #forget(item: T): boolean {
@@ -87,23 +160,30 @@ export class HandshakeQueue<T extends object> {
     return this.#begun.delete(item);
   }
 
-  /** Forgets all, and answers those that waited. */
+  /** Forgets all, and returns those that waited. */
   clear(): T[] {
     const waited = [...this.#first, ...this.#waiting];
-    for (const items of [this.#first, this.#waiting, this.#begun]) items.clear();
+    for (const item of waited) this.#remove(item);
+    this.#first.clear();
+    this.#begun.clear();
     clearImmediate(this.#turn);
     this.#turn = undefined;
     this.#stopLooking();
     return waited;
   }
 
-  #enter(line: Crowd<T>, item: T): void {
-    if (this.waiting === 0) {
-      this.#busySince = performance.now();
-      this.#begunSince = 0;
-    }
-    line.add(item);
-    this.#schedule();
+  #lineOf(budget: HandshakeBudget): Line<T> {
+    const known = this.#lines.get(budget);
+    if (known !== undefined) return known;
+    const line = new Line<T>(budget);
+    this.#lines.set(budget, line);
+    return line;
+  }
+
+  #arrive(): void {
+    if (this.waiting > 0) return;
+    this.#busySince = performance.now();
+    this.#begunSince = 0;
   }
 
   #schedule(): void {
@@ -114,17 +194,51 @@ export class HandshakeQueue<T extends object> {
 
   readonly #beginOne = (): void => {
     this.#turn = undefined;
-    const line = this.#first.size > 0 ? this.#first : this.#waiting;
-    const item = line.first;
+    if (this.#hasArrived && this.#turnsGiven < TURNS_FOR_ARRIVALS) {
+      this.#hasArrived = false;
+      this.#turnsGiven++;
+      this.#schedule();
+      return;
+    }
+    this.#turnsGiven = 0;
+    const item = this.#takeNext();
     if (item === undefined) return;
-    const now = performance.now();
     this.#begunSince++;
-    line.delete(item);
     this.#begun.add(item);
-    this.#begunAt.set(item, now);
+    this.#begunAt.set(item, performance.now());
     this.#options.begin(item);
     this.#schedule();
   };
+
+  /** Undefined: no budget has one left now; the next look asks again. */
+  #takeNext(): T | undefined {
+    const first = this.#first.first;
+    if (first !== undefined) {
+      this.#first.delete(first);
+      return first;
+    }
+    for (let lines = this.#turns.size; lines > 0; lines--) {
+      const line = this.#turns.first?.member;
+      if (line === undefined) break;
+      line.place.leave();
+      this.#turns.join(line.place); // behind the others
+      const item = this.#nextOf(line);
+      if (item === undefined || !line.budget.take()) continue;
+      this.#remove(item);
+      return item;
+    }
+    return undefined;
+  }
+
+  /** Of the network whose turn it is, or of the next one that may begin. */
+  #nextOf({ items }: Line<T>): T | undefined {
+    for (let networks = items.sources; networks > 0; networks--) {
+      const { next } = items;
+      if (next !== undefined && this.#options.mayBegin(next)) return next;
+      items.passTurn();
+    }
+    return undefined;
+  }
 
   // ── how late the loop is ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -164,7 +278,7 @@ export class HandshakeQueue<T extends object> {
   }
 }
 
-/** What the process has used of the processor, ms. */
+/** Processor time that the process has used, ms. */
 function cpuNow(): number {
   const { user, system } = process.cpuUsage();
   return (user + system) / 1_000;

@@ -16,10 +16,11 @@ export function plainListener(options: PlainListenerOptions): Acceptor {
     readsName: () => false,
     lastWord: undefined,
     admits: (address) => options.admits(address),
-    onTurn: ({ raw, source, backInMs }) => {
+    onTurn: (connection) => {
+      const { raw, client, backInMs } = connection;
       acceptor.over(raw);
-      acceptor.handOn(raw, raw);
-      if (source !== undefined) tellSource(raw, source);
+      acceptor.handOn(connection, raw);
+      if (client !== undefined) tellSource(raw, client);
       options.onOpen(raw, backInMs);
     },
   });

@@ -7,9 +7,10 @@ import {
   type TLSSocket,
   type Server as TlsServer,
 } from "node:tls";
-import { Acceptor, type AcceptRules, type Visit } from "./acceptor.ts";
+import { Acceptor, type AcceptRules, type Refusal } from "./acceptor.ts";
 import { UNRECOGNIZED_NAME_ALERT } from "./client-hello.ts";
-import type { FoundHello } from "./first-words.ts";
+import { type HandshakeBudget, UNLIMITED } from "./handshake-queue.ts";
+import type { IncomingConnection } from "./incoming-connection.ts";
 import { rawSocketOf } from "./reset.ts";
 import { tellSource } from "./source.ts";
 import type { TlsMaterial } from "./tls-material.ts";
@@ -18,9 +19,11 @@ import type { TlsMaterial } from "./tls-material.ts";
 export interface TlsDoor {
   /** Another object whenever the content is another. */
   readonly tls: TlsMaterial;
-  /** Why no handshake may begin at this door now; each `undefined` counts as one. */
-  refusesHandshake?(): string | undefined;
-  /** `refusesHandshake` counts now: no handshake may begin for a client that has said nothing. */
+  /** How many handshakes may begin for clients from this address. Absent: any number. */
+  handshakeBudget?(address: string): HandshakeBudget;
+  /** A client from this address has shown a certificate of this door's CA. */
+  proved?(address: string): void;
+  /** There is a limit: no handshake may begin for a client that has said nothing. */
   readonly limitsHandshakes?: boolean;
 }
 
@@ -71,7 +74,7 @@ export class TlsListener<Door extends TlsDoor = TlsDoor> {
   readonly #acceptor: Acceptor;
   /** One for each material that has been asked for. */
   readonly #servers = new WeakMap<TlsMaterial, TlsServer | string>();
-  readonly #greetings = new WeakMap<Visit, Greeting<Door>>();
+  readonly #greetings = new WeakMap<IncomingConnection, Greeting<Door>>();
 
   /** Throws OpenSSL's error for ciphers that it does not know. */
   constructor(options: TlsListenerOptions<Door>) {
@@ -82,7 +85,12 @@ export class TlsListener<Door extends TlsDoor = TlsDoor> {
       readsName: () => options.doors.single === undefined,
       mayBeginUnread: () => options.doors.single?.limitsHandshakes !== true,
       lastWord: UNRECOGNIZED_NAME_ALERT,
-      onTurn: (visit, { hello }) => this.#onTurn(visit, hello),
+      budgetFor: (connection) => {
+        const door = this.#doorFor(connection);
+        if ("sentence" in door) return door;
+        return door.handshakeBudget?.(connection.source.address) ?? UNLIMITED;
+      },
+      onTurn: (connection) => this.#onTurn(connection),
     });
   }
 
@@ -120,29 +128,29 @@ export class TlsListener<Door extends TlsDoor = TlsDoor> {
   }
 
   /** Nobody is shown a certificate who has not asked for the right name (RFC 6066 §3: unrecognized_name). */
-  #onTurn(visit: Visit, hello: FoundHello | undefined): void {
+  #doorFor({ hello }: IncomingConnection): Door | Refusal {
     const { doors } = this.#options;
     const name = hello?.serverName;
     const door = hello === undefined ? doors.single : doors.find(name);
-    if (door !== undefined) this.#greet(visit, door);
-    else if (name === undefined)
-      this.#acceptor.refuse(visit, "it asks for no server name (SNI), and one is needed here");
-    else this.#acceptor.refuse(visit, `no cluster has the server name "${name}"`);
+    if (door !== undefined) return door;
+    if (name === undefined) return { sentence: "it asks for no server name (SNI), and one is needed here" };
+    return { sentence: `no cluster has the server name "${name}"` };
   }
 
-  #greet(visit: Visit, door: Door): void {
-    const refusal = door.refusesHandshake?.();
-    if (refusal !== undefined) {
-      this.#acceptor.refuse(visit, refusal, true);
+  /** The door is looked up again, since clusters may have changed while the client waited. */
+  #onTurn(connection: IncomingConnection): void {
+    const door = this.#doorFor(connection);
+    if ("sentence" in door) {
+      this.#acceptor.refuse(connection, door);
       return;
     }
     const server = this.#serverOf(door.tls);
     if (typeof server === "string") {
-      this.#acceptor.refuse(visit, server, true);
+      this.#acceptor.refuse(connection, { sentence: server, silently: true });
       return;
     }
-    this.#greetings.set(visit, { door, ca: door.tls.ca });
-    server.emit("connection", visit.raw);
+    this.#greetings.set(connection, { door, ca: door.tls.ca });
+    server.emit("connection", connection.raw);
   }
 
   /** A sentence: OpenSSL takes neither, for example a key that is too short. */
@@ -175,26 +183,27 @@ export class TlsListener<Door extends TlsDoor = TlsDoor> {
   readonly #onSecure = (socket: TLSSocket): void => {
     socket.on("error", ignore);
     const raw = rawSocketOf(socket);
-    const visit = this.#acceptor.over(raw);
-    const greeting = visit && this.#greetings.get(visit);
+    const connection = this.#acceptor.over(raw);
+    const greeting = connection && this.#greetings.get(connection);
     // Over already: dropped, or the listener was stopped, while the last step of the handshake was under way.
-    if (raw === undefined || visit === undefined || greeting === undefined) {
+    if (raw === undefined || connection === undefined || greeting === undefined) {
       socket.destroy();
       return;
     }
-    this.#acceptor.handOn(raw, socket);
+    this.#acceptor.handOn(connection, socket);
     tellJudgedBy(socket, greeting.ca);
-    if (visit.source !== undefined) tellSource(socket, visit.source);
-    this.#options.onSecure(socket, greeting.door, visit.backInMs);
+    if (connection.client !== undefined) tellSource(socket, connection.client);
+    if (socket.authorized) greeting.door.proved?.(connection.source.address);
+    this.#options.onSecure(socket, greeting.door, connection.backInMs);
   };
 
   readonly #onTlsError = (error: Error, socket: TLSSocket): void => {
-    const visit = this.#acceptor.over(rawSocketOf(socket));
-    if (visit === undefined) return;
-    const { raw } = visit;
+    const connection = this.#acceptor.over(rawSocketOf(socket));
+    if (connection === undefined) return;
+    const { raw } = connection;
     // Node leaves the socket open after a timeout. One turn later, because an alert may still be on its way out.
     setImmediate(() => raw.destroy());
-    this.#acceptor.failed(visit, error);
+    this.#acceptor.failed(connection, error);
   };
 }
 

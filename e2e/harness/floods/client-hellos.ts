@@ -1,0 +1,33 @@
+import { connect, type Socket } from "node:net";
+import { nodeHello } from "../../../shared/net/testing-hello.ts";
+import { flooding } from "./flooding.ts";
+
+interface Args {
+  readonly ports: readonly number[];
+  readonly servernames: readonly string[];
+  readonly localAddress: string;
+  /** Connections that are held open at once. */
+  readonly connections: number;
+  /** New connections in a second, at most. */
+  readonly perSecond: number;
+}
+
+const TICK_MS = 10;
+
+/** One address sends whole ClientHellos and never goes on: each costs the server the first half of a handshake. */
+await flooding<Args, { opened: number; open: number }>({ opened: 0, open: 0 }, async (args, counts) => {
+  const { ports, servernames, localAddress, connections, perSecond } = args;
+  const hellos = await Promise.all(servernames.map((servername) => nodeHello({ servername })));
+  const open = (): void => {
+    const index = counts.opened++;
+    const port = ports[index % ports.length] as number;
+    const socket: Socket = connect({ port, host: "127.0.0.1", localAddress });
+    counts.open++;
+    socket.on("error", () => {}).resume();
+    socket.on("close", () => counts.open--);
+    socket.write(hellos[index % hellos.length] as Buffer);
+  };
+  setInterval(() => {
+    for (let count = (perSecond * TICK_MS) / 1_000; count > 0 && counts.open < connections; count--) open();
+  }, TICK_MS);
+});

@@ -1,0 +1,93 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { createSecureContext } from "node:tls";
+import { assertUnharmed, measure } from "../harness/bystander.ts";
+import { connectThrough } from "../harness/caller.ts";
+import { startFlood } from "../harness/flood.ts";
+import { LightAgent } from "../harness/light-agent.ts";
+import { startTwoTenants, type TwoTenants } from "../harness/two-tenants.ts";
+import { within } from "../harness/wait.ts";
+
+const FLOODER = "127.0.66.1";
+const AGENTS = 20;
+const DEADLINE_MS = 20_000;
+const MOST_MS = 2_000;
+
+/** How long each of the honest agents takes from its first dial to its welcome, ms; each has an address of its own. */
+async function agentsComeIn({ red, agentPort }: TwoTenants): Promise<number[]> {
+  const secureContext = createSecureContext({ ca: red.ca, ...(await red.agent) });
+  const agents: LightAgent[] = [];
+  const comesIn = (index: number): Promise<number> =>
+    new Promise((resolve) => {
+      const started = performance.now();
+      const agent = new LightAgent({
+        ...{ port: agentPort, secureContext, servername: red.sni, agentId: `honest-${index}` },
+        localAddress: `127.0.10.${index + 1}`,
+        onConnected: () => resolve(performance.now() - started),
+      });
+      agents.push(agent);
+      agent.dial();
+    });
+  try {
+    const all = Promise.all(Array.from({ length: AGENTS }, (_, index) => comesIn(index)));
+    return await within(all, DEADLINE_MS, "each agent's welcome");
+  } finally {
+    for (const agent of agents) agent.stop();
+  }
+}
+
+/** How long red's kube-apiserver takes from its dial to an answer, ms: to a target that is none, which needs no agent. */
+async function callerIsAnswered({ red, callerPort }: TwoTenants): Promise<number> {
+  await using answer = await connectThrough(await red.listener("tls", callerPort), "127.0.0.1:0");
+  assert.equal(answer.status, 400, answer.reason);
+  return answer.answeredMs;
+}
+
+test("one address that floods both ports with ClientHellos of a cluster keeps neither its agents nor its callers out", async () => {
+  await using tenants = await startTwoTenants();
+  const { red, callerPort, agentPort } = tenants;
+  const idle = await measure(tenants.connect);
+  await using flood = await startFlood("client-hellos", {
+    ...{ ports: [agentPort, callerPort], servernames: [red.sni], localAddress: FLOODER },
+    ...{ connections: 6_000, perSecond: 3_000 },
+  });
+  const times = await agentsComeIn(tenants);
+  assert.ok(Math.max(...times) < MOST_MS, `agents take ${times.map(Math.round).join(", ")} ms`);
+
+  const answeredMs = await callerIsAnswered(tenants);
+  assert.ok(answeredMs < MOST_MS, `its caller was answered after ${answeredMs} ms`);
+
+  const during = await measure(tenants.connect, { windows: 16 });
+  assertUnharmed(idle, during);
+  const { opened } = await flood.stop();
+  assert.ok(Number(opened) > 1_500, `${opened} connections came`);
+});
+
+test("a cluster's limit of handshakes keeps a flood of one address apart from its agents and its callers", async () => {
+  await using tenants = await startTwoTenants({ red: { limits: { handshakesPerSecond: 40 } } });
+  const { red, agentPort } = tenants;
+  await using _flood = await startFlood("client-hellos", {
+    ...{ ports: [agentPort], servernames: [red.sni], localAddress: FLOODER, connections: 1_000, perSecond: 500 },
+  });
+  const times = await agentsComeIn(tenants);
+  assert.ok(Math.max(...times) < MOST_MS, `agents take ${times.map(Math.round).join(", ")} ms`);
+  const answeredMs = await callerIsAnswered(tenants);
+  assert.ok(answeredMs < MOST_MS, `its caller was answered after ${answeredMs} ms`);
+});
+
+for (const side of ["callers", "agents"] as const) {
+  test(`a flood of KeyUpdates on the ${side}' port is cut, comes back late, and holds up nobody`, async () => {
+    await using tenants = await startTwoTenants();
+    const idle = await measure(tenants.connect);
+    const port = side === "callers" ? tenants.callerPort : tenants.agentPort;
+    await using flood = await startFlood("key-updates", {
+      ...{ port, servername: tenants.red.sni, connections: 2, each: 10_000 },
+    });
+    const during = await measure(tenants.connect, { windows: 16 });
+    assertUnharmed(idle, during);
+    const { opened, cut } = await flood.stop();
+    assert.ok(Number(cut) >= 2, `${cut} connections were cut`);
+    assert.ok(Number(opened) <= 8, `${opened} handshakes of the flooding network were served in 8 s`);
+    assert.ok(tenants.server.log.some((line) => line.includes("flood of TLS messages")));
+  });
+}
