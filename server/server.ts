@@ -258,7 +258,7 @@ export class Server implements AsyncDisposable {
   #handler(door: Door): FrontendHandler {
     const deps = this.#connecting();
     return {
-      onConnect: (request, socket, head) => void connect(request, socket, head, door, deps),
+      onConnect: (request, socket) => void connect(request, socket, door, deps),
       onRefused: (refused) => this.#strangers.tell("info", { cluster: door.cluster, ...refused }, "request refused"),
       onLeft: (left) => tellLeft({ listener: "callers", cluster: door.cluster, ...left }, deps),
       onDropped: () => this.#onDropped(door.kind === "unix" ? "unix" : "callers"),

@@ -47,15 +47,9 @@ export interface ConnectDeps {
 }
 
 /** One CONNECT, from request line to last byte. Each step is a file of its name. */
-export async function connect(
-  request: IncomingMessage,
-  socket: Duplex,
-  head: Buffer,
-  door: Door,
-  deps: ConnectDeps,
-): Promise<void> {
+export async function connect(request: IncomingMessage, socket: Duplex, door: Door, deps: ConnectDeps): Promise<void> {
   const account = new Account(callerSource(door, socket), deps.options.connectTimeoutMs, deps);
-  const pending = new PendingCaller(socket, head);
+  const pending = new PendingCaller(socket);
   account.cluster = door.cluster; // whoever comes through this door asks for this cluster
   try {
     const caller = await authenticate(door, socket, request.headers, (judge) =>

@@ -1,9 +1,10 @@
-import { createServer, type IncomingMessage, type Server } from "node:http";
+import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
 import type { TLSSocket } from "node:tls";
 import { formatEndpoint } from "../../shared/net/source.ts";
 import { TurnQueue } from "../../shared/net/turn-queue.ts";
 import { printable, toCulvertError } from "../../shared/outcomes.ts";
+import { RequestReader } from "../ports/request-reader.ts";
 import { Sockets } from "../ports/sockets.ts";
 import { authenticateSocket, callerSource, challenges, type Door } from "./authenticate.ts";
 import * as reply from "./reply.ts";
@@ -33,7 +34,8 @@ export interface LeftCaller {
 
 /** What comes out of a door. */
 export interface FrontendHandler {
-  onConnect(request: IncomingMessage, socket: Duplex, head: Buffer, door: Door): void;
+  /** Bytes behind the request are still unread in the socket. */
+  onConnect(request: IncomingMessage, socket: Duplex, door: Door): void;
   /** A request that is no CONNECT, or no HTTP; it has been answered. */
   onRefused(refused: RefusedRequest): void;
   /** A client has left after its TLS handshake, without a byte. */
@@ -42,14 +44,11 @@ export interface FrontendHandler {
   onDropped(): void;
 }
 
-/**
- * Reads CONNECT requests off sockets that listeners have accepted. An http.Server that itself never listens, so that
- * what stands before HTTP (a unix socket, TLS, later an SNI reader) is the listeners' business.
- */
+/** Reads one CONNECT off each socket that a listener has accepted. */
 export class Frontend {
   /** Every connection that came in and has not closed. */
   readonly sockets: Sockets;
-  readonly #http: Server;
+  readonly #requests: RequestReader;
   /** A flood at one door takes turns with the other doors. */
   readonly #turns = new TurnQueue();
   readonly #door: Door;
@@ -64,19 +63,12 @@ export class Frontend {
       onLate: (socket) => this.#refuse(socket, "headerTimeout"),
       onDropped: () => handler.onDropped(),
     });
-    this.#http = createServer({
-      maxHeaderSize: options.headerLimit,
-      // Host means nothing here, not even its absence (design: "The caller's side", 1).
-      requireHostHeader: false,
-      insecureHTTPParser: false,
-      // `sockets` keeps the time.
-      headersTimeout: 0,
-      requestTimeout: 0,
-      keepAliveTimeout: 0,
+    this.#requests = new RequestReader(options.headerLimit, {
+      onConnect: (request, socket) => this.#onConnect(request, socket),
+      onUpgrade: (_request, socket) => this.#refuse(socket, "method"),
+      onRequest: (_request, socket) => this.#refuse(socket, "method"),
+      onClientError: (error, socket) => this.#onClientError(error, socket),
     });
-    this.#http.on("connect", this.#onConnect);
-    for (const event of ["request", "checkContinue", "checkExpectation"]) this.#http.on(event, this.#onOtherRequest);
-    this.#http.on("clientError", this.#onClientError);
   }
 
   /** A connection that a listener has accepted; over TLS, after the handshake. */
@@ -88,29 +80,20 @@ export class Frontend {
       remote === undefined ? undefined : () => this.#handler.onLeft({ remote, socket: socket as TLSSocket }),
     );
     this.#turns.run(() => {
-      if (!socket.destroyed) this.#http.emit("connection", socket);
+      if (!socket.destroyed) this.#requests.read(socket);
     });
   }
 
-  readonly #onConnect = (request: IncomingMessage, socket: Duplex, head: Buffer): void => {
+  #onConnect(request: IncomingMessage, socket: Duplex): void {
     // Node's parser takes "CONNECT … HTTP/2.0" and 0.9, too; what follows them is not what they say.
-    if (request.httpVersionMajor === 1 && this.sockets.stopWaiting(socket)) {
-      this.#handler.onConnect(request, socket, head, this.#door);
-      return;
-    }
-    this.#refuse(socket, "malformed");
-    socket.resume(); // this one, or one behind a request that was refused: nobody reads it
-  };
+    if (request.httpVersionMajor !== 1) this.#refuse(socket, "malformed");
+    else if (this.sockets.stopWaiting(socket)) this.#handler.onConnect(request, socket, this.#door);
+  }
 
-  readonly #onOtherRequest = (request: IncomingMessage): void => {
-    request.resume();
-    this.#refuse(request.socket, "method");
-  };
-
-  readonly #onClientError = (error: NodeJS.ErrnoException, socket: Duplex): void => {
+  #onClientError(error: NodeJS.ErrnoException, socket: Duplex): void {
     if (!socket.writable || error.code === "ECONNRESET") socket.destroy();
     else this.#refuse(socket, error.code === "HPE_HEADER_OVERFLOW" ? "headerTooLarge" : "malformed");
-  };
+  }
 
   #refuse(socket: Duplex, refusal: reply.HttpRefusal): void {
     if (!this.sockets.stopWaiting(socket)) return;

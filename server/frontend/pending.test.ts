@@ -16,7 +16,7 @@ class Unwritable extends Duplex {
 
 test("without a gap nothing waits for the 200 to be done: of a caller that is gone it may never be", async () => {
   const socket = new Unwritable();
-  const pending = new PendingCaller(socket, Buffer.alloc(0));
+  const pending = new PendingCaller(socket);
   await pending.establish(0);
   pending.release();
   assert.deepEqual(socket.given, ["HTTP/1.1 200 Connection Established\r\n\r\n"]);

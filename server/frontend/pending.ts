@@ -24,9 +24,8 @@ export class PendingCaller {
   #established = false;
   #onSpoken: (() => void) | undefined;
 
-  constructor(socket: Duplex, head: Buffer) {
+  constructor(socket: Duplex) {
     this.#socket = socket;
-    if (head.length > 0) this.#keep(head);
     socket.on("error", ignore); // for the connection's whole life
     socket.on("readable", this.#onReadable);
     socket.on("end", this.#onEnd);
@@ -71,7 +70,7 @@ export class PendingCaller {
     });
   }
 
-  /** The bytes that came with the CONNECT and after it, for the target. Returns how many. */
+  /** The bytes that came behind the CONNECT, for the target. Returns how many. */
   sendEarly(target: Duplex): number {
     for (const chunk of this.#early) target.write(chunk);
     this.#early = [];

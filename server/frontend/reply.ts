@@ -1,14 +1,12 @@
 import type { Duplex } from "node:stream";
 import { proxyStatus } from "../../shared/net/proxy-status.ts";
 import { type CulvertError, outcome, printable } from "../../shared/outcomes.ts";
+import { answerAndEnd } from "../ports/answer-and-end.ts";
 
 /** The only file that writes HTTP on a raw socket. */
 
 /** kube-apiserver wants exactly this: 200 and no headers (design: "The caller's side", 2). */
 const ESTABLISHED = Buffer.from("HTTP/1.1 200 Connection Established\r\n\r\n", "latin1");
-
-/** How long a refused connection stays for the caller to read why, and what it sends meanwhile is thrown away. */
-const LINGER_MS = 1_000;
 
 const ONLY_CONNECT =
   "only CONNECT is served here: this is the port of culvert's callers, agents connect to --agent-port";
@@ -64,27 +62,11 @@ function marked(error: string, sentence: string): string {
 
 /** kubectl shows its user the status line, and nothing else, so the sentence stands there (design, 4). */
 function send(socket: Duplex, status: number, sentence: string, headers: string): void {
-  if (socket.destroyed || socket.writableEnded) {
-    linger(socket);
-    return;
-  }
   const reason = printable(sentence);
   const body = `${reason}\n`;
-  socket.end(
+  answerAndEnd(
+    socket,
     `HTTP/1.1 ${status} ${reason}\r\n${headers}Connection: close\r\nContent-Type: text/plain\r\n` +
       `Content-Length: ${body.length}\r\n\r\n${body}`,
-    "latin1",
   );
-  linger(socket);
-}
-
-/**
- * Lets the answer arrive. Closing while unread input is there makes the kernel send RST, which may overtake the answer
- * (RFC 9112 §9.6), so the input is read to its end, for a while.
- */
-function linger(socket: Duplex): void {
-  if (socket.destroyed) return;
-  const timer = setTimeout(() => socket.destroy(), LINGER_MS).unref();
-  socket.on("close", () => clearTimeout(timer));
-  socket.resume();
 }

@@ -78,7 +78,7 @@ export async function start(
     door,
     { headerLimit: 16 * 1024, headerTimeoutMs: 1_000, maxWaitingConnections: 100, ...options },
     {
-      onConnect: (request, socket, head) => void connect(request, socket, head, door, deps),
+      onConnect: (request, socket) => void connect(request, socket, door, deps),
       onRefused: (refused) => log.info(refused, "request refused"),
       onLeft: () => {},
       onDropped: () => dropped.count++,

@@ -1,4 +1,4 @@
-import { createServer, type IncomingMessage } from "node:http";
+import type { IncomingMessage } from "node:http";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { TLSSocket } from "node:tls";
@@ -14,6 +14,7 @@ import { SUBPROTOCOL } from "../../shared/wire/handshake.ts";
 import type { ServerMetrics } from "../metrics.ts";
 import type { ServerOptions } from "../options.ts";
 import { tellLeft } from "../ports/left.ts";
+import { RequestReader } from "../ports/request-reader.ts";
 import { Sockets } from "../ports/sockets.ts";
 import type { AnonymousCarriers } from "./anonymous.ts";
 import { type Arrival, type AttachDeps, attach } from "./attach.ts";
@@ -25,8 +26,26 @@ import { identify } from "./identify.ts";
 import type { InnerDoor } from "./inner.ts";
 import { CALLER, notUnderstood } from "./misplaced.ts";
 import { answerRaw } from "./raw-answer.ts";
-import { type Answer, answerTo, type HttpRefusal, headersOf, TurnedAway } from "./refusal.ts";
+import { type Answer, answerTo, type HttpRefusal, TurnedAway } from "./refusal.ts";
 import { refusalKind, shownBy } from "./refusal-kind.ts";
+
+/** Whatever follows an upgrade is still unread in its socket. */
+const NO_HEAD = Buffer.alloc(0);
+
+/** While a request is judged its peer may leave, and only a reader hears of that; no more is read than the socket's buffer takes. */
+function notice(socket: Socket): void {
+  socket.on("readable", ignore).once("end", destroyThis);
+}
+
+function unnotice(socket: Socket): void {
+  socket.off("readable", ignore).off("end", destroyThis);
+}
+
+function ignore(): void {}
+
+function destroyThis(this: Socket): void {
+  this.destroy();
+}
 
 type UpgradeOptions = AttachDeps["options"] &
   Pick<ServerOptions, "agentPath" | "headerLimit" | "maxWaitingConnections">;
@@ -65,17 +84,17 @@ export interface UpgradeDeps extends Pick<AttachDeps, "turns" | "innerServers" |
 type Asked = Pick<IncomingMessage, "headers" | "rawHeaders"> & Pick<FastifyRequest, "url" | "ws">;
 
 /**
- * The agents' HTTP side of one port: admission, then the WebSocket. Its http.Server never listens; it is fed with sockets
- * that have done their TLS handshake, or need none.
+ * The agents' HTTP side of one port: admission, then the WebSocket. It is given sockets that have done their TLS handshake, or need
+ * none, and reads one request of each; only upgrades come to Fastify.
  */
 export class UpgradePort {
   readonly sockets: Sockets;
   readonly #app: FastifyInstance;
+  readonly #requests: RequestReader;
   readonly #deps: UpgradeDeps;
   readonly #doors = new WeakMap<Duplex, AgentDoor>();
   /** Those that were let in. */
   readonly #arrivals = new WeakMap<Duplex, Arrival>();
-  readonly #answered = new WeakSet<Duplex>();
   readonly #turnedAway = new WeakMap<Duplex, TurnedAway>();
   #hasToldOfClaims = false;
 
@@ -87,23 +106,13 @@ export class UpgradePort {
       onLate: (socket) => this.sockets.dismiss(socket),
       onDropped: () => deps.onDropped(),
     });
-    const { headerLimit: maxHeaderSize } = deps.options;
-    const timeouts = { headersTimeout: 0, requestTimeout: 0 }; // `sockets` sees to them
-    // Where Host says whose agent it is, a request without one is told so in a sentence.
-    const requireHostHeader = deps.doorOf === undefined;
-    this.#app = fastify({
-      logger: false,
-      exposeHeadRoutes: false,
-      return503OnClosing: false,
-      clientErrorHandler: (error, socket) => this.#onClientError(error, socket),
-      serverFactory: (handler) =>
-        createServer({ maxHeaderSize, requireHostHeader, ...timeouts }, (request, response) => {
-          // What is no upgrade gets one answer and the end: a thousand more may stand behind it in one packet.
-          if (this.#answered.has(request.socket)) return;
-          this.#answered.add(request.socket);
-          handler(request, response);
-        }),
+    this.#requests = new RequestReader(deps.options.headerLimit, {
+      onConnect: (request, socket) => void this.#onOther(request, socket as Socket, CALLER),
+      onUpgrade: (request, socket) => this.#onUpgrade(request, socket as Socket),
+      onRequest: (request, socket) => void this.#onOther(request, socket as Socket),
+      onClientError: (error, socket) => this.#onClientError(error, socket),
     });
+    this.#app = fastify({ logger: false, exposeHeadRoutes: false, return503OnClosing: false });
   }
 
   static async create(deps: UpgradeDeps): Promise<UpgradePort> {
@@ -136,8 +145,6 @@ export class UpgradePort {
       void attach(ws, socket, arrival, { ...this.#deps, door, cluster: door.tunnels });
     });
     await this.#app.ready();
-    // No route sees a CONNECT, and without a listener Node drops its connection without a word.
-    this.#app.server.on("connect", (request, socket) => void this.#onConnect(request, socket as Socket));
   }
 
   /**
@@ -151,10 +158,7 @@ export class UpgradePort {
     if (door !== undefined) this.#doors.set(socket, door);
     if (backInMs !== undefined) this.#turnedAway.set(socket, new TurnedAway(backInMs));
     turns.run(() => {
-      if (socket.destroyed) return;
-      this.#app.server.emit("connection", socket);
-      // Whoever has read from it before gives it back paused, and Node leaves it so.
-      if (socket.isPaused()) socket.resume();
+      if (!socket.destroyed) this.#requests.read(socket);
     });
   }
 
@@ -169,23 +173,34 @@ export class UpgradePort {
     await this.#app.close();
   }
 
+  #onUpgrade(request: IncomingMessage, socket: Socket): void {
+    notice(socket);
+    this.#app.server.emit("upgrade", request, socket, NO_HEAD);
+  }
+
   readonly #onRequest = async (request: FastifyRequest, reply: FastifyReply): Promise<void> => {
     const { url, ws } = request;
-    const { socket, headers: sent, rawHeaders } = request.raw;
-    const refusal = (await this.#judge({ headers: sent, rawHeaders, url, ws }, socket)) ?? this.#turnedAway.get(socket);
+    const { socket, headers, rawHeaders } = request.raw;
+    const refusal = (await this.#judge({ headers, rawHeaders, url, ws }, socket)) ?? this.#turnedAway.get(socket);
+    unnotice(socket);
     if (refusal === undefined) return;
-    const answer = this.#answerTo(refusal, { headers: sent }, socket);
-    const { status, sentence } = answer;
-    const cause = refusal instanceof CulvertError && refusal.cause instanceof Error ? refusal.cause.message : undefined;
-    this.#tell(socket, answer, { headers: sent }, cause);
-    await reply.code(status).headers(headersOf(answer)).type("text/plain").send(`${sentence}\n`);
+    reply.hijack();
+    this.#refuse(socket, this.#answerTo(refusal, { headers }, socket), { headers }, refusal);
   };
 
-  async #onConnect({ headers, rawHeaders }: IncomingMessage, socket: Socket): Promise<void> {
-    const { agentPath: url } = this.#deps.options;
-    const refusal = (await this.#judge({ headers, rawHeaders, url, ws: false }, socket)) ?? "upgrade";
-    const answer = refusal === "upgrade" ? CALLER : this.#answerTo(refusal, { headers }, socket);
-    this.#tell(socket, answer, { headers });
+  /** A request that is no upgrade; `answer`: what it is told unless something else speaks against it first. */
+  async #onOther({ headers, rawHeaders, url = "" }: IncomingMessage, socket: Socket, answer?: Answer): Promise<void> {
+    notice(socket);
+    const asked = answer === undefined ? url : this.#deps.options.agentPath;
+    const refusal = (await this.#judge({ headers, rawHeaders, url: asked, ws: false }, socket)) ?? "upgrade";
+    unnotice(socket);
+    const own = refusal === "upgrade" ? answer : undefined;
+    this.#refuse(socket, own ?? this.#answerTo(refusal, { headers }, socket), { headers }, refusal);
+  }
+
+  #refuse(socket: Socket, answer: Answer, asked: Pick<Asked, "headers">, refusal: Refusal): void {
+    const cause = refusal instanceof CulvertError && refusal.cause instanceof Error ? refusal.cause.message : undefined;
+    this.#tell(socket, answer, asked, cause);
     answerRaw(socket, answer);
   }
 

@@ -194,7 +194,7 @@ export class HandshakeQueue<T extends QueuedHandshake> {
 
   readonly #beginOne = (): void => {
     this.#turn = undefined;
-    if (this.#hasArrived && this.#turnsGiven < TURNS_FOR_ARRIVALS) {
+    if (this.#hasArrived && this.waiting > 1 && this.#turnsGiven < TURNS_FOR_ARRIVALS) {
       this.#hasArrived = false;
       this.#turnsGiven++;
       this.#schedule();

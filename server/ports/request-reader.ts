@@ -1,0 +1,113 @@
+import { createServer, type IncomingMessage, type Server } from "node:http";
+import type { Socket } from "node:net";
+import { Duplex } from "node:stream";
+import { HeaderEnd } from "./header-end.ts";
+
+/** What becomes of the one request of a connection. `request.socket` is not the connection, but for an upgrade. */
+export interface RequestHandler {
+  onConnect(request: IncomingMessage, connection: Duplex): void;
+  onUpgrade(request: IncomingMessage, connection: Duplex): void;
+  /** Any other request. */
+  onRequest(request: IncomingMessage, connection: Duplex): void;
+  /** The bytes are no HTTP/1, too many, or have ended too early. */
+  onClientError(error: NodeJS.ErrnoException, connection: Duplex): void;
+}
+
+const NO_HTTP_1 = "this is no request of HTTP/1";
+/** As Node's parser names what it does not take. */
+const UNFINISHED = { code: "HPE_INVALID_VERSION" };
+
+/** What Node's parser gets of a connection: the header of its first request. */
+class FirstHeader extends Duplex {
+  readonly connection: Duplex;
+
+  constructor(connection: Duplex) {
+    super();
+    this.connection = connection;
+  }
+
+  override _read(): void {}
+
+  /** Answers are written on the connection itself. */
+  override _write(_chunk: Buffer, _encoding: string, done: () => void): void {
+    done();
+  }
+}
+
+/**
+ * Reads one request of each connection, and not a byte behind its header. Node's parser would go on: it parses whatever has come in
+ * one turn of the loop, thousands of requests in a packet, and makes two objects for each. What follows the header stays unread in
+ * the connection, for whoever takes it over.
+ */
+export class RequestReader {
+  readonly #http: Server;
+
+  constructor(headerLimit: number, handler: RequestHandler) {
+    this.#http = createServer({
+      maxHeaderSize: headerLimit,
+      requireHostHeader: false, // what Host means is the handler's to say
+      insecureHTTPParser: false,
+      // The owner of the connection keeps the time.
+      headersTimeout: 0,
+      requestTimeout: 0,
+      keepAliveTimeout: 0,
+    });
+    this.#http.maxHeadersCount = 0; // whole, since the handler counts them
+    const handle =
+      (method: "onConnect" | "onUpgrade" | "onRequest") =>
+      (request: IncomingMessage): void => {
+        const { connection } = request.socket as unknown as FirstHeader;
+        request.socket.destroy();
+        if (method === "onUpgrade") request.socket = connection as Socket; // any other, Node would destroy with its request
+        handler[method](request, connection);
+      };
+    this.#http.on("connect", handle("onConnect"));
+    this.#http.on("upgrade", handle("onUpgrade"));
+    for (const event of ["request", "checkContinue", "checkExpectation"]) this.#http.on(event, handle("onRequest"));
+    this.#http.on("clientError", (error, header) => {
+      header.destroy();
+      handler.onClientError(error, (header as unknown as FirstHeader).connection);
+    });
+  }
+
+  /** The connection has an error listener, and its owner ends it when the header takes too long. */
+  read(connection: Duplex): void {
+    const header = new FirstHeader(connection);
+    const end = new HeaderEnd();
+    let hasSpoken = false;
+    const onReadable = (): void => {
+      while (!header.destroyed) {
+        const piece: Buffer | null = connection.read();
+        if (piece === null) return;
+        hasSpoken = true;
+        const length = end.push(piece);
+        header.push(piece.subarray(0, length));
+        if (!end.hasEnded) continue;
+        release();
+        if (length < piece.length) connection.unshift(piece.subarray(length));
+        setImmediate(onWhole);
+        return;
+      }
+    };
+    // Node's parser wants more behind an empty line where it takes the request for the beginning of HTTP/2.
+    const onWhole = (): void => {
+      if (!header.destroyed) this.#http.emit("clientError", Object.assign(new Error(NO_HTTP_1), UNFINISHED), header);
+    };
+    const onEnd = (): void => {
+      header.push(null);
+      if (connection.destroyed || hasSpoken) return; // the parser has something to say of half a header
+      header.destroy();
+      connection.end();
+    };
+    const onClose = (): void => {
+      header.destroy();
+    };
+    const release = (): void => {
+      connection.off("readable", onReadable).off("end", onEnd).off("close", onClose);
+    };
+    header.on("error", () => {}); // whatever is wrong with it is told as a client's error
+    header.once("close", release);
+    this.#http.emit("connection", header);
+    connection.on("readable", onReadable).on("end", onEnd).on("close", onClose);
+  }
+}
