@@ -178,7 +178,7 @@ const bounds = section("Deadlines and bounds", {
   headerTimeoutMs: option.duration("10s", "From connection to complete request header.", { min: "1ms" }),
   maxWaitingConnections: option.integer(
     2_048,
-    "Connections without a complete request header at once, after TLS: on each port of agents, on each unix socket, and of each cluster on the callers' port, so that nobody floods another's. One more drops the oldest: real callers and agents take milliseconds.",
+    "Connections without a complete request header at once, after TLS: on each port of agents, on each unix socket, and of each cluster on the callers' port; four times as many on all TCP ports together. One more drops the oldest of the network (IPv4 /32, IPv6 /64) that has most: real callers and agents take milliseconds.",
     { min: 1, max: 1_000_000 },
   ),
   maxJudgedAgents: option.integer(

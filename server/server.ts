@@ -19,6 +19,7 @@ import { AgentPorts } from "./ports/agent-ports.ts";
 import { fileNeedWarning } from "./ports/file-need.ts";
 import { tellLeft } from "./ports/left.ts";
 import { openTlsPort } from "./ports/tls-port.ts";
+import { WaitingConnections } from "./ports/waiting-connections.ts";
 import type { ClusterDoor } from "./serving/cluster-door.ts";
 import { flagCluster } from "./serving/flag-cluster.ts";
 import { FlagTls } from "./serving/flag-tls.ts";
@@ -104,11 +105,12 @@ export class Server implements AsyncDisposable {
     this.#files = new FileRoom({ metrics, strangers: this.#strangers, owner: "this server" });
     this.#ephemeral = listenEphemeral;
     this.tunnels = new Registry();
-    this.#entrances = new Entrances({ options, log, handler: (door) => this.#handler(door) });
+    const waiting = new WaitingConnections(options.maxWaitingConnections);
+    this.#entrances = new Entrances({ options, waiting, log, handler: (door) => this.#handler(door) });
     this.#links = new Links(options.serverId);
     this.#pool = new MemoryPool(options.memoryLimit);
     this.#agents = new AgentPorts({
-      ...{ options, links: this.#links, pool: this.#pool },
+      ...{ options, waiting, links: this.#links, pool: this.#pool },
       ...{ metrics: this.metrics, log, strangers: this.#strangers },
       draining: () => this.#draining,
       onDropped: (port) => this.#onDropped(port),

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { type Duplex, duplexPair } from "node:stream";
 import { test } from "node:test";
 import { createLogger } from "../../shared/process/logger.ts";
+import { WaitingConnections } from "../ports/waiting-connections.ts";
 import { ClusterTunnels } from "../tunnels/registry.ts";
 import type { Door, UnixDoor } from "./authenticate.ts";
 import { Entrances } from "./entrances.ts";
@@ -15,6 +16,7 @@ test("who asks for nothing is bounded at each door by itself: a flood at one dro
       ...{ headerLimit: 1_024, headerTimeoutMs: 60_000, maxWaitingConnections: 2 },
       ...{ udsMode: 0o600, deleteExistingUdsFile: false, listenBacklog: 16 },
     },
+    waiting: new WaitingConnections(2),
     log,
     handler: (door) => ({
       onConnect: () => assert.fail("nobody asks"),

@@ -1,6 +1,7 @@
 import type { Duplex } from "node:stream";
 import type { Logger } from "../../shared/process/logger.ts";
 import type { ServerOptions } from "../options.ts";
+import { WaitingConnections } from "../ports/waiting-connections.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
 import type { Door, UnixDoor } from "./authenticate.ts";
 import { Frontend, type FrontendHandler, type FrontendOptions } from "./listen.ts";
@@ -8,6 +9,8 @@ import { UnixListener } from "./unix-listener.ts";
 
 export interface EntrancesDeps {
   readonly options: FrontendOptions & Pick<ServerOptions, "udsMode" | "deleteExistingUdsFile" | "listenBacklog">;
+  /** Connections on TCP ports that have not said what they want; a unix socket's are apart. */
+  readonly waiting: WaitingConnections;
   readonly log: Logger;
   /** What becomes of those who come through a door. */
   handler(door: Door): FrontendHandler;
@@ -35,7 +38,9 @@ export class Entrances {
     }
     let frontend = this.#frontends.get(door);
     if (frontend === undefined) {
-      frontend = new Frontend(door, this.#deps.options, this.#deps.handler(door));
+      const { options, waiting } = this.#deps;
+      const all = door.kind === "unix" ? new WaitingConnections(options.maxWaitingConnections) : waiting;
+      frontend = new Frontend(door, options, all, this.#deps.handler(door));
       this.#frontends.set(door, frontend);
     }
     frontend.take(socket);

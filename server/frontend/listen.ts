@@ -2,10 +2,12 @@ import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
 import type { TLSSocket } from "node:tls";
 import { formatEndpoint } from "../../shared/net/source.ts";
+import { networkOf } from "../../shared/net/source-network.ts";
 import { TurnQueue } from "../../shared/net/turn-queue.ts";
 import { printable, toCulvertError } from "../../shared/outcomes.ts";
 import { RequestReader } from "../ports/request-reader.ts";
 import { Sockets } from "../ports/sockets.ts";
+import type { WaitingConnections } from "../ports/waiting-connections.ts";
 import { authenticateSocket, callerSource, challenges, type Door } from "./authenticate.ts";
 import * as reply from "./reply.ts";
 
@@ -54,12 +56,14 @@ export class Frontend {
   readonly #door: Door;
   readonly #handler: FrontendHandler;
 
-  constructor(door: Door, options: FrontendOptions, handler: FrontendHandler) {
+  /** `waiting`: those of all doors together. */
+  constructor(door: Door, options: FrontendOptions, waiting: WaitingConnections, handler: FrontendHandler) {
     this.#door = door;
     this.#handler = handler;
     this.sockets = new Sockets({
       deadlineMs: options.headerTimeoutMs,
       maxWaiting: options.maxWaitingConnections,
+      all: waiting,
       onLate: (socket) => this.#refuse(socket, "headerTimeout"),
       onDropped: () => handler.onDropped(),
     });
@@ -77,6 +81,7 @@ export class Frontend {
     const remote = source && formatEndpoint(source);
     this.sockets.add(
       socket,
+      source === undefined ? "" : networkOf(source.address),
       remote === undefined ? undefined : () => this.#handler.onLeft({ remote, socket: socket as TLSSocket }),
     );
     this.#turns.run(() => {

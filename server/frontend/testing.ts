@@ -5,6 +5,7 @@ import { CulvertError } from "../../shared/outcomes.ts";
 import { createLogger } from "../../shared/process/logger.ts";
 import { StrangerLog } from "../../shared/process/stranger-log.ts";
 import { ServerMetrics } from "../metrics.ts";
+import { WaitingConnections } from "../ports/waiting-connections.ts";
 import type { TokenVerifier } from "../tokens/verifier.ts";
 import { Registry } from "../tunnels/registry.ts";
 import type { FakeAgent } from "../tunnels/testing.ts";
@@ -77,6 +78,7 @@ export async function start(
   const frontend = new Frontend(
     door,
     { headerLimit: 16 * 1024, headerTimeoutMs: 1_000, maxWaitingConnections: 100, ...options },
+    new WaitingConnections(100),
     {
       onConnect: (request, socket) => void connect(request, socket, door, deps),
       onRefused: (refused) => log.info(refused, "request refused"),

@@ -1,6 +1,7 @@
 import { limitFor } from "../../shared/process/descriptor-watch.ts";
 import { fileLimitWarning, withOwnFiles } from "../../shared/process/file-limit.ts";
 import type { ServerOptions } from "../options.ts";
+import { FULL_ONES } from "./waiting-connections.ts";
 
 type Bounds = Pick<
   ServerOptions,
@@ -24,10 +25,11 @@ const FILES_PER_AGENT = 4;
 
 /** How many connections strangers can have before their bounds turn them away. */
 export function strangersAllowed(bounds: Bounds, { tcpPorts, unixSockets }: Entries): number {
-  const { maxHandshakes, maxWaitingHandshakes, maxWaitingConnections } = bounds;
+  const { maxHandshakes, maxWaitingHandshakes, maxWaitingConnections, clusters } = bounds;
   // The first bound counts twice: for who is in a handshake, and for who has not said a word.
   const beforeTls = tcpPorts * (2 * maxHandshakes + maxWaitingHandshakes);
-  return beforeTls + (tcpPorts + unixSockets) * maxWaitingConnections;
+  const full = clusters === "" || tcpPorts === 0 ? tcpPorts : FULL_ONES;
+  return beforeTls + (full + unixSockets) * maxWaitingConnections;
 }
 
 /**

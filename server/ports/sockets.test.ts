@@ -4,13 +4,21 @@ import { Duplex } from "node:stream";
 import { test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
 import { Sockets, type SocketsOptions } from "./sockets.ts";
+import { WaitingConnections } from "./waiting-connections.ts";
 
 function socket(): Duplex {
   return new Duplex({ read: () => {}, write: (_chunk, _encoding, done) => done() });
 }
 
 function sockets(more: Partial<SocketsOptions> = {}): Sockets {
-  return new Sockets({ deadlineMs: 60_000, maxWaiting: 3, onLate: () => {}, onDropped: () => {}, ...more });
+  return new Sockets({
+    deadlineMs: 60_000,
+    maxWaiting: 3,
+    all: new WaitingConnections(100),
+    onLate: () => {},
+    onDropped: () => {},
+    ...more,
+  });
 }
 
 test("never more wait than may: one too many drops the oldest, and nobody who has spoken", async () => {
@@ -18,10 +26,10 @@ test("never more wait than may: one too many drops the oldest, and nobody who ha
   const all = sockets({ onDropped: () => dropped++ });
   const [spoken, ...silent] = Array.from({ length: 10 }, socket);
   assert.ok(spoken);
-  all.add(spoken);
+  all.add(spoken, "one");
   assert.equal(all.stopWaiting(spoken), true);
   for (const one of silent) {
-    all.add(one);
+    all.add(one, "one");
     assert.ok(all.waiting <= 3, `${all.waiting} wait`);
   }
   await turn();
@@ -47,11 +55,11 @@ test("who closes makes room, and who is dropped is not late", async () => {
   };
   const all = sockets({ maxWaiting: 1, deadlineMs: 1, onLate });
   const [first, second, third] = [socket(), socket(), socket()];
-  all.add(first);
+  all.add(first, "one");
   first.destroy();
   await turn();
-  all.add(second);
-  all.add(third);
+  all.add(second, "one");
+  all.add(third, "one");
   assert.deepEqual([second.destroyed, third.destroyed], [true, false]);
   await someLate;
   assert.deepEqual(late, [third]);
@@ -63,10 +71,10 @@ test("who is set aside takes no room and is never dropped for a newer one, and k
   const late: Duplex[] = [];
   const all = sockets({ maxWaiting: 1, deadlineMs: 20, onLate: (one) => void late.push(one.destroy()) });
   const [judged, first, second] = [socket(), socket(), socket()];
-  all.add(judged);
+  all.add(judged, "one");
   all.setAside(judged);
-  all.add(first);
-  all.add(second);
+  all.add(first, "one");
+  all.add(second, "one");
   assert.deepEqual([judged.destroyed, first.destroyed, second.destroyed], [false, true, false]);
   assert.equal(all.waiting, 1);
   assert.equal(all.stopWaiting(second), true);
@@ -79,7 +87,7 @@ test("who is set aside takes no room and is never dropped for a newer one, and k
 test("who is set aside has still asked for nothing when nobody new is let in", () => {
   const all = sockets();
   const judged = socket();
-  all.add(judged);
+  all.add(judged, "one");
   all.setAside(judged);
   all.destroyWaiting();
   assert.equal(judged.destroyed, true);
@@ -90,7 +98,7 @@ test("who goes before it has said what it wants is told of; who has said it, or 
   const all = sockets({});
   const enter = (name: string) => {
     const one = socket();
-    all.add(one, () => left.push(name));
+    all.add(one, "one", () => left.push(name));
     return one;
   };
   const spoken = enter("spoken");
@@ -105,4 +113,22 @@ test("who goes before it has said what it wants is told of; who has said it, or 
   all.resetAll();
   await all.empty(60_000);
   assert.deepEqual(left, ["went"]);
+});
+
+test("all ports together have a bound, and the network that has most loses its oldest, whatever port that came to", async () => {
+  const together = new WaitingConnections(1);
+  const [callers, agents] = [sockets({ all: together, maxWaiting: 100 }), sockets({ all: together, maxWaiting: 100 })];
+  const honest = socket();
+  callers.add(honest, "honest");
+  const flood = Array.from({ length: 10 }, socket);
+  for (const [index, one] of flood.entries()) (index % 2 === 0 ? callers : agents).add(one, "flood");
+  await turn();
+  assert.equal(together.size, 4);
+  assert.deepEqual([honest.destroyed, callers.waiting + agents.waiting], [false, 4]);
+  assert.deepEqual(
+    flood.map((one) => one.destroyed),
+    [...Array(7).fill(true), ...Array(3).fill(false)],
+  );
+  callers.resetAll();
+  agents.resetAll();
 });

@@ -1,12 +1,19 @@
 import type { Duplex } from "node:stream";
+import { BySource } from "../../shared/by-source.ts";
 import { resetSocket } from "../../shared/net/reset.ts";
 import { Crowd } from "../../shared/queue.ts";
+import type { WaitingConnections } from "./waiting-connections.ts";
 
 export interface SocketsOptions {
   /** How long a connection may take to say what it wants, ms. */
   readonly deadlineMs: number;
-  /** How many may take their time at once. One more drops the oldest: real ones take milliseconds, held ones grow old. */
+  /**
+   * How many may take their time at once. One more drops the oldest of the network that has most: real ones take milliseconds, held
+   * ones grow old.
+   */
   readonly maxWaiting: number;
+  /** Those of all ports together, which have a bound of their own. */
+  readonly all: WaitingConnections;
   /** The deadline has passed. */
   onLate(socket: Duplex): void;
   /** One was dropped for a newer one; it is destroyed already. */
@@ -24,7 +31,7 @@ export class Sockets {
   /** Of those that have not said what they want. */
   readonly #deadlines = new WeakMap<Duplex, NodeJS.Timeout>();
   /** The same, but for those that are set aside; in the order of arrival. */
-  readonly #waiting = new Crowd<Duplex>();
+  readonly #waiting = new BySource<Duplex>();
   #whenEmpty: (() => void) | undefined;
 
   constructor(options: SocketsOptions) {
@@ -41,22 +48,23 @@ export class Sockets {
   }
 
   /**
-   * From now on the socket has an error listener, and is known until it closes. `onLeft`: its peer has ended it before it
-   * said what it wants.
+   * From now on the socket has an error listener, and is known until it closes. `network`: where it comes from. `onLeft`: its peer
+   * has ended it before it said what it wants.
    */
-  add(socket: Duplex, onLeft?: () => void): void {
-    const { deadlineMs, maxWaiting, onLate } = this.#options;
+  add(socket: Duplex, network: string, onLeft?: () => void): void {
+    const { deadlineMs, maxWaiting, all, onLate } = this.#options;
     socket.on("error", ignore);
     socket.on("close", () => {
       if (this.#remove(socket)) onLeft?.();
     });
-    if (this.#waiting.size >= maxWaiting) this.#dropOldest();
     this.#all.add(socket);
-    this.#waiting.add(socket);
+    this.#waiting.add(socket, network);
     this.#deadlines.set(
       socket,
       setTimeout(() => onLate(socket), deadlineMs),
     );
+    if (this.#waiting.size > maxWaiting) this.#drop(this.#waiting.oldestOfFullest);
+    if (this.#waiting.has(socket)) all.add(socket, network, () => this.#drop(socket));
   }
 
   /**
@@ -65,12 +73,13 @@ export class Sockets {
    */
   setAside(socket: Duplex): void {
     this.#waiting.delete(socket);
+    this.#options.all.delete(socket);
   }
 
   /** The socket has said what it wants. True the first time: each is asked once. */
   stopWaiting(socket: Duplex): boolean {
     clearTimeout(this.#deadlines.get(socket));
-    this.#waiting.delete(socket);
+    this.setAside(socket);
     return this.#deadlines.delete(socket);
   }
 
@@ -105,10 +114,9 @@ export class Sockets {
     });
   }
 
-  #dropOldest(): void {
-    const oldest = this.#waiting.first;
-    if (oldest === undefined) return;
-    this.dismiss(oldest);
+  #drop(socket: Duplex | undefined): void {
+    if (socket === undefined) return;
+    this.dismiss(socket);
     this.#options.onDropped();
   }
 

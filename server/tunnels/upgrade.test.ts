@@ -14,6 +14,7 @@ import { StrangerLog } from "../../shared/process/stranger-log.ts";
 import { SUBPROTOCOL, TUNNEL_PATH } from "../../shared/wire/handshake.ts";
 import { ServerMetrics } from "../metrics.ts";
 import { serverOptions } from "../options.ts";
+import { WaitingConnections } from "../ports/waiting-connections.ts";
 import { collect, type Line, pki, until } from "../testing.ts";
 import type { Verdict } from "../tokens/verifier.ts";
 import { AgentLog } from "./agent-log.ts";
@@ -38,6 +39,7 @@ async function portOf(
     strangers: new StrangerLog(log),
     turns: new TurnQueue(),
     agentLog: new AgentLog(log),
+    waiting: new WaitingConnections(more.maxWaitingConnections ?? 100),
     anonymous: new AnonymousCarriers(8),
     links: new Links("srv"),
     innerServers: new InnerServers(),

@@ -6,7 +6,8 @@ import websocket from "@fastify/websocket";
 import { type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from "fastify";
 import { MAX_WEBSOCKET_PAYLOAD } from "../../shared/link/carrier.ts";
 import { claimedBy } from "../../shared/net/identity.ts";
-import { remoteOf, sourceOf } from "../../shared/net/source.ts";
+import { formatEndpoint, remoteOf, sourceOf } from "../../shared/net/source.ts";
+import { networkOf } from "../../shared/net/source-network.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
 import type { StrangerLog } from "../../shared/process/stranger-log.ts";
@@ -16,6 +17,7 @@ import type { ServerOptions } from "../options.ts";
 import { tellLeft } from "../ports/left.ts";
 import { RequestReader } from "../ports/request-reader.ts";
 import { Sockets } from "../ports/sockets.ts";
+import type { WaitingConnections } from "../ports/waiting-connections.ts";
 import type { AnonymousCarriers } from "./anonymous.ts";
 import { type Arrival, type AttachDeps, attach } from "./attach.ts";
 import { challenge } from "./challenge.ts";
@@ -68,6 +70,8 @@ export interface UpgradeDeps extends Pick<AttachDeps, "turns" | "innerServers" |
   readonly log: Logger;
   /** The log of those who are no agents of ours. */
   readonly strangers: StrangerLog;
+  /** Connections of all TCP ports together that have asked for nothing. */
+  readonly waiting: WaitingConnections;
   /** Of all ports together. */
   readonly anonymous: AnonymousCarriers;
   /** Where connections come without a door: each request leads to one, or to a refusal. */
@@ -103,6 +107,7 @@ export class UpgradePort {
     this.sockets = new Sockets({
       deadlineMs: deps.options.handshakeTimeoutMs,
       maxWaiting: deps.options.maxWaitingConnections,
+      all: deps.waiting,
       onLate: (socket) => this.sockets.dismiss(socket),
       onDropped: () => deps.onDropped(),
     });
@@ -153,8 +158,8 @@ export class UpgradePort {
    */
   take(socket: Socket, door: AgentDoor | undefined, backInMs?: number): void {
     const { turns } = this.#deps;
-    const remote = remoteOf(socket); // a socket that is cut no longer knows it
-    this.sockets.add(socket, () => this.#onLeft(socket, remote));
+    const source = sourceOf(socket); // a socket that is cut no longer knows it
+    this.sockets.add(socket, networkOf(source.address), () => this.#onLeft(socket, formatEndpoint(source)));
     if (door !== undefined) this.#doors.set(socket, door);
     if (backInMs !== undefined) this.#turnedAway.set(socket, new TurnedAway(backInMs));
     turns.run(() => {
