@@ -119,6 +119,10 @@ const agents = section("Agents", {
     konnectivity: "--kubeconfig",
   }),
   agentPath: option.string(TUNNEL_PATH, "Path of the WebSocket that agents ask for."),
+  agentAllowedOrigins: option.list(
+    [],
+    "Values of Origin with which a request on the agents' ports is not refused. Agents send none; browsers do, for any page.",
+  ),
   innerTls: option.oneOf(
     INNER_TLS,
     "never",

@@ -95,3 +95,9 @@ test("silent callers keep nobody out: one too many drops the oldest of them", as
   assert.equal(await world.call().ask(CONNECT), ESTABLISHED);
   assert.equal(talking.ended, false, "who has asked is none of them");
 });
+
+test("a CONNECT with two credentials is refused: whoever stands in front may have read the other one", async () => {
+  await using world = await start([]);
+  const twice = "Proxy-Authorization: Bearer a\r\nproxy-authorization: Bearer b\r\n";
+  assert.match(await world.call().ask(`CONNECT a:1 HTTP/1.1\r\n${twice}\r\n`), /^HTTP\/1\.1 400 .*two Proxy-Auth/);
+});

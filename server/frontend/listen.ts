@@ -8,6 +8,7 @@ import { printable, toCulvertError } from "../../shared/outcomes.ts";
 import { RequestReader } from "../ports/request-reader.ts";
 import { Sockets } from "../ports/sockets.ts";
 import type { WaitingConnections } from "../ports/waiting-connections.ts";
+import { valuesOf } from "../tunnels/strict-request.ts";
 import { authenticateSocket, callerSource, challenges, type Door } from "./authenticate.ts";
 import * as reply from "./reply.ts";
 
@@ -92,6 +93,7 @@ export class Frontend {
   #onConnect(request: IncomingMessage, socket: Duplex): void {
     // Node's parser takes "CONNECT … HTTP/2.0" and 0.9, too; what follows them is not what they say.
     if (request.httpVersionMajor !== 1) this.#refuse(socket, "malformed");
+    else if (valuesOf(request.rawHeaders, "proxy-authorization").length > 1) this.#refuse(socket, "twoCredentials");
     else if (this.sockets.stopWaiting(socket)) this.#handler.onConnect(request, socket, this.#door);
   }
 

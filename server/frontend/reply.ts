@@ -20,6 +20,7 @@ const HTTP_REFUSALS = {
     header: `Allow: CONNECT\r\n${marked("http_request_error", ONLY_CONNECT)}`,
   },
   malformed: { status: 400, sentence: "the request is not valid HTTP/1", header: "" },
+  twoCredentials: { status: 400, sentence: "the request has two Proxy-Authorization lines: send one", header: "" },
   headerTooLarge: { status: 431, sentence: "the request header is too large", header: "" },
   headerTimeout: { status: 408, sentence: "the request header did not arrive in time", header: "" },
 } as const;

@@ -56,7 +56,7 @@ export class AgentPorts {
   /** Where agents bring their certificate; rejects with a `ConfigError`. */
   async openSecure(doors: TlsDoors<ClusterDoor>): Promise<void> {
     const { agentPort: port, agentBindAddress: host, agentProxyProtocol: proxyProtocol } = this.#deps.options;
-    const upgrades = await this.#upgradePort("agents");
+    const upgrades = await this.#upgradePort("agents", { doorNamed: (name) => doors.find(name) });
     const opened = await openTlsPort(
       {
         ...{ name: "agents", doors, proxyProtocol, port, host, option: "--agent-port" },
@@ -76,9 +76,9 @@ export class AgentPorts {
   async openInsecure(doors: TlsDoors<ClusterDoor>): Promise<void> {
     const { agentInsecurePort: port, agentInsecureBindAddress: host } = this.#deps.options;
     const { agentInsecureProxyProtocol: proxyProtocol, agentInsecureTrustedCidrs: trustedCidrs } = this.#deps.options;
-    const upgrades = await this.#upgradePort("agents-insecure", (request, address) =>
-      doorByHost(request, address, doors),
-    );
+    const upgrades = await this.#upgradePort("agents-insecure", {
+      doorOf: (request, address) => doorByHost(request, address, doors),
+    });
     const opened = await openPlainPort(
       {
         ...{ name: "agents-insecure", proxyProtocol, trustedCidrs, port, host, option: "--agent-insecure-port" },
@@ -91,9 +91,9 @@ export class AgentPorts {
     this.#ports.push({ name: "agents-insecure", upgrades, ...opened });
   }
 
-  #upgradePort(name: AgentPortName, doorOf?: UpgradeDeps["doorOf"]): Promise<UpgradePort> {
+  #upgradePort(name: AgentPortName, doors: Pick<UpgradeDeps, "doorOf" | "doorNamed">): Promise<UpgradePort> {
     const onDropped = () => this.#deps.onDropped(name);
-    return UpgradePort.create({ ...this.#deps, ...this.#common, ...(doorOf && { doorOf }), onDropped });
+    return UpgradePort.create({ ...this.#deps, ...this.#common, ...doors, onDropped });
   }
 
   get addresses(): Partial<Record<AgentPortName, AddressInfo>> {

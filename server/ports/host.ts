@@ -3,6 +3,7 @@ import type { TlsDoors } from "../../shared/net/tls.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { ClusterDoor } from "../serving/cluster-door.ts";
 import type { Answer } from "../tunnels/refusal.ts";
+import { valuesOf } from "../tunnels/strict-request.ts";
 
 /** RFC 9112 §3.2: more or fewer than one are a fault, and whoever reads the other one sees another cluster. */
 const NOT_ONE: Answer = {
@@ -24,9 +25,9 @@ export function doorByHost(
   address: string,
   doors: TlsDoors<ClusterDoor>,
 ): ClusterDoor | CulvertError | Answer {
-  const [host, ...others] = hostsIn(rawHeaders);
+  const [host, ...others] = valuesOf(rawHeaders, "host");
   if (host === undefined || host === "" || others.length > 0) return NOT_ONE;
-  const name = host.replace(/:\d*$/, "");
+  const name = nameIn(host);
   const door = doors.single ?? doors.find(name);
   if (door === undefined) {
     return {
@@ -44,7 +45,7 @@ export function doorByHost(
   });
 }
 
-/** Node's own `headers` keeps the first of several. */
-function hostsIn(rawHeaders: readonly string[]): string[] {
-  return rawHeaders.filter((_, at) => at % 2 === 1 && rawHeaders[at - 1]?.toLowerCase() === "host");
+/** Host without its port, as names in a ClientHello are written. */
+export function nameIn(host: string): string {
+  return host.replace(/:\d*$/, "");
 }

@@ -14,6 +14,7 @@ import type { StrangerLog } from "../../shared/process/stranger-log.ts";
 import { SUBPROTOCOL } from "../../shared/wire/handshake.ts";
 import type { ServerMetrics } from "../metrics.ts";
 import type { ServerOptions } from "../options.ts";
+import { nameIn } from "../ports/host.ts";
 import { tellLeft } from "../ports/left.ts";
 import { RequestReader } from "../ports/request-reader.ts";
 import { Sockets } from "../ports/sockets.ts";
@@ -30,6 +31,7 @@ import { CALLER, notUnderstood } from "./misplaced.ts";
 import { answerRaw } from "./raw-answer.ts";
 import { type Answer, answerTo, type HttpRefusal, TurnedAway } from "./refusal.ts";
 import { refusalKind, shownBy } from "./refusal-kind.ts";
+import { originFault, requestFault } from "./strict-request.ts";
 
 /** Whatever follows an upgrade is still unread in its socket. */
 const NO_HEAD = Buffer.alloc(0);
@@ -50,13 +52,19 @@ function destroyThis(this: Socket): void {
 }
 
 type UpgradeOptions = AttachDeps["options"] &
-  Pick<ServerOptions, "agentPath" | "headerLimit" | "maxWaitingConnections">;
+  Pick<ServerOptions, "agentPath" | "agentAllowedOrigins" | "headerLimit" | "maxWaitingConnections">;
 
 /** What the agents of one cluster come through. */
 export interface AgentDoor extends InnerDoor {
   readonly tunnels: AttachDeps["cluster"];
   /** What speaks against whoever comes from this address, beside the name. */
   objection(address: string): CulvertError | undefined;
+}
+
+/** SNI and Host lead to different clusters: who stands in front may read one, and we the other (design: "Trust"). */
+function otherName(cluster: string): Answer {
+  const sentence = `Host names cluster "${cluster}", and the connection came to another one by its server name (SNI)`;
+  return { status: 421, sentence, headers: {}, level: "warn" };
 }
 
 /** Why somebody gets no tunnel. */
@@ -79,13 +87,15 @@ export interface UpgradeDeps extends Pick<AttachDeps, "turns" | "innerServers" |
     request: Pick<IncomingMessage, "rawHeaders">,
     address: string,
   ) => AgentDoor | CulvertError | Answer;
+  /** Where a name in the ClientHello leads to a door: the one that this name would lead to. */
+  readonly doorNamed?: (name: string) => AgentDoor | undefined;
   draining(): boolean;
   /** Too many connections had asked for nothing, and the oldest was dropped. */
   onDropped(): void;
 }
 
 /** What a request is judged by. */
-type Asked = Pick<IncomingMessage, "headers" | "rawHeaders"> & Pick<FastifyRequest, "url" | "ws">;
+type Asked = Pick<IncomingMessage, "headers" | "rawHeaders" | "httpVersion"> & Pick<FastifyRequest, "url" | "ws">;
 
 /**
  * The agents' HTTP side of one port: admission, then the WebSocket. It is given sockets that have done their TLS handshake, or need
@@ -185,8 +195,9 @@ export class UpgradePort {
 
   readonly #onRequest = async (request: FastifyRequest, reply: FastifyReply): Promise<void> => {
     const { url, ws } = request;
-    const { socket, headers, rawHeaders } = request.raw;
-    const refusal = (await this.#judge({ headers, rawHeaders, url, ws }, socket)) ?? this.#turnedAway.get(socket);
+    const { socket, headers, rawHeaders, httpVersion } = request.raw;
+    const refusal =
+      (await this.#judge({ headers, rawHeaders, httpVersion, url, ws }, socket)) ?? this.#turnedAway.get(socket);
     unnotice(socket);
     if (refusal === undefined) return;
     reply.hijack();
@@ -194,10 +205,11 @@ export class UpgradePort {
   };
 
   /** A request that is no upgrade; `answer`: what it is told unless something else speaks against it first. */
-  async #onOther({ headers, rawHeaders, url = "" }: IncomingMessage, socket: Socket, answer?: Answer): Promise<void> {
+  async #onOther(request: IncomingMessage, socket: Socket, answer?: Answer): Promise<void> {
     notice(socket);
-    const asked = answer === undefined ? url : this.#deps.options.agentPath;
-    const refusal = (await this.#judge({ headers, rawHeaders, url: asked, ws: false }, socket)) ?? "upgrade";
+    const { headers, rawHeaders, httpVersion } = request;
+    const url = answer === undefined ? (request.url ?? "") : this.#deps.options.agentPath;
+    const refusal = (await this.#judge({ headers, rawHeaders, httpVersion, url, ws: false }, socket)) ?? "upgrade";
     unnotice(socket);
     const own = refusal === "upgrade" ? answer : undefined;
     this.#refuse(socket, own ?? this.#answerTo(refusal, { headers }, socket), { headers }, refusal);
@@ -237,6 +249,8 @@ export class UpgradePort {
   /** Why this is no upgrade of an agent. In this order, so that a stranger learns nothing but that it is one. */
   async #judge(request: Asked, socket: Socket): Promise<Refusal | undefined> {
     const { options, links, draining } = this.#deps;
+    const fault = requestFault({ ...request, isUpgrade: request.ws });
+    if (fault !== undefined) return fault;
     const door = this.#findDoor(request, socket);
     if (!("tunnels" in door)) return door;
     let credential: Credential | CulvertError;
@@ -254,6 +268,10 @@ export class UpgradePort {
     }
     const objection = door.objection(sourceOf(socket).address);
     if (objection !== undefined) return objection;
+    const origin = originFault(request.rawHeaders, options.agentAllowedOrigins);
+    if (origin !== undefined) return origin;
+    const named = this.#deps.doorNamed?.(nameIn(request.headers.host ?? ""));
+    if (named !== undefined && named !== door) return otherName(named.tunnels.name);
     if (request.url.split("?", 1)[0] !== options.agentPath) return "path";
     const offered = (request.headers["sec-websocket-protocol"] ?? "").split(",").map((name) => name.trim());
     if (!request.ws || !offered.includes(SUBPROTOCOL)) return "upgrade";

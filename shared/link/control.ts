@@ -5,6 +5,9 @@ import { HANDSHAKE_VERSION } from "../wire/handshake.ts";
 
 const name = z.string().min(1).max(253);
 
+/** An agent's id stands in logs, in metrics of others and on command lines. */
+const agentId = name.regex(/^[A-Za-z0-9._:-]+$/);
+
 /** Payload bytes since a link began: a position in one of its directions. */
 const offset = z.number().int().min(0).max(Number.MAX_SAFE_INTEGER);
 /** 256 random bits in base64url. */
@@ -13,7 +16,7 @@ const token = z.string().regex(/^[\w-]{43}$/);
 export const helloSchema = z.object({
   type: z.literal("hello"),
   version: z.literal(HANDSHAKE_VERSION),
-  agentId: name,
+  agentId,
   /** Random for each process start: tells a restart from a second link. */
   instance: name,
   cluster: name.optional(),

@@ -14,7 +14,7 @@ const LEGAL: [string, string, number][] = [
   ["node-1:65535", "node-1", 65535],
   ["a.b.example.:80", "a.b.example.", 80],
   ["_srv._tcp.example:80", "_srv._tcp.example", 80],
-  ["Web:080", "Web", 80],
+  ["Web:80", "Web", 80],
   ["1and1.example:80", "1and1.example", 80],
   [`${"a".repeat(63)}.b:1`, `${"a".repeat(63)}.b`, 1],
 ];
@@ -33,6 +33,8 @@ const REFUSED: [string | undefined, RegExp][] = [
   [":443", /has no host/],
   ["host:0", /port 0 .* cannot be dialled/],
   ["host:00", /port 0/],
+  ["host:00080", /begins with 0/],
+  ["[::1]:0443", /begins with 0/],
   ["host:65536", /not a number from 1 to 65535/],
   ["host:123456", /not a number from 1 to 65535/],
   ["host:-1", /not a number/],

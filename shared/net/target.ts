@@ -45,6 +45,7 @@ export function bracketed(host: string): string {
 
 function parsePort(text: string, authority: string): number {
   if (text === "") throw bad(`the target ${shown(authority)} has no port: ${EXAMPLE}`);
+  if (/^0+[1-9]/.test(text)) throw bad(`the port of ${shown(authority)} begins with 0: write it without`);
   if (!/^[0-9]{1,5}$/.test(text)) throw bad(`the port of ${shown(authority)} is not a number from 1 to 65535`);
   const port = Number(text);
   if (port === 0) throw bad(`port 0 of ${shown(authority)} cannot be dialled: name a port from 1 to 65535`);

@@ -110,5 +110,5 @@ export function settlePorts(draft: Draft<Rows>, ports: readonly [flag: string, p
 export function generatedId(): string {
   return `${hostname()
     .slice(0, 64)
-    .replace(/[^\x21-\x7e]/g, "-")}-${randomBytes(4).toString("hex")}`;
+    .replace(/[^A-Za-z0-9._:-]/g, "-")}-${randomBytes(4).toString("hex")}`;
 }

@@ -233,7 +233,7 @@ function parseAddress(text: string): string {
 }
 
 function parseIdentifier(text: string): string {
-  if (!/^[\x21-\x7e]{0,128}$/.test(text)) throw new Error("needs at most 128 printable characters without spaces");
+  if (!/^[A-Za-z0-9._:-]{0,128}$/.test(text)) throw new Error("needs at most 128 letters, digits and . _ : -");
   return text;
 }
 
