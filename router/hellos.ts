@@ -1,13 +1,15 @@
 import type { Socket } from "node:net";
+import { BySource } from "../shared/by-source.ts";
 import { type ClientHello, ClientHelloReader } from "../shared/net/client-hello.ts";
 import { readFirst } from "../shared/net/first-bytes.ts";
 import { seconds } from "../shared/net/seconds.ts";
-import { Crowd } from "../shared/queue.ts";
+import { sourceOf } from "../shared/net/source.ts";
+import { networkOf } from "../shared/net/source-network.ts";
 import { Refusal } from "./refusal.ts";
 
 export interface HellosOptions {
   readonly timeoutMs: number;
-  /** How many may be in progress. One more drops the oldest. */
+  /** How many may be in progress. One more drops the oldest of the network that has most. */
   readonly most: number;
 }
 
@@ -20,8 +22,7 @@ interface Reading {
 /** Connections whose ClientHello has not come to its end: whoever is slow here is no agent of ours. */
 export class Hellos {
   readonly #options: HellosOptions;
-  /** In the order of arrival. */
-  readonly #reading = new Crowd<Reading>();
+  readonly #reading = new BySource<Reading>();
 
   constructor(options: HellosOptions) {
     this.#options = options;
@@ -46,7 +47,6 @@ export class Hellos {
 
   #read(client: Socket): Promise<ClientHello> {
     const { timeoutMs, most } = this.#options;
-    if (this.#reading.size >= most) this.#dropOldest();
     return new Promise((resolve, reject) => {
       const refuse = (refusal: Refusal): void => {
         leave();
@@ -59,7 +59,7 @@ export class Hellos {
       };
       const hello = new ClientHelloReader();
       const reading: Reading = { client, refuse };
-      this.#reading.add(reading);
+      this.#reading.add(reading, networkOf(sourceOf(client).address));
       client.on("end", onGone).on("close", onGone);
       readFirst<ClientHello>(client, {
         reader: (chunk) => {
@@ -73,11 +73,12 @@ export class Hellos {
         },
         onLate: () => refuse(new Refusal("late", `its ClientHello did not come to its end in ${seconds(timeoutMs)}`)),
       });
+      if (this.#reading.size > most) this.#dropOldest();
     });
   }
 
   #dropOldest(): void {
-    const oldest = this.#reading.first;
-    oldest?.refuse(new Refusal("crowded", "too many have not ended their ClientHello: the oldest was dropped"));
+    const sentence = "too many have not ended their ClientHello: the oldest of the network that has most was dropped";
+    this.#reading.oldestOfFullest?.refuse(new Refusal("crowded", sentence));
   }
 }

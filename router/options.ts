@@ -19,12 +19,12 @@ const bounds = section("Deadlines and bounds", {
   }),
   maxHellos: option.integer(
     2_048,
-    "Connections whose ClientHello has not come to its end. One more drops the oldest: real ones take milliseconds, held ones grow old.",
+    "Connections whose ClientHello has not come to its end. One more drops the oldest of the network (IPv4 /32, IPv6 /64) that has most: real ones take milliseconds, held ones grow old.",
     { min: 1, max: 1_000_000 },
   ),
   maxConnections: option.integer(
     20_000,
-    "Connections at once; one more is closed unread. Each takes two file descriptors, and up to 128KiB when both its ends are slow.",
+    "Connections at once. One more drops the oldest of the network that has most among those younger than 15s; older ones stay. Each takes two file descriptors, and up to 128KiB when both its ends are slow.",
     { min: 1, max: 1_000_000 },
   ),
   dialTimeoutMs: option.duration("3s", "For each backend, until the next one is tried.", { min: "1ms" }),

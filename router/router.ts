@@ -1,6 +1,7 @@
 import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
 import { resetSocket } from "../shared/net/reset.ts";
 import { sourceOf } from "../shared/net/source.ts";
+import { networkOf } from "../shared/net/source-network.ts";
 import { formatTarget } from "../shared/net/target.ts";
 import { type Admin, startAdmin } from "../shared/process/admin.ts";
 import { limitFor } from "../shared/process/descriptor-watch.ts";
@@ -10,8 +11,8 @@ import { type ListenAt, listenError } from "../shared/process/listen-error.ts";
 import type { Logger } from "../shared/process/logger.ts";
 import { ConfigError } from "../shared/process/options.ts";
 import { StrangerLog } from "../shared/process/stranger-log.ts";
-import { Crowd } from "../shared/queue.ts";
 import { Backends } from "./backends.ts";
+import { Connections } from "./connections.ts";
 import { forward } from "./forward.ts";
 import { Hellos } from "./hellos.ts";
 import { RouterMetrics } from "./metrics.ts";
@@ -35,6 +36,8 @@ export interface RouterAddresses {
 
 /** A dead peer of a silent connection is found by the kernel; nobody else looks. */
 const KEEP_ALIVE_MS = 30_000;
+/** A server behind it gives 10 s for TLS and as much for the request (`--handshake-timeout`, `--header-timeout`): some of both. */
+const YOUNG_MS = 15_000;
 
 /** Starts a router; resolves when every listener is open. Wrong routes fail the start, later ones are only told. */
 export async function startRouter(options: RouterOptions, deps: RouterDeps): Promise<Router> {
@@ -77,11 +80,10 @@ export class Router implements AsyncDisposable {
   readonly #backends = new Backends();
   readonly #hellos: Hellos;
   readonly #server: Server;
-  readonly #open = new Crowd<Socket>();
+  readonly #open: Connections;
   #health: Admin | undefined;
   #admin: Admin | undefined;
   #draining = false;
-  #whenEmpty: (() => void) | undefined;
   #closing: Promise<void> | undefined;
   #releasing: Promise<void> | undefined;
 
@@ -91,6 +93,7 @@ export class Router implements AsyncDisposable {
     this.#log = log;
     this.#ephemeral = listenEphemeral;
     this.#strangers = new StrangerLog(log);
+    this.#open = new Connections({ most: options.maxConnections, youngMs: YOUNG_MS });
     this.#hellos = new Hellos({ timeoutMs: options.helloTimeoutMs, most: options.maxHellos });
     this.#backends.use(store.table);
     this.metrics = new RouterMetrics({
@@ -178,17 +181,10 @@ export class Router implements AsyncDisposable {
 
   readonly #onConnection = (client: Socket): void => {
     client.on("error", ignore);
-    if (this.#open.size >= this.#options.maxConnections) {
-      this.metrics.refused("full");
-      this.#strangers.tell("warn", { remote: sourceOf(client).address }, "connection dropped (--max-connections)");
-      resetSocket(client);
-      return;
-    }
-    this.#open.add(client);
-    client.on("close", () => {
-      this.#open.delete(client);
-      if (this.#open.size === 0) this.#whenEmpty?.();
-    });
+    const { address } = sourceOf(client);
+    const surplus = this.#open.enter(client, networkOf(address));
+    if (surplus !== undefined) this.#drop(surplus);
+    if (surplus === client) return;
     void forward(client, {
       options: this.#options,
       hellos: this.#hellos,
@@ -200,6 +196,12 @@ export class Router implements AsyncDisposable {
       files: this.#files,
     });
   };
+
+  #drop(client: Socket): void {
+    this.metrics.refused("full");
+    this.#strangers.tell("warn", { remote: sourceOf(client).address }, "connection dropped (--max-connections)");
+    resetSocket(client);
+  }
 
   #condition(): Condition {
     return {
@@ -238,25 +240,14 @@ export class Router implements AsyncDisposable {
 
   async #close(): Promise<void> {
     this.drain();
-    await this.#empty(this.#options.drainTimeoutMs);
+    await this.#open.empty(this.#options.drainTimeoutMs);
     await this.#release();
-  }
-
-  #empty(deadlineMs: number): Promise<void> {
-    if (this.#open.size === 0) return Promise.resolve();
-    return new Promise((resolve) => {
-      const timer = setTimeout(resolve, deadlineMs);
-      this.#whenEmpty = () => {
-        clearTimeout(timer);
-        resolve();
-      };
-    });
   }
 
   /** Ends everything now, also while a `close` waits. */
   destroy(_reason: Error): void {
     this.drain();
-    this.#whenEmpty?.();
+    this.#open.stopWaiting();
     void this.#release();
   }
 

@@ -192,7 +192,7 @@ const bounds = section("Deadlines and bounds", {
   ),
   maxInnerHandshakes: option.integer(
     256,
-    "Agents of one cluster of which nobody knows yet who they are, in their inner TLS handshake; a quarter of it from one address. One more is told when to come back.",
+    "Agents of one cluster that are in their inner TLS handshake, and nobody knows yet who they are; as many again may be about to say that they want one. One more drops the oldest of the network (IPv4 /32, IPv6 /64) that has most.",
     { min: 1, max: 1_000_000 },
   ),
   headerLimit: option.size("16KiB", "Largest request header.", { min: "1KiB", max: "1MiB" }),

@@ -234,12 +234,32 @@ test("those of whom nobody knows who they are, are few, and have little time", a
   const { box, world } = await behindBox(t, { server: { maxInnerHandshakes: 4, handshakeTimeoutMs: 500 } });
   const port = world.server.addresses.agents?.port ?? 0;
   const hello = { type: "hello", version: 1, inner: true };
-  const silent = await sayHello(box, port, hello);
-  await assert.rejects(sayHello(box, port, hello), /503/);
-  assert.equal((await closeOf(silent)).code, 4457);
+  const silent = await Promise.all([1, 2, 3, 4].map(() => sayHello(box, port, hello)));
+  const ends = silent.map(closeOf);
+  const newcomer = await sayHello(box, port, hello);
+  const dropped = await Promise.race(ends);
+  assert.equal(dropped.code, 4429);
+  assert.match(dropped.words, /--max-inner-handshakes/);
+  assert.equal((await closeOf(newcomer)).code, 4457);
   const loud = await waitFor(() => sayHello(box, port, hello));
   loud.send(Buffer.alloc(40 * 1024, 0x16));
   assert.equal((await closeOf(loud)).code, 4457);
+});
+
+test("a resume by proof takes no room from inner handshakes, and finds its way although that room is full", async (t) => {
+  const { box, start, world, line } = await behindBox(t, { server: { maxInnerHandshakes: 2 } });
+  await start();
+  await using connection = await world.connect("echo");
+  const port = world.server.addresses.agents?.port ?? 0;
+  const silent = await Promise.all([1, 2].map(() => sayHello(box, port, { type: "hello", version: 1, inner: true })));
+  const ends: string[] = [];
+  for (const ws of silent) ws.once("close", (code) => ends.push(String(code)));
+  box.cut();
+  await waitFor(() => line("uplink resumed").length === 1, { deadlineMs: 5_000 });
+  await connection.send("after");
+  assert.equal(await connection.read(), "after");
+  assert.deepEqual([ends, line("uplink attempt failed").length], [[], 0]);
+  for (const ws of silent) ws.terminate();
 });
 
 test("a server that takes no inner TLS says so", async (t) => {

@@ -39,14 +39,15 @@ interface OpenPort {
 export class AgentPorts {
   readonly #deps: AgentPortsDeps;
   readonly #ports: OpenPort[] = [];
-  readonly #common: Pick<UpgradeDeps, "anonymous" | "innerServers" | "turns" | "agentLog">;
+  readonly #common: Pick<UpgradeDeps, "beforeHello" | "innerHandshakes" | "innerServers" | "turns" | "agentLog">;
   /** Agents are lost together, and come back together, with a path or with a balancer: neither waits for the other. */
   readonly #departures = new Departures(new TurnQueue());
 
   constructor(deps: AgentPortsDeps) {
     this.#deps = deps;
     this.#common = {
-      anonymous: new AnonymousCarriers(deps.options.maxInnerHandshakes),
+      beforeHello: new AnonymousCarriers(deps.options.maxInnerHandshakes),
+      innerHandshakes: new AnonymousCarriers(deps.options.maxInnerHandshakes),
       innerServers: new InnerServers(),
       turns: new TurnQueue(),
       agentLog: new AgentLog(deps.log),

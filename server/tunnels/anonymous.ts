@@ -1,48 +1,48 @@
+import { BySource } from "../../shared/by-source.ts";
 import { networkOf } from "../../shared/net/source-network.ts";
-import { CulvertError } from "../../shared/outcomes.ts";
+import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
+import type { HandshakeTime } from "./handshake-time.ts";
 
-/** So much of what a cluster takes may come from one address: a company's proxy stands for many agents. */
-const SHARE_OF_ONE = 0.25;
-/** When to come again, ms: an inner handshake takes a few round trips. */
-const RETRY_MS = 1_000;
+interface Place {
+  readonly time: HandshakeTime;
+  readonly end: (reason: string) => void;
+}
 
-/** Carriers of which nobody knows yet whose they are: inner TLS is to tell. They are few, for each cluster and source. */
+/**
+ * Carriers of which nobody knows yet whose they are, in one stage of their handshake: few for each cluster. One too many drops the
+ * oldest of the network that has most, since a real agent takes a few round trips and goes on.
+ */
 export class AnonymousCarriers {
   readonly #most: number;
-  /** By cluster, and by cluster and address. */
-  readonly #counts = new Map<string, number>();
+  readonly #byCluster = new Map<string, BySource<Place>>();
 
   /** `most`: of one cluster. */
   constructor(most: number) {
     this.#most = most;
   }
 
-  /** One more, until the function is called that this returns; throws `overloaded`. */
-  enter(cluster: string, address: string): () => void {
-    const ofOne = `${cluster} ${networkOf(address)}`;
-    const mostOfOne = Math.ceil(this.#most * SHARE_OF_ONE);
-    if (this.#countOf(cluster) >= this.#most || this.#countOf(ofOne) >= mostOfOne) {
-      const sentence = `too many agents of cluster "${cluster}" are in their inner TLS handshake (--max-inner-handshakes)`;
-      throw new CulvertError("overloaded", sentence, { retryAfterMs: RETRY_MS });
-    }
-    let inside = true;
-    this.#add(cluster, 1);
-    this.#add(ofOne, 1);
-    return () => {
-      if (!inside) return;
-      inside = false;
-      this.#add(cluster, -1);
-      this.#add(ofOne, -1);
-    };
+  sizeOf(cluster: string): number {
+    return this.#byCluster.get(cluster)?.size ?? 0;
   }
 
-  #countOf(key: string): number {
-    return this.#counts.get(key) ?? 0;
+  /** One more, until `time` is over or takes it to the next stage. `end` closes the carrier if it is dropped. */
+  enter(cluster: string, address: string, time: HandshakeTime, end: (reason: string) => void): void {
+    const places = this.#byCluster.get(cluster) ?? new BySource<Place>();
+    this.#byCluster.set(cluster, places);
+    const place = { time, end };
+    places.add(place, networkOf(address));
+    time.occupy(() => {
+      places.delete(place);
+      if (places.size === 0 && this.#byCluster.get(cluster) === places) this.#byCluster.delete(cluster);
+    });
+    if (places.size > this.#most) drop(places.oldestOfFullest, cluster);
   }
+}
 
-  #add(key: string, change: number): void {
-    const count = this.#countOf(key) + change;
-    if (count === 0) this.#counts.delete(key);
-    else this.#counts.set(key, count);
-  }
+function drop(place: Place | undefined, cluster: string): void {
+  if (place === undefined) return;
+  const reason = `too many agents of cluster "${cluster}" are in their inner TLS handshake (--max-inner-handshakes): the oldest was dropped`;
+  place.time.dropped = new LinkRefused({ closeCode: CloseCode.limited, reason });
+  place.time.vacate(); // now: its connection may take a moment to end
+  place.end(reason);
 }

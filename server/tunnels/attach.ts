@@ -10,6 +10,7 @@ import type { TurnQueue } from "../../shared/net/turn-queue.ts";
 import { agentStatus, CulvertError, printable } from "../../shared/outcomes.ts";
 import type { StrangerLog } from "../../shared/process/stranger-log.ts";
 import { CloseCode, HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/handshake.ts";
+import type { AnonymousCarriers } from "./anonymous.ts";
 import type { Credential } from "./credential.ts";
 import { HandshakeTime } from "./handshake-time.ts";
 import { type Admitted, hold, linkOptions } from "./hold.ts";
@@ -24,6 +25,8 @@ export interface AttachDeps extends InnerDeps {
   readonly strangers: StrangerLog;
   /** Of all agents together. */
   readonly turns: TurnQueue;
+  /** Anonymous carriers whose hello has come, and wants inner TLS. */
+  readonly innerHandshakes: AnonymousCarriers;
 }
 
 /** Who has come, as far as the TLS outside and the request say. */
@@ -80,13 +83,14 @@ export async function attach(ws: WebSocket, socket: Socket, arrival: Arrival, de
       const link = new Link(verdict.entry.id, who.remote, carrier, linkOptions(graceOf(words, options), deps));
       await hold({ link, pipe: link }, words, verdict, verdict.credential, deps);
     } else if (verdict?.kind === "inner") {
+      if (anonymous !== undefined) enterInner(carrier, who, anonymous, deps);
       const time = anonymous ?? new HandshakeTime(socket, options.handshakeTimeoutMs);
       await attachInside(carrier, who, time, deps);
     }
   } catch (error) {
     // Until its hello, what ends a connection is the agent's doing or the network's; later, it is a refusal or our bug.
     const isRefusal = error instanceof LinkRefused || error instanceof CulvertError || error instanceof PeerFault;
-    if (isRefusal || !judged) refusedAfterUpgrade(error, who, deps);
+    if (isRefusal || !judged) refusedAfterUpgrade(anonymous?.dropped ?? error, who, deps);
     else {
       ws.terminate();
       const { identity, remote } = who;
@@ -146,6 +150,16 @@ function judgeOuter({ resume }: OuterHello, { cluster, links, door }: AttachDeps
     proof: entry.key.answer(resume, received),
   };
   return { kind: "resume", entry, hand: { answer, peerReceived: resume.received } };
+}
+
+/** A resume is done with its answer; who begins an inner handshake takes longer, and may be anybody. */
+function enterInner(
+  carrier: Carrier,
+  { address }: Stranger,
+  time: HandshakeTime,
+  { cluster, innerHandshakes }: AttachDeps,
+): void {
+  innerHandshakes.enter(cluster.name, address, time, (reason) => carrier.abandon(CloseCode.limited, reason));
 }
 
 function firstWelcome(hello: Hello, { entry }: Admitted, { options }: AttachDeps): Welcome {

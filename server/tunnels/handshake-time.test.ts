@@ -9,7 +9,7 @@ test("who is not known in time is cut, and is over when it is really gone", asyn
   const [socket] = duplexPair();
   const told: string[] = [];
   socket.once("close", () => told.push("closed"));
-  new HandshakeTime(socket, 10, () => told.push("over"));
+  new HandshakeTime(socket, 10).occupy(() => told.push("over"));
   await until(() => told.includes("over"));
   assert.deepEqual(told, ["closed", "over"]);
 });
@@ -17,7 +17,8 @@ test("who is not known in time is cut, and is over when it is really gone", asyn
 test("who is known is not cut, and is over once", async () => {
   const [socket] = duplexPair();
   let count = 0;
-  const time = new HandshakeTime(socket, 1, () => count++);
+  const time = new HandshakeTime(socket, 1);
+  time.occupy(() => count++);
   time.over();
   const [other] = duplexPair();
   new HandshakeTime(other, 1);
@@ -44,7 +45,7 @@ test("who was cut, and closes later only, is over in time all the same", async (
   const [socket] = duplexPair();
   socket._destroy = () => {}; // it keeps its place (shared/net/departures.ts)
   let isOver = false;
-  new HandshakeTime(socket, 10, () => {
+  new HandshakeTime(socket, 10).occupy(() => {
     isOver = true;
   });
   socket.destroy();
@@ -57,6 +58,6 @@ test("who has gone before takes no place", async () => {
   socket.destroy();
   await once(socket, "close");
   let count = 0;
-  new HandshakeTime(socket, 60_000, () => count++);
+  new HandshakeTime(socket, 60_000).occupy(() => count++);
   assert.equal(count, 1);
 });

@@ -1,4 +1,5 @@
 import type { Duplex } from "node:stream";
+import type { LinkRefused } from "../../shared/wire/handshake.ts";
 
 /** What was said last may still arrive before the cut, ms. */
 const LAST_WORDS_MS = 200;
@@ -9,15 +10,15 @@ const LAST_WORDS_MS = 200;
  */
 export class HandshakeTime {
   readonly #socket: Duplex;
-  readonly #onOver: () => void;
+  /** Why it was ended before its time. */
+  dropped: LinkRefused | undefined;
+  #leave: () => void = nothing;
   #until: number;
   #timer: NodeJS.Timeout | undefined;
   #isOver = false;
 
-  /** `onOver`: it is known, or really gone. */
-  constructor(socket: Duplex, ms: number, onOver: () => void = () => {}) {
+  constructor(socket: Duplex, ms: number) {
     this.#socket = socket;
-    this.#onOver = onOver;
     this.#until = performance.now() + ms;
     if (socket.closed) {
       this.over();
@@ -31,6 +32,23 @@ export class HandshakeTime {
 
   get leftMs(): number {
     return Math.max(1, this.#until - performance.now());
+  }
+
+  /**
+   * It has a place among those that nobody knows, and none it had before. `leave` gives the place back: when it has another one, is
+   * known, or is really gone.
+   */
+  occupy(leave: () => void): void {
+    this.vacate();
+    this.#leave = leave;
+    if (this.#isOver) this.vacate();
+  }
+
+  /** Gives its place back. */
+  vacate(): void {
+    const leave = this.#leave;
+    this.#leave = nothing;
+    leave();
   }
 
   /** It stands still meanwhile. */
@@ -60,6 +78,8 @@ export class HandshakeTime {
     this.#isOver = true;
     clearTimeout(this.#timer);
     this.#socket.off("close", this.#onClose);
-    this.#onOver();
+    this.vacate();
   }
 }
+
+function nothing(): void {}

@@ -40,7 +40,7 @@ async function portOf(
     turns: new TurnQueue(),
     agentLog: new AgentLog(log),
     waiting: new WaitingConnections(more.maxWaitingConnections ?? 100),
-    anonymous: new AnonymousCarriers(8),
+    ...{ beforeHello: new AnonymousCarriers(8), innerHandshakes: new AnonymousCarriers(8) },
     links: new Links("srv"),
     innerServers: new InnerServers(),
     draining: () => false,

@@ -70,7 +70,7 @@ function otherName(cluster: string): Answer {
 /** Why somebody gets no tunnel. */
 type Refusal = CulvertError | HttpRefusal | Answer;
 
-export interface UpgradeDeps extends Pick<AttachDeps, "turns" | "innerServers" | "agentLog"> {
+export interface UpgradeDeps extends Pick<AttachDeps, "turns" | "innerServers" | "innerHandshakes" | "agentLog"> {
   readonly options: UpgradeOptions;
   readonly links: AttachDeps["links"];
   readonly pool: AttachDeps["pool"];
@@ -80,8 +80,8 @@ export interface UpgradeDeps extends Pick<AttachDeps, "turns" | "innerServers" |
   readonly strangers: StrangerLog;
   /** Connections of all TCP ports together that have asked for nothing. */
   readonly waiting: WaitingConnections;
-  /** Of all ports together. */
-  readonly anonymous: AnonymousCarriers;
+  /** Anonymous carriers of all ports together, until their hello. */
+  readonly beforeHello: AnonymousCarriers;
   /** Where connections come without a door: each request leads to one, or to a refusal. */
   readonly doorOf?: (
     request: Pick<IncomingMessage, "rawHeaders">,
@@ -277,7 +277,8 @@ export class UpgradePort {
     if (!request.ws || !offered.includes(SUBPROTOCOL)) return "upgrade";
     // Links that are open may still get another carrier; what a hello wants is known behind the upgrade only.
     if (draining() && links.size === 0) return new CulvertError("draining", "this server is shutting down");
-    return this.#admit(request, socket, door, credential);
+    this.#admit(request, socket, door, credential);
+    return undefined;
   }
 
   /** Each request finds its own: several may come over one connection, with another Host each. */
@@ -301,24 +302,15 @@ export class UpgradePort {
   }
 
   /** Those of whom nobody knows who they are, are few, and have little time. */
-  #admit(
-    { headers }: Asked,
-    socket: Socket,
-    door: AgentDoor,
-    credential: Credential | CulvertError,
-  ): CulvertError | undefined {
+  #admit({ headers }: Asked, socket: Socket, door: AgentDoor, credential: Credential | CulvertError): void {
     if (!(credential instanceof CulvertError)) {
       this.#arrivals.set(socket, { credential });
-      return undefined;
+      return;
     }
-    try {
-      const leave = this.#deps.anonymous.enter(door.tunnels.name, sourceOf(socket).address);
-      const anonymous = new HandshakeTime(socket, this.#deps.options.handshakeTimeoutMs, leave);
-      this.#arrivals.set(socket, { credential, anonymous, shown: shownBy(socket, headers, door) });
-      return undefined;
-    } catch (error) {
-      return toCulvertError(error);
-    }
+    const anonymous = new HandshakeTime(socket, this.#deps.options.handshakeTimeoutMs);
+    const { address } = sourceOf(socket);
+    this.#deps.beforeHello.enter(door.tunnels.name, address, anonymous, () => socket.destroy());
+    this.#arrivals.set(socket, { credential, anonymous, shown: shownBy(socket, headers, door) });
   }
 
   #onClientError(error: NodeJS.ErrnoException, socket: Duplex): void {

@@ -47,7 +47,7 @@ export class Company implements AsyncDisposable {
   }
 
   /** `change`: options of the server. */
-  static async create(change: Readonly<Record<string, number>> = {}): Promise<Company> {
+  static async create(change: Readonly<Record<string, number | string>> = {}): Promise<Company> {
     requireBuilt();
     const network = await CorporateNetwork.create();
     const dir = new TempDir();

@@ -1,0 +1,87 @@
+import type { Socket } from "node:net";
+import { BySource } from "../shared/by-source.ts";
+import { Crowd } from "../shared/queue.ts";
+
+export interface ConnectionsOptions {
+  readonly most: number;
+  /**
+   * Whoever is still open after so long, ms, is settled: the backend has had its handshake with him, or would have cut him. Such a
+   * connection is never dropped for a newcomer.
+   */
+  readonly youngMs: number;
+}
+
+interface Newcomer {
+  readonly client: Socket;
+  readonly since: number;
+}
+
+/** The clients' connections: how many are open, and which one goes when there is one too many. */
+export class Connections {
+  readonly #options: ConnectionsOptions;
+  readonly #open = new Crowd<Socket>();
+  /** Those that are not settled; how old one is, is looked at when there are too many. */
+  readonly #young = new BySource<Newcomer>();
+  #whenEmpty: (() => void) | undefined;
+
+  constructor(options: ConnectionsOptions) {
+    this.#options = options;
+  }
+
+  get size(): number {
+    return this.#open.size;
+  }
+
+  /**
+   * One more, until it closes. Returns the connection that must go if there is one too many: the oldest young one of the network
+   * that has most of them, which may be this one.
+   */
+  enter(client: Socket, network: string): Socket | undefined {
+    const newcomer = { client, since: performance.now() };
+    this.#open.add(client);
+    this.#young.add(newcomer, network);
+    client.on("close", () => {
+      this.#young.delete(newcomer);
+      this.#leave(client);
+    });
+    if (this.#open.size <= this.#options.most) return undefined;
+    this.#settle(newcomer.since);
+    const surplus = this.#young.oldestOfFullest;
+    if (surplus === undefined) return undefined;
+    this.#young.delete(surplus);
+    this.#leave(surplus.client); // it may take a moment to close
+    return surplus.client;
+  }
+
+  [Symbol.iterator](): Iterator<Socket> {
+    return this.#open[Symbol.iterator]();
+  }
+
+  /** Resolves when the last one has closed, or after `deadlineMs`, or at `stopWaiting`. */
+  async empty(deadlineMs: number): Promise<void> {
+    if (this.#open.size === 0) return;
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(resolve, deadlineMs);
+      this.#whenEmpty = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+  }
+
+  stopWaiting(): void {
+    this.#whenEmpty?.();
+  }
+
+  #settle(now: number): void {
+    for (const newcomer of this.#young) {
+      if (now - newcomer.since < this.#options.youngMs) return;
+      this.#young.delete(newcomer);
+    }
+  }
+
+  #leave(client: Socket): void {
+    this.#open.delete(client);
+    if (this.#open.size === 0) this.#whenEmpty?.();
+  }
+}
