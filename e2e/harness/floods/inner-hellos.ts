@@ -1,0 +1,48 @@
+import { connect as connectTcp } from "node:net";
+import { connect as connectTls } from "node:tls";
+import { textFrame } from "../../../shared/link/testing-frames.ts";
+import { SUBPROTOCOL, TUNNEL_PATH } from "../../../shared/wire/handshake.ts";
+import { flooding } from "./flooding.ts";
+
+interface Args {
+  readonly port: number;
+  readonly servername: string;
+  readonly localAddresses: readonly string[];
+  /** Connections of each address. */
+  readonly each: number;
+  /** Without: they stop behind the upgrade. */
+  readonly hello: boolean;
+}
+
+const AGAIN_MS = 1_000;
+const UPGRADE = [
+  `GET ${TUNNEL_PATH} HTTP/1.1`,
+  ...["Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13"],
+  `Sec-WebSocket-Key: ${Buffer.alloc(16).toString("base64")}`,
+  `Sec-WebSocket-Protocol: ${SUBPROTOCOL}`,
+];
+const HELLO = textFrame({ type: "hello", version: 1, inner: true }, Buffer.alloc(4));
+
+/** Clients without a credential that announce inner TLS and never begin it; those that are cut come again. */
+await flooding<Args, { opened: number; upgraded: number; cut: number }>(
+  { opened: 0, upgraded: 0, cut: 0 },
+  ({ port, servername, localAddresses, each, hello }, counts) => {
+    const request = [...UPGRADE, `Host: ${servername}`, "", ""].join("\r\n");
+    const open = (localAddress: string): void => {
+      counts.opened++;
+      const raw = connectTcp({ port, host: "127.0.0.1", localAddress }).on("error", () => {});
+      const socket = connectTls({ socket: raw, servername, rejectUnauthorized: false }).on("error", () => {});
+      socket.once("secureConnect", () => socket.write(request));
+      socket.once("data", (answer) => {
+        if (!String(answer).startsWith("HTTP/1.1 101")) return;
+        counts.upgraded++;
+        if (hello) socket.write(HELLO);
+      });
+      socket.on("close", () => {
+        counts.cut++;
+        setTimeout(open, AGAIN_MS, localAddress);
+      });
+    };
+    for (let count = 0; count < each; count++) for (const address of localAddresses) open(address);
+  },
+);
