@@ -40,7 +40,7 @@ await flooding<Args, { opened: number; upgraded: number; cut: number }>(
       });
       socket.on("close", () => {
         counts.cut++;
-        setTimeout(open, AGAIN_MS, localAddress);
+        setTimeout(open, AGAIN_MS * (0.5 + Math.random()), localAddress);
       });
     };
     for (let count = 0; count < each; count++) for (const address of localAddresses) open(address);
