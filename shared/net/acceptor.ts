@@ -85,7 +85,7 @@ export class CutOff extends Error {
 /** This part of the handshakes in progress may come from one network. */
 const SHARE_OF_ONE = 0.25;
 /** Beyond it one begins in so long, ms. */
-const BEYOND_SHARE_MS = 20;
+const BEYOND_SHARE_MS = 5;
 /** How long a client that was refused may take to read why, ms. */
 const LINGER_MS = 1_000;
 
@@ -324,8 +324,12 @@ export class Acceptor {
     return { sentence, silently: true };
   }
 
-  /** A network whose clients do not go on with so many handshakes gets further ones slowly: each costs the first half of one. */
-  #mayBegin({ network }: IncomingConnection): boolean {
+  /**
+   * A network whose clients do not go on with so many handshakes gets further ones slowly: each costs the first half of
+   * one. Where a credential was proved, honest clients share the network, and wait for nobody but those before them.
+   */
+  #mayBegin({ network, budget }: IncomingConnection): boolean {
+    if (budget.isProven === true) return true;
     const share = Math.ceil(this.#rules.maxHandshakes * SHARE_OF_ONE);
     if (this.#handshakes.sizeOf(network) < share) return true;
     const now = performance.now();
