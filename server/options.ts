@@ -187,7 +187,7 @@ const bounds = section("Deadlines and bounds", {
   ),
   maxJudgedAgents: option.integer(
     256,
-    "Agents of one cluster whose token is being judged at once, which may take seconds. One more is told when to come back.",
+    "Agents of one cluster whose token is being verified at once, which may take seconds; and as many callers. One more drops the oldest of the network (IPv4 /32, IPv6 /64) that has most, which is told when to come back.",
     { min: 1, max: 1_000_000 },
   ),
   maxInnerHandshakes: option.integer(

@@ -22,7 +22,7 @@ test("an issuer's keys come from a URL whose CA stands beside the document", asy
     const token = loaded.clusters[0]?.agents.token ?? assert.fail("no token");
     const verifier = verifierOf(token, captureLog().log);
     t.after(() => verifier.close());
-    return Object.keys(await verifier.verify(await issuer.token(), never()))[0];
+    return Object.keys(await verifier.verify(await issuer.token(), { signal: never() }))[0];
   };
   assert.equal(await judged("jwksCa: issuer-ca.crt, "), "ok");
   assert.equal(await judged(""), "unavailable", "Node's own authorities do not know that CA");

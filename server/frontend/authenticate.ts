@@ -1,4 +1,6 @@
 import type { IncomingHttpHeaders } from "node:http";
+import type { Socket } from "node:net";
+import type { Duplex } from "node:stream";
 import type { TLSSocket } from "node:tls";
 import { BEARER_CHALLENGE, presentedToken } from "../../shared/net/bearer.ts";
 import {
@@ -10,6 +12,7 @@ import {
 } from "../../shared/net/identity.ts";
 import type { Endpoint } from "../../shared/net/proxy-protocol.ts";
 import { sourceOf } from "../../shared/net/source.ts";
+import { networkOf } from "../../shared/net/source-network.ts";
 import { judgedByCa } from "../../shared/net/tls.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { TokenVerifier, Verdict } from "../tokens/verifier.ts";
@@ -50,10 +53,15 @@ export interface CallerDoor {
   readonly verifier: TokenVerifier | undefined;
   /** What speaks against whoever comes from this address, beside the name. */
   objection(address: string): CulvertError | undefined;
+  /** A client from this address has proved a credential. */
+  proved?(address: string): void;
 }
 
-/** Has a token judged, within the bounds of its cluster. */
-export type JudgeToken = (judge: (signal: AbortSignal) => Promise<Verdict>) => Promise<Verdict>;
+/** How long the verification of a caller's token may take, and how many callers of one cluster may wait for theirs. */
+export interface TokenBounds {
+  readonly deadlineMs: number;
+  readonly most: number;
+}
 
 /**
  * The caller behind a connection: by its certificate, or by a token where tokens are taken; never by both. Rejects with
@@ -61,9 +69,9 @@ export type JudgeToken = (judge: (signal: AbortSignal) => Promise<Verdict>) => P
  */
 export async function authenticate(
   door: Door,
-  socket: unknown,
+  socket: Duplex,
   headers: IncomingHttpHeaders,
-  judgeToken: JudgeToken,
+  bounds: TokenBounds,
 ): Promise<Caller> {
   const presented = door.kind === "tls" && door.verifier && presentedToken(headers["proxy-authorization"]);
   if (!presented) return authenticateSocket(door, socket);
@@ -71,14 +79,24 @@ export async function authenticate(
     throw new CulvertError("unauthenticated", "a client certificate and a token came together: send one of them");
   }
   mustName(presented, door.cluster);
-  const verifier = door.verifier;
-  const verdict = await judgeToken((signal) => inTime(verifier.verify(presented.token, signal), signal));
+  const verdict = await verifyToken(presented.token, socket as TLSSocket, door, bounds);
   if ("refused" in verdict) throw new CulvertError("unauthenticated", verdict.refused);
   if ("unavailable" in verdict) {
     const { unavailable, retryAfterMs, detail } = verdict;
     throw new CulvertError("overloaded", unavailable, { retryAfterMs, cause: new Error(detail) });
   }
+  door.proved?.(sourceOf(socket as TLSSocket).address);
   return admitted(door, `SUB=${printable(verdict.ok.subject, 100)}`, socket);
+}
+
+async function verifyToken(token: string, socket: Socket, door: CallerDoor, bounds: TokenBounds): Promise<Verdict> {
+  const { verifier } = door;
+  if (verifier === undefined) return { refused: "tokens are not taken here any more" };
+  const network = networkOf(sourceOf(socket).address);
+  const sentence = `too many tokens of callers of cluster "${door.cluster}" are being verified (--max-judged-agents): the oldest was dropped`;
+  return await door.tunnels.verifying.callers.during({ socket, network }, { ...bounds, sentence }, (signal) =>
+    inTime(verifier.verify(token, { signal, network }), signal),
+  );
 }
 
 /** What whoever could not prove himself is asked for (RFC 9110 §11.7.1). */

@@ -172,12 +172,18 @@ test("who needs no judge hears of too many CONNECTs only when it would be one mo
 
 const withToken = (header: string) => `CONNECT 10.0.0.1:443 HTTP/1.1\r\nProxy-Authorization: ${header}\r\n\r\n`;
 
-test("a CONNECT whose token is being judged waits for an answer like any other", async () => {
+test("CONNECTs whose tokens are being verified take no room of those that wait for an agent, and displace their own", async () => {
   const verifier = { verify: () => new Promise<never>(() => {}), close: () => {} };
-  await using world = await start([], { verifier, maxPendingConnects: 1 });
-  world.call().socket.write(withToken("Bearer a.b.c"));
-  await until(() => world.cluster.pendingConnects === 1);
-  assert.match(await world.call().ask(withToken("Bearer d.e.f")), /^HTTP\/1\.1 503 too many CONNECTs/);
+  await using world = await start([], { verifier, maxJudgedAgents: 1, maxPendingConnects: 1 });
+  const { callers } = world.cluster.verifying;
+  const oldest = world.call().ask(withToken("Bearer a.b.c"));
+  await until(() => callers.size === 1);
+  world.call().socket.write(withToken("Bearer d.e.f"));
+  assert.match(
+    await oldest,
+    /^HTTP\/1\.1 503 too many tokens of callers .* \(--max-judged-agents\): the oldest was dropped/,
+  );
+  assert.deepEqual([callers.size, world.cluster.pendingConnects], [1, 0]);
 });
 
 test("a door that takes tokens asks for one, in both ways that it reads", async () => {

@@ -10,7 +10,7 @@ import type { Stream } from "../../shared/yamux/stream.ts";
 import type { ServerMetrics } from "../metrics.ts";
 import type { ServerOptions } from "../options.ts";
 import { isClosedInOrder, isSessionLost } from "../tunnels/opening.ts";
-import { type Asker, counted, reach } from "../tunnels/reach.ts";
+import { type Asker, reach } from "../tunnels/reach.ts";
 import type { ClusterTunnels, Registry } from "../tunnels/registry.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
 import { Account } from "./account.ts";
@@ -25,6 +25,7 @@ export type ConnectOptions = Pick<
   | "dialTimeoutMs"
   | "agentAckTimeoutMs"
   | "agentWaitMs"
+  | "maxJudgedAgents"
   | "maxPendingConnects"
   | "establishedGapMs"
   | "stallTimeoutMs"
@@ -52,12 +53,8 @@ export async function connect(request: IncomingMessage, socket: Duplex, door: Do
   const pending = new PendingCaller(socket);
   account.cluster = door.cluster; // whoever comes through this door asks for this cluster
   try {
-    const caller = await authenticate(door, socket, request.headers, (judge) =>
-      // It waits for an answer like any other.
-      counted(door.tunnels, deps.options.maxPendingConnects, () =>
-        judge(AbortSignal.timeout(Math.ceil(account.leftMs()))),
-      ),
-    );
+    const bounds = { deadlineMs: Math.ceil(account.leftMs()), most: deps.options.maxJudgedAgents };
+    const caller = await authenticate(door, socket, request.headers, bounds);
     account.caller = caller.name;
     account.target = shownAuthority(request.url ?? ""); // what was asked for, also if it is none
     const target = parseTarget(request.url);

@@ -3,7 +3,7 @@ import type { WatchedTls } from "../../shared/net/tls-files.ts";
 import { untimely } from "../../shared/net/tls-material.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
-import { TokenBucket } from "../clusters/buckets.ts";
+import { TokenBucket } from "../../shared/token-bucket.ts";
 import type { Cluster, ClusterChanges, InnerTlsRule } from "../clusters/cluster.ts";
 import type { Limits } from "../clusters/document.ts";
 import type { UnixDoor } from "../frontend/authenticate.ts";

@@ -35,7 +35,14 @@ async function fromFile(t: TestContext, change: Partial<JwtOptions> = {}) {
   const options = { issuer: ISSUER, audiences: ["culvert"], keys: { file }, subjects: [SUBJECT], ...change };
   const verifier = new JwtVerifier(options, log);
   t.after(() => verifier.close());
-  return { issuer, file, write, verifier, messages, verify: (token: string) => verifier.verify(token, never()) };
+  return {
+    issuer,
+    file,
+    write,
+    verifier,
+    messages,
+    verify: (token: string) => verifier.verify(token, { signal: never() }),
+  };
 }
 
 test("a token of the issuer, for this audience and of a permitted account, says who comes and until when", async (t) => {
@@ -208,11 +215,11 @@ test("keys from a URL are fetched once for many tokens, and an unknown key asks 
   const { issuer, stub, make } = await fromUrl(t);
   const verifier = make();
   const token = await issuer.token();
-  const verdicts = await Promise.all(Array.from({ length: 20 }, () => verifier.verify(token, never())));
+  const verdicts = await Promise.all(Array.from({ length: 20 }, () => verifier.verify(token, { signal: never() })));
   assert.ok(verdicts.every((verdict) => "ok" in verdict));
   const stranger = await Issuer.create("k9");
   for (let i = 0; i < 5; i++)
-    assert.match(refusal(await verifier.verify(await stranger.token(), never())), /not the iss/);
+    assert.match(refusal(await verifier.verify(await stranger.token(), { signal: never() })), /not the iss/);
   assert.deepEqual(
     stub.asked.map(({ path }) => path),
     ["/openid/v1/jwks"],
@@ -221,7 +228,6 @@ test("keys from a URL are fetched once for many tokens, and an unknown key asks 
 
 test("an issuer that answers nothing of use makes an agent come back later, and refuses none", async (t) => {
   const { issuer, stub, make, keySet } = await fromUrl(t);
-  const verifier = make();
   const token = await issuer.token();
   const bodies: [number, unknown, RegExp][] = [
     [500, "", /500/],
@@ -232,18 +238,42 @@ test("an issuer that answers nothing of use makes an agent come back later, and 
   ];
   for (const [status, body, detail] of bodies) {
     stub.answer = () => ({ status, body });
-    const verdict = await verifier.verify(token, never());
+    const verdict = await make().verify(token, { signal: never() });
     assert.ok("unavailable" in verdict, JSON.stringify(verdict));
     assert.equal(verdict.unavailable, "the keys of the token issuer cannot be had now");
     assert.match(verdict.detail, detail);
     assert.ok(verdict.retryAfterMs > 0);
   }
-  stub.answer = () => ({ status: 200, body: keySet });
-  assert.ok("ok" in (await verifier.verify(token, never())));
-  const late = make();
   stub.stop();
-  const verdict = await late.verify(token, never());
+  const verdict = await make().verify(token, { signal: never() });
   assert.ok("unavailable" in verdict && /ECONNREFUSED/.test(verdict.detail), JSON.stringify(verdict));
+});
+
+test("after a fetch of keys that failed nobody asks again for five seconds, however many tokens come", async (t) => {
+  const { issuer, stub, make, keySet } = await fromUrl(t);
+  t.mock.timers.enable({ apis: ["Date"], now: Date.now() });
+  stub.answer = () => ({ status: 500, body: "" });
+  const verifier = make();
+  const verify = async () => verifier.verify(await issuer.token({ jti: String(Math.random()) }), { signal: never() });
+  for (let count = 0; count < 10; count++) {
+    const verdict = await verify();
+    assert.ok("unavailable" in verdict && /500/.test(verdict.detail), JSON.stringify(verdict));
+  }
+  assert.equal(stub.asked.length, 1);
+  stub.answer = () => ({ status: 200, body: keySet });
+  t.mock.timers.tick(4_999);
+  assert.ok("unavailable" in (await verify()));
+  t.mock.timers.tick(1);
+  assert.ok("ok" in (await verify()));
+  assert.equal(stub.asked.length, 2);
+});
+
+test("a token that cannot be good by its own claims costs no fetch of keys", async (t) => {
+  const { issuer, stub, make } = await fromUrl(t);
+  const verifier = make();
+  const changes = [{ iss: "https://evil" }, { aud: "vault" }, { aud: [] }, { exp: nowS() - 60 }, { exp: undefined }];
+  for (const change of changes) refusal(await verifier.verify(await issuer.token(change), { signal: never() }));
+  assert.equal(stub.asked.length, 0);
 });
 
 test("an issuer whose certificate comes from another CA is not believed", async (t) => {
@@ -252,7 +282,7 @@ test("an issuer whose certificate comes from another CA is not believed", async 
   const options = { issuer: ISSUER, audiences: ["culvert"], keys, subjects: [SUBJECT] };
   const verifier = new JwtVerifier(options, captureLog().log);
   t.after(() => verifier.close());
-  const verdict = await verifier.verify(await issuer.token(), never());
+  const verdict = await verifier.verify(await issuer.token(), { signal: never() });
   assert.ok("unavailable" in verdict && stub.asked.length === 0, JSON.stringify(verdict));
 });
 
@@ -269,7 +299,10 @@ test("whoever waits may give up: the verifier rejects with the signal's reason",
   const verifier = make();
   const gone = new AbortController();
   const token = await issuer.token();
-  const [leaves, stays] = [verifier.verify(token, gone.signal), verifier.verify(token, never())];
+  const [leaves, stays] = [
+    verifier.verify(token, { signal: gone.signal }),
+    verifier.verify(token, { signal: never() }),
+  ];
   await until(() => stub.asked.length === 1);
   gone.abort(new Error("the agent has gone"));
   await assert.rejects(leaves, /the agent has gone/);

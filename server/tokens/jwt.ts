@@ -1,13 +1,15 @@
 import { decodeProtectedHeader, errors, jwtVerify } from "jose";
-import { tokenExpiry, unfitToken } from "../../shared/net/bearer.ts";
+import { tokenExpiry, unfitToken, unverifiedClaims } from "../../shared/net/bearer.ts";
 import { ASYMMETRIC } from "../../shared/net/token-algorithms.ts";
 import { untilAborted } from "../../shared/net/until-aborted.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
+import { claimsFault, quoted } from "./claims.ts";
 import { failureOf } from "./https.ts";
 import { type IssuerKeys, issuerKeys, type KeyLocation } from "./keys.ts";
 import { identityOf, matchesSubject, notPermitted } from "./subject.ts";
-import { CLOCK_TOLERANCE_S, expiredAt, NO_END, type TokenVerifier, type Verdict } from "./verifier.ts";
+import { type Judged, keptUntil, VERDICTS, Verdicts } from "./verdicts.ts";
+import { type Asker, CLOCK_TOLERANCE_S, expiredAt, NO_END, type TokenVerifier, type Verdict } from "./verifier.ts";
 
 export interface JwtOptions {
   readonly issuer: string;
@@ -28,6 +30,7 @@ export class JwtVerifier implements TokenVerifier {
   readonly #options: JwtOptions;
   readonly #algorithms: readonly string[];
   readonly #keys: IssuerKeys;
+  readonly #verdicts = new Verdicts(VERDICTS);
 
   /** Throws a sentence for whoever wrote the options. */
   constructor(options: JwtOptions, log: Logger) {
@@ -41,16 +44,28 @@ export class JwtVerifier implements TokenVerifier {
       throw new Error("tokens need an issuer and an audience: without them, a token made for anybody would do");
     }
     if (options.subjects.length === 0) throw new Error("say whose tokens count: there are no subjects");
-    this.#keys = issuerKeys(options.keys, log);
+    this.#keys = issuerKeys(options.keys, log, () => this.#verdicts.forget());
   }
 
-  async verify(token: string, signal: AbortSignal): Promise<Verdict> {
+  async verify(token: string, { signal, network }: Asker): Promise<Verdict> {
     const unfit = unfitToken(token);
     if (unfit !== undefined) return { refused: `the token ${unfit}` };
-    return await untilAborted(this.#judge(token), signal);
+    const claims = unverifiedClaims(token);
+    if (claims === undefined) return { refused: NO_JWT };
+    const fault = claimsFault(claims, this.#options);
+    if (fault !== undefined) return { refused: fault };
+    return await untilAborted(
+      this.#verdicts.of(token, network, () => this.#judge(token)),
+      signal,
+    );
   }
 
-  async #judge(token: string): Promise<Verdict> {
+  async #judge(token: string): Promise<Judged> {
+    const verdict = await this.#verify(token);
+    return { verdict, keepUntilMs: keptUntil(verdict) };
+  }
+
+  async #verify(token: string): Promise<Verdict> {
     const { issuer, audiences, subjects } = this.#options;
     try {
       const { payload } = await jwtVerify(token, this.#keys.find, {
@@ -81,7 +96,7 @@ export class JwtVerifier implements TokenVerifier {
     if (UNKNOWN_KEY.some((kind) => error instanceof kind)) {
       return { refused: "the token is signed by a key that is not the issuer's" };
     }
-    if (NO_JWT.some((kind) => error instanceof kind)) return { refused: "the token is no signed JWT" };
+    if (MALFORMED.some((kind) => error instanceof kind)) return { refused: NO_JWT };
     const detail = error instanceof errors.JWKSTimeout ? "it took too long to answer" : failureOf(error);
     return { unavailable: "the keys of the token issuer cannot be had now", detail, retryAfterMs: RETRY_AFTER_MS };
   }
@@ -101,15 +116,10 @@ export class JwtVerifier implements TokenVerifier {
   }
 }
 
+const NO_JWT = "the token is no signed JWT";
 const UNKNOWN_KEY = [
   errors.JWKSNoMatchingKey,
   errors.JWKSMultipleMatchingKeys,
   errors.JWSSignatureVerificationFailed,
 ] as const;
-const NO_JWT = [errors.JWSInvalid, errors.JWTInvalid, errors.JOSENotSupported] as const;
-
-function quoted(value: unknown, join = ", "): string {
-  const values = value === undefined ? [] : [value].flat();
-  if (values.length === 0) return "nobody";
-  return printable(values.map((one) => `"${String(one)}"`).join(join), 200);
-}
+const MALFORMED = [errors.JWSInvalid, errors.JWTInvalid, errors.JOSENotSupported] as const;

@@ -18,16 +18,18 @@ export interface IssuerKeys {
   close(): void;
 }
 
-export function issuerKeys(location: KeyLocation, log: Logger): IssuerKeys {
-  return "file" in location ? keysInFile(location.file, log) : keysAt(location.url, location.caFile);
+/** `onChanged`: what was verified by the keys of before counts no more. */
+export function issuerKeys(location: KeyLocation, log: Logger, onChanged: () => void): IssuerKeys {
+  return "file" in location ? keysInFile(location.file, log, onChanged) : keysAt(location.url, location.caFile);
 }
 
 /** Throws a sentence if the file cannot be used at the start; a later one that cannot leaves the old keys in force. */
-function keysInFile(file: string, log: Logger): IssuerKeys {
+function keysInFile(file: string, log: Logger, onChanged: () => void): IssuerKeys {
   let keys: JWTVerifyGetKey | undefined;
   const watch = watchFiles([file], () => {
     try {
       keys = readKeys(file);
+      onChanged();
       log.info({ file }, "keys of the token issuer have changed");
     } catch (error) {
       log.error({ file, reason: (error as Error).message }, "new keys of the token issuer cannot be used");
@@ -70,6 +72,8 @@ function readKeys(file: string): JWTVerifyGetKey {
 
 /** A stranger can name keys that do not exist, and each would be looked for at the issuer: no more often than this, ms. */
 const COOLDOWN_MS = 30_000;
+/** After a fetch that failed, nobody asks again for so long, ms: each token that comes would. */
+const FAILED_COOLDOWN_MS = 5_000;
 /** How long a key that the issuer has withdrawn may still be good, ms. */
 const MAX_AGE_MS = 600_000;
 const TIMEOUT_MS = 5_000;
@@ -80,15 +84,26 @@ function keysAt(url: URL, caFile: string | undefined): IssuerKeys {
   // Read anew for each fetch, and once now: a wrong path is found at the start.
   const tls = (): { readonly ca?: string } => (caFile === undefined ? {} : loadClientTls({ caFile }));
   tls();
+  const fetchKeys = async (headers: Headers, signal: AbortSignal): Promise<Response> => {
+    const wanted = { url, method: "GET", headers: Object.fromEntries(headers), tls: tls(), signal } as const;
+    const { status, text } = await client.send(wanted);
+    if (status !== 200) throw new Error(`it answered ${status}`);
+    createLocalJWKSet(JSON.parse(text)); // what is none has failed as well
+    return new Response(text, { status });
+  };
+  let failed: { readonly error: unknown; readonly at: number } | undefined;
   const find = createRemoteJWKSet(url, {
     cooldownDuration: COOLDOWN_MS,
     cacheMaxAge: MAX_AGE_MS,
     timeoutDuration: TIMEOUT_MS,
     [customFetch]: async (_href, { headers, signal }) => {
-      const wanted = { url, method: "GET", headers: Object.fromEntries(headers), tls: tls(), signal } as const;
-      const { status, text } = await client.send(wanted);
-      if (status !== 200) throw new Error(`it answered ${status}`);
-      return new Response(text, { status });
+      if (failed !== undefined && Date.now() - failed.at < FAILED_COOLDOWN_MS) throw failed.error;
+      try {
+        return await fetchKeys(headers, signal);
+      } catch (error) {
+        failed = { error, at: Date.now() };
+        throw error;
+      }
     },
   });
   return { find, close: () => client.close() };

@@ -22,7 +22,7 @@ test("what a cluster's document says becomes the verifier of its kind", async (t
   for (const one of settings) {
     const verifier = verifierOf(one, log);
     t.after(() => verifier.close());
-    const [kind] = Object.keys(await verifier.verify(await issuer.token(), never()));
+    const [kind] = Object.keys(await verifier.verify(await issuer.token(), { signal: never() }));
     said.push(kind ?? "");
   }
   assert.deepEqual(said, ["ok", "refused", "unavailable"]);

@@ -21,7 +21,7 @@ import { type TokenReviewOptions, TokenReviewVerifier } from "./token-review.ts"
 
 /** A token as an API server gets to see it; who signed it is the API server's business. */
 function token(name = "agent", exp: number | undefined = nowS() + 3_600): string {
-  return unsigned({ alg: "RS256", kid: "k" }, { name, exp }, "c2lnbmF0dXJlLW9mLWE".repeat(4));
+  return unsigned({ alg: "RS256", kid: "k" }, { name, exp, aud: ["culvert"] }, "c2lnbmF0dXJlLW9mLWE".repeat(4));
 }
 
 function yes(change: object = {}): Answer {
@@ -52,7 +52,7 @@ async function reviewed(t: TestContext, change: Partial<TokenReviewOptions> = {}
     ...change,
   });
   t.after(() => verifier.close());
-  return { stub, path, verify: (text: string, signal = never()) => verifier.verify(text, signal) };
+  return { stub, path, verify: (text: string, signal = never()) => verifier.verify(text, { signal }) };
 }
 
 test("the API server is asked for our audience, by our certificate, and its word is the identity", async (t) => {
@@ -112,11 +112,13 @@ test("each no has its reason, and none shows a piece of the token", async (t) =>
   }
 });
 
-test("a token that is over, endless, too long or none at all is refused without asking anybody", async (t) => {
+test("a token that is over, endless, too long, for somebody else or none at all is refused without asking anybody", async (t) => {
   const { stub, verify } = await reviewed(t);
   const cases: [string, RegExp][] = [
     [token("a", nowS() - 3_600), /^the token expired at \d{4}-.*Z:/],
     [unsigned({ alg: "none" }, { sub: SUBJECT }), /^the token has no end/],
+    [unsigned({ alg: "RS256" }, { exp: nowS() + 60, aud: "vault" }), /^the token is for "vault", not for "culvert"$/],
+    [unsigned({ alg: "RS256" }, { exp: nowS() + 60 }), /^the token is for nobody, not for "culvert"$/],
     ["opaque", /^the token has no end/],
     ["", /is empty$/],
     ["x".repeat(1 << 20), /longer than 16 KiB$/],

@@ -1,12 +1,13 @@
 import { z } from "zod";
-import { tokenExpiry, unfitToken } from "../../shared/net/bearer.ts";
+import { unfitToken, unverifiedClaims } from "../../shared/net/bearer.ts";
 import { untilAborted } from "../../shared/net/until-aborted.ts";
 import { printable } from "../../shared/outcomes.ts";
+import { claimsFault, quoted } from "./claims.ts";
 import { failureOf, HttpsClient } from "./https.ts";
 import { type ApiAccess, checkAccess, type ReadAccess } from "./kube-access.ts";
 import { identityOf, matchesPart, notPermitted } from "./subject.ts";
-import { type Judged, Verdicts } from "./verdicts.ts";
-import { CLOCK_TOLERANCE_S, expiredAt, NO_END, type TokenVerifier, type Verdict } from "./verifier.ts";
+import { type Judged, keptUntil, VERDICTS, Verdicts } from "./verdicts.ts";
+import { type Asker, NO_END, type TokenVerifier, type Verdict } from "./verifier.ts";
 
 export interface TokenReviewOptions {
   /** The token must be for one of them, and the API server must say so. */
@@ -19,9 +20,6 @@ export interface TokenReviewOptions {
   readonly keepMs?: number;
 }
 
-const MAX_KEEP_MS = 60_000;
-/** A refusal can be mended (an account created, a role bound), and who is told no comes back slowly. */
-const KEEP_REFUSAL_MS = 10_000;
 /** The agent's whole attempt has 10 s. */
 const TIMEOUT_MS = 5_000;
 const RETRY_AFTER_MS = 5_000;
@@ -44,7 +42,7 @@ type ReviewStatus = z.infer<typeof Review>["status"];
 export class TokenReviewVerifier implements TokenVerifier {
   readonly #options: TokenReviewOptions;
   readonly #client = new HttpsClient();
-  readonly #verdicts = new Verdicts({ maxKept: 4_096, maxAsked: 64 });
+  readonly #verdicts = new Verdicts(VERDICTS);
 
   /** Throws a sentence for whoever wrote the options. */
   constructor(options: TokenReviewOptions) {
@@ -59,15 +57,18 @@ export class TokenReviewVerifier implements TokenVerifier {
     this.#options = options;
   }
 
-  async verify(token: string, signal: AbortSignal): Promise<Verdict> {
+  async verify(token: string, { signal, network }: Asker): Promise<Verdict> {
     const unfit = unfitToken(token);
     if (unfit !== undefined) return { refused: `the token ${unfit}` };
     // Nobody need be asked about these, and nobody can be made to ask with them.
-    const end = tokenExpiry(token);
-    if (end === undefined) return { refused: NO_END };
-    if (end.getTime() + CLOCK_TOLERANCE_S * 1_000 < Date.now()) return { refused: expiredAt(end) };
+    const claims = unverifiedClaims(token);
+    if (claims?.expiresAt === undefined) return { refused: NO_END };
+    const { audiences } = this.#options;
+    const fault = claimsFault(claims, { audiences });
+    if (fault !== undefined) return { refused: fault };
+    const end = claims.expiresAt;
     return await untilAborted(
-      this.#verdicts.of(token, () => this.#judge(token, end)),
+      this.#verdicts.of(token, network, (dropped) => this.#judge(token, end, dropped)),
       signal,
     );
   }
@@ -76,15 +77,12 @@ export class TokenReviewVerifier implements TokenVerifier {
     this.#client.close();
   }
 
-  async #judge(token: string, end: Date): Promise<Judged> {
-    const { keepMs = MAX_KEEP_MS } = this.#options;
-    const verdict = await this.#review(token, end);
-    if ("unavailable" in verdict) return { verdict, keepUntilMs: 0 };
-    if ("refused" in verdict) return { verdict, keepUntilMs: Date.now() + KEEP_REFUSAL_MS };
-    return { verdict, keepUntilMs: Math.min(Date.now() + Math.min(keepMs, MAX_KEEP_MS), end.getTime()) };
+  async #judge(token: string, end: Date, dropped: AbortSignal): Promise<Judged> {
+    const verdict = await this.#review(token, end, dropped);
+    return { verdict, keepUntilMs: keptUntil(verdict, this.#options.keepMs) };
   }
 
-  async #review(token: string, end: Date): Promise<Verdict> {
+  async #review(token: string, end: Date, dropped: AbortSignal): Promise<Verdict> {
     let access: ApiAccess;
     try {
       access = this.#options.access();
@@ -93,7 +91,7 @@ export class TokenReviewVerifier implements TokenVerifier {
     }
     const { host } = access.server;
     try {
-      const { status, text, retryAfterMs } = await this.#ask(access, token);
+      const { status, text, retryAfterMs } = await this.#ask(access, token, dropped);
       if (status === 401) return unavailable("it does not know this server's credentials", `${host} answered 401`);
       if (status === 403) return unavailable("this server may not ask it", `${host} answered 403: ${HOW_TO_PERMIT}`);
       if (status < 200 || status > 299)
@@ -107,7 +105,11 @@ export class TokenReviewVerifier implements TokenVerifier {
     }
   }
 
-  #ask({ server, tls, token: ownToken }: ApiAccess, token: string): ReturnType<HttpsClient["send"]> {
+  #ask(
+    { server, tls, token: ownToken }: ApiAccess,
+    token: string,
+    dropped: AbortSignal,
+  ): ReturnType<HttpsClient["send"]> {
     const { audiences } = this.#options;
     const review = { apiVersion: "authentication.k8s.io/v1", kind: "TokenReview", spec: { token, audiences } };
     return this.#client.send({
@@ -121,7 +123,7 @@ export class TokenReviewVerifier implements TokenVerifier {
       },
       body: JSON.stringify(review),
       tls,
-      signal: AbortSignal.timeout(TIMEOUT_MS),
+      signal: AbortSignal.any([AbortSignal.timeout(TIMEOUT_MS), dropped]),
     });
   }
 
@@ -129,11 +131,11 @@ export class TokenReviewVerifier implements TokenVerifier {
     const wanted = this.#options.audiences;
     if (authenticated !== true) {
       const why = error === "" ? "" : `: ${printable(without(token, error), 300)}`;
-      return { refused: `the API server does not accept the token for ${listed(wanted)}${why}` };
+      return { refused: `the API server does not accept the token for ${quoted(wanted, " or ")}${why}` };
     }
     // One that knows nothing of audiences accepts the tokens that workloads send to the API server itself.
     if (!audiences.some((audience) => wanted.includes(audience))) {
-      return { refused: `the API server does not say that the token is for ${listed(wanted)}` };
+      return { refused: `the API server does not say that the token is for ${quoted(wanted, " or ")}` };
     }
     const identity = identityOf(user?.username ?? "", end);
     const { agentNamespaces, agentServiceAccounts } = this.#options;
@@ -157,8 +159,4 @@ function unavailable(why: string, detail: string, retryAfterMs = RETRY_AFTER_MS)
 function without(token: string, text: string): string {
   const pieces = [token, ...token.split(".")].filter((piece) => piece.length >= LEAST_SECRET);
   return pieces.reduce((rest, piece) => rest.replaceAll(piece, "[token]"), text);
-}
-
-function listed(audiences: readonly string[]): string {
-  return printable(audiences.map((audience) => `"${audience}"`).join(" or "), 200);
 }

@@ -1,39 +1,109 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { type Judged, Verdicts } from "./verdicts.ts";
+import type { Verdict } from "./verifier.ts";
 
-const refused = (name: string): Judged => ({ verdict: { refused: name }, keepUntilMs: Date.now() + 60_000 });
+const FAR = Date.now() + 3_600_000;
+const refused = (name: string): Judged => ({ verdict: { refused: name }, keepUntilMs: FAR });
+const good = (subject: string): Judged => ({
+  verdict: { ok: { subject, expiresAt: new Date(FAR) } },
+  keepUntilMs: FAR,
+});
+const NETWORK = "10.0.0.1";
+
+/** Questions that are answered when the test says so. */
+function open(verdicts: Verdicts) {
+  const answers = new Map<string, (judged: Judged) => void>();
+  const dropped: string[] = [];
+  /** `null`: of a tunnel that stands. */
+  const ask = (token: string, network: string | null = NETWORK): Promise<Verdict> =>
+    verdicts.of(token, network ?? undefined, (signal) => {
+      signal.addEventListener("abort", () => dropped.push(token));
+      return new Promise((resolve) => answers.set(token, resolve));
+    });
+  const answer = (token: string): void => answers.get(token)?.(refused(token));
+  return { ask, answer, dropped, asked: () => [...answers.keys()] };
+}
 
 test("no more verdicts are kept than allowed: the oldest goes", async () => {
   const verdicts = new Verdicts({ maxKept: 2, maxAsked: 10 });
   const asked: string[] = [];
   const ask = (token: string) =>
-    verdicts.of(token, async () => {
+    verdicts.of(token, NETWORK, async () => {
       asked.push(token);
       return refused(token);
     });
   for (const token of ["a", "b", "c", "b", "c", "a"]) assert.deepEqual(await ask(token), { refused: token });
   assert.deepEqual(asked, ["a", "b", "c", "a"]);
+  verdicts.forget();
+  await ask("a");
+  assert.deepEqual(asked.slice(4), ["a"]);
 });
 
-test("no more are asked about at once than allowed: one more is told to come back", async () => {
-  const verdicts = new Verdicts({ maxKept: 10, maxAsked: 2 });
-  const answers: (() => void)[] = [];
-  const ask = (token: string) =>
-    verdicts.of(token, () => new Promise((resolve) => answers.push(() => resolve(refused(token)))));
-  const [a, sameAsA, b] = [ask("a"), ask("a"), ask("b")];
-  const late = await ask("c");
-  assert.ok("unavailable" in late && late.retryAfterMs === 1_000);
-  for (const answer of answers) answer();
-  assert.deepEqual(await Promise.all([a, sameAsA, b]), [{ refused: "a" }, { refused: "a" }, { refused: "b" }]);
-  assert.equal(answers.length, 2);
+test("refusals by the hundred take no place from a good verdict", async () => {
+  const verdicts = new Verdicts({ maxKept: 2, maxAsked: 10 });
+  await verdicts.of("good", NETWORK, async () => good("agent"));
+  for (let count = 0; count < 50; count++) await verdicts.of(`bad ${count}`, NETWORK, async () => refused("bad"));
+  assert.ok("ok" in (await verdicts.of("good", NETWORK, () => assert.fail("it was asked again"))));
+});
+
+test("one too many questions drop the oldest of the network that has most, and its peer is told to come back", async () => {
+  const verdicts = new Verdicts({ maxKept: 10, maxAsked: 3 });
+  const { ask, answer, dropped } = open(verdicts);
+  const flood = ["f1", "f2", "f3"].map((token) => ask(token));
+  const [honest, same] = [ask("h1", "10.0.0.2"), ask("h1", "10.0.0.3")];
+  const first = await (flood[0] ?? assert.fail());
+  assert.ok("unavailable" in first && first.retryAfterMs === 1_000, JSON.stringify(first));
+  assert.deepEqual(dropped, ["f1"]);
+  for (const token of ["f2", "f3", "h1"]) answer(token);
+  assert.deepEqual(await Promise.all([...flood.slice(1), honest, same]), [
+    { refused: "f2" },
+    { refused: "f3" },
+    { refused: "h1" },
+    { refused: "h1" },
+  ]);
+});
+
+test("tokens of tunnels that stand are asked about whatever peers ask", async () => {
+  const verdicts = new Verdicts({ maxKept: 10, maxAsked: 1 });
+  const { ask, answer, dropped, asked } = open(verdicts);
+  const standing = verdicts.of("mine", undefined, async () => good("agent"));
+  void ask("f1");
+  const own = ask("s1", null);
+  void ask("f2");
+  answer("s1");
+  assert.deepEqual(await own, { refused: "s1" });
+  assert.ok("ok" in (await standing));
+  assert.deepEqual([asked(), dropped], [["f1", "s1", "f2"], ["f1"]]);
+});
+
+test("a network has a hundred questions at once and fifty a second, and others have theirs", async (t) => {
+  let now = 0;
+  t.mock.method(performance, "now", () => now);
+  const verdicts = new Verdicts({ maxKept: 10, maxAsked: 10 });
+  let count = 0;
+  const isAsked = async (network: string): Promise<boolean> => {
+    const verdict = await verdicts.of(`token ${count++}`, network, async () => refused("bad"));
+    return "refused" in verdict;
+  };
+  const askedOf = async (network: string, many: number): Promise<number> => {
+    let asked = 0;
+    for (let index = 0; index < many; index++) if (await isAsked(network)) asked++;
+    return asked;
+  };
+  assert.equal(await askedOf("10.0.0.1", 200), 100);
+  assert.equal(await askedOf("10.0.0.2", 10), 10);
+  now = 1_000;
+  assert.equal(await askedOf("10.0.0.1", 200), 50);
+  const late = await verdicts.of("late", "10.0.0.1", () => assert.fail("asked"));
+  assert.ok("unavailable" in late && late.retryAfterMs === 20, JSON.stringify(late));
 });
 
 test("a judge that fails leaves nothing behind: the next one is asked", async () => {
   const verdicts = new Verdicts({ maxKept: 10, maxAsked: 1 });
   await assert.rejects(
-    verdicts.of("secret", () => Promise.reject(new Error("broken"))),
+    verdicts.of("secret", NETWORK, () => Promise.reject(new Error("broken"))),
     /broken/,
   );
-  assert.deepEqual(await verdicts.of("secret", async () => refused("x")), { refused: "x" });
+  assert.deepEqual(await verdicts.of("secret", NETWORK, async () => refused("x")), { refused: "x" });
 });

@@ -1,4 +1,7 @@
 import { createHash } from "node:crypto";
+import { BySource } from "../../shared/by-source.ts";
+import { untilAborted } from "../../shared/net/until-aborted.ts";
+import { QuestionBudget } from "./question-budget.ts";
 import type { Verdict } from "./verifier.ts";
 
 /** A fresh verdict, and until when it may be given again, ms since the epoch. */
@@ -8,55 +11,130 @@ export interface Judged {
 }
 
 export interface VerdictsOptions {
-  /** Verdicts kept at once; one more drops the oldest. */
+  /** Verdicts of each kind, good ones and refusals, that are kept; one more drops the oldest of its kind. */
   readonly maxKept: number;
-  /** Tokens looked at by others at once. One more is told to come back: strangers have any number of them. */
+  /**
+   * Tokens of peers that are asked about at once. One more drops the question of the network that has most, and its
+   * peer is told to come back. Tokens of tunnels that stand are not among them.
+   */
   readonly maxAsked: number;
 }
 
+export const VERDICTS: VerdictsOptions = { maxKept: 4_096, maxAsked: 64 };
+
+/** Longest time until a token that was withdrawn is noticed, ms: its account was deleted, or its issuer's key. */
+const MAX_KEEP_MS = 60_000;
+/** A refusal can be mended (an account created, a role bound), and who is told no comes back slowly. */
+const KEEP_REFUSAL_MS = 10_000;
+
+/** Until when a verdict that was found now may be given again, ms since the epoch; `keepMs`: at most so long. */
+export function keptUntil(verdict: Verdict, keepMs = MAX_KEEP_MS): number {
+  if ("unavailable" in verdict) return 0;
+  if ("refused" in verdict) return Date.now() + KEEP_REFUSAL_MS;
+  return Math.min(Date.now() + Math.min(keepMs, MAX_KEEP_MS), verdict.ok.expiresAt.getTime());
+}
+
+/** Another verdict is found in so long, ms: whoever is dropped may come back then. */
 const CROWDED_RETRY_MS = 1_000;
 
-/** Verdicts of a moment ago, and those that are asked for now: one question for any number who send the same token. */
-export class Verdicts {
-  readonly #options: VerdictsOptions;
-  readonly #kept = new Map<string, Judged>();
-  readonly #asked = new Map<string, Promise<Verdict>>();
+/** A question that has no answer yet. */
+interface Question {
+  readonly dropped: AbortController;
+  readonly answer: Promise<Verdict>;
+}
 
-  constructor(options: VerdictsOptions) {
-    this.#options = options;
+/**
+ * Verdicts of a moment ago, and those that are asked for now: one question for any number who send the same token. A
+ * flood of tokens that are none takes neither the kept verdicts of good ones nor the questions of tunnels that stand.
+ */
+export class Verdicts {
+  readonly #maxAsked: number;
+  readonly #good: Kept;
+  readonly #refused: Kept;
+  readonly #budget = new QuestionBudget();
+  readonly #asked = new Map<string, Question>();
+  /** Those of them that a network waits for. */
+  readonly #ofPeers = new BySource<AbortController>();
+
+  constructor({ maxKept, maxAsked }: VerdictsOptions) {
+    this.#maxAsked = maxAsked;
+    this.#good = new Kept(maxKept);
+    this.#refused = new Kept(maxKept);
   }
 
-  of(token: string, judge: () => Promise<Judged>): Promise<Verdict> {
+  /** `network`: where the token came from; `undefined`: it belongs to a tunnel that stands. */
+  of(token: string, network: string | undefined, judge: (dropped: AbortSignal) => Promise<Judged>): Promise<Verdict> {
     // A dump of this process shows no token from here.
     const digest = createHash("sha256").update(token).digest("base64");
-    const kept = this.#kept.get(digest);
-    if (kept !== undefined && kept.keepUntilMs > Date.now()) return Promise.resolve(kept.verdict);
-    this.#kept.delete(digest);
+    const kept = this.#good.get(digest) ?? this.#refused.get(digest);
+    if (kept !== undefined) return Promise.resolve(kept);
     const asked = this.#asked.get(digest);
-    if (asked !== undefined) return asked;
-    if (this.#asked.size >= this.#options.maxAsked) return Promise.resolve(crowded(this.#asked.size));
-    const asking = this.#ask(digest, judge);
-    this.#asked.set(digest, asking);
-    return asking;
+    if (asked !== undefined) return asked.answer;
+    const waitMs = network === undefined ? 0 : this.#budget.take(network);
+    if (waitMs > 0) return Promise.resolve(crowded("its network has sent too many tokens", waitMs));
+    const dropped = new AbortController();
+    if (network !== undefined) this.#ofPeers.add(dropped, network);
+    const answer = this.#ask(digest, dropped, judge);
+    this.#asked.set(digest, { dropped, answer });
+    if (this.#ofPeers.size > this.#maxAsked) this.#ofPeers.oldestOfFullest?.abort();
+    return answer;
   }
 
-  async #ask(digest: string, judge: () => Promise<Judged>): Promise<Verdict> {
+  /** What was found before counts no more. */
+  forget(): void {
+    this.#good.clear();
+    this.#refused.clear();
+  }
+
+  async #ask(
+    digest: string,
+    dropped: AbortController,
+    judge: (dropped: AbortSignal) => Promise<Judged>,
+  ): Promise<Verdict> {
+    const leave = (): void => void this.#ofPeers.delete(dropped);
+    dropped.signal.addEventListener("abort", leave);
     try {
-      const judged = await judge();
-      if (judged.keepUntilMs > Date.now()) this.#keep(digest, judged);
-      return judged.verdict;
+      const { verdict, keepUntilMs } = await untilAborted(judge(dropped.signal), dropped.signal);
+      if ("ok" in verdict) this.#good.set(digest, verdict, keepUntilMs);
+      else this.#refused.set(digest, verdict, keepUntilMs);
+      return verdict;
+    } catch (error) {
+      if (!dropped.signal.aborted) throw error;
+      return crowded(`${this.#maxAsked} are asked about now`, CROWDED_RETRY_MS);
     } finally {
+      leave();
       this.#asked.delete(digest);
     }
   }
+}
 
-  #keep(digest: string, judged: Judged): void {
-    if (this.#kept.size >= this.#options.maxKept) this.#kept.delete(this.#kept.keys().next().value ?? "");
-    this.#kept.set(digest, judged);
+/** Verdicts by the digest of their token, the oldest first. */
+class Kept {
+  readonly #most: number;
+  readonly #verdicts = new Map<string, Judged>();
+
+  constructor(most: number) {
+    this.#most = most;
+  }
+
+  get(digest: string): Verdict | undefined {
+    const kept = this.#verdicts.get(digest);
+    if (kept !== undefined && kept.keepUntilMs > Date.now()) return kept.verdict;
+    this.#verdicts.delete(digest);
+    return undefined;
+  }
+
+  set(digest: string, verdict: Verdict, keepUntilMs: number): void {
+    if (keepUntilMs <= Date.now()) return;
+    if (this.#verdicts.size >= this.#most) this.#verdicts.delete(this.#verdicts.keys().next().value ?? "");
+    this.#verdicts.set(digest, { verdict, keepUntilMs });
+  }
+
+  clear(): void {
+    this.#verdicts.clear();
   }
 }
 
-function crowded(asked: number): Verdict {
-  const unavailable = "more tokens are to be judged at once than this server has time for";
-  return { unavailable, detail: `${asked} are asked about now`, retryAfterMs: CROWDED_RETRY_MS };
+function crowded(detail: string, retryAfterMs: number): Verdict {
+  return { unavailable: "more tokens are to be judged than this server has time for", detail, retryAfterMs };
 }

@@ -15,10 +15,18 @@ export type Verdict =
   /** Nobody can say now: the one to ask is down. `detail` has addresses and paths, for the operator's log alone. */
   | { readonly unavailable: string; readonly detail: string; readonly retryAfterMs: number };
 
+/** Who waits for a verdict. */
+export interface Asker {
+  /** Whoever waits gives up. */
+  readonly signal: AbortSignal;
+  /** Where the token came from (`networkOf`); absent: with a tunnel that stands, which waits behind no peer. */
+  readonly network?: string;
+}
+
 /** One way to tell whose token this is. */
 export interface TokenVerifier {
   /** Rejects with the signal's reason only. */
-  verify(token: string, signal: AbortSignal): Promise<Verdict>;
+  verify(token: string, asker: Asker): Promise<Verdict>;
   /** Ends what it holds open: watches of files, connections. */
   close(): void;
 }

@@ -75,7 +75,7 @@ export class TokenWatch {
   async #judge(): Promise<void> {
     const token = this.#token;
     try {
-      const verdict = await this.#options.verifier.verify(token, this.#closed.signal);
+      const verdict = await this.#options.verifier.verify(token, { signal: this.#closed.signal });
       // A fresh token that came meanwhile was judged when it came.
       if (token !== this.#token || this.#closed.signal.aborted) return;
       if ("unavailable" in verdict) this.#owner.onUnavailable(verdict.unavailable, verdict.detail);

@@ -2,16 +2,17 @@ import type { IncomingHttpHeaders } from "node:http";
 import type { Socket } from "node:net";
 import { type PresentedToken, presentedToken } from "../../shared/net/bearer.ts";
 import { type IdentityPattern, judgePeer, permits, subjectOf } from "../../shared/net/identity.ts";
+import { networkOf } from "../../shared/net/source-network.ts";
 import { judgedByCa } from "../../shared/net/tls.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
-import type { TokenVerifier } from "../tokens/verifier.ts";
+import type { Asker, TokenVerifier } from "../tokens/verifier.ts";
 import type { Credential } from "./credential.ts";
 import type { ClusterTunnels } from "./registry.ts";
 
 /** Whom the agents' port of a cluster lets in. */
 export interface AgentRules {
   /** Of the cluster that it leads to. */
-  readonly tunnels: Pick<ClusterTunnels, "name" | "judged">;
+  readonly tunnels: Pick<ClusterTunnels, "name" | "verifying">;
   /** Empty: everybody but Konnectivity's callers. */
   readonly identities: readonly IdentityPattern[];
   /** Where they are listed. */
@@ -20,18 +21,19 @@ export interface AgentRules {
   readonly ca: string | undefined;
   /** Present: tokens are taken. */
   readonly verifier: TokenVerifier | undefined;
+  /** A client from this address has proved a credential. */
+  proved?(address: string): void;
 }
 
 /** How long others may take over an agent's token, and how many agents of one cluster. */
 export interface Patience {
+  /** Where the agent comes from, which an inner TLS does not know. */
+  readonly address: string;
   readonly deadlineMs: number;
   readonly maxJudged: number;
   /** From here on the agent waits for us. */
   onJudging(): void;
 }
-
-/** When an agent should come again for which there is no judge now, ms. */
-const CROWDED_RETRY_MS = 1_000;
 
 /**
  * Who is this agent? By its token where tokens are taken and it brings one, else by its certificate. Rejects with
@@ -47,7 +49,16 @@ export async function identify(
   const presented = rules.verifier && presentedToken(headers.authorization);
   if (presented === undefined) return byCertificate(socket, rules);
   mustName(presented, rules.tunnels.name);
-  return await judgedApart(socket, rules.tunnels, patience, (signal) => byToken(presented.token, rules, signal));
+  const { name, verifying } = rules.tunnels;
+  const { address, deadlineMs, maxJudged: most, onJudging } = patience;
+  const network = networkOf(address);
+  const sentence = `too many tokens of agents of cluster "${name}" are being verified (--max-judged-agents): the oldest was dropped`;
+  onJudging();
+  const credential = await verifying.agents.during({ socket, network }, { most, deadlineMs, sentence }, (signal) =>
+    byToken(presented.token, rules, { signal, network }),
+  );
+  rules.proved?.(address);
+  return credential;
 }
 
 /** The name beside a token (`Basic CLUSTER:TOKEN`) may only agree with the cluster (design: "Trust"). */
@@ -57,32 +68,6 @@ export function mustName({ cluster }: PresentedToken, served: string): void {
     "unauthenticated",
     `the token came with the name of cluster "${printable(cluster, 64)}", which is not served here`,
   );
-}
-
-/** Judging may take seconds: one cluster's agents wait in a room of their own, and those that have gone leave it. */
-async function judgedApart<T>(
-  socket: Socket,
-  { name, judged }: AgentRules["tunnels"],
-  { deadlineMs, maxJudged, onJudging }: Patience,
-  judge: (signal: AbortSignal) => Promise<T>,
-): Promise<T> {
-  if (judged.size >= maxJudged) {
-    throw new CulvertError(
-      "overloaded",
-      `the tokens of ${judged.size} agents of cluster "${name}" are being judged (--max-judged-agents)`,
-      { retryAfterMs: CROWDED_RETRY_MS },
-    );
-  }
-  onJudging();
-  judged.add(socket);
-  const leave = () => judged.delete(socket);
-  socket.once("close", leave);
-  try {
-    return await judge(AbortSignal.timeout(deadlineMs));
-  } finally {
-    socket.off("close", leave);
-    leave();
-  }
 }
 
 function byCertificate(socket: Socket, rules: AgentRules): Credential {
@@ -103,15 +88,15 @@ function byCertificate(socket: Socket, rules: AgentRules): Credential {
   throw new CulvertError("forbidden", `the client certificate ${printable(identity, 120)} ${why}`);
 }
 
-async function byToken(text: string, rules: AgentRules, signal: AbortSignal): Promise<Credential> {
+async function byToken(text: string, rules: AgentRules, asker: Asker): Promise<Credential> {
   // Asked for anew each time: the rules may be others when the token is judged again.
   const verifier: Pick<TokenVerifier, "verify"> = {
-    verify: (token, aborted) => {
+    verify: (token, by) => {
       if (rules.verifier === undefined) return Promise.resolve({ refused: "tokens are not taken here any more" });
-      return rules.verifier.verify(token, aborted);
+      return rules.verifier.verify(token, by);
     },
   };
-  const verdict = await inTime(verifier.verify(text, signal), signal);
+  const verdict = await inTime(verifier.verify(text, asker), asker.signal);
   // The prefix keeps a token's subject apart from any name in a certificate.
   if ("ok" in verdict) {
     const token = { text, identity: verdict.ok, verifier };

@@ -67,7 +67,7 @@ export async function attachInside(
     const hello = readHello(json);
     const proofs = hello.bearer === undefined ? {} : { authorization: `Bearer ${hello.bearer}` };
     who.shown = shownBy(inner.socket, proofs, deps.door);
-    const credential = await time.apart(() => whoSays(proofs, inner, deps));
+    const credential = await time.apart(() => whoSays(proofs, inner, who.address, deps));
     who.identity = credential.identity;
     mustAgree(hello, deps.cluster);
     mustStillBeTrusted(credential, deps.door);
@@ -122,9 +122,10 @@ function readHello(json: string): InnerHello {
 async function whoSays(
   proofs: IncomingHttpHeaders,
   { socket }: InnerTls,
+  address: string,
   { door, options: { handshakeTimeoutMs: deadlineMs, maxJudgedAgents: maxJudged } }: InnerDeps,
 ): Promise<Credential> {
-  return await identify(socket, proofs, door, { deadlineMs, maxJudged, onJudging: () => {} });
+  return await identify(socket, proofs, door, { address, deadlineMs, maxJudged, onJudging: () => {} });
 }
 
 /** A new tunnel, to its end. */

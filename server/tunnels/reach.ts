@@ -89,7 +89,7 @@ export async function reach(
 }
 
 /** Whoever waits for an answer is one of those that a cluster may have, whatever the step is that takes time. */
-export async function counted<T>(cluster: ClusterTunnels, most: number, step: () => Promise<T>): Promise<T> {
+async function counted<T>(cluster: ClusterTunnels, most: number, step: () => Promise<T>): Promise<T> {
   const { pendingConnects } = cluster;
   if (pendingConnects >= most)
     throw new CulvertError(

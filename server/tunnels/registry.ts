@@ -1,5 +1,6 @@
 import { CulvertError } from "../../shared/outcomes.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
+import { TokenRoom } from "../tokens/token-room.ts";
 import { admit, type Candidate, type IdHolder } from "./admit.ts";
 import type { Cancellable } from "./opening.ts";
 import { OtherProcesses } from "./other-processes.ts";
@@ -45,8 +46,8 @@ export class ClusterTunnels {
   readonly name: string;
   /** CONNECTs of this cluster that have no answer yet. */
   pendingConnects = 0;
-  /** Connections of agents whose token is judged now. */
-  readonly judged = new Set<object>();
+  /** Agents and callers whose token is being verified. */
+  readonly verifying = { agents: new TokenRoom(), callers: new TokenRoom() };
   /** What its agents measure. */
   readonly probes = new ProbeRoom();
   /** Agents that may hold a place at once. */

@@ -256,6 +256,7 @@ export class UpgradePort {
     let credential: Credential | CulvertError;
     try {
       credential = await identify(socket, request.headers, door, {
+        address: sourceOf(socket).address,
         deadlineMs: options.handshakeTimeoutMs,
         maxJudged: options.maxJudgedAgents,
         onJudging: () => this.sockets.setAside(socket),

@@ -36,20 +36,31 @@ export function presentedToken(header: string | undefined): PresentedToken | und
   return colon < 0 ? undefined : { cluster: text.slice(0, colon), token: text.slice(colon + 1) };
 }
 
-/**
- * When the token ends, as it says itself (RFC 7519 §4.1.4) and nobody has verified; `undefined`: it is no JWT, or has no
- * end.
- */
-export function tokenExpiry(token: string): Date | undefined {
+/** What a JWT says of itself (RFC 7519 §4.1). Nobody has verified it. */
+export interface UnverifiedClaims {
+  readonly issuer: unknown;
+  readonly audiences: readonly unknown[];
+  /** `undefined`: it says none, or none that a clock could show. */
+  readonly expiresAt: Date | undefined;
+}
+
+/** `undefined`: it is no JWT. */
+export function unverifiedClaims(token: string): UnverifiedClaims | undefined {
   const parts = token.split(".");
   if (parts.length !== 3) return undefined;
   try {
     const claims: unknown = JSON.parse(Buffer.from(parts[1] ?? "", "base64url").toString("utf8"));
-    if (typeof claims !== "object" || claims === null || !("exp" in claims)) return undefined;
-    if (typeof claims.exp !== "number") return undefined;
-    const expiresAt = new Date(claims.exp * 1_000);
-    return Number.isNaN(expiresAt.getTime()) ? undefined : expiresAt;
+    if (typeof claims !== "object" || claims === null) return undefined;
+    const { iss: issuer, aud, exp } = claims as Readonly<Record<string, unknown>>;
+    const expiresAt = typeof exp === "number" ? new Date(exp * 1_000) : undefined;
+    const hasEnd = expiresAt !== undefined && !Number.isNaN(expiresAt.getTime());
+    return { issuer, audiences: aud === undefined ? [] : [aud].flat(), expiresAt: hasEnd ? expiresAt : undefined };
   } catch {
     return undefined;
   }
+}
+
+/** When the token ends, as it says itself; `undefined`: it is no JWT, or has no end. */
+export function tokenExpiry(token: string): Date | undefined {
+  return unverifiedClaims(token)?.expiresAt;
 }

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { TokenBucket } from "./buckets.ts";
+import { TokenBucket } from "./token-bucket.ts";
 
 function bucket(perSecond: number, burst: number): { take: (count: number) => number; clock: { ms: number } } {
   const clock = { ms: 1_000 };
