@@ -1,0 +1,90 @@
+import { Duplex } from "node:stream";
+import { answerAndEnd } from "../net/answer-and-end.ts";
+import { HeaderEnd } from "../net/header-end.ts";
+
+/** From the connection to its whole request, ms; probes take milliseconds. */
+export const REQUEST_MS = 10_000;
+/** From the request to the end of its answer, ms: several times what a scrape may take, Prometheus' default being 10 s. */
+export const ANSWER_MS = 60_000;
+
+/**
+ * What an HTTP parser gets of a connection: its first request, and not a byte behind it. Node's parser would go on with whatever has
+ * come in one packet, thousands of requests, and answer each. What the parser's side writes goes out on the connection.
+ */
+export class OneRequest extends Duplex {
+  readonly #connection: Duplex;
+  readonly #header = new HeaderEnd();
+  #bodyBytes = 0;
+  #deadline: NodeJS.Timeout;
+
+  /** The connection has an error listener. */
+  constructor(connection: Duplex) {
+    super();
+    this.#connection = connection;
+    this.#deadline = this.#destroyIn(REQUEST_MS);
+    this.on("error", () => {}); // whatever is wrong with it ends it
+  }
+
+  /** Begins to read, once a parser listens. */
+  begin(): void {
+    this.#connection.on("readable", this.#onReadable);
+    this.#connection.on("end", this.#onEnd);
+    this.#connection.on("close", () => this.destroy());
+  }
+
+  /** The header was understood: so many bytes behind it belong to the request, too, and the time of the answer begins. */
+  onUnderstood(bodyBytes: number): void {
+    clearTimeout(this.#deadline);
+    this.#deadline = this.#destroyIn(ANSWER_MS);
+    this.#bodyBytes = bodyBytes;
+    setImmediate(this.#onReadable); // the parser that calls this cannot be called meanwhile
+  }
+
+  override _read(): void {}
+
+  override _write(chunk: Buffer, encoding: BufferEncoding, done: (error?: Error | null) => void): void {
+    this.#connection.write(chunk, encoding, done);
+  }
+
+  override _final(done: (error?: Error | null) => void): void {
+    const connection = this.#connection;
+    connection.end(() => {
+      connection.off("readable", this.#onReadable);
+      answerAndEnd(connection, "");
+      done();
+    });
+  }
+
+  override _destroy(error: Error | null, done: (error: Error | null) => void): void {
+    clearTimeout(this.#deadline);
+    if (!this.#connection.writableFinished) this.#connection.destroy();
+    done(error);
+  }
+
+  readonly #onReadable = (): void => {
+    while (!this.destroyed && (!this.#header.hasEnded || this.#bodyBytes > 0)) {
+      const piece: Buffer | null = this.#connection.read();
+      if (piece === null) return;
+      const length = this.#take(piece);
+      if (length < piece.length) this.#connection.unshift(piece.subarray(length));
+      this.push(piece.subarray(0, length));
+    }
+  };
+
+  /** How much of it belongs to the request. */
+  #take(piece: Buffer): number {
+    if (!this.#header.hasEnded) return this.#header.push(piece);
+    const length = Math.min(piece.length, this.#bodyBytes);
+    this.#bodyBytes -= length;
+    return length;
+  }
+
+  /** Who ends its side behind a whole request still gets the answer. */
+  readonly #onEnd = (): void => {
+    if (!this.#header.hasEnded || this.#bodyBytes > 0) this.destroy();
+  };
+
+  #destroyIn(ms: number): NodeJS.Timeout {
+    return setTimeout(() => this.destroy(), ms).unref();
+  }
+}
