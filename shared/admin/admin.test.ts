@@ -234,3 +234,19 @@ test("a Host that is no address is refused where names are given, on every path"
   assert.match(answer, /"evil\.example" is no IP address, not localhost and not in --admin-allowed-hosts\n$/);
   await admin.close();
 });
+
+test("what is no HTTP/1, and who leaves Host out, is not held", async () => {
+  const admin = await start();
+  for (const bytes of [
+    "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "GET / HTTP/1.1\n\n",
+    "CONNECT a:1 HTTP/1.1\r\nHost: x\r\n\r\n",
+  ])
+    assert.equal(await exchange(admin, bytes), "", bytes);
+  assert.match(await exchange(admin, "GET /livez HTTP/1.1\r\n\r\n"), /^HTTP\/1\.1 400 /);
+  assert.match(
+    await exchange(admin, "GET /livez HTTP/1.1\r\nHost: x\r\nUpgrade: y\r\nConnection: upgrade\r\n\r\n"),
+    /200/,
+  );
+  await admin.close();
+});

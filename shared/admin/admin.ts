@@ -1,3 +1,4 @@
+import type { IncomingMessage } from "node:http";
 import { type AddressInfo, createServer, type Server } from "node:net";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import type { Registry } from "prom-client";
@@ -79,6 +80,10 @@ async function appOf(options: AdminOptions): Promise<FastifyInstance> {
     http: { maxHeaderSize: HEADER_LIMIT },
     clientErrorHandler: (_error, connection) => connection.destroy(),
   });
+  app.server.prependListener("request", ({ headers, socket }: IncomingMessage) => {
+    const bodyBytes = Number(headers["content-length"] ?? 0);
+    (socket as unknown as OneRequest).onUnderstood(bodyBytes <= BODY_LIMIT ? bodyBytes : 0);
+  });
   app.addHook("onRequest", async (request, reply) => onRequest(request, reply, options.allowedHosts));
   addRoutes(app, options);
   await app.ready();
@@ -87,9 +92,7 @@ async function appOf(options: AdminOptions): Promise<FastifyInstance> {
 
 function onRequest(request: FastifyRequest, reply: FastifyReply, allowedHosts?: readonly string[]): unknown {
   reply.header("connection", "close");
-  const { host, "content-length": length = "0", "transfer-encoding": encoding } = request.headers;
-  const bodyBytes = Number(length);
-  (request.raw.socket as unknown as OneRequest).onUnderstood(bodyBytes <= BODY_LIMIT ? bodyBytes : 0);
+  const { host, "transfer-encoding": encoding } = request.headers;
   if (allowedHosts !== undefined && !isOwnHost(host, allowedHosts)) {
     const name = printable(host ?? "", 100);
     return text(reply.code(421), `"${name}" is no IP address, not localhost and not in --admin-allowed-hosts\n`);

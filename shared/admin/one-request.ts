@@ -15,6 +15,7 @@ export class OneRequest extends Duplex {
   readonly #connection: Duplex;
   readonly #header = new HeaderEnd();
   #bodyBytes = 0;
+  #isUnderstood = false;
   #deadline: NodeJS.Timeout;
 
   /** The connection has an error listener. */
@@ -32,8 +33,9 @@ export class OneRequest extends Duplex {
     this.#connection.on("close", () => this.destroy());
   }
 
-  /** The header was understood: so many bytes behind it belong to the request, too, and the time of the answer begins. */
+  /** The header was understood, as the parser says in its turn: so many bytes behind it belong to the request, too, and the time of the answer begins. */
   onUnderstood(bodyBytes: number): void {
+    this.#isUnderstood = true;
     clearTimeout(this.#deadline);
     this.#deadline = this.#destroyIn(ANSWER_MS);
     this.#bodyBytes = bodyBytes;
@@ -68,7 +70,13 @@ export class OneRequest extends Duplex {
       const length = this.#take(piece);
       if (length < piece.length) this.#connection.unshift(piece.subarray(length));
       this.push(piece.subarray(0, length));
+      if (this.#header.hasEnded && !this.#isUnderstood) setImmediate(this.#onWhole);
     }
+  };
+
+  /** Node's parser wants more behind an empty line where it takes the request for the beginning of HTTP/2. */
+  readonly #onWhole = (): void => {
+    if (!this.#isUnderstood && !this.writableEnded) this.destroy();
   };
 
   /** How much of it belongs to the request. */
