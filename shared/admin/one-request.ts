@@ -6,6 +6,11 @@ import { HeaderEnd } from "../net/header-end.ts";
 export const REQUEST_MS = 10_000;
 /** From the request to the end of its answer, ms: several times what a scrape may take, Prometheus' default being 10 s. */
 export const ANSWER_MS = 60_000;
+/**
+ * How long a connection stays for its answer to be read whose peer has sent more than its request, ms. Nothing of it is read, and a
+ * peer that floods waits so long for its next connection.
+ */
+const UNREAD_MS = 1_000;
 
 /**
  * What an HTTP parser gets of a connection: its first request, and not a byte behind it. Node's parser would go on with whatever has
@@ -16,13 +21,13 @@ export class OneRequest extends Duplex {
   readonly #header = new HeaderEnd();
   #bodyBytes = 0;
   #isUnderstood = false;
-  #deadline: NodeJS.Timeout;
+  #deadline: NodeJS.Timeout | undefined;
 
   /** The connection has an error listener. */
   constructor(connection: Duplex) {
     super();
     this.#connection = connection;
-    this.#deadline = this.#destroyIn(REQUEST_MS);
+    this.#endIn(REQUEST_MS);
     this.on("error", () => {}); // whatever is wrong with it ends it
   }
 
@@ -36,8 +41,7 @@ export class OneRequest extends Duplex {
   /** The header was understood, as the parser says in its turn: so many bytes behind it belong to the request, too, and the time of the answer begins. */
   onUnderstood(bodyBytes: number): void {
     this.#isUnderstood = true;
-    clearTimeout(this.#deadline);
-    this.#deadline = this.#destroyIn(ANSWER_MS);
+    this.#endIn(ANSWER_MS);
     this.#bodyBytes = bodyBytes;
     setImmediate(this.#onReadable); // the parser that calls this cannot be called meanwhile
   }
@@ -52,14 +56,15 @@ export class OneRequest extends Duplex {
     const connection = this.#connection;
     connection.end(() => {
       connection.off("readable", this.#onReadable);
-      answerAndEnd(connection, "");
+      if (connection.readableLength === 0) answerAndEnd(connection, "");
+      else this.#endIn(UNREAD_MS);
       done();
     });
   }
 
   override _destroy(error: Error | null, done: (error: Error | null) => void): void {
     clearTimeout(this.#deadline);
-    if (!this.#connection.writableFinished) this.#connection.destroy();
+    this.#connection.destroy();
     done(error);
   }
 
@@ -92,7 +97,8 @@ export class OneRequest extends Duplex {
     if (!this.#header.hasEnded || this.#bodyBytes > 0) this.destroy();
   };
 
-  #destroyIn(ms: number): NodeJS.Timeout {
-    return setTimeout(() => this.destroy(), ms).unref();
+  #endIn(ms: number): void {
+    clearTimeout(this.#deadline);
+    this.#deadline = setTimeout(() => this.destroy(), ms).unref();
   }
 }
