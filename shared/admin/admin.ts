@@ -10,7 +10,7 @@ import { onceASecond } from "../process/once-a-second.ts";
 import type { StrangerLog } from "../process/stranger-log.ts";
 import { Connections, mostConnections } from "./connections.ts";
 import { isOwnHost } from "./host-rule.ts";
-import { OneRequest } from "./one-request.ts";
+import { BODY_LIMIT, OneRequest } from "./one-request.ts";
 
 /** Port 0 takes a free one: whether 0 means "off" is the caller's business. */
 export interface AdminOptions extends ListenAt {
@@ -33,9 +33,8 @@ export interface Admin {
   close(): Promise<void>;
 }
 
-/** Largest header and body of a request, bytes. */
+/** Largest header of a request, bytes. */
 const HEADER_LIMIT = 8_192;
-const BODY_LIMIT = 1_024;
 
 /**
  * The health or the admin listener (design: "Seen from outside"): one request of each connection, few connections, whoever comes.

@@ -6,6 +6,8 @@ import { HeaderEnd } from "../net/header-end.ts";
 export const REQUEST_MS = 10_000;
 /** From the request to the end of its answer, ms: several times what a scrape may take, Prometheus' default being 10 s. */
 export const ANSWER_MS = 60_000;
+/** Largest body of a request, bytes. */
+export const BODY_LIMIT = 1_024;
 /**
  * How long a connection stays for its answer to be read whose peer has sent more than its request, ms. Nothing of it is read, and a
  * peer that floods waits so long for its next connection.
@@ -38,7 +40,10 @@ export class OneRequest extends Duplex {
     this.#connection.on("close", () => this.destroy());
   }
 
-  /** The header was understood, as the parser says in its turn: so many bytes behind it belong to the request, too, and the time of the answer begins. */
+  /**
+   * The parser has understood the header: so many bytes behind it belong to the request, too, `BODY_LIMIT` at most. The time of the
+   * answer begins.
+   */
   onUnderstood(bodyBytes: number): void {
     this.#isUnderstood = true;
     this.#endIn(ANSWER_MS);
@@ -73,7 +78,8 @@ export class OneRequest extends Duplex {
       const piece: Buffer | null = this.#connection.read();
       if (piece === null) return;
       const length = this.#take(piece);
-      if (length < piece.length) this.#connection.unshift(piece.subarray(length));
+      // A copy of what may be a body, since a piece of 64 KiB would stay as long as one byte of it.
+      if (length < piece.length) this.#connection.unshift(Buffer.from(piece.subarray(length, length + BODY_LIMIT)));
       this.push(piece.subarray(0, length));
       if (this.#header.hasEnded && !this.#isUnderstood) setImmediate(this.#onWhole);
     }
