@@ -1,9 +1,9 @@
 import { randomUUID } from "node:crypto";
 import type { AddressInfo } from "node:net";
 import type { SecureVersion } from "node:tls";
+import { type Admin, startAdmin } from "../shared/admin/admin.ts";
 import type { Hello } from "../shared/link/control.ts";
 import { type FileWatch, watchFiles } from "../shared/net/watch-files.ts";
-import { type Admin, startAdmin } from "../shared/process/admin.ts";
 import { FileRoom } from "../shared/process/file-room.ts";
 import { liveLinks } from "../shared/process/link-metrics.ts";
 import type { Logger } from "../shared/process/logger.ts";
@@ -60,6 +60,7 @@ export class Agent implements AsyncDisposable {
   readonly #listenEphemeral: boolean;
   readonly #dials: DialSlots;
   readonly #pool: MemoryPool;
+  readonly #strangers: StrangerLog;
   readonly #files: FileRoom;
   readonly #credentials: KeptCredentials;
   readonly #uplinks: readonly Uplink[];
@@ -76,6 +77,7 @@ export class Agent implements AsyncDisposable {
     this.#pool = new MemoryPool(options.memoryLimit);
     this.metrics.memory.watch(this.#pool);
     const strangers = new StrangerLog(log);
+    this.#strangers = strangers;
     this.#files = new FileRoom({ metrics: this.metrics, strangers, owner: "the agent" });
     const streams: ServeDeps = {
       policy: this.#policy(),
@@ -165,14 +167,19 @@ export class Agent implements AsyncDisposable {
     this.#files.start();
     for (const uplink of this.#uplinks) uplink.start();
     await settledWithin(this.whenConnected(), TUNNEL_FIRST_MS);
-    const common = { metrics: this.metrics.registry, log: this.#log };
-    if (this.#isOn(health.port)) {
-      const checks = () => [...readiness(this.#uplinks, this.#options.readiness), ...this.#files.checks()];
-      this.#health = await startAdmin({ ...common, ...health, checks });
-    }
+    const common = {
+      ...{ metrics: this.metrics.registry, log: this.#log, strangers: this.#strangers },
+      checks: () => [...readiness(this.#uplinks, this.#options.readiness), ...this.#files.checks()],
+    };
+    if (this.#isOn(health.port)) this.#health = await startAdmin({ ...common, ...health });
     if (this.#isOn(admin.port)) {
       const show = () => status(this.#options.agentId, this.#uplinks, this.#dials, this.#pool);
-      this.#admin = await startAdmin({ ...common, ...admin, status: show });
+      this.#admin = await startAdmin({
+        ...common,
+        ...admin,
+        status: show,
+        allowedHosts: this.#options.adminAllowedHosts,
+      });
     }
   }
 

@@ -1,5 +1,6 @@
 import { parseRule } from "../shared/net/target-rule.ts";
 import {
+  adminAllowedHosts,
   adminBindAddress,
   defineService,
   generatedId,
@@ -134,7 +135,10 @@ const operations = section("Health and administration", {
     "How many of several servers make the agent ready: one, more than half, or every one. With any, agents stay ready while servers are updated one after the other, as Konnectivity's do; quorum and all also stop a rollout of agents that do not reach most or all of their servers. A tunnel that has lost its connection counts while it may still be resumed (--link-grace of the server).",
   ),
   adminBindAddress,
-  adminServerPort: option.port(8094, "Port of /metrics and /status. 0: off.", { konnectivity: "--admin-server-port" }),
+  adminAllowedHosts,
+  adminServerPort: option.port(8094, "Port of /status, and of all that the health port answers. 0: off.", {
+    konnectivity: "--admin-server-port",
+  }),
 });
 
 const rows = { ...server, ...wayOut, ...targets, ...streamRows, ...tlsRows, ...operations, ...logRows };

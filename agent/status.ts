@@ -1,4 +1,4 @@
-import type { Check } from "../shared/process/admin.ts";
+import type { Check } from "../shared/process/check.ts";
 import type { MemoryPool } from "../shared/process/memory-pool.ts";
 import type { AgentOptions } from "./options.ts";
 import type { DialSlots } from "./streams/serve.ts";

@@ -38,6 +38,7 @@ const OTHERS: ReadonlyArray<readonly [sentence: string, status: number, body: st
   ],
   ["a router's", 200, '{"routes":[],"backends":[]}', /is the admin port of a culvert router: ask a server's/],
   ["a server's health port", 404, '{"message":"Not Found"}', /not as a culvert server's --admin-port does \(HTTP 404/],
+  ["one that has other names", 421, "not here", /HTTP 421\): ask it by an IP address .*--admin-allowed-hosts$/],
   ["any web server", 200, "<html>", /not as a culvert server's --admin-port does \(HTTP 200/],
   ["JSON that is no object", 200, "null", /not as a culvert server's/],
   ["a failing one", 500, '{"serverId":"x","clusters":[]}', /HTTP 500/],

@@ -10,6 +10,11 @@ const WITHIN_MS = 5_000;
 const NO_WORD =
   "is that another port than a server's --admin-port? If not, the server hangs, or has no file descriptors left (its log says so; raise its limit by ulimit -n or LimitNOFILE=)";
 
+/** RFC 9110 §15.5.20. */
+const MISDIRECTED = 421;
+const OTHER_NAME =
+  "does not take this name for its own (HTTP 421): ask it by an IP address or localhost, or start it with the name in --admin-allowed-hosts";
+
 /** What the culvert server behind an admin port says of itself. Rejects with `NoStatus`. */
 export async function askStatus(address: Target, withinMs = WITHIN_MS): Promise<object> {
   const { status, body } = await askAdmin(address, { path: "/status", withinMs });
@@ -34,12 +39,15 @@ export interface AdminAnswer {
 export async function askAdmin(address: Target, question: AdminQuestion): Promise<AdminAnswer> {
   const { withinMs } = question;
   const signal = AbortSignal.timeout(withinMs);
+  let answer: AdminAnswer;
   try {
-    return await request(address, question, signal);
+    answer = await request(address, question, signal);
   } catch (error) {
     const why = signal.aborted ? `did not answer within ${seconds(withinMs)}: ${NO_WORD}` : whyNoAnswer(error);
     throw new NoStatus(`${formatTarget(address)} ${why}`, { cause: error });
   }
+  if (answer.status === MISDIRECTED) throw new NoStatus(`${formatTarget(address)} ${OTHER_NAME}`);
+  return answer;
 }
 
 async function request(

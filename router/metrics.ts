@@ -22,6 +22,8 @@ export interface ForwardedEnd {
 /** The router's metrics (design: "Seen from outside"). Routes are labels, names from the network never are. */
 export class RouterMetrics {
   readonly registry: Registry;
+  /** The same but for those that name clusters or routes. */
+  readonly withoutNames: Registry;
   readonly #forwarded: LabelledTally;
   readonly #refused: LabelledTally;
   readonly #bytes: LabelledTally;
@@ -35,6 +37,7 @@ export class RouterMetrics {
   constructor(live: LiveRouter, options: { readonly processMetrics?: boolean } = {}) {
     const make = new Instruments(options);
     this.registry = make.registry;
+    this.withoutNames = make.withoutNames;
     this.#forwarded = make.counters("culvert_router_connections_total", "Connections passed on to a backend.", [
       "route",
     ]);

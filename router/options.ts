@@ -1,4 +1,10 @@
-import { adminBindAddress, logRows, settlePorts } from "../shared/process/common-options.ts";
+import {
+  adminAllowedHosts,
+  adminBindAddress,
+  healthShowsClusters,
+  logRows,
+  settlePorts,
+} from "../shared/process/common-options.ts";
 import { type Draft, defineOptions, type OptionsOf, option, section } from "../shared/process/options.ts";
 
 const routing = section("Routing", {
@@ -50,8 +56,10 @@ const bounds = section("Deadlines and bounds", {
 const operations = section("Health and administration", {
   healthPort: option.port(8096, "Port of /healthz, /livez, /readyz and /metrics. 0: off."),
   healthBindAddress: option.address("", "Address of the health port. Empty: all interfaces."),
-  adminPort: option.port(8097, "Port of /metrics and /status. 0: off."),
+  healthShowsClusters,
+  adminPort: option.port(8097, "Port of /status, and of all that the health port answers. 0: off."),
   adminBindAddress,
+  adminAllowedHosts,
 });
 
 const rows = { ...routing, ...bounds, ...operations, ...logRows };

@@ -191,7 +191,7 @@ test("changed routes are taken up, broken ones leave the old in use and say so, 
   await until(() => test.told(/^new routes are not usable/).length === 1);
   const sentence = `${test.file}: to[0] the target "nowhere" has no port: write host:port, for example 10.0.0.1:10250.`;
   assert.equal(test.told(/^new routes are not usable/)[0]?.["fault"], sentence);
-  const ready = await test.get("health", "/readyz?verbose");
+  const ready = await test.get("admin", "/readyz?verbose");
   assert.equal(ready.status, 200);
   assert.ok(ready.text.includes(`[+]routes ok: 1 in 1 file; not in use: ${sentence}`), ready.text);
   assert.equal(await test.metric("culvert_router_route_faults"), 1);

@@ -1,9 +1,10 @@
 import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
+import { type Admin, startAdmin } from "../shared/admin/admin.ts";
+import { MOST_CONNECTIONS } from "../shared/admin/connections.ts";
 import { resetSocket } from "../shared/net/reset.ts";
 import { sourceOf } from "../shared/net/source.ts";
 import { networkOf } from "../shared/net/source-network.ts";
 import { formatTarget } from "../shared/net/target.ts";
-import { type Admin, startAdmin } from "../shared/process/admin.ts";
 import { limitFor } from "../shared/process/descriptor-watch.ts";
 import { fileLimitWarning, withOwnFiles } from "../shared/process/file-limit.ts";
 import { FileRoom, type FileRoomDeps } from "../shared/process/file-room.ts";
@@ -114,10 +115,11 @@ export class Router implements AsyncDisposable {
   }
 
   async start(): Promise<void> {
-    const { port, bindAddress, healthPort, healthBindAddress, adminPort, adminBindAddress } = this.#options;
+    const { port, bindAddress, healthPort, adminPort } = this.#options;
     if (this.#store.table.routes.length === 0) this.#log.warn("there are no routes yet: every connection is refused");
+    const operators = [healthPort, adminPort].filter((each) => each !== 0).length;
     const warning = fileLimitWarning(
-      limitFor(withOwnFiles(2 * this.#options.maxConnections)),
+      limitFor(withOwnFiles(2 * this.#options.maxConnections + operators * MOST_CONNECTIONS)),
       "connections (--max-connections, two files each), with a tenth to spare",
     );
     if (warning !== undefined) this.#log.warn(warning);
@@ -127,26 +129,40 @@ export class Router implements AsyncDisposable {
       option: "--port",
       hostOption: "--bind-address",
     });
-    const common = { metrics: this.metrics.registry, log: this.#log };
-    if (healthPort !== 0 || this.#ephemeral) {
-      const flags = { option: "--health-port", hostOption: "--health-bind-address" };
-      const where = { port: healthPort, host: healthBindAddress, ...flags };
-      this.#health = await startAdmin({ ...common, ...where, checks: () => readiness(this.#condition()) });
-      this.addresses.health = this.#health.address;
-    }
-    if (adminPort !== 0 || this.#ephemeral) {
-      const flags = { option: "--admin-port", hostOption: "--admin-bind-address" };
-      const where = { port: adminPort, host: adminBindAddress, ...flags };
-      const show = () => status(this.#store.table, this.#backends, this.#condition(), this.#open.size);
-      this.#admin = await startAdmin({ ...common, ...where, status: show });
-      this.addresses.admin = this.#admin.address;
-    }
+    await this.#openForOperators();
     this.#files.start();
     const at = Object.entries(this.addresses).map(([name, { address, port }]) => [
       name,
       formatTarget({ host: address, port }),
     ]);
     this.#log.info({ routes: this.#store.table.routes.length, ...Object.fromEntries(at) }, "router started");
+  }
+
+  async #openForOperators(): Promise<void> {
+    const { healthPort, healthBindAddress, healthShowsClusters, adminPort, adminBindAddress } = this.#options;
+    const { registry, withoutNames } = this.metrics;
+    const common = { log: this.#log, strangers: this.#strangers };
+    if (healthPort !== 0 || this.#ephemeral) {
+      const flags = { option: "--health-port", hostOption: "--health-bind-address" };
+      const shows = healthShowsClusters ? "names" : "counts";
+      this.#health = await startAdmin({
+        ...{ ...common, ...flags, port: healthPort, host: healthBindAddress },
+        metrics: healthShowsClusters ? registry : withoutNames,
+        checks: () => readiness(this.#condition(), shows),
+      });
+      this.addresses.health = this.#health.address;
+    }
+    if (adminPort !== 0 || this.#ephemeral) {
+      const flags = { option: "--admin-port", hostOption: "--admin-bind-address" };
+      this.#admin = await startAdmin({
+        ...{ ...common, ...flags, port: adminPort, host: adminBindAddress },
+        metrics: registry,
+        checks: () => readiness(this.#condition(), "names"),
+        status: () => status(this.#store.table, this.#backends, this.#condition(), this.#open.size),
+        allowedHosts: this.#options.adminAllowedHosts,
+      });
+      this.addresses.admin = this.#admin.address;
+    }
   }
 
   /** Routes were read again. Connections that are open live on, whatever became of their routes. */

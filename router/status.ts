@@ -1,4 +1,4 @@
-import type { Check } from "../shared/process/admin.ts";
+import { type Check, counted } from "../shared/process/check.ts";
 import type { Backends } from "./backends.ts";
 import type { RouteTable } from "./routes.ts";
 
@@ -13,12 +13,22 @@ export interface Condition {
   readonly descriptors: readonly Check[];
 }
 
-/** Routes that could not be read leave the old ones in use: worth a word, and no reason to send anybody away. */
-export function readiness({ listening, draining, routes, files, faults, descriptors }: Condition): Check[] {
+/**
+ * Routes that could not be read leave the old ones in use: worth a word, and no reason to send anybody away. `shows`: names and paths are
+ * for operators, counts for whoever reaches the health port.
+ */
+export function readiness(
+  { listening, draining, routes, files, faults, descriptors }: Condition,
+  shows: "names" | "counts",
+): Check[] {
   const count = `${routes} in ${files} ${files === 1 ? "file" : "files"}`;
+  const shownFaults =
+    shows === "names"
+      ? faults.map((fault) => `not in use: ${fault}`)
+      : faults.slice(0, 1).map(() => counted(faults.length, "fault"));
   return [
     { name: "listeners", ok: listening },
-    { name: "routes", ok: true, detail: [count, ...faults.map((fault) => `not in use: ${fault}`)].join("; ") },
+    { name: "routes", ok: true, detail: [count, ...shownFaults].join("; ") },
     ...descriptors,
     { name: "not-draining", ok: !draining },
   ];

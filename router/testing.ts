@@ -73,9 +73,9 @@ export class TestRouter implements AsyncDisposable {
     return { status: response.status, text: await response.text() };
   }
 
-  /** The value of one series of /metrics, by its whole name; 0 while it is not there. */
+  /** The value of one series of the metrics, by its whole name; 0 while it is not there. */
   async metric(series: string): Promise<number> {
-    const { text } = await this.get("health", "/metrics");
+    const text = await this.router.metrics.registry.metrics();
     return Number(
       text
         .split("\n")

@@ -40,7 +40,7 @@ async function slowReader(server: Server): Promise<TLSSocket> {
 }
 
 async function metric(server: Server, name: string): Promise<number> {
-  const { text } = await fetchText(server.addresses.health?.port, "/metrics");
+  const text = await server.metrics.registry.metrics();
   return Number(new RegExp(`^${name} (\\d+)$`, "m").exec(text)?.[1]);
 }
 

@@ -52,6 +52,8 @@ const KONNECTIVITY_LIFE_BUCKETS = [1, 5, 15, 30, 60, 300, 900, 1_800, 3_600, 14_
 /** The server's metrics, with Konnectivity's names as aliases (design: "Seen from outside"). */
 export class ServerMetrics {
   readonly registry: Registry;
+  /** The same but for those that name clusters or routes. */
+  readonly withoutNames: Registry;
   readonly links: LinkMetrics;
   readonly memory: MemoryMetrics;
   /** Of those who have come to no cluster. */
@@ -80,6 +82,7 @@ export class ServerMetrics {
   constructor(options: { readonly processMetrics?: boolean } = {}) {
     const make = new Instruments(options);
     this.registry = make.registry;
+    this.withoutNames = make.withoutNames;
     this.links = new LinkMetrics(make, "server");
     this.memory = new MemoryMetrics(make, "server");
     this.#connections = make.counters("culvert_server_connections_total", "CONNECTs that are over.", [

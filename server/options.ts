@@ -1,9 +1,11 @@
 import { parsePattern } from "../shared/net/identity.ts";
 import { LOOPBACK } from "../shared/net/network.ts";
 import {
+  adminAllowedHosts,
   adminBindAddress,
   defineService,
   generatedId,
+  healthShowsClusters,
   logRows,
   settlePair,
   settlePorts,
@@ -233,8 +235,12 @@ const operations = section("Health and administration", {
   healthBindAddress: option.address("", "Address of the health port. Empty: all interfaces.", {
     konnectivity: "--health-bind-address",
   }),
-  adminPort: option.port(8095, "Port of /metrics and /status. 0: off.", { konnectivity: "--admin-port" }),
+  healthShowsClusters,
+  adminPort: option.port(8095, "Port of /status, and of all that the health port answers. 0: off.", {
+    konnectivity: "--admin-port",
+  }),
   adminBindAddress,
+  adminAllowedHosts,
   readyNeedsAgent: option.boolean(
     false,
     "Ready only while an agent is connected: Konnectivity's rule, which can deadlock a rolling update.",

@@ -91,8 +91,9 @@ test("readiness and status tell what an operator asks", async () => {
   const before = await fetchText(health, "/readyz?verbose");
   assert.equal(before.status, 503);
   assert.match(before.text, /\[-\]agents failed: 0 connected/);
+  assert.match(before.text, /\[\+\]configuration ok: 1 warning, named at \/readyz\?verbose of the admin port$/m);
   assert.match(
-    before.text,
+    (await fetchText(server.addresses.admin?.port, "/readyz")).text,
     /\[\+\]configuration ok: warning: callers and agents come from the same CA: give --caller-identities and --agent-identities/,
   );
   await agentOf(server);

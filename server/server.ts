@@ -1,11 +1,12 @@
 import type { AddressInfo } from "node:net";
+import { type Admin, startAdmin } from "../shared/admin/admin.ts";
 import { formatTarget } from "../shared/net/target.ts";
 import type { TlsListener } from "../shared/net/tls.ts";
-import { type Admin, startAdmin } from "../shared/process/admin.ts";
 import { FileRoom } from "../shared/process/file-room.ts";
 import { liveLinks } from "../shared/process/link-metrics.ts";
 import type { Logger } from "../shared/process/logger.ts";
 import { MemoryPool } from "../shared/process/memory-pool.ts";
+import { onceASecond } from "../shared/process/once-a-second.ts";
 import { StrangerLog } from "../shared/process/stranger-log.ts";
 import type { ClusterChanges } from "./clusters/cluster.ts";
 import { ClusterStore } from "./clusters/store.ts";
@@ -27,7 +28,7 @@ import type { ServedCluster } from "./serving/served-cluster.ts";
 import { type ClusterSource, Serving } from "./serving/serving.ts";
 import { judgeAgain, rotate } from "./serving/trust-change.ts";
 import { roundTripsOf } from "./status/round-trips.ts";
-import { type Condition, readiness, status } from "./status/status.ts";
+import { type Condition, readiness, type ServerStatus, status } from "./status/status.ts";
 import { tryTarget } from "./trial.ts";
 import { Links } from "./tunnels/links.ts";
 import { RETRY_AFTER_S } from "./tunnels/refusal.ts";
@@ -90,6 +91,9 @@ export class Server implements AsyncDisposable {
   #flags: FlagTls | undefined;
   #callers: TlsListener<ClusterDoor> | undefined;
   readonly #agents: AgentPorts;
+  /** They look at every cluster, and whoever reaches the health port may ask for them. */
+  readonly #recentFaults = onceASecond(() => this.#clusterFaults());
+  readonly #recentWarnings = onceASecond(() => this.#serving?.warnings() ?? []);
   #health: Admin | undefined;
   #admin: Admin | undefined;
   #started = false;
@@ -143,7 +147,11 @@ export class Server implements AsyncDisposable {
   }
 
   #fileNeedWarning(): string | undefined {
-    const entries = { tcpPorts: this.#tcpListeners().length, unixSockets: this.#entrances.unixStates().length };
+    const entries = {
+      tcpPorts: this.#tcpListeners().length,
+      unixSockets: this.#entrances.unixStates().length,
+      operatorPorts: [this.#health, this.#admin].filter((port) => port !== undefined).length,
+    };
     return fileNeedWarning(this.#options, entries);
   }
 
@@ -281,34 +289,45 @@ export class Server implements AsyncDisposable {
   }
 
   async #openForOperators(): Promise<void> {
-    const { healthPort, healthBindAddress, adminPort, adminBindAddress, serverId } = this.#options;
-    const common = { metrics: this.metrics.registry, log: this.#log };
+    const { healthPort, healthBindAddress, healthShowsClusters, adminPort, adminBindAddress } = this.#options;
+    const { registry, withoutNames } = this.metrics;
+    const common = { log: this.#log, strangers: this.#strangers };
     if (this.#isOn(healthPort)) {
       const flags = { option: "--health-port", hostOption: "--health-bind-address" };
-      const where = { port: healthPort, host: healthBindAddress, ...flags };
-      this.#health = await startAdmin({ ...common, ...where, checks: () => readiness(this.#condition()) });
+      const shows = healthShowsClusters ? "names" : "counts";
+      this.#health = await startAdmin({
+        ...{ ...common, ...flags, port: healthPort, host: healthBindAddress },
+        metrics: healthShowsClusters ? registry : withoutNames,
+        checks: () => readiness(this.#condition(), shows),
+      });
       this.addresses.health = this.#health.address;
     }
     if (this.#isOn(adminPort)) {
       const flags = { option: "--admin-port", hostOption: "--admin-bind-address" };
-      const where = { port: adminPort, host: adminBindAddress, ...flags };
-      const show = async () => {
-        const roundTrips = await roundTripsOf(this.tunnels.tunnels());
-        return status({
-          serverId,
-          listeners: this.#shownAddresses(),
-          clusters: this.#serving?.all() ?? [],
-          strangers: this.metrics.strangers,
-          problems: [...this.#files.problems(), ...(this.#condition().clusters ?? [])],
-          pool: this.#pool,
-          draining: this.#draining,
-          roundTrips,
-        });
-      };
-      const trial = (asked: unknown) => tryTarget(asked, this.#connecting());
-      this.#admin = await startAdmin({ ...common, ...where, status: show, trial });
+      this.#admin = await startAdmin({
+        ...{ ...common, ...flags, port: adminPort, host: adminBindAddress },
+        metrics: registry,
+        checks: () => readiness(this.#condition(), "names"),
+        status: () => this.#status(),
+        trial: (asked) => tryTarget(asked, this.#connecting()),
+        allowedHosts: this.#options.adminAllowedHosts,
+      });
       this.addresses.admin = this.#admin.address;
     }
+  }
+
+  async #status(): Promise<ServerStatus> {
+    const roundTrips = await roundTripsOf(this.tunnels.tunnels());
+    return status({
+      serverId: this.#options.serverId,
+      listeners: this.#shownAddresses(),
+      clusters: this.#serving?.all() ?? [],
+      strangers: this.metrics.strangers,
+      problems: [...this.#files.problems(), ...this.#clusterFaults()],
+      pool: this.#pool,
+      draining: this.#draining,
+      roundTrips,
+    });
   }
 
   /** `needed`: what it cannot be without, if there is anything. */
@@ -321,11 +340,11 @@ export class Server implements AsyncDisposable {
     return {
       listeners: [...unix.map((state) => ({ name: "unix socket", ...state })), ...this.#tcpListeners()],
       certificates: this.#flags?.certificates() ?? [],
-      clusters: this.#store && this.#clusterFaults(),
-      warnings: this.#serving?.warnings() ?? [],
+      clusters: this.#store && this.#recentFaults(),
+      warnings: this.#recentWarnings(),
       files: this.#files.checks(),
       draining: this.#draining,
-      agents: [...this.tunnels.tunnels()].filter((tunnel) => !tunnel.draining && !tunnel.suspended).length,
+      agents: this.#sum((tunnel) => (tunnel.draining || tunnel.suspended ? 0 : 1)),
       readyNeedsAgent: this.#options.readyNeedsAgent,
     };
   }

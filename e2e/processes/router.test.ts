@@ -24,7 +24,7 @@ interface Site {
 async function startRouter(routes: string, more: Readonly<Record<string, string>> = {}): Promise<Site> {
   const [port, healthPort] = [await freePort(), await freePort()];
   const ports = { port, healthPort, adminPort: 0, bindAddress: "127.0.0.1", healthBindAddress: "127.0.0.1" };
-  const process = startCulvert(["router", ...flags({ routes, ...ports, ...more })]);
+  const process = startCulvert(["router", ...flags({ routes, healthShowsClusters: true, ...ports, ...more })]);
   const health = `http://127.0.0.1:${healthPort}`;
   await process.waitForHealth(`${health}/readyz`);
   return { process, port, health };

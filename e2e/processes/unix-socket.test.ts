@@ -77,7 +77,7 @@ describe("the callers' unix socket", { concurrency: 2 }, () => {
 
   test("one that another server has taken stays that server's: this one says so, is not ready, and removes nothing", async () => {
     using site = await createSite();
-    await using first = await site.startServer();
+    await using first = await site.startServer({ healthShowsClusters: true });
     first.kill("SIGSTOP"); // or it would be there again before the second
     rmSync(site.uds);
     await using second = startOn(site, { agentPort: await freePort() });

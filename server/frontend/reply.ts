@@ -1,7 +1,7 @@
 import type { Duplex } from "node:stream";
+import { answerAndEnd } from "../../shared/net/answer-and-end.ts";
 import { proxyStatus } from "../../shared/net/proxy-status.ts";
 import { type CulvertError, outcome, printable } from "../../shared/outcomes.ts";
-import { answerAndEnd } from "../ports/answer-and-end.ts";
 
 /** The only file that writes HTTP on a raw socket. */
 

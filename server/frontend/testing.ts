@@ -56,7 +56,7 @@ export async function start(
       agentAckTimeoutMs: 500,
       agentWaitMs: 50,
       maxJudgedAgents: 100,
-    maxPendingConnects: 100,
+      maxPendingConnects: 100,
       establishedGapMs: 10,
       stallTimeoutMs: 0,
       ...options,

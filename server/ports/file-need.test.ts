@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { MOST_CONNECTIONS } from "../../shared/admin/connections.ts";
 import { filesLeft } from "../../shared/process/descriptor-watch.ts";
 import { fileNeedWarning, filesNeeded, strangersAllowed } from "./file-need.ts";
 
@@ -9,21 +10,32 @@ const BOUNDS = {
 };
 
 test("each port may hold who says nothing, who waits, who shakes hands and who has not asked yet", () => {
-  assert.equal(strangersAllowed(BOUNDS, { tcpPorts: 0, unixSockets: 0 }), 0);
-  assert.equal(strangersAllowed(BOUNDS, { tcpPorts: 2, unixSockets: 0 }), 224);
+  assert.equal(strangersAllowed(BOUNDS, { tcpPorts: 0, unixSockets: 0, operatorPorts: 0 }), 0);
+  assert.equal(strangersAllowed(BOUNDS, { tcpPorts: 2, unixSockets: 0, operatorPorts: 0 }), 224);
 });
 
 test("a unix socket has no handshakes, but may hold who has not asked yet", () => {
-  assert.equal(strangersAllowed(BOUNDS, { tcpPorts: 0, unixSockets: 2 }), 200);
+  assert.equal(strangersAllowed(BOUNDS, { tcpPorts: 0, unixSockets: 2, operatorPorts: 0 }), 200);
+});
+
+test("health and admin ports hold so many connections at most, and those need files, too", () => {
+  const entries = { tcpPorts: 2, unixSockets: 0, operatorPorts: 2 };
+  assert.equal(strangersAllowed(BOUNDS, entries), 224 + 2 * MOST_CONNECTIONS);
 });
 
 test("agents that are held, with what they have replaced and what they move to, callers that wait for an answer, listeners and the process itself need files beside the strangers", () => {
-  assert.equal(filesNeeded(BOUNDS, { tcpPorts: 1, unixSockets: 0 }), 112 + 1_000 + 4 * 10_000 + 1 + 40);
-  assert.equal(filesNeeded(BOUNDS, { tcpPorts: 1, unixSockets: 1 }), 212 + 1_000 + 4 * 10_000 + 2 + 40);
+  assert.equal(
+    filesNeeded(BOUNDS, { tcpPorts: 1, unixSockets: 0, operatorPorts: 0 }),
+    112 + 1_000 + 4 * 10_000 + 1 + 40,
+  );
+  assert.equal(
+    filesNeeded(BOUNDS, { tcpPorts: 1, unixSockets: 1, operatorPorts: 0 }),
+    212 + 1_000 + 4 * 10_000 + 2 + 40,
+  );
 });
 
 test("with the limit that the warning names nothing is few when all bounds are reached, and with one less something is", () => {
-  const entries = { tcpPorts: 2, unixSockets: 1 };
+  const entries = { tcpPorts: 2, unixSockets: 1, operatorPorts: 0 };
   const needed = filesNeeded(BOUNDS, entries);
   const named = Number(/ulimit -n (\d+)/.exec(fileNeedWarning(BOUNDS, entries, 1_024) ?? "")?.[1]);
   assert.equal(filesLeft(needed, named, "enough"), "enough");
@@ -36,6 +48,10 @@ test("with the limit that the warning names nothing is few when all bounds are r
 });
 
 test("where documents name the clusters, the warning says that it counts one", () => {
-  const warning = fileNeedWarning({ ...BOUNDS, clusters: "/etc/clusters" }, { tcpPorts: 1, unixSockets: 0 }, 1_024);
+  const warning = fileNeedWarning(
+    { ...BOUNDS, clusters: "/etc/clusters" },
+    { tcpPorts: 1, unixSockets: 0, operatorPorts: 0 },
+    1_024,
+  );
   assert.match(warning ?? "", /of one cluster \(.*more clusters, and agents\.maxAgents of a document, come on top\)/);
 });

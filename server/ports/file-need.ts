@@ -1,3 +1,4 @@
+import { MOST_CONNECTIONS } from "../../shared/admin/connections.ts";
 import { limitFor } from "../../shared/process/descriptor-watch.ts";
 import { fileLimitWarning, withOwnFiles } from "../../shared/process/file-limit.ts";
 import type { ServerOptions } from "../options.ts";
@@ -8,10 +9,12 @@ type Bounds = Pick<
   "maxHandshakes" | "maxWaitingHandshakes" | "maxWaitingConnections" | "maxPendingConnects" | "maxAgents" | "clusters"
 >;
 
-/** What callers and agents come to. */
+/** What callers, agents and probes come to. */
 export interface Entries {
   readonly tcpPorts: number;
   readonly unixSockets: number;
+  /** The health and the admin port, as far as they are on. */
+  readonly operatorPorts: number;
 }
 
 const OPTIONS =
@@ -24,12 +27,12 @@ const OPTIONS =
 const FILES_PER_AGENT = 4;
 
 /** How many connections strangers can have before their bounds turn them away. */
-export function strangersAllowed(bounds: Bounds, { tcpPorts, unixSockets }: Entries): number {
+export function strangersAllowed(bounds: Bounds, { tcpPorts, unixSockets, operatorPorts }: Entries): number {
   const { maxHandshakes, maxWaitingHandshakes, maxWaitingConnections, clusters } = bounds;
   // The first bound counts twice: for who is in a handshake, and for who has not said a word.
   const beforeTls = tcpPorts * (2 * maxHandshakes + maxWaitingHandshakes);
   const full = clusters === "" || tcpPorts === 0 ? tcpPorts : FULL_ONES;
-  return beforeTls + (full + unixSockets) * maxWaitingConnections;
+  return beforeTls + (full + unixSockets) * maxWaitingConnections + operatorPorts * MOST_CONNECTIONS;
 }
 
 /**

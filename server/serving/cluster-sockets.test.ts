@@ -8,11 +8,11 @@ import { fetchText, until } from "../testing.ts";
 import { answerOf, type TenantServer, Tenants, unixCallerAt } from "../testing-tenants.ts";
 
 async function readyz(server: TenantServer) {
-  return await fetchText(server.addresses.health?.port, "/readyz?verbose");
+  return await fetchText(server.addresses.admin?.port, "/readyz?verbose");
 }
 
 async function faults(server: TenantServer): Promise<number> {
-  const { text } = await fetchText(server.addresses.health?.port, "/metrics");
+  const { text } = await fetchText(server.addresses.admin?.port, "/metrics");
   return Number(/^culvert_server_cluster_faults (\d+)$/m.exec(text)?.[1]);
 }
 

@@ -254,7 +254,7 @@ test("a document that breaks keeps its old version, is named in readyz, and leav
   await using mine = await Tenants.create(["blue", "red"]);
   const server = await mine.start();
   await mine.get("red").write({ limits: { streems: 4 } });
-  const readyz = async () => fetchText(server.addresses.health?.port, "/readyz?verbose");
+  const readyz = async () => fetchText(server.addresses.admin?.port, "/readyz?verbose");
   await until(async () => /red\.yaml.*streems/.test((await readyz()).text));
   assert.equal((await readyz()).status, 200);
   const red = await agentAt(server, "red", { at: mine.get("red"), by: mine.get("red").agent });
@@ -315,7 +315,7 @@ test("clusters of which one would let in the other's certificates stop the start
   const server = await mine.start();
   await mine.get("lime").write({ agents: { identities: [] } });
   await until(async () =>
-    /agents\.identities/.test((await fetchText(server.addresses.health?.port, "/readyz?verbose")).text),
+    /agents\.identities/.test((await fetchText(server.addresses.admin?.port, "/readyz?verbose")).text),
   );
   const { agent } = mine.get("gold");
   await assert.rejects(agentAt(server, "lime", { at: mine.get("lime"), by: agent }), /not among agents\.identities/);
@@ -420,7 +420,7 @@ test("two clusters that would take the same tokens are not both served, and a to
   const issuer = await Issuer.create();
   const jwt = { issuer: ISSUER, audience: "culvert", jwks: "keys.jwks", subjects: [SUBJECT] };
   const server = await mine.start();
-  const readyz = async () => (await fetchText(server.addresses.health?.port, "/readyz?verbose")).text;
+  const readyz = async () => (await fetchText(server.addresses.admin?.port, "/readyz?verbose")).text;
   await mine.get("blue").write({ agents: { token: { jwt } } });
   await until(async () => /keys\.jwks/.test(await readyz()));
   await writeFile(join(mine.folder, "keys.jwks"), JSON.stringify(await issuer.keySet()));

@@ -14,7 +14,7 @@ const NO_PAIR = { cert: undefined, key: undefined };
 
 /** What readyz and the log's warnings say is missing, without the file. */
 async function told({ addresses, lines }: TenantServer): Promise<{ readyz: string[]; warned: string[] }> {
-  const { text, status } = await fetchText(addresses.health?.port, "/readyz?verbose");
+  const { text, status } = await fetchText(addresses.admin?.port, "/readyz?verbose");
   assert.equal(status, 200, "the other clusters need this server");
   const sentences = (texts: readonly string[]) =>
     texts.flatMap((one) => one.match(/cluster "[a-z]+": \S+\.(cert|ca).* missing: .*?(have them|has one)/g) ?? []);

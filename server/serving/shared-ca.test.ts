@@ -65,7 +65,7 @@ test("the warning stands in the log and in readyz, at the start and when a docum
   const warned = () => server.lines.filter(({ level, msg }) => level === "warn" && /same CA/.test(msg)).length;
   const shown = async () =>
     /configuration ok: warning: callers and agents of cluster "blue" .*give callers\.identities, or/.test(
-      (await fetchText(server.addresses.health?.port, "/readyz?verbose")).text,
+      (await fetchText(server.addresses.admin?.port, "/readyz?verbose")).text,
     );
   assert.equal(warned(), 1);
   assert.ok(await shown());

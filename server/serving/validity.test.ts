@@ -36,7 +36,7 @@ test("a server whose certificate is not yet valid is not ready, at the start and
   const notBefore = fromNow(60);
   await files.renew({ notBefore });
   await using server = await start(files.options);
-  const shown = () => fetchText(server.addresses.health?.port, "/readyz?verbose");
+  const shown = () => fetchText(server.addresses.admin?.port, "/readyz?verbose");
   const { status, text } = await shown();
   assert.equal(status, 503);
   assert.ok(text.includes(`agents: not valid before ${notBefore.toISOString()}`), text);
@@ -62,7 +62,7 @@ test("a cluster whose certificate clients refuse for its dates is named with the
   await blue.write({ agents: await issue(tenants, blue, { notBefore: fromNow(-120), notAfter }) });
   const server = await tenants.start();
   const get = (port: number | undefined, path: string) => fetchText(port, path);
-  const shown = () => get(server.addresses.health?.port, "/readyz?verbose");
+  const shown = () => get(server.addresses.admin?.port, "/readyz?verbose");
 
   const { status, text } = await shown();
   assert.equal(status, 200);
@@ -71,7 +71,7 @@ test("a cluster whose certificate clients refuse for its dates is named with the
   assert.doesNotMatch(text, /callers\.cert|cluster "red"/);
   const { problems } = JSON.parse((await get(server.addresses.admin?.port, "/status")).text);
   assert.deepEqual(problems, [join(tenants.folder, expired)]);
-  assert.match((await get(server.addresses.health?.port, "/metrics")).text, /^culvert_server_cluster_faults 1$/m);
+  assert.match((await get(server.addresses.admin?.port, "/metrics")).text, /^culvert_server_cluster_faults 1$/m);
 
   await red.write({ callers: await issue(tenants, red, { notBefore }) });
   const early = `cluster "red": callers.cert not valid before ${notBefore.toISOString()}: callers refuse this server`;

@@ -34,3 +34,36 @@ test("who was refused stands at the cluster whose door it came to, and at no oth
   assert.match(metrics, /^culvert_server_agents_refused_total\{cluster="blue",code="4403"\} 1$/m);
   session.destroy();
 });
+
+for (const shows of [false, true]) {
+  test(`the health port ${shows ? "names clusters and files when it is asked to" : "counts them, and names none"}; the admin port names them`, async () => {
+    await using tenants = await Tenants.create(["blue"]);
+    const blue = tenants.get("blue");
+    await blue.write({ callers: { identities: [] } });
+    const server = await tenants.start({ healthShowsClusters: shows });
+    const { session } = await agentAt(server, "blue", { at: blue, by: blue.agent });
+    await blue.write({ callers: { identities: [] }, agents: { streems: 1 } });
+    const { health, admin } = server.addresses;
+    const said = async (port: number | undefined) => {
+      const [ready, metrics] = [await fetchText(port, "/readyz?verbose"), await fetchText(port, "/metrics")];
+      assert.deepEqual([ready.status, metrics.status], [200, 200]);
+      return { ready: ready.text, metrics: metrics.text };
+    };
+    await until(async () => /streems/.test((await said(admin?.port)).ready));
+    await until(async () => /^culvert_server_cluster_faults 1$/m.test((await said(health?.port)).metrics));
+    for (const [port, names] of [
+      [admin?.port, true],
+      [health?.port, shows],
+    ] as const) {
+      const { ready, metrics } = await said(port);
+      assert.equal(/blue/.test(ready), names, ready);
+      assert.equal(/blue/.test(metrics), names, metrics);
+      assert.match(metrics, /^konnectivity_network_proxy_server_ready_backend_connections 1$/m);
+      assert.match(metrics, /^process_cpu_user_seconds_total \d/m);
+      if (names) continue;
+      assert.match(ready, /^\[\+\]clusters ok: 1 fault, named at \/readyz\?verbose of the admin port$/m);
+      assert.match(ready, /^\[\+\]configuration ok: 1 warning, named at /m);
+    }
+    session.destroy();
+  });
+}

@@ -67,7 +67,7 @@ const TABLE: ReadonlyArray<readonly [sentence: string, change: Partial<Condition
 
 for (const [sentence, change, failed, says] of TABLE) {
   test(sentence, () => {
-    const checks = readiness({ ...WELL, ...change }, NOW);
+    const checks = readiness({ ...WELL, ...change }, "names", NOW);
     assert.deepEqual(
       checks.filter(({ ok }) => !ok).map(({ name }) => name),
       failed,
@@ -75,3 +75,18 @@ for (const [sentence, change, failed, says] of TABLE) {
     if (says !== undefined) assert.match(checks.map(({ detail }) => detail).join("\n"), says);
   });
 }
+
+test("where only counts are shown, no path and no name of a cluster is among them, and what fails is the same", () => {
+  const problem = "/run/secret/red.key is not there";
+  const listeners = [{ name: "unix socket", up: false, problem }];
+  const certificates = [{ ...CERTIFICATE, problem, notAfter: NOW }];
+  const condition = { ...WELL, listeners, certificates, warnings: [problem], clusters: [problem, problem] };
+  const checks = readiness(condition, "counts", NOW);
+  const shown = checks.map(({ name, detail }) => `${name} ${detail ?? ""}`).join("\n");
+  assert.doesNotMatch(shown, /\bred\b|\/run/);
+  assert.match(shown, /^configuration 1 warning, named at \/readyz\?verbose of the admin port$/m);
+  assert.match(shown, /^clusters 2 faults, named at /m);
+  assert.match(shown, /^listeners unix socket not open \(named at /m);
+  const failed = (all: typeof checks): string[] => all.filter(({ ok }) => !ok).map(({ name }) => name);
+  assert.deepEqual(failed(checks), failed(readiness(condition, "names", NOW)));
+});

@@ -1,5 +1,5 @@
 import { untimely, type Validity } from "../../shared/net/tls-material.ts";
-import type { Check } from "../../shared/process/admin.ts";
+import { type Check, counted, WHERE_NAMED } from "../../shared/process/check.ts";
 import type { MemoryPool } from "../../shared/process/memory-pool.ts";
 import type { ServedCluster } from "../serving/served-cluster.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
@@ -32,35 +32,49 @@ export interface Certificate extends Validity {
   readonly problem: string | undefined;
 }
 
-export function readiness(condition: Condition, now = new Date()): Check[] {
+/** `shows`: the counts are for whoever reaches the health port, names of clusters and paths of files for operators. */
+export function readiness(condition: Condition, shows: "names" | "counts", now = new Date()): Check[] {
   const { listeners, certificates, clusters, warnings, files, draining, agents, readyNeedsAgent } = condition;
   const down = listeners.filter(({ up }) => !up);
+  const all = shows === "names";
+  const faults = clusters ?? [];
   return [
-    { name: "listeners", ok: down.length === 0, detail: shownListeners(listeners, down) },
+    { name: "listeners", ok: down.length === 0, detail: shownListeners(listeners, down, all) },
     {
       name: "certificates",
       // A broken new file leaves the old one in use: that is worth a word, and no reason to send callers away.
       ok: certificates.every((certificate) => untimely(certificate, now) === undefined),
-      detail: certificates.map((certificate) => shownCertificate(certificate, now)).join("; "),
+      detail: certificates.map((certificate) => shownCertificate(certificate, now, all)).join("; "),
     },
-    { name: "configuration", ok: true, detail: warnings.map((warning) => `warning: ${warning}`).join("; ") },
+    {
+      name: "configuration",
+      ok: true,
+      detail: all ? warnings.map((warning) => `warning: ${warning}`).join("; ") : counted(warnings.length, "warning"),
+    },
     // The old version of a document stays in use: the other clusters need this server.
-    ...(clusters === undefined ? [] : [{ name: "clusters", ok: true, detail: clusters.join("; ") }]),
+    ...(clusters === undefined
+      ? []
+      : [{ name: "clusters", ok: true, detail: all ? faults.join("; ") : counted(faults.length, "fault") }]),
     ...files,
     { name: "not-draining", ok: !draining },
     { name: "agents", ok: agents > 0 || !readyNeedsAgent, detail: `${agents} connected` },
   ];
 }
 
-function shownListeners(all: Condition["listeners"], down: Condition["listeners"]): string {
+function shownListeners(all: Condition["listeners"], down: Condition["listeners"], withProblems: boolean): string {
   if (down.length === 0) return all.map(({ name }) => name).join(", ");
-  return down.map(({ name, problem }) => `${name} not open${problem === undefined ? "" : ` (${problem})`}`).join(", ");
+  const why = (problem: string | undefined): string => {
+    if (problem === undefined) return "";
+    return ` (${withProblems ? problem : WHERE_NAMED})`;
+  };
+  return down.map(({ name, problem }) => `${name} not open${why(problem)}`).join(", ");
 }
 
-function shownCertificate(certificate: Certificate, now: Date): string {
+function shownCertificate(certificate: Certificate, now: Date, withProblem: boolean): string {
   const { name, notAfter, problem } = certificate;
   const life = untimely(certificate, now) ?? `good until ${notAfter.toISOString()}`;
-  return `${name}: ${life}${problem === undefined ? "" : `, kept because its files are not usable now (${problem})`}`;
+  const why = withProblem ? problem : WHERE_NAMED;
+  return `${name}: ${life}${problem === undefined ? "" : `, kept because its files are not usable now (${why})`}`;
 }
 
 /** What `/status` is made of. */

@@ -68,6 +68,25 @@ export const adminBindAddress = option.address("127.0.0.1", "Address of the admi
   konnectivity: "--admin-bind-address",
 });
 
+export const adminAllowedHosts = option.list(
+  [],
+  "Names by which the admin port may be asked for (Host), beside localhost and IP addresses. Others are refused: they may be those of a page in an operator's browser that was led here (DNS rebinding).",
+  { item: hostName },
+);
+
+/** The same in server and router, whose documents and routes name tenants. */
+export const healthShowsClusters = option.boolean(
+  false,
+  "The health port tells names of clusters and routes, and paths of files, in /readyz?verbose and in labels of /metrics, as the admin port does. Probes and balancers need none of it, and many can reach that port.",
+);
+
+/** Host without its port. */
+function hostName(text: string): string {
+  if (!/^[a-z0-9_]([a-z0-9._-]*[a-z0-9_])?$/i.test(text))
+    throw new Error(`needs names of hosts without a port, not "${text}"`);
+  return text;
+}
+
 /** In both tables, under headings of their own. */
 type RowsOfBoth = Rows & { readonly keepaliveMs: Option<number>; readonly adminBindAddress: Option<string> };
 

@@ -1,5 +1,5 @@
 import { CulvertError, type OutcomeCode } from "../outcomes.ts";
-import type { Check } from "./admin.ts";
+import type { Check } from "./check.ts";
 import { DescriptorWatch, type DescriptorWatchOptions, type FilesSeen, usedUp } from "./descriptor-watch.ts";
 import { outOfFiles } from "./out-of-files.ts";
 import type { StrangerLog } from "./stranger-log.ts";

@@ -37,3 +37,21 @@ test("the process and its event loop are measured, on a registry of their own", 
   const two = await new Instruments({ processMetrics: false }).registry.metrics();
   assert.doesNotMatch(two, /process_/);
 });
+
+test("what names clusters or routes is left out where no names are to be shown, and nothing else", async () => {
+  const make = new Instruments({ processMetrics: true });
+  make.counter(["connects_total"], "Connects.").add(2);
+  make.counters("dials_total", "Dials.", ["reason"]).add(1, "timeout");
+  make.counters("bytes_total", "Bytes.", ["cluster", "direction"]).add(1, "blue", "up");
+  make.gauges("routes", "Routes.", ["route"], () => [[["blue"], 1]]);
+  make.histogram("dial_seconds", "Dials.", [1]).observe(0.5);
+  const [all, some] = [await make.registry.metrics(), await make.withoutNames.metrics()];
+  const families = (text: string): string[] => [...text.matchAll(/^# TYPE (\S+)/gm)].map(([, name = ""]) => name);
+  assert.deepEqual(
+    families(all).filter((name) => !families(some).includes(name)),
+    ["bytes_total", "routes"],
+  );
+  assert.ok(families(some).includes("nodejs_eventloop_lag_seconds"));
+  assert.match(some, /^connects_total 2$/m);
+  assert.doesNotMatch(some, /blue/);
+});

@@ -1,4 +1,4 @@
-import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom-client";
+import { Counter, collectDefaultMetrics, Gauge, Histogram, type Metric, Registry } from "prom-client";
 
 /** Seconds: a dial inside a rack to one that nearly failed. */
 export const DIAL_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
@@ -7,6 +7,9 @@ export const LIFE_BUCKETS = [0.01, 0.1, 1, 5, 15, 60, 300, 900, 3_600, 14_400, 8
 
 /** Label values that a stranger could invent stop here; the rest is counted together. */
 const MAX_SERIES = 50_000;
+
+/** Labels whose values are names of tenants. */
+const NAMING: readonly string[] = ["cluster", "route"];
 
 /** A number that costs an addition to count, and is read when metrics are asked for. */
 export class Tally {
@@ -64,17 +67,27 @@ export class LabelledTally {
  */
 export class Instruments {
   readonly registry = new Registry();
+  /** Those of the registry that say no tenant's name: for a port that many can reach. */
+  readonly withoutNames = new Registry();
 
   constructor(options: { readonly processMetrics?: boolean } = {}) {
     if (options.processMetrics ?? true) {
       collectDefaultMetrics({ register: this.registry, eventLoopMonitoringPrecision: 20 });
+      // The library says less of what it gives than of what it takes.
+      for (const metric of this.registry.getMetricsAsArray())
+        this.withoutNames.registerMetric(metric as unknown as Metric);
     }
+  }
+
+  #registries(labelNames: readonly string[] = []): Registry[] {
+    const isNaming = labelNames.some((label) => NAMING.includes(label));
+    return isNaming ? [this.registry] : [this.registry, this.withoutNames];
   }
 
   counter(names: readonly string[], help: string): Tally {
     const tally = new Tally();
     for (const name of names) {
-      const counter = new Counter({ name, help, registers: [this.registry], collect });
+      const counter = new Counter({ name, help, registers: this.#registries(), collect });
       function collect(): void {
         counter.reset();
         counter.inc(tally.value);
@@ -85,7 +98,7 @@ export class Instruments {
 
   /** A counter that others keep and that is read when somebody scrapes. */
   total(name: string, help: string, read: () => number): void {
-    const counter = new Counter({ name, help, registers: [this.registry], collect });
+    const counter = new Counter({ name, help, registers: this.#registries(), collect });
     function collect(): void {
       counter.reset();
       counter.inc(read());
@@ -94,7 +107,7 @@ export class Instruments {
 
   counters<const L extends readonly string[]>(name: string, help: string, labelNames: L): LabelledTally {
     const tally = new LabelledTally(labelNames.length);
-    const counter = new Counter({ name, help, labelNames, registers: [this.registry], collect });
+    const counter = new Counter({ name, help, labelNames, registers: this.#registries(labelNames), collect });
     function collect(): void {
       counter.reset();
       for (const [labels, value] of tally) counter.inc(labelled(labelNames, labels), value);
@@ -105,7 +118,7 @@ export class Instruments {
   /** A gauge that is read when somebody scrapes: a number, or one for each combination of label values. */
   gauge(names: readonly string[], help: string, read: () => number): void {
     for (const name of names) {
-      const gauge = new Gauge({ name, help, registers: [this.registry], collect });
+      const gauge = new Gauge({ name, help, registers: this.#registries(), collect });
       function collect(): void {
         gauge.set(read());
       }
@@ -118,7 +131,7 @@ export class Instruments {
     labelNames: L,
     read: () => Iterable<readonly [labels: readonly string[], value: number]>,
   ): void {
-    const gauge = new Gauge({ name, help, labelNames, registers: [this.registry], collect });
+    const gauge = new Gauge({ name, help, labelNames, registers: this.#registries(labelNames), collect });
     function collect(): void {
       gauge.reset();
       for (const [labels, value] of read()) gauge.set(labelled(labelNames, labels), value);
@@ -126,7 +139,7 @@ export class Instruments {
   }
 
   histogram(name: string, help: string, buckets: readonly number[]): Histogram {
-    return new Histogram({ name, help, buckets: [...buckets], registers: [this.registry] });
+    return new Histogram({ name, help, buckets: [...buckets], registers: this.#registries() });
   }
 }
 

@@ -10,6 +10,8 @@ interface Args {
   readonly servername?: string;
   readonly connections: number;
   readonly request: string;
+  /** One write of so many bytes on each connection, which comes again when it has its first answer. */
+  readonly onceBytes?: number;
 }
 
 /** Requests in one write: as many as fit into 256 KiB. */
@@ -18,8 +20,8 @@ const AGAIN_MS = 5;
 
 /** Clients without a credential that send the same request again and again and read no answer, and come again when they are cut. */
 await flooding<Args, { opened: number; bytes: number }>({ opened: 0, bytes: 0 }, async (args, counts) => {
-  const { port, path, servername, connections, request } = args;
-  const many = Buffer.from(request.repeat(Math.ceil(WRITE_BYTES / request.length)));
+  const { port, path, servername, connections, request, onceBytes } = args;
+  const many = Buffer.from(request.repeat(Math.ceil((onceBytes ?? WRITE_BYTES) / request.length)));
   const open = (): void => {
     const raw: Socket = path === undefined ? connectTcp({ port: port ?? 0, host: "127.0.0.1" }) : connectTcp({ path });
     raw.on("error", () => {});
@@ -29,10 +31,11 @@ await flooding<Args, { opened: number; bytes: number }>({ opened: 0, bytes: 0 },
       if (socket.destroyed) return;
       counts.bytes += many.length;
       socket.write(many, (error) => {
-        if (!error) setImmediate(write);
+        if (!error && onceBytes === undefined) setImmediate(write);
       });
     };
     socket.on("error", () => {}).on("close", () => setTimeout(open, AGAIN_MS));
+    if (onceBytes !== undefined) socket.once("data", () => socket.destroy());
     socket.once(servername === undefined ? "connect" : "secureConnect", write);
   };
   for (let index = 0; index < connections; index++) open();

@@ -53,6 +53,7 @@ export class Culvert implements AsyncDisposable {
       serverBindAddress: "127.0.0.1",
       agentPort: PORTS.agents,
       healthPort: PORTS.serverHealth,
+      healthShowsClusters: "true",
       drainTimeout: DRAIN,
       ...serverFiles(this.#pki),
       ...more,

@@ -1,0 +1,252 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { Agent, get, request } from "node:http";
+import { connect, type Socket } from "node:net";
+import { text } from "node:stream/consumers";
+import { test } from "node:test";
+import { Registry } from "prom-client";
+import type { Check } from "../process/check.ts";
+import { createLogger } from "../process/logger.ts";
+import { Instruments } from "../process/metrics.ts";
+import { ConfigError } from "../process/options.ts";
+import { StrangerLog } from "../process/stranger-log.ts";
+import { type Admin, type AdminOptions, startAdmin } from "./admin.ts";
+import { MOST_CONNECTIONS } from "./connections.ts";
+
+const log = createLogger({ level: "silent", format: "json", name: "test" });
+
+const FLAGS = { option: "--health-port", hostOption: "--health-bind-address" };
+
+function start(options: Partial<AdminOptions> = {}): Promise<Admin> {
+  const { registry } = new Instruments({ processMetrics: false });
+  const common = { metrics: registry, log, strangers: new StrangerLog(log), checks: () => [] };
+  return startAdmin({ port: 0, host: "127.0.0.1", ...FLAGS, ...common, ...options });
+}
+
+function dial(admin: Admin): Socket {
+  return connect({ port: admin.address.port, host: "127.0.0.1" }).on("error", () => {});
+}
+
+/** What comes until the other side ends the connection, for what is written at once. */
+async function exchange(admin: Admin, written: string): Promise<string> {
+  const socket = dial(admin);
+  socket.write(written);
+  return await text(socket);
+}
+
+function fetchText(admin: Admin, path: string, agent?: Agent): Promise<{ status: number; type: string; body: string }> {
+  return new Promise((resolve, reject) => {
+    get({ host: "127.0.0.1", port: admin.address.port, path, agent: agent ?? false }, (response) => {
+      let body = "";
+      response.on("data", (chunk) => (body += String(chunk)));
+      response.on("end", () =>
+        resolve({ status: response.statusCode ?? 0, type: response.headers["content-type"] ?? "", body }),
+      );
+    }).on("error", reject);
+  });
+}
+
+test("ready says which condition failed; alive is whoever answers", async () => {
+  let checks: Check[] = [{ name: "listeners", ok: true }];
+  const admin = await start({ checks: () => checks });
+  assert.deepEqual((await fetchText(admin, "/readyz")).body, "ok\n");
+  assert.deepEqual((await fetchText(admin, "/ready")).status, 200);
+  assert.equal((await fetchText(admin, "/readyz?verbose")).body, "[+]listeners ok\nreadyz check passed\n");
+
+  checks = [
+    { name: "listeners", ok: true },
+    { name: "draining", ok: false, detail: "closing since 3s" },
+  ];
+  const failed = await fetchText(admin, "/readyz");
+  assert.equal(failed.status, 503);
+  assert.equal(failed.body, "[+]listeners ok\n[-]draining failed: closing since 3s\nreadyz check failed\n");
+  for (const path of ["/healthz", "/livez"]) assert.equal((await fetchText(admin, path)).status, 200);
+  assert.equal((await fetchText(admin, "/status")).status, 404);
+  await admin.close();
+});
+
+test("metrics are in Prometheus' text format, status is JSON and only where asked for", async () => {
+  const make = new Instruments({ processMetrics: false });
+  make.counter(["things_total"], "Things.").add(2);
+  const admin = await start({ metrics: make.registry, status: () => ({ tunnels: [] }) });
+  const metrics = await fetchText(admin, "/metrics");
+  assert.match(metrics.type, /^text\/plain; version=0\.0\.4/);
+  assert.match(metrics.body, /^things_total 2$/m);
+  assert.deepEqual(JSON.parse((await fetchText(admin, "/status")).body), { tunnels: [] });
+  assert.equal((await fetchText(admin, "/nothing")).status, 404);
+  await admin.close();
+});
+
+test("closing does not wait for idle or half-open connections", async () => {
+  const admin = await start();
+  const agent = new Agent({ keepAlive: true });
+  await fetchText(admin, "/healthz", agent);
+  const silent = connect(admin.address.port, "127.0.0.1").resume();
+  await once(silent, "connect");
+  const before = performance.now();
+  await Promise.all([admin.close(), admin.close(), once(silent, "close")]);
+  assert.ok(performance.now() - before < 500);
+  agent.destroy();
+});
+
+test("garbage on the port ends that connection alone", async () => {
+  const admin = await start();
+  const socket = connect(admin.address.port, "127.0.0.1").resume();
+  socket.on("error", () => {});
+  socket.write(Buffer.from([0x16, 3, 1, 0, 0xff, 0, 0]));
+  await once(socket, "close");
+  assert.equal((await fetchText(admin, "/healthz")).status, 200);
+  await admin.close();
+});
+
+test("a port in use is told with the flag that moves it", async () => {
+  const first = await start();
+  await assert.rejects(start({ port: first.address.port }), (error: unknown) => {
+    assert.ok(error instanceof ConfigError);
+    assert.match(error.message, /^Cannot listen on 127\.0\.0\.1 port \d+: it is in use .* \(--health-port\)\.$/);
+    return true;
+  });
+  await first.close();
+});
+
+test("an empty host is every interface", async () => {
+  const admin = await start({ host: "" });
+  assert.equal((await fetchText(admin, "/livez")).body, "ok\n");
+  await admin.close();
+});
+
+const GET = "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n";
+
+test("one request of each connection is answered, whatever stands behind it, and the connection ends", async () => {
+  const asked: unknown[] = [];
+  const trial = async (body: unknown) => asked.push(body);
+  const admin = await start({ trial });
+  const post = 'POST /trial HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 7\r\n\r\n{"a":1}';
+  for (const first of [GET, "GET /livez HTTP/1.0\r\nHost: x\r\nConnection: keep-alive\r\n\r\n", post]) {
+    const answers = await exchange(admin, first + post.repeat(100));
+    assert.equal(answers.match(/HTTP\/1\.1 /g)?.length, 1, first);
+    assert.match(answers, /^HTTP\/1\.1 200 OK\r\n/);
+    assert.match(answers, /^connection: close\r$/im);
+  }
+  assert.deepEqual(asked, [{ a: 1 }]);
+  await admin.close();
+});
+
+test("a body may come in pieces, and is bounded", async () => {
+  const admin = await start({ trial: async (body) => body });
+  const socket = dial(admin);
+  for (const piece of [
+    "POST /trial HTTP/1.1\r\nHost: x\r\nContent-Type: appl",
+    "ication/json\r\nContent-Length: 7\r\n\r\n",
+    '{"a"',
+    ":1}",
+  ]) {
+    socket.write(piece);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+  assert.match(await text(socket), /\r\n\r\n\{"a":1\}$/);
+  const head = "POST /trial HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n";
+  assert.match(await exchange(admin, `${head}Content-Length: 1025\r\n\r\n${"x".repeat(1_025)}`), /^HTTP\/1\.1 413 /);
+  assert.match(await exchange(admin, `${head}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n`), /^HTTP\/1\.1 411 /);
+  await admin.close();
+});
+
+test("who ends its side behind the request is answered; half a request is not", async () => {
+  const admin = await start();
+  const whole = dial(admin);
+  whole.end(GET);
+  assert.match(await text(whole), /^HTTP\/1\.1 200 OK/);
+  const half = dial(admin);
+  half.end(GET.slice(0, -2));
+  assert.equal(await text(half), "");
+  await admin.close();
+});
+
+test("a long answer comes whole to a reader that takes longer than the linger, though more was sent than is read", async () => {
+  const registry = new Registry();
+  const long = "x".repeat(8 * 1024 * 1024);
+  registry.metrics = async () => long;
+  const admin = await start({ metrics: registry });
+  const socket = dial(admin);
+  socket.write("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n".repeat(500));
+  socket.pause();
+  await new Promise((resolve) => setTimeout(resolve, 1_500));
+  const answer = await text(socket);
+  assert.equal(answer.length - answer.indexOf("\r\n\r\n") - 4, long.length);
+  await admin.close();
+});
+
+test("metrics are rendered once for all who ask at a time, and for a second", async () => {
+  const registry = new Registry();
+  let renderings = 0;
+  registry.metrics = async () => {
+    renderings++;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    return `rendering ${renderings}\n`;
+  };
+  const admin = await start({ metrics: registry });
+  const bodies = await Promise.all(Array.from({ length: 20 }, async () => (await fetchText(admin, "/metrics")).body));
+  assert.deepEqual(new Set(bodies), new Set(["rendering 1\n"]));
+  while ((await fetchText(admin, "/metrics")).body === "rendering 1\n")
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  assert.equal(renderings, 2);
+  await admin.close();
+});
+
+test("who holds connections displaces its own, and a probe is answered", async () => {
+  const admin = await start();
+  const idle: Socket[] = [];
+  let ended = 0;
+  for (let index = 0; index < MOST_CONNECTIONS + 40; index++) {
+    const socket = dial(admin).resume();
+    socket.on("close", () => ended++);
+    await once(socket, "connect");
+    idle.push(socket);
+  }
+  assert.equal((await fetchText(admin, "/livez")).body, "ok\n");
+  const until = performance.now() + 5_000;
+  while (ended < 40 && performance.now() < until) await new Promise((resolve) => setTimeout(resolve, 5));
+  assert.ok(ended >= 40 && ended <= 41, `${ended} were dropped`);
+  assert.ok(
+    idle.slice(0, 40).every(({ closed }) => closed),
+    "the oldest",
+  );
+  for (const socket of idle) socket.destroy();
+  await admin.close();
+});
+
+test("a Host that is no address is refused where names are given, on every path", async () => {
+  const admin = await start({ allowedHosts: ["admin.example"], status: () => ({}), trial: async () => ({}) });
+  const statusFor = (host: string, path: string, method = "GET"): Promise<number | undefined> =>
+    new Promise((resolve, reject) => {
+      const { port } = admin.address;
+      const asking = request({ host: "127.0.0.1", port, path, method, headers: { host }, agent: false }, (response) =>
+        resolve(response.resume().statusCode),
+      );
+      asking.on("error", reject).end(method === "POST" ? "{}" : undefined);
+    });
+  for (const path of ["/status", "/metrics", "/readyz", "/livez", "/nothing"])
+    assert.equal(await statusFor("rebound.example:8095", path), 421, path);
+  assert.equal(await statusFor("rebound.example", "/trial", "POST"), 421);
+  for (const host of ["127.0.0.1:8095", "[::1]:8095", "localhost", "admin.example:1"])
+    assert.equal(await statusFor(host, "/status"), 200, host);
+  const answer = await exchange(admin, "GET /status HTTP/1.1\r\nHost: evil.example\r\n\r\n");
+  assert.match(answer, /"evil\.example" is no IP address, not localhost and not in --admin-allowed-hosts\n$/);
+  await admin.close();
+});
+
+test("what is no HTTP/1, and who leaves Host out, is not held", async () => {
+  const admin = await start();
+  for (const bytes of [
+    "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "GET / HTTP/1.1\n\n",
+    "CONNECT a:1 HTTP/1.1\r\nHost: x\r\n\r\n",
+  ])
+    assert.equal(await exchange(admin, bytes), "", bytes);
+  assert.match(await exchange(admin, "GET /livez HTTP/1.1\r\n\r\n"), /^HTTP\/1\.1 400 /);
+  assert.match(
+    await exchange(admin, "GET /livez HTTP/1.1\r\nHost: x\r\nUpgrade: y\r\nConnection: upgrade\r\n\r\n"),
+    /200/,
+  );
+  await admin.close();
+});

@@ -1,0 +1,157 @@
+import type { IncomingMessage } from "node:http";
+import { type AddressInfo, createServer, type Server } from "node:net";
+import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
+import type { Registry } from "prom-client";
+import { printable } from "../outcomes.ts";
+import type { Check } from "../process/check.ts";
+import { type ListenAt, listenError } from "../process/listen-error.ts";
+import type { Logger } from "../process/logger.ts";
+import { onceASecond } from "../process/once-a-second.ts";
+import type { StrangerLog } from "../process/stranger-log.ts";
+import { Connections, mostConnections } from "./connections.ts";
+import { isOwnHost } from "./host-rule.ts";
+import { BODY_LIMIT, OneRequest } from "./one-request.ts";
+
+/** Port 0 takes a free one: whether 0 means "off" is the caller's business. */
+export interface AdminOptions extends ListenAt {
+  /** For /healthz, /livez, /ready and /readyz. */
+  readonly checks: () => readonly Check[];
+  readonly metrics: Registry;
+  /** Given: /status is served, as JSON. */
+  readonly status?: () => unknown;
+  /** Given: what is posted to /trial, as JSON, is handed over, and the answer sent back. */
+  readonly trial?: (asked: unknown) => Promise<unknown>;
+  /** Given: a request whose Host is no address, not `localhost` and none of these names is refused. */
+  readonly allowedHosts?: readonly string[];
+  readonly log: Logger;
+  readonly strangers: Pick<StrangerLog, "tell">;
+}
+
+export interface Admin {
+  readonly address: AddressInfo;
+  /** Stops listening and ends all connections at once. */
+  close(): Promise<void>;
+}
+
+/** Largest header of a request, bytes. */
+const HEADER_LIMIT = 8_192;
+
+/**
+ * The health or the admin listener (design: "Seen from outside"): one request of each connection, few connections, whoever comes.
+ * Fastify is loaded here and not before: an agent's first tunnel must not wait for it.
+ */
+export async function startAdmin(options: AdminOptions): Promise<Admin> {
+  const app = await appOf(options);
+  const { log, strangers, option } = options;
+  const connections = new Connections({
+    most: mostConnections(),
+    onConnection: (connection) => {
+      const first = new OneRequest(connection);
+      app.server.emit("connection", first);
+      first.begin();
+    },
+    onDropped: () => strangers.tell("warn", { option }, "connection dropped: too many at once on this port"),
+  });
+  const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => connections.take(socket));
+  const address = await listen(server, options);
+  server.on("error", (error) => strangers.tell("error", { err: error, option }, "a listener failed"));
+  log.debug({ address: address.address, port: address.port, option }, "listening");
+  let closing: Promise<void> | undefined;
+  const close = async (): Promise<void> => {
+    const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+    connections.destroyAll();
+    await Promise.all([closed, app.close()]);
+  };
+  return {
+    address,
+    close: () => {
+      closing ??= close();
+      return closing;
+    },
+  };
+}
+
+/** What answers; it never listens itself. */
+async function appOf(options: AdminOptions): Promise<FastifyInstance> {
+  const { fastify } = await import("fastify");
+  const app: FastifyInstance = fastify({
+    bodyLimit: BODY_LIMIT,
+    http: { maxHeaderSize: HEADER_LIMIT },
+    clientErrorHandler: (_error, connection) => connection.destroy(),
+  });
+  app.server.prependListener("request", ({ headers, socket }: IncomingMessage) => {
+    const bodyBytes = Number(headers["content-length"] ?? 0);
+    (socket as unknown as OneRequest).onUnderstood(bodyBytes <= BODY_LIMIT ? bodyBytes : 0);
+  });
+  app.addHook("onRequest", async (request, reply) => onRequest(request, reply, options.allowedHosts));
+  addRoutes(app, options);
+  await app.ready();
+  return app;
+}
+
+function onRequest(request: FastifyRequest, reply: FastifyReply, allowedHosts?: readonly string[]): unknown {
+  reply.header("connection", "close");
+  const { host, "transfer-encoding": encoding } = request.headers;
+  if (allowedHosts !== undefined && !isOwnHost(host, allowedHosts)) {
+    const name = printable(host ?? "", 100);
+    return text(reply.code(421), `"${name}" is no IP address, not localhost and not in --admin-allowed-hosts\n`);
+  }
+  if (encoding !== undefined) return text(reply.code(411), "a body needs its Content-Length here\n");
+  return undefined;
+}
+
+function addRoutes(app: FastifyInstance, { checks, metrics, status, trial }: AdminOptions): void {
+  // One buffer for all who read it, however slowly.
+  const rendered = onceASecond(async () => Buffer.from(await metrics.metrics()));
+  app.get("/metrics", async (_request, reply) => reply.type(metrics.contentType).send(await rendered()));
+  if (status !== undefined) app.get("/status", async () => status());
+  if (trial !== undefined) app.post("/trial", async (request) => trial(request.body));
+  // Alive is whoever answers: a liveness probe that looks further restarts processes for their peers' faults.
+  for (const path of ["/healthz", "/livez"]) app.get(path, async (_request, reply) => text(reply, "ok\n"));
+  for (const path of ["/ready", "/readyz"]) {
+    app.get<{ Querystring: Record<string, unknown> }>(path, async (request, reply) => {
+      const results = checks();
+      const ready = results.every((check) => check.ok);
+      const verbose = "verbose" in request.query || !ready;
+      return text(reply.code(ready ? 200 : 503), verbose ? report(results, ready) : "ok\n");
+    });
+  }
+}
+
+function text(reply: FastifyReply, body: string): FastifyReply {
+  return reply.type("text/plain").send(body);
+}
+
+/** The layout of Kubernetes' own verbose health checks. */
+function report(checks: readonly Check[], ready: boolean): string {
+  const lines = checks.map(({ name, ok, detail }) => {
+    const verdict = ok ? `[+]${name} ok` : `[-]${name} failed`;
+    return detail === undefined || detail === "" ? verdict : `${verdict}: ${detail}`;
+  });
+  return [...lines, `readyz check ${ready ? "passed" : "failed"}`, ""].join("\n");
+}
+
+async function listen(server: Server, at: ListenAt): Promise<AddressInfo> {
+  const { port, host } = at;
+  try {
+    return await listening(server, port, host === "" ? "::" : host);
+  } catch (error) {
+    const noIpv6 =
+      host === "" && ["EAFNOSUPPORT", "EADDRNOTAVAIL"].includes((error as NodeJS.ErrnoException).code ?? "");
+    if (!noIpv6) throw listenError(error, at);
+    return await listening(server, port, "0.0.0.0").catch((again: unknown) => {
+      throw listenError(again, at);
+    });
+  }
+}
+
+async function listening(server: Server, port: number, host: string): Promise<AddressInfo> {
+  await new Promise<void>((resolve, reject) => {
+    server.once("error", reject);
+    server.listen({ port, host }, () => {
+      server.off("error", reject);
+      resolve();
+    });
+  });
+  return server.address() as AddressInfo;
+}

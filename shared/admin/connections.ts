@@ -1,0 +1,68 @@
+import type { Socket } from "node:net";
+import type { Duplex } from "node:stream";
+import { BySource } from "../by-source.ts";
+import { networkOf } from "../net/source-network.ts";
+import { TurnQueue } from "../net/turn-queue.ts";
+import { fileLimit } from "../process/file-limit.ts";
+
+/**
+ * Connections of one port at most. A probe or a scrape takes milliseconds: so many at once are only those that are held. Of a small
+ * limit of open files they are a sixteenth, since callers, agents and dials need them more.
+ */
+export const MOST_CONNECTIONS = 256;
+const PART_OF_FILES = 1 / 16;
+const LEAST_CONNECTIONS = 4;
+
+export function mostConnections(limit = fileLimit()): number {
+  if (limit === undefined) return MOST_CONNECTIONS;
+  return Math.max(LEAST_CONNECTIONS, Math.min(MOST_CONNECTIONS, Math.floor(limit * PART_OF_FILES)));
+}
+
+export interface ConnectionsOptions {
+  readonly most: number;
+  readonly onConnection: (connection: Duplex) => void;
+  /** There were too many, and the oldest of the network that has most was dropped. */
+  readonly onDropped: () => void;
+}
+
+/**
+ * The open connections of a health or admin port. A newcomer gets in, and the oldest of the network that has most goes: so a flood
+ * displaces its own, and a probe is answered.
+ */
+export class Connections {
+  readonly #options: ConnectionsOptions;
+  readonly #all = new BySource<Duplex>();
+  readonly #turns = new TurnQueue();
+
+  constructor(options: ConnectionsOptions) {
+    this.#options = options;
+  }
+
+  get size(): number {
+    return this.#all.size;
+  }
+
+  take(connection: Duplex & Pick<Socket, "remoteAddress">): void {
+    const { most, onConnection } = this.#options;
+    connection.on("error", ignore);
+    connection.on("close", () => this.#all.delete(connection));
+    this.#all.add(connection, networkOf(connection.remoteAddress ?? ""));
+    if (this.#all.size > most) this.#drop(this.#all.oldestOfFullest);
+    this.#turns.run(() => {
+      if (!connection.destroyed) onConnection(connection);
+    });
+  }
+
+  destroyAll(): void {
+    for (const connection of this.#all) connection.destroy();
+  }
+
+  #drop(connection: Duplex | undefined): void {
+    if (connection === undefined) return;
+    this.#all.delete(connection);
+    connection.destroy();
+    this.#options.onDropped();
+  }
+}
+
+function ignore(): void {}
