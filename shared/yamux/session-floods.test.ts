@@ -9,11 +9,18 @@ import { FakeTransport, frame, handHeld, turn } from "./testing.ts";
 const RUNS = process.env["CI"] === "true" ? 2_000 : 150;
 const LIMIT = { maxIdleFramesPerSecond: 100 };
 
+/** A stream that the peer has opened and we have reset. */
+const ENDED = 1001;
+
 const FLOODS: ReadonlyArray<readonly [name: string, feed: (transport: FakeTransport, round: number) => void]> = [
   ["pings", (transport, round) => transport.receive(frame.ping(round))],
   ["answers to no ping", (transport, round) => transport.receive(frame.pong(round + 1000))],
   ["empty data", (transport) => transport.receive(frame.dataHeader(1, 0))],
   ["window updates of 0", (transport) => transport.receive(frame.windowUpdate(1, 0))],
+  ["window updates of 1", (transport) => transport.receive(frame.windowUpdate(1, 1))],
+  ["window updates for streams that have ended", (transport) => transport.receive(frame.windowUpdate(ENDED, 65_536))],
+  ["empty data for streams that have ended", (transport) => transport.receive(frame.dataHeader(ENDED, 0))],
+  ["data of a byte for streams that have ended", (transport) => transport.receive(frame.data(ENDED, Buffer.alloc(1)))],
   ["SYN and RST", (transport, round) => transport.receive(frame.syn(3 + 2 * round), frame.rst(3 + 2 * round))],
   ["SYN with RST in one frame", (transport, round) => transport.receive(frame.windowUpdate(3 + 2 * round, 0, 9))],
 ];
@@ -21,8 +28,9 @@ const FLOODS: ReadonlyArray<readonly [name: string, feed: (transport: FakeTransp
 for (const [name, feed] of FLOODS) {
   test(`a flood of ${name} ends the session; as many a second as allowed do not`, async () => {
     let now = 0;
-    const { session, transport, closed } = await handHeld("server", { ...LIMIT, now: () => now });
-    transport.receive(frame.syn(1));
+    const { session, transport, accepted, closed } = await handHeld("server", { ...LIMIT, now: () => now });
+    transport.receive(frame.syn(1), frame.syn(ENDED));
+    accepted[1]?.destroy();
     let round = 0;
     for (let second = 0; second < 3; second++) {
       now = second * 1000;
@@ -32,9 +40,49 @@ for (const [name, feed] of FLOODS) {
     feed(transport, round);
     assert.equal(session.closed, true);
     assert.equal(((await closed) as Error & { reason: string }).reason, "flood");
+    assert.ok(transport.destroyedWith, "at once: what it sends is not read any more");
     transport.close();
   });
 }
+
+test("data for a stream that has ended may be as much as was under way, and no more", async () => {
+  const { session, transport, accepted, closed } = await handHeld("server", { initialWindow: 65_536 });
+  transport.receive(frame.syn(1), frame.data(1, Buffer.alloc(20_000)));
+  accepted[0]?.destroy();
+  transport.receive(frame.data(1, Buffer.alloc(45_536)));
+  assert.equal(session.closed, false, "all of it was under way");
+  transport.receive(frame.data(1, Buffer.alloc(1)));
+  assert.equal(((await closed) as Error & { reason: string }).reason, "protocol");
+  transport.close();
+});
+
+test("what was under way to a stream that ended is forgotten after one to two minutes", async () => {
+  let now = 0;
+  const options = { initialWindow: 65_536, now: () => now };
+  const { session, transport, accepted } = await handHeld("server", options);
+  transport.receive(frame.syn(1), frame.syn(3));
+  accepted[0]?.destroy();
+  now = 60_000;
+  transport.receive(frame.data(1, Buffer.alloc(30_000)));
+  accepted[1]?.destroy();
+  assert.equal(session.closed, false);
+  now = 120_000;
+  transport.receive(frame.data(3, Buffer.alloc(65_536)));
+  assert.equal(session.closed, false);
+  transport.receive(frame.data(1, Buffer.alloc(1000)));
+  assert.equal(session.closed, true);
+  transport.close();
+});
+
+test("the data behind a SYN that was refused was under way", async () => {
+  const { session, transport } = await handHeld("server", { maxStreams: 1 });
+  transport.receive(frame.syn(1), frame.syn(3));
+  for (let count = 0; count < 4; count++) transport.receive(frame.data(3, Buffer.alloc(65_536)));
+  assert.equal(session.closed, false);
+  transport.receive(frame.data(3, Buffer.alloc(1000)));
+  assert.equal(session.closed, true);
+  transport.close();
+});
 
 test("SYNs that are refused count as well", async () => {
   const { session, transport } = await handHeld("server", { ...LIMIT, now: () => 0, maxStreams: 1 });

@@ -1,7 +1,8 @@
 import { Decoder, type FrameConsumer } from "./decoder.ts";
 import { isViolation, YamuxError } from "./errors.ts";
-import { Flag, FrameType, GoAwayCode } from "./frame.ts";
+import { Flag, FrameType, GoAwayCode, SPEC_INITIAL_WINDOW } from "./frame.ts";
 import { IdleFrames } from "./idle-frames.ts";
+import { LateData } from "./late-data.ts";
 import { DEFAULT_OPTIONS, type SessionOptions } from "./options.ts";
 import { RoundTrips } from "./round-trips.ts";
 import { SendQueue } from "./send-queue.ts";
@@ -25,6 +26,8 @@ export interface SessionHandler {
 const MAX_CONTROL_FRAMES = 65_536;
 /** The same in bytes: heads of opened streams count too, and no more streams are opened. */
 const MAX_CONTROL_BYTES = 1024 * 1024;
+/** Credit or payload of fewer bytes brings less than it costs: an honest peer gives credit by halves of a window. */
+const LEAST_OF_USE = 256;
 /** The last frames of a session have this long to leave, whatever its owner allows; then the transport is cut. */
 const LINGER_MS = { least: 500, most: 10_000 };
 /** A session without streams for so long has nothing under way but its go-away: a dead peer is not waited for. */
@@ -43,6 +46,7 @@ export class Session {
   readonly #wire: StreamWire;
   readonly #streams: StreamTable;
   readonly #idleFrames: IdleFrames;
+  readonly #lateData: LateData;
   #receiving: Stream | undefined;
   #localGoAway = false;
   #remoteGoAway = false;
@@ -62,6 +66,7 @@ export class Session {
     this.#queue = new SendQueue(transport, this.#options);
     this.#streams = new StreamTable(role === "client" ? 1 : 2, this.#options);
     this.#idleFrames = new IdleFrames(this.#options.maxIdleFramesPerSecond, this.#options.now);
+    this.#lateData = new LateData(this.#options.now);
     this.#decoder = new Decoder(this.#frames);
     this.#roundTrips = new RoundTrips(this.#options.now, (value) =>
       this.#queue.control(FrameType.ping, Flag.syn, 0, value),
@@ -239,6 +244,7 @@ export class Session {
 
   #release(stream: Stream): void {
     if (!this.#streams.release(stream)) return;
+    this.#lateData.allow(stream.allowance);
     this.#queue.remove(stream);
     if (this.#streams.size > 0) return;
     this.#idleSince = this.#options.now();
@@ -258,7 +264,8 @@ export class Session {
       } catch (error) {
         if (!isViolation(error)) throw error;
         this.#sayGoAway(GoAwayCode.protocolError);
-        this.#end(error);
+        if (error.reason === "flood") this.destroy(error);
+        else this.#end(error, LINGER_MS.least);
       }
     },
     onWritable: () => this.#queue.onWritable(),
@@ -275,10 +282,10 @@ export class Session {
     onDataHeader: (flags, id, length) => {
       const stream = this.#streamOf(flags, id);
       this.#receiving = stream;
-      if (length === 0 && flags === Flag.none) this.#idleFrames.count();
-      if (stream === undefined) {
-        if (length > this.#options.maxWindow) throw new YamuxError("protocol", `${length} bytes for a closed stream`);
-      } else if (!stream.onDataHeader(length)) {
+      if (stream === undefined) this.#onLateData(flags, length);
+      else if (length === 0 && flags === Flag.none) this.#idleFrames.count();
+      if (stream === undefined) return;
+      if (!stream.onDataHeader(length)) {
         throw new YamuxError("protocol", `a frame of ${length} bytes is beyond the window of stream ${id}`);
       } else if (stream.remoteEnded && length > 0) {
         this.#receiving = undefined;
@@ -296,7 +303,8 @@ export class Session {
     },
     onWindowUpdate: (flags, id, delta) => {
       const stream = this.#streamOf(flags, id);
-      if (delta === 0 && flags === Flag.none) this.#idleFrames.count();
+      const isLate = stream === undefined && (flags & Flag.syn) === 0;
+      if (isLate || (delta < LEAST_OF_USE && flags === Flag.none)) this.#idleFrames.count();
       if (stream === undefined) return;
       if (delta > 0 && !stream.onCredit(delta)) {
         throw new YamuxError("protocol", `the window of stream ${id} would pass 2^32`);
@@ -328,6 +336,7 @@ export class Session {
     const stream = this.#streams.accept(id, this.#wire, welcome);
     if (stream === undefined) {
       this.#idleFrames.count();
+      this.#lateData.allow(Math.max(SPEC_INITIAL_WINDOW, this.#options.initialWindow));
       this.#queue.control(FrameType.windowUpdate, Flag.rst, id, 0);
       return undefined;
     }
@@ -335,6 +344,13 @@ export class Session {
     if (!stream.destroyed) return stream;
     this.#idleFrames.count(); // refused by whom it was for: it has cost us more than the peer
     return undefined;
+  }
+
+  /** Payload for a stream that has ended here, or was refused by this frame's SYN, which has been counted. */
+  #onLateData(flags: number, length: number): void {
+    if (length < LEAST_OF_USE && (flags & Flag.syn) === 0) this.#idleFrames.count();
+    if (this.#lateData.take(length)) return;
+    throw new YamuxError("protocol", "more data came for streams that have ended than was under way");
   }
 
   #applyEnd(flags: number, stream: Stream): void {

@@ -98,6 +98,11 @@ export class Stream extends Duplex {
     return this.#unread;
   }
 
+  /** What the peer may have under way. */
+  get allowance(): number {
+    return this.#remoteEnded ? 0 : this.#receiveWindow.allowance;
+  }
+
   /** Window beyond the initial one, taken from the session's budget. */
   get reservedCredit(): number {
     return this.#receiveWindow.reserved;

@@ -57,6 +57,11 @@ export class ReceiveWindow {
     return this.size - this.#initialSize;
   }
 
+  /** Bytes the peer may still send. */
+  get allowance(): number {
+    return this.#allowance;
+  }
+
   /** The credit that was last given may wait a little. */
   get unhurried(): boolean {
     return this.#unhurried;
