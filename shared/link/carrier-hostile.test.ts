@@ -111,6 +111,36 @@ test("a close code of a box in between is the loss of a carrier, one of the peer
   }
 });
 
+test("a carrier whose peer has sent a close frame is over, although TCP stays open", async () => {
+  await using server = await LinkServer.start();
+  const { socket, inbox } = await rawAgent(server);
+  socket.pause(); // it neither reads the answer nor ends
+  socket.write(frame({ opcode: 8, payload: Buffer.from([0x03, 0xe9]), mask: KEY }));
+  const loss = await inbox.closed;
+  assert.ok(loss instanceof CarrierLost && loss.lossCause === "closed", String(loss));
+  assert.equal(server.upgraded[0]?.destroyed, false, "it was not TCP that told");
+  await until(() => server.upgraded[0]?.destroyed === true, 10_000);
+  socket.destroy();
+});
+
+test("a flood of frames without payload ends the carrier, and is not read to its end", async () => {
+  await using server = await LinkServer.start();
+  const { socket, inbox } = await rawAgent(server);
+  const empty = Buffer.concat(Array.from({ length: 100_000 }, () => frame({ opcode: 2, mask: KEY })));
+  let sent = 0;
+  const more = (error?: Error | null): void => {
+    if (error || socket.destroyed || sent >= 100) return;
+    sent++;
+    socket.write(empty, more);
+  };
+  more();
+  assert.match((await inbox.closed)?.message ?? "", /more than 20000 frames a second carry no payload/);
+  const upgraded = server.upgraded[0] ?? assert.fail();
+  await until(() => upgraded.destroyed, 10_000);
+  assert.ok(upgraded.bytesRead < 10 * empty.length, `${upgraded.bytesRead} bytes were read`);
+  socket.destroy();
+});
+
 test("a peer that asks and never reads is ended before its answers pile up", async () => {
   await using server = await LinkServer.start();
   const { socket, far, inbox } = await rawAgent(server);
@@ -167,7 +197,7 @@ test("to a peer that pings and reads nothing, no more than one answer waits", as
   socket.removeAllListeners("data");
   socket.pause();
   const ping = frame({ opcode: 9, payload: Buffer.alloc(125), mask: KEY });
-  socket.write(Buffer.concat([...Array.from({ length: 100_000 }, () => ping), PAYLOAD]));
+  socket.write(Buffer.concat([...Array.from({ length: 19_000 }, () => ping), PAYLOAD]));
   await until(() => inbox.text === "payload", 20_000);
   assert.ok((server.upgraded[0]?.writableLength ?? 0) < 1_000, `${server.upgraded[0]?.writableLength}`);
   assert.equal(inbox.closedCount, 0);

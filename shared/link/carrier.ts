@@ -38,6 +38,8 @@ const END_TIMEOUT_MS = 10_000;
 /** Answers and pings that a peer may leave unread: one that asks and never reads would grow our socket's buffer. */
 const MAX_UNREAD_CONTROL_BYTES = 256 * 1024;
 
+/** RFC 6455 §7.1.5: a close frame without a code. */
+const NO_CODE = 1005;
 /** RFC 6455 §5.5: a control frame holds 125 bytes, two of them the code. */
 const MAX_CLOSE_REASON = 123;
 
@@ -78,6 +80,7 @@ export class Carrier implements Omit<Transport, "room"> {
   #onControl: ((message: ControlMessage) => void) | undefined;
   #earlyControl: ControlMessage[] = [];
   #pendingBytes = 0;
+  #writesTaken = 0;
   readonly #waiting: WaitingControl;
   #failure: Error | undefined;
   #socketError: NodeJS.ErrnoException | undefined;
@@ -111,6 +114,7 @@ export class Carrier implements Omit<Transport, "room"> {
       ping: () => this.sendControl({ type: "ping" }),
       dead: (sentence) => this.#endFor(CloseCode.silent, this.#lost("silent", sentence)),
       echo: (ms) => options.onEcho?.(ms),
+      taken: () => (this.#pendingBytes === 0 ? undefined : this.#writesTaken),
     });
     // Closed between the upgrade and now: ws has said so already and will not again.
     if (ws.readyState === ws.CLOSED) queueMicrotask(() => this.#onClose(ABNORMAL_CLOSURE, Buffer.alloc(0)));
@@ -125,11 +129,15 @@ export class Carrier implements Omit<Transport, "room"> {
         onPayload: this.#onPayload,
         onPing: this.#onPing,
         onText: this.#onText,
+        onClose: (payload) => setImmediate(this.#onCloseFrame, payload), // ws may have an objection first
         onOther: (bytes) => {
           this.#writeWaiting(); // ws may answer with the end
           toWs.call(this.#socket, bytes);
         },
-        onViolation: (sentence) => this.#fail(CloseCode.protocolError, sentence, `${LINK_ENDED}: ${sentence}`),
+        onViolation: (sentence) => {
+          this.#fail(CloseCode.protocolError, sentence, `${LINK_ENDED}: ${sentence}`);
+          this.#socket.pause(); // it is cut when its time is over; until then nothing is read
+        },
       },
       { peerMasks: !this.#masked, maxPayload: MAX_MESSAGE_BYTES },
     );
@@ -189,6 +197,7 @@ export class Carrier implements Omit<Transport, "room"> {
     this.#pendingBytes += byteLength;
     const taken = (): void => {
       this.#pendingBytes -= byteLength;
+      this.#writesTaken++;
       if (!this.#ended) this.#consumer?.onWritable();
     };
     if (byteLength <= SMALL_BATCH_BYTES) this.#writeSmall(batch, byteLength, taken);
@@ -402,6 +411,18 @@ export class Carrier implements Omit<Transport, "room"> {
     };
     this.#failure ??= judgeClose(closed, (cause, sentence) => this.#lost(cause, sentence));
     this.#finish();
+  };
+
+  /**
+   * The peer sends nothing more, and reads nothing of what we would send (RFC 6455 §5.5.1); that it leaves TCP open
+   * means nothing. Where we have closed first, ws says when it has taken everything.
+   */
+  readonly #onCloseFrame = (payload: Buffer): void => {
+    if (this.#ended || this.#cutTimer !== undefined || this.#ws.readyState === this.#ws.OPEN) return;
+    this.#cutTimer = setTimeout(() => this.#ws.terminate(), CLOSE_TIMEOUT_MS);
+    const [code, reason] =
+      payload.length < 2 ? [NO_CODE, payload.subarray(0, 0)] : [payload.readUInt16BE(0), payload.subarray(2)];
+    this.#onClose(code, reason);
   };
 
   #lost(lossCause: LossCause, sentence: string): CarrierLost {

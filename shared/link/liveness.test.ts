@@ -51,8 +51,10 @@ function start(t: TestContext) {
   const clock = new Clock(t);
   const said: string[] = [];
   const ping = mock.fn();
-  const liveness = new Liveness(1_000, { ping, dead: (sentence) => said.push(sentence) });
+  const writes: { taken: number | undefined } = { taken: undefined };
+  const liveness = new Liveness(1_000, { ping, dead: (sentence) => said.push(sentence), taken: () => writes.taken });
   return {
+    writes,
     clock,
     liveness,
     said,
@@ -184,4 +186,35 @@ test("the time until a ping is answered is told, from the oldest that was not", 
   liveness.answered();
   assert.ok((echoes[1] ?? 0) >= 800, `${echoes[1]}`);
   liveness.stop();
+});
+
+test("a peer that speaks and takes no write for 2.5 intervals is dead, and one that takes a write now and then is not", (t) => {
+  const { liveness, said, writes, pass } = start(t);
+  const speak = (ms: number): void => {
+    for (let left = ms; left > 0; left -= 250) {
+      pass(250);
+      liveness.heard();
+    }
+  };
+  speak(10_000);
+  assert.deepEqual(said, [], "nothing waits");
+  writes.taken = 0;
+  for (let round = 0; round < 5; round++) {
+    speak(2_000);
+    writes.taken++;
+  }
+  assert.deepEqual(said, [], "it is slow");
+  speak(3_000);
+  assert.deepEqual(said, ["the peer has read nothing for 2.5 s"]);
+});
+
+test("a process that was itself stopped does not count that time against a slow reader", (t) => {
+  const { liveness, said, writes, pass, stop } = start(t);
+  writes.taken = 0;
+  pass(500);
+  liveness.heard();
+  stop(60_000);
+  liveness.heard();
+  pass(1_500);
+  assert.deepEqual(said, []);
 });

@@ -1,3 +1,5 @@
+/** The peer is looked at so often in an interval. */
+const LOOKS = 8;
 /** Silence of so many intervals is death, although TCP says nothing (design: "Liveness"). */
 const DEAD_AFTER_INTERVALS = 2.5;
 /** Pings come after between 0.8 and 1.2 intervals, so that thousands of carriers do not beat together. */
@@ -14,9 +16,11 @@ export interface LivenessActions {
   dead(sentence: string): void;
   /** A ping was answered, so long after it was sent. */
   echo?(ms: number): void;
+  /** How many writes the peer has taken so far; `undefined`: none waits. */
+  taken?(): number | undefined;
 }
 
-/** Sends pings, and notices when the peer has fallen silent. */
+/** Sends pings, and notices when the peer has fallen silent, or speaks and reads nothing. */
 export class Liveness {
   readonly #actions: LivenessActions;
   #intervalMs: number;
@@ -27,6 +31,9 @@ export class Liveness {
   #askedAt: number | undefined;
   /** When this process was last found to have been stopped. */
   #wokenAt = 0;
+  /** Writes that the peer had taken at the last look, and how many looks ago it took one, while something waited. */
+  #taken: number | undefined;
+  #looksStuck = 0;
   #pingTimer: NodeJS.Timeout | undefined;
   #probeTimer: NodeJS.Timeout | undefined;
   #stopped = false;
@@ -100,7 +107,7 @@ export class Liveness {
   #schedule(): void {
     this.#watchedAt = performance.now();
     this.#schedulePing();
-    this.#watchTimer = setInterval(this.#watch, this.#intervalMs / 8).unref();
+    this.#watchTimer = setInterval(this.#watch, this.#intervalMs / LOOKS).unref();
   }
 
   #schedulePing(): void {
@@ -118,9 +125,20 @@ export class Liveness {
     // A process that was itself stopped has heard nothing because it did not listen: what waits in the kernel comes first.
     if (wasStopped) this.#wokenAt = now;
     const silentMs = now - Math.max(this.#lastByteAt, this.#wokenAt);
-    if (silentMs < silenceMs(this.#intervalMs)) return;
-    this.#die(now - this.#lastByteAt);
+    if (silentMs >= silenceMs(this.#intervalMs)) this.#die(now - this.#lastByteAt);
+    else if (!wasStopped) this.#watchWrites();
   };
+
+  /** A path that is only slow takes a write now and then; one that takes none for as long as silence may last is dead. */
+  #watchWrites(): void {
+    const taken = this.#actions.taken?.();
+    this.#looksStuck = taken === undefined || taken !== this.#taken ? 0 : this.#looksStuck + 1;
+    this.#taken = taken;
+    if (this.#looksStuck < DEAD_AFTER_INTERVALS * LOOKS) return;
+    this.stop();
+    const stuckMs = DEAD_AFTER_INTERVALS * this.#intervalMs;
+    this.#actions.dead(`the peer has read nothing for ${(stuckMs / 1000).toFixed(1)} s`);
+  }
 
   #die(silentMs: number): void {
     this.stop();

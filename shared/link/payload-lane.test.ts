@@ -52,6 +52,7 @@ class Heard {
   readonly other: Buffer[] = [];
   /** Pings and short texts, as an `Oracle` tells them. */
   readonly short: string[] = [];
+  readonly closes: Buffer[] = [];
   violation: string | undefined;
   readonly lane: PayloadLane;
 
@@ -73,6 +74,7 @@ class Heard {
           this.other.push(bytes);
           toWs(bytes);
         },
+        onClose: (payload) => this.closes.push(payload),
         onViolation: (sentence) => {
           assert.equal(this.violation, undefined, "said once");
           this.violation = sentence;
@@ -318,13 +320,52 @@ test("a short text that is no UTF-8 is left to ws, whole and in its place", asyn
   assert.deepEqual(oracle.others, ["text 6869"], "what came before it");
 });
 
+/** 1000 (RFC 6455 §7.4.1). */
+const CODE = Buffer.from([0x03, 0xe8]);
+
 test("what follows a close frame is nobody's", () => {
-  const close = frame({ opcode: 8, payload: Buffer.from([0x03, 0xe8]), mask: KEY });
+  const close = frame({ opcode: 8, payload: CODE, mask: KEY });
   const heard = new Heard(true);
   for (const chunk of cut(Buffer.concat([frame(BINARY), close, frame(BINARY), frame(TEXT)]), [5]))
     heard.lane.push(chunk);
   assert.equal(Buffer.concat(heard.payload).toString(), "hi");
-  assert.ok(Buffer.concat(heard.other).equals(close));
+  assert.ok(Buffer.concat(heard.other).equals(frame({ opcode: 8, payload: CODE, mask: Buffer.alloc(4) })));
+  assert.deepEqual(heard.closes, [CODE]);
+});
+
+const FLOODS: Readonly<Record<string, Buffer>> = {
+  "empty messages": frame({ opcode: 2, mask: KEY }),
+  "empty fragments": frame({ opcode: 0, final: false, mask: KEY }),
+  pings: frame({ opcode: 9, mask: KEY }),
+  pongs: frame({ opcode: 10, mask: KEY }),
+  "short texts": frame({ opcode: 1, payload: Buffer.from("{}"), mask: KEY }),
+};
+
+for (const [name, one] of Object.entries(FLOODS)) {
+  test(`a flood of ${name} is a violation, in the middle of a chunk; 20,000 a second are none`, (t) => {
+    let now = 0;
+    t.mock.method(performance, "now", () => now);
+    const heard = new Heard(true);
+    if (name === "empty fragments") heard.lane.push(frame({ opcode: 2, final: false, mask: KEY }));
+    const push = (count: number) => heard.lane.push(Buffer.concat(Array.from({ length: count }, () => one)));
+    for (let second = 0; second < 3; second++) {
+      now = second * 1_000;
+      push(20_001);
+    }
+    assert.equal(heard.violation, undefined);
+    push(50_000);
+    assert.match(heard.violation ?? "", /more than 20000 frames a second carry no payload/);
+    const { length } = heard.short;
+    push(1);
+    assert.equal(heard.short.length, length, "it has stopped");
+  });
+}
+
+test("payload in frames of one byte is no flood: a box may have cut it so", () => {
+  const heard = new Heard(true);
+  const one = frame({ opcode: 2, payload: Buffer.from("x"), mask: KEY });
+  heard.lane.push(Buffer.concat(Array.from({ length: 100_000 }, () => one)));
+  assert.deepEqual([heard.violation, heard.payload.length], [undefined, 100_000]);
 });
 
 test("the header we write is that of a whole message to ws, for every length form and from both sides", () => {

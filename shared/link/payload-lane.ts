@@ -7,7 +7,7 @@ import { isUtf8 } from "node:buffer";
  * ws copies each message together before it delivers it and stops its socket after every TLS record, which is more than a
  * fifth of what receiving costs (docs/decisions/0003-payload-passes-by-ws.md). Payload needs neither: the session reads
  * bytes in any split.
- * Pings and short texts are taken, too. Longer text, pong, close and everything that is not well formed is ws's to judge
+ * Pings and short texts are taken, too, and close is looked at. Longer text, pong and everything that is not well formed is ws's to judge
  * and to answer.
  */
 export interface LaneConsumer {
@@ -15,11 +15,13 @@ export interface LaneConsumer {
   onPayload(piece: Buffer): void;
   /** A ping (RFC 6455 §5.5.2), with its payload. */
   onPing(payload: Buffer): void;
+  /** A close frame (RFC 6455 §5.5.1) has passed to ws whole; this was its payload. Nothing follows it. */
+  onClose(payload: Buffer): void;
   /** A text message of at most 125 bytes, which is UTF-8: acks are, and they come 200 times a second. */
   onText(text: Buffer): void;
   /** Bytes for ws: whole frames that are not ours, in any split. */
   onOther(bytes: Buffer): void;
-  /** A frame that ws would not notice, having been passed by the binary one it breaks into. The lane has stopped. */
+  /** What ws would not notice: a message inside a binary one, a frame that is too long, a flood. The lane has stopped. */
   onViolation(sentence: string): void;
 }
 
@@ -43,6 +45,12 @@ const EMPTY = Buffer.alloc(0);
 const MAX_CONTROL = 125;
 /** A text message up to this is taken, too: as long as a length of one byte can say. */
 const MAX_TEXT = 125;
+/**
+ * So many frames without payload of ours may come in a second, from a box that pings, or that ends each message with an
+ * empty fragment: they cost 1 or 2 % of a core, and a flood of them all of it.
+ */
+const MAX_IDLE_FRAMES = 20_000;
+const SECOND_MS = 1_000;
 
 export class PayloadLane {
   readonly #consumer: LaneConsumer;
@@ -56,9 +64,10 @@ export class PayloadLane {
   #ours = false;
   /** The payload of a ping or a short text that is passing, as far as it has come, and which of them it is. */
   #short: Buffer | undefined;
-  #shortKind: typeof PING | typeof TEXT = PING;
-  /** A close frame is passing: nothing may follow it, and ws takes nothing more (RFC 6455 §5.5.1). */
-  #closing = false;
+  #shortKind: typeof PING | typeof TEXT | typeof CLOSE = PING;
+  /** Frames without payload of ours since `#idleSince`, on the clock of `performance.now()`. */
+  #idleFrames = 0;
+  #idleSince = Number.NEGATIVE_INFINITY;
   /** The kind of the fragmented message under way. */
   #fragmented: "none" | "binary" | "other" = "none";
   /** The mask key rotated to the next payload byte; `undefined` when it is zero. */
@@ -76,7 +85,6 @@ export class PayloadLane {
     let offset = 0;
     while (offset < chunk.length && this.#state === "open") {
       offset = this.#left > 0 ? this.#takePayload(chunk, offset) : this.#takeHeader(chunk, offset);
-      if (this.#closing && this.#left === 0) this.#state = "stopped";
     }
     if (this.#state === "to-ws" && offset < chunk.length) this.#consumer.onOther(chunk.subarray(offset));
   }
@@ -97,14 +105,21 @@ export class PayloadLane {
     this.#short = this.#left > 0 ? payload : undefined;
     if (this.#left > 0) return;
     if (this.#shortKind === PING) this.#consumer.onPing(payload);
+    else if (this.#shortKind === CLOSE) this.#close(payload);
     else if (isUtf8(payload)) this.#consumer.onText(payload);
-    else this.#passText(payload);
+    else this.#passShort(TEXT, payload);
+  }
+
+  #close(payload: Buffer): void {
+    this.#state = "stopped";
+    this.#passShort(CLOSE, payload);
+    this.#consumer.onClose(payload);
   }
 
   /** ws knows what to say of it. */
-  #passText(payload: Buffer): void {
-    this.#consumer.onOther(frameHeader(TEXT, payload.length, this.#peerMasks));
-    this.#consumer.onOther(payload);
+  #passShort(opcode: typeof TEXT | typeof CLOSE, payload: Buffer): void {
+    this.#consumer.onOther(frameHeader(opcode, payload.length, this.#peerMasks));
+    if (payload.length > 0) this.#consumer.onOther(payload);
   }
 
   #unmask(piece: Buffer, mask: Uint8Array): void {
@@ -132,7 +147,9 @@ export class PayloadLane {
     const final = (first & FIN) !== 0;
     this.#left = payloadLength(this.#header);
     this.#ours = opcode === BINARY || (opcode === CONTINUATION && this.#fragmented === "binary");
-    if (opcode < FIRST_CONTROL && opcode !== CONTINUATION && this.#fragmented === "binary") {
+    if ((!this.#ours || this.#left === 0) && this.#isFlood()) {
+      this.#stop(`more than ${MAX_IDLE_FRAMES} frames a second carry no payload`);
+    } else if (opcode < FIRST_CONTROL && opcode !== CONTINUATION && this.#fragmented === "binary") {
       this.#stop("a message begins inside another");
     } else if (this.#ours && this.#left > this.#maxPayload) {
       this.#stop(`a frame of ${this.#left} bytes is too long`);
@@ -143,18 +160,25 @@ export class PayloadLane {
     } else if (this.#ours) {
       this.#fragmented = final ? "none" : "binary";
       this.#readMask(length);
-    } else if (
-      final &&
-      ((opcode === PING && this.#left <= MAX_CONTROL) || (opcode === TEXT && this.#left <= MAX_TEXT))
-    ) {
+    } else if (final && isShort(opcode, this.#left)) {
       this.#readMask(length);
-      this.#shortKind = opcode;
+      this.#shortKind = opcode as typeof PING | typeof TEXT | typeof CLOSE;
       this.#takeShort(EMPTY, EMPTY);
     } else {
       if (opcode < FIRST_CONTROL) this.#fragmented = final ? "none" : "other";
-      this.#closing = opcode === CLOSE;
       this.#passHeader(length);
     }
+  }
+
+  /** One more frame without payload of ours. The clock is read once in so many. */
+  #isFlood(): boolean {
+    this.#idleFrames++;
+    if (this.#idleFrames <= MAX_IDLE_FRAMES) return false;
+    const now = performance.now();
+    const isFlood = now - this.#idleSince < SECOND_MS;
+    this.#idleFrames = 0;
+    this.#idleSince = now;
+    return isFlood;
   }
 
   #passHeader(length: number): void {
@@ -185,6 +209,12 @@ export class PayloadLane {
   }
 }
 
+/** A frame that is looked at here when it has come whole. */
+function isShort(opcode: number, length: number): boolean {
+  if (opcode === TEXT) return length <= MAX_TEXT;
+  return (opcode === PING || opcode === CLOSE) && length <= MAX_CONTROL;
+}
+
 function headerLength(header: Buffer): number {
   const second = header[1] as number;
   const short = second & LENGTH;
@@ -199,7 +229,11 @@ function payloadLength(header: Buffer): number {
 }
 
 /** The header of a message in one frame; with a mask key of zero for a client (RFC 6455 §5.3). */
-export function frameHeader(opcode: typeof BINARY | typeof TEXT, length: number, masked: boolean): Buffer {
+export function frameHeader(
+  opcode: typeof BINARY | typeof TEXT | typeof CLOSE,
+  length: number,
+  masked: boolean,
+): Buffer {
   const maskBit = masked ? MASKED : 0;
   const maskBytes = masked ? 4 : 0;
   let header: Buffer;
