@@ -69,10 +69,11 @@ function readFailure(error: unknown): Failure {
 /** Longest reason in the log; a server's refusal may be a kilobyte. */
 const MAX_REASON = 1_100;
 
-/** The least wait where asking ten times a second changes nothing: a server that goes, a process that has our id. */
+/** The least wait where asking ten times a second changes nothing: a server that goes or has no room, a process that has our id. */
 const LEAST_WAIT_MS: Readonly<Record<number, number>> = {
   [CloseCode.draining]: 1_000,
   [CloseCode.alreadyConnected]: 1_000,
+  [CloseCode.limited]: 1_000,
 };
 
 /** So many failures that the jitter has its whole width. */

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { BySource } from "../../shared/by-source.ts";
 import { untilAborted } from "../../shared/net/until-aborted.ts";
-import { QuestionBudget } from "./question-budget.ts";
+import { TokenBuckets } from "../../shared/token-buckets.ts";
 import type { Verdict } from "./verifier.ts";
 
 /** A fresh verdict, and until when it may be given again, ms since the epoch. */
@@ -21,6 +21,12 @@ export interface VerdictsOptions {
 }
 
 export const VERDICTS: VerdictsOptions = { maxKept: 4_096, maxAsked: 64 };
+
+/**
+ * Questions of one network: as many at once as agents of a cluster may come from behind one address after its path was
+ * cut (`--max-agents`), and as many a second as client-go lets one client ask of an API server.
+ */
+const OF_A_NETWORK = { burst: 100, perSecond: 50 };
 
 /** Longest time until a token that was withdrawn is noticed, ms: its account was deleted, or its issuer's key. */
 const MAX_KEEP_MS = 60_000;
@@ -51,7 +57,7 @@ export class Verdicts {
   readonly #maxAsked: number;
   readonly #good: Kept;
   readonly #refused: Kept;
-  readonly #budget = new QuestionBudget();
+  readonly #budget = new TokenBuckets(OF_A_NETWORK);
   readonly #asked = new Map<string, Question>();
   /** Those of them that a network waits for. */
   readonly #ofPeers = new BySource<AbortController>();

@@ -1,9 +1,10 @@
-import type { CarrierLost } from "../../shared/link/carrier-end.ts";
+import { type CarrierLost, PeerViolation } from "../../shared/link/carrier-end.ts";
 import type { Hello } from "../../shared/link/control.ts";
 import { type Link, LinkLost, type LinkOptions, type Resumption } from "../../shared/link/link.ts";
 import { silenceMs } from "../../shared/link/liveness.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { MemoryPool } from "../../shared/process/memory-pool.ts";
+import { isViolation } from "../../shared/yamux/errors.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
 import type { ServerMetrics } from "../metrics.ts";
 import type { ServerOptions } from "../options.ts";
@@ -91,6 +92,7 @@ export async function hold(
 
   const reason = await tunnel.closedWith;
   watch?.close();
+  if (reason instanceof PeerViolation || isViolation(reason)) cluster.pace.offended(agent);
   if (reason instanceof LinkLost) metrics.links.graceOver(reason.graceMs);
   if (!probe) metrics.tunnelClosed(cluster.name, reason === undefined ? "closed" : "lost", tunnel.resetForMemory);
   if (reason === undefined) tell("info", {}, "tunnel closed");

@@ -155,8 +155,12 @@ function renew({ inner: { pipe }, hello, credential }: Met, { cluster, links }: 
 
 function refused(error: unknown): Refused {
   if (error instanceof LinkRefused) {
-    const { closeCode, reason } = error;
-    return { type: "refused", reason, ...(closeCode !== undefined && { closeCode }) };
+    const { closeCode, reason, retryAfterMs } = error;
+    return {
+      ...{ type: "refused", reason },
+      ...(closeCode !== undefined && { closeCode }),
+      ...(retryAfterMs !== undefined && { retryAfterMs }),
+    };
   }
   if (!(error instanceof CulvertError)) return { type: "refused", status: 500, reason: "a fault of this server" };
   const { code, message, retryAfterMs } = error;

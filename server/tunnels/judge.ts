@@ -47,6 +47,7 @@ export function reserve(
 ): Admitted {
   if (draining()) throw new LinkRefused({ closeCode: CloseCode.draining, reason: "this server is shutting down" });
   const candidate = { agentId, instance, identity };
+  cluster.pace.begin(candidate);
   const place = probe === true ? cluster.reserveProbe() : cluster.reserve(candidate);
   return { place, entry: links.issue(cluster.name, candidate) };
 }

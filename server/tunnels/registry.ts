@@ -2,6 +2,7 @@ import { CulvertError } from "../../shared/outcomes.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { TokenRoom } from "../tokens/token-room.ts";
 import { admit, type Candidate, type IdHolder } from "./admit.ts";
+import { AgentPace } from "./agent-pace.ts";
 import type { Cancellable } from "./opening.ts";
 import { OtherProcesses } from "./other-processes.ts";
 import { pick } from "./pick.ts";
@@ -48,6 +49,8 @@ export class ClusterTunnels {
   pendingConnects = 0;
   /** Agents and callers whose token is being verified. */
   readonly verifying = { agents: new TokenRoom(), callers: new TokenRoom() };
+  /** How often its agents begin tunnels. */
+  readonly pace = new AgentPace();
   /** What its agents measure. */
   readonly probes = new ProbeRoom();
   /** Agents that may hold a place at once. */

@@ -46,6 +46,11 @@ export class CarrierLost extends Error {
   }
 }
 
+/** The peer has broken the protocol, or flooded us. */
+export class PeerViolation extends Error {
+  override readonly name = "PeerViolation";
+}
+
 /** No frame says who it was. */
 const SOMEBODY = "the peer, or something in between,";
 

@@ -6,7 +6,15 @@ import type { TurnQueue } from "../net/turn-queue.ts";
 import { printable } from "../outcomes.ts";
 import { CloseCode } from "../wire/handshake.ts";
 import type { Transport, TransportConsumer } from "../yamux/transport.ts";
-import { ABNORMAL_CLOSURE, CarrierLost, type Closed, judgeClose, LINK_ENDED, type LossCause } from "./carrier-end.ts";
+import {
+  ABNORMAL_CLOSURE,
+  CarrierLost,
+  type Closed,
+  judgeClose,
+  LINK_ENDED,
+  type LossCause,
+  PeerViolation,
+} from "./carrier-end.ts";
 import { BadControlMessage, type ControlMessage, MAX_CONTROL_BYTES, parseControl } from "./control.ts";
 import { ControlRate } from "./control-rate.ts";
 import { Liveness } from "./liveness.ts";
@@ -369,7 +377,7 @@ export class Carrier implements Omit<Transport, "room"> {
 
   /** Our side has seen something wrong: say so to the peer, and end now for our own. */
   #fail(code: number, sentence: string, told = sentence): void {
-    this.#endFor(code, new Error(sentence), told);
+    this.#endFor(code, new PeerViolation(sentence), told);
   }
 
   #endFor(code: number, failure: Error, told = failure.message): void {

@@ -1,7 +1,7 @@
 import { CloseCode, LinkRefused } from "../wire/handshake.ts";
 import type { Transport, TransportConsumer } from "../yamux/transport.ts";
 import { Acks } from "./acks.ts";
-import { CarrierLost } from "./carrier-end.ts";
+import { CarrierLost, PeerViolation } from "./carrier-end.ts";
 import type { ControlMessage } from "./control.ts";
 import { AT_FIRST, Leg, type LinkCarrier, type ResumeAt, SUPERSEDED, type Successor } from "./leg.ts";
 import { type LinkPool, Outgoing } from "./outgoing.ts";
@@ -393,7 +393,7 @@ export class Link implements Transport {
 
   #violated(code: number, sentence: string): void {
     this.#abandon(code, sentence);
-    this.#close(new Error(sentence));
+    this.#close(new PeerViolation(sentence));
   }
 
   /** Says to whoever listens that nothing comes any more. */
