@@ -175,12 +175,18 @@ class Attempt {
     if (opcode === Opcode.close) this.closed = true;
     if (opcode !== Opcode.text) return;
     const message = JSON.parse(body.toString("utf8"));
-    if (message.type === "ping") this.#sendText('{"type":"pong"}');
+    if (message.type === "ping") this.#answerPing();
     if (message.type !== "welcome") return;
     const { link, token } = message;
     const held = { link, token, received: this.#link?.link === link ? (this.#link?.received ?? 0) : 0 };
     this.#link = held;
     this.onWelcome(held);
+  }
+
+  /** What has come is acknowledged with it: a peer that never does so is taken for one that reads nothing. */
+  #answerPing(): void {
+    this.#sendText('{"type":"pong"}');
+    if (this.#link !== undefined) this.#sendText(JSON.stringify({ type: "ack", received: this.#link.received }));
   }
 
   /** A server's frames are never masked; these are never longer than 64 KiB. */

@@ -71,6 +71,8 @@ export interface CarrierOptions {
 export class Carrier implements Omit<Transport, "room"> {
   /** Why the carrier ended, for whoever has not started it. Set before the consumer hears of it. */
   onEnded: ((reason: Error | undefined) => void) | undefined;
+  /** How many bytes of the link the peer has acknowledged; `undefined`: all of them. For its owner to set. */
+  acknowledged: (() => number | undefined) | undefined;
   readonly #ws: WebSocket;
   readonly #socket: Duplex;
   readonly #role: CarrierOptions["role"];
@@ -122,7 +124,7 @@ export class Carrier implements Omit<Transport, "room"> {
       ping: () => this.sendControl({ type: "ping" }),
       dead: (sentence) => this.#endFor(CloseCode.silent, this.#lost("silent", sentence)),
       echo: (ms) => options.onEcho?.(ms),
-      taken: () => (this.#pendingBytes === 0 ? undefined : this.#writesTaken),
+      progress: [() => (this.#pendingBytes === 0 ? undefined : this.#writesTaken), () => this.acknowledged?.()],
     });
     // Closed between the upgrade and now: ws has said so already and will not again.
     if (ws.readyState === ws.CLOSED) queueMicrotask(() => this.#onClose(ABNORMAL_CLOSURE, Buffer.alloc(0)));

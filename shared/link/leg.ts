@@ -5,7 +5,13 @@ import type { Carrier } from "./carrier.ts";
 /** What a link asks of a carrier. */
 export type LinkCarrier = Pick<
   Carrier,
-  Exclude<keyof Transport, "room" | "destroy"> | "close" | "abandon" | "sendControl" | "onControl" | "probe"
+  | Exclude<keyof Transport, "room" | "destroy">
+  | "close"
+  | "abandon"
+  | "sendControl"
+  | "onControl"
+  | "probe"
+  | "acknowledged"
 >;
 
 /** Where a new carrier begins. */

@@ -324,6 +324,10 @@ export class Link implements Transport {
   }
 
   #startLeg(leg: Leg): void {
+    leg.carrier.acknowledged = () => {
+      if (!this.#isPresent(leg) || this.#outgoing.unacknowledged === 0) return undefined;
+      return this.#outgoing.resumable.from;
+    };
     leg.carrier.start({
       onBytes: (piece) => this.#onPayload(leg, piece),
       onWritable: () => {

@@ -51,10 +51,11 @@ function start(t: TestContext) {
   const clock = new Clock(t);
   const said: string[] = [];
   const ping = mock.fn();
-  const writes: { taken: number | undefined } = { taken: undefined };
-  const liveness = new Liveness(1_000, { ping, dead: (sentence) => said.push(sentence), taken: () => writes.taken });
+  const read: { one: number | undefined; other: number | undefined } = { one: undefined, other: undefined };
+  const progress = [() => read.one, () => read.other];
+  const liveness = new Liveness(1_000, { ping, dead: (sentence) => said.push(sentence), progress });
   return {
-    writes,
+    read,
     clock,
     liveness,
     said,
@@ -188,29 +189,33 @@ test("the time until a ping is answered is told, from the oldest that was not", 
   liveness.stop();
 });
 
-test("a peer that speaks and takes no write for 2.5 intervals is dead, and one that takes a write now and then is not", (t) => {
-  const { liveness, said, writes, pass } = start(t);
+test("a peer that speaks and reads nothing for ten seconds is dead, and one that gets on now and then is not", (t) => {
+  const { liveness, said, read, pass } = start(t);
   const speak = (ms: number): void => {
     for (let left = ms; left > 0; left -= 250) {
       pass(250);
       liveness.heard();
     }
   };
-  speak(10_000);
+  speak(20_000);
   assert.deepEqual(said, [], "nothing waits");
-  writes.taken = 0;
+  read.one = 0;
   for (let round = 0; round < 5; round++) {
-    speak(2_000);
-    writes.taken++;
+    speak(9_000);
+    read.one++;
   }
   assert.deepEqual(said, [], "it is slow");
-  speak(3_000);
-  assert.deepEqual(said, ["the peer has read nothing for 2.5 s"]);
+  read.other = 7;
+  for (let round = 0; round < 6; round++) {
+    speak(2_000);
+    read.one++;
+  }
+  assert.deepEqual(said, ["the peer speaks, and has read nothing for 10 s"], "by one measure");
 });
 
 test("a process that was itself stopped does not count that time against a slow reader", (t) => {
-  const { liveness, said, writes, pass, stop } = start(t);
-  writes.taken = 0;
+  const { liveness, said, read, pass, stop } = start(t);
+  read.one = 0;
   pass(500);
   liveness.heard();
   stop(60_000);

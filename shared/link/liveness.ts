@@ -1,7 +1,11 @@
+import { seconds } from "../net/seconds.ts";
+
 /** The peer is looked at so often in an interval. */
 const LOOKS = 8;
 /** Silence of so many intervals is death, although TCP says nothing (design: "Liveness"). */
 const DEAD_AFTER_INTERVALS = 2.5;
+/** A peer that speaks may take so long before it reads on, ms: it acknowledges nothing while it opens another carrier. */
+const LEAST_STUCK_MS = 10_000;
 /** Pings come after between 0.8 and 1.2 intervals, so that thousands of carriers do not beat together. */
 const JITTER = 0.2;
 
@@ -16,8 +20,15 @@ export interface LivenessActions {
   dead(sentence: string): void;
   /** A ping was answered, so long after it was sent. */
   echo?(ms: number): void;
-  /** How many writes the peer has taken so far; `undefined`: none waits. */
-  taken?(): number | undefined;
+  /** How far the peer has read, in any measure that grows; `undefined`: nothing waits for it. */
+  readonly progress?: readonly (() => number | undefined)[];
+}
+
+/** How far a peer had read at the last look, and how many looks ago it got on while something waited. */
+interface Reader {
+  readonly progress: () => number | undefined;
+  at: number | undefined;
+  looks: number;
 }
 
 /** Sends pings, and notices when the peer has fallen silent, or speaks and reads nothing. */
@@ -31,9 +42,7 @@ export class Liveness {
   #askedAt: number | undefined;
   /** When this process was last found to have been stopped. */
   #wokenAt = 0;
-  /** Writes that the peer had taken at the last look, and how many looks ago it took one, while something waited. */
-  #taken: number | undefined;
-  #looksStuck = 0;
+  readonly #readers: readonly Reader[];
   #pingTimer: NodeJS.Timeout | undefined;
   #probeTimer: NodeJS.Timeout | undefined;
   #stopped = false;
@@ -42,6 +51,7 @@ export class Liveness {
   constructor(intervalMs: number, actions: LivenessActions) {
     this.#intervalMs = intervalMs;
     this.#actions = actions;
+    this.#readers = (actions.progress ?? []).map((progress) => ({ progress, at: undefined, looks: 0 }));
     this.#schedule();
   }
 
@@ -126,18 +136,24 @@ export class Liveness {
     if (wasStopped) this.#wokenAt = now;
     const silentMs = now - Math.max(this.#lastByteAt, this.#wokenAt);
     if (silentMs >= silenceMs(this.#intervalMs)) this.#die(now - this.#lastByteAt);
-    else if (!wasStopped) this.#watchWrites();
+    else if (!wasStopped && this.#readers.some((reader) => this.#isStuck(reader))) this.#dieUnread();
   };
 
-  /** A path that is only slow takes a write now and then; one that takes none for as long as silence may last is dead. */
-  #watchWrites(): void {
-    const taken = this.#actions.taken?.();
-    this.#looksStuck = taken === undefined || taken !== this.#taken ? 0 : this.#looksStuck + 1;
-    this.#taken = taken;
-    if (this.#looksStuck < DEAD_AFTER_INTERVALS * LOOKS) return;
+  /** A path that is only slow gets on now and then. */
+  #isStuck(reader: Reader): boolean {
+    const at = reader.progress();
+    reader.looks = at === undefined || at !== reader.at ? 0 : reader.looks + 1;
+    reader.at = at;
+    return (reader.looks * this.#intervalMs) / LOOKS >= this.#stuckMs;
+  }
+
+  get #stuckMs(): number {
+    return Math.max(silenceMs(this.#intervalMs), LEAST_STUCK_MS);
+  }
+
+  #dieUnread(): void {
     this.stop();
-    const stuckMs = DEAD_AFTER_INTERVALS * this.#intervalMs;
-    this.#actions.dead(`the peer has read nothing for ${(stuckMs / 1000).toFixed(1)} s`);
+    this.#actions.dead(`the peer speaks, and has read nothing for ${seconds(this.#stuckMs)}`);
   }
 
   #die(silentMs: number): void {

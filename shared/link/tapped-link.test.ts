@@ -10,6 +10,7 @@ class TappedCarrier implements LinkCarrier {
   readonly pendingBytes = 0;
   wholeRecords = (_at: number, most: number): number => most;
   onControl: ((message: ControlMessage) => void) | undefined;
+  acknowledged: (() => number | undefined) | undefined;
   start(): void {}
   write(): void {}
   end(): void {}

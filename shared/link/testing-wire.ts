@@ -8,6 +8,7 @@ type Item = { readonly payload: Buffer } | { readonly message: ControlMessage } 
 /** One end of a wire: a carrier whose bytes arrive when the test says so. */
 export class WireEnd implements LinkCarrier {
   onControl: ((message: ControlMessage) => void) | undefined;
+  acknowledged: (() => number | undefined) | undefined;
   /** What this end has sent and the other has not been given. */
   readonly sent: Item[] = [];
   closedWith: number | undefined;

@@ -1,0 +1,39 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { assertUnharmed, measure } from "../harness/bystander.ts";
+import { startFlood } from "../harness/flood.ts";
+import { startTwoTenants } from "../harness/two-tenants.ts";
+import { waitFor } from "../harness/wait.ts";
+
+/** What the server says of each in its log. */
+const KINDS: Readonly<Record<string, RegExp>> = {
+  "empty messages": /frames a second carry no payload/,
+  "empty fragments": /frames a second carry no payload/,
+  pings: /frames a second carry no payload/,
+  pongs: /frames a second carry no payload/,
+  "window updates for closed streams": /frames a second carry nothing/,
+  "window updates of one byte": /frames a second carry nothing/,
+  "data for closed streams": /more data came for streams that have ended than was under way/,
+};
+/** Penalties of 1, 2 and 4 s: the fourth tunnel begins after 7 s; one more for a slow start. */
+const MOST_TUNNELS = 5;
+
+for (const [kind, sentence] of Object.entries(KINDS)) {
+  test(`an agent that floods its tunnel with ${kind} is cut, comes back late, and holds up no other cluster`, async (t) => {
+    await using tenants = await startTwoTenants();
+    const { red, agentPort, server } = tenants;
+    const idle = await measure(tenants.connect);
+    const credential = { ca: red.ca, ...(await red.agent) };
+    await using flood = await startFlood("frames", { port: agentPort, servername: red.sni, ...credential, kind });
+    await waitFor(() => server.log.some((line) => line.includes('"tunnel lost"') && sentence.test(line)), {
+      deadlineMs: 20_000,
+      what: "the end of the first tunnel",
+    });
+    const during = await measure(tenants.connect, { windows: 14 });
+    assertUnharmed(idle, during);
+    const { welcomed, refused, mebibytes } = await flood.stop();
+    t.diagnostic(`${welcomed} tunnels, ${refused} refused, ${Math.round(Number(mebibytes))} MiB written`);
+    assert.ok(Number(welcomed) <= MOST_TUNNELS, `${welcomed} tunnels were let in`);
+    assert.ok(Number(refused) > 3, `${refused} were told to come back later`);
+  });
+}
