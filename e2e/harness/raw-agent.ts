@@ -60,9 +60,9 @@ export class RawAgent implements AsyncDisposable {
   }
 }
 
-/** Does TLS and the upgrade with an agent's certificate. */
-export async function rawAgent(world: AgentsWorld): Promise<RawAgent> {
-  const socket = await dialAgentsPort(world, agentCertificate(world));
+/** Does TLS and the upgrade with an agent's certificate, which need not be that of the world's own agents. */
+export async function rawAgent(world: AgentsWorld, certificate = agentCertificate(world)): Promise<RawAgent> {
+  const socket = await dialAgentsPort(world, certificate);
   const ws = new WebSocket(`wss://127.0.0.1${TUNNEL_PATH}`, [SUBPROTOCOL], {
     createConnection: () => socket,
     perMessageDeflate: false,

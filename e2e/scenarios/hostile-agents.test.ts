@@ -14,6 +14,8 @@ import { startWorld, type World } from "../harness/world.ts";
  * point: whatever one has done, the streams of the others go on, from the first test to the last.
  */
 const HELLO_TIMEOUT_MS = 400;
+/** An agent that takes no stream is noticed so late. */
+const ACK_TIMEOUT_MS = 6_000;
 let world: World<"echo">;
 let witness: Witness;
 let lines: LogLine[];
@@ -23,7 +25,7 @@ before(async () => {
   lines = captured.lines;
   world = await startWorld({
     ...{ targets: ["echo"], log: captured.log },
-    server: { helloTimeoutMs: HELLO_TIMEOUT_MS },
+    server: { helloTimeoutMs: HELLO_TIMEOUT_MS, agentAckTimeoutMs: ACK_TIMEOUT_MS },
   });
   witness = new Witness(await world.connect("echo", { via: "tls" }));
 });
@@ -204,7 +206,9 @@ const VIOLATIONS: Readonly<Record<string, { readonly does: (peer: RawAgent) => v
 
 for (const [what, { does, because }] of Object.entries(VIOLATIONS)) {
   test(`a tunnel whose agent sends ${what} ends, and only that one`, async () => {
-    await using peer = await rawAgent(world);
+    // A violation is paid for by its identity: each has its own.
+    const certificate = await world.pki.clusterAuthority.issue({ cn: `who sends ${what}`, usage: "client" });
+    await using peer = await rawAgent(world, certificate);
     await peer.greet();
     const { remote } = peer;
     does(peer);
@@ -238,3 +242,39 @@ async function assertOthersServed(): Promise<void> {
   await using next = await world.connect("echo");
   assert.equal(next.status, 200, next.reason);
 }
+
+test("an agent that has sent a close frame is asked for nothing any more, although its TCP stays open", async () => {
+  const certificate = await world.pki.clusterAuthority.issue({ cn: "closes and stays", usage: "client" });
+  await using peer = await rawAgent(world, certificate);
+  await peer.greet({ agentId: "closes-and-stays" });
+  peer.socket.removeAllListeners("data").pause(); // it neither reads nor ends
+  peer.socket.write(frame(0x8, Buffer.from([0x03, 0xe9])));
+  await lineOf("tunnel suspended", peer.remote);
+  // It would be the one with the fewest streams: half of them would be tried there first, and wait for its ACK.
+  for (let count = 0; count < 6; count++) {
+    await using connection = await world.connect("echo", { via: "tls" });
+    assert.equal(connection.status, 200, connection.reason);
+    assert.ok(connection.answeredMs < ACK_TIMEOUT_MS, `${connection.answeredMs} ms`);
+  }
+});
+
+test("an agent that says pong and reads nothing is dropped by the write deadline", async () => {
+  const captured = captureLog();
+  await using own = await startWorld({
+    agents: 0,
+    targets: ["echo"],
+    log: captured.log,
+    server: { keepaliveMs: 1_000 },
+  });
+  await using peer = await rawAgent(own);
+  await peer.greet();
+  peer.socket.removeAllListeners("data").pause();
+  const pongs = setInterval(() => peer.ws.send(JSON.stringify({ type: "pong" })), 200);
+  try {
+    const suspended = () => captured.lines.find(({ msg }) => msg === "tunnel suspended");
+    const line = await waitFor(suspended, { deadlineMs: 30_000, what: "the write deadline" });
+    assert.match(String(line["reason"]), /the peer speaks, and has read nothing for 10 s/);
+  } finally {
+    clearInterval(pongs);
+  }
+});
