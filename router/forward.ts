@@ -1,4 +1,5 @@
 import type { Socket } from "node:net";
+import { answerAndEnd } from "../shared/net/answer-and-end.ts";
 import { UNRECOGNIZED_NAME_ALERT } from "../shared/net/client-hello.ts";
 import { dial } from "../shared/net/dial.ts";
 import { type Endpoint, encodeProxyV2 } from "../shared/net/proxy-protocol.ts";
@@ -27,9 +28,6 @@ export interface ForwardDeps {
   readonly strangers: StrangerLog;
   readonly files: Pick<FileRoom, "shortage" | "shortageBehind">;
 }
-
-/** How long a client that was refused may take to read why, ms. */
-const LINGER_MS = 1_000;
 
 /** One connection, from its ClientHello to its last byte. The socket has an error listener and allows half-open. */
 export async function forward(client: Socket, deps: ForwardDeps): Promise<void> {
@@ -123,7 +121,7 @@ function refuse(client: Socket, error: unknown, fields: object, { metrics, log, 
   if (!(error instanceof Refusal)) throw error;
   const line = { ...fields, reason: error.message };
   metrics.refused(error.code);
-  if (error.hasAlert) say(client, UNRECOGNIZED_NAME_ALERT);
+  if (error.hasAlert) answerAndEnd(client, UNRECOGNIZED_NAME_ALERT);
   else resetSocket(client);
   // Who goes without a word is a balancer's probe or a scanner of ports.
   if (error.code === "gone") log.debug(line, "connection refused");
@@ -141,14 +139,6 @@ const MESSAGES = {
   full: "connection dropped (--max-connections)",
   no_files: "connection dropped: hardly any file descriptor is left",
 } as const satisfies Partial<Record<Refusal["code"], string>>;
-
-/** The last word: what the client has sent meanwhile is read away, or the kernel would answer with a reset in its place. */
-function say(client: Socket, bytes: Buffer): void {
-  client.end(bytes);
-  client.resume();
-  const timer = setTimeout(() => client.destroy(), LINGER_MS).unref();
-  client.on("close", () => clearTimeout(timer));
-}
 
 /** While the connection stands: a socket that was cut no longer knows. */
 function endsOf({ remoteAddress, remotePort, localAddress, localPort }: Socket) {

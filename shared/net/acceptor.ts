@@ -1,6 +1,7 @@
 import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
 import { BySource } from "../by-source.ts";
 import { Crowd } from "../queue.ts";
+import { answerAndEnd } from "./answer-and-end.ts";
 import type { Departures } from "./departures.ts";
 import { type FailedHandshake, HandshakeBacklog } from "./handshake-backlog.ts";
 import type { HandshakeBudget } from "./handshake-queue.ts";
@@ -86,8 +87,6 @@ export class CutOff extends Error {
 const SHARE_OF_ONE = 0.25;
 /** Beyond it one begins in so long, ms. */
 const BEYOND_SHARE_MS = 5;
-/** How long a client that was refused may take to read why, ms. */
-const LINGER_MS = 1_000;
 
 /**
  * Accepts the connections of a port: what stands in front of their handshake is read, they wait for their turn, and there are never
@@ -239,11 +238,7 @@ export class Acceptor {
     const { raw } = connection;
     const { lastWord } = this.#protocol;
     if (silently || lastWord === undefined) raw.destroy();
-    else {
-      raw.end(lastWord);
-      raw.resume(); // what else it says is not read, but its end is
-      setTimeout(() => raw.destroy(), LINGER_MS).unref();
-    }
+    else answerAndEnd(raw, lastWord);
     this.#report(connection, "failed", new Error(sentence));
   }
 
