@@ -5,8 +5,8 @@ import { Crowd } from "../shared/queue.ts";
 export interface ConnectionsOptions {
   readonly most: number;
   /**
-   * Whoever is still open after so long, ms, is settled: the backend has had its handshake with him, or would have cut him. Such a
-   * connection is never dropped for a newcomer.
+   * Whoever is still open after so long, ms, is settled: the backend has had its handshake with him, or would have cut
+   * him. Such a connection is never dropped for a newcomer.
    */
   readonly youngMs: number;
 }
@@ -33,8 +33,8 @@ export class Connections {
   }
 
   /**
-   * One more, until it closes. Returns the connection that must go if there is one too many: the oldest young one of the network
-   * that has most of them, which may be this one.
+   * One more, until it closes. Returns the connection that must go if there is one too many: the oldest young one of
+   * the network that has most of them, which may be this one.
    */
   enter(client: Socket, network: string): Socket | undefined {
     const newcomer = { client, since: performance.now() };

@@ -37,7 +37,10 @@ export interface RouterAddresses {
 
 /** A dead peer of a silent connection is found by the kernel; nobody else looks. */
 const KEEP_ALIVE_MS = 30_000;
-/** A server behind it gives 10 s for TLS and as much for the request (`--handshake-timeout`, `--header-timeout`): some of both. */
+/**
+ * A server behind it gives 10 s for TLS and as much for the request (`--handshake-timeout`, `--header-timeout`): some
+ * of both.
+ */
 const YOUNG_MS = 15_000;
 
 /** Starts a router; resolves when every listener is open. Wrong routes fail the start, later ones are only told. */

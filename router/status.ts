@@ -14,8 +14,8 @@ export interface Condition {
 }
 
 /**
- * Routes that could not be read leave the old ones in use: worth a word, and no reason to send anybody away. `shows`: names and paths are
- * for operators, counts for whoever reaches the health port.
+ * Routes that could not be read leave the old ones in use: worth a word, and no reason to send anybody away. `shows`:
+ * names and paths are for operators, counts for whoever reaches the health port.
  */
 export function readiness(
   { listening, draining, routes, files, faults, descriptors }: Condition,

@@ -1,6 +1,8 @@
 import { Place, Queue } from "./queue.ts";
 
-/** Sources without items that are kept for the next one: those of a busy source come and go by the thousand a second. */
+/**
+ * Sources without items that are kept for the next one: those of a busy source come and go by the thousand a second.
+ */
 const KEPT_EMPTY = 64;
 
 /** One source's items, in order of arrival. */
@@ -23,9 +25,9 @@ interface Entry<T> {
 }
 
 /**
- * Items of many sources (networks, identities) that share one bound: it knows which source has most, so that its oldest item can make
- * room for a newcomer, and whose turn is next. So one source that floods displaces its own items, and waits behind itself. All
- * operations take constant time.
+ * Items of many sources (networks, identities) that share one bound: it knows which source has most, so that its oldest
+ * item can make room for a newcomer, and whose turn is next. So one source that floods displaces its own items, and
+ * waits behind itself. All operations take constant time.
  */
 export class BySource<T extends object> {
   readonly #entries = new WeakMap<T, Entry<T>>();

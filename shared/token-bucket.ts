@@ -36,8 +36,8 @@ export class TokenBucket {
   }
 
   /**
-   * Takes what has been used already, whatever there is: the bucket may owe. Answers how long nothing more should be used, ms:
-   * for bytes, which are counted when they have passed.
+   * Takes what has been used already, whatever there is: the bucket may owe. Answers how long nothing more should be
+   * used, ms: for bytes, which are counted when they have passed.
    */
   charge(count: number): number {
     this.#fill();

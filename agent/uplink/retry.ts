@@ -69,7 +69,10 @@ function readFailure(error: unknown): Failure {
 /** Longest reason in the log; a server's refusal may be a kilobyte. */
 const MAX_REASON = 1_100;
 
-/** The least wait where asking ten times a second changes nothing: a server that goes or has no room, a process that has our id. */
+/**
+ * The least wait where asking ten times a second changes nothing: a server that goes or has no room, a process that has
+ * our id.
+ */
 const LEAST_WAIT_MS: Readonly<Record<number, number>> = {
   [CloseCode.draining]: 1_000,
   [CloseCode.alreadyConnected]: 1_000,

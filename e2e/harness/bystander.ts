@@ -27,8 +27,9 @@ export interface MeasureOptions {
 const QUESTION = Buffer.alloc(32, "q");
 
 /**
- * Measures what an honest tenant sees: a short echo again and again through one connection, and new CONNECTs beside it. One noisy
- * window of a busy machine changes no median; an attack that holds up the server's event loop is in every window.
+ * Measures what an honest tenant sees: a short echo again and again through one connection, and new CONNECTs beside it.
+ * One noisy window of a busy machine changes no median; an attack that holds up the server's event loop is in every
+ * window.
  */
 export async function measure(connect: () => Promise<Connection>, options: MeasureOptions = {}): Promise<Seen> {
   const { windows = 8, windowMs = 500, everyMs = 4, connectEveryMs = 100 } = options;
@@ -60,7 +61,10 @@ export async function measure(connect: () => Promise<Connection>, options: Measu
   };
 }
 
-/** `slowerBy`: how much longer than idle a new CONNECT may take, as a factor; beside it 50 ms, which a busy machine may add. */
+/**
+ * `slowerBy`: how much longer than idle a new CONNECT may take, as a factor; beside it 50 ms, which a busy machine may
+ * add.
+ */
 export function assertUnharmed(idle: Seen, during: Seen, { slowerBy = 3 } = {}): void {
   const seen = JSON.stringify({ idle, during });
   assert.deepEqual(during.failures, [], `each CONNECT of the honest tenant is answered: ${seen}`);

@@ -5,8 +5,8 @@ import { ManagedProcess } from "./processes.ts";
 export type FloodCounts = Readonly<Record<string, number | string>>;
 
 /**
- * Hostile traffic from a process of its own with the lowest priority, so that it takes no time from those that are measured unless
- * the server gives it away. It ends by itself after its time.
+ * Hostile traffic from a process of its own with the lowest priority, so that it takes no time from those that are
+ * measured unless the server gives it away. It ends by itself after its time.
  */
 export class Flood implements AsyncDisposable {
   readonly process: ManagedProcess;

@@ -14,8 +14,8 @@ export interface TwoTenantsOptions {
 }
 
 /**
- * One `culvert server` process with two clusters: `red`, from which hostile traffic comes, and `blue`, which is honest and has an
- * agent process and an echo target.
+ * One `culvert server` process with two clusters: `red`, from which hostile traffic comes, and `blue`, which is honest
+ * and has an agent process and an echo target.
  */
 export interface TwoTenants extends ClusterServerProcess, AsyncDisposable {
   readonly folder: ClusterFolder;

@@ -36,7 +36,9 @@ async function agentsComeIn({ red, agentPort }: TwoTenants): Promise<number[]> {
   }
 }
 
-/** How long red's kube-apiserver takes from its dial to an answer, ms: to a target that is none, which needs no agent. */
+/**
+ * How long red's kube-apiserver takes from its dial to an answer, ms: to a target that is none, which needs no agent.
+ */
 async function callerIsAnswered({ red, callerPort }: TwoTenants): Promise<number> {
   await using answer = await connectThrough(await red.listener("tls", callerPort), "127.0.0.1:0");
   assert.equal(answer.status, 400, answer.reason);

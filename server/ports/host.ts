@@ -17,8 +17,8 @@ const NOT_ONE: Answer = {
 const LIMITED_RETRY_MS = 1_000;
 
 /**
- * The door that a request's Host leads to for a client from `address`, by the names that stand for it in a ClientHello; or what its sender hears. As
- * there, the name only opens a door: who may pass is for the credential to say.
+ * The door that a request's Host leads to for a client from `address`, by the names that stand for it in a ClientHello;
+ * or what its sender hears. As there, the name only opens a door: who may pass is for the credential to say.
  */
 export function doorByHost(
   { rawHeaders }: Pick<IncomingMessage, "rawHeaders">,

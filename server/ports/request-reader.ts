@@ -35,9 +35,9 @@ class FirstHeader extends Duplex {
 }
 
 /**
- * Reads one request of each connection, and not a byte behind its header. Node's parser would go on: it parses whatever has come in
- * one turn of the loop, thousands of requests in a packet, and makes two objects for each. What follows the header stays unread in
- * the connection, for whoever takes it over.
+ * Reads one request of each connection, and not a byte behind its header. Node's parser would go on: it parses whatever
+ * has come in one turn of the loop, thousands of requests in a packet, and makes two objects for each. What follows the
+ * header stays unread in the connection, for whoever takes it over.
  */
 export class RequestReader {
   readonly #http: Server;

@@ -8,8 +8,8 @@ export interface SocketsOptions {
   /** How long a connection may take to say what it wants, ms. */
   readonly deadlineMs: number;
   /**
-   * How many may take their time at once. One more drops the oldest of the network that has most: real ones take milliseconds, held
-   * ones grow old.
+   * How many may take their time at once. One more drops the oldest of the network that has most: real ones take
+   * milliseconds, held ones grow old.
    */
   readonly maxWaiting: number;
   /** Those of all ports together, which have a bound of their own. */
@@ -48,8 +48,8 @@ export class Sockets {
   }
 
   /**
-   * From now on the socket has an error listener, and is known until it closes. `network`: where it comes from. `onLeft`: its peer
-   * has ended it before it said what it wants.
+   * From now on the socket has an error listener, and is known until it closes. `network`: where it comes from.
+   * `onLeft`: its peer has ended it before it said what it wants.
    */
   add(socket: Duplex, network: string, onLeft?: () => void): void {
     const { deadlineMs, maxWaiting, all, onLate } = this.#options;

@@ -9,8 +9,8 @@ interface Entry {
 export const FULL_ONES = 4;
 
 /**
- * Connections of all TCP ports and clusters together that have passed TLS and have not said what they want. One too many drops the
- * oldest of the network that has most.
+ * Connections of all TCP ports and clusters together that have passed TLS and have not said what they want. One too
+ * many drops the oldest of the network that has most.
  */
 export class WaitingConnections {
   readonly #most: number;

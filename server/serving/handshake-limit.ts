@@ -17,8 +17,9 @@ export interface HandshakeLimitOptions {
 }
 
 /**
- * The TLS handshakes of one cluster's agents, or of its callers. Networks from which a credential was proved lately have a budget of
- * their own and take turns with all others together: a flood by clients that prove nothing keeps none of the known ones out.
+ * The TLS handshakes of one cluster's agents, or of its callers. Networks from which a credential was proved lately
+ * have a budget of their own and take turns with all others together: a flood by clients that prove nothing keeps none
+ * of the known ones out.
  */
 export class HandshakeLimit {
   readonly #options: HandshakeLimitOptions;

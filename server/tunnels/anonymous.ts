@@ -9,8 +9,8 @@ interface Place {
 }
 
 /**
- * Carriers of which nobody knows yet whose they are, in one stage of their handshake: few for each cluster. One too many drops the
- * oldest of the network that has most, since a real agent takes a few round trips and goes on.
+ * Carriers of which nobody knows yet whose they are, in one stage of their handshake: few for each cluster. One too
+ * many drops the oldest of the network that has most, since a real agent takes a few round trips and goes on.
  */
 export class AnonymousCarriers {
   readonly #most: number;

@@ -35,8 +35,8 @@ export class HandshakeTime {
   }
 
   /**
-   * It has a place among those that nobody knows, and none it had before. `leave` gives the place back: when it has another one, is
-   * known, or is really gone.
+   * It has a place among those that nobody knows, and none it had before. `leave` gives the place back: when it has
+   * another one, is known, or is really gone.
    */
   occupy(leave: () => void): void {
     this.vacate();

@@ -13,8 +13,8 @@ export interface StrictRequest {
 }
 
 /**
- * What is wrong with a request on an agents' port before anybody asks who sent it; `undefined`: nothing. Strict where what stands in
- * front could read it in another way (RFC 9112 §11.2), or where it can be no agent's. Pure.
+ * What is wrong with a request on an agents' port before anybody asks who sent it; `undefined`: nothing. Strict where
+ * what stands in front could read it in another way (RFC 9112 §11.2), or where it can be no agent's. Pure.
  */
 export function requestFault({ httpVersion, rawHeaders, isUpgrade }: StrictRequest): Answer | undefined {
   const values = (name: string): string[] => valuesOf(rawHeaders, name);
@@ -31,7 +31,10 @@ export function requestFault({ httpVersion, rawHeaders, isUpgrade }: StrictReque
   return { ...refusal(426, "Sec-WebSocket-Version must be 13"), headers };
 }
 
-/** A browser's page that would open a tunnel with the credential of its user; `undefined`: no browser's, or an allowed one. */
+/**
+ * A browser's page that would open a tunnel with the credential of its user; `undefined`: no browser's, or an allowed
+ * one.
+ */
 export function originFault(rawHeaders: readonly string[], allowed: readonly string[]): Answer | undefined {
   const refused = valuesOf(rawHeaders, "origin").find((origin) => !allowed.includes(origin));
   return refused === undefined

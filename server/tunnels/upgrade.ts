@@ -36,7 +36,10 @@ import { originFault, requestFault } from "./strict-request.ts";
 /** Whatever follows an upgrade is still unread in its socket. */
 const NO_HEAD = Buffer.alloc(0);
 
-/** While a request is judged its peer may leave, and only a reader hears of that; no more is read than the socket's buffer takes. */
+/**
+ * While a request is judged its peer may leave, and only a reader hears of that; no more is read than the socket's
+ * buffer takes.
+ */
 function notice(socket: Socket): void {
   socket.on("readable", ignore).once("end", destroyThis);
 }
@@ -98,8 +101,8 @@ export interface UpgradeDeps extends Pick<AttachDeps, "turns" | "innerServers" |
 type Asked = Pick<IncomingMessage, "headers" | "rawHeaders" | "httpVersion"> & Pick<FastifyRequest, "url" | "ws">;
 
 /**
- * The agents' HTTP side of one port: admission, then the WebSocket. It is given sockets that have done their TLS handshake, or need
- * none, and reads one request of each; only upgrades come to Fastify.
+ * The agents' HTTP side of one port: admission, then the WebSocket. It is given sockets that have done their TLS
+ * handshake, or need none, and reads one request of each; only upgrades come to Fastify.
  */
 export class UpgradePort {
   readonly sockets: Sockets;

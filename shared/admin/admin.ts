@@ -37,8 +37,8 @@ export interface Admin {
 const HEADER_LIMIT = 8_192;
 
 /**
- * The health or the admin listener (design: "Seen from outside"): one request of each connection, few connections, whoever comes.
- * Fastify is loaded here and not before: an agent's first tunnel must not wait for it.
+ * The health or the admin listener (design: "Seen from outside"): one request of each connection, few connections,
+ * whoever comes. Fastify is loaded here and not before: an agent's first tunnel must not wait for it.
  */
 export async function startAdmin(options: AdminOptions): Promise<Admin> {
   const app = await appOf(options);

@@ -6,8 +6,8 @@ import { TurnQueue } from "../net/turn-queue.ts";
 import { fileLimit } from "../process/file-limit.ts";
 
 /**
- * Connections of one port at most. A probe or a scrape takes milliseconds: so many at once are only those that are held. Of a small
- * limit of open files they are a sixteenth, since callers, agents and dials need them more.
+ * Connections of one port at most. A probe or a scrape takes milliseconds: so many at once are only those that are
+ * held. Of a small limit of open files they are a sixteenth, since callers, agents and dials need them more.
  */
 export const MOST_CONNECTIONS = 256;
 const PART_OF_FILES = 1 / 16;
@@ -26,8 +26,8 @@ export interface ConnectionsOptions {
 }
 
 /**
- * The open connections of a health or admin port. A newcomer gets in, and the oldest of the network that has most goes: so a flood
- * displaces its own, and a probe is answered.
+ * The open connections of a health or admin port. A newcomer gets in, and the oldest of the network that has most goes:
+ * so a flood displaces its own, and a probe is answered.
  */
 export class Connections {
   readonly #options: ConnectionsOptions;

@@ -1,8 +1,9 @@
 import { isIP, isIPv6 } from "node:net";
 
 /**
- * Whether a request with this Host may be for the admin port. A page in an operator's browser reaches a loopback port when its own name
- * resolves to 127.0.0.1 (DNS rebinding), and then Host still is that name; an address or `localhost` cannot be made to lead elsewhere.
+ * Whether a request with this Host may be for the admin port. A page in an operator's browser reaches a loopback port
+ * when its own name resolves to 127.0.0.1 (DNS rebinding), and then Host still is that name; an address or `localhost`
+ * cannot be made to lead elsewhere.
  */
 export function isOwnHost(host: string | undefined, allowed: readonly string[]): boolean {
   const [, bracketed, plain] = /^(?:\[([^\]]*)\]|([^:[\]]*))(?::\d*)?$/.exec(host ?? "") ?? [];

@@ -4,19 +4,22 @@ import { HeaderEnd } from "../net/header-end.ts";
 
 /** From the connection to its whole request, ms; probes take milliseconds. */
 export const REQUEST_MS = 10_000;
-/** From the request to the end of its answer, ms: several times what a scrape may take, Prometheus' default being 10 s. */
+/**
+ * From the request to the end of its answer, ms: several times what a scrape may take, Prometheus' default being 10 s.
+ */
 export const ANSWER_MS = 60_000;
 /** Largest body of a request, bytes. */
 export const BODY_LIMIT = 1_024;
 /**
- * How long a connection stays for its answer to be read whose peer has sent more than its request, ms. Nothing of it is read, and a
- * peer that floods waits so long for its next connection.
+ * How long a connection stays for its answer to be read whose peer has sent more than its request, ms. Nothing of it is
+ * read, and a peer that floods waits so long for its next connection.
  */
 const UNREAD_MS = 1_000;
 
 /**
- * What an HTTP parser gets of a connection: its first request, and not a byte behind it. Node's parser would go on with whatever has
- * come in one packet, thousands of requests, and answer each. What the parser's side writes goes out on the connection.
+ * What an HTTP parser gets of a connection: its first request, and not a byte behind it. Node's parser would go on with
+ * whatever has come in one packet, thousands of requests, and answer each. What the parser's side writes goes out on
+ * the connection.
  */
 export class OneRequest extends Duplex {
   readonly #connection: Duplex;
@@ -41,8 +44,8 @@ export class OneRequest extends Duplex {
   }
 
   /**
-   * The parser has understood the header: so many bytes behind it belong to the request, too, `BODY_LIMIT` at most. The time of the
-   * answer begins.
+   * The parser has understood the header: so many bytes behind it belong to the request, too, `BODY_LIMIT` at most. The
+   * time of the answer begins.
    */
   onUnderstood(bodyBytes: number): void {
     this.#isUnderstood = true;

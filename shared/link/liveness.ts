@@ -4,7 +4,9 @@ import { seconds } from "../net/seconds.ts";
 const LOOKS = 8;
 /** Silence of so many intervals is death, although TCP says nothing (design: "Liveness"). */
 const DEAD_AFTER_INTERVALS = 2.5;
-/** A peer that speaks may take so long before it reads on, ms: it acknowledges nothing while it opens another carrier. */
+/**
+ * A peer that speaks may take so long before it reads on, ms: it acknowledges nothing while it opens another carrier.
+ */
 const LEAST_STUCK_MS = 10_000;
 /** Pings come after between 0.8 and 1.2 intervals, so that thousands of carriers do not beat together. */
 const JITTER = 0.2;

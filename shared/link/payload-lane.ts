@@ -7,8 +7,8 @@ import { isUtf8 } from "node:buffer";
  * ws copies each message together before it delivers it and stops its socket after every TLS record, which is more than a
  * fifth of what receiving costs (docs/decisions/0003-payload-passes-by-ws.md). Payload needs neither: the session reads
  * bytes in any split.
- * Pings and short texts are taken, too, and close is looked at. Longer text, pong and everything that is not well formed is ws's to judge
- * and to answer.
+ * Pings and short texts are taken, too, and close is looked at. Longer text, pong and everything that is not well
+ * formed is ws's to judge and to answer.
  */
 export interface LaneConsumer {
   /** A piece of binary payload, in order. */
@@ -21,7 +21,9 @@ export interface LaneConsumer {
   onText(text: Buffer): void;
   /** Bytes for ws: whole frames that are not ours, in any split. */
   onOther(bytes: Buffer): void;
-  /** What ws would not notice: a message inside a binary one, a frame that is too long, a flood. The lane has stopped. */
+  /**
+   * What ws would not notice: a message inside a binary one, a frame that is too long, a flood. The lane has stopped.
+   */
   onViolation(sentence: string): void;
 }
 

@@ -26,8 +26,8 @@ export interface AcceptRules {
   /** A handshake that takes longer is cut, and so is a connection that waits for one: they hold memory for a stranger. */
   readonly handshakeTimeoutMs: number;
   /**
-   * Handshakes in progress at once, and connections that have not sent what stands in front of theirs. One more drops the oldest of
-   * the network that holds most: real ones take milliseconds, held ones grow old.
+   * Handshakes in progress at once, and connections that have not sent what stands in front of theirs. One more drops
+   * the oldest of the network that holds most: real ones take milliseconds, held ones grow old.
    */
   readonly maxHandshakes: number;
   /** Clients that wait for their handshake to begin: it does so in order, a few at a time. */
@@ -89,8 +89,8 @@ const SHARE_OF_ONE = 0.25;
 const BEYOND_SHARE_MS = 5;
 
 /**
- * Accepts the connections of a port: what stands in front of their handshake is read, they wait for their turn, and there are never
- * more of them than may be. What is spoken then is its owner's.
+ * Accepts the connections of a port: what stands in front of their handshake is read, they wait for their turn, and
+ * there are never more of them than may be. What is spoken then is its owner's.
  *
  * ```
  *  accepted ─▶ PROXY header, ClientHello ─▶ backlog ─▶ its turn ─▶ onTurn ─▶ over ─▶ handed on
@@ -178,7 +178,9 @@ export class Acceptor {
     }
   }
 
-  /** What stands behind this port has changed: ends a handshake that began unread, since nobody knows whom it came to. */
+  /**
+   * What stands behind this port has changed: ends a handshake that began unread, since nobody knows whom it came to.
+   */
   endUnread(): void {
     for (const connection of this.#handshakes) {
       if (!connection.isUnread || this.over(connection.raw) === undefined) continue;

@@ -8,9 +8,9 @@ import type { Preface, PrefaceReader } from "./preface.ts";
 /** A handshake that came to nothing, or never began. */
 export interface FailedHandshake {
   /**
-   * `silent`: ended without a byte, as a probe of the port does; `dropped`: the oldest of too many in progress, or that have not sent
-   * what stands in front of their handshake; `crowded`: the oldest of too many that wait; `late`: its turn did not come in time;
-   * `untrusted`: its address may not come here at all; `failed`: the rest.
+   * `silent`: ended without a byte, as a probe of the port does; `dropped`: the oldest of too many in progress, or that
+   * have not sent what stands in front of their handshake; `crowded`: the oldest of too many that wait; `late`: its
+   * turn did not come in time; `untrusted`: its address may not come here at all; `failed`: the rest.
    */
   readonly how: "silent" | "dropped" | "crowded" | "late" | "untrusted" | "failed";
   readonly error: Error;
@@ -47,8 +47,9 @@ const MAX_BACK_IN_MS = 10_000;
 const TELL_ONE_IN = 8;
 
 /**
- * Where connections wait for their TLS handshake (docs/decisions/0008, 0019). Waiting costs a socket and a ClientHello, a tenth of
- * what a handshake in progress holds. What is too much is dropped where it came from: the oldest of the network that holds most.
+ * Where connections wait for their TLS handshake (docs/decisions/0008, 0019). Waiting costs a socket and a ClientHello,
+ * a tenth of what a handshake in progress holds. What is too much is dropped where it came from: the oldest of the
+ * network that holds most.
  *
  * ```
  *  add ─▶ reading ── preface ──▶ in the queue ── its turn ─────────────▶ begin

@@ -5,7 +5,9 @@ import { Crowd, Place, Queue } from "../queue.ts";
 export interface HandshakeBudget {
   /** True: one handshake may begin, and has been counted. */
   take(): boolean;
-  /** These clients come from where a credential was proved: the offence of another client there does not keep them out. */
+  /**
+   * These clients come from where a credential was proved: the offence of another client there does not keep them out.
+   */
   readonly isProven?: boolean;
   /** Why handshakes wait now, for a sentence: the limit that was reached. */
   readonly exhausted?: string | undefined;
@@ -37,16 +39,18 @@ const LATE_MS = 10;
 /** A handshake that takes longer waits for its peer, not for us, ms: it does not keep the next one from beginning. */
 const SLOW_MS = 200;
 /**
- * Node accepts one connection of a listener in a turn of the loop. While they keep coming, so many turns pass between two handshakes:
- * a turn without one is ten times as short, and what waits in the kernel to be accepted stands in nobody's turn but its own.
+ * Node accepts one connection of a listener in a turn of the loop. While they keep coming, so many turns pass between
+ * two handshakes: a turn without one is ten times as short, and what waits in the kernel to be accepted stands in
+ * nobody's turn but its own.
  */
 const TURNS_FOR_ARRIVALS = 16;
 /** Fewer beginnings say nothing about the pace. */
 const PACE_SAMPLES = 50;
 
 /**
- * How many may be in progress, now that the loop was so late: half when that is too much, else a quarter more. It grows that fast
- * because thousands that begin and never go on cost no time, and must not stand in front of those who do. Pure.
+ * How many may be in progress, now that the loop was so late: half when that is too much, else a quarter more. It grows
+ * that fast because thousands that begin and never go on cost no time, and must not stand in front of those who do.
+ * Pure.
  */
 export function nextLimit(limit: number, lateMs: number, most: number): number {
   const next = lateMs > LATE_MS ? Math.floor(limit / 2) : limit + Math.ceil(limit / 4);
@@ -66,9 +70,10 @@ class Line<T extends QueuedHandshake> {
 }
 
 /**
- * Which TLS handshake begins, and when (docs/decisions/0008, 0019): one in a turn of the event loop, and no more in progress than leave
- * the turns short. Budgets take turns, and so do the networks within one budget; clients of one network go in order of arrival. So
- * thousands that come for one cluster, or from one address, delay nobody else's handshake. Knows no sockets.
+ * Which TLS handshake begins, and when (docs/decisions/0008, 0019): one in a turn of the event loop, and no more in
+ * progress than leave the turns short. Budgets take turns, and so do the networks within one budget; clients of one
+ * network go in order of arrival. So thousands that come for one cluster, or from one address, delay nobody else's
+ * handshake. Knows no sockets.
  *
  * ```
  *  enter ─▶ waiting: budget ▸ network ▸ arrival ──▶ begun ──▶ (slow: goes on, and is no longer counted)
@@ -110,7 +115,9 @@ export class HandshakeQueue<T extends QueuedHandshake> {
     return this.#waiting.oldestOfFullest;
   }
 
-  /** How long one that would enter now waits for its turn, at the pace of this rush, ms; 0 while the pace is not known. */
+  /**
+   * How long one that would enter now waits for its turn, at the pace of this rush, ms; 0 while the pace is not known.
+   */
   drainMs({ budget, network }: QueuedHandshake): number {
     if (this.#begunSince < PACE_SAMPLES) return 0;
     const items = this.#lines.get(budget)?.items;

@@ -2,8 +2,9 @@ const LF = 10;
 const CR = 13;
 
 /**
- * Finds the empty line at the end of an HTTP/1 header section (RFC 9112 §2.1), in bytes that come in any pieces. A bare LF ends a line
- * for it, too, as it does for lenient parsers: what it finds is never behind the end that a parser finds. Each byte is looked at once.
+ * Finds the empty line at the end of an HTTP/1 header section (RFC 9112 §2.1), in bytes that come in any pieces. A bare
+ * LF ends a line for it, too, as it does for lenient parsers: what it finds is never behind the end that a parser
+ * finds. Each byte is looked at once.
  */
 export class HeaderEnd {
   #hasEnded = false;

@@ -26,8 +26,8 @@ const ENOUGH_BYTES = 16_384;
  *  reading ── its PROXY header and ClientHello have come ──▶ queued ── its turn ──▶ handshake ──▶ over
  * ```
  *
- * Bytes are read while it waits and given back at its turn: only a reader notices that a client has hung up, and a client that
- * says nothing must not stand in the way of others.
+ * Bytes are read while it waits and given back at its turn: only a reader notices that a client has hung up, and a
+ * client that says nothing must not stand in the way of others.
  */
 export class IncomingConnection implements QueuedHandshake {
   readonly raw: Socket;

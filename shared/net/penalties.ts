@@ -12,8 +12,8 @@ interface Penalty {
 }
 
 /**
- * Networks from which a connection flooded this process wait before their next one: a flood that ends, and reconnects at once, is
- * one flood.
+ * Networks from which a connection flooded this process wait before their next one: a flood that ends, and reconnects
+ * at once, is one flood.
  */
 export class Penalties {
   /** The oldest offence first. */

@@ -4,8 +4,8 @@ import { isIPv6 } from "node:net";
 const V4_ON_V6 = /^::ffff:(?=\d+\.)/i;
 
 /**
- * The network that an address counts as, where connections are counted by where they come from: an IPv4 address itself, and the first
- * 64 bits of an IPv6 one (RFC 4291 §2.5.4), since one host has as many of those addresses as it likes.
+ * The network that an address counts as, where connections are counted by where they come from: an IPv4 address itself,
+ * and the first 64 bits of an IPv6 one (RFC 4291 §2.5.4), since one host has as many of those addresses as it likes.
  */
 export function networkOf(address: string): string {
   if (!isIPv6(address) || address.includes(".")) return address.replace(V4_ON_V6, "");

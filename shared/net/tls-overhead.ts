@@ -3,14 +3,20 @@ import { Crowd } from "../queue.ts";
 import { LookTimer } from "./look-timer.ts";
 
 /**
- * A record with one byte of payload has at most so many bytes, whatever the cipher (RFC 8446 §5.2, RFC 5246 §6.2.3). What a peer sends
- * beyond it is padding, or messages of TLS itself such as KeyUpdate.
+ * A record with one byte of payload has at most so many bytes, whatever the cipher (RFC 8446 §5.2, RFC 5246 §6.2.3).
+ * What a peer sends beyond it is padding, or messages of TLS itself such as KeyUpdate.
  */
 const RECORD_BYTES = 128;
-/** Handshake, certificates, and what else TLS may send without payload, bytes; the second is what comes back each second. */
+/**
+ * Handshake, certificates, and what else TLS may send without payload, bytes; the second is what comes back each
+ * second.
+ */
 const BURST_BYTES = 64 * 1024;
 const BYTES_PER_SECOND = 16 * 1024;
-/** A flood is noticed this soon, ms: on a new connection, before it has proved anything, and on one that has been there for longer. */
+/**
+ * A flood is noticed this soon, ms: on a new connection, before it has proved anything, and on one that has been there
+ * for longer.
+ */
 const LOOK_MS = { young: 50, old: 1_000 } as const;
 const YOUNG_MS = 15_000;
 
@@ -27,8 +33,9 @@ interface Watched {
 }
 
 /**
- * Ends TLS connections whose peers send TLS messages without payload in a flood: each KeyUpdate (RFC 8446 §4.6.3) costs a key
- * derivation, Node tells nobody of them, and OpenSSL counts none. So bytes that came are compared with payload that came of them.
+ * Ends TLS connections whose peers send TLS messages without payload in a flood: each KeyUpdate (RFC 8446 §4.6.3) costs
+ * a key derivation, Node tells nobody of them, and OpenSSL counts none. So bytes that came are compared with payload
+ * that came of them.
  */
 export class TlsOverhead {
   readonly #young = new Crowd<Watched>();

@@ -4,8 +4,8 @@ const REPORT_MS = 200;
 const LONGEST_MS = 120_000;
 
 /**
- * The frame of each flood's script: its arguments, the lowest priority, a report of its counters as a line of JSON now and then, and
- * an end at SIGTERM, or after `ms` whoever forgets it. `begin` resolves when the traffic flows.
+ * The frame of each flood's script: its arguments, the lowest priority, a report of its counters as a line of JSON now
+ * and then, and an end at SIGTERM, or after `ms` whoever forgets it. `begin` resolves when the traffic flows.
  */
 export async function flooding<Args extends object, Counts extends Record<string, number | string>>(
   counts: Counts,

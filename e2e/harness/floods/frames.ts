@@ -52,7 +52,10 @@ const KINDS = {
   "data for closed streams": { first: ENDED, flood: message(yamux.data(1, Buffer.alloc(MESSAGE_BYTES))) },
 } as const satisfies Readonly<Record<string, Kind>>;
 
-/** An agent with a good credential that sends a flood of one kind of frame through its tunnel, and comes again when it is cut. */
+/**
+ * An agent with a good credential that sends a flood of one kind of frame through its tunnel, and comes again when it
+ * is cut.
+ */
 await flooding<Args, { welcomed: number; refused: number; mebibytes: number; last: string }>(
   { welcomed: 0, refused: 0, mebibytes: 0, last: "" },
   ({ port, servername, ca, cert, key, kind }, counts) => {

@@ -18,7 +18,10 @@ interface Args {
 const WRITE_BYTES = 256 * 1024;
 const AGAIN_MS = 5;
 
-/** Clients without a credential that send the same request again and again and read no answer, and come again when they are cut. */
+/**
+ * Clients without a credential that send the same request again and again and read no answer, and come again when they
+ * are cut.
+ */
 await flooding<Args, { opened: number; bytes: number }>({ opened: 0, bytes: 0 }, async (args, counts) => {
   const { port, path, servername, connections, request, onceBytes } = args;
   const many = Buffer.from(request.repeat(Math.ceil((onceBytes ?? WRITE_BYTES) / request.length)));
