@@ -37,3 +37,27 @@ for (const [kind, sentence] of Object.entries(KINDS)) {
     assert.ok(Number(refused) > 3, `${refused} were told to come back later`);
   });
 }
+
+/** What `AgentPace` lets one agent begin. */
+const TUNNELS = { burst: 20, perSecond: 1 };
+
+test("an agent that begins a tunnel, ends it and comes again at once is paced", async (t) => {
+  await using tenants = await startTwoTenants();
+  const { red, agentPort } = tenants;
+  const idle = await measure(tenants.connect);
+  const credential = { ca: red.ca, ...(await red.agent) };
+  const begun = performance.now();
+  await using flood = await startFlood("frames", {
+    port: agentPort,
+    servername: red.sni,
+    ...credential,
+    kind: "nothing",
+  });
+  const during = await measure(tenants.connect, { windows: 14 });
+  const { welcomed, refused } = await flood.stop();
+  const seconds = (performance.now() - begun) / 1_000;
+  t.diagnostic(`${welcomed} tunnels in ${Math.round(seconds)} s, ${refused} refused`);
+  assert.ok(Number(welcomed) <= TUNNELS.burst + TUNNELS.perSecond * seconds + 1, `${welcomed} tunnels were let in`);
+  assert.ok(Number(refused) > 10, `${refused} were told to come back later`);
+  assertUnharmed(idle, during);
+});

@@ -1,8 +1,9 @@
 import { randomUUID } from "node:crypto";
 import { connect as connectTls } from "node:tls";
 import { WebSocket } from "ws";
+import { LINK_ENDED } from "../../../shared/link/carrier-end.ts";
 import { type FrameShape, frame } from "../../../shared/link/testing-frames.ts";
-import { HANDSHAKE_VERSION, SUBPROTOCOL, TUNNEL_PATH } from "../../../shared/wire/handshake.ts";
+import { CloseCode, HANDSHAKE_VERSION, SUBPROTOCOL, TUNNEL_PATH } from "../../../shared/wire/handshake.ts";
 import { frame as yamux } from "../../../shared/yamux/testing.ts";
 import { flooding } from "./flooding.ts";
 
@@ -18,7 +19,8 @@ interface Args {
 /** What is sent once, and then without end. */
 interface Kind {
   readonly first?: Buffer;
-  readonly flood: Buffer;
+  /** Absent: it ends the tunnel at once, and comes again. */
+  readonly flood?: Buffer;
 }
 
 /** One write, bytes. */
@@ -27,6 +29,8 @@ const WRITE_BYTES = 128 * 1024;
 const MESSAGE_BYTES = 48 * 1024;
 /** An agent that is cut, or refused, comes again at once. */
 const AGAIN_MS = 20;
+/** Processes of one agent that do nothing but come and go. */
+const PARALLEL = 8;
 
 const masked = (shape: FrameShape): Buffer => frame({ ...shape, mask: Buffer.alloc(4) });
 
@@ -40,6 +44,7 @@ const ENDED = message(Buffer.concat([yamux.syn(1), yamux.rst(1)]));
 const OPEN = message(yamux.syn(1));
 
 const KINDS = {
+  nothing: {},
   "empty messages": { flood: masked({ opcode: 2 }) },
   "empty fragments": { first: masked({ opcode: 2, final: false }), flood: masked({ opcode: 0, final: false }) },
   pings: { flood: masked({ opcode: 9 }) },
@@ -60,7 +65,7 @@ await flooding<Args, { welcomed: number; refused: number; mebibytes: number; las
   { welcomed: 0, refused: 0, mebibytes: 0, last: "" },
   ({ port, servername, ca, cert, key, kind }, counts) => {
     const { first, flood }: Kind = KINDS[kind];
-    const writes = many(flood, WRITE_BYTES);
+    const writes = many(flood ?? Buffer.alloc(1), WRITE_BYTES);
     const words = { type: "hello", version: HANDSHAKE_VERSION, agentId: "flood", software: "flood" };
     const open = (): void => {
       const socket = connectTls({ port, host: "127.0.0.1", servername, ca, cert, key }).on("error", () => {});
@@ -78,7 +83,8 @@ await flooding<Args, { welcomed: number; refused: number; mebibytes: number; las
       ws.once("message", () => {
         counts.welcomed++;
         if (first !== undefined) socket.write(first);
-        more();
+        if (flood === undefined) ws.close(CloseCode.normal, LINK_ENDED);
+        else more();
       });
       ws.once("close", (_code, reason) => {
         counts.last = reason.toString();
@@ -87,6 +93,6 @@ await flooding<Args, { welcomed: number; refused: number; mebibytes: number; las
         setTimeout(open, AGAIN_MS);
       });
     };
-    open();
+    for (let count = 0; count < (flood === undefined ? PARALLEL : 1); count++) open();
   },
 );
