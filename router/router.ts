@@ -13,7 +13,7 @@ import type { Logger } from "../shared/process/logger.ts";
 import { ConfigError } from "../shared/process/options.ts";
 import { StrangerLog } from "../shared/process/stranger-log.ts";
 import { Backends } from "./backends.ts";
-import { Connections } from "./connections.ts";
+import { ClientConnections } from "./client-connections.ts";
 import { forward } from "./forward.ts";
 import { Hellos } from "./hellos.ts";
 import { RouterMetrics } from "./metrics.ts";
@@ -84,7 +84,7 @@ export class Router implements AsyncDisposable {
   readonly #backends = new Backends();
   readonly #hellos: Hellos;
   readonly #server: Server;
-  readonly #open: Connections;
+  readonly #open: ClientConnections;
   #health: Admin | undefined;
   #admin: Admin | undefined;
   #draining = false;
@@ -97,7 +97,7 @@ export class Router implements AsyncDisposable {
     this.#log = log;
     this.#ephemeral = listenEphemeral;
     this.#strangers = new StrangerLog(log);
-    this.#open = new Connections({ most: options.maxConnections, youngMs: YOUNG_MS });
+    this.#open = new ClientConnections({ most: options.maxConnections, youngMs: YOUNG_MS });
     this.#hellos = new Hellos({ timeoutMs: options.helloTimeoutMs, most: options.maxHellos });
     this.#backends.use(store.table);
     this.metrics = new RouterMetrics({
@@ -168,7 +168,7 @@ export class Router implements AsyncDisposable {
     }
   }
 
-  /** Routes were read again. Connections that are open live on, whatever became of their routes. */
+  /** Routes were read again. ClientConnections that are open live on, whatever became of their routes. */
   onRoutes(): void {
     const { table, faults } = this.#store;
     this.#backends.use(table);

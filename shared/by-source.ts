@@ -6,12 +6,12 @@ import { Place, Queue } from "./queue.ts";
 const KEPT_EMPTY = 64;
 
 /** One source's items, in order of arrival. */
-class Line<T> {
+class SourceLine<T> {
   readonly source: string;
   readonly items = new Queue<T>();
-  readonly turn: Place<Line<T>> = new Place(this);
+  readonly turn: Place<SourceLine<T>> = new Place(this);
   /** Among the sources that have as many items. */
-  readonly rank: Place<Line<T>> = new Place(this);
+  readonly rank: Place<SourceLine<T>> = new Place(this);
 
   constructor(source: string) {
     this.source = source;
@@ -19,7 +19,7 @@ class Line<T> {
 }
 
 interface Entry<T> {
-  readonly line: Line<T>;
+  readonly line: SourceLine<T>;
   readonly inLine: Place<T>;
   readonly inOrder: Place<T>;
 }
@@ -33,11 +33,11 @@ export class BySource<T extends object> {
   readonly #entries = new WeakMap<T, Entry<T>>();
   /** All items in order of arrival. */
   readonly #order = new Queue<T>();
-  readonly #lines = new Map<string, Line<T>>();
+  readonly #lines = new Map<string, SourceLine<T>>();
   /** Sources that have items, in the order of their turns. */
-  readonly #turns = new Queue<Line<T>>();
+  readonly #turns = new Queue<SourceLine<T>>();
   /** Sources by their number of items; at 0, those that are kept although they have none. */
-  readonly #ranks: Queue<Line<T>>[] = [new Queue()];
+  readonly #ranks: Queue<SourceLine<T>>[] = [new Queue()];
   #most = 0;
 
   get size(): number {
@@ -111,16 +111,16 @@ export class BySource<T extends object> {
     for (const item of this) this.delete(item);
   }
 
-  #lineOf(source: string): Line<T> {
+  #lineOf(source: string): SourceLine<T> {
     const known = this.#lines.get(source);
     if (known !== undefined) return known;
-    const line = new Line<T>(source);
+    const line = new SourceLine<T>(source);
     this.#lines.set(source, line);
     return line;
   }
 
   /** The number of its items has changed by one. */
-  #rank(line: Line<T>): void {
+  #rank(line: SourceLine<T>): void {
     const { size } = line.items;
     this.#ranks[size] ??= new Queue();
     this.#ranks[size].join(line.rank);
@@ -128,7 +128,7 @@ export class BySource<T extends object> {
     else if (this.#ranks[this.#most]?.size === 0) this.#most--;
     const empty = this.#ranks[0];
     if (size > 0 || empty === undefined || empty.size <= KEPT_EMPTY) return;
-    const forgotten = empty.first?.member as Line<T>;
+    const forgotten = empty.first?.member as SourceLine<T>;
     forgotten.rank.leave();
     this.#lines.delete(forgotten.source);
   }

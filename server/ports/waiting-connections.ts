@@ -1,7 +1,7 @@
 import type { Duplex } from "node:stream";
 import { BySource } from "../../shared/by-source.ts";
 
-interface Entry {
+interface Waiting {
   readonly drop: () => void;
 }
 
@@ -14,8 +14,8 @@ export const FULL_ONES = 4;
  */
 export class WaitingConnections {
   readonly #most: number;
-  readonly #entries = new WeakMap<Duplex, Entry>();
-  readonly #all = new BySource<Entry>();
+  readonly #entries = new WeakMap<Duplex, Waiting>();
+  readonly #all = new BySource<Waiting>();
 
   /** `mostOfOne`: of one cluster or port. */
   constructor(mostOfOne: number) {

@@ -9,7 +9,7 @@ import { failureOf } from "./https.ts";
 import { type IssuerKeys, issuerKeys, type KeyLocation } from "./keys.ts";
 import { identityOf, matchesSubject, notPermitted } from "./subject.ts";
 import { type Judged, keptUntil, VERDICTS, Verdicts } from "./verdicts.ts";
-import { type Asker, CLOCK_TOLERANCE_S, expiredAt, NO_END, type TokenVerifier, type Verdict } from "./verifier.ts";
+import { CLOCK_TOLERANCE_S, expiredAt, NO_END, type TokenAsker, type TokenVerifier, type Verdict } from "./verifier.ts";
 
 export interface JwtOptions {
   readonly issuer: string;
@@ -47,7 +47,7 @@ export class JwtVerifier implements TokenVerifier {
     this.#keys = issuerKeys(options.keys, log, () => this.#verdicts.forget());
   }
 
-  async verify(token: string, { signal, network }: Asker): Promise<Verdict> {
+  async verify(token: string, { signal, network }: TokenAsker): Promise<Verdict> {
     const unfit = unfitToken(token);
     if (unfit !== undefined) return { refused: `the token ${unfit}` };
     const claims = unverifiedClaims(token);

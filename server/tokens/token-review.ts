@@ -7,7 +7,7 @@ import { failureOf, HttpsClient } from "./https.ts";
 import { type ApiAccess, checkAccess, type ReadAccess } from "./kube-access.ts";
 import { identityOf, matchesPart, notPermitted } from "./subject.ts";
 import { type Judged, keptUntil, VERDICTS, Verdicts } from "./verdicts.ts";
-import { type Asker, NO_END, type TokenVerifier, type Verdict } from "./verifier.ts";
+import { NO_END, type TokenAsker, type TokenVerifier, type Verdict } from "./verifier.ts";
 
 export interface TokenReviewOptions {
   /** The token must be for one of them, and the API server must say so. */
@@ -57,7 +57,7 @@ export class TokenReviewVerifier implements TokenVerifier {
     this.#options = options;
   }
 
-  async verify(token: string, { signal, network }: Asker): Promise<Verdict> {
+  async verify(token: string, { signal, network }: TokenAsker): Promise<Verdict> {
     const unfit = unfitToken(token);
     if (unfit !== undefined) return { refused: `the token ${unfit}` };
     // Nobody need be asked about these, and nobody can be made to ask with them.

@@ -16,7 +16,7 @@ export type Verdict =
   | { readonly unavailable: string; readonly detail: string; readonly retryAfterMs: number };
 
 /** Who waits for a verdict. */
-export interface Asker {
+export interface TokenAsker {
   /** Whoever waits gives up. */
   readonly signal: AbortSignal;
   /** Where the token came from (`networkOf`); absent: with a tunnel that stands, which waits behind no peer. */
@@ -26,7 +26,7 @@ export interface Asker {
 /** One way to tell whose token this is. */
 export interface TokenVerifier {
   /** Rejects with the signal's reason only. */
-  verify(token: string, asker: Asker): Promise<Verdict>;
+  verify(token: string, asker: TokenAsker): Promise<Verdict>;
   /** Ends what it holds open: watches of files, connections. */
   close(): void;
 }

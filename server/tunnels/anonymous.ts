@@ -3,7 +3,7 @@ import { networkOf } from "../../shared/net/source-network.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { HandshakeTime } from "./handshake-time.ts";
 
-interface Place {
+interface AnonymousPlace {
   readonly time: HandshakeTime;
   readonly end: (reason: string) => void;
 }
@@ -14,7 +14,7 @@ interface Place {
  */
 export class AnonymousCarriers {
   readonly #most: number;
-  readonly #byCluster = new Map<string, BySource<Place>>();
+  readonly #byCluster = new Map<string, BySource<AnonymousPlace>>();
 
   /** `most`: of one cluster. */
   constructor(most: number) {
@@ -27,7 +27,7 @@ export class AnonymousCarriers {
 
   /** One more, until `time` is over or takes it to the next stage. `end` closes the carrier if it is dropped. */
   enter(cluster: string, address: string, time: HandshakeTime, end: (reason: string) => void): void {
-    const places = this.#byCluster.get(cluster) ?? new BySource<Place>();
+    const places = this.#byCluster.get(cluster) ?? new BySource<AnonymousPlace>();
     this.#byCluster.set(cluster, places);
     const place = { time, end };
     places.add(place, networkOf(address));
@@ -39,7 +39,7 @@ export class AnonymousCarriers {
   }
 }
 
-function drop(place: Place | undefined, cluster: string): void {
+function drop(place: AnonymousPlace | undefined, cluster: string): void {
   if (place === undefined) return;
   const reason = `too many agents of cluster "${cluster}" are in their inner TLS handshake (--max-inner-handshakes): the oldest was dropped`;
   place.time.dropped = new LinkRefused({ closeCode: CloseCode.limited, reason });

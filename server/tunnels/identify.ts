@@ -5,7 +5,7 @@ import { type IdentityPattern, judgePeer, permits, subjectOf } from "../../share
 import { networkOf } from "../../shared/net/source-network.ts";
 import { judgedByCa } from "../../shared/net/tls.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
-import type { Asker, TokenVerifier } from "../tokens/verifier.ts";
+import type { TokenAsker, TokenVerifier } from "../tokens/verifier.ts";
 import type { Credential } from "./credential.ts";
 import type { ClusterTunnels } from "./registry.ts";
 
@@ -88,7 +88,7 @@ function byCertificate(socket: Socket, rules: AgentRules): Credential {
   throw new CulvertError("forbidden", `the client certificate ${printable(identity, 120)} ${why}`);
 }
 
-async function byToken(text: string, rules: AgentRules, asker: Asker): Promise<Credential> {
+async function byToken(text: string, rules: AgentRules, asker: TokenAsker): Promise<Credential> {
   // Asked for anew each time: the rules may be others when the token is judged again.
   const verifier: Pick<TokenVerifier, "verify"> = {
     verify: (token, by) => {

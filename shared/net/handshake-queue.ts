@@ -58,11 +58,11 @@ export function nextLimit(limit: number, lateMs: number, most: number): number {
 }
 
 /** The clients that wait for one budget. */
-class Line<T extends QueuedHandshake> {
+class BudgetLine<T extends QueuedHandshake> {
   readonly budget: HandshakeBudget;
   readonly items = new BySource<T>();
   /** In the order of turns, while somebody waits here. */
-  readonly place: Place<Line<T>> = new Place(this);
+  readonly place: Place<BudgetLine<T>> = new Place(this);
 
   constructor(budget: HandshakeBudget) {
     this.budget = budget;
@@ -84,8 +84,8 @@ export class HandshakeQueue<T extends QueuedHandshake> {
   readonly #options: HandshakeQueueOptions<T>;
   /** All that wait, whatever their budget, but for those in `#first`. */
   readonly #waiting = new BySource<T>();
-  readonly #lines = new WeakMap<HandshakeBudget, Line<T>>();
-  readonly #turns = new Queue<Line<T>>();
+  readonly #lines = new WeakMap<HandshakeBudget, BudgetLine<T>>();
+  readonly #turns = new Queue<BudgetLine<T>>();
   readonly #first = new Crowd<T>();
   /** In progress and not slow. */
   readonly #begun = new Crowd<T>();
@@ -179,10 +179,10 @@ export class HandshakeQueue<T extends QueuedHandshake> {
     return waited;
   }
 
-  #lineOf(budget: HandshakeBudget): Line<T> {
+  #lineOf(budget: HandshakeBudget): BudgetLine<T> {
     const known = this.#lines.get(budget);
     if (known !== undefined) return known;
-    const line = new Line<T>(budget);
+    const line = new BudgetLine<T>(budget);
     this.#lines.set(budget, line);
     return line;
   }
@@ -238,7 +238,7 @@ export class HandshakeQueue<T extends QueuedHandshake> {
   }
 
   /** Of the network whose turn it is, or of the next one that may begin. */
-  #nextOf({ items }: Line<T>): T | undefined {
+  #nextOf({ items }: BudgetLine<T>): T | undefined {
     for (let networks = items.sources; networks > 0; networks--) {
       const { next } = items;
       if (next !== undefined && this.#options.mayBegin(next)) return next;

@@ -2,7 +2,7 @@ import type { Socket } from "node:net";
 import { BySource } from "../shared/by-source.ts";
 import { Crowd } from "../shared/queue.ts";
 
-export interface ConnectionsOptions {
+export interface ClientConnectionsOptions {
   readonly most: number;
   /**
    * Whoever is still open after so long, ms, is settled: the backend has had its handshake with him, or would have cut
@@ -17,14 +17,14 @@ interface Newcomer {
 }
 
 /** The clients' connections: how many are open, and which one goes when there is one too many. */
-export class Connections {
-  readonly #options: ConnectionsOptions;
+export class ClientConnections {
+  readonly #options: ClientConnectionsOptions;
   readonly #open = new Crowd<Socket>();
   /** Those that are not settled; how old one is, is looked at when there are too many. */
   readonly #young = new BySource<Newcomer>();
   #whenEmpty: (() => void) | undefined;
 
-  constructor(options: ConnectionsOptions) {
+  constructor(options: ClientConnectionsOptions) {
     this.#options = options;
   }
 
