@@ -84,6 +84,15 @@ export class Culvert implements AsyncDisposable {
     return scrape(this.#network.node, this.#agentHealth);
   }
 
+  /** The agent's links that have lost their connection now. /metrics would say how many there were up to a second ago. */
+  async resuming(): Promise<number> {
+    const { stdout } = await this.#network.node.must([
+      ...["curl", "-sS", "-m", "5"],
+      `http://127.0.0.1:${this.#agentHealth}/readyz?verbose`,
+    ]);
+    return Number(/, resuming (\d+)/.exec(stdout)?.[1] ?? 0);
+  }
+
   async stop(): Promise<void> {
     await Promise.all([this.#agent?.stop(), this.#server?.stop()]);
   }
