@@ -13,6 +13,8 @@ export interface RequestHandler {
   onClientError(error: NodeJS.ErrnoException, connection: Duplex): void;
 }
 
+/** The connection preface of HTTP/2 begins with "PRI * HTTP/2.0" (RFC 9113 §3.4). */
+const LETTER_P = 0x50;
 const NO_HTTP_1 = "this is no request of HTTP/1";
 /** As Node's parser names what it does not take. */
 const UNFINISHED = { code: "HPE_INVALID_VERSION" };
@@ -75,17 +77,19 @@ export class RequestReader {
     const header = new FirstHeader(connection);
     const end = new HeaderEnd();
     let hasSpoken = false;
+    let startsLikeHttp2 = false;
     const onReadable = (): void => {
       while (!header.destroyed) {
         const piece: Buffer | null = connection.read();
         if (piece === null) return;
+        if (!hasSpoken) startsLikeHttp2 = piece[0] === LETTER_P;
         hasSpoken = true;
         const length = end.push(piece);
-        header.push(piece.subarray(0, length));
+        header.emit("data", piece.subarray(0, length)); // past the buffer of a stream: the parser takes all at once
         if (!end.hasEnded) continue;
         release();
         if (length < piece.length) connection.unshift(piece.subarray(length));
-        setImmediate(onWhole);
+        if (startsLikeHttp2) setImmediate(onWhole);
         return;
       }
     };
