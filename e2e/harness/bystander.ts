@@ -61,15 +61,36 @@ export async function measure(connect: () => Promise<Connection>, options: Measu
   };
 }
 
+/** How often an honest tenant is measured until what it sees is within the bounds. */
+const ATTEMPTS = 3;
+
 /**
- * `slowerBy`: how much longer than idle a new CONNECT may take, as a factor; beside it 50 ms, which a busy machine may
- * add.
+ * Measures an honest tenant during an attack, and compares what it sees with an idle run of the same test. A busy machine
+ * may spoil a measurement, so that there are three: an attack that does harm spoils all of them. A CONNECT that fails
+ * is never the machine's fault.
  */
-export function assertUnharmed(idle: Seen, during: Seen, { slowerBy = 3 } = {}): void {
-  const seen = JSON.stringify({ idle, during });
-  assert.deepEqual(during.failures, [], `each CONNECT of the honest tenant is answered: ${seen}`);
-  assert.ok(during.echoP99Ms <= 2 * idle.echoP99Ms + 5, `echo p99 is at most 2 × idle + 5 ms: ${seen}`);
-  assert.ok(during.connectMs <= slowerBy * idle.connectMs + 50, `new CONNECTs are not slower: ${seen}`);
+export async function assertUnharmed(
+  connect: () => Promise<Connection>,
+  idle: Seen,
+  options: MeasureOptions = {},
+): Promise<void> {
+  let harm: string | undefined;
+  for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
+    const during = await measure(connect, options);
+    const seen = JSON.stringify({ idle, during });
+    assert.deepEqual(during.failures, [], `each CONNECT of the honest tenant is answered: ${seen}`);
+    harm = harmIn(idle, during);
+    if (harm === undefined) return;
+    harm += `: ${seen}`;
+  }
+  assert.fail(harm);
+}
+
+/** A new CONNECT may take three times as long as idle, and 50 ms more, which a busy machine may add. */
+function harmIn(idle: Seen, during: Seen): string | undefined {
+  if (during.echoP99Ms > 2 * idle.echoP99Ms + 5) return "echo p99 is above 2 × idle + 5 ms";
+  if (during.connectMs > 3 * idle.connectMs + 50) return "new CONNECTs are slower";
+  return undefined;
 }
 
 async function echoMs(connection: Connection, deadlineMs = 30_000): Promise<number> {

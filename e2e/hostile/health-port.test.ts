@@ -2,10 +2,10 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { assertUnharmed, measure } from "../harness/bystander.ts";
 import { startFlood } from "../harness/flood.ts";
+import { GROWTH_MEASURED, ResidentGrowth } from "../harness/resident-growth.ts";
 import { startTwoTenants, type TwoTenants } from "../harness/two-tenants.ts";
 
 const GET = "GET /metrics HTTP/1.1\r\nHost:\r\n\r\n";
-const RSS_GROWTH = 16 * 1024 * 1024;
 /** What a kubelet gives a probe unless told otherwise (timeoutSeconds). */
 const PROBE_MS = 1_000;
 
@@ -27,38 +27,32 @@ for (const [what, more] of [
   ["requests of /metrics without end on ten connections", {}],
 ] as const) {
   test(`${what} of the health port: another tenant notices nothing`, async () => {
-    await using tenants = await startTwoTenants();
+    await using tenants = await startTwoTenants({ process: GROWTH_MEASURED });
     const { server, healthPort: port } = tenants;
     const idle = await measure(tenants.connect);
+    const growth = await ResidentGrowth.of(server);
     await using flood = await startFlood("pipelined", { port, connections: 10, request: GET, ...more });
-    await measure(tenants.connect, { windows: 4 }); // V8's young generation grows once, as under any load
-    const before = server.peakRssBytes();
-    const during = await measure(tenants.connect);
+    await assertUnharmed(tenants.connect, idle);
+    await growth.assertBounded();
     await probes(tenants);
     const { opened, bytes } = await flood.stop();
     assert.ok(Number(bytes) > 640_000 && Number(opened) > 10, `${bytes} bytes in ${opened} connections`);
-    assertUnharmed(idle, during);
-    const growth = server.peakRssBytes() - before;
-    assert.ok(growth <= RSS_GROWTH, `the server grew by ${growth} bytes at most`);
   });
 }
 
 test("5,000 idle connections at the health port displace each other: probes are answered, and descriptors stay free", async () => {
-  await using tenants = await startTwoTenants();
+  await using tenants = await startTwoTenants({ process: GROWTH_MEASURED });
   const { server, healthPort: port } = tenants;
   const idle = await measure(tenants.connect);
+  const growth = await ResidentGrowth.of(server);
   const filesBefore = server.fdCount();
   await using flood = await startFlood("idle", { port, connections: 5_000, addresses: 50 });
-  await measure(tenants.connect, { windows: 4 });
-  const before = server.peakRssBytes();
-  const during = await measure(tenants.connect);
+  await assertUnharmed(tenants.connect, idle);
+  await growth.assertBounded();
   await probes(tenants);
   const held = server.fdCount() - filesBefore;
   const { opened, cut } = await flood.stop();
   assert.ok(held < 400, `they hold ${held} of the server's descriptors; ${opened} were opened, ${cut} were cut`);
-  assertUnharmed(idle, during);
-  const growth = server.peakRssBytes() - before;
-  assert.ok(growth <= RSS_GROWTH, `the server grew by ${growth} bytes at most`);
 });
 
 test("4,200 idle connections at the health port leave CONNECT working at a limit of 4,096 open files", async () => {
@@ -66,7 +60,6 @@ test("4,200 idle connections at the health port leave CONNECT working at a limit
   const { healthPort: port } = tenants;
   const idle = await measure(tenants.connect);
   await using _flood = await startFlood("idle", { port, connections: 4_200, addresses: 5 });
-  const during = await measure(tenants.connect);
-  assertUnharmed(idle, during);
+  await assertUnharmed(tenants.connect, idle);
   await probes(tenants);
 });

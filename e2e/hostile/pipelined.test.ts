@@ -2,11 +2,11 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { assertUnharmed, measure } from "../harness/bystander.ts";
 import { startFlood } from "../harness/flood.ts";
+import { GROWTH_MEASURED, ResidentGrowth } from "../harness/resident-growth.ts";
 import { freePort } from "../harness/targets/absent.ts";
 import { startTwoTenants, type TwoTenants } from "../harness/two-tenants.ts";
 
 const GET = "GET / HTTP/1.1\r\nHost: red.example\r\n\r\n";
-const RSS_GROWTH = 16 * 1024 * 1024;
 
 /** Where the flood goes, and the flags of the server that are needed for it. */
 interface Way {
@@ -27,17 +27,13 @@ const WAYS: Readonly<Record<string, Way>> = {
 for (const [name, { flags, where }] of Object.entries(WAYS)) {
   test(`requests in one packet by the thousand on ${name}: one is answered, and another tenant notices nothing`, async () => {
     const port = await freePort();
-    await using tenants = await startTwoTenants({ server: flags?.(port) ?? {} });
-    const { server } = tenants;
+    await using tenants = await startTwoTenants({ server: flags?.(port) ?? {}, process: GROWTH_MEASURED });
     const idle = await measure(tenants.connect);
+    const growth = await ResidentGrowth.of(tenants.server);
     await using flood = await startFlood("pipelined", { ...where(tenants, port), connections: 4, request: GET });
-    await measure(tenants.connect, { windows: 4 }); // V8's young generation grows once, as under any load
-    const before = server.peakRssBytes();
-    const during = await measure(tenants.connect);
+    await assertUnharmed(tenants.connect, idle);
+    await growth.assertBounded();
     const { opened, bytes } = await flood.stop();
     assert.ok(Number(bytes) > 1_000_000 && Number(opened) > 8, `${bytes} bytes in ${opened} connections`);
-    assertUnharmed(idle, during);
-    const growth = server.peakRssBytes() - before;
-    assert.ok(growth <= RSS_GROWTH, `the server grew by ${growth} bytes at most`);
   });
 }

@@ -6,6 +6,7 @@ import { type Answer, HttpsStub, ISSUER, Issuer, SUBJECT } from "../../server/to
 import { assertUnharmed, measure } from "../harness/bystander.ts";
 import { startAgentProcess } from "../harness/cluster-processes.ts";
 import { startFlood } from "../harness/flood.ts";
+import { GROWTH_MEASURED, ResidentGrowth } from "../harness/resident-growth.ts";
 import { TempDir } from "../harness/temp.ts";
 import { startTwoTenants } from "../harness/two-tenants.ts";
 import { waitFor } from "../harness/wait.ts";
@@ -61,14 +62,13 @@ test("one address that sends forged tokens has few of them reviewed, and keeps o
     [],
     "its first attempt succeeds",
   );
-  const during = await measure(tenants.connect);
+  await assertUnharmed(tenants.connect, idle);
   const { opened } = await flood.stop();
   const seconds = (performance.now() - begun) / 1_000;
   const most = QUESTIONS.burst + QUESTIONS.perSecond * seconds;
   t.diagnostic(`${opened} forged tokens in ${Math.round(seconds)} s, ${api.asked()} reviews`);
   assert.ok(Number(opened) > 1.5 * most, `${opened} forged tokens came`);
   assert.ok(api.asked() <= most, `${api.asked()} of ${opened} were reviewed, ${Math.round(most)} may be`);
-  assertUnharmed(idle, during);
 });
 
 test("tokens for an audience that is not ours are reviewed by nobody", async (t) => {
@@ -102,18 +102,19 @@ test("requests in one packet behind one whose token is verified are not read", a
   using dir = new TempDir();
   const api = await apiServer(t, dir, "none");
   api.stub.answer = () => new Promise(() => {});
-  await using tenants = await startTwoTenants({ red: { agents: { token: api.token } } });
-  const { red, agentPort, server } = tenants;
+  await using tenants = await startTwoTenants({
+    red: { agents: { token: api.token } },
+    process: GROWTH_MEASURED,
+  });
+  const { red, agentPort } = tenants;
   const idle = await measure(tenants.connect);
+  const growth = await ResidentGrowth.of(tenants.server);
   const token = await (await Issuer.create()).token();
   const request = `GET / HTTP/1.1\r\nHost: ${red.sni}\r\nAuthorization: Bearer ${token}\r\n\r\n`;
   await using flood = await startFlood("pipelined", {
     ...{ port: agentPort, servername: red.sni, connections: 4, request },
   });
-  await measure(tenants.connect, { windows: 4 }); // V8's young generation grows once, as under any load
-  const before = server.peakRssBytes();
-  assertUnharmed(idle, await measure(tenants.connect));
-  const growth = server.peakRssBytes() - before;
-  assert.ok(growth <= 16 * 1024 * 1024, `the server grew by ${growth} bytes`);
+  await assertUnharmed(tenants.connect, idle);
+  await growth.assertBounded();
   assert.ok(Number(flood.counts["bytes"]) >= 1_000_000, `${flood.counts["bytes"]} bytes were sent`);
 });

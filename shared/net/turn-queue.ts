@@ -1,7 +1,7 @@
 /** Jobs in one turn at most; each is about 0.3 ms of work, the listeners of what it ends or begins included. */
 const MOST = 8;
 /** A turn longer than this, ms, is one that a bystander notices. */
-const LONG_MS = 10;
+const LONG_MS = 4;
 
 /**
  * Does what comes all at once a few at a time: the first at once, then so many in each turn of the loop as keep the turns

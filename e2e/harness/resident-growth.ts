@@ -1,0 +1,41 @@
+import assert from "node:assert/strict";
+import { collectGarbage, INSPECTED } from "./inspector.ts";
+import type { ManagedProcess, ProcessOptions } from "./processes.ts";
+
+/**
+ * For a server whose growth is measured: the resident set is what it holds. V8's young generation grows with the rate of
+ * allocation, by up to 32 MiB, and does not shrink: it stays small. glibc keeps buffers of 64 KiB that were freed, as those
+ * that Node reads into: it returns them to the system.
+ */
+export const GROWTH_MEASURED: ProcessOptions = {
+  nodeArgs: [...INSPECTED, "--max-semi-space-size=1"],
+  env: { MALLOC_MMAP_THRESHOLD_: "32768" },
+};
+
+/** Most that a flood of a peer without a credential may add to the server's resident set. */
+const MOST_BYTES = 16 * 1024 * 1024;
+
+/**
+ * By how much the resident set of a process grows. Garbage is collected first: when V8 does that by itself depends on its
+ * default limits and on the speed of the machine, and not on what the flood makes the server hold.
+ */
+export class ResidentGrowth {
+  readonly #process: ManagedProcess;
+  readonly #before: number;
+
+  private constructor(process: ManagedProcess) {
+    this.#process = process;
+    this.#before = process.rssBytes();
+  }
+
+  static async of(process: ManagedProcess): Promise<ResidentGrowth> {
+    await collectGarbage(process);
+    return new ResidentGrowth(process);
+  }
+
+  async assertBounded(): Promise<void> {
+    await collectGarbage(this.#process);
+    const growth = this.#process.rssBytes() - this.#before;
+    assert.ok(growth <= MOST_BYTES, `the ${this.#process.name} grew by ${growth} bytes`);
+  }
+}
