@@ -59,7 +59,7 @@ export class RequestReader {
       (method: "onConnect" | "onUpgrade" | "onRequest") =>
       (request: IncomingMessage): void => {
         const { connection } = request.socket as unknown as FirstHeader;
-        request.socket.destroy();
+        if (method === "onRequest") request.socket.destroy(); // else the parser has let it go
         if (method === "onUpgrade") request.socket = connection as Socket; // any other, Node would destroy with its request
         handler[method](request, connection);
       };
@@ -78,20 +78,17 @@ export class RequestReader {
     const end = new HeaderEnd();
     let hasSpoken = false;
     let startsLikeHttp2 = false;
-    const onReadable = (): void => {
-      while (!header.destroyed) {
-        const piece: Buffer | null = connection.read();
-        if (piece === null) return;
-        if (!hasSpoken) startsLikeHttp2 = piece[0] === LETTER_P;
-        hasSpoken = true;
-        const length = end.push(piece);
-        header.emit("data", piece.subarray(0, length)); // past the buffer of a stream: the parser takes all at once
-        if (!end.hasEnded) continue;
+    const onData = (piece: Buffer): void => {
+      if (!hasSpoken) startsLikeHttp2 = piece[0] === LETTER_P;
+      hasSpoken = true;
+      const length = end.push(piece);
+      if (end.hasEnded) {
         release();
+        connection.pause();
         if (length < piece.length) connection.unshift(piece.subarray(length));
-        if (startsLikeHttp2) setImmediate(onWhole);
-        return;
       }
+      header.emit("data", piece.subarray(0, length)); // past the buffer of a stream: the parser takes all at once
+      if (startsLikeHttp2 && end.hasEnded) setImmediate(onWhole);
     };
     // Node's parser wants more behind an empty line where it takes the request for the beginning of HTTP/2.
     const onWhole = (): void => {
@@ -107,11 +104,11 @@ export class RequestReader {
       header.destroy();
     };
     const release = (): void => {
-      connection.off("readable", onReadable).off("end", onEnd).off("close", onClose);
+      connection.off("data", onData).off("end", onEnd).off("close", onClose);
     };
     header.on("error", () => {}); // whatever is wrong with it is told as a client's error
     header.once("close", release);
     this.#http.emit("connection", header);
-    connection.on("readable", onReadable).on("end", onEnd).on("close", onClose);
+    connection.on("data", onData).on("end", onEnd).on("close", onClose);
   }
 }
