@@ -110,5 +110,6 @@ export class RequestReader {
     header.once("close", release);
     this.#http.emit("connection", header);
     connection.on("data", onData).on("end", onEnd).on("close", onClose);
+    connection.resume(); // it may have been handed over paused
   }
 }
