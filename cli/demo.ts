@@ -84,7 +84,6 @@ export async function runDemo(options: DemoOptions, out: Printer = printer()): P
     // Interrupted in the middle, it fails at its next step; until then it may still write into the folder.
     await showing.catch(() => {});
     folder?.remove();
-    stop.dispose();
   }
 }
 
@@ -221,11 +220,13 @@ const SAME_WISH_MS = 1_000;
 
 type Signal = "SIGINT" | "SIGTERM";
 
-/** The first SIGINT or SIGTERM, and what one later than a second after it does. */
+/**
+ * The first SIGINT or SIGTERM, and what one later than a second after it does. Both are listened for until the process
+ * ends: without a listener, npm's signal that comes late would end it by that signal instead of with its exit code.
+ */
 function untilSignal(onSecond: (signal: Signal) => void): {
   signal: Promise<void>;
   received(): Signal | undefined;
-  dispose(): void;
 } {
   let received: Signal | undefined;
   let firstAt = 0;
@@ -245,10 +246,6 @@ function untilSignal(onSecond: (signal: Signal) => void): {
   return {
     signal,
     received: () => received,
-    dispose: () => {
-      process.off("SIGINT", onSignal);
-      process.off("SIGTERM", onSignal);
-    },
   };
 }
 
