@@ -41,3 +41,18 @@ test("a connection that wastes more than its budget is reported once, others are
     clearInterval(running);
   }
 });
+
+test("a flood among thousands of connections is found, one part of them after the other", async () => {
+  const overhead = new TlsOverhead();
+  const running = setInterval(() => {}, 1_000);
+  try {
+    for (let count = 0; count < 1_000; count++) overhead.watch(counting(), counting(), () => assert.fail("honest"));
+    const flooding = counting();
+    const ended = new Promise<void>((resolve) => overhead.watch(flooding, counting(), resolve));
+    flooding.bytesRead = 200_000;
+    await ended;
+  } finally {
+    overhead.stop();
+    clearInterval(running);
+  }
+});

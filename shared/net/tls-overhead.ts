@@ -1,5 +1,5 @@
 import type { Socket } from "node:net";
-import { Crowd } from "../queue.ts";
+import { Place, Queue } from "../queue.ts";
 import { LookTimer } from "./look-timer.ts";
 
 /**
@@ -13,12 +13,15 @@ const RECORD_BYTES = 128;
  */
 const BURST_BYTES = 64 * 1024;
 const BYTES_PER_SECOND = 16 * 1024;
+const LOOK_MS = 50;
 /**
- * A flood is noticed this soon, ms: on a new connection, before it has proved anything, and on one that has been there
- * for longer.
+ * A flood on a new connection, which has proved nothing, is noticed at the next look. Where thousands come together, so
+ * many are looked at in a turn of the loop, the others at the following looks.
  */
-const LOOK_MS = { young: 50, old: 1_000 } as const;
+const YOUNG_IN_A_LOOK = 256;
 const YOUNG_MS = 15_000;
+/** A connection that has been there for longer is looked at once in so many looks: each second. */
+const LOOKS_FOR_OLD = 20;
 
 /** What a connection may still waste. */
 interface Watched {
@@ -38,42 +41,41 @@ interface Watched {
  * that came of them.
  */
 export class TlsOverhead {
-  readonly #young = new Crowd<Watched>();
-  readonly #old = new Crowd<Watched>();
-  readonly #places = [
-    LookTimer.every(LOOK_MS.young).add(() => this.#look(this.#young)),
-    LookTimer.every(LOOK_MS.old).add(() => this.#look(this.#old)),
-  ];
+  /** Both in the order in which they are looked at next. */
+  readonly #young = new Queue<Watched>();
+  readonly #old = new Queue<Watched>();
+  readonly #place = LookTimer.every(LOOK_MS).add(() => this.#look());
 
   /** Watches a connection whose handshake is done, until it closes. `onFlood` is called at most once. */
   watch(raw: Socket, socket: Socket, onFlood: () => void): void {
     const now = performance.now();
     const budget = { leftBytes: BURST_BYTES, rawBytes: 0, payloadBytes: 0 };
-    const watched: Watched = { raw, socket, sinceMs: now, lookedAtMs: now, ...budget, onFlood };
-    this.#young.add(watched);
-    raw.once("close", () => this.#forget(watched));
+    const place: Place<Watched> = new Place({ raw, socket, sinceMs: now, lookedAtMs: now, ...budget, onFlood });
+    this.#young.join(place);
+    raw.once("close", () => place.leave());
   }
 
   stop(): void {
-    for (const place of this.#places) place.leave();
+    this.#place.leave();
     this.#young.clear();
     this.#old.clear();
   }
 
-  #forget(watched: Watched): void {
-    if (!this.#young.delete(watched)) this.#old.delete(watched);
+  #look(): void {
+    const now = performance.now();
+    this.#lookAt(this.#young, YOUNG_IN_A_LOOK, now);
+    this.#lookAt(this.#old, Math.ceil(this.#old.size / LOOKS_FOR_OLD), now);
   }
 
-  #look(all: Crowd<Watched>): void {
-    const now = performance.now();
-    for (const watched of all) {
-      if (!this.#isWithin(watched, now)) {
-        this.#forget(watched);
-        watched.onFlood();
-      } else if (all === this.#young && now - watched.sinceMs > YOUNG_MS) {
-        this.#young.delete(watched);
-        this.#old.add(watched);
-      }
+  #lookAt(watched: Queue<Watched>, most: number, now: number): void {
+    for (let left = Math.min(most, watched.size); left > 0; left--) {
+      const place = watched.first;
+      if (place === undefined) return;
+      place.leave();
+      const { member } = place;
+      if (!this.#isWithin(member, now)) member.onFlood();
+      else if (now - member.sinceMs > YOUNG_MS) this.#old.join(place);
+      else this.#young.join(place);
     }
   }
 
