@@ -2,12 +2,15 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { CertificateAndKey } from "../../shared/pki/certificates.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
+import { encodeAnswer } from "../../shared/wire/open.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
+import type { Connection } from "../harness/caller.ts";
 import { captureLog } from "../harness/log-lines.ts";
 import { scrapeRegistry } from "../harness/scrape.ts";
 import {
   type AgentsWorld,
   answering,
+  echo,
   rawHead,
   type ScriptedAgentOptions,
   scriptedAgent,
@@ -33,6 +36,36 @@ test("a new connection goes to the agent with the fewest streams", async () => {
     assert.equal((await world.connect("echo")).status, 200);
     assert.equal(streamCounts(world)[emptied], i);
   }
+});
+
+test("an agent whose dials fail at once does not get all CONNECTs of its cluster, and gets them again when they succeed", async () => {
+  await using world = await startWorld({ agents: 0 });
+  let isBroken = true;
+  const failing = answering(encodeAnswer({ ok: false, error: "dial_unreachable", detail: "no route" }));
+  const broken = await scriptedAgent(world, {
+    agentId: "broken",
+    onStream: (stream) => (isBroken ? failing(stream) : echo(stream)),
+  });
+  await using _broken = broken;
+  await using healthy = await scriptedAgent(world, { agentId: "healthy", onStream: echo });
+  const held: Connection[] = [];
+  let failures = 0;
+  for (let count = 0; count < 40; count++) {
+    const connection = await world.connect("10.0.0.1:443");
+    if (connection.status === 200) held.push(connection);
+    else failures++;
+  }
+  // Without a rest all but the first: it holds no streams, and the other one holds more with each.
+  assert.ok(failures >= 3 && failures <= 6, `${failures} of 40 failed`);
+  assert.equal(healthy.streams.length, 40 - failures);
+
+  isBroken = false;
+  const before = broken.streams.length;
+  await waitFor(async () => {
+    held.push(await world.connect("10.0.0.1:443"));
+    return broken.streams.length >= before + 3;
+  });
+  for (const connection of held) await connection[Symbol.asyncDispose]();
 });
 
 test("an agent that drains keeps its connections and gets no new ones; its leaving harms nobody", async () => {

@@ -7,7 +7,7 @@ interface Row extends Pickable {
 }
 
 function tunnel(name: string, streamCount: number, more: Partial<Pickable> = {}): Row {
-  return { name, streamCount, draining: false, suspended: false, closed: false, lastUsed: 0, ...more };
+  return { name, streamCount, draining: false, suspended: false, closed: false, rests: false, lastUsed: 0, ...more };
 }
 
 const TABLE: ReadonlyArray<readonly [sentence: string, tunnels: readonly Row[], picked: string | undefined]> = [
@@ -19,6 +19,13 @@ const TABLE: ReadonlyArray<readonly [sentence: string, tunnels: readonly Row[], 
   ["a suspended tunnel is never picked", [tunnel("a", 0, { suspended: true }), tunnel("b", 9)], "b"],
   ["nothing is picked when all drain", [tunnel("a", 0, { draining: true })], undefined],
   ["among equals the longest unused wins", [tunnel("a", 1, { lastUsed: 5 }), tunnel("b", 1, { lastUsed: 2 })], "b"],
+  ["one that rests comes after all others", [tunnel("a", 0, { rests: true }), tunnel("b", 9)], "b"],
+  ["one that rests is better than none", [tunnel("a", 0, { rests: true }), tunnel("b", 0, { closed: true })], "a"],
+  [
+    "of those that rest the fewest streams win",
+    [tunnel("a", 2, { rests: true }), tunnel("b", 1, { rests: true })],
+    "b",
+  ],
   ["use counts less than streams", [tunnel("a", 1, { lastUsed: 5 }), tunnel("b", 2, { lastUsed: 2 })], "a"],
 ];
 

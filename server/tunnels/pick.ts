@@ -6,11 +6,16 @@ export interface Pickable {
   /** Its link waits for a new carrier. */
   readonly suspended: boolean;
   readonly closed: boolean;
+  /** The last dials of its agent have failed. */
+  readonly rests: boolean;
   /** A number that grows with each use: the larger, the more recent. */
   readonly lastUsed: number;
 }
 
-/** The tunnel with the fewest streams that takes new ones; among equals, the one that has rested longest. */
+/**
+ * The tunnel with the fewest streams that takes new ones; among equals, the one that was used longest ago. One whose
+ * dials fail comes after all others.
+ */
 export function pick<T extends Pickable>(tunnels: Iterable<T>, except?: T): T | undefined {
   let best: T | undefined;
   for (const tunnel of tunnels) {
@@ -21,6 +26,7 @@ export function pick<T extends Pickable>(tunnels: Iterable<T>, except?: T): T | 
 }
 
 function precedes(one: Pickable, other: Pickable): boolean {
+  if (one.rests !== other.rests) return other.rests;
   if (one.streamCount !== other.streamCount) return one.streamCount < other.streamCount;
   return one.lastUsed < other.lastUsed;
 }

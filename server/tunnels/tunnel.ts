@@ -1,11 +1,13 @@
 import type { Link, LinkWatcher } from "../../shared/link/link.ts";
 import type { PeerIdentity } from "../../shared/net/identity.ts";
 import type { Target } from "../../shared/net/target.ts";
+import { type OutcomeCode, toCulvertError } from "../../shared/outcomes.ts";
 import { Crowd } from "../../shared/queue.ts";
 import type { SessionOptions } from "../../shared/yamux/options.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
+import { DialRecord } from "./dial-record.ts";
 import { type Cancellable, Opening, type OpenOptions } from "./opening.ts";
 import type { Pickable } from "./pick.ts";
 import { ProbeRoom, Probes } from "./probes.ts";
@@ -55,6 +57,7 @@ export class Tunnel implements Pickable {
   readonly #link: TunnelLink;
   readonly #session: Session;
   readonly #openings = new Crowd<Opening>();
+  readonly #dials = new DialRecord();
   #asked = false;
   #lastUsed = 0;
   /** Of the ping that is under way on the present carrier. */
@@ -192,6 +195,10 @@ export class Tunnel implements Pickable {
     return this.#session.closed;
   }
 
+  get rests(): boolean {
+    return this.#dials.rests;
+  }
+
   get lastUsed(): number {
     return this.#lastUsed;
   }
@@ -201,8 +208,16 @@ export class Tunnel implements Pickable {
     this.#lastUsed = ++uses;
     const opening = new Opening(this.#session, this.#link, target, this.agent.agentId, options);
     this.#openings.add(opening);
-    const over = () => this.#openings.delete(opening);
-    opening.promise.then(over, over);
+    opening.promise.then(
+      () => {
+        this.#openings.delete(opening);
+        this.#dials.succeeded();
+      },
+      (error) => {
+        this.#openings.delete(opening);
+        if (isFailedDial(error)) this.#dials.failed();
+      },
+    );
     return opening;
   }
 
@@ -226,4 +241,13 @@ export class Tunnel implements Pickable {
   destroy(reason: Error): void {
     this.#session.destroy(reason);
   }
+}
+
+/** The agent has answered that it could not reach the target. */
+const FAILED_DIALS: ReadonlySet<OutcomeCode> = new Set([
+  ...(["dial_refused", "dial_unreachable", "dial_name", "dial_reset", "dial_timeout"] as const),
+]);
+
+function isFailedDial(error: unknown): boolean {
+  return FAILED_DIALS.has(toCulvertError(error).code);
 }
