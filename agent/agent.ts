@@ -263,6 +263,7 @@ export class Agent implements AsyncDisposable {
       return new TargetPolicy({
         allow: this.#options.allowTarget,
         deny: this.#options.denyTarget,
+        allowLoopback: this.#options.allowLoopback,
         ownListeners: () => Object.values(this.addresses),
       });
     } catch (error) {

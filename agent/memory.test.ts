@@ -43,6 +43,7 @@ test("what a target leaves unread makes the agent refuse streams, until it has b
 
   const options = {
     ...defaultsOf(agentOptions),
+    allowLoopback: true,
     server: [`wss://localhost:${server.port}`],
     serverAddress: "127.0.0.1",
     ...{ caCert, agentId: "a1" },

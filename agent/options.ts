@@ -115,7 +115,11 @@ const wayOut = section("The way out", {
 const targets = section("Targets", {
   allowTarget: option.list(
     [],
-    "Targets that may be dialled, as CIDR, address or host pattern, with :port or :from-to. Given: nothing else. Empty: everything but link-local and cloud metadata addresses and the agent's own listeners.",
+    "Targets that may be dialled, as CIDR, address or host pattern, with :port or :from-to. Given: nothing else. Empty: everything but loopback, link-local and cloud metadata addresses and the agent's own listeners.",
+  ),
+  allowLoopback: option.boolean(
+    false,
+    "Targets on this machine's loopback (127.0.0.0/8, ::1, 0.0.0.0, ::) may be dialled, although no --allow-target names them.",
   ),
   denyTarget: option.list([], "Targets that may not be dialled, in the same forms; wins over --allow-target."),
   dialTimeoutMs: option.duration("4s", "Resolving and dialling a target; the server may ask for less.", { min: "1ms" }),

@@ -28,6 +28,7 @@ export async function prepared(
   await writeFile(caCert, (await testCertificate()).ca);
   const options: AgentOptions = {
     ...defaultsOf(agentOptions),
+    allowLoopback: true,
     server: [`wss://localhost:${server.port}`],
     serverAddress: "127.0.0.1",
     caCert,

@@ -33,6 +33,7 @@ async function tokenAgent(t: TestContext, firstToken: string, refuse?: (socket: 
   await writeFile(caCert, (await testCertificate()).ca);
   const options: AgentOptions = {
     ...defaultsOf(agentOptions),
+    allowLoopback: true,
     server: [`wss://localhost:${server.port}`],
     serverAddress: "127.0.0.1",
     caCert,

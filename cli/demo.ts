@@ -140,6 +140,7 @@ async function start(
     `--health-server-port=${ports.agentHealth}`,
     "--health-server-host=127.0.0.1",
     "--admin-server-port=0",
+    "--allow-loopback", // where the sample target is
     ...COMMON_FLAGS,
   ]);
   await ready(ports.agentHealth, agent, children);

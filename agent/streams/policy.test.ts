@@ -14,6 +14,7 @@ function decide(allow: string[], deny: string[], host: string, port: number, add
   const policy = new TargetPolicy({
     allow,
     deny,
+    allowLoopback: false,
     ownListeners: () => own,
     machineAddresses: () => ["127.0.0.1", "::1", "10.9.9.9", "fd00::9"],
   });
@@ -25,7 +26,6 @@ const DEFAULTS: [string, number, RegExp | undefined][] = [
   ["10.0.0.1", 10250, undefined],
   ["8.8.8.8", 53, undefined],
   ["fd00::1", 443, undefined],
-  ["127.0.0.1", 10250, undefined],
   ["169.254.0.1", 80, /link-local/],
   ["169.254.169.254", 80, /link-local addresses are refused unless --allow-target/],
   ["169.255.0.1", 80, undefined],
@@ -35,7 +35,8 @@ const DEFAULTS: [string, number, RegExp | undefined][] = [
   ["fe80::1%eth0", 80, /link-local/],
   ["fd00:ec2::254", 80, /cloud-metadata/],
   ["fd00:0ec2:0:0::0254", 80, /cloud-metadata/],
-  ["fd00:ec2::253", 80, undefined],
+  ["fd00:ec2::253", 80, /cloud-metadata/],
+  ["fd00:ec3::254", 80, undefined],
   ["fd20:ce::254", 80, /cloud-metadata/],
   ["100.100.100.200", 80, /cloud-metadata/],
   ["192.0.0.192", 80, /cloud-metadata/],
@@ -107,7 +108,7 @@ const RULES: [string, string[], string[], string, number, string, RegExp | undef
   ["a wide rule does not lift it", ["0.0.0.0/0"], [], "169.254.169.254", 80, "169.254.169.254", /link-local/],
   ["its own network lifts it", ["169.254.0.0/16"], [], "169.254.169.254", 80, "169.254.169.254", undefined],
   ["its address lifts it", ["169.254.169.254:80"], [], "169.254.169.254", 80, "169.254.169.254", undefined],
-  ["on that port only", ["169.254.169.254:80"], [], "169.254.169.254", 81, "169.254.169.254", /link-local/],
+  ["on that port only", ["169.254.169.254:80"], [], "169.254.169.254", 81, "169.254.169.254", /no --allow-target/],
   ["IPv6 link-local is lifted", ["fe80::/10"], [], "fe80::1", 80, "fe80::1", undefined],
   ["a metadata address is lifted", ["100.100.100.200"], [], "100.100.100.200", 80, "100.100.100.200", undefined],
   ["not by its network", ["100.64.0.0/10"], [], "100.100.100.200", 80, "100.100.100.200", /cloud-metadata/],
@@ -150,8 +151,8 @@ for (const [text, sentence] of [
   ["we b", /neither an address nor a host name/],
 ] as const) {
   test(`the rule "${text}" is refused with its cure`, () => {
-    assert.throws(() => new TargetPolicy({ allow: [text], deny: [] }), sentence);
-    assert.throws(() => new TargetPolicy({ allow: [], deny: [text] }), /--deny-target ".*": /);
+    assert.throws(() => new TargetPolicy({ allow: [text], deny: [], allowLoopback: false }), sentence);
+    assert.throws(() => new TargetPolicy({ allow: [], deny: [text], allowLoopback: false }), /--deny-target ".*": /);
   });
 }
 
@@ -223,7 +224,7 @@ test("any text is either a rule or an error with a sentence", () => {
   fc.assert(
     fc.property(fc.array(pieces, { maxLength: 10 }), (parts) => {
       try {
-        new TargetPolicy({ allow: [parts.join("")], deny: [] }).decide({
+        new TargetPolicy({ allow: [parts.join("")], deny: [], allowLoopback: false }).decide({
           host: "a.svc",
           address: "10.0.0.1",
           port: 443,
@@ -235,3 +236,118 @@ test("any text is either a rule or an error with a sentence", () => {
     { numRuns: process.env["CI"] === "true" ? 3_000 : 300 },
   );
 });
+
+/** What a target may be called that is refused by default, and what is refused of it. */
+const SPELLINGS: readonly [string, RegExp][] = [
+  ["127.0.0.1", /loopback/],
+  ["127.1.2.3", /loopback/],
+  ["127.255.255.255", /loopback/],
+  ["0.0.0.0", /loopback/],
+  ["::", /loopback/],
+  ["0:0:0:0:0:0:0:0", /loopback/],
+  ["::1", /loopback/],
+  ["0:0:0:0:0:0:0:1", /loopback/],
+  ["::1%lo", /loopback/],
+  ["::ffff:127.0.0.1", /loopback/],
+  ["::ffff:7f00:1", /loopback/],
+  ["0:0:0:0:0:ffff:7f00:0001", /loopback/],
+  ["::ffff:0.0.0.0", /loopback/],
+  ["::127.0.0.1", /loopback/],
+  ["::7f00:1", /loopback/],
+  ["::ffff:0:127.0.0.1", /loopback/],
+  ["64:ff9b::127.0.0.1", /loopback/],
+  ["64:ff9b::7f00:1", /loopback/],
+  ["64:ff9b:1::127.0.0.1", /loopback/],
+  ["64:ff9b:1:7f00:0:100::", /loopback/],
+  ["2002:7f00:1::", /loopback/],
+  ["2002:7f00:1::1", /loopback/],
+  ["2001:0:808:808:0:0:80ff:fffe", /loopback/],
+  ["2001:0:7f00:1::", /loopback/],
+  ["fd00::5efe:7f00:1", /loopback/],
+  ["fd00::200:5efe:127.0.0.1", /loopback/],
+  ["169.254.169.254", /link-local/],
+  ["169.254.0.0", /link-local/],
+  ["169.254.255.255", /link-local/],
+  ["fe80::1", /link-local/],
+  ["fe80::a9fe:a9fe%eth0", /link-local/],
+  ["febf::1", /link-local/],
+  ["FE80::1", /link-local/],
+  ["::ffff:169.254.169.254", /link-local/],
+  ["::ffff:a9fe:a9fe", /link-local/],
+  ["::169.254.169.254", /link-local/],
+  ["::ffff:0:a9fe:a9fe", /link-local/],
+  ["64:ff9b::169.254.169.254", /link-local/],
+  ["64:ff9b::a9fe:a9fe", /link-local/],
+  ["0064:ff9b:0:0:0:0:a9fe:a9fe", /link-local/],
+  ["64:ff9b:1::169.254.169.254", /link-local/],
+  ["64:ff9b:1:a9fe:a9:fe00::", /link-local/],
+  ["64:ff9b:1:a9:fe:a9fe::", /link-local/],
+  ["64:ff9b:1:0:a9:fea9:fe00::", /link-local/],
+  ["64:ff9b:1:2:3:4:a9fe:a9fe", /link-local/],
+  ["2002:a9fe:a9fe::", /link-local/],
+  ["2002:a9fe:a9fe:1:2:3:4:5", /link-local/],
+  ["2001:0:0:0:0:0:5601:5601", /link-local/],
+  ["2001::a9fe:a9fe:0:0:0:0", /link-local/],
+  ["2a00::5efe:a9fe:a9fe", /link-local/],
+  ["100.100.100.200", /cloud-metadata/],
+  ["::ffff:100.100.100.200", /cloud-metadata/],
+  ["64:ff9b::100.100.100.200", /cloud-metadata/],
+  ["2002:6464:64c8::", /cloud-metadata/],
+  ["192.0.0.192", /cloud-metadata/],
+  ["168.63.129.16", /cloud-metadata/],
+  ["64:ff9b:1::168.63.129.16", /cloud-metadata/],
+  ["fd00:ec2::254", /cloud-metadata/],
+  ["fd00:ec2::23", /cloud-metadata/],
+  ["fd00:ec2:ffff:ffff:ffff:ffff:ffff:ffff", /cloud-metadata/],
+  ["fd20:ce::254", /cloud-metadata/],
+  ["fd00:42::42", /cloud-metadata/],
+];
+
+for (const [address, kind] of SPELLINGS) {
+  test(`${address} is refused, whatever a wide rule allows`, () => {
+    assert.match(decide([], [], address, 80) ?? "", kind);
+    assert.match(decide(["0.0.0.0/0", "::/0", "*"], [], "name.example", 80, address) ?? "", kind);
+  });
+}
+
+for (const address of ["2001:db8::1", "2001:4860::8888", "2002:808:808::1", "64:ff9b::8.8.8.8", "64:ff9b:1::8.8.8.8"]) {
+  test(`${address} leads nowhere that is refused`, () => assert.equal(decide([], [], address, 80), undefined));
+}
+
+/** 10.1.2.3 in each form. */
+const EMBEDDED = [
+  ...["::ffff:10.1.2.3", "::10.1.2.3", "::ffff:0:10.1.2.3", "64:ff9b::10.1.2.3", "64:ff9b:1::10.1.2.3"],
+  ...["64:ff9b:1:a01:2:300::", "64:ff9b:1:a:1:203::", "64:ff9b:1:0:a:102:300:0", "2002:a01:203::1"],
+  ...["2001:0:808:808:0:0:f5fe:fdfc", "2001:0:a01:203::", "fd12::5efe:a01:203", "fd12::200:5efe:10.1.2.3"],
+];
+
+for (const address of EMBEDDED) {
+  test(`--deny-target 10.0.0.0/8 covers ${address}`, () => {
+    assert.match(decide([], ["10.0.0.0/8"], address, 80) ?? "", /^--deny-target 10\.0\.0\.0\/8 covers/);
+  });
+}
+
+test("--allow-loopback allows loopback, and nothing else that is refused", () => {
+  const policy = new TargetPolicy({ allow: [], deny: [], allowLoopback: true, ownListeners: () => own });
+  const allowed = (address: string, port = 80) => policy.decide({ host: address, address, port }).allowed;
+  assert.deepEqual(
+    ["127.0.0.1", "::1", "0.0.0.0", "169.254.0.1", "fd00:ec2::254"].map((each) => allowed(each)),
+    [...[true, true, true], ...[false, false]],
+  );
+  assert.equal(allowed("127.0.0.1", 8093), false, "its own listener");
+});
+
+for (const [allow, address, refused] of [
+  ["127.0.0.1:80", "127.0.0.1", false],
+  ["127.0.0.0/8", "127.1.2.3", false],
+  ["127.0.0.0/8", "0.0.0.0", false],
+  ["::1", "::1", false],
+  ["::1", "127.0.0.1", true],
+  ["0.0.0.0/0", "127.0.0.1", true],
+  ["*", "127.0.0.1", true],
+  ["localhost", "127.0.0.1", true],
+] as const) {
+  test(`--allow-target ${allow} ${refused ? "does not name" : "names"} ${address}`, () => {
+    assert.equal(decide([allow], [], "localhost", 80, address) !== undefined, refused);
+  });
+}

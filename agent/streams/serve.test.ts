@@ -25,7 +25,7 @@ function joined(t: TestContext, change: Partial<ServeDeps> = {}) {
   const served: Promise<void>[] = [];
   const { log = pino({ level: "silent" }) } = change;
   const deps: ServeDeps = {
-    policy: new TargetPolicy({ allow: [], deny: [] }),
+    policy: new TargetPolicy({ allow: [], deny: [], allowLoopback: true }),
     dials,
     metrics: {
       streamOpened: () => {},
@@ -173,7 +173,7 @@ test("a target that refuses is answered with dial_refused, and the stream ends i
 test("a target that the policy forbids is refused before anything is dialled", async (t) => {
   let reached = 0;
   const address = await listen(t, () => reached++);
-  const { server } = joined(t, { policy: new TargetPolicy({ allow: [], deny: ["127.0.0.0/8"] }) });
+  const { server } = joined(t, { policy: new TargetPolicy({ allow: [], deny: ["127.0.0.0/8"], allowLoopback: true }) });
   const answer = await answerOf(open(server, address));
   assert.ok(!answer.ok);
   assert.equal(answer.error, "forbidden");
@@ -296,7 +296,9 @@ test("a server that opens any number of such streams fills no log", async (t) =>
 
 test("a refused stream whose caller never ends its side is reset after a while", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
-  const { server, agent, finished } = joined(t, { policy: new TargetPolicy({ allow: [], deny: ["*"] }) });
+  const { server, agent, finished } = joined(t, {
+    policy: new TargetPolicy({ allow: [], deny: ["*"], allowLoopback: true }),
+  });
   const stream = open(server, "127.0.0.1:9");
   const ended = once(stream, "end");
   const answer = readAnswer(stream, 3_000);

@@ -64,6 +64,7 @@ export class Site implements Disposable {
           proxyServerPort: agentPort,
           healthServerPort: healthPort,
           adminServerPort: 0,
+          allowLoopback: true,
           ...agentFiles(this.dir.path),
           ...more,
         }),

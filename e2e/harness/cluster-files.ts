@@ -88,7 +88,7 @@ export class ClusterFiles {
     const [agentCert, agentKey] = [this.#file("agent.crt"), this.#file("agent.key")];
     await writeFile(agentCert, cert);
     await writeFile(agentKey, key);
-    const where = { proxyServerHost: this.sni, proxyServerPort: port, serverAddress: "127.0.0.1" };
+    const where = { proxyServerHost: this.sni, proxyServerPort: port, serverAddress: "127.0.0.1", allowLoopback: true };
     return { ...where, caCert: this.#file("ca"), agentCert, agentKey };
   }
 

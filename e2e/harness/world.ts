@@ -121,6 +121,7 @@ export class World<Name extends TargetName = TargetName> implements AsyncDisposa
       proxyServerPort: this.relays.at(-1)?.port ?? port,
       healthServerPort: 0,
       adminServerPort: 0,
+      allowLoopback: true,
       ...agentFiles(this.dir.path),
       ...this.#options.agent,
       ...overrides,

@@ -43,6 +43,7 @@ async function boxed(t: TestContext) {
     const agent: Agent = await startAgent(
       {
         ...defaultsOf(agentOptions),
+        allowLoopback: true,
         ...{ agentId: name, healthServerPort: 0, adminServerPort: 0 },
         ...{ proxyServerHost: "127.0.0.1", proxyServerPort: box.port },
         ...{ caCert: file("server.ca"), outerCa: file("outer.ca") },

@@ -167,6 +167,7 @@ test("whose inner identity is another cluster's than the Host's is refused insid
     const agent = await startAgent(
       {
         ...defaultsOf(agentOptions),
+        allowLoopback: true,
         ...{ agentId: "a", healthServerPort: 0, adminServerPort: 0 },
         ...{ proxyServerHost: `${at}.example`, proxyServerPort: 443, serverAddress: `127.0.0.1:${front.port}` },
         ...{ caCert: join(tenants.folder, `${at}.ca`), outerCa },

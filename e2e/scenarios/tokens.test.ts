@@ -52,6 +52,7 @@ async function startBlue(lifeS: number, { boxed = false } = {}): Promise<Blue> {
   const agent = await startAgent(
     {
       ...defaultsOf(agentOptions),
+      allowLoopback: true,
       ...{ agentId: "a", healthServerPort: 0, adminServerPort: 0 },
       ...{ proxyServerHost: "127.0.0.1", proxyServerPort: box?.port ?? serverPort },
       caCert: join(folder, "blue.ca"),

@@ -21,6 +21,7 @@ const RULES: [string, string[], string[], string, RegExp | undefined][] = [
   ["a mapped address is IPv4", [], ["10.0.0.0/8"], "[::ffff:10.0.0.1]:1", /deny 10/],
   ["a mapped address in hexadecimal, too", [], ["10.0.0.0/8"], "[::ffff:a00:1]:1", /deny 10/],
   ["a mapped address is allowed as IPv4", ["10.0.0.0/8"], [], "[::ffff:10.0.0.1]:1", undefined],
+  ["deny sees through 6to4", [], ["10.0.0.0/8"], "[2002:a00:1::]:1", /deny 10/],
   ["deny sees through NAT64", [], ["10.0.0.0/8"], "[64:ff9b::a00:1]:1", /deny 10/],
   ["the unspecified address is loopback", [], ["127.0.0.0/8"], "0.0.0.0:1", /deny 127/],
   ["IPv6 networks", ["fd00::/8"], [], "[fd12::1]:1", undefined],
@@ -31,6 +32,9 @@ const RULES: [string, string[], string[], string, RegExp | undefined][] = [
   ["a partial pattern matches no address", ["*1*"], [], "10.0.0.1:1", /no allow rule/],
   ["a star alone matches an address", ["*:443"], [], "10.0.0.1:443", undefined],
   ["a denied host in any spelling", [], ["db.*"], "DB.internal.:5432", /deny db\.\*/],
+  ["a denied Service needs a name of at most three labels", [], ["*.svc"], "a.b.example.com:443", undefined],
+  ["a denied Service is no other", [], ["web.default.svc"], "web.other.svc:443", undefined],
+  ["an allowed Service is what it is called", ["web.default.svc"], [], "web.default:443", /no allow rule/],
 ];
 
 for (const [name, allow, deny, target, reason] of RULES) {
@@ -40,3 +44,39 @@ for (const [name, allow, deny, target, reason] of RULES) {
     else assert.match(given ?? "", reason);
   });
 }
+
+/** The same Service, as callers may ask for it and as rules may name it. */
+const SPELLINGS = [
+  "web.default",
+  "web.default.svc",
+  "web.default.cluster.local",
+  "web.default.svc.cluster.local",
+  "WEB.default.svc.cluster.local.",
+];
+const PATTERNS = [
+  "web.default",
+  "web.default.svc",
+  "web.default.svc.cluster.local",
+  "*.default.svc",
+  "web.*.svc.cluster.local",
+];
+
+for (const asked of [...SPELLINGS, "web.default.svc.corp.example"]) {
+  test(`a denied Service is denied as ${asked}`, () => {
+    for (const pattern of PATTERNS) {
+      assert.match(
+        new TargetRules([], [pattern]).judge(parseTarget(`${asked}:443`)) ?? "",
+        /^the rule "deny /,
+        pattern,
+      );
+    }
+  });
+}
+
+test("names pass by where addresses are denied and nothing is allowed", () => {
+  const passBy = (allow: string[], deny: string[]) => new TargetRules(allow, deny).namesPassBy;
+  assert.equal(passBy([], ["10.0.0.0/8"]), true);
+  assert.equal(passBy([], ["*.svc"]), false);
+  assert.equal(passBy(["*.svc"], ["10.0.0.0/8"]), false);
+  assert.equal(passBy([], []), false);
+});

@@ -7,6 +7,7 @@ import type { ClusterListener } from "../clusters/store.ts";
 import type { Registry } from "../tunnels/registry.ts";
 import type { ClusterDoor } from "./cluster-door.ts";
 import { missingWarning } from "./missing-material.ts";
+import { namesPassByWarning } from "./names-pass-by.ts";
 import { ServedCluster, type ServedClusterDeps } from "./served-cluster.ts";
 import { sharedCaWarning } from "./shared-ca.ts";
 import { tokenOnlyWarning } from "./token-only.ts";
@@ -176,7 +177,13 @@ export class Serving implements ClusterListener {
 }
 
 /** What the log says of a cluster, when it comes and when that is new. */
-const WARNINGS = [sharedCaWarning, tokenOnlyWarning, missingWarning("agents"), missingWarning("callers")];
+const WARNINGS = [
+  sharedCaWarning,
+  tokenOnlyWarning,
+  namesPassByWarning,
+  missingWarning("agents"),
+  missingWarning("callers"),
+];
 
 function warningsAbout(served: ServedCluster): string[] {
   return WARNINGS.flatMap((warn) => warn(served) ?? []);

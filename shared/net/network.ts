@@ -50,11 +50,3 @@ function mappedIPv4(address: SocketAddress): SocketAddress | undefined {
   const dotted = address.address.slice(7);
   return isIPv4(dotted) ? new SocketAddress({ address: dotted, family: "ipv4" }) : undefined;
 }
-
-/** The IPv4 address that a NAT64 gateway dials for an address of `64:ff9b::/96` (RFC 6052 §2.1). */
-export function embeddedIPv4(address: SocketAddress): SocketAddress | undefined {
-  const found = /^64:ff9b::(?:([0-9a-f]{1,4}):)?([0-9a-f]{1,4})$/.exec(address.address);
-  if (found === null) return undefined;
-  const bits = Number.parseInt(found[1] ?? "0", 16) * 65536 + Number.parseInt(found[2] ?? "0", 16);
-  return dialledAddress([bits >>> 24, (bits >>> 16) & 255, (bits >>> 8) & 255, bits & 255].join("."));
-}

@@ -83,7 +83,7 @@ export class Company implements AsyncDisposable {
     const { identity = "certificate", server = NAMES.server, env = {} } = more;
     const own = flags({
       ...{ server: `wss://${server}`, caCert: this.pki.files["cluster-ca.crt"] },
-      ...{ healthServerPort: 0, adminServerPort: 0, syncInterval: "50ms" },
+      ...{ healthServerPort: 0, adminServerPort: 0, allowLoopback: true, syncInterval: "50ms" },
     });
     const argv = [process.execPath, MAIN, "agent", ...own, ...this.#identities[identity], ...options];
     return this.network.inside.start("culvert agent", argv, env);
