@@ -53,7 +53,7 @@ export class ServedCluster {
   constructor(cluster: Cluster, tunnels: ClusterTunnels, { flags, ...deps }: ServedClusterDeps) {
     this.#cluster = cluster;
     this.tunnels = tunnels;
-    tunnels.probes.pace = this.pace;
+    tunnels.probes.paceOfConnections = this.pace;
     this.isOfFlags = deps.isOfFlags;
     const rule = (side: "agents" | "callers") =>
       deps.isOfFlags ? `--${side.slice(0, -1)}-identities` : `${side}.identities of its cluster`;

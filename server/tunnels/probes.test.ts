@@ -138,7 +138,7 @@ test("each byte of a probe is told to the pace of its cluster, and waits as long
   const room = new ProbeRoom();
   let bytes = 0;
   let restMs = 0;
-  room.pace = (count) => {
+  room.paceOfConnections = (count) => {
     bytes += count;
     return restMs;
   };
@@ -161,4 +161,21 @@ test("each byte of a probe is told to the pace of its cluster, and waits as long
     await until(() => stream.destroyed || stream.readableEnded);
   }
   assert.ok(bytes > 0 && bytes <= 2 * 64 * 1024, `${bytes} have passed`);
+});
+
+test("a probe behind those that have moved the budget of an hour is told when to come again", async () => {
+  const budget = 4 * 1024 * 1024;
+  const room = new ProbeRoom(budget);
+  using world = agentOf(undefined, room);
+  const stream = world.open(encodeProbe("source"));
+  await readProbeAnswer(stream);
+  let received = 0;
+  stream.on("data", (chunk: Buffer) => {
+    received += chunk.length;
+  });
+  await until(() => received > budget);
+  stream.destroy();
+  await until(() => world.server.streamCount === 0);
+  const refused = readProbeAnswer(world.open(encodeProbe("source")));
+  await assert.rejects(refused, /the measurements of this cluster have moved 4 ?MiB within an hour: try again in/);
 });

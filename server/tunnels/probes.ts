@@ -1,7 +1,10 @@
 import { randomBytes } from "node:crypto";
 import { Duplex, PassThrough } from "node:stream";
+import { seconds } from "../../shared/net/seconds.ts";
 import { type SpliceOptions, splice } from "../../shared/net/splice.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
+import { formatSize } from "../../shared/process/durations.ts";
+import { TokenBucket } from "../../shared/token-bucket.ts";
 import { receiveHead } from "../../shared/wire/open.ts";
 import {
   encodeProbeBegun,
@@ -21,15 +24,41 @@ const TURN_BYTES = 1024 * 1024;
 const MAX_OF_CLUSTER = 2;
 /** When to come again, ms: a measurement takes some seconds. */
 const RETRY_MS = 3_000;
+/**
+ * What the probes of a cluster move in an hour: a dozen measurements of a line of 1 Gbit/s, in both directions for ten
+ * seconds. Nobody pays for a probe's bytes but the server, so that an agent could have it pour without end.
+ */
+const HOURLY_BYTES = 32 * 1024 ** 3;
+const HOUR_S = 3_600;
 
 /** The probes of one cluster. */
 export class ProbeRoom {
   /** As of its connections, beside which they go: each byte counts, and may have to rest. */
-  pace: SpliceOptions["pace"];
+  paceOfConnections: SpliceOptions["pace"];
+  readonly #hourly: TokenBucket;
   #inside = 0;
+
+  constructor(hourlyBytes = HOURLY_BYTES) {
+    this.#hourly = new TokenBucket({ burst: hourlyBytes, perSecond: hourlyBytes / HOUR_S });
+  }
+
+  /**
+   * For how long a probe rests after so many bytes, ms. The hourly budget makes none rest, which would falsify what is
+   * measured: it may be overdrawn, and the next probe waits until it is repaid.
+   */
+  readonly pace = (bytes: number): number => {
+    this.#hourly.charge(bytes);
+    return this.paceOfConnections?.(bytes) ?? 0;
+  };
 
   /** One more, until the function is called that this returns; throws `limited`. */
   enter(): () => void {
+    const retryAfterMs = this.#hourly.charge(0);
+    if (retryAfterMs > 0) {
+      const size = formatSize(this.#hourly.burst);
+      const sentence = `the measurements of this cluster have moved ${size} within an hour: try again in ${seconds(retryAfterMs)}`;
+      throw new CulvertError("limited", sentence, { retryAfterMs });
+    }
     if (this.#inside >= MAX_OF_CLUSTER) {
       const sentence = `${this.#inside} other agents of this cluster measure their way now: try again in ${RETRY_MS / 1_000} s`;
       throw new CulvertError("limited", sentence, { retryAfterMs: RETRY_MS });
