@@ -191,13 +191,21 @@ describe("a start that must not fail", { concurrency: 2 }, () => {
       ...["--tls-min-version=VersionTLS12", "--agent-namespace=", "--agent-service-account=", "--kubeconfig="],
     ]);
     await server.waitForHealth(`http://127.0.0.1:${healthPort}/readyz`);
-    await using agent = startCulvert([
-      ...["agent", "--logtostderr=true", "--v", "3", `--ca-cert=${at("cluster-ca.crt")}`],
-      ...[`--agent-cert=${at("agent.crt")}`, `--agent-key=${at("agent.key")}`, "--agent-id=node-1"],
-      ...["--proxy-server-host=127.0.0.1", `--proxy-server-port=${site.agentPort}`, "--sync-forever"],
-      ...[`--health-server-port=${agentHealth}`, `--admin-server-port=${agentAdmin}`, "--admin_bind_address=127.0.0.1"],
-      ...["--keepalive-time=30s", "--probe-interval=5s", "--sync-interval=5s", "--sync-interval-cap=30s"],
-    ]);
+    await using agent = startCulvert(
+      [
+        ...["agent", "--logtostderr=true", "--v", "3", `--ca-cert=${at("cluster-ca.crt")}`],
+        ...[`--agent-cert=${at("agent.crt")}`, `--agent-key=${at("agent.key")}`, "--agent-id=node-1"],
+        ...["--proxy-server-host=127.0.0.1", `--proxy-server-port=${site.agentPort}`, "--sync-forever"],
+        ...[
+          `--health-server-port=${agentHealth}`,
+          `--admin-server-port=${agentAdmin}`,
+          "--admin_bind_address=127.0.0.1",
+        ],
+        ...["--keepalive-time=30s", "--probe-interval=5s", "--sync-interval=5s", "--sync-interval-cap=30s"],
+      ],
+      // That is where the target of this test is.
+      { env: { CULVERT_AGENT_ALLOW_LOOPBACK: "true" } },
+    );
     await agent.waitForHealth(`http://127.0.0.1:${agentHealth}/readyz`);
     for (const via of ["uds", "tls"] as const) {
       await using connection = await connectThrough(site.listener(via), echo.address);

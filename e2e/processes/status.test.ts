@@ -60,7 +60,7 @@ describe("culvert status", () => {
       "agent",
       ...flags({
         ...{ server: `wss://blue.test:${agentPort}`, serverAddress: host, agentId: "node-1" },
-        ...{ healthServerPort: 0, adminServerPort: 0, ...agentFiles(dir.path) },
+        ...{ healthServerPort: 0, adminServerPort: 0, allowLoopback: true, ...agentFiles(dir.path) },
       }),
     ]);
     await server.waitForLog("tunnel opened");
