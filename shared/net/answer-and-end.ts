@@ -28,7 +28,7 @@ export function answerAndEnd(connection: Duplex, answer: string | Buffer, mostDi
   let discarded = 0;
   connection.on("data", (chunk: Buffer) => {
     discarded += chunk.length;
-    if (discarded > mostDiscarded) connection.destroy();
+    if (discarded > mostDiscarded) connection.pause(); // to close now would be that RST; TCP holds the peer back
   });
   connection.resume();
 }
