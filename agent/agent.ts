@@ -3,11 +3,13 @@ import type { AddressInfo } from "node:net";
 import type { SecureVersion } from "node:tls";
 import { type Admin, startAdmin } from "../shared/admin/admin.ts";
 import type { Hello } from "../shared/link/control.ts";
+import { MemoryPool } from "../shared/memory/memory-pool.ts";
 import { type FileWatch, watchFiles } from "../shared/net/watch-files.ts";
 import { FileRoom } from "../shared/process/file-room.ts";
 import { liveLinks } from "../shared/process/link-metrics.ts";
 import type { Logger } from "../shared/process/logger.ts";
-import { MemoryPool } from "../shared/process/memory-pool.ts";
+import { tightestGroup } from "../shared/process/memory-limit.ts";
+import { MemoryWatch } from "../shared/process/memory-watch.ts";
 import { ConfigError } from "../shared/process/options.ts";
 import { StrangerLog } from "../shared/process/stranger-log.ts";
 import { version } from "../shared/process/version.ts";
@@ -60,6 +62,7 @@ export class Agent implements AsyncDisposable {
   readonly #listenEphemeral: boolean;
   readonly #dials: DialSlots;
   readonly #pool: MemoryPool;
+  #memoryWatch: MemoryWatch | undefined;
   readonly #strangers: StrangerLog;
   readonly #files: FileRoom;
   readonly #credentials: KeptCredentials;
@@ -76,6 +79,7 @@ export class Agent implements AsyncDisposable {
     this.#dials = new DialSlots(options.maxStreams);
     this.#pool = new MemoryPool(options.memoryLimit);
     this.metrics.memory.watch(this.#pool);
+    const memory = this.#pool.share("");
     const strangers = new StrangerLog(log);
     this.#strangers = strangers;
     this.#files = new FileRoom({ metrics: this.metrics, strangers, owner: "the agent" });
@@ -88,6 +92,7 @@ export class Agent implements AsyncDisposable {
       lookup: sharedLookup(),
       dialTimeoutMs: options.dialTimeoutMs,
       stallTimeoutMs: options.stallTimeoutMs,
+      memory,
       mustHaveFiles: () => this.#files.mustHaveRoom("agent_exhausted"),
     };
     const hello = helloOf(options);
@@ -116,7 +121,7 @@ export class Agent implements AsyncDisposable {
                 maxWindow: options.maxWindow,
                 budget: options.sessionBudget,
                 maxStreams: options.maxStreams,
-                pool: this.#pool,
+                pool: memory,
               },
             },
             owner,
@@ -165,6 +170,8 @@ export class Agent implements AsyncDisposable {
     await Promise.all([health, admin].filter(({ port }) => port !== 0).map(checkPort));
     this.#watchCredentials();
     this.#files.start();
+    const group = tightestGroup("/");
+    if (group !== undefined) this.#memoryWatch = new MemoryWatch(group, this.#pool);
     for (const uplink of this.#uplinks) uplink.start();
     await settledWithin(this.whenConnected(), TUNNEL_FIRST_MS);
     const common = {
@@ -238,6 +245,7 @@ export class Agent implements AsyncDisposable {
   async #closeListeners(): Promise<void> {
     this.#credentialWatch?.close();
     this.#files.stop();
+    this.#memoryWatch?.stop();
     await Promise.all([this.#health?.close(), this.#admin?.close()]);
   }
 

@@ -155,7 +155,7 @@ export class ServerMetrics {
     );
     make.total(
       "culvert_server_streams_reset_for_memory_total",
-      "Streams reset because their tunnel held more than twice --session-budget of unread bytes.",
+      "Streams reset because their tunnel held more than --session-budget of unread bytes.",
       () => this.#resetForMemory + this.#live.resetForMemory(),
     );
     this.#dialSeconds = [

@@ -1,11 +1,13 @@
 import type { AddressInfo } from "node:net";
 import { type Admin, startAdmin } from "../shared/admin/admin.ts";
+import { MemoryPool } from "../shared/memory/memory-pool.ts";
 import { formatTarget } from "../shared/net/target.ts";
 import type { TlsListener } from "../shared/net/tls.ts";
 import { FileRoom } from "../shared/process/file-room.ts";
 import { liveLinks } from "../shared/process/link-metrics.ts";
 import type { Logger } from "../shared/process/logger.ts";
-import { MemoryPool } from "../shared/process/memory-pool.ts";
+import { tightestGroup } from "../shared/process/memory-limit.ts";
+import { MemoryWatch } from "../shared/process/memory-watch.ts";
 import { onceASecond } from "../shared/process/once-a-second.ts";
 import { StrangerLog } from "../shared/process/stranger-log.ts";
 import type { ClusterChanges } from "./clusters/cluster.ts";
@@ -80,6 +82,7 @@ export class Server implements AsyncDisposable {
   readonly tunnels: Registry;
   readonly #links: Links;
   readonly #pool: MemoryPool;
+  #memoryWatch: MemoryWatch | undefined;
   readonly #options: ServerOptions;
   readonly #log: Logger;
   readonly #strangers: StrangerLog;
@@ -108,13 +111,13 @@ export class Server implements AsyncDisposable {
     const { metrics } = this;
     this.#files = new FileRoom({ metrics, strangers: this.#strangers, owner: "this server" });
     this.#ephemeral = listenEphemeral;
-    this.tunnels = new Registry();
+    this.#pool = new MemoryPool(options.memoryLimit);
+    this.tunnels = new Registry(this.#pool);
     const waiting = new WaitingConnections(options.maxWaitingConnections);
     this.#entrances = new Entrances({ options, waiting, log, handler: (door) => this.#handler(door) });
     this.#links = new Links(options.serverId);
-    this.#pool = new MemoryPool(options.memoryLimit);
     this.#agents = new AgentPorts({
-      ...{ options, waiting, links: this.#links, pool: this.#pool },
+      ...{ options, waiting, links: this.#links },
       ...{ metrics: this.metrics, log, strangers: this.#strangers },
       draining: () => this.#draining,
       onDropped: (port) => this.#onDropped(port),
@@ -142,6 +145,8 @@ export class Server implements AsyncDisposable {
     const warning = this.#fileNeedWarning();
     if (warning !== undefined) this.#log.warn(warning);
     this.#files.start();
+    const group = tightestGroup("/");
+    if (group !== undefined) this.#memoryWatch = new MemoryWatch(group, this.#pool);
     const clusters = this.#store?.clusters.size;
     this.#log.info({ serverId: this.#options.serverId, clusters, ...this.#shownAddresses() }, "server started");
   }
@@ -411,6 +416,7 @@ export class Server implements AsyncDisposable {
 
   async #releaseAll(): Promise<void> {
     this.#files.stop();
+    this.#memoryWatch?.stop();
     this.#store?.close();
     this.#serving?.close();
     this.#flags?.close();

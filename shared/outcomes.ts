@@ -161,6 +161,14 @@ export const OUTCOMES = {
     konnectivity: "error_response",
     fromAgent: true,
   },
+  stalled: {
+    http: undefined,
+    socks: 0x01,
+    retry: false,
+    level: "warn",
+    proxyStatus: "connection_limit_reached",
+    konnectivity: "frontend_close",
+  },
   caller_gone: {
     http: undefined,
     socks: 0x01,

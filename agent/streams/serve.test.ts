@@ -4,6 +4,7 @@ import net from "node:net";
 import { type Duplex, duplexPair } from "node:stream";
 import { type TestContext, test } from "node:test";
 import { pino } from "pino";
+import { UNBOUNDED } from "../../shared/memory/hold.ts";
 import { parseTarget } from "../../shared/net/target.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { StrangerLog } from "../../shared/process/stranger-log.ts";
@@ -39,6 +40,7 @@ function joined(t: TestContext, change: Partial<ServeDeps> = {}) {
     strangers: new StrangerLog(log),
     dialTimeoutMs: 2_000,
     stallTimeoutMs: 0,
+    memory: UNBOUNDED,
     mustHaveFiles: () => {},
     ...change,
   };

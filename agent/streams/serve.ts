@@ -2,6 +2,7 @@ import { isIP, type Socket } from "node:net";
 import { dial, type Lookup } from "../../shared/net/dial.ts";
 import { resetSocket } from "../../shared/net/reset.ts";
 import { splice } from "../../shared/net/splice.ts";
+import type { SpliceAccount } from "../../shared/net/splice-memory.ts";
 import { formatTarget, type Target } from "../../shared/net/target.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
@@ -23,6 +24,8 @@ export interface ServeDeps {
   /** The longest a dial may take; the server may ask for less. */
   readonly dialTimeoutMs: number;
   readonly stallTimeoutMs: number;
+  /** What all streams may hold. */
+  readonly memory: SpliceAccount;
   /** From the stream's opening to its whole head: the head comes with the SYN, so this only bounds a broken server. */
   readonly headTimeoutMs?: number;
   readonly lookup?: Lookup;
@@ -97,6 +100,7 @@ export async function serve(stream: Stream, deps: ServeDeps): Promise<void> {
       stallTimeoutMs: deps.stallTimeoutMs,
       resetTarget: () => resetSocket(socket),
       corkTarget: true,
+      memory: deps.memory,
     });
     metrics.streamFinished({ outcome: "ok", bytesUp: totals.bytesUp, bytesDown: totals.bytesDown });
     if (log.isLevelEnabled("debug")) {

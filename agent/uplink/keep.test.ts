@@ -6,11 +6,11 @@ import { CarrierLost } from "../../shared/link/carrier-end.ts";
 import { dialFault, SECURING } from "../../shared/link/dial-fault.ts";
 import type { LinkWatcher } from "../../shared/link/link.ts";
 import { welcome } from "../../shared/link/testing.ts";
+import { UNBOUNDED } from "../../shared/memory/hold.ts";
 import { WayFault } from "../../shared/way-out/fault.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { DuplexTransport } from "../../shared/yamux/duplex-transport.ts";
 import { Flag, FrameType, GoAwayCode, header } from "../../shared/yamux/frame.ts";
-import { UNBOUNDED_POOL } from "../../shared/yamux/memory.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { Connection, type ConnectionOptions, type ConnectionOwner, type UplinkLink } from "./connection.ts";
@@ -91,7 +91,7 @@ function uplink(t: TestContext) {
   /** Why links that are suspended find no new carrier. */
   const redialError = { error: new Error("no way") };
   const options: ConnectionOptions = {
-    session: { maxWindow: 65_536, budget: 1_000_000, maxStreams: 10, pool: UNBOUNDED_POOL },
+    session: { maxWindow: 65_536, budget: 1_000_000, maxStreams: 10, pool: UNBOUNDED },
     retry: { baseMs: 100, capMs: 10_000, random: () => 1 },
     carrierAgeMs: () => undefined,
     redial: () => Promise.reject(redialError.error),

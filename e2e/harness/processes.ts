@@ -24,6 +24,8 @@ export interface ProcessOptions {
   readonly ignoreStdout?: boolean;
   /** How many files it may have open (`ulimit -n`), if not as many as this process. */
   readonly fileLimit?: number;
+  /** The `cgroup.procs` of a control group that it is to be a member of, from its first instruction on. */
+  readonly cgroupProcs?: string;
 }
 
 /** A child process with its log, its figures from /proc, and an end that is waited for. */
@@ -38,8 +40,9 @@ export class ManagedProcess implements AsyncDisposable {
   constructor(name: string, script: string, args: readonly string[], options: ProcessOptions = {}) {
     this.name = name;
     const command = [process.execPath, ...(options.nodeArgs ?? []), script, ...args];
-    const { fileLimit } = options;
+    const { fileLimit, cgroupProcs } = options;
     if (fileLimit !== undefined) command.unshift("sh", "-c", `ulimit -n ${fileLimit} && exec "$0" "$@"`);
+    if (cgroupProcs !== undefined) command.unshift("sh", "-c", `echo $$ > ${cgroupProcs} && exec "$0" "$@"`);
     this.child = spawn(command[0] as string, command.slice(1), {
       stdio: ["ignore", options.ignoreStdout ? "ignore" : "pipe", "pipe"],
       env: { ...process.env, ...options.env },

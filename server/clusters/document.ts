@@ -33,6 +33,7 @@ const limits = section({
   connectsPerSecond: made(count).optional(),
   bytesPerSecond: made(bytes).optional(),
   handshakesPerSecond: made(count).optional(),
+  memory: made(memory).optional(),
 });
 
 const document = section({
@@ -80,6 +81,15 @@ const LEAST_BYTES = 65_536;
 function bytes(value: string): number {
   const size = parseSize(value);
   if (size < LEAST_BYTES) throw new Error(`needs at least ${formatSize(LEAST_BYTES)}`);
+  return size;
+}
+
+/** No less than a few connections need to move at all. */
+const LEAST_MEMORY = 1024 * 1024;
+
+function memory(value: string): number {
+  const size = parseSize(value);
+  if (size < LEAST_MEMORY) throw new Error(`needs at least ${formatSize(LEAST_MEMORY)}`);
   return size;
 }
 

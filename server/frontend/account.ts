@@ -51,11 +51,14 @@ export class Account {
     this.#deps.metrics.connectionEstablished(this.#dialMs);
   }
 
-  /** `lost`: the tunnel has gone from under the stream, by the agent's loss or at the end of our own drain. */
-  onSpliced(totals: SpliceTotals, lost: "agent_lost" | "draining" | undefined): void {
+  /**
+   * `lost`: the tunnel has gone from under the stream, by the agent's loss or at the end of our own drain, or its memory was
+   * needed.
+   */
+  onSpliced(totals: SpliceTotals, lost: "agent_lost" | "draining" | "stalled" | undefined): void {
     const { bytesDown, error } = totals;
     const bytesUp = totals.bytesUp + this.early;
-    const endedBy = lost === undefined ? totals.endedBy : lost === "draining" ? "server" : "agent";
+    const endedBy = lost === undefined ? totals.endedBy : lost === "agent_lost" ? "agent" : "server";
     this.#finish(lost ?? "ok", error, { bytesUp, bytesDown, endedBy });
   }
 
@@ -104,6 +107,7 @@ export class Account {
       ...(code === "internal" ? { err: error?.cause ?? error } : error && { reason: printable(error.message) }),
     };
     if (code === "unauthenticated") strangers.tell(level, line, "connection refused");
+    else if (code === "stalled") strangers.tell(level, line, "connection ended: memory is short");
     else log[level](line, established ? "connection closed" : "connection refused");
   }
 }

@@ -73,7 +73,14 @@ export async function connect(request: IncomingMessage, socket: Duplex, door: Do
     account.early = pending.sendEarly(stream);
     await pending.establish(door.kind === "unix" ? deps.options.establishedGapMs : 0);
     pending.release();
-    const totals = join(socket, stream, deps.options.stallTimeoutMs, deps.paceOf(cluster.name));
+    // Not awaited: the request is not to be kept for as long as the connection.
+    const totals = splice(socket, stream, {
+      stallTimeoutMs: deps.options.stallTimeoutMs,
+      corkCaller: true,
+      resetCaller: () => resetSocket(socket),
+      pace: deps.paceOf(cluster.name),
+      memory: cluster.memory,
+    });
     void totals.then((ended) => tellEnd(ended, stream, tunnel, cluster, account, deps));
   } catch (error) {
     pending.release();
@@ -94,12 +101,6 @@ function askerOf(pending: PendingCaller, account: Account): Asker {
   };
 }
 
-/** Bytes, to the end of both directions. Not awaited: the request is not to be kept for as long as the connection. */
-function join(socket: Duplex, stream: Stream, stallTimeoutMs: number, pace: SpliceOptions["pace"]) {
-  const resetCaller = () => resetSocket(socket);
-  return splice(socket, stream, { stallTimeoutMs, corkCaller: true, resetCaller, pace });
-}
-
 function tellEnd(
   totals: SpliceTotals,
   stream: Stream,
@@ -108,7 +109,8 @@ function tellEnd(
   account: Account,
   deps: ConnectDeps,
 ): void {
-  if (!isSessionLost(stream)) account.onSpliced(totals, undefined);
+  if (totals.endedBy === "memory") account.onSpliced(totals, "stalled");
+  else if (!isSessionLost(stream)) account.onSpliced(totals, undefined);
   else if (deps.draining()) account.onSpliced(totals, "draining");
   else {
     // Where the cluster is not served any more, the time was ours.

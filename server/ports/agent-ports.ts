@@ -16,7 +16,7 @@ import { openTlsPort } from "./tls-port.ts";
 
 type AgentPortName = "agents" | "agents-insecure";
 
-export interface AgentPortsDeps extends PortDeps, Pick<UpgradeDeps, "links" | "pool" | "draining" | "waiting"> {
+export interface AgentPortsDeps extends PortDeps, Pick<UpgradeDeps, "links" | "draining" | "waiting"> {
   readonly options: ServerOptions;
   /** Too many connections of this port had asked for nothing, and the oldest was dropped. */
   onDropped(port: AgentPortName): void;

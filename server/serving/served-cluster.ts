@@ -126,9 +126,10 @@ export class ServedCluster {
     this.callers.update(callers, suspended);
   }
 
-  #limit({ name, limits: { connectsPerSecond, bytesPerSecond, handshakesPerSecond } }: Cluster): void {
+  #limit({ name, limits: { connectsPerSecond, bytesPerSecond, handshakesPerSecond, memory } }: Cluster): void {
     const sentence = `cluster "${name}" is at its limit: ${handshakesPerSecond} handshakes a second (limits.handshakesPerSecond)`;
     for (const side of SIDES) this[side].handshakes.set(() => bucketOf(handshakesPerSecond, CONNECT_BURST_S), sentence);
+    this.tunnels.memory.cap = memory ?? Number.POSITIVE_INFINITY;
     this.#connects = bucketOf(connectsPerSecond, CONNECT_BURST_S);
     this.#bytes = bucketOf(bytesPerSecond, BYTES_BURST_S);
   }

@@ -1,6 +1,6 @@
+import type { MemoryPool } from "../../shared/memory/memory-pool.ts";
 import { untimely, type Validity } from "../../shared/net/tls-material.ts";
 import { type Check, counted, WHERE_NAMED } from "../../shared/process/check.ts";
-import type { MemoryPool } from "../../shared/process/memory-pool.ts";
 import type { ServedCluster } from "../serving/served-cluster.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
 import type { RecentRefusals } from "./refusals.ts";

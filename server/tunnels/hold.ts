@@ -3,7 +3,6 @@ import type { Hello } from "../../shared/link/control.ts";
 import { type Link, LinkLost, type LinkOptions, type Resumption } from "../../shared/link/link.ts";
 import { silenceMs } from "../../shared/link/liveness.ts";
 import { printable } from "../../shared/outcomes.ts";
-import type { MemoryPool } from "../../shared/process/memory-pool.ts";
 import { isViolation } from "../../shared/yamux/errors.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
 import type { ServerMetrics } from "../metrics.ts";
@@ -22,8 +21,6 @@ export interface HoldDeps {
   >;
   readonly cluster: ClusterTunnels;
   readonly links: Links;
-  /** What all tunnels may hold together. */
-  readonly pool: MemoryPool;
   readonly metrics: ServerMetrics;
   readonly agentLog: AgentLog;
 }
@@ -41,9 +38,9 @@ interface Held {
 }
 
 /** How the server's end of a link behaves. */
-export function linkOptions(graceMs: number, { options, pool }: Pick<HoldDeps, "options" | "pool">): LinkOptions {
+export function linkOptions(graceMs: number, { options, cluster }: Pick<HoldDeps, "options" | "cluster">): LinkOptions {
   const { replayBuffer: replayBytes, keepaliveMs } = options;
-  return { graceMs, replayBytes, pool, silenceMs: silenceMs(keepaliveMs) };
+  return { graceMs, replayBytes, pool: cluster.memory, silenceMs: silenceMs(keepaliveMs) };
 }
 
 /** A tunnel, from its first connection to its end. */
@@ -52,7 +49,7 @@ export async function hold(
   { agentId, instance, software, probe = false }: Pick<Hello, "agentId" | "instance" | "software" | "probe">,
   { place, entry }: Admitted,
   { identity, peer, token }: Credential,
-  { options, cluster, links, pool, metrics, agentLog }: HoldDeps,
+  { options, cluster, links, metrics, agentLog }: HoldDeps,
 ): Promise<void> {
   const agent = { agentId, instance, identity, peer, software: printable(software), probe };
   entry.link = link;
@@ -73,7 +70,7 @@ export async function hold(
       initialWindow: options.initialWindow,
       maxWindow: options.maxWindow,
       budget: options.sessionBudget,
-      pool,
+      pool: cluster.memory,
       maxStreams: options.maxStreams,
     },
     { pipe, probes: cluster.probes },

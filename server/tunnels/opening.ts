@@ -228,14 +228,17 @@ function refusedHere(error: unknown, agentId: string): CulvertError {
     case "overloaded":
       return new CulvertError(
         "overloaded",
-        `the tunnel of agent "${agentId}" is full: too many connections, or too many bytes that callers do not read ` +
-          "(--max-streams, --session-budget)",
+        `the tunnel of agent "${agentId}" carries as many connections as it may (--max-streams)`,
         { cause: error },
       );
-    case "pool_spent":
-      return new CulvertError("overloaded", "this server holds as much as --memory-limit allows: try again", {
-        cause: error,
-      });
+    case "pool_full":
+      return new CulvertError(
+        "overloaded",
+        "this server is at its memory limit, and nothing of it can be freed (--memory-limit): try again",
+        {
+          cause: error,
+        },
+      );
     case "go_away":
     case "exhausted":
       return new CulvertError("draining", `agent "${agentId}" is going away: try again`, { cause: error });

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { duplexPair } from "node:stream";
 import { test } from "node:test";
+import { UNBOUNDED } from "../../shared/memory/hold.ts";
 import { encodeHead } from "../../shared/wire/open.ts";
 import { encodeProbe, type ProbeMode, readProbeAnswer } from "../../shared/wire/probe.ts";
 import { DuplexTransport } from "../../shared/yamux/duplex-transport.ts";
@@ -12,7 +13,7 @@ import { ProbeRoom, Probes } from "./probes.ts";
 /** An agent's session with a server that answers its probes. */
 function agentOf(maxMs?: number, room = new ProbeRoom()) {
   const [near, far] = duplexPair();
-  const probes = new Probes(room, maxMs);
+  const probes = new Probes(room, UNBOUNDED, maxMs);
   const none = { onStream: () => assert.fail("no stream is opened here"), onClosed: () => {} };
   const server = new Session("server", new DuplexTransport(near), {
     ...none,

@@ -1,7 +1,9 @@
 import { randomBytes } from "node:crypto";
-import { Duplex, PassThrough } from "node:stream";
+import { Duplex, Transform } from "node:stream";
+import { compact } from "../../shared/memory/hold.ts";
 import { seconds } from "../../shared/net/seconds.ts";
 import { type SpliceOptions, splice } from "../../shared/net/splice.ts";
+import type { SpliceAccount } from "../../shared/net/splice-memory.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import { formatSize } from "../../shared/process/durations.ts";
 import { TokenBucket } from "../../shared/token-bucket.ts";
@@ -73,12 +75,15 @@ export class ProbeRoom {
 /** The streams that an agent opens: probes, one at a time, each over within `maxMs` whatever the agent does. */
 export class Probes {
   readonly #room: ProbeRoom;
+  readonly #memory: SpliceAccount;
   readonly #maxMs: number;
   #streams = 0;
   #answered: Stream | undefined;
 
-  constructor(room: ProbeRoom, maxMs = MAX_PROBE_MS) {
+  /** `memory`: what the agent's cluster may hold. */
+  constructor(room: ProbeRoom, memory: SpliceAccount, maxMs = MAX_PROBE_MS) {
     this.#room = room;
+    this.#memory = memory;
     this.#maxMs = maxMs;
   }
 
@@ -113,7 +118,7 @@ export class Probes {
       stream.once("close", this.#room.enter());
       this.#answered = stream;
       stream.write(encodeProbeBegun(Date.now()));
-      void splice(stream, FAR_ENDS[mode](), { pace: this.#room.pace });
+      void splice(stream, FAR_ENDS[mode](), { pace: this.#room.pace, memory: this.#memory });
     } catch (error) {
       stream.end(encodeProbeRefusal(toCulvertError(error)));
       stream.resume(); // so that its end is seen
@@ -122,7 +127,12 @@ export class Probes {
 }
 
 /** Where a probe leads to, as a connection leads to its target. */
-const FAR_ENDS: Readonly<Record<ProbeMode, () => Duplex>> = { echo: () => new PassThrough(), source, sink };
+const FAR_ENDS: Readonly<Record<ProbeMode, () => Duplex>> = { echo, source, sink };
+
+/** What comes back is kept until the agent acknowledges it. */
+function echo(): Duplex {
+  return new Transform({ transform: (chunk: Buffer, _encoding, done) => done(null, compact(chunk)) });
+}
 
 /** Random bytes: what compresses on the way would be no measure of it. */
 function source(): Duplex {

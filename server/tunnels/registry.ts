@@ -1,3 +1,5 @@
+import { MemoryPool } from "../../shared/memory/memory-pool.ts";
+import type { MemoryShare } from "../../shared/memory/memory-share.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { TokenRoom } from "../tokens/token-room.ts";
@@ -53,6 +55,8 @@ export class ClusterTunnels {
   readonly pace = new AgentPace();
   /** What its agents measure. */
   readonly probes = new ProbeRoom();
+  /** What its tunnels and its callers hold. */
+  readonly memory: MemoryShare;
   /** Agents that may hold a place at once. */
   maxAgents: number;
   /** Why no agent gets a place, if none does: the cluster is suspended, or is not served any more. */
@@ -65,8 +69,9 @@ export class ClusterTunnels {
   readonly #waiters = new Set<() => void>();
   #measuring = 0;
 
-  constructor(name: string, limits: ClusterLimits) {
+  constructor(name: string, limits: ClusterLimits, pool = new MemoryPool(Number.POSITIVE_INFINITY)) {
     this.name = name;
+    this.memory = pool.share(name);
     this.maxAgents = limits.maxAgents;
     this.#limits = limits;
   }
@@ -286,13 +291,19 @@ function standing(tunnel: Tunnel | undefined): Pick<IdHolder, "draining" | "susp
 /** The clusters that this server knows, and their tunnels. */
 export class Registry {
   readonly #clusters = new Map<string, ClusterTunnels>();
+  readonly #pool: MemoryPool | undefined;
+
+  /** `pool`: what all clusters may hold together. */
+  constructor(pool?: MemoryPool) {
+    this.#pool = pool;
+  }
 
   has(name: string): boolean {
     return this.#clusters.has(name);
   }
 
   add(name: string, limits: ClusterLimits): ClusterTunnels {
-    const cluster = new ClusterTunnels(name, limits);
+    const cluster = new ClusterTunnels(name, limits, this.#pool);
     this.#clusters.set(name, cluster);
     return cluster;
   }
@@ -300,6 +311,7 @@ export class Registry {
   /** Its tunnels are its owner's to end. */
   remove(cluster: ClusterTunnels): void {
     if (this.#clusters.get(cluster.name) === cluster) this.#clusters.delete(cluster.name);
+    cluster.memory.close();
   }
 
   cluster(name: string): ClusterTunnels {

@@ -1,4 +1,5 @@
 import type { Link, LinkWatcher } from "../../shared/link/link.ts";
+import { UNBOUNDED } from "../../shared/memory/hold.ts";
 import type { PeerIdentity } from "../../shared/net/identity.ts";
 import type { Target } from "../../shared/net/target.ts";
 import { type OutcomeCode, toCulvertError } from "../../shared/outcomes.ts";
@@ -100,7 +101,7 @@ export class Tunnel implements Pickable {
         if (message.type === "drain") this.#asked = true;
       },
     });
-    const probes = new Probes(room);
+    const probes = new Probes(room, options.pool ?? UNBOUNDED);
     this.#session = new Session(
       "server",
       pipe,

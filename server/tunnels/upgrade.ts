@@ -76,7 +76,6 @@ type Refusal = CulvertError | HttpRefusal | Answer;
 export interface UpgradeDeps extends Pick<AttachDeps, "turns" | "innerServers" | "innerHandshakes" | "agentLog"> {
   readonly options: UpgradeOptions;
   readonly links: AttachDeps["links"];
-  readonly pool: AttachDeps["pool"];
   readonly metrics: ServerMetrics;
   readonly log: Logger;
   /** The log of those who are no agents of ours. */

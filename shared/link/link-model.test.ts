@@ -57,6 +57,8 @@ class Pool implements LinkPool {
   readonly isSpent = false;
   held = 0;
 
+  enter(): void {}
+
   hold(delta: number): void {
     this.held += delta;
   }

@@ -15,6 +15,8 @@ class Pool implements LinkPool {
   hold(delta: number): void {
     this.held += delta;
   }
+
+  enter(): void {}
 }
 
 const IGNORES: TransportConsumer = { onBytes: () => {}, onWritable: () => {}, onClosed: () => {} };

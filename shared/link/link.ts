@@ -5,6 +5,7 @@ import { CarrierLost, PeerViolation } from "./carrier-end.ts";
 import type { ControlMessage } from "./control.ts";
 import { AT_FIRST, Leg, type LinkCarrier, type ResumeAt, SUPERSEDED, type Successor } from "./leg.ts";
 import { type LinkPool, Outgoing } from "./outgoing.ts";
+import { Unacknowledged } from "./unacknowledged.ts";
 
 export interface LinkOptions {
   /** How long a link waits for a new carrier, ms; 0: it ends with its carrier. */
@@ -84,6 +85,7 @@ export class Link implements Transport {
   #id: string;
   #options: LinkOptions;
   readonly #outgoing: Outgoing;
+  readonly #unacknowledged: Unacknowledged;
   readonly #acks: Acks;
   #watcher: LinkWatcher = {};
   #consumer: TransportConsumer | undefined;
@@ -101,6 +103,8 @@ export class Link implements Transport {
     this.#remote = remote;
     this.#options = options;
     this.#outgoing = new Outgoing(options.replayBytes, options.pool);
+    this.#unacknowledged = new Unacknowledged(this.#watched());
+    options.pool?.enter(this.#unacknowledged.place);
     this.#acks = new Acks((received) => this.sendControl({ type: "ack", received }));
     this.#state = { state: "carried", leg: new Leg(carrier, AT_FIRST) };
   }
@@ -109,6 +113,22 @@ export class Link implements Transport {
 
   get id(): string {
     return this.#id;
+  }
+
+  #watched() {
+    const link = this;
+    return {
+      get isCarried() {
+        return link.#state.state === "carried";
+      },
+      get bytes() {
+        return link.#outgoing.unacknowledged;
+      },
+      get acked() {
+        return link.#outgoing.resumable.from;
+      },
+      end: (sentence: string) => link.destroy(new PeerViolation(sentence)),
+    };
   }
 
   /** Under inner TLS a link has its name, and may outlive its carrier, only when its ends know each other. */
@@ -430,6 +450,7 @@ export class Link implements Transport {
     this.#state = { state: "closed" };
     this.#endSuccessor(reason);
     this.#acks.stop();
+    this.#unacknowledged.stop();
     this.#outgoing.clear();
     this.#consumer?.onClosed(reason);
     this.#watcher.onClosed?.();

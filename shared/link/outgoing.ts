@@ -1,15 +1,9 @@
+import { type MemoryAccount, UNBOUNDED } from "../memory/hold.ts";
 import { IN_FLIGHT_FLOOR, InFlight } from "./in-flight.ts";
 import { Replay } from "./replay.ts";
 
-/** What the links of a process keep together, against a bound that is none of one link's. */
-export interface LinkPool {
-  /** The pool is used up: a link has no more under way than the least with which it still moves. */
-  readonly isSpent: boolean;
-  /** Bytes that are kept have changed by `delta`. */
-  hold(delta: number): void;
-}
-
-const UNBOUNDED_POOL: LinkPool = { isSpent: false, hold: () => {} };
+/** What the links of a tenant keep together, against a bound that is none of one link's. */
+export interface LinkPool extends Pick<MemoryAccount, "isSpent" | "hold" | "enter"> {}
 
 /**
  * The direction of a link in which we send: what is kept, how far it has been given to a carrier, and how far the peer has
@@ -33,7 +27,7 @@ export class Outgoing {
   #peerHas = 0;
 
   /** `most`: bytes kept, and so the most that may be unacknowledged. */
-  constructor(most: number, pool: LinkPool = UNBOUNDED_POOL) {
+  constructor(most: number, pool: LinkPool = UNBOUNDED) {
     this.#pool = pool;
     this.#inFlight = new InFlight(most);
   }
@@ -58,6 +52,7 @@ export class Outgoing {
     const { bytes } = this.#replay;
     const room = this.#inFlight.bound - bytes;
     if (room <= 0) this.#inFlight.onLimited();
+    // A pool that is used up leaves the least with which a link still moves.
     // Held back by the pool is not held back by the bound, which must learn nothing from it.
     return this.#pool.isSpent ? Math.min(room, IN_FLIGHT_FLOOR - bytes) : room;
   }

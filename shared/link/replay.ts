@@ -1,9 +1,16 @@
 interface Batch {
   /** Where it begins in the link. */
   readonly from: number;
-  readonly to: number;
-  readonly buffers: readonly Buffer[];
+  to: number;
+  buffers: readonly Buffer[];
 }
+
+/** Batches of fewer bytes are copied together: kept as they are, each costs several times its bytes. */
+const SMALL = 1024;
+/** So are the buffers of a larger one if they have fewer bytes on the average. */
+const LEAST_MEAN = 256;
+/** Where small batches go, bytes: a larger block only behind one that is full and kept. */
+const BLOCK = { least: 2 * 1024, most: 16 * 1024 };
 
 const SPENT: Batch = { from: 0, to: 0, buffers: [] };
 /** Batches there is always room for; room for more is let go with the last of them. */
@@ -11,7 +18,7 @@ const LEAST_ROOM = 64;
 
 /**
  * What a link has been given to send and the peer has not acknowledged, by its position in the link. Holds references to
- * the batches as they came, no copies; a batch is let go when all of it is acknowledged. Pure.
+ * the batches as they came, and copies of small ones; a batch is let go when all of it is acknowledged. Pure.
  *
  * ```
  *   0 ───────── acked ───────────────────────── end
@@ -29,6 +36,11 @@ export class Replay {
   #count = 0;
   #acked = 0;
   #end = 0;
+  /** Small batches are written here, the next one at `#blockUsed`. */
+  #block: Buffer | undefined;
+  #blockUsed = 0;
+  /** Where in `#block` the last batch begins, if it is one that the next small one can join. */
+  #lastBegins: number | undefined;
 
   /** The peer has everything before this offset. */
   get acked(): number {
@@ -46,6 +58,43 @@ export class Replay {
   }
 
   append(buffers: readonly Buffer[], byteLength: number): void {
+    if (byteLength < SMALL) this.#appendSmall(buffers, byteLength);
+    else {
+      this.#lastBegins = undefined;
+      const areSmall = byteLength < LEAST_MEAN * buffers.length;
+      this.#push(areSmall ? [Buffer.concat(buffers, byteLength)] : buffers, byteLength);
+    }
+  }
+
+  #appendSmall(buffers: readonly Buffer[], byteLength: number): void {
+    const block = this.#blockWithRoom(byteLength);
+    const last = this.#count > 0 && this.#lastBegins !== undefined ? this.#at(this.#count - 1) : undefined;
+    const begins = last === undefined ? this.#blockUsed : (this.#lastBegins as number);
+    for (const buffer of buffers) {
+      block.set(buffer, this.#blockUsed);
+      this.#blockUsed += buffer.length;
+    }
+    const all = [block.subarray(begins, this.#blockUsed)];
+    if (last === undefined) this.#push(all, byteLength);
+    else {
+      this.#end += byteLength;
+      last.to = this.#end;
+      last.buffers = all;
+    }
+    this.#lastBegins = begins;
+  }
+
+  #blockWithRoom(byteLength: number): Buffer {
+    const before = this.#block;
+    if (before !== undefined && this.#blockUsed + byteLength <= before.length) return before;
+    const isKept = this.#count > 0 && this.#lastBegins !== undefined;
+    this.#block = Buffer.allocUnsafeSlow(isKept ? Math.min(BLOCK.most, 2 * (before?.length ?? 0)) : BLOCK.least);
+    this.#blockUsed = 0;
+    this.#lastBegins = undefined;
+    return this.#block;
+  }
+
+  #push(buffers: readonly Buffer[], byteLength: number): void {
     const from = this.#end;
     this.#end += byteLength;
     if (this.#count === this.#ring.length) this.#makeRoom(2 * this.#count);
@@ -74,6 +123,7 @@ export class Replay {
       this.#first = (this.#first + 1) % this.#ring.length;
       this.#count--;
     }
+    if (this.#count === 0) this.#lastBegins = undefined;
     if (this.#count === 0 && this.#ring.length > LEAST_ROOM) this.#makeRoom(LEAST_ROOM);
   }
 
@@ -103,6 +153,8 @@ export class Replay {
     this.#count = 0;
     this.#makeRoom(LEAST_ROOM);
     this.#acked = this.#end;
+    this.#block = undefined;
+    this.#lastBegins = undefined;
   }
 
   /** The first batch that reaches beyond `offset`. */

@@ -31,10 +31,10 @@ export class GatheredWrites {
   }
 
   /** As `Writable.write`. */
-  write(chunk: Buffer): boolean {
+  write(chunk: Buffer, done?: () => void): boolean {
     if (this.#begun || chunk.length >= WORD) this.#cork();
     if (!this.#begun) this.#waitForTurnEnd();
-    return this.#socket.write(chunk);
+    return this.#socket.write(chunk, done);
   }
 
   #cork(): void {

@@ -1,8 +1,10 @@
 import type { Duplex } from "node:stream";
+import { compact, memoryNeeded, wasMemoryNeeded } from "../memory/hold.ts";
 import type { Place } from "../queue.ts";
 import { GatheredWrites } from "./gathered-writes.ts";
 import { LookTimer } from "./look-timer.ts";
 import { endedByReset } from "./reset.ts";
+import { type SpliceAccount, SpliceMemory, type WaitingSink } from "./splice-memory.ts";
 
 export interface SpliceTotals {
   /** Bytes taken from the caller, towards the target. */
@@ -10,9 +12,9 @@ export interface SpliceTotals {
   readonly bytesDown: number;
   /**
    * Who ended or failed first; `stall`: for too long one side took nothing of what we held for it, or nothing passed after
-   * one side had ended.
+   * one side had ended; `memory`: it held some that was needed, for a reader that had stopped.
    */
-  readonly endedBy: "caller" | "target" | "stall";
+  readonly endedBy: "caller" | "target" | "stall" | "memory";
   /** Absent when both directions ended in order. */
   readonly error?: Error;
 }
@@ -30,12 +32,17 @@ export interface SpliceOptions {
   /** Gather what comes for this side into few writes: for sockets. A yamux stream gathers by itself. */
   readonly corkCaller?: boolean;
   readonly corkTarget?: boolean;
+  /** Where what waits in the sockets is counted, and who may end the splice when memory is short. */
+  readonly memory?: SpliceAccount;
   /** Told of every chunk that has passed, either way; for so long, ms, nothing more is read in that direction. */
   readonly pace?: ((bytes: number) => number) | undefined;
 }
 
 /** Bytes that may wait in a Duplex before its source is stopped: beside the window, all that a stalled reader holds. */
 const MAX_WAITING = 64 * 1024;
+
+/** The same in writes: one of a few bytes costs as much as some hundred. */
+const MAX_WAITING_WRITES = 256;
 
 /** The longest rest at a time, ms. */
 const MOST_REST_MS = 1_000;
@@ -61,6 +68,7 @@ class Splice {
   readonly #up: Pump;
   readonly #down: Pump;
   readonly #stallLook: Place<() => void> | undefined;
+  readonly #memory: SpliceMemory | undefined;
   #endedBy: SpliceTotals["endedBy"] | undefined;
   #error: Error | undefined;
   #firstClosed: Side | undefined;
@@ -73,6 +81,11 @@ class Splice {
     this.#resolve = resolve;
     this.#up = new Pump(caller, target, options.corkTarget ?? false, options.pace);
     this.#down = new Pump(target, caller, options.corkCaller ?? false, options.pace);
+    if (options.memory !== undefined) {
+      this.#memory = new SpliceMemory(options.memory, [this.#up, this.#down], this.#onMemoryNeeded);
+      this.#up.memory = this.#memory;
+      this.#down.memory = this.#memory;
+    }
     if (options.stallTimeoutMs) {
       const timer = LookTimer.every(Math.ceil(options.stallTimeoutMs / STALL_CHECKS));
       this.#stallLook = timer.add(this.#onStallCheck);
@@ -107,6 +120,7 @@ class Splice {
     this.#firstClosed ??= name;
     if (this.#firstClosed === name) return;
     this.#stallLook?.leave();
+    this.#memory?.close();
     this.#up.stop();
     this.#down.stop();
     const totals = { bytesUp: this.#up.bytes, bytesDown: this.#down.bytes, endedBy: this.#endedBy ?? name };
@@ -114,7 +128,7 @@ class Splice {
   }
 
   #fail(name: Side, error: Error): void {
-    this.#endedBy ??= name;
+    this.#endedBy ??= wasMemoryNeeded(error) ? "memory" : name;
     this.#error ??= error;
     if (name === "caller") this.#reset(this.#target, this.#options.resetTarget);
     else this.#reset(this.#caller, this.#options.resetCaller);
@@ -130,11 +144,17 @@ class Splice {
     const stall = this.#stall();
     if (stall === undefined) return;
     this.#stallLook?.leave();
-    this.#endedBy = "stall";
-    this.#error ??= new Error(stall);
+    this.#end("stall", stall);
+  };
+
+  readonly #onMemoryNeeded = (): void => this.#end("memory", memoryNeeded().message);
+
+  #end(by: "stall" | "memory", sentence: string): void {
+    this.#endedBy = by;
+    this.#error ??= new Error(sentence);
     this.#reset(this.#caller, this.#options.resetCaller);
     this.#reset(this.#target, this.#options.resetTarget);
-  };
+  }
 
   /** Why it has lasted for too long, called once in each period. */
   #stall(): string | undefined {
@@ -149,11 +169,14 @@ class Splice {
 type Side = "caller" | "target";
 
 /** One direction. */
-class Pump {
+class Pump implements WaitingSink {
   bytes = 0;
+  /** Since the sink last had nothing waiting. */
+  waitingWrites = 0;
+  memory: SpliceMemory | undefined;
+  readonly sink: Duplex;
   readonly #source: Duplex;
-  readonly #sink: Duplex;
-  readonly #writes: Pick<Duplex, "write">;
+  readonly #writes: { write(chunk: Buffer, done?: () => void): boolean };
   readonly #pace: SpliceOptions["pace"];
   /** For the sink to take what it holds. */
   #waiting = false;
@@ -164,7 +187,7 @@ class Pump {
 
   constructor(source: Duplex, sink: Duplex, cork: boolean, pace: SpliceOptions["pace"]) {
     this.#source = source;
-    this.#sink = sink;
+    this.sink = sink;
     this.#writes = cork ? new GatheredWrites(sink) : sink;
     this.#pace = pace;
   }
@@ -175,16 +198,24 @@ class Pump {
   }
 
   end(): void {
-    if (!this.#sink.writableEnded && !this.#sink.destroyed) this.#sink.end();
+    if (!this.sink.writableEnded && !this.sink.destroyed) this.sink.end();
   }
 
   readonly #onData = (chunk: Buffer): void => {
     this.bytes += chunk.length;
-    const sink = this.#sink;
+    const { sink } = this;
     if (sink.destroyed || sink.writableEnded) return; // its 'close' tells the rest
-    const full = !this.#writes.write(chunk);
+    const isWaiting = sink.writableLength > 0;
+    this.waitingWrites = isWaiting ? this.waitingWrites + 1 : 1;
+    const isLast = this.waitingWrites >= MAX_WAITING_WRITES && !this.#waiting;
+    if (isLast) this.#wait();
+    const full = !this.#writes.write(isWaiting ? compact(chunk) : chunk, isLast ? this.#onWritable : undefined);
     // Not full alone: a sink that takes all at once is not worth a pause. But full, or no 'drain' would ever come.
-    if (full && !this.#waiting && sink.writableLength >= MAX_WAITING) this.#wait();
+    if (full && !this.#waiting && sink.writableLength >= MAX_WAITING) {
+      this.#wait();
+      sink.once("drain", this.#onWritable);
+    }
+    this.memory?.onWrite(full);
     if (this.#pace !== undefined) this.#rest(this.#pace(chunk.length));
   };
 
@@ -211,7 +242,6 @@ class Pump {
   #wait(): void {
     this.#waiting = true;
     this.#source.pause();
-    this.#sink.once("drain", this.#onWritable);
   }
 
   readonly #onWritable = (): void => {
@@ -221,12 +251,12 @@ class Pump {
 
   /** Bytes that the sink has taken. */
   get taken(): number {
-    return this.bytes - this.#sink.writableLength;
+    return this.bytes - this.sink.writableLength;
   }
 
   /** Whether the sink has taken nothing of what is held for it during the last `STALL_CHECKS` periods. */
   isStalled(): boolean {
-    return this.#still.lasts(this.#sink.writableLength > 0, this.taken);
+    return this.#still.lasts(this.sink.writableLength > 0, this.taken);
   }
 }
 

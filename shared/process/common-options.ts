@@ -23,7 +23,7 @@ export const logRows = section("Logs", {
 });
 
 export const streamRows = section("Streams and memory", {
-  maxStreams: option.integer(4_096, "Streams one tunnel may carry at once; a peer that opens more is refused.", {
+  maxStreams: option.integer(65_536, "Streams one tunnel may carry at once; a peer that opens more is refused.", {
     min: 1,
     max: 1_000_000,
   }),
@@ -33,12 +33,12 @@ export const streamRows = section("Streams and memory", {
   }),
   sessionBudget: option.size(
     "64MiB",
-    "Bytes all streams of a tunnel may buffer beyond their initial windows. What slow readers can cost in memory.",
+    "Bytes all streams of a tunnel may buffer. Above it no window grows, and connections whose readers have stopped are ended, those first that hold most and have not moved for longest.",
     { min: "1MiB", max: "16GiB" },
   ),
   memoryLimit: option.size(
     formatSize(defaultMemoryLimit()),
-    "Bytes all tunnels of the process may hold together, unread by slow readers or not acknowledged by the other end. Above it new streams are refused, windows stop growing and no tunnel has more than 64KiB under way, until a tenth is free. The process takes more: some 80MiB when idle, and bytes on their way.",
+    "Bytes all connections of the process may hold together: unread by slow readers, not acknowledged by the other end, waiting in sockets. Above it, clusters that hold more than their part end connections whose readers have stopped, and their windows do not grow. New connections are refused only where nothing has stopped. The process takes more: some 80MiB when idle, and bytes on their way.",
     { min: "1MiB", defaultText: "half of what the control group, or else the machine, has beyond 80MiB" },
   ),
   replayBuffer: option.size(

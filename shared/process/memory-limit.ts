@@ -9,6 +9,8 @@ const IDLE = 80 * MIB;
 const SHARE = 0.5;
 /** In a container that is far too small, what one link may keep at least. */
 const LEAST = 16 * MIB;
+/** Version 1 says so for no limit: the largest number of pages, in bytes. */
+const V1_NO_LIMIT = 2 ** 62;
 
 /** The default of `--memory-limit`, by the limit of this process's control group or by the machine's memory. */
 export function defaultMemoryLimit(): number {
@@ -28,26 +30,57 @@ export function shareOf(bytes: number): number {
  * container the path may be the host's, while only the container's part is mounted: then the mount's root has the limit.
  */
 export function cgroupMemoryLimit(root: string): number {
-  let least = Number.POSITIVE_INFINITY;
-  for (const line of read(join(root, "proc/self/cgroup")).split("\n")) {
-    const [, controllers, path = ""] = /^\d+:([^:]*):(.*)$/.exec(line) ?? [];
-    if (controllers === "") least = Math.min(least, limitUpwards(join(root, "sys/fs/cgroup"), path, "memory.max"));
-    else if (controllers?.split(",").includes("memory")) {
-      least = Math.min(least, limitUpwards(join(root, "sys/fs/cgroup/memory"), path, "memory.limit_in_bytes"));
-    }
-  }
-  return least;
+  return tightestGroup(root)?.limit ?? Number.POSITIVE_INFINITY;
 }
 
-function limitUpwards(mount: string, path: string, file: string): number {
-  const names = path.split("/").filter((name) => name !== "" && name !== "..");
-  let least = Number.POSITIVE_INFINITY;
-  for (let depth = names.length; depth >= 0; depth--) {
-    const text = read(join(mount, ...names.slice(0, depth), file)).trim();
-    // Version 2 says "max" for no limit; version 1 a number beyond any machine, which loses against its memory.
-    if (/^[1-9]\d*$/.test(text)) least = Math.min(least, Number(text));
+/** A control group with a memory limit. */
+export interface LimitedGroup {
+  readonly limit: number;
+  /** Its folder, and what the folder's files are called. */
+  readonly folder: string;
+  readonly version: 1 | 2;
+}
+
+/** The one with the least limit, of this process's control group and those above it. */
+export function tightestGroup(root: string): LimitedGroup | undefined {
+  let tightest: LimitedGroup | undefined;
+  const look = (group: LimitedGroup | undefined): void => {
+    if (group !== undefined && group.limit < (tightest?.limit ?? Number.POSITIVE_INFINITY)) tightest = group;
+  };
+  for (const line of read(join(root, "proc/self/cgroup")).split("\n")) {
+    const [, controllers, path = ""] = /^\d+:([^:]*):(.*)$/.exec(line) ?? [];
+    if (controllers === "") look(tightestUpwards(join(root, "sys/fs/cgroup"), path, 2));
+    else if (controllers?.split(",").includes("memory")) {
+      look(tightestUpwards(join(root, "sys/fs/cgroup/memory"), path, 1));
+    }
   }
-  return least;
+  return tightest;
+}
+
+const LIMIT_FILES = { 1: "memory.limit_in_bytes", 2: "memory.max" } as const;
+
+function tightestUpwards(mount: string, path: string, version: 1 | 2): LimitedGroup | undefined {
+  const names = path.split("/").filter((name) => name !== "" && name !== "..");
+  let tightest: LimitedGroup | undefined;
+  for (let depth = names.length; depth >= 0; depth--) {
+    const folder = join(mount, ...names.slice(0, depth));
+    const text = read(join(folder, LIMIT_FILES[version])).trim();
+    // Version 2 says "max" for no limit; version 1 a number beyond any machine, which loses against its memory.
+    if (!/^[1-9]\d*$/.test(text) || Number(text) >= V1_NO_LIMIT) continue;
+    if (tightest === undefined || Number(text) < tightest.limit) tightest = { limit: Number(text), folder, version };
+  }
+  return tightest;
+}
+
+/**
+ * Bytes that the processes of a group take and that the kernel cannot take back by itself: page cache it can. NaN when
+ * that cannot be read.
+ */
+export function usedBytes({ folder, version }: LimitedGroup): number {
+  const [usage, cache] =
+    version === 2 ? ["memory.current", /^file (\d+)$/m] : ["memory.usage_in_bytes", /^total_cache (\d+)$/m];
+  const cached = Number(cache.exec(read(join(folder, "memory.stat")))?.[1] ?? 0);
+  return Number(read(join(folder, usage)) || Number.NaN) - cached;
 }
 
 /** Empty for what is not there, or not for us to see. */

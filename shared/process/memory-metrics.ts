@@ -1,4 +1,4 @@
-import type { MemoryPool } from "./memory-pool.ts";
+import type { MemoryPool } from "../memory/memory-pool.ts";
 import type { Instruments } from "./metrics.ts";
 
 /** What a process holds for its tunnels and what it may, under the name of its side. */
@@ -7,11 +7,10 @@ export class MemoryMetrics {
 
   constructor(make: Instruments, side: "server" | "agent") {
     const name = (rest: string): string => `culvert_${side}_${rest}`;
-    make.gauge(
-      [name("memory_held_bytes")],
-      "Bytes held for all tunnels: not read by slow readers, or not acknowledged by the peer.",
-      () => this.#pool?.held ?? 0,
-    );
+    const held =
+      "Bytes held for connections: not read by slow readers, not acknowledged by the peer, or waiting in sockets.";
+    if (side === "agent") make.gauge([name("memory_held_bytes")], held, () => this.#pool?.held ?? 0);
+    else make.gaugeByCluster(name("memory_held_bytes"), held, () => this.#heldByCluster());
     make.gauge(
       [name("memory_reserved_bytes")],
       "Window credit beyond initial windows: what the peers of fast streams may send at any time.",
@@ -20,9 +19,18 @@ export class MemoryMetrics {
     make.gauge([name("memory_limit_bytes")], "The value of --memory-limit.", () => this.#pool?.limit ?? 0);
     make.total(
       name("streams_refused_for_memory_total"),
-      "Streams that a tunnel refused because --memory-limit was reached.",
+      "Streams refused because --memory-limit was reached and nothing could be freed.",
       () => this.#pool?.refused ?? 0,
     );
+    make.total(
+      name("connections_ended_for_memory_total"),
+      "Connections ended because memory was short and their readers had stopped.",
+      () => this.#pool?.ended ?? 0,
+    );
+  }
+
+  *#heldByCluster(): Iterable<readonly [cluster: string, value: number]> {
+    for (const { cluster, held } of this.#pool?.shares() ?? []) yield [cluster, held];
   }
 
   watch(pool: MemoryPool): void {

@@ -138,6 +138,21 @@ export class Instruments {
     }
   }
 
+  /** A gauge for each cluster, and their sum where no tenant is named. */
+  gaugeByCluster(name: string, help: string, read: () => Iterable<readonly [cluster: string, value: number]>): void {
+    const byCluster = new Gauge({ name, help, labelNames: ["cluster"], registers: [this.registry], collect: each });
+    const sum = new Gauge({ name, help, registers: [this.withoutNames], collect: all });
+    function each(): void {
+      byCluster.reset();
+      for (const [cluster, value] of read()) byCluster.set({ cluster }, value);
+    }
+    function all(): void {
+      let total = 0;
+      for (const [, value] of read()) total += value;
+      sum.set(total);
+    }
+  }
+
   histogram(name: string, help: string, buckets: readonly number[]): Histogram {
     return new Histogram({ name, help, buckets: [...buckets], registers: this.#registries() });
   }

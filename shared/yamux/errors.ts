@@ -8,10 +8,10 @@ export type YamuxErrorCode =
   | "go_away"
   /** The stream ids of this session are used up: a new session is needed. */
   | "exhausted"
-  /** Too many streams, or too many bytes buffered. */
+  /** Too many streams. */
   | "overloaded"
   /** All sessions of this process together hold too much; it is no fault of this one. */
-  | "pool_spent"
+  | "pool_full"
   /** The session has ended. */
   | "closed";
 

@@ -1,45 +1,39 @@
+import { type MemoryAccount, type MemoryHolder, relieve } from "../memory/hold.ts";
+import { Place } from "../queue.ts";
 import type { Stream } from "./stream.ts";
 
-/** What the sessions of a process hold together, against a bound that is none of one session's. */
-export interface MemoryPool {
-  /** The pool is used up: no window grows and no stream begins, until enough has been given back. */
-  readonly isSpent: boolean;
-  /** Bytes that are held for readers have changed by `delta`. */
-  hold(delta: number): void;
-  /** Takes credit beyond an initial window from the pool, or says no. */
-  reserve(bytes: number): boolean;
-  /** That credit is free again. */
-  release(bytes: number): void;
-  /** A stream has been refused for `isSpent`. */
-  onRefused(): void;
-}
+/** A session above its budget gives up what has stopped, so often, ms. */
+const RELIEF_MS = 50;
+/** Until it holds less than this share of its budget. */
+const RELIEVED_BELOW = 0.9;
 
-/** For sessions that are bounded each by its own budget only. */
-export const UNBOUNDED_POOL: MemoryPool = {
-  isSpent: false,
-  hold: () => {},
-  reserve: () => true,
-  release: () => {},
-  onRefused: () => {},
-};
-
-/** What the streams of one session hold for readers that have not come, against the session's budget and the pool. */
-export class Memory {
+/** What the streams of one session hold, against the session's budget and the pool. */
+export class Memory implements MemoryHolder {
+  /** Streams reset because the session held more than its budget. */
+  resets = 0;
   readonly #budget: number;
-  readonly #pool: MemoryPool;
+  readonly #pool: MemoryAccount;
+  readonly #now: () => number;
+  readonly #open: Iterable<Stream>;
   /** Streams that are over on the wire, with bytes that no reader has taken yet. */
   readonly #unreadStreams = new Set<Stream>();
+  readonly #place = new Place<MemoryHolder>(this);
   #reservedCredit = 0;
-  #bufferedBytes = 0;
+  #held = 0;
+  #relief: NodeJS.Timeout | undefined;
 
-  constructor(budget: number, pool: MemoryPool) {
+  /** `open`: the streams of the session that are not over. */
+  constructor(budget: number, pool: MemoryAccount, now: () => number, open: Iterable<Stream>) {
     this.#budget = budget;
     this.#pool = pool;
+    this.#now = now;
+    this.#open = open;
+    pool.enter(this.#place);
   }
 
   /** Bytes received that no reader has taken. */
-  get bufferedBytes(): number {
-    return this.#bufferedBytes;
+  get held(): number {
+    return this.#held;
   }
 
   /** Streams that the session has forgotten and that still hold bytes. */
@@ -47,34 +41,56 @@ export class Memory {
     return this.#unreadStreams.size;
   }
 
-  /** No window grows and no stream is opened. */
-  get isSpent(): boolean {
-    return this.#bufferedBytes > this.#budget;
+  /** Others need the credit that the windows of this session have. */
+  get mustShrink(): boolean {
+    return this.#pool.mustShrink;
   }
 
-  /** The streams that hold most have to go. */
+  get #isSpent(): boolean {
+    return this.#held > this.#budget;
+  }
+
+  /** The stream that holds most has to go, whether it moves or not. */
   get isOverrun(): boolean {
-    return this.#bufferedBytes > 2 * this.#budget;
+    return this.#held > 2 * this.#budget;
   }
 
-  /** `bufferedBytes` has changed by `delta`. */
-  buffered(delta: number): void {
-    this.#bufferedBytes += delta;
+  /** What is held has changed by `delta`. */
+  hold(delta: number): void {
+    this.#held += delta;
     this.#pool.hold(delta);
+    if (this.#isSpent) this.#relief ??= setTimeout(this.#relieve, RELIEF_MS).unref();
+  }
+
+  readonly #relieve = (): void => {
+    this.#relief = undefined;
+    if (!this.#isSpent) return;
+    const isEnough = () => this.#held <= this.#budget * RELIEVED_BELOW;
+    this.resets += relieve(this.holds(), isEnough, this.#now());
+    if (this.#isSpent) this.#relief ??= setTimeout(this.#relieve, RELIEF_MS).unref();
+  };
+
+  *holds(): Iterable<Stream> {
+    for (const stream of this.#open) if (stream.held > 0) yield stream;
+    yield* this.#unreadStreams;
   }
 
   /** Takes credit beyond an initial window from budget and pool, or says no. */
   reserve(bytes: number): boolean {
-    if (this.isSpent || this.#reservedCredit + bytes > this.#budget || !this.#pool.reserve(bytes)) return false;
+    if (this.#isSpent || this.#reservedCredit + bytes > this.#budget || !this.#pool.reserve(bytes)) return false;
     this.#reservedCredit += bytes;
     return true;
   }
 
+  /** That credit is free again. */
+  giveBack(bytes: number): void {
+    this.#reservedCredit -= bytes;
+    this.#pool.release(bytes);
+  }
+
   /** The stream is over on the wire: its credit is free, what it holds is not. */
   release(stream: Stream): void {
-    const { reservedCredit } = stream;
-    this.#reservedCredit -= reservedCredit;
-    this.#pool.release(reservedCredit);
+    this.giveBack(stream.reservedCredit);
     if (stream.unread > 0) this.#unreadStreams.add(stream);
   }
 
@@ -83,12 +99,18 @@ export class Memory {
     this.#unreadStreams.delete(stream);
   }
 
-  /** Who holds most, among the open streams and those that are over. */
-  largest(open: Iterable<Stream>): Stream | undefined {
+  /** The session is over; streams that are over, too, and unread are their readers'. */
+  close(): void {
+    clearTimeout(this.#relief);
+    this.#place.leave();
+  }
+
+  /** Resets the stream that holds most, among the open ones and those that are over. */
+  resetLargest(): void {
     let largest: Stream | undefined;
-    for (const streams of [open, this.#unreadStreams]) {
-      for (const stream of streams) if (stream.unread > (largest?.unread ?? 0)) largest = stream;
-    }
-    return largest;
+    for (const stream of this.holds()) if (stream.held > (largest?.held ?? 0)) largest = stream;
+    if (largest === undefined) return;
+    this.resets++;
+    largest.giveUp();
   }
 }

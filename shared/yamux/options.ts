@@ -1,5 +1,5 @@
+import { type MemoryAccount, UNBOUNDED } from "../memory/hold.ts";
 import { SPEC_INITIAL_WINDOW } from "./frame.ts";
-import { type MemoryPool, UNBOUNDED_POOL } from "./memory.ts";
 
 /** Every bound of a session, with what it protects from. */
 export interface SessionOptions {
@@ -10,7 +10,7 @@ export interface SessionOptions {
   /** Bytes that all windows of the session may have beyond their initial size, and the mark for `overloaded`. */
   readonly budget: number;
   /** What all sessions of the process may hold together: many sessions, each within its budget, can be too much. */
-  readonly pool: MemoryPool;
+  readonly pool: MemoryAccount;
   /** Streams open at once, both directions together: bounds the memory that a peer's SYNs can take. */
   readonly maxStreams: number;
   /** Streams we may open before the session is used up (spec: ids are never re-used). */
@@ -34,8 +34,8 @@ export const DEFAULT_OPTIONS: SessionOptions = {
   initialWindow: SPEC_INITIAL_WINDOW,
   maxWindow: 16 * 1024 * 1024,
   budget: 64 * 1024 * 1024,
-  pool: UNBOUNDED_POOL,
-  maxStreams: 4096,
+  pool: UNBOUNDED,
+  maxStreams: 65_536,
   maxStreamIds: 2 ** 30,
   maxFramePayload: 64 * 1024,
   maxPending: 256 * 1024,

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import type { MemoryPool } from "./memory.ts";
+import type { MemoryAccount } from "../memory/hold.ts";
 import type { Stream } from "./stream.ts";
 import { type End, frame, handHeld, pair, turn, until } from "./testing.ts";
 
@@ -9,7 +9,7 @@ const KIB = 1024;
 const RUNS = process.env["CI"] === "true" ? 2_000 : 200;
 
 /** The simplest pool: used up above its limit. */
-class Pool implements MemoryPool {
+class Pool implements MemoryAccount {
   limit: number;
   held = 0;
   reserved = 0;
@@ -19,9 +19,19 @@ class Pool implements MemoryPool {
     this.limit = limit;
   }
 
+  readonly mustShrink = false;
+
   get isSpent(): boolean {
     return this.held > this.limit;
   }
+
+  get isFull(): boolean {
+    return this.isSpent;
+  }
+
+  enter(): void {}
+
+  leaveBehind(): void {}
 
   hold(delta: number): void {
     this.held += delta;
@@ -53,7 +63,7 @@ test("what one session leaves unread refuses the streams of another, both ways, 
   assert.equal(accepted.length, 1, "at the limit");
 
   full.transport.receive(frame.data(1, "x"));
-  assert.throws(() => session.open(), { reason: "pool_spent" });
+  assert.throws(() => session.open(), { reason: "pool_full" });
   transport.receive(frame.syn(3));
   await turn();
   assert.deepEqual(
@@ -62,7 +72,7 @@ test("what one session leaves unread refuses the streams of another, both ways, 
   );
   assert.deepEqual([accepted.length, pool.refused], [1, 2]);
 
-  full.accepted[0]?.read();
+  while (full.accepted[0]?.read() !== null);
   transport.receive(frame.syn(5));
   session.open().on("error", () => {});
   assert.deepEqual([accepted.length, pool.refused, pool.held], [2, 2, 0]);
@@ -70,7 +80,7 @@ test("what one session leaves unread refuses the streams of another, both ways, 
 
 test("a refusal that has another reason is not the pool's", async () => {
   const pool = new Pool(0);
-  const { session, transport } = await handHeld("server", { initialWindow: 2_000, budget: 10, pool });
+  const { session, transport } = await handHeld("server", { initialWindow: 2_000, maxStreams: 1, pool });
   transport.receive(frame.syn(1), frame.data(1, Buffer.alloc(11)), frame.syn(3));
   assert.throws(() => session.open(), { reason: "overloaded" });
   session.drain();
@@ -80,7 +90,7 @@ test("a refusal that has another reason is not the pool's", async () => {
 });
 
 /** Credit for one whole window, read at once, one round trip of 10 ms being known. */
-async function creditFor(pool: MemoryPool): Promise<number> {
+async function creditFor(pool: MemoryAccount): Promise<number> {
   let now = 0;
   const { transport, accepted } = await handHeld("server", { initialWindow: 64 * KIB, pool, now: () => now });
   now = 10;

@@ -35,8 +35,6 @@ const QUIET_MS = 1_000;
 
 /** One yamux session on one transport (hashicorp/yamux `spec.md`; our choices: `spec.md` beside this file). */
 export class Session {
-  /** Streams reset because the session held more than twice its budget. */
-  resetForMemory = 0;
   readonly #transport: Transport;
   readonly #handler: SessionHandler;
   readonly #options: SessionOptions;
@@ -92,7 +90,12 @@ export class Session {
 
   /** Bytes received that no reader has taken. */
   get bufferedBytes(): number {
-    return this.#streams.memory.bufferedBytes;
+    return this.#streams.memory.held;
+  }
+
+  /** Streams reset because the session held more than its budget. */
+  get resetForMemory(): number {
+    return this.#streams.memory.resets;
   }
 
   /** The least round trip measured lately, in ms; 0 before the first. */
@@ -132,8 +135,8 @@ export class Session {
     if (this.#closed) throw new YamuxError("closed", "the session has ended");
     if (this.draining) throw new YamuxError("go_away", "the session takes no new streams");
     if (this.#streams.idsExhausted) throw new YamuxError("exhausted", "no stream ids are left");
-    if (this.#isOverloaded()) throw new YamuxError("overloaded", "the session has too many streams or buffered bytes");
-    if (this.#isPoolSpent()) throw new YamuxError("pool_spent", "all sessions together hold as much as they may");
+    if (this.#isOverloaded()) throw new YamuxError("overloaded", "the session has too many streams");
+    if (this.#isPoolFull()) throw new YamuxError("pool_full", "all sessions together hold as much as they may");
   }
 
   #isOverloaded(): boolean {
@@ -141,10 +144,10 @@ export class Session {
   }
 
   /** Asked for each new stream when nothing else speaks against it: a yes is counted as its refusal. */
-  #isPoolSpent(): boolean {
+  #isPoolFull(): boolean {
     const { pool } = this.#options;
-    if (pool.isSpent) pool.onRefused();
-    return pool.isSpent;
+    if (pool.isFull) pool.onRefused();
+    return pool.isFull;
   }
 
   /** Measures one round trip, in ms. Rejects when the session ends first. */
@@ -227,7 +230,11 @@ export class Session {
         session.#roundTrips.refresh();
         return session.#roundTrips.leastMs;
       },
+      get mustShrink() {
+        return session.#streams.memory.mustShrink;
+      },
       reserve: (bytes) => session.#streams.memory.reserve(bytes),
+      giveBack: (bytes) => session.#streams.memory.giveBack(bytes),
       ready: (stream) => session.#queue.ready(stream),
       sendAck: (stream) => {
         if (session.#streams.isOurs(stream)) return;
@@ -238,7 +245,7 @@ export class Session {
       sendReset: (stream) => session.#queue.control(FrameType.windowUpdate, Flag.rst, stream.id, 0),
       release: (stream) => session.#release(stream),
       destroyed: (stream) => session.#streams.memory.forget(stream),
-      buffered: (delta) => session.#streams.memory.buffered(delta),
+      hold: (delta) => session.#streams.memory.hold(delta),
     };
   }
 
@@ -294,7 +301,7 @@ export class Session {
     },
     onDataPiece: (piece) => {
       this.#receiving?.onData(piece);
-      if (this.#streams.memory.isOverrun) this.#resetLargest();
+      if (this.#streams.memory.isOverrun) this.#streams.memory.resetLargest();
     },
     onDataEnd: (flags) => {
       const stream = this.#receiving;
@@ -332,7 +339,7 @@ export class Session {
   }
 
   #onSyn(id: number): Stream | undefined {
-    const welcome = !this.#localGoAway && !this.#isOverloaded() && !this.#isPoolSpent();
+    const welcome = !this.#localGoAway && !this.#isOverloaded() && !this.#isPoolFull();
     const stream = this.#streams.accept(id, this.#wire, welcome);
     if (stream === undefined) {
       this.#idleFrames.count();
@@ -358,12 +365,5 @@ export class Session {
       this.#idleFrames.count();
       stream.onReset();
     } else if ((flags & Flag.fin) !== 0) stream.onFin();
-  }
-
-  #resetLargest(): void {
-    const largest = this.#streams.largest();
-    if (largest === undefined) return;
-    this.resetForMemory++;
-    largest.reset(new YamuxError("overloaded", "the session holds more than twice its budget of unread bytes"));
   }
 }

@@ -18,7 +18,7 @@ export class StreamTable {
   /** @param first our first id: 1 for a client, 2 for a server (spec, "Stream ID field"). */
   constructor(first: 1 | 2, options: SessionOptions) {
     this.#options = options;
-    this.memory = new Memory(options.budget, options.pool);
+    this.memory = new Memory(options.budget, options.pool, options.now, this.#streams);
     this.#ownIds = new OwnStreamIds(first, options.maxStreamIds);
     this.#peerIds = new PeerStreamIds(first === 1 ? 2 : 1);
   }
@@ -33,7 +33,7 @@ export class StreamTable {
   }
 
   get isFull(): boolean {
-    return this.#streams.size + this.memory.unreadStreams >= this.#options.maxStreams || this.memory.isSpent;
+    return this.#streams.size + this.memory.unreadStreams >= this.#options.maxStreams;
   }
 
   get idsExhausted(): boolean {
@@ -106,10 +106,6 @@ export class StreamTable {
   lose(cause: Error | undefined): void {
     for (const stream of this.#streams) stream.onSessionLost(cause);
     this.#streams.clear();
-  }
-
-  /** Who holds most, among the open streams and those that are over. */
-  largest(): Stream | undefined {
-    return this.memory.largest(this.#streams);
+    this.memory.close();
   }
 }

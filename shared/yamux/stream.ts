@@ -1,5 +1,7 @@
 import { Duplex } from "node:stream";
+import { compact, memoryNeeded } from "../memory/hold.ts";
 import { Place } from "../queue.ts";
+import { Backlog } from "./backlog.ts";
 import { sessionLost, streamReset } from "./errors.ts";
 import { type CreditBudget, ReceiveWindow, SendWindow } from "./window.ts";
 
@@ -19,8 +21,8 @@ export interface StreamWire extends CreditBudget {
   release(stream: Stream): void;
   /** The Duplex is destroyed: it holds no bytes any more. */
   destroyed(stream: Stream): void;
-  /** Bytes that lie in the stream's read buffer have changed by `delta`. */
-  buffered(delta: number): void;
+  /** What the stream holds, bytes, has changed by `delta`. */
+  hold(delta: number): void;
   readonly now: () => number;
   /** So many bytes have gone one way before a remnant waits. */
   readonly bulkBytes: number;
@@ -65,8 +67,13 @@ export class Stream extends Duplex {
   #localEnded = false;
   #remoteEnded = false;
   #released = false;
-  /** Bytes pushed into the read buffer and not yet taken by the reader. */
+  /** Bytes received and not yet taken by the reader: one piece in the Duplex's own buffer, the rest in `#backlog`. */
   #unread = 0;
+  readonly #backlog = new Backlog();
+  /** `_read` was called and not answered: nobody calls it again before a `push`. */
+  #isAsked = false;
+  /** When the reader took something last, or the first of it came. */
+  #movedAt = 0;
   /** Bytes among them that the reader had taken and put back: their credit has been given already. */
   #returned = 0;
   #outgoing: readonly Buffer[] = NOTHING;
@@ -81,7 +88,8 @@ export class Stream extends Duplex {
   #finalDone: Done | undefined;
 
   constructor(id: number, wire: StreamWire, windows: StreamWindows) {
-    super({ writableHighWaterMark: WRITE_HIGH_WATER_MARK, decodeStrings: true });
+    // Node's own buffer keeps pieces as they come, and many small ones cost much more than their bytes.
+    super({ readableHighWaterMark: 0, writableHighWaterMark: WRITE_HIGH_WATER_MARK, decodeStrings: true });
     this.id = id;
     this.#wire = wire;
     this.#sendWindow = new SendWindow(windows.send);
@@ -96,6 +104,16 @@ export class Stream extends Duplex {
   /** Bytes received and not yet taken by the reader. */
   get unread(): number {
     return this.#unread;
+  }
+
+  /** What a reset frees, bytes. */
+  get held(): number {
+    return this.#unread;
+  }
+
+  /** Since when nothing of that has been taken, ms on the session's clock. */
+  get movedAt(): number {
+    return this.#movedAt;
   }
 
   /** What the peer may have under way. */
@@ -118,6 +136,11 @@ export class Stream extends Duplex {
   /** Ends the stream with RST on the wire. */
   reset(reason?: Error): void {
     this.destroy(reason);
+  }
+
+  /** The memory that it holds is needed. */
+  giveUp(): void {
+    this.destroy(memoryNeeded());
   }
 
   // ── the writer's side ──────────────────────────────────────────────────────────────────────────────────────────
@@ -229,23 +252,40 @@ export class Stream extends Duplex {
 
   // ── the reader's side ──────────────────────────────────────────────────────────────────────────────────────────
 
+  /** The peer sends as far as its window lets it: what has come already is given, or else what comes next. */
   override _read(): void {
-    // Nothing to ask for: the peer sends as far as its window lets it. Credit is given in `#settleRead`.
+    this.#isAsked = true;
+    this.#giveNext();
+  }
+
+  #giveNext(): void {
+    const piece = this.#backlog.take();
+    if (piece !== undefined) this.#give(piece);
+    if (this.#remoteEnded && this.#backlog.bytes === 0) this.push(null);
+  }
+
+  #give(piece: Buffer): void {
+    this.#isAsked = false;
+    this.push(piece);
   }
 
   /** Node hands buffered bytes out through here; bytes that find a flowing reader pass by it, inside `push`. */
   override read(size?: number): unknown {
     const chunk = super.read(size);
-    if (chunk !== null) this.#settleRead();
+    if (chunk === null) return null;
+    this.#settleRead();
+    // A reader that takes what it was told of, and no more, is to be told of the rest.
+    if (this.readableFlowing !== true && this.readableLength === 0 && this.#backlog.bytes > 0) this.#giveNext();
     return chunk;
   }
 
   /** Counts what the reader has taken since last time, and gives the peer credit for it. */
   #settleRead(): void {
-    const taken = this.#unread - this.readableLength;
+    const taken = this.#unread - this.readableLength - this.#backlog.bytes;
     if (taken <= 0) return;
     this.#unread -= taken;
-    this.#wire.buffered(-taken);
+    this.#wire.hold(-taken);
+    if (this.#unread > 0) this.#movedAt = this.#wire.now();
     if (this.#remoteEnded || this.#released) return;
     const again = Math.min(taken, this.#returned);
     this.#returned -= again;
@@ -258,11 +298,11 @@ export class Stream extends Duplex {
   /** Bytes put back count as unread again, without a second credit for them. */
   override unshift(chunk: Buffer, encoding?: BufferEncoding): void {
     super.unshift(chunk, encoding);
-    const returned = this.readableLength - this.#unread;
+    const returned = this.readableLength + this.#backlog.bytes - this.#unread;
     if (returned > 0 && !this.destroyed) {
       this.#unread += returned;
       this.#returned += returned;
-      this.#wire.buffered(returned);
+      this.#wire.hold(returned);
     }
   }
 
@@ -289,10 +329,24 @@ export class Stream extends Duplex {
   onData(piece: Buffer): void {
     if (this.destroyed) return;
     this.#oneWay = 0;
+    const isFirst = this.#unread === 0;
     this.#unread += piece.length;
-    this.#wire.buffered(piece.length);
-    this.push(piece);
+    this.#wire.hold(piece.length);
+    if (this.#takesAtOnce) this.#give(piece);
+    else this.#keep(piece);
     this.#settleRead();
+    if (isFirst && this.#unread > 0) this.#movedAt = this.#wire.now();
+  }
+
+  /** A piece that finds a flowing reader goes through. */
+  get #takesAtOnce(): boolean {
+    return this.readableFlowing === true && this.readableLength === 0 && this.#backlog.bytes === 0;
+  }
+
+  /** The Duplex gets one piece, so that its reader hears of it, and what it asks for. */
+  #keep(piece: Buffer): void {
+    if (!this.#isAsked && this.readableLength + this.#backlog.bytes > 0) this.#backlog.add(piece);
+    else this.#give(compact(piece));
   }
 
   /** False: more credit than the protocol can express. */
@@ -306,7 +360,7 @@ export class Stream extends Duplex {
     if (this.#remoteEnded || this.#released) return;
     this.#remoteEnded = true;
     if (this.#localEnded) this.#release();
-    this.push(null);
+    if (this.#backlog.bytes === 0) this.push(null);
   }
 
   onReset(): void {
@@ -322,8 +376,9 @@ export class Stream extends Duplex {
   // ── the end ────────────────────────────────────────────────────────────────────────────────────────────────────
 
   override _destroy(error: Error | null, done: Done): void {
-    this.#wire.buffered(-this.#unread);
+    this.#wire.hold(-this.#unread);
     this.#unread = 0;
+    this.#backlog.clear();
     if (!this.#released) {
       this.#release();
       this.#wire.sendReset(this);

@@ -4,9 +4,10 @@ import fc from "fast-check";
 import { type CreditBudget, ReceiveWindow, SendWindow } from "./window.ts";
 
 const RUNS = process.env["CI"] === "true" ? 5_000 : 500;
-const GENEROUS: CreditBudget = { reserve: () => true, roundTripMs: 10 };
-const MISERLY: CreditBudget = { reserve: () => false, roundTripMs: 10 };
-const UNMEASURED: CreditBudget = { reserve: () => true, roundTripMs: 0 };
+const BUDGET = { giveBack: () => {}, mustShrink: false };
+const GENEROUS: CreditBudget = { ...BUDGET, reserve: () => true, roundTripMs: 10 };
+const MISERLY: CreditBudget = { ...BUDGET, reserve: () => false, roundTripMs: 10 };
+const UNMEASURED: CreditBudget = { ...BUDGET, reserve: () => true, roundTripMs: 0 };
 
 const CASES: ReadonlyArray<{
   readonly name: string;

@@ -15,6 +15,10 @@ const UNHURRIED_MS = 40;
 export interface CreditBudget {
   /** Takes `bytes` from the budget, or says no. */
   reserve(bytes: number): boolean;
+  /** Some of it has come back. */
+  giveBack(bytes: number): void;
+  /** Others need it. */
+  readonly mustShrink: boolean;
   /** Milliseconds of one round trip; 0 while unknown, which allows no growth. */
   readonly roundTripMs: number;
 }
@@ -83,6 +87,7 @@ export class ReceiveWindow {
     this.#judgePace(credit, at - this.#creditedAt, budget.roundTripMs);
     this.#creditedAt = at;
     this.#owed = 0;
+    if (budget.mustShrink) credit -= this.#shrink(credit, budget);
     this.#ofHalf += credit;
     if (this.#ofHalf * 2 >= this.size) {
       credit += this.#growth(budget, at - this.#halfBegunAt);
@@ -102,9 +107,17 @@ export class ReceiveWindow {
     this.#mostOwed = isShort ? Number.POSITIVE_INFINITY : MOST_OWED_ON_A_LONG_PATH;
   }
 
+  /** So many bytes less are given back: the window is smaller by them, down to what it began with. */
+  #shrink(credit: number, budget: CreditBudget): number {
+    const withheld = Math.min(credit, this.reserved);
+    this.size -= withheld;
+    if (withheld > 0) budget.giveBack(withheld);
+    return withheld;
+  }
+
   #growth(budget: CreditBudget, elapsedMs: number): number {
     const growth = Math.min(this.size, this.#maxSize - this.size);
-    if (growth <= 0 || elapsedMs >= GROW_WITHIN_ROUND_TRIPS * budget.roundTripMs) return 0;
+    if (growth <= 0 || budget.mustShrink || elapsedMs >= GROW_WITHIN_ROUND_TRIPS * budget.roundTripMs) return 0;
     if (!budget.reserve(growth)) return 0;
     this.size += growth;
     return growth;

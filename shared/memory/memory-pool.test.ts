@@ -1,0 +1,203 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+import fc from "fast-check";
+import { MemoryMetrics } from "../process/memory-metrics.ts";
+import { Instruments } from "../process/metrics.ts";
+import { Place } from "../queue.ts";
+import type { MemoryHold, MemoryHolder } from "./hold.ts";
+import { MemoryPool } from "./memory-pool.ts";
+import type { MemoryShare } from "./memory-share.ts";
+
+const RUNS = process.env["CI"] === "true" ? 5_000 : 500;
+const KIB = 1024;
+
+/** A connection that holds bytes of a share, and has not moved for a while. */
+class Stopped implements MemoryHold, MemoryHolder {
+  held: number;
+  movedAt: number;
+  readonly #share: MemoryShare;
+  readonly #place = new Place<MemoryHolder>(this);
+
+  constructor(share: MemoryShare, held: number, stalledMs = 1_000) {
+    this.#share = share;
+    this.held = held;
+    this.movedAt = performance.now() - stalledMs;
+    share.hold(held);
+    share.enter(this.#place);
+  }
+
+  *holds(): Iterable<MemoryHold> {
+    yield this;
+  }
+
+  get isOver(): boolean {
+    return this.held === 0;
+  }
+
+  giveUp(): void {
+    this.#share.hold(-this.held);
+    this.held = 0;
+    this.#place.leave();
+  }
+}
+
+/** Until the pool has looked. */
+async function looked(): Promise<void> {
+  await sleep(1);
+}
+
+test("above the limit the cluster that holds most ends what has stopped for longest, until a tenth is free", async () => {
+  const pool = new MemoryPool(100 * KIB);
+  const [blue, red] = [pool.share("blue"), pool.share("red")];
+  const honest = new Stopped(blue, 20 * KIB);
+  const older = new Stopped(red, 30 * KIB, 3_000);
+  const newer = new Stopped(red, 30 * KIB, 1_000);
+  const moving = new Stopped(red, 30 * KIB, 0);
+  assert.equal(pool.isSpent, true);
+  assert.equal(pool.isFull, false, "nobody is refused before it is known whether something can be ended");
+  await looked();
+  assert.deepEqual(
+    [honest, older, newer, moving].map(({ isOver }) => isOver),
+    [false, true, false, false],
+  );
+  assert.deepEqual([pool.isSpent, pool.isFull, pool.ended], [false, false, 1]);
+});
+
+test("a cluster below its part is asked for nothing, whatever it holds for readers that have stopped", async () => {
+  const pool = new MemoryPool(100 * KIB);
+  const [blue, red] = [pool.share("blue"), pool.share("red")];
+  const blues = [1, 2, 3].map(() => new Stopped(blue, 15 * KIB, 60_000));
+  const reds = [1, 2, 3].map(() => new Stopped(red, 30 * KIB, 300));
+  await looked();
+  assert.deepEqual([blues.filter(({ isOver }) => isOver).length, reds.filter(({ isOver }) => isOver).length], [0, 2]);
+});
+
+test("where nothing has stopped, clusters above their part are refused new streams and others are not", async () => {
+  const pool = new MemoryPool(100 * KIB);
+  const [blue, red] = [pool.share("blue"), pool.share("red")];
+  blue.hold(10 * KIB);
+  const moving = new Stopped(red, 95 * KIB, 0);
+  await looked();
+  assert.deepEqual([pool.isFull, red.isFull, blue.isFull], [true, true, false]);
+  assert.deepEqual([red.isSpent, blue.isSpent], [true, false], "nor do their windows stop growing");
+  moving.giveUp();
+  assert.deepEqual([pool.isFull, red.isFull], [false, false]);
+});
+
+test("a cluster above limits.memory ends what has stopped, although the process has enough", async () => {
+  const pool = new MemoryPool(1_000 * KIB);
+  const red = pool.share("red");
+  red.cap = 50 * KIB;
+  const stopped = [1, 2].map(() => new Stopped(red, 30 * KIB));
+  assert.equal(red.isSpent, true);
+  await looked();
+  assert.equal(stopped.filter(({ isOver }) => isOver).length, 1);
+  assert.equal(red.reserve(21 * KIB), false, "nor does it get credit beyond it");
+  assert.equal(red.reserve(20 * KIB), true);
+});
+
+test("a process that takes more than it may ends what has stopped, whatever is counted", async () => {
+  const pool = new MemoryPool(1_000 * KIB);
+  const red = pool.share("red");
+  const stopped = [1, 2, 3].map(() => new Stopped(red, 100 * KIB));
+  pool.onProcess(90 * KIB);
+  await looked();
+  assert.equal(stopped.filter(({ isOver }) => isOver).length, 1);
+  pool.onProcess(0);
+  assert.deepEqual([pool.isSpent, pool.isFull], [false, false]);
+});
+
+test("credit has to fit beside what is held; who has more than its part gives some back when others are refused", () => {
+  const pool = new MemoryPool(1_000);
+  const [blue, red] = [pool.share("blue"), pool.share("red")];
+  red.hold(400);
+  assert.equal(red.reserve(601), false);
+  assert.equal(red.reserve(600), true);
+  assert.equal(red.mustShrink, false, "it is alone");
+  assert.equal(blue.reserve(100), false);
+  blue.hold(10);
+  assert.deepEqual([red.mustShrink, blue.mustShrink], [true, false]);
+  red.release(600);
+  assert.equal(pool.reserved, 0);
+  assert.equal(blue.reserve(100), true);
+});
+
+test("the share of a cluster that is not served any more counts until it holds nothing", () => {
+  const pool = new MemoryPool(1_000);
+  const red = pool.share("red");
+  red.hold(10);
+  red.close();
+  assert.deepEqual([...pool.shares()], [red]);
+  red.hold(-10);
+  assert.deepEqual([...pool.shares()], []);
+});
+
+test("whatever comes and goes, in whatever pieces, pool and shares are at 0 when all has gone", () => {
+  const piece = fc.record({ bytes: fc.nat(400), credit: fc.nat(400), stays: fc.nat(5), share: fc.nat(2) });
+  const property = fc.property(fc.integer({ min: 1, max: 2_000 }), fc.array(piece), (limit, pieces) => {
+    const pool = new MemoryPool(limit);
+    const shares = ["a", "b", "c"].map((cluster) => pool.share(cluster));
+    const present: { bytes: number; credit: number; until: number; share: MemoryShare }[] = [];
+    const sum = (of: "bytes" | "credit") => present.reduce((total, each) => total + each[of], 0);
+    const leave = (at: number) => {
+      for (const gone of present.filter(({ until }) => until <= at)) {
+        present.splice(present.indexOf(gone), 1);
+        gone.share.release(gone.credit);
+        gone.share.hold(-gone.bytes);
+      }
+    };
+    for (const [at, { bytes, credit, stays, share: index }] of pieces.entries()) {
+      leave(at);
+      const share = shares[index] as MemoryShare;
+      const granted = share.reserve(credit);
+      assert.equal(granted, sum("bytes") <= limit && sum("bytes") + sum("credit") + credit <= limit);
+      present.push({ bytes, credit: granted ? credit : 0, until: at + stays, share });
+      share.hold(bytes);
+      assert.equal(pool.isSpent, sum("bytes") > limit);
+      assert.deepEqual([pool.held, pool.reserved], [sum("bytes"), sum("credit")]);
+    }
+    leave(Number.POSITIVE_INFINITY);
+    assert.deepEqual([pool.held, pool.reserved, pool.isSpent], [0, 0, false]);
+    assert.equal(pool.fairShare, limit, "nobody holds anything");
+  });
+  fc.assert(property, { numRuns: RUNS });
+});
+
+test("metrics show what is held, promised, allowed, refused and ended; zeros before there is a pool", async () => {
+  const make = new Instruments({ processMetrics: false });
+  const metrics = new MemoryMetrics(make, "agent");
+  const values = async () =>
+    (await make.registry.metrics()).split("\n").filter((line) => line !== "" && !line.startsWith("#"));
+  assert.deepEqual(
+    (await values()).map((line) => line.split(" ")[1]),
+    ["0", "0", "0", "0", "0"],
+  );
+  const pool = new MemoryPool(1_000);
+  metrics.watch(pool);
+  pool.reserve(30);
+  pool.share("").hold(1_200);
+  pool.onRefused();
+  assert.deepEqual(await values(), [
+    "culvert_agent_memory_held_bytes 1200",
+    "culvert_agent_memory_reserved_bytes 30",
+    "culvert_agent_memory_limit_bytes 1000",
+    "culvert_agent_streams_refused_for_memory_total 1",
+    "culvert_agent_connections_ended_for_memory_total 0",
+  ]);
+});
+
+test("the server's metric names the cluster, and gives the sum where no cluster is named", async () => {
+  const make = new Instruments({ processMetrics: false });
+  const metrics = new MemoryMetrics(make, "server");
+  const pool = new MemoryPool(1_000);
+  metrics.watch(pool);
+  for (const [cluster, held] of [
+    ["red", 10],
+    ["blue", 20],
+  ] as const)
+    pool.share(cluster).hold(held);
+  const named = await make.registry.metrics();
+  assert.match(named, /^culvert_server_memory_held_bytes\{cluster="red"\} 10\n.*\{cluster="blue"\} 20$/m);
+  assert.match(await make.withoutNames.metrics(), /^culvert_server_memory_held_bytes 30$/m);
+});

@@ -1,0 +1,138 @@
+import { readFileSync } from "node:fs";
+import { Socket } from "node:net";
+import type { Duplex } from "node:stream";
+import { TLSSocket } from "node:tls";
+import type { MemoryAccount, MemoryHold, MemoryHolder } from "../memory/hold.ts";
+import { Place } from "../queue.ts";
+import { LookTimer } from "./look-timer.ts";
+
+/** What waits in sockets is counted so often, ms, and when one takes nothing more: nobody pays for each chunk. */
+const LOOK_MS = 100;
+/** What Node takes for a write that waits, beside its bytes. */
+const WRITE_BYTES = 256;
+/**
+ * What the kernel has of a unix socket that takes nothing more: 208 KiB by its own count (`net.core.wmem_default`, which
+ * no container can raise), measured at the control group.
+ */
+const UNIX_BUFFER = 160 * 1024;
+/** Encrypted and not yet taken by the kernel. */
+const TLS_BUFFER = 64 * 1024;
+/** The most that the kernel keeps of a TCP connection to be sent, bytes (tcp(7), `tcp_wmem`). */
+const TCP_BUFFER = tcpBuffer();
+
+/** One direction of a splice, as far as it can hold memory. */
+export interface WaitingSink {
+  readonly sink: Duplex;
+  /** Writes that the sink has not taken. */
+  readonly waitingWrites: number;
+  /** Bytes that it has taken since the beginning. */
+  readonly taken: number;
+}
+
+/** Whose account a splice is on. */
+export type SpliceAccount = Pick<MemoryAccount, "hold" | "enter" | "leaveBehind">;
+
+/**
+ * What a splice holds in the sockets beside its stream, in Node and in the kernel: of a reader that has stopped, that is
+ * several times what the stream's window allows.
+ */
+export class SpliceMemory implements MemoryHolder, MemoryHold {
+  readonly #account: SpliceAccount;
+  readonly #directions: readonly WaitingSink[];
+  readonly #giveUp: () => void;
+  readonly #place = new Place<MemoryHolder>(this);
+  #look: Place<() => void> | undefined;
+  #held = 0;
+  #taken = 0;
+  #movedAt = 0;
+
+  constructor(account: SpliceAccount, directions: readonly WaitingSink[], giveUp: () => void) {
+    this.#account = account;
+    this.#directions = directions;
+    this.#giveUp = giveUp;
+  }
+
+  /** Something was written; `isFull`: its sink is not taking it. */
+  onWrite(isFull: boolean): void {
+    this.#look ??= LookTimer.every(LOOK_MS).add(this.#count);
+    if (isFull) this.#count();
+  }
+
+  readonly #count = (): void => {
+    let held = 0;
+    let taken = 0;
+    for (const direction of this.#directions) {
+      held += waitingIn(direction);
+      taken += direction.taken;
+    }
+    if (taken !== this.#taken || this.#held === 0) this.#movedAt = performance.now();
+    this.#taken = taken;
+    this.#set(held);
+    if (held > 0) this.#account.enter(this.#place);
+    else this.#rest();
+  };
+
+  #set(held: number): void {
+    if (held !== this.#held) this.#account.hold(held - this.#held);
+    this.#held = held;
+  }
+
+  /** Until the next write. */
+  #rest(): void {
+    this.#look?.leave();
+    this.#look = undefined;
+    this.#place.leave();
+  }
+
+  get held(): number {
+    return this.#held;
+  }
+
+  get movedAt(): number {
+    return this.#movedAt;
+  }
+
+  *holds(): Iterable<MemoryHold> {
+    yield this;
+  }
+
+  giveUp(): void {
+    const isWaiting = ({ sink }: WaitingSink): boolean => sink.writableLength > 0 && isUnix(sink);
+    const leftBehind = this.#directions.filter(isWaiting).length * UNIX_BUFFER;
+    this.close();
+    this.#giveUp();
+    if (leftBehind > 0) this.#account.leaveBehind(leftBehind);
+  }
+
+  /** The splice is over. */
+  close(): void {
+    this.#set(0);
+    this.#rest();
+  }
+}
+
+function waitingIn({ sink, waitingWrites, taken }: WaitingSink): number {
+  const { writableLength } = sink;
+  if (writableLength === 0) return 0;
+  return writableLength + waitingWrites * WRITE_BYTES + kernelBytes(sink, taken);
+}
+
+/** What the kernel holds for a socket that takes nothing more; others have no such buffers. */
+function kernelBytes(sink: Duplex, taken: number): number {
+  if (!(sink instanceof Socket)) return 0;
+  const tls = sink instanceof TLSSocket ? TLS_BUFFER : 0;
+  return tls + (isUnix(sink) ? UNIX_BUFFER : Math.min(taken, TCP_BUFFER));
+}
+
+function isUnix(sink: Duplex): boolean {
+  return sink instanceof Socket && sink.remoteAddress === undefined;
+}
+
+function tcpBuffer(): number {
+  try {
+    const most = readFileSync("/proc/sys/net/ipv4/tcp_wmem", "utf8").trim().split(/\s+/)[2];
+    return Number(most) || 4_194_304;
+  } catch {
+    return 4_194_304; // not Linux, or hidden: what Linux has by default
+  }
+}
