@@ -102,6 +102,23 @@ describe("the trust of a cluster changes while inner TLS stands", { concurrency:
     assert.match(String(refused["reason"]), /not signed by a CA/);
   });
 
+  test("certificates end: whose agent has a newer one keeps its streams, and who has none goes", async (t) => {
+    const { blue, give, begin, lost } = await boxed(t);
+    const notAfter = new Date(Date.now() + 12_000);
+    const brief = await blue.authority.issue({ cn: "agent", o: ["agents:blue"], usage: "client", notAfter });
+    await give("renewed", brief);
+    await begin("renewed");
+    const echoed = await echoing(t, blue.uds);
+    await echoed("before");
+    await give("left", brief);
+    await begin("left");
+    await give("renewed", blue.agent);
+    const gone = await waitFor(() => lost("left"), PROVED);
+    assert.match(String(gone["reason"]), /the agent's certificate expired on /);
+    await echoed("after");
+    assert.equal(lost("renewed"), undefined);
+  });
+
   test("an identity is not allowed any more: its tunnel goes at once, and the box is told nothing", async (t) => {
     const { blue, give, begin, write, lost, box } = await boxed(t);
     await give("a", blue.agent);

@@ -17,7 +17,7 @@ const PROOF_MS = 10_000;
  */
 export function judgeAgain({ cluster, agents, tunnels }: ServedCluster): void {
   for (const tunnel of tunnels.tunnels()) {
-    const { peer } = tunnel.agent;
+    const { peer } = tunnel;
     if (peer !== undefined && !permits(agents.identities, "agent", peer)) {
       tunnel.destroy(new Error(`${printable(subjectOf(peer), 120)} is no longer among ${agents.rule}`));
     } else {
