@@ -48,15 +48,16 @@ test("a mounted Secret that changes is read again: certificate and CAs, old and 
     await using connection = await dial(by);
     return { status: connection.status, shown: shownBy(connection) };
   };
-  await using witness = await dial(old.caller);
-  assert.equal(witness.status, 200);
-  assert.equal(shownBy(witness), "server of old");
+  await using leaving = await dial(old.caller);
+  assert.equal(leaving.status, 200);
+  assert.equal(shownBy(leaving), "server of old");
   assert.equal((await ask(young.caller)).status, 407);
 
   // The overlap of a rotation: both CAs, then the new certificate, then the new CA alone.
   volume.update(secret(old.server, old.ca, young.ca));
   await eventually(async () => (await ask(young.caller)).status === 200, "the new CA to count");
   assert.equal((await ask(old.caller)).status, 200);
+  await using witness = await dial(young.caller);
   volume.update(secret(young.server, old.ca, young.ca));
   await eventually(async () => (await ask(old.caller)).shown === "server of new", "the new certificate");
 
@@ -78,8 +79,11 @@ test("a mounted Secret that changes is read again: certificate and CAs, old and 
     return server.log.filter((line) => line.includes("new certificates are not usable, the old ones stay")).length;
   }
 
+  await leaving.send("all the while");
+  assert.equal((await leaving.readBytes(13)).toString(), "all the while");
   volume.update(secret(young.server, young.ca));
   await eventually(async () => (await ask(old.caller)).status === 407, "the old CA to be gone");
+  await eventually(() => leaving.socket.destroyed, "the end of the connection that came by the old CA");
   assert.equal((await ask(young.caller)).status, 200);
   assert.doesNotMatch(await readyz(site), /not usable now/);
 

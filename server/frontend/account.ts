@@ -5,6 +5,7 @@ import { type CulvertError, type OutcomeCode, outcome, printable } from "../../s
 import type { Logger } from "../../shared/process/logger.ts";
 import type { StrangerLog } from "../../shared/process/stranger-log.ts";
 import type { ServerMetrics } from "../metrics.ts";
+import type { OpenConnect } from "./open-connects.ts";
 
 export interface AccountDeps {
   readonly metrics: ServerMetrics;
@@ -27,6 +28,9 @@ export class Account {
   agent: string | undefined;
   /** Bytes that the target got before the splice. */
   early = 0;
+  /** Present once it is known who has sent it, unless it came over a unix socket. */
+  open: OpenConnect | undefined;
+  #leave: (() => void) | undefined;
   readonly #source: Endpoint | undefined;
   readonly #deadlineMs: number;
   readonly #deps: AccountDeps;
@@ -49,6 +53,18 @@ export class Account {
   onEstablished(): void {
     this.#dialMs = performance.now() - this.#startedAt;
     this.#deps.metrics.connectionEstablished(this.#dialMs);
+  }
+
+  /** `leave`: to be called at its end. */
+  track(open: OpenConnect, leave: () => void): void {
+    this.open = open;
+    this.#leave = leave;
+  }
+
+  /** What its caller was admitted by counts no more. */
+  onWithdrawn({ bytesUp, bytesDown }: SpliceTotals, refusal: CulvertError): void {
+    this.#deps.metrics.connectionWithdrawn(this.cluster);
+    this.#finish(refusal.code, refusal, { bytesUp: bytesUp + this.early, bytesDown, endedBy: "server" });
   }
 
   /** `lost`: the tunnel has gone from under the stream, by the agent's loss or at the end of our own drain. */
@@ -76,6 +92,7 @@ export class Account {
     end: { bytesUp: number; bytesDown: number; endedBy: string },
   ): void {
     const { metrics, log, strangers } = this.#deps;
+    this.#leave?.();
     const durationMs = performance.now() - this.#startedAt;
     const { bytesUp, bytesDown } = end;
     const established = this.#dialMs !== undefined;
@@ -103,7 +120,7 @@ export class Account {
       // A bug shows its stack; everything else is a sentence.
       ...(code === "internal" ? { err: error?.cause ?? error } : error && { reason: printable(error.message) }),
     };
-    if (code === "unauthenticated") strangers.tell(level, line, "connection refused");
+    if (code === "unauthenticated" && !established) strangers.tell(level, line, "connection refused");
     else log[level](line, established ? "connection closed" : "connection refused");
   }
 }

@@ -1,4 +1,5 @@
 import { isDeepStrictEqual } from "node:util";
+import { ClientTrust } from "../../shared/net/client-trust.ts";
 import type { HandshakeBudget } from "../../shared/net/handshake-queue.ts";
 import type { TlsDoor } from "../../shared/net/tls.ts";
 import type { WatchedTls } from "../../shared/net/tls-files.ts";
@@ -6,6 +7,7 @@ import type { TlsMaterial, TlsPair } from "../../shared/net/tls-material.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
 import type { AgentSide, CallerSide, ClusterSide, InnerTlsRule } from "../clusters/cluster.ts";
+import { OpenConnects } from "../frontend/open-connects.ts";
 import { verifierOf } from "../tokens/settings.ts";
 import type { TokenVerifier } from "../tokens/verifier.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
@@ -38,6 +40,8 @@ export class ClusterDoor implements TlsDoor {
   readonly rule: string;
   /** The TLS handshakes under this side's names. */
   readonly handshakes: HandshakeLimit;
+  /** CONNECTs of those who came through it as callers. */
+  readonly open = new OpenConnects();
   readonly #clients: Clients;
   readonly #flags: WatchedTls | undefined;
   readonly #isOfFlags: boolean;
@@ -48,6 +52,7 @@ export class ClusterDoor implements TlsDoor {
   #verifier: TokenVerifier | undefined;
   #tokenProblem: string | undefined;
   #tls: TlsMaterial | undefined;
+  #trust: ClientTrust | undefined;
 
   /** Throws a sentence about a token setting that cannot be. */
   constructor(tunnels: ClusterTunnels, side: AgentSide | CallerSide, deps: DoorDeps) {
@@ -186,6 +191,13 @@ export class ClusterDoor implements TlsDoor {
     return this.material?.ca;
   }
 
+  /** The same, for certificates that were verified before. */
+  get trust(): ClientTrust {
+    const ca = this.ca ?? "";
+    if (this.#trust?.ca !== ca) this.#trust = new ClientTrust(ca);
+    return this.#trust;
+  }
+
   /** Why the rules for tokens are not those of its document. */
   get tokenProblem(): string | undefined {
     return this.#tokenProblem;
@@ -200,6 +212,11 @@ export class ClusterDoor implements TlsDoor {
   /** What speaks against whoever comes from `address`, beside the name. */
   objection(address: string): CulvertError | undefined {
     if (this.#suspended) return new CulvertError("forbidden", `cluster "${this.cluster}" is suspended`);
+    return this.notFrom(address);
+  }
+
+  /** The same without `suspended`, which lets open connections end in order. */
+  notFrom(address: string): CulvertError | undefined {
     const { sourceCIDRs } = this.#side;
     if (sourceCIDRs === undefined || sourceCIDRs.includes(address)) return undefined;
     const from = printable(address, 50);

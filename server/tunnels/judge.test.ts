@@ -4,7 +4,10 @@ import { type PeerIdentity, parsePattern } from "../../shared/net/identity.ts";
 import type { Credential } from "./credential.ts";
 import { graceOf, mustStillBeTrusted } from "./judge.ts";
 
-const PEER: PeerIdentity = { cn: "agent", o: [], dns: [], uri: [], fingerprint256: "AA", notAfter: new Date() };
+const PEER: PeerIdentity = {
+  ...{ cn: "agent", o: [], dns: [], uri: [], fingerprint256: "AA" },
+  ...{ notAfter: new Date(), chain: [] },
+};
 const BY_CERTIFICATE: Credential = { identity: "CN=agent", peer: PEER, ca: "the CA", token: undefined };
 const RULES = { ca: "the CA", identities: [parsePattern("CN=agent")] };
 

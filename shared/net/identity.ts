@@ -1,5 +1,5 @@
 import type { Socket } from "node:net";
-import { type PeerCertificate, TLSSocket } from "node:tls";
+import { type DetailedPeerCertificate, type PeerCertificate, TLSSocket } from "node:tls";
 import { printable } from "../outcomes.ts";
 import { matchesPieces } from "./wildcard.ts";
 
@@ -11,6 +11,8 @@ export interface PeerIdentity {
   readonly uri: readonly string[];
   readonly fingerprint256: string;
   readonly notAfter: Date;
+  /** The certificate, and those between it and its CA (DER): for whoever verifies it again. */
+  readonly chain: readonly Buffer[];
 }
 
 export type Role = "caller" | "agent";
@@ -109,7 +111,7 @@ export function judgePeer(socket: Socket): Judgement {
   }
   if (!socket.authorized) return { refusal: explain(certificate, codeOf(socket.authorizationError)) };
   try {
-    return { identity: identityOf(certificate) };
+    return { identity: identityOf(certificate, socket) };
   } catch (error) {
     return { refusal: `the client certificate ${error instanceof Error ? error.message : String(error)}` };
   }
@@ -184,18 +186,31 @@ function isoDate(openssl: string): string {
 const recent = new Map<string, PeerIdentity>();
 const RECENT_MAX = 64;
 
-function identityOf(certificate: PeerCertificate): PeerIdentity {
+function identityOf(certificate: PeerCertificate, socket: TLSSocket): PeerIdentity {
   const { fingerprint256 } = certificate;
   const known = recent.get(fingerprint256);
   if (known !== undefined) return known;
-  const identity = read(certificate);
+  const identity = { ...read(certificate), chain: chainOf(socket) };
   if (recent.size >= RECENT_MAX) recent.delete(recent.keys().next().value ?? "");
   recent.set(fingerprint256, identity);
   return identity;
 }
 
+/** All but the CA at the end. Not by `getPeerX509Certificate`: asked a second time, it has lost what is behind the first. */
+function chainOf(socket: TLSSocket): Buffer[] {
+  const chain: Buffer[] = [];
+  let certificate: DetailedPeerCertificate | undefined = socket.getPeerCertificate(true);
+  while (certificate !== undefined && certificate.issuerCertificate !== certificate) {
+    chain.push(certificate.raw);
+    certificate = certificate.issuerCertificate;
+  }
+  // A certificate that has signed itself, and is trusted as it is.
+  if (chain.length === 0 && certificate !== undefined) chain.push(certificate.raw);
+  return chain;
+}
+
 /** Throws what is wrong with a certificate that cannot be read in one way only. */
-function read(certificate: PeerCertificate): PeerIdentity {
+function read(certificate: PeerCertificate): Omit<PeerIdentity, "chain"> {
   // Each value arrives as it is, and an array if there are several.
   const subject: { readonly CN?: string | string[]; readonly O?: string | string[] } = certificate.subject;
   const names = list(subject.CN);
