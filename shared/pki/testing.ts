@@ -76,7 +76,13 @@ export async function crlOf(
       ...(entryExtensions.length > 0 && { extensions: [...entryExtensions] }),
     })),
   });
-  return `${crl.toString("pem").trimEnd()}\n`;
+  // The library's own label is another one.
+  return `${crl.toString("pem").replaceAll(" CRL-", " X509 CRL-").trimEnd()}\n`;
+}
+
+/** An extension of any kind, with nothing in it. */
+export function emptyExtension(oid: string, critical: boolean): x509.Extension {
+  return new x509.Extension(oid, critical, Buffer.from([0x30, 0x00]));
 }
 
 async function keysOf({ key }: CertificateAndKey): Promise<webcrypto.CryptoKeyPair> {
