@@ -2,6 +2,7 @@ import type { AddressInfo } from "node:net";
 import { type Admin, startAdmin } from "../shared/admin/admin.ts";
 import { formatTarget, type Target } from "../shared/net/target.ts";
 import type { TlsListener } from "../shared/net/tls.ts";
+import { TurnQueue } from "../shared/net/turn-queue.ts";
 import { CulvertError } from "../shared/outcomes.ts";
 import { FileRoom } from "../shared/process/file-room.ts";
 import { liveLinks } from "../shared/process/link-metrics.ts";
@@ -28,7 +29,7 @@ import { flagCluster } from "./serving/flag-cluster.ts";
 import { FlagTls } from "./serving/flag-tls.ts";
 import type { ServedCluster } from "./serving/served-cluster.ts";
 import { type ClusterSource, Serving } from "./serving/serving.ts";
-import { judgeAgain, rotate } from "./serving/trust-change.ts";
+import { endRevoked, judgeAgain, rotate } from "./serving/trust-change.ts";
 import { roundTripsOf } from "./status/round-trips.ts";
 import { type Condition, readiness, type ServerStatus, status } from "./status/status.ts";
 import { tryTarget } from "./trial.ts";
@@ -96,7 +97,9 @@ export class Server implements AsyncDisposable {
   /** They look at every cluster, and whoever reaches the health port may ask for them. */
   readonly #recentFaults = onceASecond(() => this.#clusterFaults());
   readonly #recentWarnings = onceASecond(() => this.#serving?.warnings() ?? []);
-  readonly #callersAgain = new CallersAgain();
+  /** What is verified again, of all clusters. */
+  readonly #turns = new TurnQueue();
+  readonly #callersAgain = new CallersAgain(this.#turns);
   #health: Admin | undefined;
   #admin: Admin | undefined;
   #started = false;
@@ -169,6 +172,14 @@ export class Server implements AsyncDisposable {
           else rotate(served, "the server's certificates have changed");
         }
       },
+      onCrlChanged: () => {
+        this.#serving?.lookAtCrls();
+        for (const served of this.#serving?.all() ?? []) {
+          const { agents, callers } = served.cluster;
+          if (agents.crl === undefined) endRevoked(served, this.#turns);
+          if (callers.crl === undefined) void this.#callersAgain.verify(served.callers);
+        }
+      },
       onCallersCaChanged: () => {
         for (const { cluster, callers } of this.#serving?.all() ?? []) {
           if (cluster.callers.ca === undefined) void this.#callersAgain.verify(callers);
@@ -207,10 +218,13 @@ export class Server implements AsyncDisposable {
       this.#entrances.closeUnix(served.unix);
       void this.#openUnix(served).catch((error) => this.#cannotOpen(served, error));
     }
-    if (what.callers.trust) void this.#callersAgain.verify(served.callers);
+    if (what.callers.trust || what.callers.crl) void this.#callersAgain.verify(served.callers);
     if (what.suspended && served.cluster.suspended) this.#endTunnels(served);
     else if (what.agents.trust) judgeAgain(served);
-    else if (what.agents.material) rotate(served, "the certificate of its cluster has changed");
+    else {
+      if (what.agents.crl) endRevoked(served, this.#turns);
+      if (what.agents.material) rotate(served, "the certificate of its cluster has changed");
+    }
   }
 
   /** Open connections have as long as at the end of the server. */

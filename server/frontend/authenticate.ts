@@ -55,6 +55,8 @@ export interface CallerDoor {
   readonly ca: string | undefined;
   /** Present: tokens are taken. */
   readonly verifier: TokenVerifier | undefined;
+  /** What the CRLs say against a certificate of that CA; continues "the client certificate". */
+  crlFault(peer: PeerIdentity): string | undefined;
   /** Those who came through it and are still here. */
   readonly open: OpenConnects;
   /** What speaks against whoever comes from this address, beside the name. */
@@ -128,6 +130,8 @@ export function authenticateSocket(door: Door, socket: unknown): Caller {
   if (by !== undefined && by !== door.ca) {
     throw new CulvertError("unauthenticated", "the CA of this cluster has changed during the handshake: connect again");
   }
+  const fault = door.crlFault(identity);
+  if (fault !== undefined) throw new CulvertError("unauthenticated", `the client certificate ${fault}`);
   const refusal = notPermitted(door, identity);
   if (refusal !== undefined) throw refusal;
   return admitted(door, shortSubject(identity), { kind: "certificate", peer: identity }, socket);

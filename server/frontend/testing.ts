@@ -76,7 +76,15 @@ export async function start(
   const common = { cluster: "default", tunnels: cluster };
   const { verifier } = options;
   const open = new OpenConnects();
-  const rules = { verifier, identities: [], rule: "a list", ca: undefined, open, objection: () => undefined };
+  const rules = {
+    verifier,
+    identities: [],
+    rule: "a list",
+    ca: undefined,
+    open,
+    objection: () => undefined,
+    crlFault: () => undefined,
+  };
   const door: Door = verifier === undefined ? { kind: "unix", ...common } : { kind: "tls", ...common, ...rules };
   const frontend = new Frontend(
     door,

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { type PeerIdentity, shortSubject } from "../../shared/net/identity.ts";
-import { TurnQueue } from "../../shared/net/turn-queue.ts";
+import type { TurnQueue } from "../../shared/net/turn-queue.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { notPermitted } from "../frontend/authenticate.ts";
 import type { Admitted, OpenConnect } from "../frontend/open-connects.ts";
@@ -20,7 +20,11 @@ const MIN_RETRY_MS = 500;
  * now (decision 0022). Each credential is verified once, whatever number of CONNECTs it has, and all clusters take turns.
  */
 export class CallersAgain {
-  readonly #turns = new TurnQueue();
+  readonly #turns: TurnQueue;
+
+  constructor(turns: TurnQueue) {
+    this.#turns = turns;
+  }
 
   /** Resolves when all are verified. */
   async verify(door: ClusterDoor): Promise<void> {
@@ -62,8 +66,10 @@ function refuseIf(connect: OpenConnect, refusal: CulvertError | undefined): void
 
 /** Why a caller that was let in by this certificate would not be let in now; its dates do not count. */
 function certificateFault(peer: PeerIdentity, door: ClusterDoor): CulvertError | undefined {
-  if (door.trust.standing(peer.chain) === "stands") return notPermitted(door, peer);
-  const sentence = `the client certificate ${shortSubject(peer)} is not signed by a CA that is still accepted here`;
+  const standing = door.trust.standing(peer.chain);
+  if (standing === "stands") return notPermitted(door, peer);
+  const why = standing === "revoked" ? "is revoked" : "is not signed by a CA that is still accepted here";
+  const sentence = `the client certificate ${shortSubject(peer)} ${why}`;
   return new CulvertError("unauthenticated", sentence);
 }
 

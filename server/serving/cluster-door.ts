@@ -1,6 +1,9 @@
 import { isDeepStrictEqual } from "node:util";
 import { ClientTrust } from "../../shared/net/client-trust.ts";
+import type { WatchedCrl } from "../../shared/net/crl-file.ts";
 import type { HandshakeBudget } from "../../shared/net/handshake-queue.ts";
+import type { PeerIdentity } from "../../shared/net/identity.ts";
+import type { RevocationList } from "../../shared/net/revocation-list.ts";
 import type { TlsDoor } from "../../shared/net/tls.ts";
 import type { WatchedTls } from "../../shared/net/tls-files.ts";
 import type { TlsMaterial, TlsPair } from "../../shared/net/tls-material.ts";
@@ -19,6 +22,7 @@ export interface DoorDeps {
   readonly clients: Clients;
   /** For what the side leaves out. */
   readonly flags: WatchedTls | undefined;
+  readonly flagCrl: Pick<WatchedCrl, "file"> | undefined;
   /** There is no document: the flags are the cluster. */
   readonly isOfFlags: boolean;
   /** `--inner-tls`, for a side that leaves it out. */
@@ -29,6 +33,8 @@ export interface DoorDeps {
   /** The limit of this side came into effect for a client. */
   onHandshakeLimit(): void;
 }
+
+const NO_LISTS: readonly RevocationList[] = [];
 
 /**
  * One side of a cluster on its TLS port: the certificate that it shows, and whom it lets in. What the cluster's document
@@ -47,6 +53,7 @@ export class ClusterDoor implements TlsDoor {
   readonly #isOfFlags: boolean;
   readonly #innerTls: InnerTlsRule;
   readonly #log: Logger;
+  readonly #flagCrl: Pick<WatchedCrl, "file"> | undefined;
   #side: AgentSide | CallerSide;
   #suspended = false;
   #verifier: TokenVerifier | undefined;
@@ -56,12 +63,13 @@ export class ClusterDoor implements TlsDoor {
 
   /** Throws a sentence about a token setting that cannot be. */
   constructor(tunnels: ClusterTunnels, side: AgentSide | CallerSide, deps: DoorDeps) {
-    const { clients, flags, isOfFlags, innerTls, rule, log, onHandshakeLimit } = deps;
+    const { clients, flags, flagCrl, isOfFlags, innerTls, rule, log, onHandshakeLimit } = deps;
     this.tunnels = tunnels;
     this.#clients = clients;
     this.rule = rule;
     this.handshakes = new HandshakeLimit({ onReached: onHandshakeLimit });
     this.#flags = flags;
+    this.#flagCrl = flagCrl;
     this.#isOfFlags = isOfFlags;
     this.#innerTls = innerTls;
     this.#log = log;
@@ -191,11 +199,24 @@ export class ClusterDoor implements TlsDoor {
     return this.material?.ca;
   }
 
-  /** The same, for certificates that were verified before. */
+  /** The same with CRLs, for certificates that a handshake has verified by the CA alone. */
   get trust(): ClientTrust {
     const ca = this.ca ?? "";
-    if (this.#trust?.ca !== ca) this.#trust = new ClientTrust(ca);
+    const lists = (this.#side.crl ?? this.#flagCrl?.file)?.lists ?? NO_LISTS;
+    if (this.#trust?.ca !== ca || this.#trust.lists !== lists) this.#trust = new ClientTrust(ca, lists);
     return this.#trust;
+  }
+
+  /** What the CRLs say against a certificate that a handshake has just verified; continues "the client certificate". */
+  crlFault({ chain }: PeerIdentity): string | undefined {
+    const { trust } = this;
+    if (trust.lists.length === 0) return undefined;
+    const standing = trust.standing(chain, new Date());
+    if (standing === "stands") return undefined;
+    if (standing === "revoked") return "is revoked";
+    return standing === "stale"
+      ? "cannot be accepted, because the CRL of its CA has expired: this server needs a new one"
+      : "is not signed by a CA that is accepted here";
   }
 
   /** Why the rules for tokens are not those of its document. */

@@ -1,3 +1,4 @@
+import { WatchedCrl } from "../../shared/net/crl-file.ts";
 import { WatchedTls } from "../../shared/net/tls-files.ts";
 import type { ServerTls, TlsFiles } from "../../shared/net/tls-material.ts";
 import type { Logger } from "../../shared/process/logger.ts";
@@ -9,7 +10,7 @@ import { ValidityLog } from "./validity-log.ts";
 
 type FlagTlsOptions = Pick<
   ServerOptions,
-  "clusterCert" | "clusterKey" | "clusterCaCert" | "serverCert" | "serverKey" | "serverCaCert"
+  "clusterCert" | "clusterKey" | "clusterCaCert" | "serverCert" | "serverKey" | "serverCaCert" | "clientCrlFile"
 >;
 
 const FLAGS = { agents: "--cluster-cert", callers: "--server-cert" } as const;
@@ -20,12 +21,15 @@ export interface FlagTlsDeps {
   onAgentsRenewed(caChanged: boolean): void;
   /** What callers are judged by has changed. */
   onCallersCaChanged(): void;
+  /** Other certificates may be revoked. */
+  onCrlChanged(): void;
 }
 
 /** Certificates and CAs of the flags: of the one cluster, or of every side of a cluster that brings none. */
 export class FlagTls {
   readonly agents: WatchedTls | undefined;
   readonly callers: WatchedTls | undefined;
+  readonly crl: WatchedCrl | undefined;
   readonly #validity: { readonly agents: ValidityLog; readonly callers: ValidityLog };
   #authorities: FlagAuthorities = {};
 
@@ -50,8 +54,10 @@ export class FlagTls {
         ofCallers,
         () => new WatchedTls(ofCallers, { log, onRenewed: onCallersRenewed }),
       );
+      this.crl = watchedCrl(options.clientCrlFile, () => deps.onCrlChanged(), log);
     } catch (error) {
       this.agents?.close();
+      this.callers?.close();
       throw error;
     }
     this.#validity = {
@@ -90,8 +96,18 @@ export class FlagTls {
   close(): void {
     this.agents?.close();
     this.callers?.close();
+    this.crl?.close();
     this.#validity.agents.close();
     this.#validity.callers.close();
+  }
+}
+
+function watchedCrl(path: string, onRenewed: () => void, log: Logger): WatchedCrl | undefined {
+  if (path === "") return undefined;
+  try {
+    return new WatchedCrl(path, { log, onRenewed });
+  } catch (error) {
+    throw new ConfigError([`--client-crl-file: ${(error as Error).message}.`], { cause: error });
   }
 }
 
