@@ -30,7 +30,6 @@ export class Account {
   early = 0;
   /** Present once it is known who has sent it, unless it came over a unix socket. */
   open: OpenConnect | undefined;
-  #leave: (() => void) | undefined;
   readonly #source: Endpoint | undefined;
   readonly #deadlineMs: number;
   readonly #deps: AccountDeps;
@@ -53,12 +52,6 @@ export class Account {
   onEstablished(): void {
     this.#dialMs = performance.now() - this.#startedAt;
     this.#deps.metrics.connectionEstablished(this.#dialMs);
-  }
-
-  /** `leave`: to be called at its end. */
-  track(open: OpenConnect, leave: () => void): void {
-    this.open = open;
-    this.#leave = leave;
   }
 
   /** What its caller was admitted by counts no more. */
@@ -92,7 +85,7 @@ export class Account {
     end: { bytesUp: number; bytesDown: number; endedBy: string },
   ): void {
     const { metrics, log, strangers } = this.#deps;
-    this.#leave?.();
+    this.open?.over();
     const durationMs = performance.now() - this.#startedAt;
     const { bytesUp, bytesDown } = end;
     const established = this.#dialMs !== undefined;

@@ -94,8 +94,8 @@ export async function connect(request: IncomingMessage, socket: Duplex, door: Do
 /** From here to its end it is known by what it was admitted by: that may come to count no more. */
 function track({ proof }: Caller, door: Door, socket: Duplex, pending: PendingCaller, account: Account): void {
   if (proof === undefined || door.kind === "unix") return;
-  const open = new OpenConnect(sourceOf(socket as Socket).address, socket, pending);
-  account.track(open, door.open.add(proof, open));
+  account.open = new OpenConnect(sourceOf(socket as Socket).address, socket, pending);
+  door.open.add(proof, account.open);
 }
 
 function askerOf(pending: PendingCaller, account: Account): Asker {

@@ -16,31 +16,40 @@ const open = (isPending = false) => {
 
 test("five thousand CONNECTs of one certificate hold it once, and the last that leaves takes it along", () => {
   const connects = new OpenConnects();
-  const leave = Array.from({ length: 5_000 }, () => connects.add(proofOf("AA"), open().connect));
+  const many = Array.from({ length: 5_000 }, () => open().connect);
+  for (const one of many) connects.add(proofOf("AA"), one);
   connects.add(proofOf("BB"), open().connect);
   assert.deepEqual(
     connects.all().map(({ connects: { size } }) => size),
     [5_000, 1],
   );
-  for (const one of leave) one();
-  assert.equal(connects.all().length, 1);
+  const [admitted] = connects.all();
+  for (const one of many) one.over();
+  assert.deepEqual([connects.all().length, admitted?.proof], [1, undefined]);
 });
 
-test("who leaves twice takes nobody along who has come meanwhile", () => {
+test("credentials that come and go are not remembered for ever, and those in use are", () => {
   const connects = new OpenConnects();
-  const leave = connects.add(proofOf("AA"), open().connect);
-  leave();
-  connects.add(proofOf("AA"), open().connect);
-  leave();
-  assert.equal(connects.all().length, 1);
+  for (let index = 0; index < 100; index++) connects.add(proofOf(`stays ${index}`), open().connect);
+  for (let index = 0; index < 1_000; index++) {
+    const { connect } = open();
+    connects.add(proofOf(`goes ${index}`), connect);
+    connect.over();
+  }
+  assert.equal(connects.all().length, 100);
+  assert.ok(connects.size <= 201, `${connects.size} are remembered`);
 });
 
 test("a CONNECT without an answer is refused, another one is reset; the first reason stays", () => {
   for (const isPending of [true, false]) {
     const { socket, connect } = open(isPending);
+    new OpenConnects().add(proofOf("AA"), connect);
     connect.refuse(new CulvertError("forbidden", "first"));
     connect.refuse(new CulvertError("forbidden", "second"));
     assert.equal(socket.destroyed, !isPending);
     assert.equal(connect.refusal?.message, "first");
   }
+  const { socket, connect } = open();
+  connect.refuse(new CulvertError("forbidden", "it is over"));
+  assert.equal(socket.destroyed, false);
 });

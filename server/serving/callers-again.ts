@@ -32,9 +32,10 @@ export class CallersAgain {
     for (const admitted of door.open.all()) {
       for (const connect of admitted.connects) this.#turns.run(() => refuseIf(connect, door.notFrom(connect.address)));
       const { proof } = admitted;
-      if (proof.kind === "token") tokens.push(admitted);
-      else this.#turns.run(() => this.#refuse(admitted, certificateFault(proof.peer, door)));
+      if (proof?.kind === "token") tokens.push(admitted);
+      else if (proof !== undefined) this.#turns.run(() => this.#refuse(admitted, certificateFault(proof.peer, door)));
     }
+    if (tokens.length === 0) return;
     const signal = AbortSignal.timeout(VERIFIED_WITHIN_MS);
     const next = tokens[Symbol.iterator]();
     const worker = async (): Promise<void> => {
@@ -52,9 +53,10 @@ export class CallersAgain {
     const { proof } = admitted;
     const { verifier } = door;
     // By the same rules it is as good as it was: that its time may be over by now ends no open connection.
-    if (proof.kind !== "token" || proof.verifier === verifier || admitted.connects.size === 0) return;
+    if (proof?.kind !== "token" || proof.verifier === verifier || admitted.connects.size === 0) return;
     const verdict = await verdictOf(proof.text, verifier, signal);
-    if (door.verifier !== verifier) return; // the rules are others once more, and somebody else verifies by those
+    // The rules are others once more, by which somebody else verifies; or the same token has just been let in by these.
+    if (door.verifier !== verifier || admitted.proof !== proof) return;
     if ("ok" in verdict && verifier !== undefined) admitted.proof = { ...proof, verifier };
     else if ("refused" in verdict) this.#refuse(admitted, new CulvertError("unauthenticated", verdict.refused));
   }

@@ -48,8 +48,16 @@ test("what is no CA has signed nothing, and time takes nothing away", async () =
   const notBefore = new Date(Date.now() - 120_000);
   const ended = await ca.issue({ cn: "client", usage: "client", notBefore, notAfter: past });
   assert.equal(new ClientTrust(ca.cert).standing(chainOf(ended)), "stands");
-  const self = await ca.issue({ cn: "client", usage: "client" });
-  assert.equal(new ClientTrust(self.cert).standing(chainOf(self)), "untrusted");
+  const leaf = await ca.issue({ cn: "client", usage: "client" });
+  assert.equal(new ClientTrust(leaf.cert).standing(chainOf(leaf)), "untrusted");
+  const by = { cert: leaf.cert, key: leaf.key };
+  assert.equal(new ClientTrust(ca.cert).standing(chainOf(await certificateOf({ cn: "fake", by }), leaf)), "untrusted");
+});
+
+test("a certificate that has signed itself stands where it is trusted as it is", async () => {
+  const self = await certificateOf({ cn: "client", isCa: false });
+  assert.equal(new ClientTrust(self.cert).standing(chainOf(self)), "stands");
+  assert.equal(new ClientTrust((await certificateOf({ cn: "client" })).cert).standing(chainOf(self)), "untrusted");
 });
 
 /** CRLs as `ClientTrust` takes them. */

@@ -1,6 +1,7 @@
 import type { Socket } from "node:net";
 import { type DetailedPeerCertificate, type PeerCertificate, TLSSocket } from "node:tls";
 import { printable } from "../outcomes.ts";
+import { judgedByCa } from "./tls.ts";
 import { matchesPieces } from "./wildcard.ts";
 
 /** What a verified certificate says about who presented it (RFC 5280 §4.1.2.6 subject, §4.2.1.6 subjectAltName). */
@@ -183,24 +184,28 @@ function isoDate(openssl: string): string {
  * One caller presents the same certificate at each CONNECT and taking it apart costs 40 µs, so the last few are kept.
  * Only what the certificate says is kept, never whether it was accepted.
  */
-const recent = new Map<string, PeerIdentity>();
+const recent = new Map<string, { readonly ca: string | undefined; readonly identity: PeerIdentity }>();
 const RECENT_MAX = 64;
 
 function identityOf(certificate: PeerCertificate, socket: TLSSocket): PeerIdentity {
   const { fingerprint256 } = certificate;
+  const ca = judgedByCa(socket); // by another CA the same certificate may have come with another chain
   const known = recent.get(fingerprint256);
-  if (known !== undefined) return known;
+  if (known !== undefined && known.ca === ca) return known.identity;
   const identity = { ...read(certificate), chain: chainOf(socket) };
   if (recent.size >= RECENT_MAX) recent.delete(recent.keys().next().value ?? "");
-  recent.set(fingerprint256, identity);
+  recent.set(fingerprint256, { ca, identity });
   return identity;
 }
+
+/** More certificates than any real chain has; CAs that have signed each other never come to an end. */
+const MAX_CHAIN = 10;
 
 /** All but the CA at the end. Not by `getPeerX509Certificate`: asked a second time, it has lost what is behind the first. */
 function chainOf(socket: TLSSocket): Buffer[] {
   const chain: Buffer[] = [];
   let certificate: DetailedPeerCertificate | undefined = socket.getPeerCertificate(true);
-  while (certificate !== undefined && certificate.issuerCertificate !== certificate) {
+  while (chain.length < MAX_CHAIN && certificate !== undefined && certificate.issuerCertificate !== certificate) {
     chain.push(certificate.raw);
     certificate = certificate.issuerCertificate;
   }
