@@ -14,7 +14,7 @@ export class CrlFileError extends Error {
   override readonly name = "CrlFileError";
 }
 
-/** 80,000 entries; reading them takes 0.1 s. */
+/** 85,000 entries; reading them takes 0.15 s of the loop. */
 const MAX_BYTES = 4 * 1_048_576;
 
 /** Throws a `CrlFileError`. */
