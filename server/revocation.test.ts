@@ -2,7 +2,8 @@ import assert from "node:assert/strict";
 import { rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
-import { crlOf } from "../shared/pki/testing.ts";
+import type { CertificateAndKey } from "../shared/pki/certificates.ts";
+import { certificateOf, crlOf } from "../shared/pki/testing.ts";
 import { agentOf, CONNECT, callerOf, fetchText, pki, start, until, within } from "./testing.ts";
 import { agentAt, answerOf, callerAt, OpenCaller, type Tenant, Tenants } from "./testing-tenants.ts";
 
@@ -121,4 +122,30 @@ test("a file of CRLs that is not usable ends the start with the flag and the rea
     start({ clientCrlFile: join(pki.folder, "ca.pem") }),
     /--client-crl-file: .*ca\.pem holds no PEM CRL/,
   );
+});
+
+test("a CA in the middle that a client brings along: its clients go when it is revoked, and a chain has its bound", async () => {
+  const root = await certificateOf({ cn: "root" });
+  const [middle, other] = [
+    await certificateOf({ cn: "middle", by: root }),
+    await certificateOf({ cn: "other", by: root }),
+  ];
+  const clientBy = async (ca: CertificateAndKey): Promise<CertificateAndKey> => {
+    const leaf = await certificateOf({ cn: "client", isCa: false, by: ca });
+    return { cert: leaf.cert + ca.cert, key: leaf.key };
+  };
+  const [serverCaCert, crl] = [join(pki.folder, "root.pem"), join(pki.folder, "root.crl")];
+  await writeFile(serverCaCert, root.cert);
+  await replace(crl, await crlOf(root, []));
+  await using server = await start({ serverCaCert, clientCrlFile: crl });
+  await agentOf(server);
+  const leaving = await OpenCaller.open(await callerOf(server, await clientBy(middle)));
+  const staying = await OpenCaller.open(await callerOf(server, await clientBy(other)));
+  await replace(crl, await crlOf(root, [middle]));
+  assert.equal((await within(leaving.closed, "the reset"))?.code, "ECONNRESET");
+  await staying.echo("after");
+  assert.match(await answerOf(await callerOf(server, await clientBy(middle))), /^HTTP\/1\.1 407 .* is revoked/);
+  const long = await certificateOf({ cn: "long", by: root, padding: 33 * 1024 });
+  const said = await answerOf(await callerOf(server, await clientBy(long)));
+  assert.match(said, /^HTTP\/1\.1 407 the client certificate and what came with it are longer than 32 KiB/);
 });

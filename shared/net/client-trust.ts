@@ -80,11 +80,19 @@ interface Search {
 
 /** Not `checkIssued`: a client's certificate that is trusted as it is has no right to sign. */
 function isSelfSigned(certificate: X509Certificate): boolean {
-  return certificate.subject === certificate.issuer && certificate.verify(certificate.publicKey);
+  return certificate.subject === certificate.issuer && isSignedBy(certificate, certificate);
+}
+
+function isSignedBy(certificate: X509Certificate, issuer: X509Certificate): boolean {
+  try {
+    return certificate.verify(issuer.publicKey);
+  } catch {
+    return false; // a key of a kind that Node does not know
+  }
 }
 
 function hasSigned(issuer: X509Certificate, certificate: X509Certificate): boolean {
-  return issuer.ca && certificate.checkIssued(issuer) && certificate.verify(issuer.publicKey);
+  return issuer.ca && certificate.checkIssued(issuer) && isSignedBy(certificate, issuer);
 }
 
 function standingBy(lists: readonly RevocationList[], certificate: X509Certificate, now: Date | undefined): Standing {

@@ -38,7 +38,7 @@ test("what OpenSSL makes is read: RSA, RSASSA-PSS and Ed25519, with serial numbe
   for (const [name, key, signing] of KINDS) {
     const subject = ["-subj", `/CN=${name}`, "-days", "1", "-addext", "basicConstraints=critical,CA:true"];
     run("req", "-x509", "-nodes", ...key, "-keyout", `${name}.key`, "-out", `${name}.crt`, ...subject);
-    const serials = ["01", "80", "FF00", "7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF"];
+    const serials = ["01", "80", "FF00", "7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF", "-05", "-8F01"];
     const row = (serial: string) => `R\t300101000000Z\t260101000000Z\t${serial}\tunknown\t/CN=x\n`;
     writeFileSync(join(folder, `${name}.db`), serials.map(row).join(""));
     writeFileSync(join(folder, `${name}.cnf`), `[ca]\ndefault_ca=d\n[d]\ndatabase=${name}.db\ndefault_crl_days=7\n`);
@@ -47,7 +47,17 @@ test("what OpenSSL makes is read: RSA, RSASSA-PSS and Ed25519, with serial numbe
     const [list] = loadCrls(join(folder, `${name}.crl`)).lists;
     assert.equal(list?.isOf(new X509Certificate(readFileSync(join(folder, `${name}.crt`)))), true, name);
     for (const serial of serials) {
-      const leaf = ["-subj", "/CN=leaf", "-days", "1", "-set_serial", `0x${serial}`, "-newkey", "ed25519", "-nodes"];
+      const leaf = [
+        "-subj",
+        "/CN=leaf",
+        "-days",
+        "1",
+        "-set_serial",
+        serial.replace(/^-?/, "$&0x"),
+        "-newkey",
+        "ed25519",
+        "-nodes",
+      ];
       run("req", "-x509", ...leaf, "-keyout", "leaf.key", "-out", "leaf.crt");
       assert.equal(list?.has(new X509Certificate(readFileSync(join(folder, "leaf.crt")))), true, `${name} ${serial}`);
     }

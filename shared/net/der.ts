@@ -42,21 +42,15 @@ function lengthAt(bytes: Buffer, at: number): { readonly length: number; readonl
   return { length: bytes.readUIntBE(at + 1, size), from: at + 1 + size };
 }
 
-/** What tells a certificate from all others of its CA (RFC 5280 §4.1.2), and whose it is. */
-export interface CertificateNames {
-  /** Hexadecimal. */
-  readonly serial: string;
-  /** Names as they are encoded: one name has one encoding with one CA (§4.1.2.4). */
-  readonly issuer: Buffer;
-  readonly subject: Buffer;
-}
-
-/** `der`: a certificate that OpenSSL has read. */
-export function namesOf(der: Buffer): CertificateNames {
-  const [tbs] = inside(theElement(der));
+/**
+ * Whose certificate it is (RFC 5280 §4.1.2.6), as it is encoded: a CA encodes its name in one way. Throws where OpenSSL takes
+ * what is not quite DER.
+ */
+export function subjectOf(certificate: Buffer): Buffer {
+  const [tbs] = inside(theElement(certificate));
   const parts = tbs === undefined ? [] : inside(tbs);
   if (parts[0]?.tag === 0xa0) parts.shift(); // the version, absent in the first
-  const [serial, , issuer, , subject] = parts;
-  if (serial === undefined || issuer === undefined || subject === undefined) throw new Error("is no certificate");
-  return { serial: serial.content.toString("hex"), issuer: issuer.whole, subject: subject.whole };
+  const subject = parts[4];
+  if (subject === undefined) throw new Error("is no certificate");
+  return subject.whole;
 }

@@ -200,6 +200,8 @@ function identityOf(certificate: PeerCertificate, socket: TLSSocket): PeerIdenti
 
 /** More certificates than any real chain has; CAs that have signed each other never come to an end. */
 const MAX_CHAIN = 10;
+/** It is kept as long as somebody is here who came with it; three certificates with RSA keys of 4,096 bits have 6 KiB. */
+const MAX_CHAIN_BYTES = 32 * 1024;
 
 /** All but the CA at the end. Not by `getPeerX509Certificate`: asked a second time, it has lost what is behind the first. */
 function chainOf(socket: TLSSocket): Buffer[] {
@@ -211,6 +213,8 @@ function chainOf(socket: TLSSocket): Buffer[] {
   }
   // A certificate that has signed itself, and is trusted as it is.
   if (chain.length === 0 && certificate !== undefined) chain.push(certificate.raw);
+  const bytes = chain.reduce((sum, { length }) => sum + length, 0);
+  if (bytes > MAX_CHAIN_BYTES) throw new Error("and what came with it are longer than 32 KiB");
   return chain;
 }
 

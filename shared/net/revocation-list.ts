@@ -1,5 +1,5 @@
 import { constants, verify, type X509Certificate } from "node:crypto";
-import { type Element, elements, inside, namesOf, TAG, theElement } from "./der.ts";
+import { type Element, elements, inside, subjectOf, TAG, theElement } from "./der.ts";
 
 /** Signature algorithms by their OID (RFC 5758 §3, RFC 4055 §5, RFC 8410 §3), hexadecimal; SHA-1 proves nothing any more. */
 const SIGNATURES: Readonly<Record<string, readonly (string | null)[]>> = {
@@ -61,7 +61,7 @@ export class RevocationList {
 
   /** Is it this CA's, by name and signature? */
   isOf(ca: X509Certificate): boolean {
-    if (!this.#issuer.equals(namesOf(ca.raw).subject)) return false;
+    if (!hasName(ca, this.#issuer)) return false;
     const { publicKey } = ca;
     if (this.#algorithm === PSS) {
       const key = {
@@ -76,8 +76,16 @@ export class RevocationList {
   }
 
   /** Of a certificate of its CA. */
-  has({ raw }: X509Certificate): boolean {
-    return this.#serials.has(namesOf(raw).serial);
+  has({ serialNumber }: X509Certificate): boolean {
+    return this.#serials.has(serialNumber.toLowerCase().replace(/^(-?)0+/, "$1"));
+  }
+}
+
+function hasName({ raw }: X509Certificate, name: Buffer): boolean {
+  try {
+    return subjectOf(raw).equals(name);
+  } catch {
+    return false; // a CA of one tenant must not end the process for all
   }
 }
 
@@ -96,7 +104,14 @@ function serialOf(entry: Element): string {
   if (extensions !== undefined && inside(extensions).some(isCritical)) {
     throw new Error("has entries of other CAs (an indirect CRL), which is not supported");
   }
-  return serial.content.toString("hex");
+  return numberOf(serial.content);
+}
+
+/** As OpenSSL writes it, without zeros in front. A serial number should be positive (§4.1.2.2), and is not always. */
+function numberOf(bytes: Buffer): string {
+  const hex = bytes.toString("hex");
+  if ((bytes[0] ?? 0) < 0x80) return hex.replace(/^0+/, "");
+  return BigInt.asIntN(8 * bytes.length, BigInt(`0x${hex}`)).toString(16);
 }
 
 function mustCount(extensions: readonly Element[]): void {

@@ -14,11 +14,13 @@ export interface MadeCertificate {
   /** The key of this one once more. */
   readonly keyOf?: CertificateAndKey;
   readonly serial?: string;
+  /** So many bytes more. */
+  readonly padding?: number;
 }
 
 /** Certificates that `Authority` does not make: CAs in the middle, renewed ones, serial numbers of one's choice. */
 export async function certificateOf(wish: MadeCertificate): Promise<CertificateAndKey> {
-  const { cn, isCa = true, by, keyOf, serial = `40${randomBytes(8).toString("hex")}` } = wish;
+  const { cn, isCa = true, by, keyOf, serial = `40${randomBytes(8).toString("hex")}`, padding = 0 } = wish;
   const keys = await (keyOf === undefined
     ? webcrypto.subtle.generateKey(P256, true, ["sign", "verify"])
     : keysOf(keyOf));
@@ -37,6 +39,7 @@ export async function certificateOf(wish: MadeCertificate): Promise<CertificateA
     publicKey: keys.publicKey,
     signingKey: signer.privateKey,
     extensions: [
+      ...(padding === 0 ? [] : [new x509.Extension("1.2.3.4", false, Buffer.alloc(padding))]),
       new x509.BasicConstraintsExtension(isCa, undefined, true),
       new x509.KeyUsagesExtension(usages, true),
       await x509.SubjectKeyIdentifierExtension.create(keys.publicKey),
