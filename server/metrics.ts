@@ -67,6 +67,7 @@ export class ServerMetrics {
   readonly #bytes: LabelledTally;
   readonly #dialFailures: LabelledTally;
   readonly #refusals: LabelledTally;
+  readonly #withdrawn: LabelledTally;
   readonly #handshakes: LabelledTally;
   readonly #untrusted: LabelledTally;
   readonly #waitingDropped: LabelledTally;
@@ -98,6 +99,11 @@ export class ServerMetrics {
       "reason",
     ]);
     this.#tunnels = make.counters("culvert_server_tunnels_opened_total", "Tunnels that agents opened.", ["cluster"]);
+    this.#withdrawn = make.counters(
+      "culvert_server_connections_withdrawn_total",
+      "Open connections reset because their caller would not be let in any more: other CAs, identities, tokens or networks, or a revoked certificate.",
+      ["cluster"],
+    );
     this.#refusals = make.counters("culvert_server_agents_refused_total", "Agents that got no tunnel.", [
       "cluster",
       "code",
@@ -214,6 +220,11 @@ export class ServerMetrics {
     (this.#clusters.figuresOf(cluster)?.refusals ?? this.strangers).tell(refusal);
   }
 
+  /** It was reset because its caller would not be let in now. */
+  connectionWithdrawn(cluster: string): void {
+    this.#withdrawn.add(1, cluster);
+  }
+
   /** +1 when an open goes to an agent, −1 when it is answered or given up. */
   pendingOpens(delta: number): void {
     if (delta > 0) this.#pending.add(delta);
@@ -234,7 +245,14 @@ export class ServerMetrics {
 
   /** It is not configured any more: its series would only take the place of others. */
   forgetCluster(cluster: string): void {
-    for (const tally of [this.#connections, this.#bytes, this.#tunnels, this.#tunnelsClosed, this.#refusals]) {
+    for (const tally of [
+      this.#connections,
+      this.#bytes,
+      this.#tunnels,
+      this.#tunnelsClosed,
+      this.#refusals,
+      this.#withdrawn,
+    ]) {
       tally.forget(cluster);
     }
   }

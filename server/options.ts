@@ -54,6 +54,10 @@ const callers = section("Callers", {
   serverCaCert: option.file("", "CA certificates (PEM) that callers' certificates must come from.", {
     konnectivity: "--server-ca-cert",
   }),
+  clientCrlFile: option.file(
+    "",
+    "CRLs (PEM, one or several) of the CAs by which callers and agents are known, read again when the file changes: open connections and tunnels of a certificate that is revoked then end. A cluster's document may have others (callers.crl, agents.crl). Empty: nothing is revoked.",
+  ),
   callerIdentities: option.list(
     [],
     "Callers that are let in: CN=, O=, DNS= or URI= patterns, * as wildcard; several joined by a comma must all match. Empty: every certificate of --server-ca-cert but Konnectivity's agents.",

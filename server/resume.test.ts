@@ -38,8 +38,8 @@ class ResumingAgent {
     after(() => this.session.destroy());
   }
 
-  static async start(server: Server): Promise<ResumingAgent> {
-    const { carrier, welcome } = await dial(server, HELLO);
+  static async start(server: Server, hello = HELLO, by = pki.agent): Promise<ResumingAgent> {
+    const { carrier, welcome } = await dial(server, hello, by);
     return new ResumingAgent(server, carrier, welcome.link, welcome.token);
   }
 
@@ -49,10 +49,10 @@ class ResumingAgent {
   }
 
   /** Asks as an agent would, and goes on over the new carrier. */
-  async resume(): Promise<void> {
+  async resume(hello = HELLO, by = pki.agent): Promise<void> {
     this.link.holdAcks();
     const resume = this.words();
-    const { carrier, welcome } = await dial(this.server, { ...HELLO, resume });
+    const { carrier, welcome } = await dial(this.server, { ...hello, resume }, by);
     this.carrier = carrier;
     this.token = welcome.token;
     this.link.resume(carrier, "server", { peerReceived: welcome.received, named: resume.received });
@@ -268,4 +268,32 @@ test("a suspended tunnel ends at once when a later process of the agent comes, a
   session.destroy();
   third.carrier.destroy();
   server.destroy(new Error("the test is over"));
+});
+
+test("a tunnel ends with its agent's certificate; one whose agent was asked, and has come with another, goes on", async () => {
+  await using server = await start(BRIEF);
+  const notAfter = new Date(Date.now() + 12_000);
+  const brief = await pki.ca.issue({ cn: "konnectivity-agent", usage: "client", notAfter });
+  const renewing = await ResumingAgent.start(server, HELLO, brief);
+  const echoed = await connection(server);
+  await echoed("before");
+  await ResumingAgent.start(server, { ...HELLO, agentId: "late" }, brief);
+  const asked: string[] = [];
+  renewing.link.watch({
+    onControl: (message) => {
+      if (message.type === "rotate") asked.push(message.reason);
+    },
+  });
+  await until(() => asked.length > 0, 12_000);
+  assert.match(asked[0] ?? "", /^the agent's certificate expires on \d{4}-/);
+  await renewing.resume();
+  const lost = () => server.lines.find(({ msg }) => msg === "tunnel lost");
+  await until(() => lost() !== undefined, 20_000);
+  assert.ok(Date.now() >= Math.floor(notAfter.getTime() / 1_000) * 1_000, "not before its end");
+  assert.match(
+    String(lost()?.["reason"]),
+    /^the agent's certificate expired on \d{4}-.*, and its agent has not come back/,
+  );
+  assert.deepEqual([lost()?.["agent"], server.tunnels.cluster("default").tunnels().size], ["late", 1]);
+  await echoed("after");
 });

@@ -1,8 +1,10 @@
 import type { AddressInfo } from "node:net";
 import { type Admin, startAdmin } from "../shared/admin/admin.ts";
 import { MemoryPool } from "../shared/memory/memory-pool.ts";
-import { formatTarget } from "../shared/net/target.ts";
+import { formatTarget, type Target } from "../shared/net/target.ts";
 import type { TlsListener } from "../shared/net/tls.ts";
+import { TurnQueue } from "../shared/net/turn-queue.ts";
+import { CulvertError } from "../shared/outcomes.ts";
 import { FileRoom } from "../shared/process/file-room.ts";
 import { liveLinks } from "../shared/process/link-metrics.ts";
 import type { Logger } from "../shared/process/logger.ts";
@@ -23,12 +25,13 @@ import { fileNeedWarning } from "./ports/file-need.ts";
 import { tellLeft } from "./ports/left.ts";
 import { openTlsPort } from "./ports/tls-port.ts";
 import { WaitingConnections } from "./ports/waiting-connections.ts";
+import { CallersAgain } from "./serving/callers-again.ts";
 import type { ClusterDoor } from "./serving/cluster-door.ts";
 import { flagCluster } from "./serving/flag-cluster.ts";
 import { FlagTls } from "./serving/flag-tls.ts";
 import type { ServedCluster } from "./serving/served-cluster.ts";
 import { type ClusterSource, Serving } from "./serving/serving.ts";
-import { judgeAgain, rotate } from "./serving/trust-change.ts";
+import { endRevoked, judgeAgain, rotate } from "./serving/trust-change.ts";
 import { roundTripsOf } from "./status/round-trips.ts";
 import { type Condition, readiness, type ServerStatus, status } from "./status/status.ts";
 import { tryTarget } from "./trial.ts";
@@ -97,6 +100,9 @@ export class Server implements AsyncDisposable {
   /** They look at every cluster, and whoever reaches the health port may ask for them. */
   readonly #recentFaults = onceASecond(() => this.#clusterFaults());
   readonly #recentWarnings = onceASecond(() => this.#serving?.warnings() ?? []);
+  /** What is verified again, of all clusters. */
+  readonly #turns = new TurnQueue();
+  readonly #callersAgain = new CallersAgain(this.#turns);
   #health: Admin | undefined;
   #admin: Admin | undefined;
   #started = false;
@@ -171,6 +177,19 @@ export class Server implements AsyncDisposable {
           else rotate(served, "the server's certificates have changed");
         }
       },
+      onCrlChanged: () => {
+        this.#serving?.lookAtCrls();
+        for (const served of this.#serving?.all() ?? []) {
+          const { agents, callers } = served.cluster;
+          if (agents.crl === undefined) endRevoked(served, this.#turns);
+          if (callers.crl === undefined) void this.#callersAgain.verify(served.callers);
+        }
+      },
+      onCallersCaChanged: () => {
+        for (const { cluster, callers } of this.#serving?.all() ?? []) {
+          if (cluster.callers.ca === undefined) void this.#callersAgain.verify(callers);
+        }
+      },
     });
     this.#flags = flags;
     this.#store =
@@ -204,9 +223,13 @@ export class Server implements AsyncDisposable {
       this.#entrances.closeUnix(served.unix);
       void this.#openUnix(served).catch((error) => this.#cannotOpen(served, error));
     }
+    if (what.callers.trust || what.callers.crl) void this.#callersAgain.verify(served.callers);
     if (what.suspended && served.cluster.suspended) this.#endTunnels(served);
     else if (what.agents.trust) judgeAgain(served);
-    else if (what.agents.material) rotate(served, "the certificate of its cluster has changed");
+    else {
+      if (what.agents.crl) endRevoked(served, this.#turns);
+      if (what.agents.material) rotate(served, "the certificate of its cluster has changed");
+    }
   }
 
   /** Open connections have as long as at the end of the server. */
@@ -263,11 +286,18 @@ export class Server implements AsyncDisposable {
       metrics: this.metrics,
       log: this.#log,
       strangers: this.#strangers,
-      mustAdmit: (cluster, target) => this.#serving?.get(cluster)?.mustAdmit(target),
+      mustAdmit: (cluster, target) => this.#mustAdmit(cluster, target),
       paceOf: (cluster) => this.#serving?.get(cluster)?.pace,
       draining: () => this.#draining,
       mustHaveFiles: () => this.#files.mustHaveRoom("overloaded"),
     };
+  }
+
+  /** A cluster that is not served has nobody who could say yes. */
+  #mustAdmit(cluster: string, target: Target): void {
+    const served = this.#serving?.get(cluster);
+    if (served === undefined) throw new CulvertError("unknown_cluster", `cluster "${cluster}" is not served here`);
+    served.mustAdmit(target);
   }
 
   #handler(door: Door): FrontendHandler {

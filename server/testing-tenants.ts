@@ -160,8 +160,8 @@ export function dialAs(server: TenantServer, words: AgentWords) {
   });
 }
 
-/** An agent whose every target says `greeting`, its cluster's name. */
-export async function agentAt(server: TenantServer, greeting: string, words: AgentWords) {
+/** An agent whose every target says `greeting`, its cluster's name; without one they echo. */
+export async function agentAt(server: TenantServer, greeting: string | undefined, words: AgentWords) {
   const { carrier, welcome, remote } = await dialAs(server, words);
   const link = new Link(welcome.link, remote, carrier, { graceMs: 0, replayBytes: 1024 * 1024 });
   let over: (reason: Error | undefined) => void = () => {};
@@ -177,7 +177,8 @@ export async function agentAt(server: TenantServer, greeting: string, words: Age
         stream.accept();
         await readOpen(stream, 1_000);
         stream.write(encodeAnswer({ ok: true }));
-        stream.end(greeting);
+        if (greeting === undefined) stream.pipe(stream);
+        else stream.end(greeting);
       },
       onClosed: over,
     },
@@ -223,4 +224,42 @@ export async function callerBehind(server: TenantServer, header: Buffer, tenant:
   socket.on("error", () => {});
   await once(socket, "secureConnect");
   return socket;
+}
+
+/** A CONNECT that was answered 200, through an agent whose targets echo. */
+export class OpenCaller {
+  readonly socket: Duplex;
+  readonly #reads: string[];
+  /** The error with which its socket has closed; `undefined` for an end in order. */
+  readonly closed: Promise<NodeJS.ErrnoException | undefined>;
+  isClosed = false;
+
+  private constructor(socket: Duplex) {
+    this.socket = socket;
+    this.#reads = collect(socket);
+    let failed: NodeJS.ErrnoException | undefined;
+    socket.on("error", (error) => {
+      failed = error;
+    });
+    this.closed = new Promise((resolve) => {
+      socket.on("close", () => {
+        this.isClosed = true;
+        resolve(failed);
+      });
+    });
+  }
+
+  static async open(socket: Duplex, header = ""): Promise<OpenCaller> {
+    const caller = new OpenCaller(socket);
+    socket.write(`CONNECT 10.0.0.1:10250 HTTP/1.1\r\nHost: x\r\n${header}\r\n`);
+    await until(() => caller.#reads.length > 0 || caller.isClosed);
+    assert.match(caller.#reads.join(""), /^HTTP\/1\.1 200 /);
+    return caller;
+  }
+
+  async echo(words: string): Promise<void> {
+    this.socket.write(words);
+    await until(() => this.#reads.join("").endsWith(words) || this.isClosed);
+    assert.ok(!this.isClosed, "it is still open");
+  }
 }

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { TLSSocket } from "node:tls";
 import { Authority, type CertificateAndKey } from "../../shared/pki/certificates.ts";
+import { crlOf } from "../../shared/pki/testing.ts";
 import { createSite, type Site } from "../harness/binaries.ts";
 import { type CallerTls, type Connection, connectThrough } from "../harness/caller.ts";
 import { KubernetesVolume } from "../harness/kubernetes-volume.ts";
@@ -48,15 +49,16 @@ test("a mounted Secret that changes is read again: certificate and CAs, old and 
     await using connection = await dial(by);
     return { status: connection.status, shown: shownBy(connection) };
   };
-  await using witness = await dial(old.caller);
-  assert.equal(witness.status, 200);
-  assert.equal(shownBy(witness), "server of old");
+  await using leaving = await dial(old.caller);
+  assert.equal(leaving.status, 200);
+  assert.equal(shownBy(leaving), "server of old");
   assert.equal((await ask(young.caller)).status, 407);
 
   // The overlap of a rotation: both CAs, then the new certificate, then the new CA alone.
   volume.update(secret(old.server, old.ca, young.ca));
   await eventually(async () => (await ask(young.caller)).status === 200, "the new CA to count");
   assert.equal((await ask(old.caller)).status, 200);
+  await using witness = await dial(young.caller);
   volume.update(secret(young.server, old.ca, young.ca));
   await eventually(async () => (await ask(old.caller)).shown === "server of new", "the new certificate");
 
@@ -78,8 +80,11 @@ test("a mounted Secret that changes is read again: certificate and CAs, old and 
     return server.log.filter((line) => line.includes("new certificates are not usable, the old ones stay")).length;
   }
 
+  await leaving.send("all the while");
+  assert.equal((await leaving.readBytes(13)).toString(), "all the while");
   volume.update(secret(young.server, young.ca));
   await eventually(async () => (await ask(old.caller)).status === 407, "the old CA to be gone");
+  await eventually(() => leaving.socket.destroyed, "the end of the connection that came by the old CA");
   assert.equal((await ask(young.caller)).status, 200);
   assert.doesNotMatch(await readyz(site), /not usable now/);
 
@@ -124,6 +129,45 @@ test("the agents' port reads its files again, and an agent shows its renewed cer
   });
   assert.equal(await status(site, echo.address), 200);
   await next.waitForLog(/"identity":"CN=caller of new"/);
+});
+
+test("a mounted CRL that changes ends the agent and the caller that it revokes, and nobody else", async () => {
+  await using echo = await TARGETS.echo();
+  using site = await createSite();
+  const { ca, server: shown, caller } = await generation("ca");
+  const badCaller = await ca.issue({ cn: "bad caller", usage: "client" });
+  const badAgent = await ca.issue({ cn: "bad agent", usage: "client" });
+  const files = async (...revoked: CertificateAndKey[]) => ({ ...secret(shown, ca), crl: await crlOf(ca, revoked) });
+  const volume = new KubernetesVolume(site.dir.file("secret"), await files());
+  const agentVolume = new KubernetesVolume(site.dir.file("agent"), secret(caller, ca));
+  const badVolume = new KubernetesVolume(site.dir.file("bad"), secret(badAgent, ca));
+  await using server = await site.startServer({
+    ...flagsOf(volume),
+    clusterCert: volume.file("tls.crt"),
+    clusterKey: volume.file("tls.key"),
+    clusterCaCert: volume.file("ca.crt"),
+    clientCrlFile: volume.file("crl"),
+  });
+  const startAgent = (agentId: string, from: KubernetesVolume, wait = true) => {
+    const [agentCert, agentKey, caCert] = ["tls.crt", "tls.key", "ca.crt"].map((name) => from.file(name));
+    return site.startAgent(
+      { agentId, agentCert: agentCert ?? "", agentKey: agentKey ?? "", caCert: caCert ?? "" },
+      { wait },
+    );
+  };
+  await using _good = await startAgent("good", agentVolume);
+  const dial = (by: CertificateAndKey) => asCaller(site, { ca: ca.cert, ...by }, echo.address);
+  await using staying = await dial(caller);
+  await using leaving = await dial(badCaller);
+  await using bad = await startAgent("bad", badVolume);
+  volume.update(await files(badCaller, badAgent));
+  await server.waitForLog(/the agent's certificate is revoked/);
+  await bad.waitForLog(/the client certificate is revoked/);
+  await eventually(() => leaving.socket.destroyed, "the end of the revoked caller's connection");
+  await server.waitForLog(/"outcome":"unauthenticated".*the client certificate CN=bad caller is revoked/);
+  assert.equal((await dial(badCaller)).status, 407);
+  await staying.send("untouched");
+  assert.equal((await staying.readBytes(9)).toString(), "untouched");
 });
 
 // ── helpers ──────────────────────────────────────────────────────────────────────────────────────────────────────

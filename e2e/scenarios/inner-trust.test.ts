@@ -9,6 +9,7 @@ import { type AgentOptions, agentOptions } from "../../agent/options.ts";
 import { Tenants, unixCallerAt } from "../../server/testing-tenants.ts";
 import { ISSUER, Issuer, SUBJECT } from "../../server/tokens/testing.ts";
 import { Authority, type CertificateAndKey } from "../../shared/pki/certificates.ts";
+import { crlOf } from "../../shared/pki/testing.ts";
 import { defaultsOf } from "../../shared/process/options.ts";
 import { captureLog, type LogLine } from "../harness/log-lines.ts";
 import { MiddleBox } from "../harness/middle-box.ts";
@@ -100,6 +101,42 @@ describe("the trust of a cluster changes while inner TLS stands", { concurrency:
     assert.equal(opened.length, 1);
     const refused = await waitFor(() => refusals(left)[0]);
     assert.match(String(refused["reason"]), /not signed by a CA/);
+  });
+
+  test("certificates end: whose agent has a newer one keeps its streams, and who has none goes", async (t) => {
+    const { blue, give, begin, lost } = await boxed(t);
+    const notAfter = new Date(Date.now() + 12_000);
+    const brief = await blue.authority.issue({ cn: "agent", o: ["agents:blue"], usage: "client", notAfter });
+    await give("renewed", brief);
+    await begin("renewed");
+    const echoed = await echoing(t, blue.uds);
+    await echoed("before");
+    await give("left", brief);
+    await begin("left");
+    await give("renewed", blue.agent);
+    const gone = await waitFor(() => lost("left"), PROVED);
+    assert.match(String(gone["reason"]), /the agent's certificate expired on /);
+    await echoed("after");
+    assert.equal(lost("renewed"), undefined);
+  });
+
+  test("a certificate is revoked: its tunnel goes at once, others notice nothing, and the agent is told why inside", async (t) => {
+    const { blue, give, begin, write, lost, file, box } = await boxed(t);
+    await give("good", blue.agent);
+    await begin("good");
+    const echoed = await echoing(t, blue.uds);
+    const revoked = await blue.authority.issue({ cn: "revoked", o: ["agents:blue"], usage: "client" });
+    await give("bad", revoked);
+    const lines = await begin("bad");
+    await writeFile(file("blue.crl"), await crlOf(blue.authority, [revoked]));
+    await write({ crl: "blue.crl" });
+    const gone = await waitFor(() => lost("bad"));
+    assert.match(String(gone["reason"]), /the agent's certificate is revoked/);
+    const refused = await waitFor(() => refusals(lines)[0]);
+    assert.match(String(refused["reason"]), /the client certificate is revoked/);
+    await echoed("after");
+    assert.equal(lost("good"), undefined);
+    assert.doesNotMatch(box.read.toString("latin1"), /revoked/);
   });
 
   test("an identity is not allowed any more: its tunnel goes at once, and the box is told nothing", async (t) => {

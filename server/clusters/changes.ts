@@ -22,6 +22,7 @@ function sideChanges(before: ClusterSide, now: ClusterSide): SideChanges {
   return {
     names: !isDeepStrictEqual(before.sni, now.sni),
     material: ca || !isDeepStrictEqual(before.certificate, now.certificate),
+    crl: before.crl?.pem !== now.crl?.pem,
     trust: ca || !isDeepStrictEqual(trustOf(before), trustOf(now)),
   };
 }

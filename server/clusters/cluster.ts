@@ -1,3 +1,4 @@
+import type { CrlFile } from "../../shared/net/crl-file.ts";
 import type { IdentityPattern } from "../../shared/net/identity.ts";
 import type { TlsPair } from "../../shared/net/tls-material.ts";
 import type { Limits } from "./document.ts";
@@ -29,6 +30,8 @@ export interface ClusterSide {
   readonly certificate?: TlsPair;
   /** CA certificates (PEM) that the clients' certificates must come from. */
   readonly ca?: string;
+  /** CRLs of those CAs; absent: the server's (`--client-crl-file`), as far as they are of those CAs. */
+  readonly crl?: CrlFile;
   /** Empty: as without `--agent-identities` or `--caller-identities`. */
   readonly identities: readonly IdentityPattern[];
   /** With a token and neither `ca` nor `identities`, the server's own CA says nothing here: only tokens do. */
@@ -70,4 +73,6 @@ export interface SideChanges {
   readonly material: boolean;
   /** CA, identities, token, sourceCIDRs or inner TLS: who was let in has to be judged again. */
   readonly trust: boolean;
+  /** Other CRLs: whoever they revoke has to go. */
+  readonly crl: boolean;
 }

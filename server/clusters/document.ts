@@ -16,6 +16,7 @@ const side = {
   cert: text().optional(),
   key: text().optional(),
   ca: text().optional(),
+  crl: text().optional(),
   identities: list(made(parsePattern)).default([]),
   token: tokenDocument.optional(),
   sourceCIDRs: list(text())

@@ -1,4 +1,5 @@
 import { readFileSync } from "node:fs";
+import { type CrlFile, loadCrls } from "../../shared/net/crl-file.ts";
 import { loadClientTls, loadPair, type TlsPair } from "../../shared/net/tls-material.ts";
 
 /**
@@ -9,6 +10,7 @@ export class MaterialFiles {
   /** By the path of the key. */
   readonly #pairs = new Map<string, TlsPair>();
   readonly #authorities = new Map<string, string>();
+  readonly #crls = new Map<string, CrlFile>();
 
   /** Throws a `TlsFileError`, as `authorities` does. */
   pair(certFile: string, keyFile: string): TlsPair {
@@ -27,9 +29,18 @@ export class MaterialFiles {
     return ca;
   }
 
+  /** Throws a `CrlFileError`. */
+  crls(path: string): CrlFile {
+    const known = this.#crls.get(path);
+    if (known !== undefined && holds(path, known.pem)) return known;
+    const crls = loadCrls(path);
+    this.#crls.set(path, crls);
+    return crls;
+  }
+
   /** Forgets all that nobody names any more. */
   retain(paths: ReadonlySet<string>): void {
-    for (const known of [this.#pairs, this.#authorities]) {
+    for (const known of [this.#pairs, this.#authorities, this.#crls]) {
       for (const path of known.keys()) if (!paths.has(path)) known.delete(path);
     }
   }

@@ -1,4 +1,5 @@
 import { dirname, resolve } from "node:path";
+import { CrlFileError } from "../../shared/net/crl-file.ts";
 import { TlsFileError } from "../../shared/net/tls-material.ts";
 import { shownDocument, yamlDocuments } from "../../shared/process/yaml-documents.ts";
 import type { Cluster, ClusterSide } from "./cluster.ts";
@@ -17,7 +18,7 @@ export interface ParsedFile {
   readonly file: string;
   readonly text: string;
   readonly documents: readonly ParsedDocument[];
-  /** The file itself, and the certificates, keys and CAs. */
+  /** The file itself, and the certificates, keys, CAs and CRLs. */
   readonly paths: readonly string[];
 }
 
@@ -48,7 +49,7 @@ export function parseClusterFile(file: string, text: string): ParsedFile {
 }
 
 function namedFiles(file: string, { agents, callers }: ClusterDocument): string[] {
-  const named = [agents, callers].flatMap(({ cert, key, ca }) => [cert, key, ca]);
+  const named = [agents, callers].flatMap(({ cert, key, ca, crl }) => [cert, key, ca, crl]);
   return named.filter((path) => path !== undefined).map((path) => resolve(dirname(file), path));
 }
 
@@ -102,12 +103,12 @@ const KEYS = { certFile: "cert", keyFile: "key", caFile: "ca" } as const;
 
 function readSide(
   name: "agents" | "callers",
-  { cert, key, ca, sni, identities, token, sourceCIDRs }: ClusterDocument["agents" | "callers"],
+  { cert, key, ca, crl, sni, identities, token, sourceCIDRs }: ClusterDocument["agents" | "callers"],
   { folder, materials, inputs }: Reading,
 ): ClusterSide | { faults: string[] } {
   const at = (path: string | undefined): string | undefined => (path === undefined ? undefined : resolve(folder, path));
-  const [certFile, keyFile, caFile] = [at(cert), at(key), at(ca)];
-  for (const path of [certFile, keyFile, caFile]) if (path !== undefined) inputs.set(path, "");
+  const [certFile, keyFile, caFile, crlFile] = [at(cert), at(key), at(ca), at(crl)];
+  for (const path of [certFile, keyFile, caFile, crlFile]) if (path !== undefined) inputs.set(path, "");
   try {
     const side: Mutable<ClusterSide> = { sni, identities };
     if (certFile !== undefined && keyFile !== undefined) {
@@ -118,10 +119,15 @@ function readSide(
       side.ca = materials.authorities(caFile);
       inputs.set(caFile, side.ca);
     }
+    if (crlFile !== undefined) {
+      side.crl = materials.crls(crlFile);
+      inputs.set(crlFile, side.crl.pem);
+    }
     if (token !== undefined) side.token = located(token, folder);
     if (sourceCIDRs !== undefined) side.sourceCIDRs = sourceCIDRs;
     return side;
   } catch (error) {
+    if (error instanceof CrlFileError) return { faults: [`${name}.crl: ${error.message}.`] };
     if (!(error instanceof TlsFileError)) throw error;
     return { faults: [`${name}.${KEYS[error.file]}: ${error.message}.`] };
   }

@@ -51,7 +51,7 @@ test("a change names what differs and leaves every other cluster the object it w
   const before = new Map(store.clusters);
   await folder.write("both.yaml", `${clusterText("blue")}\n---\n${clusterText("red", "limits: {streams: 3}")}`);
   await folder.tells("~red");
-  const side = { names: false, material: false, trust: false };
+  const side = { names: false, material: false, trust: false, crl: false };
   const rest = { maxAgents: false, uds: false, allow: false, deny: false, suspended: false };
   assert.deepEqual(folder.changes.get("red"), { agents: side, callers: side, ...rest, limits: true });
   assert.equal(store.clusters.get("blue"), before.get("blue"));
@@ -71,7 +71,7 @@ test("identities and sourceCIDRs are trust, of their side alone", async () => {
   await folder.open();
   await folder.write("blue.yaml", "name: blue\ncallers: {identities: [CN=b]}");
   await folder.tells("~blue");
-  assert.deepEqual(folder.changes.get("blue")?.callers, { names: false, material: false, trust: true });
+  assert.deepEqual(folder.changes.get("blue")?.callers, { names: false, material: false, trust: true, crl: false });
   assert.equal(folder.changes.get("blue")?.agents.trust, false);
   await folder.write("blue.yaml", "name: blue\nagents: {sourceCIDRs: [10.0.0.0/8]}\ncallers: {identities: [CN=b]}");
   await folder.tells("~blue");
@@ -92,8 +92,8 @@ test("certificates are read from beside the document, and again when they change
 
   await folder.write("pki/ca", second.ca);
   await folder.tells("~blue");
-  assert.deepEqual(folder.changes.get("blue")?.agents, { names: false, material: true, trust: true });
-  assert.deepEqual(folder.changes.get("blue")?.callers, { names: false, material: false, trust: false });
+  assert.deepEqual(folder.changes.get("blue")?.agents, { names: false, material: true, trust: true, crl: false });
+  assert.deepEqual(folder.changes.get("blue")?.callers, { names: false, material: false, trust: false, crl: false });
 
   await folder.write("pki/cert", second.cert);
   await folder.hasProblems(/^agents\.key: the private key .*pki\/key does not belong to/, /^callers\.key: /);
@@ -101,7 +101,7 @@ test("certificates are read from beside the document, and again when they change
   await folder.write("pki/key", second.key);
   await folder.hasProblems();
   await folder.tells("~blue");
-  assert.deepEqual(folder.changes.get("blue")?.callers, { names: false, material: true, trust: false });
+  assert.deepEqual(folder.changes.get("blue")?.callers, { names: false, material: true, trust: false, crl: false });
 });
 
 test("a broken file keeps its old version, says so once, and does not stop the others", async () => {

@@ -5,6 +5,7 @@ import { type CulvertError, type OutcomeCode, outcome, printable } from "../../s
 import type { Logger } from "../../shared/process/logger.ts";
 import type { StrangerLog } from "../../shared/process/stranger-log.ts";
 import type { ServerMetrics } from "../metrics.ts";
+import type { OpenConnect } from "./open-connects.ts";
 
 export interface AccountDeps {
   readonly metrics: ServerMetrics;
@@ -27,6 +28,8 @@ export class Account {
   agent: string | undefined;
   /** Bytes that the target got before the splice. */
   early = 0;
+  /** Present once it is known who has sent it, unless it came over a unix socket. */
+  open: OpenConnect | undefined;
   readonly #source: Endpoint | undefined;
   readonly #deadlineMs: number;
   readonly #deps: AccountDeps;
@@ -49,6 +52,12 @@ export class Account {
   onEstablished(): void {
     this.#dialMs = performance.now() - this.#startedAt;
     this.#deps.metrics.connectionEstablished(this.#dialMs);
+  }
+
+  /** What its caller was admitted by counts no more. */
+  onWithdrawn({ bytesUp, bytesDown }: SpliceTotals, refusal: CulvertError): void {
+    this.#deps.metrics.connectionWithdrawn(this.cluster);
+    this.#finish(refusal.code, refusal, { bytesUp: bytesUp + this.early, bytesDown, endedBy: "server" });
   }
 
   /**
@@ -79,6 +88,7 @@ export class Account {
     end: { bytesUp: number; bytesDown: number; endedBy: string },
   ): void {
     const { metrics, log, strangers } = this.#deps;
+    this.open?.over();
     const durationMs = performance.now() - this.#startedAt;
     const { bytesUp, bytesDown } = end;
     const established = this.#dialMs !== undefined;
@@ -106,7 +116,7 @@ export class Account {
       // A bug shows its stack; everything else is a sentence.
       ...(code === "internal" ? { err: error?.cause ?? error } : error && { reason: printable(error.message) }),
     };
-    if (code === "unauthenticated") strangers.tell(level, line, "connection refused");
+    if (code === "unauthenticated" && !established) strangers.tell(level, line, "connection refused");
     else if (code === "stalled") strangers.tell(level, line, "connection ended: memory is short");
     else log[level](line, established ? "connection closed" : "connection refused");
   }

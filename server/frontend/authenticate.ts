@@ -7,6 +7,7 @@ import {
   CERTIFICATE_CHALLENGE,
   type IdentityPattern,
   judgePeer,
+  type PeerIdentity,
   permits,
   shortSubject,
 } from "../../shared/net/identity.ts";
@@ -18,6 +19,7 @@ import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { TokenVerifier, Verdict } from "../tokens/verifier.ts";
 import { inTime, mustName } from "../tunnels/identify.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
+import type { CallerProof, OpenConnects } from "./open-connects.ts";
 
 /** Who sent a CONNECT, once that is known. */
 export interface Caller {
@@ -25,6 +27,8 @@ export interface Caller {
   readonly name: string;
   /** The cluster that this caller's credential belongs to. */
   readonly cluster: string;
+  /** Absent: it came over a unix socket. */
+  readonly proof?: CallerProof;
 }
 
 /** What one door to the server asks of those who come through it. */
@@ -51,6 +55,10 @@ export interface CallerDoor {
   readonly ca: string | undefined;
   /** Present: tokens are taken. */
   readonly verifier: TokenVerifier | undefined;
+  /** What the CRLs say against a certificate of that CA; continues "the client certificate". */
+  crlFault(peer: PeerIdentity): string | undefined;
+  /** Those who came through it and are still here. */
+  readonly open: OpenConnects;
   /** What speaks against whoever comes from this address, beside the name. */
   objection(address: string): CulvertError | undefined;
   /** A client from this address has proved a credential. */
@@ -79,14 +87,19 @@ export async function authenticate(
     throw new CulvertError("unauthenticated", "a client certificate and a token came together: send one of them");
   }
   mustName(presented, door.cluster);
+  const { verifier } = door;
   const verdict = await verifyToken(presented.token, socket as TLSSocket, door, bounds);
   if ("refused" in verdict) throw new CulvertError("unauthenticated", verdict.refused);
   if ("unavailable" in verdict) {
     const { unavailable, retryAfterMs, detail } = verdict;
     throw new CulvertError("overloaded", unavailable, { retryAfterMs, cause: new Error(detail) });
   }
+  if (verifier === undefined || door.verifier !== verifier) {
+    throw new CulvertError("unauthenticated", "the rules for tokens have changed meanwhile: connect again");
+  }
   door.proved?.(sourceOf(socket as TLSSocket).address);
-  return admitted(door, `SUB=${printable(verdict.ok.subject, 100)}`, socket);
+  const proof = { kind: "token", text: presented.token, verifier } as const;
+  return admitted(door, `SUB=${printable(verdict.ok.subject, 100)}`, proof, socket);
 }
 
 async function verifyToken(token: string, socket: Socket, door: CallerDoor, bounds: TokenBounds): Promise<Verdict> {
@@ -108,21 +121,30 @@ export function challenges(door: Door): readonly string[] {
 /** The same by what the connection itself shows: for requests that get no further anyway. */
 export function authenticateSocket(door: Door, socket: unknown): Caller {
   if (door.kind === "unix") return { name: "unix", cluster: door.cluster };
-  const { identity, refusal } = judgePeer(socket as TLSSocket);
+  const { identity, refusal: why } = judgePeer(socket as TLSSocket);
   if (identity === undefined) {
     const or = door.verifier === undefined ? "" : ", and no token (Proxy-Authorization: Bearer)";
-    throw new CulvertError("unauthenticated", `${refusal}${or}`);
+    throw new CulvertError("unauthenticated", `${why}${or}`);
   }
   const by = judgedByCa(socket as TLSSocket);
   if (by !== undefined && by !== door.ca) {
     throw new CulvertError("unauthenticated", "the CA of this cluster has changed during the handshake: connect again");
   }
-  const name = shortSubject(identity);
-  if (!permits(door.identities, "caller", identity)) {
-    const rule = door.identities.length > 0 ? `is not among ${door.rule}` : "is an agent's, not a caller's";
-    throw new CulvertError("unauthenticated", `the client certificate ${name} ${rule}`);
-  }
-  return admitted(door, name, socket);
+  const fault = door.crlFault(identity);
+  if (fault !== undefined) throw new CulvertError("unauthenticated", `the client certificate ${fault}`);
+  const refusal = notPermitted(door, identity);
+  if (refusal !== undefined) throw refusal;
+  return admitted(door, shortSubject(identity), { kind: "certificate", peer: identity }, socket);
+}
+
+/** Why a certificate, whoever has signed it, opens this door to nobody. */
+export function notPermitted(
+  { identities, rule }: Pick<CallerDoor, "identities" | "rule">,
+  peer: PeerIdentity,
+): CulvertError | undefined {
+  if (permits(identities, "caller", peer)) return undefined;
+  const why = identities.length > 0 ? `is not among ${rule}` : "is an agent's, not a caller's";
+  return new CulvertError("unauthenticated", `the client certificate ${shortSubject(peer)} ${why}`);
 }
 
 /** Where a connection comes from, a balancer's word before the kernel's; a unix socket has no address. */
@@ -130,8 +152,8 @@ export function callerSource(door: Door, socket: unknown): Endpoint | undefined 
   return door.kind === "unix" ? undefined : sourceOf(socket as TLSSocket);
 }
 
-function admitted(door: CallerDoor, name: string, socket: unknown): Caller {
+function admitted(door: CallerDoor, name: string, proof: CallerProof, socket: unknown): Caller {
   const objection = door.objection(sourceOf(socket as TLSSocket).address);
   if (objection !== undefined) throw objection;
-  return { name, cluster: door.cluster };
+  return { name, cluster: door.cluster, proof };
 }

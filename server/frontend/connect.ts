@@ -1,6 +1,8 @@
 import type { IncomingMessage } from "node:http";
+import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { resetSocket } from "../../shared/net/reset.ts";
+import { sourceOf } from "../../shared/net/source.ts";
 import { type SpliceOptions, type SpliceTotals, splice } from "../../shared/net/splice.ts";
 import { formatTarget, parseTarget, shownAuthority, type Target } from "../../shared/net/target.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
@@ -14,7 +16,8 @@ import { type Asker, reach } from "../tunnels/reach.ts";
 import type { ClusterTunnels, Registry } from "../tunnels/registry.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
 import { Account } from "./account.ts";
-import { authenticate, callerSource, challenges, type Door } from "./authenticate.ts";
+import { authenticate, type Caller, callerSource, challenges, type Door } from "./authenticate.ts";
+import { OpenConnect } from "./open-connects.ts";
 import { PendingCaller } from "./pending.ts";
 import * as reply from "./reply.ts";
 import { route } from "./route.ts";
@@ -56,6 +59,7 @@ export async function connect(request: IncomingMessage, socket: Duplex, door: Do
     const bounds = { deadlineMs: Math.ceil(account.leftMs()), most: deps.options.maxJudgedAgents };
     const caller = await authenticate(door, socket, request.headers, bounds);
     account.caller = caller.name;
+    track(caller, door, socket, pending, account);
     account.target = shownAuthority(request.url ?? ""); // what was asked for, also if it is none
     const target = parseTarget(request.url);
     account.target = formatTarget(target);
@@ -69,6 +73,10 @@ export async function connect(request: IncomingMessage, socket: Duplex, door: Do
     deps.mustHaveFiles();
 
     const { stream, tunnel } = await reach(target, cluster, askerOf(pending, account), deps);
+    if (account.open?.refusal !== undefined) {
+      stream.destroy();
+      throw account.open.refusal;
+    }
     account.onEstablished();
     account.early = pending.sendEarly(stream);
     await pending.establish(door.kind === "unix" ? deps.options.establishedGapMs : 0);
@@ -90,6 +98,13 @@ export async function connect(request: IncomingMessage, socket: Duplex, door: Do
   }
 }
 
+/** From here to its end it is known by what it was admitted by: that may come to count no more. */
+function track({ proof }: Caller, door: Door, socket: Duplex, pending: PendingCaller, account: Account): void {
+  if (proof === undefined || door.kind === "unix") return;
+  account.open = new OpenConnect(sourceOf(socket as Socket).address, socket, pending);
+  door.open.add(proof, account.open);
+}
+
 function askerOf(pending: PendingCaller, account: Account): Asker {
   return {
     id: account.id,
@@ -109,7 +124,8 @@ function tellEnd(
   account: Account,
   deps: ConnectDeps,
 ): void {
-  if (totals.endedBy === "memory") account.onSpliced(totals, "stalled");
+  if (account.open?.refusal !== undefined) account.onWithdrawn(totals, account.open.refusal);
+  else if (totals.endedBy === "memory") account.onSpliced(totals, "stalled");
   else if (!isSessionLost(stream)) account.onSpliced(totals, undefined);
   else if (deps.draining()) account.onSpliced(totals, "draining");
   else {

@@ -70,6 +70,14 @@ export class PendingCaller {
     });
   }
 
+  /** Its CONNECT is to be refused, whatever it waits for. False: it has been answered. */
+  refuse(refusal: CulvertError): boolean {
+    if (this.#established) return false;
+    this.#gone ??= refusal;
+    this.#step?.cancel(refusal);
+    return true;
+  }
+
   /** The bytes that came behind the CONNECT, for the target. Returns how many. */
   sendEarly(target: Duplex): number {
     for (const chunk of this.#early) target.write(chunk);

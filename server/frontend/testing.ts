@@ -12,6 +12,7 @@ import type { FakeAgent } from "../tunnels/testing.ts";
 import type { Door } from "./authenticate.ts";
 import { type ConnectOptions, connect } from "./connect.ts";
 import { Frontend, type FrontendOptions } from "./listen.ts";
+import { OpenConnects } from "./open-connects.ts";
 
 export const ESTABLISHED = "HTTP/1.1 200 Connection Established\r\n\r\n";
 export const CONNECT = "CONNECT 10.0.0.1:10250 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
@@ -74,7 +75,16 @@ export async function start(
   };
   const common = { cluster: "default", tunnels: cluster };
   const { verifier } = options;
-  const rules = { verifier, identities: [], rule: "a list", ca: undefined, objection: () => undefined };
+  const open = new OpenConnects();
+  const rules = {
+    verifier,
+    identities: [],
+    rule: "a list",
+    ca: undefined,
+    open,
+    objection: () => undefined,
+    crlFault: () => undefined,
+  };
   const door: Door = verifier === undefined ? { kind: "unix", ...common } : { kind: "tls", ...common, ...rules };
   const frontend = new Frontend(
     door,

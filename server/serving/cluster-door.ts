@@ -1,11 +1,16 @@
 import { isDeepStrictEqual } from "node:util";
+import { ClientTrust } from "../../shared/net/client-trust.ts";
+import type { WatchedCrl } from "../../shared/net/crl-file.ts";
 import type { HandshakeBudget } from "../../shared/net/handshake-queue.ts";
+import type { PeerIdentity } from "../../shared/net/identity.ts";
+import type { RevocationList } from "../../shared/net/revocation-list.ts";
 import type { TlsDoor } from "../../shared/net/tls.ts";
 import type { WatchedTls } from "../../shared/net/tls-files.ts";
 import type { TlsMaterial, TlsPair } from "../../shared/net/tls-material.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
 import type { AgentSide, CallerSide, ClusterSide, InnerTlsRule } from "../clusters/cluster.ts";
+import { OpenConnects } from "../frontend/open-connects.ts";
 import { verifierOf } from "../tokens/settings.ts";
 import type { TokenVerifier } from "../tokens/verifier.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
@@ -17,6 +22,7 @@ export interface DoorDeps {
   readonly clients: Clients;
   /** For what the side leaves out. */
   readonly flags: WatchedTls | undefined;
+  readonly flagCrl: Pick<WatchedCrl, "file"> | undefined;
   /** There is no document: the flags are the cluster. */
   readonly isOfFlags: boolean;
   /** `--inner-tls`, for a side that leaves it out. */
@@ -28,6 +34,8 @@ export interface DoorDeps {
   onHandshakeLimit(): void;
 }
 
+const NO_LISTS: readonly RevocationList[] = [];
+
 /**
  * One side of a cluster on its TLS port: the certificate that it shows, and whom it lets in. What the cluster's document
  * leaves out is the server's flags' to say.
@@ -38,25 +46,30 @@ export class ClusterDoor implements TlsDoor {
   readonly rule: string;
   /** The TLS handshakes under this side's names. */
   readonly handshakes: HandshakeLimit;
+  /** CONNECTs of those who came through it as callers. */
+  readonly open = new OpenConnects();
   readonly #clients: Clients;
   readonly #flags: WatchedTls | undefined;
   readonly #isOfFlags: boolean;
   readonly #innerTls: InnerTlsRule;
   readonly #log: Logger;
+  readonly #flagCrl: Pick<WatchedCrl, "file"> | undefined;
   #side: AgentSide | CallerSide;
   #suspended = false;
   #verifier: TokenVerifier | undefined;
   #tokenProblem: string | undefined;
   #tls: TlsMaterial | undefined;
+  #trust: ClientTrust | undefined;
 
   /** Throws a sentence about a token setting that cannot be. */
   constructor(tunnels: ClusterTunnels, side: AgentSide | CallerSide, deps: DoorDeps) {
-    const { clients, flags, isOfFlags, innerTls, rule, log, onHandshakeLimit } = deps;
+    const { clients, flags, flagCrl, isOfFlags, innerTls, rule, log, onHandshakeLimit } = deps;
     this.tunnels = tunnels;
     this.#clients = clients;
     this.rule = rule;
     this.handshakes = new HandshakeLimit({ onReached: onHandshakeLimit });
     this.#flags = flags;
+    this.#flagCrl = flagCrl;
     this.#isOfFlags = isOfFlags;
     this.#innerTls = innerTls;
     this.#log = log;
@@ -186,6 +199,26 @@ export class ClusterDoor implements TlsDoor {
     return this.material?.ca;
   }
 
+  /** The same with CRLs, for certificates that a handshake has verified by the CA alone. */
+  get trust(): ClientTrust {
+    const ca = this.ca ?? "";
+    const lists = (this.#side.crl ?? this.#flagCrl?.file)?.lists ?? NO_LISTS;
+    if (this.#trust?.ca !== ca || this.#trust.lists !== lists) this.#trust = new ClientTrust(ca, lists);
+    return this.#trust;
+  }
+
+  /** What the CRLs say against a certificate that a handshake has just verified; continues "the client certificate". */
+  crlFault({ chain }: PeerIdentity): string | undefined {
+    const { trust } = this;
+    if (trust.lists.length === 0) return undefined;
+    const standing = trust.standing(chain, new Date());
+    if (standing === "stands") return undefined;
+    if (standing === "revoked") return "is revoked";
+    return standing === "stale"
+      ? "cannot be accepted, because the CRL of its CA has expired: this server needs a new one"
+      : "is not signed by a CA that is accepted here";
+  }
+
   /** Why the rules for tokens are not those of its document. */
   get tokenProblem(): string | undefined {
     return this.#tokenProblem;
@@ -200,6 +233,11 @@ export class ClusterDoor implements TlsDoor {
   /** What speaks against whoever comes from `address`, beside the name. */
   objection(address: string): CulvertError | undefined {
     if (this.#suspended) return new CulvertError("forbidden", `cluster "${this.cluster}" is suspended`);
+    return this.notFrom(address);
+  }
+
+  /** The same without `suspended`, which lets open connections end in order. */
+  notFrom(address: string): CulvertError | undefined {
     const { sourceCIDRs } = this.#side;
     if (sourceCIDRs === undefined || sourceCIDRs.includes(address)) return undefined;
     const from = printable(address, 50);

@@ -1,5 +1,6 @@
+import { WatchedCrl } from "../../shared/net/crl-file.ts";
 import { WatchedTls } from "../../shared/net/tls-files.ts";
-import type { TlsFiles } from "../../shared/net/tls-material.ts";
+import type { ServerTls, TlsFiles } from "../../shared/net/tls-material.ts";
 import type { Logger } from "../../shared/process/logger.ts";
 import { ConfigError } from "../../shared/process/options.ts";
 import type { FlagAuthorities } from "../clusters/claims.ts";
@@ -9,44 +10,54 @@ import { ValidityLog } from "./validity-log.ts";
 
 type FlagTlsOptions = Pick<
   ServerOptions,
-  "clusterCert" | "clusterKey" | "clusterCaCert" | "serverCert" | "serverKey" | "serverCaCert"
+  "clusterCert" | "clusterKey" | "clusterCaCert" | "serverCert" | "serverKey" | "serverCaCert" | "clientCrlFile"
 >;
 
 const FLAGS = { agents: "--cluster-cert", callers: "--server-cert" } as const;
+
+export interface FlagTlsDeps {
+  readonly log: Logger;
+  /** What agents are shown or judged by has changed. */
+  onAgentsRenewed(caChanged: boolean): void;
+  /** What callers are judged by has changed. */
+  onCallersCaChanged(): void;
+  /** Other certificates may be revoked. */
+  onCrlChanged(): void;
+}
 
 /** Certificates and CAs of the flags: of the one cluster, or of every side of a cluster that brings none. */
 export class FlagTls {
   readonly agents: WatchedTls | undefined;
   readonly callers: WatchedTls | undefined;
+  readonly crl: WatchedCrl | undefined;
   readonly #validity: { readonly agents: ValidityLog; readonly callers: ValidityLog };
   #authorities: FlagAuthorities = {};
 
-  /** Throws a `ConfigError`. `onAgentsRenewed`: what agents are shown or judged by has changed. */
-  constructor(
-    options: FlagTlsOptions,
-    deps: { readonly log: Logger; readonly onAgentsRenewed: (caChanged: boolean) => void },
-  ) {
+  /** Throws a `ConfigError`. */
+  constructor(options: FlagTlsOptions, deps: FlagTlsDeps) {
     const { clusterCert, clusterKey, clusterCaCert, serverCert, serverKey, serverCaCert } = options;
-    const { log, onAgentsRenewed } = deps;
-    let ca: string | undefined;
-    const onRenewed = (): void => {
-      const before = ca;
-      ca = this.agents?.material.ca;
+    const { log } = deps;
+    const onAgentsRenewed = ({ ca }: ServerTls, before: ServerTls): void => {
       this.#validity.agents.look();
-      onAgentsRenewed(ca !== before);
+      deps.onAgentsRenewed(ca !== before.ca);
+    };
+    const onCallersRenewed = ({ ca }: ServerTls, before: ServerTls): void => {
+      this.#validity.callers.look();
+      if (ca !== before.ca) deps.onCallersCaChanged();
     };
     const ofAgents = { certFile: clusterCert, keyFile: clusterKey, caFile: clusterCaCert };
     const ofCallers = { certFile: serverCert, keyFile: serverKey, caFile: serverCaCert };
-    this.agents = watched("agents", ofAgents, () => new WatchedTls(ofAgents, { log, onRenewed }));
-    ca = this.agents?.material.ca;
+    this.agents = watched("agents", ofAgents, () => new WatchedTls(ofAgents, { log, onRenewed: onAgentsRenewed }));
     try {
       this.callers = watched(
         "callers",
         ofCallers,
-        () => new WatchedTls(ofCallers, { log, onRenewed: () => this.#validity.callers.look() }),
+        () => new WatchedTls(ofCallers, { log, onRenewed: onCallersRenewed }),
       );
+      this.crl = watchedCrl(options.clientCrlFile, () => deps.onCrlChanged(), log);
     } catch (error) {
       this.agents?.close();
+      this.callers?.close();
       throw error;
     }
     this.#validity = {
@@ -85,8 +96,18 @@ export class FlagTls {
   close(): void {
     this.agents?.close();
     this.callers?.close();
+    this.crl?.close();
     this.#validity.agents.close();
     this.#validity.callers.close();
+  }
+}
+
+function watchedCrl(path: string, onRenewed: () => void, log: Logger): WatchedCrl | undefined {
+  if (path === "") return undefined;
+  try {
+    return new WatchedCrl(path, { log, onRenewed });
+  } catch (error) {
+    throw new ConfigError([`--client-crl-file: ${(error as Error).message}.`], { cause: error });
   }
 }
 

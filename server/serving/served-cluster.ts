@@ -1,3 +1,4 @@
+import type { WatchedCrl } from "../../shared/net/crl-file.ts";
 import type { Target } from "../../shared/net/target.ts";
 import type { WatchedTls } from "../../shared/net/tls-files.ts";
 import { untimely } from "../../shared/net/tls-material.ts";
@@ -15,7 +16,12 @@ import { type ShownCertificate, ValidityLog } from "./validity-log.ts";
 
 export interface ServedClusterDeps {
   /** What the flags say of each side, where clusters leave it out. */
-  readonly flags: { readonly agents: WatchedTls | undefined; readonly callers: WatchedTls | undefined };
+  readonly flags: {
+    readonly agents: WatchedTls | undefined;
+    readonly callers: WatchedTls | undefined;
+    /** `--client-crl-file`, for both. */
+    readonly crl?: WatchedCrl | undefined;
+  };
   /** There are no documents: the flags are the one cluster. */
   readonly isOfFlags: boolean;
   /** `--inner-tls`, for clusters that do not say. */
@@ -65,6 +71,7 @@ export class ServedCluster {
       ...common,
       clients,
       flags: flags[clients],
+      flagCrl: flags.crl,
       rule: rule(clients),
     });
     this.agents = new ClusterDoor(tunnels, cluster.agents, depsOf("agents"));

@@ -6,6 +6,7 @@ import type { ServerNames } from "../clusters/names.ts";
 import type { ClusterListener } from "../clusters/store.ts";
 import type { Registry } from "../tunnels/registry.ts";
 import type { ClusterDoor } from "./cluster-door.ts";
+import { CrlLog, documentCrlWarnings, flagCrlWarnings } from "./crl-warnings.ts";
 import { missingWarning } from "./missing-material.ts";
 import { namesPassByWarning } from "./names-pass-by.ts";
 import { ServedCluster, type ServedClusterDeps } from "./served-cluster.ts";
@@ -44,12 +45,14 @@ export class Serving implements ClusterListener {
   readonly #served = new Map<string, ServedCluster>();
   /** Clusters that are to be served and cannot, and why. */
   readonly #unserved = new Map<string, string>();
+  readonly #crlLog: CrlLog;
   #started = false;
 
   constructor(deps: ServingDeps) {
     this.#deps = deps;
     this.agentDoors = this.#doors("agents", () => deps.source.agentNames, hasCertificate);
     this.plainAgentDoors = this.#doors("agents", () => deps.source.agentNames, canDoWithoutTls);
+    this.#crlLog = new CrlLog(deps.log, () => this.#crlWarnings());
     this.callerDoors = this.#doors("callers", () => deps.source.callerNames, hasCertificate);
   }
 
@@ -61,6 +64,7 @@ export class Serving implements ClusterListener {
     for (const warn of WARNINGS) {
       for (const warning of warningsOf(this.#served.values(), warn)) this.#deps.log.warn(warning);
     }
+    this.#crlLog.look();
   }
 
   get(name: string): ServedCluster | undefined {
@@ -78,7 +82,18 @@ export class Serving implements ClusterListener {
 
   /** What is odd about the clusters now, and may be meant: what can be mended, since it stays in readyz until it is. */
   warnings(): string[] {
-    return warningsOf(this.#served.values(), sharedCaWarning);
+    return [...warningsOf(this.#served.values(), sharedCaWarning), ...this.#crlWarnings()];
+  }
+
+  /** To be called when the CRLs of the flags are others. */
+  readonly lookAtCrls = (): void => this.#crlLog.lookSoon();
+
+  #crlWarnings(): string[] {
+    const { crl } = this.#deps.flags;
+    return [
+      ...(crl === undefined ? [] : flagCrlWarnings(crl, this.#served.values())),
+      ...[...this.#served.values()].flatMap((served) => documentCrlWarnings(served)),
+    ].slice(0, MAX_CRL_WARNINGS);
   }
 
   onAdded(cluster: Cluster): void {
@@ -96,6 +111,7 @@ export class Serving implements ClusterListener {
       const { name, file, suspended } = cluster;
       this.#deps.log.info({ cluster: name, file, ...(suspended && { suspended }) }, "cluster added");
       this.#warnOf(served, []);
+      this.#crlLog.lookSoon();
     }
     this.#deps.onAdded(served);
   }
@@ -137,6 +153,7 @@ export class Serving implements ClusterListener {
     served.update(cluster, what);
     this.#tellChange(cluster, what);
     this.#warnOf(served, before);
+    this.#crlLog.lookSoon();
     this.#deps.onChanged(served, what);
   }
 
@@ -151,6 +168,7 @@ export class Serving implements ClusterListener {
   }
 
   close(): void {
+    this.#crlLog.close();
     for (const served of this.#served.values()) served.close();
   }
 
@@ -175,6 +193,9 @@ export class Serving implements ClusterListener {
     };
   }
 }
+
+/** Enough to see what is meant: a thousand clusters may name one file. */
+const MAX_CRL_WARNINGS = 10;
 
 /** What the log says of a cluster, when it comes and when that is new. */
 const WARNINGS = [

@@ -2,6 +2,7 @@ import { type CarrierLost, PeerViolation } from "../../shared/link/carrier-end.t
 import type { Hello } from "../../shared/link/control.ts";
 import { type Link, LinkLost, type LinkOptions, type Resumption } from "../../shared/link/link.ts";
 import { silenceMs } from "../../shared/link/liveness.ts";
+import type { PeerIdentity } from "../../shared/net/identity.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { isViolation } from "../../shared/yamux/errors.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
@@ -9,6 +10,7 @@ import type { ServerMetrics } from "../metrics.ts";
 import type { ServerOptions } from "../options.ts";
 import { TokenWatch } from "../tokens/watch.ts";
 import type { AgentLog } from "./agent-log.ts";
+import { CertificateWatch } from "./certificate-watch.ts";
 import type { Credential, ProvenToken } from "./credential.ts";
 import type { Links, ResumableLink } from "./links.ts";
 import type { ClusterTunnels, Place } from "./registry.ts";
@@ -81,14 +83,17 @@ export async function hold(
   tell("info", { identity, software: agent.software, ...kind }, "tunnel opened");
   const watch =
     token && watchToken(token, tunnel, (reason, detail) => tell("warn", { reason, detail }, "token not judged"));
+  const ends = peer && watchCertificate(peer, tunnel);
   entry.onCredential = ({ token: fresh, peer: renewed }) => {
-    tunnel.proven();
+    tunnel.proven(renewed);
     entry.goodUntil = renewed?.notAfter;
+    if (renewed) ends?.renewed(renewed.notAfter);
     if (fresh) watch?.renewed(fresh.text, fresh.identity);
   };
 
   const reason = await tunnel.closedWith;
   watch?.close();
+  ends?.close();
   if (reason instanceof PeerViolation || isViolation(reason)) cluster.pace.offended(agent);
   if (reason instanceof LinkLost) metrics.links.graceOver(reason.graceMs);
   if (!probe) metrics.tunnelClosed(cluster.name, reason === undefined ? "closed" : "lost", tunnel.resetForMemory);
@@ -111,6 +116,14 @@ export async function hold(
     const times = { suspendedMs: Math.round(suspendedMs), replayedBytes };
     tell("info", { remote: tunnel.remote, ...times }, suspendedMs === 0 ? "tunnel moved" : "tunnel resumed");
   }
+}
+
+/** Who has come back with a certificate that is still good goes on; who is without a carrier may prove it when it has one. */
+function watchCertificate({ notAfter }: PeerIdentity, tunnel: Tunnel): CertificateWatch {
+  return new CertificateWatch(notAfter, {
+    onAsk: (reason) => tunnel.rotate(reason),
+    onExpired: (reason) => tunnel.mustProve(reason, 0),
+  });
 }
 
 /** How often the token behind a tunnel is judged again, ms; and how long an agent that is asked for a fresh one may take. */

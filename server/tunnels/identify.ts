@@ -1,7 +1,7 @@
 import type { IncomingHttpHeaders } from "node:http";
 import type { Socket } from "node:net";
 import { type PresentedToken, presentedToken } from "../../shared/net/bearer.ts";
-import { type IdentityPattern, judgePeer, permits, subjectOf } from "../../shared/net/identity.ts";
+import { type IdentityPattern, judgePeer, type PeerIdentity, permits, subjectOf } from "../../shared/net/identity.ts";
 import { networkOf } from "../../shared/net/source-network.ts";
 import { judgedByCa } from "../../shared/net/tls.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
@@ -21,6 +21,8 @@ export interface AgentRules {
   readonly ca: string | undefined;
   /** Present: tokens are taken. */
   readonly verifier: TokenVerifier | undefined;
+  /** What the CRLs say against a certificate of that CA; continues "the client certificate". */
+  crlFault(peer: PeerIdentity): string | undefined;
   /** A client from this address has proved a credential. */
   proved?(address: string): void;
 }
@@ -82,6 +84,8 @@ function byCertificate(socket: Socket, rules: AgentRules): Credential {
   if (by !== undefined && by !== rules.ca) {
     throw new CulvertError("draining", "the CA of this cluster has changed during the handshake: connect again");
   }
+  const fault = rules.crlFault(peer);
+  if (fault !== undefined) throw new CulvertError("unauthenticated", `the client certificate ${fault}`);
   const identity = subjectOf(peer);
   if (permits(identities, "agent", peer)) return { identity, peer, ca: by, token: undefined };
   const why = identities.length > 0 ? `is not among ${rule}` : "is a caller's, not an agent's";

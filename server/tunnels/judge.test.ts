@@ -4,9 +4,12 @@ import { type PeerIdentity, parsePattern } from "../../shared/net/identity.ts";
 import type { Credential } from "./credential.ts";
 import { graceOf, mustStillBeTrusted } from "./judge.ts";
 
-const PEER: PeerIdentity = { cn: "agent", o: [], dns: [], uri: [], fingerprint256: "AA", notAfter: new Date() };
+const PEER: PeerIdentity = {
+  ...{ cn: "agent", o: [], dns: [], uri: [], fingerprint256: "AA" },
+  ...{ notAfter: new Date(), chain: [] },
+};
 const BY_CERTIFICATE: Credential = { identity: "CN=agent", peer: PEER, ca: "the CA", token: undefined };
-const RULES = { ca: "the CA", identities: [parsePattern("CN=agent")] };
+const RULES = { ca: "the CA", identities: [parsePattern("CN=agent")], crlFault: () => undefined };
 
 test("a credential that was judged before its hello came must stand by the rules of now", () => {
   mustStillBeTrusted(BY_CERTIFICATE, RULES);
@@ -16,6 +19,7 @@ test("a credential that was judged before its hello came must stand by the rules
     () => mustStillBeTrusted(BY_CERTIFICATE, { ...RULES, identities: [parsePattern("CN=other")] }),
     changed,
   );
+  assert.throws(() => mustStillBeTrusted(BY_CERTIFICATE, { ...RULES, crlFault: () => "is revoked" }), changed);
   const byToken: Credential = { identity: "SUB=agent", peer: undefined, ca: undefined, token: undefined };
   mustStillBeTrusted(byToken, { ...RULES, ca: "another CA" });
 });

@@ -25,9 +25,13 @@ export function mustAgree(hello: Pick<Hello, "cluster">, { name }: Pick<ClusterT
  * A hello may come long after the credential was judged. Tunnels that stand when trust changes are judged again
  * (`serving/trust-change.ts`), and this is none yet.
  */
-export function mustStillBeTrusted({ peer, ca }: Credential, rules: Pick<AgentRules, "ca" | "identities">): void {
+export function mustStillBeTrusted(
+  { peer, ca }: Credential,
+  rules: Pick<AgentRules, "ca" | "identities" | "crlFault">,
+): void {
   if (peer === undefined) return; // a token is judged again all the time
-  if ((ca === undefined || ca === rules.ca) && permits(rules.identities, "agent", peer)) return;
+  const isOfCa = ca === undefined || ca === rules.ca;
+  if (isOfCa && rules.crlFault(peer) === undefined && permits(rules.identities, "agent", peer)) return;
   const reason = "the trust of this cluster has changed during the handshake: connect again";
   throw new LinkRefused({ closeCode: CloseCode.draining, reason });
 }

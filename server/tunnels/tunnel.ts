@@ -26,7 +26,7 @@ export interface Agent {
   readonly instance: string;
   /** The credential's subject: an agent id belongs to it. */
   readonly identity: string;
-  /** What its certificate says, if that is its credential. */
+  /** What its certificate said at its first connection, if that is its credential; `Tunnel.peer`: at the last. */
   readonly peer: PeerIdentity | undefined;
   readonly software: string;
   /** It only measures, and serves nobody. */
@@ -59,6 +59,7 @@ export class Tunnel implements Pickable {
   readonly #session: Session;
   readonly #openings = new Crowd<Opening>();
   readonly #dials = new DialRecord();
+  #peer: PeerIdentity | undefined;
   #asked = false;
   #lastUsed = 0;
   /** Of the ping that is under way on the present carrier. */
@@ -76,6 +77,7 @@ export class Tunnel implements Pickable {
     { pipe = link, probes: room = new ProbeRoom() }: TunnelGround = {},
   ) {
     this.agent = agent;
+    this.#peer = agent.peer;
     this.#link = link;
     this.#provesByResume = pipe === link;
     let over: (reason: Error | undefined) => void = () => {};
@@ -108,6 +110,11 @@ export class Tunnel implements Pickable {
       { onStream: (stream) => probes.take(stream), onClosed: (reason) => over(reason) },
       options,
     );
+  }
+
+  /** What the certificate says by which its agent has proved itself last, if that is its credential. */
+  get peer(): PeerIdentity | undefined {
+    return this.#peer;
   }
 
   get id(): string {
@@ -181,8 +188,9 @@ export class Tunnel implements Pickable {
     this.destroy(new Error(`${this.#owed?.reason}, and its agent has not come back to prove itself`));
   }
 
-  /** It has. */
-  proven(): void {
+  /** It has: by this certificate, if it was one. */
+  proven(peer = this.#peer): void {
+    this.#peer = peer;
     clearTimeout(this.#owed?.timer);
     this.#owed = undefined;
   }

@@ -85,6 +85,7 @@ function doorOf(name: string, more: Partial<AgentDoor> = {}): AgentDoor {
     side: { sni: [] },
     tls: { ...pki.server, ca: pki.ca.cert, notAfter: new Date() },
     objection: () => undefined,
+    crlFault: () => undefined,
     ...more,
   };
 }

@@ -21,6 +21,7 @@ const identity = (partial: Partial<PeerIdentity>): PeerIdentity => ({
   dns: [],
   uri: [],
   fingerprint256: "",
+  chain: [],
   notAfter: new Date(0),
   ...partial,
 });

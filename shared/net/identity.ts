@@ -1,6 +1,7 @@
 import type { Socket } from "node:net";
-import { type PeerCertificate, TLSSocket } from "node:tls";
+import { type DetailedPeerCertificate, type PeerCertificate, TLSSocket } from "node:tls";
 import { printable } from "../outcomes.ts";
+import { judgedByCa } from "./tls.ts";
 import { matchesPieces } from "./wildcard.ts";
 
 /** What a verified certificate says about who presented it (RFC 5280 §4.1.2.6 subject, §4.2.1.6 subjectAltName). */
@@ -11,6 +12,8 @@ export interface PeerIdentity {
   readonly uri: readonly string[];
   readonly fingerprint256: string;
   readonly notAfter: Date;
+  /** The certificate, and those between it and its CA (DER): for whoever verifies it again. */
+  readonly chain: readonly Buffer[];
 }
 
 export type Role = "caller" | "agent";
@@ -109,7 +112,7 @@ export function judgePeer(socket: Socket): Judgement {
   }
   if (!socket.authorized) return { refusal: explain(certificate, codeOf(socket.authorizationError)) };
   try {
-    return { identity: identityOf(certificate) };
+    return { identity: identityOf(certificate, socket) };
   } catch (error) {
     return { refusal: `the client certificate ${error instanceof Error ? error.message : String(error)}` };
   }
@@ -181,21 +184,42 @@ function isoDate(openssl: string): string {
  * One caller presents the same certificate at each CONNECT and taking it apart costs 40 µs, so the last few are kept.
  * Only what the certificate says is kept, never whether it was accepted.
  */
-const recent = new Map<string, PeerIdentity>();
+const recent = new Map<string, { readonly ca: string | undefined; readonly identity: PeerIdentity }>();
 const RECENT_MAX = 64;
 
-function identityOf(certificate: PeerCertificate): PeerIdentity {
+function identityOf(certificate: PeerCertificate, socket: TLSSocket): PeerIdentity {
   const { fingerprint256 } = certificate;
+  const ca = judgedByCa(socket); // by another CA the same certificate may have come with another chain
   const known = recent.get(fingerprint256);
-  if (known !== undefined) return known;
-  const identity = read(certificate);
+  if (known !== undefined && known.ca === ca) return known.identity;
+  const identity = { ...read(certificate), chain: chainOf(socket) };
   if (recent.size >= RECENT_MAX) recent.delete(recent.keys().next().value ?? "");
-  recent.set(fingerprint256, identity);
+  recent.set(fingerprint256, { ca, identity });
   return identity;
 }
 
+/** More certificates than any real chain has; CAs that have signed each other never come to an end. */
+const MAX_CHAIN = 10;
+/** It is kept as long as somebody is here who came with it; three certificates with RSA keys of 4,096 bits have 6 KiB. */
+const MAX_CHAIN_BYTES = 32 * 1024;
+
+/** All but the CA at the end. Not by `getPeerX509Certificate`: asked a second time, it has lost what is behind the first. */
+function chainOf(socket: TLSSocket): Buffer[] {
+  const chain: Buffer[] = [];
+  let certificate: DetailedPeerCertificate | undefined = socket.getPeerCertificate(true);
+  while (chain.length < MAX_CHAIN && certificate !== undefined && certificate.issuerCertificate !== certificate) {
+    chain.push(certificate.raw);
+    certificate = certificate.issuerCertificate;
+  }
+  // A certificate that has signed itself, and is trusted as it is.
+  if (chain.length === 0 && certificate !== undefined) chain.push(certificate.raw);
+  const bytes = chain.reduce((sum, { length }) => sum + length, 0);
+  if (bytes > MAX_CHAIN_BYTES) throw new Error("and what came with it are longer than 32 KiB");
+  return chain;
+}
+
 /** Throws what is wrong with a certificate that cannot be read in one way only. */
-function read(certificate: PeerCertificate): PeerIdentity {
+function read(certificate: PeerCertificate): Omit<PeerIdentity, "chain"> {
   // Each value arrives as it is, and an array if there are several.
   const subject: { readonly CN?: string | string[]; readonly O?: string | string[] } = certificate.subject;
   const names = list(subject.CN);

@@ -9,7 +9,7 @@ export interface TlsFilesLog {
 export interface WatchedTlsOptions {
   readonly log: TlsFilesLog;
   /** Other material is in use from now on: who came before was judged by the old. */
-  onRenewed?(): void;
+  onRenewed?(material: ServerTls, before: ServerTls): void;
   readonly watch?: WatchFilesOptions;
 }
 
@@ -52,6 +52,7 @@ export class WatchedTls {
   readonly #onChanged = (): void => {
     const { log, onRenewed } = this.#options;
     const { certFile: file } = this.#files;
+    const before = this.#material;
     try {
       this.#material = loadServerTls(this.#files);
     } catch (error) {
@@ -61,6 +62,6 @@ export class WatchedTls {
     }
     this.#problem = undefined;
     log.info({ file, notAfter: this.#material.notAfter }, "certificates were read again");
-    onRenewed?.();
+    onRenewed?.(this.#material, before);
   };
 }

@@ -1,0 +1,129 @@
+import assert from "node:assert/strict";
+import { X509Certificate } from "node:crypto";
+import { test } from "node:test";
+import { Authority, type CertificateAndKey } from "../pki/certificates.ts";
+import { certificateOf, crlOf } from "../pki/testing.ts";
+import { ClientTrust } from "./client-trust.ts";
+import { RevocationList } from "./revocation-list.ts";
+
+const chainOf = (...all: readonly Pick<CertificateAndKey, "cert">[]) =>
+  all.map(({ cert }) => new X509Certificate(cert).raw);
+
+test("a certificate stands by the CA that has signed it, alone or among others, and by no other of the same name", async () => {
+  const ours = await Authority.create("ca");
+  const namesake = await Authority.create("ca");
+  const other = await Authority.create("other");
+  const chain = chainOf(await ours.issue({ cn: "client", usage: "client" }));
+  for (const [ca, standing] of [
+    [ours.cert, "stands"],
+    [other.cert + ours.cert, "stands"],
+    [other.cert, "untrusted"],
+    [namesake.cert, "untrusted"],
+    ["", "untrusted"],
+  ] as const) {
+    assert.equal(new ClientTrust(ca).standing(chain), standing);
+  }
+});
+
+test("a CA that was renewed with the same key, and between which others stand, still counts", async () => {
+  const root = await certificateOf({ cn: "root" });
+  const renewed = await certificateOf({ cn: "root", keyOf: root });
+  const middle = await certificateOf({ cn: "middle", by: root });
+  const chain = chainOf(await certificateOf({ cn: "client", isCa: false, by: middle }), middle);
+  assert.equal(new ClientTrust(renewed.cert).standing(chain), "stands");
+  assert.equal(new ClientTrust(root.cert + middle.cert).standing(chain.slice(0, 1)), "stands");
+  assert.equal(new ClientTrust(root.cert).standing(chain.slice(0, 1)), "untrusted");
+  assert.equal(
+    new ClientTrust(middle.cert).standing(chain),
+    "untrusted",
+    "a CA in the middle is no end, as for OpenSSL",
+  );
+  const stranger = await Authority.create("root");
+  assert.equal(new ClientTrust(stranger.cert).standing(chain), "untrusted");
+});
+
+test("what is no CA has signed nothing, and time takes nothing away", async () => {
+  const ca = await Authority.create("ca");
+  const past = new Date(Date.now() - 60_000);
+  const notBefore = new Date(Date.now() - 120_000);
+  const ended = await ca.issue({ cn: "client", usage: "client", notBefore, notAfter: past });
+  assert.equal(new ClientTrust(ca.cert).standing(chainOf(ended)), "stands");
+  const leaf = await ca.issue({ cn: "client", usage: "client" });
+  assert.equal(new ClientTrust(leaf.cert).standing(chainOf(leaf)), "untrusted");
+  const by = { cert: leaf.cert, key: leaf.key };
+  assert.equal(new ClientTrust(ca.cert).standing(chainOf(await certificateOf({ cn: "fake", by }), leaf)), "untrusted");
+});
+
+test("a certificate that has signed itself stands where it is trusted as it is", async () => {
+  const self = await certificateOf({ cn: "client", isCa: false });
+  assert.equal(new ClientTrust(self.cert).standing(chainOf(self)), "stands");
+  assert.equal(new ClientTrust((await certificateOf({ cn: "client" })).cert).standing(chainOf(self)), "untrusted");
+});
+
+/** CRLs as `ClientTrust` takes them. */
+const listsOf = (...pems: readonly string[]) =>
+  pems.map((pem) => new RevocationList(Buffer.from(pem.replace(/-----[^-]+-----/g, ""), "base64")));
+
+const AT = new Date();
+const LATER = new Date(AT.getTime() + 3_600_000);
+const BEFORE = new Date(AT.getTime() - 3_600_000);
+
+test("a CRL revokes what it lists of its own CA, and nothing of another one of the same name and serial numbers", async () => {
+  const ca = await certificateOf({ cn: "ca" });
+  const namesake = await certificateOf({ cn: "ca" });
+  const bad = await certificateOf({ cn: "bad", isCa: false, by: ca, serial: "0a" });
+  const good = await certificateOf({ cn: "good", isCa: false, by: ca, serial: "0b" });
+  const others = await certificateOf({ cn: "others", isCa: false, by: namesake, serial: "0a" });
+  const trust = new ClientTrust(ca.cert + namesake.cert, listsOf(await crlOf(ca, [bad], { nextUpdate: LATER })));
+  assert.equal(trust.standing(chainOf(bad), AT), "revoked");
+  assert.equal(trust.standing(chainOf(bad)), "revoked");
+  assert.equal(trust.standing(chainOf(good), AT), "stands");
+  assert.equal(trust.standing(chainOf(others), AT), "stands");
+});
+
+test("a CA in the middle can be revoked and can revoke, whether it is among the CAs or comes with the client", async () => {
+  const root = await certificateOf({ cn: "root" });
+  const middle = await certificateOf({ cn: "middle", by: root });
+  const crossed = await certificateOf({ cn: "middle", by: root, keyOf: middle });
+  const leaf = await certificateOf({ cn: "leaf", isCa: false, by: middle });
+  const ofRoot = await crlOf(root, [middle], { nextUpdate: LATER });
+  const ofMiddle = await crlOf(middle, [leaf], { nextUpdate: LATER });
+  for (const [ca, crl, chain, standing] of [
+    [root.cert, ofRoot, [leaf, middle], "revoked"],
+    [root.cert + middle.cert, ofRoot, [leaf], "revoked"],
+    [root.cert, ofRoot, [leaf, crossed], "stands"],
+    [root.cert, ofMiddle, [leaf, middle], "revoked"],
+    [root.cert + middle.cert, ofMiddle, [leaf], "revoked"],
+    [root.cert + middle.cert, ofMiddle, [leaf, crossed], "revoked"],
+  ] as const) {
+    assert.equal(new ClientTrust(ca, listsOf(crl)).standing(chainOf(...chain), AT), standing);
+  }
+});
+
+test("a CRL that is too old says nothing good of anybody, unless nobody asks for the time; what it lists stays revoked", async () => {
+  const ca = await certificateOf({ cn: "ca" });
+  const free = await certificateOf({ cn: "free" });
+  const bad = await certificateOf({ cn: "bad", isCa: false, by: ca });
+  const good = await certificateOf({ cn: "good", isCa: false, by: ca });
+  const unlisted = await certificateOf({ cn: "unlisted", isCa: false, by: free });
+  const old = await crlOf(ca, [bad], { nextUpdate: BEFORE });
+  const trust = new ClientTrust(ca.cert + free.cert, listsOf(old));
+  assert.equal(trust.standing(chainOf(good), AT), "stale");
+  assert.equal(trust.standing(chainOf(good)), "stands");
+  assert.equal(trust.standing(chainOf(bad), AT), "revoked");
+  assert.equal(trust.standing(chainOf(unlisted), AT), "stands", "a CA of which there is no CRL revokes nothing");
+  const young = await crlOf(ca, [], { nextUpdate: LATER });
+  assert.equal(new ClientTrust(ca.cert, listsOf(old, young)).standing(chainOf(good), AT), "stands");
+});
+
+test("a CRL that another key has signed is nobody's", async () => {
+  const ca = await certificateOf({ cn: "ca" });
+  const namesake = await certificateOf({ cn: "ca" });
+  const bad = await certificateOf({ cn: "bad", isCa: false, by: ca });
+  const trust = new ClientTrust(ca.cert, listsOf(await crlOf(namesake, [bad])));
+  assert.equal(trust.standing(chainOf(bad), AT), "stands");
+  assert.deepEqual(
+    trust.lists.map((list) => trust.knows(list)),
+    [false],
+  );
+});

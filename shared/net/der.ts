@@ -1,0 +1,56 @@
+/** One element of DER (X.690 §10): a tag, and what is in it. */
+export interface Element {
+  readonly tag: number;
+  readonly content: Buffer;
+  /** With tag and length. */
+  readonly whole: Buffer;
+}
+
+export const TAG = { boolean: 0x01, bitString: 0x03, octetString: 0x04, oid: 0x06, sequence: 0x30 } as const;
+
+/** The elements that follow one another in these bytes; throws when they are not DER to the last byte. */
+export function* elements(bytes: Buffer): Generator<Element> {
+  let at = 0;
+  while (at < bytes.length) {
+    const tag = bytes[at];
+    const { length, from } = lengthAt(bytes, at + 1);
+    const to = from + length;
+    if (tag === undefined || (tag & 0x1f) === 0x1f || to > bytes.length) throw new Error("is not DER");
+    yield { tag, content: bytes.subarray(from, to), whole: bytes.subarray(at, to) };
+    at = to;
+  }
+}
+
+/** The elements inside a SEQUENCE. */
+export function inside({ tag, content }: Element): Element[] {
+  if (tag !== TAG.sequence) throw new Error("is not what it should be");
+  return [...elements(content)];
+}
+
+/** The one element that these bytes are. */
+export function theElement(bytes: Buffer): Element {
+  const [only, more] = elements(bytes);
+  if (only === undefined || more !== undefined) throw new Error("is not what it should be");
+  return only;
+}
+
+function lengthAt(bytes: Buffer, at: number): { readonly length: number; readonly from: number } {
+  const first = bytes[at] ?? 0xff;
+  if (first < 0x80) return { length: first, from: at + 1 };
+  const size = first & 0x7f;
+  if (size === 0 || size > 4 || at + 1 + size > bytes.length) throw new Error("is not DER");
+  return { length: bytes.readUIntBE(at + 1, size), from: at + 1 + size };
+}
+
+/**
+ * Whose certificate it is (RFC 5280 §4.1.2.6), as it is encoded: a CA encodes its name in one way. Throws where OpenSSL takes
+ * what is not quite DER.
+ */
+export function subjectOf(certificate: Buffer): Buffer {
+  const [tbs] = inside(theElement(certificate));
+  const parts = tbs === undefined ? [] : inside(tbs);
+  if (parts[0]?.tag === 0xa0) parts.shift(); // the version, absent in the first
+  const subject = parts[4];
+  if (subject === undefined) throw new Error("is no certificate");
+  return subject.whole;
+}

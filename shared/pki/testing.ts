@@ -1,0 +1,98 @@
+import "./reflect.ts"; // must come before @peculiar/x509
+import { createPrivateKey, createPublicKey, randomBytes, webcrypto } from "node:crypto";
+import * as x509 from "@peculiar/x509";
+import type { CertificateAndKey } from "./certificates.ts";
+
+const P256 = { name: "ECDSA", namedCurve: "P-256", hash: "SHA-256" } as const;
+const HOUR = 3_600_000;
+
+export interface MadeCertificate {
+  readonly cn: string;
+  readonly isCa?: boolean;
+  /** Absent: it signs itself. */
+  readonly by?: CertificateAndKey;
+  /** The key of this one once more. */
+  readonly keyOf?: CertificateAndKey;
+  readonly serial?: string;
+  /** So many bytes more. */
+  readonly padding?: number;
+}
+
+/** Certificates that `Authority` does not make: CAs in the middle, renewed ones, serial numbers of one's choice. */
+export async function certificateOf(wish: MadeCertificate): Promise<CertificateAndKey> {
+  const { cn, isCa = true, by, keyOf, serial = `40${randomBytes(8).toString("hex")}`, padding = 0 } = wish;
+  const keys = await (keyOf === undefined
+    ? webcrypto.subtle.generateKey(P256, true, ["sign", "verify"])
+    : keysOf(keyOf));
+  const signer = by === undefined ? keys : await keysOf(by);
+  const subject = `CN=${cn}`;
+  const usages = isCa
+    ? x509.KeyUsageFlags.keyCertSign | x509.KeyUsageFlags.cRLSign
+    : x509.KeyUsageFlags.digitalSignature;
+  const certificate = await x509.X509CertificateGenerator.create({
+    serialNumber: serial,
+    subject,
+    issuer: by === undefined ? subject : new x509.X509Certificate(by.cert).subject,
+    notBefore: new Date(Date.now() - HOUR),
+    notAfter: new Date(Date.now() + 24 * HOUR),
+    signingAlgorithm: P256,
+    publicKey: keys.publicKey,
+    signingKey: signer.privateKey,
+    extensions: [
+      ...(padding === 0 ? [] : [new x509.Extension("1.2.3.4", false, Buffer.alloc(padding))]),
+      new x509.BasicConstraintsExtension(isCa, undefined, true),
+      new x509.KeyUsagesExtension(usages, true),
+      await x509.SubjectKeyIdentifierExtension.create(keys.publicKey),
+      await x509.AuthorityKeyIdentifierExtension.create(signer.publicKey),
+    ],
+  });
+  const der = Buffer.from(await webcrypto.subtle.exportKey("pkcs8", keys.privateKey));
+  const key = createPrivateKey({ key: der, format: "der", type: "pkcs8" }).export({ type: "pkcs8", format: "pem" });
+  return { cert: `${certificate.toString("pem").trimEnd()}\n`, key: key.toString() };
+}
+
+export interface MadeCrl {
+  readonly thisUpdate?: Date;
+  readonly nextUpdate?: Date;
+  readonly extensions?: readonly x509.Extension[];
+  readonly entryExtensions?: readonly x509.Extension[];
+}
+
+/** The CRL of a CA (PEM) that lists these certificates. */
+export async function crlOf(
+  issuer: CertificateAndKey,
+  revoked: readonly Pick<CertificateAndKey, "cert">[],
+  { thisUpdate = new Date(Date.now() - HOUR), nextUpdate, extensions = [], entryExtensions = [] }: MadeCrl = {},
+): Promise<string> {
+  const { privateKey } = await keysOf(issuer);
+  const crl = await x509.X509CrlGenerator.create({
+    issuer: new x509.X509Certificate(issuer.cert).subject,
+    thisUpdate,
+    ...(nextUpdate !== undefined && { nextUpdate }),
+    signingAlgorithm: P256,
+    signingKey: privateKey,
+    extensions: [...extensions],
+    entries: revoked.map(({ cert }) => ({
+      serialNumber: new x509.X509Certificate(cert).serialNumber,
+      revocationDate: thisUpdate,
+      reason: x509.X509CrlReason.keyCompromise,
+      ...(entryExtensions.length > 0 && { extensions: [...entryExtensions] }),
+    })),
+  });
+  // The library's own label is another one.
+  return `${crl.toString("pem").replaceAll(" CRL-", " X509 CRL-").trimEnd()}\n`;
+}
+
+/** An extension of any kind, with nothing in it. */
+export function emptyExtension(oid: string, critical: boolean): x509.Extension {
+  return new x509.Extension(oid, critical, Buffer.from([0x30, 0x00]));
+}
+
+async function keysOf({ key }: CertificateAndKey): Promise<webcrypto.CryptoKeyPair> {
+  const der = createPrivateKey(key).export({ type: "pkcs8", format: "der" });
+  const spki = createPublicKey(key).export({ type: "spki", format: "der" });
+  return {
+    privateKey: await webcrypto.subtle.importKey("pkcs8", der, P256, true, ["sign"]),
+    publicKey: await webcrypto.subtle.importKey("spki", spki, P256, true, ["verify"]),
+  };
+}
