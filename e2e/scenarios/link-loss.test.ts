@@ -68,7 +68,7 @@ async function poolsHold(world: World<"echo">): Promise<{ readonly server: numbe
     [world.server, world.agents[0]].map((end) => end && scrapeRegistry(end.metrics.registry)),
   );
   const held = (scrape: typeof atServer, side: string) =>
-    scrape?.value(`culvert_${side}_memory_held_bytes`) ?? Number.NaN;
+    scrape?.sum(`culvert_${side}_memory_held_bytes`, {}) ?? Number.NaN;
   return { server: held(atServer, "server"), agent: held(atAgent, "agent") };
 }
 
