@@ -222,7 +222,8 @@ const bounds = section("Deadlines and bounds", {
 const windows = section("Streams and memory", {
   initialWindow: option.size(
     "64KiB",
-    "Bytes a new stream may receive before its reader took any, at both ends of every tunnel of this server.",
+    "Bytes a new stream may receive before its reader took any, at both ends of every tunnel of this server. Where memory " +
+      "is short, 16KiB.",
     { min: "16KiB", max: "16MiB" },
   ),
 });

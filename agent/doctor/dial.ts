@@ -20,7 +20,7 @@ export interface Welcomed {
   readonly link: Link;
   /** What the session goes over: the link, or the inner TLS over it. */
   readonly pipe: Transport;
-  readonly welcome: Pick<InnerWelcome, "initialWindow">;
+  readonly welcome: Pick<InnerWelcome, "initialWindow" | "freshWindow">;
 }
 
 /** TLS, upgrade, inner TLS and admission as an agent has them, and a step of the log for each. */

@@ -20,7 +20,7 @@ export function probeTunnel({ link, pipe: whole, welcome }: Welcomed): ProbeTunn
     pipe,
     // Of what the server opens before it has read our drain: RST in place of ACK has it try another agent.
     { onStream: (stream) => stream.on("error", () => {}).destroy(), onClosed: () => {} },
-    { initialWindow: welcome.initialWindow },
+    { initialWindow: welcome.initialWindow, freshWindow: welcome.freshWindow ?? 0 },
   );
   // For a server that does not know `probe` in a hello yet.
   link.sendControl({ type: "drain", retryAfterMs: 0 });

@@ -93,7 +93,7 @@ export class Connection implements SessionHandler {
     this.session = new Session("client", options.pipe ?? link, this, {
       ...options.session,
       initialWindow: welcome.initialWindow,
-      maxWindow: Math.max(options.session.maxWindow, welcome.initialWindow),
+      freshWindow: welcome.freshWindow ?? welcome.initialWindow,
     });
     this.#rotateInTime(options);
   }

@@ -12,6 +12,7 @@ import { TokenWatch } from "../tokens/watch.ts";
 import type { AgentLog } from "./agent-log.ts";
 import { CertificateWatch } from "./certificate-watch.ts";
 import type { Credential, ProvenToken } from "./credential.ts";
+import { windowsAtFirst } from "./judge.ts";
 import type { Links, ResumableLink } from "./links.ts";
 import type { ClusterTunnels, Place } from "./registry.ts";
 import { Tunnel } from "./tunnel.ts";
@@ -69,7 +70,7 @@ export async function hold(
       onClosed: () => links.forget(entry.id),
     },
     {
-      initialWindow: options.initialWindow,
+      ...windowsAtFirst(options),
       maxWindow: options.maxWindow,
       budget: options.sessionBudget,
       pool: cluster.memory,

@@ -62,14 +62,26 @@ export function giveBack({ place, entry }: Admitted, links: Links): void {
   if (entry.link === undefined) links.forget(entry.id);
 }
 
+/** A stream of which nothing is read costs so much at each end when memory is short, bytes. */
+const SMALL_WINDOW = 16 * 1024;
+
+/** What both ends of a tunnel let a new stream send: `--initial-window`, and less where memory is short. */
+export function windowsAtFirst({ initialWindow }: Pick<ServerOptions, "initialWindow">): {
+  readonly initialWindow: number;
+  readonly freshWindow: number;
+} {
+  return { initialWindow: Math.min(SMALL_WINDOW, initialWindow), freshWindow: initialWindow };
+}
+
 /** What each welcome says. */
 export function welcomeWords(
   { id: link }: Pick<ResumableLink, "id">,
   graceMs: number,
   options: Pick<ServerOptions, "serverId" | "keepaliveMs" | "initialWindow">,
 ): InnerWelcome {
-  const { serverId, keepaliveMs, initialWindow } = options;
-  return { type: "welcome", version: HANDSHAKE_VERSION, serverId, link, keepaliveMs, graceMs, initialWindow };
+  const { serverId, keepaliveMs } = options;
+  const windows = windowsAtFirst(options);
+  return { type: "welcome", version: HANDSHAKE_VERSION, serverId, link, keepaliveMs, graceMs, ...windows };
 }
 
 /** Who only measures does not come back for its link: it begins anew. */

@@ -65,7 +65,9 @@ export const welcomeSchema = z.object({
   keepaliveMs: z.number().int().min(10).max(3_600_000),
   /** How long the link waits for a new carrier when one is lost; 0: it ends with its carrier. */
   graceMs: z.number().int().min(0).max(3_600_000),
+  /** What both ends let a new stream send, bytes, and what they make of it while they have memory enough. */
   initialWindow: z.number().int().min(4096).max(0xffff_ffff),
+  freshWindow: z.number().int().min(4096).max(0xffff_ffff).optional(),
 });
 export type Welcome = z.infer<typeof welcomeSchema>;
 

@@ -11,6 +11,8 @@ export interface MemoryHold {
 
 /** What a tenant's sessions, links and connections hold together, against a bound that is none of one's own. */
 export interface MemoryAccount {
+  /** Half of what may be held is: new streams begin with a small window. */
+  readonly isTight: boolean;
   /** No window grows, until enough has been given back. */
   readonly isSpent: boolean;
   /** No stream begins: nothing can be given up, and the process is at its limit. */
@@ -41,6 +43,7 @@ export interface MemoryHolder {
 
 /** For sessions that are bounded each by its own budget only. */
 export const UNBOUNDED: MemoryAccount = {
+  isTight: false,
   isSpent: false,
   isFull: false,
   mustShrink: false,

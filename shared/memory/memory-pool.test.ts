@@ -47,6 +47,21 @@ async function looked(): Promise<void> {
   await sleep(1);
 }
 
+test("half of what a cluster may hold is tight: of its own, or of its part where half of the whole is held", () => {
+  const pool = new MemoryPool(100 * KIB);
+  const [blue, red] = [pool.share("blue"), pool.share("red")];
+  blue.cap = 20 * KIB;
+  blue.hold(10 * KIB);
+  red.hold(40 * KIB);
+  assert.deepEqual([blue.isTight, red.isTight], [false, false], "50 of 100 KiB");
+  red.hold(1);
+  assert.deepEqual([blue.isTight, red.isTight], [false, true]);
+  blue.hold(1);
+  assert.deepEqual([blue.isTight, red.isTight], [true, true]);
+  red.hold(-1 - 40 * KIB);
+  assert.deepEqual([blue.isTight, red.isTight], [true, false]);
+});
+
 test("above the limit the cluster that holds most ends what has stopped for longest, until a tenth is free", async () => {
   const pool = new MemoryPool(100 * KIB);
   const [blue, red] = [pool.share("blue"), pool.share("red")];

@@ -70,6 +70,11 @@ export class MemoryPool {
     return this.#ended;
   }
 
+  /** Half of what may be held is. */
+  get isTight(): boolean {
+    return this.#held * 2 > this.limit || this.#processExcess > 0;
+  }
+
   /** More is held than may be. */
   get isSpent(): boolean {
     return this.#held > this.limit || this.#processExcess > 0;

@@ -31,6 +31,10 @@ export class MemoryShare implements MemoryAccount {
     return this.#held > this.cap;
   }
 
+  get isTight(): boolean {
+    return this.#held * 2 > this.cap || (this.#pool.isTight && this.#isAbovePart(this.#held * 2));
+  }
+
   get isSpent(): boolean {
     return this.isAboveCap || (this.#pool.isSpent && this.#isAbovePart(this.#held));
   }

@@ -46,6 +46,11 @@ export class Memory implements MemoryHolder {
     return this.#pool.mustShrink;
   }
 
+  /** New streams begin with a small window. */
+  get isTight(): boolean {
+    return this.#held * 2 > this.#budget || this.#pool.isTight;
+  }
+
   get #isSpent(): boolean {
     return this.#held > this.#budget;
   }

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { test } from "node:test";
 import fc from "fast-check";
+import { type MemoryAccount, UNBOUNDED } from "../memory/hold.ts";
 import type { SessionOptions } from "./options.ts";
 import type { Stream } from "./stream.ts";
 import { type End, pair, turn, until } from "./testing.ts";
@@ -185,8 +186,21 @@ const commandsWith = (traffic: Traffic) =>
   fc
     .tuple(fc.array(commandWith(traffic), { maxLength: 80, size: "max" }), fc.option(fc.tuple(fc.nat(80), side)))
     .map(([list, drain]) => (drain ? list.toSpliced(drain[0], 0, { do: "drain", side: drain[1] }) : list));
+/** Every other stream begins with the small window. */
+function eachOtherTime(): MemoryAccount {
+  let asked = 0;
+  return {
+    ...UNBOUNDED,
+    get isTight() {
+      return ++asked % 2 === 0;
+    },
+  };
+}
+
 const options = fc.record({
   initialWindow: fc.integer({ min: 64, max: 2_000 }),
+  freshWindow: fc.constantFrom(0, 1_000, 5_000),
+  pool: fc.constantFrom(UNBOUNDED, eachOtherTime()),
   maxWindow: fc.constantFrom(0, 8_000),
   maxFramePayload: fc.integer({ min: 1, max: 3_000 }),
   maxPending: fc.integer({ min: 1, max: 5_000 }),

@@ -5,6 +5,8 @@ import { SPEC_INITIAL_WINDOW } from "./frame.ts";
 export interface SessionOptions {
   /** Bytes a stream may receive before its reader has taken any; both ends must agree on it. */
   readonly initialWindow: number;
+  /** The same where memory is not short: what it has beyond `initialWindow` is credit that goes with SYN or ACK, or behind. */
+  readonly freshWindow: number;
   /** The largest window one stream can grow to, bytes: the bandwidth-delay product worth serving. */
   readonly maxWindow: number;
   /** Bytes that all windows of the session may have beyond their initial size, and the mark for `overloaded`. */
@@ -32,6 +34,7 @@ export interface SessionOptions {
 
 export const DEFAULT_OPTIONS: SessionOptions = {
   initialWindow: SPEC_INITIAL_WINDOW,
+  freshWindow: 0,
   maxWindow: 16 * 1024 * 1024,
   budget: 64 * 1024 * 1024,
   pool: UNBOUNDED,

@@ -20,6 +20,7 @@ class Pool implements MemoryAccount {
   }
 
   readonly mustShrink = false;
+  isTight = false;
 
   get isSpent(): boolean {
     return this.held > this.limit;
@@ -87,6 +88,44 @@ test("a refusal that has another reason is not the pool's", async () => {
   transport.receive(frame.syn(5));
   assert.throws(() => session.open(), { reason: "go_away" });
   assert.equal(pool.refused, 0);
+});
+
+test("a new stream has a small window where memory is short, in the session or in the pool, and a larger one elsewhere", async () => {
+  const pool = new Pool(1024 * KIB);
+  const options = { initialWindow: 16 * KIB, freshWindow: 64 * KIB, budget: 100 * KIB, pool };
+  const { session, transport, accepted } = await handHeld("server", options);
+  /** Bytes that we let the peer send at first, on a stream of its own and on one of ours. */
+  const windowsNow = async (id: number): Promise<readonly [its: number, ours: number]> => {
+    transport.receive(frame.syn(id));
+    accepted.at(-1)?.accept();
+    session.open(Buffer.from("head")).on("error", () => {});
+    await turn();
+    const sent = transport.frames();
+    const delta = (isOurs: boolean) =>
+      sent.filter((one) => one.type === 1 && (one.id !== id) === isOurs).reduce((sum, one) => sum + one.length, 0);
+    return [16 * KIB + delta(false), 16 * KIB + delta(true)];
+  };
+  assert.deepEqual(await windowsNow(1), [64 * KIB, 64 * KIB]);
+  pool.isTight = true;
+  assert.deepEqual(await windowsNow(3), [16 * KIB, 16 * KIB]);
+  pool.isTight = false;
+  transport.receive(frame.data(1, Buffer.alloc(51 * KIB)));
+  assert.deepEqual(await windowsNow(5), [16 * KIB, 16 * KIB], "more than half of the session's budget is held");
+  while (accepted[0]?.read() !== null);
+  await turn();
+  transport.frames();
+  assert.deepEqual(await windowsNow(7), [64 * KIB, 64 * KIB]);
+});
+
+test("both ends use what a new stream may send beyond the agreed window", async () => {
+  const ends = pair({ initialWindow: 1_000, freshWindow: 4_000, maxWindow: 4_000 });
+  const near = ends.client.session.open().on("error", () => {});
+  near.write(Buffer.alloc(8_000));
+  await until(() => ends.server.accepted[0]?.unread === 1_000);
+  const far = ends.server.accepted[0] as Stream;
+  far.on("error", () => {}).write(Buffer.alloc(8_000)); // and ACK with it
+  await until(() => far.unread === 4_000 && near.unread === 4_000);
+  ends.client.session.destroy();
 });
 
 /** Credit for one whole window, read at once, one round trip of 10 ms being known. */

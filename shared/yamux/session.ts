@@ -59,7 +59,8 @@ export class Session {
     this.#transport = transport;
     this.#handler = handler;
     const chosen = { ...DEFAULT_OPTIONS, ...options };
-    this.#options = { ...chosen, maxWindow: Math.max(chosen.maxWindow, chosen.initialWindow) };
+    const { maxWindow, initialWindow, freshWindow } = chosen;
+    this.#options = { ...chosen, maxWindow: Math.max(maxWindow, initialWindow, freshWindow) };
     this.#idleSince = chosen.now();
     this.#queue = new SendQueue(transport, this.#options);
     this.#streams = new StreamTable(role === "client" ? 1 : 2, this.#options);
@@ -120,13 +121,13 @@ export class Session {
   open(first?: Buffer): Stream {
     this.#mayOpen();
     const length = first?.length ?? 0;
-    const { sendWindowAtFirst, windowBeyondSpec } = this.#streams;
-    if (length > sendWindowAtFirst) throw new RangeError(`${length} bytes are beyond the initial window`);
+    if (length > this.#streams.sendWindowAtFirst) throw new RangeError(`${length} bytes are beyond the initial window`);
     const stream = this.#streams.open(this.#wire, length);
-    if (first === undefined) this.#queue.control(FrameType.windowUpdate, Flag.syn, stream.id, windowBeyondSpec);
+    const delta = this.#streams.deltaAtFirst(stream);
+    if (first === undefined) this.#queue.control(FrameType.windowUpdate, Flag.syn, stream.id, delta);
     else {
       this.#queue.control(FrameType.data, Flag.syn, stream.id, length, first);
-      if (windowBeyondSpec > 0) this.#queue.control(FrameType.windowUpdate, Flag.none, stream.id, windowBeyondSpec);
+      if (delta > 0) this.#queue.control(FrameType.windowUpdate, Flag.none, stream.id, delta);
     }
     return stream;
   }
@@ -238,7 +239,8 @@ export class Session {
       ready: (stream) => session.#queue.ready(stream),
       sendAck: (stream) => {
         if (session.#streams.isOurs(stream)) return;
-        session.#queue.control(FrameType.windowUpdate, Flag.ack, stream.id, session.#streams.windowBeyondSpec);
+        const delta = session.#streams.deltaAtFirst(stream);
+        session.#queue.control(FrameType.windowUpdate, Flag.ack, stream.id, delta);
       },
       sendCredit: (stream, delta, unhurried) => session.#queue.credit(stream.id, delta, unhurried),
       sendFin: (stream) => session.#queue.control(FrameType.windowUpdate, Flag.fin, stream.id, 0),

@@ -49,9 +49,14 @@ export class StreamTable {
     return Math.min(this.#options.initialWindow, SPEC_INITIAL_WINDOW);
   }
 
-  /** A peer of the bare spec counts on 256 KiB; what we allow beyond comes as a delta with or behind SYN or ACK. */
-  get windowBeyondSpec(): number {
-    return Math.max(0, this.#options.initialWindow - SPEC_INITIAL_WINDOW);
+  /** What the peer does not count on: it comes as a delta with or behind SYN or ACK. */
+  deltaAtFirst(stream: Stream): number {
+    return stream.firstWindow - this.sendWindowAtFirst;
+  }
+
+  get #receiveWindowAtFirst(): number {
+    const { initialWindow, freshWindow } = this.#options;
+    return this.memory.isTight ? initialWindow : Math.max(initialWindow, freshWindow);
   }
 
   /** A stream of ours, which has sent `alreadySent` bytes with its SYN. */
@@ -70,7 +75,7 @@ export class StreamTable {
   #add(id: number, wire: StreamWire, sendWindow: number): Stream {
     const stream = new Stream(id, wire, {
       send: sendWindow,
-      receive: this.#options.initialWindow,
+      receive: this.#receiveWindowAtFirst,
       maxReceive: this.#options.maxWindow,
     });
     this.#streams.add(stream);

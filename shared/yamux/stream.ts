@@ -121,6 +121,11 @@ export class Stream extends Duplex {
     return this.#remoteEnded ? 0 : this.#receiveWindow.allowance;
   }
 
+  /** What the peer might send before the reader took any, bytes. */
+  get firstWindow(): number {
+    return this.#receiveWindow.initialSize;
+  }
+
   /** Window beyond the initial one, taken from the session's budget. */
   get reservedCredit(): number {
     return this.#receiveWindow.reserved;

@@ -32,7 +32,7 @@ export interface CreditBudget {
 export class ReceiveWindow {
   /** Bytes the peer may have under way or in our buffer. */
   size: number;
-  readonly #initialSize: number;
+  readonly initialSize: number;
   readonly #maxSize: number;
   /** Bytes the peer may still send. */
   #allowance: number;
@@ -49,7 +49,7 @@ export class ReceiveWindow {
 
   constructor(size: number, maxSize: number, now: number) {
     this.size = size;
-    this.#initialSize = size;
+    this.initialSize = size;
     this.#maxSize = maxSize;
     this.#allowance = size;
     this.#halfBegunAt = now;
@@ -58,7 +58,7 @@ export class ReceiveWindow {
 
   /** Credit taken from the session's budget so far. */
   get reserved(): number {
-    return this.size - this.#initialSize;
+    return this.size - this.initialSize;
   }
 
   /** Bytes the peer may still send. */
