@@ -4,7 +4,7 @@ import { Place } from "../queue.ts";
 
 /** How often it is looked whether acknowledgements come, ms. */
 const LOOK_MS = 5_000;
-/** Without one for so many looks, the peer of a link that has a carrier does not acknowledge any more: 60 s. */
+/** A byte that has a carrier and is not acknowledged for so many looks ends its link: 60 s. */
 const MOST_LOOKS = 12;
 /** Where memory is short, for so many: 10 s. */
 const LOOKS_WHEN_SHORT = 2;
@@ -12,24 +12,25 @@ const LOOKS_WHEN_SHORT = 2;
 /** A link as it is looked at. */
 interface Watched {
   readonly isCarried: boolean;
-  /** Bytes kept until they are acknowledged, and the offset up to which they have been. */
+  /** Bytes kept until they are acknowledged. */
   readonly bytes: number;
+  /** The offset up to which they have been. */
   readonly acked: number;
   end(sentence: string): void;
 }
 
 /**
- * Whether the peer of a link acknowledges what it is sent. Only time with a carrier counts, and it goes on counting over a
- * change of carriers: a peer may answer pings, or come again and again, and acknowledge nothing.
+ * Whether the peer of a link acknowledges what it is sent, byte by byte: one that acknowledges a little now and then keeps
+ * as much memory as one that is silent. Only time with a carrier counts, and it goes on counting over a change of carriers: a
+ * peer may answer pings, or come again and again.
  */
 export class Unacknowledged implements MemoryHolder, MemoryHold {
   /** As one of those that can free memory. */
   readonly place = new Place<MemoryHolder>(this);
   readonly #link: Watched;
   readonly #look: Place<() => void>;
-  #acked = 0;
-  /** Looks in a row at which nothing new was acknowledged. */
-  #looks = 0;
+  /** Where the bytes of the link ended at each look, oldest first, as far as the peer has not come there yet. */
+  readonly #ends: number[] = [];
 
   constructor(link: Watched) {
     this.#link = link;
@@ -39,12 +40,11 @@ export class Unacknowledged implements MemoryHolder, MemoryHold {
   /** Called every `LOOK_MS`. */
   readonly look = (): void => {
     const { isCarried, bytes, acked } = this.#link;
-    if (bytes === 0 || acked !== this.#acked) this.#looks = 0;
-    else if (isCarried) this.#looks++;
-    this.#acked = acked;
-    if (this.#looks > MOST_LOOKS) {
-      this.#link.end(`the other end has acknowledged nothing for ${(MOST_LOOKS * LOOK_MS) / 1_000} s`);
-    }
+    while ((this.#ends[0] ?? acked + 1) <= acked) this.#ends.shift();
+    if (!isCarried) return;
+    if (this.#ends.length === MOST_LOOKS) {
+      this.#link.end(`the other end has not acknowledged within ${(MOST_LOOKS * LOOK_MS) / 1_000} s what it was sent`);
+    } else if (bytes > 0) this.#ends.push(acked + bytes);
   };
 
   get held(): number {
@@ -52,7 +52,7 @@ export class Unacknowledged implements MemoryHolder, MemoryHold {
   }
 
   get movedAt(): number {
-    return performance.now() - this.#looks * LOOK_MS;
+    return performance.now() - this.#ends.length * LOOK_MS;
   }
 
   giveUp(): void {
@@ -60,7 +60,7 @@ export class Unacknowledged implements MemoryHolder, MemoryHold {
   }
 
   *holds(): Iterable<MemoryHold> {
-    if (this.#looks > LOOKS_WHEN_SHORT) yield this;
+    if (this.#ends.length > LOOKS_WHEN_SHORT) yield this;
   }
 
   stop(): void {

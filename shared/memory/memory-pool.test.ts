@@ -138,6 +138,22 @@ test("credit has to fit beside what is held; who has more than its part gives so
   assert.equal(blue.reserve(100), true);
 });
 
+test("credit that one below its part does not get makes others end what has stopped, and comes the next time", async () => {
+  const pool = new MemoryPool(100 * KIB);
+  const [blue, red] = [pool.share("blue"), pool.share("red")];
+  const stopped = new Stopped(red, 40 * KIB);
+  const moving = new Stopped(red, 57 * KIB, 0);
+  assert.equal(red.reserve(4 * KIB), false);
+  await sleep(60);
+  assert.equal(stopped.isOver, false, "red itself has more than its part");
+  assert.equal(blue.reserve(4 * KIB), false);
+  const deadline = performance.now() + 5_000;
+  while (!stopped.isOver && performance.now() < deadline) await sleep(5);
+  assert.deepEqual([stopped.isOver, moving.isOver, pool.isFull], [true, false, false]);
+  assert.equal(blue.reserve(4 * KIB), true);
+  blue.release(4 * KIB);
+});
+
 test("the share of a cluster that is not served any more counts until it holds nothing", () => {
   const pool = new MemoryPool(1_000);
   const red = pool.share("red");

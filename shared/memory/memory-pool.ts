@@ -28,6 +28,7 @@ export class MemoryPool {
   #refused = 0;
   #ended = 0;
   #full = false;
+  #roomWanted = false;
   #creditRefusedAt = Number.NEGATIVE_INFINITY;
   /** Bytes by which the process is above what it may have, whatever is counted here (`onProcess`). */
   #processExcess = 0;
@@ -120,6 +121,12 @@ export class MemoryPool {
     return true;
   }
 
+  /** Credit was refused to one that has less than its part: others give up what has stopped, for the next time. */
+  makeRoom(): void {
+    this.#roomWanted = true;
+    if (this.#soon === undefined) this.#later ??= setTimeout(this.#relieve, AGAIN_MS).unref();
+  }
+
   release(bytes: number): void {
     this.#reserved -= bytes;
   }
@@ -149,7 +156,7 @@ export class MemoryPool {
     this.#soon = undefined;
     this.#later = undefined;
     const now = performance.now();
-    if (this.isSpent) this.#relieveAll(Math.min(this.#allowed, this.limit * RELIEVED_BELOW), now);
+    if (this.isSpent || this.#roomWanted) this.#relieveAll(Math.min(this.#allowed, this.limit * RELIEVED_BELOW), now);
     for (const share of this.#shares) {
       if (share.isAboveCap) this.#relieveShare(share, () => share.held <= share.cap * RELIEVED_BELOW, now);
     }
@@ -166,7 +173,8 @@ export class MemoryPool {
       if (this.#held <= target) break;
       this.#relieveShare(share, () => this.#held <= target || share.held <= part, now);
     }
-    this.#full = this.#held > target;
+    this.#roomWanted = false;
+    this.#full = this.isSpent && this.#held > target;
     // What has been freed counts at once; whether that was enough is seen when the process is looked at next.
     this.#processExcess = this.#full ? this.#processExcess : 0;
   }

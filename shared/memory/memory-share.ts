@@ -70,7 +70,12 @@ export class MemoryShare implements MemoryAccount {
   }
 
   reserve(bytes: number): boolean {
-    if (this.#held + this.#reserved + bytes > this.cap || !this.#pool.reserve(bytes)) return false;
+    const wanted = this.#held + this.#reserved + bytes;
+    if (wanted > this.cap) return false;
+    if (!this.#pool.reserve(bytes)) {
+      if (!this.#isAbovePart(wanted)) this.#pool.makeRoom();
+      return false;
+    }
     this.#reserved += bytes;
     this.#onChanged();
     return true;

@@ -1,0 +1,100 @@
+import { test } from "node:test";
+import { dialCarrier } from "../../shared/link/dial.ts";
+import { Link } from "../../shared/link/link.ts";
+import { HANDSHAKE_VERSION, TUNNEL_PATH } from "../../shared/wire/handshake.ts";
+import { encodeAnswer, readOpen } from "../../shared/wire/open.ts";
+import { assertUnharmed, measure } from "../harness/bystander.ts";
+import { type Connection, connectThrough } from "../harness/caller.ts";
+import { Scrape } from "../harness/scrape.ts";
+import { ScriptedAgent } from "../harness/scripted-agent.ts";
+import { TARGETS } from "../harness/targets.ts";
+import { startTwoTenants, type TwoTenants } from "../harness/two-tenants.ts";
+import { waitFor } from "../harness/wait.ts";
+
+const MIB = 1024 * 1024;
+const LINKS = 23;
+/** So much is acknowledged, that the link has much under way; then a byte a second. */
+const ACKNOWLEDGED = 8 * MIB;
+const LIMIT = 8 * MIB;
+
+/** An agent of red that reads all it gets, and soon acknowledges next to nothing of it. */
+async function silentAgent({ red, agentPort }: TwoTenants, number: number): Promise<ScriptedAgent> {
+  const agentId = `silent-${number}`;
+  const { carrier, welcome, remote } = await dialCarrier({
+    host: red.sni,
+    port: agentPort,
+    address: { host: "127.0.0.1", port: agentPort },
+    path: TUNNEL_PATH,
+    tls: { ca: red.ca, ...(await red.agent) },
+    hello: () => ({ type: "hello", version: HANDSHAKE_VERSION, agentId, instance: agentId, software: "test" }),
+    keepaliveMs: 20_000,
+    timeoutMs: 5_000,
+  });
+  const link = new Link(welcome.link, remote, carrier, { graceMs: 0, replayBytes: 16 * MIB });
+  const say = link.sendControl.bind(link);
+  let acknowledged = 0;
+  let saidAt = 0;
+  link.sendControl = (message) => {
+    if (message.type !== "ack") return say(message);
+    if (acknowledged < ACKNOWLEDGED) acknowledged = message.received;
+    else if (performance.now() - saidAt < 1_000) return;
+    else acknowledged++;
+    saidAt = performance.now();
+    say({ ...message, received: acknowledged });
+  };
+  return new ScriptedAgent(link, welcome.initialWindow, (stream) => {
+    stream.accept();
+    void readOpen(stream, 5_000).then(
+      () => {
+        stream.write(encodeAnswer({ ok: true }));
+        stream.resume();
+      },
+      () => {},
+    );
+  });
+}
+
+/** Sends as long as the server takes it. */
+function sendWithoutEnd({ socket }: Connection): void {
+  const chunk = Buffer.alloc(64 * 1024);
+  const next = (error?: Error | null) => {
+    if (error == null && !socket.destroyed) socket.write(chunk, next);
+  };
+  next();
+}
+
+test(`${LINKS} links that all but stop acknowledging keep what another cluster does not need, and are ended for it`, async (t) => {
+  await using tenants = await startTwoTenants({ server: { "memory-limit": LIMIT } });
+  const { red, callerPort, target, healthPort, blueListener } = tenants;
+  const held = async () => {
+    const metrics = await fetch(`http://127.0.0.1:${healthPort}/metrics`);
+    return new Scrape(await metrics.text()).value("culvert_server_memory_held_bytes");
+  };
+  await using source = await TARGETS.source();
+  const idle = await measure(tenants.connect);
+  const agents = await Promise.all(Array.from({ length: LINKS }, (_, number) => silentAgent(tenants, number)));
+  const ended = () => agents.filter(({ session }) => session.closed).length;
+  const listener = await red.listener("tls", callerPort);
+  const senders: Connection[] = [];
+  try {
+    while (agents.some(({ streams }) => streams.length === 0) && senders.length < 200) {
+      senders.push(await connectThrough(listener, target));
+    }
+    for (const sender of senders) sendWithoutEnd(sender);
+    const stands = async () =>
+      (await held()) > 0.75 * LIMIT && agents.every(({ link }) => link.received > ACKNOWLEDGED);
+    await waitFor(stands, { deadlineMs: 60_000, what: "the pool to be used up" });
+    t.diagnostic(`${senders.length} callers, ${Math.round((await held()) / MIB)} of ${LIMIT / MIB} MiB are held`);
+    await assertUnharmed(tenants.connect, idle);
+
+    await using download = await connectThrough(blueListener, source.address);
+    download.socket.resume();
+    await waitFor(() => ended() > 0, { deadlineMs: 60_000, what: "links to be ended for a window of blue" });
+    download.socket.destroy();
+    t.diagnostic(`${ended()} links were ended`);
+    await assertUnharmed(tenants.connect, idle);
+  } finally {
+    for (const { socket } of senders) socket.destroy();
+    for (const { session } of agents) session.destroy();
+  }
+});

@@ -1,0 +1,87 @@
+import assert from "node:assert/strict";
+import { type TestContext, test } from "node:test";
+import { Unacknowledged } from "./unacknowledged.ts";
+
+/** A link of which the test says how far it is, and what it is looked at by. */
+function watched(t: TestContext) {
+  const link = {
+    isCarried: true,
+    bytes: 0,
+    acked: 0,
+    ended: [] as string[],
+    end(sentence: string) {
+      link.ended.push(sentence);
+    },
+    send(bytes: number) {
+      link.bytes += bytes;
+    },
+    acknowledge(bytes: number) {
+      link.acked += bytes;
+      link.bytes -= bytes;
+    },
+  };
+  const unacknowledged = new Unacknowledged(link);
+  t.after(() => unacknowledged.stop());
+  const look = (times: number) => {
+    for (let i = 0; i < times && link.ended.length === 0; i++) unacknowledged.look();
+  };
+  return { link, unacknowledged, look };
+}
+
+test("a link of which a byte is not acknowledged for 60 s ends, and not before", (t) => {
+  const { link, look } = watched(t);
+  link.send(1);
+  look(12);
+  assert.deepEqual(link.ended, []);
+  look(1);
+  assert.deepEqual(link.ended, ["the other end has not acknowledged within 60 s what it was sent"]);
+});
+
+test("one that acknowledges a little now and then ends as well, when a byte becomes 60 s old", (t) => {
+  const { link, look } = watched(t);
+  link.send(1_000_000);
+  for (let round = 0; round < 12; round++) {
+    look(1);
+    link.acknowledge(1);
+  }
+  assert.deepEqual(link.ended, []);
+  look(1);
+  assert.equal(link.ended.length, 1);
+});
+
+test("one that is slow and acknowledges each byte within 55 s goes on for ever", (t) => {
+  const { link, look } = watched(t);
+  for (let round = 0; round < 100; round++) {
+    link.send(1_000);
+    look(11);
+    link.acknowledge(1_000);
+  }
+  look(100);
+  assert.deepEqual(link.ended, []);
+});
+
+test("time without a carrier does not count, and what was counted before is not forgotten", (t) => {
+  const { link, look } = watched(t);
+  link.send(1);
+  look(10);
+  link.isCarried = false;
+  look(100);
+  link.isCarried = true;
+  look(2);
+  assert.deepEqual(link.ended, []);
+  look(1);
+  assert.equal(link.ended.length, 1);
+});
+
+test("where memory is short a link can be given up after 10 s, with all that it holds", (t) => {
+  const { link, unacknowledged, look } = watched(t);
+  link.send(4_096);
+  look(2);
+  assert.deepEqual([...unacknowledged.holds()], []);
+  look(1);
+  const [hold] = unacknowledged.holds();
+  assert.equal(hold?.held, 4_096);
+  assert.ok(performance.now() - (hold?.movedAt ?? 0) > 14_900);
+  hold?.giveUp();
+  assert.deepEqual(link.ended, ["memory is short, and the other end does not acknowledge what it is sent"]);
+});
