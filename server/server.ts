@@ -1,6 +1,7 @@
 import type { AddressInfo } from "node:net";
 import { type Admin, startAdmin } from "../shared/admin/admin.ts";
 import { MemoryPool } from "../shared/memory/memory-pool.ts";
+import type { MemoryShare } from "../shared/memory/memory-share.ts";
 import { formatTarget, type Target } from "../shared/net/target.ts";
 import type { TlsListener } from "../shared/net/tls.ts";
 import { TurnQueue } from "../shared/net/turn-queue.ts";
@@ -85,6 +86,7 @@ export class Server implements AsyncDisposable {
   readonly tunnels: Registry;
   readonly #links: Links;
   readonly #pool: MemoryPool;
+  readonly #memoryOfStrangers: MemoryShare;
   #memoryWatch: MemoryWatch | undefined;
   readonly #options: ServerOptions;
   readonly #log: Logger;
@@ -118,13 +120,14 @@ export class Server implements AsyncDisposable {
     this.#files = new FileRoom({ metrics, strangers: this.#strangers, owner: "this server" });
     this.#ephemeral = listenEphemeral;
     this.#pool = new MemoryPool(options.memoryLimit);
+    this.#memoryOfStrangers = this.#pool.share("");
     this.tunnels = new Registry(this.#pool);
     const waiting = new WaitingConnections(options.maxWaitingConnections);
     this.#entrances = new Entrances({ options, waiting, log, handler: (door) => this.#handler(door) });
     this.#links = new Links(options.serverId);
     this.#agents = new AgentPorts({
       ...{ options, waiting, links: this.#links },
-      ...{ metrics: this.metrics, log, strangers: this.#strangers },
+      ...{ metrics: this.metrics, log, strangers: this.#strangers, memory: this.#memoryOfStrangers },
       draining: () => this.#draining,
       onDropped: (port) => this.#onDropped(port),
     });
@@ -263,7 +266,10 @@ export class Server implements AsyncDisposable {
   async #openForCallers(serving: Serving): Promise<void> {
     const { serverPort, serverBindAddress, serverCert } = this.#options;
     if (!this.#isOn(serverPort, serverCert)) return;
-    const common = { options: this.#options, metrics: this.metrics, log: this.#log, strangers: this.#strangers };
+    const common = {
+      ...{ options: this.#options, metrics: this.metrics, log: this.#log },
+      ...{ strangers: this.#strangers, memory: this.#memoryOfStrangers },
+    };
     const { listener, address } = await openTlsPort(
       {
         ...{ name: "callers", doors: serving.callerDoors, proxyProtocol: this.#options.serverProxyProtocol },

@@ -53,7 +53,7 @@ export interface ConnectDeps {
 /** One CONNECT, from request line to last byte. Each step is a file of its name. */
 export async function connect(request: IncomingMessage, socket: Duplex, door: Door, deps: ConnectDeps): Promise<void> {
   const account = new Account(callerSource(door, socket), deps.options.connectTimeoutMs, deps);
-  const pending = new PendingCaller(socket);
+  const pending = new PendingCaller(socket, door.tunnels.memory);
   account.cluster = door.cluster; // whoever comes through this door asks for this cluster
   try {
     const bounds = { deadlineMs: Math.ceil(account.leftMs()), most: deps.options.maxJudgedAgents };

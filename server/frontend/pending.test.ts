@@ -1,6 +1,10 @@
 import assert from "node:assert/strict";
 import { Duplex } from "node:stream";
 import { test } from "node:test";
+import { setImmediate as turn } from "node:timers/promises";
+import { UNBOUNDED } from "../../shared/memory/hold.ts";
+import { MemoryPool } from "../../shared/memory/memory-pool.ts";
+import type { CulvertError } from "../../shared/outcomes.ts";
 import { PendingCaller } from "./pending.ts";
 
 /** What it is given to write is never done. */
@@ -16,9 +20,46 @@ class Unwritable extends Duplex {
 
 test("without a gap nothing waits for the 200 to be done: of a caller that is gone it may never be", async () => {
   const socket = new Unwritable();
-  const pending = new PendingCaller(socket);
+  const pending = new PendingCaller(socket, UNBOUNDED);
   await pending.establish(0);
   pending.release();
   assert.deepEqual(socket.given, ["HTTP/1.1 200 Connection Established\r\n\r\n"]);
+  socket.destroy();
+});
+
+/** A caller that has sent 3,000 bytes behind its CONNECT. */
+function eager(memory: ConstructorParameters<typeof PendingCaller>[1]) {
+  const socket = new Unwritable();
+  const pending = new PendingCaller(socket, memory);
+  socket.push(Buffer.alloc(1_000));
+  socket.push(Buffer.alloc(2_000));
+  return { socket, pending };
+}
+
+test("what a caller sends before its answer is counted until the target has it, or it is refused", async () => {
+  const pool = new MemoryPool(2 ** 20);
+  const [one, other] = [eager(pool.share("red")), eager(pool.share("red"))];
+  await turn();
+  assert.equal(pool.held, 6_000);
+  assert.equal(one.pending.sendEarly(new Unwritable()), 3_000);
+  assert.equal(pool.held, 3_000);
+  other.pending.release();
+  assert.equal(pool.held, 0);
+  for (const { socket } of [one, other]) socket.destroy();
+});
+
+test("where memory is short a CONNECT that waits with such bytes is refused as overloaded", async () => {
+  const pool = new MemoryPool(2_000);
+  const { socket, pending } = eager(pool.share("red"));
+  let refusal: CulvertError | undefined;
+  const cancel = (reason: CulvertError) => {
+    refusal = reason;
+  };
+  void pending.during({ promise: new Promise<never>(() => {}), cancel });
+  const deadline = performance.now() + 5_000;
+  while (refusal === undefined && performance.now() < deadline) await turn();
+  assert.equal(refusal?.code, "overloaded");
+  pending.release();
+  assert.equal(pool.held, 0);
   socket.destroy();
 });

@@ -1,10 +1,14 @@
 import type { Duplex } from "node:stream";
+import { HeldBytes } from "../../shared/memory/held-bytes.ts";
+import { compact, type MemoryAccount } from "../../shared/memory/hold.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import type { Cancellable } from "../tunnels/opening.ts";
 import * as reply from "./reply.ts";
 
 /** Bytes that a caller may send before the 200. Beyond, nothing is read until the target is there. */
 const MAX_EARLY_BYTES = 64 * 1024;
+
+const MEMORY_NEEDED = "memory is short, and what came before the answer held some: try again";
 
 function ignore(): void {}
 
@@ -17,6 +21,8 @@ function ignore(): void {}
  */
 export class PendingCaller {
   readonly #socket: Duplex;
+  /** What came early, until it goes to the target. */
+  readonly #held: HeldBytes;
   #early: Buffer[] = [];
   #earlyBytes = 0;
   #gone: CulvertError | undefined;
@@ -24,8 +30,9 @@ export class PendingCaller {
   #established = false;
   #onSpoken: (() => void) | undefined;
 
-  constructor(socket: Duplex) {
+  constructor(socket: Duplex, memory: Pick<MemoryAccount, "hold" | "enter">) {
     this.#socket = socket;
+    this.#held = new HeldBytes(memory, () => this.refuse(new CulvertError("overloaded", MEMORY_NEEDED)));
     socket.on("error", ignore); // for the connection's whole life
     socket.on("readable", this.#onReadable);
     socket.on("end", this.#onEnd);
@@ -81,7 +88,7 @@ export class PendingCaller {
   /** The bytes that came behind the CONNECT, for the target. Returns how many. */
   sendEarly(target: Duplex): number {
     for (const chunk of this.#early) target.write(chunk);
-    this.#early = [];
+    this.#forget();
     return this.#earlyBytes;
   }
 
@@ -91,11 +98,18 @@ export class PendingCaller {
     this.#socket.off("end", this.#onEnd);
     this.#socket.off("close", this.#onEnd);
     this.#onSpoken = undefined;
+    this.#forget();
   }
 
   #keep(chunk: Buffer): void {
-    this.#early.push(chunk);
+    this.#early.push(compact(chunk));
     this.#earlyBytes += chunk.length;
+    this.#held.add(chunk.length);
+  }
+
+  #forget(): void {
+    this.#early = [];
+    this.#held.clear();
   }
 
   readonly #onReadable = (): void => {

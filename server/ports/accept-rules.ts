@@ -1,3 +1,4 @@
+import type { MemoryAccount } from "../../shared/memory/hold.ts";
 import type { AcceptRules } from "../../shared/net/acceptor.ts";
 import type { Departures } from "../../shared/net/departures.ts";
 import type { FailedHandshake } from "../../shared/net/handshake-backlog.ts";
@@ -38,6 +39,8 @@ export interface PortDeps {
   readonly metrics: ServerMetrics;
   readonly log: Logger;
   readonly strangers: StrangerLog;
+  /** What those hold who have not said yet which cluster's they are. */
+  readonly memory: Pick<MemoryAccount, "hold" | "enter">;
 }
 
 /** Which option a dropped connection came up against. */
@@ -61,7 +64,7 @@ export const WORDS = {
 /** How much the port takes from strangers, and who hears of those that came to nothing. */
 export function acceptRules(
   { name, proxyProtocol, keepaliveMs, turnsAway, departures, mostUnread }: Port,
-  { options, metrics, log, strangers }: PortDeps,
+  { options, metrics, log, strangers, memory }: PortDeps,
   { failed, dropped, reasonOf }: (typeof WORDS)[keyof typeof WORDS],
 ): AcceptRules {
   const balancers = new SourceCidrs(options.proxyProtocolTrustedCidrs);
@@ -74,6 +77,7 @@ export function acceptRules(
     turnsAway,
     mostUnread,
     backlog: options.listenBacklog,
+    memory,
     keepAliveMs: keepaliveMs === 0 ? undefined : keepaliveMs,
     departures,
     onHandshakeFailed,

@@ -1,5 +1,6 @@
 import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
 import { BySource } from "../by-source.ts";
+import { type MemoryAccount, UNBOUNDED } from "../memory/hold.ts";
 import { Crowd } from "../queue.ts";
 import { answerAndEnd } from "./answer-and-end.ts";
 import type { Departures } from "./departures.ts";
@@ -40,6 +41,8 @@ export interface AcceptRules {
    */
   readonly mostUnread?: number | undefined;
   readonly backlog: number;
+  /** Where the bytes of those that wait are counted; absent: nowhere. */
+  readonly memory?: Pick<MemoryAccount, "hold" | "enter"> | undefined;
   /** TCP keepalive of accepted connections; absent: off. */
   readonly keepAliveMs?: number | undefined;
   /** How connections end that are lost together; absent: each at once. */
@@ -60,6 +63,8 @@ export interface Refusal {
 export interface Protocol {
   /** What its connections wait for, for sentences. */
   readonly begins: string;
+  /** Bytes that a client may send before its handshake begins, PROXY header included; absent: as many as are read at once. */
+  readonly mostBefore?: number;
   /** Is the name in the ClientHello needed before it can go on? */
   readsName(): boolean;
   /** May a handshake begin before its client has sent a byte? Absent: none may. */
@@ -124,6 +129,8 @@ export class Acceptor {
       maxWaiting: rules.maxWaitingHandshakes,
       deadlineMs: rules.handshakeTimeoutMs,
       maxBegun: rules.maxHandshakes,
+      mostBytes: protocol.mostBefore ?? Number.POSITIVE_INFINITY,
+      memory: rules.memory ?? UNBOUNDED,
       turnsAway: rules.turnsAway,
       readerFor: ({ raw }) => new PrefaceReader({ proxyHeader: this.#proxyHeader(raw), name: protocol.readsName() }),
       admit: (connection, preface) => this.#admit(connection, preface),

@@ -3,6 +3,8 @@ import { once } from "node:events";
 import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
 import { test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
+import { UNBOUNDED } from "../memory/hold.ts";
+import { MemoryPool } from "../memory/memory-pool.ts";
 import { HandshakeBacklog, type HandshakeBacklogOptions } from "./handshake-backlog.ts";
 import type { IncomingConnection } from "./incoming-connection.ts";
 import { PrefaceReader } from "./preface.ts";
@@ -20,6 +22,7 @@ class Fixture implements AsyncDisposable {
   constructor(options: Partial<HandshakeBacklogOptions>) {
     this.backlog = new HandshakeBacklog({
       ...{ awaited: "TLS handshake", maxWaiting: 1_000, deadlineMs: 60_000, maxBegun: 1, turnsAway: false },
+      ...{ mostBytes: 1_000, memory: UNBOUNDED },
       readerFor: () => new PrefaceReader({ proxyHeader: "ignored", name: false }),
       admit: () => true,
       mayBegin: () => true,
@@ -93,6 +96,41 @@ test("one silent connection too many drops the oldest", async () => {
   await closed;
   assert.equal(it.backlog.size, 2);
   assert.deepEqual(it.failed, ["dropped: too many TLS handshakes at once: the oldest was dropped"]);
+});
+
+test("what is read of those that wait is counted, until they go on, leave, or have sent too much", async () => {
+  const pool = new MemoryPool(2 ** 30);
+  let mayBegin = false;
+  await using it = await new Fixture({ memory: pool.share(""), mayBegin: () => mayBegin }).listen();
+  const leaves = await it.client("n".repeat(100));
+  await it.client("n".repeat(200));
+  await eventually(() => pool.held === 300);
+  leaves.destroy();
+  await eventually(() => pool.held === 200);
+  await once(await it.client("n".repeat(1_001)), "close");
+  assert.equal(it.failed.at(-1), "failed: it sent too much before its TLS handshake had begun");
+  assert.equal(pool.held, 200);
+  mayBegin = true;
+  await eventually(() => it.begun.length === 1);
+  assert.equal(pool.held, 0);
+});
+
+test("a little more while it waits is too much as well", async () => {
+  await using it = await new Fixture({ mayBegin: () => false }).listen();
+  const socket = await it.client("n".repeat(600));
+  socket.write("n".repeat(600));
+  await once(socket, "close");
+  assert.deepEqual(it.failed, ["failed: it sent too much before its TLS handshake had begun"]);
+});
+
+test("where memory is short those that have waited for longest go", async () => {
+  const pool = new MemoryPool(1_000);
+  await using it = await new Fixture({ memory: pool.share(""), mayBegin: () => false }).listen();
+  for (let i = 0; i < 3; i++) await it.client("n".repeat(300));
+  pool.share("red").hold(300);
+  await eventually(() => it.failed.length > 0);
+  assert.equal(it.failed[0], "crowded: memory is short, and it waited for its TLS handshake");
+  assert.ok(pool.held <= 900);
 });
 
 test("a client that gives up while it waits is not begun", async () => {

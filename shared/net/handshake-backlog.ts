@@ -1,5 +1,6 @@
 import type { Socket } from "node:net";
 import { BySource } from "../by-source.ts";
+import type { MemoryAccount } from "../memory/hold.ts";
 import { Crowd } from "../queue.ts";
 import { HandshakeQueue } from "./handshake-queue.ts";
 import { IncomingConnection, type WaitingEvents } from "./incoming-connection.ts";
@@ -26,6 +27,10 @@ export interface HandshakeBacklogOptions {
   readonly deadlineMs: number;
   /** Most handshakes in progress at once; and most connections that have not sent what stands in front of theirs. */
   readonly maxBegun: number;
+  /** Bytes that a connection may have sent before its handshake begins. */
+  readonly mostBytes: number;
+  /** Where they are counted until then. */
+  readonly memory: Pick<MemoryAccount, "hold" | "enter">;
   /** Let a few of those in whose turn would come too late, and tell them when to come back. */
   readonly turnsAway: boolean;
   /** Reads what stands in front of the handshake of a new connection. */
@@ -83,12 +88,12 @@ export class HandshakeBacklog implements WaitingEvents {
 
   /** A connection that was accepted; it has an error listener. */
   add(raw: Socket): void {
-    const { maxBegun, deadlineMs, readerFor } = this.#options;
+    const { maxBegun, readerFor } = this.#options;
     const connection = new IncomingConnection(raw);
     this.#queue.onArrival();
     this.#reading.add(connection, connection.network);
     if (this.#reading.size > maxBegun) this.#dropReading();
-    if (!raw.destroyed) connection.wait(readerFor(connection), deadlineMs, this);
+    if (!raw.destroyed) connection.wait(readerFor(connection), this.#options, this);
   }
 
   /** The handshake of this one is over, or it was refused before. */
@@ -135,6 +140,18 @@ export class HandshakeBacklog implements WaitingEvents {
         ? (["late", `its turn did not come${limit}`] as const)
         : (["failed", "what it sent came to no end"] as const);
     this.#failed(connection, how, `${this.#options.awaited} timeout: ${what}`);
+  }
+
+  onTooMuch(connection: IncomingConnection): void {
+    this.#forget(connection);
+    connection.destroy();
+    this.#failed(connection, "failed", `it sent too much before its ${this.#options.awaited} had begun`);
+  }
+
+  onMemoryNeeded(connection: IncomingConnection): void {
+    this.#forget(connection);
+    connection.destroy();
+    this.#failed(connection, "crowded", `memory is short, and it waited for its ${this.#options.awaited}`);
   }
 
   #forget(connection: IncomingConnection): void {

@@ -1,4 +1,6 @@
 import type { Socket } from "node:net";
+import { HeldBytes } from "../memory/held-bytes.ts";
+import type { MemoryAccount } from "../memory/hold.ts";
 import { GrowingBytes } from "./growing-bytes.ts";
 import { type HandshakeBudget, type QueuedHandshake, UNLIMITED } from "./handshake-queue.ts";
 import type { FoundHello, Preface, PrefaceReader } from "./preface.ts";
@@ -14,6 +16,19 @@ export interface WaitingEvents {
   onGone(connection: IncomingConnection): void;
   /** Its time is over. */
   onLate(connection: IncomingConnection): void;
+  /** It has sent more than anybody has to send before a handshake. */
+  onTooMuch(connection: IncomingConnection): void;
+  /** What it holds is needed. */
+  onMemoryNeeded(connection: IncomingConnection): void;
+}
+
+/** How long a connection may wait, and with what. */
+export interface WaitingBounds {
+  readonly deadlineMs: number;
+  /** Bytes that it may have sent by then. */
+  readonly mostBytes: number;
+  /** Where they are counted. */
+  readonly memory: Pick<MemoryAccount, "hold" | "enter">;
 }
 
 /** More than a ClientHello has; what a client sends behind it stays in the kernel. */
@@ -47,6 +62,8 @@ export class IncomingConnection implements QueuedHandshake {
   #reader: PrefaceReader | undefined;
   #timer: NodeJS.Timeout | undefined;
   #events: WaitingEvents | undefined;
+  #held: HeldBytes | undefined;
+  #mostBytes = Number.POSITIVE_INFINITY;
 
   constructor(raw: Socket) {
     this.raw = raw;
@@ -73,8 +90,10 @@ export class IncomingConnection implements QueuedHandshake {
   }
 
   /** From now on it is read. The socket has an error listener, and closes when its peer ends. */
-  wait(reader: PrefaceReader, deadlineMs: number, events: WaitingEvents): void {
+  wait(reader: PrefaceReader, { deadlineMs, mostBytes, memory }: WaitingBounds, events: WaitingEvents): void {
     this.isUnread = false;
+    this.#mostBytes = mostBytes;
+    this.#held = new HeldBytes(memory, () => events.onMemoryNeeded(this));
     this.#reader = reader;
     this.#events = events;
     this.#timer = setTimeout(() => events.onLate(this), deadlineMs);
@@ -84,16 +103,21 @@ export class IncomingConnection implements QueuedHandshake {
 
   readonly #onData = (chunk: Buffer): void => {
     this.#read.append(chunk);
+    this.#held?.add(chunk.length);
     if (this.#read.length >= ENOUGH_BYTES) this.raw.pause();
     const found = this.#reader?.push(chunk);
-    if (found === undefined) return;
-    this.#reader = undefined;
-    this.#consumed = found.consumed;
-    this.#events?.onPreface(this, found.found);
+    if (found !== undefined) {
+      this.#reader = undefined;
+      this.#consumed = found.consumed;
+      this.#events?.onPreface(this, found.found);
+    }
+    const isWaiting = this.state === "reading" || this.state === "queued";
+    if (isWaiting && this.#read.length > this.#mostBytes) this.#events?.onTooMuch(this);
   };
 
   readonly #onClose = (): void => {
     clearTimeout(this.#timer);
+    this.#held?.clear();
     this.#events?.onGone(this);
   };
 
@@ -114,6 +138,7 @@ export class IncomingConnection implements QueuedHandshake {
 
   #release(): void {
     clearTimeout(this.#timer);
+    this.#held?.clear();
     this.raw.off("data", this.#onData);
     this.raw.off("close", this.#onClose);
   }

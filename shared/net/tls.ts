@@ -8,9 +8,10 @@ import {
   type Server as TlsServer,
 } from "node:tls";
 import { Acceptor, type AcceptRules, type Refusal } from "./acceptor.ts";
-import { UNRECOGNIZED_NAME_ALERT } from "./client-hello.ts";
+import { MAX_CLIENT_HELLO, UNRECOGNIZED_NAME_ALERT } from "./client-hello.ts";
 import { type HandshakeBudget, UNLIMITED } from "./handshake-queue.ts";
 import type { IncomingConnection } from "./incoming-connection.ts";
+import { MAX_V2_CONTENT } from "./proxy-protocol.ts";
 import { rawSocketOf } from "./reset.ts";
 import { tellSource } from "./source.ts";
 import type { TlsMaterial } from "./tls-material.ts";
@@ -82,6 +83,7 @@ export class TlsListener<Door extends TlsDoor = TlsDoor> {
     createSecureContext(contextOptions(options));
     this.#acceptor = new Acceptor(options, {
       begins: "TLS handshake",
+      mostBefore: MAX_CLIENT_HELLO + MAX_V2_CONTENT,
       readsName: () => options.doors.single === undefined,
       mayBeginUnread: () => options.doors.single?.limitsHandshakes !== true,
       lastWord: UNRECOGNIZED_NAME_ALERT,
