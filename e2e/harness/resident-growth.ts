@@ -33,9 +33,9 @@ export class ResidentGrowth {
     return new ResidentGrowth(process);
   }
 
-  async assertBounded(): Promise<void> {
+  async assertBounded(most = MOST_BYTES): Promise<void> {
     await collectGarbage(this.#process);
     const growth = this.#process.rssBytes() - this.#before;
-    assert.ok(growth <= MOST_BYTES, `the ${this.#process.name} grew by ${growth} bytes`);
+    assert.ok(growth <= most, `the ${this.#process.name} grew by ${growth} bytes`);
   }
 }

@@ -1,13 +1,12 @@
 import { test } from "node:test";
-import { dialCarrier } from "../../shared/link/dial.ts";
-import { Link } from "../../shared/link/link.ts";
-import { HANDSHAKE_VERSION, TUNNEL_PATH } from "../../shared/wire/handshake.ts";
-import { encodeAnswer, readOpen } from "../../shared/wire/open.ts";
+import type { Link } from "../../shared/link/link.ts";
+import type { Stream } from "../../shared/yamux/stream.ts";
 import { assertUnharmed, measure } from "../harness/bystander.ts";
 import { type Connection, connectThrough } from "../harness/caller.ts";
 import { Scrape } from "../harness/scrape.ts";
-import { ScriptedAgent } from "../harness/scripted-agent.ts";
+import type { ScriptedAgent } from "../harness/scripted-agent.ts";
 import { TARGETS } from "../harness/targets.ts";
+import { answered, tenantAgent } from "../harness/tenant-agent.ts";
 import { startTwoTenants, type TwoTenants } from "../harness/two-tenants.ts";
 import { waitFor } from "../harness/wait.ts";
 
@@ -18,40 +17,27 @@ const ACKNOWLEDGED = 8 * MIB;
 const LIMIT = 8 * MIB;
 
 /** An agent of red that reads all it gets, and soon acknowledges next to nothing of it. */
-async function silentAgent({ red, agentPort }: TwoTenants, number: number): Promise<ScriptedAgent> {
-  const agentId = `silent-${number}`;
-  const { carrier, welcome, remote } = await dialCarrier({
-    host: red.sni,
-    port: agentPort,
-    address: { host: "127.0.0.1", port: agentPort },
-    path: TUNNEL_PATH,
-    tls: { ca: red.ca, ...(await red.agent) },
-    hello: () => ({ type: "hello", version: HANDSHAKE_VERSION, agentId, instance: agentId, software: "test" }),
-    keepaliveMs: 20_000,
-    timeoutMs: 5_000,
-  });
-  const link = new Link(welcome.link, remote, carrier, { graceMs: 0, replayBytes: 16 * MIB });
-  const say = link.sendControl.bind(link);
-  let acknowledged = 0;
-  let saidAt = 0;
-  link.sendControl = (message) => {
-    if (message.type !== "ack") return say(message);
-    if (acknowledged < ACKNOWLEDGED) acknowledged = message.received;
-    else if (performance.now() - saidAt < 1_000) return;
-    else acknowledged++;
-    saidAt = performance.now();
-    say({ ...message, received: acknowledged });
+function silentAgent({ red, agentPort }: TwoTenants, number: number): Promise<ScriptedAgent> {
+  const onLink = (link: Link) => {
+    const say = link.sendControl.bind(link);
+    let acknowledged = 0;
+    let saidAt = 0;
+    link.sendControl = (message) => {
+      if (message.type !== "ack") return say(message);
+      if (acknowledged < ACKNOWLEDGED) acknowledged = message.received;
+      else if (performance.now() - saidAt < 1_000) return;
+      else acknowledged++;
+      saidAt = performance.now();
+      say({ ...message, received: acknowledged });
+    };
   };
-  return new ScriptedAgent(link, welcome.initialWindow, (stream) => {
-    stream.accept();
-    void readOpen(stream, 5_000).then(
-      () => {
-        stream.write(encodeAnswer({ ok: true }));
-        stream.resume();
-      },
+  const onStream = (stream: Stream) => {
+    void answered(stream).then(
+      () => stream.resume(),
       () => {},
     );
-  });
+  };
+  return tenantAgent(red, agentPort, { agentId: `silent-${number}`, onLink, onStream });
 }
 
 /** Sends as long as the server takes it. */

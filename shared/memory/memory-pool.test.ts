@@ -123,6 +123,19 @@ test("a process that takes more than it may ends what has stopped, whatever is c
   assert.deepEqual([pool.isSpent, pool.isFull], [false, false]);
 });
 
+test("what a connection leaves behind in the kernel counts while the process is short of memory, and only then", () => {
+  const pool = new MemoryPool(100 * KIB);
+  const red = pool.share("red");
+  red.leaveBehind(10 * KIB);
+  assert.equal(red.held, 0, "of a pool that is used up nobody knows what the kernel has");
+  pool.onProcess(50 * KIB);
+  red.leaveBehind(10 * KIB);
+  pool.onProcess(20 * KIB);
+  assert.equal(red.held, 10 * KIB);
+  pool.onProcess(0);
+  assert.equal(red.held, 0);
+});
+
 test("credit has to fit beside what is held; who has more than its part gives some back when others are refused", () => {
   const pool = new MemoryPool(1_000);
   const [blue, red] = [pool.share("blue"), pool.share("red")];

@@ -71,6 +71,11 @@ export class MemoryPool {
     return this.#ended;
   }
 
+  /** The process takes more than it should, whatever is counted here. */
+  get isProcessShort(): boolean {
+    return this.#processExcess > 0;
+  }
+
   /** Half of what may be held is. */
   get isTight(): boolean {
     return this.#held * 2 > this.limit || this.#processExcess > 0;

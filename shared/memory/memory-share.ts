@@ -59,6 +59,7 @@ export class MemoryShare implements MemoryAccount {
   }
 
   leaveBehind(bytes: number): void {
+    if (!this.#pool.isProcessShort) return;
     this.#leftBehind += bytes;
     this.hold(bytes);
   }

@@ -10,18 +10,16 @@ import { LookTimer } from "./look-timer.ts";
 const LOOK_MS = 100;
 /** What Node takes for a write that waits, beside its bytes. */
 const WRITE_BYTES = 256;
-/**
- * What the kernel has of a unix socket that takes nothing more: 208 KiB by its own count (`net.core.wmem_default`, which
- * no container can raise), measured at the control group.
- */
-const UNIX_BUFFER = 160 * 1024;
+/** What the kernel has of a unix socket that takes nothing more, with its own overhead: a control group grows by 5 % more. */
+const UNIX_BUFFER = kernelSetting("core/wmem_default", 0, 212_992);
 /** Encrypted and not yet taken by the kernel. */
 const TLS_BUFFER = 64 * 1024;
 /** The most that the kernel keeps of a TCP connection to be sent, bytes (tcp(7), `tcp_wmem`). */
-const TCP_BUFFER = tcpBuffer();
+const TCP_BUFFER = kernelSetting("ipv4/tcp_wmem", 2, 4_194_304);
 
 /** One direction of a splice, as far as it can hold memory. */
 export interface WaitingSink {
+  readonly source: Duplex;
   readonly sink: Duplex;
   /** Writes that the sink has not taken. */
   readonly waitingWrites: number;
@@ -111,10 +109,12 @@ export class SpliceMemory implements MemoryHolder, MemoryHold {
   }
 }
 
-function waitingIn({ sink, waitingWrites, taken }: WaitingSink): number {
+/** A source that is not read any more has what it had read ahead; a stream counts that itself, as unread. */
+function waitingIn({ source, sink, waitingWrites, taken }: WaitingSink): number {
   const { writableLength } = sink;
   if (writableLength === 0) return 0;
-  return writableLength + waitingWrites * WRITE_BYTES + kernelBytes(sink, taken);
+  const readAhead = source instanceof Socket ? source.readableLength : 0;
+  return readAhead + writableLength + waitingWrites * WRITE_BYTES + kernelBytes(sink, taken);
 }
 
 /** What the kernel holds for a socket that takes nothing more; others have no such buffers. */
@@ -128,11 +128,11 @@ function isUnix(sink: Duplex): boolean {
   return sink instanceof Socket && sink.remoteAddress === undefined;
 }
 
-function tcpBuffer(): number {
+/** One number of a setting in /proc/sys/net, or what Linux has by default where it is hidden. */
+function kernelSetting(name: string, index: number, byDefault: number): number {
   try {
-    const most = readFileSync("/proc/sys/net/ipv4/tcp_wmem", "utf8").trim().split(/\s+/)[2];
-    return Number(most) || 4_194_304;
+    return Number(readFileSync(`/proc/sys/net/${name}`, "utf8").trim().split(/\s+/)[index]) || byDefault;
   } catch {
-    return 4_194_304; // not Linux, or hidden: what Linux has by default
+    return byDefault;
   }
 }

@@ -174,8 +174,8 @@ class Pump implements WaitingSink {
   /** Since the sink last had nothing waiting. */
   waitingWrites = 0;
   memory: SpliceMemory | undefined;
+  readonly source: Duplex;
   readonly sink: Duplex;
-  readonly #source: Duplex;
   readonly #writes: { write(chunk: Buffer, done?: () => void): boolean };
   readonly #pace: SpliceOptions["pace"];
   /** For the sink to take what it holds. */
@@ -186,15 +186,15 @@ class Pump implements WaitingSink {
   readonly #still = new Stillness();
 
   constructor(source: Duplex, sink: Duplex, cork: boolean, pace: SpliceOptions["pace"]) {
-    this.#source = source;
+    this.source = source;
     this.sink = sink;
     this.#writes = cork ? new GatheredWrites(sink) : sink;
     this.#pace = pace;
   }
 
   start(): void {
-    this.#source.on("data", this.#onData);
-    this.#source.resume(); // a source that was paused by hand stays so, whoever listens
+    this.source.on("data", this.#onData);
+    this.source.resume(); // a source that was paused by hand stays so, whoever listens
   }
 
   end(): void {
@@ -222,13 +222,13 @@ class Pump implements WaitingSink {
   #rest(ms: number): void {
     if (ms <= 0 || this.#resting) return;
     this.#resting = true;
-    this.#source.pause();
+    this.source.pause();
     // A long rest is asked for again on the way: the limit may be another by then, or none.
     this.#restTimer = setTimeout(
       () => {
         this.#resting = false;
         if (ms > MOST_REST_MS) this.#rest(this.#pace?.(0) ?? 0);
-        if (!this.#resting && !this.#waiting) this.#source.resume();
+        if (!this.#resting && !this.#waiting) this.source.resume();
       },
       Math.min(ms, MOST_REST_MS),
     );
@@ -241,12 +241,12 @@ class Pump implements WaitingSink {
 
   #wait(): void {
     this.#waiting = true;
-    this.#source.pause();
+    this.source.pause();
   }
 
   readonly #onWritable = (): void => {
     this.#waiting = false;
-    if (!this.#resting) this.#source.resume();
+    if (!this.#resting) this.source.resume();
   };
 
   /** Bytes that the sink has taken. */

@@ -1,0 +1,48 @@
+import { randomUUID } from "node:crypto";
+import { dialCarrier } from "../../shared/link/dial.ts";
+import { Link } from "../../shared/link/link.ts";
+import { HANDSHAKE_VERSION, TUNNEL_PATH } from "../../shared/wire/handshake.ts";
+import { encodeAnswer, readOpen } from "../../shared/wire/open.ts";
+import type { Stream } from "../../shared/yamux/stream.ts";
+import type { ClusterFiles } from "./cluster-files.ts";
+import { ScriptedAgent } from "./scripted-agent.ts";
+
+export interface TenantAgentOptions {
+  readonly agentId?: string;
+  /** Changes what the link says, before its session begins. */
+  readonly onLink?: (link: Link) => void;
+  /** What becomes of each stream; by default its CONNECT is answered 200, and the test writes and reads as it likes. */
+  readonly onStream?: (stream: Stream) => void;
+}
+
+/** An agent of a cluster that the test plays, with the cluster's own certificate. */
+export async function tenantAgent(
+  cluster: ClusterFiles,
+  port: number,
+  {
+    agentId = "scripted",
+    onLink,
+    onStream = (stream) => void answered(stream).catch(() => {}),
+  }: TenantAgentOptions = {},
+): Promise<ScriptedAgent> {
+  const { carrier, welcome, remote } = await dialCarrier({
+    host: cluster.sni,
+    port,
+    address: { host: "127.0.0.1", port },
+    path: TUNNEL_PATH,
+    tls: { ca: cluster.ca, ...(await cluster.agent) },
+    hello: () => ({ type: "hello", version: HANDSHAKE_VERSION, agentId, instance: randomUUID(), software: "test" }),
+    keepaliveMs: 20_000,
+    timeoutMs: 5_000,
+  });
+  const link = new Link(welcome.link, remote, carrier, { graceMs: 0, replayBytes: 16 * 1024 * 1024 });
+  onLink?.(link);
+  return new ScriptedAgent(link, welcome.initialWindow, onStream);
+}
+
+/** Takes the stream and says that its target is there. */
+export async function answered(stream: Stream): Promise<void> {
+  stream.accept();
+  await readOpen(stream, 5_000);
+  stream.write(encodeAnswer({ ok: true }));
+}

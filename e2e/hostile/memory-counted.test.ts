@@ -1,0 +1,173 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { readFileSync } from "node:fs";
+import { connect, type Socket } from "node:net";
+import { test } from "node:test";
+import type { Stream } from "../../shared/yamux/stream.ts";
+import { type CallerListener, connectThrough } from "../harness/caller.ts";
+import type { ClusterFiles } from "../harness/cluster-files.ts";
+import { collectGarbage } from "../harness/inspector.ts";
+import { MemoryCgroup } from "../harness/memory-cgroup.ts";
+import { GROWTH_MEASURED } from "../harness/resident-growth.ts";
+import { Scrape } from "../harness/scrape.ts";
+import type { ScriptedAgent } from "../harness/scripted-agent.ts";
+import { answered, type TenantAgentOptions, tenantAgent } from "../harness/tenant-agent.ts";
+import { startTwoTenants, type TwoTenants } from "../harness/two-tenants.ts";
+import { waitFor } from "../harness/wait.ts";
+
+const KIB = 1024;
+const MIB = 1024 * KIB;
+/** Far more than is held: nothing has to be given up. */
+const POD = 8192 * MIB;
+/** glibc returns freed buffers of so many bytes to the system: reads are of 16 KiB. */
+const FREED = "8192";
+/** What is held is a part of that, beside what cannot be counted. */
+const TOLERANCE = 0.3;
+
+interface Scene {
+  readonly tenants: TwoTenants;
+  readonly agent: ScriptedAgent;
+  readonly callers: readonly Socket[];
+}
+
+/** What is there, and then makes the server hold something. */
+interface Scenario {
+  readonly callers: number;
+  readonly via: "uds" | "tls";
+  /** Their CONNECTs are not answered. */
+  readonly pending?: true;
+  /** How the agent treats streams and link. */
+  readonly agent?: TenantAgentOptions;
+  act(scene: Scene): Promise<unknown>;
+}
+
+/** Never answers a CONNECT. */
+const SILENT: TenantAgentOptions = { onStream: (stream) => stream.accept() };
+/** Acknowledges nothing that it is sent, and reads it all. */
+const UNACKNOWLEDGING: TenantAgentOptions = {
+  onLink: (link) => {
+    const say = link.sendControl.bind(link);
+    link.sendControl = (message) => (message.type === "ack" ? undefined : say(message));
+  },
+  onStream: (stream) =>
+    void answered(stream).then(
+      () => stream.resume(),
+      () => {},
+    ),
+};
+
+const SCENARIOS: Readonly<Record<string, Scenario>> = {
+  "callers on a unix socket that stop reading": {
+    ...{ callers: 300, via: "uds" },
+    act: async ({ agent }) => {
+      for (const stream of agent.streams) stream.write(Buffer.alloc(512 * KIB));
+    },
+  },
+  "callers over TLS that stop reading": {
+    ...{ callers: 60, via: "tls" },
+    act: async ({ agent }) => {
+      for (const stream of agent.streams) stream.write(Buffer.alloc(8 * MIB));
+    },
+  },
+  "pieces of 512 bytes, each in a read of 16 KiB, for callers that have stopped reading": {
+    ...{ callers: 500, via: "uds" },
+    act: async ({ agent, callers }) => {
+      const [padding, ...streams] = agent.streams as [Stream, ...Stream[]];
+      callers[0]?.resume();
+      for (const stream of streams) stream.write(Buffer.alloc(300 * KIB));
+      const full = () => streams.every(({ writableLength }) => writableLength === 0);
+      await waitFor(full, { deadlineMs: 30_000, what: "the sockets of the callers to be full" });
+      for (let piece = 0; piece < 20; piece++) {
+        for (const stream of streams) {
+          stream.write(Buffer.alloc(512));
+          await new Promise((resolve) => padding.write(Buffer.alloc(15_600), resolve));
+        }
+      }
+    },
+  },
+  "targets that stop reading": {
+    ...{ callers: 200, via: "uds" },
+    act: async ({ callers }) => {
+      for (const socket of callers) socket.write(Buffer.alloc(MIB));
+    },
+  },
+  "an agent that acknowledges nothing": {
+    ...{ callers: 100, via: "uds", agent: UNACKNOWLEDGING },
+    act: async ({ callers }) => {
+      for (const socket of callers) socket.write(Buffer.alloc(MIB));
+    },
+  },
+  "CONNECTs that wait, with bytes that came early": {
+    ...{ callers: 500, via: "uds", pending: true, agent: SILENT },
+    act: async ({ callers }) => {
+      for (const socket of callers) socket.write(Buffer.alloc(60 * KIB));
+    },
+  },
+};
+
+/** A CONNECT that has been sent. */
+async function ask({ uds }: ClusterFiles): Promise<Socket> {
+  const socket = connect({ path: uds }).on("error", () => {});
+  await once(socket, "connect");
+  socket.write("CONNECT 10.0.0.1:1 HTTP/1.1\r\nHost: x\r\n\r\n");
+  return socket;
+}
+
+for (const [name, scenario] of Object.entries(SCENARIOS)) {
+  test(`what /metrics says is held is what the process and its pod have grown by: ${name}`, async (t) => {
+    using cgroup = new MemoryCgroup(POD);
+    const process = { ...GROWTH_MEASURED, env: { MALLOC_MMAP_THRESHOLD_: FREED }, cgroupProcs: cgroup.procs };
+    const server = { "memory-limit": POD, "session-budget": 1024 * MIB };
+    await using tenants = await startTwoTenants({ process, server });
+    const { red, agentPort, callerPort, healthPort } = tenants;
+    await using agent = await tenantAgent(red, agentPort, scenario.agent);
+    const listener: CallerListener = await red.listener(scenario.via, callerPort);
+    const held = async () => {
+      const metrics = await fetch(`http://127.0.0.1:${healthPort}/metrics`);
+      return new Scrape(await metrics.text()).value("culvert_server_memory_held_bytes");
+    };
+    const used = async () => {
+      await collectGarbage(tenants.server);
+      return cgroup.usedBytes() + tcpBytesOf([agentPort, callerPort]);
+    };
+    const callers: Socket[] = [];
+    try {
+      while (callers.length < scenario.callers) {
+        callers.push(scenario.pending ? await ask(red) : (await connectThrough(listener, "10.0.0.1:1")).socket);
+      }
+      for (const socket of callers) socket.pause();
+      await waitFor(() => agent.streams.length === callers.length, { what: "a stream of each" });
+      const before = { held: await held(), used: await used() };
+      await scenario.act({ tenants, agent, callers });
+      await standing(held);
+      const counted = (await held()) - before.held;
+      const growth = (await used()) - before.used;
+      t.diagnostic(`${(counted / MIB).toFixed(1)} MiB counted, grown by ${(growth / MIB).toFixed(1)} MiB`);
+      assert.ok(Math.abs(counted - growth) <= TOLERANCE * growth, `${counted} bytes counted, grown by ${growth}`);
+    } finally {
+      for (const socket of callers) socket.destroy();
+    }
+  });
+}
+
+/** Until it is more than nothing and does not change any more. */
+async function standing(figure: () => Promise<number>): Promise<void> {
+  let before = 0;
+  const stands = async () => {
+    const last = before;
+    before = await figure();
+    return before === last && before > 0;
+  };
+  await waitFor(stands, { deadlineMs: 60_000, everyMs: 1_500, what: "everything to stand" });
+}
+
+/** Bytes that the kernel has to send on these ports: version 1 of control groups does not charge a pod with them. */
+function tcpBytesOf(ports: readonly number[]): number {
+  let bytes = 0;
+  for (const line of readFileSync("/proc/net/tcp", "utf8").split("\n").slice(1)) {
+    const [, local = "", , , queues = ""] = line.trim().split(/\s+/);
+    if (ports.includes(Number.parseInt(local.split(":")[1] ?? "", 16)))
+      bytes += Number.parseInt(queues.split(":")[0] ?? "", 16);
+  }
+  return bytes;
+}

@@ -1,0 +1,106 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { connect, createServer, type Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { Duplex } from "node:stream";
+import { type TestContext, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+import type { MemoryHold } from "../memory/hold.ts";
+import { MemoryPool } from "../memory/memory-pool.ts";
+import { SpliceMemory, type WaitingSink } from "./splice-memory.ts";
+
+const KIB = 1024;
+/** `net.core.wmem_default` of Linux. */
+const UNIX_BUFFER = 208 * KIB;
+
+/** A sink that takes nothing, which is no socket. */
+class Stuck extends Duplex {
+  override _read(): void {}
+
+  override _write(): void {}
+}
+
+function direction(sink: Duplex, source: Duplex = new Stuck()): WaitingSink & { taken: number; waitingWrites: number } {
+  return { source, sink, waitingWrites: 1, taken: 0 };
+}
+
+/** The writing end of a unix socket of which nobody reads. */
+async function unixSocket(t: TestContext): Promise<Socket> {
+  const path = join(tmpdir(), `culvert-splice-memory-${process.pid}.sock`);
+  const server = createServer((socket) => socket.pause()).listen(path);
+  await once(server, "listening");
+  const socket = connect(path).on("error", () => {});
+  await once(socket, "connect");
+  t.after(() => {
+    socket.destroy();
+    server.close();
+  });
+  return socket;
+}
+
+test("a sink that takes all holds nothing, and is not looked at", async () => {
+  const pool = new MemoryPool(1e9);
+  const memory = new SpliceMemory(pool.share("red"), [direction(new Stuck())], () => {});
+  memory.onWrite(false);
+  await sleep(250);
+  assert.equal(pool.held, 0);
+  assert.equal(memory.held, 0);
+});
+
+test("what waits in a sink counts, with each write, and what the source has read ahead only if it is a socket", () => {
+  const pool = new MemoryPool(1e9);
+  const sink = new Stuck();
+  const one = direction(sink);
+  const memory = new SpliceMemory(pool.share("red"), [one], () => {});
+  one.source.unshift(Buffer.alloc(500));
+  sink.write(Buffer.alloc(1_000));
+  memory.onWrite(true);
+  assert.equal(pool.held, 1_000 + 256);
+  one.waitingWrites = 3;
+  memory.onWrite(true);
+  assert.equal(pool.held, 1_000 + 3 * 256);
+  memory.close();
+  assert.equal(pool.held, 0);
+});
+
+test("a unix socket that takes nothing more counts with what the kernel has of it", async (t) => {
+  const pool = new MemoryPool(1e9);
+  const socket = await unixSocket(t);
+  const memory = new SpliceMemory(pool.share("red"), [direction(socket)], () => {});
+  while (socket.writableLength < 64 * KIB) socket.write(Buffer.alloc(64 * KIB));
+  memory.onWrite(true);
+  assert.ok(Math.abs(pool.held - socket.writableLength - UNIX_BUFFER) <= 4 * KIB, `${pool.held} bytes`);
+
+  pool.onProcess(KIB); // short, so that what stays in the kernel counts on
+  let ended = false;
+  const given = new SpliceMemory(pool.share("blue"), [direction(socket)], () => {
+    ended = true;
+  });
+  given.onWrite(true);
+  memory.close();
+  given.giveUp();
+  assert.deepEqual([ended, given.held], [true, 0]);
+  assert.equal(pool.held, UNIX_BUFFER);
+  pool.onProcess(0);
+  assert.equal(pool.held, 0);
+});
+
+test("it stands still since its sinks took something last", async () => {
+  const pool = new MemoryPool(1e9);
+  const holds: MemoryHold[] = [];
+  const sink = new Stuck();
+  const one = direction(sink);
+  const memory = new SpliceMemory(pool.share("red"), [one], () => {});
+  sink.write(Buffer.alloc(1_000));
+  memory.onWrite(true);
+  const begun = memory.movedAt;
+  await sleep(250); // two looks
+  assert.equal(memory.movedAt, begun);
+  one.taken = 1;
+  memory.onWrite(true);
+  assert.ok(memory.movedAt > begun);
+  holds.push(...memory.holds());
+  assert.deepEqual(holds, [memory]);
+  memory.close();
+});
