@@ -4,7 +4,7 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import net from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { test } from "node:test";
+import { type TestContext, test } from "node:test";
 import { pino } from "pino";
 import { LinkServer, testCertificate, until, welcome } from "../shared/link/testing.ts";
 import { parseTarget } from "../shared/net/target.ts";
@@ -23,7 +23,8 @@ function open(session: Session, target: string): Stream {
   return stream.on("error", () => {});
 }
 
-test("what a target leaves unread makes the agent refuse streams, until it has been read", async (t) => {
+/** An agent that may hold 1 MiB, a target that does not read, and the session of its server. */
+async function overfull(t: TestContext) {
   const initialWindow = 4 * MIB;
   const server = await LinkServer.start({ welcome: () => welcome({ initialWindow }) });
   t.after(() => server[Symbol.asyncDispose]());
@@ -68,13 +69,19 @@ test("what a target leaves unread makes the agent refuse streams, until it has b
   t.after(() => session.destroy());
   const first = open(session, address);
   assert.equal((await readAnswer(first, 2_000)).ok, true);
-
   // More than its window and all that lies in the sockets on its way to the target: while those grow it is not full for good.
   first.write(Buffer.alloc(32 * MIB));
+  return { agent, session, address, sockets, first, shown, refusing };
+}
+
+const wasAccepted = async (stream: Stream): Promise<boolean> =>
+  (await readAnswer(stream, 2_000).catch(() => undefined)) !== undefined;
+
+test("while nothing of what targets leave unread has stopped the agent refuses streams, until it has been read", async (t) => {
+  const { agent, session, address, sockets, first, shown, refusing } = await overfull(t);
   await refusing(true);
-  const accepted = async (stream: Stream) => (await readAnswer(stream, 2_000).catch(() => undefined)) !== undefined;
   let second = open(session, address);
-  while (await accepted(second)) {
+  while (await wasAccepted(second)) {
     await refusing(true);
     second = open(session, address);
   }
@@ -86,7 +93,17 @@ test("what a target leaves unread makes the agent refuse streams, until it has b
   assert.match(metrics, /^culvert_agent_streams_refused_for_memory_total 1$/m);
 
   sockets[0]?.resume();
-  await until(() => first.writableLength === 0);
+  await until(() => first.writableLength === 0 || first.destroyed);
   await refusing(false);
-  assert.equal((await readAnswer(open(session, address), 2_000)).ok, true);
+  assert.equal(await wasAccepted(open(session, address)), true);
+});
+
+test("a target that has stopped reading is ended where the agent's memory is short, and others are served", async (t) => {
+  const { session, address, first, shown, refusing } = await overfull(t);
+  await until(() => first.destroyed);
+  await refusing(false);
+  const { heldBytes, endedConnections } = await shown();
+  assert.equal(endedConnections, 1);
+  assert.ok(Number(heldBytes) < MIB, `${heldBytes} bytes are held`);
+  assert.equal(await wasAccepted(open(session, address)), true);
 });
