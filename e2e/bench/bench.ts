@@ -8,12 +8,14 @@ export interface Bench {
   readonly around: Surroundings;
   /** Undefined with `--floors-only`. */
   readonly culvert: Culvert | undefined;
+  /** The build that `--against` names. */
+  readonly before: Culvert | undefined;
   readonly floors: Readonly<Record<"pipe" | "corked" | "proxy" | "direct", Contender>>;
   say(progress: string): void;
 }
 
-/** culvert, when it takes part, and the named floors, in this order. */
+/** The builds of culvert that take part, and the named floors, in this order. */
 export function contenders(bench: Bench, ...floors: (keyof Bench["floors"])[]): Contender[] {
   const named = floors.map((name) => bench.floors[name]);
-  return bench.culvert ? [bench.culvert, ...named] : named;
+  return [bench.culvert, bench.before, ...named].filter((each) => each !== undefined);
 }

@@ -7,8 +7,11 @@ import type { Joining, RelayMethods } from "./floors/relay.ts";
 import type { LoadMethods } from "./load.ts";
 import type { TargetMethods } from "./targets.ts";
 
-/** Whose figures stand beside each other: the product, itself without what is measured, the floors, and the load generator alone. */
-export type ContenderName = "culvert" | "without" | "pipe" | "corked" | "proxy" | "direct";
+/**
+ * Whose figures stand beside each other: the product, its build in another clone (`--against`), itself without what is
+ * measured, the floors, and the load generator alone.
+ */
+export type ContenderName = "culvert" | "before" | "without" | "pipe" | "corked" | "proxy" | "direct";
 
 export interface Contender extends AsyncDisposable {
   readonly name: ContenderName;

@@ -1,7 +1,7 @@
 import { createSite, type Site } from "../harness/binaries.ts";
 import { callerTls } from "../harness/pki-files.ts";
 import type { ManagedProcess, ProcessOptions } from "../harness/processes.ts";
-import type { Contender, Ports } from "./contenders.ts";
+import type { Contender, ContenderName, Ports } from "./contenders.ts";
 import type { BenchTarget, DialSpec } from "./dial-spec.ts";
 
 type Flags = Readonly<Record<string, string | number | boolean>>;
@@ -16,12 +16,13 @@ export interface Culvert extends Contender {
 }
 
 export interface CulvertOptions extends ProcessOptions {
+  readonly name?: ContenderName;
   readonly flags?: Flags;
   readonly withAgent?: boolean;
 }
 
 export async function startCulvertPair(ports: Ports, options: CulvertOptions = {}): Promise<Culvert> {
-  const { flags = {}, withAgent = true, ...process } = options;
+  const { name = "culvert", flags = {}, withAgent = true, ...process } = options;
   const quiet = { ignoreStdout: true, ...process };
   const site = await createSite();
   const server = await site.startServer(flags, quiet);
@@ -29,7 +30,7 @@ export async function startCulvertPair(ports: Ports, options: CulvertOptions = {
   const connect = (target: BenchTarget) => `127.0.0.1:${ports[target]}`;
   const { ca, cert = "", key = "" } = callerTls(site.dir.path);
   return {
-    name: "culvert",
+    name,
     site,
     server,
     agent,

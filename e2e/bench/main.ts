@@ -1,7 +1,15 @@
 import { execFileSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
+import { withBuildOf } from "../harness/processes.ts";
 import type { Bench } from "./bench.ts";
-import { type Contender, direct, Surroundings, startConnectProxy, startRelayPair } from "./contenders.ts";
+import {
+  type Contender,
+  type ContenderName,
+  direct,
+  Surroundings,
+  startConnectProxy,
+  startRelayPair,
+} from "./contenders.ts";
 import { clusters } from "./measures/clusters.ts";
 import { connect } from "./measures/connect.ts";
 import { innerTls } from "./measures/inner-tls.ts";
@@ -15,7 +23,7 @@ import { storm } from "./measures/storm.ts";
 import { throughput } from "./measures/throughput.ts";
 import { table } from "./report.ts";
 import { record } from "./results.ts";
-import type { Row } from "./rows.ts";
+import { comparedWithBefore, type Row, withFigureBefore } from "./rows.ts";
 import { type Group, readSettings, type Settings, USAGE } from "./settings.ts";
 
 const MEASURES: Record<Group, (bench: Bench) => Promise<Row[]>> = {
@@ -40,17 +48,29 @@ async function main(): Promise<void> {
   await using around = new Surroundings();
   await around.start();
   await using stack = new Stack();
-  const culvert = settings.floorsOnly ? undefined : await stack.use(startCulvert(around));
+  const { against } = settings;
+  const culvert = settings.floorsOnly ? undefined : await stack.use(startCulvert(around, "culvert"));
+  const before =
+    against === undefined
+      ? undefined
+      : await withBuildOf(against, async () => await stack.use(startCulvert(around, "before")));
   const [pipe, corked, proxy] = await Promise.all([
     stack.use(startRelayPair("pipe", around)),
     stack.use(startRelayPair("corked", around)),
     stack.use(startConnectProxy(around)),
   ]);
-  const bench: Bench = { settings, around, culvert, floors: { pipe, corked, proxy, direct: direct(around) }, say };
+  const bench: Bench = {
+    settings,
+    around,
+    culvert,
+    before,
+    floors: { pipe, corked, proxy, direct: direct(around) },
+    say,
+  };
   const rows: Row[] = [];
   for (const group of settings.only) {
     try {
-      rows.push(...(await MEASURES[group](bench)));
+      rows.push(...(await measure(group, bench)));
     } catch (error) {
       console.error(`${group} failed: ${error instanceof Error ? error.stack : error}`);
       process.exitCode = 1;
@@ -60,10 +80,21 @@ async function main(): Promise<void> {
   console.log(`${table(rows)}\n\n${seconds.toFixed(0)} s; appended to ${record(rows, settings, seconds)}`);
 }
 
+/** The rows of a group. Those of a measure that starts processes of its own are measured a second time with the other build. */
+async function measure(group: Group, bench: Bench): Promise<Row[]> {
+  const rows = await MEASURES[group](bench);
+  const { before, settings } = bench;
+  if (before === undefined || settings.against === undefined) return rows;
+  if (rows.some(({ figures }) => figures.before !== undefined)) return rows.map(comparedWithBefore);
+  bench.say(`${group}, the build before`);
+  const again = await withBuildOf(settings.against, () => MEASURES[group]({ ...bench, culvert: before }));
+  return rows.map((row) => comparedWithBefore(withFigureBefore(row, again)));
+}
+
 /** Imported late: the floors alone need no build. */
-async function startCulvert(around: Surroundings) {
+async function startCulvert(around: Surroundings, name: ContenderName) {
   const { startCulvertPair } = await import("./culvert.ts");
-  return startCulvertPair(around.ports);
+  return startCulvertPair(around.ports, { name });
 }
 
 function build(): void {

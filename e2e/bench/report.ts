@@ -1,10 +1,19 @@
 import type { ContenderName } from "./contenders.ts";
 import { type Goal, type Row, shortNumber } from "./rows.ts";
 
-const COLUMNS = ["culvert", "without", "pipe", "corked", "proxy", "direct"] as const satisfies readonly ContenderName[];
+const COLUMNS = [
+  "culvert",
+  "before",
+  "without",
+  "pipe",
+  "corked",
+  "proxy",
+  "direct",
+] as const satisfies readonly ContenderName[];
 
 const HEADINGS: Record<ContenderName, string> = {
   culvert: "culvert",
+  before: "before",
   without: "without",
   pipe: "raw pipe",
   corked: "raw corked",

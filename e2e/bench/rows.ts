@@ -58,6 +58,26 @@ function ratioGoal(figures: Figures, factor: number, floor: ContenderName, relat
   return { text, met: relation === "≥" ? ratio >= factor : ratio <= factor };
 }
 
+/** No row may be worse than before by more than this. */
+const WORSE_AT_MOST = 0.05;
+const MORE_IS_BETTER = new Set(["MB/s", "/s", "%"]);
+
+/** The row with a goal that compares culvert with its build before. */
+export function comparedWithBefore(row: Row): Row {
+  const { figures, unit } = row;
+  if (figures.before === undefined) return row;
+  const goal = MORE_IS_BETTER.has(unit)
+    ? atLeast(figures, 1 - WORSE_AT_MOST, "before")
+    : atMost(figures, 1 + WORSE_AT_MOST, "before");
+  return { ...row, goals: [...row.goals, goal] };
+}
+
+/** The row with what the build before reached in the same measure. */
+export function withFigureBefore(row: Row, rowsBefore: readonly Row[]): Row {
+  const before = rowsBefore.find(({ label }) => label === row.label)?.figures.culvert;
+  return before === undefined ? row : { ...row, figures: { ...row.figures, before } };
+}
+
 /** culvert ≤ an absolute limit. */
 export function below(figures: Figures, limit: number, unit: string): Goal {
   const value = figures.culvert ?? Number.NaN;

@@ -23,9 +23,11 @@ export interface Settings {
   /** Without culvert: the floors and the load generator alone. */
   readonly floorsOnly: boolean;
   readonly build: boolean;
+  /** Another clone whose build is measured beside this one. */
+  readonly against?: string;
 }
 
-export const USAGE = `npm run bench -- [--only ${GROUPS.join(",")}] [--seconds 2] [--rounds 3] [--floors-only] [--no-build]`;
+export const USAGE = `npm run bench -- [--only ${GROUPS.join(",")}] [--seconds 2] [--rounds 3] [--floors-only] [--no-build] [--against FOLDER_OF_ANOTHER_CLONE]`;
 
 export function readSettings(args: readonly string[]): Settings {
   const { values } = parseArgs({
@@ -36,6 +38,7 @@ export function readSettings(args: readonly string[]): Settings {
       rounds: { type: "string", default: "3" },
       "floors-only": { type: "boolean", default: false },
       "no-build": { type: "boolean", default: false },
+      against: { type: "string" },
     },
   });
   const only = values.only.split(",").map((name) => {
@@ -45,8 +48,9 @@ export function readSettings(args: readonly string[]): Settings {
   });
   const seconds = positive("--seconds", values.seconds);
   const rounds = Math.ceil(positive("--rounds", values.rounds));
-  const { "floors-only": floorsOnly, "no-build": noBuild } = values;
-  return { only, seconds, rounds, floorsOnly, build: !noBuild && !floorsOnly };
+  const { "floors-only": floorsOnly, "no-build": noBuild, against } = values;
+  const build = !noBuild && !floorsOnly;
+  return { only, seconds, rounds, floorsOnly, build, ...(against === undefined ? {} : { against }) };
 }
 
 function positive(flag: string, text: string): number {

@@ -1,3 +1,4 @@
+import { AsyncLocalStorage } from "node:async_hooks";
 import { type ChildProcess, spawn } from "node:child_process";
 import { readdirSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -138,10 +139,18 @@ export class ManagedProcess implements AsyncDisposable {
   }
 }
 
+const otherProgram = new AsyncLocalStorage<string>();
+
+/** Every `culvert` that `action` starts is the build of the clone in `folder`, and not this one's. */
+export function withBuildOf<T>(folder: string, action: () => Promise<T>): Promise<T> {
+  return otherProgram.run(join(folder, "dist/cli/main.js"), action);
+}
+
 /** Starts `culvert <args>` from the build. */
 export function startCulvert(args: readonly string[], options: ProcessOptions = {}): ManagedProcess {
-  requireBuilt();
-  return new ManagedProcess(`culvert ${args[0]}`, MAIN, args, options);
+  const other = otherProgram.getStore();
+  if (other === undefined) requireBuilt();
+  return new ManagedProcess(`culvert ${args[0]}`, other ?? MAIN, args, options);
 }
 
 /** The processes under test are the build, so a missing or older build is an error and not a surprise. */

@@ -1,6 +1,7 @@
 import { selfSigned } from "../../harness/certificate.ts";
+import { cpuSeconds } from "../../harness/proc.ts";
 import { type Bench, contenders } from "../bench.ts";
-import type { ContenderName } from "../contenders.ts";
+import type { Contender } from "../contenders.ts";
 import type { DialSpec } from "../dial-spec.ts";
 import { atLeast, Rounds, type Row } from "../rows.ts";
 
@@ -18,19 +19,20 @@ export async function connect(bench: Bench): Promise<Row[]> {
   for (let round = 0; round < bench.settings.rounds; round++) {
     bench.say(`connections, round ${round + 1}`);
     for (const each of contenders(bench, "proxy")) {
-      await sampleRate(bench, each.name, "CONNECT on unix socket", each.dial("echo"), rounds);
+      await sampleRate(bench, each, "CONNECT on unix socket", each.dial("echo"), rounds);
     }
     for (const each of contenders(bench, "proxy")) {
-      await sampleRate(bench, each.name, "CONNECT, 1-byte echo, close", each.dial("echo"), rounds);
+      await sampleRate(bench, each, "CONNECT, 1-byte echo, close", each.dial("echo"), rounds);
     }
-    if (bench.culvert) {
-      await sampleRate(bench, "culvert", "CONNECT on mTLS", bench.culvert.dialTls("echo"), rounds);
+    for (const each of [bench.culvert, bench.before]) {
+      if (each) await sampleRate(bench, each, "CONNECT on mTLS", each.dialTls("echo"), rounds);
     }
     if (round > 0) continue;
-    const echo = bench.floors.direct.dial("echo");
-    await sampleRate(bench, "direct", "CONNECT, 1-byte echo, close", echo, rounds);
-    await sampleRate(bench, "direct", "CONNECT on unix socket", { path, connect: "direct:1" }, rounds);
-    await sampleRate(bench, "direct", "CONNECT on mTLS", { port, tls, connect: "direct:1" }, rounds);
+    const { direct } = bench.floors;
+    const echo = direct.dial("echo");
+    await sampleRate(bench, direct, "CONNECT, 1-byte echo, close", echo, rounds);
+    await sampleRate(bench, direct, "CONNECT on unix socket", { path, connect: "direct:1" }, rounds);
+    await sampleRate(bench, direct, "CONNECT on mTLS", { port, tls, connect: "direct:1" }, rounds);
   }
   const row = (kind: Kind, what: string, unit: string, goal?: number): Row => {
     const figures = rounds.medians(`${kind} ${what}`);
@@ -42,25 +44,34 @@ export async function connect(bench: Bench): Promise<Row[]> {
     row("CONNECT on unix socket", "rate", "/s", 0.9),
     row("CONNECT on unix socket", "p50", "ms"),
     row("CONNECT on unix socket", "p99", "ms"),
+    row("CONNECT on unix socket", "server", "CPU µs"),
+    row("CONNECT on unix socket", "agent", "CPU µs"),
     row("CONNECT on mTLS", "rate", "/s"),
     row("CONNECT on mTLS", "p50", "ms"),
     row("CONNECT on mTLS", "p99", "ms"),
+    row("CONNECT on mTLS", "server", "CPU µs"),
     row("CONNECT, 1-byte echo, close", "rate", "/s", 0.8),
+    row("CONNECT, 1-byte echo, close", "server", "CPU µs"),
+    row("CONNECT, 1-byte echo, close", "agent", "CPU µs"),
   ];
 }
 
-/** Adds the kind's `rate`, `p50` and `p99`. */
+/** Adds the kind's `rate`, `p50` and `p99`, and the CPU time of each process for one connection: `server`, `agent`. */
 export async function sampleRate(
   bench: Bench,
-  name: ContenderName,
+  { name, near, far }: Contender,
   kind: Kind,
   dial: DialSpec,
   rounds: Rounds,
 ): Promise<void> {
   const until = kind === "CONNECT, 1-byte echo, close" ? "echo" : "connect";
   const { seconds } = bench.settings;
+  const cpuBefore = { server: near ? cpuSeconds(near) : 0, agent: far ? cpuSeconds(far) : 0 };
   const result = await bench.around.bulkLoad.call("rate", { dial, inFlight: IN_FLIGHT, seconds, until });
   if (result.failures > 0) bench.say(`${name}: ${result.failures} × ${kind} failed: ${result.firstFailure}`);
+  const perConnection = (cpu: number) => (cpu * 1e6) / (result.perSecond * seconds);
+  if (near) rounds.add(name, `${kind} server`, perConnection(cpuSeconds(near) - cpuBefore.server));
+  if (far) rounds.add(name, `${kind} agent`, perConnection(cpuSeconds(far) - cpuBefore.agent));
   rounds.add(name, `${kind} rate`, result.perSecond);
   rounds.add(name, `${kind} p50`, result.p50Ms);
   rounds.add(name, `${kind} p99`, result.p99Ms);

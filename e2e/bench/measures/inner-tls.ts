@@ -48,7 +48,7 @@ async function rates(bench: Bench, both: readonly Contender[]): Promise<Row[]> {
   for (let round = 0; round < bench.settings.rounds; round++) {
     bench.say(`inner TLS, connections, round ${round + 1}`);
     for (const kind of RATES) {
-      for (const each of both) await sampleRate(bench, each.name, kind, each.dial("echo"), rounds);
+      for (const each of both) await sampleRate(bench, each, kind, each.dial("echo"), rounds);
     }
   }
   return RATES.map((kind): Row => {
