@@ -14,8 +14,12 @@ export interface Bench {
   say(progress: string): void;
 }
 
-/** The builds of culvert that take part, and the named floors, in this order. */
-export function contenders(bench: Bench, ...floors: (keyof Bench["floors"])[]): Contender[] {
+/**
+ * The builds of culvert that take part, and the named floors, in this order. The builds swap their places from round to
+ * round, since whoever comes first meets what the sample before has left behind.
+ */
+export function contenders(bench: Bench, round: number, ...floors: (keyof Bench["floors"])[]): Contender[] {
+  const builds = round % 2 === 0 ? [bench.culvert, bench.before] : [bench.before, bench.culvert];
   const named = floors.map((name) => bench.floors[name]);
-  return [bench.culvert, bench.before, ...named].filter((each) => each !== undefined);
+  return [...builds, ...named].filter((each) => each !== undefined);
 }

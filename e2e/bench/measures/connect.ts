@@ -18,14 +18,14 @@ export async function connect(bench: Bench): Promise<Row[]> {
   const { port } = await bench.around.bulkTargets.call("startResponders", { path, tls });
   for (let round = 0; round < bench.settings.rounds; round++) {
     bench.say(`connections, round ${round + 1}`);
-    for (const each of contenders(bench, "proxy")) {
+    for (const each of contenders(bench, round, "proxy")) {
       await sampleRate(bench, each, "CONNECT on unix socket", each.dial("echo"), rounds);
     }
-    for (const each of contenders(bench, "proxy")) {
+    for (const each of contenders(bench, round, "proxy")) {
       await sampleRate(bench, each, "CONNECT, 1-byte echo, close", each.dial("echo"), rounds);
     }
-    for (const each of [bench.culvert, bench.before]) {
-      if (each) await sampleRate(bench, each, "CONNECT on mTLS", each.dialTls("echo"), rounds);
+    for (const each of contenders(bench, round)) {
+      if (each.dialTls) await sampleRate(bench, each, "CONNECT on mTLS", each.dialTls("echo"), rounds);
     }
     if (round > 0) continue;
     const { direct } = bench.floors;

@@ -16,9 +16,9 @@ export async function latency(bench: Bench): Promise<Row[]> {
   for (let round = 0; round < bench.settings.rounds; round++) {
     bench.say(`latency, round ${round + 1}`);
     const alone = round === 0 ? (["direct"] as const) : [];
-    for (const each of contenders(bench, "pipe", "corked", ...alone)) await sample(bench, each, "idle", rounds);
-    for (const each of contenders(bench, "pipe", "corked")) await sample(bench, each, "bulk download", rounds);
-    for (const each of contenders(bench)) {
+    for (const each of contenders(bench, round, "pipe", "corked", ...alone)) await sample(bench, each, "idle", rounds);
+    for (const each of contenders(bench, round, "pipe", "corked")) await sample(bench, each, "bulk download", rounds);
+    for (const each of contenders(bench, round)) {
       await sample(bench, each, "stalled reader", rounds);
       await sample(bench, each, "stalled target", rounds);
     }

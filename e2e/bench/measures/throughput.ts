@@ -17,7 +17,7 @@ export async function throughput(bench: Bench): Promise<Row[]> {
       for (let round = 0; round < bench.settings.rounds; round++) {
         bench.say(`throughput ${flow}, ${streams} streams, round ${round + 1}`);
         const alone = round === 0 ? (["direct"] as const) : [];
-        for (const contender of contenders(bench, "pipe", "corked", ...alone)) {
+        for (const contender of contenders(bench, round, "pipe", "corked", ...alone)) {
           await sampleFlow(bench, contender, flow, streams, rounds);
         }
       }
