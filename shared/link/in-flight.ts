@@ -16,7 +16,7 @@ const PROBE_EVERY_AT_LATEST_MS = 30_000;
 
 /**
  * How many bytes a link may have unacknowledged: delivery rate × (least round trip + ack delay), so that a bulk transfer
- * keeps a slow line busy and yet leaves no queue in front of an interactive stream (docs/link.md).
+ * keeps a slow line busy and yet leaves no queue in front of an interactive stream (docs/link-protocol.md).
  *
  * One byte is marked at a time; the ack that covers it ends a *round*. If the bound held the sender back, the mark is the
  * last byte it let through, and bound ÷ delivery rate is what a byte takes on average (Little's law). Hence one rule for

@@ -70,7 +70,7 @@ type State =
   | { readonly state: "closed" };
 
 /**
- * The ordered, reliable byte pipe between an agent and a server, which outlives its carriers (docs/link.md).
+ * The ordered, reliable byte pipe between an agent and a server, which outlives its carriers (docs/link-protocol.md).
  *
  * ```
  *            carrier lost                     grace over

@@ -33,7 +33,7 @@ const UNKNOWN = "unknown";
 
 const NONE: LiveLinks = { carried: 0, suspended: 0, replayBytes: 0 };
 
-/** What both ends tell of their links (docs/link.md), under the name of their side. */
+/** What both ends tell of their links (docs/link-protocol.md), under the name of their side. */
 export class LinkMetrics {
   readonly #suspensions: LabelledTally;
   readonly #resumes: LabelledTally;
