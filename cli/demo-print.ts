@@ -1,3 +1,5 @@
+import { readableLine } from "../shared/process/readable-line.ts";
+
 /** What a demo says, for a terminal or for a file: colours only where somebody sees them. */
 export interface Printer {
   line(text?: string): void;
@@ -36,13 +38,8 @@ export function logLine(name: string, line: string): string {
   const record = parse(line);
   if (record === undefined) return `${name.padEnd(6)}  ${line}`;
   const { time = "", msg = "" } = record;
-  const story = KEYS.flatMap((key) => {
-    const value = record[key];
-    return value === undefined || value === ""
-      ? []
-      : [`${key}=${typeof value === "object" ? JSON.stringify(value) : value}`];
-  });
-  return `${name.padEnd(6)}  ${String(time).slice(11, 23)}  ${msg}  ${story.join(" ")}`.trimEnd();
+  const story = readableLine({ msg, ...Object.fromEntries(KEYS.map((key) => [key, record[key]])) });
+  return `${name.padEnd(6)}  ${String(time).slice(11, 23)}  ${story}`;
 }
 
 const KEYS = [

@@ -33,8 +33,10 @@ test("--help of a command shows its options and loads nothing else", async () =>
   assert.match(stdout, /Callers:[\s\S]*--uds-name <text>[\s\S]*--server-port <port>/);
 });
 
+const FOR_PEOPLE = "--log-format=pretty";
+
 test("a wrong configuration is sentences on stderr without a stack, and exit code 2", async () => {
-  const { code, stdout, stderr } = await culvert("agent", "--srever=wss://x", "--log-level=loud");
+  const { code, stdout, stderr } = await culvert("agent", "--srever=wss://x", "--log-level=loud", FOR_PEOPLE);
   assert.equal(code, 2);
   assert.equal(stdout, "");
   assert.match(stderr, /^culvert agent: There is no flag --srever\. Did you mean --server\?$/m);
@@ -43,8 +45,25 @@ test("a wrong configuration is sentences on stderr without a stack, and exit cod
   assert.doesNotMatch(stderr, /^ +at /m);
 });
 
+test("where the log is JSON, a wrong configuration is lines of it, and nothing else", async () => {
+  const { code, stdout, stderr } = await culvert("agent", "--srever=wss://x", "--log-level=loud");
+  assert.deepEqual([code, stderr], [2, ""]);
+  const lines = stdout
+    .trimEnd()
+    .split("\n")
+    .map((line) => JSON.parse(line));
+  assert.ok(lines.every(({ level, name }) => level === "fatal" && name === "culvert-agent"));
+  assert.equal(lines[0]?.reason, "There is no flag --srever. Did you mean --server?");
+});
+
+test("a log that is silent does not hide why a start has failed", async () => {
+  const { stdout, stderr } = await culvert("agent", "--log-level=silent");
+  assert.equal(stdout, "");
+  assert.match(stderr, /^culvert agent: Which server\?/m);
+});
+
 test("a guess at an unknown flag is one that this command would take, never one that it refuses", async () => {
-  const said = (...args: string[]) => culvert(...args).then(({ stderr }) => stderr.split("\n")[0]);
+  const said = (...args: string[]) => culvert(...args, FOR_PEOPLE).then(({ stderr }) => stderr.split("\n")[0]);
   // --mode and --enable-profiling are Konnectivity's, and have no effect here.
   assert.equal(await said("server", "--nope"), "culvert server: There is no flag --nope.");
   assert.equal(await said("agent", "--enable-profilling"), "culvert agent: There is no flag --enable-profilling.");
@@ -61,7 +80,7 @@ test("an option that takes no value says so when it is given one, in whichever c
     [["--version=1"], "culvert: --version takes no value."],
     [["demo", "--once=a long time"], "culvert: --once takes no value."],
     [["status", "--json=1"], "culvert: --json takes no value."],
-    [["server", "--help=1"], "culvert server: --help takes no value."],
+    [["server", "--help=1", FOR_PEOPLE], "culvert server: --help takes no value."],
     [["pki", "--once=1"], "culvert: unknown option '--once=1'"],
   ];
   const answers = await Promise.all(cases.map(([args]) => said(...args)));

@@ -1,6 +1,7 @@
+import { lookAtAllFiles } from "../shared/net/watch-files.ts";
 import { helpText } from "../shared/process/flags.ts";
 import { tuneHeapForRelaying } from "../shared/process/heap.ts";
-import { createLogger, type Logger } from "../shared/process/logger.ts";
+import { createLogger, isForPeople, type Logger } from "../shared/process/logger.ts";
 import type { OptionTable, Rows, ValuesOf } from "../shared/process/options.ts";
 import { readOptions } from "../shared/process/read-options.ts";
 import { type Closable, run } from "../shared/process/run.ts";
@@ -10,8 +11,9 @@ import { printConfig } from "../shared/process/show-options.ts";
 type LogValues = { readonly logLevel: string; readonly logFormat: "auto" | "json" | "pretty" };
 
 /**
- * `culvert server`, `culvert agent` and `culvert router`: options, then a log, then the process. A wrong configuration is told
- * on stderr in full, without stack, and ends with exit code 2 before anything was opened.
+ * `culvert server`, `culvert agent` and `culvert router`: options, then a log, then the process. A wrong configuration ends
+ * with exit code 2 before anything was opened; every fault of it is told, without a stack: in sentences on stderr, or in
+ * the log where that is JSON, so that whoever collects it finds nothing else on stdout and stderr.
  */
 export async function runService<R extends Rows>(
   table: OptionTable<R>,
@@ -25,18 +27,21 @@ export async function runService<R extends Rows>(
     return;
   }
   if (options.printConfig) process.stdout.write(printConfig(table, options.values, options.sources));
+  const complain = (sentence: string): void => void process.stderr.write(`culvert ${table.command}: ${sentence}\n`);
+  const { logLevel, logFormat } = options.values as unknown as LogValues;
+  const log = createLogger({ level: logLevel, format: logFormat, name: `culvert-${table.command}` });
+  const isComplaint = options.printConfig || isForPeople(logFormat) || logLevel === "silent";
+  const tellFailure = isComplaint ? complain : (reason: string) => log.fatal({ reason }, "the process cannot start");
   if (options.problems.length > 0) {
-    for (const problem of options.problems) process.stderr.write(`culvert ${table.command}: ${problem}\n`);
-    process.stderr.write(`See: culvert ${table.command} --help\n`);
+    for (const problem of options.problems) tellFailure(problem);
+    if (isComplaint) process.stderr.write(`See: culvert ${table.command} --help\n`);
     process.exitCode = 2;
     return;
   }
   if (options.printConfig) {
-    for (const warning of options.warnings) process.stderr.write(`culvert ${table.command}: ${warning}\n`);
+    for (const warning of options.warnings) complain(warning);
     return;
   }
-  const { logLevel, logFormat } = options.values as unknown as LogValues;
-  const log = createLogger({ level: logLevel, format: logFormat, name: `culvert-${table.command}` });
   for (const warning of options.warnings) log.warn(warning);
-  await run(() => start(options.values, log), log);
+  await run(() => start(options.values, log), { log, reload: lookAtAllFiles, tellFailure });
 }

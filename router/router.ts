@@ -123,7 +123,6 @@ export class Router implements AsyncDisposable {
     const operators = [healthPort, adminPort].filter((each) => each !== 0).length;
     const warning = fileLimitWarning(
       limitFor(withOwnFiles(2 * this.#options.maxConnections + operators * MOST_CONNECTIONS)),
-      "connections (--max-connections, two files each), with a tenth to spare",
     );
     if (warning !== undefined) this.#log.warn(warning);
     this.addresses.clients = await this.#listen({

@@ -78,9 +78,9 @@ test("wrong routes end the start with sentences and exit code 2", async () => {
   using dir = new TempDir();
   const routes = dir.file("routes.yaml");
   writeFileSync(routes, "sni: [10.0.0.1]\nto: [h:1]\nsendproxy: v2\n");
-  await using router = startCulvert(["router", ...flags({ routes })]);
+  await using router = startCulvert(["router", ...flags({ routes, logFormat: "pretty" })]);
   assert.deepEqual(await within(router.exited, 10_000, "the router's end"), { code: 2, signal: null });
-  const told = router.log.filter((line) => line.startsWith("culvert: "));
+  const told = router.log.filter((line) => line.startsWith("culvert router: "));
   assert.equal(told.length, 2, router.log.join("\n"));
   assert.match(told[0] ?? "", /routes\.yaml: (sni\[0\]|knows no key)/);
 });

@@ -43,11 +43,11 @@ const MISTAKES: Readonly<Record<string, Mistake>> = {
   },
   "a certificate that is none": {
     argv: (site) => ["server", ...good(site), `--cluster-cert=${file(site, "no certificate\n")}`],
-    says: [/^culvert: The listener for agents: .*/],
+    says: [/^culvert server: The listener for agents: .*/],
   },
   "a key of another certificate": {
     argv: (site) => ["server", ...good(site), `--cluster-key=${site.dir.file("agent.key")}`],
-    says: [/^culvert: The listener for agents: .*key/],
+    says: [/^culvert server: The listener for agents: .*key/],
   },
   "an agent that knows no server": {
     argv: (site) => ["agent", ...flags(agentFiles(site.dir.path))],
@@ -55,15 +55,15 @@ const MISTAKES: Readonly<Record<string, Mistake>> = {
   },
   "an agent's certificate that is none": {
     argv: (site) => ["agent", ...goodAgent(site), `--agent-cert=${file(site, "no certificate\n")}`],
-    says: [/^culvert: --agent-cert: the certificate .*\.yaml holds no PEM certificate .*\.$/],
+    says: [/^culvert agent: --agent-cert: the certificate .*\.yaml holds no PEM certificate .*\.$/],
   },
   "an agent's key that belongs to another certificate": {
     argv: (site) => ["agent", ...goodAgent(site), `--agent-key=${site.dir.file("cluster.key")}`],
-    says: [/^culvert: --agent-key: the private key .*cluster\.key does not belong to .*agent\.crt\.$/],
+    says: [/^culvert agent: --agent-key: the private key .*cluster\.key does not belong to .*agent\.crt\.$/],
   },
   "an agent's CA file without a certificate in it": {
     argv: (site) => ["agent", ...goodAgent(site), `--ca-cert=${file(site, "\n")}`],
-    says: [/^culvert: --ca-cert: the CA certificate .*\.yaml holds no PEM certificate .*\.$/],
+    says: [/^culvert agent: --ca-cert: the CA certificate .*\.yaml holds no PEM certificate .*\.$/],
   },
   "an agent's certificate without its key": {
     argv: (site) => ["agent", ...goodAgent(site), "--agent-key="],
@@ -92,13 +92,16 @@ const MISTAKES: Readonly<Record<string, Mistake>> = {
   "an unknown command": { argv: () => ["serve"], says: [/unknown command.*serve/] },
 };
 
+/** A failure is sentences on stderr where the log is for people, and JSON where that is JSON. */
+const FOR_PEOPLE = { CULVERT_SERVER_LOG_FORMAT: "pretty", CULVERT_AGENT_LOG_FORMAT: "pretty" };
+
 const PORTS = ["agentPort", "serverPort", "healthPort", "adminPort"] as const;
 
 describe("a start that must fail", { concurrency: 2 }, () => {
   for (const [what, { argv, env, says }] of Object.entries(MISTAKES)) {
     test(`exit 2 and sentences: ${what}`, async () => {
       using site = await createSite();
-      await using process = startCulvert(argv(site), env === undefined ? {} : { env });
+      await using process = startCulvert(argv(site), { env: { ...FOR_PEOPLE, ...env } });
       assert.deepEqual(await within(process.exited, 5_000, "the process to give up"), { code: 2, signal: null });
       for (const sentence of says) await assertSaid(process, sentence);
       assert.doesNotMatch(process.log.join("\n"), /^\s+at /m, "no stack for the operator");
@@ -110,10 +113,12 @@ describe("a start that must fail", { concurrency: 2 }, () => {
       using site = await createSite();
       await using taken = await TARGETS.echo();
       const more = option === "serverPort" ? serverFiles(site.dir.path) : {};
-      await using process = startCulvert(["server", ...good(site), ...flags({ ...more, [option]: taken.port })]);
+      await using process = startCulvert(["server", ...good(site), ...flags({ ...more, [option]: taken.port })], {
+        env: FOR_PEOPLE,
+      });
       assert.deepEqual(await within(process.exited, 5_000, "the process to give up"), { code: 2, signal: null });
       const flag = option.replace("Port", "-port");
-      await assertSaid(process, new RegExp(`^culvert: .*${taken.port}.*in use.*--${flag}`));
+      await assertSaid(process, new RegExp(`^culvert server: .*${taken.port}.*in use.*--${flag}`));
     });
   }
 
@@ -121,12 +126,10 @@ describe("a start that must fail", { concurrency: 2 }, () => {
     using site = await createSite();
     await using taken = await TARGETS.echo();
     await using server = await TARGETS.echo();
-    await using process = startCulvert([
-      ...["agent", ...goodAgent(site), `--proxy-server-port=${server.port}`],
-      `--health-server-port=${taken.port}`,
-    ]);
+    const argv = [...goodAgent(site), `--proxy-server-port=${server.port}`, `--health-server-port=${taken.port}`];
+    await using process = startCulvert(["agent", ...argv], { env: FOR_PEOPLE });
     assert.deepEqual(await within(process.exited, 5_000, "the process to give up"), { code: 2, signal: null });
-    await assertSaid(process, new RegExp(`^culvert: .*${taken.port}.*in use.*--health-server-port`));
+    await assertSaid(process, new RegExp(`^culvert agent: .*${taken.port}.*in use.*--health-server-port`));
     assert.equal(server.accepted, 0);
   });
 });

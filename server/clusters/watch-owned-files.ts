@@ -1,6 +1,6 @@
 import { type FSWatcher, watch } from "node:fs";
 import { basename, dirname, join } from "node:path";
-import { inodeOf, resolved } from "../../shared/net/watch-files.ts";
+import { inodeOf, resolved, whenFilesAreToBeRead } from "../../shared/net/watch-files.ts";
 
 export interface WatchTiming {
   /** Changes come in bursts; they are told so long after the first of them, ms. */
@@ -39,6 +39,7 @@ export class OwnedFilesWatch {
   #closed = false;
   readonly #poll: NodeJS.Timeout;
   readonly #missingPoll: NodeJS.Timeout;
+  readonly #forget: () => void;
 
   /** Anything new in `folder` is told as well. */
   constructor(folder: string | undefined, onSuspects: (suspects: Suspects) => Promise<void>, timing = TIMING) {
@@ -48,6 +49,7 @@ export class OwnedFilesWatch {
     if (folder !== undefined) this.#watchDirectory(folder);
     this.#poll = setInterval(() => this.#suspect("all"), timing.pollMs).unref();
     this.#missingPoll = setInterval(this.#onMissingPoll, timing.missingPollMs).unref();
+    this.#forget = whenFilesAreToBeRead(() => this.#suspect("all"));
   }
 
   /** `owner` reads these files from now on, and no others. Call it before they are read: no change falls between. */
@@ -77,6 +79,7 @@ export class OwnedFilesWatch {
 
   close(): void {
     this.#closed = true;
+    this.#forget();
     clearTimeout(this.#pending);
     clearInterval(this.#poll);
     clearInterval(this.#missingPoll);

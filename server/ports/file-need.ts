@@ -17,9 +17,6 @@ export interface Entries {
   readonly operatorPorts: number;
 }
 
-const OPTIONS =
-  "--max-handshakes, --max-waiting-handshakes, --max-waiting-connections, --max-pending-connects, --max-agents";
-
 /**
  * What an agent can have open: its tunnel, and one that was replaced and whose streams go on (there may be as many of them as
  * agents), each with a second connection while it moves to that (make before break).
@@ -47,9 +44,5 @@ export function filesNeeded(bounds: Bounds, entries: Entries): number {
 
 /** The warning about a limit of open files that they would come up against, or near, before those bounds. */
 export function fileNeedWarning(bounds: Bounds, entries: Entries, limit?: number): string | undefined {
-  const who =
-    bounds.clusters === ""
-      ? `strangers, waiting callers and agents together (${OPTIONS})`
-      : `strangers, and waiting callers and agents of one cluster (${OPTIONS}; more clusters, and agents.maxAgents of a document, come on top)`;
-  return fileLimitWarning(limitFor(filesNeeded(bounds, entries)), `${who}, with a tenth to spare`, limit);
+  return fileLimitWarning(limitFor(filesNeeded(bounds, entries)), limit);
 }

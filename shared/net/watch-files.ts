@@ -26,6 +26,19 @@ export function watchFiles(paths: readonly string[], onChange: () => void, optio
   return new Watch(paths, onChange, { settleMs: 200, pollMs: 30_000, missingPollMs: 1_000, ...options });
 }
 
+const looks = new Set<() => void>();
+
+/** `look` is called whenever somebody asks for all files to be looked at. Returns a function that ends this. */
+export function whenFilesAreToBeRead(look: () => void): () => void {
+  looks.add(look);
+  return () => void looks.delete(look);
+}
+
+/** Every watch of this process looks at its files soon, as after an event: an operator has asked for it (SIGHUP). */
+export function lookAtAllFiles(): void {
+  for (const look of looks) look();
+}
+
 interface Directory {
   readonly watcher: FSWatcher;
   readonly inode: number;
@@ -43,6 +56,7 @@ class Watch implements FileWatch {
   #again = false;
   #untold = false;
   #closed = false;
+  readonly #forget: () => void;
 
   constructor(paths: readonly string[], onChange: () => void, options: Required<WatchFilesOptions>) {
     this.#paths = [...new Set(paths)];
@@ -51,6 +65,7 @@ class Watch implements FileWatch {
     const complete = this.#watchDirectories();
     this.#digests = this.#paths.map(readNow);
     this.#poll(complete);
+    this.#forget = whenFilesAreToBeRead(this.#onEvent);
   }
 
   tellAgain(): void {
@@ -59,6 +74,7 @@ class Watch implements FileWatch {
 
   close(): void {
     this.#closed = true;
+    this.#forget();
     clearTimeout(this.#timer);
     for (const { watcher } of this.#directories.values()) watcher.close();
     this.#directories.clear();

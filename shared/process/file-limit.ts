@@ -38,13 +38,13 @@ export function withOwnFiles(needed: number): number {
   return needed + OWN_FILES;
 }
 
-/**
- * A warning if the limit is lower than what the bounds of this process let come in. No event tells of it later: libuv
- * accepts what has no descriptor left with one that it keeps for this, and closes it (hence `DescriptorWatch`).
- */
-export function fileLimitWarning(needed: number, what: string, limit = fileLimit()): string | undefined {
-  if (limit === undefined || limit >= needed) return undefined;
-  return `this process may have ${limit} files open, and needs ${needed} for ${what}: without them others are cut without a word. Enough for a trial; else raise the limit (ulimit -n ${needed}, or LimitNOFILE=${needed} in its systemd unit), or lower the options`;
+/** From so many files on nobody is warned at the start: a log line, readyz and metrics tell before they are used up. */
+const MANY_FILES = 4_096;
+
+/** A warning if the limit is small, and lower than what the bounds of this process let come in. */
+export function fileLimitWarning(needed: number, limit = fileLimit()): string | undefined {
+  if (limit === undefined || limit >= Math.min(needed, MANY_FILES)) return undefined;
+  return `this process may have ${limit} files open, and could need ${needed}, one for each connection: raise the limit (ulimit -n ${needed}, or LimitNOFILE=${needed} in its systemd unit)`;
 }
 
 function readLimits(): string {

@@ -27,7 +27,7 @@ test("the pretty format is for people and written at once", () => {
   const { lines, destination } = capture();
   const log = createLogger({ level: "info", format: "pretty", name: "server", destination });
   log.warn({ port: 1 }, "look here");
-  assert.match(lines.join(""), /WARN: look here\n +port: 1/);
+  assert.match(lines.join(""), /\] WARN \(server\): look here {2}port=1\n$/);
   assert.doesNotMatch(lines.join(""), /"msg"/);
 });
 

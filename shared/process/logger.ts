@@ -1,5 +1,6 @@
 import { createRequire } from "node:module";
 import { type DestinationStream, type Logger as PinoLogger, pino, stdTimeFunctions } from "pino";
+import { readableLine } from "./readable-line.ts";
 
 export type Logger = PinoLogger;
 
@@ -18,7 +19,7 @@ export interface LoggerOptions {
  * so that the last line before a crash is there.
  */
 export function createLogger({ level, format, name, destination }: LoggerOptions): Logger {
-  const pretty = format === "pretty" || (format === "auto" && destination === undefined && process.stdout.isTTY);
+  const pretty = destination === undefined ? isForPeople(format) : format === "pretty";
   const options = {
     name,
     level,
@@ -29,6 +30,11 @@ export function createLogger({ level, format, name, destination }: LoggerOptions
   };
   const sink = destination ?? byTurn(stdout(), (flush) => process.on("exit", flush));
   return pino(options, pretty ? prettyStream(sink) : sink);
+}
+
+/** Whether the log on stdout is lines for people, and not JSON. */
+export function isForPeople(format: LoggerOptions["format"]): boolean {
+  return format === "pretty" || (format === "auto" && process.stdout.isTTY === true);
 }
 
 /** A log that cannot be written (a full disk, a reader that has gone) loses lines; the process goes on with its work. */
@@ -61,7 +67,8 @@ function prettyStream(destination: DestinationStream): DestinationStream {
   const format = prettyFactory({
     colorize: process.stdout.isTTY && process.env["NO_COLOR"] === undefined,
     translateTime: "SYS:HH:MM:ss.l",
-    ignore: "name",
+    hideObject: true,
+    messageFormat: (record) => readableLine(record),
   });
   return { write: (line) => destination.write(format(line)) };
 }

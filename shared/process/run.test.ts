@@ -13,11 +13,11 @@ function world(closable: Partial<Closable> = {}) {
   const lines: { level: string; msg: string; err?: { stack: string } }[] = [];
   const exits: number[] = [];
   const complaints: string[] = [];
+  const reloads: number[] = [];
   let now = 0;
   const host: Host = {
     on: (event, listener) => listeners.set(event, listener),
     exit: (code) => exits.push(code),
-    complain: (line) => complaints.push(line),
     now: () => now,
   };
   const log = createLogger({
@@ -31,7 +31,9 @@ function world(closable: Partial<Closable> = {}) {
     lines,
     exits,
     complaints,
-    run: (start: () => Promise<Closable> = async () => running) => run(start, log, host),
+    reloads,
+    run: (start: () => Promise<Closable> = async () => running) =>
+      run(start, { log, reload: () => reloads.push(1), tellFailure: (line) => complaints.push(line) }, host),
     emit: (event: string, ...args: unknown[]) => listeners.get(event)?.(...(args as never[])),
     advance: (ms: number) => (now += ms),
     settled: () => new Promise((resolve) => setImmediate(resolve)),
@@ -74,6 +76,19 @@ test("a signal in the middle of the start closes what was started", async () => 
   await running;
   assert.equal(closed, 1);
   assert.deepEqual(one.exits, [0]);
+});
+
+test("SIGHUP reads files again, says so in one line and ends nothing", async () => {
+  const one = world();
+  await one.run();
+  one.emit("SIGHUP");
+  one.emit("SIGHUP");
+  await one.settled();
+  assert.deepEqual([one.reloads.length, one.exits], [2, []]);
+  assert.deepEqual(
+    one.lines.map(({ msg }) => msg),
+    ["reading all files again", "reading all files again"],
+  );
 });
 
 test("a close that fails is an error with its stack, and not 0", async () => {
@@ -136,7 +151,7 @@ test("a real process ends within a second of SIGTERM, although a timer and a soc
       createServer().listen(0);
       setInterval(() => {}, 1000);
       return { close: async () => {}, destroy: () => {} };
-    }, log);
+    }, { log, reload: () => {}, tellFailure: () => {} });
     log.info("started");`;
   const child = spawn(process.execPath, [...RUN_SOURCES, "--input-type=module", "-e", script], {
     stdio: ["ignore", "pipe", "inherit"],

@@ -13,9 +13,15 @@ export interface Closable {
 export interface Host {
   on(event: string, listener: (...args: never[]) => void): unknown;
   exit(code: number): void;
-  /** A line on stderr, whatever the level of the log. */
-  complain(line: string): void;
   now(): number;
+}
+
+export interface RunOptions {
+  readonly log: Logger;
+  /** Reads files again that the process uses: an operator has sent SIGHUP. */
+  readonly reload: () => void;
+  /** Tells an operator why the start has failed, one sentence at a time. */
+  readonly tellFailure: (sentence: string) => void;
 }
 
 /** A terminal's Ctrl-C reaches parent and children, and a supervisor may pass its own on: one wish, two signals. */
@@ -27,16 +33,19 @@ type Signal = keyof typeof SIGNALS;
 const OWN_PROCESS: Host = {
   on: (event, listener) => process.on(event, listener as (...args: unknown[]) => void),
   exit: (code) => process.exit(code),
-  complain: (line) => process.stderr.write(`culvert: ${line}\n`),
   now: () => performance.now(),
 };
 
 /**
  * The life of a process (design: "Lifecycle"): start; the first SIGTERM or SIGINT closes and exits 0; a second
- * one, later than a second, destroys. An uncaught error is a bug: its stack is logged and the process ends.
+ * one, later than a second, destroys; SIGHUP reads files again. An uncaught error is a bug: its stack is logged and the process ends.
  * Resolves when the start is over, well or badly.
  */
-export async function run(start: () => Promise<Closable>, log: Logger, host: Host = OWN_PROCESS): Promise<void> {
+export async function run(
+  start: () => Promise<Closable>,
+  { log, reload, tellFailure }: RunOptions,
+  host: Host = OWN_PROCESS,
+): Promise<void> {
   let running: Closable | undefined;
   let firstSignalAt: number | undefined;
 
@@ -69,11 +78,17 @@ export async function run(start: () => Promise<Closable>, log: Logger, host: Hos
     }
   };
 
+  const onReload = (): void => {
+    log.info({ signal: "SIGHUP" }, "reading all files again");
+    reload();
+  };
+
   // Before the start, so that a signal or an error in the middle of it is not lost.
   host.on("uncaughtException", onUncaught);
   host.on("unhandledRejection", onUncaught);
   host.on("SIGTERM", () => onSignal("SIGTERM"));
   host.on("SIGINT", () => onSignal("SIGINT"));
+  host.on("SIGHUP", onReload);
 
   try {
     running = await start();
@@ -81,8 +96,8 @@ export async function run(start: () => Promise<Closable>, log: Logger, host: Hos
     // A wrong configuration, or limit, is the operator's to mend: sentences, no stack.
     const tooFewFiles = tooFewFilesToStart(error);
     const isWrong = tooFewFiles === undefined && error instanceof ConfigError; // and not a file that could not be opened
-    if (tooFewFiles !== undefined) host.complain(tooFewFiles);
-    else if (isWrong) for (const problem of error.problems) host.complain(problem);
+    if (tooFewFiles !== undefined) tellFailure(tooFewFiles);
+    else if (isWrong) for (const problem of error.problems) tellFailure(problem);
     else log.fatal({ err: asError(error) }, "start failed");
     host.exit(isWrong ? 2 : 1);
     return;
