@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { X509Certificate } from "node:crypto";
 import { test } from "node:test";
 import { encodeProxyV2 } from "../shared/net/proxy-protocol.ts";
 import { fetchText, until } from "./testing.ts";
@@ -14,11 +15,33 @@ async function toldOf(server: TenantServer, msg: string) {
   return { caller, remote, reason, from: clusters[0].refusals[0]?.from };
 }
 
+test("a caller whose certificate is refused is logged with subject, issuer and serial number of it", async () => {
+  await using tenants = await Tenants.create(["blue", "red"]);
+  const server = await tenants.start();
+  const { caller: stranger } = tenants.get("red");
+  assert.match(await answerOf(await callerAt(server, "blue.example", stranger)), /^HTTP\/1.1 407 /);
+  await until(() => server.lines.some(({ msg }) => msg === "CONNECT failed"));
+  const line = server.lines.find(({ msg }) => msg === "CONNECT failed");
+  const { issuer, serialNumber } = new X509Certificate(stranger.cert);
+  assert.equal(line?.["certificate"], `subject CN=kube-apiserver, issuer ${issuer}, serial ${serialNumber}`);
+});
+
+test("a CONNECT that no agent was asked for is ended by the server in the log, whatever its outcome", async () => {
+  await using tenants = await Tenants.create(["blue"]);
+  await tenants.get("blue").write({ suspended: true });
+  const server = await tenants.start();
+  const { sni, caller } = tenants.get("blue");
+  assert.match(await answerOf(await callerAt(server, sni, caller)), /^HTTP\/1.1 403 /);
+  const line = () => server.lines.findLast(({ msg }) => msg === "CONNECT failed");
+  await until(() => line() !== undefined);
+  assert.deepEqual([line()?.["outcome"], line()?.["endedBy"]], ["forbidden", "server"]);
+});
+
 test("a caller without a certificate leaves its address in the log and in the status", async () => {
   await using tenants = await Tenants.create(["blue"]);
   const server = await tenants.start();
   assert.match(await answerOf(await callerAt(server, "blue.example", undefined)), /^HTTP\/1.1 407 /);
-  const { caller, remote, from } = await toldOf(server, "connection refused");
+  const { caller, remote, from } = await toldOf(server, "CONNECT failed");
   assert.equal(caller, "unknown");
   assert.match(String(remote), /^127\.0\.0\.1:\d+$/);
   assert.equal(from, "127.0.0.1");
@@ -31,7 +54,7 @@ test("behind a balancer that address is the one that its PROXY header says, besi
   const source = { address: "192.0.2.9", port: 4_711 };
   const header = encodeProxyV2({ source, destination: { address: "198.51.100.1", port: 443 } });
   assert.match(await answerOf(await callerBehind(server, header, tenants.get("blue"))), /^HTTP\/1.1 503 no agent/);
-  const { remote, from } = await toldOf(server, "connection refused");
+  const { remote, from } = await toldOf(server, "CONNECT failed");
   assert.equal(remote, "192.0.2.9:4711");
   assert.equal(from, "CN=kube-apiserver at 192.0.2.9");
 

@@ -220,7 +220,7 @@ for (const [what, row] of Object.entries(ROWS)) {
     const line = await waitFor(() => endings(lines, row.code)[0], { what: "the log line" });
     assert.equal(endings(lines, row.code).length, 1, "one line for one connection");
     assert.equal(line.level, row.level);
-    assert.equal(line.msg, "connection refused");
+    assert.equal(line.msg, "CONNECT failed");
     if (row.code !== "internal") assert.equal(line["reason"], refused.reason);
     await assertCounted(world, row);
   });

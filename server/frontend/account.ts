@@ -16,6 +16,8 @@ export interface AccountDeps {
 
 let connections = 0;
 
+/** It has got no answer 200. */
+const FAILED = "CONNECT failed";
 /** Of whoever has not proved who he is. */
 const UNKNOWN = "unknown";
 
@@ -28,6 +30,8 @@ export class Account {
   agent: string | undefined;
   /** Bytes that the target got before the splice. */
   early = 0;
+  /** Subject, issuer and serial number of a certificate that was shown and is not believed. */
+  certificate: string | undefined;
   /** Present once it is known who has sent it, unless it came over a unix socket. */
   open: OpenConnect | undefined;
   readonly #source: Endpoint | undefined;
@@ -72,7 +76,9 @@ export class Account {
   }
 
   onRefused(error: CulvertError): void {
-    this.#finish(error.code, error, { bytesUp: 0, bytesDown: 0, endedBy: endedBy(error.code) });
+    const isAgents = this.agent !== undefined && isOfAgent(error.code);
+    const endedBy = error.code === "caller_gone" ? "caller" : isAgents ? "agent" : "server";
+    this.#finish(error.code, error, { bytesUp: 0, bytesDown: 0, endedBy });
   }
 
   /** Without the port: who tries again and again is one. */
@@ -105,6 +111,7 @@ export class Account {
       cluster: this.cluster,
       caller: this.caller,
       remote: this.#source && formatEndpoint(this.#source),
+      certificate: this.certificate,
       target: this.target,
       agent: this.agent,
       outcome: code,
@@ -116,15 +123,15 @@ export class Account {
       // A bug shows its stack; everything else is a sentence.
       ...(code === "internal" ? { err: error?.cause ?? error } : error && { reason: printable(error.message) }),
     };
-    if (code === "unauthenticated" && !established) strangers.tell(level, line, "connection refused");
+    if (code === "unauthenticated" && !established) strangers.tell(level, line, FAILED);
     else if (code === "stalled") strangers.tell(level, line, "connection ended: memory is short");
-    else log[level](line, established ? "connection closed" : "connection refused");
+    else log[level](line, established ? "connection closed" : FAILED);
   }
 }
 
-function endedBy(code: OutcomeCode): string {
-  if (code === "caller_gone") return "caller";
-  return outcome(code).fromAgent === true || code === "agent_lost" || code === "agent_timeout" ? "agent" : "server";
+/** Whether such an end is the agent's, if one was asked. */
+function isOfAgent(code: OutcomeCode): boolean {
+  return outcome(code).fromAgent === true || code === "agent_lost" || code === "agent_timeout";
 }
 
 function rounded(ms: number): number {

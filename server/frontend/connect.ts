@@ -1,6 +1,7 @@
 import type { IncomingMessage } from "node:http";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
+import { claimedBy } from "../../shared/net/identity.ts";
 import { resetSocket } from "../../shared/net/reset.ts";
 import { sourceOf } from "../../shared/net/source.ts";
 import { type SpliceOptions, type SpliceTotals, splice } from "../../shared/net/splice.ts";
@@ -93,6 +94,7 @@ export async function connect(request: IncomingMessage, socket: Duplex, door: Do
   } catch (error) {
     pending.release();
     const refusal = toCulvertError(error);
+    if (refusal.code === "unauthenticated") account.certificate = claimedBy(socket);
     account.onRefused(refusal);
     reply.refused(socket, refusal, challenges(door)); // reads OUTCOMES; writes one status line, or destroys
   }

@@ -128,6 +128,27 @@ test("each 401 says by what one may prove oneself, and no other answer does", as
   assert.match(await misled.over, /^HTTP\/1\.1 401 .*\r\nwww-authenticate: Bearer realm="culvert"\r\n/is);
 });
 
+test("an agent that was refused has one line in the log, and none about how its connection ended", async () => {
+  const closed = doorOf("closed", { objection: () => new CulvertError("forbidden", "not from there") });
+  await using it = await portOf((name) => (name === "closed" ? closed : doorOf("open")));
+  for (const [servername, what, status] of [
+    ["closed", undefined, 403],
+    ["open", "GET /elsewhere", 404],
+  ] as const) {
+    const { socket, over } = it.ask({ ...pki.agent, servername }, "", what);
+    assert.match(await over, new RegExp(`^HTTP/1.1 ${status} `));
+    socket.end();
+    await until(() => it.port.sockets.size === 0);
+  }
+  assert.deepEqual(
+    it.lines.map(({ msg, code }) => [msg, code]),
+    [
+      ["agent refused", 403],
+      ["agent refused", 404],
+    ],
+  );
+});
+
 const INNER_HELLO = textFrame({ type: "hello", version: 1, inner: true }, Buffer.alloc(4));
 
 test("a fault of our own in an inner handshake is an error in the log, and no stranger's, and ends the connection", async () => {

@@ -218,6 +218,7 @@ export class UpgradePort {
   }
 
   #refuse(socket: Socket, answer: Answer, asked: Pick<Asked, "headers">, refusal: Refusal): void {
+    this.sockets.stopWaiting(socket); // it has made its request
     const cause = refusal instanceof CulvertError && refusal.cause instanceof Error ? refusal.cause.message : undefined;
     this.#tell(socket, answer, asked, cause);
     answerRaw(socket, answer);
@@ -323,6 +324,7 @@ export class UpgradePort {
       socket.destroy();
       return;
     }
+    this.sockets.stopWaiting(socket);
     this.#tell(socket as Socket, answer, { headers: {} });
     answerRaw(socket, answer);
   }

@@ -46,6 +46,23 @@ function fetchText(admin: Admin, path: string, agent?: Agent): Promise<{ status:
   });
 }
 
+test("operators see the level of the log and change it while the process runs; the health port does neither", async () => {
+  const own = createLogger({ level: "info", format: "json", name: "test", destination: { write: () => {} } });
+  const admin = await start({ status: () => ({}), log: own });
+  const put = (query: string) => exchange(admin, `PUT /log-level${query} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n`);
+  assert.match(await put("?level=debug"), /^HTTP\/1.1 200 [\s\S]*\r\n\r\ndebug\n$/);
+  assert.equal(own.level, "debug");
+  assert.equal((await fetchText(admin, "/log-level")).body, "debug\n");
+  assert.match(await put("?level=loud"), /^HTTP\/1.1 400 [\s\S]*level must be one of trace, debug/);
+  assert.match(await put(""), /^HTTP\/1.1 400 /);
+  assert.equal(own.level, "debug");
+  await admin.close();
+
+  const health = await start();
+  assert.equal((await fetchText(health, "/log-level")).status, 404);
+  await health.close();
+});
+
 test("ready says which condition failed; alive is whoever answers", async () => {
   let checks: Check[] = [{ name: "listeners", ok: true }];
   const admin = await start({ checks: () => checks });

@@ -5,7 +5,7 @@ import type { Registry } from "prom-client";
 import { printable } from "../outcomes.ts";
 import type { Check } from "../process/check.ts";
 import { type ListenAt, listenError } from "../process/listen-error.ts";
-import type { Logger } from "../process/logger.ts";
+import { LOG_LEVELS, type Logger } from "../process/logger.ts";
 import { onceASecond } from "../process/once-a-second.ts";
 import type { StrangerLog } from "../process/stranger-log.ts";
 import { Connections, mostConnections } from "./connections.ts";
@@ -17,7 +17,7 @@ export interface AdminOptions extends ListenAt {
   /** For /healthz, /livez, /ready and /readyz. */
   readonly checks: () => readonly Check[];
   readonly metrics: Registry;
-  /** Given: /status is served, as JSON. */
+  /** Given: this is a port for operators, which serves /status, as JSON, and /log-level. */
   readonly status?: () => unknown;
   /** Given: what is posted to /trial, as JSON, is handed over, and the answer sent back. */
   readonly trial?: (asked: unknown) => Promise<unknown>;
@@ -100,11 +100,14 @@ function onRequest(request: FastifyRequest, reply: FastifyReply, allowedHosts?: 
   return undefined;
 }
 
-function addRoutes(app: FastifyInstance, { checks, metrics, status, trial }: AdminOptions): void {
+function addRoutes(app: FastifyInstance, { checks, metrics, status, trial, log }: AdminOptions): void {
   // One buffer for all who read it, however slowly.
   const rendered = onceASecond(async () => Buffer.from(await metrics.metrics()));
   app.get("/metrics", async (_request, reply) => reply.type(metrics.contentType).send(await rendered()));
-  if (status !== undefined) app.get("/status", async () => status());
+  if (status !== undefined) {
+    app.get("/status", async () => status());
+    addLogLevel(app, log);
+  }
   if (trial !== undefined) app.post("/trial", async (request) => trial(request.body));
   // Alive is whoever answers: a liveness probe that looks further restarts processes for their peers' faults.
   for (const path of ["/healthz", "/livez"]) app.get(path, async (_request, reply) => text(reply, "ok\n"));
@@ -116,6 +119,19 @@ function addRoutes(app: FastifyInstance, { checks, metrics, status, trial }: Adm
       return text(reply.code(ready ? 200 : 503), verbose ? report(results, ready) : "ok\n");
     });
   }
+}
+
+/** `GET /log-level` says it, `PUT /log-level?level=debug` changes it until the process ends. */
+function addLogLevel(app: FastifyInstance, log: Logger): void {
+  app.get("/log-level", async (_request, reply) => text(reply, `${log.level}\n`));
+  app.put<{ Querystring: Record<string, unknown> }>("/log-level", async (request, reply) => {
+    const { level } = request.query;
+    const known = LOG_LEVELS.find((each) => each === level);
+    if (known === undefined) return text(reply.code(400), `level must be one of ${LOG_LEVELS.join(", ")}\n`);
+    log.info({ level: known, before: log.level }, "log level changed");
+    log.level = known;
+    return text(reply, `${known}\n`);
+  });
 }
 
 function text(reply: FastifyReply, body: string): FastifyReply {

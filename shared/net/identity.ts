@@ -1,4 +1,5 @@
 import type { Socket } from "node:net";
+import type { Duplex } from "node:stream";
 import { type DetailedPeerCertificate, type PeerCertificate, TLSSocket } from "node:tls";
 import { printable } from "../outcomes.ts";
 import { judgedByCa } from "./tls.ts";
@@ -118,12 +119,17 @@ export function judgePeer(socket: Socket): Judgement {
   }
 }
 
-/** Whose certificate a stranger has brought, for a log: anybody can write a name into one, so only for whoever looks for it. */
-export function claimedBy(socket: Socket): string | undefined {
+/**
+ * Subject, issuer and serial number of the certificate that an unauthenticated peer has shown, for a log. Anybody can write
+ * any name into a certificate, so nothing is decided by it.
+ */
+export function claimedBy(socket: Duplex): string | undefined {
   if (!(socket instanceof TLSSocket)) return undefined;
-  const { subject, serialNumber } = socket.getPeerCertificate(false) ?? {};
+  const { subject, issuer, serialNumber } = socket.getPeerCertificate(false) ?? {};
   if (serialNumber === undefined) return undefined;
-  return printable(`${subject?.CN === undefined ? "" : `CN=${subject.CN}, `}serial ${serialNumber}`, 150);
+  const name = (of: { readonly CN?: string | string[] } | undefined): string =>
+    of?.CN === undefined ? "without a CN" : `CN=${printable(String(of.CN), 60)}`;
+  return `subject ${name(subject)}, issuer ${name(issuer)}, serial ${printable(serialNumber, 60)}`;
 }
 
 /**

@@ -2,6 +2,7 @@ import { randomBytes } from "node:crypto";
 import { hostname } from "node:os";
 import { formatSize } from "./durations.ts";
 import { IGNORED_BY_BOTH } from "./konnectivity.ts";
+import { LOG_LEVELS } from "./logger.ts";
 import { defaultMemoryLimit } from "./memory-limit.ts";
 import type { Option } from "./option.ts";
 import { type Draft, defineOptions, type OptionTable, option, type Rows, section } from "./options.ts";
@@ -11,9 +12,9 @@ import { overlap } from "./overlap.ts";
 
 export const logRows = section("Logs", {
   logLevel: option.oneOf(
-    ["trace", "debug", "info", "warn", "error", "fatal", "silent"],
+    LOG_LEVELS,
     "info",
-    "Least level that is written. One line for each finished connection is at info.",
+    "Least level that is written. One line for each finished connection is at info. /log-level on the admin port changes it.",
   ),
   logFormat: option.oneOf(
     ["auto", "json", "pretty"],

@@ -4,6 +4,8 @@ import { readableLine } from "./readable-line.ts";
 
 export type Logger = PinoLogger;
 
+export const LOG_LEVELS = ["trace", "debug", "info", "warn", "error", "fatal", "silent"] as const;
+
 export interface LoggerOptions {
   readonly level: string;
   /** `auto`: lines for people when stdout is a terminal, JSON otherwise. */
