@@ -98,7 +98,7 @@ const wayOut = section("The way out", {
   ),
   proxyCredentialsFile: option.file(
     "",
-    "File with user:password for the proxies whose URL has none; read again for each connection.",
+    "File with user:password for the proxies whose URL has none, except those that an http:// script of --pac names; read again for each connection.",
   ),
   proxyCa: option.file(
     "",
@@ -108,7 +108,7 @@ const wayOut = section("The way out", {
   proxyKey: option.file("", "Private key (PEM) of --proxy-cert."),
   pac: option.string(
     "",
-    "File or URL of a proxy auto-configuration script, where neither --proxy nor the environment names a proxy.",
+    "File or URL of a proxy auto-configuration script, where neither --proxy nor the environment names a proxy. A proxy that an http:// script names is sent no password and no Kerberos ticket: use https://.",
   ),
 });
 

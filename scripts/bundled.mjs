@@ -11,15 +11,14 @@ const PACKAGES = [
   "fast-check",
   "fastify",
   "jose",
-  "pac-resolver",
   "prom-client",
   "socks",
   "ws",
   "yaml",
   "zod",
 ];
-/** They look for files beside their own. */
-const AS_INSTALLED = ["pino", "quickjs-wasi"];
+/** They look for files beside their own, or are read by a process that may read nothing else. */
+const AS_INSTALLED = ["pac-resolver", "pino", "quickjs-wasi"];
 
 /**
  * Makes one file of each of the packages, in the node_modules of `folder`, where what is compiled there finds it before

@@ -164,6 +164,10 @@ const ROWS: Readonly<Record<Culprit, (finding: Finding) => Row>> = {
     sentence: `The proxy ${by} asks for a kind of login that is not to be had with what is given.`,
     next: "See the detail above; for NTLM alone, a local helper such as px or cntlm stands between.",
   }),
+  proxy_auth_withheld: ({ by, proxyFrom = "--pac" }) => ({
+    sentence: `The proxy ${by} wants to know who asks, and is not told: ${proxyFrom} names it, a script that was fetched without TLS, so anybody on the path may have named another proxy.`,
+    next: "Name the proxy by --proxy, or give the script in --pac by an https:// URL or as a file.",
+  }),
   proxy_silent: ({ by, proxyFrom = "--proxy" }) => ({
     sentence: `The proxy ${by} takes the connection and does not answer: it does not reach the server, or is of another kind than its URL says.`,
     next: `Ask its operators whether it resolves and reaches the server's host and port, and works at all; or correct scheme and port in ${proxyFrom}, which names it.`,

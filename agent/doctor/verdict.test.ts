@@ -161,7 +161,15 @@ for (const [sentence, steps, culprit, says] of ROWS) {
 const CULPRITS: readonly Culprit[] = [
   ...(["dns", "refused", "unreachable", "timeout", "closed"] as const),
   ...(["proxy_auth_required", "proxy_auth_refused", "proxy_auth_unsupported", "proxy_silent", "proxy_closed"] as const),
-  ...(["kdc_silent", "proxy_forbidden", "proxy_unavailable", "proxy_tls", "proxy_protocol", "pac"] as const),
+  ...([
+    "proxy_auth_withheld",
+    "kdc_silent",
+    "proxy_forbidden",
+    "proxy_unavailable",
+    "proxy_tls",
+    "proxy_protocol",
+    "pac",
+  ] as const),
   ...(["configuration", "agent_expired", "agent_not_yet_valid", "token_expired", "ca_expired"] as const),
   ...(["clock"] as const),
   ...([

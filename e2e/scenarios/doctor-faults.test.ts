@@ -6,6 +6,7 @@ import { after, before, type TestContext, test } from "node:test";
 import type { Culprit, StepName } from "../../agent/doctor/steps.ts";
 import { UNRECOGNIZED_NAME_ALERT } from "../../shared/net/client-hello.ts";
 import { Authority, type CertificateAndKey } from "../../shared/pki/certificates.ts";
+import { serve } from "../../shared/way-out/testing-pac.ts";
 import { type ProxyScript, ScriptedProxy } from "../../shared/way-out/testing-proxy.ts";
 import { agentSays, asAgent, type DoctorChange, type Examined, examined, type Place, site } from "../harness/doctor.ts";
 import { MiddleBox } from "../harness/middle-box.ts";
@@ -192,6 +193,29 @@ test("5b: a file with the login for the proxy that cannot be read is told before
   );
   assert.match(detailOf(report, "proxy"), /no-such-login cannot be read/);
   assert.doesNotMatch(report.verdict.next, /Beside that/, "it is one fault");
+});
+
+test("5c: a proxy that wants a login, and that a PAC script fetched without TLS names", async (t) => {
+  await using proxy = await ScriptedProxy.start({
+    onRequest: (_request, socket) => socket.write(`${ASKS}Content-Length: 0\r\n\r\n`),
+  });
+  const { port } = proxy.url;
+  const pac = await serve(t, (_request, response) =>
+    response.end(`function FindProxyForURL() { return "PROXY 127.0.0.1:${port}"; }`),
+  );
+  const proxyCredentialsFile = here.dir.file("login-of-5c");
+  writeFileSync(proxyCredentialsFile, "me:secret-of-5c");
+  const report = await blames(
+    { pac, proxyCredentialsFile },
+    {
+      ...{ step: "proxy", culprit: "proxy_auth_withheld" },
+      says: /^The proxy .* is not told: PAC http:.* names it, a script that was fetched without TLS/,
+      agent: /^the proxy .* is sent none because a PAC script fetched without TLS named it: give the proxy by --proxy/,
+    },
+  );
+  assert.match(report.verdict.next, /--proxy, or give the script in --pac by an https:/);
+  assert.doesNotMatch(JSON.stringify(report), /secret-of-5c/);
+  assert.ok(proxy.requests.length > 1 && proxy.requests.every(({ fields }) => !fields.has("proxy-authorization")));
 });
 
 test("6: a wrong password for the proxy", async () => {

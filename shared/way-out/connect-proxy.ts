@@ -17,6 +17,8 @@ import { dialTcp } from "./ways-dial.ts";
 export interface ProxyOptions {
   /** Asked once in an attempt, when the proxy wants to know: what comes is sent to it. May reject with a `WayFault`. */
   readonly credentials: () => Promise<ProxyCredentials | undefined>;
+  /** See `Way`; `credentials` gives what may be sent all the same. */
+  readonly isNamedInClear?: boolean | undefined;
   readonly showing?: ShowingWatch | undefined;
   /** For `https://` proxies. */
   readonly tls?: ProxyTls | undefined;
@@ -90,6 +92,7 @@ class Attempt {
       proxyHost: proxy.host,
       authority: this.#authority,
       credentials: this.#askCredentials,
+      isNamedInClear: options.isNamedInClear ?? false,
       negotiate: options.negotiate,
       loadKerberos,
       signal,

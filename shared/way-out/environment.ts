@@ -15,7 +15,7 @@ export function environmentProxy(env: Environment): Way | undefined {
   const from = VARIABLES.find((name) => env[name]);
   if (from === undefined) return undefined;
   try {
-    return { kind: "proxy", proxy: parseProxyUrl(env[from] ?? ""), from };
+    return { kind: "proxy", proxy: parseProxyUrl(env[from] ?? ""), from, isNamedInClear: false };
   } catch (error) {
     throw new Error(`${from} ${(error as Error).message}`);
   }

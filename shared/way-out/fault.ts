@@ -12,6 +12,8 @@ export type Fault =
   | "proxy_auth_required"
   | "proxy_auth_refused"
   | "proxy_auth_unsupported"
+  /** It wants to know who we are, and is not told: see `isNamedInClear` of a way. */
+  | "proxy_auth_withheld"
   | "proxy_closed"
   | "proxy_forbidden"
   | "proxy_unavailable"

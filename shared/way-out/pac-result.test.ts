@@ -3,6 +3,8 @@ import { test } from "node:test";
 import { parsePacResult } from "./pac-result.ts";
 import { formatWay } from "./way.ts";
 
+const SCRIPT = { from: "PAC", isNamedInClear: false };
+
 const ROWS: readonly [text: string, ways: readonly string[] | undefined][] = [
   ["DIRECT", ["direct"]],
   ["PROXY a:3128", ["http://a:3128 (PAC)"]],
@@ -28,10 +30,10 @@ const ROWS: readonly [text: string, ways: readonly string[] | undefined][] = [
 
 for (const [text, ways] of ROWS) {
   test(`${JSON.stringify(text)} is ${ways?.join(", then ") ?? "no answer"}`, () => {
-    assert.deepEqual(parsePacResult(text, "PAC")?.map(formatWay), ways);
+    assert.deepEqual(parsePacResult(text, SCRIPT)?.map(formatWay), ways);
   });
 }
 
 test("of an endless list the beginning is taken", () => {
-  assert.equal(parsePacResult("PROXY a:1;".repeat(1_000), "PAC")?.length, 32);
+  assert.equal(parsePacResult("PROXY a:1;".repeat(1_000), SCRIPT)?.length, 32);
 });

@@ -1,11 +1,15 @@
 import assert from "node:assert/strict";
-import { fork } from "node:child_process";
+import childProcess, { type ChildProcess, type ForkOptions } from "node:child_process";
 import { once } from "node:events";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { syncBuiltinESMExports } from "node:module";
 import { isIPv4 } from "node:net";
-import { extname, join } from "node:path";
-import { test } from "node:test";
+import { tmpdir } from "node:os";
+import { extname, join, sep } from "node:path";
+import { type TestContext, test } from "node:test";
 import { evaluatePac, type PacQuestion } from "./pac-sandbox.ts";
 
+const { fork } = childProcess;
 const PROGRAM = join(import.meta.dirname, `pac-process${extname(import.meta.filename)}`);
 
 const ANSWERS: readonly [title: string, body: string, answer: string | RegExp][] = [
@@ -98,6 +102,46 @@ test("the process of a script has nothing of our environment", async (t) => {
   process.env["NODE_OPTIONS"] = "--require=/nowhere/module.cjs";
   assert.equal(await evaluate(pac('return "DIRECT"')), "DIRECT");
 });
+
+const SKIP = extname(PROGRAM) === ".ts" && "a TypeScript source is not confined";
+
+test("the process of a script may read its own modules and nothing else", { skip: SKIP }, async (t) => {
+  const forked: (readonly string[])[] = [];
+  forkBy(t, (program, options) => {
+    forked.push(options.execArgv ?? []);
+    return fork(program, options);
+  });
+  assert.equal(await evaluate(pac('return "DIRECT"')), "DIRECT");
+  const [execArgv = []] = forked;
+  assert.match(execArgv[0] ?? "", /^--(experimental-)?permission$/);
+  const readable = execArgv.flatMap((flag) => /^--allow-fs-read=(.*)$/.exec(flag)?.[1] ?? []);
+  assert.ok(readable.length > 2, `${execArgv}`);
+  for (const path of readable) {
+    const isPackage = path.includes(`${sep}node_modules${sep}`) && !path.endsWith(`${sep}node_modules${sep}`);
+    assert.ok(path === PROGRAM || isPackage, path);
+  }
+});
+
+for (const message of ["null", '"ready?"', "{}", '{ "result": 1 }', '{ "result": "DIRECT", "problem": 1 }']) {
+  test(`a process that sends ${message} has given no answer`, async (t) => {
+    const folder = mkdtempSync(join(tmpdir(), "culvert-pac-"));
+    t.after(() => rmSync(folder, { recursive: true }));
+    const program = join(folder, "program.mjs");
+    writeFileSync(program, `process.send(${message}); process.on("message", () => {});`);
+    forkBy(t, (_program, options) => fork(program, { ...options, execArgv: [] }));
+    await failsWith(evaluate(""), /^sent what is no answer$/);
+  });
+}
+
+/** Starts processes by that function until the test is over. */
+function forkBy(t: TestContext, start: (program: string, options: ForkOptions) => ChildProcess): void {
+  const { mock } = t.mock.method(childProcess, "fork", start as typeof fork);
+  syncBuiltinESMExports();
+  t.after(() => {
+    mock.restore();
+    syncBuiltinESMExports();
+  });
+}
 
 test("an abort ends it", async () => {
   const abort = new AbortController();

@@ -1,7 +1,7 @@
-import { fork } from "node:child_process";
 import { extname, join } from "node:path";
 import { seconds } from "../net/seconds.ts";
 import { printable } from "../outcomes.ts";
+import { forkConfined } from "./confined-process.ts";
 
 export interface PacQuestion {
   readonly script: string;
@@ -21,15 +21,17 @@ export interface PacAnswer {
 const START_TIMEOUT_MS = 20_000;
 
 const PROGRAM = join(import.meta.dirname, `pac-process${extname(import.meta.filename)}`);
+/** That it imports. */
+const PACKAGES = ["pac-resolver", "quickjs-wasi"];
 
 /**
  * Runs FindProxyForURL(url, host) of a script that nobody vouches for, in a process of its own, which ends with it: an
- * endless loop or too deep a recursion must neither stop this process nor stay in it, and what breaks out of the sandbox
- * finds no environment. Rejects with an Error that continues "the script".
+ * endless loop or too deep a recursion must neither stop this process nor stay in it, and code that breaks out of the sandbox
+ * finds no environment and no files (`forkConfined`). Rejects with an Error that continues "the script".
  */
 export function evaluatePac(question: PacQuestion, signal: AbortSignal): Promise<string> {
   return new Promise((resolve, reject) => {
-    const child = fork(PROGRAM, { env: {}, stdio: ["ignore", "ignore", "ignore", "ipc"] });
+    const child = forkConfined(PROGRAM, PACKAGES);
     const end = (): void => {
       clearTimeout(timer);
       signal.removeEventListener("abort", onAbort);
@@ -44,11 +46,13 @@ export function evaluatePac(question: PacQuestion, signal: AbortSignal): Promise
     signal.addEventListener("abort", onAbort);
     if (signal.aborted) onAbort();
 
-    child.on("message", (message: "ready" | PacAnswer) => {
+    child.on("message", (message: unknown) => {
       if (message === "ready") {
         clearTimeout(timer);
         timer = setTimeout(fail, question.timeoutMs, `took longer than ${seconds(question.timeoutMs)}`);
         child.send(question);
+      } else if (!isAnswer(message)) {
+        fail("sent what is no answer");
       } else if (message.problem !== undefined) {
         fail(`failed: ${printable(message.problem)}`);
       } else {
@@ -59,4 +63,10 @@ export function evaluatePac(question: PacQuestion, signal: AbortSignal): Promise
     child.on("error", (error) => fail(`could not be run: ${error.message}`));
     child.on("exit", (code, killedBy) => fail(`ended without an answer (${killedBy ?? `exit code ${code}`})`));
   });
+}
+
+/** Code that has broken out of the sandbox may send anything. */
+function isAnswer(message: unknown): message is PacAnswer {
+  const { result, problem } = (message ?? {}) as Partial<Record<keyof PacAnswer, unknown>>;
+  return typeof result === "string" && (problem === undefined || typeof problem === "string");
 }

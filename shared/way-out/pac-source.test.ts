@@ -2,16 +2,16 @@ import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { createServer, type RequestListener, type Server } from "node:http";
-import { createServer as createTlsServer, type Server as TlsServer } from "node:https";
+import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { after, type TestContext, test } from "node:test";
+import { after, test } from "node:test";
 import { pathToFileURL } from "node:url";
 import { type Fault, WayFault } from "./fault.ts";
 import { type PacReading, type PacSource, pacSource } from "./pac-source.ts";
-import { testCertificates, withoutVerification } from "./testing-proxy.ts";
+import { serve, serveTls } from "./testing-pac.ts";
+import { withoutVerification } from "./testing-proxy.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "culvert-pac-"));
 after(() => rmSync(folder, { recursive: true }));
@@ -165,25 +165,6 @@ async function rejectsWith(
     assert.ok(!error.message.includes("secret"));
     return true;
   });
-}
-
-async function serve(t: TestContext, listener: RequestListener): Promise<string> {
-  return `http://127.0.0.1:${await listen(t, createServer(listener))}/proxy.pac`;
-}
-
-async function serveTls(t: TestContext, listener: RequestListener) {
-  const { ca, server } = await testCertificates();
-  const port = await listen(t, createTlsServer(server, listener));
-  return { url: `https://127.0.0.1:${port}/proxy.pac`, ca: () => [ca] };
-}
-
-async function listen(t: TestContext, server: Server | TlsServer): Promise<number> {
-  await once(server.listen(0, "127.0.0.1"), "listening");
-  t.after(() => {
-    server.close();
-    server.closeAllConnections();
-  });
-  return (server.address() as AddressInfo).port;
 }
 
 async function unusedPort(): Promise<number> {

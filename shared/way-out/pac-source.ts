@@ -18,6 +18,8 @@ const REFRESH_MS = 10 * 60_000;
 export interface PacSource {
   /** What logs call it: never with a query, which may be somebody's secret. */
   readonly name: string;
+  /** Anybody on the path to its server may have written it. */
+  readonly isFetchedInClear: boolean;
   read(signal: AbortSignal, options: PacReading): Promise<string>;
 }
 
@@ -48,6 +50,8 @@ export function pacSource(location: string, now: () => number = () => performanc
 /** Read each time: it may have changed, and costs nothing beside a connection. */
 class PacFile implements PacSource {
   readonly name: string;
+  /** Whoever may write the file was chosen by who named it with --pac, as for every other file that an option names. */
+  readonly isFetchedInClear = false;
   readonly #file: BoundedFile;
 
   constructor(path: string) {
@@ -69,6 +73,7 @@ class PacFile implements PacSource {
 /** Fetched again now and then; while that fails, the last one is as good as ever. */
 class PacUrl implements PacSource {
   readonly name: string;
+  readonly isFetchedInClear: boolean;
   readonly #url: URL;
   readonly #now: () => number;
   #kept: string | undefined;
@@ -76,6 +81,8 @@ class PacUrl implements PacSource {
 
   constructor(url: URL, now: () => number) {
     this.name = `${url.origin}${url.pathname}`;
+    // An http:// URL may redirect to https://, and anybody may have sent that redirect. The reverse is not followed.
+    this.isFetchedInClear = url.protocol === "http:";
     this.#url = url;
     this.#now = now;
   }

@@ -19,13 +19,13 @@ export class Pac {
 
   /** Rejects with a `WayFault`. */
   async ways(to: Destination, signal: AbortSignal, reading: PacReading = {}): Promise<readonly Way[]> {
-    const { name } = this.#source;
+    const { name, isFetchedInClear: isNamedInClear } = this.#source;
     const script = await this.#source.read(signal, reading);
     const question = { script, url: urlOf(to), host: to.host, timeoutMs: TIMEOUT_MS };
     const answer = await evaluatePac(question, signal).catch((error: Error) => {
       throw pacFault(name, error.message);
     });
-    const ways = parsePacResult(answer, `PAC ${name}`);
+    const ways = parsePacResult(answer, { from: `PAC ${name}`, isNamedInClear });
     if (ways === undefined) throw pacFault(name, `names no way that we know: "${printable(answer, 80)}"`);
     return ways;
   }

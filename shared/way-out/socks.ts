@@ -2,7 +2,7 @@ import { lookup } from "node:dns/promises";
 import { isIP, type Socket } from "node:net";
 import { SocksClient, type SocksClientOptions } from "socks";
 import { formatTarget } from "../net/target.ts";
-import { CHECK_PASSWORD } from "./auth/scheme.ts";
+import { CHECK_PASSWORD, WITHHELD } from "./auth/scheme.ts";
 import { type Fault, WayFault } from "./fault.ts";
 import { type Destination, formatProxy, type ProxyCredentials, type ProxyServer, type ShowingWatch } from "./way.ts";
 import { dialTcp, lateName, networkFault } from "./ways-dial.ts";
@@ -10,6 +10,8 @@ import { dialTcp, lateName, networkFault } from "./ways-dial.ts";
 export interface SocksOptions {
   /** Asked once for each attempt: what comes is sent to the proxy if it wants to know. May reject with a `WayFault`. */
   readonly credentials: () => Promise<ProxyCredentials | undefined>;
+  /** See `Way`; `credentials` gives what may be sent all the same. */
+  readonly isNamedInClear?: boolean | undefined;
   readonly showing?: ShowingWatch | undefined;
 }
 
@@ -60,7 +62,9 @@ export async function openThroughSocks(
     if (signal.aborted || message === "Proxy connection timed out") {
       throw proxyFault(proxy, "timeout", `took the connection and opened none to ${formatTarget(to)}`);
     }
-    throw socksFault(message, proxy, to, credentials !== undefined);
+    const fault = socksFault(message, proxy, to, credentials !== undefined);
+    const isWithheld = fault.fault === "proxy_auth_required" && options.isNamedInClear === true;
+    throw isWithheld ? proxyFault(proxy, "proxy_auth_withheld", WITHHELD) : fault;
   } finally {
     signal.removeEventListener("abort", onAbort);
   }

@@ -1,10 +1,14 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import type { Duplex } from "node:stream";
 import type { TestContext } from "node:test";
 import { inspect } from "node:util";
+import { CredentialsFile } from "./credentials-file.ts";
 import { type Fault, WayFault } from "./fault.ts";
 import { NO_AUTH, reply, scripted } from "./testing-socks.ts";
 import { type OpenOptions, type WaysOptions, WaysOut } from "./ways.ts";
@@ -71,4 +75,14 @@ export async function httpProxy(
   await once(proxy.listen(0, "127.0.0.1"), "listening");
   t.after(() => proxy.close());
   return `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`;
+}
+
+/** `--proxy-credentials-file`, and how to write another content into it. */
+export function credentialsFile(t: TestContext, content: string) {
+  const folder = mkdtempSync(join(tmpdir(), "culvert-ways-"));
+  t.after(() => rmSync(folder, { recursive: true }));
+  const path = join(folder, "credentials");
+  const write = (text: string): void => writeFileSync(path, text);
+  write(content);
+  return { credentials: new CredentialsFile(path), path, write };
 }

@@ -33,8 +33,17 @@ export interface ProxyServer {
 /** How a connection leaves this network. */
 export type Way =
   | { readonly kind: "direct" }
-  /** `from`: who says so, for the log: `--proxy`, `HTTPS_PROXY`, a PAC file. */
-  | { readonly kind: "proxy"; readonly proxy: ProxyServer; readonly from: string };
+  | {
+      readonly kind: "proxy";
+      readonly proxy: ProxyServer;
+      /** Who names it, for the log: `--proxy`, `HTTPS_PROXY`, a PAC script. */
+      readonly from: string;
+      /**
+       * A PAC script that was fetched without TLS names it: anybody on the path to the script's server may have chosen it,
+       * so it is sent nothing that proves who we are.
+       */
+      readonly isNamedInClear: boolean;
+    };
 
 /** Where a connection is to lead. */
 export interface Destination {

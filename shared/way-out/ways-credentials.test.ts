@@ -1,10 +1,7 @@
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { type AddressInfo, createServer, type Socket } from "node:net";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import type { Duplex } from "node:stream";
 import { type TestContext, test } from "node:test";
 import { inspect } from "node:util";
@@ -13,7 +10,7 @@ import type { Fault } from "./fault.ts";
 import { refuse } from "./testing-guarded-proxy.ts";
 import { ScriptedProxy } from "./testing-proxy.ts";
 import { AUTHENTICATED, NO_AUTH, Peer, scripted, USER_AUTH } from "./testing-socks.ts";
-import { basicProxy, httpProxy, never, rejected, SERVER, socks, ways } from "./testing-ways.ts";
+import { basicProxy, credentialsFile, httpProxy, never, rejected, SERVER, socks, ways } from "./testing-ways.ts";
 import { formatProxy, formatWay } from "./way.ts";
 import { WaysOut } from "./ways.ts";
 
@@ -336,13 +333,4 @@ function asking(t: TestContext, seen: string[], then: () => void = () => {}) {
     then();
     peer.write("0101");
   });
-}
-
-function credentialsFile(t: TestContext, content: string) {
-  const folder = mkdtempSync(join(tmpdir(), "culvert-ways-"));
-  t.after(() => rmSync(folder, { recursive: true }));
-  const path = join(folder, "credentials");
-  const write = (text: string): void => writeFileSync(path, text);
-  write(content);
-  return { credentials: new CredentialsFile(path), write };
 }

@@ -15,6 +15,7 @@ const TELLING: readonly Fault[] = [
   "proxy_auth_refused",
   "proxy_auth_unsupported",
   "proxy_auth_required",
+  "proxy_auth_withheld",
   "proxy_tls",
   "web_page",
   "proxy_forbidden",

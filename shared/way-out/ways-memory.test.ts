@@ -4,11 +4,9 @@ import { parseProxyUrl } from "./proxy-url.ts";
 import type { Way } from "./way.ts";
 import { WayMemory } from "./ways-memory.ts";
 
-const [A, B, C] = ["a", "b", "c"].map((text): Way => ({ kind: "proxy", proxy: parseProxyUrl(text), from: "test" })) as [
-  Way,
-  Way,
-  Way,
-];
+const [A, B, C] = ["a", "b", "c"].map(
+  (text): Way => ({ kind: "proxy", proxy: parseProxyUrl(text), from: "test", isNamedInClear: false }),
+) as [Way, Way, Way];
 const ALL = [A, B, C];
 
 test("without a memory, the order is the one in which they were named", () => {

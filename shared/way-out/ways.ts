@@ -23,10 +23,10 @@ export interface WaysOptions {
   readonly env: Environment;
 }
 
-export interface OpenOptions extends Omit<ProxyOptions, "credentials" | "showing" | "tls"> {
+export interface OpenOptions extends Omit<ProxyOptions, "credentials" | "isNamedInClear" | "showing" | "tls"> {
   /** Asked when there is need of it. What it throws is that way's fault. */
   readonly tls?: (() => ProxyTls) | undefined;
-  /** `--proxy-credentials-file`: for every proxy whose URL holds none. */
+  /** `--proxy-credentials-file`: for every proxy whose URL holds none, unless a PAC script without TLS names it. */
   readonly credentials?: CredentialsFile | undefined;
 }
 
@@ -59,6 +59,7 @@ export class WaysOut {
       kind: "proxy",
       proxy: about("--proxy", parseProxyUrl, text),
       from: "--proxy",
+      isNamedInClear: false,
     }));
     this.#env = env;
     environmentProxy(env);
@@ -137,8 +138,9 @@ export class WaysOut {
     onTrial: () => void,
   ): Promise<Socket> {
     if (way.kind === "direct") return dialTcp(to, formatTarget(to), signal);
-    const { proxy } = way;
-    const { credentials: file, tls, ...rest } = options;
+    const { proxy, isNamedInClear } = way;
+    const { credentials: given, tls, ...rest } = options;
+    const file = isNamedInClear ? undefined : given;
     const showing = this.#refused.attempt({ proxy: formatProxy(proxy), server: formatTarget(to) }, signal, onTrial);
     const credentials = async (): Promise<ProxyCredentials | undefined> => {
       const found = proxy.credentials ?? (await file?.read(signal));
@@ -148,8 +150,8 @@ export class WaysOut {
     try {
       const proxyTls = proxy.scheme === "https" ? tls?.() : undefined;
       const socket = await (proxy.scheme === "socks5" || proxy.scheme === "socks5h"
-        ? openThroughSocks(proxy, to, { credentials, showing }, signal)
-        : openThroughProxy(proxy, to, { ...rest, credentials, showing, tls: proxyTls }, signal));
+        ? openThroughSocks(proxy, to, { credentials, isNamedInClear, showing }, signal)
+        : openThroughProxy(proxy, to, { ...rest, credentials, isNamedInClear, showing, tls: proxyTls }, signal));
       showing.end("accepted");
       return socket;
     } catch (error) {

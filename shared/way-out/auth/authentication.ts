@@ -3,13 +3,13 @@ import { type Challenge, parseChallenges } from "./challenges.ts";
 import { Digest, digestProblem, pickDigest } from "./digest.ts";
 import { KerberosMissing, type LoadKerberos } from "./kerberos.ts";
 import { Negotiate, negotiateOf } from "./negotiate.ts";
-import { type Authorization, CHECK_PASSWORD, type Credentials, type Scheme } from "./scheme.ts";
+import { type Authorization, CHECK_PASSWORD, type Credentials, type Scheme, WITHHELD } from "./scheme.ts";
 import type { TicketPace } from "./ticket-pace.ts";
 
 /** Why a proxy cannot be answered. The message is the end of a sentence that begins with the proxy. */
 export class AuthenticationFailed extends Error {
-  /** Nobody was given; was given and not believed; cannot be done here. */
-  readonly why: "required" | "refused" | "unsupported";
+  /** Nobody was given; was given and not believed; cannot be done here; must not be sent to this proxy. */
+  readonly why: "required" | "refused" | "unsupported" | "withheld";
 
   constructor(why: AuthenticationFailed["why"], message: string, options?: ErrorOptions) {
     super(message, options);
@@ -23,6 +23,8 @@ export interface AuthenticationOptions {
   readonly authority: string;
   /** Asked once, when the proxy first wants to know. */
   readonly credentials: () => Promise<Credentials | undefined>;
+  /** See `Way`: a ticket is not even asked for. `credentials` gives what may be sent all the same. */
+  readonly isNamedInClear: boolean;
   /** Absent: no Kerberos here. */
   readonly negotiate: TicketPace | undefined;
   readonly loadKerberos: LoadKerberos;
@@ -82,7 +84,8 @@ export class Authentication {
   }
 
   async #begin(challenges: readonly Challenge[]): Promise<Authorization> {
-    const { proxyHost, authority, negotiate, loadKerberos, signal } = this.#options;
+    const { proxyHost, authority, isNamedInClear, loadKerberos, signal } = this.#options;
+    const negotiate = isNamedInClear ? undefined : this.#options.negotiate;
     let problem: unknown;
     const ticketWanted = negotiateOf(challenges);
     if (ticketWanted !== undefined && negotiate !== undefined) {
@@ -100,9 +103,10 @@ export class Authentication {
     const digest = pickDigest(challenges);
     const basic = challenges.find(({ scheme }) => scheme === "basic");
     const weaker = digest ?? basic;
+    if (isNamedInClear && weaker === undefined && ticketWanted !== undefined) throw withheld();
     if (weaker === undefined) throw unsupported(challenges, negotiate !== undefined, problem);
     const credentials = await this.#options.credentials();
-    if (credentials === undefined) throw required(challenges, problem);
+    if (credentials === undefined) throw isNamedInClear ? withheld() : required(challenges, problem);
     const request = { method: "CONNECT", uri: authority };
     return this.#say(digest === undefined ? new Basic(credentials) : new Digest(request, credentials), weaker);
   }
@@ -129,6 +133,10 @@ const REFUSED = {
 /** Several proxies that share an address and not their nonces look like this, too. */
 const ALWAYS_STALE =
   "calls every nonce stale, also the one that it has just given (Digest), and says nothing of the password: ask its administrators to look at how long its nonces are good, at its clock, and whether all proxies behind this address know them";
+
+function withheld(): AuthenticationFailed {
+  return new AuthenticationFailed("withheld", WITHHELD);
+}
 
 function required(challenges: readonly Challenge[], problem: unknown): AuthenticationFailed {
   return new AuthenticationFailed(

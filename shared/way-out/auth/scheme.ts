@@ -23,5 +23,9 @@ export interface Scheme {
   doubts?(challenges: readonly Challenge[]): Promise<string | undefined>;
 }
 
+/** What is said of a proxy that wants a password and is sent none, whether or not there is one. */
+export const WITHHELD =
+  "wants a password, and is sent none because a PAC script fetched without TLS named it: give the proxy by --proxy, or the script by https://";
+
 /** The cure for a password that a proxy does not take. */
 export const CHECK_PASSWORD = "check the user and the password in --proxy-credentials-file or in the proxy's URL";
