@@ -70,6 +70,21 @@ describe("signals", { concurrency: 2 }, () => {
     assert.equal(await ended, "ECONNRESET");
   });
 
+  test("SIGHUP has files read again and ends nothing, at the server and at the agent", async () => {
+    await using echo = await TARGETS.echo();
+    using site = await createSite();
+    await using server = await site.startServer();
+    await using agent = await site.startAgent();
+    await using connection = await connectThrough(site.listener("tls"), echo.address);
+    for (const process of [server, agent]) {
+      process.kill("SIGHUP");
+      await process.waitForLog(/"signal":"SIGHUP".*"reading all files again"/);
+    }
+    await connection.send("still here");
+    assert.equal((await connection.readBytes(10)).toString(), "still here");
+    assert.deepEqual([server.running, agent.running], [true, true]);
+  });
+
   test("a signal in the middle of the start ends the process in order, and leaves no socket behind", async () => {
     using site = await createSite();
     const { serverCert: _c, serverKey: _k, serverCaCert: _a, ...files } = serverFiles(site.dir.path);

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { RUN_SOURCES, source } from "../process/testing-run.ts";
-import { type WatchFilesOptions, watchFiles } from "./watch-files.ts";
+import { lookAtAllFiles, type WatchFilesOptions, watchFiles } from "./watch-files.ts";
 
 /** Only events, unless a directory is missing: a poll must not hide a missed event. */
 const FAST: WatchFilesOptions = { settleMs: 20, pollMs: 60_000, missingPollMs: 20 };
@@ -171,6 +171,23 @@ test("the poll finds what no event told", async () => {
   await symlink("two", files.at("next"));
   await rename(files.at("next"), files.at("live"));
   await files.changed(1);
+});
+
+test("a change that no event told is found when somebody asks for all files to be looked at", async () => {
+  await using files = await fixture({ mark: "" });
+  for (const name of ["first", "middle", "last"]) await mkdir(files.at(name));
+  for (const name of ["one", "two"]) await writeFile(files.at("last", name), name);
+  await symlink(files.at("middle", "link"), files.at("first", "link"));
+  await symlink(files.at("last", "one"), files.at("middle", "link"));
+  files.watch(["first/link"]); // its folder and that of the file are watched, and the one between them is not
+  await symlink(files.at("last", "two"), files.at("middle", "new"));
+  await rename(files.at("middle", "new"), files.at("middle", "link"));
+  await files.quiet();
+  lookAtAllFiles();
+  await files.changed(1);
+  files.stop();
+  lookAtAllFiles();
+  await files.quiet();
 });
 
 test("nothing is reported after close()", async () => {
