@@ -20,6 +20,7 @@ sendProxy: off
   assert.deepEqual(routes, [
     {
       name: "blue.example.com",
+      document: 1,
       sni: ["blue.example.com", "*.blue.example.com"],
       to: [
         { host: "10.0.0.1", port: 8091 },
@@ -29,6 +30,7 @@ sendProxy: off
     },
     {
       name: "xn--bcher-kva.example",
+      document: 3,
       sni: ["xn--bcher-kva.example"],
       to: [{ host: "culvert.books.svc", port: 8091 }],
       sendProxy: "off",

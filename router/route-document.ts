@@ -48,7 +48,8 @@ export function parseRoutes(text: string): RouteDocuments {
     if (fault !== undefined) faults.push(`${where}${fault}`);
     else {
       const result = schema.safeParse(value);
-      if (result.success) routes.push({ name: result.data.sni[0] ?? "", ...result.data });
+      const document = number === undefined ? {} : { document: number };
+      if (result.success) routes.push({ name: result.data.sni[0] ?? "", ...document, ...result.data });
       else faults.push(...result.error.issues.map(({ path, message }) => `${where}${shownPath(path)}${message}.`));
     }
   }

@@ -16,17 +16,17 @@ test("a connection goes to the backend of its name, bytes and ends both ways, an
   await using green = await new TestBackend().start();
   await using test = await new TestRouter().start([
     { sni: ["blue.example"], to: [blue.address] },
-    { sni: ["*.example"], to: [green.address] },
+    { sni: ["*.green.example"], to: [green.address] },
   ]);
   const [toBlue, toGreen] = [await test.dial(), await test.dial()];
   toBlue.write(BLUE);
-  toGreen.write(helloFor("Green.Example."));
+  toGreen.write(helloFor("One.Green.Example."));
   assert.deepEqual(await readSome(toBlue, BLUE.length), BLUE);
   toBlue.write("more");
   assert.equal(String(await readSome(toBlue, 4)), "more");
   toBlue.end("last");
   assert.equal(String((await readAll(toBlue)).bytes), "last");
-  await until(() => green.bytes.equals(helloFor("Green.Example.")));
+  await until(() => green.bytes.equals(helloFor("One.Green.Example.")));
   assert.deepEqual(blue.bytes, Buffer.concat([BLUE, Buffer.from("morelast")]));
 
   await until(() => test.told(/^connection closed$/).length === 1);

@@ -6,20 +6,21 @@ function route(...sni: [string, ...string[]]): Route {
   return { name: sni[0], sni, to: [{ host: "10.0.0.1", port: 8091 }], sendProxy: "off" };
 }
 
-test("an exact name wins over a wildcard, the longest wildcard over others, and nothing is a default", () => {
+test("a wildcard stands for every name under it and not for itself, and nothing is a default", () => {
   const table = new RouteTable([
-    route("*.example.com"),
-    route("*.eu.example.com", "*.us.example.com"),
-    route("blue.eu.example.com", "plain.example"),
+    route("*.example.com", "*.eu.example.com", "blue.eu.example.com"),
+    route("plain.example", "*.us.example"),
     route("__proto__"),
   ]);
   for (const [name, found] of [
-    ["blue.eu.example.com", "blue.eu.example.com"],
-    ["plain.example", "blue.eu.example.com"],
-    ["green.eu.example.com", "*.eu.example.com"],
-    ["a.b.us.example.com", "*.eu.example.com"],
+    ["blue.eu.example.com", "*.example.com"],
+    ["green.eu.example.com", "*.example.com"],
+    ["a.b.example.com", "*.example.com"],
     ["eu.example.com", "*.example.com"],
-    ["a.blue.eu.example.com", "*.eu.example.com"],
+    ["plain.example", "plain.example"],
+    ["a.b.us.example", "plain.example"],
+    ["us.example", undefined],
+    ["a.plain.example", undefined],
     ["example.com", undefined],
     ["badexample.com", undefined],
     ["com", undefined],

@@ -4,20 +4,22 @@ import type { Target } from "../shared/net/target.ts";
 export interface Route {
   /** The first of its names: what logs and metrics call it. */
   readonly name: string;
+  /** Its number in a file of several documents. */
+  readonly document?: number;
   /** Canonical; `*.x` stands for every name that ends with `.x`. */
   readonly sni: readonly string[];
   readonly to: readonly Target[];
   readonly sendProxy: "v2" | "off";
 }
 
-/** Name → route. An exact name wins over a wildcard, and the longest wildcard over others; there is no default. */
+/** Name → route; there is no default. Names overlap within one route only (settle-routes.ts), so that their order means nothing. */
 export class RouteTable {
   readonly routes: readonly Route[];
   readonly #exact = new Map<string, Route>();
   /** By what follows the star. */
   readonly #wildcards = new Map<string, Route>();
 
-  /** No name is there twice. */
+  /** No name is there twice, and no name of one route is under a wildcard of another. */
   constructor(routes: readonly Route[]) {
     this.routes = routes;
     for (const route of routes) {

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import fc from "fast-check";
 import type { Route } from "./routes.ts";
 import { type RouteFile, settleRoutes } from "./settle-routes.ts";
 
@@ -53,7 +54,89 @@ test("a name can move from one file to another in one change, in either directio
   }
 });
 
-test("old routes whose name another file has taken over meanwhile are not kept", () => {
-  const files = [same("a", [route("x")]), broken("b", [route("x")])];
-  assert.deepEqual(names(files), ["x"]);
+test("a file that is refused keeps names that it wanted to give up from those who were about to take them", () => {
+  const [held, wanted] = [[route("x", "y")], [route("y", "z")]];
+  const files = [changed("a", [route("x")]), changed("b", wanted, held), same("c", [route("z")])];
+  assert.deepEqual(names(files), ["x", "z"]);
+  assert.equal(settleRoutes(files).inUse.get("b"), held);
+  assert.deepEqual(
+    settleRoutes(files).faults.map((fault) => fault.slice(0, 6)),
+    ['b: "z"', 'a: "x"'],
+  );
+});
+
+test("a file that is edited keeps its names from a newcomer that is read before it", () => {
+  const files = [changed("a", [route("x")]), changed("b", [route("x"), route("y")], [route("x")])];
+  assert.deepEqual(names(files), ["x", "y"]);
+  assert.equal(settleRoutes(files).table.find("x")?.name, "x");
+  assert.deepEqual(settleRoutes(files).inUse.get("a"), []);
+});
+
+/** Names of a route that is in use, and of one that comes second. */
+for (const [first, second] of [
+  ["*.blue.example", "a.blue.example"],
+  ["a.blue.example", "*.blue.example"],
+  ["*.blue.example", "a.b.blue.example"],
+  ["*.example", "*.blue.example"],
+  ["*.blue.example", "*.example"],
+] as const) {
+  test(`"${second}" is refused beside "${first}" of another route, in another file or in the same`, () => {
+    const before = [route(first)];
+    const newcomer = { ...route("fine.example.org", second), document: 2 };
+    const settled = settleRoutes([changed("a", [newcomer]), same("b", before)]);
+    assert.deepEqual(settled.table.routes, before);
+    assert.deepEqual(settled.faults, [
+      `a: document 2: "${second}" overlaps "${first}" in another route (b): leave it in one route only.`,
+    ]);
+    const both = [{ ...route(first), document: 1 }, newcomer];
+    assert.deepEqual(settleRoutes([changed("a", both, before)]).faults, [
+      `a: document 2: "${second}" overlaps "${first}" in another route (a, document 1): leave it in one route only.`,
+    ]);
+  });
+}
+
+test("names that only look alike stand beside each other, and one route may have a wildcard and names under it", () => {
+  const routes = [
+    [route("*.blue.example", "a.blue.example", "blue.example")],
+    [route("xblue.example", "*.xblue.example")],
+    [route("*.red.example")],
+    [route("red.example")],
+  ];
+  const settled = settleRoutes(routes.map((one, index) => changed(String(index), one)));
+  assert.deepEqual(settled.faults, []);
+});
+
+test("whatever routes come, go and overlap, no two in use overlap, and nobody loses a name that it had and still wants", () => {
+  const name = fc.constantFrom("a.x", "b.x", "*.x", "c.a.x", "*.a.x", "y", "*.y", "a.y");
+  const file = fc.array(fc.uniqueArray(name, { minLength: 1, maxLength: 2 }), { maxLength: 2 });
+  const version = fc.array(fc.option(file), { minLength: 4, maxLength: 4 });
+  const overlap = (one: string, other: string) =>
+    one === other ||
+    (one.startsWith("*") && other.endsWith(one.slice(1))) ||
+    (other.startsWith("*") && one.endsWith(other.slice(1)));
+  fc.assert(
+    fc.property(fc.array(version, { maxLength: 4 }), (versions) => {
+      let inUse: ReadonlyMap<string, readonly Route[]> = new Map();
+      for (const files of versions) {
+        const before = inUse;
+        const candidates = files.map((texts, index): RouteFile => {
+          const documents =
+            texts === null
+              ? { faults: ["no."] }
+              : { routes: texts.map((sni) => route(...(sni as [string, ...string[]]))) };
+          return { path: String(index), documents, inUse: before.get(String(index)) ?? [] };
+        });
+        inUse = settleRoutes(candidates).inUse;
+        const routes = [...inUse.values()].flat();
+        for (const one of routes) {
+          for (const other of routes.filter((other) => other !== one)) {
+            assert.ok(!one.sni.some((own) => other.sni.some((its) => overlap(own, its))), `${one.sni} ${other.sni}`);
+          }
+        }
+        for (const { path, documents, inUse: had } of candidates) {
+          assert.ok([documents.routes, had].includes(inUse.get(path) as readonly Route[]));
+        }
+      }
+    }),
+  );
 });

@@ -179,6 +179,7 @@ export class Server implements AsyncDisposable {
           if (caChanged && served.cluster.agents.ca === undefined) judgeAgain(served);
           else rotate(served, "the server's certificates have changed");
         }
+        if (caChanged) void this.#store?.settleAgain();
       },
       onCrlChanged: () => {
         this.#serving?.lookAtCrls();
@@ -192,6 +193,7 @@ export class Server implements AsyncDisposable {
         for (const { cluster, callers } of this.#serving?.all() ?? []) {
           if (cluster.callers.ca === undefined) void this.#callersAgain.verify(callers);
         }
+        void this.#store?.settleAgain();
       },
     });
     this.#flags = flags;

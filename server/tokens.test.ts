@@ -26,7 +26,7 @@ after(() => tenants[Symbol.asyncDispose]());
 async function trust(name: string, whom: Issuer): Promise<void> {
   await writeFile(join(tenants.folder, `${name}.jwks`), JSON.stringify(await whom.keySet()));
   const token = (...subjects: string[]) => ({
-    jwt: { issuer: ISSUER, audience: "culvert", jwks: `${name}.jwks`, subjects },
+    jwt: { issuer: ISSUER, audience: name === "blue" ? "culvert" : `culvert-${name}`, jwks: `${name}.jwks`, subjects },
   });
   await tenants.get(name).write({
     agents: { token: token(SUBJECT) },
@@ -116,7 +116,8 @@ test("whoever brings neither is told of both", async () => {
 
 test("a key that is withdrawn ends the tunnels that stood on it, and no others", async () => {
   const at = tenants.get("blue");
-  const red = await agentAt(tenants.server, "red", { at: tenants.get("red"), token: await other.token() });
+  const ofRed = await other.token({ aud: ["culvert-red"] });
+  const red = await agentAt(tenants.server, "red", { at: tenants.get("red"), token: ofRed });
   const blue = await agentAt(tenants.server, "blue", { at, agentId: "z", token: await issuer.token() });
   const rotated = new Promise<void>((resolve) => {
     blue.link.watch({ onControl: ({ type }) => type === "rotate" && resolve() });

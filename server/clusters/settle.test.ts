@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { certificateOf } from "../../shared/pki/testing.ts";
 import type { Cluster } from "./cluster.ts";
 import { MaterialFiles } from "./material.ts";
 import { loadClusterFile, parseClusterFile } from "./read.ts";
@@ -8,7 +9,10 @@ import { clusterText } from "./testing.ts";
 
 const NOTHING: readonly Cluster[] = [];
 /** What a document that leaves its CAs out is judged by. */
-const FLAGS = { agents: "the CA of --cluster-ca-cert", callers: "the CA of --server-ca-cert" };
+const FLAGS = {
+  agents: (await certificateOf({ cn: "CA of --cluster-ca-cert" })).cert,
+  callers: (await certificateOf({ cn: "CA of --server-ca-cert" })).cert,
+};
 
 function clusters(file: string, ...texts: string[]): readonly Cluster[] {
   const loaded = loadClusterFile(parseClusterFile(file, texts.join("\n---\n")), new MaterialFiles());
@@ -52,7 +56,7 @@ for (const [what, first, second, sentence] of [
     "a socket",
     clusterText("blue").replace("callers:", "callers:\n  uds: /run/x.sock"),
     clusterText("red").replace("callers:", "callers:\n  uds: /run/x.sock"),
-    /callers\.uds \/run\/x\.sock is taken by cluster "blue"/,
+    /callers\.uds "\/run\/x\.sock" is taken by cluster "blue"/,
   ],
   [
     "every name",
@@ -107,21 +111,6 @@ test("two documents of one file that are in each other's way are told apart by t
     first,
     'a: document 3: cluster "blue": the name "blue" is taken by cluster "blue" (a, document 1): give one of them another.',
   );
-});
-
-test("clusters that only believe tokens need no identities, as long as they do not believe the same ones", () => {
-  const text = (name: string, keys: string) => {
-    const token = `token: {jwt: {issuer: i, audience: a, jwks: ${keys}, subjects: [s]}}`;
-    return `name: ${name}\nagents: {sni: [${name}.example], ${token}}\ncallers: {uds: /${name}}`;
-  };
-  const settled = (keysOf: (name: string) => string) =>
-    settle(["a", "b"].map((name) => ({ file: name, before: NOTHING, next: clusters(name, text(name, keysOf(name))) })));
-  assert.deepEqual(settled((name) => `${name}.jwks`).problems, []);
-  const [problem] = settled(() => "same.jwks").problems;
-  const same = /^cluster "b": agents\.token takes the same tokens as cluster "a"/;
-  assert.match(problem?.sentence ?? "", same);
-  const [another] = settled((name) => `"https://issuer.example/keys", jwksCa: ${name}.crt`).problems;
-  assert.match(another?.sentence ?? "", same, "another CA for the same keys makes no other tokens");
 });
 
 test("a name may move from one cluster to another in one change", () => {
@@ -189,4 +178,21 @@ test("two clusters of one file may not have one name", () => {
     { file: "a", before: NOTHING, next: clusters("a", clusterText("blue"), clusterText("blue")) },
   ]);
   assert.deepEqual(settled.inUse.get("a"), []);
+});
+
+test("clusters that conflict by other CAs in the flags both stay in use, and the second is a problem until it is mended", () => {
+  const before = ["a", "b"].map((name) => clusters(name, clusterText(name, "").replace(`["CN=${name}"]`, "['CN=*']")));
+  const files = before.map((inUse, index) => ({ file: index === 0 ? "a" : "b", before: inUse, next: inUse }));
+  const none = {};
+  const settled = settle(files, FLAGS, none);
+  assert.deepEqual([...settled.inUse.values()], before);
+  assert.deepEqual(
+    settled.problems.map(({ file }) => file),
+    ["b"],
+  );
+  assert.match(settled.problems[0]?.sentence ?? "", /one certificate can have "CN=\*" here and "CN=\*" there/);
+  const mended = clusters("b", clusterText("b"));
+  const open = [{ file: "a", before: before[0] ?? [], next: clusters("a", clusterText("a")) }];
+  const next = [...open, { file: "b", before: before[1] ?? [], next: mended }];
+  assert.deepEqual(settle(next, FLAGS, none).problems, []);
 });

@@ -1,5 +1,7 @@
 import { shownDocument } from "../../shared/process/yaml-documents.ts";
-import { type Claim, claimsOf, type FlagAuthorities, NO_FLAG_AUTHORITIES } from "./claims.ts";
+import { type Claim, conflict } from "./claim.ts";
+import type { FlagAuthorities } from "./claimed-certificates.ts";
+import { claimsOf } from "./claims.ts";
 import type { Cluster } from "./cluster.ts";
 
 /** A file of clusters: what is in use of it, and what it says now; `undefined`: nothing that could be used. */
@@ -15,115 +17,137 @@ export interface Settled {
   readonly problems: readonly { readonly file: string; readonly sentence: string }[];
 }
 
-/** One cluster's wish for one key; a lower rank goes first. */
-interface Demand {
-  readonly file: string;
-  readonly cluster: Cluster;
-  readonly claim: Claim;
-  readonly rank: number;
-}
+const NO_FLAGS: FlagAuthorities = {};
 
 /**
- * Which files can be in use together. The file is the unit: one whose clusters are in the way of another's keeps its old
+ * Which files can be in use together. The file is the unit: one whose clusters conflict with another's keeps its old
  * version, and whoever held a claim before goes first. A file that keeps its old version claims again what it had given
- * up, so this repeats until nobody new is in the way.
+ * up, so this repeats until nobody new conflicts. What is in use was settled by `flagsBefore`: with other CAs in the flags it
+ * can conflict with itself, and then both files stay in use and one is a problem.
  */
-export function settle(candidates: readonly Candidate[], flags: FlagAuthorities = NO_FLAG_AUTHORITIES): Settled {
-  const claims = (cluster: Cluster): readonly Claim[] => claimsOf(cluster, flags);
-  const keys = keysInMotion(candidates, claims);
-  const held = heldBefore(candidates, keys, claims);
-  const before = new Map(candidates.map((candidate) => [candidate.file, candidate.before]));
+export function settle(
+  candidates: readonly Candidate[],
+  flags: FlagAuthorities = NO_FLAGS,
+  flagsBefore: FlagAuthorities = flags,
+): Settled {
+  const settling = new Settling(candidates, flags, flags === flagsBefore);
   const inUse = new Map(candidates.map(({ file, before, next }) => [file, next ?? before]));
   const problems: { file: string; sentence: string }[] = [];
   const losers = new Set<string>();
   for (;;) {
-    const found = losersIn(inUse, held, keys, claims);
-    const fresh = [...found].filter(([file]) => !losers.has(file));
+    const fresh = [...settling.losersIn(inUse)].filter(([file]) => !losers.has(file));
     if (fresh.length === 0) return { inUse, problems };
     for (const [file, sentences] of fresh) {
       losers.add(file);
-      inUse.set(file, before.get(file) ?? []);
+      inUse.set(file, settling.before(file));
       for (const sentence of sentences) problems.push({ file, sentence });
     }
   }
 }
 
-type ClaimsOf = (cluster: Cluster) => readonly Claim[];
-
-/** Only here can anything have come into the way of anything: one edit must not weigh the claims of a thousand clusters. */
-function keysInMotion(candidates: readonly Candidate[], claimsOf: ClaimsOf): ReadonlySet<string> {
-  const moving = candidates.filter(({ before, next }) => next !== undefined && next !== before);
-  const clusters = moving.flatMap(({ before, next }) => [...before, ...(next ?? [])]);
-  return new Set(clusters.flatMap((cluster) => claimsOf(cluster).map(({ key }) => key)));
+/** One cluster's claim. */
+interface Demand {
+  readonly file: string;
+  readonly claim: Claim;
 }
 
-/** Which clusters held a key, in which file, and whether alone. */
-type Held = ReadonlyMap<string, ReadonlyMap<string, { readonly file: string; readonly exclusive: boolean }>>;
+/** The demands for one key: of clusters that have stood beside each other before, and of all others. */
+interface Demands {
+  readonly standing: Demand[];
+  readonly moving: Demand[];
+}
 
-function heldBefore(candidates: readonly Candidate[], keys: ReadonlySet<string>, claimsOf: ClaimsOf): Held {
-  const held = new Map<string, Map<string, { file: string; exclusive: boolean }>>();
-  for (const { file, before } of candidates) {
-    for (const cluster of before) {
-      for (const { key, exclusive } of claimsOf(cluster)) {
-        if (!keys.has(key)) continue;
-        const holders = held.get(key) ?? new Map();
-        holders.set(cluster.name, { file, exclusive: exclusive || holders.get(cluster.name)?.exclusive === true });
-        held.set(key, holders);
+class Settling {
+  readonly #flags: FlagAuthorities;
+  readonly #before: ReadonlyMap<string, readonly Cluster[]>;
+  /** They do not conflict with each other: one edit must not compare the claims of a thousand clusters pair by pair. */
+  readonly #standing: ReadonlySet<Cluster>;
+  /** What newcomers and changed clusters claim: only here can there be a conflict. */
+  readonly #keys: ReadonlySet<string>;
+  /** What was in use, by the names of the clusters. */
+  readonly #held: ReadonlyMap<string, readonly { readonly file: string; readonly cluster: Cluster }[]>;
+
+  constructor(candidates: readonly Candidate[], flags: FlagAuthorities, isSettled: boolean) {
+    this.#flags = flags;
+    this.#before = new Map(candidates.map((candidate) => [candidate.file, candidate.before]));
+    const inUse = candidates.flatMap((candidate) => candidate.before);
+    this.#standing = new Set(isSettled ? inUse : []);
+    const coming = candidates.flatMap(({ next }) => next ?? []).filter((cluster) => !this.#standing.has(cluster));
+    const compared = isSettled ? coming : [...coming, ...inUse];
+    this.#keys = new Set(compared.flatMap((cluster) => this.#claims(cluster).map(({ key }) => key)));
+    const held = new Map<string, { file: string; cluster: Cluster }[]>();
+    for (const { file, before } of candidates) {
+      for (const cluster of before) held.set(cluster.name, [...(held.get(cluster.name) ?? []), { file, cluster }]);
+    }
+    this.#held = held;
+  }
+
+  before(file: string): readonly Cluster[] {
+    return this.#before.get(file) ?? [];
+  }
+
+  /** Files that cannot be in use beside the others, with a sentence for each conflict. */
+  losersIn(inUse: ReadonlyMap<string, readonly Cluster[]>): ReadonlyMap<string, ReadonlySet<string>> {
+    const groups = this.#contested(inUse);
+    const losers = new Map<string, Set<string>>();
+    const refuse = ({ file, claim }: Demand, other: Demand): void => {
+      const { name, document } = claim.cluster;
+      const sentence = `${shownDocument(document)}cluster "${name}": ${claim.objection(other.claim)}`;
+      losers.set(file, (losers.get(file) ?? new Set()).add(sentence));
+    };
+    for (const { standing, moving } of groups) {
+      for (const demand of moving) {
+        const other = standing.find(({ claim }) => conflict(claim, demand.claim));
+        if (other !== undefined) refuse(demand, other);
       }
     }
-  }
-  return held;
-}
-
-function losersIn(
-  inUse: ReadonlyMap<string, readonly Cluster[]>,
-  held: Held,
-  keys: ReadonlySet<string>,
-  claimsOf: ClaimsOf,
-): Map<string, string[]> {
-  const losers = new Map<string, string[]>();
-  for (const demands of contested(inUse, held, keys, claimsOf)) {
-    demands.sort((one, other) => one.rank - other.rank);
-    const holders: Demand[] = [];
-    for (const demand of demands) {
-      const other = holders.find(
-        (holder) => holder.cluster !== demand.cluster && (holder.claim.exclusive || demand.claim.exclusive),
-      );
-      if (other === undefined) holders.push(demand);
-      else {
-        const { name, document } = demand.cluster;
-        const sentence = `${shownDocument(document)}cluster "${name}": ${demand.claim.objection(other.cluster)}`;
-        losers.set(demand.file, [...(losers.get(demand.file) ?? []), sentence]);
+    for (const { moving } of groups) {
+      const granted: Demand[] = [];
+      for (const demand of moving) {
+        for (const other of granted) {
+          if (!conflict(other.claim, demand.claim) || losers.has(other.file)) continue;
+          if (this.#rank(demand, other) < this.#rank(other, demand)) refuse(other, demand);
+          else {
+            refuse(demand, other);
+            break;
+          }
+        }
+        if (!losers.has(demand.file)) granted.push(demand);
       }
     }
+    return losers;
   }
-  return losers;
-}
 
-/** The demands of each key that somebody wants alone and somebody else wants as well. */
-function contested(
-  inUse: ReadonlyMap<string, readonly Cluster[]>,
-  held: Held,
-  keys: ReadonlySet<string>,
-  claimsOf: ClaimsOf,
-): Demand[][] {
-  const byKey = new Map<string, Demand[]>();
-  for (const [file, clusters] of inUse) {
-    for (const cluster of clusters) {
-      for (const claim of claimsOf(cluster)) {
-        if (!keys.has(claim.key)) continue;
-        const demands = byKey.get(claim.key) ?? [];
-        demands.push({ file, cluster, claim, rank: rankOf(file, cluster, claim, held) });
-        byKey.set(claim.key, demands);
+  /** The demands for each key that not all share in the same way, in the order of the files. */
+  #contested(inUse: ReadonlyMap<string, readonly Cluster[]>): Demands[] {
+    const byKey = new Map<string, Demands>();
+    for (const [file, clusters] of inUse) {
+      for (const cluster of clusters) {
+        const kind = this.#standing.has(cluster) ? "standing" : "moving";
+        for (const claim of this.#claims(cluster)) {
+          if (!this.#keys.has(claim.key)) continue;
+          const demands = byKey.get(claim.key) ?? { standing: [], moving: [] };
+          demands[kind].push({ file, claim });
+          byKey.set(claim.key, demands);
+        }
       }
     }
+    return [...byKey.values()].filter(({ standing, moving: [first, ...others] }) => {
+      if (first === undefined || others.length + standing.length === 0) return false;
+      const { shares } = first.claim;
+      return shares === undefined || [...others, ...standing].some(({ claim }) => claim.shares !== shares);
+    });
   }
-  return [...byKey.values()].filter((demands) => demands.length > 1 && demands.some(({ claim }) => claim.exclusive));
-}
 
-/** 0: this file held it for this cluster, and no less; 1: a cluster that has moved to another file; 2: a newcomer. */
-function rankOf(file: string, cluster: Cluster, { key, exclusive }: Claim, held: Held): number {
-  const holder = held.get(key)?.get(cluster.name);
-  if (holder === undefined || (exclusive && !holder.exclusive)) return 2;
-  return holder.file === file ? 0 : 1;
+  /** Who held before what the other wants goes first. 0: in this file; 1: in another, from which it has moved; 2: nobody. */
+  #rank({ file, claim }: Demand, other: Demand): number {
+    const ranks = (this.#held.get(claim.cluster.name) ?? [])
+      .filter(({ cluster }) => this.#claims(cluster).some((own) => own.key === claim.key && conflict(own, other.claim)))
+      .map((held) => (held.file === file ? 0 : 1));
+    return Math.min(2, ...ranks);
+  }
+
+  #claims(cluster: Cluster): readonly Claim[] {
+    return claimsOf(cluster, this.#flags);
+  }
 }

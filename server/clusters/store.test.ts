@@ -268,3 +268,32 @@ test("an edit that met a want of file descriptors is seen by the next look, whic
     ["a cluster file is not usable, what it said before stays in use", "a cluster file is usable again"],
   );
 });
+
+test("other CAs in the flags that two clusters share are a problem at once, also after other files change, and until they go", async () => {
+  const open = (name: string) => clusterText(name).replace(`["CN=${name}"]`, "[]");
+  const { ca } = await newMaterial("flags");
+  await using folder = await ClusterFolder.create({ "a.yaml": open("blue"), "b.yaml": clusterText("red") });
+  let flags = {};
+  const store = await ClusterStore.open(folder.path, silent, { timing: FAST, flags: () => flags });
+  folder.store = store;
+  store.listen(folder);
+  folder.told.length = 0;
+  flags = { agents: ca };
+  await store.settleAgain();
+  await folder.hasProblems(/agents\.ca is left out, .* cluster "blue" \(\S+a\.yaml\) has no identities for it/);
+  await folder.write(
+    "c.yaml",
+    clusterText("lime")
+      .replace(
+        "agents:",
+        "agents:\n  maxAgents: 1\n  token: {jwt: {issuer: i, audience: lime, jwks: k, subjects: [s]}}",
+      )
+      .replace('["CN=lime"]', "[]"),
+  );
+  await folder.tells("+lime");
+  await folder.hasProblems(/agents\.ca is left out/);
+  assert.deepEqual([...store.clusters.keys()], ["blue", "red", "lime"]);
+  flags = {};
+  await store.settleAgain();
+  await folder.hasProblems();
+});

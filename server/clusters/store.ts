@@ -4,7 +4,7 @@ import { readFailure } from "../../shared/net/read-failure.ts";
 import { ConfigError } from "../../shared/process/options.ts";
 import { outOfFiles } from "../../shared/process/out-of-files.ts";
 import { changesOf } from "./changes.ts";
-import { type FlagAuthorities, NO_FLAG_AUTHORITIES } from "./claims.ts";
+import type { FlagAuthorities } from "./claimed-certificates.ts";
 import type { Cluster, ClusterChanges } from "./cluster.ts";
 import { MaterialFiles } from "./material.ts";
 import { ServerNames } from "./names.ts";
@@ -48,6 +48,7 @@ const MAX_FILE_BYTES = 4 * 1_048_576;
 const MAX_PROBLEMS = 20;
 /** A look that could not be made is made again so soon: what it was for may be waiting in the files. */
 const RETRY_MS = 1_000;
+const NO_FLAGS: FlagAuthorities = {};
 
 /**
  * The clusters of `--clusters DIR_OR_FILE`, kept as their files are (design: "Trust", files are read again). A file that
@@ -66,6 +67,8 @@ export class ClusterStore {
   readonly #watch: OwnedFilesWatch;
   readonly #materials = new MaterialFiles();
   #files: ReadonlyMap<string, KnownFile> = new Map();
+  /** By which all that is in use was found to stand beside each other. */
+  #settledBy: FlagAuthorities | undefined;
   #clusters: ReadonlyMap<string, Cluster> = new Map();
   #agentNames = new ServerNames<Cluster>([]);
   #callerNames = new ServerNames<Cluster>([]);
@@ -81,7 +84,7 @@ export class ClusterStore {
   static async open(
     path: string,
     log: ClusterStoreLog,
-    { timing, flags = () => NO_FLAG_AUTHORITIES }: StoreOptions = {},
+    { timing, flags = () => NO_FLAGS }: StoreOptions = {},
   ): Promise<ClusterStore> {
     const absolute = resolve(path);
     const found = await promises.stat(absolute).catch((error: NodeJS.ErrnoException) => {
@@ -137,6 +140,11 @@ export class ClusterStore {
   listen(listener: ClusterListener): void {
     this.#listener = listener;
     for (const cluster of this.#clusters.values()) listener.onAdded(cluster);
+  }
+
+  /** The CAs of the flags have changed, and with them which clusters can be in use together. */
+  settleAgain(): Promise<void> {
+    return this.#onSuspects(new Set());
   }
 
   close(): void {
@@ -225,14 +233,17 @@ export class ClusterStore {
 
   #use(reads: ReadonlyMap<string, ClusterFile>, problems: ClusterProblem[]): void {
     const paths = new Set([...reads.keys(), ...this.#files.keys()]);
+    const now = this.#flags();
     const { inUse, problems: conflicts } = settle(
       [...paths].sort().map((file) => {
         const read = reads.get(file);
         const next = read === undefined ? [] : read.faults.length > 0 ? undefined : read.clusters;
         return { file, before: this.#files.get(file)?.inUse ?? [], next };
       }),
-      this.#flags(),
+      now,
+      this.#settledBy,
     );
+    if (conflicts.length === 0 || this.#settledBy === undefined) this.#settledBy = now;
     for (const file of this.#files.keys()) if (!reads.has(file)) this.#watch.forget(file);
     this.#files = new Map([...reads].map(([file, read]) => [file, { read, inUse: inUse.get(file) ?? [] }]));
     for (const [file, { faults }] of reads) problems.push(...faults.map((sentence) => ({ file, sentence })));

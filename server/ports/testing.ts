@@ -15,9 +15,12 @@ export const OTHER = "system:serviceaccount:culvert:other";
 
 const issuers = new Map<string, Issuer>();
 
+const audienceOf = (name: string): string => `culvert-${name}`;
+
 /** What a document says of them. */
 export function tokensOf(name: string) {
-  return { token: { jwt: { issuer: ISSUER, audience: "culvert", jwks: `${name}.jwks`, subjects: [SUBJECT, OTHER] } } };
+  const audience = audienceOf(name);
+  return { token: { jwt: { issuer: ISSUER, audience, jwks: `${name}.jwks`, subjects: [SUBJECT, OTHER] } } };
 }
 
 /** The cluster takes tokens of an issuer of its own from now on. */
@@ -30,7 +33,7 @@ export async function trustTokens(all: Tenants, name: string): Promise<void> {
 
 /** Of that issuer; `change` says what is special. */
 export const tokenOf = (name: string, change?: Parameters<Issuer["token"]>[0]): Promise<string> =>
-  issuers.get(name)?.token(change) ?? assert.fail(name);
+  issuers.get(name)?.token({ aud: [audienceOf(name)], ...change }) ?? assert.fail(name);
 
 export function insecurePort({ addresses }: TenantServer): number {
   return addresses["agents-insecure"]?.port ?? assert.fail("the port is off");

@@ -3,7 +3,7 @@ import { WatchedTls } from "../../shared/net/tls-files.ts";
 import type { ServerTls, TlsFiles } from "../../shared/net/tls-material.ts";
 import type { Logger } from "../../shared/process/logger.ts";
 import { ConfigError } from "../../shared/process/options.ts";
-import type { FlagAuthorities } from "../clusters/claims.ts";
+import type { FlagAuthorities } from "../clusters/claimed-certificates.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Certificate } from "../status/status.ts";
 import { ValidityLog } from "./validity-log.ts";

@@ -9,6 +9,7 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { connect as dialTls } from "node:tls";
 import { encodeProxyV2 } from "../../shared/net/proxy-protocol.ts";
+import { certificateOf } from "../../shared/pki/testing.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { fetchText, until, within } from "../testing.ts";
 import {
@@ -428,7 +429,35 @@ test("two clusters that would take the same tokens are not both served, and a to
   await until(async () => !/keys\.jwks/.test(await readyz()));
   const agent = await agentAt(server, "blue", { at: mine.get("blue"), token: await issuer.token() });
   await mine.get("red").write({ agents: { token: { jwt } } });
-  await until(async () => /takes the same tokens as cluster "blue"/.test(await readyz()));
+  await until(async () => /and agents\.token of cluster "blue" .* take the same tokens/.test(await readyz()));
+  agent.session.destroy();
+});
+
+test("what opens one cluster opens no other, however differently two documents say whom they trust", async () => {
+  await using mine = await Tenants.create(["blue", "red"]);
+  const [blue, red] = [mine.get("blue"), mine.get("red")];
+  const issuer = await Issuer.create();
+  for (const name of ["blue", "red"]) {
+    await writeFile(join(mine.folder, `${name}.jwks`), JSON.stringify(await issuer.keySet()));
+  }
+  await writeFile(join(mine.folder, "red.ca"), (await certificateOf({ cn: "blue", keyOf: blue.authority })).cert);
+  const trust = (name: string, subject: string) => ({
+    token: { jwt: { issuer: ISSUER, audience: "culvert", jwks: `${name}.jwks`, subjects: [subject] } },
+  });
+  await blue.write({ agents: trust("blue", SUBJECT) });
+  await red.remove();
+  const server = await mine.start();
+  const faults = async () => (await fetchText(server.addresses.admin?.port, "/readyz?verbose")).text;
+
+  await red.write({ agents: trust("red", "system:serviceaccount:*:agent"), callers: { identities: ["O=callers:*"] } });
+  await until(async () => /red\.yaml: cluster "red": .*cluster "blue" \(\S+blue\.yaml\)/.test(await faults()));
+  const token = await issuer.token();
+  await assert.rejects(agentAt(server, "red", { at: red, token }), "an agent of blue is not let in as one of red");
+  const caller = await callerAt(server, red.sni, blue.caller);
+  assert.equal(caller.getPeerX509Certificate(), undefined, "nor is a caller: red is not served");
+
+  const agent = await agentAt(server, "blue", { at: blue, token });
+  assert.match(await answerOf(await callerAt(server, blue.sni, blue.caller)), /^HTTP\/1.1 200 .*blue$/s);
   agent.session.destroy();
 });
 

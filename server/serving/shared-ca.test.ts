@@ -1,6 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { parsePattern } from "../../shared/net/identity.ts";
+import { Authority } from "../../shared/pki/certificates.ts";
+import { certificateOf } from "../../shared/pki/testing.ts";
 import { createLogger } from "../../shared/process/logger.ts";
 import type { ClusterSide } from "../clusters/cluster.ts";
 import { fetchText, pki, until } from "../testing.ts";
@@ -43,8 +45,18 @@ test("a document with one CA for both roles is warned of the identities that it 
   assert.match(sharedCaWarning(half) ?? "", /: give callers\.identities, or/);
 });
 
+test("one CA is known by its key in another certificate, and a CA in the middle by the one that has signed it", async () => {
+  const root = await certificateOf({ cn: "root" });
+  const renewed = await certificateOf({ cn: "root", keyOf: root });
+  const middle = await certificateOf({ cn: "middle", by: root });
+  for (const other of [renewed, middle]) {
+    const warning = sharedCaWarning(served("blue", side({ ca: root.cert }), side({ ca: other.cert })));
+    assert.match(warning ?? "", /come from the same CA/);
+  }
+});
+
 test("who has identities for both roles, or a CA for each, is warned of nothing", async () => {
-  const other = pki.server.cert;
+  const { cert: other } = await Authority.create("other");
   assert.equal(sharedCaWarning(served("a", side({ identities: named }), side({ identities: named }))), undefined);
   assert.equal(sharedCaWarning(served("b", side(), side({ ca: other }))), undefined);
   assert.equal(sharedCaWarning(served("c", side(), { sni: [] })), undefined, "no callers over TLS");

@@ -1,8 +1,8 @@
-import { anchors } from "../clusters/claims.ts";
+import { authoritiesOf } from "../clusters/authority.ts";
 import type { ServedCluster } from "./served-cluster.ts";
 
 /**
- * The warning about a cluster whose two CAs share a certificate while a list of identities is missing: then only
+ * The warning about a cluster whose two CAs are the same, or have signed each other, while a list of identities is missing: then only
  * Konnectivity's names keep an agent's certificate from opening the callers' port (design: "Trust").
  */
 export function sharedCaWarning({ cluster, isOfFlags, callers, agents }: ServedCluster): string | undefined {
@@ -17,6 +17,5 @@ export function sharedCaWarning({ cluster, isOfFlags, callers, agents }: ServedC
 
 function shareOne(one: string | undefined, other: string | undefined): boolean {
   if (one === undefined || other === undefined) return false;
-  const known = new Set(anchors(one));
-  return anchors(other).some((anchor) => known.has(anchor));
+  return authoritiesOf(one).some((authority) => authoritiesOf(other).some((its) => its.meets(authority)));
 }

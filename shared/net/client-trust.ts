@@ -78,8 +78,8 @@ interface Search {
   readonly now: Date | undefined;
 }
 
-/** Not `checkIssued`: a client's certificate that is trusted as it is has no right to sign. */
-function isSelfSigned(certificate: X509Certificate): boolean {
+/** Has it signed itself? Not by `checkIssued`: a client's certificate that is trusted as it is has no right to sign. */
+export function isSelfSigned(certificate: X509Certificate): boolean {
   return certificate.subject === certificate.issuer && isSignedBy(certificate, certificate);
 }
 
@@ -91,7 +91,8 @@ function isSignedBy(certificate: X509Certificate, issuer: X509Certificate): bool
   }
 }
 
-function hasSigned(issuer: X509Certificate, certificate: X509Certificate): boolean {
+/** Has this CA signed that certificate, by name, key identifier and signature? */
+export function hasSigned(issuer: X509Certificate, certificate: X509Certificate): boolean {
   return issuer.ca && certificate.checkIssued(issuer) && isSignedBy(certificate, issuer);
 }
 

@@ -47,10 +47,20 @@ function lengthAt(bytes: Buffer, at: number): { readonly length: number; readonl
  * what is not quite DER.
  */
 export function subjectOf(certificate: Buffer): Buffer {
+  return partOf(certificate, 4);
+}
+
+/** The public key of a certificate with its algorithm (RFC 5280 §4.1.2.7), as it is encoded. Throws as `subjectOf` does. */
+export function publicKeyOf(certificate: Buffer): Buffer {
+  return partOf(certificate, 5);
+}
+
+/** A part of what is signed, counted without the version, which is absent in the first. */
+function partOf(certificate: Buffer, index: number): Buffer {
   const [tbs] = inside(theElement(certificate));
   const parts = tbs === undefined ? [] : inside(tbs);
-  if (parts[0]?.tag === 0xa0) parts.shift(); // the version, absent in the first
-  const subject = parts[4];
-  if (subject === undefined) throw new Error("is no certificate");
-  return subject.whole;
+  if (parts[0]?.tag === 0xa0) parts.shift();
+  const part = parts[index];
+  if (part === undefined) throw new Error("is no certificate");
+  return part.whole;
 }

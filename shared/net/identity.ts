@@ -3,7 +3,7 @@ import type { Duplex } from "node:stream";
 import { type DetailedPeerCertificate, type PeerCertificate, TLSSocket } from "node:tls";
 import { printable } from "../outcomes.ts";
 import { judgedByCa } from "./tls.ts";
-import { matchesPieces } from "./wildcard.ts";
+import { matchesPieces, piecesMeet } from "./wildcard.ts";
 
 /** What a verified certificate says about who presented it (RFC 5280 §4.1.2.6 subject, §4.2.1.6 subjectAltName). */
 export interface PeerIdentity {
@@ -28,7 +28,8 @@ const KONNECTIVITY_ROLE_NAMES = {
   agent: "konnectivity-agent",
 } as const satisfies Record<Role, string>;
 
-type Field = "CN" | "O" | "DNS" | "URI";
+const FIELDS = ["CN", "O", "DNS", "URI"] as const;
+type Field = (typeof FIELDS)[number];
 
 /** `CN=`, `O=`, `DNS=`, `URI=` with `*` for any run of characters; parts joined by commas must all match. */
 export interface IdentityPattern {
@@ -45,8 +46,8 @@ export function parsePattern(text: string): IdentityPattern {
   const parts = splitAt(text, ",").map((part) => {
     const equals = part.indexOf("=");
     if (equals < 0) throw refuse(`"${part.trim()}" has no "=" (a comma inside a value is written "\\,")`);
-    const field = part.slice(0, equals).trim().toUpperCase();
-    if (!isField(field)) throw refuse(`"${part.slice(0, equals).trim()}" is none of CN, O, DNS, URI`);
+    const field = fieldOf(part.slice(0, equals).trim().toUpperCase());
+    if (field === undefined) throw refuse(`"${part.slice(0, equals).trim()}" is none of CN, O, DNS, URI`);
     const value = part.slice(equals + 1).trim();
     if (value === "") throw refuse(`${field} has no value`);
     const pieces = splitAt(field === "DNS" ? value.toLowerCase() : value, "*");
@@ -60,6 +61,30 @@ export function matches(pattern: IdentityPattern, identity: PeerIdentity): boole
   return pattern.parts.every(({ field, pieces }) =>
     values(identity, field).some((value) => matchesPieces(pieces, value)),
   );
+}
+
+/**
+ * May one certificate match both patterns? A certificate that was issued for one pattern is taken to have, in the fields that
+ * the pattern names, the values that it names and no others; in all other fields it may have anything (decision 0021).
+ */
+export function patternsMeet(one: IdentityPattern, other: IdentityPattern): boolean {
+  // With one part each, both directions say the same.
+  return mayMatch(one, other) || (one.parts.length + other.parts.length > 2 && mayMatch(other, one));
+}
+
+/** May a certificate that was issued for `issued` match `asked`? Plain loops: at a start, thousands ask for each other. */
+function mayMatch(issued: IdentityPattern, asked: IdentityPattern): boolean {
+  for (const { field, pieces } of asked.parts) {
+    let isNamed = false;
+    let meets = false;
+    for (const part of issued.parts) {
+      if (part.field !== field) continue;
+      isNamed = true;
+      meets ||= piecesMeet(part.pieces, pieces);
+    }
+    if (isNamed && !meets) return false;
+  }
+  return true;
 }
 
 /** May this identity use the port of this role? Without patterns: anybody but the other role (design: "Trust"). */
@@ -260,8 +285,9 @@ export function parseAltNames(text: string): { kind: string; value: string }[] {
   return names;
 }
 
-function isField(text: string): text is Field {
-  return text === "CN" || text === "O" || text === "DNS" || text === "URI";
+/** Each field as one string object, by which thousands of patterns are compared. */
+function fieldOf(text: string): Field | undefined {
+  return FIELDS.find((field) => field === text);
 }
 
 function values(identity: PeerIdentity, field: Field): readonly string[] {

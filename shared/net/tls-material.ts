@@ -123,9 +123,12 @@ function parse(file: keyof TlsFiles, path: string, pem: string): X509Certificate
   throw new TlsFileError(file, `${which} holds no PEM certificate (-----BEGIN CERTIFICATE-----)`);
 }
 
+/** The labels under which OpenSSL takes a certificate for a CA. */
+const CERTIFICATE = /-----BEGIN ((?:X509 |TRUSTED )?CERTIFICATE)-----[^-]+-----END \1-----/g;
+
 /** The certificates in a PEM file, in their order; throws Node's error for one that is damaged. */
 export function certificates(pem: string): X509Certificate[] {
-  const blocks = pem.match(/-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g) ?? [];
+  const blocks = pem.match(CERTIFICATE) ?? [];
   return blocks.map((block) => new X509Certificate(block));
 }
 

@@ -17,3 +17,17 @@ export function matchesPieces(pieces: readonly string[], value: string): boolean
   }
   return true;
 }
+
+/**
+ * Is there a value that matches both patterns, given as for `matchesPieces`? Two patterns with stars have one as soon as their
+ * ends agree: what stands between the stars of one fits into a star of the other.
+ */
+export function piecesMeet(one: readonly string[], other: readonly string[]): boolean {
+  if (one.length <= 1) return matchesPieces(other, one[0] ?? "");
+  if (other.length <= 1) return matchesPieces(one, other[0] ?? "");
+  const [start, otherStart] = [one[0] ?? "", other[0] ?? ""];
+  const [end, otherEnd] = [one.at(-1) ?? "", other.at(-1) ?? ""];
+  return (
+    (start.startsWith(otherStart) || otherStart.startsWith(start)) && (end.endsWith(otherEnd) || otherEnd.endsWith(end))
+  );
+}

@@ -1,0 +1,227 @@
+import assert from "node:assert/strict";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import fc from "fast-check";
+import { certificateOf } from "../../shared/pki/testing.ts";
+import { matchesSubject } from "../tokens/subject.ts";
+import { subjectPattern, subjectsMeet } from "./claimed-tokens.ts";
+import { MaterialFiles } from "./material.ts";
+import { loadClusterFile, parseClusterFile } from "./read.ts";
+import { settle } from "./settle.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "culvert-overlaps-"));
+after(() => rmSync(folder, { recursive: true }));
+
+const root = await certificateOf({ cn: "root" });
+const renewed = await certificateOf({ cn: "root", keyOf: root });
+const renamed = await certificateOf({ cn: "Root of 2027", keyOf: root });
+const namesake = await certificateOf({ cn: "root" });
+const middle = await certificateOf({ cn: "middle", by: root });
+const other = await certificateOf({ cn: "other" });
+/** The key of `other`, signed by `root`, too. */
+const crossSigned = await certificateOf({ cn: "other", by: root, keyOf: other });
+const base64 = root.cert.replace(/-----.*-----|\s/g, "");
+for (const [name, pem] of Object.entries({
+  root: root.cert,
+  renewed: renewed.cert,
+  renamed: renamed.cert,
+  namesake: namesake.cert,
+  middle: middle.cert,
+  other: other.cert,
+  crossSigned: other.cert + crossSigned.cert,
+  amongOthers: namesake.cert + root.cert,
+  rewrapped: `subject=CN = root\r\n-----BEGIN CERTIFICATE-----\r\n${base64.replace(/.{76}/g, "$&\r\n")}\r\n-----END CERTIFICATE-----\r\n# the end`,
+  relabelled: other.cert + root.cert.replaceAll("CERTIFICATE", "X509 CERTIFICATE"),
+})) {
+  writeFileSync(join(folder, `${name}.ca`), pem);
+}
+
+/** Two clusters that are apart but for these parts of their documents; how the second is refused, if it is. */
+function refusal(blue: object, red: object): string | undefined {
+  const load = (name: string, parts: object) => {
+    const document = {
+      name,
+      ...{ agents: {}, callers: {}, ...parts },
+    } as { name: string; agents: object; callers: object };
+    const sides = {
+      agents: { sni: [`${name}.agents.example`], token: token({ audience: name }), ...document.agents },
+      callers: { uds: `/run/${name}.sock`, ...document.callers },
+    };
+    const file = join(folder, `${name}.yaml`);
+    const loaded = loadClusterFile(
+      parseClusterFile(file, JSON.stringify({ ...document, ...sides })),
+      new MaterialFiles(),
+    );
+    assert.deepEqual(loaded.faults, []);
+    return { file, clusters: loaded.clusters };
+  };
+  const [first, second] = [load("blue", blue), load("red", red)];
+  const settled = settle([
+    // It is read first, and comes second all the same.
+    { file: second.file, before: [], next: second.clusters },
+    { file: first.file, before: first.clusters, next: first.clusters },
+  ]);
+  assert.equal(settled.inUse.get(first.file), first.clusters);
+  assert.equal(settled.inUse.get(second.file)?.length, settled.problems.length === 0 ? 1 : 0);
+  for (const { file, sentence } of settled.problems) {
+    assert.equal(file, second.file);
+    assert.match(sentence, /^cluster "red": .*cluster "blue" \(.*blue\.yaml\)/, "both documents are named");
+  }
+  return settled.problems.map(({ sentence }) => sentence).join("\n") || undefined;
+}
+
+interface Table {
+  readonly [what: string]: readonly [blue: object, red: object, refused: RegExp | undefined];
+}
+
+function check(kind: string, table: Table): void {
+  for (const [what, [blue, red, refused]] of Object.entries(table)) {
+    test(`${kind}: ${what} ${refused === undefined ? "are apart" : "overlap, and the second is refused"}`, () => {
+      const sentence = refusal(blue, red);
+      if (refused === undefined) assert.equal(sentence, undefined);
+      else assert.match(sentence ?? "in use", refused);
+    });
+  }
+}
+
+// ── names ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+const under = /agents\.sni "a\.blue\.example" overlaps "\*\.blue\.example" of cluster "blue"/;
+const named = (...sni: string[]) => ({ agents: { sni } });
+check("names", {
+  "a name and a wildcard over it": [named("*.blue.example"), named("a.blue.example"), under],
+  "a wildcard and a name under it": [
+    named("A.blue.example."),
+    named("*.blue.example"),
+    /"\*\.blue\.example" overlaps "a\./,
+  ],
+  "a wildcard and a name of two labels more": [named("*.blue.example"), named("a.b.blue.example"), undefined],
+  "a wildcard and the name behind its star": [named("*.blue.example"), named("blue.example"), undefined],
+  "two wildcards of which one is longer": [named("*.example"), named("*.blue.example"), undefined],
+  "two names under a wildcard that nobody has": [named("a.x.example"), named("b.x.example"), undefined],
+  "names on different ports": [named("*.x.example"), { callers: { sni: ["a.x.example"], ca: "other.ca" } }, undefined],
+});
+
+test("one cluster may have a wildcard and names under it", () => {
+  assert.equal(refusal(named("*.blue.example", "a.blue.example"), {}), undefined);
+});
+
+// ── certificates ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+const agents = (ca: string, ...identities: string[]) => ({ agents: { ca: `${ca}.ca`, identities } });
+const callers = (ca: string, ...identities: string[]) => ({
+  callers: { uds: "/run/red.sock", sni: ["red.callers.example"], ca: `${ca}.ca`, identities },
+});
+const same = /the CA in (agents|callers)\.ca is also that of cluster "blue"/;
+const kin = /the CA in agents\.ca is signed by, or has signed, one of cluster "blue"/;
+const pair = (own: string, foreign: string) =>
+  new RegExp(
+    `one certificate can have "${own}" here and "${foreign}" there: name one field in both`.replace(/\*/g, "\\*"),
+  );
+check("certificates", {
+  "a CA and its text wrapped otherwise": [agents("root"), agents("rewrapped"), same],
+  "a CA and one renewed with the same key": [agents("root"), agents("renewed"), same],
+  "a CA and the same key under another name": [agents("root"), agents("renamed"), same],
+  "a CA and a bundle with it": [agents("root"), agents("amongOthers"), same],
+  "a CA and a bundle with it under another label": [agents("root"), agents("relabelled"), same],
+  "a CA for agents and the same for callers": [agents("root"), callers("renewed"), same],
+  "two CAs of one name": [agents("root"), agents("namesake"), undefined],
+  "a CA and one that it has signed": [agents("root"), agents("middle"), kin],
+  "a CA and the one that has signed it": [agents("middle"), agents("root"), kin],
+  "a CA and one that it has signed across": [agents("root"), agents("crossSigned"), kin],
+  "a CA in the middle and a namesake of its root": [agents("middle"), agents("namesake"), undefined],
+  "two CAs of which neither has signed the other": [agents("other"), agents("middle"), undefined],
+  "identities that differ in a field": [agents("root", "CN=blue-agent"), agents("renewed", "CN=red-agent"), undefined],
+  "identities that differ in one field of two": [
+    agents("root", "CN=agent,O=blue"),
+    agents("root", "O=red,CN=agent"),
+    undefined,
+  ],
+  "the same identities": [agents("root", "CN=agent"), agents("root", "CN=agent"), pair("CN=agent", "CN=agent")],
+  "the same identities in another order": [
+    agents("root", "CN=agent,O=all"),
+    agents("root", "O=all,CN=agent"),
+    pair("O=all,CN=agent", "CN=agent,O=all"),
+  ],
+  "a pattern and a name that it matches": [
+    agents("root", "CN=agent-*"),
+    agents("renewed", "CN=red", "CN=agent-blue"),
+    pair("CN=agent-blue", "CN=agent-*"),
+  ],
+  "two patterns that one name matches": [
+    agents("root", "CN=agent-*"),
+    agents("root", "CN=*-red"),
+    pair("CN=*-red", "CN=agent-*"),
+  ],
+  "identities in different fields": [agents("root", "CN=blue"), agents("root", "O=red"), pair("O=red", "CN=blue")],
+  "agents and callers with identities that meet": [
+    agents("root", "CN=*"),
+    callers("root", "CN=kube-apiserver"),
+    pair("CN=kube-apiserver", "CN=*"),
+  ],
+  "identities that meet under a CA and one that it has signed": [
+    agents("root", "CN=agent"),
+    agents("middle", "CN=agent"),
+    /signed by, or has signed, one of .*"CN=agent" here/,
+  ],
+  "identities that differ under a CA and one that it has signed": [
+    agents("root", "CN=blue"),
+    agents("middle", "CN=red"),
+    undefined,
+  ],
+});
+
+// ── tokens ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+const ACCOUNT = "system:serviceaccount:kube-system:agent";
+function token({ audience = "culvert", issuer = "https://i", jwks = "/keys", subjects = [ACCOUNT], jwksCa = "" }) {
+  return { jwt: { issuer, audience, jwks, subjects, ...(jwksCa === "" ? {} : { jwksCa }) } };
+}
+const jwt = (wish: Parameters<typeof token>[0] = {}) => ({ agents: { token: token(wish) } });
+function review({ kubeconfig = "/k", audience = "culvert", namespace = "kube-system", account = "agent" } = {}) {
+  const rule = { kubeconfig, audience, agentNamespace: namespace, agentServiceAccount: account };
+  return { agents: { token: { tokenReview: rule } } };
+}
+const tokens =
+  /agents\.token \(.*\) and (agents|callers)\.token of cluster "blue" .* take the same tokens for the audience "culvert"/;
+check("tokens", {
+  "the same rule": [jwt(), jwt(), tokens],
+  "one account and a pattern for it": [jwt(), jwt({ subjects: ["system:serviceaccount:*:agent"] }), tokens],
+  "two patterns that meet": [
+    jwt({ subjects: ["system:serviceaccount:kube-*:agent"] }),
+    jwt({ subjects: ["x", "system:serviceaccount:*-system:*"] }),
+    tokens,
+  ],
+  "everybody and one account": [jwt({ subjects: ["*"] }), jwt(), tokens],
+  "keys in another file": [jwt(), jwt({ jwks: "/other" }), tokens],
+  "keys at another URL": [jwt(), jwt({ jwks: "https://issuer.example/keys" }), tokens],
+  "keys at a URL by another CA": [
+    jwt({ jwks: "https://issuer.example/keys", jwksCa: "/a" }),
+    jwt({ jwks: "https://issuer.example/keys", jwksCa: "/b" }),
+    tokens,
+  ],
+  "another kubeconfig": [review(), review({ kubeconfig: "/other" }), tokens],
+  "a namespace and a pattern for it": [review(), review({ namespace: "*" }), tokens],
+  "an API and keys": [review(), jwt(), tokens],
+  "agents and callers": [{ callers: { uds: "/b", token: token({}) } }, jwt(), tokens],
+  "another audience": [jwt(), jwt({ audience: "culvert-red" }), undefined],
+  "another issuer": [jwt(), jwt({ issuer: "https://other" }), undefined],
+  "other accounts": [jwt(), jwt({ subjects: ["system:serviceaccount:kube-system:other"] }), undefined],
+  "a pattern that ends at a colon": [jwt(), jwt({ subjects: ["system:*"] }), undefined],
+  "another namespace of an API": [review({ namespace: "red-*" }), review({ namespace: "blue-*" }), undefined],
+  "an API and keys for other accounts": [review(), jwt({ subjects: ["system:serviceaccount:x:*"] }), undefined],
+});
+
+test("patterns of subjects meet whenever one subject matches both", () => {
+  const text = fc.array(fc.constantFrom("a", "b", ":", "*"), { minLength: 1, maxLength: 5 }).map((all) => all.join(""));
+  const subject = fc.array(fc.constantFrom("a", "b", ":"), { minLength: 1, maxLength: 5 }).map((all) => all.join(""));
+  fc.assert(
+    fc.property(text, text, subject, (one, foreign, whose) => {
+      fc.pre(matchesSubject(one, whose) && matchesSubject(foreign, whose));
+      assert.ok(subjectsMeet(subjectPattern(one), subjectPattern(foreign)), `${one} and ${foreign}`);
+    }),
+    { numRuns: 300, maxSkipsPerRun: 2_000 },
+  );
+});
