@@ -26,6 +26,8 @@ export interface ProcessOptions {
   readonly fileLimit?: number;
   /** The `cgroup.procs` of a control group that it is to be a member of, from its first instruction on. */
   readonly cgroupProcs?: string;
+  /** In a process group of its own: Ctrl-C in the terminal of the test does not reach it. */
+  readonly detached?: boolean;
 }
 
 /** A child process with its log, its figures from /proc, and an end that is waited for. */
@@ -46,6 +48,7 @@ export class ManagedProcess implements AsyncDisposable {
     this.child = spawn(command[0] as string, command.slice(1), {
       stdio: ["ignore", options.ignoreStdout ? "ignore" : "pipe", "pipe"],
       env: { ...process.env, ...options.env },
+      detached: options.detached ?? false,
     });
     alive.add(this.child);
     for (const stream of [this.child.stdout, this.child.stderr]) {
