@@ -11,6 +11,8 @@ const ROOT = join(dirname(fileURLToPath(import.meta.url)), "../..");
 export const MAIN = join(ROOT, "dist/cli/main.js");
 
 const LOG_LINES = 5000;
+/** How a process began, as the address of its inspector, is kept for as long as it lives. */
+const FIRST_LINES = 50;
 const alive = new Set<ChildProcess>();
 process.on("exit", () => {
   for (const child of alive) child.kill("SIGKILL");
@@ -34,7 +36,7 @@ export interface ProcessOptions {
 export class ManagedProcess implements AsyncDisposable {
   readonly name: string;
   readonly child: ChildProcess;
-  /** Lines of stdout and stderr together, the last few thousand. */
+  /** Lines of stdout and stderr together, the first few and the last few thousand. */
   readonly log: string[] = [];
   readonly exited: Promise<{ readonly code: number | null; readonly signal: NodeJS.Signals | null }>;
   #exit: string | undefined;
@@ -123,7 +125,7 @@ export class ManagedProcess implements AsyncDisposable {
 
   #keep(line: string): void {
     this.log.push(line);
-    if (this.log.length > LOG_LINES) this.log.splice(0, LOG_LINES / 10);
+    if (this.log.length > LOG_LINES) this.log.splice(FIRST_LINES, LOG_LINES / 10);
   }
 
   async #waitFor<T>(condition: () => T | Promise<T>, deadlineMs: number, what: string): Promise<NonNullable<T>> {

@@ -1,7 +1,8 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { heldBytes } from "../harness/inspector.ts";
+import { collectGarbage, heldBytes } from "../harness/inspector.ts";
 import { type Scrape, scrapePort } from "../harness/scrape.ts";
 import { waitFor } from "../harness/wait.ts";
+import { every } from "./pause.ts";
 import type { Soaked } from "./processes.ts";
 import type { Site } from "./site.ts";
 
@@ -19,6 +20,20 @@ export const SAMPLED_MS = 8_000;
 const SAMPLE_EVERY_MS = 200;
 /** As long as a link waits for its next connection. */
 const REST_MS = 30_000;
+
+const COLLECT_EVERY_MS = 5_000;
+
+/**
+ * Collects garbage again and again until the signal is aborted. V8 does not know how much memory OpenSSL holds for a
+ * closed connection that it has not collected yet: by the time it does collect, glibc has a heap of the size of that peak
+ * and keeps it, and how high the peak is depends on chance.
+ */
+export async function collectWhile({ processes }: Site, signal: AbortSignal): Promise<void> {
+  await every(COLLECT_EVERY_MS, signal, async () => {
+    // One that ends is in the verdict already.
+    for (const { process } of processes) if (process.running) await collectGarbage(process).catch(() => {});
+  });
+}
 
 /** Collects garbage and takes the least of some seconds: what comes and goes, as a scrape, is not held. */
 export async function figuresOf(processes: readonly Soaked[]): Promise<Figures[]> {

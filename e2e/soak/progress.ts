@@ -1,9 +1,18 @@
 import type { Figures } from "./figures.ts";
+import type { Soaked } from "./processes.ts";
 import type { Site } from "./site.ts";
 import type { Tally } from "./tally.ts";
 import { mib, wholeMib } from "./verdict.ts";
 
 const EVERY_MS = 10_000;
+
+function heldBy({ name, process }: Soaked): string {
+  try {
+    return `${name} ${wholeMib(process.rssBytes())} ${process.fdCount()} fds`;
+  } catch {
+    return `${name} has ended`;
+  }
+}
 
 /** Says every ten seconds where a run is. */
 export class Progress implements Disposable {
@@ -36,9 +45,7 @@ export class Progress implements Disposable {
       `${changes} changes`,
       `${faultCount} lost`,
     ];
-    const held = this.#site.processes.map(({ name, process }) =>
-      process.running ? `${name} ${wholeMib(process.rssBytes())} ${process.fdCount()} fds` : `${name} has ended`,
-    );
+    const held = this.#site.processes.map(heldBy);
     this.#say(`${this.#elapsed()} ${this.phase}: ${done.join(", ")} | ${held.join(", ")}`);
   }
 

@@ -1,7 +1,7 @@
 import { waitFor } from "../harness/wait.ts";
 import { Changes } from "./changes.ts";
 import { cutCarriers } from "./cuts.ts";
-import { type Figures, figuresOf, SAMPLED_MS, unrest } from "./figures.ts";
+import { collectWhile, type Figures, figuresOf, SAMPLED_MS, unrest } from "./figures.ts";
 import { KINDS } from "./kinds.ts";
 import { pause } from "./pause.ts";
 import { Progress } from "./progress.ts";
@@ -35,7 +35,7 @@ interface Calm {
 /** Runs the whole soak; what failed, in sentences. */
 export async function soak({ minutes, seed, say, signal }: SoakOptions): Promise<string[]> {
   const phases = phasesOf(minutes);
-  const tally = new Tally();
+  const tally = new Tally((text) => say(`${new Date().toISOString()} lost: ${text}`));
   await using site = await Site.start();
   await using targets = await startTargets(tally);
   using traffic = await Traffic.open(site, targets, tally, seed);
@@ -47,20 +47,28 @@ export async function soak({ minutes, seed, say, signal }: SoakOptions): Promise
   const load = async (name: string, ms: number, changeEveryMs: number): Promise<void> => {
     progress.phase = name;
     const stop = new AbortController();
-    const disturbed = [cutCarriers(site, stop.signal), changes.run(changeEveryMs, stop.signal)];
+    const besides = [
+      cutCarriers(site, stop.signal),
+      changes.run(changeEveryMs, stop.signal),
+      collectWhile(site, stop.signal),
+    ];
     traffic.start();
     await pause(ms, early);
     stop.abort();
-    await Promise.all([...disturbed, traffic.stop()]);
+    await Promise.all([...besides, traffic.stop()]);
   };
   const calm = async (when: string): Promise<Calm | undefined> => {
     progress.phase = `calm ${when}`;
     if (site.ended.length > 0) return undefined;
     const restless = await unrest(site, traffic.standing);
     if (restless.length === 0) await pause(phases.calmMs - SAMPLED_MS, early);
-    const figures = await figuresOf(site.processes);
-    progress.sayFigures(when, figures);
-    return { figures, restless };
+    try {
+      const figures = await figuresOf(site.processes);
+      progress.sayFigures(when, figures);
+      return { figures, restless };
+    } catch (error) {
+      return { figures: [], restless: [...restless, `There are no figures: ${(error as Error).message}`] };
+    }
   };
 
   await load("warm-up", phases.warmUpMs, WARMING_CHANGE_EVERY_MS);

@@ -17,6 +17,12 @@ export class Tally {
   readonly ended = new Map<string, number>();
   readonly faults: string[] = [];
   faultCount = 0;
+  readonly #onFault: (text: string) => void;
+
+  /** `onFault` is for those that are kept. */
+  constructor(onFault: (text: string) => void = () => {}) {
+    this.#onFault = onFault;
+  }
 
   endedWell(kind: string): void {
     this.ended.set(kind, (this.ended.get(kind) ?? 0) + 1);
@@ -24,6 +30,8 @@ export class Tally {
 
   fault(text: string): void {
     this.faultCount++;
-    if (this.faults.length < KEPT_FAULTS) this.faults.push(text);
+    if (this.faults.length >= KEPT_FAULTS) return;
+    this.faults.push(text);
+    this.#onFault(text);
   }
 }

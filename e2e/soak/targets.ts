@@ -59,4 +59,6 @@ function resetAfter(socket: Socket, bytes: number): void {
     received += chunk.length;
     if (received >= bytes) socket.resetAndDestroy();
   });
+  // A CONNECT that was given up, for example because it was tried on another agent.
+  socket.on("end", () => socket.end());
 }
