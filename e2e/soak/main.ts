@@ -8,17 +8,19 @@ const SAME_MS = 1_000;
 
 /** `npm run soak`: mixed traffic over a disturbed path for a long time, and at the end nothing is lost and nothing kept. */
 async function main(): Promise<void> {
-  const { minutes, seed, build } = settingsOrUsage();
+  const { minutes, seed, build, logs } = settingsOrUsage();
   if (build) {
     const root = fileURLToPath(new URL("../..", import.meta.url));
     execFileSync("npm", ["run", "-s", "build"], { cwd: root, stdio: "inherit" });
   }
   console.log(`${minutes} minutes, seed ${seed}; Ctrl-C ends the run early, with its verdict`);
-  const failed = await soak({ minutes, seed, say: (line) => console.log(line), signal: interrupted() });
+  const failed = await soak({ minutes, seed, logs, say: (line) => console.log(line), signal: interrupted() });
   if (failed.length === 0) {
     console.log("Nothing was lost, and descriptors and memory are where they were.");
   } else {
-    console.error(`The soak failed (again with --seed ${seed}):\n${failed.map((each) => `- ${each}`).join("\n")}`);
+    console.error(
+      `The soak failed (again with --seed ${seed}; --logs FOLDER keeps the logs):\n${failed.map((each) => `- ${each}`).join("\n")}`,
+    );
     process.exitCode = 1;
   }
 }

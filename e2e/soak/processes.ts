@@ -1,3 +1,5 @@
+import { createWriteStream } from "node:fs";
+import { join } from "node:path";
 import { createInterface } from "node:readline";
 import type { ClusterFiles } from "../harness/cluster-files.ts";
 import type { KubernetesVolume } from "../harness/kubernetes-volume.ts";
@@ -28,14 +30,21 @@ export interface Soaked {
   readonly alarms: readonly string[];
 }
 
-/** Watches the log from its first line on: the process itself keeps only the last ones. */
-export function soaked(name: string, process: ManagedProcess, healthPort: number): Soaked {
-  const alarms = process.log.filter((line) => ALARMING.test(line));
+/**
+ * Watches the log from its first line on, of which `ManagedProcess` keeps a part only, and writes it to NAME.log in the
+ * folder `logs` if there is one.
+ */
+export function soaked(name: string, process: ManagedProcess, healthPort: number, logs?: string): Soaked {
+  const alarms: string[] = [];
+  const file = logs === undefined ? undefined : createWriteStream(join(logs, `${name}.log`));
+  const onLine = (line: string): void => {
+    if (ALARMING.test(line)) alarms.push(line);
+    file?.write(`${line}\n`);
+  };
+  for (const line of process.log) onLine(line);
   for (const stream of [process.child.stdout, process.child.stderr]) {
     if (stream === null) continue;
-    createInterface({ input: stream }).on("line", (line) => {
-      if (ALARMING.test(line)) alarms.push(line);
-    });
+    createInterface({ input: stream }).on("line", onLine);
   }
   return { name, process, healthPort, alarms };
 }
@@ -44,7 +53,7 @@ export function soaked(name: string, process: ManagedProcess, healthPort: number
 export async function startSoakedAgent(
   cluster: ClusterFiles,
   secret: KubernetesVolume,
-  { agentId, port }: { readonly agentId: string; readonly port: number },
+  { agentId, port, logs }: { readonly agentId: string; readonly port: number; readonly logs: string | undefined },
 ): Promise<Soaked> {
   const healthPort = await freePort();
   const options = {
@@ -56,7 +65,7 @@ export async function startSoakedAgent(
     agentKey: secret.file("tls.key"),
   };
   const agent = startCulvert(["agent", ...flags(options)], SOAKED);
-  const watched = soaked(agentId, agent, healthPort);
+  const watched = soaked(agentId, agent, healthPort, logs);
   try {
     await agent.waitForHealth(`http://127.0.0.1:${healthPort}/readyz`, 30_000);
     return watched;

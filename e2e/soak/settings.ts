@@ -5,6 +5,8 @@ export interface Settings {
   readonly minutes: number;
   readonly seed: number;
   readonly build: boolean;
+  /** Folder for the whole log of each process; without it, only what must not be logged is kept. */
+  readonly logs: string | undefined;
 }
 
 /** How long each part of a run takes, ms. A calm follows the warm-up and the load. */
@@ -14,7 +16,7 @@ export interface Phases {
   readonly calmMs: number;
 }
 
-export const USAGE = "npm run soak -- [--minutes 30] [--seed NUMBER] [--no-build]";
+export const USAGE = "npm run soak -- [--minutes 30] [--seed NUMBER] [--logs FOLDER] [--no-build]";
 
 export function readSettings(args: readonly string[]): Settings {
   const { values } = parseArgs({
@@ -22,6 +24,7 @@ export function readSettings(args: readonly string[]): Settings {
     options: {
       minutes: { type: "string", default: "30" },
       seed: { type: "string" },
+      logs: { type: "string" },
       "no-build": { type: "boolean", default: false },
     },
   });
@@ -29,7 +32,7 @@ export function readSettings(args: readonly string[]): Settings {
   if (!(minutes >= 1)) throw new Error(`--minutes wants a number of at least 1, not "${values.minutes}"`);
   const seed = values.seed === undefined ? seedOfRun() : Number(values.seed);
   if (!Number.isInteger(seed)) throw new Error(`--seed wants a whole number, not "${values.seed}"`);
-  return { minutes, seed, build: !values["no-build"] };
+  return { minutes, seed, build: !values["no-build"], logs: values.logs };
 }
 
 const SECOND = 1_000;

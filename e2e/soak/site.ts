@@ -1,3 +1,4 @@
+import { mkdirSync } from "node:fs";
 import { type ClusterFiles, ClusterFolder } from "../harness/cluster-files.ts";
 import { startClusterProcess } from "../harness/cluster-processes.ts";
 import { type FaultRelay, startRelay } from "../harness/faults.ts";
@@ -27,10 +28,12 @@ export class Site implements AsyncDisposable {
   #server: Soaked | undefined;
   callerPort = 0;
 
-  static async start(): Promise<Site> {
+  /** `logs`: a folder for the logs of all processes. */
+  static async start(logs: string | undefined): Promise<Site> {
     const site = new Site();
     try {
-      await site.#start();
+      if (logs !== undefined) mkdirSync(logs, { recursive: true });
+      await site.#start(logs);
       return site;
     } catch (error) {
       await site[Symbol.asyncDispose]();
@@ -67,7 +70,7 @@ export class Site implements AsyncDisposable {
     this.#secrets[Symbol.dispose]();
   }
 
-  async #start(): Promise<void> {
+  async #start(logs: string | undefined): Promise<void> {
     const folder = await ClusterFolder.create(CLUSTERS);
     this.#owned.push({ [Symbol.asyncDispose]: async () => folder[Symbol.dispose]() });
     const mounted: { files: ClusterFiles; otherName: string; secret: KubernetesVolume }[] = [];
@@ -83,7 +86,7 @@ export class Site implements AsyncDisposable {
       SOAKED,
     );
     this.#owned.push(server);
-    this.#server = soaked("server", server, healthPort);
+    this.#server = soaked("server", server, healthPort, logs);
     this.callerPort = callerPort;
     for (const cluster of mounted) {
       const relay = await startRelay({ host: "127.0.0.1", port: agentPort });
@@ -92,7 +95,7 @@ export class Site implements AsyncDisposable {
       for (const port of [relay.port, agentPort]) {
         const agentId = `${cluster.files.name}-${port === relay.port ? "cut" : "direct"}`;
         const secret = this.#mount(agentId, secretOf(cluster.files, await cluster.files.issueAgent()));
-        const agent = await startSoakedAgent(cluster.files, secret, { agentId, port });
+        const agent = await startSoakedAgent(cluster.files, secret, { agentId, port, logs });
         this.#owned.push(agent.process);
         agents.push({ soaked: agent, secret });
       }

@@ -15,6 +15,7 @@ import { growthOf, lossesOf } from "./verdict.ts";
 export interface SoakOptions {
   readonly minutes: number;
   readonly seed: number;
+  readonly logs: string | undefined;
   /** Takes lines for people. */
   readonly say: (line: string) => void;
   /** Ends the run early, in order and with a verdict. */
@@ -33,10 +34,10 @@ interface Calm {
 }
 
 /** Runs the whole soak; what failed, in sentences. */
-export async function soak({ minutes, seed, say, signal }: SoakOptions): Promise<string[]> {
+export async function soak({ minutes, seed, logs, say, signal }: SoakOptions): Promise<string[]> {
   const phases = phasesOf(minutes);
   const tally = new Tally((text) => say(`${new Date().toISOString()} lost: ${text}`));
-  await using site = await Site.start();
+  await using site = await Site.start(logs);
   await using targets = await startTargets(tally);
   using traffic = await Traffic.open(site, targets, tally, seed);
   const changes = new Changes(site, targets, tally);
