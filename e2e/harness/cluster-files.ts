@@ -48,9 +48,19 @@ export class ClusterFiles {
 
   /** Another certificate for the server, in the same files. */
   async renewCertificate(): Promise<void> {
-    const { cert, key } = await this.#authority.issue({ cn: this.name, names: [this.sni], usage: "server" });
+    const { cert, key } = await this.issueServer();
     // One file for both, so that no reader finds halves that do not belong together.
     await this.#replace("pem", cert + key);
+  }
+
+  /** A new certificate for the server, which the caller of this puts where the document says. */
+  issueServer(names: readonly string[] = [this.sni]): Promise<CertificateAndKey> {
+    return this.#authority.issue({ cn: this.name, names: [...names], usage: "server" });
+  }
+
+  /** A new certificate for an agent of this cluster, with the same subject as all others. */
+  issueAgent(): Promise<CertificateAndKey> {
+    return this.#authority.issue({ cn: "agent", o: [`agents:${this.name}`], usage: "client" });
   }
 
   async write(change: DocumentChange = {}): Promise<void> {
@@ -73,7 +83,7 @@ export class ClusterFiles {
 
   /** Made when first asked for: most clusters of a thousand have nobody. */
   get agent(): Promise<CertificateAndKey> {
-    this.#agent ??= this.#authority.issue({ cn: "agent", o: [`agents:${this.name}`], usage: "client" });
+    this.#agent ??= this.issueAgent();
     return this.#agent;
   }
 

@@ -12,6 +12,8 @@ const ROOT = join(dirname(fileURLToPath(import.meta.url)), "../..");
 export const MAIN = join(ROOT, "dist/cli/main.js");
 
 const LOG_LINES = 5000;
+/** How a process began, as the address of its inspector, is kept for as long as it lives. */
+const FIRST_LINES = 50;
 const alive = new Set<ChildProcess>();
 process.on("exit", () => {
   for (const child of alive) child.kill("SIGKILL");
@@ -27,13 +29,15 @@ export interface ProcessOptions {
   readonly fileLimit?: number;
   /** The `cgroup.procs` of a control group that it is to be a member of, from its first instruction on. */
   readonly cgroupProcs?: string;
+  /** In a process group of its own: Ctrl-C in the terminal of the test does not reach it. */
+  readonly detached?: boolean;
 }
 
 /** A child process with its log, its figures from /proc, and an end that is waited for. */
 export class ManagedProcess implements AsyncDisposable {
   readonly name: string;
   readonly child: ChildProcess;
-  /** Lines of stdout and stderr together, the last few thousand. */
+  /** Lines of stdout and stderr together, the first few and the last few thousand. */
   readonly log: string[] = [];
   readonly exited: Promise<{ readonly code: number | null; readonly signal: NodeJS.Signals | null }>;
   #exit: string | undefined;
@@ -47,6 +51,7 @@ export class ManagedProcess implements AsyncDisposable {
     this.child = spawn(command[0] as string, command.slice(1), {
       stdio: ["ignore", options.ignoreStdout ? "ignore" : "pipe", "pipe"],
       env: { ...process.env, ...options.env },
+      detached: options.detached ?? false,
     });
     alive.add(this.child);
     for (const stream of [this.child.stdout, this.child.stderr]) {
@@ -121,7 +126,7 @@ export class ManagedProcess implements AsyncDisposable {
 
   #keep(line: string): void {
     this.log.push(line);
-    if (this.log.length > LOG_LINES) this.log.splice(0, LOG_LINES / 10);
+    if (this.log.length > LOG_LINES) this.log.splice(FIRST_LINES, LOG_LINES / 10);
   }
 
   async #waitFor<T>(condition: () => T | Promise<T>, deadlineMs: number, what: string): Promise<NonNullable<T>> {

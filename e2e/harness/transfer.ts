@@ -68,6 +68,8 @@ export async function transferTarget(): Promise<TransferTarget> {
       outcome(transfer.seed).follow(play(socket, "target", transfer));
     };
     socket.on("readable", onHeader);
+    // A CONNECT that was given up, for example because it was tried on another agent.
+    socket.on("end", () => header.length < HEADER_BYTES && socket.end());
   });
   return Object.assign(target, { outcome: (seed: number) => outcome(seed).promise });
 }
