@@ -91,7 +91,7 @@ export class Fuzzer {
   async batch(): Promise<Finding | undefined> {
     const inputs: Buffer[] = [];
     let bytes = 0;
-    for (let count = 0; count < BATCH; count++) {
+    for (let count = 0; count < BATCH && !this.#options.shared.isStopped; count++) {
       const input = this.#next();
       inputs.push(input);
       bytes += input.length;

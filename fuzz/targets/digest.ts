@@ -3,7 +3,7 @@ import { Authentication, AuthenticationFailed } from "../../shared/way-out/auth/
 import { type Challenge, parseChallenges } from "../../shared/way-out/auth/challenges.ts";
 import { Digest, pickDigest } from "../../shared/way-out/auth/digest.ts";
 import { importKerberos } from "../../shared/way-out/auth/kerberos.ts";
-import { assertPrintable, type Target } from "../target.ts";
+import type { Target } from "../target.ts";
 
 const CREDENTIALS = { user: "anna", password: "s3cr3t-p4ss" };
 const AUTHORITY = "server.example:443";
@@ -43,7 +43,7 @@ export const digest: Target = {
     if (picked !== undefined) await assertAnswered(picked);
     const words = [
       challenges.length > 3 ? "many" : challenges.length,
-      picked?.parameters.get("algorithm")?.slice(0, 20),
+      picked?.parameters.get("algorithm")?.toLowerCase(),
     ];
     return [...words, await authenticated(fields)].join(" ");
   },
@@ -88,7 +88,8 @@ async function authenticated(fields: readonly string[]): Promise<string> {
   } catch (error) {
     if (!(error instanceof AuthenticationFailed)) throw error;
     assert.ok(!error.message.includes(CREDENTIALS.password));
-    assertPrintable(error.message, 1_000);
+    // The proxy's own words are in it: whoever shows it makes one line of it.
+    assert.ok(error.message.length <= 1_000);
     return error.why;
   }
 }
