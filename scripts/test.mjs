@@ -14,7 +14,12 @@ const END_OF_TESTS = new URL("end-of-tests.mjs", import.meta.url).href;
 
 /** Unit tests are short and wait for a third of their time; scenarios measure times and need the machine alone. */
 const SUITES = {
-  unit: { folders: ["shared", "server", "agent", "router", "cli"], concurrency: 3, timeoutMs: 120_000, compiled: true },
+  unit: {
+    folders: ["shared", "server", "agent", "router", "cli", "fuzz"],
+    concurrency: 3,
+    timeoutMs: 120_000,
+    compiled: true,
+  },
   e2e: { folders: ["e2e"], concurrency: 1, timeoutMs: 180_000, compiled: false },
 };
 

@@ -17,6 +17,7 @@ export class UnreadableAnswer extends Error {}
 export const MAX_HEAD_BYTES = 16 * 1024;
 
 const BEGINNING = "HTTP/1.";
+const TLS_ALERT = "\x15\x03";
 const LF = 0x0a;
 const CR = 0x0d;
 
@@ -51,9 +52,9 @@ export class AnswerReader {
   /** What is no HTTP says so in its first bytes, and may never send a header's end. */
   #checkBeginning(): void {
     const beginning = this.#bytes.bytes.subarray(this.#from, this.#from + BEGINNING.length).toString("latin1");
-    if (BEGINNING.startsWith(beginning)) return;
+    if (BEGINNING.startsWith(beginning) || (beginning.length === 1 && TLS_ALERT.startsWith(beginning))) return;
     throw new UnreadableAnswer(
-      beginning.startsWith("\x15\x03")
+      beginning.startsWith(TLS_ALERT)
         ? "speaks TLS where plain HTTP is expected: is it an https:// proxy?"
         : "does not speak HTTP/1: is this the address of an HTTP proxy?",
     );
@@ -87,7 +88,8 @@ function parseHead(text: string): AnswerHead {
   const fields = new Map<string, string[]>();
   for (const line of lines) {
     const colon = line.indexOf(":");
-    if (colon <= 0) throw new UnreadableAnswer("answers CONNECT with a header that is none");
+    // RFC 9110 §5.5: a CR or NUL in a value is dangerous to whoever passes it on.
+    if (colon <= 0 || /[\r\0]/.test(line)) throw new UnreadableAnswer("answers CONNECT with a header that is none");
     const name = line.slice(0, colon).toLowerCase();
     const values = fields.get(name) ?? [];
     values.push(line.slice(colon + 1).trim());

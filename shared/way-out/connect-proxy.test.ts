@@ -81,6 +81,8 @@ test("what is no answer of an HTTP proxy is told at once, and never held beyond 
     ["\x15\x03\x01\x00\x02\x02\x46", /speaks TLS where plain HTTP is expected: is it an https:\/\/ proxy\?/],
     ["HTTP/1.1 OK\r\n\r\n", /status line that is none/],
     ["HTTP/1.1 200 OK\r\nno colon\r\n\r\n", /header that is none/],
+    ["HTTP/1.1 200 OK\r\nX: a\rb\r\n\r\n", /header that is none/],
+    ["HTTP/1.1 200 OK\r\nX: a\0b\r\n\r\n", /header that is none/],
     ["HTTP/1.1 101 Switching Protocols\r\n\r\n", /upgrade to another protocol/],
     [`HTTP/1.1 200 OK\r\nX: ${"x".repeat(10_000_000)}`, /header longer than 16 KiB/],
     ["HTTP/1.1 100 Continue\r\n\r\n".repeat(1_000), /header longer than 16 KiB/],

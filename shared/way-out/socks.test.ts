@@ -1,12 +1,14 @@
 import assert from "node:assert/strict";
 import type { Socket } from "node:net";
+import { Duplex } from "node:stream";
+import { buffer } from "node:stream/consumers";
 import { test } from "node:test";
 import { connect, createServer } from "node:tls";
 import { inspect } from "node:util";
 import { Authority } from "../pki/certificates.ts";
 import type { Fault } from "./fault.ts";
 import { WayFault } from "./fault.ts";
-import { openThroughSocks } from "./socks.ts";
+import { openThroughSocks, speakSocks } from "./socks.ts";
 import { AUTHENTICATED, hex, length, NO_AUTH, reply, scripted, USER_AUTH } from "./testing-socks.ts";
 import type { ProxyCredentials, ProxyServer } from "./way.ts";
 
@@ -51,6 +53,20 @@ test("socks5: an address is nobody's to resolve", async (t) => {
   });
   await open(proxy, { scheme: "socks5", to: { host: "fd00::1", port: 1 } });
   await proxy.done;
+});
+
+test("bytes behind the proxy's answer are kept, also with an end right behind them", async () => {
+  const connection = new Duplex({ read() {}, write: (_chunk, _encoding, done) => done() });
+  const speaking = speakSocks(
+    connection,
+    { scheme: "socks5h", host: "p", port: 1, credentials: undefined },
+    SERVER,
+    undefined,
+  );
+  connection.push(Buffer.from(`${NO_AUTH}${reply(0)}${hex("early bytes")}`.replaceAll(" ", ""), "hex"));
+  connection.push(null);
+  await speaking;
+  assert.equal(String(await buffer(connection)), "early bytes");
 });
 
 test("a user and a password are shown when the proxy asks for them", async (t) => {
@@ -159,6 +175,7 @@ const REFUSALS: readonly [
   ["an HTTP proxy", undefined, [hex("HTTP/1.1 400 Bad Request\r\n\r\n")], "proxy_protocol", /does not speak SOCKS 5/],
   ["SOCKS 4", undefined, ["0400"], "proxy_protocol", /does not speak SOCKS 5/],
   ["bytes before they are due", ANNA, [`${USER_AUTH}${AUTHENTICATED}${reply(0)}`], "proxy_protocol", /SOCKS 5/],
+  ["an address of an unknown type", undefined, [NO_AUTH, "0500000801020304"], "proxy_protocol", /SOCKS 5/],
   ["a close at once", undefined, [], "proxy_closed", /closed the connection/],
   ["a close after half a reply", undefined, [NO_AUTH, "0500"], "proxy_closed", /closed the connection/],
 ];

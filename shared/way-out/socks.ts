@@ -1,5 +1,7 @@
 import { lookup } from "node:dns/promises";
+import { EventEmitter } from "node:events";
 import { isIP, type Socket } from "node:net";
+import type { Duplex } from "node:stream";
 import { SocksClient, type SocksClientOptions } from "socks";
 import { formatTarget } from "../net/target.ts";
 import { CHECK_PASSWORD, WITHHELD } from "./auth/scheme.ts";
@@ -43,10 +45,34 @@ export async function openThroughSocks(
   try {
     signal.throwIfAborted();
     if (credentials !== undefined && options.showing !== undefined) watchLogin(socket, options.showing);
-    await negotiate(socket, {
+    await speakSocks(socket, proxy, destination, credentials, to);
+    signal.throwIfAborted();
+    return socket;
+  } catch (error) {
+    socket.destroy();
+    if (signal.aborted) throw timeout(proxy, to);
+    const wantsLogin = error instanceof WayFault && error.fault === "proxy_auth_required";
+    throw wantsLogin && options.isNamedInClear === true ? proxyFault(proxy, "proxy_auth_withheld", WITHHELD) : error;
+  } finally {
+    signal.removeEventListener("abort", onAbort);
+  }
+}
+
+/**
+ * The conversation with the proxy on a connection to it, up to its yes. Rejects with a `WayFault`, which calls the
+ * destination `shown`: its name may have been resolved.
+ */
+export async function speakSocks(
+  connection: Duplex,
+  proxy: ProxyServer,
+  to: Destination,
+  credentials: ProxyCredentials | undefined,
+  shown = to,
+): Promise<void> {
+  try {
+    await negotiate(connection, {
       command: "connect",
-      existing_socket: socket,
-      destination: { host: destination.host, port: to.port },
+      destination: { host: to.host, port: to.port },
       proxy: {
         host: proxy.host,
         port: proxy.port,
@@ -54,43 +80,56 @@ export async function openThroughSocks(
         ...(credentials === undefined ? {} : { userId: credentials.user, password: credentials.password }),
       },
     });
-    signal.throwIfAborted();
-    return socket;
   } catch (error) {
-    socket.destroy();
     const { message } = error as Error;
-    if (signal.aborted || message === "Proxy connection timed out") {
-      throw proxyFault(proxy, "timeout", `took the connection and opened none to ${formatTarget(to)}`);
-    }
-    const fault = socksFault(message, proxy, to, credentials !== undefined);
-    const isWithheld = fault.fault === "proxy_auth_required" && options.isNamedInClear === true;
-    throw isWithheld ? proxyFault(proxy, "proxy_auth_withheld", WITHHELD) : fault;
-  } finally {
-    signal.removeEventListener("abort", onAbort);
+    if (message === "Proxy connection timed out") throw timeout(proxy, shown);
+    throw socksFault(message, proxy, shown, credentials !== undefined);
   }
 }
 
+function timeout(proxy: ProxyServer, to: Destination): WayFault {
+  return proxyFault(proxy, "timeout", `took the connection and opened none to ${formatTarget(to)}`);
+}
+
 /**
- * Lets the library talk, then takes over what it read too much: a turn after its end it emits those bytes as an event
- * and lets the socket flow, although whoever is to read them (TLS) is not there yet.
+ * Lets the library talk. It gets the proxy's bytes one by one, so that it never reads too much: what it has read behind
+ * the answer it would give back a turn later, when the end of the connection may have been emitted already.
  */
-function negotiate(socket: Socket, options: SocksClientOptions): Promise<void> {
+function negotiate(connection: Duplex, options: SocksClientOptions): Promise<void> {
   return new Promise((resolve, reject) => {
     const client = new SocksClient(options);
-    client.on("error", reject);
-    client.once("established", () => {
-      const early: Buffer[] = [];
-      const collect = (chunk: Buffer): void => void early.push(chunk);
-      socket.on("data", collect);
-      // Behind the library's own, which was asked for before the event.
-      setImmediate(() => {
-        socket.pause();
-        socket.off("data", collect);
-        if (early.length > 0) socket.unshift(Buffer.concat(early));
-        resolve();
-      });
+    // As much of a socket as the library uses.
+    const bytewise = Object.assign(new EventEmitter(), {
+      write: (bytes: Buffer) => connection.write(bytes),
+      destroy: () => connection.destroy(),
+      pause: () => {},
+      resume: () => {},
     });
-    client.connect(options.existing_socket as Socket);
+    let isOver = false;
+    const onData = (chunk: Buffer): void => {
+      let at = 0;
+      while (at < chunk.length && !isOver) bytewise.emit("data", chunk.subarray(at, ++at));
+      if (isOver && at < chunk.length && !connection.destroyed) connection.unshift(chunk.subarray(at));
+    };
+    const onError = (error: Error): void => void bytewise.emit("error", error);
+    const onClose = (): void => void bytewise.emit("close");
+    const stop = (): void => {
+      isOver = true;
+      connection.pause();
+      connection.off("data", onData).off("error", onError).off("close", onClose);
+    };
+    client.once("established", ({ remoteHost }) => {
+      stop();
+      if (remoteHost !== undefined) resolve();
+      // The library passes over an address of a type that it does not know, and nobody can tell where the answer ends.
+      else reject(new Error("the answer has an address of an unknown type"));
+    });
+    client.once("error", (error) => {
+      stop();
+      reject(error);
+    });
+    client.connect(bytewise as unknown as Socket);
+    connection.on("data", onData).on("error", onError).on("close", onClose);
   });
 }
 

@@ -40,6 +40,10 @@ test("what cannot be read is left out, and what follows is not", () => {
     ["basic", "", { realm: "x" }],
   ]);
   assert.deepEqual(shown("realm=x", ""), []);
+  for (const control of ["\0", "\r", "\x1f", "\x7f", "\\\0"]) {
+    assert.deepEqual(shown(`Digest realm="a${control}b", nonce=n`), [["digest", "", { nonce: "n" }]]);
+  }
+  assert.deepEqual(shown('Basic realm="a\tb\x80\xff"'), [["basic", "", { realm: "a\tb\x80\xff" }]]);
   assert.deepEqual(shown("Basic realm=one, realm=two"), [["basic", "", { realm: "one" }]]);
 });
 

@@ -1,0 +1,33 @@
+import type { Target } from "./target.ts";
+import { certificates } from "./targets/certificates.ts";
+import { clientHello } from "./targets/client-hello.ts";
+import { connectAnswer } from "./targets/connect-answer.ts";
+import { connectTarget } from "./targets/connect-target.ts";
+import { digest } from "./targets/digest.ts";
+import { handshake } from "./targets/handshake.ts";
+import { proxyHeader } from "./targets/proxy-header.ts";
+import { socks } from "./targets/socks.ts";
+import { streamHead } from "./targets/stream-head.ts";
+import { yamuxFrames } from "./targets/yamux-frames.ts";
+import { yamuxSession } from "./targets/yamux-session.ts";
+
+/** All that is fuzzed: whatever reads bytes of a peer that is not trusted, or not yet. */
+export const TARGETS: readonly Target[] = [
+  yamuxFrames,
+  yamuxSession,
+  streamHead,
+  handshake,
+  clientHello,
+  proxyHeader,
+  connectTarget,
+  connectAnswer,
+  digest,
+  socks,
+  certificates,
+];
+
+export function targetNamed(name: string): Target {
+  const found = TARGETS.find((target) => target.name === name);
+  if (found !== undefined) return found;
+  throw new Error(`There is no target "${name}". Use: ${TARGETS.map((target) => target.name).join(", ")}.`);
+}
