@@ -10,6 +10,8 @@ export interface Seen {
   readonly echoP99Ms: number;
   /** From the dial to the first echo of a new CONNECT, ms. */
   readonly connectMs: number;
+  /** The same as of the echoes: the median over the windows of each window's percentile. */
+  readonly connectP99Ms: number;
   readonly connects: number;
   /** New CONNECTs that were refused, cut or not answered, each with its reason. */
   readonly failures: readonly string[];
@@ -22,6 +24,8 @@ export interface MeasureOptions {
   readonly everyMs?: number;
   /** Pause between two new CONNECTs, ms. */
   readonly connectEveryMs?: number;
+  /** Most that the percentile of new CONNECTs may be of the idle one's. Without it only their median counts. */
+  readonly mostConnectP99?: number;
 }
 
 const QUESTION = Buffer.alloc(32, "q");
@@ -38,6 +42,7 @@ export async function measure(connect: () => Promise<Connection>, options: Measu
   const stop = new AbortController();
   const connecting = connectAgainAndAgain(connect, connectEveryMs, stop.signal);
   const perWindow: { readonly p50: number; readonly p99: number }[] = [];
+  const connectP99s: number[] = [];
   try {
     for (let window = 0; window < windows; window++) {
       const times: number[] = [];
@@ -47,15 +52,18 @@ export async function measure(connect: () => Promise<Connection>, options: Measu
         await sleep(everyMs);
       }
       perWindow.push({ p50: percentile(times, 50), p99: percentile(times, 99) });
+      const connects = connecting.ofWindow.splice(0);
+      if (connects.length > 0) connectP99s.push(percentile(connects, 99));
     }
   } finally {
     stop.abort();
   }
-  const { times, failures } = await connecting;
+  const { times, failures } = await connecting.over;
   return {
     echoP50Ms: median(perWindow.map(({ p50 }) => p50)),
     echoP99Ms: median(perWindow.map(({ p99 }) => p99)),
     connectMs: median(times),
+    connectP99Ms: median(connectP99s),
     connects: times.length,
     failures,
   };
@@ -73,23 +81,24 @@ export async function assertUnharmed(
   connect: () => Promise<Connection>,
   idle: Seen,
   options: MeasureOptions = {},
-): Promise<void> {
+): Promise<Seen> {
   let harm: string | undefined;
   for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
     const during = await measure(connect, options);
     const seen = JSON.stringify({ idle, during });
     assert.deepEqual(during.failures, [], `each CONNECT of the honest tenant is answered: ${seen}`);
-    harm = harmIn(idle, during);
-    if (harm === undefined) return;
+    harm = harmIn(idle, during, options);
+    if (harm === undefined) return during;
     harm += `: ${seen}`;
   }
   assert.fail(harm);
 }
 
 /** A new CONNECT may take three times as long as idle, and 50 ms more, which a busy machine may add. */
-function harmIn(idle: Seen, during: Seen): string | undefined {
+function harmIn(idle: Seen, during: Seen, { mostConnectP99 = Number.POSITIVE_INFINITY }: MeasureOptions) {
   if (during.echoP99Ms > 2 * idle.echoP99Ms + 5) return "echo p99 is above 2 × idle + 5 ms";
   if (during.connectMs > 3 * idle.connectMs + 50) return "new CONNECTs are slower";
+  if (during.connectP99Ms > mostConnectP99 * idle.connectP99Ms) return `CONNECT p99 is above ${mostConnectP99} × idle`;
   return undefined;
 }
 
@@ -101,7 +110,18 @@ async function echoMs(connection: Connection, deadlineMs = 30_000): Promise<numb
   return performance.now() - started;
 }
 
-async function connectAgainAndAgain(connect: () => Promise<Connection>, everyMs: number, signal: AbortSignal) {
+/** `ofWindow`: how long they took, for the caller to take away; `over`: all of them. */
+function connectAgainAndAgain(connect: () => Promise<Connection>, everyMs: number, signal: AbortSignal) {
+  const ofWindow: number[] = [];
+  return { ofWindow, over: connectUntil(connect, everyMs, signal, ofWindow) };
+}
+
+async function connectUntil(
+  connect: () => Promise<Connection>,
+  everyMs: number,
+  signal: AbortSignal,
+  ofWindow: number[],
+) {
   const times: number[] = [];
   const failures: string[] = [];
   while (!signal.aborted) {
@@ -110,7 +130,9 @@ async function connectAgainAndAgain(connect: () => Promise<Connection>, everyMs:
       await using connection = await connect();
       if (connection.status !== 200) throw new Error(`${connection.status} ${connection.reason}`);
       await echoMs(connection);
-      times.push(performance.now() - started);
+      const tookMs = performance.now() - started;
+      times.push(tookMs);
+      ofWindow.push(tookMs);
     } catch (error) {
       failures.push((error as Error).message);
     }

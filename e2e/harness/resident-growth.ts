@@ -33,9 +33,11 @@ export class ResidentGrowth {
     return new ResidentGrowth(process);
   }
 
-  async assertBounded(most = MOST_BYTES): Promise<void> {
+  /** Returns by how much it has grown, bytes. */
+  async assertBounded(most = MOST_BYTES): Promise<number> {
     await collectGarbage(this.#process);
     const growth = this.#process.rssBytes() - this.#before;
     assert.ok(growth <= most, `the ${this.#process.name} grew by ${growth} bytes`);
+    return growth;
   }
 }

@@ -1,4 +1,4 @@
-import { test } from "node:test";
+import { type TestContext, test } from "node:test";
 import type { Link } from "../../shared/link/link.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { assertUnharmed, measure } from "../harness/bystander.ts";
@@ -12,12 +12,14 @@ import { waitFor } from "../harness/wait.ts";
 
 const MIB = 1024 * 1024;
 const LINKS = 23;
-/** So much is acknowledged, that the link has much under way; then a byte a second. */
+/** So much is acknowledged that the link has much under way. */
 const ACKNOWLEDGED = 8 * MIB;
 const LIMIT = 8 * MIB;
+/** How many bytes more are acknowledged each second from then on. */
+const SHAPES: Readonly<Record<string, number>> = { "all but stop": 1, stop: 0 };
 
 /** An agent of red that reads all it gets, and soon acknowledges next to nothing of it. */
-function silentAgent({ red, agentPort }: TwoTenants, number: number): Promise<ScriptedAgent> {
+function silentAgent({ red, agentPort }: TwoTenants, number: number, perSecond: number): Promise<ScriptedAgent> {
   const onLink = (link: Link) => {
     const say = link.sendControl.bind(link);
     let acknowledged = 0;
@@ -26,7 +28,7 @@ function silentAgent({ red, agentPort }: TwoTenants, number: number): Promise<Sc
       if (message.type !== "ack") return say(message);
       if (acknowledged < ACKNOWLEDGED) acknowledged = message.received;
       else if (performance.now() - saidAt < 1_000) return;
-      else acknowledged++;
+      else acknowledged += perSecond;
       saidAt = performance.now();
       say({ ...message, received: acknowledged });
     };
@@ -49,7 +51,12 @@ function sendWithoutEnd({ socket }: Connection): void {
   next();
 }
 
-test(`${LINKS} links that all but stop acknowledging keep what another cluster does not need, and are ended for it`, async (t) => {
+for (const [shape, perSecond] of Object.entries(SHAPES)) {
+  const name = `${LINKS} links that ${shape} acknowledging keep what another cluster does not need, and are ended for it`;
+  test(name, (t) => withSilentLinks(t, perSecond));
+}
+
+async function withSilentLinks(t: TestContext, perSecond: number): Promise<void> {
   await using tenants = await startTwoTenants({ server: { "memory-limit": LIMIT } });
   const { red, callerPort, target, healthPort, blueListener } = tenants;
   const held = async () => {
@@ -58,7 +65,9 @@ test(`${LINKS} links that all but stop acknowledging keep what another cluster d
   };
   await using source = await TARGETS.source();
   const idle = await measure(tenants.connect);
-  const agents = await Promise.all(Array.from({ length: LINKS }, (_, number) => silentAgent(tenants, number)));
+  const agents = await Promise.all(
+    Array.from({ length: LINKS }, (_, number) => silentAgent(tenants, number, perSecond)),
+  );
   const ended = () => agents.filter(({ session }) => session.closed).length;
   const listener = await red.listener("tls", callerPort);
   const senders: Connection[] = [];
@@ -67,8 +76,9 @@ test(`${LINKS} links that all but stop acknowledging keep what another cluster d
       senders.push(await connectThrough(listener, target));
     }
     for (const sender of senders) sendWithoutEnd(sender);
-    const stands = async () =>
-      (await held()) > 0.75 * LIMIT && agents.every(({ link }) => link.received > ACKNOWLEDGED);
+    // On a busy machine the callers of some are ended before: they have not moved for a while, and memory is short.
+    const isSilent = ({ link }: ScriptedAgent) => link.received > ACKNOWLEDGED;
+    const stands = async () => (await held()) > 0.75 * LIMIT && agents.filter(isSilent).length > LINKS / 2;
     await waitFor(stands, { deadlineMs: 60_000, what: "the pool to be used up" });
     t.diagnostic(`${senders.length} callers, ${Math.round((await held()) / MIB)} of ${LIMIT / MIB} MiB are held`);
     await assertUnharmed(tenants.connect, idle);
@@ -83,4 +93,4 @@ test(`${LINKS} links that all but stop acknowledging keep what another cluster d
     for (const { socket } of senders) socket.destroy();
     for (const { session } of agents) session.destroy();
   }
-});
+}

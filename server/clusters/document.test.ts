@@ -45,7 +45,7 @@ callers:
 allow: ["10.0.0.0/8:443-10250", "*.svc"]
 deny:
 - 10.9.0.0/16
-limits: {streams: 100, pendingConnects: 10, connectsPerSecond: 50, bytesPerSecond: 10MiB, handshakesPerSecond: 5}
+limits: {streams: 100, pendingConnects: 10, connectsPerSecond: 50, bytesPerSecond: 10MiB, handshakesPerSecond: 5, memory: 64MiB}
 suspended: true
 `);
   assert.equal(document.name, "blue-1");
@@ -65,6 +65,7 @@ suspended: true
   });
   assert.deepEqual(document.targets.deny, ["10.9.0.0/16"]);
   assert.equal(document.limits.bytesPerSecond, 10 * 1_048_576);
+  assert.equal(document.limits.memory, 64 * 1_048_576);
   assert.equal(document.suspended, true);
 });
 
@@ -102,6 +103,8 @@ for (const [text, ...sentences] of [
   ["name: blue\nallow: [10.0.0.0/8, 10.0.0/8]", /^allow\[1\] the rule "10\.0\.0\/8": .*write for example/],
   ["name: blue\nlimits: {streams: 1.5}", /^limits\.streams needs a whole number/],
   ["name: blue\nlimits: {bytesPerSecond: 10MB}", /^limits\.bytesPerSecond needs a size in bytes, KiB/],
+  ["name: blue\nlimits: {memory: 64MB}", /^limits\.memory needs a size in bytes, KiB/],
+  ["name: blue\nlimits: {memory: 512KiB}", /^limits\.memory needs at least 1MiB/],
   ["name: blue\nlimits: {bytesPerSecond: 1KiB}", /^limits\.bytesPerSecond needs at least 64KiB/],
   ["name: blue\nsuspended: yes", /^suspended needs true or false/],
   ["name: blue\nagents: {token: {}}", /^agents\.token needs either tokenReview or jwt/],

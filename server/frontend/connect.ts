@@ -51,6 +51,9 @@ export interface ConnectDeps {
   mustHaveFiles(): void;
 }
 
+/** What an open connection that carries nothing takes of the process, bytes, measured: its sockets, stream and objects. */
+const CONNECTION_BYTES = { unix: 26 * 1024, tls: 70 * 1024 } as const;
+
 /** One CONNECT, from request line to last byte. Each step is a file of its name. */
 export async function connect(request: IncomingMessage, socket: Duplex, door: Door, deps: ConnectDeps): Promise<void> {
   const account = new Account(callerSource(door, socket), deps.options.connectTimeoutMs, deps);
@@ -82,6 +85,7 @@ export async function connect(request: IncomingMessage, socket: Duplex, door: Do
     account.early = pending.sendEarly(stream);
     await pending.establish(door.kind === "unix" ? deps.options.establishedGapMs : 0);
     pending.release();
+    cluster.memory.onConnection(CONNECTION_BYTES[door.kind]);
     // Not awaited: the request is not to be kept for as long as the connection.
     const totals = splice(socket, stream, {
       stallTimeoutMs: deps.options.stallTimeoutMs,
@@ -90,7 +94,10 @@ export async function connect(request: IncomingMessage, socket: Duplex, door: Do
       pace: deps.paceOf(cluster.name),
       memory: cluster.memory,
     });
-    void totals.then((ended) => tellEnd(ended, stream, tunnel, cluster, account, deps));
+    void totals.then((ended) => {
+      cluster.memory.onConnection(-CONNECTION_BYTES[door.kind]);
+      tellEnd(ended, stream, tunnel, cluster, account, deps);
+    });
   } catch (error) {
     pending.release();
     const refusal = toCulvertError(error);

@@ -48,6 +48,24 @@ test("what a caller sends before its answer is counted until the target has it, 
   for (const { socket } of [one, other]) socket.destroy();
 });
 
+test("early bytes that came one by one are held, and reach the target, in few pieces", async () => {
+  const pool = new MemoryPool(2 ** 20);
+  const socket = new Unwritable();
+  const pending = new PendingCaller(socket, pool.share("red"));
+  for (let piece = 0; piece < 2_000; piece++) {
+    socket.push(Buffer.alloc(20)); // a TLS record of its own
+    await turn();
+  }
+  assert.equal(pool.held, 40_000);
+  const target = new Unwritable();
+  const written: number[] = [];
+  target.write = ((chunk: Buffer) => written.push(chunk.length) > 0) as Duplex["write"];
+  assert.equal(pending.sendEarly(target), 40_000);
+  assert.ok(written.length < 20, `${written.length} pieces`);
+  pending.release();
+  socket.destroy();
+});
+
 test("where memory is short a CONNECT that waits with such bytes is refused as overloaded", async () => {
   const pool = new MemoryPool(2_000);
   const { socket, pending } = eager(pool.share("red"));

@@ -1,6 +1,7 @@
 import type { Duplex } from "node:stream";
+import { Backlog } from "../../shared/memory/backlog.ts";
 import { HeldBytes } from "../../shared/memory/held-bytes.ts";
-import { compact, type MemoryAccount } from "../../shared/memory/hold.ts";
+import type { MemoryAccount } from "../../shared/memory/hold.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import type { Cancellable } from "../tunnels/opening.ts";
 import * as reply from "./reply.ts";
@@ -22,8 +23,8 @@ function ignore(): void {}
 export class PendingCaller {
   readonly #socket: Duplex;
   /** What came early, until it goes to the target. */
+  readonly #early = new Backlog();
   readonly #held: HeldBytes;
-  #early: Buffer[] = [];
   #earlyBytes = 0;
   #gone: CulvertError | undefined;
   #step: Cancellable<unknown> | undefined;
@@ -87,7 +88,7 @@ export class PendingCaller {
 
   /** The bytes that came behind the CONNECT, for the target. Returns how many. */
   sendEarly(target: Duplex): number {
-    for (const chunk of this.#early) target.write(chunk);
+    for (let piece = this.#early.take(); piece !== undefined; piece = this.#early.take()) target.write(piece);
     this.#forget();
     return this.#earlyBytes;
   }
@@ -102,13 +103,13 @@ export class PendingCaller {
   }
 
   #keep(chunk: Buffer): void {
-    this.#early.push(compact(chunk));
+    this.#early.add(chunk);
     this.#earlyBytes += chunk.length;
     this.#held.add(chunk.length);
   }
 
   #forget(): void {
-    this.#early = [];
+    this.#early.clear();
     this.#held.clear();
   }
 

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { duplexPair } from "node:stream";
 import { test } from "node:test";
+import { heldMemory } from "../../e2e/harness/held-memory.ts";
 import { UNBOUNDED } from "../../shared/memory/hold.ts";
 import { encodeHead } from "../../shared/wire/open.ts";
 import { encodeProbe, type ProbeMode, readProbeAnswer } from "../../shared/wire/probe.ts";
@@ -47,6 +48,23 @@ test("an echo gives back what comes, and ends when the agent ends", async () => 
   const [echo] = await Promise.all([once(stream, "data"), once(stream, "end")]);
   assert.equal(String(echo[0]), "ping");
   await until(() => world.server.streamCount === 0);
+});
+
+test("what an agent sends an echo byte by byte, and does not read, costs some kilobytes", async () => {
+  using world = agentOf();
+  const stream = world.open(encodeProbe("echo"));
+  await readProbeAnswer(stream);
+  stream.pause();
+  const send = async (bytes: number) => {
+    for (let byte = 0; byte < bytes; byte++) {
+      stream.write("x");
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+  };
+  const { heap: before } = heldMemory();
+  await send(40_000);
+  const grown = heldMemory().heap - before;
+  assert.ok(grown < 4 * 1024 * 1024, `${grown} bytes`);
 });
 
 test("a source pours until the agent resets it, and no faster than it reads", async () => {

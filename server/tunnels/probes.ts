@@ -129,9 +129,11 @@ export class Probes {
 /** Where a probe leads to, as a connection leads to its target. */
 const FAR_ENDS: Readonly<Record<ProbeMode, () => Duplex>> = { echo, source, sink };
 
-/** What comes back is kept until the agent acknowledges it. */
+/** What comes back is kept until the agent acknowledges it; here nothing waits, for it may be in pieces of one byte. */
 function echo(): Duplex {
-  return new Transform({ transform: (chunk: Buffer, _encoding, done) => done(null, compact(chunk)) });
+  const transform = (chunk: Buffer, _encoding: BufferEncoding, done: (error: null, data: Buffer) => void): void =>
+    done(null, compact(chunk));
+  return new Transform({ readableHighWaterMark: 0, transform });
 }
 
 /** Random bytes: what compresses on the way would be no measure of it. */

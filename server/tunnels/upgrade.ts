@@ -4,7 +4,7 @@ import type { Duplex } from "node:stream";
 import { TLSSocket } from "node:tls";
 import websocket from "@fastify/websocket";
 import { type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from "fastify";
-import { MAX_WEBSOCKET_PAYLOAD } from "../../shared/link/carrier.ts";
+import { WEBSOCKET_BOUNDS } from "../../shared/link/carrier.ts";
 import { claimedBy } from "../../shared/net/identity.ts";
 import { formatEndpoint, remoteOf, sourceOf } from "../../shared/net/source.ts";
 import { networkOf } from "../../shared/net/source-network.ts";
@@ -143,7 +143,7 @@ export class UpgradePort {
     await this.#app.register(websocket, {
       options: {
         perMessageDeflate: false,
-        maxPayload: MAX_WEBSOCKET_PAYLOAD,
+        ...WEBSOCKET_BOUNDS,
         clientTracking: false,
         handleProtocols: (offered) => (offered.has(SUBPROTOCOL) ? SUBPROTOCOL : false),
       },

@@ -38,6 +38,19 @@ function closeCode(bytes: Buffer): number | undefined {
   return undefined;
 }
 
+/** A text message, so many bytes a fragment. */
+function fragments(content: string, each: number): Buffer {
+  const count = Math.ceil(content.length / each);
+  const nth = (index: number) =>
+    frame({
+      opcode: index === 0 ? 1 : 0,
+      final: index === count - 1,
+      payload: Buffer.from(content.slice(index * each, (index + 1) * each)),
+      mask: KEY,
+    });
+  return Buffer.concat(Array.from({ length: count }, (_, index) => nth(index)));
+}
+
 test("a message or frame that breaks the rules ends the carrier with its code, and without a crash", async () => {
   const text = (content: string) => frame({ opcode: 1, payload: Buffer.from(content), mask: KEY });
   const table: [string, Buffer, number, RegExp][] = [
@@ -47,6 +60,7 @@ test("a message or frame that breaks the rules ends the carrier with its code, a
     ["a bad field", text('{"type":"drain","retryAfterMs":-1}'), 4450, /bad drain message: retryAfterMs/],
     ["longer than 8 KiB", text(`{"type":"ping","x":"${"a".repeat(8192)}"}`), 4450, /too long/],
     ["more than ws takes", text("a".repeat(200_000)), 1009, /Max payload/],
+    ["in 65 fragments", fragments("a".repeat(195), 3), 1008, /Too many message fragments/],
     ["many in a second", Buffer.concat(Array.from({ length: 250 }, () => text('{"type":"later"}'))), 4450, /too many/],
     ["no UTF-8", frame({ opcode: 1, payload: Buffer.from([0xff]), mask: KEY }), 1007, /UTF-8/],
     ["reserved bits", frame({ opcode: 2, reserved: 0x40, mask: KEY }), 1002, /RSV1/],
@@ -71,6 +85,22 @@ test("a message or frame that breaks the rules ends the carrier with its code, a
     }),
   );
   await until(() => server.sockets.size === 0);
+});
+
+test("a long message that comes byte by byte ends the carrier before its pieces cost much", async () => {
+  await using server = await LinkServer.start();
+  const { socket, inbox } = await rawAgent(server);
+  let isOver = false;
+  void inbox.closed.then(() => {
+    isOver = true;
+  });
+  const message = frame({ opcode: 1, payload: Buffer.from(`{"type":"${"a".repeat(8_000)}"}`), mask: KEY });
+  for (let at = 0; at < message.length && !isOver; at++) {
+    socket.write(message.subarray(at, at + 1)); // a record of its own
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  assert.match((await inbox.closed)?.message ?? "", /Too many buffered chunks/);
+  socket.destroy();
 });
 
 test("unknown types and fields are ignored, pings are answered, the protocol's own pings too", async () => {

@@ -27,8 +27,11 @@ const MESSAGE_BYTES = 64 * 1024;
 const SMALL_BATCH_BYTES = 8 * 1024;
 /** A peer may send larger messages than we do, but not much: nothing is kept of them anyway. */
 const MAX_MESSAGE_BYTES = 16 * 1024 * 1024;
-/** The `maxPayload` to give ws, bytes: long text only, since all else passes by it. */
-export const MAX_WEBSOCKET_PAYLOAD = 128 * 1024;
+/**
+ * Bounds to give ws, for long text only, since all else passes by it. Each fragment and each piece of a message that has
+ * not come whole keeps the read alive that it came in, or costs some 350 bytes.
+ */
+export const WEBSOCKET_BOUNDS = { maxPayload: 128 * 1024, maxFragments: 64, maxBufferedChunks: 1_024 } as const;
 /**
  * What may arrive before `start`, bytes: from a server a window of each stream; from an agent the beginning of an inner TLS,
  * while nobody knows whose it is. Each piece counts as so much more, because small ones cost most.

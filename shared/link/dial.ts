@@ -6,7 +6,7 @@ import { seconds } from "../net/seconds.ts";
 import { sniOf } from "../net/sni.ts";
 import { isUntrusted } from "../net/untrusted.ts";
 import { LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
-import { Carrier, MAX_WEBSOCKET_PAYLOAD } from "./carrier.ts";
+import { Carrier, WEBSOCKET_BOUNDS } from "./carrier.ts";
 import type { ControlMessage, Hello, OuterHello, Resumed, Welcome } from "./control.ts";
 import {
   CONNECTING,
@@ -266,7 +266,7 @@ class Attempt {
       const ws = new WebSocket(`wss://${authority}:${port}${path}`, [SUBPROTOCOL], {
         createConnection: () => socket,
         perMessageDeflate: false,
-        maxPayload: MAX_WEBSOCKET_PAYLOAD,
+        ...WEBSOCKET_BOUNDS,
         ...(headers === undefined ? {} : { headers }),
       });
       ws.on("error", (error) => reject(damagedAnswer(error) ?? error));

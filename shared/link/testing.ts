@@ -9,7 +9,7 @@ import { Authority, type CertificateAndKey } from "../pki/certificates.ts";
 import { SUBPROTOCOL, TUNNEL_PATH } from "../wire/handshake.ts";
 import type { TransportConsumer } from "../yamux/transport.ts";
 import { type AcceptOptions, acceptCarrier } from "./accept.ts";
-import { type Carrier, MAX_WEBSOCKET_PAYLOAD } from "./carrier.ts";
+import { type Carrier, WEBSOCKET_BOUNDS } from "./carrier.ts";
 import type { Hello, Welcome } from "./control.ts";
 import { type DialOptions, dialCarrier } from "./dial.ts";
 import { Link } from "./link.ts";
@@ -136,7 +136,7 @@ export class LinkServer extends Listener {
       welcome: () => welcome(),
       ...options,
     };
-    const wss = new WebSocketServer({ noServer: true, perMessageDeflate: false, maxPayload: MAX_WEBSOCKET_PAYLOAD });
+    const wss = new WebSocketServer({ noServer: true, perMessageDeflate: false, ...WEBSOCKET_BOUNDS });
     this.server.on("upgrade", (request, socket: tls.TLSSocket, head) => {
       if (this.refuse(socket)) return;
       wss.handleUpgrade(request, socket, head, (ws) => this.#accept(ws, socket));

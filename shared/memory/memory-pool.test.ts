@@ -123,6 +123,32 @@ test("a process that takes more than it may ends what has stopped, whatever is c
   assert.deepEqual([pool.isSpent, pool.isFull], [false, false]);
 });
 
+test("memory of the process that no cluster holds refuses nobody, and ends nothing of a cluster below its part", async () => {
+  const pool = new MemoryPool(1_000 * KIB);
+  const [blue, red] = [pool.share("blue"), pool.share("red")];
+  const honest = new Stopped(blue, 20 * KIB);
+  const stopped = [1, 2, 3].map(() => new Stopped(red, 100 * KIB));
+  pool.onProcess(800 * KIB);
+  await looked();
+  assert.deepEqual([honest.isOver, stopped.filter(({ isOver }) => isOver).length], [false, 2]);
+  pool.onProcess(800 * KIB, true);
+  await looked();
+  assert.deepEqual([honest.isOver, blue.isFull, blue.isSpent], [false, false, false]);
+});
+
+test("where the process is full a cluster is refused by what its connections take, although they hold nothing", () => {
+  const pool = new MemoryPool(100 * KIB);
+  const [blue, red] = [pool.share("blue"), pool.share("red")];
+  blue.hold(1 * KIB);
+  blue.onConnection(20 * KIB);
+  red.onConnection(101 * KIB);
+  assert.deepEqual([blue.isFull, red.isFull], [false, false], "the process has enough");
+  pool.onProcess(1, true);
+  assert.deepEqual([blue.isFull, red.isFull], [false, true]);
+  red.onConnection(-10 * KIB);
+  assert.deepEqual([blue.isFull, red.isFull], [false, false]);
+});
+
 test("what a connection leaves behind in the kernel counts while the process is short of memory, and only then", () => {
   const pool = new MemoryPool(100 * KIB);
   const red = pool.share("red");

@@ -6,6 +6,11 @@ const RELIEVED_BELOW = 0.9;
 const AGAIN_MS = 50;
 /** Credit was refused so short a time ago that those who have much of it give some back, ms. */
 const WANTED_MS = 1_000;
+/**
+ * Where the process takes too much, clusters give up what they hold down to this share of the limit. The rest of what it
+ * takes is not theirs to give: malloc keeps what was freed for what comes next, and returns little of it.
+ */
+const LEFT_WHEN_SHORT = 1 / 8;
 
 /**
  * What all tunnels of one process hold together, against `--memory-limit`: bytes that streams hold for slow readers, bytes
@@ -88,7 +93,17 @@ export class MemoryPool {
 
   /** More is held than may be, and nothing of it has stopped. */
   get isFull(): boolean {
-    return this.#full || this.#processFull;
+    return this.#full;
+  }
+
+  /** The process can take little more. */
+  get isProcessFull(): boolean {
+    return this.#processFull;
+  }
+
+  /** What each of those who hold something may take in all, with its connections, where the process is full. */
+  get fairFootprint(): number {
+    return this.limit / Math.max(1, this.#active);
   }
 
   /** Somebody has been refused credit a short time ago. */
@@ -102,7 +117,8 @@ export class MemoryPool {
   }
 
   get #allowed(): number {
-    return this.#processExcess > 0 ? Math.max(0, Math.min(this.limit, this.#held - this.#processExcess)) : this.limit;
+    if (this.#processExcess === 0) return this.limit;
+    return Math.max(this.limit * LEFT_WHEN_SHORT, Math.min(this.limit, this.#held - this.#processExcess));
   }
 
   /** One share more or less holds something. */
@@ -194,7 +210,7 @@ export class MemoryPool {
       limitBytes: this.limit,
       heldBytes: this.#held,
       reservedBytes: this.#reserved,
-      refusing: this.isFull,
+      refusing: this.#full || this.#processFull,
       refusedStreams: this.#refused,
       endedConnections: this.#ended,
     };

@@ -13,6 +13,8 @@ export class MemoryShare implements MemoryAccount {
   #held = 0;
   #reserved = 0;
   #leftBehind = 0;
+  /** What open connections take whether they hold something or not. */
+  #connections = 0;
   #isActive = false;
   #closed = false;
 
@@ -40,7 +42,8 @@ export class MemoryShare implements MemoryAccount {
   }
 
   get isFull(): boolean {
-    return this.#pool.isFull && this.#isAbovePart(this.#held);
+    if (this.#pool.isFull && this.#isAbovePart(this.#held)) return true;
+    return this.#pool.isProcessFull && this.#held + this.#connections > this.#pool.fairFootprint;
   }
 
   get mustShrink(): boolean {
@@ -56,6 +59,11 @@ export class MemoryShare implements MemoryAccount {
     this.#pool.hold(delta);
     if (this.isAboveCap) this.#pool.relieveSoon();
     this.#onChanged();
+  }
+
+  /** One connection more or less is open, which takes so many bytes of the process although it holds nothing. */
+  onConnection(bytes: number): void {
+    this.#connections += bytes;
   }
 
   leaveBehind(bytes: number): void {

@@ -1,7 +1,7 @@
 import { Duplex } from "node:stream";
+import { Backlog } from "../memory/backlog.ts";
 import { compact, memoryNeeded } from "../memory/hold.ts";
 import { Place } from "../queue.ts";
-import { Backlog } from "./backlog.ts";
 import { sessionLost, streamReset } from "./errors.ts";
 import { type CreditBudget, ReceiveWindow, SendWindow } from "./window.ts";
 

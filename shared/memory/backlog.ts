@@ -1,11 +1,16 @@
-import { holdsTooMuch } from "../memory/hold.ts";
+import { holdsTooMuch } from "./hold.ts";
 
+/**
+ * Each piece costs some 350 bytes beside its own: a Buffer, what V8 keeps of it outside its heap, malloc's part. Shorter
+ * ones are copied together, whatever they keep alive.
+ */
+const WORTH_ITS_COST = 1024;
 /** The first block for small pieces, bytes; each is as large as what is held already, up to a TLS record. */
 const BLOCK = { least: 256, most: 16 * 1024 };
 /** Taken pieces are moved out of the way when there are so many, and they are half of all. */
 const WORTH_MOVING = 64;
 
-/** Bytes that wait for the reader of a stream, in order, held in proportion to their number. */
+/** Bytes that wait for a reader, in order, held in proportion to their number, whatever pieces they come in. */
 export class Backlog {
   readonly #pieces: Buffer[] = [];
   /** The first that has not been taken. */
@@ -21,7 +26,7 @@ export class Backlog {
 
   add(piece: Buffer): void {
     this.#bytes += piece.length;
-    if (holdsTooMuch(piece)) this.#copy(piece);
+    if (piece.length < WORTH_ITS_COST || holdsTooMuch(piece)) this.#copy(piece);
     else {
       this.#closeBlock();
       this.#pieces.push(piece);

@@ -48,6 +48,17 @@ test("a window full of pieces of one byte comes out in few pieces, which hold at
   assert.ok(stores.size < 20, `${stores.size} pieces`);
 });
 
+test("small pieces come out in few as well that are reads of their own: each would cost several times its bytes", () => {
+  for (const length of [1, 20, 200, 1_023]) {
+    const backlog = new Backlog();
+    const count = Math.ceil(65_536 / length);
+    for (let index = 0; index < count; index++) backlog.add(Buffer.alloc(length));
+    let pieces = 0;
+    while (backlog.take() !== undefined) pieces++;
+    assert.ok(pieces < 20, `${pieces} pieces of ${length} bytes`);
+  }
+});
+
 test("a piece that is at least half of what it keeps alive is not copied", () => {
   const backlog = new Backlog();
   const large = pieceOf(8_192, 1);

@@ -1,0 +1,3 @@
+import { testStalledCallersIn } from "../harness/stalled-pod.ts";
+
+await testStalledCallersIn(512);
