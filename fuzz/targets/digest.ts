@@ -78,6 +78,7 @@ async function authenticated(fields: readonly string[]): Promise<string> {
     authority: AUTHORITY,
     credentials: async () => CREDENTIALS,
     negotiate: undefined,
+    isNamedInClear: false,
     loadKerberos: importKerberos,
     signal: AbortSignal.abort(),
   });
