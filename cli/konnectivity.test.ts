@@ -1,12 +1,16 @@
 import assert from "node:assert/strict";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
+import { AgentMetrics } from "../agent/metrics.ts";
 import { agentOptions } from "../agent/options.ts";
+import { ServerMetrics } from "../server/metrics.ts";
 import { serverOptions } from "../server/options.ts";
+import type { OptionTable } from "../shared/process/options.ts";
 import { readOptions } from "../shared/process/read-options.ts";
-import { ARGUMENT_LISTS, type ArgumentList } from "./testing-konnectivity.ts";
+import { ROOT } from "../shared/process/testing-run.ts";
+import { ARGUMENT_LISTS, type ArgumentList, FLAGS_OF_0_36 } from "./testing-konnectivity.ts";
 
 const dir = mkdtempSync(join(tmpdir(), "culvert-konnectivity-"));
 after(() => rmSync(dir, { recursive: true, force: true }));
@@ -67,3 +71,64 @@ test("the line of warning gives each reason once, behind the flags that it is fo
       "--enable-lease-controller (no leases are used: agents are given every server by --server).",
   ]);
 });
+
+const page = readFileSync(join(ROOT, "docs/konnectivity.md"), "utf8");
+
+/** First and second cell of each row below a heading of the page. */
+function rowsOf(heading: string): (readonly [name: string, word: string])[] {
+  const from = page.indexOf(`### ${heading}\n`);
+  assert.ok(from >= 0, heading);
+  const [text = ""] = page.slice(from + 1).split("\n#", 1);
+  return [...text.matchAll(/^\| `(?:--)?([a-z\d_-]+)` \| ([^|]*) \|/gm)].map(([, name = "", word = ""]) => [
+    name,
+    word,
+  ]);
+}
+
+/** What the page should say of each flag of Konnectivity, by the option table; some of ours its agent does not have. */
+function wordsOf({ options, foreign }: OptionTable, flags: readonly string[]): Map<string, string> {
+  const names = Object.values(options).map(({ konnectivity }) => konnectivity?.slice(2) ?? "");
+  const words = new Map(names.filter((name) => flags.includes(name)).map((name) => [name, "works"]));
+  for (const [name, { judge }] of Object.entries(foreign)) {
+    const verdict = judge("\0");
+    words.set(name, verdict !== "fine" && "refused" in verdict ? "by value" : "no effect");
+  }
+  return words;
+}
+
+for (const table of [serverOptions, agentOptions] as unknown as readonly OptionTable[]) {
+  const command = table.command as "server" | "agent";
+  test(`docs/konnectivity.md says of every flag of the ${command} what its option table does, and of no other`, () => {
+    const flags = FLAGS_OF_0_36[command].split(" ");
+    const words = wordsOf(table, flags);
+    const rows = [...rowsOf(`Flags of the ${command}`), ...rowsOf("Flags of both")];
+    assert.deepEqual(new Map([...rows].sort()), new Map([...words].sort()));
+    assert.equal(rows.length, words.size, "a flag has two rows");
+    assert.deepEqual(
+      flags.filter((name) => !words.has(name)),
+      [],
+    );
+  });
+}
+
+for (const [side, { registry }] of [
+  ["server", new ServerMetrics()],
+  ["agent", new AgentMetrics()],
+] as const) {
+  test(`docs/konnectivity.md calls by the same name what the ${side} exports of Konnectivity's metrics, and nothing else`, () => {
+    const prefix = `konnectivity_network_proxy_${side}_`;
+    const exported = registry.getMetricsAsArray().map(({ name }) => name);
+    const rows = rowsOf(`Metrics of the ${side}`);
+    const same = rows.filter(([, words]) => words.startsWith("same name")).map(([name]) => name);
+    const others = rows.filter(([, words]) => !words.startsWith("same name")).map(([name]) => name);
+    assert.ok(rows.length > 10 && rows.every(([name]) => name.startsWith(prefix)));
+    assert.deepEqual(
+      same.filter((name) => !exported.includes(name)),
+      [],
+    );
+    assert.deepEqual(
+      others.filter((name) => exported.includes(name)),
+      [],
+    );
+  });
+}
