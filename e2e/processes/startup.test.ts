@@ -86,8 +86,8 @@ const MISTAKES: Readonly<Record<string, Mistake>> = {
     says: [/^culvert server: --mode: culvert speaks HTTP CONNECT only\..*`proxyProtocol: HTTPConnect`\.$/],
   },
   "what is not built yet is refused, never ignored": {
-    argv: (site) => ["server", ...good(site), "--agent-namespace=kube-system", "--server-count=3"],
-    says: [/--authentication-audience, --agent-namespace and .* together/, /--server-count: .*not built yet/],
+    argv: (site) => ["server", ...good(site), "--agent-namespace=kube-system", "--proxy-strategies=destHost"],
+    says: [/--authentication-audience, --agent-namespace and .* together/, /--proxy-strategies: .*not built yet/],
   },
   "an unknown command": { argv: () => ["serve"], says: [/unknown command.*serve/] },
 };
