@@ -124,17 +124,41 @@ test("the manifest of a Konnectivity agent with certificates starts with one war
   ]);
   assert.deepEqual(problems, []);
   assert.deepEqual(warnings, [
-    "Ignored, because they mean nothing here: --logtostderr, --sync-forever, --probe-interval, --v.",
+    "Accepted without effect: --logtostderr, --v (klog's: use --log-level and --log-format); " +
+      "--sync-forever (an agent never stops trying); --probe-interval (a lost tunnel is noticed by --keepalive).",
   ]);
   assert.deepEqual([values.syncIntervalMs, values.keepaliveMs], [5_000, 30_000]);
 });
 
+test("identifiers of the default route, and flags of leases, change nothing and are accepted with the reason", async () => {
+  for (const flag of ["--agent-identifiers=", "--count-server-leases=false", "--kubeconfig=", "--alpn-proto="]) {
+    const { problems, warnings } = await read([url, ...tls, flag]);
+    assert.deepEqual([problems, warnings], [[], []], flag);
+  }
+  for (const [flag, reason] of [
+    [
+      "--agent-identifiers=default-route=true",
+      /--agent-identifiers \(every agent of a cluster serves all its targets\)/,
+    ],
+    [
+      "--count-server-leases",
+      /--count-server-leases \(no leases are used: agents are given every server by --server\)/,
+    ],
+    ["--kubeconfig=/etc/agent.kubeconfig", /--kubeconfig \(no leases are used/],
+    ["--server-count-source=max", /--server-count-source \(no leases are used/],
+  ] as const) {
+    const { problems, warnings } = await read([url, ...tls, flag]);
+    assert.deepEqual([problems, warnings.length], [[], 1], flag);
+    assert.match(warnings[0] ?? "", reason);
+  }
+});
+
 test("what is not built yet is refused with a sentence", async () => {
   const refused: [string, RegExp][] = [
-    ["--agent-identifiers=ipv4=1.2.3.4", /identifiers is not built yet/],
-    ["--alpn-proto=konnectivity", /not built yet/],
-    ["--count-server-leases", /leases/],
-    ["--kubeconfig=/x", /leases/],
+    ["--agent-identifiers=ipv4=1.2.3.4", /agents are not chosen by host or address yet/],
+    ["--agent-identifiers=default-route=true&host=node-1", /agents are not chosen by host or address yet/],
+    ["--agent-identifiers=default-route=false", /agents are not chosen by host or address yet/],
+    ["--alpn-proto=konnectivity", /offers http\/1\.1 alone/],
   ];
   for (const [flag, sentence] of refused) {
     const { problems } = await read([url, ...tls, flag]);

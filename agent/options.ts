@@ -10,7 +10,7 @@ import {
   streamRows,
   tlsRows,
 } from "../shared/process/common-options.ts";
-import { ignored, NO_LEASES, refusedUnless } from "../shared/process/konnectivity.ts";
+import { AGENT_ONLY } from "../shared/process/konnectivity.ts";
 import { type Draft, type OptionsOf, option, section } from "../shared/process/options.ts";
 import { parseProxyUrl } from "../shared/way-out/proxy-url.ts";
 import { parseHostPort, parseServerUrl } from "./server-url.ts";
@@ -156,19 +156,7 @@ export const agentOptions = defineService({
     "  --agent-cert agent.crt --agent-key agent.key",
   ],
   options: rows,
-  foreign: {
-    "agent-identifiers": refusedUnless(
-      [""],
-      "choosing agents by identifiers is not built yet; every agent serves every target.",
-    ),
-    "alpn-proto": refusedUnless([""], "further ALPN protocols are not built yet."),
-    "count-server-leases": refusedUnless(["false", "f", "0"], NO_LEASES, true),
-    kubeconfig: refusedUnless([""], NO_LEASES),
-    "server-count-source": ignored("no leases are used"),
-    "lease-label-selector": ignored("no leases are used"),
-    "sync-forever": ignored("an agent never stops trying", true),
-    "probe-interval": ignored("a lost tunnel is noticed by --keepalive"),
-  },
+  foreign: AGENT_ONLY,
   settle,
 });
 

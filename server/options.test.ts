@@ -78,7 +78,10 @@ test("the manifest of an mTLS Konnectivity server starts with one warning line",
     "--enable-lease-controller=false",
   ]);
   assert.deepEqual(problems, []);
-  assert.deepEqual(warnings, ["Ignored, because they mean nothing here: --logtostderr, --v, --xfr-channel-size."]);
+  assert.deepEqual(warnings, [
+    "Accepted without effect: --logtostderr, --v (klog's: use --log-level and --log-format); " +
+      "--xfr-channel-size (streams have windows: --max-window).",
+  ]);
   assert.deepEqual(
     [values.drainTimeoutMs, values.dialTimeoutMs, values.keepaliveMs, values.adminBindAddress],
     [15_000, 3_000, 30_000, "127.0.0.1"],
@@ -89,15 +92,37 @@ test("what is not built yet is refused with a sentence, never accepted without e
   const refused: [string, RegExp][] = [
     ["--mode=grpc", /proxyProtocol: HTTPConnect/],
     ["--mode=quic", /has no mode "quic"/],
-    ["--proxy-strategies=destHost", /only the strategy default/],
-    ["--proxy-strategies=destHost,default", /only the strategy default/],
-    ["--server-count=3", /more than one server is not built yet/],
-    ["--enable-lease-controller", /leases/],
+    ["--proxy-strategies=destHost", /destHost alone chooses agents by name/],
+    ["--proxy-strategies=default,destHost", /destHost alone chooses agents by name/],
+    ["--proxy-strategies=random", /there is no strategy "random"/],
+    ["--server-count=some", /needs the number of servers/],
   ];
   for (const [flag, sentence] of refused) {
     const { problems } = await read([uds, ...agents, flag]);
     assert.equal(problems.length, 1, flag);
     assert.match(problems[0] ?? "", sentence);
+  }
+});
+
+test("flags of Konnectivity that would route no differently are accepted, and those that ask for nothing in silence", async () => {
+  for (const flag of [
+    "--server-count=1",
+    "--proxy-strategies=default",
+    "--proxy-strategies=",
+    "--enable-lease-controller=false",
+  ]) {
+    const { problems, warnings } = await read([uds, ...agents, flag]);
+    assert.deepEqual([problems, warnings], [[], []], flag);
+  }
+  for (const [flag, reason] of [
+    ["--server-count=3", /--server-count \(agents are given every server by --server/],
+    ["--proxy-strategies=defaultRoute", /--proxy-strategies \(every agent of a cluster serves all its targets\)/],
+    ["--proxy-strategies=destHost, default", /--proxy-strategies \(every agent/],
+    ["--enable-lease-controller", /--enable-lease-controller \(no leases are used/],
+  ] as const) {
+    const { problems, warnings } = await read([uds, ...agents, flag]);
+    assert.deepEqual([problems, warnings.length], [[], 1], flag);
+    assert.match(warnings[0] ?? "", reason);
   }
 });
 

@@ -12,8 +12,8 @@ import {
   streamRows,
   tlsRows,
 } from "../shared/process/common-options.ts";
-import { ignored, NO_LEASES, refusedUnless } from "../shared/process/konnectivity.ts";
-import { type Draft, type OptionsOf, option, section } from "../shared/process/options.ts";
+import { SERVER_ONLY } from "../shared/process/konnectivity.ts";
+import { type Draft, type OptionsOf, option, section, type Verdict } from "../shared/process/options.ts";
 import { TUNNEL_PATH } from "../shared/wire/handshake.ts";
 import { SourceCidrs } from "./clusters/source-cidrs.ts";
 import { wideNetworks } from "./ports/wide-networks.ts";
@@ -279,11 +279,7 @@ export const serverOptions = defineService({
       help: "culvert speaks HTTP CONNECT only; in the EgressSelectorConfiguration write `proxyProtocol: HTTPConnect`.",
       judge: judgeMode,
     },
-    "proxy-strategies": refusedUnless(["", "default"], "only the strategy default is built so far."),
-    "server-count": refusedUnless(["1"], "more than one server is not built yet; leave it out or give 1."),
-    "enable-lease-controller": refusedUnless(["false", "f", "0"], NO_LEASES, true),
-    "kubeconfig-qps": ignored("answers about tokens are kept for a minute"),
-    "kubeconfig-burst": ignored("answers about tokens are kept for a minute"),
+    ...SERVER_ONLY,
   },
   settle,
 });
@@ -420,7 +416,7 @@ function settleClusters(draft: Draft<typeof rows>): void {
   }
 }
 
-function judgeMode(value: string): "fine" | { refused: string } {
+function judgeMode(value: string): Verdict {
   if (value === "" || value === "http-connect") return "fine";
   if (value !== "grpc")
     return { refused: `has no mode ${JSON.stringify(value.slice(0, 40))}; culvert speaks http-connect.` };

@@ -1,3 +1,4 @@
+import { GrpcServer } from "../../shared/link/dial-fault.ts";
 import type { InnerWelcome, Renewed } from "../../shared/link/inner-hello.ts";
 import { dialInner, type InnerTls } from "../../shared/link/inner-tls.ts";
 import { Link } from "../../shared/link/link.ts";
@@ -61,6 +62,7 @@ function upgradeFault(error: Error, { kind, openedBy }: Underway, { at, options 
   if (error instanceof MiddleBox) return failed(error.kind);
   if (error instanceof UnseenCertificate) return failed("certificate_unseen");
   if (error instanceof CallersPort) return failed("callers_port");
+  if (error instanceof GrpcServer) return failed("grpc_server");
   if (!(error instanceof LinkRefused)) return failed("no_answer");
   switch (error.status) {
     case 401: // nothing is shown outside of inner TLS, and it is missed

@@ -242,6 +242,11 @@ const ROWS: Readonly<Record<Culprit, (finding: Finding) => Row>> = {
   }),
   tls: ({ by, handshake }) => HANDSHAKE_ROWS[handshake ?? "refused"](by),
 
+  grpc_server: ({ by }) => ({
+    sentence: `What answers at ${by} looks like konnectivity-server, or another server of gRPC, and not like culvert.`,
+    next: "Correct host and port in --server: agents of culvert and of Konnectivity cannot be mixed (docs/konnectivity.md). If a culvert server is there, something in between lets no WebSockets through: ask who runs it, and look at the server's log.",
+  }),
+
   upgrade_stripped: () => ({
     sentence: "The server is reached, but not the WebSocket upgrade: something in between takes it away.",
     next: "Ask whoever runs the proxy or balancer to pass WebSocket upgrades to the server, or to leave its TLS unopened.",

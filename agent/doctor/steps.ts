@@ -41,6 +41,7 @@ export type Culprit =
   | "no_tls"
   | "tls"
   // HTTP and the WebSocket
+  | "grpc_server"
   | "upgrade_stripped"
   | "web_page"
   | "redirected"

@@ -1,4 +1,4 @@
-import { NoHandshake, NoTls } from "../../shared/link/dial-fault.ts";
+import { GrpcServer, NoHandshake, NoTls } from "../../shared/link/dial-fault.ts";
 import { InnerTlsFault } from "../../shared/link/inner-tls.ts";
 import { Intercepted } from "../../shared/link/intercepted.ts";
 import { printable } from "../../shared/outcomes.ts";
@@ -42,7 +42,12 @@ export async function tlsFault(
     return new StepFailed({ culprit, by, proxyFrom, ...handshake }, printable(error.message, 500), { cause: error });
   }
   const isIntercepted = error instanceof Intercepted;
-  const culprit = isIntercepted ? intercepted(dial) : (TLS_CULPRITS.get(error.code ?? "") ?? "tls");
+  const isGrpc = error instanceof GrpcServer;
+  const culprit = isGrpc
+    ? "grpc_server"
+    : isIntercepted
+      ? intercepted(dial)
+      : (TLS_CULPRITS.get(error.code ?? "") ?? "tls");
   const by = isIntercepted ? error.issuer : dial.at;
   const finding = { culprit, by, ...handshake, ...(openedBy !== undefined && { openedBy }) };
   const detail = isIntercepted ? "a certificate of none of our CAs" : printable(error.message, 500);

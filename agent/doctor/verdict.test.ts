@@ -183,7 +183,7 @@ const CULPRITS: readonly Culprit[] = [
     "no_tls",
     "tls",
   ] as const),
-  ...(["upgrade_stripped", "web_page", "redirected", "gateway", "wrong_path", "no_answer"] as const),
+  ...(["grpc_server", "upgrade_stripped", "web_page", "redirected", "gateway", "wrong_path", "no_answer"] as const),
   ...(["not_admitted", "certificate_unseen"] as const),
   ...(["inner_tls_off", "inner_untrusted", "inner_tls", "lost", "held_back"] as const),
 ];

@@ -8,7 +8,6 @@ import { createInterface } from "node:readline";
 import { Duplex } from "node:stream";
 import { promisify } from "node:util";
 
-const SOURCE = join(import.meta.dirname, "go");
 const SOURCE_FILES = ["go.mod", "go.sum", "main.go"];
 
 /** Why the tests against Go cannot run here; never on CI, where a missing compiler is a failure. */
@@ -20,27 +19,32 @@ async function whyNoGo(): Promise<string | undefined> {
     return undefined;
   } catch (error) {
     if (process.env["CI"] === "true") throw new Error("Go is needed for the interop tests on CI", { cause: error });
-    return "Go is not installed, so hashicorp/yamux was not tried";
+    return "Go is not installed, so the peers in Go were not tried";
   }
 }
 
-let building: Promise<string> | undefined;
+/** Folders beside this file: one of yamux, and one of gRPC. */
+type Peer = "go" | "go-grpc";
+
+const building = new Map<Peer, Promise<string>>();
 
 /** The compiled peer, built once for each state of its sources into the user's cache. */
-export function goPeerBinary(): Promise<string> {
-  building ??= build();
-  return building;
+export function goPeerBinary(peer: Peer = "go"): Promise<string> {
+  const begun = building.get(peer) ?? build(peer);
+  building.set(peer, begun);
+  return begun;
 }
 
-async function build(): Promise<string> {
+async function build(peer: Peer): Promise<string> {
+  const source = join(import.meta.dirname, peer);
   const hash = createHash("sha256");
-  for (const name of SOURCE_FILES) hash.update(readFileSync(join(SOURCE, name)));
+  for (const name of SOURCE_FILES) hash.update(readFileSync(join(source, name)));
   const cache = join(process.env["XDG_CACHE_HOME"] || join(homedir(), ".cache"), "culvert");
   const binary = join(cache, `interop-peer-${hash.digest("hex").slice(0, 16)}`);
   if (existsSync(binary)) return binary;
   mkdirSync(cache, { recursive: true });
   const unfinished = `${binary}.${process.pid}`;
-  await promisify(execFile)("go", ["build", "-o", unfinished, "."], { cwd: SOURCE });
+  await promisify(execFile)("go", ["build", "-o", unfinished, "."], { cwd: source });
   renameSync(unfinished, binary);
   return binary;
 }

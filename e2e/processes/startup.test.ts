@@ -86,8 +86,8 @@ const MISTAKES: Readonly<Record<string, Mistake>> = {
     says: [/^culvert server: --mode: culvert speaks HTTP CONNECT only\..*`proxyProtocol: HTTPConnect`\.$/],
   },
   "what is not built yet is refused, never ignored": {
-    argv: (site) => ["server", ...good(site), "--agent-namespace=kube-system", "--server-count=3"],
-    says: [/--authentication-audience, --agent-namespace and .* together/, /--server-count: .*not built yet/],
+    argv: (site) => ["server", ...good(site), "--agent-namespace=kube-system", "--proxy-strategies=destHost"],
+    says: [/--authentication-audience, --agent-namespace and .* together/, /--proxy-strategies: .*not built yet/],
   },
   "an unknown command": { argv: () => ["serve"], says: [/unknown command.*serve/] },
 };
@@ -215,10 +215,14 @@ describe("a start that must not fail", { concurrency: 2 }, () => {
       assert.equal(connection.status, 200, connection.reason);
     }
     assert.deepEqual(warnings(server), [
-      "Ignored, because they mean nothing here: --logtostderr, --log-file-max-size, --v, --enable-profiling, --enable-contention-profiling, --xfr-channel-size, --warn-on-channel-limit, --kubeconfig-qps, --kubeconfig-burst.",
+      "Accepted without effect: --logtostderr, --log-file-max-size, --v (klog's: use --log-level and --log-format); " +
+        "--enable-profiling, --enable-contention-profiling (Go's profiler); " +
+        "--xfr-channel-size, --warn-on-channel-limit (streams have windows: --max-window); " +
+        "--kubeconfig-qps, --kubeconfig-burst (answers about tokens are kept for a minute).",
     ]);
     assert.deepEqual(warnings(agent), [
-      "Ignored, because they mean nothing here: --logtostderr, --v, --sync-forever, --probe-interval.",
+      "Accepted without effect: --logtostderr, --v (klog's: use --log-level and --log-format); " +
+        "--sync-forever (an agent never stops trying); --probe-interval (a lost tunnel is noticed by --keepalive).",
     ]);
   });
 

@@ -5,7 +5,7 @@ import { formatEndpoint } from "../../shared/net/source.ts";
 import { networkOf } from "../../shared/net/source-network.ts";
 import { TurnQueue } from "../../shared/net/turn-queue.ts";
 import { printable, toCulvertError } from "../../shared/outcomes.ts";
-import { RequestReader } from "../ports/request-reader.ts";
+import { HTTP_2, RequestReader } from "../ports/request-reader.ts";
 import { Sockets } from "../ports/sockets.ts";
 import type { WaitingConnections } from "../ports/waiting-connections.ts";
 import { valuesOf } from "../tunnels/strict-request.ts";
@@ -99,6 +99,7 @@ export class Frontend {
 
   #onClientError(error: NodeJS.ErrnoException, socket: Duplex): void {
     if (!socket.writable || error.code === "ECONNRESET") socket.destroy();
+    else if (error.code === HTTP_2) this.#refuse(socket, "grpc");
     else this.#refuse(socket, error.code === "HPE_HEADER_OVERFLOW" ? "headerTooLarge" : "malformed");
   }
 
@@ -112,8 +113,11 @@ export class Frontend {
       this.#handler.onRefused({ caller, remote, reason: reply.sentenceOf(refusal) });
     } catch (error) {
       const stranger = toCulvertError(error);
+      const reason = printable(stranger.message);
       reply.refused(socket, stranger, challenges(this.#door));
-      this.#handler.onRefused({ remote, reason: printable(stranger.message) });
+      // What the caller speaks is one fault, who it is another: the log has both.
+      const words = refusal === "grpc" ? `${reply.sentenceOf(refusal)}; ${reason}` : reason;
+      this.#handler.onRefused({ remote, reason: words });
     }
   }
 }

@@ -83,6 +83,7 @@ const REQUESTS: Record<HttpRefusal, RegExp> = {
   method:
     /^HTTP\/1\.1 405 ([^\r]+)\r\nAllow: CONNECT\r\nProxy-Status: culvert; error=http_request_error; details="\1"\r\n/,
   malformed: /^HTTP\/1\.1 400 /,
+  grpc: /^HTTP\/1\.1 505 the caller speaks gRPC .*proxyProtocol: HTTPConnect/,
   twoCredentials: /^HTTP\/1\.1 400 .*two Proxy-Authorization lines/,
   headerTooLarge: /^HTTP\/1\.1 431 /,
   headerTimeout: /^HTTP\/1\.1 408 /,

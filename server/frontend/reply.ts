@@ -20,6 +20,12 @@ const HTTP_REFUSALS = {
     header: `Allow: CONNECT\r\n${marked("http_request_error", ONLY_CONNECT)}`,
   },
   malformed: { status: 400, sentence: "the request is not valid HTTP/1", header: "" },
+  grpc: {
+    status: 505,
+    sentence:
+      "the caller speaks gRPC (HTTP/2), and culvert takes HTTP CONNECT: in kube-apiserver's --egress-selector-config-file write proxyProtocol: HTTPConnect, and restart it",
+    header: "",
+  },
   twoCredentials: { status: 400, sentence: "the request has two Proxy-Authorization lines: send one", header: "" },
   headerTooLarge: { status: 431, sentence: "the request header is too large", header: "" },
   headerTimeout: { status: 408, sentence: "the request header did not arrive in time", header: "" },

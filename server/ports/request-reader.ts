@@ -15,9 +15,8 @@ export interface RequestHandler {
 
 /** The connection preface of HTTP/2 begins with "PRI * HTTP/2.0" (RFC 9113 §3.4). */
 const LETTER_P = 0x50;
-const NO_HTTP_1 = "this is no request of HTTP/1";
-/** As Node's parser names what it does not take. */
-const UNFINISHED = { code: "HPE_INVALID_VERSION" };
+/** The code of the error for whoever speaks HTTP/2; Node's parser has none for it. */
+export const HTTP_2 = "CULVERT_HTTP_2";
 
 /** What Node's parser gets of a connection: the header of its first request. */
 class FirstHeader extends Duplex {
@@ -92,7 +91,8 @@ export class RequestReader {
     };
     // Node's parser wants more behind an empty line where it takes the request for the beginning of HTTP/2.
     const onWhole = (): void => {
-      if (!header.destroyed) this.#http.emit("clientError", Object.assign(new Error(NO_HTTP_1), UNFINISHED), header);
+      const error = Object.assign(new Error("the client speaks HTTP/2"), { code: HTTP_2 });
+      if (!header.destroyed) this.#http.emit("clientError", error, header);
     };
     const onEnd = (): void => {
       header.push(null);

@@ -1,4 +1,5 @@
 import { readProxyHeader } from "../../shared/net/proxy-protocol.ts";
+import { HTTP_2 } from "../ports/request-reader.ts";
 import type { Answer } from "./refusal.ts";
 
 /** What those hear on an agents' port who are no agents, or speak something else there. */
@@ -16,6 +17,18 @@ const NO_HTTP: Answer = {
   sentence: "this is no HTTP/1.1: agents upgrade to websocket here",
   headers: {},
   level: "info",
+};
+
+/**
+ * Whoever speaks HTTP/2 without asking for HTTP/1.1 is a client of gRPC, and on this port most often a
+ * konnectivity-agent in the middle of a migration.
+ */
+const GRPC: Answer = {
+  status: 505,
+  sentence:
+    "the client speaks gRPC (HTTP/2), as konnectivity-agent does: this is culvert, whose server takes culvert agents only (docs/konnectivity.md)",
+  headers: {},
+  level: "warn",
 };
 
 const TLS: Answer = {
@@ -42,6 +55,7 @@ export function notUnderstood(
     const sentence = `the request header is larger than ${headerLimit} bytes (--header-limit): is the token a token?`;
     return { status: 431, sentence, headers: {}, level: "info" };
   }
+  if (code === HTTP_2) return GRPC;
   if (!code.startsWith("HPE_") || code === "HPE_INVALID_EOF_STATE") return undefined;
   if (rawPacket?.[0] === TLS_HANDSHAKE) return TLS;
   const bringsProxy = rawPacket !== undefined && readProxyHeader(rawPacket).state === "read";

@@ -1,7 +1,16 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { checkServerIdentity, type PeerCertificate } from "node:tls";
-import { CONNECTING, type DialStep, dialFault, NoHandshake, SECURING, tooLate, UPGRADING } from "./dial-fault.ts";
+import {
+  CONNECTING,
+  type DialStep,
+  dialFault,
+  GrpcServer,
+  NoHandshake,
+  SECURING,
+  tooLate,
+  UPGRADING,
+} from "./dial-fault.ts";
 
 const PROXY = { at: "http://proxy.corp:3128", from: "--proxy" };
 const CLOSED = Object.assign(
@@ -32,6 +41,32 @@ test("who breaks a connection off is told in words, with the step and whom to as
       dialFault(error, { step, host: "server", proxy: PROXY }).message,
       /^the proxy http:\/\/proxy\.corp:3128, or what answers behind it, (closed|reset) the connection in /,
     );
+  }
+});
+
+test("a server of gRPC is known by its alert, by its first frame, and suspected by how it leaves", () => {
+  const alert = Object.assign(new Error("alert"), { code: "ERR_SSL_TLSV1_ALERT_NO_APPLICATION_PROTOCOL" });
+  const parseError = (packet: string) =>
+    Object.assign(new Error("Parse Error"), { code: "HPE_INVALID_CONSTANT", rawPacket: Buffer.from(packet, "hex") });
+  const settings = parseError("000006040000000000000500004000");
+  const at = { host: "server", proxy: undefined };
+  for (const [error, standing] of [
+    [alert, { ...at, step: SECURING }],
+    [settings, { ...at, step: UPGRADING, noProtocol: true }],
+  ] as const) {
+    const fault = dialFault(error, standing);
+    assert.ok(fault instanceof GrpcServer);
+    assert.match(fault.message, /^what answers there speaks HTTP\/2 alone, as konnectivity-server \(gRPC\) does/);
+  }
+  const left = dialFault(PIPE, { ...at, step: UPGRADING, noProtocol: true });
+  assert.ok(left instanceof GrpcServer);
+  assert.match(left.message, /^what answers there closed the connection once TLS stood, as konnectivity-server/);
+  for (const [error, noProtocol] of [
+    [PIPE, false], // it has chosen HTTP/1.1
+    [parseError("485454502f312e31203230300d0a0d0a"), true],
+    [parseError("0000"), true],
+  ] as const) {
+    assert.ok(!(dialFault(error, { ...at, step: UPGRADING, noProtocol }) instanceof GrpcServer));
   }
 });
 

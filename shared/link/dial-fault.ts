@@ -27,6 +27,13 @@ export interface Standing {
   /** The server's name. */
   readonly host: string;
   readonly proxy: PassedProxy | undefined;
+  /** TLS stands, and the other end has chosen no protocol (ALPN), although HTTP/1.1 was offered. */
+  readonly noProtocol?: boolean | undefined;
+}
+
+/** What answers speaks HTTP/2 and not HTTP/1.1, or does as servers of gRPC do. */
+export class GrpcServer extends Error {
+  override readonly name = "GrpcServer";
 }
 
 /** What answers is something else than TLS. */
@@ -94,7 +101,11 @@ export function dialFault(error: Error, standing: Standing): Error {
   const { code } = error as NodeJS.ErrnoException;
   if (NO_TLS.has(code)) return new NoTls(error, standing);
   if (code === UNRECOGNIZED_NAME) return Object.assign(new Error(unknownName(host)), { code });
+  if (code === NO_PROTOCOL || isHttp2(error)) return new GrpcServer(`${GRPC_ALONE} (${step})`, { cause: error });
   const broken = brokenOff(error);
+  if (broken !== undefined && step === UPGRADING && standing.noProtocol === true) {
+    return new GrpcServer(`${whoAnswers(proxy)} ${broken} ${LIKE_GRPC}`, { cause: error });
+  }
   const suspects = SUSPECTS[step];
   if (broken !== undefined && suspects !== undefined) {
     const sentence = `${whoAnswers(proxy)} ${broken} ${suspects}`;
@@ -142,6 +153,25 @@ const NO_TLS: ReadonlySet<string | undefined> = new Set([
   "ERR_SSL_WRONG_VERSION_NUMBER",
   "ERR_SSL_PACKET_LENGTH_TOO_LONG",
 ]);
+
+/** Node's word for the alert of whoever speaks no HTTP/1.1 (RFC 7301 §3.2). */
+const NO_PROTOCOL = "ERR_SSL_TLSV1_ALERT_NO_APPLICATION_PROTOCOL";
+const GRPC_ALONE =
+  "what answers there speaks HTTP/2 alone, as konnectivity-server (gRPC) does, and no culvert server: correct host and port in --server";
+/** gRPC in Go goes like this from whoever comes without HTTP/2, once TLS stands; so may others. */
+const LIKE_GRPC =
+  "once TLS stood, as konnectivity-server (gRPC) does: does --server lead to a culvert server? If so, something in between lets no WebSockets through, or the server's log says more";
+
+/** The first frame of every server of HTTP/2 is SETTINGS (RFC 9113 §3.4, §6.5), which is never longer than this. */
+const SETTINGS = 0x04;
+const MOST_SETTINGS = 0xff;
+
+/** What has come in place of an answer in HTTP/1.1. */
+function isHttp2(error: Error & { readonly rawPacket?: Buffer }): boolean {
+  const { rawPacket } = error;
+  if (rawPacket === undefined || rawPacket.length < 9) return false;
+  return rawPacket.readUIntBE(0, 3) <= MOST_SETTINGS && rawPacket[3] === SETTINGS && rawPacket.readUInt32BE(5) === 0;
+}
 
 /** The certificate may be good, and the clock wrong. */
 const UNTIMELY: ReadonlySet<string | undefined> = new Set(["CERT_HAS_EXPIRED", "CERT_NOT_YET_VALID"]);

@@ -162,6 +162,7 @@ class Attempt {
   #step: DialStep = CONNECTING;
   #raw: net.Socket | undefined;
   #proxy: PassedProxy | undefined;
+  #noProtocol: boolean | undefined;
 
   constructor(options: CarrierDialOptions) {
     this.#options = options;
@@ -249,6 +250,7 @@ class Attempt {
       });
       socket.on("error", (error) => reject(isUntrusted(error) ? new Intercepted(issuer, error) : error));
       socket.once("secureConnect", () => {
+        this.#noProtocol = !socket.alpnProtocol;
         this.#options.watch?.onSecure?.(socket);
         resolve(socket);
       });
@@ -319,7 +321,12 @@ class Attempt {
   /** As a sentence, unless it is one of ours. */
   explain(error: Error): Error {
     if (error === this.#reason) return error;
-    return dialFault(error, { step: this.#step, host: this.#options.host, proxy: this.#proxy });
+    return dialFault(error, {
+      step: this.#step,
+      host: this.#options.host,
+      proxy: this.#proxy,
+      noProtocol: this.#noProtocol,
+    });
   }
 
   #race<T>(step: (resolve: (value: T) => void, reject: (error: Error) => void) => void): Promise<T> {

@@ -20,6 +20,22 @@ test("a client with a certificate, and one without, are both handed over for jud
   assert.match(judgePeer((await it.next(2)).socket).refusal ?? "", /no client certificate was sent/);
 });
 
+test("HTTP/1.1 is chosen where it is offered, and what a client of HTTP/2 alone offers lets it say so", async () => {
+  await using it = await listening();
+  for (const [ALPNProtocols, chosen] of [
+    [["http/1.1"], "http/1.1"],
+    [["h2", "http/1.1"], "http/1.1"],
+    [["h2"], "h2"],
+    [["konnectivity", "h2"], "h2"],
+    [["other"], "other"],
+    [undefined, false],
+  ] as const) {
+    const client = it.tls((ALPNProtocols && { ALPNProtocols: [...ALPNProtocols] }) as tls.ConnectionOptions);
+    await once(client, "secureConnect");
+    assert.equal(client.alpnProtocol, chosen, String(ALPNProtocols));
+  }
+});
+
 test("after a client's end() a megabyte still arrives", async () => {
   await using it = await listening();
   const socket = it.tls({ allowHalfOpen: true } as tls.ConnectionOptions);

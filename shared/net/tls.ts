@@ -169,6 +169,7 @@ export class TlsListener<Door extends TlsDoor = TlsDoor> {
     try {
       server = createTlsServer({
         ...contextOptions(this.#options, material),
+        ALPNCallback: chooseProtocol,
         requestCert: true,
         rejectUnauthorized: false,
         handshakeTimeout: this.#options.handshakeTimeoutMs,
@@ -220,6 +221,14 @@ function contextOptions({ minVersion, ciphers }: ContextSettings, material?: Tls
     // Tickets off; session ids need a cache, and `neverResumed` has none.
     secureOptions: constants.SSL_OP_NO_TICKET,
   } as const;
+}
+
+/**
+ * HTTP/1.1 wherever it is offered. Who offers HTTP/2 alone is a client of gRPC, which would leave without a word: it gets
+ * what it wants, for its first bytes to be answered in words. Anything else goes on as without ALPN (RFC 7301).
+ */
+function chooseProtocol({ protocols }: { readonly protocols: readonly string[] }): string | undefined {
+  return ["http/1.1", "h2"].find((name) => protocols.includes(name)) ?? protocols[0];
 }
 
 /**

@@ -15,7 +15,7 @@ export type ValuesOf<R extends Rows> = { readonly [K in keyof R]: R[K] extends O
 export type OptionsOf<T extends { readonly options: Rows }> = ValuesOf<T["options"]>;
 
 /** What becomes of a flag of Konnectivity (or klog) that has no row of its own. */
-export type Verdict = "fine" | "ignored" | { readonly refused: string };
+export type Verdict = "fine" | { readonly ignored: string } | { readonly refused: string };
 
 export interface ForeignFlag {
   readonly boolean: boolean;

@@ -76,7 +76,7 @@ export async function readOptions<R extends Rows>(
   };
 }
 
-/** One warning line for everything that means nothing here; a sentence of refusal for what is missing. */
+/** One warning line for everything that means nothing here, with the reasons; a sentence of refusal for what is missing. */
 function judgeForeign(
   table: OptionTable,
   layers: readonly (RawValues | undefined)[],
@@ -84,11 +84,13 @@ function judgeForeign(
   warnings: string[],
 ): void {
   const effective = new Map(layers.flatMap((layer) => [...(layer?.foreign ?? [])]));
-  const ignored: string[] = [];
+  const byReason = new Map<string, string[]>();
   for (const [name, text] of effective) {
-    const verdict = table.foreign[name]?.judge(text);
-    if (verdict === "ignored") ignored.push(`--${name}`);
-    else if (verdict !== undefined && verdict !== "fine") problems.push(`--${name}: ${verdict.refused}`);
+    const verdict = table.foreign[name]?.judge(text) ?? "fine";
+    if (verdict === "fine") continue;
+    if ("refused" in verdict) problems.push(`--${name}: ${verdict.refused}`);
+    else byReason.set(verdict.ignored, [...(byReason.get(verdict.ignored) ?? []), `--${name}`]);
   }
-  if (ignored.length > 0) warnings.push(`Ignored, because they mean nothing here: ${ignored.join(", ")}.`);
+  const reasons = [...byReason].map(([reason, names]) => `${names.join(", ")} (${reason})`);
+  if (reasons.length > 0) warnings.push(`Accepted without effect: ${reasons.join("; ")}.`);
 }

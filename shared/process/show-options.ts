@@ -1,4 +1,12 @@
-import { envName, flagName, type OptionTable, type Rows, type Source, type ValuesOf } from "./options.ts";
+import {
+  envName,
+  type ForeignFlag,
+  flagName,
+  type OptionTable,
+  type Rows,
+  type Source,
+  type ValuesOf,
+} from "./options.ts";
 
 const SOURCE_TEXT: Readonly<Record<Source, string>> = {
   flag: "flag",
@@ -59,24 +67,29 @@ function foreignMarkdown(table: OptionTable): string[] {
   const judged: string[] = [];
   for (const [name, flag] of Object.entries(table.foreign)) {
     const line = `| ${code(`--${name}`)} | ${cell(flag.help)} |`;
-    (flag.judge("\0") === "ignored" ? ignored : judged).push(line);
+    (canRefuse(flag) ? judged : ignored).push(line);
   }
   return [
     "### Konnectivity's other flags",
     "",
-    "Refused with this sentence, except for values that ask for nothing:",
+    "Refused where the value asks for something that culvert does not do:",
     "",
-    "| flag | why |",
+    "| flag | what culvert does |",
     "| --- | --- |",
     ...judged,
     "",
-    "Accepted with one warning line, because they mean nothing here:",
+    "Accepted with one warning line that gives the reason:",
     "",
     "| flag | instead |",
     "| --- | --- |",
     ...ignored,
     "",
   ];
+}
+
+function canRefuse({ judge }: ForeignFlag): boolean {
+  const verdict = judge("\0");
+  return verdict !== "fine" && "refused" in verdict;
 }
 
 function lastOfSection(table: OptionTable, key: string): boolean {

@@ -1,0 +1,134 @@
+import assert from "node:assert/strict";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import { AgentMetrics } from "../agent/metrics.ts";
+import { agentOptions } from "../agent/options.ts";
+import { ServerMetrics } from "../server/metrics.ts";
+import { serverOptions } from "../server/options.ts";
+import type { OptionTable } from "../shared/process/options.ts";
+import { readOptions } from "../shared/process/read-options.ts";
+import { ROOT } from "../shared/process/testing-run.ts";
+import { ARGUMENT_LISTS, type ArgumentList, FLAGS_OF_0_36 } from "./testing-konnectivity.ts";
+
+const dir = mkdtempSync(join(tmpdir(), "culvert-konnectivity-"));
+after(() => rmSync(dir, { recursive: true, force: true }));
+const file = join(dir, "some.pem");
+writeFileSync(file, "");
+
+function readList({ command }: ArgumentList, argv: readonly string[]) {
+  return command === "server"
+    ? readOptions(serverOptions, { argv, env: {} })
+    : readOptions(agentOptions, { argv, env: {} });
+}
+
+/** What an operator changes of a list that does not start as it is, and the sentence that says so. */
+const CHANGES: Readonly<Record<string, readonly [without: RegExp, sentence: RegExp]>> = {
+  "HyperShift, agent of the control plane": [
+    /^--agent-identifiers|^ipv4=/,
+    /^--agent-identifiers: agents are not chosen/,
+  ],
+  "KKP, server": [/^--mode=grpc$/, /^--mode: .*`proxyProtocol: HTTPConnect`/],
+  "Kubernetes documentation, static pod of the server": [/^--mode=grpc$/, /^--mode: .*`proxyProtocol: HTTPConnect`/],
+  "k0s, server": [/^--mode=grpc$/, /^--mode: .*`proxyProtocol: HTTPConnect`/],
+  "k0s, agent": [/^--agent-identifiers/, /^--agent-identifiers: agents are not chosen/],
+  "OCM, server": [/^--proxy-strategies/, /^--proxy-strategies: destHost alone .*use --clusters/],
+};
+
+for (const list of ARGUMENT_LISTS) {
+  const change = CHANGES[list.installer];
+  const given = list.arguments(file);
+  if (change === undefined) {
+    test(`the arguments of ${list.installer} start culvert unchanged, with one line of warning at most`, async () => {
+      const { problems, warnings } = await readList(list, given);
+      assert.deepEqual(problems, []);
+      assert.ok(warnings.length <= 1, warnings.join("\n"));
+    });
+    continue;
+  }
+  const [without, sentence] = change;
+  test(`of the arguments of ${list.installer} one is refused with what to do, and culvert starts without it`, async () => {
+    const refused = await readList(list, given);
+    assert.equal(refused.problems.length, 1, refused.problems.join("\n"));
+    assert.match(refused.problems[0] ?? "", sentence);
+    const { problems } = await readList(
+      list,
+      given.filter((argument) => !without.test(argument)),
+    );
+    assert.deepEqual(problems, []);
+  });
+}
+
+test("the line of warning gives each reason once, behind the flags that it is for", async () => {
+  const [server] = ARGUMENT_LISTS;
+  assert.ok(server);
+  const { warnings } = await readList(server, [...server.arguments(file), "--enable-lease-controller"]);
+  assert.deepEqual(warnings, [
+    "Accepted without effect: --logtostderr, --log-file-max-size (klog's: use --log-level and --log-format); " +
+      "--proxy-strategies (every agent of a cluster serves all its targets); " +
+      "--server-count (agents are given every server by --server, and keep a tunnel to each URL); " +
+      "--enable-lease-controller (no leases are used: agents are given every server by --server).",
+  ]);
+});
+
+const page = readFileSync(join(ROOT, "docs/konnectivity.md"), "utf8");
+
+/** First and second cell of each row below a heading of the page. */
+function rowsOf(heading: string): (readonly [name: string, word: string])[] {
+  const from = page.indexOf(`### ${heading}\n`);
+  assert.ok(from >= 0, heading);
+  const [text = ""] = page.slice(from + 1).split("\n#", 1);
+  return [...text.matchAll(/^\| `(?:--)?([a-z\d_-]+)` \| ([^|]*) \|/gm)].map(([, name = "", word = ""]) => [
+    name,
+    word,
+  ]);
+}
+
+/** What the page should say of each flag of Konnectivity, by the option table; some of ours its agent does not have. */
+function wordsOf({ options, foreign }: OptionTable, flags: readonly string[]): Map<string, string> {
+  const names = Object.values(options).map(({ konnectivity }) => konnectivity?.slice(2) ?? "");
+  const words = new Map(names.filter((name) => flags.includes(name)).map((name) => [name, "works"]));
+  for (const [name, { judge }] of Object.entries(foreign)) {
+    const verdict = judge("\0");
+    words.set(name, verdict !== "fine" && "refused" in verdict ? "by value" : "no effect");
+  }
+  return words;
+}
+
+for (const table of [serverOptions, agentOptions] as unknown as readonly OptionTable[]) {
+  const command = table.command as "server" | "agent";
+  test(`docs/konnectivity.md says of every flag of the ${command} what its option table does, and of no other`, () => {
+    const flags = FLAGS_OF_0_36[command].split(" ");
+    const words = wordsOf(table, flags);
+    const rows = [...rowsOf(`Flags of the ${command}`), ...rowsOf("Flags of both")];
+    assert.deepEqual(new Map([...rows].sort()), new Map([...words].sort()));
+    assert.equal(rows.length, words.size, "a flag has two rows");
+    assert.deepEqual(
+      flags.filter((name) => !words.has(name)),
+      [],
+    );
+  });
+}
+
+for (const [side, { registry }] of [
+  ["server", new ServerMetrics()],
+  ["agent", new AgentMetrics()],
+] as const) {
+  test(`docs/konnectivity.md calls by the same name what the ${side} exports of Konnectivity's metrics, and nothing else`, () => {
+    const prefix = `konnectivity_network_proxy_${side}_`;
+    const exported = registry.getMetricsAsArray().map(({ name }) => name);
+    const rows = rowsOf(`Metrics of the ${side}`);
+    const same = rows.filter(([, words]) => words.startsWith("same name")).map(([name]) => name);
+    const others = rows.filter(([, words]) => !words.startsWith("same name")).map(([name]) => name);
+    assert.ok(rows.length > 10 && rows.every(([name]) => name.startsWith(prefix)));
+    assert.deepEqual(
+      same.filter((name) => !exported.includes(name)),
+      [],
+    );
+    assert.deepEqual(
+      others.filter((name) => exported.includes(name)),
+      [],
+    );
+  });
+}

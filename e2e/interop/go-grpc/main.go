@@ -1,0 +1,95 @@
+// A client and a server of gRPC over mutual TLS, as Konnectivity's agents and servers are to whoever looks from outside.
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"flag"
+	"fmt"
+	"log"
+	"net"
+	"os"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+func main() {
+	mode := flag.String("mode", "", "client or server")
+	target := flag.String("target", "", "what the client dials, as gRPC writes targets")
+	ca := flag.String("ca", "", "CA of the other end (PEM); without it a client speaks without TLS")
+	cert := flag.String("cert", "", "own certificate (PEM)")
+	key := flag.String("key", "", "its key (PEM)")
+	flag.Parse()
+	switch *mode {
+	case "client":
+		client(*target, transport(*ca, *cert, *key, false))
+	case "server":
+		server(transport(*ca, *cert, *key, true))
+	default:
+		log.Fatal("-mode client or server")
+	}
+}
+
+func transport(ca, cert, key string, isServer bool) credentials.TransportCredentials {
+	if ca == "" {
+		return insecure.NewCredentials()
+	}
+	pem, err := os.ReadFile(ca)
+	if err != nil {
+		log.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(pem)
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		log.Fatal(err)
+	}
+	config := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	if isServer {
+		config.ClientCAs, config.ClientAuth = pool, tls.RequireAndVerifyClientCert
+	} else {
+		config.RootCAs = pool
+	}
+	return credentials.NewTLS(config)
+}
+
+// Prints why there is no connection, after the first attempt.
+func client(target string, creds credentials.TransportCredentials) {
+	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds))
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	conn.Connect()
+	for state := conn.GetState(); state != connectivity.TransientFailure; state = conn.GetState() {
+		if state == connectivity.Ready {
+			fmt.Println("connected")
+			return
+		}
+		if !conn.WaitForStateChange(ctx, state) {
+			log.Fatal("no state but ", state)
+		}
+	}
+	fmt.Println(conn.Invoke(ctx, "/Some/Method", nil, nil, grpc.WaitForReady(false)))
+}
+
+// Prints the port, and serves until stdin ends.
+func server(creds credentials.TransportCredentials) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	go func() {
+		if err := grpc.NewServer(grpc.Creds(creds)).Serve(listener); err != nil {
+			log.Fatal(err)
+		}
+	}()
+	fmt.Println(listener.Addr().(*net.TCPAddr).Port)
+	_, _ = os.Stdin.Read(make([]byte, 1))
+}
