@@ -18,7 +18,9 @@ WORKDIR /app
 COPY --from=build /app/package.json ./
 COPY --from=build /app/node_modules ./node_modules
 COPY --from=build /app/dist ./dist
-COPY LICENSE ./
+# As in the npm package: `culvert explain` reads docs/errors.md.
+COPY docs ./docs
+COPY LICENSE README.md CHANGELOG.md ./
 # As a number, so that Kubernetes' runAsNonRoot can check it.
 USER 65532:65532
 # Callers, agents, health of server and agent. The admin ports bind to loopback.

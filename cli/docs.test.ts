@@ -15,6 +15,7 @@ import { createPki } from "./pki.ts";
 
 const PAGES = [
   ...["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"],
+  ...["docs/versions.md", "examples/systemd/README.md"],
   ...["docs/errors.md", "docs/clusters.md", "docs/corporate-networks.md", "docs/doctor.md"],
 ];
 

@@ -61,9 +61,13 @@ export class RawAgent implements AsyncDisposable {
 }
 
 /** Does TLS and the upgrade with an agent's certificate, which need not be that of the world's own agents. */
-export async function rawAgent(world: AgentsWorld, certificate = agentCertificate(world)): Promise<RawAgent> {
+export async function rawAgent(
+  world: AgentsWorld,
+  certificate = agentCertificate(world),
+  subprotocols = [SUBPROTOCOL],
+): Promise<RawAgent> {
   const socket = await dialAgentsPort(world, certificate);
-  const ws = new WebSocket(`wss://127.0.0.1${TUNNEL_PATH}`, [SUBPROTOCOL], {
+  const ws = new WebSocket(`wss://127.0.0.1${TUNNEL_PATH}`, subprotocols, {
     createConnection: () => socket,
     perMessageDeflate: false,
   });

@@ -116,7 +116,7 @@ const BEFORE_HELLO: Readonly<Record<string, Hostile>> = {
   "a text without a type": { closes: 4450, because: /type/, does: ({ ws }) => ws.send("[1,2,3]") },
   "a hello of another version": {
     ...{ closes: 4450, because: /bad hello message: version/ },
-    does: ({ ws }) => ws.send(helloText({ version: 2 })),
+    does: ({ ws }) => ws.send(helloText({ version: 3 })),
   },
   "a hello without a name": {
     ...{ closes: 4450, because: /bad hello message: agentId/ },

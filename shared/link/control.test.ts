@@ -2,6 +2,23 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { BadControlMessage, parseControl } from "./control.ts";
+import { parseInnerHello } from "./inner-hello.ts";
+
+const HELLO = { type: "hello", agentId: "a", instance: "1", software: "test", later: { unknown: true } };
+
+test("a hello offers our version or the next one, with inner TLS as well, and no other", () => {
+  const forms: Readonly<Record<string, (version: unknown) => unknown>> = {
+    direct: (version) => parseControl(JSON.stringify({ ...HELLO, version })),
+    outer: (version) => parseControl(JSON.stringify({ type: "hello", version, inner: true, later: [] })),
+    inner: (version) => parseInnerHello(JSON.stringify({ ...HELLO, version })),
+  };
+  for (const [form, parse] of Object.entries(forms)) {
+    for (const version of [1, 2]) assert.ok(parse(version), `${form} ${version}`);
+    for (const version of [0, 3, 1.5, "1", null, undefined]) {
+      assert.throws(() => parse(version), /hello.*: version must be 1 or 2; update/, `${form} ${version}`);
+    }
+  }
+});
 
 test("an ack says the same however it is spelled", () => {
   fc.assert(

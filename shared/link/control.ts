@@ -13,9 +13,19 @@ const offset = z.number().int().min(0).max(Number.MAX_SAFE_INTEGER);
 /** 256 random bits in base64url. */
 const token = z.string().regex(/^[\w-]{43}$/);
 
+/** The newest version that the agent speaks. One newer than ours will do with ours (docs/versions.md). */
+const offeredVersion = z.literal([HANDSHAKE_VERSION, HANDSHAKE_VERSION + 1], {
+  error: `must be ${HANDSHAKE_VERSION} or ${HANDSHAKE_VERSION + 1}; update the older one of agent and server`,
+});
+
+/** What the server chose of that. */
+const chosenVersion = z.literal(HANDSHAKE_VERSION, {
+  error: `must be ${HANDSHAKE_VERSION}, which this agent offered`,
+});
+
 export const helloSchema = z.object({
   type: z.literal("hello"),
-  version: z.literal(HANDSHAKE_VERSION),
+  version: offeredVersion,
   agentId,
   /** Random for each process start: tells a restart from a second link. */
   instance: name,
@@ -37,7 +47,7 @@ const proof = token;
  */
 const outerHelloSchema = z.object({
   type: z.literal("hello"),
-  version: z.literal(HANDSHAKE_VERSION),
+  version: offeredVersion,
   inner: z.literal(true),
   resume: z.object({ link: name, proof, counter: offset, received: offset }).optional(),
 });
@@ -47,7 +57,7 @@ export type ProvenResume = NonNullable<OuterHello["resume"]>;
 /** The answer to such a resume; `received`: what the server has of the link. All else was said inside. */
 const resumedSchema = z.object({
   type: z.literal("resumed"),
-  version: z.literal(HANDSHAKE_VERSION),
+  version: chosenVersion,
   received: offset,
   proof,
 });
@@ -55,7 +65,7 @@ export type Resumed = z.infer<typeof resumedSchema>;
 
 export const welcomeSchema = z.object({
   type: z.literal("welcome"),
-  version: z.literal(HANDSHAKE_VERSION),
+  version: chosenVersion,
   serverId: name,
   link: name,
   /** Resumes this link, once; the one before it stays good until the first message behind this welcome. */

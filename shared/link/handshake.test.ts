@@ -126,7 +126,7 @@ test("a client that says nothing, or the wrong thing first, is refused and judge
   rude.write(CLOSE);
   await once(rude, "close");
 
-  const malformed = await rawClient(server.port, textFrame({ ...HELLO, version: 2 }, KEY));
+  const malformed = await rawClient(server.port, textFrame({ ...HELLO, version: 3 }, KEY));
   malformed.resume();
   assert.match((await server.refusal(2)).message, /bad hello message: version/);
   malformed.destroy();

@@ -1,5 +1,8 @@
 import { readFileSync } from "node:fs";
 
+/** The name under which this is meant to be published: `culvert` on the public registry is another project. */
+const NAME = "@culvert-gateway/culvert";
+
 let known: string | undefined;
 
 /** The version of package.json, which stands above `dist` as well as above the sources. */
@@ -14,7 +17,7 @@ function versionIn(path: string): string | undefined {
       name?: unknown;
       version?: unknown;
     };
-    return content.name === "culvert" && typeof content.version === "string" ? content.version : undefined;
+    return content.name === NAME && typeof content.version === "string" ? content.version : undefined;
   } catch {
     return undefined;
   }

@@ -51,6 +51,8 @@ const requestSchema = z.object({
   timed: z.boolean().optional(),
 });
 
+const kindSchema = z.object({ kind: z.string() });
+
 const milliseconds = z.number().min(0).max(3_600_000);
 
 const answerSchema = z.union([
@@ -166,14 +168,17 @@ export function receiveHead(
 
 /** The request in a head's JSON. Throws `CulvertError`: `bad_target`, `forbidden` for an unknown kind, else `internal`. */
 export function parseOpen(json: Buffer): OpenRequest {
-  const request = requestSchema.safeParse(parseJson(json));
-  if (!request.success) throw new CulvertError("internal", "the head of a stream is not a request");
-  const { kind, target, timeoutMs, id, timed } = request.data;
-  if (kind !== "connect") {
+  const value = parseJson(json);
+  const request = requestSchema.safeParse(value);
+  // First the kind: what else a head of a kind to come has may not fit our schema.
+  const kind = request.data?.kind ?? kindSchema.safeParse(value).data?.kind;
+  if (kind !== undefined && kind !== "connect") {
     throw new CulvertError("forbidden", `streams of kind "${printable(kind, 32)}" are not taken here`);
   }
+  if (!request.success) throw new CulvertError("internal", "the head of a stream is not a request");
+  const { target, timeoutMs, id, timed } = request.data;
   return {
-    kind,
+    kind: "connect",
     target: parseTarget(target),
     timeoutMs: Math.min(timeoutMs ?? MAX_TIMEOUT_MS, MAX_TIMEOUT_MS),
     id: printable(id ?? "", 128),

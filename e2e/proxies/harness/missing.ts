@@ -10,6 +10,11 @@ export function missing(...programs: readonly string[]): string | false {
   return told(whatIsMissing(["ip", "nft", "ss", "curl", ...programs]));
 }
 
+/** The same for a program that needs nothing else. */
+export function missingProgram(program: string): string | false {
+  return told(isInstalled(program) ? false : `there is no ${program}`);
+}
+
 /** The same for a package that culvert leaves to those who need it. */
 export function missingPackage(name: string): string | false {
   try {
@@ -28,8 +33,12 @@ function told(reason: string | false): string | false {
 function whatIsMissing(programs: readonly string[]): string | false {
   if (process.platform !== "linux") return "network namespaces are Linux'";
   if (process.getuid?.() !== 0) return "network namespaces need root";
-  const absent = programs.find((program) => !FOLDERS.some((folder) => existsSync(join(folder, program))));
+  const absent = programs.find((program) => !isInstalled(program));
   if (absent !== undefined) return `there is no ${absent}`;
   // A container's root may not.
   return spawnSync("unshare", ["--net", "true"]).status === 0 ? false : "this machine makes no network namespaces";
+}
+
+function isInstalled(program: string): boolean {
+  return FOLDERS.some((folder) => existsSync(join(folder, program)));
 }

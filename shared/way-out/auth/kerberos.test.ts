@@ -15,7 +15,7 @@ test("the line that installs kerberos puts it where a module of ours finds it, a
   install(join(dirname(ours), "node_modules"));
   assert.match(createRequire(module).resolve("kerberos"), /my apps.node_modules.kerberos/);
 
-  const dependency = join(root, "project", "node_modules", "culvert");
+  const dependency = join(root, "project", "node_modules", "@culvert-gateway", "culvert");
   mkdirSync(dependency, { recursive: true });
   assert.equal(installLine(dependency), "npm install --global kerberos@7", "a folder of npm's own");
   writeFileSync(join(root, "project", "package.json"), "{}");

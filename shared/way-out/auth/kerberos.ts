@@ -44,8 +44,10 @@ export function kerberosFrom(name: string): LoadKerberos {
  */
 export function installLine(folder: string): string {
   const above = dirname(folder);
-  if (basename(above) !== "node_modules") return `npm install --prefix ${quoted(above)} ${PACKAGE}`;
-  const project = dirname(above);
+  // The name of our package has a scope, which is one more folder.
+  const modules = basename(above).startsWith("@") ? dirname(above) : above;
+  if (basename(modules) !== "node_modules") return `npm install --prefix ${quoted(above)} ${PACKAGE}`;
+  const project = dirname(modules);
   const isProject = existsSync(join(project, "package.json"));
   return isProject ? `npm install --prefix ${quoted(project)} ${PACKAGE}` : `npm install --global ${PACKAGE}`;
 }

@@ -1,0 +1,79 @@
+import assert from "node:assert/strict";
+import { type SpawnSyncReturns, spawnSync } from "node:child_process";
+import { readFileSync, writeFileSync } from "node:fs";
+import { basename, dirname, join } from "node:path";
+import { before, test } from "node:test";
+import { createPki } from "../../cli/pki.ts";
+import { agentFiles, serverFiles } from "../harness/pki-files.ts";
+import { MAIN, requireBuilt } from "../harness/processes.ts";
+import { TempDir } from "../harness/temp.ts";
+import { missingProgram } from "../proxies/harness/missing.ts";
+
+const EXAMPLES = join(import.meta.dirname, "../../examples/systemd");
+const PROGRAM = "/usr/local/bin/culvert";
+const ETC = "/etc/culvert";
+/** On systemd's scale of 0 (nothing can be done) to 100; both units are at 16. */
+const MAX_EXPOSURE = 20;
+const MIN_OPEN_FILES = 65_536;
+
+const COMMANDS = ["server", "agent"] as const;
+type Command = (typeof COMMANDS)[number];
+const unitOf = (command: Command) => readFileSync(join(EXAMPLES, `culvert-${command}.service`), "utf8");
+const setting = (unit: string, key: string) => new RegExp(`^${key}=(.*)$`, "m").exec(unit)?.[1] ?? assert.fail(key);
+
+before(requireBuilt);
+
+for (const command of COMMANDS) {
+  const skip = missingProgram("systemd-analyze");
+
+  test(`systemd has no objection to culvert-${command}.service, and finds it closed to all but its work`, {
+    skip,
+  }, () => {
+    using dir = new TempDir();
+    const path = dir.file(`culvert-${command}.service`);
+    writeFileSync(path, unitOf(command).replace(PROGRAM, process.execPath)); // it must exist
+    const verified = spawnSync("systemd-analyze", ["verify", "--man=no", "--recursive-errors=no", path]);
+    // Of an unknown key it only warns.
+    const objections = String(verified.stderr)
+      .split("\n")
+      .filter((line) => line.includes(basename(path)));
+    assert.deepEqual([verified.status, objections], [0, []], String(verified.stderr));
+    const security = ["security", "--offline=true", "--no-pager", `--threshold=${MAX_EXPOSURE}`, path];
+    const judged = spawnSync("systemd-analyze", security);
+    assert.equal(judged.status, 0, String(judged.stdout));
+  });
+
+  test(`culvert ${command} takes the command line and the file of its unit, and stops in the time it has`, async () => {
+    using dir = new TempDir();
+    await exampleFiles(dir, command);
+    const unit = unitOf(command);
+    const [program, ...args] = setting(unit, "ExecStart").replaceAll(ETC, dir.path).split(" ");
+    assert.equal(program, PROGRAM);
+    const shown = culvert(...args, "--print-config");
+    assert.deepEqual([shown.status, String(shown.stderr)], [0, ""]);
+    const drainS = Number(/^drain-timeout: (\d+)s/m.exec(String(shown.stdout))?.[1]);
+    assert.ok(Number.parseInt(setting(unit, "TimeoutStopSec"), 10) > drainS, `drain-timeout is ${drainS}s`);
+    assert.ok(Number(setting(unit, "LimitNOFILE")) >= MIN_OPEN_FILES);
+    assert.doesNotMatch(unit, /^MemoryDenyWriteExecute=/m, "V8 writes the code that it executes");
+  });
+}
+
+test("the server's unix socket is in the folder that its unit keeps for it", () => {
+  const socket = /^udsName: (.*)$/m.exec(readFileSync(join(EXAMPLES, "server.yaml"), "utf8"))?.[1] ?? "";
+  assert.equal(dirname(socket), `/run/${setting(unitOf("server"), "RuntimeDirectory")}`);
+});
+
+/** The example's configuration in this folder, with real files where it names some. */
+async function exampleFiles(dir: TempDir, command: Command): Promise<void> {
+  await createPki({ dir: dir.path });
+  const text = readFileSync(join(EXAMPLES, `${command}.yaml`), "utf8");
+  const files: Readonly<Record<string, string>> = { ...serverFiles(dir.path), ...agentFiles(dir.path) };
+  const config = text.replace(/^(\w+): \/etc\/culvert\/.*$/gm, (_line, key: string) => {
+    return `${key}: ${files[key] ?? assert.fail(`${command}.yaml names a file for ${key}`)}`;
+  });
+  writeFileSync(dir.file(`${command}.yaml`), config);
+}
+
+function culvert(...args: string[]): SpawnSyncReturns<Buffer> {
+  return spawnSync(process.execPath, [MAIN, ...args]);
+}
