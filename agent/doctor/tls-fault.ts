@@ -38,7 +38,7 @@ export async function tlsFault(
   return new StepFailed(finding, printable(error.message, 500), { cause: error });
 }
 
-/** The certificate outside is to blame: who shows it, until when it is good and what time it is there are worth a second look. */
+/** The certificate outside is to blame: who shows it, and what time it is there, is worth a second look. */
 async function certificateStep(
   error: UnknownIssuer | CertificateFault,
   openedBy: string | undefined,
@@ -49,12 +49,13 @@ async function certificateStep(
   const isUnknown = error instanceof UnknownIssuer;
   const detail = isUnknown ? `a certificate of none of our CAs${shown(chain)}` : detailOf(error, chain);
   const found = (finding: Finding) => new StepFailed(finding, detail, { chain, cause: error });
+  const opened = openedBy === undefined ? {} : { openedBy };
   if (isUnknown) {
     if (isCallersPort) return found({ culprit: "callers_port", by: dial.at });
-    const { issuer: by, relation } = error;
-    return found({ culprit: unknownBy(error, dial), by, relation, ...(openedBy !== undefined && { openedBy }) });
+    const { issuer: by, relation, kind } = error;
+    const finding = { culprit: unknownBy(error, dial), by, relation };
+    return found(kind === "intercepted" ? { ...finding, ...opened } : finding);
   }
-  const opened = openedBy === undefined ? {} : { openedBy };
   return found(endedCa(error, chain, openedBy, dial) ?? { ...findingOf(error, chain, dial), ...opened });
 }
 
