@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createServer } from "node:http";
-import type { AddressInfo } from "node:net";
+import { type AddressInfo, createServer as createTcpServer } from "node:net";
 import { text } from "node:stream/consumers";
 import { type TestContext, test } from "node:test";
+import { serverOptions } from "../server/options.ts";
 import { runFromServer } from "./doctor-from-server.ts";
 
 const REFUSED = {
@@ -39,13 +40,17 @@ async function asked(t: TestContext, status: number, answer: object, ...flags: s
 
 test("the server's steps are shown as the doctor's own, with its sentence and where it is explained", async (t) => {
   const { printed, questions, exitCode } = await asked(t, 200, REFUSED);
-  assert.deepEqual(questions, ['POST /trial {"cluster":"blue","target":"10.0.0.1:10250"}']);
+  assert.deepEqual(questions, ["GET /livez ", 'POST /trial {"cluster":"blue","target":"10.0.0.1:10250"}']);
   assert.equal(exitCode, 1);
-  assert.match(printed, /^✓ server +0 ms {2}agent "node-1"/);
+  assert.match(
+    printed,
+    /^culvert \S+, Node \S+, on \S+, 20\S+Z\n\$ culvert doctor --from-server blue 10\.0\.0\.1:10250 .*\n\n/,
+  );
+  assert.match(printed, /^✓ server +0 ms {2}agent "node-1"/m);
   assert.match(printed, /^✗ dial +3 ms {2}10\.0\.0\.1:10250 refused/m);
   assert.match(
     printed,
-    /\n\n10\.0\.0\.1:10250 refused the connection: .*\nNext: See dial_refused in docs\/errors\.md\.\n$/,
+    /^– not reached: later\n\n10\.0\.0\.1:10250 refused the connection: .*\nNext: See dial_refused in docs\/errors\.md\.\n$/m,
   );
 });
 
@@ -60,4 +65,20 @@ test("what is no server's admin port is said, and is exit code 1", async (t) => 
   const { printed, exitCode } = await asked(t, 404, {});
   assert.deepEqual([printed, exitCode], ["", 1]);
   assert.match(String(said.mock.calls[0]?.arguments[0]), /is no admin port of a culvert server/);
+});
+
+test("a server that is stopped is given up sooner than a CONNECT would be answered", async (t) => {
+  // Its kernel takes connections, and nobody answers them.
+  const server = createTcpServer((socket) => socket.on("error", () => {}));
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  t.after(() => server.close());
+  const said = t.mock.method(process.stderr, "write", () => true);
+  const admin = `127.0.0.1:${(server.address() as AddressInfo).port}`;
+  await runFromServer(["blue", "10.0.0.1:10250", "--admin-address", admin], () => {});
+  assert.equal(process.exitCode, 1);
+  process.exitCode = undefined;
+  const [, within] =
+    /did not answer within (\d+) s: .* the server hangs/.exec(String(said.mock.calls[0]?.arguments[0])) ?? [];
+  assert.ok(Number(within) < serverOptions.options.connectTimeoutMs.default / 1_000, within);
 });

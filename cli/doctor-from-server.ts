@@ -1,12 +1,17 @@
 import { Command } from "commander";
 import { z } from "zod";
 import { helpWidth } from "../shared/process/help-width.ts";
-import { stepLine } from "./doctor-report.ts";
+import { headOf, headText } from "./doctor-head.ts";
+import { stepLines } from "./doctor-report.ts";
 import { adminAddress } from "./status.ts";
 import { NoStatus } from "./status-answer.ts";
 import { askAdmin } from "./status-ask.ts";
 
-/** A server answers each CONNECT in less, by default. */
+export const FROM_SERVER = "--from-server";
+
+/** A server that is well answers at once: one that is stopped is found out sooner than a CONNECT would be answered. */
+const ALIVE_MS = 5_000;
+/** It then answers within its --connect-timeout, 8 s unless it is configured. */
 const WITHIN_MS = 30_000;
 
 const trialSchema = z.object({
@@ -42,17 +47,22 @@ export async function runFromServer(argv: readonly string[], print: (text: strin
     .configureHelp({ helpWidth: helpWidth() })
     .configureOutput({ outputError: (text, write) => write(text.replace(/^error: /, "culvert doctor: ")) })
     .exitOverride((error) => process.exit(error.exitCode === 0 ? 0 : 2))
-    .action((cluster: string, target: string, flags: Flags) => tryFrom({ cluster, target }, flags, print))
+    .action((cluster: string, target: string, flags: Flags) => {
+      const head = headText(headOf([FROM_SERVER, ...argv]));
+      return tryFrom({ cluster, target }, flags, head, print);
+    })
     .parseAsync([...argv], { from: "user" });
 }
 
 async function tryFrom(
   asked: { readonly cluster: string; readonly target: string },
   { adminAddress: text, json }: Flags,
+  head: string,
   print: (text: string) => void,
 ): Promise<void> {
   const address = adminAddress(text);
   try {
+    await askAdmin(address, { path: "/livez", withinMs: ALIVE_MS });
     const { status, body } = await askAdmin(address, { path: "/trial", body: asked, withinMs: WITHIN_MS });
     const said = status === 200 ? parsed(body) : undefined;
     const { data: trial } = trialSchema.safeParse(said);
@@ -60,8 +70,7 @@ async function tryFrom(
       throw new NoStatus(`${text} is no admin port of a culvert server, or of one of another version (HTTP ${status})`);
     }
     if (json) print(`${JSON.stringify(said, null, 2)}\n`);
-    else
-      print(`${trial.steps.map((step) => `${stepLine(step)}\n`).join("")}\n${trial.sentence}\n${next(trial.outcome)}`);
+    else print(`${head}\n${stepLines(trial.steps)}\n${trial.sentence}\n${next(trial.outcome)}`);
     if (trial.outcome !== "ok") process.exitCode = 1;
   } catch (error) {
     if (!(error instanceof NoStatus)) throw error;

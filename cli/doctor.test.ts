@@ -40,18 +40,20 @@ test("a report has a line for each step, one sentence for the culprit, and what 
   assert.equal(code, 1);
   assert.match(
     stdout,
-    /^\nwss:\/\/127\.0\.0\.1:1\/culvert\/v1\/tunnel\n\n✓ configuration +\d+ ms {2}certificate CN=culvert-agent/,
+    /^culvert \S+, Node \S+, on \S+, 20\S+Z\n\$ culvert doctor --server wss:.+\n\nwss:\/\/127\.0\.0\.1:1\/culvert\/v1\/tunnel\n\n✓ configuration +\d+ ms {2}certificate CN=culvert-agent/,
   );
   assert.match(stdout, /^– dns +skipped: 127\.0\.0\.1 is an address$/m);
   assert.match(stdout, /^✗ tcp +\d+ ms {2}127\.0\.0\.1:1 refused the connection/m);
-  assert.match(stdout, /^– tls +not reached$/m);
+  assert.match(stdout, /^– not reached: proxy, tls, upgrade, inner tls, admission, clock, echo, upload, download$/m);
   assert.match(stdout, /\n\n127\.0\.0\.1:1 refuses the connection: .+\nNext: .+\n$/);
 });
 
 test("--json is one object with all that was found", async (t) => {
   const { code, stdout } = await doctor(...(await flags(t)), "--json");
   assert.equal(code, 1);
-  const { healthy, servers } = JSON.parse(stdout);
+  const { healthy, servers, version, node, date, command } = JSON.parse(stdout);
+  assert.match([version, node, date].join(" "), /^\S+ v\d\S+ 20\S+Z$/);
+  assert.match(command, /^culvert doctor --server wss:\/\/127\.0\.0\.1:1 .* --json$/);
   assert.deepEqual([healthy, servers.length, servers[0].verdict.culprit], [false, 1, "refused"]);
   assert.equal(servers[0].steps[3].finding.by, "127.0.0.1:1");
 });
@@ -61,4 +63,17 @@ test("options that cannot be used are sentences, and exit code 2", async () => {
   assert.deepEqual([code, stdout], [2, ""]);
   assert.match(stderr, /^culvert doctor: --seconds needs|^culvert doctor: --seconds takes at most 8/m);
   assert.match(stderr, /^See: culvert doctor --help$/m);
+});
+
+test("--json is JSON also where a file is missing, with exit code 2", async (t) => {
+  const given = await flags(t);
+  for (const option of ["--proxy-credentials-file", "--ca-cert", "--config"]) {
+    const { code, stdout, stderr } = await doctor(...given, option, "/no/such/file", "--json");
+    assert.equal(code, 2);
+    const { healthy, problems, servers, command } = JSON.parse(stdout);
+    assert.deepEqual([healthy, servers], [false, []]);
+    assert.ok(problems.includes(`${option}: /no/such/file does not exist.`), stdout);
+    assert.match(command, /^culvert doctor /);
+    assert.match(stderr, /\/no\/such\/file does not exist/);
+  }
 });

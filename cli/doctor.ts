@@ -3,10 +3,9 @@ import { doctorOptions } from "../agent/doctor/options.ts";
 import { helpText } from "../shared/process/flags.ts";
 import { readOptions } from "../shared/process/read-options.ts";
 import { printConfig } from "../shared/process/show-options.ts";
-import { runFromServer } from "./doctor-from-server.ts";
+import { FROM_SERVER, runFromServer } from "./doctor-from-server.ts";
+import { headOf, headText } from "./doctor-head.ts";
 import { reportJson, reportTo } from "./doctor-report.ts";
-
-const FROM_SERVER = "--from-server";
 
 /**
  * `culvert doctor`: goes an agent's way and says who is in it. Exit code 0: nobody; 1: somebody; 2: the options cannot be
@@ -29,15 +28,18 @@ export async function runDoctor(
     return;
   }
   if (asked.printConfig) print(printConfig(doctorOptions, values, sources));
+  const head = headOf(argv);
   for (const sentence of [...problems, ...warnings]) process.stderr.write(`culvert doctor: ${sentence}\n`);
   if (problems.length > 0) {
     process.stderr.write("See: culvert doctor --help\n");
+    if (values.json) print(reportJson({ ...head, healthy: false, problems, servers: [] }));
     process.exitCode = 2;
     return;
   }
   if (asked.printConfig) return;
+  if (!values.json) print(headText(head));
   const report = await diagnose(values, env, values.json ? SILENT : reportTo(print));
-  if (values.json) print(reportJson(report));
+  if (values.json) print(reportJson({ ...head, ...report }));
   if (!report.healthy) process.exitCode = 1;
 }
 

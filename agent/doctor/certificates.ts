@@ -18,6 +18,11 @@ export function chainOf(shown: X509Certificate | undefined): readonly ChainLink[
   return chain;
 }
 
+/** The same of certificates that are in hand. */
+export function chainIn(shown: readonly X509Certificate[]): readonly ChainLink[] {
+  return shown.map(linkOf);
+}
+
 /** The first certificate of a PEM file. */
 export function firstOf(pem: string): ChainLink {
   return linkOf(new X509Certificate(pem));
@@ -30,6 +35,10 @@ export function linksIn(pems: readonly string[]): readonly ChainLink[] {
 
 export function isOver({ validTo }: Pick<ChainLink, "validTo">, now = new Date()): boolean {
   return new Date(validTo) <= now;
+}
+
+export function isEarly({ validFrom }: Pick<ChainLink, "validFrom">, now = new Date()): boolean {
+  return new Date(validFrom) > now;
 }
 
 /** `option`: who names its file. */

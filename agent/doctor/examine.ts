@@ -68,7 +68,15 @@ async function welcomed(
   const tls = { minVersion: tlsMinVersion as SecureVersion, ...(ciphers !== "" && { ciphers }) };
   let clock: { readonly time: number; readonly from: string } | undefined;
   const dial = {
-    options: { host, port, path, timeoutMs, keepaliveMs, tls },
+    options: {
+      host,
+      port,
+      path,
+      timeoutMs,
+      keepaliveMs,
+      tls,
+      trust: { ca: credentials.ca, outerCa: credentials.outerCa },
+    },
     ...{ hello: helloOf(options), credentials, rule, replayBytes: options.replayBuffer, open },
     at: formatTarget({ host, port }),
     onTime: (time: number, from: string) => {

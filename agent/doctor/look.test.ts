@@ -3,6 +3,7 @@ import { once } from "node:events";
 import net, { type AddressInfo, type Server } from "node:net";
 import { type TestContext, test } from "node:test";
 import tls from "node:tls";
+import { CertificateFault } from "../../shared/link/shown-certificate.ts";
 import { testCertificate } from "../../shared/link/testing.ts";
 import { type LookOptions, lookAt } from "./look.ts";
 import type { TunnelDial } from "./outer-tls.ts";
@@ -57,8 +58,9 @@ test("a second look at what never answers ends within the time of a step, with t
     ...{ at: "server:443", options: { ...options, timeoutMs: 200 }, open: async () => ({ socket: open() }) },
     ...{ credentials: {}, rule: { innerTls: "auto" } },
   } as unknown as TunnelDial;
-  const ended = Object.assign(new Error("certificate has expired"), { code: "CERT_HAS_EXPIRED" });
+  const cause = Object.assign(new Error("certificate has expired"), { code: "CERT_HAS_EXPIRED" });
+  const ended = new CertificateFault("server_expired", "the server's certificate expired", { cause });
   const { finding, message } = await tlsFault(ended, undefined, dial);
   assert.equal(finding.culprit, "server_expired");
-  assert.match(message, /^certificate has expired/);
+  assert.match(message, /^the server's certificate expired/);
 });

@@ -8,7 +8,7 @@ import {
   type Passage,
   probeServer,
 } from "../../shared/link/dial.ts";
-import { Intercepted } from "../../shared/link/intercepted.ts";
+import { UnknownIssuer } from "../../shared/link/unknown-issuer.ts";
 import type { Credentials } from "../uplink/credentials.ts";
 import { boxCa, dialBox, dialEnds, dialServer, type OuterRule } from "../uplink/outer-end.ts";
 import { chainOf } from "./certificates.ts";
@@ -66,7 +66,7 @@ async function opener({ options, credentials: { ca }, open }: TunnelDial): Promi
     await probeServer({ ...options, open, tls: { ...options.tls, ca } });
     return undefined;
   } catch (error) {
-    if (error instanceof Intercepted) return error.issuer;
+    if (error instanceof UnknownIssuer) return error.issuer;
     throw error;
   }
 }

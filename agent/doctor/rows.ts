@@ -1,10 +1,11 @@
-import { isOfControlPlane } from "../../shared/link/intercepted.ts";
 import { noTlsBehind, PORTAL_CURE, portalAt } from "../../shared/net/portal.ts";
+import { CERTIFICATE_ROWS, OPENED_CERTIFICATE_ROWS } from "./certificate-rows.ts";
 import { HANDSHAKE_ROWS, type Row } from "./handshake-rows.ts";
+import { date, type Found } from "./row-words.ts";
 import type { Culprit, Finding } from "./steps.ts";
 
 /** What is said of a finding: in one sentence who is in the way, and what to do about it. */
-export function rowOf(finding: Finding): Row {
+export function rowOf(finding: Found): Row {
   const { culprit, proxyFrom, openedBy, isOfScript } = finding;
   const scriptCure = isOfScript ? SCRIPT_CURES[culprit] : undefined;
   if (scriptCure !== undefined) return scriptRow(finding, scriptCure);
@@ -20,23 +21,9 @@ export const SET_THE_CLOCK =
 
 const ASK_FOR_INNER_TLS =
   "Ask whoever runs the server for --inner-tls=auto, or innerTls: auto under agents in the cluster's document";
-const ASK_FOR_A_CERTIFICATE =
-  "Ask the network team, who run what opens TLS, for a certificate that can be used; or to exempt the server from TLS inspection.";
-
 /** Where it is not the server's certificate, but that of whoever opens TLS on the way. */
-const OPENED_ROWS: Partial<Record<Culprit, (finding: Finding & { readonly openedBy: string }) => Row>> = {
-  server_expired: ({ by, openedBy, validTo }) => ({
-    sentence: `TLS is opened on the way by "${openedBy}", and the certificate that it shows in place of ${by} expired on ${date(validTo)}.`,
-    next: ASK_FOR_A_CERTIFICATE,
-  }),
-  server_not_yet_valid: ({ by, openedBy, validFrom }) => ({
-    sentence: `TLS is opened on the way by "${openedBy}", and the certificate that it shows in place of ${by} is not valid before ${date(validFrom)}: is this machine's clock behind?`,
-    next: `Compare this machine's clock with another one, and set it. ${ASK_FOR_A_CERTIFICATE}`,
-  }),
-  wrong_name: ({ by, openedBy }) => ({
-    sentence: `TLS is opened on the way by "${openedBy}", and the certificate that it shows is not one for ${by}.`,
-    next: `Correct the name in --server, if it is wrong. ${ASK_FOR_A_CERTIFICATE}`,
-  }),
+const OPENED_ROWS: Partial<Record<Culprit, (finding: Found & { readonly openedBy: string }) => Row>> = {
+  ...OPENED_CERTIFICATE_ROWS,
   inner_tls_off: ({ by, openedBy }) => ({
     sentence: `TLS is opened on the way by "${openedBy}", and the server at ${by} takes no inner TLS from agents of this cluster: nothing else leads through.`,
     next: `${ASK_FOR_INNER_TLS}; or the network team to exempt the server from TLS inspection.`,
@@ -44,7 +31,7 @@ const OPENED_ROWS: Partial<Record<Culprit, (finding: Finding & { readonly opened
 };
 
 /** The network, where it is the way to a proxy; and what comes through one in place of TLS. */
-const PROXY_ROWS: Partial<Record<Culprit, (finding: Finding) => Row>> = {
+const PROXY_ROWS: Partial<Record<Culprit, (finding: Found) => Row>> = {
   dns: ({ by, proxyFrom }) => ({
     sentence: `The name of the proxy ${by} does not resolve here.`,
     next: `Correct ${proxyFrom}, which names it, or this machine's name servers.`,
@@ -101,11 +88,7 @@ function scriptRow({ by }: Finding, cure: string): Row {
   return { sentence: `The script of --pac cannot be had: ${by}.`, next: `${cure} Or name the proxy by --proxy.` };
 }
 
-function exemptOrGoThrough(by: string): string {
-  return `ask the network team to exempt the server from TLS inspection, or go through it: --outer-ca here with the CA certificate of "${by}", --inner-tls=auto at the server.`;
-}
-
-const ROWS: Readonly<Record<Culprit, (finding: Finding) => Row>> = {
+const ROWS: Readonly<Record<Culprit, (finding: Found) => Row>> = {
   configuration: ({ by }) => ({
     sentence: `Something in the configuration cannot be used: ${by}.`,
     next: "Mend the file, or the option that names it.",
@@ -114,10 +97,16 @@ const ROWS: Readonly<Record<Culprit, (finding: Finding) => Row>> = {
     sentence: `The agent's certificate ${by} expired on ${date(validTo)}.`,
     next: "Renew it: a running agent reads the file again by itself.",
   }),
-  agent_not_yet_valid: ({ by, validFrom }) => ({
-    sentence: `The agent's certificate ${by} is not valid before ${date(validFrom)}: is this machine's clock behind?`,
-    next: "Where the clocks agree (see above), issue the certificate again; else set this machine's.",
-  }),
+  agent_not_yet_valid: ({ by, validFrom, isClockRight }) =>
+    isClockRight
+      ? {
+          sentence: `The agent's certificate ${by} is not valid before ${date(validFrom)}, and this machine's clock agrees with the server's.`,
+          next: "Issue --agent-cert again with an earlier beginning, or wait until then.",
+        }
+      : {
+          sentence: `The agent's certificate ${by} is not valid before ${date(validFrom)}: is this machine's clock behind?`,
+          next: "Compare this machine's clock with another one, and set it; if it is right, issue --agent-cert again.",
+        },
   token_expired: ({ by, validTo }) => ({
     sentence: `The token ${by} expired on ${date(validTo)}.`,
     next: "Give the file that Kubernetes renews (a projected volume), not a copy of it.",
@@ -202,36 +191,7 @@ const ROWS: Readonly<Record<Culprit, (finding: Finding) => Row>> = {
     next: "Correct --pac or the script, or name the proxy by --proxy.",
   }),
 
-  intercepted: ({ by }) =>
-    isOfControlPlane(by)
-      ? {
-          sentence: `The certificate that comes is signed by "${by}", not by the server's CA: another port of the control plane answers, or --ca-cert is not the CA of the server's port for agents.`,
-          next: `Check that the port in --server is the one for agents, and that --ca-cert is the CA of its certificate. If both are right, TLS is intercepted: ${exemptOrGoThrough(by)}`,
-        }
-      : {
-          sentence: `TLS is intercepted by "${by}": the certificate that comes is not signed by the server's CA.`,
-          next: `${capital(exemptOrGoThrough(by))} If "${by}" is the server's own CA, give it as --ca-cert, and check that the port in --server is the one for agents.`,
-        },
-  outer_ca: ({ by }) => ({
-    sentence: `TLS is intercepted by "${by}", whom neither --ca-cert nor --outer-ca knows.`,
-    next: `Ask the network team for the CA certificate of "${by}", and give it as --outer-ca, beside what is there; or to exempt the server from TLS inspection.`,
-  }),
-  inner_tls_never: ({ by }) => ({
-    sentence: `TLS is intercepted by "${by}", and this agent may not go through that: --inner-tls=never is set here.`,
-    next: `Set --inner-tls=auto here, with the CA certificate of "${by}" as --outer-ca; the server needs --inner-tls=auto, too. Or ask the network team to exempt the server from TLS inspection.`,
-  }),
-  server_expired: ({ by, validTo }) => ({
-    sentence: `The certificate of ${by} expired on ${date(validTo)}.`,
-    next: "Renew it at the server (--cluster-cert), or at the balancer before it.",
-  }),
-  server_not_yet_valid: ({ by, validFrom }) => ({
-    sentence: `The certificate of ${by} is not valid before ${date(validFrom)}: is this machine's clock behind?`,
-    next: "Compare this machine's clock with another one, and set it.",
-  }),
-  wrong_name: ({ by }) => ({
-    sentence: `The certificate is the right CA's, but not one for ${by}.`,
-    next: "Correct the name in --server, or issue the server's certificate for that name too.",
-  }),
+  ...CERTIFICATE_ROWS,
   unknown_name: ({ by }) => ({
     sentence: `Whoever answers for ${by} knows no server of that name (SNI).`,
     next: "Correct the name in --server, or add it to the server's cluster (agents.sni) or to the router's routes.",
@@ -288,10 +248,6 @@ const ROWS: Readonly<Record<Culprit, (finding: Finding) => Row>> = {
     sentence: `This agent wants inner TLS (--inner-tls=always), and the server at ${by} does not take it from agents of this cluster.`,
     next: `${ASK_FOR_INNER_TLS}; or set --inner-tls=auto here.`,
   }),
-  inner_untrusted: ({ by, openedBy }) => ({
-    sentence: `The certificate shown inside inner TLS is not one of the server's CA: it is signed by "${by}"${openedBy === undefined ? "" : `, while "${openedBy}" opens TLS on the way`}.`,
-    next: `Ask whoever runs the server whether "${by}" is its CA for agents: if so, give that as --ca-cert. If not, somebody in between plays the server: tell the network team.`,
-  }),
   inner_tls: ({ by }) => ({
     sentence: `The WebSocket to ${by} comes up, but not the inner TLS over it.`,
     next: "See the detail above. Whatever opens TLS on the way may change or hold back what passes: ask who runs it; else look at the server's log.",
@@ -309,8 +265,4 @@ const ROWS: Readonly<Record<Culprit, (finding: Finding) => Row>> = {
 
 function capital(words: string): string {
   return words.charAt(0).toUpperCase() + words.slice(1);
-}
-
-function date(ms: number | undefined): string {
-  return ms === undefined ? "a day long gone" : new Date(ms).toISOString().slice(0, 16).replace("T", " ");
 }

@@ -1,3 +1,4 @@
+import type { Relation } from "../../shared/link/unknown-issuer.ts";
 import type { Fault } from "../../shared/way-out/fault.ts";
 
 /** What is looked at, in this order. */
@@ -31,12 +32,14 @@ export type Culprit =
   | "ca_expired"
   | "clock"
   // TLS
+  | "unknown_ca"
   | "intercepted"
   | "outer_ca"
   | "inner_tls_never"
   | "server_expired"
   | "server_not_yet_valid"
   | "wrong_name"
+  | "wrong_usage"
   | "unknown_name"
   | "no_tls"
   | "tls"
@@ -72,6 +75,12 @@ export interface Finding {
   readonly openedBy?: string;
   /** Of a TLS handshake: somebody closes the connection in it, or nobody answers; absent: TLS has words for it. */
   readonly handshake?: "cut" | "silent";
+  /** Of a certificate of none of our CAs: how it stands to `--ca-cert`. */
+  readonly relation?: Relation;
+  /** Of a certificate for another name: for whom it is. */
+  readonly names?: string;
+  /** Of a certificate that is not a server's: it is a client's. */
+  readonly isClients?: boolean;
   /** Of a certificate or token that is out of its time, ms since 1970: tells whether the clock is to blame. */
   readonly validFrom?: number;
   readonly validTo?: number;

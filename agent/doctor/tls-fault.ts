@@ -1,32 +1,21 @@
+import { X509Certificate } from "node:crypto";
 import { GrpcServer, NoHandshake, NoTls } from "../../shared/link/dial-fault.ts";
 import { InnerTlsFault } from "../../shared/link/inner-tls.ts";
-import { Intercepted } from "../../shared/link/intercepted.ts";
+import { CertificateFault } from "../../shared/link/shown-certificate.ts";
+import { UnknownIssuer } from "../../shared/link/unknown-issuer.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
-import { caExpired, chainOf, isOver, linksIn, validityOf } from "./certificates.ts";
+import { caExpired, chainIn, isEarly, isOver, linksIn, validityOf } from "./certificates.ts";
 import { lookAt, type Seen } from "./look.ts";
 import type { TunnelDial } from "./outer-tls.ts";
 import { refusalFinding } from "./refusal.ts";
 import { type ChainLink, type Culprit, type Finding, StepFailed } from "./steps.ts";
 
-/** What OpenSSL says of a certificate or of a handshake. */
+/** What OpenSSL says of a handshake. */
 const TLS_CULPRITS: ReadonlyMap<string, Culprit> = new Map([
-  ["CERT_HAS_EXPIRED", "server_expired"],
-  ["CERT_NOT_YET_VALID", "server_not_yet_valid"],
-  ["ERR_TLS_CERT_ALTNAME_INVALID", "wrong_name"],
   ["ERR_SSL_TLSV1_UNRECOGNIZED_NAME", "unknown_name"],
   ["ERR_SSL_WRONG_VERSION_NUMBER", "no_tls"],
   ["ERR_SSL_PACKET_LENGTH_TOO_LONG", "no_tls"],
-]);
-
-/** Who shows it, and until when it is good, is worth a second look. */
-const ABOUT_CERTIFICATES: ReadonlySet<Culprit> = new Set([
-  "intercepted",
-  "outer_ca",
-  "inner_tls_never",
-  "server_expired",
-  "server_not_yet_valid",
-  "wrong_name",
 ]);
 
 /** Why the TLS outside does not come up. */
@@ -41,31 +30,52 @@ export async function tlsFault(
     const culprit = error instanceof NoTls ? "no_tls" : "tls";
     return new StepFailed({ culprit, by, proxyFrom, ...handshake }, printable(error.message, 500), { cause: error });
   }
-  const isIntercepted = error instanceof Intercepted;
-  const isGrpc = error instanceof GrpcServer;
-  const culprit = isGrpc
-    ? "grpc_server"
-    : isIntercepted
-      ? intercepted(dial)
-      : (TLS_CULPRITS.get(error.code ?? "") ?? "tls");
-  const by = isIntercepted ? error.issuer : dial.at;
-  const finding = { culprit, by, ...handshake, ...(openedBy !== undefined && { openedBy }) };
-  const detail = isIntercepted ? "a certificate of none of our CAs" : printable(error.message, 500);
-  const seen = ABOUT_CERTIFICATES.has(culprit) ? await secondLook(dial) : undefined;
-  if (seen === undefined) return new StepFailed(finding, detail, { cause: error });
-  if (seen.time !== undefined) dial.onTime(seen.time, "the answer's Date header");
-  const { chain } = seen;
-  if (isIntercepted && seen.isCallersPort) {
-    return new StepFailed({ culprit: "callers_port", by: dial.at }, `${detail}${shown(chain)}`, {
-      chain,
-      cause: error,
-    });
+  if (error instanceof UnknownIssuer || error instanceof CertificateFault) {
+    return await certificateStep(error, openedBy, dial);
   }
-  const told = (culprit === "server_expired" && endedCa(chain, openedBy, dial)) || {
-    ...finding,
+  const culprit = error instanceof GrpcServer ? "grpc_server" : (TLS_CULPRITS.get(error.code ?? "") ?? "tls");
+  const finding = { culprit, by: dial.at, ...handshake, ...(openedBy !== undefined && { openedBy }) };
+  return new StepFailed(finding, printable(error.message, 500), { cause: error });
+}
+
+/** The certificate outside is to blame: who shows it, and what time it is there, is worth a second look. */
+async function certificateStep(
+  error: UnknownIssuer | CertificateFault,
+  openedBy: string | undefined,
+  dial: TunnelDial,
+): Promise<StepFailed> {
+  const { chain, time, isCallersPort } = await secondLook(dial);
+  if (time !== undefined) dial.onTime(time, "the answer's Date header");
+  const isUnknown = error instanceof UnknownIssuer;
+  const detail = isUnknown ? `a certificate of none of our CAs${shown(chain)}` : detailOf(error, chain);
+  const found = (finding: Finding) => new StepFailed(finding, detail, { chain, cause: error });
+  const opened = openedBy === undefined ? {} : { openedBy };
+  if (isUnknown) {
+    if (isCallersPort) return found({ culprit: "callers_port", by: dial.at });
+    const { issuer: by, relation, kind } = error;
+    const finding = { culprit: unknownBy(error, dial), by, relation };
+    return found(kind === "intercepted" ? { ...finding, ...opened } : finding);
+  }
+  return found(endedCa(error, chain, openedBy, dial) ?? { ...findingOf(error, chain, dial), ...opened });
+}
+
+function detailOf({ message }: CertificateFault, chain: readonly ChainLink[]): string {
+  return `${printable(message, 500)}${shown(chain)}`;
+}
+
+/** What is wrong with a certificate of one of our CAs. */
+function findingOf(
+  { kind, names, isClients }: CertificateFault,
+  chain: readonly ChainLink[],
+  { options, at }: TunnelDial,
+) {
+  return {
+    culprit: kind,
+    by: kind === "wrong_name" ? options.host : at,
+    ...(names !== undefined && { names }),
+    ...(isClients && { isClients }),
     ...lateValidity(chain),
-  };
-  return new StepFailed(told, `${detail}${shown(chain)}`, { chain, cause: error });
+  } satisfies Finding;
 }
 
 /** What the network has said is its cause; where that is missing, the time was over. */
@@ -75,10 +85,12 @@ function handshakeOf({ cause }: NoHandshake): Pick<Finding, "handshake"> {
 
 /** What is shown is in time, and its authority is not: OpenSSL has the same word for both. */
 function endedCa(
+  { kind }: CertificateFault,
   chain: readonly ChainLink[],
   openedBy: string | undefined,
   { credentials: { ca, outerCa = [] } }: TunnelDial,
 ): Finding | undefined {
+  if (kind !== "server_expired") return undefined;
   const isRoot = ({ subject, issuer }: ChainLink) => subject === issuer;
   if (chain.some((link, depth) => isOver(link) && (depth === 0 || !isRoot(link)))) return undefined;
   const ours = openedBy === undefined ? (ca === undefined ? [] : [ca]) : outerCa;
@@ -86,18 +98,19 @@ function endedCa(
   return ended && caExpired(openedBy === undefined ? "--ca-cert" : "--outer-ca", ended);
 }
 
-/** Whose leave is missing. */
-function intercepted({ rule: { innerTls }, credentials: { outerCa } }: TunnelDial): Culprit {
+/** Is it `--ca-cert`, or, where somebody opens TLS, whose leave is missing? */
+function unknownBy({ kind }: UnknownIssuer, { rule: { innerTls }, credentials: { outerCa } }: TunnelDial): Culprit {
+  if (kind === "unknown_ca") return "unknown_ca";
   if (innerTls === "never") return "inner_tls_never";
   return outerCa === undefined ? "intercepted" : "outer_ca";
 }
 
-async function secondLook({ options, open }: TunnelDial): Promise<Seen | undefined> {
+async function secondLook({ options, open }: TunnelDial): Promise<Seen> {
   const signal = AbortSignal.timeout(options.timeoutMs);
   try {
     return await lookAt((await open()).socket, options, signal);
   } catch {
-    return undefined; // the first error says what there is to say
+    return { chain: [], time: undefined, isCallersPort: false }; // the first error says what there is to say
   }
 }
 
@@ -111,19 +124,16 @@ export function innerTlsFault(error: unknown, openedBy: string | undefined, dial
     const finding: Finding = isOff ? { culprit: "inner_tls_off", by: at } : refusalFinding(error);
     return new StepFailed({ ...finding, ...opened }, detail, { cause: error });
   }
-  if (!(error instanceof InnerTlsFault) || error.shown === undefined) {
-    return new StepFailed({ culprit: "inner_tls", by: at, ...opened }, detail, { cause: error });
+  const { fault, shown: raw = [] } = error instanceof InnerTlsFault ? error : {};
+  if (fault === undefined) return new StepFailed({ culprit: "inner_tls", by: at, ...opened }, detail, { cause: error });
+  const chain = chainIn(raw.map((bytes) => new X509Certificate(bytes)));
+  const found = (finding: Finding, detail: string) => new StepFailed(finding, detail, { chain, cause: error });
+  if (fault instanceof UnknownIssuer) {
+    const { issuer, relation } = fault;
+    return found({ culprit: "inner_untrusted", by: issuer, relation, ...opened }, `${detail}${shown(chain)}`);
   }
-  const chain = chainOf(error.shown);
-  const known = TLS_CULPRITS.get(error.code ?? ""); // and then it is the server's own
-  const finding: Finding = known
-    ? { culprit: known, by: at }
-    : { culprit: "inner_untrusted", by: error.issuer, ...opened };
-  const told = (known === "server_expired" && endedCa(chain, undefined, dial)) || {
-    ...finding,
-    ...lateValidity(chain),
-  };
-  return new StepFailed(told, `${detail}${shown(chain)}`, { chain, cause: error });
+  // It is the server's own, whoever opens TLS on the way.
+  return found(endedCa(fault, chain, undefined, dial) ?? findingOf(fault, chain, dial), detailOf(fault, chain));
 }
 
 function shown([leaf]: readonly ChainLink[]): string {
@@ -132,6 +142,6 @@ function shown([leaf]: readonly ChainLink[]): string {
 
 /** Of the first that is out of its time, else of the server's own. */
 function lateValidity(chain: readonly ChainLink[]): Pick<Finding, "validFrom" | "validTo"> {
-  const late = chain.find((link) => isOver(link)) ?? chain[0];
+  const late = chain.find((link) => isOver(link) || isEarly(link)) ?? chain[0];
   return late === undefined ? {} : validityOf(late);
 }

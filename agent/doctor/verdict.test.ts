@@ -112,10 +112,46 @@ const ROWS: ReadonlyArray<
     /^TLS is intercepted by "CN=Corp"/,
   ],
   [
-    "a certificate of a control plane's other CA is another port, sooner than an interception",
-    [failed("tls", { culprit: "intercepted", by: "konnectivity-signer" })],
-    "intercepted",
-    /^The certificate that comes is signed by "konnectivity-signer", .*another port of the control plane/,
+    "a CA that is not in --ca-cert is told as that first",
+    [failed("tls", { culprit: "unknown_ca", by: "konnectivity-signer" })],
+    "unknown_ca",
+    /^The server's certificate is signed by "konnectivity-signer", which is not in --ca-cert\.$/,
+  ],
+  [
+    "a CA that is not in --ca-cert, and none was given",
+    [failed("tls", { culprit: "unknown_ca", by: "ACME", relation: "none_given" })],
+    "unknown_ca",
+    /^The server's certificate is signed by "ACME", which is not in --ca-cert \(none was given\)\.$/,
+  ],
+  [
+    "a CA of the same name as the one in --ca-cert",
+    [failed("tls", { culprit: "unknown_ca", by: "ACME", relation: "same_name" })],
+    "unknown_ca",
+    /: same name \("ACME"\), another key\.$/,
+  ],
+  [
+    "a certificate that is not valid yet, and a clock that was found right",
+    [failed("tls", { culprit: "server_not_yet_valid", by, validFrom: NOW + DAY }), clock(0)],
+    "server_not_yet_valid",
+    /is not valid before 2026-06-16 12:00, and this machine's clock agrees with the server's\.$/,
+  ],
+  [
+    "a certificate that is not valid yet, and a clock that nobody has compared",
+    [failed("tls", { culprit: "server_not_yet_valid", by, validFrom: NOW + DAY })],
+    "server_not_yet_valid",
+    /is not valid before 2026-06-16 12:00: is this machine's clock behind\?$/,
+  ],
+  [
+    "an agent's certificate that is not valid yet, and a clock that was found right",
+    [failed("configuration", { culprit: "agent_not_yet_valid", by, validFrom: NOW + DAY }), clock(0)],
+    "agent_not_yet_valid",
+    /is not valid before 2026-06-16 12:00, and this machine's clock agrees with the server's\.$/,
+  ],
+  [
+    "a client's certificate that a server shows",
+    [failed("tls", { culprit: "wrong_usage", by, isClients: true })],
+    "wrong_usage",
+    /^The certificate of someone:443 is a client's: its extended key usage has no serverAuth\.$/,
   ],
   ["a clock that is off, and nothing else yet", [clock(-2 * DAY)], "clock", /2 days behind .* will not be valid by it/],
   [
@@ -173,12 +209,14 @@ const CULPRITS: readonly Culprit[] = [
   ...(["configuration", "agent_expired", "agent_not_yet_valid", "token_expired", "ca_expired"] as const),
   ...(["clock"] as const),
   ...([
+    "unknown_ca",
     "intercepted",
     "outer_ca",
     "inner_tls_never",
     "server_expired",
     "server_not_yet_valid",
     "wrong_name",
+    "wrong_usage",
     "unknown_name",
     "no_tls",
     "tls",
@@ -291,4 +329,28 @@ test("a TLS handshake that is cut, not answered or refused is told as that, and 
     all[0]?.next ?? "",
     /^See whether the server runs: .* look at its log: one that has no file descriptors left .*, a firewall that/,
   );
+});
+
+const RELATIONS = ["none_given", "another", "same_name", "self_signed"] as const;
+const NAMES = "a.example, b.example, c.example and 2 more";
+
+test("what is said of a certificate has at most 30 words in each sentence, and names an option", () => {
+  const findings: Finding[] = [
+    ...RELATIONS.map((relation): Finding => ({ culprit: "unknown_ca", by: "X", relation })),
+    ...RELATIONS.map((relation): Finding => ({ culprit: "inner_untrusted", by: "X", relation, openedBy: "Y" })),
+    ...(["intercepted", "outer_ca", "inner_tls_never"] as const).map((culprit): Finding => ({ culprit, by: "X" })),
+    ...(["server_expired", "server_not_yet_valid", "wrong_usage"] as const).map(
+      (culprit): Finding => ({ culprit, by }),
+    ),
+    { culprit: "wrong_name", by: "10.0.0.1", names: NAMES },
+  ];
+  for (const finding of findings) {
+    for (const steps of [[failed("tls", finding)], [failed("tls", finding), clock(0)]]) {
+      const { sentence, next } = judge(steps, NOW);
+      for (const words of `${sentence} ${next}`.split(/(?<=[.?]) (?=[A-Z])/)) {
+        assert.ok(words.split(" ").length <= 30, words);
+      }
+      assert.match(`${sentence} ${next}`, /--(ca-cert|outer-ca|cluster-cert|server)/);
+    }
+  }
 });

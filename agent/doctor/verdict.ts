@@ -28,18 +28,19 @@ export function judge(steps: readonly Step[], now = Date.now()): Verdict {
   const findings = steps.flatMap(({ finding, others = [] }) => (finding ? [finding, ...others] : []));
   const [first] = findings;
   if (first === undefined) return healthy(steps.find(({ step }) => step === "tls")?.openedBy);
-  const { finding: clock, aheadMs = 0 } = steps.find(({ step }) => step === "clock") ?? {};
+  const { finding: clock, aheadMs = 0, state } = steps.find(({ step }) => step === "clock") ?? {};
+  const row = (finding: Finding) => rowOf({ ...finding, isClockRight: state === "passed" });
   const isByClock = (finding: Finding) =>
     finding === clock || (clock !== undefined && TIMELY.has(finding.culprit) && explains(now, aheadMs, finding));
   const others = findings.filter((finding) => !isByClock(finding));
-  const rows = others.filter(({ culprit }, index) => index === 0 || OF_ITS_OWN.has(culprit)).map(rowOf);
+  const rows = others.filter(({ culprit }, index) => index === 0 || OF_ITS_OWN.has(culprit)).map(row);
   if (isByClock(first)) rows.unshift(clockRow(aheadMs, first));
-  else if (clock !== undefined) rows.push(rowOf(clock));
-  const [row = rowOf(first), ...also] = rows;
+  else if (clock !== undefined) rows.push(row(clock));
+  const [verdict = row(first), ...also] = rows;
   return {
     culprit: isByClock(first) ? "clock" : first.culprit,
-    sentence: row.sentence,
-    next: [row.next, ...alsoWords(also, row)].join(" "),
+    sentence: verdict.sentence,
+    next: [verdict.next, ...alsoWords(also, verdict)].join(" "),
   };
 }
 

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import net from "node:net";
 import { test } from "node:test";
-import { Intercepted } from "../../shared/link/intercepted.ts";
 import { HELLO, LinkServer, testCertificate } from "../../shared/link/testing.ts";
+import { UnknownIssuer } from "../../shared/link/unknown-issuer.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
 import { DEFAULT_OPTIONS } from "../../shared/yamux/options.ts";
 import { attempt } from "./attempt.ts";
@@ -25,7 +25,7 @@ test("who stands at the end of TLS is remembered until somebody else stands ther
   };
   const owner = { onClosed: () => {} };
   const attempted = () => attempt(reach as Reach, owner as never, new AbortController().signal);
-  await assert.rejects(attempted(), Intercepted);
+  await assert.rejects(attempted(), UnknownIssuer);
   assert.equal(path.intercepted, true);
   credentials = { ca };
   const { session } = await attempted();

@@ -31,8 +31,9 @@ test("credential files are read again at each call; what is not given stays out"
   const { files, renew, ca } = await credentialFiles(t);
   for (let i = 0; i < 2; i++) {
     const renewed = await renew();
-    const { notBefore, notAfter, ...read } = readCredentials(files);
+    const { notBefore, notAfter, lacksServerAuth, ...read } = readCredentials(files);
     assert.deepEqual(read, { ca, ...renewed });
+    assert.equal(lacksServerAuth, true, "it is an agent's");
     assert.ok(notBefore && notBefore < new Date());
     assert.ok(notAfter && notAfter > new Date());
   }

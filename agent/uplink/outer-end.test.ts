@@ -3,8 +3,8 @@ import { once } from "node:events";
 import type { AddressInfo } from "node:net";
 import { type TestContext, test } from "node:test";
 import tls from "node:tls";
-import { Intercepted } from "../../shared/link/intercepted.ts";
 import { HELLO, KEEPALIVE_MS, testCertificate } from "../../shared/link/testing.ts";
+import { UnknownIssuer } from "../../shared/link/unknown-issuer.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
 import { anyCa, boxCa, dialEnds, dialServer, type OuterEnd, type OuterRule } from "./outer-end.ts";
 
@@ -19,11 +19,14 @@ async function tried(innerTls: InnerTls, outerCa: readonly string[] | undefined,
     { ca: "server", ...(outerCa && { outerCa }) },
     async (end) => {
       ends.push(end);
-      throw new Intercepted(`of the ${end}`, new Error("untrusted"));
+      throw new UnknownIssuer(
+        { issuer: `of the ${end}`, relation: "another", kind: "unknown_ca" },
+        new Error("untrusted"),
+      );
     },
     (end) => told.push(end),
   );
-  await assert.rejects(failed, ({ issuer }: Intercepted) => issuer === `of the ${ends.at(-1)}`);
+  await assert.rejects(failed, ({ issuer }: UnknownIssuer) => issuer === `of the ${ends.at(-1)}`);
   assert.deepEqual(told, ends.slice(0, 1));
   return ends;
 }
@@ -101,7 +104,7 @@ test("our certificate is shown to nobody but the server, where it is known or li
     const to = { host: "localhost", port, path: "/", tls: {}, keepaliveMs: KEEPALIVE_MS, timeoutMs: 5_000 };
     const credentials = { ca: ours.cert, ...pair, ...(outerCa && { outerCa }) };
     const dialled = dialServer(to, { innerTls, path: { intercepted } }, credentials, () => HELLO);
-    await assert.rejects(dialled, Intercepted);
+    await assert.rejects(dialled, UnknownIssuer);
     await seen;
     assert.deepEqual(shown, expected, `${innerTls}, ${intercepted}`);
   }

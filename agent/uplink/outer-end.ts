@@ -7,7 +7,7 @@ import {
   type OuterDialled,
   probeServer,
 } from "../../shared/link/dial.ts";
-import { Intercepted } from "../../shared/link/intercepted.ts";
+import { UnknownIssuer } from "../../shared/link/unknown-issuer.ts";
 import { wellKnownAuthorities } from "../../shared/net/well-known-authorities.ts";
 import { HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { Credentials } from "./credentials.ts";
@@ -47,13 +47,13 @@ export async function dialEnds<T>(
   rule: OuterRule,
   credentials: Credentials,
   dial: (end: OuterEnd) => Promise<T>,
-  onElse: (end: OuterEnd, who: Intercepted) => void,
+  onElse: (end: OuterEnd, who: UnknownIssuer) => void,
 ): Promise<T> {
   const [first, second] = endsOf(rule, credentials);
   try {
     return await dial(first);
   } catch (error) {
-    if (!(error instanceof Intercepted)) throw error;
+    if (!(error instanceof UnknownIssuer)) throw error;
     onElse(first, error);
     if (second === undefined) throw error;
     return await dial(second);

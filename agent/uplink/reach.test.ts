@@ -1,11 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Intercepted } from "../../shared/link/intercepted.ts";
+import { UnknownIssuer } from "../../shared/link/unknown-issuer.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { byWay, type Reach, type Terms } from "./reach.ts";
 
 const CUT = Object.assign(new Error("read ECONNRESET"), { code: "ECONNRESET" });
-const BOX = new Intercepted("the box", new Error("self-signed certificate in certificate chain"));
+const BOX = new UnknownIssuer(
+  { issuer: "the box", relation: "another", kind: "intercepted" },
+  new Error("self-signed certificate in certificate chain"),
+);
 const STOPPED = AbortSignal.abort(new Error("the agent is told to stop"));
 
 /** What a dial that ends so has the way remember. */

@@ -1,8 +1,8 @@
 import type { SecureVersion } from "node:tls";
 import type { Hello } from "../../shared/link/control.ts";
 import type { CarrierDialOptions } from "../../shared/link/dial.ts";
-import { Intercepted } from "../../shared/link/intercepted.ts";
 import type { LinkOptions } from "../../shared/link/link.ts";
+import { UnknownIssuer } from "../../shared/link/unknown-issuer.ts";
 import type { BackoffOptions } from "../../shared/process/backoff.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import type { SessionOptions } from "../../shared/yamux/options.ts";
@@ -47,7 +47,10 @@ const MIN_RESUME_MS = 500;
 const RENEWAL_MS = 60_000;
 
 /** Where to, by which way, and what is spoken there; nothing of who we are. */
-export function carrierTo({ server, way, tls, path }: Reach, { timeoutMs, signal }: Omit<Terms, "credentials">) {
+export function carrierTo(
+  { server, way, tls, path }: Reach,
+  { credentials: { ca, outerCa }, timeoutMs, signal }: Terms,
+) {
   const { minVersion, ciphers } = tls;
   return {
     host: server.host,
@@ -55,6 +58,7 @@ export function carrierTo({ server, way, tls, path }: Reach, { timeoutMs, signal
     path: server.path,
     open: way.open,
     tls: { minVersion, ...(ciphers === "" ? {} : { ciphers }) },
+    trust: { ca, outerCa },
     timeoutMs,
     keepaliveMs: path.keepaliveMs,
     signal,
@@ -69,7 +73,7 @@ export async function byWay<T>({ way }: Reach, { credentials, signal }: Terms, d
     way.worked();
     return dialled;
   } catch (error) {
-    const isExpected = error instanceof Intercepted && credentials.outerCa !== undefined;
+    const isExpected = error instanceof UnknownIssuer && credentials.outerCa !== undefined;
     if (!(error instanceof LinkRefused || isExpected || signal.aborted)) way.failed();
     throw error;
   }

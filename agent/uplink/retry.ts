@@ -1,4 +1,4 @@
-import { Intercepted } from "../../shared/link/intercepted.ts";
+import { UnknownIssuer } from "../../shared/link/unknown-issuer.ts";
 import { CallersPort, MiddleBox } from "../../shared/link/upgrade-answer.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { backoffMs } from "../../shared/process/backoff.ts";
@@ -57,7 +57,7 @@ function readFailure(error: unknown): Failure {
   if (error instanceof MiddleBox) {
     return { label: error.kind, backInMs: error.retryAfterMs ?? 0, stands: false };
   }
-  if (error instanceof Intercepted) return { label: "intercepted", backInMs: 0, stands: false };
+  if (error instanceof UnknownIssuer) return { label: error.kind, backInMs: 0, stands: false };
   if (!(error instanceof LinkRefused)) return { label: "failed", backInMs: 0, stands: false };
   if (error instanceof CallersPort) return { label: "callers_port", backInMs: 0, stands: true };
   const label = LABELS[error.status ?? error.closeCode ?? 0] ?? "refused";

@@ -88,8 +88,8 @@ export class FlagTls {
     return (["callers", "agents"] as const).flatMap((name) => {
       const side = this[name];
       if (side === undefined) return [];
-      const { notBefore, notAfter } = side.material;
-      return [{ name, notBefore, notAfter, problem: side.problem }];
+      const { notBefore, notAfter, lacksServerAuth } = side.material;
+      return [{ name, notBefore, notAfter, lacksServerAuth, problem: side.problem }];
     });
   }
 

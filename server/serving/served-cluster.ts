@@ -1,7 +1,7 @@
 import type { WatchedCrl } from "../../shared/net/crl-file.ts";
 import type { Target } from "../../shared/net/target.ts";
 import type { WatchedTls } from "../../shared/net/tls-files.ts";
-import { untimely } from "../../shared/net/tls-material.ts";
+import { unfit } from "../../shared/net/tls-material.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
 import { TokenBucket } from "../../shared/token-bucket.ts";
@@ -93,7 +93,7 @@ export class ServedCluster {
     return SIDES.flatMap((side) => {
       const { tokenProblem, mayDoWithoutTls } = this[side];
       const missing = mayDoWithoutTls ? undefined : missingWarning(side)(this);
-      return [missing ?? [], tokenProblem ?? [], this.#untimely(side, now) ?? []].flat();
+      return [missing ?? [], tokenProblem ?? [], this.#unfit(side, now) ?? []].flat();
     });
   }
 
@@ -103,9 +103,9 @@ export class ServedCluster {
     return certificate && { certificate, by: `${side}.cert`, clients: side, fields: { cluster, file } };
   }
 
-  #untimely(side: (typeof SIDES)[number], now: Date): string | undefined {
+  #unfit(side: (typeof SIDES)[number], now: Date): string | undefined {
     const { ownCertificate } = this[side];
-    const fault = ownCertificate && untimely(ownCertificate, now);
+    const fault = ownCertificate && unfit(ownCertificate, now);
     if (fault === undefined) return undefined;
     const { name, file } = this.#cluster;
     return `${file}: cluster "${name}": ${side}.cert ${fault}: ${side} refuse this server`;

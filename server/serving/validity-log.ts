@@ -1,11 +1,11 @@
 import { LookTimer } from "../../shared/net/look-timer.ts";
-import { type TlsPair, untimely } from "../../shared/net/tls-material.ts";
+import { NO_SERVER_AUTH, type TlsPair, unfit } from "../../shared/net/tls-material.ts";
 import type { Logger } from "../../shared/process/logger.ts";
 import type { Place } from "../../shared/queue.ts";
 
 /** A certificate that the server shows, as the log speaks of it. */
 export interface ShownCertificate {
-  readonly certificate: Pick<TlsPair, "cert" | "notBefore" | "notAfter">;
+  readonly certificate: Pick<TlsPair, "cert" | "notBefore" | "notAfter" | "lacksServerAuth">;
   /** The flag, or the key of a document, that names it. */
   readonly by: string;
   readonly clients: "agents" | "callers";
@@ -16,7 +16,7 @@ export interface ShownCertificate {
 /** How often it is looked whether a certificate has expired in use, ms. */
 const LOOK_MS = 60_000;
 
-/** Tells once of a certificate that clients refuse it for its dates: when it comes into use, and when it expires in use. */
+/** Tells once of a certificate that clients refuse it for its dates or its usage: when it comes into use, and when it expires in use. */
 export class ValidityLog {
   readonly #place: Place<() => void>;
   readonly #log: Pick<Logger, "error">;
@@ -39,7 +39,7 @@ export class ValidityLog {
   readonly look = (): void => {
     const shown = this.#shown();
     const now = new Date();
-    const fault = shown && untimely(shown.certificate, now);
+    const fault = shown && unfit(shown.certificate, now);
     const found = fault && `${fault}\n${shown.certificate.cert}`;
     if (found !== undefined && found !== this.#told) this.#tell(shown as ShownCertificate, now);
     this.#told = found;
@@ -47,7 +47,9 @@ export class ValidityLog {
 
   #tell({ certificate, by, clients, fields }: ShownCertificate, now: Date): void {
     const { notBefore, notAfter } = certificate;
-    const state = notAfter <= now ? "has expired" : "is not yet valid";
+    const late = notAfter <= now ? "has expired" : undefined;
+    const early = notBefore > now ? "is not yet valid" : undefined;
+    const state = late ?? early ?? NO_SERVER_AUTH;
     const line = { ...fields, notBefore, notAfter };
     this.#log.error(line, `the certificate of ${by} ${state}: ${clients} refuse this server`);
   }

@@ -7,7 +7,7 @@ import type { LeafOptions } from "../../shared/pki/certificates.ts";
 import { fetchText, type Line, pki, start, until } from "../testing.ts";
 import { type Tenant, Tenants } from "../testing-tenants.ts";
 
-type Times = Pick<LeafOptions, "notBefore" | "notAfter">;
+type Times = Partial<Pick<LeafOptions, "notBefore" | "notAfter" | "usage">>;
 
 const fromNow = (minutes: number): Date => new Date(Math.floor(Date.now() / 1_000) * 1_000 + minutes * 60_000);
 
@@ -130,4 +130,40 @@ test("the log names cluster and side of such a certificate, at the start, and wh
   await red.write({ callers: await issue(tenants, red, old) });
   await until(() => told().length === 3);
   assert.deepEqual(told()[2], ["error", "red", expired.replaceAll("agents", "callers")]);
+});
+
+const WITHOUT = "has no serverAuth in its extended key usage";
+
+test("a server whose certificate has no serverAuth says so in log and readyz, at the start and after a reload", async () => {
+  await using files = await flagFiles();
+  await files.renew({ usage: "client" });
+  await using server = await start(files.options);
+  const told = () => refused(server.lines).map(({ level, msg }) => [level, msg]);
+  const line = ["error", `the certificate of --cluster-cert ${WITHOUT}: agents refuse this server`];
+  assert.deepEqual(told(), [line]);
+  const shown = () => fetchText(server.addresses.admin?.port, "/readyz?verbose");
+  const { status, text } = await shown();
+  assert.equal(status, 503);
+  assert.ok(text.includes(`agents: ${WITHOUT}`), text);
+
+  await files.renew({ usage: "both" });
+  await until(async () => (await shown()).status === 200);
+  assert.equal(told().length, 1);
+  await files.renew({ usage: "client" });
+  await until(() => told().length === 2);
+  assert.deepEqual(told()[1], line);
+});
+
+test("a cluster whose certificate has no serverAuth is named with the side, and the server stays ready for the others", async () => {
+  await using tenants = await Tenants.create(["blue", "red"]);
+  const blue = tenants.get("blue");
+  await blue.write({ agents: await issue(tenants, blue, { usage: "client" }) });
+  const server = await tenants.start();
+  const { status, text } = await fetchText(server.addresses.admin?.port, "/readyz?verbose");
+  assert.equal(status, 200);
+  assert.ok(text.includes(`blue.yaml: cluster "blue": agents.cert ${WITHOUT}: agents refuse this server`), text);
+  assert.deepEqual(
+    refused(server.lines).map(({ cluster, msg }) => [cluster, msg]),
+    [["blue", `the certificate of agents.cert ${WITHOUT}: agents refuse this server`]],
+  );
 });

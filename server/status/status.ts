@@ -1,5 +1,5 @@
 import type { MemoryPool } from "../../shared/memory/memory-pool.ts";
-import { untimely, type Validity } from "../../shared/net/tls-material.ts";
+import { unfit, type Validity } from "../../shared/net/tls-material.ts";
 import { type Check, counted, WHERE_NAMED } from "../../shared/process/check.ts";
 import type { ServedCluster } from "../serving/served-cluster.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
@@ -43,7 +43,7 @@ export function readiness(condition: Condition, shows: "names" | "counts", now =
     {
       name: "certificates",
       // A broken new file leaves the old one in use: that is worth a word, and no reason to send callers away.
-      ok: certificates.every((certificate) => untimely(certificate, now) === undefined),
+      ok: certificates.every((certificate) => unfit(certificate, now) === undefined),
       detail: certificates.map((certificate) => shownCertificate(certificate, now, all)).join("; "),
     },
     {
@@ -72,7 +72,7 @@ function shownListeners(all: Condition["listeners"], down: Condition["listeners"
 
 function shownCertificate(certificate: Certificate, now: Date, withProblem: boolean): string {
   const { name, notAfter, problem } = certificate;
-  const life = untimely(certificate, now) ?? `good until ${notAfter.toISOString()}`;
+  const life = unfit(certificate, now) ?? `good until ${notAfter.toISOString()}`;
   const why = withProblem ? problem : WHERE_NAMED;
   return `${name}: ${life}${problem === undefined ? "" : `, kept because its files are not usable now (${why})`}`;
 }

@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { checkServerIdentity, type PeerCertificate } from "node:tls";
 import {
   CONNECTING,
   type DialStep,
@@ -80,15 +79,6 @@ test("what is no such end keeps the network's words and its code", () => {
   assert.equal((fault as NodeJS.ErrnoException).code, "ECONNREFUSED");
 });
 
-test("a certificate out of its time is told with this machine's clock, to the minute: else each attempt would be news", () => {
-  const expired = Object.assign(new Error("certificate has expired"), { code: "CERT_HAS_EXPIRED" });
-  const { message } = dialFault(expired, { step: SECURING, host: "server", proxy: undefined });
-  assert.match(
-    message,
-    /^the server's certificate has expired by this machine's clock, which says \d{4}-\d\d-\d\dT\d\d:\d\dZ: is it right\?/,
-  );
-});
-
 test("a TLS handshake that is not answered is asked about whoever may hold it up, a proxy among them", () => {
   const late = "no tunnel within 10 s: timed out in the TLS handshake";
   assert.match(
@@ -101,12 +91,4 @@ test("a TLS handshake that is not answered is asked about whoever may hold it up
     behind.message,
     /handshake: the proxy http:\/\/proxy\.corp:3128 has opened the connection, .* or the server may hang$/,
   );
-});
-
-test("a server that is dialled by an address, and whose certificate has none, is told with the names that it has", () => {
-  const certificate = { subject: {}, subjectaltname: "DNS:server.example" } as unknown as PeerCertificate;
-  const wrong = checkServerIdentity("10.0.0.1", certificate) ?? assert.fail();
-  const fault = dialFault(wrong, { step: SECURING, host: "10.0.0.1", proxy: undefined });
-  assert.match(fault.message, /names no addresses, .* only DNS:server\.example \(in the TLS handshake\)$/);
-  assert.equal((fault as NodeJS.ErrnoException).code, "ERR_TLS_CERT_ALTNAME_INVALID");
 });

@@ -1,10 +1,10 @@
 import net from "node:net";
 import { brokenOff } from "../net/broken-off.ts";
-import { identityWords } from "../net/identity-words.ts";
 import { noTlsBehind } from "../net/portal.ts";
 import { LinkRefused } from "../wire/handshake.ts";
 import { CarrierLost } from "./carrier-end.ts";
-import { Intercepted } from "./intercepted.ts";
+import { CertificateFault } from "./shown-certificate.ts";
+import { UnknownIssuer } from "./unknown-issuer.ts";
 import { damagedAnswer, HELD_BACK, MiddleBox } from "./upgrade-answer.ts";
 
 export const CONNECTING = "connecting";
@@ -94,9 +94,11 @@ export function unwelcomed(reason: Error): Error {
   return damagedAnswer(reason) ?? reason;
 }
 
+const SENTENCES = [LinkRefused, MiddleBox, UnknownIssuer, CertificateFault] as const;
+
 /** Says at which step a network's error came, and who may be asked about it. What is a sentence already stays as it is. */
 export function dialFault(error: Error, standing: Standing): Error {
-  if (error instanceof LinkRefused || error instanceof MiddleBox || error instanceof Intercepted) return error;
+  if (SENTENCES.some((kind) => error instanceof kind)) return error;
   const { step, host, proxy } = standing;
   const { code } = error as NodeJS.ErrnoException;
   if (NO_TLS.has(code)) return new NoTls(error, standing);
@@ -114,18 +116,8 @@ export function dialFault(error: Error, standing: Standing): Error {
   // Several addresses were tried: Node's error for all of them has no message of its own.
   const causes = error instanceof AggregateError ? (error.errors as Error[]) : [error];
   const words = causes.map(wordsOf).join("; ");
-  const explained = new Error(`${UNTIMELY.has(code) ? untimely(words) : words} (${step})`, { cause: error });
+  const explained = new Error(`${words} (${step})`, { cause: error });
   return code === undefined ? explained : Object.assign(explained, { code });
-}
-
-/** Two certificates are in hand, and only one of them is judged here. */
-function untimely(words: string): string {
-  return `the server's ${words} by this machine's clock, which says ${thisMinute()}: is it right?`;
-}
-
-/** No more of it: a reason that is another one at each attempt would be told at each attempt. */
-function thisMinute(): string {
-  return `${new Date().toISOString().slice(0, 16)}Z`;
 }
 
 /** Nobody can tell them apart from here. */
@@ -143,9 +135,7 @@ const SUSPECTS: Partial<Record<DialStep, string>> = {
 
 /** OpenSSL tells where in its code an error was found; its reason alone is for people. */
 function wordsOf(error: Error & { readonly reason?: string }): string {
-  return error.reason !== undefined && error.message.includes(":error:")
-    ? `TLS: ${error.reason}`
-    : identityWords(error);
+  return error.reason !== undefined && error.message.includes(":error:") ? `TLS: ${error.reason}` : error.message;
 }
 
 /** OpenSSL's words for bytes that are no record of TLS. */
@@ -172,9 +162,6 @@ function isHttp2(error: Error & { readonly rawPacket?: Buffer }): boolean {
   if (rawPacket === undefined || rawPacket.length < 9) return false;
   return rawPacket.readUIntBE(0, 3) <= MOST_SETTINGS && rawPacket[3] === SETTINGS && rawPacket.readUInt32BE(5) === 0;
 }
-
-/** The certificate may be good, and the clock wrong. */
-const UNTIMELY: ReadonlySet<string | undefined> = new Set(["CERT_HAS_EXPIRED", "CERT_NOT_YET_VALID"]);
 
 /** Node's word for the alert (RFC 6066 §3). */
 const UNRECOGNIZED_NAME = "ERR_SSL_TLSV1_UNRECOGNIZED_NAME";

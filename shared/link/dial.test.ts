@@ -8,8 +8,9 @@ import { Authority } from "../pki/certificates.ts";
 import { RUN_SOURCES, source } from "../process/testing-run.ts";
 import type { Passage } from "./dial.ts";
 import { NoTls, SECURING, tooLate } from "./dial-fault.ts";
-import { Intercepted } from "./intercepted.ts";
+import { CertificateFault } from "./shown-certificate.ts";
 import { dial, failure, HELLO, Inbox, LinkServer, RawServer, testCertificate, until } from "./testing.ts";
+import { UnknownIssuer } from "./unknown-issuer.ts";
 import { HELD_BACK, MiddleBox } from "./upgrade-answer.ts";
 
 test("each step that takes too long is named, and its socket closed", async (t) => {
@@ -74,12 +75,15 @@ test("a refused connection, a name that is nobody's, a certificate that is not t
 
   await using server = await LinkServer.start();
   const stranger = await Authority.create("stranger");
-  const untrusted = await failure(server.port, { tls: { ca: stranger.cert } });
-  assert.ok(untrusted instanceof Intercepted);
+  const untrusted = await failure(server.port, { tls: { ca: stranger.cert }, trust: { ca: stranger.cert } });
+  assert.ok(untrusted instanceof UnknownIssuer);
   assert.equal(untrusted.issuer, "test");
-  assert.match(untrusted.message, /^TLS is intercepted by "test", .* give it as --ca-cert, and check that the port/);
-  assert.match((await failure(server.port, { host: "elsewhere.test" })).message, /altnames.*\(in the TLS handshake\)$/);
-  assert.match((await failure(server.port, { host: "127.0.0.2" })).message, /127\.0\.0\.2.*\(in the TLS handshake\)$/);
+  assert.match(untrusted.message, /^the server's certificate is signed by "test", which is not in --ca-cert: /);
+  for (const host of ["elsewhere.test", "127.0.0.2"]) {
+    const wrong = await failure(server.port, { host });
+    assert.ok(wrong instanceof CertificateFault && wrong.kind === "wrong_name");
+    assert.ok(wrong.message.includes(`not for ${host}: name the server so in --server`), wrong.message);
+  }
   await until(() => server.sockets.size === 0);
   const { ca } = await testCertificate();
   assert.ok((await dial(server.port, { host: "127.0.0.1", tls: { ca } })).link);
@@ -89,7 +93,7 @@ test("verification holds even where the environment turns it off", async () => {
   await using server = await LinkServer.start();
   Object.assign(process.env, { NODE_TLS_REJECT_UNAUTHORIZED: "0" });
   try {
-    assert.ok((await failure(server.port, { tls: {} })) instanceof Intercepted);
+    assert.ok((await failure(server.port, { tls: {} })) instanceof UnknownIssuer);
   } finally {
     Reflect.deleteProperty(process.env, "NODE_TLS_REJECT_UNAUTHORIZED");
   }

@@ -4,7 +4,6 @@ import tls from "node:tls";
 import { WebSocket } from "ws";
 import { seconds } from "../net/seconds.ts";
 import { sniOf } from "../net/sni.ts";
-import { isUntrusted } from "../net/untrusted.ts";
 import { LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
 import { Carrier, WEBSOCKET_BOUNDS } from "./carrier.ts";
 import type { ControlMessage, Hello, OuterHello, Resumed, Welcome } from "./control.ts";
@@ -19,7 +18,7 @@ import {
   UPGRADING,
   unwelcomed,
 } from "./dial-fault.ts";
-import { Intercepted, issuerOf } from "./intercepted.ts";
+import { certificateFault, shownBy } from "./shown-certificate.ts";
 import { damagedAnswer, mendAnswer, readAnswer } from "./upgrade-answer.ts";
 
 /** Where to, and how: all but the words. */
@@ -36,12 +35,21 @@ export interface CarrierDialOptions {
   readonly open?: ((signal: AbortSignal) => Promise<Passage>) | undefined;
   readonly path: string;
   readonly tls: Pick<tls.ConnectionOptions, "ca" | "cert" | "key" | "minVersion" | "ciphers">;
+  /** What the options say of authorities, for the words where a certificate is of none of them. */
+  readonly trust?: Trust;
   readonly headers?: Readonly<Record<string, string>>;
   readonly keepaliveMs: number;
   /** For all steps together, ms. */
   readonly timeoutMs: number;
   readonly signal?: AbortSignal;
   readonly watch?: DialWatcher;
+}
+
+export interface Trust {
+  /** Content of `--ca-cert`. */
+  readonly ca?: string | undefined;
+  /** Of `--outer-ca`; absent: nobody is expected to open TLS on the path. */
+  readonly outerCa?: readonly string[] | undefined;
 }
 
 /** A connection for TLS to go over. */
@@ -243,12 +251,12 @@ class Attempt {
         ...sniOf(host),
         ALPNProtocols: ["http/1.1"],
       });
-      let issuer: string | undefined;
+      let shown: readonly Buffer[] = [];
       // Before Node judges the certificate, and throws it away with the connection.
       socket.prependOnceListener("secure", () => {
-        issuer = issuerOf(socket.getPeerCertificate());
+        shown = shownBy(socket);
       });
-      socket.on("error", (error) => reject(isUntrusted(error) ? new Intercepted(issuer, error) : error));
+      socket.on("error", (error) => reject(certificateFault(error, shown, this.#circumstances()) ?? error));
       socket.once("secureConnect", () => {
         this.#noProtocol = !socket.alpnProtocol;
         this.#options.watch?.onSecure?.(socket);
@@ -257,6 +265,11 @@ class Attempt {
       // What Node says itself in most cases.
       socket.once("close", () => reject(Object.assign(new Error("closed"), { code: "ECONNRESET" })));
     });
+  }
+
+  #circumstances() {
+    const { host, trust = {} } = this.#options;
+    return { host, ca: trust.ca, isBoxLikely: trust.outerCa !== undefined || this.#proxy !== undefined };
   }
 
   /** The upgrade, and what follows in the same turn: the carrier has to read the socket from its first frame. */

@@ -1,13 +1,12 @@
-import { constants, X509Certificate } from "node:crypto";
+import { constants } from "node:crypto";
 import tls from "node:tls";
-import { identityWords } from "../net/identity-words.ts";
 import { sniOf } from "../net/sni.ts";
 import { tellJudgedBy } from "../net/tls.ts";
 import type { TlsMaterial } from "../net/tls-material.ts";
-import { isUntrusted } from "../net/untrusted.ts";
 import { type InnerLink, InnerPipe, LinkDuplex, TOLD } from "./inner-pipe.ts";
-import { issuerOf } from "./intercepted.ts";
 import { LinkKey } from "./proof.ts";
+import { type CertificateFault, certificateFault, shownBy } from "./shown-certificate.ts";
+import { innerCaWords, UnknownIssuer } from "./unknown-issuer.ts";
 
 /**
  * TLS 1.3 over a link, where somebody in between opens the TLS of its carriers (design: "Layers"). The certificates are
@@ -30,25 +29,25 @@ export interface InnerTls {
 export interface InnerDialOptions {
   /** The server's name, for SNI and verification. */
   readonly host: string;
-  readonly tls: Pick<tls.ConnectionOptions, "ca" | "cert" | "key">;
+  readonly tls: Pick<tls.ConnectionOptions, "cert" | "key"> & { readonly ca?: string | undefined };
   readonly timeoutMs: number;
   readonly signal: AbortSignal;
 }
 
-/** What TLS has found inside: OpenSSL's code, and the certificate if one was shown. */
+/** What TLS has found inside. */
 export class InnerTlsFault extends Error {
   override readonly name = "InnerTlsFault";
-  readonly code: string | undefined;
-  readonly issuer: string;
-  readonly shown: X509Certificate | undefined;
+  /** What is wrong with the certificate that was shown; absent: it is something else. */
+  readonly fault: UnknownIssuer | CertificateFault | undefined;
+  /** From the server's certificate upwards (DER). */
+  readonly shown: readonly Buffer[];
 
-  constructor(cause: NodeJS.ErrnoException, shown: tls.PeerCertificate | undefined) {
-    const issuer = (shown && issuerOf(shown)) ?? "unknown";
-    const untrusted = `the certificate shown inside is signed by "${issuer}", which is none of our CAs (--ca-cert): somebody in between plays the server, or that CA is the server's own`;
-    super(`inner TLS: ${isUntrusted(cause) ? untrusted : identityWords(cause)}`, { cause });
-    this.code = cause.code;
-    this.issuer = issuer;
-    this.shown = shown?.raw && new X509Certificate(shown.raw);
+  constructor(cause: NodeJS.ErrnoException, shown: readonly Buffer[], { host, tls: { ca } }: InnerDialOptions) {
+    const fault = certificateFault(cause, shown, { host, ca, isBoxLikely: false });
+    const words = fault instanceof UnknownIssuer ? innerCaWords(fault) : (fault ?? cause).message;
+    super(`inner TLS: ${words}`, { cause });
+    this.fault = fault;
+    this.shown = shown;
   }
 }
 
@@ -79,12 +78,12 @@ async function dial(link: InnerLink, options: InnerDialOptions): Promise<InnerTl
     ALPNProtocols: [INNER_PROTOCOL],
   });
   const secured = new Promise<void>((resolve, reject) => {
-    let shown: tls.PeerCertificate | undefined;
+    let shown: readonly Buffer[] = [];
     // Before Node judges the certificate, and throws it away with the connection.
     socket.prependOnceListener("secure", () => {
-      shown = socket.getPeerCertificate();
+      shown = shownBy(socket);
     });
-    socket.on("error", (error) => reject(new InnerTlsFault(error, shown)));
+    socket.on("error", (error) => reject(new InnerTlsFault(error, shown, options)));
     socket.once("secureConnect", resolve);
   });
   await handshake(secured, bottom, options.timeoutMs, options.signal);

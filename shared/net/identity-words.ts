@@ -1,24 +1,37 @@
-import { isIP } from "node:net";
 import type { PeerCertificate } from "node:tls";
 import { printable } from "../outcomes.ts";
+import { parseAltNames } from "./identity.ts";
 
-/**
- * What Node says of a failed handshake. Where a peer is called by an address, and its certificate names none, Node ends in
- * a list of nothing, and says little more where it is called by a name: the names that it does have are said in its place.
- */
+/** So many names are told: enough to see what is meant. */
+const MAX_NAMES = 3;
+
+/** What Node says of a failed handshake; where a certificate lacks the name that was dialled, the names that it does have. */
 export function identityWords(error: Error): string {
   const { code, host = "", cert } = error as WrongIdentity;
   if (code !== "ERR_TLS_CERT_ALTNAME_INVALID" || host === "" || cert === undefined) return error.message;
-  const isAddress = isIP(host) !== 0;
-  const names = cert.subjectaltname ?? "";
-  if ((isAddress ? /(?:^|, )IP Address:/ : /(?:^|, )DNS:/).test(names)) return error.message;
-  const common = [cert.subject?.CN ?? []].flat().filter((name) => name !== "");
-  // A common name counts for a host; for an address it is told where no other name is there.
-  const told = isAddress && names !== "" ? [] : common.map((name) => `CN=${name}`);
-  const others = [names, ...told].filter((name) => name !== "").join(", ");
-  const only = others === "" ? "nor anything else" : `only ${printable(others)}`;
-  if (!isAddress && common.length > 0) return `the certificate does not name ${host}, ${only}`;
-  return `the certificate names no ${isAddress ? "addresses" : "host"}, and so not ${host}, ${only}`;
+  const names = namesIn(cert);
+  if (names === undefined) return `the certificate has no name in it, and so not ${host}`;
+  return `the certificate is for ${names}, not for ${host}`;
+}
+
+/** `a.example, b.example and 3 more`: for whom a certificate is; `undefined`: nobody is named. The words are a stranger's. */
+export function namesIn({ subject, subjectaltname = "" }: Partial<PeerCertificate>): string | undefined {
+  const alternatives = readNames(subjectaltname);
+  const common = [subject?.CN ?? []].flat().filter((name) => name !== "");
+  const names = (alternatives.length > 0 ? alternatives : common).map((name) => printable(name, 80));
+  if (names.length === 0) return undefined;
+  const more = names.length - MAX_NAMES;
+  return more > 0 ? `${names.slice(0, MAX_NAMES).join(", ")} and ${more} more` : names.join(", ");
+}
+
+/** What a server may be called by. */
+function readNames(text: string): string[] {
+  try {
+    const hosts = parseAltNames(text).filter(({ kind }) => kind === "DNS" || kind === "IP Address");
+    return hosts.map(({ value }) => value);
+  } catch {
+    return [text];
+  }
 }
 
 /** As `tls.checkServerIdentity` makes it. */

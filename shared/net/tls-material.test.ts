@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { Authority } from "../pki/certificates.ts";
-import { loadClientTls, loadServerTls, TlsFileError, untimely } from "./tls-material.ts";
+import { loadClientTls, loadServerTls, TlsFileError, unfit } from "./tls-material.ts";
 
 let dir: string;
 const at = (name: string): string => join(dir, name);
@@ -51,7 +51,7 @@ test("a chain, its key and a CA are loaded, with its latest start and its earlie
 
 test("a certificate is refused before its first moment, and from its last one on", () => {
   const validity = { notBefore: new Date("2026-06-01T00:00:00Z"), notAfter: new Date("2026-07-01T00:00:00Z") };
-  const at = (time: string) => untimely(validity, new Date(time));
+  const at = (time: string) => unfit(validity, new Date(time));
   assert.equal(at("2026-05-31T23:59:59Z"), "not valid before 2026-06-01T00:00:00.000Z");
   assert.equal(at("2026-06-01T00:00:00Z"), undefined);
   assert.equal(at("2026-06-30T23:59:59Z"), undefined);
@@ -62,7 +62,8 @@ test("a client may leave out its certificate, its CA, or all", () => {
   assert.deepEqual(loadClientTls({ certFile: "", keyFile: "", caFile: "" }), {});
   assert.deepEqual(Object.keys(loadClientTls({ caFile: at("ca.crt") })), ["ca"]);
   const { certFile, keyFile } = files("one.crt", "one.key");
-  assert.deepEqual(Object.keys(loadClientTls({ certFile, keyFile })).sort(), ["cert", "key", "notAfter", "notBefore"]);
+  const pair = ["cert", "key", "lacksServerAuth", "notAfter", "notBefore"];
+  assert.deepEqual(Object.keys(loadClientTls({ certFile, keyFile })).sort(), pair);
   assert.throws(() => loadClientTls({ certFile }), /needs its private key/);
   assert.throws(() => loadClientTls({ keyFile }), /needs its certificate/);
 });

@@ -1,6 +1,7 @@
 import { createPrivateKey, type KeyObject, X509Certificate } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { createSecureContext } from "node:tls";
+import { usageOf } from "./certificate-usage.ts";
 import { readFailure } from "./read-failure.ts";
 
 /** Paths of PEM files. */
@@ -20,10 +21,12 @@ export interface TlsMaterial {
   readonly notAfter: Date;
 }
 
-/** From when to when a chain holds: all of its certificates together. */
+/** From when to when a chain holds: all of its certificates together; and for what the first of them may be used. */
 export interface Validity {
   readonly notBefore: Date;
   readonly notAfter: Date;
+  /** It has an extended key usage, and no serverAuth in it. */
+  readonly lacksServerAuth?: boolean | undefined;
 }
 
 /** What a listener shows and judges by, and when what it shows is good. */
@@ -35,11 +38,14 @@ export interface TlsPair extends Validity {
   readonly key: string;
 }
 
-/** Why whoever is shown a certificate refuses it now, if the time is the reason: `expired on 2026-06-01T…`. */
-export function untimely({ notBefore, notAfter }: Validity, now: Date): string | undefined {
+/** Why clients refuse this certificate of a server now, if that is known: `expired on 2026-06-01T…`. */
+export function unfit({ notBefore, notAfter, lacksServerAuth }: Validity, now: Date): string | undefined {
   if (notAfter <= now) return `expired on ${notAfter.toISOString()}`;
-  return notBefore > now ? `not valid before ${notBefore.toISOString()}` : undefined;
+  if (notBefore > now) return `not valid before ${notBefore.toISOString()}`;
+  return lacksServerAuth ? NO_SERVER_AUTH : undefined;
 }
+
+export const NO_SERVER_AUTH = "has no serverAuth in its extended key usage";
 
 /** What is wrong with a file, as a sentence that has its path; and which one it is, for whoever knows it by a flag. */
 export class TlsFileError extends Error {
@@ -82,15 +88,18 @@ export function loadPair(certFile: string, keyFile: string): TlsPair {
   const cert = read("certFile", certFile);
   const key = read("keyFile", keyFile);
   const chain = parse("certFile", certFile, cert);
-  if (chain[0]?.checkPrivateKey(parseKey(keyFile, key)) !== true) {
+  const [leaf] = chain;
+  if (leaf?.checkPrivateKey(parseKey(keyFile, key)) !== true) {
     throw new TlsFileError(
       "keyFile",
       `the private key ${keyFile} does not belong to the first certificate in ${certFile}`,
     );
   }
+  const { servers, any } = usageOf(leaf);
   return {
     cert,
     key,
+    lacksServerAuth: !servers && !any,
     notBefore: new Date(Math.max(...chain.map(({ validFrom }) => Date.parse(validFrom)))),
     notAfter: new Date(Math.min(...chain.map(({ validTo }) => Date.parse(validTo)))),
   };

@@ -16,11 +16,21 @@ export interface MadeCertificate {
   readonly serial?: string;
   /** So many bytes more. */
   readonly padding?: number;
+  /** Extended key usage (OIDs); absent: the extension is. */
+  readonly extendedUsages?: readonly string[];
 }
 
 /** Certificates that `Authority` does not make: CAs in the middle, renewed ones, serial numbers of one's choice. */
 export async function certificateOf(wish: MadeCertificate): Promise<CertificateAndKey> {
-  const { cn, isCa = true, by, keyOf, serial = `40${randomBytes(8).toString("hex")}`, padding = 0 } = wish;
+  const {
+    cn,
+    isCa = true,
+    by,
+    keyOf,
+    serial = `40${randomBytes(8).toString("hex")}`,
+    padding = 0,
+    extendedUsages,
+  } = wish;
   const keys = await (keyOf === undefined
     ? webcrypto.subtle.generateKey(P256, true, ["sign", "verify"])
     : keysOf(keyOf));
@@ -42,6 +52,7 @@ export async function certificateOf(wish: MadeCertificate): Promise<CertificateA
       ...(padding === 0 ? [] : [new x509.Extension("1.2.3.4", false, Buffer.alloc(padding))]),
       new x509.BasicConstraintsExtension(isCa, undefined, true),
       new x509.KeyUsagesExtension(usages, true),
+      ...(extendedUsages === undefined ? [] : [new x509.ExtendedKeyUsageExtension([...extendedUsages])]),
       await x509.SubjectKeyIdentifierExtension.create(keys.publicKey),
       await x509.AuthorityKeyIdentifierExtension.create(signer.publicKey),
     ],

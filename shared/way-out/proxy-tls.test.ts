@@ -10,7 +10,10 @@ test("a proxy that is called by an address, and whose certificate has none, is t
   const wrong = checkServerIdentity("10.0.0.1", certificate) ?? assert.fail();
   const proxy = { scheme: "https", host: "10.0.0.1", port: 3128, credentials: undefined } as const;
   const { message } = tlsFault(proxy, wrong);
-  assert.match(message, /call the proxy by a name that is in it \(.*no addresses.* only DNS:proxy\.example\)$/);
+  assert.match(
+    message,
+    /call the proxy by a name that is in it \(the certificate is for proxy\.example, not for 10\.0\.0\.1\)$/,
+  );
 });
 
 test("a proxy's certificate is judged also where NODE_TLS_REJECT_UNAUTHORIZED says that none is", async (t) => {
