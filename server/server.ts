@@ -133,11 +133,7 @@ export class Server implements AsyncDisposable {
     });
     this.metrics.memory.watch(this.#pool);
     this.metrics.links.watch(() => liveLinks(this.tunnels.tunnels()));
-    this.metrics.watch({
-      streams: () => this.#sum((tunnel) => tunnel.streamCount),
-      bufferedBytes: () => this.#sum((tunnel) => tunnel.bufferedBytes),
-      resetForMemory: () => this.#sum((tunnel) => tunnel.resetForMemory),
-    });
+    this.metrics.watch(() => this.tunnels.clusters());
     this.metrics.watchClusters({
       figuresOf: (cluster) => this.#serving?.get(cluster)?.figures,
       faults: () => this.#clusterFaults(),
