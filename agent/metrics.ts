@@ -1,5 +1,6 @@
 import type { Registry } from "prom-client";
 import type { OutcomeCode } from "../shared/outcomes.ts";
+import { ExpiryMetrics } from "../shared/process/expiry-metrics.ts";
 import { LinkMetrics } from "../shared/process/link-metrics.ts";
 import { MemoryMetrics } from "../shared/process/memory-metrics.ts";
 import {
@@ -49,6 +50,7 @@ export class AgentMetrics {
   readonly registry: Registry;
   readonly links: LinkMetrics;
   readonly memory: MemoryMetrics;
+  readonly expiry: ExpiryMetrics;
   readonly #streams = new Tally();
   readonly #pending = new Tally();
   readonly #ended: LabelledTally;
@@ -68,6 +70,7 @@ export class AgentMetrics {
     const make = new Instruments(options);
     this.registry = make.registry;
     this.links = new LinkMetrics(make, "agent");
+    this.expiry = new ExpiryMetrics(make);
     this.memory = new MemoryMetrics(make, "agent");
     this.#ended = make.counters("culvert_agent_streams_total", "Streams that are over.", ["outcome"]);
     this.#bytes = make.counters("culvert_agent_bytes_total", "Payload carried; up is towards targets.", ["direction"]);

@@ -1,5 +1,6 @@
 import type { Registry } from "prom-client";
 import { type OutcomeCode, outcome } from "../shared/outcomes.ts";
+import { ExpiryMetrics } from "../shared/process/expiry-metrics.ts";
 import { LinkMetrics } from "../shared/process/link-metrics.ts";
 import { MemoryMetrics } from "../shared/process/memory-metrics.ts";
 import {
@@ -82,6 +83,7 @@ export class ServerMetrics {
   readonly withoutNames: Registry;
   readonly links: LinkMetrics;
   readonly memory: MemoryMetrics;
+  readonly expiry: ExpiryMetrics;
   /** Of those who have come to no cluster. */
   readonly strangers = new RecentRefusals();
   readonly #open = new Tally();
@@ -112,6 +114,7 @@ export class ServerMetrics {
     this.registry = make.registry;
     this.withoutNames = make.withoutNames;
     this.links = new LinkMetrics(make, "server");
+    this.expiry = new ExpiryMetrics(make);
     this.memory = new MemoryMetrics(make, "server");
     this.#connections = make.counters("culvert_server_connections_total", "CONNECTs that are over.", [
       "cluster",

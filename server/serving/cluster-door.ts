@@ -194,6 +194,11 @@ export class ClusterDoor implements TlsDoor {
     return this.#isUnixOnly ? undefined : this.#side.certificate;
   }
 
+  /** By which its document has clients judged; `undefined`: by what the flags say, or none. */
+  get ownCa(): string | undefined {
+    return this.#isUnixOnly ? undefined : this.#side.ca;
+  }
+
   /** By which certificates are judged now. */
   get ca(): string | undefined {
     return this.material?.ca;

@@ -1,3 +1,4 @@
+import type { Expiring } from "../../shared/net/expiry.ts";
 import type { TlsDoors } from "../../shared/net/tls.ts";
 import { ConfigError } from "../../shared/process/options.ts";
 import { changedKeys } from "../clusters/changes.ts";
@@ -83,6 +84,11 @@ export class Serving implements ClusterListener {
   /** What is odd about the clusters now, and may be meant: what can be mended, since it stays in readyz until it is. */
   warnings(): string[] {
     return [...warningsOf(this.#served.values(), sharedCaWarning), ...this.#crlWarnings()];
+  }
+
+  /** What of the documents' certificates and CAs has an end. */
+  *expiring(): Generator<Expiring> {
+    for (const served of this.#served.values()) yield* served.expiring();
   }
 
   /** To be called when the CRLs of the flags are others. */

@@ -1,4 +1,5 @@
 import type { MemoryPool } from "../../shared/memory/memory-pool.ts";
+import type { Expiring } from "../../shared/net/expiry.ts";
 import { untimely, type Validity } from "../../shared/net/tls-material.ts";
 import { type Check, counted, WHERE_NAMED } from "../../shared/process/check.ts";
 import type { ServedCluster } from "../serving/served-cluster.ts";
@@ -15,6 +16,8 @@ export interface Condition {
     readonly problem?: string | undefined;
   }>;
   readonly certificates: readonly Certificate[];
+  /** Certificates and CAs, of clusters too, that end soon, and CAs that have ended. */
+  readonly ends: readonly string[];
   /** Why some clusters are not served as their documents say; absent: the flags are the one cluster. */
   readonly clusters?: readonly string[] | undefined;
   /** What is odd about the configuration, and may be meant. */
@@ -34,7 +37,7 @@ export interface Certificate extends Validity {
 
 /** `shows`: the counts are for whoever reaches the health port, names of clusters and paths of files for operators. */
 export function readiness(condition: Condition, shows: "names" | "counts", now = new Date()): Check[] {
-  const { listeners, certificates, clusters, warnings, files, draining, agents, readyNeedsAgent } = condition;
+  const { listeners, certificates, ends, clusters, warnings, files, draining, agents, readyNeedsAgent } = condition;
   const down = listeners.filter(({ up }) => !up);
   const all = shows === "names";
   const faults = clusters ?? [];
@@ -44,12 +47,15 @@ export function readiness(condition: Condition, shows: "names" | "counts", now =
       name: "certificates",
       // A broken new file leaves the old one in use: that is worth a word, and no reason to send callers away.
       ok: certificates.every((certificate) => untimely(certificate, now) === undefined),
-      detail: certificates.map((certificate) => shownCertificate(certificate, now, all)).join("; "),
+      detail: [
+        ...certificates.map((certificate) => shownCertificate(certificate, now, all)),
+        ...shownWarnings(all ? atMost(MAX_ENDS, ends) : ends, all),
+      ].join("; "),
     },
     {
       name: "configuration",
       ok: true,
-      detail: all ? warnings.map((warning) => `warning: ${warning}`).join("; ") : counted(warnings.length, "warning"),
+      detail: shownWarnings(warnings, all).join("; "),
     },
     // The old version of a document stays in use: the other clusters need this server.
     ...(clusters === undefined
@@ -59,6 +65,26 @@ export function readiness(condition: Condition, shows: "names" | "counts", now =
     { name: "not-draining", ok: !draining },
     { name: "agents", ok: agents > 0 || !readyNeedsAgent, detail: `${agents} connected` },
   ];
+}
+
+/** Without certificates that are of no use for their dates: readiness, or the faults of the clusters, say so of these. */
+export function* endingSoon(inUse: Iterable<Expiring>, now = new Date()): Generator<Expiring> {
+  for (const expiring of inUse) {
+    if (expiring.thing !== "certificate" || untimely(expiring, now) === undefined) yield expiring;
+  }
+}
+
+/** So many are told one by one: a thousand clusters may have been set up on one day. */
+const MAX_ENDS = 10;
+
+function atMost(most: number, warnings: readonly string[]): readonly string[] {
+  const more = warnings.length - most;
+  return more > 0 ? [...warnings.slice(0, most), `${more} more end soon`] : warnings;
+}
+
+function shownWarnings(warnings: readonly string[], all: boolean): string[] {
+  if (warnings.length === 0) return [];
+  return all ? warnings.map((warning) => `warning: ${warning}`) : [counted(warnings.length, "warning")];
 }
 
 function shownListeners(all: Condition["listeners"], down: Condition["listeners"], withProblems: boolean): string {
