@@ -190,7 +190,11 @@ test("where no cluster is named, each gauge is one number for all, those of clus
 test("what one cluster does is told to its figures, and refusals of those who came to none are kept apart", () => {
   const metrics = new ServerMetrics({ processMetrics: false });
   const blue = new ClusterFigures();
-  metrics.watchClusters({ figuresOf: (cluster) => (cluster === "blue" ? blue : undefined), faults: () => [] });
+  metrics.watchClusters({
+    figuresOf: (cluster) => (cluster === "blue" ? blue : undefined),
+    faults: () => [],
+    tokenReviews: () => [],
+  });
   const [known, gone] = [clusterOf("blue"), clusterOf("gone")];
   const refusal = { from: "CN=x", target: "10.0.0.1:22", reason: "the target is denied" };
   metrics.connectionFinished({ outcome: "forbidden", cluster: known, durationMs: 1, refusal });
@@ -212,7 +216,7 @@ test("what one cluster does is told to its figures, and refusals of those who ca
 test("faults of the clusters' files are counted as long as they are there", async () => {
   const metrics = new ServerMetrics({ processMetrics: false });
   let faults = ["red.yaml: name is missing."];
-  metrics.watchClusters({ figuresOf: () => undefined, faults: () => faults });
+  metrics.watchClusters({ figuresOf: () => undefined, faults: () => faults, tokenReviews: () => [] });
   has(await lines(metrics), "culvert_server_cluster_faults 1");
   faults = [];
   has(await lines(metrics), "culvert_server_cluster_faults 0");

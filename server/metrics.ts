@@ -66,6 +66,8 @@ export interface LiveClusters {
   readonly figuresOf: (cluster: string) => ClusterFigures | undefined;
   /** Why some are not served as their files say now, or to nobody. */
   readonly faults: () => readonly unknown[];
+  /** The ways to the API servers that judge tokens. */
+  readonly tokenReviews: () => readonly { readonly cluster: string; readonly reach: { readonly state: string } }[];
 }
 
 /** Where callers and agents come in. */
@@ -107,7 +109,7 @@ export class ServerMetrics {
   /** Of the tunnels that have gone; those that stand are asked. */
   #resetForMemory = 0;
   #live: () => Iterable<LiveCluster> = () => [];
-  #clusters: LiveClusters = { figuresOf: () => undefined, faults: () => [] };
+  #clusters: LiveClusters = { figuresOf: () => undefined, faults: () => [], tokenReviews: () => [] };
 
   constructor(options: { readonly processMetrics?: boolean } = {}) {
     const make = new Instruments(options);
@@ -166,6 +168,14 @@ export class ServerMetrics {
       ["culvert_server_cluster_faults"],
       "Faults of --clusters: what is not in use as the files say now, and certificates that clients refuse for their dates.",
       () => this.#clusters.faults().length,
+    );
+    make.gaugeByCluster(
+      "culvert_server_token_review_failing",
+      "1 while the API server that judges a cluster's tokens cannot be asked; absent where none is.",
+      () =>
+        this.#clusters
+          .tokenReviews()
+          .map(({ cluster, reach }) => [cluster, reach.state === "failing" ? 1 : 0] as const),
     );
     make.total(
       "culvert_server_streams_reset_for_memory_total",

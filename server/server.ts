@@ -104,6 +104,7 @@ export class Server implements AsyncDisposable {
   readonly #recentFaults = onceASecond(() => this.#clusterFaults());
   readonly #recentWarnings = onceASecond(() => this.#serving?.warnings() ?? []);
   readonly #recentEnds = onceASecond(() => expiryWarnings(endingSoon(this.#expiring()), new Date()));
+  readonly #recentReviews = onceASecond(() => this.#serving?.tokenReviews() ?? []);
   /** What is verified again, of all clusters. */
   readonly #turns = new TurnQueue();
   readonly #callersAgain = new CallersAgain(this.#turns);
@@ -140,6 +141,7 @@ export class Server implements AsyncDisposable {
     this.metrics.watchClusters({
       figuresOf: (cluster) => this.#serving?.get(cluster)?.figures,
       faults: () => this.#clusterFaults(),
+      tokenReviews: () => this.#serving?.tokenReviews() ?? [],
     });
   }
 
@@ -387,6 +389,8 @@ export class Server implements AsyncDisposable {
       draining: this.#draining,
       agents: this.#sum((tunnel) => (tunnel.draining || tunnel.suspended ? 0 : 1)),
       readyNeedsAgent: this.#options.readyNeedsAgent,
+      tokenReviews: this.#recentReviews(),
+      readyNeedsTokenReview: this.#options.readyNeedsTokenReview,
     };
   }
 

@@ -11,6 +11,7 @@ import type { Cluster, ClusterChanges, InnerTlsRule } from "../clusters/cluster.
 import type { Limits } from "../clusters/document.ts";
 import type { UnixDoor } from "../frontend/authenticate.ts";
 import { ClusterFigures } from "../status/figures.ts";
+import type { Reach } from "../tokens/review-reach.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
 import { ClusterDoor } from "./cluster-door.ts";
 import { SideExpiry } from "./expiring.ts";
@@ -99,6 +100,12 @@ export class ServedCluster {
       const missing = mayDoWithoutTls ? undefined : missingWarning(side)(this);
       return [missing ?? [], tokenProblem ?? [], this.#untimely(side, now) ?? []].flat();
     });
+  }
+
+  /** How the API servers that judge its tokens can be reached; `undefined`: none is asked. */
+  get tokenReach(): Reach | undefined {
+    const reaches = SIDES.flatMap((side) => this[side].verifier?.reach ?? []);
+    return reaches.find(({ state }) => state === "failing") ?? reaches[0];
   }
 
   /** What its document names and has an end; what the flags name is told once for all clusters. */

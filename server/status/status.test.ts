@@ -18,7 +18,12 @@ const WELL: Condition = {
   draining: false,
   agents: 0,
   readyNeedsAgent: false,
+  tokenReviews: [],
+  readyNeedsTokenReview: false,
 };
+
+const FAILING = { state: "failing", fault: "it does not answer", hasAnswered: false } as const;
+const ANSWERING = { cluster: "red", reach: { state: "answers" } } as const;
 
 const TABLE: ReadonlyArray<readonly [sentence: string, change: Partial<Condition>, failed: string[], says?: RegExp]> = [
   ["a server without agents is ready", {}, []],
@@ -75,6 +80,33 @@ const TABLE: ReadonlyArray<readonly [sentence: string, change: Partial<Condition
     [],
     /; warning: CA 10 ends; warning: 2 more end soon$/m,
   ],
+  [
+    "an API server that cannot be asked about tokens is a warning",
+    { tokenReviews: [{ cluster: "blue", reach: FAILING }, ANSWERING] },
+    [],
+    /^1 of 2 API servers answer; warning: cluster "blue": it does not answer$/m,
+  ],
+  [
+    "where readiness needs one, a server that no API server has answered is not ready",
+    { tokenReviews: [{ cluster: "blue", reach: FAILING }], readyNeedsTokenReview: true },
+    ["token-reviews"],
+  ],
+  [
+    "nor is one that has asked and not heard yet",
+    { tokenReviews: [{ cluster: "blue", reach: { state: "untried" } }], readyNeedsTokenReview: true },
+    ["token-reviews"],
+  ],
+  [
+    "one that was answered once stays ready",
+    { tokenReviews: [{ cluster: "blue", reach: { ...FAILING, hasAnswered: true } }], readyNeedsTokenReview: true },
+    [],
+  ],
+  [
+    "one cluster's API server that is down keeps nobody else out",
+    { tokenReviews: [{ cluster: "blue", reach: FAILING }, ANSWERING], readyNeedsTokenReview: true },
+    [],
+  ],
+  ["a server whose clusters ask no API server does not need one", { readyNeedsTokenReview: true }, []],
   ["a warning is told as one", { warnings: ["mind the gap"] }, [], /^warning: mind the gap$/m],
 ];
 

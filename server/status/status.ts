@@ -3,6 +3,7 @@ import type { Expiring } from "../../shared/net/expiry.ts";
 import { untimely, type Validity } from "../../shared/net/tls-material.ts";
 import { type Check, counted, WHERE_NAMED } from "../../shared/process/check.ts";
 import type { ServedCluster } from "../serving/served-cluster.ts";
+import type { Reach } from "../tokens/review-reach.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
 import type { RecentRefusals } from "./refusals.ts";
 import type { RoundTrips } from "./round-trips.ts";
@@ -27,6 +28,15 @@ export interface Condition {
   /** Agents that take streams. */
   readonly agents: number;
   readonly readyNeedsAgent: boolean;
+  /** Of clusters whose tokens an API server judges. */
+  readonly tokenReviews: readonly TokenReviewState[];
+  readonly readyNeedsTokenReview: boolean;
+}
+
+/** The way to the API server that judges a cluster's tokens. */
+export interface TokenReviewState {
+  readonly cluster: string;
+  readonly reach: Reach;
 }
 
 /** A certificate in use: whose it is, when it is good, and why newer files are not in its place. */
@@ -49,7 +59,7 @@ export function readiness(condition: Condition, shows: "names" | "counts", now =
       ok: certificates.every((certificate) => untimely(certificate, now) === undefined),
       detail: [
         ...certificates.map((certificate) => shownCertificate(certificate, now, all)),
-        ...shownWarnings(all ? atMost(MAX_ENDS, ends) : ends, all),
+        ...shownWarnings(all ? atMost(MAX_TOLD, ends, "end soon") : ends, all),
       ].join("; "),
     },
     {
@@ -61,6 +71,7 @@ export function readiness(condition: Condition, shows: "names" | "counts", now =
     ...(clusters === undefined
       ? []
       : [{ name: "clusters", ok: true, detail: all ? faults.join("; ") : counted(faults.length, "fault") }]),
+    ...tokenReviewCheck(condition, all),
     ...files,
     { name: "not-draining", ok: !draining },
     { name: "agents", ok: agents > 0 || !readyNeedsAgent, detail: `${agents} connected` },
@@ -75,11 +86,27 @@ export function* endingSoon(inUse: Iterable<Expiring>, now = new Date()): Genera
 }
 
 /** So many are told one by one: a thousand clusters may have been set up on one day. */
-const MAX_ENDS = 10;
+const MAX_TOLD = 10;
 
-function atMost(most: number, warnings: readonly string[]): readonly string[] {
+function atMost(most: number, warnings: readonly string[], what: string): readonly string[] {
   const more = warnings.length - most;
-  return more > 0 ? [...warnings.slice(0, most), `${more} more end soon`] : warnings;
+  return more > 0 ? [...warnings.slice(0, most), `${more} more ${what}`] : warnings;
+}
+
+/**
+ * Tunnels that stand go on, and so do clusters whose API server answers: a fault is a warning. Where an operator wants it,
+ * a server that has never been answered is not ready, which ends a rolling update (decision 0027).
+ */
+function tokenReviewCheck({ tokenReviews, readyNeedsTokenReview }: Condition, all: boolean): Check[] {
+  if (tokenReviews.length === 0) return [];
+  const faults = tokenReviews.flatMap(({ cluster, reach }) =>
+    reach.state === "failing" ? `cluster "${cluster}": ${reach.fault}` : [],
+  );
+  const has = tokenReviews.filter(({ reach }) => reach.state === "answers").length;
+  const hasAnswered = has > 0 || tokenReviews.some(({ reach }) => reach.state === "failing" && reach.hasAnswered);
+  const count = `${has} of ${tokenReviews.length} API servers answer`;
+  const shown = shownWarnings(all ? atMost(MAX_TOLD, faults, "fail too") : faults, all);
+  return [{ name: "token-reviews", ok: hasAnswered || !readyNeedsTokenReview, detail: [count, ...shown].join("; ") }];
 }
 
 function shownWarnings(warnings: readonly string[], all: boolean): string[] {
