@@ -26,7 +26,11 @@ test("that a cluster has no agent is one expression, and the health port shows t
   const socket = await callerAt(server, red.sni, red.caller);
   await OpenCaller.open(socket);
   await until(async () => (await agents("red")) === 1);
-  assert.equal(await agents("blue"), 0);
+  const all = await scrape(admin?.port);
+  for (const name of ["agents", "tunnels", "connections", "established_connections", "streams"]) {
+    assert.equal(all.value(`culvert_server_${name}`, { cluster: "red" }), 1, name);
+    assert.equal(all.sum(`culvert_server_${name}`, { cluster: "blue" }), 0, name);
+  }
   // What a port shows is a second old at most.
   await until(async () => (await scrape(health?.port)).value("culvert_server_agents") === 1);
   const some = await scrape(health?.port);
