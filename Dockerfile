@@ -10,7 +10,10 @@ COPY server ./server
 COPY agent ./agent
 COPY router ./router
 COPY cli ./cli
-RUN npm run build && npm prune --omit=dev --ignore-scripts
+COPY scripts/revision.mjs ./scripts/
+# The commit, for `culvert_build_info`: there is no .git here. docker build --build-arg REVISION=$(git rev-parse HEAD)
+ARG REVISION=
+RUN CULVERT_REVISION=$REVISION npm run build && npm prune --omit=dev --ignore-scripts
 
 FROM node:22-slim
 ENV NODE_ENV=production

@@ -188,6 +188,46 @@ test("an agent whose certificate has expired says so and starts: a renewed one m
   await agent.whenConnected(); // this server asks for none
 });
 
+test("what the agent shows and believes has an end in its metrics, and notice is given in log and readyz", async (t) => {
+  const { dir, lines, start } = await prepared(t);
+  const now = Math.floor(Date.now() / 1_000);
+  const authority = await Authority.create("agents");
+  const [notBefore, notAfter] = [new Date((now - 360 * 86_400) * 1_000), new Date((now + 5 * 86_400) * 1_000)];
+  const { cert, key } = await authority.issue({ cn: "agent", usage: "client", notBefore, notAfter });
+  const [agentCert, agentKey, tokenPath] = ["agent.crt", "agent.key", "token"].map((name) => join(dir, name));
+  assert.ok(agentCert && agentKey && tokenPath);
+  await writeFile(agentCert, cert);
+  await writeFile(agentKey, key);
+  const tokenOf = (iat: number, exp: number): string =>
+    `e30.${Buffer.from(JSON.stringify({ iat, exp })).toString("base64url")}.c2ln`;
+  await writeFile(tokenPath, tokenOf(now - 3_000, now + 500));
+  const agent = await start({ agentCert, agentKey, serviceAccountTokenPath: tokenPath, cluster: "blue" });
+  await agent.whenConnected();
+  const seriesIn = (text: string): string[] =>
+    text.split("\n").filter((line) => line.startsWith("culvert_certificate_expiry_timestamp_seconds{"));
+  const shown = seriesIn((await get(agent, "health", "/metrics")).text);
+  const named = (role: string): string => `culvert_certificate_expiry_timestamp_seconds{role="${role}",cluster="blue"}`;
+  assert.deepEqual(
+    [shown[0], shown[1]?.split(" ")[0], shown[2]],
+    [`${named("agent_cert")} ${now + 5 * 86_400}`, named("server_ca"), `${named("token")} ${now + 500}`],
+  );
+  const sentences = [
+    "the certificate of --agent-cert ends within 7 days: servers refuse this agent from then on",
+    "the token of --service-account-token-path ends within 10 minutes: servers refuse this agent from then on",
+  ];
+  const warned = () =>
+    lines.filter(({ level, msg }) => level === 40 && / ends within /.test(msg)).map(({ msg }) => msg);
+  assert.deepEqual(warned(), sentences);
+  const { status, text } = await get(agent, "health", "/readyz?verbose");
+  assert.equal(status, 200);
+  for (const sentence of sentences) assert.ok(text.includes(`warning: cluster "blue": ${sentence}`), text);
+
+  await writeFile(tokenPath, tokenOf(now, now + 3_600));
+  await until(() => lines.some(({ msg }) => /^credentials have changed/.test(msg)));
+  assert.equal(seriesIn(await agent.metrics.registry.metrics())[2], `${named("token")} ${now + 3_600}`);
+  assert.equal(warned().length, 2);
+});
+
 test("a file that breaks while the agent runs: the next attempts use what it held before, and the log names it once", async (t) => {
   const { server, caCert, lines, start } = await prepared(t, { syncIntervalMs: 20, syncIntervalCapMs: 20 });
   const agent = await start();

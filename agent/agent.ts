@@ -4,6 +4,8 @@ import type { SecureVersion } from "node:tls";
 import { type Admin, startAdmin } from "../shared/admin/admin.ts";
 import type { Hello } from "../shared/link/control.ts";
 import { MemoryPool } from "../shared/memory/memory-pool.ts";
+import { expiryWarnings } from "../shared/net/expiry.ts";
+import { ValidityLog } from "../shared/net/validity-log.ts";
 import { type FileWatch, watchFiles } from "../shared/net/watch-files.ts";
 import { FileRoom } from "../shared/process/file-room.ts";
 import { liveLinks } from "../shared/process/link-metrics.ts";
@@ -19,12 +21,13 @@ import type { Session } from "../shared/yamux/session.ts";
 import { AgentMetrics } from "./metrics.ts";
 import type { AgentOptions } from "./options.ts";
 import { checkPort, type ListenAt } from "./ports.ts";
-import { readiness, status } from "./status.ts";
+import { credentialCheck, readiness, status } from "./status.ts";
 import { TargetPolicy } from "./streams/policy.ts";
 import { sharedLookup } from "./streams/resolve.ts";
 import { DialSlots, type ServeDeps, serve } from "./streams/serve.ts";
 import { attempt } from "./uplink/attempt.ts";
 import { pathsOf } from "./uplink/credentials.ts";
+import { AgentExpiry } from "./uplink/expiring.ts";
 import { Uplink } from "./uplink/keep.ts";
 import { KeptCredentials } from "./uplink/kept-credentials.ts";
 import { Path } from "./uplink/path.ts";
@@ -66,6 +69,8 @@ export class Agent implements AsyncDisposable {
   readonly #strangers: StrangerLog;
   readonly #files: FileRoom;
   readonly #credentials: KeptCredentials;
+  readonly #expiry: AgentExpiry;
+  #validity: ValidityLog | undefined;
   readonly #uplinks: readonly Uplink[];
   #health: Admin | undefined;
   #admin: Admin | undefined;
@@ -97,6 +102,8 @@ export class Agent implements AsyncDisposable {
     };
     const hello = helloOf(options);
     this.#credentials = new KeptCredentials(options, log);
+    this.#expiry = new AgentExpiry(options, () => this.#credentials.held);
+    this.metrics.expiry.watch(() => this.#expiry);
     const wayOut = new WayOut(options, { env, log });
     this.#uplinks = wantedServers(options).map((server) => {
       const path = new Path(options);
@@ -166,6 +173,7 @@ export class Agent implements AsyncDisposable {
   /** What only an operator can mend fails the start before any server has seen this agent. */
   async start(): Promise<void> {
     this.#checkCredentials();
+    this.#validity = new ValidityLog(this.#log, () => this.#expiry);
     const { health, admin } = listeners(this.#options);
     await Promise.all([health, admin].filter(({ port }) => port !== 0).map(checkPort));
     this.#watchCredentials();
@@ -176,7 +184,11 @@ export class Agent implements AsyncDisposable {
     await settledWithin(this.whenConnected(), TUNNEL_FIRST_MS);
     const common = {
       ...{ metrics: this.metrics.registry, log: this.#log, strangers: this.#strangers },
-      checks: () => [...readiness(this.#uplinks, this.#options.readiness), ...this.#files.checks()],
+      checks: () => [
+        ...readiness(this.#uplinks, this.#options.readiness),
+        credentialCheck(expiryWarnings(this.#expiry, new Date())),
+        ...this.#files.checks(),
+      ],
     };
     if (this.#isOn(health.port)) this.#health = await startAdmin({ ...common, ...health });
     if (this.#isOn(admin.port)) {
@@ -192,11 +204,8 @@ export class Agent implements AsyncDisposable {
 
   /** As the server's: a file that cannot work fails the start; a certificate that has expired may be renewed any time. */
   #checkCredentials(): void {
-    const { agentCert: file } = this.#options;
     try {
-      const { notAfter } = this.#credentials.current();
-      if (notAfter === undefined || notAfter > new Date()) return;
-      this.#log.error({ file, notAfter }, "the certificate of --agent-cert has expired: servers refuse this agent");
+      this.#credentials.current();
     } catch (error) {
       throw new ConfigError([`${(error as Error).message}.`], { cause: error });
     }
@@ -208,7 +217,9 @@ export class Agent implements AsyncDisposable {
    */
   #watchCredentials(): void {
     const watch = watchFiles(pathsOf(this.#options), () => {
-      if (!this.#credentials.refresh()) return watch.tellAgain();
+      const isUsable = this.#credentials.refresh();
+      this.#validity?.look();
+      if (!isUsable) return watch.tellAgain();
       this.#log.info("credentials have changed: connections are replaced");
       for (const uplink of this.#uplinks) uplink.changeCarriers();
     });
@@ -244,6 +255,7 @@ export class Agent implements AsyncDisposable {
 
   async #closeListeners(): Promise<void> {
     this.#credentialWatch?.close();
+    this.#validity?.close();
     this.#files.stop();
     this.#memoryWatch?.stop();
     await Promise.all([this.#health?.close(), this.#admin?.close()]);

@@ -16,7 +16,7 @@ test("a stream is counted from its open to its end, under our name and Konnectiv
   metrics.pendingDials(1);
   await has(metrics, "culvert_agent_streams 1", "culvert_agent_pending_dials 1", `${K}_open_endpoint_connections 0`);
   metrics.pendingDials(-1);
-  metrics.targetReached(30);
+  metrics.dialFinished("ok", 30);
   await has(metrics, `${K}_open_endpoint_connections 1`, `${K}_dial_duration_seconds_bucket{le="0.1"} 1`);
   metrics.streamFinished({ outcome: "ok", bytesUp: 1, bytesDown: 2 });
   await has(
@@ -37,6 +37,19 @@ test("dial failures have Konnectivity's two reasons", async () => {
     metrics,
     `${K}_endpoint_dial_failure_total{reason="timeout"} 1`,
     `${K}_endpoint_dial_failure_total{reason="unknown"} 2`,
+  );
+});
+
+test("a dial that failed has its time under its outcome, and Konnectivity's histogram counts those that succeeded", async () => {
+  const metrics = new AgentMetrics({ processMetrics: false });
+  metrics.dialFinished("dial_timeout", 4_000);
+  metrics.dialFinished("ok", 2);
+  await has(
+    metrics,
+    'culvert_agent_dial_duration_seconds_bucket{le="2.5",outcome="dial_timeout"} 0',
+    'culvert_agent_dial_duration_seconds_bucket{le="5",outcome="dial_timeout"} 1',
+    'culvert_agent_dial_duration_seconds_count{outcome="ok"} 1',
+    `${K}_dial_duration_seconds_count 1`,
   );
 });
 

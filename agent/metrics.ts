@@ -1,8 +1,15 @@
 import type { Registry } from "prom-client";
 import type { OutcomeCode } from "../shared/outcomes.ts";
+import { ExpiryMetrics } from "../shared/process/expiry-metrics.ts";
 import { LinkMetrics } from "../shared/process/link-metrics.ts";
 import { MemoryMetrics } from "../shared/process/memory-metrics.ts";
-import { DIAL_BUCKETS, Instruments, type LabelledTally, Tally } from "../shared/process/metrics.ts";
+import {
+  DIAL_BUCKETS,
+  Instruments,
+  type LabelledTally,
+  type OutcomeHistogram,
+  Tally,
+} from "../shared/process/metrics.ts";
 import type { LearnedPath, Lesson } from "./uplink/path.ts";
 
 /** What is known of a stream when it is over. */
@@ -43,6 +50,7 @@ export class AgentMetrics {
   readonly registry: Registry;
   readonly links: LinkMetrics;
   readonly memory: MemoryMetrics;
+  readonly expiry: ExpiryMetrics;
   readonly #streams = new Tally();
   readonly #pending = new Tally();
   readonly #ended: LabelledTally;
@@ -52,7 +60,8 @@ export class AgentMetrics {
   readonly #lessons: LabelledTally;
   readonly #filesUsedUp: Tally;
   readonly #dialFailures: LabelledTally;
-  readonly #dialSeconds: readonly { observe(value: number): void }[];
+  readonly #dialSeconds: OutcomeHistogram;
+  readonly #konnectivityDialSeconds: { observe(value: number): void };
   /** Of the sessions that have gone; those that stand are asked. */
   #resetForMemory = 0;
   #live: LiveAgent = { uplinks: [], bufferedBytes: () => 0, resetForMemory: () => 0 };
@@ -61,6 +70,7 @@ export class AgentMetrics {
     const make = new Instruments(options);
     this.registry = make.registry;
     this.links = new LinkMetrics(make, "agent");
+    this.expiry = new ExpiryMetrics(make);
     this.memory = new MemoryMetrics(make, "agent");
     this.#ended = make.counters("culvert_agent_streams_total", "Streams that are over.", ["outcome"]);
     this.#bytes = make.counters("culvert_agent_bytes_total", "Payload carried; up is towards targets.", ["direction"]);
@@ -96,10 +106,16 @@ export class AgentMetrics {
       "Streams reset because the tunnel held more than twice --session-budget of unread bytes.",
       () => this.#resetForMemory + this.#live.resetForMemory(),
     );
-    this.#dialSeconds = [
-      make.histogram("culvert_agent_dial_duration_seconds", "Resolving and dialling a target.", DIAL_BUCKETS),
-      make.histogram(`${KONNECTIVITY}_dial_duration_seconds`, "Alias with other buckets.", KONNECTIVITY_DIAL_BUCKETS),
-    ];
+    this.#dialSeconds = make.histogramByOutcome(
+      "culvert_agent_dial_duration_seconds",
+      "Resolving and dialling a target; outcome is ok where it was reached.",
+      DIAL_BUCKETS,
+    );
+    this.#konnectivityDialSeconds = make.histogram(
+      `${KONNECTIVITY}_dial_duration_seconds`,
+      "Resolving and dialling a target that was reached.",
+      KONNECTIVITY_DIAL_BUCKETS,
+    );
   }
 
   #describeUplinks(make: Instruments): void {
@@ -152,9 +168,10 @@ export class AgentMetrics {
     this.#streams.add();
   }
 
-  /** The target answered; `pendingDials(-1)` is said apart, for failures too. */
-  targetReached(dialMs: number): void {
-    for (const histogram of this.#dialSeconds) histogram.observe(dialMs / 1_000);
+  /** A target was reached, or not; `pendingDials(-1)` is said apart. */
+  dialFinished(outcome: OutcomeCode | "ok", dialMs: number): void {
+    this.#dialSeconds.observe(dialMs / 1_000, outcome);
+    if (outcome === "ok") this.#konnectivityDialSeconds.observe(dialMs / 1_000);
   }
 
   streamFinished(end: StreamEnd): void {

@@ -38,6 +38,11 @@ export function readiness(uplinks: readonly JudgedUplink[], rule: ReadinessRule)
   ];
 }
 
+/** Warnings about certificate, CA and token: servers, not the agent, say whether they do. */
+export function credentialCheck(warnings: readonly string[]): Check {
+  return { name: "credentials", ok: true, detail: warnings.map((warning) => `warning: ${warning}`).join("; ") };
+}
+
 /** What is shown of an uplink. */
 type ShownUplink = JudgedUplink & Pick<Uplink, "server" | "path" | "connections">;
 

@@ -16,7 +16,7 @@ import { createPki } from "./pki.ts";
 const PAGES = [
   ...["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"],
   ...["docs/versions.md", "examples/systemd/README.md"],
-  ...["docs/errors.md", "docs/clusters.md", "docs/corporate-networks.md", "docs/doctor.md"],
+  ...["docs/errors.md", "docs/clusters.md", "docs/corporate-networks.md", "docs/doctor.md", "docs/metrics.md"],
 ];
 
 function page(name: string): string {

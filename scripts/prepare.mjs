@@ -27,6 +27,7 @@ if (compiler === undefined) {
   });
   if (error !== undefined) console.error(`culvert: the compiler did not start: ${error.message}`);
   if (existsSync(main)) chmodSync(main, 0o755);
+  await import("./revision.mjs");
   process.exitCode = status ?? 1;
 }
 

@@ -1,15 +1,33 @@
 import type { Registry } from "prom-client";
 import { type OutcomeCode, outcome } from "../shared/outcomes.ts";
+import { ExpiryMetrics } from "../shared/process/expiry-metrics.ts";
 import { LinkMetrics } from "../shared/process/link-metrics.ts";
 import { MemoryMetrics } from "../shared/process/memory-metrics.ts";
-import { DIAL_BUCKETS, Instruments, type LabelledTally, LIFE_BUCKETS, Tally } from "../shared/process/metrics.ts";
+import {
+  type ByCluster,
+  DIAL_BUCKETS,
+  Instruments,
+  type LabelledTally,
+  LIFE_BUCKETS,
+  type OutcomeHistogram,
+  Tally,
+} from "../shared/process/metrics.ts";
 import type { ClusterFigures, FinishedConnect } from "./status/figures.ts";
 import { RecentRefusals, type Refusal } from "./status/refusals.ts";
+
+/** A cluster's CONNECTs, counted in the object of the cluster itself: nothing is looked up by name as they pass. */
+export interface ClusterConnects {
+  readonly name: string;
+  /** From their arrival to their end. */
+  openConnects: number;
+  /** Those of them that were answered with 200. */
+  establishedConnects: number;
+}
 
 /** What is known of a CONNECT when it is over. */
 export interface ConnectionEnd extends FinishedConnect {
   readonly outcome: OutcomeCode | "ok";
-  readonly cluster: string;
+  readonly cluster: ClusterConnects;
   /** Was it answered 200? Left out: yes when the outcome is ok. */
   readonly established?: boolean | undefined;
   readonly durationMs: number;
@@ -23,14 +41,23 @@ export interface AgentRefusal extends Pick<Refusal, "from" | "reason"> {
   readonly cluster: string;
 }
 
-/** Numbers that others own and that are read when somebody scrapes. */
-export interface LiveServer {
-  /** Open streams in all tunnels. */
-  readonly streams: () => number;
-  /** Bytes held in the windows of all tunnels. */
-  readonly bufferedBytes: () => number;
-  /** Streams that the tunnels standing now have reset for their memory. */
-  readonly resetForMemory: () => number;
+/** What a tunnel shows when somebody scrapes. */
+export interface LiveTunnel {
+  readonly agent: { readonly probe: boolean };
+  /** It takes no callers' streams: it only measures, or it is going away. */
+  readonly draining: boolean;
+  readonly suspended: boolean;
+  readonly streamCount: number;
+  /** Bytes held in its windows. */
+  readonly bufferedBytes: number;
+  /** Streams that it has reset for their memory. */
+  readonly resetForMemory: number;
+}
+
+/** What a configured cluster shows when somebody scrapes. */
+export interface LiveCluster extends Readonly<ClusterConnects> {
+  readonly pendingConnects: number;
+  tunnels(): Iterable<LiveTunnel>;
 }
 
 /** What is known of the clusters that are served. */
@@ -39,6 +66,8 @@ export interface LiveClusters {
   readonly figuresOf: (cluster: string) => ClusterFigures | undefined;
   /** Why some are not served as their files say now, or to nobody. */
   readonly faults: () => readonly unknown[];
+  /** The ways to the API servers that judge tokens. */
+  readonly tokenReviews: () => readonly { readonly cluster: string; readonly reach: { readonly state: string } }[];
 }
 
 /** Where callers and agents come in. */
@@ -56,6 +85,7 @@ export class ServerMetrics {
   readonly withoutNames: Registry;
   readonly links: LinkMetrics;
   readonly memory: MemoryMetrics;
+  readonly expiry: ExpiryMetrics;
   /** Of those who have come to no cluster. */
   readonly strangers = new RecentRefusals();
   readonly #open = new Tally();
@@ -72,19 +102,21 @@ export class ServerMetrics {
   readonly #untrusted: LabelledTally;
   readonly #waitingDropped: LabelledTally;
   readonly #filesUsedUp: Tally;
-  readonly #dialSeconds: readonly { observe(value: number): void }[];
+  readonly #dialSeconds: OutcomeHistogram;
+  readonly #konnectivityDialSeconds: { observe(value: number): void };
   readonly #lifeSeconds: readonly { observe(value: number): void }[];
   #liveTunnels = 0;
   /** Of the tunnels that have gone; those that stand are asked. */
   #resetForMemory = 0;
-  #live: LiveServer = { streams: () => 0, bufferedBytes: () => 0, resetForMemory: () => 0 };
-  #clusters: LiveClusters = { figuresOf: () => undefined, faults: () => [] };
+  #live: () => Iterable<LiveCluster> = () => [];
+  #clusters: LiveClusters = { figuresOf: () => undefined, faults: () => [], tokenReviews: () => [] };
 
   constructor(options: { readonly processMetrics?: boolean } = {}) {
     const make = new Instruments(options);
     this.registry = make.registry;
     this.withoutNames = make.withoutNames;
     this.links = new LinkMetrics(make, "server");
+    this.expiry = new ExpiryMetrics(make);
     this.memory = new MemoryMetrics(make, "server");
     this.#connections = make.counters("culvert_server_connections_total", "CONNECTs that are over.", [
       "cluster",
@@ -130,48 +162,107 @@ export class ServerMetrics {
     this.#dialFailures = make.counters(`${KONNECTIVITY}_dial_failure_count`, "CONNECTs not answered with 200.", [
       "reason",
     ]);
-    make.gauge(
-      ["culvert_server_connections", `${KONNECTIVITY}_http_connections`],
-      "CONNECTs from their arrival to their end.",
-      () => this.#open.value,
-    );
-    make.gauge(
-      ["culvert_server_established_connections", `${KONNECTIVITY}_established_connections`],
-      "CONNECTs answered with 200 and not over.",
-      () => this.#established.value,
-    );
-    make.gauge(
-      ["culvert_server_pending_opens", `${KONNECTIVITY}_pending_backend_dials`],
-      "CONNECTs waiting for an agent's answer.",
-      () => this.#pending.value,
-    );
-    make.gauge(["culvert_server_tunnels"], "Agents that hold a tunnel.", () => this.#liveTunnels);
-    make.gauge([`${KONNECTIVITY}_ready_backend_connections`], "Agents connected now.", () => this.#readyTunnels);
-    make.gauges(`${KONNECTIVITY}_ready_backends`, "Agents connected now.", ["proxy_strategy"], () => [
-      [["default"], this.#readyTunnels],
-    ]);
-    make.gauge(["culvert_server_streams"], "Open streams in all tunnels.", () => this.#live.streams());
-    make.gauge(["culvert_server_buffered_bytes"], "Bytes that wait in tunnels for a slow reader.", () =>
-      this.#live.bufferedBytes(),
-    );
+    this.#describeConnects(make);
+    this.#describeTunnels(make);
     make.gauge(
       ["culvert_server_cluster_faults"],
       "Faults of --clusters: what is not in use as the files say now, and certificates that clients refuse for their dates.",
       () => this.#clusters.faults().length,
     );
+    make.gaugeByCluster(
+      "culvert_server_token_review_failing",
+      "1 while the API server that judges a cluster's tokens cannot be asked; absent where none is.",
+      () =>
+        this.#clusters
+          .tokenReviews()
+          .map(({ cluster, reach }) => [cluster, reach.state === "failing" ? 1 : 0] as const),
+    );
     make.total(
       "culvert_server_streams_reset_for_memory_total",
       "Streams reset because their tunnel held more than --session-budget of unread bytes.",
-      () => this.#resetForMemory + this.#live.resetForMemory(),
+      () => this.#resetForMemory + this.#sum(({ resetForMemory }) => resetForMemory),
     );
-    this.#dialSeconds = [
-      make.histogram("culvert_server_dial_duration_seconds", "From CONNECT to the target's answer.", DIAL_BUCKETS),
-      make.histogram(`${KONNECTIVITY}_dial_duration_seconds`, "Alias with other buckets.", KONNECTIVITY_DIAL_BUCKETS),
-    ];
+    this.#dialSeconds = make.histogramByOutcome(
+      "culvert_server_dial_duration_seconds",
+      "From a CONNECT's arrival to its answer; outcome is ok where that was 200.",
+      DIAL_BUCKETS,
+    );
+    this.#konnectivityDialSeconds = make.histogram(
+      `${KONNECTIVITY}_dial_duration_seconds`,
+      "From a CONNECT's arrival to its 200.",
+      KONNECTIVITY_DIAL_BUCKETS,
+    );
     this.#lifeSeconds = [
       make.histogram("culvert_server_connection_duration_seconds", "Life of established connections.", LIFE_BUCKETS),
-      make.histogram(`${KONNECTIVITY}_connection_duration_seconds`, "Alias.", KONNECTIVITY_LIFE_BUCKETS),
+      make.histogram(
+        `${KONNECTIVITY}_connection_duration_seconds`,
+        "Life of established connections.",
+        KONNECTIVITY_LIFE_BUCKETS,
+      ),
     ];
+  }
+
+  #describeConnects(make: Instruments): void {
+    const opens = "CONNECTs from their arrival to their end.";
+    const established = "CONNECTs answered with 200 and not over.";
+    const pending = "CONNECTs waiting for an agent's answer.";
+    make.gaugeByCluster(
+      "culvert_server_connections",
+      opens,
+      () => this.#each(({ openConnects }) => openConnects),
+      () => this.#open.value,
+    );
+    make.gaugeByCluster(
+      "culvert_server_established_connections",
+      established,
+      () => this.#each(({ establishedConnects }) => establishedConnects),
+      () => this.#established.value,
+    );
+    make.gaugeByCluster(
+      "culvert_server_pending_opens",
+      pending,
+      () => this.#each(({ pendingConnects }) => pendingConnects),
+      () => this.#pending.value,
+    );
+    make.gauge([`${KONNECTIVITY}_http_connections`], opens, () => this.#open.value);
+    make.gauge([`${KONNECTIVITY}_established_connections`], established, () => this.#established.value);
+    make.gauge([`${KONNECTIVITY}_pending_backend_dials`], pending, () => this.#pending.value);
+  }
+
+  #describeTunnels(make: Instruments): void {
+    make.gaugeByCluster("culvert_server_agents", "Agents that take connections: connected, and not going away.", () =>
+      this.#each((cluster) => count(cluster, ({ draining, suspended }) => (draining || suspended ? 0 : 1))),
+    );
+    make.gaugeByCluster(
+      "culvert_server_tunnels",
+      "Tunnels of agents: also those that have lost their connection, or are going away.",
+      () => this.#each((cluster) => count(cluster, ({ agent }) => (agent.probe ? 0 : 1))),
+      () => this.#liveTunnels,
+    );
+    make.gaugeByCluster("culvert_server_streams", "Open streams in tunnels.", () =>
+      this.#each((cluster) => count(cluster, ({ streamCount }) => streamCount)),
+    );
+    make.gaugeByCluster("culvert_server_buffered_bytes", "Bytes that wait in tunnels for a slow reader.", () =>
+      this.#each((cluster) => count(cluster, ({ bufferedBytes }) => bufferedBytes)),
+    );
+    make.gauge([`${KONNECTIVITY}_ready_backend_connections`], "Agents connected now.", () => this.#readyTunnels);
+    make.gauges(`${KONNECTIVITY}_ready_backends`, "Agents connected now.", ["proxy_strategy"], () => [
+      [["default"], this.#readyTunnels],
+    ]);
+    make.gauges(`${KONNECTIVITY}_grpc_connections`, "Agents connected now.", ["service_method"], () => [
+      [["Connect"], this.#readyTunnels],
+    ]);
+  }
+
+  /** A number of each configured cluster, 0 where it has nothing: that there is no agent is to be seen. */
+  *#each(read: (cluster: LiveCluster) => number): ByCluster {
+    for (const cluster of this.#live()) yield [cluster.name, read(cluster)];
+  }
+
+  #sum(read: (tunnel: LiveTunnel) => number): number {
+    let sum = 0;
+    for (const cluster of this.#live()) sum += count(cluster, read);
+    return sum;
   }
 
   /** One whose link is suspended reaches nobody, and an alert on Konnectivity's names is to say so. */
@@ -179,8 +270,8 @@ export class ServerMetrics {
     return Math.max(0, this.#liveTunnels - this.links.suspendedNow);
   }
 
-  /** Where the live numbers are; once, when the parts stand. */
-  watch(live: LiveServer): void {
+  /** Where the live numbers of the configured clusters are; once, when the parts stand. */
+  watch(live: () => Iterable<LiveCluster>): void {
     this.#live = live;
   }
 
@@ -190,30 +281,37 @@ export class ServerMetrics {
   }
 
   /** A CONNECT has arrived. Each call is followed by one `connectionFinished`. */
-  connectionOpened(): void {
+  connectionOpened(cluster: ClusterConnects): void {
     this.#open.add();
+    cluster.openConnects++;
   }
 
   /** It was answered with 200. */
-  connectionEstablished(dialMs: number): void {
+  connectionEstablished(cluster: ClusterConnects, dialMs: number): void {
     this.#established.add();
-    for (const histogram of this.#dialSeconds) histogram.observe(dialMs / 1_000);
+    cluster.establishedConnects++;
+    this.#dialSeconds.observe(dialMs / 1_000, "ok");
+    this.#konnectivityDialSeconds.observe(dialMs / 1_000);
   }
 
   connectionFinished(end: ConnectionEnd): void {
     const established = end.established ?? end.outcome === "ok";
+    const { cluster } = end;
     this.#open.subtract();
-    this.#connections.add(1, end.cluster, end.outcome);
-    if (end.bytesUp) this.#bytes.add(end.bytesUp, end.cluster, "up");
-    if (end.bytesDown) this.#bytes.add(end.bytesDown, end.cluster, "down");
+    cluster.openConnects--;
+    this.#connections.add(1, cluster.name, end.outcome);
+    if (end.bytesUp) this.#bytes.add(end.bytesUp, cluster.name, "up");
+    if (end.bytesDown) this.#bytes.add(end.bytesDown, cluster.name, "down");
     if (established) {
       this.#established.subtract();
+      cluster.establishedConnects--;
       for (const histogram of this.#lifeSeconds) histogram.observe(end.durationMs / 1_000);
     } else if (end.outcome !== "ok") {
       this.#dialFailures.add(1, outcome(end.outcome).konnectivity);
+      this.#dialSeconds.observe(end.durationMs / 1_000, end.outcome);
     }
-    this.#clusters.figuresOf(end.cluster)?.connectionFinished(end);
-    if (end.refusal !== undefined) this.#refused(end.cluster, { side: "caller", code: end.outcome, ...end.refusal });
+    this.#clusters.figuresOf(cluster.name)?.connectionFinished(end);
+    if (end.refusal !== undefined) this.#refused(cluster.name, { side: "caller", code: end.outcome, ...end.refusal });
   }
 
   #refused(cluster: string, refusal: Refusal): void {
@@ -280,4 +378,10 @@ export class ServerMetrics {
   filesUsedUp(): void {
     this.#filesUsedUp.add();
   }
+}
+
+function count(cluster: LiveCluster, read: (tunnel: LiveTunnel) => number): number {
+  let sum = 0;
+  for (const tunnel of cluster.tunnels()) sum += read(tunnel);
+  return sum;
 }

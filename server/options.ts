@@ -250,6 +250,10 @@ const operations = section("Health and administration", {
     false,
     "Ready only while an agent is connected: Konnectivity's rule, which can deadlock a rolling update.",
   ),
+  readyNeedsTokenReview: option.boolean(
+    false,
+    "Ready only after an API server has answered a TokenReview, where clusters use them. Not beside the API server itself: its pod would wait for this one.",
+  ),
 });
 
 const rows = {

@@ -2,6 +2,7 @@ import type { AddressInfo } from "node:net";
 import { type Admin, startAdmin } from "../shared/admin/admin.ts";
 import { MemoryPool } from "../shared/memory/memory-pool.ts";
 import type { MemoryShare } from "../shared/memory/memory-share.ts";
+import { type Expiring, expiryWarnings } from "../shared/net/expiry.ts";
 import { formatTarget, type Target } from "../shared/net/target.ts";
 import type { TlsListener } from "../shared/net/tls.ts";
 import { TurnQueue } from "../shared/net/turn-queue.ts";
@@ -34,7 +35,7 @@ import type { ServedCluster } from "./serving/served-cluster.ts";
 import { type ClusterSource, Serving } from "./serving/serving.ts";
 import { endRevoked, judgeAgain, rotate } from "./serving/trust-change.ts";
 import { roundTripsOf } from "./status/round-trips.ts";
-import { type Condition, readiness, type ServerStatus, status } from "./status/status.ts";
+import { type Condition, endingSoon, readiness, type ServerStatus, status } from "./status/status.ts";
 import { tryTarget } from "./trial.ts";
 import { Links } from "./tunnels/links.ts";
 import { RETRY_AFTER_S } from "./tunnels/refusal.ts";
@@ -102,6 +103,8 @@ export class Server implements AsyncDisposable {
   /** They look at every cluster, and whoever reaches the health port may ask for them. */
   readonly #recentFaults = onceASecond(() => this.#clusterFaults());
   readonly #recentWarnings = onceASecond(() => this.#serving?.warnings() ?? []);
+  readonly #recentEnds = onceASecond(() => expiryWarnings(endingSoon(this.#expiring()), new Date()));
+  readonly #recentReviews = onceASecond(() => this.#serving?.tokenReviews() ?? []);
   /** What is verified again, of all clusters. */
   readonly #turns = new TurnQueue();
   readonly #callersAgain = new CallersAgain(this.#turns);
@@ -133,14 +136,12 @@ export class Server implements AsyncDisposable {
     });
     this.metrics.memory.watch(this.#pool);
     this.metrics.links.watch(() => liveLinks(this.tunnels.tunnels()));
-    this.metrics.watch({
-      streams: () => this.#sum((tunnel) => tunnel.streamCount),
-      bufferedBytes: () => this.#sum((tunnel) => tunnel.bufferedBytes),
-      resetForMemory: () => this.#sum((tunnel) => tunnel.resetForMemory),
-    });
+    this.metrics.watch(() => this.tunnels.clusters());
+    this.metrics.expiry.watch(() => this.#expiring());
     this.metrics.watchClusters({
       figuresOf: (cluster) => this.#serving?.get(cluster)?.figures,
       faults: () => this.#clusterFaults(),
+      tokenReviews: () => this.#serving?.tokenReviews() ?? [],
     });
   }
 
@@ -383,13 +384,22 @@ export class Server implements AsyncDisposable {
     return {
       listeners: [...unix.map((state) => ({ name: "unix socket", ...state })), ...this.#tcpListeners()],
       certificates: this.#flags?.certificates() ?? [],
+      ends: this.#recentEnds(),
       clusters: this.#store && this.#recentFaults(),
       warnings: this.#recentWarnings(),
       files: this.#files.checks(),
       draining: this.#draining,
       agents: this.#sum((tunnel) => (tunnel.draining || tunnel.suspended ? 0 : 1)),
       readyNeedsAgent: this.#options.readyNeedsAgent,
+      tokenReviews: this.#recentReviews(),
+      readyNeedsTokenReview: this.#options.readyNeedsTokenReview,
     };
+  }
+
+  /** Certificates and CAs of the flags and of all clusters. */
+  *#expiring(): Generator<Expiring> {
+    yield* this.#flags?.expiring() ?? [];
+    yield* this.#serving?.expiring() ?? [];
   }
 
   #tcpListeners(): { readonly name: string; readonly up: boolean }[] {

@@ -24,6 +24,7 @@ function joined(t: TestContext, change: Partial<ServeDeps> = {}) {
   let pending = 0;
   const dials = change.dials ?? new DialSlots(8);
   const served: Promise<void>[] = [];
+  const dialled: string[] = [];
   const { log = pino({ level: "silent" }) } = change;
   const deps: ServeDeps = {
     policy: new TargetPolicy({ allow: [], deny: [], allowLoopback: true }),
@@ -34,7 +35,7 @@ function joined(t: TestContext, change: Partial<ServeDeps> = {}) {
       pendingDials: (delta) => {
         pending += delta;
       },
-      targetReached: () => {},
+      dialFinished: (outcome) => void dialled.push(outcome),
     },
     log,
     strangers: new StrangerLog(log),
@@ -51,7 +52,7 @@ function joined(t: TestContext, change: Partial<ServeDeps> = {}) {
     server.destroy();
     agent.destroy();
   });
-  return { server, agent, finished, served, dials, pending: () => pending };
+  return { server, agent, finished, served, dials, dialled, pending: () => pending };
 }
 
 function open(server: Session, target: string, timeoutMs = 2_000): Stream {
@@ -158,7 +159,7 @@ test("the ACK goes out before the name is resolved", async (t) => {
 });
 
 test("a target that refuses is answered with dial_refused, and the stream ends in order", async (t) => {
-  const { server, finished, agent, dials, pending } = joined(t);
+  const { server, finished, agent, dials, dialled, pending } = joined(t);
   const stream = open(server, `127.0.0.1:${await closedPort()}`);
   const answer = await answerOf(stream);
   assert.ok(!answer.ok);
@@ -169,6 +170,7 @@ test("a target that refuses is answered with dial_refused, and the stream ends i
   stream.end();
   await until(() => agent.streamCount === 0, "no stream left");
   assert.equal(finished[0]?.outcome, "dial_refused");
+  assert.deepEqual(dialled, ["dial_refused"]);
   assert.deepEqual([dials.taken, pending()], [0, 0]);
 });
 

@@ -17,7 +17,7 @@ import { TimedLookup } from "./timed-lookup.ts";
 export interface ServeDeps {
   readonly policy: Pick<TargetPolicy, "decide">;
   readonly dials: DialSlots;
-  readonly metrics: Pick<AgentMetrics, "streamOpened" | "streamFinished" | "pendingDials" | "targetReached">;
+  readonly metrics: Pick<AgentMetrics, "streamOpened" | "streamFinished" | "pendingDials" | "dialFinished">;
   readonly log: Logger;
   /** Of streams that should not be: a broken server may open any number. */
   readonly strangers: Pick<StrangerLog, "tell">;
@@ -79,11 +79,12 @@ export async function serve(stream: Stream, deps: ServeDeps): Promise<void> {
   const openedAt = performance.now();
   let id: string | undefined;
   let target: Target | undefined;
+  let dialledAt: number | undefined;
   let dialMs: number | undefined;
   try {
     const request = await readOpen(stream, deps.headTimeoutMs ?? HEAD_TIMEOUT_MS);
     ({ id, target } = request);
-    const dialledAt = performance.now();
+    dialledAt = performance.now();
     const names = request.timed ? new TimedLookup(deps.lookup) : undefined;
     const timeoutMs = Math.min(request.timeoutMs, deps.dialTimeoutMs);
     const socket = await reach(
@@ -93,7 +94,7 @@ export async function serve(stream: Stream, deps: ServeDeps): Promise<void> {
       names === undefined ? deps : { ...deps, lookup: names.lookup },
     );
     dialMs = performance.now() - dialledAt;
-    metrics.targetReached(dialMs);
+    metrics.dialFinished("ok", dialMs);
     const times = names && { dnsMs: names.tookMs, dialMs: dialMs - names.tookMs };
     stream.write(encodeAnswer({ ok: true, address: dialledAddress(target, socket), ...(times && { times }) }));
     const totals = await splice(stream, socket, {
@@ -115,6 +116,8 @@ export async function serve(stream: Stream, deps: ServeDeps): Promise<void> {
     const refusal = stream.destroyed ? callerGone(error) : toCulvertError(error);
     refuse(stream, refusal);
     metrics.streamFinished({ outcome: refusal.code });
+    if (dialledAt !== undefined && dialMs === undefined)
+      metrics.dialFinished(refusal.code, performance.now() - dialledAt);
     const where = target === undefined ? undefined : formatTarget(target);
     const durationMs = performance.now() - openedAt;
     const line = { id, target: where, code: refusal.code, reason: refusal.message, ...rounded({ durationMs }) };

@@ -66,14 +66,16 @@ test("a token is read again at each call, without the line break behind it, and 
   const { dir, files } = await credentialFiles(t);
   const tokenFiles = { ...files, agentCert: "", agentKey: "", serviceAccountTokenPath: join(dir, "token") };
   const end = new Date(Math.floor(Date.now() / 1_000) * 1_000 + 600_000);
-  const payload = Buffer.from(JSON.stringify({ exp: end.getTime() / 1_000 })).toString("base64url");
-  for (const [text, expiresAt] of [
-    [`e30.${payload}.c2ln`, end],
-    ["opaque", undefined],
+  const begin = new Date(end.getTime() - 3_600_000);
+  const claims = { iat: begin.getTime() / 1_000, exp: end.getTime() / 1_000 };
+  const payload = Buffer.from(JSON.stringify(claims)).toString("base64url");
+  for (const [text, expiresAt, issuedAt] of [
+    [`e30.${payload}.c2ln`, end, begin],
+    ["opaque", undefined, undefined],
   ] as const) {
     await writeFile(tokenFiles.serviceAccountTokenPath, `${text}\n`);
     const read = readCredentials(tokenFiles);
-    assert.deepEqual(read.token, { text, expiresAt });
+    assert.deepEqual(read.token, { text, expiresAt, issuedAt });
     assert.deepEqual([read.cert, endOf(read)], [undefined, expiresAt]);
   }
   assert.deepEqual(pathsOf(tokenFiles), [files.caCert, tokenFiles.serviceAccountTokenPath]);

@@ -23,6 +23,11 @@ export class KeptCredentials {
     return this.#held as Credentials;
   }
 
+  /** What was read last and could be used. */
+  get held(): Credentials | undefined {
+    return this.#held;
+  }
+
   /** Can the files be used as they are now? Why not is said once. */
   refresh(): boolean {
     try {

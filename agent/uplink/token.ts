@@ -1,11 +1,12 @@
 import { closeSync, openSync, readSync } from "node:fs";
-import { MAX_TOKEN_BYTES, tokenExpiry, unfitToken } from "../../shared/net/bearer.ts";
+import { MAX_TOKEN_BYTES, unfitToken, unverifiedClaims } from "../../shared/net/bearer.ts";
 import { readFailure } from "../../shared/net/read-failure.ts";
 
 /** A bearer token, and when it ends, if it says so. */
 export interface AgentToken {
   readonly text: string;
   readonly expiresAt: Date | undefined;
+  readonly issuedAt?: Date | undefined;
 }
 
 /** Reads the token that Kubernetes puts into the file, and replaces there before it ends. Throws a sentence without it. */
@@ -13,7 +14,8 @@ export function readToken(path: string): AgentToken {
   const text = readBounded(path).trim();
   const unfit = unfitToken(text);
   if (unfit !== undefined) throw new Error(`the token in ${path} ${unfit}`);
-  return { text, expiresAt: tokenExpiry(text) };
+  const claims = unverifiedClaims(text);
+  return { text, expiresAt: claims?.expiresAt, issuedAt: claims?.issuedAt };
 }
 
 /** Not more than a token and a line break; a wrong path may lead to anything. */

@@ -29,7 +29,7 @@ test("what has not been counted yet is 0, and a metric that is not there is an e
 test("a counter of a process that has just started is known, and 0", async () => {
   const server = await scrapeRegistry(new ServerMetrics({ processMetrics: false }).registry);
   assert.equal(server.value("culvert_server_connections_total", { cluster: "default", outcome: "ok" }), 0);
-  assert.equal(server.value("culvert_server_dial_duration_seconds_count"), 0);
+  assert.equal(server.value("culvert_server_dial_duration_seconds_count", { outcome: "ok" }), 0);
   const agent = await scrapeRegistry(new AgentMetrics({ processMetrics: false }).registry);
   assert.equal(agent.value("culvert_agent_streams"), 0);
 });

@@ -88,7 +88,8 @@ export class Runner {
     const { culvert } = this.#world;
     if (!culvert.serverRuns) return undefined;
     const server = culvert.server;
-    return { server, count: (await culvert.scrapeServer()).value("culvert_server_dial_duration_seconds_count") };
+    const scrape = await culvert.scrapeServer();
+    return { server, count: scrape.value("culvert_server_dial_duration_seconds_count", { outcome: "ok" }) };
   }
 
   #logs(): string {

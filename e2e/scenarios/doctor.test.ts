@@ -127,7 +127,7 @@ test("beside the doctor an agent keeps its place, its name and its streams, and 
   const seen = await whileMeasuring(world, async () => {
     const metrics = await (await fetch(`${adminOf(world)}/metrics`)).text();
     await using another = await world.connect("echo");
-    return [/^culvert_server_tunnels (\d+)$/m.exec(metrics)?.[1], another.status];
+    return [/^culvert_server_tunnels\{cluster="default"\} (\d+)$/m.exec(metrics)?.[1], another.status];
   });
   for (const { tunnels, looked } of seen) {
     assert.deepEqual(looked, ["1", 200]);

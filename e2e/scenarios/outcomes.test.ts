@@ -236,14 +236,16 @@ async function assertAnswer(refused: Connection, { status, says, proxyError }: R
   assert.equal(await refused.readAll(), `${refused.reason}\n`, "the body, and then the end");
 }
 
+const DEFAULT = { cluster: "default" };
+
 async function assertCounted(world: AnyWorld, { code, konnectivity }: Row): Promise<void> {
   const { registry } = world.server.metrics;
   // All is over when no connection is open: those that a row held as well.
-  await waitFor(async () => (await scrapeRegistry(registry)).value("culvert_server_connections") === 0);
+  await waitFor(async () => (await scrapeRegistry(registry)).value("culvert_server_connections", DEFAULT) === 0);
   const metrics = await scrapeRegistry(registry);
   assert.equal(metrics.value("culvert_server_connections_total", { cluster: "default", outcome: code }), 1);
   assert.ok(metrics.value("konnectivity_network_proxy_server_dial_failure_count", { reason: konnectivity }) >= 1);
-  assert.equal(metrics.value("culvert_server_pending_opens"), 0);
+  assert.equal(metrics.value("culvert_server_pending_opens", DEFAULT), 0);
 }
 
 test("a caller that leaves during the dial: caller_gone, no answer, and the dial is given up", async () => {

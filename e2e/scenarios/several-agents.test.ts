@@ -139,7 +139,7 @@ for (const [what, { first, status, asked }] of Object.entries(RETRIES)) {
     assert.equal(heard, status, reason);
     assert.equal(streams, asked);
     const { registry } = world.server.metrics;
-    assert.equal((await scrapeRegistry(registry)).value("culvert_server_pending_opens"), 0);
+    assert.equal((await scrapeRegistry(registry)).value("culvert_server_pending_opens", { cluster: "default" }), 0);
   });
 }
 

@@ -20,7 +20,7 @@ test("an issuer's keys come from a URL whose CA stands beside the document", asy
     const loaded = loadClusterFile(parseClusterFile(join(folder, "blue.yaml"), text(jwksCa)), new MaterialFiles());
     assert.deepEqual(loaded.faults, []);
     const token = loaded.clusters[0]?.agents.token ?? assert.fail("no token");
-    const verifier = verifierOf(token, captureLog().log);
+    const verifier = verifierOf(token, captureLog().log, () => {});
     t.after(() => verifier.close());
     return Object.keys(await verifier.verify(await issuer.token(), { signal: never() }))[0];
   };

@@ -4,7 +4,7 @@ import type { SpliceTotals } from "../../shared/net/splice.ts";
 import { type CulvertError, type OutcomeCode, outcome, printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
 import type { StrangerLog } from "../../shared/process/stranger-log.ts";
-import type { ServerMetrics } from "../metrics.ts";
+import type { ClusterConnects, ServerMetrics } from "../metrics.ts";
 import type { OpenConnect } from "./open-connects.ts";
 
 export interface AccountDeps {
@@ -26,7 +26,8 @@ export class Account {
   readonly id = (++connections).toString(36);
   caller = UNKNOWN;
   target = "";
-  cluster = "";
+  /** Whose door it came through: it asks for nothing else. */
+  readonly cluster: ClusterConnects;
   agent: string | undefined;
   /** Bytes that the target got before the splice. */
   early = 0;
@@ -41,11 +42,12 @@ export class Account {
   #dialMs: number | undefined;
 
   /** `source`: where it came from, as long as a socket that is cut still knows; a unix socket never does. */
-  constructor(source: Endpoint | undefined, deadlineMs: number, deps: AccountDeps) {
+  constructor(cluster: ClusterConnects, source: Endpoint | undefined, deadlineMs: number, deps: AccountDeps) {
+    this.cluster = cluster;
     this.#source = source;
     this.#deadlineMs = deadlineMs;
     this.#deps = deps;
-    deps.metrics.connectionOpened();
+    deps.metrics.connectionOpened(cluster);
   }
 
   /** Of the time within which every CONNECT is answered. */
@@ -55,12 +57,12 @@ export class Account {
 
   onEstablished(): void {
     this.#dialMs = performance.now() - this.#startedAt;
-    this.#deps.metrics.connectionEstablished(this.#dialMs);
+    this.#deps.metrics.connectionEstablished(this.cluster, this.#dialMs);
   }
 
   /** What its caller was admitted by counts no more. */
   onWithdrawn({ bytesUp, bytesDown }: SpliceTotals, refusal: CulvertError): void {
-    this.#deps.metrics.connectionWithdrawn(this.cluster);
+    this.#deps.metrics.connectionWithdrawn(this.cluster.name);
     this.#finish(refusal.code, refusal, { bytesUp: bytesUp + this.early, bytesDown, endedBy: "server" });
   }
 
@@ -108,7 +110,7 @@ export class Account {
     if (!log.isLevelEnabled(level)) return;
     const line = {
       id: this.id,
-      cluster: this.cluster,
+      cluster: this.cluster.name,
       caller: this.caller,
       remote: this.#source && formatEndpoint(this.#source),
       certificate: this.certificate,

@@ -56,9 +56,8 @@ const CONNECTION_BYTES = { unix: 26 * 1024, tls: 70 * 1024 } as const;
 
 /** One CONNECT, from request line to last byte. Each step is a file of its name. */
 export async function connect(request: IncomingMessage, socket: Duplex, door: Door, deps: ConnectDeps): Promise<void> {
-  const account = new Account(callerSource(door, socket), deps.options.connectTimeoutMs, deps);
+  const account = new Account(door.tunnels, callerSource(door, socket), deps.options.connectTimeoutMs, deps);
   const pending = new PendingCaller(socket, door.tunnels.memory);
-  account.cluster = door.cluster; // whoever comes through this door asks for this cluster
   try {
     const bounds = { deadlineMs: Math.ceil(account.leftMs()), most: deps.options.maxJudgedAgents };
     const caller = await authenticate(door, socket, request.headers, bounds);
@@ -71,7 +70,6 @@ export async function connect(request: IncomingMessage, socket: Duplex, door: Do
     // Gone, and another one of its name is there: this door knew the old one's callers.
     if (cluster !== door.tunnels)
       throw new CulvertError("unknown_cluster", `cluster "${cluster.name}" is another one now`);
-    account.cluster = cluster.name;
     deps.mustAdmit(cluster.name, target);
     if (deps.draining()) throw new CulvertError("draining", "this server is shutting down: try again");
     deps.mustHaveFiles();

@@ -11,6 +11,7 @@ import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
 import type { AgentSide, CallerSide, ClusterSide, InnerTlsRule } from "../clusters/cluster.ts";
 import { OpenConnects } from "../frontend/open-connects.ts";
+import type { Reach } from "../tokens/review-reach.ts";
 import { verifierOf } from "../tokens/settings.ts";
 import type { TokenVerifier } from "../tokens/verifier.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
@@ -74,7 +75,7 @@ export class ClusterDoor implements TlsDoor {
     this.#innerTls = innerTls;
     this.#log = log;
     this.#side = side;
-    this.#verifier = side.token && verifierOf(side.token, log);
+    this.#verifier = side.token && verifierOf(side.token, log, this.#onReach);
   }
 
   get limitsHandshakes(): boolean {
@@ -111,6 +112,12 @@ export class ClusterDoor implements TlsDoor {
     return this.#verifier;
   }
 
+  readonly #onReach = (reach: Reach): void => {
+    const { cluster } = this;
+    if (reach.state === "failing") this.#log.warn({ cluster, reason: reach.fault }, "tokens cannot be judged");
+    else this.#log.info({ cluster }, "tokens can be judged: the API server has answered");
+  };
+
   close(): void {
     this.#verifier?.close();
   }
@@ -125,7 +132,7 @@ export class ClusterDoor implements TlsDoor {
   #renewVerifier({ token }: ClusterSide): void {
     const before = this.#verifier;
     try {
-      this.#verifier = token && verifierOf(token, this.#log);
+      this.#verifier = token && verifierOf(token, this.#log, this.#onReach);
       this.#tokenProblem = undefined;
       before?.close();
     } catch (error) {
@@ -192,6 +199,11 @@ export class ClusterDoor implements TlsDoor {
   /** What its document has it show; `undefined`: what the flags say, or nothing. */
   get ownCertificate(): TlsPair | undefined {
     return this.#isUnixOnly ? undefined : this.#side.certificate;
+  }
+
+  /** By which its document has clients judged; `undefined`: by what the flags say, or none. */
+  get ownCa(): string | undefined {
+    return this.#isUnixOnly ? undefined : this.#side.ca;
   }
 
   /** By which certificates are judged now. */

@@ -1,19 +1,24 @@
 import { WatchedCrl } from "../../shared/net/crl-file.ts";
+import type { Expiring } from "../../shared/net/expiry.ts";
 import { WatchedTls } from "../../shared/net/tls-files.ts";
 import type { ServerTls, TlsFiles } from "../../shared/net/tls-material.ts";
+import { ValidityLog } from "../../shared/net/validity-log.ts";
 import type { Logger } from "../../shared/process/logger.ts";
 import { ConfigError } from "../../shared/process/options.ts";
 import type { FlagAuthorities } from "../clusters/claimed-certificates.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Certificate } from "../status/status.ts";
-import { ValidityLog } from "./validity-log.ts";
+import { SideExpiry } from "./expiring.ts";
 
 type FlagTlsOptions = Pick<
   ServerOptions,
   "clusterCert" | "clusterKey" | "clusterCaCert" | "serverCert" | "serverKey" | "serverCaCert" | "clientCrlFile"
 >;
 
-const FLAGS = { agents: "--cluster-cert", callers: "--server-cert" } as const;
+const FLAGS = {
+  agents: { certificate: "--cluster-cert", ca: "--cluster-ca-cert" },
+  callers: { certificate: "--server-cert", ca: "--server-ca-cert" },
+} as const;
 
 export interface FlagTlsDeps {
   readonly log: Logger;
@@ -30,7 +35,8 @@ export class FlagTls {
   readonly agents: WatchedTls | undefined;
   readonly callers: WatchedTls | undefined;
   readonly crl: WatchedCrl | undefined;
-  readonly #validity: { readonly agents: ValidityLog; readonly callers: ValidityLog };
+  readonly #expiry: readonly SideExpiry[];
+  readonly #validity: ValidityLog;
   #authorities: FlagAuthorities = {};
 
   /** Throws a `ConfigError`. */
@@ -38,11 +44,11 @@ export class FlagTls {
     const { clusterCert, clusterKey, clusterCaCert, serverCert, serverKey, serverCaCert } = options;
     const { log } = deps;
     const onAgentsRenewed = ({ ca }: ServerTls, before: ServerTls): void => {
-      this.#validity.agents.look();
+      this.#validity.look();
       deps.onAgentsRenewed(ca !== before.ca);
     };
     const onCallersRenewed = ({ ca }: ServerTls, before: ServerTls): void => {
-      this.#validity.callers.look();
+      this.#validity.look();
       if (ca !== before.ca) deps.onCallersCaChanged();
     };
     const ofAgents = { certFile: clusterCert, keyFile: clusterKey, caFile: clusterCaCert };
@@ -60,18 +66,21 @@ export class FlagTls {
       this.callers?.close();
       throw error;
     }
-    this.#validity = {
-      agents: this.#validityOf("agents", clusterCert, log),
-      callers: this.#validityOf("callers", serverCert, log),
-    };
+    this.#expiry = [this.#expiryOf("agents", ofAgents), this.#expiryOf("callers", ofCallers)];
+    this.#validity = new ValidityLog(log, () => this.expiring());
   }
 
-  #validityOf(clients: "agents" | "callers", file: string, log: Logger): ValidityLog {
-    const by = FLAGS[clients];
-    return new ValidityLog(log, () => {
+  #expiryOf(clients: "agents" | "callers", { certFile, caFile }: TlsFiles): SideExpiry {
+    const files = { certificateFields: { file: certFile }, caFields: { file: caFile } };
+    return new SideExpiry(clients, () => {
       const certificate = this[clients]?.material;
-      return certificate && { certificate, by, clients, fields: { file } };
+      return { certificate, ca: certificate?.ca, by: FLAGS[clients], cluster: "", ...files };
     });
+  }
+
+  /** What of it has an end. */
+  *expiring(): Generator<Expiring> {
+    for (const side of this.#expiry) yield* side;
   }
 
   /** Another object only when one of the CAs is another. */
@@ -97,8 +106,7 @@ export class FlagTls {
     this.agents?.close();
     this.callers?.close();
     this.crl?.close();
-    this.#validity.agents.close();
-    this.#validity.callers.close();
+    this.#validity.close();
   }
 }
 

@@ -1,7 +1,9 @@
 import type { WatchedCrl } from "../../shared/net/crl-file.ts";
+import type { Expiring } from "../../shared/net/expiry.ts";
 import type { Target } from "../../shared/net/target.ts";
 import type { WatchedTls } from "../../shared/net/tls-files.ts";
 import { unfit } from "../../shared/net/tls-material.ts";
+import { ValidityLog } from "../../shared/net/validity-log.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/process/logger.ts";
 import { TokenBucket } from "../../shared/token-bucket.ts";
@@ -9,10 +11,11 @@ import type { Cluster, ClusterChanges, InnerTlsRule } from "../clusters/cluster.
 import type { Limits } from "../clusters/document.ts";
 import type { UnixDoor } from "../frontend/authenticate.ts";
 import { ClusterFigures } from "../status/figures.ts";
+import type { Reach } from "../tokens/review-reach.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
 import { ClusterDoor } from "./cluster-door.ts";
+import { SideExpiry } from "./expiring.ts";
 import { missingWarning } from "./missing-material.ts";
-import { type ShownCertificate, ValidityLog } from "./validity-log.ts";
 
 export interface ServedClusterDeps {
   /** What the flags say of each side, where clusters leave it out. */
@@ -44,7 +47,8 @@ export class ServedCluster {
   readonly figures: ClusterFigures;
   /** It is what the flags say, and no document's. */
   readonly isOfFlags: boolean;
-  readonly #validity: readonly ValidityLog[];
+  readonly #expiry: readonly SideExpiry[];
+  readonly #validity: ValidityLog;
   #cluster: Cluster;
   #connects: TokenBucket | undefined;
   #bytes: TokenBucket | undefined;
@@ -81,7 +85,8 @@ export class ServedCluster {
     this.#limit(cluster);
     // These look at themselves until they are closed, so nothing may fail behind them.
     this.figures = new ClusterFigures();
-    this.#validity = SIDES.map((side) => new ValidityLog(deps.log, () => this.#shown(side)));
+    this.#expiry = SIDES.map((side) => new SideExpiry(side, () => this.#inUse(side)));
+    this.#validity = new ValidityLog(deps.log, () => this.expiring());
   }
 
   get cluster(): Cluster {
@@ -97,10 +102,23 @@ export class ServedCluster {
     });
   }
 
-  #shown(side: (typeof SIDES)[number]): ShownCertificate | undefined {
-    const { ownCertificate: certificate } = this[side];
+  /** How the API servers that judge its tokens can be reached; `undefined`: none is asked. */
+  get tokenReach(): Reach | undefined {
+    const reaches = SIDES.flatMap((side) => this[side].verifier?.reach ?? []);
+    return reaches.find(({ state }) => state === "failing") ?? reaches[0];
+  }
+
+  /** What its document names and has an end; what the flags name is told once for all clusters. */
+  *expiring(): Generator<Expiring> {
+    for (const side of this.#expiry) yield* side;
+  }
+
+  #inUse(side: (typeof SIDES)[number]) {
+    const { ownCertificate: certificate, ownCa: ca } = this[side];
     const { name: cluster, file } = this.#cluster;
-    return certificate && { certificate, by: `${side}.cert`, clients: side, fields: { cluster, file } };
+    const fields = { cluster, file };
+    const by = { certificate: `${side}.cert`, ca: `${side}.ca` };
+    return { certificate, ca, by, cluster, certificateFields: fields, caFields: fields };
   }
 
   #unfit(side: (typeof SIDES)[number], now: Date): string | undefined {
@@ -117,14 +135,14 @@ export class ServedCluster {
     this.agents.close();
     this.callers.close();
     this.figures.close();
-    for (const validity of this.#validity) validity.close();
+    this.#validity.close();
   }
 
   update(cluster: Cluster, what: ClusterChanges): void {
     this.#cluster = cluster;
     this.#fit(cluster);
     if (what.limits) this.#limit(cluster);
-    for (const validity of this.#validity) validity.look();
+    this.#validity.look();
   }
 
   #fit({ name, agents, callers, suspended }: Cluster): void {

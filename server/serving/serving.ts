@@ -1,9 +1,11 @@
+import type { Expiring } from "../../shared/net/expiry.ts";
 import type { TlsDoors } from "../../shared/net/tls.ts";
 import { ConfigError } from "../../shared/process/options.ts";
 import { changedKeys } from "../clusters/changes.ts";
 import type { Cluster, ClusterChanges } from "../clusters/cluster.ts";
 import type { ServerNames } from "../clusters/names.ts";
 import type { ClusterListener } from "../clusters/store.ts";
+import type { TokenReviewState } from "../status/status.ts";
 import type { Registry } from "../tunnels/registry.ts";
 import type { ClusterDoor } from "./cluster-door.ts";
 import { CrlLog, documentCrlWarnings, flagCrlWarnings } from "./crl-warnings.ts";
@@ -83,6 +85,18 @@ export class Serving implements ClusterListener {
   /** What is odd about the clusters now, and may be meant: what can be mended, since it stays in readyz until it is. */
   warnings(): string[] {
     return [...warningsOf(this.#served.values(), sharedCaWarning), ...this.#crlWarnings()];
+  }
+
+  /** Of those whose tokens an API server judges. */
+  tokenReviews(): TokenReviewState[] {
+    return [...this.#served].flatMap(([cluster, { tokenReach }]) =>
+      tokenReach === undefined ? [] : { cluster, reach: tokenReach },
+    );
+  }
+
+  /** What of the documents' certificates and CAs has an end. */
+  *expiring(): Generator<Expiring> {
+    for (const served of this.#served.values()) yield* served.expiring();
   }
 
   /** To be called when the CRLs of the flags are others. */

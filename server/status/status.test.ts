@@ -12,12 +12,18 @@ const CERTIFICATE = {
 const WELL: Condition = {
   listeners: [{ name: "agents", up: true }],
   certificates: [CERTIFICATE],
+  ends: [],
   warnings: [],
   files: [],
   draining: false,
   agents: 0,
   readyNeedsAgent: false,
+  tokenReviews: [],
+  readyNeedsTokenReview: false,
 };
+
+const FAILING = { state: "failing", fault: "it does not answer", hasAnswered: false } as const;
+const ANSWERING = { cluster: "red", reach: { state: "answers" } } as const;
 
 const TABLE: ReadonlyArray<readonly [sentence: string, change: Partial<Condition>, failed: string[], says?: RegExp]> = [
   ["a server without agents is ready", {}, []],
@@ -62,6 +68,45 @@ const TABLE: ReadonlyArray<readonly [sentence: string, change: Partial<Condition
     ["file-descriptors"],
     /^999 of 1000 in use$/m,
   ],
+  [
+    "a certificate that ends soon is told beside the others, and sends nobody away",
+    { ends: ["the CA of --cluster-ca-cert ends within 7 days"] },
+    [],
+    /^agents: good until \S+; warning: the CA of --cluster-ca-cert ends within 7 days$/m,
+  ],
+  [
+    "of many that end soon the first are told one by one",
+    { ends: Array.from({ length: 12 }, (_, index) => `CA ${index + 1} ends`) },
+    [],
+    /; warning: CA 10 ends; warning: 2 more end soon$/m,
+  ],
+  [
+    "an API server that cannot be asked about tokens is a warning",
+    { tokenReviews: [{ cluster: "blue", reach: FAILING }, ANSWERING] },
+    [],
+    /^1 of 2 API servers answer; warning: cluster "blue": it does not answer$/m,
+  ],
+  [
+    "where readiness needs one, a server that no API server has answered is not ready",
+    { tokenReviews: [{ cluster: "blue", reach: FAILING }], readyNeedsTokenReview: true },
+    ["token-reviews"],
+  ],
+  [
+    "nor is one that has asked and not heard yet",
+    { tokenReviews: [{ cluster: "blue", reach: { state: "untried" } }], readyNeedsTokenReview: true },
+    ["token-reviews"],
+  ],
+  [
+    "one that was answered once stays ready",
+    { tokenReviews: [{ cluster: "blue", reach: { ...FAILING, hasAnswered: true } }], readyNeedsTokenReview: true },
+    [],
+  ],
+  [
+    "one cluster's API server that is down keeps nobody else out",
+    { tokenReviews: [{ cluster: "blue", reach: FAILING }, ANSWERING], readyNeedsTokenReview: true },
+    [],
+  ],
+  ["a server whose clusters ask no API server does not need one", { readyNeedsTokenReview: true }, []],
   ["a warning is told as one", { warnings: ["mind the gap"] }, [], /^warning: mind the gap$/m],
 ];
 
@@ -80,11 +125,19 @@ test("where only counts are shown, no path and no name of a cluster is among the
   const problem = "/run/secret/red.key is not there";
   const listeners = [{ name: "unix socket", up: false, problem }];
   const certificates = [{ ...CERTIFICATE, problem, notAfter: NOW }];
-  const condition = { ...WELL, listeners, certificates, warnings: [problem], clusters: [problem, problem] };
+  const condition = {
+    ...WELL,
+    listeners,
+    certificates,
+    ends: [problem],
+    warnings: [problem],
+    clusters: [problem, problem],
+  };
   const checks = readiness(condition, "counts", NOW);
   const shown = checks.map(({ name, detail }) => `${name} ${detail ?? ""}`).join("\n");
   assert.doesNotMatch(shown, /\bred\b|\/run/);
   assert.match(shown, /^configuration 1 warning, named at \/readyz\?verbose of the admin port$/m);
+  assert.match(shown, /^certificates .*; 1 warning, named at /m);
   assert.match(shown, /^clusters 2 faults, named at /m);
   assert.match(shown, /^listeners unix socket not open \(named at /m);
   const failed = (all: typeof checks): string[] => all.filter(({ ok }) => !ok).map(({ name }) => name);

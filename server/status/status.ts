@@ -1,7 +1,9 @@
 import type { MemoryPool } from "../../shared/memory/memory-pool.ts";
+import type { Expiring } from "../../shared/net/expiry.ts";
 import { unfit, type Validity } from "../../shared/net/tls-material.ts";
 import { type Check, counted, WHERE_NAMED } from "../../shared/process/check.ts";
 import type { ServedCluster } from "../serving/served-cluster.ts";
+import type { Reach } from "../tokens/review-reach.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
 import type { RecentRefusals } from "./refusals.ts";
 import type { RoundTrips } from "./round-trips.ts";
@@ -15,6 +17,8 @@ export interface Condition {
     readonly problem?: string | undefined;
   }>;
   readonly certificates: readonly Certificate[];
+  /** Certificates and CAs, of clusters too, that end soon, and CAs that have ended. */
+  readonly ends: readonly string[];
   /** Why some clusters are not served as their documents say; absent: the flags are the one cluster. */
   readonly clusters?: readonly string[] | undefined;
   /** What is odd about the configuration, and may be meant. */
@@ -24,6 +28,15 @@ export interface Condition {
   /** Agents that take streams. */
   readonly agents: number;
   readonly readyNeedsAgent: boolean;
+  /** Of clusters whose tokens an API server judges. */
+  readonly tokenReviews: readonly TokenReviewState[];
+  readonly readyNeedsTokenReview: boolean;
+}
+
+/** The way to the API server that judges a cluster's tokens. */
+export interface TokenReviewState {
+  readonly cluster: string;
+  readonly reach: Reach;
 }
 
 /** A certificate in use: whose it is, when it is good, and why newer files are not in its place. */
@@ -34,7 +47,7 @@ export interface Certificate extends Validity {
 
 /** `shows`: the counts are for whoever reaches the health port, names of clusters and paths of files for operators. */
 export function readiness(condition: Condition, shows: "names" | "counts", now = new Date()): Check[] {
-  const { listeners, certificates, clusters, warnings, files, draining, agents, readyNeedsAgent } = condition;
+  const { listeners, certificates, ends, clusters, warnings, files, draining, agents, readyNeedsAgent } = condition;
   const down = listeners.filter(({ up }) => !up);
   const all = shows === "names";
   const faults = clusters ?? [];
@@ -44,21 +57,61 @@ export function readiness(condition: Condition, shows: "names" | "counts", now =
       name: "certificates",
       // A broken new file leaves the old one in use: that is worth a word, and no reason to send callers away.
       ok: certificates.every((certificate) => unfit(certificate, now) === undefined),
-      detail: certificates.map((certificate) => shownCertificate(certificate, now, all)).join("; "),
+      detail: [
+        ...certificates.map((certificate) => shownCertificate(certificate, now, all)),
+        ...shownWarnings(all ? atMost(MAX_TOLD, ends, "end soon") : ends, all),
+      ].join("; "),
     },
     {
       name: "configuration",
       ok: true,
-      detail: all ? warnings.map((warning) => `warning: ${warning}`).join("; ") : counted(warnings.length, "warning"),
+      detail: shownWarnings(warnings, all).join("; "),
     },
     // The old version of a document stays in use: the other clusters need this server.
     ...(clusters === undefined
       ? []
       : [{ name: "clusters", ok: true, detail: all ? faults.join("; ") : counted(faults.length, "fault") }]),
+    ...tokenReviewCheck(condition, all),
     ...files,
     { name: "not-draining", ok: !draining },
     { name: "agents", ok: agents > 0 || !readyNeedsAgent, detail: `${agents} connected` },
   ];
+}
+
+/** Without certificates that are of no use now: readiness, or the faults of the clusters, say so of these. */
+export function* endingSoon(inUse: Iterable<Expiring>, now = new Date()): Generator<Expiring> {
+  for (const expiring of inUse) {
+    if (expiring.thing !== "certificate" || unfit(expiring, now) === undefined) yield expiring;
+  }
+}
+
+/** So many are told one by one: a thousand clusters may have been set up on one day. */
+const MAX_TOLD = 10;
+
+function atMost(most: number, warnings: readonly string[], what: string): readonly string[] {
+  const more = warnings.length - most;
+  return more > 0 ? [...warnings.slice(0, most), `${more} more ${what}`] : warnings;
+}
+
+/**
+ * Tunnels that stand go on, and so do clusters whose API server answers: a fault is a warning. Where an operator wants it,
+ * a server that has never been answered is not ready, which ends a rolling update (decision 0027).
+ */
+function tokenReviewCheck({ tokenReviews, readyNeedsTokenReview }: Condition, all: boolean): Check[] {
+  if (tokenReviews.length === 0) return [];
+  const faults = tokenReviews.flatMap(({ cluster, reach }) =>
+    reach.state === "failing" ? `cluster "${cluster}": ${reach.fault}` : [],
+  );
+  const has = tokenReviews.filter(({ reach }) => reach.state === "answers").length;
+  const hasAnswered = has > 0 || tokenReviews.some(({ reach }) => reach.state === "failing" && reach.hasAnswered);
+  const count = `${has} of ${tokenReviews.length} API servers answer`;
+  const shown = shownWarnings(all ? atMost(MAX_TOLD, faults, "fail too") : faults, all);
+  return [{ name: "token-reviews", ok: hasAnswered || !readyNeedsTokenReview, detail: [count, ...shown].join("; ") }];
+}
+
+function shownWarnings(warnings: readonly string[], all: boolean): string[] {
+  if (warnings.length === 0) return [];
+  return all ? warnings.map((warning) => `warning: ${warning}`) : [counted(warnings.length, "warning")];
 }
 
 function shownListeners(all: Condition["listeners"], down: Condition["listeners"], withProblems: boolean): string {

@@ -20,7 +20,7 @@ test("what a cluster's document says becomes the verifier of its kind", async (t
   ];
   const said: string[] = [];
   for (const one of settings) {
-    const verifier = verifierOf(one, log);
+    const verifier = verifierOf(one, log, () => {});
     t.after(() => verifier.close());
     const [kind] = Object.keys(await verifier.verify(await issuer.token(), { signal: never() }));
     said.push(kind ?? "");
@@ -29,6 +29,6 @@ test("what a cluster's document says becomes the verifier of its kind", async (t
 
   const review = { kind: "tokenReview", audience: "culvert", kubeconfig: join(dir, "none") } as const;
   const names = { agentNamespace: "culvert", agentServiceAccount: "agent" };
-  assert.throws(() => verifierOf({ ...review, ...names }, log), /kubeconfig .*none: .*no such file$/);
-  assert.throws(() => verifierOf({ ...review, agentNamespace: "culvert" }, log), /say whose tokens count/);
+  assert.throws(() => verifierOf({ ...review, ...names }, log, () => {}), /kubeconfig .*none: .*no such file$/);
+  assert.throws(() => verifierOf({ ...review, agentNamespace: "culvert" }, log, () => {}), /say whose tokens count/);
 });

@@ -1,6 +1,7 @@
 import type { Logger } from "../../shared/process/logger.ts";
 import { JwtVerifier } from "./jwt.ts";
 import { inCluster, kubeconfig } from "./kube-access.ts";
+import type { Reach } from "./review-reach.ts";
 import { TokenReviewVerifier } from "./token-review.ts";
 import type { TokenVerifier } from "./verifier.ts";
 
@@ -23,8 +24,8 @@ export type TokenSettings =
       readonly subjects: readonly string[];
     };
 
-/** Throws a sentence for whoever wrote the settings. */
-export function verifierOf(settings: TokenSettings, log: Logger): TokenVerifier {
+/** Throws a sentence for whoever wrote the settings. `onReach`: an API server that is asked answers now, or fails. */
+export function verifierOf(settings: TokenSettings, log: Logger, onReach: (reach: Reach) => void): TokenVerifier {
   if (settings.kind === "tokenReview") {
     const { kubeconfig: path, audience, agentNamespace, agentServiceAccount } = settings;
     return new TokenReviewVerifier({
@@ -32,6 +33,7 @@ export function verifierOf(settings: TokenSettings, log: Logger): TokenVerifier 
       agentNamespaces: agentNamespace === undefined ? [] : [agentNamespace],
       agentServiceAccounts: agentServiceAccount === undefined ? [] : [agentServiceAccount],
       access: path === undefined ? inCluster() : kubeconfig(path),
+      onReach,
     });
   }
   const { issuer, audience, algorithms, jwks, subjects } = settings;

@@ -1,5 +1,5 @@
 import { once } from "node:events";
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import type { IncomingMessage } from "node:http";
 import { createServer, type Server } from "node:https";
 import type { AddressInfo } from "node:net";
@@ -9,6 +9,7 @@ import type { TestContext } from "node:test";
 import type { TLSSocket } from "node:tls";
 import { type CryptoKey, exportJWK, generateKeyPair, type JSONWebKeySet, SignJWT } from "jose";
 import { type Logger, pino } from "pino";
+import { stringify } from "yaml";
 import { Authority } from "../../shared/pki/certificates.ts";
 import type { Verdict } from "./verifier.ts";
 
@@ -115,6 +116,23 @@ export class HttpsStub {
 
   get url(): string {
     return `https://localhost:${(this.#server.address() as AddressInfo).port}`;
+  }
+
+  /** Writes a kubeconfig for a client with a certificate of its own into the folder; returns its path. */
+  async kubeconfig(folder: string): Promise<string> {
+    const { cert, key } = await this.authority.issue({ cn: "culvert-server", usage: "client" });
+    const base64 = (text: string) => Buffer.from(text).toString("base64");
+    const config = {
+      "current-context": "here",
+      contexts: [{ name: "here", context: { cluster: "c", user: "u" } }],
+      clusters: [
+        { name: "c", cluster: { server: this.url, "certificate-authority-data": base64(this.authority.cert) } },
+      ],
+      users: [{ name: "u", user: { "client-certificate-data": base64(cert), "client-key-data": base64(key) } }],
+    };
+    const path = join(folder, "kubeconfig");
+    await writeFile(path, stringify(config));
+    return path;
   }
 
   /** Nobody answers any more. */

@@ -1,10 +1,9 @@
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
-import { join } from "node:path";
 import { type TestContext, test } from "node:test";
-import { stringify } from "yaml";
 import { until } from "../../shared/link/testing.ts";
 import { kubeconfig } from "./kube-access.ts";
+import type { Reach } from "./review-reach.ts";
 import {
   type Answer,
   type Asked,
@@ -34,16 +33,7 @@ async function reviewed(t: TestContext, change: Partial<TokenReviewOptions> = {}
   const stub = await HttpsStub.start(t);
   stub.answer = () => yes();
   const dir = await tempDir(t);
-  const path = join(dir, "kubeconfig");
-  const { cert, key } = await stub.authority.issue({ cn: "culvert-server", usage: "client" });
-  const base64 = (text: string) => Buffer.from(text).toString("base64");
-  const config = {
-    "current-context": "here",
-    contexts: [{ name: "here", context: { cluster: "c", user: "u" } }],
-    clusters: [{ name: "c", cluster: { server: stub.url, "certificate-authority-data": base64(stub.authority.cert) } }],
-    users: [{ name: "u", user: { "client-certificate-data": base64(cert), "client-key-data": base64(key) } }],
-  };
-  writeFileSync(path, stringify(config));
+  const path = await stub.kubeconfig(dir);
   const verifier = new TokenReviewVerifier({
     audiences: ["culvert"],
     agentNamespaces: ["culvert"],
@@ -52,7 +42,7 @@ async function reviewed(t: TestContext, change: Partial<TokenReviewOptions> = {}
     ...change,
   });
   t.after(() => verifier.close());
-  return { stub, path, verify: (text: string, signal = never()) => verifier.verify(text, { signal }) };
+  return { stub, path, verifier, verify: (text: string, signal = never()) => verifier.verify(text, { signal }) };
 }
 
 test("the API server is asked for our audience, by our certificate, and its word is the identity", async (t) => {
@@ -247,4 +237,37 @@ test("whoever waits may give up, and the others still get their verdict", async 
   answer(yes());
   assert.ok("ok" in (await stays));
   assert.equal(stub.asked.length, 1);
+});
+
+test("the API server is asked at the start although no agent has come, and whoever asks hears when it fails and answers again", async (t) => {
+  const changes: Reach[] = [];
+  const { stub, verify, verifier } = await reviewed(t, { onReach: (reach) => changes.push(reach) });
+  stub.answer = () => yes({ authenticated: false });
+  assert.deepEqual(verifier.reach, { state: "untried" });
+  await until(() => changes.length === 1);
+  assert.deepEqual(changes, [{ state: "answers" }]);
+  assert.equal(stub.asked.length, 1);
+  stub.answer = () => ({ status: 403, body: "" });
+  await verify(token("one"));
+  const [, failing] = changes;
+  assert.ok(failing?.state === "failing" && failing.hasAnswered);
+  assert.match(
+    failing.fault,
+    /cannot be asked: this server may not ask it \(localhost:\d+ answered 403: bind the account/,
+  );
+  await verify(token("two"));
+  assert.equal(changes.length, 2, "the same fault is told once");
+  stub.answer = () => yes();
+  await verify(token("three"));
+  assert.deepEqual(changes[2], { state: "answers" });
+});
+
+test("a question that was dropped says nothing about the API server", async (t) => {
+  const changes: Reach[] = [];
+  const { stub, verifier } = await reviewed(t, { onReach: (reach) => changes.push(reach) });
+  stub.answer = () => new Promise(() => {});
+  await until(() => stub.asked.length === 1);
+  verifier.close();
+  await new Promise((resolve) => setImmediate(resolve));
+  assert.deepEqual(changes, []);
 });

@@ -5,6 +5,7 @@ import { printable } from "../../shared/outcomes.ts";
 import { claimsFault, quoted } from "./claims.ts";
 import { failureOf, HttpsClient } from "./https.ts";
 import { type ApiAccess, checkAccess, type ReadAccess } from "./kube-access.ts";
+import { type Reach, ReviewReach } from "./review-reach.ts";
 import { identityOf, matchesPart, notPermitted } from "./subject.ts";
 import { type Judged, keptUntil, VERDICTS, Verdicts } from "./verdicts.ts";
 import { NO_END, type TokenAsker, type TokenVerifier, type Verdict } from "./verifier.ts";
@@ -18,12 +19,16 @@ export interface TokenReviewOptions {
   readonly access: ReadAccess;
   /** Longest time until a token that was withdrawn (its pod or account deleted) is noticed, ms; at most a minute. */
   readonly keepMs?: number;
+  /** Given: the API server is also asked when no agent comes, and this hears of it when that begins or ceases to work. */
+  readonly onReach?: (reach: Reach) => void;
 }
 
 /** The agent's whole attempt has 10 s. */
 const TIMEOUT_MS = 5_000;
 const RETRY_AFTER_MS = 5_000;
 const HOW_TO_PERMIT = "bind the account that this server uses to the ClusterRole system:auth-delegator";
+/** What is asked about where it only counts whether there is an answer. */
+const NO_TOKEN = "culvert-is-this-api-server-reachable";
 /** Anything shorter stands in half the sentences there are. */
 const LEAST_SECRET = 8;
 
@@ -43,6 +48,8 @@ export class TokenReviewVerifier implements TokenVerifier {
   readonly #options: TokenReviewOptions;
   readonly #client = new HttpsClient();
   readonly #verdicts = new Verdicts(VERDICTS);
+  readonly #closed = new AbortController();
+  readonly #reach: ReviewReach | undefined;
 
   /** Throws a sentence for whoever wrote the options. */
   constructor(options: TokenReviewOptions) {
@@ -55,6 +62,15 @@ export class TokenReviewVerifier implements TokenVerifier {
     }
     checkAccess(options.access);
     this.#options = options;
+    const { onReach } = options;
+    if (onReach !== undefined) {
+      const ask = () => void this.#review(NO_TOKEN, new Date(), this.#closed.signal);
+      this.#reach = new ReviewReach(ask, onReach);
+    }
+  }
+
+  get reach(): Reach {
+    return this.#reach?.now ?? { state: "untried" };
   }
 
   async verify(token: string, { signal, network }: TokenAsker): Promise<Verdict> {
@@ -74,6 +90,8 @@ export class TokenReviewVerifier implements TokenVerifier {
   }
 
   close(): void {
+    this.#reach?.close();
+    this.#closed.abort();
     this.#client.close();
   }
 
@@ -83,6 +101,15 @@ export class TokenReviewVerifier implements TokenVerifier {
   }
 
   async #review(token: string, end: Date, dropped: AbortSignal): Promise<Verdict> {
+    const verdict = await this.#reviewed(token, end, dropped);
+    // That nobody waits for the answer any more says nothing about the API server.
+    if (dropped.aborted) return verdict;
+    if ("unavailable" in verdict) this.#reach?.failed(`${verdict.unavailable} (${verdict.detail})`);
+    else this.#reach?.answered();
+    return verdict;
+  }
+
+  async #reviewed(token: string, end: Date, dropped: AbortSignal): Promise<Verdict> {
     let access: ApiAccess;
     try {
       access = this.#options.access();

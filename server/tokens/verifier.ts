@@ -1,3 +1,5 @@
+import type { Reach } from "./review-reach.ts";
+
 /** Whom a valid token names. */
 export interface TokenIdentity {
   /** The same for every token of this account: `system:serviceaccount:NAMESPACE:NAME`, or another issuer's `sub`. */
@@ -25,6 +27,8 @@ export interface TokenAsker {
 
 /** One way to tell whose token this is. */
 export interface TokenVerifier {
+  /** Present where an API server is asked: whether it can be. */
+  readonly reach?: Reach;
   /** Rejects with the signal's reason only. */
   verify(token: string, asker: TokenAsker): Promise<Verdict>;
   /** Ends what it holds open: watches of files, connections. */

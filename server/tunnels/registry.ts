@@ -47,6 +47,10 @@ const NO_DEADLINE_MS = 2 ** 31 - 1;
 /** The tunnels of one cluster, and the CONNECTs that wait for the first. */
 export class ClusterTunnels {
   readonly name: string;
+  /** CONNECTs of this cluster from their arrival to their end. */
+  openConnects = 0;
+  /** Those of them that were answered with 200. */
+  establishedConnects = 0;
   /** CONNECTs of this cluster that have no answer yet. */
   pendingConnects = 0;
   /** Agents and callers whose token is being verified. */

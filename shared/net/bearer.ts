@@ -42,6 +42,8 @@ export interface UnverifiedClaims {
   readonly audiences: readonly unknown[];
   /** `undefined`: it says none, or none that a clock could show. */
   readonly expiresAt: Date | undefined;
+  /** `undefined`, as for its end. */
+  readonly issuedAt: Date | undefined;
 }
 
 /** `undefined`: it is no JWT. */
@@ -51,13 +53,17 @@ export function unverifiedClaims(token: string): UnverifiedClaims | undefined {
   try {
     const claims: unknown = JSON.parse(Buffer.from(parts[1] ?? "", "base64url").toString("utf8"));
     if (typeof claims !== "object" || claims === null) return undefined;
-    const { iss: issuer, aud, exp } = claims as Readonly<Record<string, unknown>>;
-    const expiresAt = typeof exp === "number" ? new Date(exp * 1_000) : undefined;
-    const hasEnd = expiresAt !== undefined && !Number.isNaN(expiresAt.getTime());
-    return { issuer, audiences: aud === undefined ? [] : [aud].flat(), expiresAt: hasEnd ? expiresAt : undefined };
+    const { iss: issuer, aud, exp, iat } = claims as Readonly<Record<string, unknown>>;
+    return { issuer, audiences: aud === undefined ? [] : [aud].flat(), expiresAt: dateOf(exp), issuedAt: dateOf(iat) };
   } catch {
     return undefined;
   }
+}
+
+/** A NumericDate (RFC 7519 §2), if a clock could show it. */
+function dateOf(seconds: unknown): Date | undefined {
+  const date = typeof seconds === "number" ? new Date(seconds * 1_000) : undefined;
+  return date === undefined || Number.isNaN(date.getTime()) ? undefined : date;
 }
 
 /** When the token ends, as it says itself; `undefined`: it is no JWT, or has no end. */

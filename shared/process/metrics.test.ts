@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { buildInfo } from "./build-info.ts";
 import { Instruments, LabelledTally } from "./metrics.ts";
 
 test("numbers are read when somebody scrapes, under every name they have", async () => {
@@ -36,6 +37,36 @@ test("the process and its event loop are measured, on a registry of their own", 
   assert.match(one, /^nodejs_eventloop_lag_p99_seconds /m);
   const two = await new Instruments({ processMetrics: false }).registry.metrics();
   assert.doesNotMatch(two, /process_/);
+});
+
+test("a number for each cluster is one number for all where no cluster is named", async () => {
+  const make = new Instruments({ processMetrics: false });
+  const values = new Map([
+    ["blue", 1],
+    ["green", 0],
+  ]);
+  make.gaugeByCluster("agents", "Agents.", () => values);
+  make.gaugeByCluster(
+    "open",
+    "Open.",
+    () => values,
+    () => 5,
+  );
+  const [all, some] = [await make.registry.metrics(), await make.withoutNames.metrics()];
+  for (const line of ['agents{cluster="green"} 0', 'open{cluster="blue"} 1'])
+    assert.ok(all.split("\n").includes(line), all);
+  for (const line of ["agents 1", "open 5"]) assert.ok(some.split("\n").includes(line), some);
+});
+
+test("the build says its version, its revision and its Node.js, on both kinds of ports", async () => {
+  const make = new Instruments();
+  const { version, revision, node } = buildInfo();
+  const line = `culvert_build_info{version="${version}",revision="${revision}",node="${node}"} 1`;
+  assert.match(version, /^\d+\.\d+\.\d+/);
+  for (const registry of [make.registry, make.withoutNames]) {
+    const text = await registry.metrics();
+    assert.ok(text.split("\n").includes(line), `${line} in\n${text}`);
+  }
 });
 
 test("what names clusters or routes is left out where no names are to be shown, and nothing else", async () => {

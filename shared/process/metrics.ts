@@ -1,4 +1,6 @@
 import { Counter, collectDefaultMetrics, Gauge, Histogram, type Metric, Registry } from "prom-client";
+import type { OutcomeCode } from "../outcomes.ts";
+import { buildInfo } from "./build-info.ts";
 
 /** Seconds: a dial inside a rack to one that nearly failed. */
 export const DIAL_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
@@ -23,6 +25,14 @@ export class Tally {
   subtract(amount = 1): void {
     this.value = Math.max(0, this.value - amount);
   }
+}
+
+/** What a gauge shows of each cluster. */
+export type ByCluster = Iterable<readonly [cluster: string, value: number]>;
+
+/** A histogram with the label `outcome`: `ok`, or a code of `shared/outcomes.ts`. */
+export interface OutcomeHistogram {
+  observe(value: number, outcome: OutcomeCode | "ok"): void;
 }
 
 /** One tally for each combination of label values; bounded. */
@@ -76,6 +86,9 @@ export class Instruments {
       // The library says less of what it gives than of what it takes.
       for (const metric of this.registry.getMetricsAsArray())
         this.withoutNames.registerMetric(metric as unknown as Metric);
+      const { version, revision, node } = buildInfo();
+      const labels = [[[version, revision, node], 1]] as const;
+      this.gauges("culvert_build_info", "1, with the build that runs.", ["version", "revision", "node"], () => labels);
     }
   }
 
@@ -138,24 +151,52 @@ export class Instruments {
     }
   }
 
-  /** A gauge for each cluster, and their sum where no tenant is named. */
-  gaugeByCluster(name: string, help: string, read: () => Iterable<readonly [cluster: string, value: number]>): void {
+  /**
+   * A gauge for each cluster; where no tenant is named, one number for all of them: their sum, or `readAll` where
+   * something counts that belongs to no configured cluster any more.
+   */
+  gaugeByCluster(name: string, help: string, read: () => ByCluster, readAll: () => number = () => sumOf(read())): void {
     const byCluster = new Gauge({ name, help, labelNames: ["cluster"], registers: [this.registry], collect: each });
-    const sum = new Gauge({ name, help, registers: [this.withoutNames], collect: all });
+    const all = new Gauge({ name, help, registers: [this.withoutNames], collect: together });
     function each(): void {
       byCluster.reset();
       for (const [cluster, value] of read()) byCluster.set({ cluster }, value);
     }
-    function all(): void {
-      let total = 0;
-      for (const [, value] of read()) total += value;
-      sum.set(total);
+    function together(): void {
+      all.set(readAll());
     }
   }
 
   histogram(name: string, help: string, buckets: readonly number[]): Histogram {
     return new Histogram({ name, help, buckets: [...buckets], registers: this.#registries() });
   }
+
+  /** One histogram for each outcome; what counts into it is looked up once. `ok` is there from the start. */
+  histogramByOutcome(name: string, help: string, buckets: readonly number[]): OutcomeHistogram {
+    const labelNames = ["outcome"];
+    const all = new Histogram({
+      name,
+      help,
+      labelNames,
+      buckets: [...buckets],
+      registers: this.#registries(labelNames),
+    });
+    all.zero({ outcome: "ok" });
+    const series = new Map<string, { observe(value: number): void }>();
+    return {
+      observe: (value, outcome) => {
+        const one = series.get(outcome) ?? all.labels(outcome);
+        series.set(outcome, one);
+        one.observe(value);
+      },
+    };
+  }
+}
+
+function sumOf(values: ByCluster): number {
+  let sum = 0;
+  for (const [, value] of values) sum += value;
+  return sum;
 }
 
 function labelled(names: readonly string[], values: readonly string[]): Record<string, string> {

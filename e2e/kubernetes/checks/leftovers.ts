@@ -10,13 +10,13 @@ export async function nothingLeftBehind(culvert: Culvert): Promise<void> {
   const settled = async () => {
     const [server, agent] = await Promise.all([culvert.scrapeServer(), culvert.scrapeAgent()]);
     const pending = {
-      connects: server.value("culvert_server_pending_opens"),
+      connects: server.sum("culvert_server_pending_opens", {}),
       dials: agent.value("culvert_agent_pending_dials"),
     };
     const open = {
-      established: server.value("culvert_server_established_connections"),
-      connections: server.value("culvert_server_connections"),
-      streams: server.value("culvert_server_streams"),
+      established: server.sum("culvert_server_established_connections", {}),
+      connections: server.sum("culvert_server_connections", {}),
+      streams: server.sum("culvert_server_streams", {}),
       agentStreams: agent.value("culvert_agent_streams"),
     };
     seen = JSON.stringify({ pending, open });

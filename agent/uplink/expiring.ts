@@ -1,0 +1,49 @@
+import { AuthorityEnds, type Expiring } from "../../shared/net/expiry.ts";
+import type { CredentialFiles, Credentials } from "./credentials.ts";
+
+/** What of an agent's credentials has an end. Authorities in between (`--outer-ca`) are their owner's to look after. */
+export class AgentExpiry {
+  readonly #files: CredentialFiles & { readonly cluster: string };
+  readonly #held: () => Credentials | undefined;
+  #authorities = new AuthorityEnds("");
+
+  /** `held`: what the agent shows to its servers now, and believes them by. */
+  constructor(files: CredentialFiles & { readonly cluster: string }, held: () => Credentials | undefined) {
+    this.#files = files;
+    this.#held = held;
+  }
+
+  *[Symbol.iterator](): Generator<Expiring> {
+    const { cluster, caCert, agentCert, serviceAccountTokenPath } = this.#files;
+    const { cert, notBefore, notAfter, ca = "", token } = this.#held() ?? {};
+    const consequence = "servers refuse this agent";
+    if (cert !== undefined && notBefore !== undefined && notAfter !== undefined) {
+      yield {
+        ...{ role: "agent_cert", cluster, thing: "certificate", by: "--agent-cert", fields: { file: agentCert } },
+        ...{ notBefore, notAfter, content: cert, consequence },
+      };
+    }
+    if (this.#authorities.pem !== ca) this.#authorities = new AuthorityEnds(ca);
+    const next = this.#authorities.next(new Date());
+    if (next !== undefined) {
+      yield {
+        ...{ role: "server_ca", cluster, thing: "CA", by: "--ca-cert", fields: { file: caCert }, ...next, content: ca },
+        consequence: "this agent refuses servers with its certificates",
+      };
+    }
+    if (token?.expiresAt !== undefined) {
+      // How long it lives decides when its end is near; one that does not say when it was made is told of at its end.
+      const { text: content, expiresAt, issuedAt = expiresAt } = token;
+      yield {
+        ...{ role: "token", cluster, thing: "token", by: "--service-account-token-path" },
+        ...{
+          notBefore: issuedAt,
+          notAfter: expiresAt,
+          content,
+          consequence,
+          fields: { file: serviceAccountTokenPath },
+        },
+      };
+    }
+  }
+}

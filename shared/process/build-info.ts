@@ -1,0 +1,31 @@
+import { readFileSync } from "node:fs";
+import { version } from "./version.ts";
+
+/** What runs here. */
+export interface BuildInfo {
+  readonly version: string;
+  /** The git commit that was built, with `-dirty` behind it where files had been changed; or `unknown`. */
+  readonly revision: string;
+  /** Version of Node.js, without a `v`. */
+  readonly node: string;
+}
+
+let known: BuildInfo | undefined;
+
+/** Version and revision of this build, and the Node.js that runs it. */
+export function buildInfo(): BuildInfo {
+  known ??= { version: version(), revision: revision() ?? "unknown", node: process.versions.node };
+  return known;
+}
+
+/** scripts/revision.mjs writes it into dist/; sources that run uncompiled have none. */
+function revision(): string | undefined {
+  try {
+    const content = JSON.parse(readFileSync(new URL("../../revision.json", import.meta.url), "utf8")) as {
+      revision?: unknown;
+    };
+    return typeof content.revision === "string" && content.revision !== "" ? content.revision : undefined;
+  } catch {
+    return undefined;
+  }
+}
