@@ -15,8 +15,10 @@ import { createPki } from "./pki.ts";
 
 const PAGES = [
   ...["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"],
-  ...["docs/versions.md", "examples/systemd/README.md"],
+  ...["docs/versions.md", "examples/systemd/README.md", "docs/konnectivity.md"],
   ...["docs/errors.md", "docs/clusters.md", "docs/corporate-networks.md", "docs/doctor.md", "docs/metrics.md"],
+  ...["docs/link.md", "docs/link-protocol.md", "docs/load-balancers.md", "docs/logs.md", "docs/glossary.md"],
+  ...["docs/kubernetes.md"],
 ];
 
 function page(name: string): string {
@@ -100,15 +102,15 @@ test("every flag that the pages name is an option of culvert, or of a tool that 
   }
 });
 
-test("the lines that start a server and an agent, in README and in --help, are taken as they stand", async (t) => {
+test("the lines that start a server and an agent, in README, in docs/clusters.md and in --help, are taken as they stand", async (t) => {
   const dir = mkdtempSync(join(tmpdir(), "culvert-docs-"));
   t.after(() => rmSync(dir, { recursive: true, force: true }));
   await createPki({ dir });
   writeFileSync(join(dir, "clusters.yaml"), "name: blue\n");
   for (const table of [serverOptions, agentOptions] as unknown as OptionTable[]) {
     const command = ` ${table.command} `;
-    const readme = page("README.md").matchAll(new RegExp(`^node dist/cli/main\\.js${command}(?:.*\\\\\n)*.*$`, "gm"));
-    const all = [...readme].map(([lines]) => lines);
+    const start = new RegExp(`^node dist/cli/main\\.js${command}(?:.*\\\\\n)*.*$`, "gm");
+    const all = ["README.md", "docs/clusters.md"].flatMap((name) => page(name).match(start) ?? []);
     assert.ok(all.length > 1);
     for (const lines of [...all, table.example.join("\n")]) {
       const argv =

@@ -3,22 +3,23 @@ import { execFile } from "node:child_process";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { createServer } from "node:net";
+import { join } from "node:path";
 import { before, test } from "node:test";
 import { MAIN, requireBuilt } from "../harness/processes.ts";
 import { freePort } from "../harness/targets/absent.ts";
 import { TempDir } from "../harness/temp.ts";
 
-const README = readFileSync(new URL("../../README.md", import.meta.url), "utf8");
 /** Ports that the lines name, and those that they leave to the defaults. */
-const PORTS = ["8090", "8091", "8092", "8095", "8103", "8104", "8203", "8204"] as const;
+const PORTS = ["8090", "8091", "8092", "8093", "8094", "8095", "8103", "8104", "8203", "8204"] as const;
 const DEFAULTS =
   "--server-port 8090 --agent-port 8091 --health-port 8092 --admin-port 8095 --server-bind-address 127.0.0.1";
 
 before(requireBuilt);
 
-/** The blocks of Many clusters, and its lines as a script of ports that are free here. */
-async function manyClusters() {
-  const chapter = README.split("\n## Many clusters\n")[1]?.split("\n## ")[0] ?? "";
+/** The blocks of a chapter, and its lines as a script of ports that are free here. */
+async function chapterOf(page: string, title: string) {
+  const text = readFileSync(new URL(`../../${page}`, import.meta.url), "utf8");
+  const chapter = text.split(`\n## ${title}\n`)[1]?.split("\n## ")[0] ?? "";
   // Between the fences every second part is a block, and begins with its language.
   const blocks = chapter.split(/^```/m).filter((_, index) => index % 2 === 1);
   const ports = new Map(await Promise.all(PORTS.map(async (port) => [port, String(await freePort())] as const)));
@@ -34,21 +35,22 @@ async function manyClusters() {
   return { blocks, free, ports, script: free(`trap 'kill $(jobs -p) 2>/dev/null' EXIT\n${script}\nwait`) };
 }
 
-test("the lines of Many clusters do what README says that they print, and end what they have started", async () => {
+test("the example of many clusters prints what the page says, and ends what it has started", async () => {
   using dir = new TempDir();
-  const { blocks, free, script } = await manyClusters();
+  const { blocks, free, script } = await chapterOf("docs/clusters.md", "An example to paste");
   // curl shows HTTP's lines with their CR.
   const printed = (await run(`${script}\necho "left: $(jobs -p)."`, dir.path)).replaceAll("\r", "");
-  const expected = blocks.find((block) => block.startsWith("\n")) ?? assert.fail("README does not say what is printed");
+  const expected =
+    blocks.find((block) => block.startsWith("\n")) ?? assert.fail("the page does not say what is printed");
   assert.ok(printed.includes(free(expected)), printed);
   assert.match(printed, /^blue +open +1 .*\nred +open +1 /m);
   assert.match(printed, /^blue +blue-node +carried /m);
   assert.match(printed, /^left: \.$/m);
 });
 
-test("where a port is taken, the lines of Many clusters show the log that says so", async () => {
+test("where a port is taken, the example of many clusters shows the log that says so", async () => {
   using dir = new TempDir();
-  const { ports, script } = await manyClusters();
+  const { ports, script } = await chapterOf("docs/clusters.md", "An example to paste");
   const port = Number(ports.get("8090"));
   await using taken = createServer().listen(port, "127.0.0.1");
   await once(taken, "listening");
@@ -56,6 +58,20 @@ test("where a port is taken, the lines of Many clusters show the log that says s
   const impatient = upToReady.replace("--retry 20", "--retry 1").replace("\nready()", "\nwait $server\nready()");
   const printed = await run(`${impatient}\nkill $blue $red`, dir.path);
   assert.match(printed, new RegExp(`many/server\\.log <==\n.*port ${port}: it is in use .*--server-port`), printed);
+});
+
+test("the example of the README makes a CONNECT and ends what it has started", async () => {
+  using dir = new TempDir();
+  const { script, ports } = await chapterOf("README.md", "By hand");
+  const own = script
+    .replaceAll("/tmp/culvert.sock", join(dir.path, "s"))
+    .replace("--agent-port", `--health-port ${ports.get("8092")} --admin-port ${ports.get("8095")} --agent-port`)
+    .replace(
+      "--allow-loopback",
+      `--health-server-port ${ports.get("8093")} --admin-server-port ${ports.get("8094")} $&`,
+    );
+  const printed = await run(`${own}\necho "left: $(jobs -p)."`, dir.path);
+  assert.equal(printed, "ok\nok\nleft: .\n");
 });
 
 function run(script: string, cwd: string): Promise<string> {
