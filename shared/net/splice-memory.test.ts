@@ -8,6 +8,7 @@ import { type TestContext, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { MemoryHold } from "../memory/hold.ts";
 import { MemoryPool } from "../memory/memory-pool.ts";
+import { LookTimer } from "./look-timer.ts";
 import { SpliceMemory, type WaitingSink } from "./splice-memory.ts";
 
 const KIB = 1024;
@@ -23,6 +24,18 @@ class Stuck extends Duplex {
 
 function direction(sink: Duplex, source: Duplex = new Stuck()): WaitingSink & { taken: number; waitingWrites: number } {
   return { source, sink, waitingWrites: 1, taken: 0 };
+}
+
+/** Whatever holds something has been looked at. */
+function looked(): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const deadline = setTimeout(reject, 5_000, new Error("no look")); // looks keep no process alive
+    const place = LookTimer.every(100).add(() => {
+      place.leave();
+      clearTimeout(deadline);
+      resolve();
+    });
+  });
 }
 
 /** The writing end of a unix socket of which nobody reads. */
@@ -48,7 +61,7 @@ test("a sink that takes all holds nothing, and is not looked at", async () => {
   assert.equal(memory.held, 0);
 });
 
-test("what waits in a sink counts, with each write, and what the source has read ahead only if it is a socket", () => {
+test("what waits in a sink counts, with each write, and what the source has read ahead only if it is a socket", async () => {
   const pool = new MemoryPool(1e9);
   const sink = new Stuck();
   const one = direction(sink);
@@ -59,6 +72,7 @@ test("what waits in a sink counts, with each write, and what the source has read
   assert.equal(pool.held, 1_000 + 256);
   one.waitingWrites = 3;
   memory.onWrite(true);
+  await looked();
   assert.equal(pool.held, 1_000 + 3 * 256);
   memory.close();
   assert.equal(pool.held, 0);
@@ -99,6 +113,7 @@ test("it stands still since its sinks took something last", async () => {
   assert.equal(memory.movedAt, begun);
   one.taken = 1;
   memory.onWrite(true);
+  await looked();
   assert.ok(memory.movedAt > begun);
   holds.push(...memory.holds());
   assert.deepEqual(holds, [memory]);

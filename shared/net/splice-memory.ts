@@ -6,7 +6,7 @@ import type { MemoryAccount, MemoryHold, MemoryHolder } from "../memory/hold.ts"
 import { Place } from "../queue.ts";
 import { LookTimer } from "./look-timer.ts";
 
-/** What waits in sockets is counted so often, ms, and when one takes nothing more: nobody pays for each chunk. */
+/** What waits in sockets is counted so often, ms, and when one first takes nothing more: nobody pays for each chunk. */
 const LOOK_MS = 100;
 /** What Node takes for a write that waits, beside its bytes. */
 const WRITE_BYTES = 256;
@@ -50,10 +50,10 @@ export class SpliceMemory implements MemoryHolder, MemoryHold {
     this.#giveUp = giveUp;
   }
 
-  /** Something was written; `isFull`: its sink is not taking it. */
+  /** Something was written; `isFull`: its sink is not taking it. What holds something already is counted by the next look. */
   onWrite(isFull: boolean): void {
     this.#look ??= LookTimer.every(LOOK_MS).add(this.#count);
-    if (isFull) this.#count();
+    if (isFull && this.#held === 0) this.#count();
   }
 
   readonly #count = (): void => {
