@@ -100,6 +100,28 @@ program
     await runStatus({ adminAddress: options.adminAddress, json: options.json === true });
   });
 
+program
+  .command("explain")
+  .argument(
+    "[code]",
+    "Code of a CONNECT's outcome or of an agent's fault, or a WebSocket close code. None: all are listed.",
+  )
+  .description("What a code in a log, an answer or a metric means, and what to do.")
+  .addHelpText("after", "\nFor example:\n  culvert explain dial_timeout")
+  .action(async (code: string | undefined) => {
+    const { runExplain } = await import("./explain.ts");
+    runExplain(code);
+  });
+
+program
+  .command("version")
+  .description("Version and revision of culvert, and the Node.js and OpenSSL that it runs on.")
+  .option("--json", "As one JSON object.")
+  .action(async (options: { readonly json?: true }) => {
+    const { runVersion } = await import("./version.ts");
+    runVersion(options.json === true);
+  });
+
 program.command("help [command]", { hidden: true }).action(async (command?: string) => {
   const isKnown = program.commands.some((other) => other.name() === command);
   const line = command === undefined ? [] : [command];

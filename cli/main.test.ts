@@ -7,6 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
+import { buildInfo } from "../shared/process/build-info.ts";
 import { ROOT, RUN_SOURCES, source } from "../shared/process/testing-run.ts";
 
 const MAIN = fileURLToPath(source("main.ts", import.meta.url));
@@ -25,6 +26,26 @@ function culvert(...args: string[]): Promise<{ code: number | null; stdout: stri
 test("--version is the version of the package", async () => {
   const { version } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8"));
   assert.deepEqual(await culvert("--version"), { code: 0, stdout: `${version}\n`, stderr: "" });
+});
+
+test("version says what a report of a fault should, as lines or as JSON", async () => {
+  const { version, revision, node } = buildInfo();
+  const { openssl } = process.versions;
+  const [lines, json] = await Promise.all([culvert("version"), culvert("version", "--json")]);
+  const text = `culvert ${version}\nrevision ${revision}\nNode.js ${node}\nOpenSSL ${openssl}\n`;
+  assert.deepEqual(lines, { code: 0, stdout: text, stderr: "" });
+  assert.deepEqual(JSON.parse(json.stdout), { version, revision, node, openssl });
+});
+
+test("explain shows what the pages say of a code; one that is unknown is exit code 2", async () => {
+  const [known, unknown] = await Promise.all([culvert("explain", "no_agent"), culvert("explain", "no-agnet")]);
+  assert.equal(known.code, 0);
+  assert.match(known.stdout, /^no_agent \(docs\/errors\.md\): 503, no agent is connected\n/);
+  assert.deepEqual(unknown, {
+    code: 2,
+    stdout: "",
+    stderr: 'culvert: There is no code "no-agnet": did you mean no_agent?\n',
+  });
 });
 
 test("--help of a command shows its options and loads nothing else", async () => {
