@@ -70,7 +70,7 @@ export function readiness(condition: Condition, shows: "names" | "counts", now =
     // The old version of a document stays in use: the other clusters need this server.
     ...(clusters === undefined
       ? []
-      : [{ name: "clusters", ok: true, detail: all ? faults.join("; ") : counted(faults.length, "fault") }]),
+      : [{ name: "clusters", ok: true, hasFaults: faults.length > 0, detail: shownFaults(faults, all) }]),
     ...tokenReviewCheck(condition, all),
     ...files,
     { name: "not-draining", ok: !draining },
@@ -112,6 +112,11 @@ function tokenReviewCheck({ tokenReviews, readyNeedsTokenReview }: Condition, al
 function shownWarnings(warnings: readonly string[], all: boolean): string[] {
   if (warnings.length === 0) return [];
   return all ? warnings.map((warning) => `warning: ${warning}`) : [counted(warnings.length, "warning")];
+}
+
+function shownFaults(faults: readonly string[], all: boolean): string {
+  if (!all || faults.length === 0) return counted(faults.length, "fault");
+  return `${faults.length} fault${faults.length === 1 ? "" : "s"}: ${faults.join("; ")}`;
 }
 
 function shownListeners(all: Condition["listeners"], down: Condition["listeners"], withProblems: boolean): string {
