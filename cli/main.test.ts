@@ -3,6 +3,8 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { mkdtemp, readdir, rm } from "node:fs/promises";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -46,6 +48,23 @@ test("explain shows what the pages say of a code; one that is unknown is exit co
     stdout: "",
     stderr: 'culvert: There is no code "no-agnet": did you mean no_agent?\n',
   });
+});
+
+test("status --watch goes on until Ctrl-C, which is exit code 0", { timeout: 20_000 }, async (t) => {
+  const server = createServer(
+    (_request, response) => void response.end('{"kind":"server","serverId":"a","clusters":[]}'),
+  );
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  t.after(() => server.close());
+  const address = `127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const argv = [...RUN_SOURCES, MAIN, "status", "--watch", "--json", `--admin-address=${address}`];
+  const child = spawn(process.execPath, argv, { stdio: ["ignore", "pipe", "inherit"] });
+  t.after(() => child.kill("SIGKILL"));
+  const exited = once(child, "exit");
+  await once(child.stdout, "data");
+  child.kill("SIGINT");
+  assert.deepEqual(await exited, [0, null]);
 });
 
 test("--help of a command shows its options and loads nothing else", async () => {

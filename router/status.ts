@@ -38,6 +38,7 @@ export function readiness(
 export function status(table: RouteTable, backends: Backends, condition: Condition, connections: number): unknown {
   const now = performance.now();
   return {
+    kind: "router",
     draining: condition.draining,
     connections,
     faults: condition.faults,

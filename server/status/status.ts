@@ -153,6 +153,7 @@ export interface Shown {
 /** What `/status` shows: clusters, their agents, what each tunnel holds, and all of them together. */
 export function status({ serverId, listeners, clusters, strangers, problems, pool, draining, roundTrips }: Shown) {
   return {
+    kind: "server" as const,
     serverId,
     listeners,
     draining,
