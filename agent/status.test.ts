@@ -41,6 +41,24 @@ test("an agent that drains is not ready, however many servers it has", () => {
   assert.deepEqual(draining, { name: "not-draining", ok: false });
 });
 
+test("status says what it is of, and since when an uplink is connected", () => {
+  const path = { keepaliveMs: 1, idleLimitMs: undefined, ageLimitMs: undefined, heldBackMs: undefined };
+  const one = { server: "wss://a", path, connections: () => [] };
+  const uplinks = [
+    { ...one, state: { state: "connected" as const, sinceMs: performance.now() - 60_000 } },
+    { ...one, state: { state: "waiting" as const } },
+  ];
+  const shown = status("a1", uplinks, { taken: 0 }, { report: () => ({}) }) as {
+    kind: string;
+    uplinks: { since?: string }[];
+  };
+  assert.equal(shown.kind, "agent");
+  const [connected, waiting] = shown.uplinks;
+  const age = Date.now() - Date.parse(connected?.since ?? "");
+  assert.ok(age >= 59_000, `${age} ms`);
+  assert.equal(waiting?.since, undefined);
+});
+
 test("status shows of each path what it has shown, and no limit that nobody has seen", () => {
   const paths = [
     { keepaliveMs: 18_000.4, idleLimitMs: 30_000.7, ageLimitMs: 3_600_000, heldBackMs: 1_200.4 },

@@ -44,7 +44,10 @@ export function credentialCheck(warnings: readonly string[]): Check {
 }
 
 /** What is shown of an uplink. */
-type ShownUplink = JudgedUplink & Pick<Uplink, "server" | "path" | "connections">;
+type ShownUplink = Pick<Uplink, "server" | "path" | "connections"> & {
+  /** `sinceMs`: when it was connected, by the monotonic clock. */
+  readonly state: JudgedUplink["state"] & { readonly sinceMs?: number };
+};
 
 /** What `/status` shows: the uplinks, and what each session holds. */
 export function status(
@@ -54,12 +57,14 @@ export function status(
   pool: Pick<MemoryPool, "report">,
 ): unknown {
   return {
+    kind: "agent",
     agentId,
     pendingDials: dials.taken,
     memory: pool.report(),
     uplinks: uplinks.map((uplink) => ({
       server: uplink.server,
       state: uplink.state.state,
+      ...since(uplink.state.sinceMs),
       path: shownPath(uplink.path),
       sessions: [...uplink.connections()].map(({ link, welcome, session }) => ({
         serverId: welcome.serverId,
@@ -73,6 +78,12 @@ export function status(
       })),
     })),
   };
+}
+
+/** Only of an uplink that is connected or suspended. */
+function since(sinceMs: number | undefined): { readonly since?: string } {
+  if (sinceMs === undefined) return {};
+  return { since: new Date(Date.now() + sinceMs - performance.now()).toISOString() };
 }
 
 /** A limit is there only when it was seen. */

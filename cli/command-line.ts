@@ -91,13 +91,42 @@ program
 
 program
   .command("status")
-  .description("What a running server says of its clusters, agents and refusals.")
-  .option("--admin-address <host:port>", "Admin port of the server.", "127.0.0.1:8095")
-  .option("--json", "Everything that the server says, instead of a table.")
+  .description("What a running server says of its clusters, agents and refusals; or an agent, or a router, of itself.")
+  .option("--admin-address <host:port>", "Admin port; of an agent mostly 8094, of a router 8097.", "127.0.0.1:8095")
+  .option("--cluster <name>", "Of a server's clusters only this one.")
+  .option("--watch", "Again every 2 seconds, until Ctrl-C.")
+  .option("--json", "Everything that the process says, instead of a table; with --watch a line each time.")
   .addHelpText("after", STATUS_COLUMNS)
-  .action(async (options: { readonly adminAddress: string; readonly json?: true }) => {
-    const { runStatus } = await import("./status.ts");
-    await runStatus({ adminAddress: options.adminAddress, json: options.json === true });
+  .action(async (options: { adminAddress: string; cluster?: string; watch?: true; json?: true }) => {
+    const { runStatus, watchStatus } = await import("./status.ts");
+    const { adminAddress, cluster, json = false } = options;
+    if (options.watch !== true) return runStatus({ adminAddress, cluster, json });
+    const stop = new AbortController();
+    for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => stop.abort());
+    process.stdout.once("error", () => stop.abort());
+    await watchStatus({ adminAddress, cluster, json }, { stop: stop.signal, isTerminal: process.stdout.isTTY });
+  });
+
+program
+  .command("explain")
+  .argument(
+    "[code]",
+    "Code of a CONNECT's outcome or of an agent's fault, or a WebSocket close code. None: all are listed.",
+  )
+  .description("What a code in a log, an answer or a metric means, and what to do.")
+  .addHelpText("after", "\nFor example:\n  culvert explain dial_timeout")
+  .action(async (code: string | undefined) => {
+    const { runExplain } = await import("./explain.ts");
+    runExplain(code);
+  });
+
+program
+  .command("version")
+  .description("Version and revision of culvert, and the Node.js and OpenSSL that it runs on.")
+  .option("--json", "As one JSON object.")
+  .action(async (options: { readonly json?: true }) => {
+    const { runVersion } = await import("./version.ts");
+    runVersion(options.json === true);
   });
 
 program.command("help [command]", { hidden: true }).action(async (command?: string) => {

@@ -3,10 +3,13 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { mkdtemp, readdir, rm } from "node:fs/promises";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
+import { buildInfo } from "../shared/process/build-info.ts";
 import { ROOT, RUN_SOURCES, source } from "../shared/process/testing-run.ts";
 
 const MAIN = fileURLToPath(source("main.ts", import.meta.url));
@@ -25,6 +28,43 @@ function culvert(...args: string[]): Promise<{ code: number | null; stdout: stri
 test("--version is the version of the package", async () => {
   const { version } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8"));
   assert.deepEqual(await culvert("--version"), { code: 0, stdout: `${version}\n`, stderr: "" });
+});
+
+test("version says what a report of a fault should, as lines or as JSON", async () => {
+  const { version, revision, node } = buildInfo();
+  const { openssl } = process.versions;
+  const [lines, json] = await Promise.all([culvert("version"), culvert("version", "--json")]);
+  const text = `culvert ${version}\nrevision ${revision}\nNode.js ${node}\nOpenSSL ${openssl}\n`;
+  assert.deepEqual(lines, { code: 0, stdout: text, stderr: "" });
+  assert.deepEqual(JSON.parse(json.stdout), { version, revision, node, openssl });
+});
+
+test("explain shows what the pages say of a code; one that is unknown is exit code 2", async () => {
+  const [known, unknown] = await Promise.all([culvert("explain", "no_agent"), culvert("explain", "no-agnet")]);
+  assert.equal(known.code, 0);
+  assert.match(known.stdout, /^no_agent \(docs\/errors\.md\): 503, no agent is connected\n/);
+  assert.deepEqual(unknown, {
+    code: 2,
+    stdout: "",
+    stderr: 'culvert: There is no code "no-agnet": did you mean no_agent?\n',
+  });
+});
+
+test("status --watch goes on until Ctrl-C, which is exit code 0", { timeout: 20_000 }, async (t) => {
+  const server = createServer(
+    (_request, response) => void response.end('{"kind":"server","serverId":"a","clusters":[]}'),
+  );
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  t.after(() => server.close());
+  const address = `127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const argv = [...RUN_SOURCES, MAIN, "status", "--watch", "--json", `--admin-address=${address}`];
+  const child = spawn(process.execPath, argv, { stdio: ["ignore", "pipe", "inherit"] });
+  t.after(() => child.kill("SIGKILL"));
+  const exited = once(child, "exit");
+  await once(child.stdout, "data");
+  child.kill("SIGINT");
+  assert.deepEqual(await exited, [0, null]);
 });
 
 test("--help of a command shows its options and loads nothing else", async () => {

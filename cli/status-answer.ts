@@ -59,13 +59,58 @@ export type ClusterStatus = z.infer<typeof cluster>;
 export type TunnelStatus = z.infer<typeof tunnel>;
 export type RefusalStatus = z.infer<typeof refusal>;
 
+const uplink = z.object({
+  server: z.string(),
+  state: z.string(),
+  /** Since when it is connected; absent: it is not. */
+  since: z.iso.datetime().optional(),
+  sessions: z.array(
+    z.object({
+      serverId: z.string(),
+      remote: z.string(),
+      streams: z.number(),
+      roundTripMs: z.number(),
+      draining: z.boolean(),
+    }),
+  ),
+});
+
+/** What is shown of an agent's `/status`. */
+const agentStatus = z.object({
+  agentId: z.string(),
+  pendingDials: z.number(),
+  memory: z.object({ heldBytes: z.number(), limitBytes: z.number() }),
+  uplinks: z.array(uplink),
+});
+
+/** What is shown of a router's. */
+const routerStatus = z.object({
+  draining: z.boolean(),
+  connections: z.number(),
+  faults: z.array(z.string()),
+  routes: z.array(
+    z.object({ route: z.string(), sni: z.array(z.string()), backends: z.number(), sendProxy: z.string() }),
+  ),
+  backends: z.array(z.object({ backend: z.string(), state: z.string(), connections: z.number() })),
+});
+
+export type AgentStatus = z.infer<typeof agentStatus>;
+export type RouterStatus = z.infer<typeof routerStatus>;
+
 /** There is no status to show; the message is a sentence for whoever asked. */
 export class NoStatus extends Error {}
 
-/** A server of another version may say other things. */
-export function readStatus(raw: unknown): Status {
-  const result = status.safeParse(raw);
+/** Which process says so; a server of before says no kind. */
+export type StatusKind = "server" | "agent" | "router";
+
+export const readStatus = (raw: unknown): Status => read(status, raw, "server");
+export const readAgentStatus = (raw: unknown): AgentStatus => read(agentStatus, raw, "agent");
+export const readRouterStatus = (raw: unknown): RouterStatus => read(routerStatus, raw, "router");
+
+/** One of another version may say other things. */
+function read<T>(schema: z.ZodType<T>, raw: unknown, kind: StatusKind): T {
+  const result = schema.safeParse(raw);
   if (result.success) return result.data;
   const path = result.error.issues[0]?.path.join(".") ?? "";
-  throw new NoStatus(`the server is of another version and does not say ${path} as this one would: try --json`);
+  throw new NoStatus(`the ${kind} is of another version and does not say ${path} as this one would: try --json`);
 }

@@ -26,21 +26,15 @@ function saying(t: TestContext, status: number, body: string) {
 
 test("what a server says is handed on, also what only a later version says", async (t) => {
   const said = { serverId: "srv-1", clusters: [], later: { than: "us" } };
-  assert.deepEqual(await askStatus(await saying(t, 200, JSON.stringify(said))), said);
+  assert.deepEqual(await askStatus(await saying(t, 200, JSON.stringify(said))), { kind: "server", all: said });
 });
 
 const OTHERS: ReadonlyArray<readonly [sentence: string, status: number, body: string, says: RegExp]> = [
-  [
-    "an agent's admin port",
-    200,
-    '{"agentId":"a","uplinks":[]}',
-    /is the admin port of a culvert agent: ask a server's/,
-  ],
-  ["a router's", 200, '{"routes":[],"backends":[]}', /is the admin port of a culvert router: ask a server's/],
-  ["a server's health port", 404, '{"message":"Not Found"}', /not as a culvert server's --admin-port does \(HTTP 404/],
+  ["a server's health port", 404, '{"message":"Not Found"}', /not as an --admin-port of culvert does \(HTTP 404/],
   ["one that has other names", 421, "not here", /HTTP 421\): ask it by an IP address .*--admin-allowed-hosts$/],
-  ["any web server", 200, "<html>", /not as a culvert server's --admin-port does \(HTTP 200/],
-  ["JSON that is no object", 200, "null", /not as a culvert server's/],
+  ["any web server", 200, "<html>", /not as an --admin-port of culvert does \(HTTP 200/],
+  ["a kind of a later version", 200, '{"kind":"bridge"}', /not as an --admin-port of culvert does/],
+  ["JSON that is no object", 200, "null", /not as an --admin-port of culvert/],
   ["a failing one", 500, '{"serverId":"x","clusters":[]}', /HTTP 500/],
 ];
 

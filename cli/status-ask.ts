@@ -2,7 +2,7 @@ import { request as httpRequest, type IncomingMessage } from "node:http";
 import { text } from "node:stream/consumers";
 import { seconds } from "../shared/net/seconds.ts";
 import { formatTarget, type Target } from "../shared/net/target.ts";
-import { NoStatus } from "./status-answer.ts";
+import { NoStatus, type StatusKind } from "./status-answer.ts";
 
 const WITHIN_MS = 5_000;
 
@@ -15,12 +15,27 @@ const MISDIRECTED = 421;
 const OTHER_NAME =
   "does not take this name for its own (HTTP 421): ask it by an IP address or localhost, or start it with the name in --admin-allowed-hosts";
 
-/** What the culvert server behind an admin port says of itself. Rejects with `NoStatus`. */
-export async function askStatus(address: Target, withinMs = WITHIN_MS): Promise<object> {
-  const { status, body } = await askAdmin(address, { path: "/status", withinMs });
-  const said = status === 200 ? parsed(body) : undefined;
-  if (said !== undefined && "serverId" in said && "clusters" in said) return said;
-  throw new NoStatus(`${formatTarget(address)} ${whoElse(said, status)}`);
+/** What a process of culvert says of itself. */
+export interface Said {
+  readonly kind: StatusKind;
+  /** All of `/status`. */
+  readonly all: object;
+}
+
+/** What the process behind an admin port says of itself. Rejects with `NoStatus`, at the latest when `stop` does. */
+export async function askStatus(address: Target, withinMs = WITHIN_MS, stop?: AbortSignal): Promise<Said> {
+  const { status, body } = await askAdmin(address, { path: "/status", withinMs, ...(stop && { stop }) });
+  const all = status === 200 ? parsed(body) : undefined;
+  const kind = all === undefined ? undefined : kindOf(all);
+  if (all !== undefined && kind !== undefined) return { kind, all };
+  const said = `answers, but not as an --admin-port of culvert does (HTTP ${status} for /status)`;
+  throw new NoStatus(`${formatTarget(address)} ${said}`);
+}
+
+function kindOf(all: object): StatusKind | undefined {
+  const kind = "kind" in all ? all.kind : "server";
+  if (kind === "agent" || kind === "router") return kind;
+  return kind === "server" && "serverId" in all && "clusters" in all ? kind : undefined;
 }
 
 export interface AdminQuestion {
@@ -28,6 +43,8 @@ export interface AdminQuestion {
   /** Posted as JSON, if there is something. */
   readonly body?: object;
   readonly withinMs: number;
+  /** Nobody wants the answer any more. */
+  readonly stop?: AbortSignal;
 }
 
 export interface AdminAnswer {
@@ -37,13 +54,14 @@ export interface AdminAnswer {
 
 /** One request to an admin port. Rejects with `NoStatus`. */
 export async function askAdmin(address: Target, question: AdminQuestion): Promise<AdminAnswer> {
-  const { withinMs } = question;
-  const signal = AbortSignal.timeout(withinMs);
+  const { withinMs, stop } = question;
+  const late = AbortSignal.timeout(withinMs);
+  const signal = stop === undefined ? late : AbortSignal.any([late, stop]);
   let answer: AdminAnswer;
   try {
     answer = await request(address, question, signal);
   } catch (error) {
-    const why = signal.aborted ? `did not answer within ${seconds(withinMs)}: ${NO_WORD}` : whyNoAnswer(error);
+    const why = late.aborted ? `did not answer within ${seconds(withinMs)}: ${NO_WORD}` : whyNoAnswer(error);
     throw new NoStatus(`${formatTarget(address)} ${why}`, { cause: error });
   }
   if (answer.status === MISDIRECTED) throw new NoStatus(`${formatTarget(address)} ${OTHER_NAME}`);
@@ -86,10 +104,4 @@ function whyNoAnswer(error: unknown): string {
     return "does not speak plain HTTP, as a server's --admin-port does: is that another port?";
   }
   return `cannot be asked: ${message}`;
-}
-
-function whoElse(said: object | undefined, status: number): string {
-  const of = said === undefined ? undefined : "agentId" in said ? "agent" : "routes" in said ? "router" : undefined;
-  if (of !== undefined) return `is the admin port of a culvert ${of}: ask a server's (--admin-port, 8095)`;
-  return `answers, but not as a culvert server's --admin-port does (HTTP ${status} for /status)`;
 }

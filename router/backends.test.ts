@@ -54,6 +54,17 @@ test("a backend that was not reached is last until its time is over, or until it
   assert.deepEqual(order(8_000), ["a:1", "b:1", "c:1"]);
 });
 
+test("a backend is untried until a dial has reached it, and again when it is no longer avoided", () => {
+  const { backends, first } = start("a:1");
+  const a = first();
+  backends.enter(a);
+  assert.equal(a.state(0), "untried");
+  a.reached();
+  assert.equal(a.state(0), "healthy");
+  a.avoid(5_000);
+  assert.deepEqual([a.state(4_999), a.state(5_000)], ["avoided", "untried"]);
+});
+
 test("a change of the routes keeps what is known of backends that stay, and counts those that go no more", () => {
   const { backends, first } = start("a:1", "b:1");
   const a = first();
@@ -68,5 +79,5 @@ test("a change of the routes keeps what is known of backends that stay, and coun
     ],
   );
   assert.equal([...backends][0], a);
-  assert.equal(a.isHealthy(4_999), false);
+  assert.equal(a.state(4_999), "avoided");
 });

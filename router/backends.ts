@@ -1,6 +1,12 @@
 import { formatTarget, type Target } from "../shared/net/target.ts";
 import type { Route, RouteTable } from "./routes.ts";
 
+/**
+ * `healthy`: the last dial reached it. `avoided`: the last dial failed, and all others are tried first. `untried`: it was
+ * not dialled yet, or not since it was avoided.
+ */
+export type BackendState = "healthy" | "avoided" | "untried";
+
 /** One address that routes lead to. */
 export class Backend {
   readonly address: string;
@@ -11,21 +17,30 @@ export class Backend {
   chosen = 0;
   /** It could not be reached, and is tried after all others until then. */
   #avoidedUntil = Number.NEGATIVE_INFINITY;
+  /** The last dial that has ended did so. */
+  #wasReached = false;
 
   constructor(target: Target) {
     this.target = target;
     this.address = formatTarget(target);
   }
 
-  isHealthy(now: number): boolean {
-    return now >= this.#avoidedUntil;
+  state(now: number): BackendState {
+    if (this.isAvoided(now)) return "avoided";
+    return this.#wasReached ? "healthy" : "untried";
+  }
+
+  isAvoided(now: number): boolean {
+    return now < this.#avoidedUntil;
   }
 
   reached(): void {
+    this.#wasReached = true;
     this.#avoidedUntil = Number.NEGATIVE_INFINITY;
   }
 
   avoid(until: number): void {
+    this.#wasReached = false;
     this.#avoidedUntil = until;
   }
 }
@@ -49,12 +64,12 @@ export class Backends {
     this.#known = next;
   }
 
-  /** In the order in which they are to be tried: healthy ones first, then by connections. The others may have recovered. */
+  /** In the order in which they are to be tried: avoided ones last, then by connections. They may have recovered. */
   inOrder({ to }: Route, now: number): Backend[] {
     const backends = new Set(to.map((target) => this.#known.get(formatTarget(target)) ?? new Backend(target)));
     return [...backends].sort(
       (a, b) =>
-        Number(b.isHealthy(now)) - Number(a.isHealthy(now)) || a.connections - b.connections || a.chosen - b.chosen,
+        Number(a.isAvoided(now)) - Number(b.isAvoided(now)) || a.connections - b.connections || a.chosen - b.chosen,
     );
   }
 

@@ -52,7 +52,7 @@ function mustHaveFiles({ files: { shortage } }: ForwardDeps): void {
   if (shortage !== undefined) throw new Refusal("no_files", shortage);
 }
 
-/** A connection to the first backend that can be had: healthy ones first, each for a while, within the time for all. */
+/** A connection to the first backend that can be had: avoided ones last, each for a while, within the time for all. */
 async function reach(client: Socket, route: Route, deps: ForwardDeps) {
   const { options, backends, metrics, strangers, files } = deps;
   const started = performance.now();

@@ -1,5 +1,6 @@
 import type { Registry } from "prom-client";
 import { DIAL_BUCKETS, Instruments, type LabelledTally, LIFE_BUCKETS, type Tally } from "../shared/process/metrics.ts";
+import type { BackendState } from "./backends.ts";
 import type { RefusalCode } from "./refusal.ts";
 
 /** Numbers that others own and that are read when somebody scrapes. */
@@ -8,7 +9,7 @@ export interface LiveRouter {
   readonly hellos: () => number;
   readonly routes: () => number;
   readonly faults: () => number;
-  readonly backends: () => { readonly healthy: number; readonly avoided: number };
+  readonly backends: () => Readonly<Record<BackendState, number>>;
 }
 
 /** What is known of a connection that was passed on, when it is over. */
@@ -61,8 +62,11 @@ export class RouterMetrics {
     make.gauge(["culvert_router_hellos"], "Connections whose ClientHello has not come to its end.", live.hellos);
     make.gauge(["culvert_router_routes"], "Routes in use.", live.routes);
     make.gauge(["culvert_router_route_faults"], "Faults of routes that are not in use as they are now.", live.faults);
-    make.gauges("culvert_router_backends", "Backends of all routes.", ["state"], () =>
-      Object.entries(live.backends()).map(([state, count]) => [[state], count] as const),
+    make.gauges(
+      "culvert_router_backends",
+      "Backends of all routes: healthy (the last dial reached it), avoided (it did not), untried.",
+      ["state"],
+      () => Object.entries(live.backends()).map(([state, count]) => [[state], count] as const),
     );
     this.#dialSeconds = make.histogram("culvert_router_dial_duration_seconds", "Dialling a backend.", DIAL_BUCKETS);
     this.#lifeSeconds = make.histogram(

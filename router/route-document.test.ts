@@ -71,3 +71,20 @@ test("each fault names its document, its path and the cure", () => {
     for (const [index, fault] of faults.entries()) assert.match(found[index] ?? "", fault);
   }
 });
+
+test("what is wrong with a route is told in our words, whatever its values are", () => {
+  const wrong = ["''", "7", "[]", "[[a]]", "[{a: b}]", "{}", "{a: {b: [c]}}", "!!null x"];
+  const good: Readonly<Record<string, string>> = { sni: "[a.example]", to: "[10.0.0.1:1]", sendProxy: "v2" };
+  const texts = wrong.flatMap((value) => [
+    value,
+    ...[...Object.keys(good), "nobody"].map((key) =>
+      Object.entries({ ...good, [key]: value })
+        .map(([name, written]) => `${name}: ${written}\n`)
+        .join(""),
+    ),
+  ]);
+  const told = texts.flatMap((text) => parseRoutes(text).faults ?? []);
+  assert.ok(told.length > 30, `${told.length} faults`);
+  for (const sentence of told)
+    assert.doesNotMatch(sentence, /invalid input|expected|received|unrecognized|too (?:small|big)/i);
+});

@@ -115,8 +115,8 @@ test("a backend that cannot be reached is passed over for the next one, and trie
   assert.deepEqual({ backend, code, errno }, { backend: dead.address, code: "dial_refused", errno: "ECONNREFUSED" });
   const { backends } = JSON.parse((await test.get("admin", "/status")).text);
   assert.deepEqual(backends, [
-    { backend: dead.address, healthy: false, connections: 0 },
-    { backend: good.address, healthy: true, connections: 3 },
+    { backend: dead.address, state: "avoided", connections: 0 },
+    { backend: good.address, state: "healthy", connections: 3 },
   ]);
 
   await good.stop();
@@ -193,7 +193,7 @@ test("changed routes are taken up, broken ones leave the old in use and say so, 
   assert.equal(test.told(/^new routes are not usable/)[0]?.["fault"], sentence);
   const ready = await test.get("admin", "/readyz?verbose");
   assert.equal(ready.status, 200);
-  assert.ok(ready.text.includes(`[+]routes ok: 1 in 1 file; not in use: ${sentence}`), ready.text);
+  assert.ok(ready.text.includes(`[!]routes: 1 in 1 file; not in use: ${sentence}`), ready.text);
   assert.equal(await test.metric("culvert_router_route_faults"), 1);
   const old = await test.dial();
   old.write(BLUE);
@@ -310,10 +310,10 @@ test("a router that has no file descriptor to dial with says so, and blames no b
   assert.equal(await test.metric('culvert_router_dial_failures_total{route="blue.example"}'), 0);
   const { backends } = JSON.parse((await test.get("admin", "/status")).text);
   assert.deepEqual(
-    backends.map(({ healthy, connections }: { healthy: boolean; connections: number }) => [healthy, connections]),
+    backends.map(({ state, connections }: { state: string; connections: number }) => [state, connections]),
     [
-      [true, 0],
-      [true, 0],
+      ["untried", 0],
+      ["untried", 0],
     ],
   );
 });
@@ -327,7 +327,7 @@ test("what else this process lacks is told by its errno, and keeps no backend fr
   const [{ code, errno } = assert.fail()] = test.told(/^backend not reached$/);
   assert.deepEqual({ code, errno }, { code: undefined, errno: "ENOMEM" });
   const { backends } = JSON.parse((await test.get("admin", "/status")).text);
-  assert.deepEqual(backends, [{ backend: "one.test:1", healthy: true, connections: 0 }]);
+  assert.deepEqual(backends, [{ backend: "one.test:1", state: "untried", connections: 0 }]);
 });
 
 test("an IPv4 client of a listener for both kinds is an IPv4 address in the log", async () => {

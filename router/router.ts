@@ -12,7 +12,7 @@ import { type ListenAt, listenError } from "../shared/process/listen-error.ts";
 import type { Logger } from "../shared/process/logger.ts";
 import { ConfigError } from "../shared/process/options.ts";
 import { StrangerLog } from "../shared/process/stranger-log.ts";
-import { Backends } from "./backends.ts";
+import { type BackendState, Backends } from "./backends.ts";
 import { ClientConnections } from "./client-connections.ts";
 import { forward } from "./forward.ts";
 import { Hellos } from "./hellos.ts";
@@ -232,11 +232,11 @@ export class Router implements AsyncDisposable {
     };
   }
 
-  #countBackends(): { healthy: number; avoided: number } {
+  #countBackends(): Record<BackendState, number> {
     const now = performance.now();
-    const all = [...this.#backends];
-    const healthy = all.filter((backend) => backend.isHealthy(now)).length;
-    return { healthy, avoided: all.length - healthy };
+    const states = [...this.#backends].map((backend) => backend.state(now));
+    const among = (wanted: BackendState) => states.filter((state) => state === wanted).length;
+    return { healthy: among("healthy"), avoided: among("avoided"), untried: among("untried") };
   }
 
   // ── end ────────────────────────────────────────────────────────────────────────────────────────────────────────

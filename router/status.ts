@@ -28,7 +28,7 @@ export function readiness(
       : faults.slice(0, 1).map(() => counted(faults.length, "fault"));
   return [
     { name: "listeners", ok: listening },
-    { name: "routes", ok: true, detail: [count, ...shownFaults].join("; ") },
+    { name: "routes", ok: true, hasFaults: faults.length > 0, detail: [count, ...shownFaults].join("; ") },
     ...descriptors,
     { name: "not-draining", ok: !draining },
   ];
@@ -38,13 +38,14 @@ export function readiness(
 export function status(table: RouteTable, backends: Backends, condition: Condition, connections: number): unknown {
   const now = performance.now();
   return {
+    kind: "router",
     draining: condition.draining,
     connections,
     faults: condition.faults,
     routes: table.routes.map(({ name, sni, to, sendProxy }) => ({ route: name, sni, backends: to.length, sendProxy })),
     backends: [...backends].map((backend) => ({
       backend: backend.address,
-      healthy: backend.isHealthy(now),
+      state: backend.state(now),
       connections: backend.connections,
     })),
   };

@@ -22,7 +22,7 @@ const NONE = {
   hellos: () => 0,
   routes: () => 0,
   faults: () => 0,
-  backends: () => ({ healthy: 0, avoided: 0 }),
+  backends: () => ({ healthy: 0, avoided: 0, untried: 0 }),
 };
 const PROCESSES: Readonly<Record<string, Registries>> = {
   server: new ServerMetrics(),

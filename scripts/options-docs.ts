@@ -16,8 +16,9 @@ Every option is a flag, an environment variable and a key of the YAML file that 
 \`CULVERT_SERVER_CONFIG\`, \`CULVERT_AGENT_CONFIG\`, \`CULVERT_ROUTER_CONFIG\`). Flag wins over environment, environment over file, file over default.
 
 - Flags: \`--name value\` or \`--name=value\`; underscores equal dashes. A boolean alone means true.
-- Keys of the file: the name of the flag (\`uds-name\`) or its camelCase (\`udsName\`). An unknown key is an error.
-- An empty environment variable or key counts as not set.
+- Keys of the file: the name of the flag (\`uds-name\`) with underscores (\`uds_name\`) or in camelCase (\`udsName\`). An unknown key is an error.
+- An empty environment variable or key counts as not set. An unknown variable is a warning in the log, but not what Kubernetes sets for a
+  Service such as \`culvert-server\`.
 - Durations are written as in Go (\`500ms\`, \`8s\`, \`1h30m\`), sizes in bytes, \`KiB\`, \`MiB\` or \`GiB\`.
 - A port of 0 leaves its listener off.
 - \`--print-config\` prints the effective values as YAML, each with its source; secrets are masked.

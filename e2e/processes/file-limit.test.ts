@@ -42,7 +42,8 @@ test("a server that comes to its limit of open files says so in log, readiness a
     await using refused = await connectThrough(site.listener("uds"), echo.address);
     assert.equal(refused.status, 503);
     assert.match(refused.reason, /^this server has 1\d\d of its 200 files open: raise its limit/);
-    const { problems } = (await askStatus({ host: "127.0.0.1", port: adminPort })) as { problems: string[] };
+    const { all } = await askStatus({ host: "127.0.0.1", port: adminPort });
+    const { problems } = all as { problems: string[] };
     assert.match(problems.join(), /^1[89]\d of 200 files are open: file descriptors are nearly used up/);
     const asked = { cluster: "default", target: echo.address };
     const trial = await askAdmin(

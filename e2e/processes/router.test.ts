@@ -50,7 +50,7 @@ test("the routes of a mounted ConfigMap are followed, and a broken one is told a
   volume.update({ "blue.yaml": "sni: [blue.example]\nto: []\n" });
   await router.waitForLog(/blue\.yaml: to is empty: name at least one backend/);
   const ready = await (await fetch(`${site.health}/readyz?verbose`)).text();
-  assert.match(ready, /\[\+\]routes ok: 1 in 1 file; not in use: \S+blue\.yaml: to is empty/);
+  assert.match(ready, /\[!\]routes: 1 in 1 file; not in use: \S+blue\.yaml: to is empty/);
   (await arrive(site.port)).destroy();
 });
 

@@ -16,6 +16,8 @@ interface Mistake {
   readonly argv: (site: Site) => readonly string[];
   readonly env?: Readonly<Record<string, string>>;
   readonly says: readonly RegExp[];
+  /** Nothing else is a fault. */
+  readonly onlyThat?: true;
 }
 
 const MISTAKES: Readonly<Record<string, Mistake>> = {
@@ -26,6 +28,11 @@ const MISTAKES: Readonly<Record<string, Mistake>> = {
   "an unknown key of the file names the nearest": {
     argv: (site) => ["server", ...good(site), `--config=${file(site, "conectTimeout: 5s\n")}`],
     says: [/^culvert server: .*conectTimeout.*connectTimeout/],
+  },
+  "a misspelt key of the file is not missed as well": {
+    argv: (site) => ["agent", ...flags(agentFiles(site.dir.path)), `--config=${file(site, "servers: wss://h\n")}`],
+    says: [/^culvert agent: .*servers is no option\. Did you mean server\?$/],
+    onlyThat: true,
   },
   "every fault is told at once": {
     argv: () => ["server", "--connect-timeout=soon", "--max-window=1KB", "--agent-port=70000"],
@@ -98,13 +105,15 @@ const FOR_PEOPLE = { CULVERT_SERVER_LOG_FORMAT: "pretty", CULVERT_AGENT_LOG_FORM
 const PORTS = ["agentPort", "serverPort", "healthPort", "adminPort"] as const;
 
 describe("a start that must fail", { concurrency: 2 }, () => {
-  for (const [what, { argv, env, says }] of Object.entries(MISTAKES)) {
+  for (const [what, { argv, env, says, onlyThat }] of Object.entries(MISTAKES)) {
     test(`exit 2 and sentences: ${what}`, async () => {
       using site = await createSite();
       await using process = startCulvert(argv(site), { env: { ...FOR_PEOPLE, ...env } });
       assert.deepEqual(await within(process.exited, 5_000, "the process to give up"), { code: 2, signal: null });
       for (const sentence of says) await assertSaid(process, sentence);
       assert.doesNotMatch(process.log.join("\n"), /^\s+at /m, "no stack for the operator");
+      const faults = process.log.filter((line) => line.startsWith("culvert "));
+      if (onlyThat) assert.equal(faults.length, says.length, faults.join("\n"));
     });
   }
 
@@ -149,13 +158,23 @@ describe("a start that must not fail", { concurrency: 2 }, () => {
       ...injected("CULVERT_SERVER"),
       ...injected("CULVERT_AGENT"),
       ...injected("CULVERT_SERVER_AGENT"), // CULVERT_SERVER_AGENT_PORT is also the name of an option
+      ...injected("CULVERT_SERVER_AGENTS"),
       ...injected("CULVERT_SERVER_HEALTH"),
       ...injected("CULVERT_AGENT_HEALTH_SERVER"),
     };
-    await using _server = await site.startServer({}, { env });
-    await using _agent = await site.startAgent({}, { env });
+    await using server = await site.startServer({}, { env });
+    await using agent = await site.startAgent({}, { env });
     await using connection = await connectThrough(site.listener("uds"), echo.address);
     assert.equal(connection.status, 200, connection.reason);
+    assert.deepEqual([warnings(server), warnings(agent)], [[], []]);
+  });
+
+  test("a variable that is not known is one warning with the nearest name", async () => {
+    using site = await createSite();
+    await using server = await site.startServer({}, { env: { CULVERT_SERVER_CONNECT_TIMEOT: "8s" } });
+    assert.deepEqual(warnings(server), [
+      "CULVERT_SERVER_CONNECT_TIMEOT is not known: did you mean CULVERT_SERVER_CONNECT_TIMEOUT?",
+    ]);
   });
 
   test("Konnectivity's flags, as an installer writes them, start both processes with one warning each", async () => {

@@ -4,6 +4,9 @@ import fc from "fast-check";
 import { yamlDocuments } from "../../shared/process/yaml-documents.ts";
 import { type ClusterDocument, parseDocument } from "./document.ts";
 
+/** What zod says by itself. */
+const ZODS_OWN = /invalid input|expected|received|unrecognized|too (?:small|big)/i;
+
 function parse(text: string): ClusterDocument | string[] {
   const [first] = yamlDocuments(text);
   if (first?.value === undefined) return [first?.fault ?? "nothing"];
@@ -177,4 +180,26 @@ test("any text is documents or sentences, never an exception", () => {
     }),
     { numRuns: process.env["CI"] === "true" ? 2_000 : 200 },
   );
+});
+
+test("what is wrong with a document is told in our words, whatever its values are", () => {
+  const wrong = ["''", "7", "-1", "[]", "[[a]]", "[{a: b}]", "{}", "{a: b}", "{a: {b: [c]}}", '"a\\nb"', "!!null x"];
+  const keys = ["name", "agents", "callers", "allow", "deny", "limits", "suspended", "nobody"];
+  const inAgents = ["sni", "cert", "crl", "identities", "token", "sourceCIDRs", "maxAgents", "innerTls", "nobody"];
+  const inToken = ["tokenReview", "jwt", "nobody"];
+  const inJwt = ["issuer", "audience", "algorithms", "jwks", "subjects", "nobody"];
+  const texts = wrong.flatMap((value) => [
+    value,
+    ...keys.map((key) => `${key === "name" ? "" : "name: blue\n"}${key}: ${value}`),
+    ...inAgents.map((key) => `name: blue\nagents: {${key}: ${value}}`),
+    ...inToken.map((key) => `name: blue\ncallers: {token: {${key}: ${value}}}`),
+    ...inJwt.map((key) => `name: blue\nagents: {token: {jwt: {${key}: ${value}}}}`),
+    `name: blue\nlimits: {streams: ${value}, memory: ${value}, nobody: ${value}}`,
+  ]);
+  const told = texts.flatMap((text) => {
+    const result = parse(text);
+    return Array.isArray(result) ? result : [];
+  });
+  assert.ok(told.length > 200, `${told.length} faults`);
+  for (const sentence of told) assert.doesNotMatch(sentence, ZODS_OWN);
 });

@@ -4,7 +4,12 @@ import { fakeAgent } from "../tunnels/testing.ts";
 import { CONNECT, ESTABLISHED, start, until } from "./testing.ts";
 
 const ODDITIES: ReadonlyArray<readonly [sentence: string, request: string, answer: RegExp]> = [
-  ["GET is 405", "GET / HTTP/1.1\r\nHost: x\r\n\r\n", /^HTTP\/1\.1 405 /],
+  ["GET is 405", "GET / HTTP/1.1\r\nHost: x\r\n\r\n", /^HTTP\/1\.1 405 only CONNECT .*--agent-port\r\n/],
+  [
+    "GET of a whole URL, as curl --proxy sends it, is 405 and says what to add",
+    "GET http://10.0.0.1/ HTTP/1.1\r\nHost: 10.0.0.1\r\n\r\n",
+    /^HTTP\/1\.1 405 only CONNECT .*; curl: add --proxytunnel\r\nAllow: CONNECT\r\nProxy-Status: /,
+  ],
   ["POST with a body is 405", `POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello`, /^HTTP\/1\.1 405 /],
   [
     "a request to upgrade is 405",

@@ -70,8 +70,8 @@ export class Frontend {
     });
     this.#requests = new RequestReader(options.headerLimit, {
       onConnect: (request, socket) => this.#onConnect(request, socket),
-      onUpgrade: (_request, socket) => this.#refuse(socket, "method"),
-      onRequest: (_request, socket) => this.#refuse(socket, "method"),
+      onUpgrade: (request, socket) => this.#refuse(socket, noConnect(request)),
+      onRequest: (request, socket) => this.#refuse(socket, noConnect(request)),
       onClientError: (error, socket) => this.#onClientError(error, socket),
     });
   }
@@ -120,4 +120,9 @@ export class Frontend {
       this.#handler.onRefused({ remote, reason: words });
     }
   }
+}
+
+/** A web proxy is asked for whole URLs (RFC 9112 §3.2.2), as curl does for http:// through `--proxy`. */
+function noConnect({ url = "" }: IncomingMessage): reply.HttpRefusal {
+  return /^\w+:\/\//.test(url) ? "wholeUrl" : "method";
 }

@@ -82,6 +82,7 @@ test("what an agent says cannot add a header, a line or an escape sequence", asy
 const REQUESTS: Record<HttpRefusal, RegExp> = {
   method:
     /^HTTP\/1\.1 405 ([^\r]+)\r\nAllow: CONNECT\r\nProxy-Status: culvert; error=http_request_error; details="\1"\r\n/,
+  wholeUrl: /^HTTP\/1\.1 405 .*; curl: add --proxytunnel\r\nAllow: CONNECT\r\n/,
   malformed: /^HTTP\/1\.1 400 /,
   grpc: /^HTTP\/1\.1 505 the caller speaks gRPC .*proxyProtocol: HTTPConnect/,
   twoCredentials: /^HTTP\/1\.1 400 .*two Proxy-Authorization lines/,

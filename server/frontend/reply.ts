@@ -11,14 +11,13 @@ const ESTABLISHED = Buffer.from("HTTP/1.1 200 Connection Established\r\n\r\n", "
 const ONLY_CONNECT =
   "only CONNECT is served here: this is the port of culvert's callers, agents connect to --agent-port";
 
+const NO_WHOLE_URL =
+  "only CONNECT is served here, and this request asks for a whole URL, as of a web proxy; curl: add --proxytunnel";
+
 /** Requests that are no CONNECT, or no HTTP: they never become a connection with an outcome. */
 const HTTP_REFUSALS = {
-  method: {
-    status: 405,
-    sentence: ONLY_CONNECT,
-    // Marked, because a proxy on an agent's way that takes CONNECT alone answers the same.
-    header: `Allow: CONNECT\r\n${marked("http_request_error", ONLY_CONNECT)}`,
-  },
+  method: { status: 405, sentence: ONLY_CONNECT, header: onlyConnect(ONLY_CONNECT) },
+  wholeUrl: { status: 405, sentence: NO_WHOLE_URL, header: onlyConnect(NO_WHOLE_URL) },
   malformed: { status: 400, sentence: "the request is not valid HTTP/1", header: "" },
   grpc: {
     status: 505,
@@ -61,6 +60,11 @@ export function sentenceOf(refusal: HttpRefusal): string {
 export function refusedRequest(socket: Duplex, refusal: HttpRefusal): void {
   const { status, sentence, header } = HTTP_REFUSALS[refusal];
   send(socket, status, sentence, header);
+}
+
+/** Marked, because a proxy on an agent's way that takes CONNECT alone answers the same. */
+function onlyConnect(sentence: string): string {
+  return `Allow: CONNECT\r\n${marked("http_request_error", sentence)}`;
 }
 
 function marked(error: string, sentence: string): string {

@@ -61,7 +61,7 @@ for (const shows of [false, true]) {
       assert.match(metrics, /^konnectivity_network_proxy_server_ready_backend_connections 1$/m);
       assert.match(metrics, /^process_cpu_user_seconds_total \d/m);
       if (names) continue;
-      assert.match(ready, /^\[\+\]clusters ok: 1 fault, named at \/readyz\?verbose of the admin port$/m);
+      assert.match(ready, /^\[!\]clusters: 1 fault, named at \/readyz\?verbose of the admin port$/m);
       assert.match(ready, /^\[\+\]configuration ok: 1 warning, named at /m);
     }
     session.destroy();

@@ -121,6 +121,16 @@ for (const [sentence, change, failed, says] of TABLE) {
   });
 }
 
+test("a broken document of a cluster is shown as a fault, and the server stays ready", () => {
+  const clusters = (faults: string[]) => {
+    const check = readiness({ ...WELL, clusters: faults }, "names", NOW).find(({ name }) => name === "clusters");
+    return [check?.ok, check?.hasFaults, check?.detail];
+  };
+  assert.deepEqual(clusters([]), [true, false, ""]);
+  assert.deepEqual(clusters(["/c/a.yaml: name is missing"]), [true, true, "1 fault: /c/a.yaml: name is missing"]);
+  assert.deepEqual(clusters(["a: x", "b: y"]), [true, true, "2 faults: a: x; b: y"]);
+});
+
 test("where only counts are shown, no path and no name of a cluster is among them, and what fails is the same", () => {
   const problem = "/run/secret/red.key is not there";
   const listeners = [{ name: "unix socket", up: false, problem }];

@@ -70,7 +70,7 @@ export function readiness(condition: Condition, shows: "names" | "counts", now =
     // The old version of a document stays in use: the other clusters need this server.
     ...(clusters === undefined
       ? []
-      : [{ name: "clusters", ok: true, detail: all ? faults.join("; ") : counted(faults.length, "fault") }]),
+      : [{ name: "clusters", ok: true, hasFaults: faults.length > 0, detail: shownFaults(faults, all) }]),
     ...tokenReviewCheck(condition, all),
     ...files,
     { name: "not-draining", ok: !draining },
@@ -114,6 +114,11 @@ function shownWarnings(warnings: readonly string[], all: boolean): string[] {
   return all ? warnings.map((warning) => `warning: ${warning}`) : [counted(warnings.length, "warning")];
 }
 
+function shownFaults(faults: readonly string[], all: boolean): string {
+  if (!all || faults.length === 0) return counted(faults.length, "fault");
+  return `${faults.length} fault${faults.length === 1 ? "" : "s"}: ${faults.join("; ")}`;
+}
+
 function shownListeners(all: Condition["listeners"], down: Condition["listeners"], withProblems: boolean): string {
   if (down.length === 0) return all.map(({ name }) => name).join(", ");
   const why = (problem: string | undefined): string => {
@@ -148,6 +153,7 @@ export interface Shown {
 /** What `/status` shows: clusters, their agents, what each tunnel holds, and all of them together. */
 export function status({ serverId, listeners, clusters, strangers, problems, pool, draining, roundTrips }: Shown) {
   return {
+    kind: "server" as const,
     serverId,
     listeners,
     draining,

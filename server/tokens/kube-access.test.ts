@@ -73,9 +73,9 @@ test("what a kubeconfig asks for and we do not do is refused with its reason, an
     [{ top: { "current-context": "third" } }, /it has no context "third"/],
     [{ top: { "current-context": "" } }, /it names no context to use/],
     [{ top: { users: [] } }, /it has no user "u"/],
-    [{ top: { clusters: 7 } }, /clusters: /],
+    [{ top: { clusters: 7 } }, /clusters /],
     ["token: [s3cr3t", /it is no YAML/],
-    ["just a text", /kubeconfig .*: it: /],
+    ["just a text", /kubeconfig .*: it must be an object/],
   ];
   for (const [parts, sentence] of cases) {
     writeFileSync(path, typeof parts === "string" ? parts : configOf(parts));

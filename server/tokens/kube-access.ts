@@ -6,6 +6,7 @@ import { z } from "zod";
 import { readFailure } from "../../shared/net/read-failure.ts";
 import { certificates } from "../../shared/net/tls-material.ts";
 import { printable } from "../../shared/outcomes.ts";
+import { firstFault, inOurWords } from "../../shared/schema-words.ts";
 
 /** How to speak to an API server: where it is, whom to believe, and who we are. */
 export interface ApiAccess {
@@ -145,10 +146,9 @@ function readConfig(path: string): z.infer<typeof Kubeconfig> {
     // YAML's message shows the line, and lines hold keys.
     throw new Error("it is no YAML", { cause: error });
   }
-  const read = Kubeconfig.safeParse(content);
+  const read = Kubeconfig.safeParse(content, { error: inOurWords });
   if (read.success) return read.data;
-  const [issue] = read.error.issues;
-  throw new Error(`${issue?.path.join(".") || "it"}: ${issue?.message ?? "is no kubeconfig"}`);
+  throw new Error(firstFault(read.error));
 }
 
 function named<T extends { readonly name: string }>(entries: readonly T[], name: string, kind: string): T {

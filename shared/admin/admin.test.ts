@@ -63,12 +63,16 @@ test("operators see the level of the log and change it while the process runs; t
   await health.close();
 });
 
-test("ready says which condition failed; alive is whoever answers", async () => {
+test("ready says which condition failed, and which has faults and passes; alive is whoever answers", async () => {
   let checks: Check[] = [{ name: "listeners", ok: true }];
   const admin = await start({ checks: () => checks });
   assert.deepEqual((await fetchText(admin, "/readyz")).body, "ok\n");
   assert.deepEqual((await fetchText(admin, "/ready")).status, 200);
   assert.equal((await fetchText(admin, "/readyz?verbose")).body, "[+]listeners ok\nreadyz check passed\n");
+
+  checks = [{ name: "clusters", ok: true, hasFaults: true, detail: "1 fault: a.yaml is empty" }];
+  const faulty = await fetchText(admin, "/readyz?verbose");
+  assert.deepEqual([faulty.status, faulty.body], [200, "[!]clusters: 1 fault: a.yaml is empty\nreadyz check passed\n"]);
 
   checks = [
     { name: "listeners", ok: true },

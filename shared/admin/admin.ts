@@ -138,10 +138,11 @@ function text(reply: FastifyReply, body: string): FastifyReply {
   return reply.type("text/plain").send(body);
 }
 
-/** The layout of Kubernetes' own verbose health checks. */
+/** The layout of Kubernetes' own verbose health checks, and `[!]` for faults that send nobody away. */
 function report(checks: readonly Check[], ready: boolean): string {
-  const lines = checks.map(({ name, ok, detail }) => {
-    const verdict = ok ? `[+]${name} ok` : `[-]${name} failed`;
+  const lines = checks.map(({ name, ok, hasFaults = false, detail }) => {
+    const passed = hasFaults ? `[!]${name}` : `[+]${name} ok`;
+    const verdict = ok ? passed : `[-]${name} failed`;
     return detail === undefined || detail === "" ? verdict : `${verdict}: ${detail}`;
   });
   return [...lines, `readyz check ${ready ? "passed" : "failed"}`, ""].join("\n");

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { BadControlMessage, parseControl } from "./control.ts";
-import { parseInnerHello } from "./inner-hello.ts";
+import { parseInnerAnswer, parseInnerHello } from "./inner-hello.ts";
 
 const HELLO = { type: "hello", agentId: "a", instance: "1", software: "test", later: { unknown: true } };
 
@@ -18,6 +18,68 @@ test("a hello offers our version or the next one, with inner TLS as well, and no
       assert.throws(() => parse(version), /hello.*: version must be 1 or 2; update/, `${form} ${version}`);
     }
   }
+});
+
+const HELLO_OF_US = { ...HELLO, version: 1, cluster: "blue", probe: true };
+const WRONG = [null, 7, -1, 1.5, true, "", "\u0000 !", "x".repeat(300), [], ["x"], {}, { a: { b: [] } }];
+const RESUMES = [
+  { link: "l" },
+  { link: "l", token: "t".repeat(43) },
+  { link: "l", token: 7, received: 0 },
+  { link: "l", token: "x", received: -1 },
+];
+const WELCOME = {
+  ...{ type: "welcome", version: 1, serverId: "s", link: "l", token: "t".repeat(43), received: 0 },
+  ...{ keepaliveMs: 1_000, graceMs: 0, initialWindow: 65_536, freshWindow: 65_536 },
+};
+const MESSAGES = [
+  { ...HELLO_OF_US, resume: {} },
+  { type: "hello", version: 1, inner: true, resume: {} },
+  WELCOME,
+  { type: "resumed", version: 1, received: 0, proof: "p".repeat(43) },
+  { type: "ack", received: 0 },
+  { type: "rotate", reason: "old" },
+  { type: "drain", retryAfterMs: 0 },
+];
+
+test("what is wrong with a message is told in our words, whatever its fields are", () => {
+  const told = new Set<string>();
+  const tell = (parse: () => unknown) => {
+    try {
+      parse();
+    } catch (error) {
+      told.add((error as Error).message);
+    }
+  };
+  for (const message of MESSAGES) {
+    for (const field of Object.keys(message)) {
+      for (const value of [undefined, ...WRONG, ...RESUMES]) {
+        const json = JSON.stringify({ ...message, [field]: value });
+        tell(() => parseControl(json));
+        tell(() => parseInnerHello(json));
+        tell(() => parseInnerAnswer(json));
+      }
+    }
+  }
+  for (const value of WRONG) tell(() => parseInnerHello(JSON.stringify(value)));
+  assert.ok(told.size > 50);
+  for (const sentence of told)
+    assert.doesNotMatch(sentence, /invalid|expected|received:|unrecognized|too (?:small|big)/i);
+  for (const sentence of [
+    "bad hello message: agentId is missing",
+    "bad hello message: agentId must be a text",
+    "bad hello message: probe must be true or false",
+    "bad hello message: instance must not be empty",
+    "bad hello message: agentId has characters or a form that are not allowed",
+    "bad hello message: resume.received is missing",
+    "bad drain message: retryAfterMs must be at least 0",
+    "bad drain message: retryAfterMs must be a whole number",
+    "bad inner hello: it must be an object",
+  ])
+    assert.ok(
+      told.has(sentence),
+      `${sentence}\n${[...told].filter((each) => each.slice(0, 12) === sentence.slice(0, 12)).join("\n")}`,
+    );
 });
 
 test("an ack says the same however it is spelled", () => {

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { firstFault, inOurWords } from "../schema-words.ts";
 import { HANDSHAKE_VERSION } from "../wire/handshake.ts";
 
 /** The text messages of a carrier (design: "Handshake"). Unknown fields are ignored, unknown types too. */
@@ -131,10 +132,9 @@ export function parseControl(text: string): ControlMessage | undefined {
   if (data === undefined) throw new BadControlMessage("a control message must be a JSON object with a type");
   if (!KNOWN_TYPES.has(data.type)) return undefined;
   const isOuter = data.type === "hello" && data.inner === true;
-  const parsed = (isOuter ? outerHelloSchema : controlSchema).safeParse(value);
+  const parsed = (isOuter ? outerHelloSchema : controlSchema).safeParse(value, { error: inOurWords });
   if (parsed.success) return parsed.data;
-  const issue = parsed.error.issues[0];
-  throw new BadControlMessage(`bad ${data.type} message: ${issue?.path.join(".") ?? ""} ${issue?.message ?? ""}`);
+  throw new BadControlMessage(`bad ${data.type} message: ${firstFault(parsed.error)}`);
 }
 
 function parseJson(text: string): unknown {

@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { MAX_TOKEN_BYTES } from "../net/bearer.ts";
+import { firstFault, inOurWords } from "../schema-words.ts";
 import { LinkRefused } from "../wire/handshake.ts";
 import { helloSchema, welcomeSchema } from "./control.ts";
 
@@ -72,8 +73,7 @@ function parse<T>(schema: z.ZodType<T>, json: string, what: string): T {
   } catch {
     throw new Error(`the inner ${what} is not JSON`);
   }
-  const parsed = schema.safeParse(value);
+  const parsed = schema.safeParse(value, { error: inOurWords });
   if (parsed.success) return parsed.data;
-  const issue = parsed.error.issues[0];
-  throw new Error(`bad inner ${what}: ${issue?.path.join(".") ?? ""} ${issue?.message ?? ""}`);
+  throw new Error(`bad inner ${what}: ${firstFault(parsed.error)}`);
 }

@@ -2,6 +2,8 @@
 export interface Check {
   readonly name: string;
   readonly ok: boolean;
+  /** Not all is in use as it is configured, and the process is ready all the same; `detail` says what. */
+  readonly hasFaults?: boolean;
   readonly detail?: string;
 }
 

@@ -24,6 +24,19 @@ level:
   assert.deepEqual(await good(["--config", configFile("# nothing\n")]), defaultsOf(table));
 });
 
+test("underscores in the keys of a file equal dashes, as on the command line", async () => {
+  const config = configFile("uds_name: /run/x.sock\nbackend_dial_timeout: 1m\nxfr_channel_size: 9\n");
+  const { values, problems, warnings } = await read([`--config=${config}`]);
+  assert.deepEqual([problems, values.udsName, values.dialTimeoutMs], [[], "/run/x.sock", 60_000]);
+  assert.deepEqual(warnings, ["Accepted without effect: --xfr-channel-size (no channels)."]);
+});
+
+test("a misspelt key is the only fault: what it would have said is not missed as well", async () => {
+  const { problems } = await read(["--window=17KiB", "--config", configFile("uds_nmae: /run/x.sock\n")]);
+  assert.equal(problems.length, 1);
+  assert.match(problems[0] ?? "", /: uds_nmae is no option\. Did you mean uds-name\?$/);
+});
+
 test("a file with an unknown key, a key twice, a list for one value, or no mapping is refused", async () => {
   const cases: [string, RegExp][] = [
     ["uds-nmae: x", /uds-nmae is no option\. Did you mean uds-name\?/],
@@ -36,6 +49,8 @@ test("a file with an unknown key, a key twice, a list for one value, or no mappi
     ["a: [", /Flow sequence|flow/i],
     ["uds-name: a\nuds-name: b", /uds-name sets what .*uds-name has set already/],
     ["mode: http-connect\nmode: grpc", /mode is there twice/],
+    ["uds_name: a\nuds-name: b", /uds-name sets what .*uds_name has set already/],
+    ["xfr-channel-size: 1\nxfr_channel_size: 2", /xfr_channel_size is there twice/],
     ["uds-name: &a x\nsample-id: *a", /sample-id needs a value or a list of values, written out/],
     ["uds-name: a\n---\nuds-name: b", /several documents/],
     // Deep enough for a parser to end on the stack, and V8 with it.

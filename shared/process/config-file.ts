@@ -12,11 +12,9 @@ const MAX_PROBLEMS = 20;
 
 export interface ConfigFile extends RawValues {
   readonly problems: string[];
-  /** False: none of its options could be read, and what the other sources say together means nothing. */
-  readonly usable: boolean;
 }
 
-/** The YAML file of `--config`: a mapping of option names (kebab-case or camelCase) to scalars or lists. */
+/** The YAML file of `--config`: a mapping of option names (kebab-case, with underscores, or camelCase) to scalars or lists. */
 export async function readConfigFile(table: OptionTable, path: string): Promise<ConfigFile> {
   const fault = unreadable(path);
   if (fault !== undefined) return unusable([`--config: ${fault}.`]);
@@ -36,7 +34,8 @@ export async function readConfigFile(table: OptionTable, path: string): Promise<
   const problems: string[] = [];
   const keys = fileKeys(table);
   for (const { name, isList, texts } of entries) {
-    const key = keys.get(name);
+    const dashed = name.replaceAll("_", "-");
+    const key = keys.get(dashed);
     const as = `${path}: ${printable(name, 60)}`;
     if (problems.length > MAX_PROBLEMS) break;
     if (texts === undefined) problems.push(`${as} needs a value or a list of values, written out.`);
@@ -45,11 +44,11 @@ export async function readConfigFile(table: OptionTable, path: string): Promise<
       problems.push(`${as} takes one value, not a list.`);
     } else if (key !== undefined) {
       if (texts.length > 0) rows.set(key, { as, texts: [...texts] });
-    } else if (foreign.has(name)) problems.push(`${as} is there twice.`);
-    else if (Object.hasOwn(table.foreign, name)) foreign.set(name, texts.join(","));
-    else problems.push(unknownKey(as, name, keys.keys()));
+    } else if (foreign.has(dashed)) problems.push(`${as} is there twice.`);
+    else if (Object.hasOwn(table.foreign, dashed)) foreign.set(dashed, texts.join(","));
+    else problems.push(unknownKey(as, dashed, keys.keys()));
   }
-  return { rows, foreign, problems: bounded(problems), usable: true };
+  return { rows, foreign, problems: bounded(problems) };
 }
 
 /** By what comes, not by the size that is said: a pipe or a device has none. */
@@ -76,7 +75,7 @@ function unknownKey(as: string, name: string, known: Iterable<string>): string {
 }
 
 function unusable(problems: readonly string[]): ConfigFile {
-  return { rows: new Map(), foreign: new Map(), problems: bounded(problems), usable: false };
+  return { rows: new Map(), foreign: new Map(), problems: bounded(problems) };
 }
 
 function bounded(problems: readonly string[]): string[] {

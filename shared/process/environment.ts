@@ -1,4 +1,6 @@
+import { printable } from "../outcomes.ts";
 import type { RawValue, RawValues } from "./flags.ts";
+import { nearest } from "./nearest.ts";
 import { envName, type OptionTable } from "./options.ts";
 
 /**
@@ -7,7 +9,10 @@ import { envName, type OptionTable } from "./options.ts";
  */
 const SERVICE_LINK = /^(?:tcp|udp|sctp):\/\//;
 
-/** The values of a table's environment variables. An empty one counts as not set; unknown ones are not ours. */
+/** Names of the other variables that Kubernetes sets for a Service. */
+const SERVICE_VARIABLE = /_SERVICE_(?:HOST|PORT(?:_\w+)?)$|_PORT_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?$/;
+
+/** The values of a table's environment variables. An empty one counts as not set. */
 export function readEnvironment(table: OptionTable, env: NodeJS.ProcessEnv): RawValues {
   const rows = new Map<string, RawValue>();
   for (const [key, row] of Object.entries(table.options)) {
@@ -19,4 +24,20 @@ export function readEnvironment(table: OptionTable, env: NodeJS.ProcessEnv): Raw
     }
   }
   return { rows, foreign: new Map() };
+}
+
+/** A sentence for each variable that has the table's prefix, names no option, and does not come from Kubernetes. */
+export function unknownVariables(table: OptionTable, env: NodeJS.ProcessEnv): string[] {
+  const prefix = `${table.envPrefix}_`;
+  const names = Object.entries(table.options).map(([key, row]) => envName(table.envPrefix, key, row));
+  const known = new Set([...names, `${prefix}CONFIG`].map((name) => name.slice(prefix.length)));
+  return Object.entries(env).flatMap(([name, text = ""]) => {
+    const word = name.slice(prefix.length);
+    if (!name.startsWith(prefix) || known.has(word) || text === "") return [];
+    if (SERVICE_VARIABLE.test(name) || SERVICE_LINK.test(text)) return [];
+    // Without the prefix: what is the same in all names would make distant words near.
+    const guess = nearest(word, known);
+    const cure = guess === undefined ? "docs/options.md has all names" : `did you mean ${prefix}${guess}?`;
+    return [`${printable(name, 100)} is not known: ${cure}`];
+  });
 }

@@ -1,5 +1,5 @@
 import { readConfigFile } from "./config-file.ts";
-import { readEnvironment } from "./environment.ts";
+import { readEnvironment, unknownVariables } from "./environment.ts";
 import { parseFlags, type RawValues } from "./flags.ts";
 import { defaultsOf, flagName, type OptionTable, type Rows, type Source, type ValuesOf } from "./options.ts";
 import { unreadable } from "./unreadable.ts";
@@ -27,7 +27,7 @@ export async function readOptions<R extends Rows>(
 ): Promise<ReadOptions<R>> {
   const flags = parseFlags(table, argv);
   const problems = [...flags.problems];
-  const warnings: string[] = [];
+  const warnings = unknownVariables(table, env);
   const path = flags.config ?? env[`${table.envPrefix}_CONFIG`];
   const wantsFile = path !== undefined && path !== "" && !flags.help;
   const file = wantsFile ? await readConfigFile(table, path) : undefined;
@@ -58,7 +58,8 @@ export async function readOptions<R extends Rows>(
     const fault = named === "" ? undefined : unreadable(named);
     if (fault !== undefined) problems.push(`--${flagName(key, row)}: ${fault}.`);
   }
-  if (file?.usable !== false) {
+  // A key that could not be read is not missed as well: what the sources say together means nothing then.
+  if (file === undefined || file.problems.length === 0) {
     table.settle({
       values: values as { -readonly [K in keyof R]: ValuesOf<R>[K] },
       given: (key) => sources.has(key as string),

@@ -205,3 +205,26 @@ test("an answer that says both, or neither, is malformed or a yes, never a crash
     assert.throws(() => parseAnswer(Buffer.from(json)), code("internal"));
   }
 });
+
+test("what is wrong with a head is told in our words, whatever its fields are", () => {
+  const wrong = [null, 7, -1, true, "", "x".repeat(300), [], [7], {}, { a: { b: [] } }];
+  const heads = wrong.flatMap((value) => [
+    value,
+    ...["kind", "target", "timeoutMs", "id", "timed", "ok", "error", "detail", "times"].map((field) => ({
+      ...{ kind: "connect", target: "a:1", ok: true },
+      [field]: value,
+    })),
+  ]);
+  let told = 0;
+  for (const parse of [parseOpen, parseAnswer]) {
+    for (const head of heads) {
+      try {
+        parse(Buffer.from(JSON.stringify(head)));
+      } catch (error) {
+        told++;
+        assert.doesNotMatch((error as Error).message, /invalid|expected|received|unrecognized|too (?:small|big)/i);
+      }
+    }
+  }
+  assert.ok(told > 30, `${told} faults`);
+});
