@@ -26,7 +26,7 @@ test("the package has what runs and what is read, and no test, helper, source or
   using dir = new TempDir();
   const { files, unpackedSize } = await pack(dir.path);
   const paths = files.map(({ path }) => path);
-  const wanted = /^(dist\/[^.]+\.js|docs\/.+\.md|README\.md|CHANGELOG\.md|LICENSE|package\.json)$/;
+  const wanted = /^(dist\/[^.]+\.js|dist\/revision\.json|docs\/.+\.md|README\.md|CHANGELOG\.md|LICENSE|package\.json)$/;
   assert.deepEqual(
     paths.filter((path) => !wanted.test(path) || /(^|\/)testing/.test(path)),
     [],
@@ -41,7 +41,7 @@ test("the package has what runs and what is read, and no test, helper, source or
   assert.ok(unpackedSize < MAX_TOTAL_BYTES, `${unpackedSize} bytes`);
 });
 
-test("the package installed into an empty folder, without dev dependencies, runs the demo", async () => {
+test("the package installed into an empty folder, without dev dependencies, explains a code and runs the demo", async () => {
   using dir = new TempDir();
   const { filename } = await pack(dir.path);
   const quiet = ["--prefer-offline", "--no-audit", "--no-fund", "--omit=dev"];
@@ -49,6 +49,8 @@ test("the package installed into an empty folder, without dev dependencies, runs
   const culvert = join(dir.path, "node_modules/.bin/culvert");
   const version = await run(culvert, ["--version"], { cwd: dir.path });
   assert.equal(version.stdout, `${MANIFEST.version}\n`);
+  const explained = await run(culvert, ["explain", "dial_timeout"], { cwd: dir.path });
+  assert.match(explained.stdout, /^dial_timeout \(docs\/errors\.md\): 504, /);
   const demo = await run(culvert, ["demo", "--once"], { cwd: dir.path, timeout: 60_000 });
   assert.match(demo.stdout, /200 Connection Established/i);
 });

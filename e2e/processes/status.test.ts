@@ -95,10 +95,7 @@ describe("culvert status", () => {
 
     const health = await statusOf(`--admin-address=${host}:${healthPort}`);
     assert.deepEqual([health.code, health.stdout], [1, ""]);
-    assert.match(
-      health.stderr,
-      /^culvert status: 127\.0\.0\.1:\d+ answers, but not as a culvert server's --admin-port/,
-    );
+    assert.match(health.stderr, /^culvert status: 127\.0\.0\.1:\d+ answers, but not as an --admin-port of culvert/);
     await agent.stop();
     await server.stop();
     const gone = await statusOf(address);
