@@ -28,7 +28,7 @@ const TIMEOUT_MS = 5_000;
 const RETRY_AFTER_MS = 5_000;
 const HOW_TO_PERMIT = "bind the account that this server uses to the ClusterRole system:auth-delegator";
 /** What is asked about where it only counts whether there is an answer. */
-const NO_TOKEN = "culvert-is-this-api-server-reachable";
+export const NO_TOKEN = "culvert-is-this-api-server-reachable";
 /** Anything shorter stands in half the sentences there are. */
 const LEAST_SECRET = 8;
 
