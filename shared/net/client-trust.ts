@@ -51,12 +51,12 @@ export class ClientTrust {
   /** `chain`: the client's certificate, then those between it and its CA (DER). Without a time no CRL is stale. */
   standing(chain: readonly Buffer[], now?: Date): Standing {
     const [leaf, ...between] = chain.map((der) => new X509Certificate(der));
-    return leaf === undefined ? "untrusted" : this.#standingOf(leaf, { between, now }, 0);
+    return leaf === undefined ? "untrusted" : this.#standingOf(leaf, { between, now, stepsLeft: MAX_STEPS }, 0);
   }
 
   /** Of several paths to a CA the best counts, and on each its worst certificate. */
   #standingOf(certificate: X509Certificate, search: Search, depth: number): Standing {
-    if (depth >= MAX_PATH) return "untrusted";
+    if (depth >= MAX_PATH || --search.stepsLeft < 0) return "untrusted";
     // OpenSSL ends a path at a CA that has signed itself; one in the middle is trusted through its own.
     if (isSelfSigned(certificate)) {
       return this.#anchors.some(({ raw }) => raw.equals(certificate.raw)) ? "stands" : "untrusted";
@@ -76,7 +76,11 @@ export class ClientTrust {
 interface Search {
   readonly between: readonly X509Certificate[];
   readonly now: Date | undefined;
+  /** CAs that have signed each other make paths without end: so many certificates are looked at, and no more. */
+  stepsLeft: number;
 }
+
+const MAX_STEPS = 64;
 
 /** Has it signed itself? Not by `checkIssued`: a client's certificate that is trusted as it is has no right to sign. */
 export function isSelfSigned(certificate: X509Certificate): boolean {

@@ -1,4 +1,4 @@
-import { constants, verify, type X509Certificate } from "node:crypto";
+import { constants, type KeyObject, verify, type X509Certificate } from "node:crypto";
 import { type Element, elements, inside, subjectOf, TAG, theElement } from "./der.ts";
 
 /** Signature algorithms by their OID (RFC 5758 §3, RFC 4055 §5, RFC 8410 §3), hexadecimal; SHA-1 proves nothing any more. */
@@ -62,7 +62,8 @@ export class RevocationList {
   /** Is it this CA's, by name and signature? */
   isOf(ca: X509Certificate): boolean {
     if (!hasName(ca, this.#issuer)) return false;
-    const { publicKey } = ca;
+    const publicKey = keyOf(ca);
+    if (publicKey === undefined) return false;
     if (this.#algorithm === PSS) {
       const key = {
         key: publicKey,
@@ -94,6 +95,15 @@ function verifies(hash: string | null, data: Buffer, key: Parameters<typeof veri
     return verify(hash, data, key, signature);
   } catch {
     return false; // a key of another kind
+  }
+}
+
+/** `undefined`: a key of a kind that Node does not know, by which nothing can be verified. */
+function keyOf(ca: X509Certificate): KeyObject | undefined {
+  try {
+    return ca.publicKey;
+  } catch {
+    return undefined;
   }
 }
 
