@@ -47,11 +47,16 @@ function fetchText(admin: Admin, path: string, agent?: Agent): Promise<{ status:
 }
 
 test("operators see the level of the log and change it while the process runs; the health port does neither", async () => {
-  const own = createLogger({ level: "info", format: "json", name: "test", destination: { write: () => {} } });
+  const lines: string[] = [];
+  const destination = { write: (line: string) => void lines.push(line) };
+  const own = createLogger({ level: "info", format: "json", name: "test", destination });
   const admin = await start({ status: () => ({}), log: own });
   const put = (query: string) => exchange(admin, `PUT /log-level${query} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n`);
   assert.match(await put("?level=debug"), /^HTTP\/1.1 200 [\s\S]*\r\n\r\ndebug\n$/);
   assert.equal(own.level, "debug");
+  const changed = lines.find((line) => line.includes("log level changed")) ?? assert.fail("not logged");
+  assert.match(changed, /^\{"level":"info".*"from":"info","to":"debug"/);
+  assert.equal(changed.split('"level":').length, 2, "no field stands twice");
   assert.equal((await fetchText(admin, "/log-level")).body, "debug\n");
   assert.match(await put("?level=loud"), /^HTTP\/1.1 400 [\s\S]*level must be one of trace, debug/);
   assert.match(await put(""), /^HTTP\/1.1 400 /);

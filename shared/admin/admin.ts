@@ -128,7 +128,7 @@ function addLogLevel(app: FastifyInstance, log: Logger): void {
     const { level } = request.query;
     const known = LOG_LEVELS.find((each) => each === level);
     if (known === undefined) return text(reply.code(400), `level must be one of ${LOG_LEVELS.join(", ")}\n`);
-    log.info({ level: known, before: log.level }, "log level changed");
+    log.info({ from: log.level, to: known }, "log level changed");
     log.level = known;
     return text(reply, `${known}\n`);
   });
