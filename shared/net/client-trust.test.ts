@@ -60,6 +60,19 @@ test("a certificate that has signed itself stands where it is trusted as it is",
   assert.equal(new ClientTrust((await certificateOf({ cn: "client" })).cert).standing(chainOf(self)), "untrusted");
 });
 
+test("CAs that have signed each other again and again cost a bounded number of signatures, and lead nowhere", async (t) => {
+  const [n, m] = [await certificateOf({ cn: "N" }), await certificateOf({ cn: "M" })];
+  const crossed = await Promise.all(
+    Array.from({ length: 8 }, (_, index) =>
+      index % 2 === 0 ? certificateOf({ cn: "N", keyOf: n, by: m }) : certificateOf({ cn: "M", keyOf: m, by: n }),
+    ),
+  );
+  const chain = chainOf(await certificateOf({ cn: "client", isCa: false, by: n }), ...crossed);
+  const verify = t.mock.method(X509Certificate.prototype, "verify");
+  assert.equal(new ClientTrust((await Authority.create("other")).cert).standing(chain), "untrusted");
+  assert.ok(verify.mock.callCount() < 1_000, `${verify.mock.callCount()} signatures`);
+});
+
 /** CRLs as `ClientTrust` takes them. */
 const listsOf = (...pems: readonly string[]) =>
   pems.map((pem) => new RevocationList(Buffer.from(pem.replace(/-----[^-]+-----/g, ""), "base64")));

@@ -8,6 +8,8 @@ export type Standing = (typeof STANDINGS)[number];
 
 /** A path with more certificates than this is none: real ones have three. */
 const MAX_PATH = 10;
+/** So many certificates are looked at for one client: CAs that have signed each other make paths without end. */
+const MAX_STEPS = 64;
 /** CAs whose CRLs are remembered: clients bring along those in the middle. */
 const MAX_KEPT = 64;
 
@@ -76,11 +78,8 @@ export class ClientTrust {
 interface Search {
   readonly between: readonly X509Certificate[];
   readonly now: Date | undefined;
-  /** CAs that have signed each other make paths without end: so many certificates are looked at, and no more. */
   stepsLeft: number;
 }
-
-const MAX_STEPS = 64;
 
 /** Has it signed itself? Not by `checkIssued`: a client's certificate that is trusted as it is has no right to sign. */
 export function isSelfSigned(certificate: X509Certificate): boolean {
