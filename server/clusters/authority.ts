@@ -1,5 +1,5 @@
 import { createHash, X509Certificate } from "node:crypto";
-import { hasSigned, isSelfSigned } from "../../shared/net/client-trust.ts";
+import { isSelfSigned, mayHaveSigned } from "../../shared/net/client-trust.ts";
 import { publicKeyOf } from "../../shared/net/der.ts";
 import { certificates } from "../../shared/net/tls-material.ts";
 
@@ -34,7 +34,7 @@ export class Authority {
     if (this.issuer !== other.subject || this.isSelfSigned) return false;
     const known = this.#signers.get(other.key);
     if (known !== undefined) return known;
-    const signed = hasSigned(other.#certificate(), this.#certificate());
+    const signed = mayHaveSigned(other.#certificate(), this.#certificate());
     this.#signers.set(other.key, signed);
     return signed;
   }

@@ -19,6 +19,8 @@ const renewed = await certificateOf({ cn: "root", keyOf: root });
 const renamed = await certificateOf({ cn: "Root of 2027", keyOf: root });
 const namesake = await certificateOf({ cn: "root" });
 const middle = await certificateOf({ cn: "middle", by: root });
+const unsaid = await certificateOf({ cn: "unsaid", isCa: "unsaid" });
+const underUnsaid = await certificateOf({ cn: "under", by: unsaid });
 const other = await certificateOf({ cn: "other" });
 /** The key of `other`, signed by `root`, too. */
 const crossSigned = await certificateOf({ cn: "other", by: root, keyOf: other });
@@ -29,6 +31,8 @@ for (const [name, pem] of Object.entries({
   renamed: renamed.cert,
   namesake: namesake.cert,
   middle: middle.cert,
+  unsaid: unsaid.cert,
+  underUnsaid: underUnsaid.cert,
   other: other.cert,
   crossSigned: other.cert + crossSigned.cert,
   amongOthers: namesake.cert + root.cert,
@@ -130,6 +134,7 @@ check("certificates", {
   "two CAs of one name": [agents("root"), agents("namesake"), undefined],
   "a CA and one that it has signed": [agents("root"), agents("middle"), kin],
   "a CA and the one that has signed it": [agents("middle"), agents("root"), kin],
+  "a CA that does not say that it is one, and one that it has signed": [agents("unsaid"), agents("underUnsaid"), kin],
   "a CA and one that it has signed across": [agents("root"), agents("crossSigned"), kin],
   "a CA in the middle and a namesake of its root": [agents("middle"), agents("namesake"), undefined],
   "two CAs of which neither has signed the other": [agents("other"), agents("middle"), undefined],

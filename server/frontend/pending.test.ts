@@ -66,6 +66,19 @@ test("early bytes that came one by one are held, and reach the target, in few pi
   socket.destroy();
 });
 
+test("where a little memory is missing few of those that wait are refused, also while their token is verified", async () => {
+  const pool = new MemoryPool(29_000);
+  const share = pool.share("red");
+  const all = Array.from({ length: 10 }, () => eager(share));
+  const deadline = performance.now() + 5_000;
+  while (pool.ended === 0 && performance.now() < deadline) await turn();
+  assert.deepEqual([pool.ended, pool.held], [2, 8 * 3_000], "90 % of the limit may be held");
+  for (const { socket, pending } of all) {
+    pending.release();
+    socket.destroy();
+  }
+});
+
 test("where memory is short a CONNECT that waits with such bytes is refused as overloaded", async () => {
   const pool = new MemoryPool(2_000);
   const { socket, pending } = eager(pool.share("red"));

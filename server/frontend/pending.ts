@@ -33,7 +33,10 @@ export class PendingCaller {
 
   constructor(socket: Duplex, memory: Pick<MemoryAccount, "hold" | "enter">) {
     this.#socket = socket;
-    this.#held = new HeldBytes(memory, () => this.refuse(new CulvertError("overloaded", MEMORY_NEEDED)));
+    this.#held = new HeldBytes(memory, () => {
+      this.refuse(new CulvertError("overloaded", MEMORY_NEEDED));
+      this.#forget(); // now, and not when the refusal is written: others wait for this memory
+    });
     socket.on("error", ignore); // for the connection's whole life
     socket.on("readable", this.#onReadable);
     socket.on("end", this.#onEnd);
@@ -118,7 +121,7 @@ export class PendingCaller {
       this.#onSpoken?.();
       return;
     }
-    while (this.#earlyBytes < MAX_EARLY_BYTES) {
+    while (this.#gone === undefined && this.#earlyBytes < MAX_EARLY_BYTES) {
       const chunk: Buffer | null = this.#socket.read();
       if (chunk === null) return;
       this.#keep(chunk);

@@ -96,7 +96,12 @@ function isSignedBy(certificate: X509Certificate, issuer: X509Certificate): bool
 
 /** Has this CA signed that certificate, by name, key identifier and signature? */
 export function hasSigned(issuer: X509Certificate, certificate: X509Certificate): boolean {
-  return issuer.ca && certificate.checkIssued(issuer) && isSignedBy(certificate, issuer);
+  return issuer.ca && mayHaveSigned(issuer, certificate);
+}
+
+/** The same, whether it says that it is a CA or not: OpenSSL takes roots that do not, as those of X.509 version 1. */
+export function mayHaveSigned(issuer: X509Certificate, certificate: X509Certificate): boolean {
+  return certificate.checkIssued(issuer) && isSignedBy(certificate, issuer);
 }
 
 function standingBy(lists: readonly RevocationList[], certificate: X509Certificate, now: Date | undefined): Standing {

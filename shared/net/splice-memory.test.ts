@@ -100,6 +100,35 @@ test("a unix socket that takes nothing more counts with what the kernel has of i
   assert.equal(pool.held, 0);
 });
 
+test("what stays in the kernel counts for a cluster that is served no more, until the process has enough", async (t) => {
+  const pool = new MemoryPool(1e9);
+  const socket = await unixSocket(t);
+  const share = pool.share("red");
+  const memory = new SpliceMemory(share, [direction(socket)], () => {});
+  while (socket.writableLength < 64 * KIB) socket.write(Buffer.alloc(64 * KIB));
+  memory.onWrite(true);
+  share.close();
+  pool.onProcess(KIB);
+  memory.giveUp();
+  assert.equal(pool.held, UNIX_BUFFER);
+  pool.onProcess(0);
+  assert.deepEqual([pool.held, [...pool.shares()].length], [0, 0]);
+});
+
+test("whose stream or socket has been ended for its memory is not ended, and counted, once more", () => {
+  const pool = new MemoryPool(1e9);
+  const sink = new Stuck();
+  const one = direction(sink);
+  const memory = new SpliceMemory(pool.share("red"), [one], () => {});
+  sink.write(Buffer.alloc(1_000));
+  memory.onWrite(true);
+  assert.equal(memory.held, 1_000 + 256);
+  one.source.destroy();
+  assert.equal(memory.held, 0);
+  memory.close();
+  assert.equal(pool.held, 0);
+});
+
 test("it stands still since its sinks took something last", async () => {
   const pool = new MemoryPool(1e9);
   const holds: MemoryHold[] = [];

@@ -82,8 +82,9 @@ export class SpliceMemory implements MemoryHolder, MemoryHold {
     this.#place.leave();
   }
 
+  /** Nothing where the stream or the socket has been destroyed: then the rest goes with it, a turn later. */
   get held(): number {
-    return this.#held;
+    return this.#directions.some(({ source }) => source.destroyed) ? 0 : this.#held;
   }
 
   get movedAt(): number {
@@ -97,9 +98,10 @@ export class SpliceMemory implements MemoryHolder, MemoryHold {
   giveUp(): void {
     const isWaiting = ({ sink }: WaitingSink): boolean => sink.writableLength > 0 && isUnix(sink);
     const leftBehind = this.#directions.filter(isWaiting).length * UNIX_BUFFER;
+    // First of all: an account that holds nothing may be forgotten, and these bytes with it.
+    if (leftBehind > 0) this.#account.leaveBehind(leftBehind);
     this.close();
     this.#giveUp();
-    if (leftBehind > 0) this.#account.leaveBehind(leftBehind);
   }
 
   /** The splice is over. */

@@ -8,7 +8,8 @@ const HOUR = 3_600_000;
 
 export interface MadeCertificate {
   readonly cn: string;
-  readonly isCa?: boolean;
+  /** `unsaid`: it may sign certificates and does not say whether it is a CA, as roots of X.509 version 1 do not. */
+  readonly isCa?: boolean | "unsaid";
   /** Absent: it signs itself. */
   readonly by?: CertificateAndKey;
   /** The key of this one once more. */
@@ -50,7 +51,7 @@ export async function certificateOf(wish: MadeCertificate): Promise<CertificateA
     signingKey: signer.privateKey,
     extensions: [
       ...(padding === 0 ? [] : [new x509.Extension("1.2.3.4", false, Buffer.alloc(padding))]),
-      new x509.BasicConstraintsExtension(isCa, undefined, true),
+      ...(isCa === "unsaid" ? [] : [new x509.BasicConstraintsExtension(isCa, undefined, true)]),
       new x509.KeyUsagesExtension(usages, true),
       ...(extendedUsages === undefined ? [] : [new x509.ExtendedKeyUsageExtension([...extendedUsages])]),
       await x509.SubjectKeyIdentifierExtension.create(keys.publicKey),

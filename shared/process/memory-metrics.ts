@@ -30,7 +30,10 @@ export class MemoryMetrics {
   }
 
   *#heldByCluster(): Iterable<readonly [cluster: string, value: number]> {
-    for (const { cluster, held } of this.#pool?.shares() ?? []) yield [cluster, held];
+    // A cluster that was removed and has come back has two shares, until what was open before is over.
+    const sums = new Map<string, number>();
+    for (const { cluster, held } of this.#pool?.shares() ?? []) sums.set(cluster, (sums.get(cluster) ?? 0) + held);
+    yield* sums;
   }
 
   watch(pool: MemoryPool): void {
