@@ -1,6 +1,7 @@
 import { execFileSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { withBuildOf } from "../harness/processes.ts";
+import { settingsOrUsage } from "../harness/settings-or-usage.ts";
 import type { Bench } from "./bench.ts";
 import {
   type Contender,
@@ -24,7 +25,7 @@ import { throughput } from "./measures/throughput.ts";
 import { table } from "./report.ts";
 import { record } from "./results.ts";
 import { comparedWithBefore, type Row, withFigureBefore } from "./rows.ts";
-import { type Group, readSettings, type Settings, USAGE } from "./settings.ts";
+import { type Group, readSettings, USAGE } from "./settings.ts";
 
 const MEASURES: Record<Group, (bench: Bench) => Promise<Row[]>> = {
   throughput,
@@ -42,7 +43,7 @@ const MEASURES: Record<Group, (bench: Bench) => Promise<Row[]>> = {
 
 /** `npm run bench`: culvert and its floors in one run on one machine (design: "What is measured, and against what"). */
 async function main(): Promise<void> {
-  const settings = settingsOrUsage();
+  const settings = settingsOrUsage(readSettings, USAGE);
   const begun = performance.now();
   if (settings.build) build();
   await using around = new Surroundings();
@@ -100,15 +101,6 @@ async function startCulvert(around: Surroundings, name: ContenderName) {
 function build(): void {
   const root = fileURLToPath(new URL("../..", import.meta.url));
   execFileSync("npm", ["run", "-s", "build"], { cwd: root, stdio: "inherit" });
-}
-
-function settingsOrUsage(): Settings {
-  try {
-    return readSettings(process.argv.slice(2));
-  } catch (error) {
-    console.error(`${(error as Error).message}\n${USAGE}`);
-    process.exit(2);
-  }
 }
 
 function say(progress: string): void {

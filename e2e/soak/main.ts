@@ -1,6 +1,7 @@
 import { execFileSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
-import { readSettings, type Settings, USAGE } from "./settings.ts";
+import { settingsOrUsage } from "../harness/settings-or-usage.ts";
+import { readSettings, USAGE } from "./settings.ts";
 import { soak } from "./soak.ts";
 
 /** A terminal's Ctrl-C may reach this process twice, by npm as well. */
@@ -8,7 +9,7 @@ const SAME_MS = 1_000;
 
 /** `npm run soak`: mixed traffic over a disturbed path for a long time, and at the end nothing is lost and nothing kept. */
 async function main(): Promise<void> {
-  const { minutes, seed, build, logs } = settingsOrUsage();
+  const { minutes, seed, build, logs } = settingsOrUsage(readSettings, USAGE);
   if (build) {
     const root = fileURLToPath(new URL("../..", import.meta.url));
     execFileSync("npm", ["run", "-s", "build"], { cwd: root, stdio: "inherit" });
@@ -40,15 +41,6 @@ function interrupted(): AbortSignal {
   };
   process.on("SIGINT", onSignal).on("SIGTERM", onSignal);
   return controller.signal;
-}
-
-function settingsOrUsage(): Settings {
-  try {
-    return readSettings(process.argv.slice(2));
-  } catch (error) {
-    console.error(`${(error as Error).message}\n${USAGE}`);
-    process.exit(2);
-  }
 }
 
 await main();
