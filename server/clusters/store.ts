@@ -3,6 +3,7 @@ import { dirname, join, resolve } from "node:path";
 import { readFailure } from "../../shared/net/read-failure.ts";
 import { ConfigError } from "../../shared/process/options.ts";
 import { outOfFiles } from "../../shared/process/out-of-files.ts";
+import { FileTooLargeError, readBounded } from "../../shared/read-bounded.ts";
 import { changesOf } from "./changes.ts";
 import type { FlagAuthorities } from "./claimed-certificates.ts";
 import type { Cluster, ClusterChanges } from "./cluster.ts";
@@ -42,8 +43,6 @@ interface KnownFile {
   readonly inUse: readonly Cluster[];
 }
 
-/** ConfigMaps end at 1 MiB; a thousand clusters in one file have less. */
-const MAX_FILE_BYTES = 4 * 1_048_576;
 /** Faults told when a start fails: enough to see what is wrong. */
 const MAX_PROBLEMS = 20;
 /** A look that could not be made is made again so soon: what it was for may be waiting in the files. */
@@ -295,10 +294,7 @@ async function isUnchanged({ inputs, faults }: ClusterFile): Promise<boolean> {
 /** `undefined`: there is no such file. */
 async function readText(path: string): Promise<string | { readonly fault: string } | undefined> {
   try {
-    const text = await promises.readFile(path, "utf8");
-    return text.length <= MAX_FILE_BYTES
-      ? text
-      : { fault: "is larger than 4 MiB: give each cluster a file of its own" };
+    return (await readBounded(path)).toString("utf8");
   } catch (error) {
     if (outOfFiles(error)) throw error; // which says nothing of this file
     const { code } = error as NodeJS.ErrnoException;
@@ -315,11 +311,11 @@ function isSystemError(error: unknown): error is NodeJS.ErrnoException {
 }
 
 function whyUnreadable(error: NodeJS.ErrnoException): string {
-  const { code, message } = error;
-  if (outOfFiles(error)) return `cannot be read: ${readFailure(error)}`;
+  const { code } = error;
+  if (error instanceof FileTooLargeError) return "is larger than 4 MiB: give each cluster a file of its own";
   if (code === "ENOENT") return "does not exist";
   if (code === "EISDIR") return "is a directory, and a file is expected";
-  return code === "EACCES" ? "is not readable for this user" : `cannot be read (${message})`;
+  return code === "EACCES" ? "is not readable for this user" : `cannot be read: ${readFailure(error)}`;
 }
 
 function keyOf({ file, sentence }: ClusterProblem): string {

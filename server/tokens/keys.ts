@@ -1,9 +1,9 @@
-import { readFileSync } from "node:fs";
 import { createLocalJWKSet, createRemoteJWKSet, customFetch, type JSONWebKeySet, type JWTVerifyGetKey } from "jose";
 import { readFailure } from "../../shared/net/read-failure.ts";
 import { loadClientTls } from "../../shared/net/tls-material.ts";
 import { watchFiles } from "../../shared/net/watch-files.ts";
 import type { Logger } from "../../shared/process/logger.ts";
+import { readBoundedSync } from "../../shared/read-bounded.ts";
 import { HttpsClient } from "./https.ts";
 
 /** Where the public keys of a token issuer are: a JWKS (RFC 7517 §5). */
@@ -50,7 +50,7 @@ function keysInFile(file: string, log: Logger, onChanged: () => void): IssuerKey
 function readKeys(file: string): JWTVerifyGetKey {
   let text: string;
   try {
-    text = readFileSync(file, "utf8");
+    text = readBoundedSync(file).toString("utf8");
   } catch (error) {
     throw new Error(`the key set ${file} cannot be read: ${readFailure(error)}`, { cause: error });
   }

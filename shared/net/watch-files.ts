@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
-import { type FSWatcher, promises, readFileSync, realpathSync, statSync, watch } from "node:fs";
+import { type FSWatcher, realpathSync, statSync, watch } from "node:fs";
 import { dirname } from "node:path";
+import { readBounded, readBoundedSync } from "../read-bounded.ts";
 
 export interface WatchFilesOptions {
   /** Changes come in bursts (certificate, then key); the files are read once, this long after the first of them. */
@@ -168,7 +169,7 @@ export function resolved(path: string): string {
 
 function readNow(path: string): string | undefined {
   try {
-    return digest(readFileSync(path));
+    return digest(readBoundedSync(path));
   } catch {
     return undefined;
   }
@@ -176,7 +177,7 @@ function readNow(path: string): string | undefined {
 
 async function readLater(path: string): Promise<string | undefined> {
   try {
-    return digest(await promises.readFile(path));
+    return digest(await readBounded(path));
   } catch {
     return undefined;
   }
