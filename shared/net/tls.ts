@@ -224,8 +224,8 @@ function contextOptions({ minVersion, ciphers }: ContextSettings, material?: Tls
 }
 
 /**
- * HTTP/1.1 wherever it is offered. Who offers HTTP/2 alone is a client of gRPC, which would leave without a word: it gets
- * what it wants, for its first bytes to be answered in words. Anything else goes on as without ALPN (RFC 7301).
+ * HTTP/1.1 if the client offers it. A gRPC client offers HTTP/2 alone, and gets it so that a sentence can answer its first bytes.
+ * Otherwise the first protocol offered: Node's callback must choose one of them or fail the handshake.
  */
 function chooseProtocol({ protocols }: { readonly protocols: readonly string[] }): string | undefined {
   return ["http/1.1", "h2"].find((name) => protocols.includes(name)) ?? protocols[0];
