@@ -1,8 +1,8 @@
 import { closeSync, constants, fstatSync, openSync, promises, readSync, type Stats } from "node:fs";
 
 /**
- * Most bytes of a file that an option or a document names. ConfigMaps and Secrets end at 1 MiB; CA bundles with their text
- * dumps and long CRLs are larger.
+ * Maximum size of a file that an option or a document names, bytes. ConfigMaps and Secrets end at 1 MiB; CA bundles with
+ * text dumps and long CRLs can be larger.
  */
 export const MAX_FILE_BYTES = 4 * 1_048_576;
 
@@ -19,8 +19,8 @@ export class FileTooLargeError extends Error {
 const FLAGS = constants.O_RDONLY | constants.O_NONBLOCK;
 
 /**
- * Reads a file that somebody has named, and that may be anything: only a regular file is read (links are followed), and only
- * up to `maxBytes`. Throws Node's error, or one whose message continues "cannot be read: ".
+ * Reads a file whose path comes from a user. Only a regular file is read (links are followed), and only if it is not
+ * larger than `maxBytes`. Throws Node's error, or one whose message continues "cannot be read: ".
  */
 export function readBoundedSync(path: string, maxBytes = MAX_FILE_BYTES): Buffer {
   const file = openSync(path, FLAGS);

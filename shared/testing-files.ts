@@ -2,8 +2,8 @@ import { execFileSync, spawn } from "node:child_process";
 import { closeSync, openSync, truncateSync } from "node:fs";
 
 /**
- * A named pipe that somebody opens for writing again and again and writes nothing into: a reader that waits for the other end
- * reads an empty file then, instead of blocking the test for ever.
+ * A named pipe with a writer that opens it again and again and writes nothing: a reader that waits for the other end
+ * then reads an empty file, instead of blocking the test for ever.
  */
 export function pipeAt(path: string): Disposable {
   execFileSync("mkfifo", [path]);
@@ -13,7 +13,7 @@ export function pipeAt(path: string): Disposable {
   return { [Symbol.dispose]: () => void writer.kill() };
 }
 
-/** A file of 3 GiB that takes no room on the disk; Node refuses to read one of more than 2 GiB as a whole, in its own words. */
+/** A file of 3 GiB that takes no disk space. Node refuses to read more than 2 GiB at once, with an error of its own. */
 export function hugeFileAt(path: string): void {
   closeSync(openSync(path, "w"));
   truncateSync(path, 3 * 2 ** 30);

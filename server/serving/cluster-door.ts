@@ -23,7 +23,7 @@ export interface DoorDeps {
   readonly clients: Clients;
   /** For what the side leaves out. */
   readonly flags: WatchedTls | undefined;
-  readonly flagCrl: Pick<WatchedCrl, "file"> | undefined;
+  readonly flagCrl: Pick<WatchedCrl, "content"> | undefined;
   /** There is no document: the flags are the cluster. */
   readonly isOfFlags: boolean;
   /** `--inner-tls`, for a side that leaves it out. */
@@ -54,7 +54,7 @@ export class ClusterDoor implements TlsDoor {
   readonly #isOfFlags: boolean;
   readonly #innerTls: InnerTlsRule;
   readonly #log: Logger;
-  readonly #flagCrl: Pick<WatchedCrl, "file"> | undefined;
+  readonly #flagCrl: Pick<WatchedCrl, "content"> | undefined;
   #side: AgentSide | CallerSide;
   #suspended = false;
   #verifier: TokenVerifier | undefined;
@@ -155,7 +155,7 @@ export class ClusterDoor implements TlsDoor {
   }
 
   get #given(): { certificate: Pick<TlsMaterial, "cert" | "key" | "notAfter"> | undefined; ca: string | undefined } {
-    const flags = this.#flags?.material;
+    const flags = this.#flags?.content;
     const { certificate = flags, ca = this.#fallbackCa(flags) } = this.#side;
     return { certificate, ca };
   }
@@ -187,7 +187,7 @@ export class ClusterDoor implements TlsDoor {
 
   /** The flags have a CA for this side, by which nobody is judged here because of its tokens. */
   get passesOverFlagCa(): boolean {
-    const { ca = "" } = this.#flags?.material ?? {};
+    const { ca = "" } = this.#flags?.content ?? {};
     return ca !== "" && this.#side.ca === undefined && !this.#meansFlagCa;
   }
 
@@ -214,7 +214,7 @@ export class ClusterDoor implements TlsDoor {
   /** The same with CRLs, for certificates that a handshake has verified by the CA alone. */
   get trust(): ClientTrust {
     const ca = this.ca ?? "";
-    const lists = (this.#side.crl ?? this.#flagCrl?.file)?.lists ?? NO_LISTS;
+    const lists = (this.#side.crl ?? this.#flagCrl?.content)?.lists ?? NO_LISTS;
     if (this.#trust?.ca !== ca || this.#trust.lists !== lists) this.#trust = new ClientTrust(ca, lists);
     return this.#trust;
   }

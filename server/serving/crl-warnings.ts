@@ -51,7 +51,7 @@ export function flagCrlWarnings(crl: WatchedCrl, served: Iterable<ServedCluster>
   const isKnown = (list: RevocationList) =>
     all.some((one) => SIDES.some((side) => one.cluster[side].crl === undefined && one[side].trust.knows(list)));
   const problem = crl.problem === undefined ? [] : [`--client-crl-file: ${crl.problem}; the old one stays in use`];
-  return [...problem, ...crlWarnings(`--client-crl-file (${crl.path})`, crl.file, isKnown, now)];
+  return [...problem, ...crlWarnings(`--client-crl-file (${crl.path})`, crl.content, isKnown, now)];
 }
 
 /** How often it is looked whether a CRL has become too old in use, ms. */

@@ -31,8 +31,8 @@ const BASIC_CONSTRAINTS = "551d13";
 const KEY_USAGE = "551d0f";
 
 /**
- * May a root that does not say that it is a CA be one? OpenSSL accepts those of X.509 version 1, and those with a key usage
- * (`checkIssued` verifies that it allows signing). A CA under a root has to say it.
+ * May a root that does not say that it is a CA be one? OpenSSL accepts roots of X.509 version 1, and roots with a key
+ * usage (`checkIssued` verifies that it allows signing). A CA under a root has to say it.
  */
 export function mayBeRoot({ raw }: X509Certificate): boolean {
   try {

@@ -127,13 +127,13 @@ test("a watched file is read again when it changes, and a broken one keeps the o
   const renewed = { times: 0 };
   const watched = new WatchedCrl(path, { log, onRenewed: () => renewed.times++, watch: { settleMs: 20 } });
   after(() => watched.close());
-  const before = watched.file;
+  const before = watched.content;
   written("nonsense", "watched.pem");
   await eventually(() => watched.problem !== undefined);
-  assert.deepEqual([watched.file, renewed.times], [before, 0]);
+  assert.deepEqual([watched.content, renewed.times], [before, 0]);
   assert.match(watched.problem ?? "", /watched.pem holds no PEM CRL/);
   written(await crlOf(ca, [ca]), "watched.pem");
   await eventually(() => renewed.times === 1);
-  assert.deepEqual([watched.problem, watched.file === before], [undefined, false]);
+  assert.deepEqual([watched.problem, watched.content === before], [undefined, false]);
   assert.deepEqual(logged, ["a new CRL file is not usable, the old one stays", "CRLs were read again"]);
 });

@@ -1,7 +1,7 @@
 import { readBoundedSync } from "../read-bounded.ts";
 import { readFailure } from "./read-failure.ts";
 import { RevocationList } from "./revocation-list.ts";
-import { type FileWatch, type WatchFilesOptions, watchFiles } from "./watch-files.ts";
+import { WatchedFiles, type WatchedFilesOptions } from "./watched-files.ts";
 
 /** What is in a file of CRLs; another object whenever the content is another. */
 export interface CrlFile {
@@ -37,59 +37,22 @@ export function loadCrls(path: string): CrlFile {
   return { pem, lists };
 }
 
-export interface WatchedCrlOptions {
-  readonly log: { info(fields: object, message: string): void; error(fields: object, message: string): void };
-  /** Other CRLs are in use from now on: who came before was verified by the old. */
-  onRenewed(): void;
-  readonly watch?: WatchFilesOptions;
-}
-
-/** A file of CRLs as it is now; a broken new one keeps the old one in use. */
-export class WatchedCrl {
+/** The CRLs of `--client-crl-file`. */
+export class WatchedCrl extends WatchedFiles<CrlFile> {
   readonly path: string;
-  readonly #options: WatchedCrlOptions;
-  readonly #watch: FileWatch;
-  #file: CrlFile;
-  #problem: string | undefined;
 
   /** Throws a `CrlFileError`. */
-  constructor(path: string, options: WatchedCrlOptions) {
+  constructor(path: string, options: WatchedFilesOptions<CrlFile>) {
+    super(
+      {
+        paths: [path],
+        load: () => loadCrls(path),
+        renewed: "CRLs were read again",
+        unusable: "a new CRL file is not usable, the old one stays",
+        fields: ({ lists }) => ({ crls: lists.length }),
+      },
+      options,
+    );
     this.path = path;
-    this.#options = options;
-    this.#watch = watchFiles([path], this.#onChanged, options.watch); // before the first read: nothing falls between
-    try {
-      this.#file = loadCrls(path);
-    } catch (error) {
-      this.#watch.close();
-      throw error;
-    }
   }
-
-  get file(): CrlFile {
-    return this.#file;
-  }
-
-  /** Why the file as it is now is not in use, if it is not. */
-  get problem(): string | undefined {
-    return this.#problem;
-  }
-
-  close(): void {
-    this.#watch.close();
-  }
-
-  readonly #onChanged = (): void => {
-    const { log, onRenewed } = this.#options;
-    const { path: file } = this;
-    try {
-      this.#file = loadCrls(file);
-    } catch (error) {
-      this.#problem = (error as Error).message;
-      log.error({ file, reason: this.#problem }, "a new CRL file is not usable, the old one stays");
-      return;
-    }
-    this.#problem = undefined;
-    log.info({ file, crls: this.#file.lists.length }, "CRLs were read again");
-    onRenewed();
-  };
 }

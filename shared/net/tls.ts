@@ -224,8 +224,8 @@ function contextOptions({ minVersion, ciphers }: ContextSettings, material?: Tls
 }
 
 /**
- * HTTP/1.1 if the client offers it. A gRPC client offers HTTP/2 alone, and gets it so that a sentence can answer its first bytes.
- * Otherwise the first protocol offered: Node's callback must choose one of them or fail the handshake.
+ * HTTP/1.1 if the client offers it. A gRPC client offers HTTP/2 alone, and gets it so that a sentence can answer its
+ * first bytes. Otherwise the first protocol offered: Node's callback must choose one or fail the handshake.
  */
 function chooseProtocol({ protocols }: { readonly protocols: readonly string[] }): string | undefined {
   return ["http/1.1", "h2"].find((name) => protocols.includes(name)) ?? protocols[0];
