@@ -2,6 +2,7 @@ import { piecesMeet } from "../../shared/net/wildcard.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { type Claim, SIDES, type Side, shown } from "./claim.ts";
 import type { Cluster } from "./cluster.ts";
+import { type Outline, outline } from "./overlap-index.ts";
 import type { TokenTrust } from "./token-document.ts";
 
 /**
@@ -36,6 +37,13 @@ class TokenClaim implements Claim {
         ? token.subjects
         : [`system:serviceaccount:${token.agentNamespace}:${token.agentServiceAccount}`];
     this.#subjects = subjects.map(subjectPattern);
+  }
+
+  outlines(): readonly Outline[] {
+    return this.#subjects.map(({ text }) => {
+      const issuer = outline(new Map(), "issuer", [this.#issuer ?? ""]);
+      return outline(issuer, "subject", text.split("*"));
+    });
   }
 
   overlaps(other: TokenClaim): boolean {
