@@ -19,7 +19,7 @@ export interface RouteStoreOptions {
 const LOOK_MS = 500;
 const MAX_FILE_BYTES = 1_048_576;
 
-/** A file at one moment: what it says, and how its content is told from another. */
+/** A file at one moment: its documents, and what differs when its content does. */
 interface Known {
   readonly signature: string;
   readonly documents: RouteDocuments;

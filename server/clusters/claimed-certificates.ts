@@ -12,8 +12,8 @@ export interface FlagAuthorities {
 }
 
 /**
- * Whose certificates are let in, on both sides: a certificate of one cluster's agents must open no port of another cluster,
- * its callers' port included (decision 0021).
+ * Whose certificates are accepted, on both sides: a certificate of one cluster's agents must open no port of another
+ * cluster, its callers' port included (decision 0021).
  */
 export function certificateClaims(cluster: Cluster, flags: FlagAuthorities): Claim[] {
   return SIDES.flatMap((side) => {
@@ -43,7 +43,7 @@ interface Trust {
   readonly ofFlags: boolean;
 }
 
-/** The certificates of one CA that a side lets in. */
+/** The certificates of one CA that a side accepts. */
 class CertificateClaim implements Claim {
   readonly key: string;
   readonly cluster: Cluster;

@@ -6,7 +6,7 @@ import { type Outline, outline } from "./overlap-index.ts";
 import type { TokenTrust } from "./token-document.ts";
 
 /**
- * Whose tokens are let in. Where the keys are, or which API is asked, tells no two rules apart: what is behind a path or a URL
+ * Whose tokens are accepted. Where the keys are, or which API is asked, proves nothing: what is behind a path or a URL
  * can change after it was compared (decision 0021).
  */
 export function tokenClaims(cluster: Cluster): Claim[] {

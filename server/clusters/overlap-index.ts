@@ -1,5 +1,5 @@
 /**
- * How the values of a claim begin and end, by the name of that text, for example `CN begins`. An end is written backwards,
+ * How the values of a claim begin and end, by a name such as `CN begins`. An end is written backwards,
  * and a missing text is the empty one. Two outlines overlap only if for each name one text is a prefix of the other.
  */
 export type Outline = ReadonlyMap<string, string>;
@@ -19,7 +19,7 @@ export interface Outlined {
 const MANY = 16;
 const ANYTHING: readonly Outline[] = [new Map()];
 
-/** The texts that tell the claims of one key apart: of all names, those of the name with the most different texts. */
+/** The texts by which the claims of one key differ: of all names, those of the name with the most different texts. */
 export class OverlapTexts {
   readonly #name: string | undefined;
   readonly #sorted: readonly string[];

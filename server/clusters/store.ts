@@ -19,7 +19,7 @@ export interface ClusterProblem {
   readonly sentence: string;
 }
 
-/** Who is told of each difference; of one change of the files first what was removed, then changed, then added. */
+/** Called for each difference; after one change of the files first for removed, then for changed, then for added ones. */
 export interface ClusterListener {
   onAdded(cluster: Cluster): void;
   onChanged(cluster: Cluster, before: Cluster, what: ClusterChanges): void;
@@ -43,7 +43,7 @@ interface KnownFile {
   readonly inUse: readonly Cluster[];
 }
 
-/** Faults told when a start fails: enough to see what is wrong. */
+/** Faults shown when a start fails: enough to see what is wrong. */
 const MAX_PROBLEMS = 20;
 /** A look that could not be made is made again so soon: what it was for may be waiting in the files. */
 const RETRY_MS = 1_000;
@@ -122,7 +122,7 @@ export class ClusterStore {
     return this.#clusters;
   }
 
-  /** SNI → cluster on the agents' port; renewed before the listener is told of a change. */
+  /** SNI → cluster on the agents' port; renewed before the listener is called. */
   get agentNames(): ServerNames<Cluster> {
     return this.#agentNames;
   }
@@ -135,7 +135,7 @@ export class ClusterStore {
     return this.#problems;
   }
 
-  /** Tells of each cluster there is, and from now on of each difference. */
+  /** Calls the listener for each cluster there is, and from now on for each difference. */
   listen(listener: ClusterListener): void {
     this.#listener = listener;
     for (const cluster of this.#clusters.values()) listener.onAdded(cluster);

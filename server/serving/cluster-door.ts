@@ -185,7 +185,7 @@ export class ClusterDoor implements TlsDoor {
     return token === undefined || this.#isOfFlags || identities.length > 0;
   }
 
-  /** The flags have a CA for this side, by which nobody is judged here because of its tokens. */
+  /** The flags have a CA for this side, by which nobody is verified here because of its tokens. */
   get passesOverFlagCa(): boolean {
     const { ca = "" } = this.#flags?.content ?? {};
     return ca !== "" && this.#side.ca === undefined && !this.#meansFlagCa;
@@ -201,12 +201,12 @@ export class ClusterDoor implements TlsDoor {
     return this.#isUnixOnly ? undefined : this.#side.certificate;
   }
 
-  /** By which its document has clients judged; `undefined`: by what the flags say, or none. */
+  /** By which its document has clients verified; `undefined`: by what the flags say, or none. */
   get ownCa(): string | undefined {
     return this.#isUnixOnly ? undefined : this.#side.ca;
   }
 
-  /** By which certificates are judged now. */
+  /** By which certificates are verified now. */
   get ca(): string | undefined {
     return this.material?.ca;
   }

@@ -62,7 +62,7 @@ export class CrlLog {
   readonly #log: Pick<Logger, "warn">;
   readonly #warnings: () => readonly string[];
   readonly #place: Place<() => void>;
-  #told: readonly string[] = [];
+  #logged: readonly string[] = [];
   #soon: NodeJS.Immediate | undefined;
 
   /** `warnings`: those of now; it looks at them until it is closed. */
@@ -79,9 +79,9 @@ export class CrlLog {
 
   readonly look = (): void => {
     this.#soon = undefined;
-    const before = this.#told;
-    this.#told = this.#warnings();
-    for (const warning of this.#told) if (!before.includes(warning)) this.#log.warn(warning);
+    const before = this.#logged;
+    this.#logged = this.#warnings();
+    for (const warning of this.#logged) if (!before.includes(warning)) this.#log.warn(warning);
   };
 
   close(): void {

@@ -22,9 +22,9 @@ const FLAGS = {
 
 export interface FlagTlsDeps {
   readonly log: Logger;
-  /** What agents are shown or judged by has changed. */
+  /** What agents are shown or verified by has changed. */
   onAgentsRenewed(caChanged: boolean): void;
-  /** What callers are judged by has changed. */
+  /** What callers are verified by has changed. */
   onCallersCaChanged(): void;
   /** Other certificates may be revoked. */
   onCrlChanged(): void;

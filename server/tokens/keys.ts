@@ -54,7 +54,7 @@ function readKeys(file: string): JWTVerifyGetKey {
   return find;
 }
 
-/** A stranger can name keys that do not exist, and each would be looked for at the issuer: no more often than this, ms. */
+/** An unauthenticated peer can name keys that do not exist. The issuer is asked for them at most this often, ms. */
 const COOLDOWN_MS = 30_000;
 /** After a fetch that failed, nobody asks again for so long, ms: each token that comes would. */
 const FAILED_COOLDOWN_MS = 5_000;

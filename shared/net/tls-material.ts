@@ -29,7 +29,7 @@ export interface Validity {
   readonly lacksServerAuth?: boolean | undefined;
 }
 
-/** What a listener shows and judges by, and when what it shows is good. */
+/** What a listener shows and verifies clients by, and when what it shows is valid. */
 export type ServerTls = TlsMaterial & Validity;
 
 /** A certificate that belongs to its key, both PEM. */

@@ -52,7 +52,7 @@ export function tellJudgedBy(socket: TLSSocket, ca: string): void {
   judgedBy.set(socket, ca);
 }
 
-/** The CA (PEM) by which `socket.authorized` was decided, where that was told. */
+/** The CA (PEM) by which `socket.authorized` was decided, where it was set. */
 export function judgedByCa(socket: Socket): string | undefined {
   return judgedBy.get(socket);
 }
@@ -60,7 +60,7 @@ export function judgedByCa(socket: Socket): string | undefined {
 /** At whose door a handshake is in progress. */
 interface Greeting<Door> {
   readonly door: Door;
-  /** By which its client's certificate is judged: the door may have another when the handshake is done. */
+  /** By which its client's certificate is verified: the door may have another when the handshake is done. */
   readonly ca: string;
 }
 

@@ -13,7 +13,7 @@ export interface WatchFilesOptions {
 }
 
 export interface FileWatch {
-  /** A change that could not be used is told once more by the next look at the files, changed or not. */
+  /** Calls `onChange` again after the next look at the files, changed or not: their content could not be used. */
   tellAgain(): void;
   close(): void;
 }
@@ -55,7 +55,7 @@ class Watch implements FileWatch {
   #timerIsPoll = false;
   #checking = false;
   #again = false;
-  #untold = false;
+  #unused = false;
   #closed = false;
   readonly #forget: () => void;
 
@@ -70,7 +70,7 @@ class Watch implements FileWatch {
   }
 
   tellAgain(): void {
-    this.#untold = true;
+    this.#unused = true;
   }
 
   close(): void {
@@ -112,8 +112,8 @@ class Watch implements FileWatch {
     if (this.#closed) return;
     if (this.#again) this.#schedule(this.#options.settleMs, false);
     else this.#poll(complete);
-    if (!this.#untold && digests.every((digest, index) => digest === this.#digests[index])) return;
-    this.#untold = false;
+    if (!this.#unused && digests.every((digest, index) => digest === this.#digests[index])) return;
+    this.#unused = false;
     this.#digests = digests;
     this.#onChange();
   }

@@ -2,7 +2,7 @@ import { X509Certificate } from "node:crypto";
 import tls from "node:tls";
 import { readBoundedSync } from "../read-bounded.ts";
 
-/** What newer Node versions tell by themselves (22.15). */
+/** In Node 22.15 and newer. */
 const { getCACertificates } = tls as { getCACertificates?: (type: "default") => readonly string[] };
 
 let known: readonly string[] | undefined;
