@@ -3,6 +3,7 @@ import { mkdirSync, mkdtempSync, promises, renameSync, rmSync, symlinkSync, writ
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
+import { pipeAt } from "../shared/testing-files.ts";
 import { RouteStore } from "./route-store.ts";
 
 const yaml = (name: string, to = "10.0.0.1:1") => `sni: [${name}]\nto: ["${to}"]\n`;
@@ -96,16 +97,18 @@ test("a file that is too large or cannot be read is a fault of its own", async (
   writeFileSync(join(path, "a.yaml"), yaml("a.example"));
   writeFileSync(join(path, "b.yaml"), `#${" ".repeat(1_048_576)}`);
   mkdirSync(join(path, "c.yaml"));
+  using _pipe = pipeAt(join(path, "d.yaml"));
   const { store, names } = await open(t, path);
   assert.deepEqual(names(), ["a.example"]);
   assert.deepEqual(store.faults, [
     `${join(path, "b.yaml")}: it is larger than 1 MiB: put its routes into several files.`,
-    `${join(path, "c.yaml")}: it cannot be read (EISDIR).`,
+    `${join(path, "c.yaml")}: it cannot be read: it is a directory.`,
+    `${join(path, "d.yaml")}: it cannot be read: it is a pipe, a socket or a device, not a regular file.`,
   ]);
 });
 
 /** From now on this fails, each time for want of what the time before was there; how often it did. */
-function takeDescriptors(t: TestContext, call: "readFile" | "readdir") {
+function takeDescriptors(t: TestContext, call: "open" | "readdir") {
   const failed = { times: 0, restore: () => mock.restore() };
   const { mock } = t.mock.method(promises, call, () => {
     failed.times++;
@@ -121,7 +124,7 @@ test("files that are not read for want of a descriptor are told once and read as
   const path = folder(t);
   writeFileSync(join(path, "a.yaml"), yaml("a.example"));
   const { store, told, names } = await open(t, path);
-  const failed = takeDescriptors(t, "readFile");
+  const failed = takeDescriptors(t, "open");
   await assert.rejects(RouteStore.open({ path, onRead: () => {} }), { code: "EMFILE" });
   writeFileSync(join(path, "a.yaml"), yaml("b.example"));
   await until(() => failed.times > 5);

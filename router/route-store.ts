@@ -2,6 +2,7 @@ import { promises } from "node:fs";
 import { join } from "node:path";
 import { readFailure } from "../shared/net/read-failure.ts";
 import { outOfFiles } from "../shared/process/out-of-files.ts";
+import { FileTooLargeError, readBounded } from "../shared/read-bounded.ts";
 import { parseRoutes, type RouteDocuments } from "./route-document.ts";
 import { type Route, RouteTable } from "./routes.ts";
 import { settleRoutes } from "./settle-routes.ts";
@@ -18,7 +19,7 @@ export interface RouteStoreOptions {
 const LOOK_MS = 500;
 const MAX_FILE_BYTES = 1_048_576;
 
-/** A file at one moment: what it says, and how its content is told from another. */
+/** A file at one moment: its documents, and what differs when its content does. */
 interface Known {
   readonly signature: string;
   readonly documents: RouteDocuments;
@@ -164,11 +165,10 @@ async function signature(path: string): Promise<string | undefined> {
 
 async function readRoutes(path: string): Promise<RouteDocuments> {
   try {
-    const { size } = await promises.stat(path);
-    if (size > MAX_FILE_BYTES) return { faults: ["it is larger than 1 MiB: put its routes into several files."] };
-    return parseRoutes(await promises.readFile(path, "utf8"));
+    return parseRoutes((await readBounded(path, MAX_FILE_BYTES)).toString("utf8"));
   } catch (error) {
     if (outOfFiles(error)) throw error; // else it would stay unread until it changes
-    return { faults: [`it cannot be read (${(error as NodeJS.ErrnoException).code ?? (error as Error).message}).`] };
+    if (error instanceof FileTooLargeError) return { faults: [`${error.message}: put its routes into several files.`] };
+    return { faults: [`it cannot be read: ${readFailure(error)}.`] };
   }
 }

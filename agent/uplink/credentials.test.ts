@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { MAX_TOKEN_BYTES } from "../../shared/net/bearer.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
+import { hugeFileAt, pipeAt } from "../../shared/testing-files.ts";
 import { endOf, pathsOf, readCredentials } from "./credentials.ts";
 
 /** The files of an agent, and how to write them anew. */
@@ -55,6 +56,16 @@ test("a file that cannot be used is named with its flag, and never shown", async
   assert.match(sentence({ caCert: files.agentKey }), /^--ca-cert: .*agent\.key holds no PEM certificate/);
   assert.match(sentence({ agentCert: files.agentKey }), /^--agent-cert: .*agent\.key holds no PEM certificate/);
   assert.match(sentence({ agentCert: files.caCert }), /^--agent-key: .*agent\.key does not belong to .*ca\.crt$/);
+  using _pipe = pipeAt(`${files.caCert}.pipe`);
+  hugeFileAt(`${files.caCert}.huge`);
+  for (const [key, flag] of [
+    ["caCert", "--ca-cert"],
+    ["serviceAccountTokenPath", "--service-account-token-path"],
+  ] as const) {
+    const refused = (why: string) => new RegExp(`^${flag}: .* cannot be read: ${why}$`);
+    assert.match(sentence({ [key]: `${files.caCert}.pipe` }), refused("it is a pipe, .*, not a regular file"));
+    assert.match(sentence({ [key]: `${files.caCert}.huge` }), refused("it is larger than .*"));
+  }
   assert.match(sentence({ agentKey: "" }), /^--agent-cert: .* needs its private key/);
   const secret = key.split("\n")[1] ?? assert.fail();
   for (const change of [{ caCert: files.agentKey }, { agentCert: files.agentKey }]) {

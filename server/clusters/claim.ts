@@ -1,10 +1,11 @@
 import type { Cluster } from "./cluster.ts";
+import type { Outlined } from "./overlap-index.ts";
 
 /**
  * Something that two clusters may not hold together as far as it overlaps: a name, a socket, the certificates of a CA, the
  * tokens for an audience. Only claims with the same key can conflict, and all of one key are of one class.
  */
-export interface Claim {
+export interface Claim extends Outlined {
   readonly key: string;
   readonly cluster: Cluster;
   /** Two claims for one key that share in the same way never conflict, as two readers of a lock. Absent: it has to be compared. */

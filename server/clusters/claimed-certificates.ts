@@ -3,6 +3,7 @@ import { printable } from "../../shared/outcomes.ts";
 import { type Authority, authoritiesOf } from "./authority.ts";
 import { type Claim, SIDES, type Side, shown } from "./claim.ts";
 import type { Cluster } from "./cluster.ts";
+import { type Outline, outline } from "./overlap-index.ts";
 
 /** The CAs (PEM) of the server's flags, for sides that have none of their own. Another object when they are others. */
 export interface FlagAuthorities {
@@ -11,8 +12,8 @@ export interface FlagAuthorities {
 }
 
 /**
- * Whose certificates are let in, on both sides: a certificate of one cluster's agents must open no port of another cluster,
- * its callers' port included (decision 0021).
+ * Whose certificates are accepted, on both sides: a certificate of one cluster's agents must open no port of another
+ * cluster, its callers' port included (decision 0021).
  */
 export function certificateClaims(cluster: Cluster, flags: FlagAuthorities): Claim[] {
   return SIDES.flatMap((side) => {
@@ -20,14 +21,12 @@ export function certificateClaims(cluster: Cluster, flags: FlagAuthorities): Cla
     const byTokenOnly = token !== undefined && identities.length === 0;
     const bySocketOnly = side === "callers" && cluster.callers.uds !== undefined && cluster.callers.sni.length === 0;
     if (ca === undefined && (byTokenOnly || bySocketOnly)) return [];
-    const exact = exactSets(identities);
     return authoritiesOf(ca ?? flags[side] ?? "").flatMap((authority) => {
       const trust = { side, authority, identities, ofFlags: ca === undefined };
       const claim = (key: string, shares?: string) => new CertificateClaim(cluster, trust, key, shares);
       const { key, subject, issuer, isSelfSigned } = authority;
       return [
-        claim(`the CA ${key}`, exact?.fields),
-        ...(exact?.values ?? []).map((values) => claim(`the CA ${key} with ${values}`)),
+        claim(`the CA ${key}`),
         ...(isSelfSigned ? [] : [claim(`CAs named ${issuer}`)]),
         // Who may only have signed others has nothing to do with the next of that name.
         ...(isSelfSigned || subject !== issuer ? [claim(`CAs named ${subject}`, "as issuers")] : []),
@@ -44,7 +43,7 @@ interface Trust {
   readonly ofFlags: boolean;
 }
 
-/** The certificates of one CA that a side lets in. */
+/** The certificates of one CA that a side accepts. */
 class CertificateClaim implements Claim {
   readonly key: string;
   readonly cluster: Cluster;
@@ -56,6 +55,11 @@ class CertificateClaim implements Claim {
     this.cluster = cluster;
     this.shares = shares;
     this.#trust = trust;
+  }
+
+  outlines(): readonly Outline[] | undefined {
+    const { identities } = this.#trust;
+    return identities.length === 0 ? undefined : identities.map(outlineOf);
   }
 
   overlaps(other: CertificateClaim): boolean {
@@ -93,25 +97,11 @@ function meeting(
   return undefined;
 }
 
-/**
- * Identities without a star that all name the same fields, each once: two such lists meet only where they have the same values,
- * and that is found by a key of its own. Thousands of clusters under one CA need not be compared one by one.
- */
-function exactSets(identities: readonly IdentityPattern[]): { fields: string; values: string[] } | undefined {
-  const sets = identities.map(({ parts }) =>
-    parts.map(({ field, pieces }) => ({ field, value: pieces.length === 1 ? pieces[0] : undefined })),
-  );
-  const named = new Set(
-    sets.map((parts) =>
-      parts
-        .map(({ field }) => field)
-        .sort()
-        .join(),
-    ),
-  );
-  const [fields = ""] = named;
-  const isPlain = new Set(fields.split(",")).size === fields.split(",").length;
-  if (named.size !== 1 || !isPlain || sets.flat().some(({ value }) => value === undefined)) return undefined;
-  const values = sets.map((parts) => JSON.stringify(parts.map(({ field, value }) => [field, value]).sort()));
-  return { fields, values };
+/** Leaves out a field that a pattern names twice: its values need not begin alike. */
+export function outlineOf({ parts }: IdentityPattern): Outline {
+  const named = new Map<string, string>();
+  for (const { field, pieces } of parts) {
+    if (parts.filter((part) => part.field === field).length === 1) outline(named, field, pieces);
+  }
+  return named;
 }

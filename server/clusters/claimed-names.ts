@@ -38,6 +38,8 @@ class NameClaim implements Claim {
     this.#cure = cure;
   }
 
+  outlines(): undefined {}
+
   overlaps(): boolean {
     return true;
   }
@@ -73,6 +75,8 @@ class AnyNameClaim implements Claim {
     this.shares = nameless ? undefined : "with names of its own";
     this.#cure = cure;
   }
+
+  outlines(): undefined {}
 
   overlaps(): boolean {
     return true;

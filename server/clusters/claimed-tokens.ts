@@ -2,10 +2,11 @@ import { piecesMeet } from "../../shared/net/wildcard.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { type Claim, SIDES, type Side, shown } from "./claim.ts";
 import type { Cluster } from "./cluster.ts";
+import { type Outline, outline } from "./overlap-index.ts";
 import type { TokenTrust } from "./token-document.ts";
 
 /**
- * Whose tokens are let in. Where the keys are, or which API is asked, tells no two rules apart: what is behind a path or a URL
+ * Whose tokens are accepted. Where the keys are, or which API is asked, proves nothing: what is behind a path or a URL
  * can change after it was compared (decision 0021).
  */
 export function tokenClaims(cluster: Cluster): Claim[] {
@@ -36,6 +37,13 @@ class TokenClaim implements Claim {
         ? token.subjects
         : [`system:serviceaccount:${token.agentNamespace}:${token.agentServiceAccount}`];
     this.#subjects = subjects.map(subjectPattern);
+  }
+
+  outlines(): readonly Outline[] {
+    return this.#subjects.map(({ text }) => {
+      const issuer = outline(new Map(), "issuer", [this.#issuer ?? ""]);
+      return outline(issuer, "subject", text.split("*"));
+    });
   }
 
   overlaps(other: TokenClaim): boolean {

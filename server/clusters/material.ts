@@ -1,6 +1,6 @@
-import { readFileSync } from "node:fs";
 import { type CrlFile, loadCrls } from "../../shared/net/crl-file.ts";
 import { loadClientTls, loadPair, type TlsPair } from "../../shared/net/tls-material.ts";
+import { readBoundedSync } from "../../shared/read-bounded.ts";
 
 /**
  * Certificates, keys and CAs by their paths, each checked once for each content: OpenSSL takes milliseconds over a key, and
@@ -48,7 +48,7 @@ export class MaterialFiles {
 
 function holds(path: string, content: string): boolean {
   try {
-    return readFileSync(path, "utf8") === content;
+    return readBoundedSync(path).toString("utf8") === content;
   } catch {
     return false;
   }

@@ -3,6 +3,7 @@ import { type Claim, conflict } from "./claim.ts";
 import type { FlagAuthorities } from "./claimed-certificates.ts";
 import { claimsOf } from "./claims.ts";
 import type { Cluster } from "./cluster.ts";
+import { OverlapIndex, OverlapTexts } from "./overlap-index.ts";
 
 /** A file of clusters: what is in use of it, and what it says now; `undefined`: nothing that could be used. */
 export interface Candidate {
@@ -95,16 +96,18 @@ class Settling {
       const sentence = `${shownDocument(document)}cluster "${name}": ${claim.objection(other.claim)}`;
       losers.set(file, (losers.get(file) ?? new Set()).add(sentence));
     };
-    for (const { standing, moving } of groups) {
+    for (const { standing, moving, texts } of groups) {
+      const index = new OverlapIndex<Demand>(texts);
+      for (const demand of standing) index.add(demand, demand.claim);
       for (const demand of moving) {
-        const other = standing.find(({ claim }) => conflict(claim, demand.claim));
+        const other = index.near(demand.claim).find(({ claim }) => conflict(claim, demand.claim));
         if (other !== undefined) refuse(demand, other);
       }
     }
-    for (const { moving } of groups) {
-      const granted: Demand[] = [];
+    for (const { moving, texts } of groups) {
+      const granted = new OverlapIndex<Demand>(texts);
       for (const demand of moving) {
-        for (const other of granted) {
+        for (const other of granted.near(demand.claim)) {
           if (!conflict(other.claim, demand.claim) || losers.has(other.file)) continue;
           if (this.#rank(demand, other) < this.#rank(other, demand)) refuse(other, demand);
           else {
@@ -112,14 +115,14 @@ class Settling {
             break;
           }
         }
-        if (!losers.has(demand.file)) granted.push(demand);
+        if (!losers.has(demand.file)) granted.add(demand, demand.claim);
       }
     }
     return losers;
   }
 
   /** The demands for each key that not all share in the same way, in the order of the files. */
-  #contested(inUse: ReadonlyMap<string, readonly Cluster[]>): Demands[] {
+  #contested(inUse: ReadonlyMap<string, readonly Cluster[]>): (Demands & { readonly texts: OverlapTexts })[] {
     const byKey = new Map<string, Demands>();
     for (const [file, clusters] of inUse) {
       for (const cluster of clusters) {
@@ -132,10 +135,14 @@ class Settling {
         }
       }
     }
-    return [...byKey.values()].filter(({ standing, moving: [first, ...others] }) => {
+    const contested = [...byKey.values()].filter(({ standing, moving: [first, ...others] }) => {
       if (first === undefined || others.length + standing.length === 0) return false;
       const { shares } = first.claim;
       return shares === undefined || [...others, ...standing].some(({ claim }) => claim.shares !== shares);
+    });
+    return contested.map((demands) => {
+      const [moving, standing] = [demands.moving, demands.standing].map((all) => all.map(({ claim }) => claim));
+      return { ...demands, texts: new OverlapTexts(moving ?? [], standing ?? []) };
     });
   }
 

@@ -5,6 +5,7 @@ import { type TestContext, test } from "node:test";
 import { KubernetesVolume } from "../../e2e/harness/kubernetes-volume.ts";
 import { ConfigError } from "../../shared/process/options.ts";
 import { tooFewFilesToStart } from "../../shared/process/out-of-files.ts";
+import { hugeFileAt, pipeAt } from "../../shared/testing-files.ts";
 import { ClusterStore } from "./store.ts";
 import { ClusterFolder, clusterText, FAST, newMaterial } from "./testing.ts";
 
@@ -227,9 +228,32 @@ test("faults of any file stop the start, each with file, path and cure", async (
   await assert.rejects(ClusterStore.open(folder.at("absent"), silent), /--clusters: .*absent does not exist/);
 });
 
+test("a pipe or a file that is too large, in place of a document or of what it names, is a fault and is not waited for", async () => {
+  await using folder = await ClusterFolder.create({
+    "ca.yaml": "name: one\nagents: {ca: pipe}",
+    "crl.yaml": "name: two\nagents: {crl: huge}",
+  });
+  using _document = pipeAt(folder.at("pipe.yaml"));
+  using _pipe = pipeAt(folder.at("pipe"));
+  hugeFileAt(folder.at("huge.yaml"));
+  hugeFileAt(folder.at("huge"));
+  await assert.rejects(ClusterStore.open(folder.path, silent, { timing: FAST }), ({ problems }: ConfigError) => {
+    assert.deepEqual(
+      problems.map((problem) => problem.replace(/^--clusters: \/.*\/(.*\.yaml): /, "$1: ").replaceAll(folder.path, "")),
+      [
+        "ca.yaml: agents.ca: the CA certificate /pipe cannot be read: it is a pipe, a socket or a device, not a regular file.",
+        "crl.yaml: agents.crl: the CRL file /huge cannot be read: it is larger than 4 MiB.",
+        "huge.yaml: it is larger than 4 MiB: give each cluster a file of its own.",
+        "pipe.yaml: it cannot be read: it is a pipe, a socket or a device, not a regular file.",
+      ],
+    );
+    return true;
+  });
+});
+
 /** From now on no file can be read. */
 function takeDescriptors(t: TestContext, code: string) {
-  return t.mock.method(promises, "readFile", () =>
+  return t.mock.method(promises, "open", () =>
     Promise.reject(Object.assign(new Error("words"), { code, syscall: "open" })),
   ).mock;
 }

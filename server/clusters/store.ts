@@ -3,6 +3,7 @@ import { dirname, join, resolve } from "node:path";
 import { readFailure } from "../../shared/net/read-failure.ts";
 import { ConfigError } from "../../shared/process/options.ts";
 import { outOfFiles } from "../../shared/process/out-of-files.ts";
+import { FileTooLargeError, readBounded } from "../../shared/read-bounded.ts";
 import { changesOf } from "./changes.ts";
 import type { FlagAuthorities } from "./claimed-certificates.ts";
 import type { Cluster, ClusterChanges } from "./cluster.ts";
@@ -18,7 +19,7 @@ export interface ClusterProblem {
   readonly sentence: string;
 }
 
-/** Who is told of each difference; of one change of the files first what was removed, then changed, then added. */
+/** Called for each difference; after one change of the files first for removed, then for changed, then for added ones. */
 export interface ClusterListener {
   onAdded(cluster: Cluster): void;
   onChanged(cluster: Cluster, before: Cluster, what: ClusterChanges): void;
@@ -42,9 +43,7 @@ interface KnownFile {
   readonly inUse: readonly Cluster[];
 }
 
-/** ConfigMaps end at 1 MiB; a thousand clusters in one file have less. */
-const MAX_FILE_BYTES = 4 * 1_048_576;
-/** Faults told when a start fails: enough to see what is wrong. */
+/** Faults shown when a start fails: enough to see what is wrong. */
 const MAX_PROBLEMS = 20;
 /** A look that could not be made is made again so soon: what it was for may be waiting in the files. */
 const RETRY_MS = 1_000;
@@ -123,7 +122,7 @@ export class ClusterStore {
     return this.#clusters;
   }
 
-  /** SNI → cluster on the agents' port; renewed before the listener is told of a change. */
+  /** SNI → cluster on the agents' port; renewed before the listener is called. */
   get agentNames(): ServerNames<Cluster> {
     return this.#agentNames;
   }
@@ -136,7 +135,7 @@ export class ClusterStore {
     return this.#problems;
   }
 
-  /** Tells of each cluster there is, and from now on of each difference. */
+  /** Calls the listener for each cluster there is, and from now on for each difference. */
   listen(listener: ClusterListener): void {
     this.#listener = listener;
     for (const cluster of this.#clusters.values()) listener.onAdded(cluster);
@@ -295,10 +294,7 @@ async function isUnchanged({ inputs, faults }: ClusterFile): Promise<boolean> {
 /** `undefined`: there is no such file. */
 async function readText(path: string): Promise<string | { readonly fault: string } | undefined> {
   try {
-    const text = await promises.readFile(path, "utf8");
-    return text.length <= MAX_FILE_BYTES
-      ? text
-      : { fault: "is larger than 4 MiB: give each cluster a file of its own" };
+    return (await readBounded(path)).toString("utf8");
   } catch (error) {
     if (outOfFiles(error)) throw error; // which says nothing of this file
     const { code } = error as NodeJS.ErrnoException;
@@ -315,11 +311,11 @@ function isSystemError(error: unknown): error is NodeJS.ErrnoException {
 }
 
 function whyUnreadable(error: NodeJS.ErrnoException): string {
-  const { code, message } = error;
-  if (outOfFiles(error)) return `cannot be read: ${readFailure(error)}`;
+  const { code } = error;
+  if (error instanceof FileTooLargeError) return "is larger than 4 MiB: give each cluster a file of its own";
   if (code === "ENOENT") return "does not exist";
   if (code === "EISDIR") return "is a directory, and a file is expected";
-  return code === "EACCES" ? "is not readable for this user" : `cannot be read (${message})`;
+  return code === "EACCES" ? "is not readable for this user" : `cannot be read: ${readFailure(error)}`;
 }
 
 function keyOf({ file, sentence }: ClusterProblem): string {

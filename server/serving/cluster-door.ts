@@ -23,7 +23,7 @@ export interface DoorDeps {
   readonly clients: Clients;
   /** For what the side leaves out. */
   readonly flags: WatchedTls | undefined;
-  readonly flagCrl: Pick<WatchedCrl, "file"> | undefined;
+  readonly flagCrl: Pick<WatchedCrl, "content"> | undefined;
   /** There is no document: the flags are the cluster. */
   readonly isOfFlags: boolean;
   /** `--inner-tls`, for a side that leaves it out. */
@@ -54,7 +54,7 @@ export class ClusterDoor implements TlsDoor {
   readonly #isOfFlags: boolean;
   readonly #innerTls: InnerTlsRule;
   readonly #log: Logger;
-  readonly #flagCrl: Pick<WatchedCrl, "file"> | undefined;
+  readonly #flagCrl: Pick<WatchedCrl, "content"> | undefined;
   #side: AgentSide | CallerSide;
   #suspended = false;
   #verifier: TokenVerifier | undefined;
@@ -155,7 +155,7 @@ export class ClusterDoor implements TlsDoor {
   }
 
   get #given(): { certificate: Pick<TlsMaterial, "cert" | "key" | "notAfter"> | undefined; ca: string | undefined } {
-    const flags = this.#flags?.material;
+    const flags = this.#flags?.content;
     const { certificate = flags, ca = this.#fallbackCa(flags) } = this.#side;
     return { certificate, ca };
   }
@@ -185,9 +185,9 @@ export class ClusterDoor implements TlsDoor {
     return token === undefined || this.#isOfFlags || identities.length > 0;
   }
 
-  /** The flags have a CA for this side, by which nobody is judged here because of its tokens. */
+  /** The flags have a CA for this side, by which nobody is verified here because of its tokens. */
   get passesOverFlagCa(): boolean {
-    const { ca = "" } = this.#flags?.material ?? {};
+    const { ca = "" } = this.#flags?.content ?? {};
     return ca !== "" && this.#side.ca === undefined && !this.#meansFlagCa;
   }
 
@@ -201,12 +201,12 @@ export class ClusterDoor implements TlsDoor {
     return this.#isUnixOnly ? undefined : this.#side.certificate;
   }
 
-  /** By which its document has clients judged; `undefined`: by what the flags say, or none. */
+  /** By which its document has clients verified; `undefined`: by what the flags say, or none. */
   get ownCa(): string | undefined {
     return this.#isUnixOnly ? undefined : this.#side.ca;
   }
 
-  /** By which certificates are judged now. */
+  /** By which certificates are verified now. */
   get ca(): string | undefined {
     return this.material?.ca;
   }
@@ -214,7 +214,7 @@ export class ClusterDoor implements TlsDoor {
   /** The same with CRLs, for certificates that a handshake has verified by the CA alone. */
   get trust(): ClientTrust {
     const ca = this.ca ?? "";
-    const lists = (this.#side.crl ?? this.#flagCrl?.file)?.lists ?? NO_LISTS;
+    const lists = (this.#side.crl ?? this.#flagCrl?.content)?.lists ?? NO_LISTS;
     if (this.#trust?.ca !== ca || this.#trust.lists !== lists) this.#trust = new ClientTrust(ca, lists);
     return this.#trust;
   }

@@ -51,7 +51,7 @@ export function flagCrlWarnings(crl: WatchedCrl, served: Iterable<ServedCluster>
   const isKnown = (list: RevocationList) =>
     all.some((one) => SIDES.some((side) => one.cluster[side].crl === undefined && one[side].trust.knows(list)));
   const problem = crl.problem === undefined ? [] : [`--client-crl-file: ${crl.problem}; the old one stays in use`];
-  return [...problem, ...crlWarnings(`--client-crl-file (${crl.path})`, crl.file, isKnown, now)];
+  return [...problem, ...crlWarnings(`--client-crl-file (${crl.path})`, crl.content, isKnown, now)];
 }
 
 /** How often it is looked whether a CRL has become too old in use, ms. */
@@ -62,7 +62,7 @@ export class CrlLog {
   readonly #log: Pick<Logger, "warn">;
   readonly #warnings: () => readonly string[];
   readonly #place: Place<() => void>;
-  #told: readonly string[] = [];
+  #logged: readonly string[] = [];
   #soon: NodeJS.Immediate | undefined;
 
   /** `warnings`: those of now; it looks at them until it is closed. */
@@ -79,9 +79,9 @@ export class CrlLog {
 
   readonly look = (): void => {
     this.#soon = undefined;
-    const before = this.#told;
-    this.#told = this.#warnings();
-    for (const warning of this.#told) if (!before.includes(warning)) this.#log.warn(warning);
+    const before = this.#logged;
+    this.#logged = this.#warnings();
+    for (const warning of this.#logged) if (!before.includes(warning)) this.#log.warn(warning);
   };
 
   close(): void {

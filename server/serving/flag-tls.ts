@@ -22,9 +22,9 @@ const FLAGS = {
 
 export interface FlagTlsDeps {
   readonly log: Logger;
-  /** What agents are shown or judged by has changed. */
+  /** What agents are shown or verified by has changed. */
   onAgentsRenewed(caChanged: boolean): void;
-  /** What callers are judged by has changed. */
+  /** What callers are verified by has changed. */
   onCallersCaChanged(): void;
   /** Other certificates may be revoked. */
   onCrlChanged(): void;
@@ -73,7 +73,7 @@ export class FlagTls {
   #expiryOf(clients: "agents" | "callers", { certFile, caFile }: TlsFiles): SideExpiry {
     const files = { certificateFields: { file: certFile }, caFields: { file: caFile } };
     return new SideExpiry(clients, () => {
-      const certificate = this[clients]?.material;
+      const certificate = this[clients]?.content;
       return { certificate, ca: certificate?.ca, by: FLAGS[clients], cluster: "", ...files };
     });
   }
@@ -85,8 +85,8 @@ export class FlagTls {
 
   /** Another object only when one of the CAs is another. */
   get authorities(): FlagAuthorities {
-    const agents = this.agents?.material.ca;
-    const callers = this.callers?.material.ca;
+    const agents = this.agents?.content.ca;
+    const callers = this.callers?.content.ca;
     const { agents: agentsBefore, callers: callersBefore } = this.#authorities;
     if (agents !== agentsBefore || callers !== callersBefore) this.#authorities = { agents, callers };
     return this.#authorities;
@@ -97,7 +97,7 @@ export class FlagTls {
     return (["callers", "agents"] as const).flatMap((name) => {
       const side = this[name];
       if (side === undefined) return [];
-      const { notBefore, notAfter, lacksServerAuth } = side.material;
+      const { notBefore, notAfter, lacksServerAuth } = side.content;
       return [{ name, notBefore, notAfter, lacksServerAuth, problem: side.problem }];
     });
   }

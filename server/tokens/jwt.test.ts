@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { exportSPKI } from "jose";
 import { until } from "../../shared/link/testing.ts";
+import { hugeFileAt, pipeAt } from "../../shared/testing-files.ts";
 import { type JwtOptions, JwtVerifier } from "./jwt.ts";
 import {
   captureLog,
@@ -179,6 +180,14 @@ test("a key file that cannot be used fails the start, each with its reason and n
     () => new JwtVerifier({ ...options, keys: { file: "/nowhere/jwks.json" } }, log),
     /jwks\.json cannot be read: there is no such file$/,
   );
+  using _pipe = pipeAt(`${file}.pipe`);
+  hugeFileAt(`${file}.huge`);
+  for (const [kind, sentence] of [
+    ["pipe", /pipe cannot be read: it is a pipe, a socket or a device, not a regular file$/],
+    ["huge", /huge cannot be read: it is larger than 4 MiB$/],
+  ] as const) {
+    assert.throws(() => new JwtVerifier({ ...options, keys: { file: `${file}.${kind}` } }, log), sentence);
+  }
 });
 
 test("a changed key file takes effect, and a broken one leaves the old keys in force", async (t) => {

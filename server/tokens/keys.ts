@@ -1,9 +1,9 @@
-import { readFileSync } from "node:fs";
 import { createLocalJWKSet, createRemoteJWKSet, customFetch, type JSONWebKeySet, type JWTVerifyGetKey } from "jose";
 import { readFailure } from "../../shared/net/read-failure.ts";
 import { loadClientTls } from "../../shared/net/tls-material.ts";
-import { watchFiles } from "../../shared/net/watch-files.ts";
+import { WatchedFiles } from "../../shared/net/watched-files.ts";
 import type { Logger } from "../../shared/process/logger.ts";
+import { readBoundedSync } from "../../shared/read-bounded.ts";
 import { HttpsClient } from "./https.ts";
 
 /** Where the public keys of a token issuer are: a JWKS (RFC 7517 §5). */
@@ -24,33 +24,17 @@ export function issuerKeys(location: KeyLocation, log: Logger, onChanged: () => 
 }
 
 /** Throws a sentence if the file cannot be used at the start; a later one that cannot leaves the old keys in force. */
-function keysInFile(file: string, log: Logger, onChanged: () => void): IssuerKeys {
-  let keys: JWTVerifyGetKey | undefined;
-  const watch = watchFiles([file], () => {
-    try {
-      keys = readKeys(file);
-      onChanged();
-      log.info({ file }, "keys of the token issuer have changed");
-    } catch (error) {
-      log.error({ file, reason: (error as Error).message }, "new keys of the token issuer cannot be used");
-    }
-  });
-  try {
-    keys = readKeys(file);
-  } catch (error) {
-    watch.close();
-    throw error;
-  }
-  return {
-    find: (header, token) => (keys as JWTVerifyGetKey)(header, token),
-    close: () => watch.close(),
-  };
+function keysInFile(file: string, log: Logger, onRenewed: () => void): IssuerKeys {
+  const renewed = "keys of the token issuer have changed";
+  const unusable = "new keys of the token issuer cannot be used";
+  const keys = new WatchedFiles({ paths: [file], load: () => readKeys(file), renewed, unusable }, { log, onRenewed });
+  return { find: (header, token) => keys.content(header, token), close: () => keys.close() };
 }
 
 function readKeys(file: string): JWTVerifyGetKey {
   let text: string;
   try {
-    text = readFileSync(file, "utf8");
+    text = readBoundedSync(file).toString("utf8");
   } catch (error) {
     throw new Error(`the key set ${file} cannot be read: ${readFailure(error)}`, { cause: error });
   }
@@ -70,7 +54,7 @@ function readKeys(file: string): JWTVerifyGetKey {
   return find;
 }
 
-/** A stranger can name keys that do not exist, and each would be looked for at the issuer: no more often than this, ms. */
+/** An unauthenticated peer can name keys that do not exist. The issuer is asked for them at most this often, ms. */
 const COOLDOWN_MS = 30_000;
 /** After a fetch that failed, nobody asks again for so long, ms: each token that comes would. */
 const FAILED_COOLDOWN_MS = 5_000;

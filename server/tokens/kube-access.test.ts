@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { stringify } from "yaml";
 import { Authority } from "../../shared/pki/certificates.ts";
+import { hugeFileAt, pipeAt } from "../../shared/testing-files.ts";
 import { checkAccess, inCluster, kubeconfig } from "./kube-access.ts";
 import { tempDir } from "./testing.ts";
 
@@ -87,6 +88,13 @@ test("what a kubeconfig asks for and we do not do is refused with its reason, an
     });
   }
   assert.throws(kubeconfig(join(dir, "none")), /cannot be read: there is no such file$/);
+  using _pipe = pipeAt(join(dir, "pipe"));
+  assert.throws(
+    kubeconfig(join(dir, "pipe")),
+    /cannot be read: it is a pipe, a socket or a device, not a regular file$/,
+  );
+  hugeFileAt(join(dir, "huge"));
+  assert.throws(kubeconfig(join(dir, "huge")), /cannot be read: it is larger than 4 MiB$/);
 });
 
 test("a pod finds its API server and its own token, which is read again at each call", async (t) => {

@@ -1,4 +1,3 @@
-import { readFileSync } from "node:fs";
 import { dirname, resolve } from "node:path";
 import { createSecureContext } from "node:tls";
 import { parse } from "yaml";
@@ -6,6 +5,7 @@ import { z } from "zod";
 import { readFailure } from "../../shared/net/read-failure.ts";
 import { certificates } from "../../shared/net/tls-material.ts";
 import { printable } from "../../shared/outcomes.ts";
+import { readBoundedSync } from "../../shared/read-bounded.ts";
 import { firstFault, inOurWords } from "../../shared/schema-words.ts";
 
 /** How to speak to an API server: where it is, whom to believe, and who we are. */
@@ -159,7 +159,7 @@ function named<T extends { readonly name: string }>(entries: readonly T[], name:
 
 function readText(path: string): string {
   try {
-    return readFileSync(path, "utf8");
+    return readBoundedSync(path).toString("utf8");
   } catch (error) {
     throw new Error(`${path} cannot be read: ${readFailure(error)}`, { cause: error });
   }

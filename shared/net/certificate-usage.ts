@@ -1,4 +1,5 @@
 import type { X509Certificate } from "node:crypto";
+import { extensionsOf } from "./der.ts";
 
 /** RFC 5280 §4.2.1.12. */
 const SERVER_AUTH = "1.3.6.1.5.5.7.3.1";
@@ -23,4 +24,21 @@ export function usageOf({ keyUsage }: Pick<X509Certificate, "keyUsage">): Usage 
     clients: usages?.includes(CLIENT_AUTH) ?? true,
     any: usages?.includes(ANY) ?? true,
   };
+}
+
+/** OIDs of extensions, hexadecimal (RFC 5280 §4.2.1.9, §4.2.1.3). */
+const BASIC_CONSTRAINTS = "551d13";
+const KEY_USAGE = "551d0f";
+
+/**
+ * May a root that does not say that it is a CA be one? OpenSSL accepts roots of X.509 version 1, and roots with a key
+ * usage (`checkIssued` verifies that it allows signing). A CA under a root has to say it.
+ */
+export function mayBeRoot({ raw }: X509Certificate): boolean {
+  try {
+    const extensions = extensionsOf(raw);
+    return extensions === undefined || (extensions.includes(KEY_USAGE) && !extensions.includes(BASIC_CONSTRAINTS));
+  } catch {
+    return false; // OpenSSL takes what is not quite DER
+  }
 }

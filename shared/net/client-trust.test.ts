@@ -1,8 +1,11 @@
 import assert from "node:assert/strict";
 import { X509Certificate } from "node:crypto";
+import { once } from "node:events";
+import type { AddressInfo } from "node:net";
 import { test } from "node:test";
+import tls from "node:tls";
 import { Authority, type CertificateAndKey } from "../pki/certificates.ts";
-import { certificateOf, crlOf } from "../pki/testing.ts";
+import { asVersion1, certificateOf, crlOf } from "../pki/testing.ts";
 import { ClientTrust } from "./client-trust.ts";
 import { RevocationList } from "./revocation-list.ts";
 
@@ -52,6 +55,67 @@ test("what is no CA has signed nothing, and time takes nothing away", async () =
   assert.equal(new ClientTrust(leaf.cert).standing(chainOf(leaf)), "untrusted");
   const by = { cert: leaf.cert, key: leaf.key };
   assert.equal(new ClientTrust(ca.cert).standing(chainOf(await certificateOf({ cn: "fake", by }), leaf)), "untrusted");
+});
+
+/** Does a Node server with this CA accept a client with this certificate and the others in its chain? */
+async function isAuthorized(ca: string, { cert, key }: CertificateAndKey, between = ""): Promise<boolean> {
+  const server = tls
+    .createServer({ ...served, ca, requestCert: true, rejectUnauthorized: false })
+    .listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  const client = tls.connect({ port, host: "127.0.0.1", rejectUnauthorized: false, cert: cert + between, key });
+  const [socket] = (await once(server, "secureConnection")) as [tls.TLSSocket];
+  server.close();
+  client.destroy();
+  socket.destroy();
+  return socket.authorized;
+}
+
+const served = await (await Authority.create("server")).issue({ cn: "server", names: ["localhost"], usage: "server" });
+
+test("a CA that does not say that it is one counts where Node's TLS accepts it, with and without a CRL", async () => {
+  const root = await certificateOf({ cn: "root" });
+  for (const [what, anchor, middle, standing] of [
+    ["a root", root, undefined, "stands"],
+    ["a root of version 1", asVersion1(await certificateOf({ cn: "v1" })), undefined, "stands"],
+    ["a root with the usage of a CA", await certificateOf({ cn: "used", isCa: "unsaid" }), undefined, "stands"],
+    [
+      "a root that says nothing",
+      await certificateOf({ cn: "x", isCa: "unsaid", anyUsage: true }),
+      undefined,
+      "untrusted",
+    ],
+    [
+      "a root that says it is none",
+      await certificateOf({ cn: "no", isCa: false, anyUsage: true }),
+      undefined,
+      "untrusted",
+    ],
+    ["under the usage of a CA", root, await certificateOf({ cn: "used", isCa: "unsaid", by: root }), "untrusted"],
+    [
+      "under one that says nothing",
+      root,
+      await certificateOf({ cn: "x", isCa: "unsaid", anyUsage: true, by: root }),
+      "untrusted",
+    ],
+    [
+      "under one that says it is none",
+      root,
+      await certificateOf({ cn: "no", isCa: false, anyUsage: true, by: root }),
+      "untrusted",
+    ],
+  ] as const) {
+    const leaf = await certificateOf({ cn: "client", isCa: false, by: middle ?? anchor });
+    assert.equal(await isAuthorized(anchor.cert, leaf, middle?.cert), standing === "stands", `TLS: ${what}`);
+    const chain = chainOf(...(middle === undefined ? [leaf] : [leaf, middle]));
+    assert.equal(new ClientTrust(anchor.cert).standing(chain), standing, what);
+    const revoking = new ClientTrust(
+      anchor.cert,
+      listsOf(await crlOf(middle ?? anchor, [leaf], { nextUpdate: LATER })),
+    );
+    assert.equal(revoking.standing(chain, AT), standing === "stands" ? "revoked" : "untrusted", what);
+  }
 });
 
 test("a certificate that has signed itself stands where it is trusted as it is", async () => {

@@ -1,4 +1,5 @@
 import { X509Certificate } from "node:crypto";
+import { mayBeRoot } from "./certificate-usage.ts";
 import type { RevocationList } from "./revocation-list.ts";
 import { certificates } from "./tls-material.ts";
 
@@ -14,7 +15,7 @@ const MAX_STEPS = 64;
 const MAX_KEPT = 64;
 
 /**
- * The CAs and CRLs by which clients are judged now, for clients whose certificates a handshake has verified. It finds a
+ * The CAs and CRLs by which clients are verified now, for clients whose certificates a handshake has verified. It finds a
  * path from those certificates to one of the CAs, by names, key identifiers, signatures and the right to sign, on which no
  * certificate is revoked. What a CA says beyond that about the names under it (RFC 5280 §4.2.1.10) counts with the next
  * handshake. The dates of certificates do not count: time alone ends no open connection (decision 0022).
@@ -96,10 +97,10 @@ function isSignedBy(certificate: X509Certificate, issuer: X509Certificate): bool
 
 /** Has this CA signed that certificate, by name, key identifier and signature? */
 export function hasSigned(issuer: X509Certificate, certificate: X509Certificate): boolean {
-  return issuer.ca && mayHaveSigned(issuer, certificate);
+  return mayHaveSigned(issuer, certificate) && (issuer.ca || (mayBeRoot(issuer) && isSelfSigned(issuer)));
 }
 
-/** The same, whether it says that it is a CA or not: OpenSSL takes roots that do not, as those of X.509 version 1. */
+/** The same by whoever may be a CA for any verifier: where the trust of clusters is compared, too much is safe. */
 export function mayHaveSigned(issuer: X509Certificate, certificate: X509Certificate): boolean {
   return certificate.checkIssued(issuer) && isSignedBy(certificate, issuer);
 }

@@ -6,6 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { certificateOf, crlOf, emptyExtension as extension } from "../pki/testing.ts";
+import { hugeFileAt, pipeAt } from "../testing-files.ts";
 import { loadCrls, WatchedCrl } from "./crl-file.ts";
 import { eventually } from "./testing-tls.ts";
 
@@ -85,6 +86,10 @@ test("a file that cannot be used is refused with its path and the reason", async
   }
   assert.equal(loadCrls(written(await crlOf(ca, [], { extensions: [extension("2.5.29.28", true)] }))).lists.length, 1);
   assert.throws(() => loadCrls(join(folder, "missing")), /missing cannot be read: /);
+  using _pipe = pipeAt(join(folder, "pipe"));
+  assert.throws(() => loadCrls(join(folder, "pipe")), /pipe cannot be read: it is a pipe, a socket or a device, not a/);
+  hugeFileAt(join(folder, "huge"));
+  assert.throws(() => loadCrls(join(folder, "huge")), /huge cannot be read: it is larger than 4 MiB/);
 });
 
 test("no cut or changed byte of a CRL is anything but an error or a CRL that nobody has signed", async () => {
@@ -122,13 +127,13 @@ test("a watched file is read again when it changes, and a broken one keeps the o
   const renewed = { times: 0 };
   const watched = new WatchedCrl(path, { log, onRenewed: () => renewed.times++, watch: { settleMs: 20 } });
   after(() => watched.close());
-  const before = watched.file;
+  const before = watched.content;
   written("nonsense", "watched.pem");
   await eventually(() => watched.problem !== undefined);
-  assert.deepEqual([watched.file, renewed.times], [before, 0]);
+  assert.deepEqual([watched.content, renewed.times], [before, 0]);
   assert.match(watched.problem ?? "", /watched.pem holds no PEM CRL/);
   written(await crlOf(ca, [ca]), "watched.pem");
   await eventually(() => renewed.times === 1);
-  assert.deepEqual([watched.problem, watched.file === before], [undefined, false]);
+  assert.deepEqual([watched.problem, watched.content === before], [undefined, false]);
   assert.deepEqual(logged, ["a new CRL file is not usable, the old one stays", "CRLs were read again"]);
 });

@@ -55,12 +55,35 @@ export function publicKeyOf(certificate: Buffer): Buffer {
   return partOf(certificate, 5);
 }
 
-/** A part of what is signed, counted without the version, which is absent in the first. */
+/**
+ * The OIDs of a certificate's extensions (RFC 5280 §4.1.2.9), hexadecimal; `undefined`: it has version 1, which has none. Throws
+ * as `subjectOf` does.
+ */
+export function extensionsOf(certificate: Buffer): string[] | undefined {
+  const parts = signedParts(certificate);
+  if (parts[0]?.tag !== VERSION) return undefined;
+  const extensions = parts.find(({ tag }) => tag === EXTENSIONS);
+  if (extensions === undefined) return [];
+  return inside(theElement(extensions.content)).map(({ content }) => {
+    const [oid] = elements(content);
+    return oid?.content.toString("hex") ?? "";
+  });
+}
+
+/** Tags of parts of a certificate; version 1 has neither. */
+const VERSION = 0xa0;
+const EXTENSIONS = 0xa3;
+
+/** A part of what is signed, counted without the version. */
 function partOf(certificate: Buffer, index: number): Buffer {
-  const [tbs] = inside(theElement(certificate));
-  const parts = tbs === undefined ? [] : inside(tbs);
-  if (parts[0]?.tag === 0xa0) parts.shift();
+  const parts = signedParts(certificate);
+  if (parts[0]?.tag === VERSION) parts.shift();
   const part = parts[index];
   if (part === undefined) throw new Error("is no certificate");
   return part.whole;
+}
+
+function signedParts(certificate: Buffer): Element[] {
+  const [tbs] = inside(theElement(certificate));
+  return tbs === undefined ? [] : inside(tbs);
 }

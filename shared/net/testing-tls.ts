@@ -57,7 +57,7 @@ export class Fixture implements AsyncDisposable {
     const { files } = this;
     const door: TlsDoor = {
       get tls() {
-        return files.material;
+        return files.content;
       },
     };
     this.listener = new TlsListener({

@@ -5,9 +5,11 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { Authority } from "../pki/certificates.ts";
+import { hugeFileAt, pipeAt } from "../testing-files.ts";
 import { loadClientTls, loadServerTls, TlsFileError, unfit } from "./tls-material.ts";
 
 let dir: string;
+let pipe: Disposable;
 const at = (name: string): string => join(dir, name);
 const recently = new Date(Math.floor(Date.now() / 1000) * 1000 - 60_000);
 const soon = new Date(Math.ceil(Date.now() / 1000) * 1000 + 3_600_000);
@@ -32,9 +34,14 @@ before(async () => {
     text: "hello",
   };
   for (const [name, content] of Object.entries(files)) await writeFile(at(name), content);
+  hugeFileAt(at("huge"));
+  pipe = pipeAt(at("pipe"));
 });
 
-after(() => rm(dir, { recursive: true }));
+after(() => {
+  pipe[Symbol.dispose]();
+  return rm(dir, { recursive: true });
+});
 
 const files = (certFile: string, keyFile: string, caFile = "ca.crt") => ({
   certFile: at(certFile),
@@ -79,6 +86,21 @@ for (const [cert, key, ca, file, sentence] of [
   ["one.crt", "absent.key", "ca.crt", "keyFile", /^the private key \/.*\/absent\.key cannot be read: there is no such/],
   ["one.crt", "one.key", "absent.crt", "caFile", /^the CA certificate \/.*\/absent\.crt cannot be read/],
   ["one.crt", "one.key", ".", "caFile", /it is a directory/],
+  [
+    "pipe",
+    "one.key",
+    "ca.crt",
+    "certFile",
+    /pipe cannot be read: it is a pipe, a socket or a device, not a regular file$/,
+  ],
+  [
+    "one.crt",
+    "pipe",
+    "ca.crt",
+    "keyFile",
+    /pipe cannot be read: it is a pipe, a socket or a device, not a regular file$/,
+  ],
+  ["one.crt", "one.key", "huge", "caFile", /huge cannot be read: it is larger than 4 MiB$/],
   [
     "one.crt",
     "other.key",

@@ -1,6 +1,6 @@
 import { createPrivateKey, type KeyObject, X509Certificate } from "node:crypto";
-import { readFileSync } from "node:fs";
 import { createSecureContext } from "node:tls";
+import { readBoundedSync } from "../read-bounded.ts";
 import { usageOf } from "./certificate-usage.ts";
 import { readFailure } from "./read-failure.ts";
 
@@ -29,7 +29,7 @@ export interface Validity {
   readonly lacksServerAuth?: boolean | undefined;
 }
 
-/** What a listener shows and judges by, and when what it shows is good. */
+/** What a listener shows and verifies clients by, and when what it shows is valid. */
 export type ServerTls = TlsMaterial & Validity;
 
 /** A certificate that belongs to its key, both PEM. */
@@ -115,7 +115,7 @@ const WORDS = { certFile: "certificate", keyFile: "private key", caFile: "CA cer
 
 function read(file: keyof TlsFiles, path: string): string {
   try {
-    return readFileSync(path, "utf8");
+    return readBoundedSync(path).toString("utf8");
   } catch (error) {
     throw new TlsFileError(file, `the ${WORDS[file]} ${path} cannot be read: ${readFailure(error)}`, { cause: error });
   }

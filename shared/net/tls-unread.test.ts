@@ -34,7 +34,7 @@ test("who comes alone begins unread, and is read in buffers of more than a TLS r
 
 const door = (it: Fixture, rest: Partial<TlsDoor> = {}): TlsDoor => ({
   get tls() {
-    return it.files.material;
+    return it.files.content;
   },
   ...rest,
 });

@@ -241,7 +241,7 @@ test("changed files serve new connections, open ones live on, broken ones change
   const notAfter = new Date(Math.ceil(Date.now() / 1000) * 1000 + 3_600_000);
   const pair = await authority.issue({ cn: "two", names: ["localhost"], usage: "server", notAfter });
   await it.write(pair, otherAuthority.cert);
-  await eventually(() => it.files.problem === undefined && it.files.material.notAfter.getTime() === notAfter.getTime());
+  await eventually(() => it.files.problem === undefined && it.files.content.notAfter.getTime() === notAfter.getTime());
   await eventually(() => it.logged.at(-1) === "certificates were read again");
   const renewed = it.tls(await otherAuthority.issue({ cn: "late", usage: "client" }));
   const { socket } = await it.next(3);

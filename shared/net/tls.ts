@@ -52,7 +52,7 @@ export function tellJudgedBy(socket: TLSSocket, ca: string): void {
   judgedBy.set(socket, ca);
 }
 
-/** The CA (PEM) by which `socket.authorized` was decided, where that was told. */
+/** The CA (PEM) by which `socket.authorized` was decided, where it was set. */
 export function judgedByCa(socket: Socket): string | undefined {
   return judgedBy.get(socket);
 }
@@ -60,7 +60,7 @@ export function judgedByCa(socket: Socket): string | undefined {
 /** At whose door a handshake is in progress. */
 interface Greeting<Door> {
   readonly door: Door;
-  /** By which its client's certificate is judged: the door may have another when the handshake is done. */
+  /** By which its client's certificate is verified: the door may have another when the handshake is done. */
   readonly ca: string;
 }
 
@@ -224,8 +224,8 @@ function contextOptions({ minVersion, ciphers }: ContextSettings, material?: Tls
 }
 
 /**
- * HTTP/1.1 wherever it is offered. Who offers HTTP/2 alone is a client of gRPC, which would leave without a word: it gets
- * what it wants, for its first bytes to be answered in words. Anything else goes on as without ALPN (RFC 7301).
+ * HTTP/1.1 if the client offers it. A gRPC client offers HTTP/2 alone, and gets it so that a sentence can answer its
+ * first bytes. Otherwise the first protocol offered: Node's callback must choose one or fail the handshake.
  */
 function chooseProtocol({ protocols }: { readonly protocols: readonly string[] }): string | undefined {
   return ["http/1.1", "h2"].find((name) => protocols.includes(name)) ?? protocols[0];

@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { RUN_SOURCES, source } from "../process/testing-run.ts";
+import { pipeAt } from "../testing-files.ts";
 import { lookAtAllFiles, type WatchFilesOptions, watchFiles } from "./watch-files.ts";
 
 /** Only events, unless a directory is missing: a poll must not hide a missed event. */
@@ -86,6 +87,17 @@ test("a rename over the file is a change", async () => {
   files.watch(["a"]);
   await rename(files.at("new"), files.at("a"));
   await files.changed(1);
+});
+
+test("a pipe in the place of a file is a change, and is not waited for", async () => {
+  await using files = await fixture({ a: "1" });
+  using _pipe = pipeAt(files.at("pipe"));
+  files.watch(["a"]);
+  await rename(files.at("pipe"), files.at("a"));
+  await files.changed(1);
+  await writeFile(files.at("new"), "2");
+  await rename(files.at("new"), files.at("a"));
+  await files.changed(2);
 });
 
 test("two files written together are one change", async () => {

@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
-import { type FSWatcher, promises, readFileSync, realpathSync, statSync, watch } from "node:fs";
+import { type FSWatcher, realpathSync, statSync, watch } from "node:fs";
 import { dirname } from "node:path";
+import { readBounded, readBoundedSync } from "../read-bounded.ts";
 
 export interface WatchFilesOptions {
   /** Changes come in bursts (certificate, then key); the files are read once, this long after the first of them. */
@@ -12,7 +13,7 @@ export interface WatchFilesOptions {
 }
 
 export interface FileWatch {
-  /** A change that could not be used is told once more by the next look at the files, changed or not. */
+  /** Calls `onChange` again after the next look at the files, changed or not: their content could not be used. */
   tellAgain(): void;
   close(): void;
 }
@@ -54,7 +55,7 @@ class Watch implements FileWatch {
   #timerIsPoll = false;
   #checking = false;
   #again = false;
-  #untold = false;
+  #unused = false;
   #closed = false;
   readonly #forget: () => void;
 
@@ -69,7 +70,7 @@ class Watch implements FileWatch {
   }
 
   tellAgain(): void {
-    this.#untold = true;
+    this.#unused = true;
   }
 
   close(): void {
@@ -111,8 +112,8 @@ class Watch implements FileWatch {
     if (this.#closed) return;
     if (this.#again) this.#schedule(this.#options.settleMs, false);
     else this.#poll(complete);
-    if (!this.#untold && digests.every((digest, index) => digest === this.#digests[index])) return;
-    this.#untold = false;
+    if (!this.#unused && digests.every((digest, index) => digest === this.#digests[index])) return;
+    this.#unused = false;
     this.#digests = digests;
     this.#onChange();
   }
@@ -168,7 +169,7 @@ export function resolved(path: string): string {
 
 function readNow(path: string): string | undefined {
   try {
-    return digest(readFileSync(path));
+    return digest(readBoundedSync(path));
   } catch {
     return undefined;
   }
@@ -176,7 +177,7 @@ function readNow(path: string): string | undefined {
 
 async function readLater(path: string): Promise<string | undefined> {
   try {
-    return digest(await promises.readFile(path));
+    return digest(await readBounded(path));
   } catch {
     return undefined;
   }

@@ -1,8 +1,8 @@
 import { X509Certificate } from "node:crypto";
-import { readFileSync } from "node:fs";
 import tls from "node:tls";
+import { readBoundedSync } from "../read-bounded.ts";
 
-/** What newer Node versions tell by themselves (22.15). */
+/** In Node 22.15 and newer. */
 const { getCACertificates } = tls as { getCACertificates?: (type: "default") => readonly string[] };
 
 let known: readonly string[] | undefined;
@@ -23,7 +23,7 @@ export function wellKnownAuthorities(): readonly string[] {
 export function extraAuthorities(path = ""): string[] {
   if (path === "") return [];
   try {
-    const blocks = readFileSync(path, "latin1").match(BLOCK) ?? [];
+    const blocks = readBoundedSync(path).toString("latin1").match(BLOCK) ?? [];
     return blocks.filter(isCertificate);
   } catch {
     return [];

@@ -1,6 +1,7 @@
 import "./reflect.ts"; // must come before @peculiar/x509
-import { createPrivateKey, createPublicKey, randomBytes, webcrypto } from "node:crypto";
+import { createPrivateKey, createPublicKey, randomBytes, sign, webcrypto, X509Certificate } from "node:crypto";
 import * as x509 from "@peculiar/x509";
+import { type Element, inside, theElement } from "../net/der.ts";
 import type { CertificateAndKey } from "./certificates.ts";
 
 const P256 = { name: "ECDSA", namedCurve: "P-256", hash: "SHA-256" } as const;
@@ -10,6 +11,8 @@ export interface MadeCertificate {
   readonly cn: string;
   /** `unsaid`: it may sign certificates and does not say whether it is a CA, as roots of X.509 version 1 do not. */
   readonly isCa?: boolean | "unsaid";
+  /** Without a key usage, which lets it sign and lets it do everything else. */
+  readonly anyUsage?: boolean;
   /** Absent: it signs itself. */
   readonly by?: CertificateAndKey;
   /** The key of this one once more. */
@@ -26,6 +29,7 @@ export async function certificateOf(wish: MadeCertificate): Promise<CertificateA
   const {
     cn,
     isCa = true,
+    anyUsage = false,
     by,
     keyOf,
     serial = `40${randomBytes(8).toString("hex")}`,
@@ -52,7 +56,7 @@ export async function certificateOf(wish: MadeCertificate): Promise<CertificateA
     extensions: [
       ...(padding === 0 ? [] : [new x509.Extension("1.2.3.4", false, Buffer.alloc(padding))]),
       ...(isCa === "unsaid" ? [] : [new x509.BasicConstraintsExtension(isCa, undefined, true)]),
-      new x509.KeyUsagesExtension(usages, true),
+      ...(anyUsage ? [] : [new x509.KeyUsagesExtension(usages, true)]),
       ...(extendedUsages === undefined ? [] : [new x509.ExtendedKeyUsageExtension([...extendedUsages])]),
       await x509.SubjectKeyIdentifierExtension.create(keys.publicKey),
       await x509.AuthorityKeyIdentifierExtension.create(signer.publicKey),
@@ -61,6 +65,22 @@ export async function certificateOf(wish: MadeCertificate): Promise<CertificateA
   const der = Buffer.from(await webcrypto.subtle.exportKey("pkcs8", keys.privateKey));
   const key = createPrivateKey({ key: der, format: "der", type: "pkcs8" }).export({ type: "pkcs8", format: "pem" });
   return { cert: `${certificate.toString("pem").trimEnd()}\n`, key: key.toString() };
+}
+
+/** The same root in X.509 version 1, which has no extensions. */
+export function asVersion1({ cert, key }: CertificateAndKey): CertificateAndKey {
+  const [tbs, algorithm] = inside(theElement(new X509Certificate(cert).raw)) as [Element, Element];
+  const parts = inside(tbs).filter(({ tag }) => tag !== 0xa0 && tag !== 0xa3);
+  const signed = sequence(...parts.map(({ whole }) => whole));
+  const signature = sign("sha256", signed, key);
+  const bits = Buffer.from([0x03, signature.length + 1, 0x00]);
+  const pem = sequence(signed, algorithm.whole, Buffer.concat([bits, signature])).toString("base64");
+  return { key, cert: `-----BEGIN CERTIFICATE-----\n${pem.replace(/.{64}/g, "$&\n")}\n-----END CERTIFICATE-----\n` };
+}
+
+function sequence(...parts: readonly Buffer[]): Buffer {
+  const content = Buffer.concat(parts);
+  return Buffer.concat([Buffer.from([0x30, 0x82, content.length >> 8, content.length & 0xff]), content]);
 }
 
 export interface MadeCrl {

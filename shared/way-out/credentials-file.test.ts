@@ -67,7 +67,7 @@ test("a file that is not there is refused with a sentence", async () => {
 
 test("a pipe is refused and not waited for", async () => {
   execFileSync("mkfifo", [path]);
-  await assert.rejects(read(), refusal(/cannot be read: it is no regular file$/));
+  await assert.rejects(read(), refusal(/cannot be read: it is a pipe, a socket or a device, not a regular file$/));
 });
 
 function read(): Promise<ProxyCredentials> {

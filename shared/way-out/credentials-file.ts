@@ -1,4 +1,5 @@
 import { readFailure } from "../net/read-failure.ts";
+import { FileTooLargeError } from "../read-bounded.ts";
 import { BoundedFile } from "./bounded-file.ts";
 import { WayFault } from "./fault.ts";
 import { CONTROL_CHARACTER, type ProxyCredentials } from "./way.ts";
@@ -35,12 +36,12 @@ export class CredentialsFile {
 
   async #content(signal: AbortSignal): Promise<Buffer> {
     const limit = AbortSignal.timeout(TIMEOUT_MS);
-    const content = await this.#file.read(AbortSignal.any([signal, limit])).catch((error) => {
+    return await this.#file.read(AbortSignal.any([signal, limit])).catch((error) => {
+      if (error instanceof FileTooLargeError)
+        throw this.#fault("is larger than 4 KiB: write only user:password into it");
       const isLate = signal.aborted || limit.aborted;
       throw this.#fault(isLate ? "could not be read in time: check its disk" : `cannot be read: ${readFailure(error)}`);
     });
-    if (content.length > MAX_BYTES) throw this.#fault("is larger than 4 KiB: write only user:password into it");
-    return content;
   }
 
   /** Without the mark that Windows puts first. */

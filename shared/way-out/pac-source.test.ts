@@ -44,7 +44,7 @@ test("files that cannot be read are named with the reason", async () => {
   await rejectsWith(pacSource(folder), "pac", /cannot be read: it is a directory$/);
   const pipe = join(folder, "pipe");
   execFileSync("mkfifo", [pipe]);
-  await rejectsWith(pacSource(pipe), "pac", /cannot be read: it is no regular file$/);
+  await rejectsWith(pacSource(pipe), "pac", /cannot be read: it is a pipe, a socket or a device, not a regular file$/);
 });
 
 test("an abort ends the wait for a file", async () => {

@@ -1,0 +1,79 @@
+import { type FileWatch, type WatchFilesOptions, watchFiles } from "./watch-files.ts";
+
+export interface WatchedFilesLog {
+  info(fields: object, message: string): void;
+  error(fields: object, message: string): void;
+}
+
+/** What the owner of watched files is told, and where it is logged. */
+export interface WatchedFilesOptions<T> {
+  readonly log: WatchedFilesLog;
+  /** Other content is in use from now on: earlier clients were verified by the content before. */
+  onRenewed?(content: T, before: T): void;
+  readonly watch?: WatchFilesOptions;
+}
+
+export interface WatchedFilesSource<T> {
+  /** The files that `load` reads; the first is the one that the log names. */
+  readonly paths: readonly [string, ...string[]];
+  /** Throws an error whose message is a sentence with a path. */
+  load(): T;
+  /** Log messages. */
+  readonly renewed: string;
+  readonly unusable: string;
+  /** More fields of the message `renewed`. */
+  fields?(content: T): object;
+}
+
+/** What some files hold now; while their new content cannot be used, the old one stays in use. */
+export class WatchedFiles<T> {
+  readonly #source: WatchedFilesSource<T>;
+  readonly #options: WatchedFilesOptions<T>;
+  readonly #watch: FileWatch;
+  #content: T;
+  #problem: string | undefined;
+
+  /** Throws what `load` throws. */
+  constructor(source: WatchedFilesSource<T>, options: WatchedFilesOptions<T>) {
+    this.#source = source;
+    this.#options = options;
+    this.#watch = watchFiles(source.paths, this.#onChanged, options.watch); // before the first read, to miss no change
+    try {
+      this.#content = source.load();
+    } catch (error) {
+      this.#watch.close();
+      throw error;
+    }
+  }
+
+  /** Another object whenever the content has changed. */
+  get content(): T {
+    return this.#content;
+  }
+
+  /** Why the content of the files now is not in use, if it is not. */
+  get problem(): string | undefined {
+    return this.#problem;
+  }
+
+  close(): void {
+    this.#watch.close();
+  }
+
+  readonly #onChanged = (): void => {
+    const { log, onRenewed } = this.#options;
+    const { paths, load, renewed, unusable, fields } = this.#source;
+    const [file] = paths;
+    const before = this.#content;
+    try {
+      this.#content = load();
+    } catch (error) {
+      this.#problem = error instanceof Error ? error.message : String(error);
+      log.error({ file, reason: this.#problem }, unusable);
+      return;
+    }
+    this.#problem = undefined;
+    log.info({ file, ...fields?.(this.#content) }, renewed);
+    onRenewed?.(this.#content, before);
+  };
+}
