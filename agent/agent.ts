@@ -10,7 +10,7 @@ import { type FileWatch, watchFiles } from "../shared/net/watch-files.ts";
 import { FileRoom } from "../shared/process/file-room.ts";
 import { liveLinks } from "../shared/process/link-metrics.ts";
 import type { Logger } from "../shared/process/logger.ts";
-import { tightestGroup } from "../shared/process/memory-limit.ts";
+import { controlGroups } from "../shared/process/memory-limit.ts";
 import { MemoryWatch } from "../shared/process/memory-watch.ts";
 import { ConfigError } from "../shared/process/options.ts";
 import { StrangerLog } from "../shared/process/stranger-log.ts";
@@ -178,8 +178,8 @@ export class Agent implements AsyncDisposable {
     await Promise.all([health, admin].filter(({ port }) => port !== 0).map(checkPort));
     this.#watchCredentials();
     this.#files.start();
-    const group = tightestGroup("/");
-    if (group !== undefined) this.#memoryWatch = new MemoryWatch(group, this.#pool);
+    const groups = controlGroups("/");
+    if (groups !== undefined) this.#memoryWatch = new MemoryWatch(groups, this.#pool);
     for (const uplink of this.#uplinks) uplink.start();
     await settledWithin(this.whenConnected(), TUNNEL_FIRST_MS);
     const common = {

@@ -10,7 +10,7 @@ import { CulvertError } from "../shared/outcomes.ts";
 import { FileRoom } from "../shared/process/file-room.ts";
 import { liveLinks } from "../shared/process/link-metrics.ts";
 import type { Logger } from "../shared/process/logger.ts";
-import { tightestGroup } from "../shared/process/memory-limit.ts";
+import { controlGroups } from "../shared/process/memory-limit.ts";
 import { MemoryWatch } from "../shared/process/memory-watch.ts";
 import { onceASecond } from "../shared/process/once-a-second.ts";
 import { StrangerLog } from "../shared/process/stranger-log.ts";
@@ -155,8 +155,8 @@ export class Server implements AsyncDisposable {
     const warning = this.#fileNeedWarning();
     if (warning !== undefined) this.#log.warn(warning);
     this.#files.start();
-    const group = tightestGroup("/");
-    if (group !== undefined) this.#memoryWatch = new MemoryWatch(group, this.#pool);
+    const groups = controlGroups("/");
+    if (groups !== undefined) this.#memoryWatch = new MemoryWatch(groups, this.#pool);
     const clusters = this.#store?.clusters.size;
     this.#log.info({ serverId: this.#options.serverId, clusters, ...this.#shownAddresses() }, "server started");
   }
@@ -295,6 +295,7 @@ export class Server implements AsyncDisposable {
       metrics: this.metrics,
       log: this.#log,
       strangers: this.#strangers,
+      unauthenticatedMemory: this.#memoryOfStrangers,
       mustAdmit: (cluster, target) => this.#mustAdmit(cluster, target),
       paceOf: (cluster) => this.#serving?.get(cluster)?.pace,
       draining: () => this.#draining,

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import type { Duplex } from "node:stream";
 import { test } from "node:test";
+import type { Verdict } from "../tokens/verifier.ts";
 import { fakeAgent } from "../tunnels/testing.ts";
 import { CONNECT, ESTABLISHED, start, until } from "./testing.ts";
 
@@ -184,6 +185,23 @@ test("CONNECTs whose tokens are being verified take no room of those that wait f
     /^HTTP\/1\.1 503 too many tokens of callers .* \(--max-judged-agents\): the oldest was dropped/,
   );
   assert.deepEqual([callers.size, world.cluster.pendingConnects], [1, 0]);
+});
+
+test("what comes while a token is verified counts for unauthenticated peers, and for the cluster once its caller is admitted", async () => {
+  let decide: (verdict: Verdict) => void = () => {};
+  const verifier = { verify: () => new Promise<Verdict>((resolve) => (decide = resolve)), close: () => {} };
+  await using world = await start([], { verifier, agentWaitMs: 1_000 });
+  const { cluster, unauthenticatedMemory } = world;
+  const held = () => [unauthenticatedMemory.held, cluster.memory.held];
+  const caller = world.call();
+  const answer = caller.ask(withToken("Bearer a.b.c") + "x".repeat(10_000));
+  await until(() => held().includes(10_000));
+  assert.deepEqual(held(), [10_000, 0], "a stranger has sent it");
+  decide({ ok: { subject: "me" } } as Verdict);
+  await until(() => cluster.pendingConnects === 1);
+  assert.deepEqual(held(), [0, 10_000]);
+  assert.match(await answer, /^HTTP\/1\.1 503 no agent of cluster/);
+  await until(() => cluster.memory.held === 0);
 });
 
 test("a door that takes tokens asks for one, in both ways that it reads", async () => {

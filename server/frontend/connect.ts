@@ -1,6 +1,7 @@
 import type { IncomingMessage } from "node:http";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
+import type { MemoryAccount } from "../../shared/memory/hold.ts";
 import { claimedBy } from "../../shared/net/identity.ts";
 import { resetSocket } from "../../shared/net/reset.ts";
 import { sourceOf } from "../../shared/net/source.ts";
@@ -41,6 +42,8 @@ export interface ConnectDeps {
   readonly metrics: ServerMetrics;
   readonly log: Logger;
   readonly strangers: StrangerLog;
+  /** Pays for what callers send before they are admitted: whoever comes could press a cluster otherwise. */
+  readonly unauthenticatedMemory: Pick<MemoryAccount, "hold" | "enter">;
   /** May this target be asked for, now? Throws `forbidden` or `limited`. */
   mustAdmit(cluster: string, target: Target): void;
   /** How long to rest after so many bytes of this cluster; `undefined`: it has no limit. */
@@ -57,7 +60,7 @@ const CONNECTION_BYTES = { unix: 26 * 1024, tls: 70 * 1024 } as const;
 /** One CONNECT, from request line to last byte. Each step is a file of its name. */
 export async function connect(request: IncomingMessage, socket: Duplex, door: Door, deps: ConnectDeps): Promise<void> {
   const account = new Account(door.tunnels, callerSource(door, socket), deps.options.connectTimeoutMs, deps);
-  const pending = new PendingCaller(socket, door.tunnels.memory);
+  const pending = new PendingCaller(socket, deps.unauthenticatedMemory);
   try {
     const bounds = { deadlineMs: Math.ceil(account.leftMs()), most: deps.options.maxJudgedAgents };
     const caller = await authenticate(door, socket, request.headers, bounds);
@@ -73,6 +76,7 @@ export async function connect(request: IncomingMessage, socket: Duplex, door: Do
     deps.mustAdmit(cluster.name, target);
     if (deps.draining()) throw new CulvertError("draining", "this server is shutting down: try again");
     deps.mustHaveFiles();
+    pending.admitted(cluster.memory);
 
     const { stream, tunnel } = await reach(target, cluster, askerOf(pending, account), deps);
     if (account.open?.refusal !== undefined) {

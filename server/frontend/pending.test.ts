@@ -48,6 +48,28 @@ test("what a caller sends before its answer is counted until the target has it, 
   for (const { socket } of [one, other]) socket.destroy();
 });
 
+test("what came before the caller was admitted moves to the account of its cluster, and what comes later goes there", async () => {
+  const pool = new MemoryPool(2 ** 20);
+  const [unauthenticated, red] = [pool.share(""), pool.share("red")];
+  const { socket, pending } = eager(unauthenticated);
+  await turn();
+  const held = () => [unauthenticated.held, red.held];
+  assert.deepEqual(held(), [3_000, 0]);
+  pending.admitted(red);
+  assert.deepEqual(held(), [0, 3_000]);
+  socket.push(Buffer.alloc(500));
+  await turn();
+  assert.deepEqual(held(), [0, 3_500]);
+  assert.equal(
+    red.relieve(() => false, performance.now() + 1_000),
+    1,
+    "it is its cluster's to end",
+  );
+  assert.deepEqual(held(), [0, 0]);
+  pending.release();
+  socket.destroy();
+});
+
 test("early bytes that came one by one are held, and reach the target, in few pieces", async () => {
   const pool = new MemoryPool(2 ** 20);
   const socket = new Unwritable();

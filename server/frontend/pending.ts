@@ -31,6 +31,7 @@ export class PendingCaller {
   #established = false;
   #onSpoken: (() => void) | undefined;
 
+  /** `memory`: the account of unauthenticated peers, until the caller is admitted. */
   constructor(socket: Duplex, memory: Pick<MemoryAccount, "hold" | "enter">) {
     this.#socket = socket;
     this.#held = new HeldBytes(memory, () => {
@@ -42,6 +43,11 @@ export class PendingCaller {
     socket.on("end", this.#onEnd);
     socket.on("close", this.#onEnd);
     if (socket.destroyed) this.#onEnd();
+  }
+
+  /** The caller is one of a cluster, whose account pays from now on for what the caller sends. */
+  admitted(memory: Pick<MemoryAccount, "hold" | "enter">): void {
+    this.#held.moveTo(memory);
   }
 
   /** One step towards the answer, given up when the caller leaves. */

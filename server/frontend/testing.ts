@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { type AddressInfo, createServer, connect as dial, type Socket } from "node:net";
+import { MemoryPool } from "../../shared/memory/memory-pool.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { createLogger } from "../../shared/process/logger.ts";
 import { StrangerLog } from "../../shared/process/stranger-log.ts";
@@ -46,7 +47,9 @@ export async function start(
   });
   const dropped = { count: 0 };
   const metrics = new ServerMetrics({ processMetrics: false });
-  const tunnels = new Registry();
+  const pool = new MemoryPool(Number.POSITIVE_INFINITY);
+  const unauthenticatedMemory = pool.share("");
+  const tunnels = new Registry(pool);
   const cluster = tunnels.add("default", { serverId: "srv", maxAgents: 10, drainTimeoutMs: 100 });
   const join = (agent: FakeAgent) => cluster.reserve(agent.tunnel.agent).hold(agent.tunnel);
   for (const agent of agents) join(agent);
@@ -66,6 +69,7 @@ export async function start(
     metrics,
     log,
     strangers: new StrangerLog(log),
+    unauthenticatedMemory,
     mustAdmit: () => {},
     paceOf: () => undefined,
     draining: () => options.draining ?? false,
@@ -101,6 +105,7 @@ export async function start(
   await once(server, "listening");
   return {
     cluster,
+    unauthenticatedMemory,
     dropped,
     frontend,
     join,

@@ -4,6 +4,7 @@ import { CulvertError } from "../../shared/outcomes.ts";
 import { createLogger } from "../../shared/process/logger.ts";
 import type { Cluster, ClusterChanges } from "../clusters/cluster.ts";
 import { TargetRules } from "../clusters/targets.ts";
+import { until } from "../testing.ts";
 import { ClusterTunnels } from "../tunnels/registry.ts";
 import { ServedCluster } from "./served-cluster.ts";
 import { clusterOf } from "./testing-clusters.ts";
@@ -86,6 +87,25 @@ test("a new document brings its own limits at once", () => {
   assert.equal(refusal(served)?.code, "limited");
   served.update(clusterOf("blue"), LIMITS_CHANGED);
   assert.equal(refusal(served), undefined);
+});
+
+test("a cluster that holds more than limits.memory for readers that move is slowed down, and refused in its own words", async () => {
+  const served = serve(clusterOf("blue", { limits: { memory: 1_048_576 } }));
+  const { memory } = served.tunnels;
+  assert.equal(served.pace(65_536), 0);
+  memory.hold(1_048_577);
+  assert.deepEqual([served.pace(500), served.pace(65_536)], [0, 65], "ms: small messages are not held up");
+  assert.equal(refusal(served), undefined, "it may be over in a moment");
+  await until(() => refusal(served) !== undefined);
+  assert.equal(refusal(served)?.code, "limited");
+  assert.equal(
+    refusal(served)?.message,
+    'cluster "blue" is at its limit: its connections hold too much, and none of them has stopped (limits.memory)',
+  );
+  memory.hold(-1);
+  assert.equal(refusal(served), undefined);
+  assert.equal(served.pace(65_536), 0);
+  served.close();
 });
 
 test("each limit that turns a CONNECT away, or slows bytes down, is counted by its name", () => {

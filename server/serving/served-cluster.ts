@@ -38,6 +38,9 @@ const CONNECT_BURST_S = 2;
 /** Bytes come in chunks; what is more than this would be seen by the neighbours. */
 const BYTES_BURST_S = 0.1;
 
+/** While a cluster is above `limits.memory` each of its connections takes 1 MB/s: what it holds gets less as its readers go on. */
+const MS_PER_BYTE_ABOVE_CAP = 1 / 1_000;
+
 /** One cluster as this server serves it: its tunnels, its doors on the TLS ports, and what its callers may ask for. */
 export class ServedCluster {
   readonly tunnels: ClusterTunnels;
@@ -57,7 +60,8 @@ export class ServedCluster {
     this.figures.carried += bytes;
     const restMs = this.#bytes?.charge(bytes) ?? 0;
     if (restMs > 0) this.figures.limitHit("bytesPerSecond");
-    return restMs;
+    if (!this.tunnels.memory.isAboveCap) return restMs;
+    return Math.max(restMs, Math.floor(bytes * MS_PER_BYTE_ABOVE_CAP));
   };
 
   constructor(cluster: Cluster, tunnels: ClusterTunnels, { flags, ...deps }: ServedClusterDeps) {
@@ -170,6 +174,9 @@ export class ServedCluster {
     }
     if (limits.streams !== undefined && this.#streams() + this.tunnels.pendingConnects >= limits.streams) {
       throw this.#limited(`${limits.streams} connections are open`, "streams", 1_000);
+    }
+    if (this.tunnels.memory.isFullByCap) {
+      throw this.#limited("its connections hold too much, and none of them has stopped", "memory", 1_000);
     }
     const waitMs = this.#connects?.take(1) ?? 0;
     if (waitMs > 0) throw this.#limited(`${limits.connectsPerSecond} CONNECTs a second`, "connectsPerSecond", waitMs);

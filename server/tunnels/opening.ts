@@ -234,7 +234,7 @@ function refusedHere(error: unknown, agentId: string): CulvertError {
     case "pool_full":
       return new CulvertError(
         "overloaded",
-        "this server is at its memory limit, and nothing of it can be freed (--memory-limit): try again",
+        "this server is at its memory limit, and nothing of it can be freed (--memory-limit, or limits.memory): try again",
         {
           cause: error,
         },

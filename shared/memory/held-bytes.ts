@@ -3,7 +3,7 @@ import type { MemoryAccount, MemoryHold, MemoryHolder } from "./hold.ts";
 
 /** Bytes that a connection keeps until it goes on, in the account of whoever pays for them. */
 export class HeldBytes implements MemoryHold, MemoryHolder {
-  readonly #account: Pick<MemoryAccount, "hold" | "enter">;
+  #account: Pick<MemoryAccount, "hold" | "enter">;
   readonly #giveUp: () => void;
   readonly #place = new Place<MemoryHolder>(this);
   #held = 0;
@@ -29,6 +29,16 @@ export class HeldBytes implements MemoryHold, MemoryHolder {
     this.#movedAt = performance.now();
     this.#account.hold(bytes);
     this.#account.enter(this.#place);
+  }
+
+  /** From now on another account pays for them. */
+  moveTo(account: Pick<MemoryAccount, "hold" | "enter">): void {
+    if (this.#held > 0) {
+      this.#account.hold(-this.#held);
+      account.hold(this.#held);
+      account.enter(this.#place);
+    }
+    this.#account = account;
   }
 
   /** They are somebody else's now, or gone. */

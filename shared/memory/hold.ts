@@ -15,7 +15,7 @@ export interface MemoryAccount {
   readonly isTight: boolean;
   /** No window grows, until enough has been given back. */
   readonly isSpent: boolean;
-  /** No stream begins: nothing can be given up, and the process is at its limit. */
+  /** No stream begins: nothing can be given up, and the process is at its limit, or the tenant at its own. */
   readonly isFull: boolean;
   /** Others need the credit that windows here have beyond their initial size. */
   readonly mustShrink: boolean;
@@ -59,14 +59,19 @@ export const UNBOUNDED: MemoryAccount = {
 const STALLED_MS = 200;
 
 /**
- * Ends those that hold most and have not moved for longest, by the product of both, until there is enough. Whoever still
- * moves is left alone. Returns how many were ended.
+ * Ends those that hold most and have not moved for longest, by the product of both, until there is enough. Whoever has
+ * moved within `leastMs` is left alone. Returns how many were ended.
  */
-export function relieve(holds: Iterable<MemoryHold>, isEnough: () => boolean, now: number): number {
+export function relieve(
+  holds: Iterable<MemoryHold>,
+  isEnough: () => boolean,
+  now: number,
+  leastMs = STALLED_MS,
+): number {
   const stalled: { readonly hold: MemoryHold; readonly weight: number }[] = [];
   for (const hold of holds) {
-    const stalledMs = now - hold.movedAt;
-    if (hold.held > 0 && stalledMs >= STALLED_MS) stalled.push({ hold, weight: hold.held * stalledMs });
+    const stalledMs = Math.max(0, now - hold.movedAt);
+    if (hold.held > 0 && stalledMs >= leastMs) stalled.push({ hold, weight: hold.held * Math.max(1, stalledMs) });
   }
   stalled.sort((one, other) => other.weight - one.weight);
   let count = 0;
@@ -95,9 +100,9 @@ export function compact(piece: Buffer): Buffer {
   return copy;
 }
 
-/** Ends what held memory for a reader that had stopped, when that memory is needed. */
+/** Ends what held memory for a reader that had stopped or was slow, when that memory is needed. */
 export function memoryNeeded(): NodeJS.ErrnoException {
-  const sentence = "memory is short, and this connection held some for a reader that has stopped";
+  const sentence = "memory is short, and this connection held some for a reader that has stopped or is slow";
   return Object.assign(new Error(sentence), { code: "ENOBUFS" });
 }
 

@@ -1,7 +1,5 @@
-import { MemoryShare } from "./memory-share.ts";
+import { MemoryShare, RELIEVED_BELOW } from "./memory-share.ts";
 
-/** What was given up goes down to this share of the limit, so that it does not swing with every chunk. */
-const RELIEVED_BELOW = 0.9;
 /** Memory that could not be had at once is looked for again after so long, ms. */
 const AGAIN_MS = 50;
 /** Credit was refused so short a time ago that those who have much of it give some back, ms. */
@@ -179,7 +177,7 @@ export class MemoryPool {
     const now = performance.now();
     if (this.isSpent || this.#roomWanted) this.#relieveAll(Math.min(this.#allowed, this.limit * RELIEVED_BELOW), now);
     for (const share of this.#shares) {
-      if (share.isAboveCap) this.#relieveShare(share, () => share.held <= share.cap * RELIEVED_BELOW, now);
+      if (share.isAboveCap) this.#ended += share.relieveToCap(now);
     }
     if (this.#full || [...this.#shares].some(({ isAboveCap }) => isAboveCap)) {
       this.#later = setTimeout(this.#relieve, AGAIN_MS).unref();
@@ -192,16 +190,12 @@ export class MemoryPool {
     const above = [...this.#shares].filter(({ held }) => held > part).sort((one, other) => other.held - one.held);
     for (const share of above) {
       if (this.#held <= target) break;
-      this.#relieveShare(share, () => this.#held <= target || share.held <= part, now);
+      this.#ended += share.relieve(() => this.#held <= target || share.held <= part, now);
     }
     this.#roomWanted = false;
     this.#full = this.isSpent && this.#held > target;
     // What has been freed counts at once; whether that was enough is seen when the process is looked at next.
     this.#processExcess = this.#full ? this.#processExcess : 0;
-  }
-
-  #relieveShare(share: MemoryShare, isEnough: () => boolean, now: number): void {
-    this.#ended += share.relieve(isEnough, now);
   }
 
   /** What `/status` shows. */

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { connect, createServer, type Socket } from "node:net";
+import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Duplex } from "node:stream";
@@ -12,6 +12,7 @@ import { LookTimer } from "./look-timer.ts";
 import { SpliceMemory, type WaitingSink } from "./splice-memory.ts";
 
 const KIB = 1024;
+const MIB = 1024 * KIB;
 /** `net.core.wmem_default` of Linux. */
 const UNIX_BUFFER = 208 * KIB;
 
@@ -146,5 +147,32 @@ test("it stands still since its sinks took something last", async () => {
   assert.ok(memory.movedAt > begun);
   holds.push(...memory.holds());
   assert.deepEqual(holds, [memory]);
+  memory.close();
+});
+
+test("a TCP socket counts with what the kernel may have of it once it has been offered what waits, and not before", async (t) => {
+  const server = createServer((socket) => socket.pause()).listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const socket = connect((server.address() as AddressInfo).port, "127.0.0.1").on("error", () => {});
+  await once(socket, "connect");
+  t.after(() => {
+    socket.destroy();
+    server.close();
+  });
+  const pool = new MemoryPool(1e9);
+  const fast = { ...direction(socket), taken: 1_000_000 };
+  const memory = new SpliceMemory(pool.share("red"), [fast], () => {});
+  socket.cork();
+  socket.write(Buffer.alloc(64 * KIB));
+  memory.onWrite(true);
+  assert.ok(pool.held < 65 * KIB, `${pool.held} bytes: it is only gathered`);
+  socket.uncork();
+  await looked();
+  assert.equal(pool.held, 0, "the kernel has taken it");
+
+  for (let written = 0; socket.writableLength < 64 * KIB && written < 100; written++) socket.write(Buffer.alloc(MIB));
+  memory.onWrite(true);
+  await looked();
+  assert.ok(pool.held >= 1_000_000 + 64 * KIB, `${pool.held} bytes`);
   memory.close();
 });

@@ -119,9 +119,12 @@ function waitingIn({ source, sink, waitingWrites, taken }: WaitingSink): number 
   return readAhead + writableLength + waitingWrites * WRITE_BYTES + kernelBytes(sink, taken);
 }
 
-/** What the kernel holds for a socket that takes nothing more; others have no such buffers. */
+/**
+ * What the kernel holds for a socket that takes nothing more; others have no such buffers. What is corked was not offered
+ * to the kernel yet: a transfer that is only fast is no reader that has stopped.
+ */
 function kernelBytes(sink: Duplex, taken: number): number {
-  if (!(sink instanceof Socket)) return 0;
+  if (!(sink instanceof Socket) || sink.writableCorked > 0) return 0;
   const tls = sink instanceof TLSSocket ? TLS_BUFFER : 0;
   return tls + (isUnix(sink) ? UNIX_BUFFER : Math.min(taken, TCP_BUFFER));
 }

@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir, totalmem } from "node:os";
 import { dirname, join } from "node:path";
-import { test } from "node:test";
-import { cgroupMemoryLimit, defaultMemoryLimit, shareOf } from "./memory-limit.ts";
+import { type TestContext, test } from "node:test";
+import { cgroupMemoryLimit, controlGroups, defaultMemoryLimit, groupMemory, shareOf } from "./memory-limit.ts";
 
 const MIB = 1024 * 1024;
 const NONE = Number.POSITIVE_INFINITY;
@@ -74,14 +74,95 @@ const CASES: ReadonlyArray<readonly [sentence: string, files: Files, limit: numb
 
 for (const [sentence, files, limit] of CASES) {
   test(`the memory limit of the control group — ${sentence}`, (t) => {
-    const root = mkdtempSync(join(tmpdir(), "culvert-cgroup-"));
-    t.after(() => rmSync(root, { recursive: true }));
-    for (const [path, text] of Object.entries(files)) {
-      mkdirSync(dirname(join(root, path)), { recursive: true });
-      writeFileSync(join(root, path), text);
-    }
-    assert.equal(cgroupMemoryLimit(root), limit);
+    assert.equal(cgroupMemoryLimit(rootWith(t, files)), limit);
   });
+}
+
+/** A folder that looks like the root of a machine with these files. */
+function rootWith(t: TestContext, files: Files): string {
+  const root = mkdtempSync(join(tmpdir(), "culvert-cgroup-"));
+  t.after(() => rmSync(root, { recursive: true }));
+  for (const [path, text] of Object.entries(files)) {
+    mkdirSync(dirname(join(root, path)), { recursive: true });
+    writeFileSync(join(root, path), text);
+  }
+  return root;
+}
+
+/** The files of one control group, in MiB. */
+interface Group {
+  readonly limit?: number;
+  readonly used?: number;
+  readonly cache?: number;
+}
+
+function groupFiles(version: 1 | 2, groups: Readonly<Record<string, Group>>): Files {
+  const [mount, limitFile, usageFile, cacheKey] =
+    version === 2
+      ? ["sys/fs/cgroup", "memory.max", "memory.current", "file"]
+      : ["sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache"];
+  const none = version === 2 ? "max\n" : V1_NONE;
+  const files = Object.entries(groups).flatMap(([path, { limit, used, cache = 0 }]) => [
+    [join(mount, path, limitFile), limit === undefined ? none : `${limit * MIB}\n`],
+    ...(used === undefined ? [] : [[join(mount, path, usageFile), `${used * MIB}\n`]]),
+    [join(mount, path, "memory.stat"), `anon 1\n${cacheKey} ${cache * MIB}\n`],
+  ]);
+  const line = version === 2 ? "0::/slice/own\n" : "4:memory:/slice/own\n0::/\n";
+  return { "proc/self/cgroup": line, ...Object.fromEntries(files) };
+}
+
+const TREES: ReadonlyArray<
+  readonly [sentence: string, groups: Readonly<Record<string, Group>>, used: number, limit: number]
+> = [
+  ["its own limit alone", { slice: { used: 900 }, "slice/own": { limit: 200, used: 100 } }, 100, 200],
+  [
+    "page cache is not used",
+    { slice: { limit: 1_000, used: 990, cache: 500 }, "slice/own": { used: 150, cache: 50 } },
+    100,
+    610,
+  ],
+  [
+    "neighbours use most of the slice: what is free of it may be used, and theirs is not ours",
+    { slice: { limit: 1_000, used: 750 }, "slice/own": { used: 50 } },
+    50,
+    300,
+  ],
+  [
+    "the slice has more to give than the group's own limit",
+    { slice: { limit: 1_000, used: 300 }, "slice/own": { limit: 200, used: 100 } },
+    100,
+    200,
+  ],
+  [
+    "the slice has less to give than the group's own limit",
+    { slice: { limit: 1_000, used: 950 }, "slice/own": { limit: 200, used: 100 } },
+    100,
+    150,
+  ],
+  [
+    "a slice that is full leaves what is used",
+    { slice: { limit: 1_000, used: 1_001 }, "slice/own": { used: 100 } },
+    100,
+    100,
+  ],
+  [
+    "a slice that does not say what it uses is ours alone",
+    { slice: { limit: 1_000 }, "slice/own": { used: 100 } },
+    100,
+    1_000,
+  ],
+  ["a group that does not say what it uses: the one above it", { slice: { limit: 1_000, used: 300 } }, 300, 1_000],
+];
+
+for (const version of [1, 2] as const) {
+  for (const [sentence, groups, used, limit] of TREES) {
+    test(`what the control group uses and may use, version ${version} — ${sentence}`, (t) => {
+      const found = controlGroups(rootWith(t, groupFiles(version, groups)));
+      assert.ok(found !== undefined);
+      const memory = groupMemory(found);
+      assert.deepEqual([memory.used / MIB, memory.limit / MIB], [used, limit]);
+    });
+  }
 }
 
 test("tunnels get half of what an idle process leaves, in whole MiB, and never less than one link's buffer", () => {

@@ -30,55 +30,87 @@ export function shareOf(bytes: number): number {
  * container the path may be the host's, while only the container's part is mounted: then the mount's root has the limit.
  */
 export function cgroupMemoryLimit(root: string): number {
-  return tightestGroup(root)?.limit ?? Number.POSITIVE_INFINITY;
+  return leastLimit(controlGroups(root)?.limited ?? []);
 }
 
 /** A control group with a memory limit. */
 export interface LimitedGroup {
   readonly limit: number;
-  /** Its folder, and what the folder's files are called. */
+  /** Its folder. */
   readonly folder: string;
-  readonly version: 1 | 2;
 }
 
-/** The one with the least limit, of this process's control group and those above it. */
-export function tightestGroup(root: string): LimitedGroup | undefined {
-  let tightest: LimitedGroup | undefined;
-  const look = (group: LimitedGroup | undefined): void => {
-    if (group !== undefined && group.limit < (tightest?.limit ?? Number.POSITIVE_INFINITY)) tightest = group;
-  };
+/** The control groups that bound the memory of this process. */
+export interface ControlGroups {
+  readonly version: 1 | 2;
+  /** The folder of the group that this process is in, or of the nearest above it that says what it uses. */
+  readonly own: string;
+  /** That group and those above it, as far as they have a limit; at least one has. */
+  readonly limited: readonly LimitedGroup[];
+}
+
+/** Of this process, in the version whose limits are tighter; `undefined`: no group has a limit. */
+export function controlGroups(root: string): ControlGroups | undefined {
+  const found: ControlGroups[] = [];
   for (const line of read(join(root, "proc/self/cgroup")).split("\n")) {
     const [, controllers, path = ""] = /^\d+:([^:]*):(.*)$/.exec(line) ?? [];
-    if (controllers === "") look(tightestUpwards(join(root, "sys/fs/cgroup"), path, 2));
+    if (controllers === "") found.push(groupsUpwards(join(root, "sys/fs/cgroup"), path, 2));
     else if (controllers?.split(",").includes("memory")) {
-      look(tightestUpwards(join(root, "sys/fs/cgroup/memory"), path, 1));
+      found.push(groupsUpwards(join(root, "sys/fs/cgroup/memory"), path, 1));
     }
   }
-  return tightest;
+  found.sort((one, other) => leastLimit(one.limited) - leastLimit(other.limited));
+  return found.find(({ limited }) => limited.length > 0);
 }
 
-const LIMIT_FILES = { 1: "memory.limit_in_bytes", 2: "memory.max" } as const;
+function leastLimit(groups: readonly LimitedGroup[]): number {
+  return Math.min(...groups.map(({ limit }) => limit)); // Infinity of none
+}
 
-function tightestUpwards(mount: string, path: string, version: 1 | 2): LimitedGroup | undefined {
+const FILES = {
+  1: { limit: "memory.limit_in_bytes", usage: "memory.usage_in_bytes", cache: /^total_cache (\d+)$/m },
+  2: { limit: "memory.max", usage: "memory.current", cache: /^file (\d+)$/m },
+} as const;
+
+function groupsUpwards(mount: string, path: string, version: 1 | 2): ControlGroups {
   const names = path.split("/").filter((name) => name !== "" && name !== "..");
-  let tightest: LimitedGroup | undefined;
-  for (let depth = names.length; depth >= 0; depth--) {
-    const folder = join(mount, ...names.slice(0, depth));
-    const text = read(join(folder, LIMIT_FILES[version])).trim();
-    // Version 2 says "max" for no limit; version 1 a number beyond any machine, which loses against its memory.
-    if (!/^[1-9]\d*$/.test(text) || Number(text) >= V1_NO_LIMIT) continue;
-    if (tightest === undefined || Number(text) < tightest.limit) tightest = { limit: Number(text), folder, version };
+  const folders = names.map((_, above) => join(mount, ...names.slice(0, names.length - above)));
+  folders.push(mount);
+  const limited: LimitedGroup[] = [];
+  for (const folder of folders) {
+    const text = read(join(folder, FILES[version].limit)).trim();
+    // Version 2 says "max" for no limit; version 1 a number beyond any machine.
+    if (/^[1-9]\d*$/.test(text) && Number(text) < V1_NO_LIMIT) limited.push({ limit: Number(text), folder });
   }
-  return tightest;
+  const own = folders.find((folder) => read(join(folder, FILES[version].usage)) !== "");
+  return { version, own: own ?? mount, limited };
+}
+
+/** What this process's control group uses, and what it may, bytes. */
+export interface GroupMemory {
+  readonly used: number;
+  readonly limit: number;
+}
+
+/**
+ * What a limit leaves to this process's group: what it uses, and what is still free below the limit. A group above it may
+ * hold others, whose memory is not ours to give back. `used` is NaN when it cannot be read.
+ */
+export function groupMemory({ own, limited, version }: ControlGroups): GroupMemory {
+  const used = usedBytes(own, version);
+  const free = limited.map(({ limit, folder }) => {
+    const ofGroup = folder === own ? used : usedBytes(folder, version);
+    return Math.max(0, limit - (Number.isNaN(ofGroup) ? used : ofGroup));
+  });
+  return { used, limit: used + Math.min(...free) };
 }
 
 /**
  * Bytes that the processes of a group take and that the kernel cannot take back by itself: page cache it can. NaN when
  * that cannot be read.
  */
-export function usedBytes({ folder, version }: LimitedGroup): number {
-  const [usage, cache] =
-    version === 2 ? ["memory.current", /^file (\d+)$/m] : ["memory.usage_in_bytes", /^total_cache (\d+)$/m];
+function usedBytes(folder: string, version: 1 | 2): number {
+  const { usage, cache } = FILES[version];
   const cached = Number(cache.exec(read(join(folder, "memory.stat")))?.[1] ?? 0);
   return Number(read(join(folder, usage)) || Number.NaN) - cached;
 }

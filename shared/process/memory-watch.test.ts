@@ -1,29 +1,41 @@
 import assert from "node:assert/strict";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import fs, { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { syncBuiltinESMExports } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { constants, type NodeGCPerformanceDetail, PerformanceObserver } from "node:perf_hooks";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { MemoryWatch } from "./memory-watch.ts";
 
 const MIB = 1024 * 1024;
 
-/** A control group of 1,000 MiB whose use the test says, and what the pool hears of it. */
+/** A control group of 1,000 MiB, in a slice of 2,000 MiB, whose use the test says, and what the pool hears of it. */
 class Group implements Disposable {
   readonly heard: (readonly [excess: number, isFull: boolean])[] = [];
-  readonly #folder = mkdtempSync(join(tmpdir(), "culvert-memory-watch-"));
+  readonly #slice = mkdtempSync(join(tmpdir(), "culvert-memory-watch-"));
+  readonly #own = join(this.#slice, "own");
   readonly #watch: MemoryWatch;
 
   constructor(usedMib: number, cacheMib = 0) {
+    mkdirSync(this.#own);
     this.use(usedMib, cacheMib);
-    const group = { limit: 1_000 * MIB, folder: this.#folder, version: 2 } as const;
+    const limited = [
+      { limit: 1_000 * MIB, folder: this.#own },
+      { limit: 2_000 * MIB, folder: this.#slice },
+    ];
     const onProcess = (excess: number, isFull = false) => void this.heard.push([Math.round(excess / MIB), isFull]);
-    this.#watch = new MemoryWatch(group, { onProcess });
+    this.#watch = new MemoryWatch({ version: 2, own: this.#own, limited }, { onProcess });
   }
 
-  use(usedMib: number, cacheMib = 0): void {
-    writeFileSync(join(this.#folder, "memory.stat"), `anon 1\nfile ${cacheMib * MIB}\n`);
-    writeFileSync(join(this.#folder, "memory.current"), `${usedMib * MIB}\n`);
+  use(usedMib: number, cacheMib = 0, neighboursMib = 0): void {
+    for (const [folder, used] of [
+      [this.#own, usedMib],
+      [this.#slice, usedMib + neighboursMib],
+    ] as const) {
+      writeFileSync(join(folder, "memory.stat"), `anon 1\nfile ${cacheMib * MIB}\n`);
+      writeFileSync(join(folder, "memory.current"), `${used * MIB}\n`);
+    }
   }
 
   async next(): Promise<readonly [excess: number, isFull: boolean] | undefined> {
@@ -35,7 +47,7 @@ class Group implements Disposable {
 
   [Symbol.dispose](): void {
     this.#watch.stop();
-    rmSync(this.#folder, { recursive: true });
+    rmSync(this.#slice, { recursive: true });
   }
 }
 
@@ -53,6 +65,33 @@ test("beyond 60 % so much is asked for, and beyond 75 % nothing new is let in, u
   assert.deepEqual(await group.next(), [160, true]);
   group.use(500);
   assert.deepEqual(await group.next(), [0, false]);
+});
+
+test("what neighbours in the slice use is not asked for; what they leave of it bounds what may be used", async () => {
+  using group = new Group(300);
+  group.use(300, 0, 1_200);
+  assert.deepEqual(await group.next(), [0, false]);
+  group.use(300, 0, 1_600);
+  assert.deepEqual(await group.next(), [60, false], "400 of 2,000 MiB are ours and free");
+  group.use(300, 0, 1_690);
+  assert.deepEqual(await group.next(), [114, true]);
+});
+
+test("a look reads each file of the kernel once, also where memory is short", async (t) => {
+  const read = t.mock.method(fs, "readFileSync");
+  syncBuiltinESMExports();
+  t.after(() => {
+    read.mock.restore();
+    syncBuiltinESMExports();
+  });
+  using group = new Group(700);
+  await group.next();
+  await group.next();
+  read.mock.resetCalls();
+  group.heard.length = 0;
+  while (group.heard.length < 3) await sleep(5);
+  const reads = read.mock.callCount() / group.heard.length;
+  assert.equal(reads, 4, "usage and page cache, of the group and of the slice");
 });
 
 /** 16 MiB that nobody has: too few for V8 to collect them while nothing else is allocated. */
@@ -75,12 +114,44 @@ test("where memory is short garbage is collected, and nowhere else", async () =>
   assert.ok(left() <= MIB, `${left()} bytes are left`);
 });
 
+test("the loop has ten times as long to itself as the last collection took", async (t) => {
+  const { NODE_PERFORMANCE_GC_MAJOR: major, NODE_PERFORMANCE_GC_FLAGS_FORCED: isForced } = constants;
+  const collections: { readonly begun: number; readonly lasted: number }[] = [];
+  const observer = new PerformanceObserver((list) => {
+    for (const entry of list.getEntries()) {
+      const { kind, flags } = (entry as typeof entry & { detail: NodeGCPerformanceDetail }).detail;
+      if (kind !== major || ((flags ?? 0) & isForced) === 0) continue;
+      collections.push({ begun: entry.startTime, lasted: entry.duration });
+    }
+  });
+  observer.observe({ entryTypes: ["gc"] });
+  // So much that is alive makes a collection slow.
+  const alive = Array.from({ length: 300_000 }, (_, index) => ({ index, next: [index] }));
+  using group = new Group(700);
+  const deadline = performance.now() + 20_000;
+  while (collections.length < 4 && performance.now() < deadline) {
+    leaveGarbage();
+    await sleep(5);
+  }
+  observer.disconnect();
+  assert.ok(group.heard.length > 0 && alive.length > 0);
+  assert.ok(collections.length >= 4, `${collections.length} collections`);
+  const rests = collections.slice(1).map(({ begun }, index) => {
+    const before = collections[index] as (typeof collections)[number];
+    return (begun - before.begun - before.lasted) / before.lasted;
+  });
+  t.diagnostic(
+    `ms: ${collections.map(({ lasted }) => Math.round(lasted))}; rests, times as long: ${rests.map(Math.round)}`,
+  );
+  assert.ok(Math.min(...rests) >= 10, `rests, in times of the collection before: ${rests.map(Math.round)}`);
+});
+
 test("a group that cannot be read asks for nothing", async () => {
   using group = new Group(700);
   const folder = mkdtempSync(join(tmpdir(), "culvert-memory-watch-"));
   const heard: number[] = [];
   const watch = new MemoryWatch(
-    { limit: 1_000, folder: join(folder, "gone"), version: 1 },
+    { version: 1, own: join(folder, "gone"), limited: [{ limit: 1_000, folder: join(folder, "gone") }] },
     { onProcess: (excess) => void heard.push(excess) },
   );
   await group.next();
