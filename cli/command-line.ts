@@ -71,6 +71,9 @@ program
   .action(async (options: { readonly dir?: string; readonly once?: true }) => {
     const { runDemo } = await import("./demo.ts");
     await runDemo({ dir: options.dir, once: options.once === true });
+    // A process that runs out of work removes its signal handlers some milliseconds before it is gone. A Ctrl-C that npm
+    // passes on late would end it by that signal; `exit` leaves them in place to the end.
+    process.exit();
   });
 
 program
