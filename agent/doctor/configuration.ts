@@ -20,7 +20,6 @@ export async function readConfiguration(
   const credentials = credentialsIn(files);
   const seen = [
     ...withoutCredential(credentials),
-
     ...ownCertificate(credentials, files, now),
     ...ownToken(credentials, files, now),
     authorities(credentials, now),
