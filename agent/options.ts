@@ -163,6 +163,17 @@ export const agentOptions = defineService({
 export type AgentOptions = OptionsOf<typeof agentOptions>;
 
 function settle(draft: Draft<typeof rows>): void {
+  const { agentCert, agentKey, serviceAccountTokenPath } = draft.values;
+  settleWithoutCredential(draft);
+  if (agentCert === "" && agentKey === "" && serviceAccountTokenPath === "") {
+    draft.problem(
+      "The server must know its agents: give --agent-cert and --agent-key, or --service-account-token-path.",
+    );
+  }
+}
+
+/** All but that there is a credential: the doctor looks at the way to the server without one, too. */
+export function settleWithoutCredential(draft: Draft<typeof rows>): void {
   const { values } = draft;
   settleServers(draft);
   for (const rule of values.allowTarget) attempt(draft, () => parseRule(rule, "--allow-target"));
@@ -170,11 +181,6 @@ function settle(draft: Draft<typeof rows>): void {
   settlePair(draft, ["--agent-cert", values.agentCert], ["--agent-key", values.agentKey]);
   if (values.outerCa !== "" && values.innerTls === "never") {
     draft.warn("--outer-ca has no effect with --inner-tls=never: whoever opens TLS would read everything.");
-  }
-  if (values.agentCert === "" && values.agentKey === "" && values.serviceAccountTokenPath === "") {
-    draft.problem(
-      "The server must know its agents: give --agent-cert and --agent-key, or --service-account-token-path.",
-    );
   }
   settlePair(draft, ["--proxy-cert", values.proxyCert], ["--proxy-key", values.proxyKey]);
   for (const [index, proxy] of values.proxy.entries()) {

@@ -1,6 +1,7 @@
 import { Command } from "commander";
 import { helpWidth } from "../shared/process/help-width.ts";
 import { version } from "../shared/process/version.ts";
+import { ownName } from "./flag-hint.ts";
 import { STATUS_COLUMNS } from "./status-columns.ts";
 
 // A reader that has seen enough (`| head`) closes the pipe; whatever the command does has to be ended in order all the same.
@@ -70,6 +71,9 @@ program
   .action(async (options: { readonly dir?: string; readonly once?: true }) => {
     const { runDemo } = await import("./demo.ts");
     await runDemo({ dir: options.dir, once: options.once === true });
+    // A process that runs out of work removes its signal handlers some milliseconds before it is gone. A Ctrl-C that npm
+    // passes on late would end it by that signal; `exit` leaves them in place to the end.
+    process.exit();
   });
 
 program
@@ -159,12 +163,19 @@ function service(name: string, summary: string, action: (argv: readonly string[]
     .action((_options: unknown, command: Command) => action(command.args));
 }
 
-/** In commander's words, but that `--once=1` is no unknown option: it takes no value. */
+/** In commander's words, but that `--once=1` takes no value, and that a flag of another command gets its name here. */
 function usageFault(text: string, command: Command): string {
-  const [, name] = /^error: unknown option '(-[^=]+)=/.exec(text) ?? [];
-  const options = command.createHelp().visibleOptions(command);
-  if (name !== undefined && options.some(({ short, long }) => name === short || name === long))
-    return `${name} takes no value.\n`;
+  const [, name, equals] = /^error: unknown option '(-[^=']+)(=?)/.exec(text) ?? [];
+  if (name !== undefined) {
+    const options = command.createHelp().visibleOptions(command);
+    if (equals === "=" && options.some(({ short, long }) => name === short || name === long))
+      return `${name} takes no value.\n`;
+    const own = ownName(
+      name,
+      options.map((option) => option.name()),
+    );
+    if (own !== undefined) return `There is no flag ${name}. Here it is ${own}.\n`;
+  }
   return text.replace(/^error: /, "");
 }
 

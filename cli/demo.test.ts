@@ -92,6 +92,21 @@ test("a demo that is interrupted before it has shown anything says so by its exi
   assert.deepEqual(await folders(), []);
 });
 
+test("signals that come while a demo ends do not change how it ends", async (t) => {
+  const { start } = await demo(t, "--once");
+  const { child, said, ended } = start();
+  await until(
+    () => said.text.includes("GET /from-the-demo"),
+    () => said.text,
+  );
+  while (child.exitCode === null && child.signalCode === null) {
+    child.kill("SIGINT");
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  const [, signal] = await ended;
+  assert.equal(signal, null, said.text);
+});
+
 test("a demo writes over nothing, and says why a folder will not do", async (t) => {
   const { tmp } = await demo(t);
   await writeFile(join(tmp, "target.key"), "precious");

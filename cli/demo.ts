@@ -19,14 +19,15 @@ export interface DemoOptions {
   readonly once?: boolean;
 }
 
-const PORTS = {
+/** Ports that a demo takes where they are free. */
+export const DEMO_PORTS = {
   callers: { port: 8090, purpose: "callers" },
   agents: { port: 8091, purpose: "agents" },
   serverHealth: { port: 8092, purpose: "the server's health" },
   agentHealth: { port: 8093, purpose: "the agent's health" },
-  target: { port: 8443, purpose: "the sample target" },
+  target: { port: 8444, purpose: "the sample target" },
 } as const;
-type Ports = Record<keyof typeof PORTS, number>;
+type Ports = Record<keyof typeof DEMO_PORTS, number>;
 
 const READY_MS = 30_000;
 /** Linux: sun_path holds 108 bytes with its end. */
@@ -99,7 +100,7 @@ async function start(
   const targetFiles = await targetCertificate(dir);
   timed(`throwaway certificates (two CAs, and one for the target) in ${dir}`);
 
-  const chosen = await choosePorts(PORTS);
+  const chosen = await choosePorts(DEMO_PORTS);
   for (const { port, purpose, insteadOf } of Object.values(chosen)) {
     if (insteadOf !== undefined) out.note(`port ${insteadOf} is taken: ${purpose} will be on ${port}`);
   }
@@ -223,7 +224,7 @@ type Signal = "SIGINT" | "SIGTERM";
 
 /**
  * The first SIGINT or SIGTERM, and what one later than a second after it does. Both are listened for until the process
- * ends: without a listener, npm's signal that comes late would end it by that signal instead of with its exit code.
+ * exits: without a listener, npm's signal that comes late would end it by that signal instead of with its exit code.
  */
 function untilSignal(onSecond: (signal: Signal) => void): {
   signal: Promise<void>;

@@ -4,13 +4,15 @@ import { tmpdir } from "node:os";
 import { basename, dirname, join } from "node:path";
 import { test } from "node:test";
 import { agentOptions } from "../agent/options.ts";
+import { routerOptions } from "../router/options.ts";
 import { parseDocument } from "../server/clusters/document.ts";
 import { serverOptions } from "../server/options.ts";
 import { OUTCOMES, type OutcomeCode, outcome } from "../shared/outcomes.ts";
-import type { OptionTable } from "../shared/process/options.ts";
+import { flagName, type OptionTable } from "../shared/process/options.ts";
 import { readOptions } from "../shared/process/read-options.ts";
 import { ROOT } from "../shared/process/testing-run.ts";
 import { yamlDocuments } from "../shared/process/yaml-documents.ts";
+import { DEMO_PORTS } from "./demo.ts";
 import { createPki } from "./pki.ts";
 
 const PAGES = [
@@ -124,6 +126,26 @@ test("the lines that start a server and an agent, in README, in docs/clusters.md
       assert.deepEqual((await readOptions(table, { argv: here, env: {} })).problems, [], lines);
     }
   }
+});
+
+test("no example takes a port that is the default of something else", () => {
+  const owners = new Map<number, string[]>();
+  for (const { options } of [serverOptions, agentOptions, routerOptions] as unknown as OptionTable[]) {
+    for (const [key, row] of Object.entries(options)) {
+      if (row.kind !== "port" || row.default === 0) continue;
+      owners.set(row.default, [...(owners.get(row.default) ?? []), flagName(key, row)]);
+    }
+  }
+  for (const name of PAGES) {
+    for (const [, flag = "", port] of page(name).matchAll(/--([a-z-]*port)[ =](\d+)/g)) {
+      const [owner] = owners.get(Number(port)) ?? [];
+      assert.ok(
+        owner === undefined || owners.get(Number(port))?.includes(flag),
+        `${name}: --${flag} ${port}, ${owner}'s`,
+      );
+    }
+  }
+  assert.equal(owners.get(DEMO_PORTS.target.port), undefined);
 });
 
 test("the scripts that the pages name are in package.json", () => {

@@ -58,6 +58,14 @@ test("--json is one object with all that was found", async (t) => {
   assert.equal(servers[0].steps[3].finding.by, "127.0.0.1:1");
 });
 
+test("without a certificate or token the way is examined, and the missing credential is the fault", async () => {
+  const { code, stdout, stderr } = await doctor("--server", "wss://127.0.0.1:1");
+  assert.deepEqual([code, stderr], [1, ""]);
+  assert.match(stdout, /^✗ configuration +\d+ ms {2}no certificate and no token;/m);
+  assert.match(stdout, /^✗ tcp +\d+ ms {2}127\.0\.0\.1:1 refused the connection/m);
+  assert.match(stdout, /\nThe agent has no credential: .+\nNext: Give --agent-cert and --agent-key, or --service/);
+});
+
 test("options that cannot be used are sentences, and exit code 2", async () => {
   const { code, stdout, stderr } = await doctor("--server", "ws://x", "--seconds", "99");
   assert.deepEqual([code, stdout], [2, ""]);

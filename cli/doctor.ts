@@ -6,6 +6,7 @@ import { printConfig } from "../shared/process/show-options.ts";
 import { FROM_SERVER, runFromServer } from "./doctor-from-server.ts";
 import { headOf, headText } from "./doctor-head.ts";
 import { reportJson, reportTo } from "./doctor-report.ts";
+import { flagHint } from "./flag-hint.ts";
 
 /**
  * `culvert doctor`: goes an agent's way and says who is in it. Exit code 0: nobody; 1: somebody; 2: the options cannot be
@@ -22,7 +23,11 @@ export async function runDoctor(
       print,
     );
   }
-  const { values, problems, warnings, sources, ...asked } = await readOptions(doctorOptions, { argv, env });
+  const { values, problems, warnings, sources, ...asked } = await readOptions(doctorOptions, {
+    argv,
+    env,
+    hint: flagHint,
+  });
   if (asked.help) {
     print(helpText(doctorOptions));
     return;

@@ -113,6 +113,24 @@ test("a guess at an unknown flag is one that this command would take, never one 
   );
 });
 
+test("a flag of another command is named as this one has it, and with the command that has it", async () => {
+  const said = (...args: string[]) => culvert(...args).then(({ code, stderr }) => [code, stderr.split("\n")[0]]);
+  const cases: [args: string[], sentence: string][] = [
+    [["status", "--admin-port", "8095"], "culvert: There is no flag --admin-port. Here it is --admin-address."],
+    [["status", "--admin-port=8095"], "culvert: There is no flag --admin-port. Here it is --admin-address."],
+    [
+      ["agent", "--health-port=1", FOR_PEOPLE],
+      "culvert agent: There is no flag --health-port. Here it is --health-server-port.",
+    ],
+    [["doctor", "--server-cert=x"], "culvert doctor: There is no flag --server-cert. It is one of culvert server."],
+  ];
+  const answers = await Promise.all(cases.map(([args]) => said(...args)));
+  assert.deepEqual(
+    answers,
+    cases.map(([, sentence]) => [2, sentence]),
+  );
+});
+
 test("an option that takes no value says so when it is given one, in whichever command", async () => {
   const said = (...args: string[]) => culvert(...args).then(({ code, stderr }) => [code, stderr.split("\n")[0]]);
   const cases: [args: string[], sentence: string][] = [

@@ -6,6 +6,7 @@ import type { OptionTable, Rows, ValuesOf } from "../shared/process/options.ts";
 import { readOptions } from "../shared/process/read-options.ts";
 import { type Closable, run } from "../shared/process/run.ts";
 import { printConfig } from "../shared/process/show-options.ts";
+import { flagHint } from "./flag-hint.ts";
 
 /** What every table with a log has (shared/process/common-options.ts). */
 type LogValues = { readonly logLevel: string; readonly logFormat: "auto" | "json" | "pretty" };
@@ -21,7 +22,7 @@ export async function runService<R extends Rows>(
   start: (values: ValuesOf<R>, log: Logger) => Promise<Closable>,
 ): Promise<void> {
   tuneHeapForRelaying();
-  const options = await readOptions(table, { argv, env: process.env });
+  const options = await readOptions(table, { argv, env: process.env, hint: flagHint });
   if (options.help) {
     process.stdout.write(helpText(table));
     return;

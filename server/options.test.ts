@@ -154,7 +154,7 @@ test("values that contradict each other are refused or warned of", async () => {
 
 test("the port in clear is off, and open beyond this host to known balancers only", async () => {
   assert.equal((await read([uds, ...agents])).values.agentInsecurePort, 0);
-  const on = [uds, ...agents, "--agent-insecure-port=8096", "--inner-tls=auto"];
+  const on = [uds, ...agents, "--agent-insecure-port=8098", "--inner-tls=auto"];
   for (const fine of [
     [],
     ["--agent-insecure-bind-address=::1"],
@@ -171,7 +171,7 @@ test("the port in clear is off, and open beyond this host to known balancers onl
 
 test("a port in clear that much of the Internet may come to is warned of, once, where it can be reached", async () => {
   const warningsOf = async (...flags: string[]) =>
-    (await read([uds, ...agents, "--agent-insecure-port=8096", "--inner-tls=auto", ...flags])).warnings;
+    (await read([uds, ...agents, "--agent-insecure-port=8098", "--inner-tls=auto", ...flags])).warnings;
   const reachable = "--agent-insecure-bind-address=";
   const [warning, ...others] = await warningsOf(reachable, "--agent-insecure-trusted-cidrs=0.0.0.0/0,10.0.0.0/8,::/0");
   assert.match(warning ?? "", /^--agent-insecure-trusted-cidrs has 0\.0\.0\.0\/0 and ::\/0, .*in clear/);
@@ -204,7 +204,7 @@ test("two ports of the server that are one are refused with the names of both, a
 });
 
 test("the port in clear needs something by which agents can prove themselves on it", async () => {
-  const on = [uds, "--agent-insecure-port=8096"];
+  const on = [uds, "--agent-insecure-port=8098"];
   const audience = ["--authentication-audience=a", "--agent-namespace=n", "--agent-service-account=s"];
   const problemsOf = async (...flags: string[]) => (await read([...on, ...flags])).problems.join();
   assert.match(await problemsOf(...agents), /Nobody could prove himself on --agent-insecure-port/);

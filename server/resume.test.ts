@@ -174,16 +174,19 @@ test("a resume that disagrees in one thing is refused with a code of its own, an
   await say("and resumed");
 });
 
-test("an agent that asks in a loop for a link that is over fills no log, and each time is counted", async () => {
+test("a link that is refused again and again is one warning, other links have theirs, and each time is counted", async () => {
   await using server = await start(BRIEF);
   const agent = await ResumingAgent.start(server);
   const resume = { link: `${agent.link.id}-gone`, token: "x".repeat(43), received: 0 };
-  for (let time = 0; time < 15; time++) {
+  const warnings = () => server.lines.filter(({ msg, level }) => msg === "resume refused" && level === "warn").length;
+  for (let time = 0; time < 5; time++) {
     assert.equal(await refusalOf(server, { ...HELLO, resume }), CloseCode.unknownLink);
   }
-  const told = server.lines.filter(({ msg, level }) => msg === "resume refused" && level === "warn");
-  assert.equal(told.length, 10);
-  assert.match(await server.metrics.registry.metrics(), /result="unknown_link",cause="unknown"\} 15$/m);
+  assert.equal(warnings(), 1);
+  for (let other = 0; other < 15; other++)
+    await refusalOf(server, { ...HELLO, resume: { ...resume, link: `srv-1/${other}` } });
+  assert.equal(warnings(), 10, "a flood of links is bounded, too");
+  assert.match(await server.metrics.registry.metrics(), /result="unknown_link",cause="unknown"\} 20$/m);
 });
 
 test("a welcome that is lost leaves the token before it good", async () => {
@@ -223,6 +226,7 @@ test("a resume is taken while the server drains, a new tunnel is not", async () 
   agent.carrier.destroy();
   await until(() => server.lines.some(({ msg }) => msg === "tunnel suspended"));
   assert.equal(await refusalOf(server, { ...HELLO, agentId: "new" }), CloseCode.draining);
+  assert.equal(server.lines.find(({ msg }) => msg === "agent refused")?.level, "info");
   await agent.resume();
   await say("to the end");
   agent.session.destroy();

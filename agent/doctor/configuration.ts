@@ -19,6 +19,7 @@ export async function readConfiguration(
 ): Promise<Passed<Credentials>> {
   const credentials = credentialsIn(files);
   const seen = [
+    ...withoutCredential(credentials),
     ...ownCertificate(credentials, files, now),
     ...ownToken(credentials, files, now),
     authorities(credentials, now),
@@ -37,6 +38,12 @@ function credentialsIn(files: CredentialFiles): Credentials {
     const { message } = error as Error;
     throw new StepFailed({ culprit: "configuration", by: message }, message, { cause: error });
   }
+}
+
+/** The steps go on without one, as far as the server's answer to it. */
+function withoutCredential({ cert, token }: Credentials): Seen[] {
+  if (cert !== undefined || token !== undefined) return [];
+  return [{ words: "no certificate and no token", finding: { culprit: "no_credential", by: "--agent-cert" } }];
 }
 
 function ownCertificate({ cert, notAfter }: Credentials, { agentCert: by }: CredentialFiles, now: Date): Seen[] {

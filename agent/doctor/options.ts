@@ -1,5 +1,5 @@
 import { type Draft, defineOptions, type OptionsOf, option, section } from "../../shared/process/options.ts";
-import { agentOptions } from "../options.ts";
+import { agentOptions, settleWithoutCredential } from "../options.ts";
 
 const own = section("The doctor", {
   json: option.boolean(false, "Everything that was found, as JSON."),
@@ -20,7 +20,7 @@ export const doctorOptions = defineOptions<typeof rows>({
     "culvert doctor --from-server blue 10.0.0.1:10250   # at a server: one connection through its agents",
   ],
   options: rows,
-  settle: (draft) => agentOptions.settle(draft as unknown as Draft<typeof agentOptions.options>),
+  settle: (draft) => settleWithoutCredential(draft as unknown as Draft<typeof agentOptions.options>),
 });
 
 export type DoctorOptions = OptionsOf<typeof doctorOptions>;

@@ -93,6 +93,10 @@ const ROWS: Readonly<Record<Culprit, (finding: Found) => Row>> = {
     sentence: `Something in the configuration cannot be used: ${by}.`,
     next: "Mend the file, or the option that names it.",
   }),
+  no_credential: () => ({
+    sentence: "The agent has no credential: neither a certificate nor a token is given, so no server can know it.",
+    next: "Give --agent-cert and --agent-key, or --service-account-token-path.",
+  }),
   agent_expired: ({ by, validTo }) => ({
     sentence: `The agent's certificate ${by} expired on ${date(validTo)}.`,
     next: "Renew it: a running agent reads the file again by itself.",

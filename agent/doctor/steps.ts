@@ -26,6 +26,7 @@ export type Culprit =
   | "kdc_silent"
   // our own files and clock
   | "configuration"
+  | "no_credential"
   | "agent_expired"
   | "agent_not_yet_valid"
   | "token_expired"

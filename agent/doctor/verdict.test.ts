@@ -206,7 +206,14 @@ const CULPRITS: readonly Culprit[] = [
     "proxy_protocol",
     "pac",
   ] as const),
-  ...(["configuration", "agent_expired", "agent_not_yet_valid", "token_expired", "ca_expired"] as const),
+  ...([
+    "configuration",
+    "no_credential",
+    "agent_expired",
+    "agent_not_yet_valid",
+    "token_expired",
+    "ca_expired",
+  ] as const),
   ...(["clock"] as const),
   ...([
     "unknown_ca",

@@ -23,6 +23,9 @@ const TIMELY: ReadonlySet<Culprit> = new Set([...DATED, "not_admitted"]);
 /** Findings that are no consequence of another one. */
 const OF_ITS_OWN: ReadonlySet<Culprit> = new Set([...DATED, "configuration"]);
 
+/** What a server says to an agent without a credential, wherever it says it. */
+const OF_NO_CREDENTIAL: ReadonlySet<Culprit> = new Set(["not_admitted", "inner_tls_off", "certificate_unseen"]);
+
 /** Who is in the way: the first finding, unless the clock explains it; and who will be once that is mended. Pure. */
 export function judge(steps: readonly Step[], now = Date.now()): Verdict {
   const findings = steps.flatMap(({ finding, others = [] }) => (finding ? [finding, ...others] : []));
@@ -33,7 +36,9 @@ export function judge(steps: readonly Step[], now = Date.now()): Verdict {
   const isByClock = (finding: Finding) =>
     finding === clock || (clock !== undefined && TIMELY.has(finding.culprit) && explains(now, aheadMs, finding));
   const others = findings.filter((finding) => !isByClock(finding));
-  const rows = others.filter(({ culprit }, index) => index === 0 || OF_ITS_OWN.has(culprit)).map(row);
+  const isOfItsOwn = ({ culprit }: Finding) =>
+    first.culprit === "no_credential" ? !OF_NO_CREDENTIAL.has(culprit) : OF_ITS_OWN.has(culprit);
+  const rows = others.filter((finding, index) => index === 0 || isOfItsOwn(finding)).map(row);
   if (isByClock(first)) rows.unshift(clockRow(aheadMs, first));
   else if (clock !== undefined) rows.push(row(clock));
   const [verdict = row(first), ...also] = rows;

@@ -32,8 +32,10 @@ export class AgentExpiry {
       };
     }
     if (token?.expiresAt !== undefined) {
-      // How long it lives decides when its end is near; one that does not say when it was made is told of at its end.
-      const { text: content, expiresAt, issuedAt = expiresAt } = token;
+      // How long it lives decides when its end is near. One that does not say when it was made counts as made a
+      // moment ago, each time it is asked: it is valid, and its end is logged when it has come.
+      const { text: content, expiresAt } = token;
+      const { issuedAt = new Date(Math.min(expiresAt.getTime(), Date.now() - 1_000)) } = token;
       yield {
         ...{ role: "token", cluster, thing: "token", by: "--service-account-token-path" },
         ...{

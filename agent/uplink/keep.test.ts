@@ -458,6 +458,21 @@ test("what a server that ends in order does to the next attempts reads as that, 
   assert.match(String((await fails(brokenOff()))[1]), /^what answers there closed the connection in the TLS handshake/);
 });
 
+test("a server that drains is no warning to an agent that it has never taken, nor to a link that is to be resumed", async (t) => {
+  const { up, attempts, tunnels, lines, redialError } = uplink(t);
+  const draining = new LinkRefused({ closeCode: CloseCode.draining, reason: "this server is shutting down" });
+  redialError.error = draining;
+  up.start();
+  attempts[0]?.refuse(draining);
+  await until(() => attempts.length === 2, "the next attempt");
+  attempts[1]?.accept();
+  await until(() => up.connected, "connected");
+  tunnels[0]?.link.suspend(CUT);
+  await until(() => lines.some(({ msg }) => msg === "uplink not resumed"), "a resume that fails");
+  const levels = (wanted: string) => lines.filter(({ msg }) => msg === wanted).map(({ level }) => level);
+  assert.deepEqual([levels("uplink attempt failed"), levels("uplink not resumed")], [[INFO], [INFO]]);
+});
+
 test("the pause that a server asked for ends with that server", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const { up, attempts } = uplink(t);

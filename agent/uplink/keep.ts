@@ -9,7 +9,7 @@ import type { AgentMetrics } from "../metrics.ts";
 import type { Connection, ConnectionOwner } from "./connection.ts";
 import { FailedResumes } from "./failed-resumes.ts";
 import { News } from "./news.ts";
-import { LEAVING_MS, PARTING_MS, type Parting, partingWords } from "./parting.ts";
+import { isDraining, LEAVING_MS, PARTING_MS, type Parting, partingWords } from "./parting.ts";
 import type { LearnedPath, Lesson, Path } from "./path.ts";
 import { endsLink } from "./resumption.ts";
 import { type RetryOptions, retryAfter } from "./retry.ts";
@@ -182,9 +182,10 @@ export class Uplink implements ConnectionOwner {
     this.#wait(waitMs);
     const line = { attempt: this.#failures, waitMs, reason };
     if (refused) this.#log.tell("error", line, "uplink refused: the server does not accept this agent");
-    else if (this.#news.isNew(reason))
-      this.#log.tell(parting === undefined ? "warn" : "info", line, "uplink attempt failed");
-    else this.#log.repeat(line, "uplink attempt failed");
+    else if (this.#news.isNew(reason)) {
+      const isPlanned = parting !== undefined || isDraining(error);
+      this.#log.tell(isPlanned ? "info" : "warn", line, "uplink attempt failed");
+    } else this.#log.repeat(line, "uplink attempt failed");
   }
 
   #wait(waitMs: number): number {
@@ -275,7 +276,7 @@ export class Uplink implements ConnectionOwner {
     this.#failedResumes.set(connection, failed);
     if (error instanceof WayFault && error.fault === "refused") failed.metNobody = true;
     const line = { link: connection.link.id, reason };
-    if (failed.isNews(reason)) this.#log.tell("warn", line, "uplink not resumed");
+    if (failed.isNews(reason)) this.#log.tell(isDraining(error) ? "info" : "warn", line, "uplink not resumed");
     else this.#log.repeat(line, "uplink not resumed");
   }
 

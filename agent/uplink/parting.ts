@@ -13,12 +13,17 @@ export interface Parting {
   readonly cuts: boolean;
 }
 
+/** The server drains, and says so: a planned restart, after which it or another server takes the agent. */
+export function isDraining(error: unknown): error is LinkRefused {
+  return error instanceof LinkRefused && error.closeCode === CloseCode.draining;
+}
+
 /**
  * What an attempt meets at a server that ends in order, in words for that: nothing is wrong, and nobody in between is to be
  * asked. `mayBeCut`: it has just sent us away, or gone. `undefined`: it is something else.
  */
 export function partingWords(error: unknown, mayBeCut: boolean): string | undefined {
-  if (error instanceof LinkRefused && error.closeCode === CloseCode.draining) return error.reason;
+  if (isDraining(error)) return error.reason;
   const cause = error instanceof Error ? error.cause : undefined;
   const isCut = cause instanceof CarrierLost || (cause instanceof Error && brokenOff(cause) !== undefined);
   return isCut && mayBeCut ? "the server that sent us away takes no connections any more" : undefined;

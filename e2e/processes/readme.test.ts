@@ -5,8 +5,12 @@ import { readFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { before, test } from "node:test";
-import { MAIN, requireBuilt } from "../harness/processes.ts";
+import { promisify } from "node:util";
+import { parse } from "yaml";
+import { connectThrough } from "../harness/caller.ts";
+import { MAIN, requireBuilt, startCulvert } from "../harness/processes.ts";
 import { freePort } from "../harness/targets/absent.ts";
+import { TARGETS } from "../harness/targets.ts";
 import { TempDir } from "../harness/temp.ts";
 
 /** Ports that the lines name, and those that they leave to the defaults. */
@@ -72,6 +76,51 @@ test("the example of the README makes a CONNECT and ends what it has started", a
     );
   const printed = await run(`${own}\necho "left: $(jobs -p)."`, dir.path);
   assert.equal(printed, "ok\nok\nleft: .\n");
+});
+
+test("the commands of docs/kubernetes.md carry a CONNECT by each of its egress files", async () => {
+  using dir = new TempDir();
+  await using echo = await TARGETS.echo();
+  const page = readFileSync(new URL("../../docs/kubernetes.md", import.meta.url), "utf8");
+  const blocks = (language: string) =>
+    [...page.matchAll(new RegExp(`^\`\`\`${language}\\n([\\s\\S]*?)^\`\`\`$`, "gm"))].map(([, text = ""]) => text);
+  const [callers, agents, health, agentHealth] = await Promise.all([freePort(), freePort(), freePort(), freePort()]);
+  // Nothing but paths, ports and the address behind the server's name are other ones than the page's.
+  const here = (text: string) =>
+    text
+      .replaceAll(/\/etc\/(kubernetes\/)?culvert/g, dir.path)
+      .replaceAll("8090", String(callers))
+      .replaceAll("8091", String(agents));
+  const [pki, server, agent] = blocks("sh").map((text) =>
+    here(text).replaceAll("\\\n", " ").trim().split(/\s+/).slice(1),
+  );
+  await promisify(execFile)(process.execPath, [MAIN, ...(pki ?? [])]);
+  await using _running = startCulvert([...(server ?? []), `--health-port=${health}`, "--admin-port=0"]);
+  const onLoopback = [
+    "--server-address=127.0.0.1",
+    "--allow-loopback",
+    `--health-server-port=${agentHealth}`,
+    "--admin-server-port=0",
+  ];
+  await using connected = startCulvert([...(agent ?? []), ...onLoopback]);
+  await connected.waitForHealth(`http://127.0.0.1:${agentHealth}/readyz`);
+
+  const [uds, tcp] = blocks("yaml").map((text) => parse(here(text)).egressSelections[0].connection);
+  assert.deepEqual([uds.proxyProtocol, tcp.proxyProtocol], ["HTTPConnect", "HTTPConnect"]);
+  const { url, tlsConfig } = tcp.transport.tcp;
+  const [ca, cert, key] = [tlsConfig.caBundle, tlsConfig.clientCert, tlsConfig.clientKey].map((path: string) =>
+    readFileSync(path, "utf8"),
+  ) as [string, string, string];
+  const { hostname: servername, port } = new URL(url);
+  for (const listener of [
+    { path: uds.transport.uds.udsName },
+    { host: "127.0.0.1", port: Number(port), tls: { ca, cert, key, servername } },
+  ]) {
+    await using connection = await connectThrough(listener, echo.address);
+    assert.equal(connection.status, 200, connection.reason);
+    await connection.send("hello");
+    assert.equal((await connection.readBytes(5)).toString(), "hello");
+  }
 });
 
 function run(script: string, cwd: string): Promise<string> {

@@ -520,6 +520,26 @@ test("13: an agent's certificate that has expired", async () => {
   assert.match(detailOf(report, "upgrade"), /the client certificate expired on/);
 });
 
+const NOTHING_SHOWN: DoctorChange = { agentCert: "", agentKey: "" };
+
+test("13a: no credential is given: the way is examined up to the server's refusal, and the credential is missing", async () => {
+  const { verdict, steps, text } = await examined(here, NOTHING_SHOWN);
+  assert.equal(verdict.culprit, "no_credential", text);
+  const states = new Map(steps.map(({ step, state }) => [step, state]));
+  assert.deepEqual(
+    (["configuration", "tcp", "tls", "upgrade", "clock", "admission"] as const).map((step) => states.get(step)),
+    ["failed", "passed", "passed", "failed", "passed", "not reached"],
+  );
+  assert.match(text, /^✗ upgrade .*\(401\): no client certificate was sent/m);
+  assert.match(verdict.next, /^Give --agent-cert and --agent-key, or --service-account-token-path\.$/);
+});
+
+test("13a: where no credential is given, what else is wrong on the way is named beside that", async () => {
+  const { verdict } = await examined(here, { ...NOTHING_SHOWN, server: [`wss://127.0.0.1:${await freePort()}`] });
+  assert.equal(verdict.culprit, "no_credential");
+  assert.match(verdict.next, / Beside that: 127\.0\.0\.1:\d+ refuses the connection: /);
+});
+
 test("13b: an agent's certificate that has expired, and the server's too: both are named", async () => {
   await using box = await site(await leafOf(OVER), (_request, response) => response.end("hello"));
   const expired = await here.pki.clusterAuthority.issue({ cn: "agent", usage: "client", ...OVER });

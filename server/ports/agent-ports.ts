@@ -8,6 +8,7 @@ import type { ServerOptions } from "../options.ts";
 import type { ClusterDoor } from "../serving/cluster-door.ts";
 import { AgentLog } from "../tunnels/agent-log.ts";
 import { AnonymousCarriers } from "../tunnels/anonymous.ts";
+import { RefusedResumes } from "../tunnels/refused-resumes.ts";
 import { type UpgradeDeps, UpgradePort } from "../tunnels/upgrade.ts";
 import type { PortDeps } from "./accept-rules.ts";
 import { doorByHost } from "./host.ts";
@@ -39,7 +40,10 @@ interface OpenPort {
 export class AgentPorts {
   readonly #deps: AgentPortsDeps;
   readonly #ports: OpenPort[] = [];
-  readonly #common: Pick<UpgradeDeps, "beforeHello" | "innerHandshakes" | "innerServers" | "turns" | "agentLog">;
+  readonly #common: Pick<
+    UpgradeDeps,
+    "beforeHello" | "innerHandshakes" | "innerServers" | "turns" | "agentLog" | "refusedResumes"
+  >;
   /** Agents are lost together, and come back together, with a path or with a balancer: neither waits for the other. */
   readonly #departures = new Departures(new TurnQueue());
 
@@ -51,6 +55,7 @@ export class AgentPorts {
       innerServers: new InnerServers(),
       turns: new TurnQueue(),
       agentLog: new AgentLog(deps.log),
+      refusedResumes: new RefusedResumes(),
     };
   }
 

@@ -8,6 +8,7 @@ import { Link } from "../../shared/link/link.ts";
 import { remoteOf, sourceOf } from "../../shared/net/source.ts";
 import type { TurnQueue } from "../../shared/net/turn-queue.ts";
 import { agentStatus, CulvertError, printable } from "../../shared/outcomes.ts";
+import type { Logger } from "../../shared/process/logger.ts";
 import type { StrangerLog } from "../../shared/process/stranger-log.ts";
 import { CloseCode, HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { AnonymousCarriers } from "./anonymous.ts";
@@ -18,15 +19,18 @@ import { attachInside, type InnerDeps, type Stranger } from "./inner.ts";
 import { giveBack, graceOf, mustAgree, mustStillBeTrusted, reserve, welcomeWords } from "./judge.ts";
 import type { ResumableLink } from "./links.ts";
 import { refusalKind } from "./refusal-kind.ts";
+import type { RefusedResumes } from "./refused-resumes.ts";
 
 export interface AttachDeps extends InnerDeps {
   readonly options: InnerDeps["options"] & { readonly helloTimeoutMs: number };
+  readonly log: Pick<Logger, "debug">;
   /** The log of those who come as often as they like. */
   readonly strangers: StrangerLog;
   /** Of all agents together. */
   readonly turns: TurnQueue;
   /** Anonymous carriers whose hello has come, and wants inner TLS. */
   readonly innerHandshakes: AnonymousCarriers;
+  readonly refusedResumes: RefusedResumes;
 }
 
 /** Who has come, as far as the TLS outside and the request say. */
@@ -71,6 +75,7 @@ export async function attach(ws: WebSocket, socket: Socket, arrival: Arrival, de
       turns: deps.turns,
       welcome: (words) => {
         judged = true;
+        if (words.resume !== undefined) who.resumes = words.resume.link;
         verdict = "inner" in words ? judgeOuter(words, deps) : judge(words, mustBeKnown(arrival, deps), deps);
         if (verdict.kind === "resume") return verdict.hand.answer;
         return verdict.kind === "new" ? firstWelcome(words as Hello, verdict, deps) : undefined;
@@ -192,19 +197,22 @@ const RESUME_REFUSALS: Readonly<Record<number, string>> = {
 
 function refusedAfterUpgrade(
   error: unknown,
-  { remote, address, identity, shown }: Stranger,
-  { cluster, metrics, agentLog, strangers }: AttachDeps,
+  { remote, address, identity, shown, resumes = "" }: Stranger,
+  { cluster, metrics, agentLog, log, strangers, refusedResumes }: AttachDeps,
 ): void {
   const refusal = error instanceof LinkRefused ? error : undefined;
   const reason = printable(refusal?.reason ?? (error instanceof Error ? error.message : String(error)));
   const code = String(refusal?.closeCode ?? (error instanceof CulvertError ? agentStatus(error.code) : "hello"));
   metrics.agentRefused(code, { cluster: cluster.name, from: identity === "" ? address : identity, reason });
+  const closeCode = refusal?.closeCode ?? 0;
   const line = { remote, cluster: cluster.name, identity, code: refusal?.closeCode, reason };
-  const resumeRefusal = RESUME_REFUSALS[refusal?.closeCode ?? 0];
+  const resumeRefusal = RESUME_REFUSALS[closeCode];
+  // A server that drains refuses agents by design: they come back to it, or to another server, by themselves.
+  const level = closeCode === CloseCode.draining ? "info" : "warn";
   if (resumeRefusal !== undefined) {
     metrics.links.resumeFailed(resumeRefusal);
-    // An agent whose link is over may ask for it several times a second, and there are many agents.
-    strangers.tell("warn", line, "resume refused", resumeRefusal);
-  } else if (identity === "") strangers.tell("warn", line, "agent refused", refusalKind(code, shown));
-  else agentLog.tell("warn", { cluster, identity }, line, "agent refused");
+    if (refusedResumes.isNew(resumes, closeCode)) strangers.tell("warn", line, "resume refused", resumeRefusal);
+    else log.debug(line, "resume refused");
+  } else if (identity === "") strangers.tell(level, line, "agent refused", refusalKind(code, shown));
+  else agentLog.tell(level, { cluster, identity }, line, "agent refused");
 }

@@ -39,6 +39,8 @@ export interface Stranger {
   identity: string;
   /** By what it would be known (`shownBy`), there or inside. */
   shown: string;
+  /** The link that it wants to resume. */
+  resumes?: string;
 }
 
 /** Who stands at the other end of an inner TLS. */
@@ -65,6 +67,7 @@ export async function attachInside(
   const met = await orRefused(inner, async () => {
     mustMean(deps, inner.socket);
     const hello = readHello(json);
+    if (hello.renews !== undefined) who.resumes = hello.renews;
     const proofs = hello.bearer === undefined ? {} : { authorization: `Bearer ${hello.bearer}` };
     who.shown = shownBy(inner.socket, proofs, deps.door);
     const credential = await time.apart(() => whoSays(proofs, inner, who.address, deps));

@@ -1,3 +1,4 @@
+import { HANDSHAKE_RECORD } from "../../shared/net/client-hello.ts";
 import { readProxyHeader } from "../../shared/net/proxy-protocol.ts";
 import { HTTP_2 } from "../ports/request-reader.ts";
 import type { Answer } from "./refusal.ts";
@@ -42,9 +43,6 @@ const PROXY_HEADER: Answer = {
     "this is a PROXY header, and none is expected here (--agent-proxy-protocol, --agent-insecure-proxy-protocol)",
 };
 
-/** The first byte of a TLS record with a ClientHello (RFC 8446 §5.1). */
-const TLS_HANDSHAKE = 0x16;
-
 /** What to say to bytes that Node's parser has refused; `undefined`: nobody is there any more to hear it. */
 export function notUnderstood(
   error: NodeJS.ErrnoException & { readonly rawPacket?: Buffer },
@@ -57,7 +55,7 @@ export function notUnderstood(
   }
   if (code === HTTP_2) return GRPC;
   if (!code.startsWith("HPE_") || code === "HPE_INVALID_EOF_STATE") return undefined;
-  if (rawPacket?.[0] === TLS_HANDSHAKE) return TLS;
+  if (rawPacket?.[0] === HANDSHAKE_RECORD) return TLS;
   const bringsProxy = rawPacket !== undefined && readProxyHeader(rawPacket).state === "read";
   return bringsProxy ? PROXY_HEADER : NO_HTTP;
 }

@@ -20,6 +20,7 @@ import type { Verdict } from "../tokens/verifier.ts";
 import { AgentLog } from "./agent-log.ts";
 import { AnonymousCarriers } from "./anonymous.ts";
 import { Links } from "./links.ts";
+import { RefusedResumes } from "./refused-resumes.ts";
 import { ClusterTunnels } from "./registry.ts";
 import { type AgentDoor, type UpgradeDeps, UpgradePort } from "./upgrade.ts";
 
@@ -39,6 +40,7 @@ async function portOf(
     strangers: new StrangerLog(log),
     turns: new TurnQueue(),
     agentLog: new AgentLog(log),
+    refusedResumes: new RefusedResumes(),
     waiting: new WaitingConnections(more.maxWaitingConnections ?? 100),
     ...{ beforeHello: new AnonymousCarriers(8), innerHandshakes: new AnonymousCarriers(8) },
     links: new Links("srv"),

@@ -73,7 +73,8 @@ function otherName(cluster: string): Answer {
 /** Why somebody gets no tunnel. */
 type Refusal = CulvertError | HttpRefusal | Answer;
 
-export interface UpgradeDeps extends Pick<AttachDeps, "turns" | "innerServers" | "innerHandshakes" | "agentLog"> {
+export interface UpgradeDeps
+  extends Pick<AttachDeps, "turns" | "innerServers" | "innerHandshakes" | "agentLog" | "refusedResumes"> {
   readonly options: UpgradeOptions;
   readonly links: AttachDeps["links"];
   readonly metrics: ServerMetrics;

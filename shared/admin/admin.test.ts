@@ -28,7 +28,7 @@ function dial(admin: Admin): Socket {
 }
 
 /** What comes until the other side ends the connection, for what is written at once. */
-async function exchange(admin: Admin, written: string): Promise<string> {
+async function exchange(admin: Admin, written: string | Buffer): Promise<string> {
   const socket = dial(admin);
   socket.write(written);
   return await text(socket);
@@ -261,14 +261,29 @@ test("a Host that is no address is refused where names are given, on every path"
   await admin.close();
 });
 
-test("what is no HTTP/1, and who leaves Host out, is not held", async () => {
+test("what is no HTTP/1, and who leaves Host out, is answered and not held", async () => {
   const admin = await start();
-  for (const bytes of [
-    "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-    "GET / HTTP/1.1\n\n",
-    "CONNECT a:1 HTTP/1.1\r\nHost: x\r\n\r\n",
-  ])
-    assert.equal(await exchange(admin, bytes), "", bytes);
+  const noHttp =
+    /^HTTP\/1\.1 400 Bad Request\r\n[\s\S]*\r\n\r\nthis is no HTTP\/1\.1 request: this port speaks plain HTTP/;
+  const cases: [bytes: string | Buffer, answer: RegExp][] = [
+    ["PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", noHttp],
+    ["GET / HTTP/1.1\n\n", noHttp],
+    ["hello\r\n\r\n", noHttp],
+    ["\0".repeat(200_000), noHttp],
+    ["PROXY TCP4 1.2.3.4 1.2.3.4 1 2\r\nGET / HTTP/1.1\r\n\r\n", noHttp],
+    [
+      Buffer.from([0x16, 3, 1, 0, 0xff, 0, 0]),
+      /^HTTP\/1\.1 400 [\s\S]*\r\n\r\nthis is TLS, and this port speaks plain HTTP/,
+    ],
+    [`GET / HTTP/1.1\r\nX: ${"x".repeat(9_000)}`, /^HTTP\/1\.1 431 [\s\S]*too large/],
+    ["CONNECT a:1 HTTP/1.1\r\nHost: x\r\n\r\n", /^HTTP\/1\.1 405 [\s\S]*takes no CONNECT/],
+  ];
+  for (const [bytes, answer] of cases) {
+    const said = await exchange(admin, bytes);
+    assert.match(said, answer);
+    assert.equal(said.match(/HTTP\/1\.1 \d/g)?.length, 1, "one answer");
+    assert.match(said, /^connection: close\r$/im);
+  }
   assert.match(await exchange(admin, "GET /livez HTTP/1.1\r\n\r\n"), /^HTTP\/1\.1 400 /);
   assert.match(
     await exchange(admin, "GET /livez HTTP/1.1\r\nHost: x\r\nUpgrade: y\r\nConnection: upgrade\r\n\r\n"),

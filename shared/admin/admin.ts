@@ -11,6 +11,7 @@ import type { StrangerLog } from "../process/stranger-log.ts";
 import { Connections, mostConnections } from "./connections.ts";
 import { isOwnHost } from "./host-rule.ts";
 import { BODY_LIMIT, OneRequest } from "./one-request.ts";
+import { CONNECT_HERE, refusalOf } from "./refusal.ts";
 
 /** Port 0 takes a free one: whether 0 means "off" is the caller's business. */
 export interface AdminOptions extends ListenAt {
@@ -77,12 +78,17 @@ async function appOf(options: AdminOptions): Promise<FastifyInstance> {
   const app: FastifyInstance = fastify({
     bodyLimit: BODY_LIMIT,
     http: { maxHeaderSize: HEADER_LIMIT },
-    clientErrorHandler: (_error, connection) => connection.destroy(),
+    clientErrorHandler: (error, connection) => {
+      const answer = refusalOf(error as NodeJS.ErrnoException);
+      if (answer === undefined) connection.destroy();
+      else (connection as unknown as OneRequest).refuse(answer);
+    },
   });
   app.server.prependListener("request", ({ headers, socket }: IncomingMessage) => {
     const bodyBytes = Number(headers["content-length"] ?? 0);
     (socket as unknown as OneRequest).onUnderstood(bodyBytes <= BODY_LIMIT ? bodyBytes : 0);
   });
+  app.server.on("connect", (_request, socket) => (socket as unknown as OneRequest).refuse(CONNECT_HERE));
   app.addHook("onRequest", async (request, reply) => onRequest(request, reply, options.allowedHosts));
   addRoutes(app, options);
   await app.ready();

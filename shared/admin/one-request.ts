@@ -1,6 +1,7 @@
 import { Duplex } from "node:stream";
 import { answerAndEnd } from "../net/answer-and-end.ts";
 import { HeaderEnd } from "../net/header-end.ts";
+import { NO_HTTP } from "./refusal.ts";
 
 /** From the connection to its whole request, ms; probes take milliseconds. */
 export const REQUEST_MS = 10_000;
@@ -26,6 +27,7 @@ export class OneRequest extends Duplex {
   readonly #header = new HeaderEnd();
   #bodyBytes = 0;
   #isUnderstood = false;
+  #isRefused = false;
   #deadline: NodeJS.Timeout | undefined;
 
   /** The connection has an error listener. */
@@ -54,6 +56,13 @@ export class OneRequest extends Duplex {
     setImmediate(this.#onReadable); // the parser that calls this cannot be called meanwhile
   }
 
+  /** Answers a peer whose request is none, and ends. What it still sends is not parsed. */
+  refuse(answer: string): void {
+    if (this.destroyed || this.writableEnded) return;
+    this.#isRefused = true;
+    this.end(answer, "latin1");
+  }
+
   override _read(): void {}
 
   override _write(chunk: Buffer, encoding: BufferEncoding, done: (error?: Error | null) => void): void {
@@ -77,7 +86,7 @@ export class OneRequest extends Duplex {
   }
 
   readonly #onReadable = (): void => {
-    while (!this.destroyed && (!this.#header.hasEnded || this.#bodyBytes > 0)) {
+    while (!this.destroyed && !this.#isRefused && (!this.#header.hasEnded || this.#bodyBytes > 0)) {
       const piece: Buffer | null = this.#connection.read();
       if (piece === null) return;
       const length = this.#take(piece);
@@ -90,7 +99,7 @@ export class OneRequest extends Duplex {
 
   /** Node's parser wants more behind an empty line where it takes the request for the beginning of HTTP/2. */
   readonly #onWhole = (): void => {
-    if (!this.#isUnderstood && !this.writableEnded) this.destroy();
+    if (!this.#isUnderstood) this.refuse(NO_HTTP);
   };
 
   /** How much of it belongs to the request. */

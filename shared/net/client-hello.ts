@@ -14,7 +14,7 @@ export const UNRECOGNIZED_NAME_ALERT: Buffer = Buffer.from([21, 3, 3, 0, 2, 2, 1
 
 const RECORD_HEADER = 5;
 const MAX_FRAGMENT = 16_384;
-const HANDSHAKE_RECORD = 22;
+export const HANDSHAKE_RECORD = 22;
 const MESSAGE_HEADER = 4;
 const CLIENT_HELLO = 1;
 const SERVER_NAME = 0;

@@ -16,8 +16,18 @@ export interface RawValues {
   readonly foreign: Map<string, string>;
 }
 
+export interface UnknownFlag {
+  readonly flag: string;
+  /** A known flag that it may be a typing error of. */
+  readonly guess: string | undefined;
+}
+
 export interface ParsedFlags extends RawValues {
   readonly problems: string[];
+  /** Flags that the table does not have. */
+  readonly unknown: readonly UnknownFlag[];
+  /** Names of those that it has and that do something. */
+  readonly meant: readonly string[];
   readonly help: boolean;
   readonly printConfig: boolean;
   readonly config: string | undefined;
@@ -56,11 +66,14 @@ export function parseFlags<R extends Rows>(table: OptionTable<R>, argv: readonly
     });
   }
   command.parse(withNegatives(argv.map(normalise)), { from: "user" });
-  problems.push(...unknownArguments(command.args, { known, meant }));
+  const unknown: UnknownFlag[] = [];
+  problems.push(...unknownArguments(command.args, { known, meant }, unknown));
   return {
     rows,
     foreign,
     problems,
+    unknown,
+    meant,
     help: own.has("help"),
     printConfig: own.has("print-config"),
     config: own.get("config") ?? undefined,
@@ -157,13 +170,16 @@ interface FlagNames {
   readonly meant: readonly string[];
 }
 
-function unknownArguments(rest: readonly string[], names: FlagNames): string[] {
+function unknownArguments(rest: readonly string[], names: FlagNames, unknown: UnknownFlag[]): string[] {
   const problems: string[] = [];
   let afterUnknown = false;
   for (const argument of rest) {
     const isFlag = argument.startsWith("-") && argument !== "-" && argument !== "--";
     if (isFlag) {
-      problems.push(unknownFlag(argument, names));
+      const flag = argument.replace(/=.*$/s, "");
+      // A flag that takes a value would have taken this one.
+      if (names.known.some((name) => flag === `--${name}`)) problems.push(`${flag} takes no value.`);
+      else unknown.push({ flag: clip(flag), guess: nearest(flag.replace(/^-+/, ""), names.meant) });
     } else if (!afterUnknown) {
       problems.push(`Unexpected argument ${JSON.stringify(clip(argument))}: options are written --name=value.`);
     }
@@ -171,14 +187,6 @@ function unknownArguments(rest: readonly string[], names: FlagNames): string[] {
     afterUnknown = isFlag && !argument.includes("=");
   }
   return problems;
-}
-
-function unknownFlag(argument: string, { known, meant }: FlagNames): string {
-  const name = argument.replace(/=.*$/s, "");
-  // A flag that takes a value would have taken this one.
-  if (known.some((flag) => name === `--${flag}`)) return `${name} takes no value.`;
-  const guess = nearest(name.replace(/^-+/, ""), meant);
-  return `There is no flag ${clip(name)}.${guess === undefined ? "" : ` Did you mean --${guess}?`}`;
 }
 
 function collect(rows: Map<string, RawValue>, key: string, as: string, text: string): void {

@@ -67,8 +67,8 @@ test("an unknown flag names the nearest known one, and every fault is told at on
   ]);
   assert.deepEqual(problems, [
     "--cert needs a value.",
-    "There is no flag --uds-nam. Did you mean --uds-name?",
     'Unexpected argument "oops": options are written --name=value.',
+    "There is no flag --uds-nam. Did you mean --uds-name?",
     "There is no flag --frobnicate.",
     "There is no flag -x.",
     "There is no flag -uds-name. Did you mean --uds-name?",

@@ -8,6 +8,8 @@ export interface OptionSources {
   /** What follows the command's name. */
   readonly argv: readonly string[];
   readonly env: NodeJS.ProcessEnv;
+  /** Says of a flag that this table does not have where it belongs; `known` are those that it has. */
+  readonly hint?: (flag: string, known: readonly string[]) => Promise<string | undefined>;
 }
 
 export interface ReadOptions<R extends Rows> {
@@ -23,10 +25,14 @@ export interface ReadOptions<R extends Rows> {
 /** Every source of a table's values, by precedence flag > environment > file > default. */
 export async function readOptions<R extends Rows>(
   table: OptionTable<R>,
-  { argv, env }: OptionSources,
+  { argv, env, hint }: OptionSources,
 ): Promise<ReadOptions<R>> {
   const flags = parseFlags(table, argv);
   const problems = [...flags.problems];
+  for (const { flag, guess } of flags.unknown) {
+    const more = (await hint?.(flag, flags.meant)) ?? (guess === undefined ? "" : `Did you mean --${guess}?`);
+    problems.push(`There is no flag ${flag}. ${more}`.trimEnd());
+  }
   const warnings = unknownVariables(table, env);
   const path = flags.config ?? env[`${table.envPrefix}_CONFIG`];
   const wantsFile = path !== undefined && path !== "" && !flags.help;

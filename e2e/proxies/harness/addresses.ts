@@ -19,4 +19,4 @@ export const NAMES = {
 export const PORTS = { http: 3128, https: 3129, socks: 1080, inspecting: 8080, kerberos: 88 } as const;
 
 /** Of the server, on the loopback outside: for agents whose TLS ends at the border. */
-export const INSECURE_PORT = 8096;
+export const INSECURE_PORT = 8098;
