@@ -55,6 +55,11 @@ export class Unacknowledged implements MemoryHolder, MemoryHold {
     return performance.now() - this.#ends.length * LOOK_MS;
   }
 
+  /** A slow line acknowledges each byte sooner than `holds` asks. */
+  get paceMs(): number {
+    return 0;
+  }
+
   giveUp(): void {
     this.#link.end("memory is short, and the other end does not acknowledge what it is sent");
   }

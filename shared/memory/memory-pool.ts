@@ -1,3 +1,4 @@
+import { PRESSURE, type Pressure } from "./hold.ts";
 import { MemoryShare } from "./memory-share.ts";
 
 /** What was given up goes down to this share of the limit, so that it does not swing with every chunk. */
@@ -179,29 +180,33 @@ export class MemoryPool {
     const now = performance.now();
     if (this.isSpent || this.#roomWanted) this.#relieveAll(Math.min(this.#allowed, this.limit * RELIEVED_BELOW), now);
     for (const share of this.#shares) {
-      if (share.isAboveCap) this.#relieveShare(share, () => share.held <= share.cap * RELIEVED_BELOW, now);
+      const isEnough = () => share.held <= share.cap * RELIEVED_BELOW;
+      if (share.isAboveCap) this.#ended += share.relieve(isEnough, now, PRESSURE.limit);
     }
     if (this.#full || [...this.#shares].some(({ isAboveCap }) => isAboveCap)) {
       this.#later = setTimeout(this.#relieve, AGAIN_MS).unref();
     }
   };
 
+  /** Readers that make progress in steps are left alone unless the process is short, or another cluster cannot get its part. */
+  get #pressure(): Pressure {
+    if (!this.isSpent) return PRESSURE.wanted;
+    return this.isProcessShort || this.#roomWanted ? PRESSURE.last : PRESSURE.limit;
+  }
+
   /** Who holds most goes first; nobody is taken more than what is beyond a fair part. */
   #relieveAll(target: number, now: number): void {
     const part = target / Math.max(1, this.#active);
+    const pressure = this.#pressure;
     const above = [...this.#shares].filter(({ held }) => held > part).sort((one, other) => other.held - one.held);
     for (const share of above) {
       if (this.#held <= target) break;
-      this.#relieveShare(share, () => this.#held <= target || share.held <= part, now);
+      this.#ended += share.relieve(() => this.#held <= target || share.held <= part, now, pressure);
     }
     this.#roomWanted = false;
     this.#full = this.isSpent && this.#held > target;
     // What has been freed counts at once; whether that was enough is seen when the process is looked at next.
     this.#processExcess = this.#full ? this.#processExcess : 0;
-  }
-
-  #relieveShare(share: MemoryShare, isEnough: () => boolean, now: number): void {
-    this.#ended += share.relieve(isEnough, now);
   }
 
   /** What `/status` shows. */

@@ -1,5 +1,5 @@
 import { type Place, Queue } from "../queue.ts";
-import { type MemoryAccount, type MemoryHold, type MemoryHolder, relieve } from "./hold.ts";
+import { type MemoryAccount, type MemoryHold, type MemoryHolder, type Pressure, relieve } from "./hold.ts";
 import type { MemoryPool } from "./memory-pool.ts";
 
 /** What the tunnels of one cluster hold, as a part of what all may hold together. */
@@ -113,8 +113,8 @@ export class MemoryShare implements MemoryAccount {
   }
 
   /** Ends what has stopped moving until there is enough; returns how many connections and links that were. */
-  relieve(isEnough: () => boolean, now: number): number {
-    return relieve(this.#holds(), isEnough, now);
+  relieve(isEnough: () => boolean, now: number, pressure: Pressure): number {
+    return relieve(this.#holds(), isEnough, now, pressure);
   }
 
   *#holds(): Iterable<MemoryHold> {
