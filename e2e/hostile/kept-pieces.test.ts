@@ -7,7 +7,7 @@ import { connect as connectTls } from "node:tls";
 import { encodeProbe, readProbeAnswer } from "../../shared/wire/probe.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { frame } from "../../shared/yamux/testing.ts";
-import { assertUnharmed, measure } from "../harness/bystander.ts";
+import { assertUnharmed } from "../harness/bystander.ts";
 import { connectThrough } from "../harness/caller.ts";
 import { GROWTH_MEASURED, ResidentGrowth } from "../harness/resident-growth.ts";
 import { tenantAgent } from "../harness/tenant-agent.ts";
@@ -32,12 +32,11 @@ async function withGrowthBounded(
   body: (tenants: TwoTenants, attacked: (attack: () => Promise<void>) => Promise<void>) => Promise<void>,
 ): Promise<void> {
   await using tenants = await startTwoTenants({ process: PROCESS });
-  const idle = await measure(tenants.connect);
   await body(tenants, async (attack) => {
     const growth = await ResidentGrowth.of(tenants.server);
     const attacking = attack();
     attacking.catch(() => {}); // it is waited for below
-    await assertUnharmed(tenants.connect, idle);
+    await assertUnharmed(tenants);
     await attacking;
     t.diagnostic(`grown by ${((await growth.assertBounded(MOST_GROWTH)) / MIB).toFixed(1)} MiB`);
   });
