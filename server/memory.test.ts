@@ -1,4 +1,6 @@
 import assert from "node:assert/strict";
+import { connect, type Socket } from "node:net";
+import { join } from "node:path";
 import { test } from "node:test";
 import type { TLSSocket } from "node:tls";
 import type { Stream } from "../shared/yamux/stream.ts";
@@ -70,6 +72,60 @@ test("a caller that has stopped reading is ended where memory is short, and a CO
   slow.resume();
   await within(ended, "the end of the slow reader");
   slow.destroy();
+});
+
+/** Reads so many bytes a second; returns how many it has read, and whether it was cut. */
+function readAt(rate: number, caller: TLSSocket): { bytes: number; readonly stop: () => void } {
+  const reading = { bytes: 0, stop: () => clearInterval(timer) };
+  const begun = performance.now();
+  const timer = setInterval(() => {
+    while (reading.bytes < ((performance.now() - begun) / 1_000) * rate) {
+      const chunk: Buffer | null = caller.read();
+      if (chunk === null) return;
+      reading.bytes += chunk.length;
+    }
+  }, 20);
+  return reading;
+}
+
+function sendWithoutEnd(stream: Stream): void {
+  const chunk = Buffer.alloc(64 * 1024);
+  const next = (error?: Error | null) => void (error == null && stream.write(chunk, next));
+  stream.on("error", () => {});
+  next();
+}
+
+test("a slow reader over TLS outlives others that have stopped, although its sockets hold most and take more only now and then", async () => {
+  const udsName = join(pki.folder, "callers.sock");
+  await using server = await start({ memoryLimit: 16 * MIB, udsName });
+  const { streams } = await agentOf(server);
+  const slow = await slowReader(server);
+  const reading = readAt(2 * MIB, slow);
+  const slowStream = streams[0] as Stream;
+  sendWithoutEnd(slowStream);
+  const stopped: Socket[] = [];
+  try {
+    // What the kernel takes at once has gone, and a step that the socket has waited for.
+    await until(() => reading.bytes > 8 * MIB, 30_000);
+    let sending = 1;
+    while (stopped.length < 60 && !slowStream.destroyed) {
+      const caller = connect({ path: udsName }).on("error", () => {});
+      stopped.push(caller);
+      const answer = new Promise((resolve) => caller.once("data", resolve));
+      caller.write(CONNECT);
+      await within(answer, "an answer");
+      caller.pause();
+      while (sending < streams.length) sendWithoutEnd(streams[sending++] as Stream);
+    }
+    const ended = () => metric(server, "culvert_server_connections_ended_for_memory_total");
+    await until(async () => (await ended()) > 5 || slowStream.destroyed, 10_000);
+    const before = reading.bytes;
+    await until(() => reading.bytes > before + 3 * MIB || slowStream.destroyed, 30_000);
+    assert.equal(slowStream.destroyed, false, "the slow reader goes on");
+  } finally {
+    reading.stop();
+    for (const caller of [slow, ...stopped]) caller.destroy();
+  }
 });
 
 test("what a link keeps for an agent that acknowledges nothing counts, until that link has ended", async () => {

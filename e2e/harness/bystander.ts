@@ -3,18 +3,10 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { median, percentile } from "../bench/stats.ts";
 import type { Connection } from "./caller.ts";
 
-/** What an honest tenant has seen of the server for a while. */
-export interface Seen {
-  /** Echo through a connection that stands, ms: the median over the windows of each window's percentile. */
-  readonly echoP50Ms: number;
-  readonly echoP99Ms: number;
-  /** From the dial to the first echo of a new CONNECT, ms. */
-  readonly connectMs: number;
-  /** The same as of the echoes: the median over the windows of each window's percentile. */
-  readonly connectP99Ms: number;
-  readonly connects: number;
-  /** New CONNECTs that were refused, cut or not answered, each with its reason. */
-  readonly failures: readonly string[];
+/** Two ways to the same target: through the server that is attacked, and through one that nobody attacks. */
+export interface Ways {
+  connect(): Promise<Connection>;
+  connectCalm(): Promise<Connection>;
 }
 
 export interface MeasureOptions {
@@ -24,82 +16,113 @@ export interface MeasureOptions {
   readonly everyMs?: number;
   /** Pause between two new CONNECTs, ms. */
   readonly connectEveryMs?: number;
-  /** Most that the percentile of new CONNECTs may be of the idle one's. Without it only their median counts. */
-  readonly mostConnectP99?: number;
 }
 
+/** How many times as long an echo, or a CONNECT with its first echo, may take through the attacked server. */
+const MOST_RATIO = 2;
 const QUESTION = Buffer.alloc(32, "q");
 
+/** ms through each of both servers, in the same window of time. */
+class Window {
+  readonly attacked: number[] = [];
+  readonly calm: number[] = [];
+
+  /** The percentile through the attacked server as a multiple of that through the calm one. */
+  get ratio(): number {
+    return percentile(this.attacked, 99) / percentile(this.calm, 99);
+  }
+}
+
 /**
- * Measures what an honest tenant sees: a short echo again and again through one connection, and new CONNECTs beside it.
- * One noisy window of a busy machine changes no median; an attack that holds up the server's event loop is in every
- * window.
+ * Measures what an honest tenant sees during an attack against what it sees, at the same time, through an idle server:
+ * short echoes by turns through two connections that stand, and new CONNECTs by turns beside them. What else the machine
+ * does meanwhile hits both.
+ *
+ * In each window the percentiles of both are compared. The median of the windows' ratios has to be at most 2: a noisy
+ * window changes no median, and an attack that holds up the server's event loop is in every window. Returns what was seen,
+ * for a diagnostic line.
  */
-export async function measure(connect: () => Promise<Connection>, options: MeasureOptions = {}): Promise<Seen> {
-  const { windows = 8, windowMs = 500, everyMs = 4, connectEveryMs = 100 } = options;
-  await using standing = await connect();
-  assert.equal(standing.status, 200, standing.reason);
+export async function assertUnharmed(ways: Ways, options: MeasureOptions = {}): Promise<string> {
+  const { windows: count = 16, windowMs = 500, everyMs = 2, connectEveryMs = 50 } = options;
+  await using attacked = await ways.connect();
+  await using calm = await ways.connectCalm();
+  for (const { status, reason } of [attacked, calm]) assert.equal(status, 200, reason);
   const stop = new AbortController();
-  const connecting = connectAgainAndAgain(connect, connectEveryMs, stop.signal);
-  const perWindow: { readonly p50: number; readonly p99: number }[] = [];
-  const connectP99s: number[] = [];
+  const connects = new Connects(ways, connectEveryMs, stop.signal);
+  const echoes: Window[] = [];
   try {
-    for (let window = 0; window < windows; window++) {
-      const times: number[] = [];
+    for (let number = 0; number < count; number++) {
+      const window = new Window();
       const until = performance.now() + windowMs;
       while (performance.now() < until) {
-        times.push(await echoMs(standing));
+        window.attacked.push(await echoMs(attacked));
+        window.calm.push(await echoMs(calm));
         await sleep(everyMs);
       }
-      perWindow.push({ p50: percentile(times, 50), p99: percentile(times, 99) });
-      const connects = connecting.ofWindow.splice(0);
-      if (connects.length > 0) connectP99s.push(percentile(connects, 99));
+      echoes.push(window);
+      connects.nextWindow();
     }
   } finally {
     stop.abort();
+    await connects.over;
   }
-  const { times, failures } = await connecting.over;
-  return {
-    echoP50Ms: median(perWindow.map(({ p50 }) => p50)),
-    echoP99Ms: median(perWindow.map(({ p99 }) => p99)),
-    connectMs: median(times),
-    connectP99Ms: median(connectP99s),
-    connects: times.length,
-    failures,
-  };
+  const seen = `${shown("echo", echoes)}; ${shown("CONNECT", connects.windows)}`;
+  assert.deepEqual(connects.failures, [], `each CONNECT of the honest tenant is answered: ${seen}`);
+  for (const windows of [echoes, connects.windows]) {
+    const ratio = ratioOf(windows);
+    assert.ok(ratio <= MOST_RATIO, `p99 is ${ratio.toFixed(2)} × that of an idle server: ${seen}`);
+  }
+  return seen;
 }
 
-/** How often an honest tenant is measured until what it sees is within the bounds. */
-const ATTEMPTS = 3;
+/** New CONNECTs, each with its first echo, through the one server and the other by turns. */
+class Connects {
+  /** Those in which both have had some. */
+  readonly windows: Window[] = [];
+  /** CONNECTs that were refused, cut or not answered, each with its reason. */
+  readonly failures: string[] = [];
+  readonly over: Promise<void>;
+  #window = new Window();
 
-/**
- * Measures an honest tenant during an attack, and compares what it sees with an idle run of the same test. A busy machine
- * may spoil a measurement, so that there are three: an attack that does harm spoils all of them. A CONNECT that fails
- * is never the machine's fault.
- */
-export async function assertUnharmed(
-  connect: () => Promise<Connection>,
-  idle: Seen,
-  options: MeasureOptions = {},
-): Promise<Seen> {
-  let harm: string | undefined;
-  for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
-    const during = await measure(connect, options);
-    const seen = JSON.stringify({ idle, during });
-    assert.deepEqual(during.failures, [], `each CONNECT of the honest tenant is answered: ${seen}`);
-    harm = harmIn(idle, during, options);
-    if (harm === undefined) return during;
-    harm += `: ${seen}`;
+  constructor(ways: Ways, everyMs: number, signal: AbortSignal) {
+    this.over = this.#run(ways, everyMs, signal);
   }
-  assert.fail(harm);
+
+  nextWindow(): void {
+    const { attacked, calm } = this.#window;
+    if (attacked.length === 0 || calm.length === 0) return; // goes on as one
+    this.windows.push(this.#window);
+    this.#window = new Window();
+  }
+
+  async #run(ways: Ways, everyMs: number, signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      await this.#one(ways.connect, "attacked");
+      await this.#one(ways.connectCalm, "calm");
+      await sleep(everyMs, undefined, { signal }).catch(() => {});
+    }
+  }
+
+  async #one(connect: Ways["connect"], to: "attacked" | "calm"): Promise<void> {
+    const begun = performance.now();
+    try {
+      await using connection = await connect();
+      if (connection.status !== 200) throw new Error(`${connection.status} ${connection.reason}`);
+      await echoMs(connection);
+      this.#window[to].push(performance.now() - begun);
+    } catch (error) {
+      this.failures.push(`${to}: ${(error as Error).message}`);
+    }
+  }
 }
 
-/** A new CONNECT may take three times as long as idle, and 50 ms more, which a busy machine may add. */
-function harmIn(idle: Seen, during: Seen, { mostConnectP99 = Number.POSITIVE_INFINITY }: MeasureOptions) {
-  if (during.echoP99Ms > 2 * idle.echoP99Ms + 5) return "echo p99 is above 2 × idle + 5 ms";
-  if (during.connectMs > 3 * idle.connectMs + 50) return "new CONNECTs are slower";
-  if (during.connectP99Ms > mostConnectP99 * idle.connectP99Ms) return `CONNECT p99 is above ${mostConnectP99} × idle`;
-  return undefined;
+function ratioOf(windows: readonly Window[]): number {
+  return median(windows.map(({ ratio }) => ratio));
+}
+
+function shown(what: string, windows: readonly Window[]): string {
+  const p99 = (side: "attacked" | "calm") => median(windows.map((window) => percentile(window[side], 99))).toFixed(1);
+  return `${what} p99 ${p99("calm")} ms idle, ${p99("attacked")} ms attacked, ${ratioOf(windows).toFixed(2)} ×`;
 }
 
 async function echoMs(connection: Connection, deadlineMs = 30_000): Promise<number> {
@@ -108,35 +131,4 @@ async function echoMs(connection: Connection, deadlineMs = 30_000): Promise<numb
   const answer = await connection.readBytes(QUESTION.length, deadlineMs);
   assert.ok(answer.equals(QUESTION), "the echo is what was sent");
   return performance.now() - started;
-}
-
-/** `ofWindow`: how long they took, for the caller to take away; `over`: all of them. */
-function connectAgainAndAgain(connect: () => Promise<Connection>, everyMs: number, signal: AbortSignal) {
-  const ofWindow: number[] = [];
-  return { ofWindow, over: connectUntil(connect, everyMs, signal, ofWindow) };
-}
-
-async function connectUntil(
-  connect: () => Promise<Connection>,
-  everyMs: number,
-  signal: AbortSignal,
-  ofWindow: number[],
-) {
-  const times: number[] = [];
-  const failures: string[] = [];
-  while (!signal.aborted) {
-    const started = performance.now();
-    try {
-      await using connection = await connect();
-      if (connection.status !== 200) throw new Error(`${connection.status} ${connection.reason}`);
-      await echoMs(connection);
-      const tookMs = performance.now() - started;
-      times.push(tookMs);
-      ofWindow.push(tookMs);
-    } catch (error) {
-      failures.push((error as Error).message);
-    }
-    await sleep(everyMs, undefined, { signal }).catch(() => {});
-  }
-  return { times, failures };
 }

@@ -1,3 +1,4 @@
+import { constants, setPriority } from "node:os";
 import { type CallerListener, type Connection, connectThrough } from "./caller.ts";
 import { type ClusterFiles, ClusterFolder, type DocumentChange } from "./cluster-files.ts";
 import { type ClusterServerProcess, startAgentProcess, startClusterProcess } from "./cluster-processes.ts";
@@ -27,9 +28,12 @@ export interface TwoTenants extends ClusterServerProcess, AsyncDisposable {
   readonly blueListener: CallerListener;
   /** One CONNECT of blue's caller to its echo target. */
   connect(): Promise<Connection>;
+  /** The same through a second server with an agent of its own, which nobody attacks. */
+  connectCalm(): Promise<Connection>;
 }
 
 export async function startTwoTenants(options: TwoTenantsOptions = {}): Promise<TwoTenants> {
+  goFirst();
   const folder = await ClusterFolder.create(["red", "blue"]);
   const owned: AsyncDisposable[] = [];
   const dispose = async (): Promise<void> => {
@@ -48,8 +52,43 @@ export async function startTwoTenants(options: TwoTenantsOptions = {}): Promise<
     owned.push(blueAgent);
     const blueListener = await blue.listener("tls", served.callerPort);
     const connect = (): Promise<Connection> => connectThrough(blueListener, echo.address);
-    const tenants = { folder, red, blue, blueAgent, target: echo.address, blueListener, connect };
+    const { cgroupProcs: _, ...calmProcess } = options.process ?? {};
+    const calm = await startCalm(echo.address, options.server, calmProcess);
+    owned.push(calm);
+    const { connect: connectCalm } = calm;
+    const tenants = { folder, red, blue, blueAgent, target: echo.address, blueListener, connect, connectCalm };
     return { ...served, ...tenants, [Symbol.asyncDispose]: dispose };
+  } catch (error) {
+    await dispose();
+    throw error;
+  }
+}
+
+/**
+ * This process and those that it starts, but for floods, which take the lowest priority, come before whatever else runs on
+ * the machine: a server with much to do would wait for that much longer than an idle one. Only root may ask for it.
+ */
+function goFirst(): void {
+  try {
+    setPriority(constants.priority.PRIORITY_HIGH);
+  } catch {}
+}
+
+/** A server with one cluster, its agent and nobody else. */
+async function startCalm(target: string, flags: TwoTenantsOptions["server"], process: ProcessOptions) {
+  const folder = await ClusterFolder.create(["blue"]);
+  const owned: AsyncDisposable[] = [];
+  const dispose = async (): Promise<void> => {
+    for (const resource of owned.toReversed()) await resource[Symbol.asyncDispose]();
+    folder[Symbol.dispose]();
+  };
+  try {
+    const blue = folder.get("blue");
+    const { server, callerPort, agentPort } = await startClusterProcess(folder, flags, process);
+    owned.push(server);
+    owned.push(await startAgentProcess(blue, agentPort));
+    const listener = await blue.listener("tls", callerPort);
+    return { connect: () => connectThrough(listener, target), [Symbol.asyncDispose]: dispose };
   } catch (error) {
     await dispose();
     throw error;

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { assertUnharmed, measure } from "../harness/bystander.ts";
+import { assertUnharmed } from "../harness/bystander.ts";
 import { startFlood } from "../harness/flood.ts";
 import { startTwoTenants } from "../harness/two-tenants.ts";
 import { waitFor } from "../harness/wait.ts";
@@ -20,7 +20,6 @@ for (const [kind, sentence] of Object.entries(KINDS)) {
   test(`an agent that floods its tunnel with ${kind} is cut, comes back late, and holds up no other cluster`, async (t) => {
     await using tenants = await startTwoTenants();
     const { red, agentPort, server } = tenants;
-    const idle = await measure(tenants.connect);
     const credential = { ca: red.ca, ...(await red.agent) };
     const begun = performance.now();
     await using flood = await startFlood("frames", { port: agentPort, servername: red.sni, ...credential, kind });
@@ -28,7 +27,7 @@ for (const [kind, sentence] of Object.entries(KINDS)) {
       deadlineMs: 20_000,
       what: "the end of the first tunnel",
     });
-    await assertUnharmed(tenants.connect, idle, { windows: 14 });
+    await assertUnharmed(tenants, { windows: 14 });
     const { welcomed, refused, mebibytes } = await flood.stop();
     t.diagnostic(`${welcomed} tunnels, ${refused} refused, ${Math.round(Number(mebibytes))} MiB written`);
     // The penalty is 1 s and doubles: so many fit in; one more for a slow start.
@@ -44,7 +43,6 @@ const TUNNELS = { burst: 20, perSecond: 1 };
 test("an agent that begins a tunnel, ends it and comes again at once is paced", async (t) => {
   await using tenants = await startTwoTenants();
   const { red, agentPort } = tenants;
-  const idle = await measure(tenants.connect);
   const credential = { ca: red.ca, ...(await red.agent) };
   const begun = performance.now();
   await using flood = await startFlood("frames", {
@@ -53,7 +51,7 @@ test("an agent that begins a tunnel, ends it and comes again at once is paced", 
     ...credential,
     kind: "nothing",
   });
-  await assertUnharmed(tenants.connect, idle, { windows: 14 });
+  await assertUnharmed(tenants, { windows: 14 });
   const { welcomed, refused } = await flood.stop();
   const seconds = (performance.now() - begun) / 1_000;
   t.diagnostic(`${welcomed} tunnels in ${Math.round(seconds)} s, ${refused} refused`);

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { assertUnharmed, measure } from "../harness/bystander.ts";
+import { assertUnharmed } from "../harness/bystander.ts";
 import { startFlood } from "../harness/flood.ts";
 import { GROWTH_MEASURED, ResidentGrowth } from "../harness/resident-growth.ts";
 import { freePort } from "../harness/targets/absent.ts";
@@ -28,10 +28,9 @@ for (const [name, { flags, where }] of Object.entries(WAYS)) {
   test(`requests in one packet by the thousand on ${name}: one is answered, and another tenant notices nothing`, async () => {
     const port = await freePort();
     await using tenants = await startTwoTenants({ server: flags?.(port) ?? {}, process: GROWTH_MEASURED });
-    const idle = await measure(tenants.connect);
     const growth = await ResidentGrowth.of(tenants.server);
     await using flood = await startFlood("pipelined", { ...where(tenants, port), connections: 4, request: GET });
-    await assertUnharmed(tenants.connect, idle);
+    await assertUnharmed(tenants);
     await growth.assertBounded();
     const { opened, bytes } = await flood.stop();
     assert.ok(Number(bytes) > 1_000_000 && Number(opened) > 8, `${bytes} bytes in ${opened} connections`);

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { Duplex } from "node:stream";
 import { test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
-import { UNBOUNDED } from "../../shared/memory/hold.ts";
+import { PRESSURE, UNBOUNDED } from "../../shared/memory/hold.ts";
 import { MemoryPool } from "../../shared/memory/memory-pool.ts";
 import type { CulvertError } from "../../shared/outcomes.ts";
 import { PendingCaller } from "./pending.ts";
@@ -61,7 +61,7 @@ test("what came before the caller was admitted moves to the account of its clust
   await turn();
   assert.deepEqual(held(), [0, 3_500]);
   assert.equal(
-    red.relieve(() => false, performance.now() + 1_000),
+    red.relieve(() => false, performance.now() + 1_000, PRESSURE.limit),
     1,
     "it is its cluster's to end",
   );

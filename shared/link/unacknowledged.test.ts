@@ -1,6 +1,9 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
+import { PRESSURE, type Pressure, relieve } from "../memory/hold.ts";
 import { Unacknowledged } from "./unacknowledged.ts";
+
+const MIB = 1024 * 1024;
 
 /** A link of which the test says how far it is, and what it is looked at by. */
 function watched(t: TestContext) {
@@ -28,25 +31,39 @@ function watched(t: TestContext) {
   return { link, unacknowledged, look };
 }
 
-test("a link of which a byte is not acknowledged for 60 s ends, and not before", (t) => {
+test("a link of which nothing is acknowledged for 60 s ends, and not before", (t) => {
   const { link, look } = watched(t);
   link.send(1);
   look(12);
   assert.deepEqual(link.ended, []);
   look(1);
-  assert.deepEqual(link.ended, ["the other end has not acknowledged within 60 s what it was sent"]);
+  assert.deepEqual(link.ended, ["the other end has acknowledged nothing for 60 s of what it was sent"]);
 });
 
-test("one that acknowledges a little now and then ends as well, when a byte becomes 60 s old", (t) => {
-  const { link, look } = watched(t);
+test("one that acknowledges next to nothing is among the first to be given up where memory is wanted", (t) => {
+  const { link, unacknowledged, look } = watched(t);
   link.send(1_000_000);
-  for (let round = 0; round < 12; round++) {
+  for (let round = 0; round < 20; round++) {
     look(1);
     link.acknowledge(1);
   }
   assert.deepEqual(link.ended, []);
-  look(1);
-  assert.equal(link.ended.length, 1);
+  const small = { held: 999_000, movedAt: performance.now() - 30_000, paceMs: 0, giveUp: () => assert.fail() };
+  const isEnough = () => link.ended.length > 0;
+  assert.equal(relieve([small, ...unacknowledged.holds()], isEnough, performance.now(), PRESSURE.wanted), 1);
+});
+
+test("one whose slow line takes minutes for all that it was sent goes on, and is the last to be given up", (t) => {
+  const { link, unacknowledged, look } = watched(t);
+  link.send(16 * MIB);
+  const later = performance.now() + 1_000;
+  const pressed = (pressure: Pressure) => relieve(unacknowledged.holds(), () => false, later, pressure);
+  while (link.bytes > MIB) {
+    look(1);
+    link.acknowledge(5 * 64 * 1024);
+    assert.deepEqual([link.ended, pressed(PRESSURE.limit)], [[], 0], `${link.bytes} bytes are left`);
+  }
+  assert.equal(pressed(PRESSURE.last), 1);
 });
 
 test("one that is slow and acknowledges each byte within 55 s goes on for ever", (t) => {

@@ -4,10 +4,12 @@ import { Place } from "../queue.ts";
 
 /** How often it is looked whether acknowledgements come, ms. */
 const LOOK_MS = 5_000;
-/** A byte that has a carrier and is not acknowledged for so many looks ends its link: 60 s. */
+/** A link of which nothing is acknowledged at all during so many looks ends: 60 s. */
 const MOST_LOOKS = 12;
-/** Where memory is short, for so many: 10 s. */
+/** Where memory is short one may be given up with a byte that has waited for more than so many: 10 s. */
 const LOOKS_WHEN_SHORT = 2;
+/** A peer makes progress if at its pace all that is kept is acknowledged within so many: 5 min; 16 MiB at 56 KiB/s. */
+const DRAINED_WITHIN = 60;
 
 /** A link as it is looked at. */
 interface Watched {
@@ -20,17 +22,25 @@ interface Watched {
 }
 
 /**
- * Whether the peer of a link acknowledges what it is sent, byte by byte: one that acknowledges a little now and then keeps
- * as much memory as one that is silent. Only time with a carrier counts, and it goes on counting over a change of carriers: a
- * peer may answer pings, or come again and again.
+ * Whether the peer of a link acknowledges what it is sent. One that acknowledges nothing ends its link. One that
+ * acknowledges next to nothing keeps as much memory, and loses its link when that is needed. A slow line may take minutes
+ * for what a faster one before it left: its link goes on, and is the last to be given up.
+ *
+ * Only time with a carrier counts, and it goes on counting over a change of carriers: a peer may answer pings, or come
+ * again and again.
  */
 export class Unacknowledged implements MemoryHolder, MemoryHold {
   /** As one of those that can free memory. */
   readonly place = new Place<MemoryHolder>(this);
   readonly #link: Watched;
   readonly #look: Place<() => void>;
-  /** Where the bytes of the link ended at each look, oldest first, as far as the peer has not come there yet. */
+  /** Where the bytes of the link ended at the last looks, oldest first, as far as the peer has not come there yet. */
   readonly #ends: number[] = [];
+  #acked = 0;
+  /** In a row, with bytes under way and nothing new acknowledged. */
+  #silentLooks = 0;
+  /** When the peer was last seen to make progress, if it did so up to now. */
+  #progressAt: number | undefined;
 
   constructor(link: Watched) {
     this.#link = link;
@@ -40,11 +50,20 @@ export class Unacknowledged implements MemoryHolder, MemoryHold {
   /** Called every `LOOK_MS`. */
   readonly look = (): void => {
     const { isCarried, bytes, acked } = this.#link;
+    const news = acked - this.#acked;
+    this.#acked = acked;
+    if (news > 0 || bytes === 0) this.#silentLooks = 0;
     while ((this.#ends[0] ?? acked + 1) <= acked) this.#ends.shift();
     if (!isCarried) return;
-    if (this.#ends.length === MOST_LOOKS) {
-      this.#link.end(`the other end has not acknowledged within ${(MOST_LOOKS * LOOK_MS) / 1_000} s what it was sent`);
-    } else if (bytes > 0) this.#ends.push(acked + bytes);
+    this.#progressAt = news * DRAINED_WITHIN >= bytes ? performance.now() : undefined;
+    if (bytes === 0) return;
+    if (this.#silentLooks === MOST_LOOKS) {
+      const seconds = (MOST_LOOKS * LOOK_MS) / 1_000;
+      this.#link.end(`the other end has acknowledged nothing for ${seconds} s of what it was sent`);
+      return;
+    }
+    this.#silentLooks++;
+    if (this.#ends.length < MOST_LOOKS) this.#ends.push(acked + bytes);
   };
 
   get held(): number {
@@ -52,7 +71,11 @@ export class Unacknowledged implements MemoryHolder, MemoryHold {
   }
 
   get movedAt(): number {
-    return performance.now() - this.#ends.length * LOOK_MS;
+    return this.#progressAt ?? performance.now() - this.#ends.length * LOOK_MS;
+  }
+
+  get paceMs(): number {
+    return this.#progressAt === undefined ? 0 : LOOK_MS;
   }
 
   giveUp(): void {

@@ -24,6 +24,11 @@ export class HeldBytes implements MemoryHold, MemoryHolder {
     return this.#movedAt;
   }
 
+  /** Nobody takes a part of them. */
+  get paceMs(): number {
+    return 0;
+  }
+
   add(bytes: number): void {
     this.#held += bytes;
     this.#movedAt = performance.now();

@@ -16,12 +16,15 @@ const KIB = 1024;
 class Stopped implements MemoryHold, MemoryHolder {
   held: number;
   movedAt: number;
+  readonly paceMs: number;
   readonly #share: MemoryShare;
   readonly #place = new Place<MemoryHolder>(this);
 
-  constructor(share: MemoryShare, held: number, stalledMs = 1_000) {
+  /** `paceMs`: for so long it stood still before, and moved again. */
+  constructor(share: MemoryShare, held: number, stalledMs = 1_000, paceMs = 0) {
     this.#share = share;
     this.held = held;
+    this.paceMs = paceMs;
     this.movedAt = performance.now() - stalledMs;
     share.hold(held);
     share.enter(this.#place);
@@ -180,8 +183,8 @@ test("credit has to fit beside what is held; who has more than its part gives so
 test("credit that one below its part does not get makes others end what has stopped, and comes the next time", async () => {
   const pool = new MemoryPool(100 * KIB);
   const [blue, red] = [pool.share("blue"), pool.share("red")];
-  const stopped = new Stopped(red, 40 * KIB);
-  const moving = new Stopped(red, 57 * KIB, 0);
+  const stopped = new Stopped(red, 40 * KIB, 21_000);
+  const moving = new Stopped(red, 57 * KIB, 19_000);
   assert.equal(red.reserve(4 * KIB), false);
   await sleep(60);
   assert.equal(stopped.isOver, false, "red itself has more than its part");
@@ -191,6 +194,51 @@ test("credit that one below its part does not get makes others end what has stop
   assert.deepEqual([stopped.isOver, moving.isOver, pool.isFull], [true, false, false]);
   assert.equal(blue.reserve(4 * KIB), true);
   blue.release(4 * KIB);
+});
+
+/** At 100 KB/s: it holds far more than others, and stands still for 14 s between two steps. */
+const steadyIn = (share: MemoryShare) => new Stopped(share, 60 * KIB, 13_000, 14_000);
+
+test("a reader that makes progress in steps is left alone above the limit: one that has stopped is ended instead", async () => {
+  const pool = new MemoryPool(100 * KIB);
+  const red = pool.share("red");
+  const steady = steadyIn(red);
+  const stopped = [1, 2, 3].map(() => new Stopped(red, 15 * KIB, 300));
+  await looked();
+  assert.deepEqual([steady.isOver, stopped.filter(({ isOver }) => isOver).length], [false, 1]);
+});
+
+test("where all of a cluster are such readers it is refused new streams, and none of them is ended", async () => {
+  const pool = new MemoryPool(100 * KIB);
+  const red = pool.share("red");
+  const steady = [1, 2].map(() => steadyIn(red));
+  await looked();
+  assert.deepEqual([steady.filter(({ isOver }) => isOver).length, red.isFull], [0, true]);
+});
+
+test("such readers are ended, last of all, where the process is short of memory or another cluster lacks its part", async () => {
+  for (const lack of ["process", "part"]) {
+    const pool = new MemoryPool(100 * KIB);
+    const [blue, red] = [pool.share("blue"), pool.share("red")];
+    const stopped = new Stopped(red, 10 * KIB, 300);
+    const steady = [1, 2].map(() => steadyIn(red));
+    if (lack === "process") pool.onProcess(50 * KIB);
+    else assert.equal(blue.reserve(4 * KIB), false);
+    await looked();
+    assert.deepEqual([stopped.isOver, steady.filter(({ isOver }) => isOver).length], [true, 1], lack);
+  }
+});
+
+test("one that has stood still for more than twice as long as ever before is taken to have stopped", async () => {
+  const pool = new MemoryPool(100 * KIB);
+  const red = pool.share("red");
+  const slower = new Stopped(red, 60 * KIB, 4_100, 2_000);
+  const hour = new Stopped(red, 60 * KIB, 41_000, 3_600_000);
+  await looked();
+  assert.deepEqual([slower.isOver, hour.isOver], [false, true], "an hour counts as 20 s");
+  new Stopped(red, 50 * KIB, 0);
+  await looked();
+  assert.equal(slower.isOver, true);
 });
 
 test("the share of a cluster that is not served any more counts until it holds nothing", () => {

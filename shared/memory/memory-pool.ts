@@ -1,3 +1,4 @@
+import { PRESSURE, type Pressure } from "./hold.ts";
 import { MemoryShare, RELIEVED_BELOW } from "./memory-share.ts";
 
 /** Memory that could not be had at once is looked for again after so long, ms. */
@@ -184,13 +185,20 @@ export class MemoryPool {
     }
   };
 
+  /** Readers that make progress in steps are left alone unless the process is short, or another cluster cannot get its part. */
+  get #pressure(): Pressure {
+    if (!this.isSpent) return PRESSURE.wanted;
+    return this.isProcessShort || this.#roomWanted ? PRESSURE.last : PRESSURE.limit;
+  }
+
   /** Who holds most goes first; nobody is taken more than what is beyond a fair part. */
   #relieveAll(target: number, now: number): void {
     const part = target / Math.max(1, this.#active);
+    const pressure = this.#pressure;
     const above = [...this.#shares].filter(({ held }) => held > part).sort((one, other) => other.held - one.held);
     for (const share of above) {
       if (this.#held <= target) break;
-      this.#ended += share.relieve(() => this.#held <= target || share.held <= part, now);
+      this.#ended += share.relieve(() => this.#held <= target || share.held <= part, now, pressure);
     }
     this.#roomWanted = false;
     this.#full = this.isSpent && this.#held > target;

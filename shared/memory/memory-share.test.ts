@@ -12,6 +12,7 @@ const CAP = 16 * MIB;
 /** A connection that holds bytes of a share. Its reader takes a byte now and then, unless it has stopped. */
 class Connection implements MemoryHold, MemoryHolder {
   held: number;
+  readonly paceMs = 0;
   readonly #share: MemoryShare;
   readonly #stalledMs: number;
   readonly #place = new Place<MemoryHolder>(this);

@@ -1,5 +1,5 @@
 import { type Place, Queue } from "../queue.ts";
-import { type MemoryAccount, type MemoryHold, type MemoryHolder, relieve } from "./hold.ts";
+import { type MemoryAccount, type MemoryHold, type MemoryHolder, PRESSURE, type Pressure, relieve } from "./hold.ts";
 import type { MemoryPool } from "./memory-pool.ts";
 
 /** What was given up goes down to this share of the limit, so that it does not swing with every chunk. */
@@ -140,9 +140,9 @@ export class MemoryShare implements MemoryAccount {
     this.#holders.join(place);
   }
 
-  /** Ends what has stopped moving until there is enough; returns how many connections and links that were. */
-  relieve(isEnough: () => boolean, now: number): number {
-    return relieve(this.#holds(), isEnough, now);
+  /** Ends what may be taken from at this pressure until there is enough; returns how many connections and links. */
+  relieve(isEnough: () => boolean, now: number, pressure: Pressure): number {
+    return relieve(this.#holds(), isEnough, now, pressure);
   }
 
   /**
@@ -151,12 +151,12 @@ export class MemoryShare implements MemoryAccount {
    */
   relieveToCap(now: number): number {
     const overrun = this.#cap * OVERRUN.times;
-    const ended = this.relieve(() => this.#held <= this.#cap * RELIEVED_BELOW, now);
+    const ended = this.relieve(() => this.#held <= this.#cap * RELIEVED_BELOW, now, PRESSURE.limit);
     if (!this.isAboveCap) return ended;
     this.#aboveSince ??= now;
     this.#overrunSince = this.#held > overrun ? (this.#overrunSince ?? now) : undefined;
     if (this.#overrunSince === undefined || now - this.#overrunSince < OVERRUN.afterMs) return ended;
-    return ended + relieve(this.#holds(), () => this.#held <= overrun, now, 0);
+    return ended + this.relieve(() => this.#held <= overrun, now, PRESSURE.moving);
   }
 
   #isBelowCap(): void {

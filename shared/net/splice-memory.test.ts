@@ -141,10 +141,12 @@ test("it stands still since its sinks took something last", async () => {
   const begun = memory.movedAt;
   await sleep(250); // two looks
   assert.equal(memory.movedAt, begun);
+  assert.equal(memory.paceMs, 0);
   one.taken = 1;
   memory.onWrite(true);
   await looked();
   assert.ok(memory.movedAt > begun);
+  assert.equal(memory.paceMs, memory.movedAt - begun, "so long it stood, and moved again");
   holds.push(...memory.holds());
   assert.deepEqual(holds, [memory]);
   memory.close();

@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { TLSSocket } from "node:tls";
-import type { MemoryAccount, MemoryHold, MemoryHolder } from "../memory/hold.ts";
+import { type MemoryAccount, type MemoryHold, type MemoryHolder, Movement } from "../memory/hold.ts";
 import { Place } from "../queue.ts";
 import { LookTimer } from "./look-timer.ts";
 
@@ -42,7 +42,7 @@ export class SpliceMemory implements MemoryHolder, MemoryHold {
   #look: Place<() => void> | undefined;
   #held = 0;
   #taken = 0;
-  #movedAt = 0;
+  readonly #movement = new Movement();
 
   constructor(account: SpliceAccount, directions: readonly WaitingSink[], giveUp: () => void) {
     this.#account = account;
@@ -63,7 +63,8 @@ export class SpliceMemory implements MemoryHolder, MemoryHold {
       held += waitingIn(direction);
       taken += direction.taken;
     }
-    if (taken !== this.#taken || this.#held === 0) this.#movedAt = performance.now();
+    if (this.#held === 0) this.#movement.begin(performance.now());
+    else if (taken !== this.#taken) this.#movement.move(performance.now());
     this.#taken = taken;
     this.#set(held);
     if (held > 0) this.#account.enter(this.#place);
@@ -88,7 +89,11 @@ export class SpliceMemory implements MemoryHolder, MemoryHold {
   }
 
   get movedAt(): number {
-    return this.#movedAt;
+    return this.#movement.at;
+  }
+
+  get paceMs(): number {
+    return this.#movement.paceMs;
   }
 
   *holds(): Iterable<MemoryHold> {

@@ -1,4 +1,4 @@
-import { type MemoryAccount, type MemoryHolder, relieve } from "../memory/hold.ts";
+import { type MemoryAccount, type MemoryHolder, PRESSURE, relieve } from "../memory/hold.ts";
 import { Place } from "../queue.ts";
 import type { Stream } from "./stream.ts";
 
@@ -71,7 +71,7 @@ export class Memory implements MemoryHolder {
     this.#relief = undefined;
     if (!this.#isSpent) return;
     const isEnough = () => this.#held <= this.#budget * RELIEVED_BELOW;
-    this.resets += relieve(this.holds(), isEnough, this.#now());
+    this.resets += relieve(this.holds(), isEnough, this.#now(), PRESSURE.limit);
     if (this.#isSpent) this.#relief ??= setTimeout(this.#relieve, RELIEF_MS).unref();
   };
 

@@ -1,6 +1,6 @@
 import { Duplex } from "node:stream";
 import { Backlog } from "../memory/backlog.ts";
-import { compact, memoryNeeded } from "../memory/hold.ts";
+import { compact, Movement, memoryNeeded } from "../memory/hold.ts";
 import { Place } from "../queue.ts";
 import { sessionLost, streamReset } from "./errors.ts";
 import { type CreditBudget, ReceiveWindow, SendWindow } from "./window.ts";
@@ -72,8 +72,10 @@ export class Stream extends Duplex {
   readonly #backlog = new Backlog();
   /** `_read` was called and not answered: nobody calls it again before a `push`. */
   #isAsked = false;
-  /** When the reader took something last, or the first of it came. */
-  #movedAt = 0;
+  /** Of what is unread. */
+  readonly #movement = new Movement();
+  /** Something has been left unread: what is taken of it counts as a movement. */
+  #stands = false;
   /** Bytes among them that the reader had taken and put back: their credit has been given already. */
   #returned = 0;
   #outgoing: readonly Buffer[] = NOTHING;
@@ -113,7 +115,11 @@ export class Stream extends Duplex {
 
   /** Since when nothing of that has been taken, ms on the session's clock. */
   get movedAt(): number {
-    return this.#movedAt;
+    return this.#movement.at;
+  }
+
+  get paceMs(): number {
+    return this.#movement.paceMs;
   }
 
   /** What the peer may have under way. */
@@ -284,13 +290,19 @@ export class Stream extends Duplex {
     return chunk;
   }
 
+  #stand(): void {
+    this.#stands = true;
+    this.#movement.begin(this.#wire.now());
+  }
+
   /** Counts what the reader has taken since last time, and gives the peer credit for it. */
   #settleRead(): void {
     const taken = this.#unread - this.readableLength - this.#backlog.bytes;
     if (taken <= 0) return;
     this.#unread -= taken;
     this.#wire.hold(-taken);
-    if (this.#unread > 0) this.#movedAt = this.#wire.now();
+    if (this.#stands) this.#movement.move(this.#wire.now());
+    this.#stands &&= this.#unread > 0;
     if (this.#remoteEnded || this.#released) return;
     const again = Math.min(taken, this.#returned);
     this.#returned -= again;
@@ -308,6 +320,7 @@ export class Stream extends Duplex {
       this.#unread += returned;
       this.#returned += returned;
       this.#wire.hold(returned);
+      if (!this.#stands) this.#stand();
     }
   }
 
@@ -334,13 +347,12 @@ export class Stream extends Duplex {
   onData(piece: Buffer): void {
     if (this.destroyed) return;
     this.#oneWay = 0;
-    const isFirst = this.#unread === 0;
     this.#unread += piece.length;
     this.#wire.hold(piece.length);
     if (this.#takesAtOnce) this.#give(piece);
     else this.#keep(piece);
     this.#settleRead();
-    if (isFirst && this.#unread > 0) this.#movedAt = this.#wire.now();
+    if (!this.#stands && this.#unread > 0) this.#stand();
   }
 
   /** A piece that finds a flowing reader goes through. */

@@ -15,9 +15,21 @@ interface Args {
   readonly atOnce: number;
 }
 
+const AT_THE_LIMIT = "HTTP/1.1 503 this server is at its memory limit";
+
+type Counts = {
+  answered: number;
+  /** Because the server is at its memory limit. */
+  refused: number;
+  /** For whatever else, with the last status line. */
+  refusedOtherwise: number;
+  statusLine: string;
+  cut: number;
+};
+
 /** Callers that connect, hear their 200 and do not read any more. Who is cut does not come again. */
-await flooding<Args, { answered: number; refused: number; cut: number }>(
-  { answered: 0, refused: 0, cut: 0 },
+await flooding<Args, Counts>(
+  { answered: 0, refused: 0, refusedOtherwise: 0, statusLine: "", cut: 0 },
   (args, counts) => {
     const held = new Set<Socket>();
     const one = () =>
@@ -34,8 +46,13 @@ await flooding<Args, { answered: number; refused: number; cut: number }>(
         });
         socket.once("data", (bytes) => {
           socket.pause();
-          if (bytes.toString("latin1").startsWith("HTTP/1.1 200")) counts.answered++;
-          else counts.refused++;
+          const [statusLine = ""] = bytes.toString("latin1").split("\r\n");
+          if (statusLine.startsWith("HTTP/1.1 200")) counts.answered++;
+          else if (statusLine.startsWith(AT_THE_LIMIT)) counts.refused++;
+          else {
+            counts.refusedOtherwise++;
+            counts.statusLine = statusLine;
+          }
           resolve();
         });
         socket.write(`CONNECT ${args.target} HTTP/1.1\r\nHost: x\r\n\r\n`);
