@@ -1,9 +1,11 @@
-# The same Node release in both stages: nothing native is built, but what was tested is what runs.
-FROM node:22-slim AS build
+# The same Node.js in both stages. From another registry: --build-arg NODE_IMAGE=registry.example.com/node:24.21-slim
+ARG NODE_IMAGE=node:24.21-slim
+
+FROM ${NODE_IMAGE} AS build
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
 # Scripts are left out: `prepare` builds, and the sources come in a later, more often changed layer.
-RUN npm ci --ignore-scripts
+RUN --mount=type=cache,target=/root/.npm npm ci --ignore-scripts
 COPY tsconfig.json tsconfig.build.json ./
 COPY shared ./shared
 COPY server ./server
@@ -13,21 +15,30 @@ COPY cli ./cli
 COPY scripts/revision.mjs ./scripts/
 # The commit, for `culvert_build_info`: there is no .git here. docker build --build-arg REVISION=$(git rev-parse HEAD)
 ARG REVISION=
-RUN CULVERT_REVISION=$REVISION npm run build && npm prune --omit=dev --ignore-scripts
+RUN CULVERT_REVISION=$REVISION npm run build
 
-FROM node:22-slim
+FROM ${NODE_IMAGE}
 ENV NODE_ENV=production
 WORKDIR /app
-COPY --from=build /app/package.json ./
-COPY --from=build /app/node_modules ./node_modules
+# Modes are given, because a clone may be private to its user (umask 077), and everything here is root's.
+COPY --chmod=0644 package.json package-lock.json ./
+RUN --mount=type=cache,target=/root/.npm npm ci --omit=dev --ignore-scripts --no-audit --no-fund
 COPY --from=build /app/dist ./dist
 # As in the npm package: `culvert explain` reads docs/errors.md.
-COPY docs ./docs
-COPY LICENSE README.md CHANGELOG.md ./
-# As a number, so that Kubernetes' runAsNonRoot can check it.
+COPY --chmod=0755 docs ./docs
+COPY --chmod=0644 LICENSE README.md CHANGELOG.md ./
+COPY --chmod=0755 docker/culvert /usr/local/bin/
+# Where Konnectivity's images have theirs.
+COPY --chmod=0755 docker/proxy-server docker/proxy-agent /
+ARG REVISION=
+LABEL org.opencontainers.image.title="culvert" \
+      org.opencontainers.image.description="Reach Kubernetes clusters you have no network to" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="0.1.0" \
+      org.opencontainers.image.revision="${REVISION}"
+# As a number, so that Kubernetes' runAsNonRoot can check it. Nothing is written: the root may be read-only.
 USER 65532:65532
 # Callers, agents, health of server and agent. The admin ports bind to loopback.
 EXPOSE 8090 8091 8092 8093
-# Node itself, without a shell or npm in front: signals reach the process that drains.
-ENTRYPOINT ["node", "/app/dist/cli/main.js"]
+ENTRYPOINT ["culvert"]
 CMD ["--help"]

@@ -9,6 +9,7 @@ import { DIALS } from "./checks/dials.ts";
 import { EXTENSIONS } from "./checks/extensions.ts";
 import { BAD_TARGETS, FAILURES, SERVER_COMES_LATER } from "./checks/failures.ts";
 import { AGENTS_ONLY, NO_DIRECT_WAY } from "./checks/gate.ts";
+import { PKI_SECRETS } from "./checks/pki-secrets.ts";
 import { STREAMS } from "./checks/streams.ts";
 import { whatIsMissing } from "./prerequisites.ts";
 import { type Report, rowLine, section, withSection } from "./report.ts";
@@ -64,6 +65,7 @@ async function runLane(world: World, lane: Lane, { only, repeat }: Settings): Pr
   const wanted = (checks: readonly Check[]) => checks.filter(({ name }) => name.includes(only));
   await runner.run([NO_DIRECT_WAY, SERVER_COMES_LATER, AGENTS_ONLY]);
   await runner.run(wanted([...STREAMS, ...EXTENSIONS, ...DIALS]));
+  await runner.run(wanted(PKI_SECRETS));
   await runner.run(wanted(BAD_TARGETS));
   await runner.run(wanted(CUTS));
   await runner.run(wanted(FAILURES));

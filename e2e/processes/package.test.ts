@@ -55,19 +55,6 @@ test("the package installed into an empty folder, without dev dependencies, expl
   assert.match(demo.stdout, /200 Connection Established/i);
 });
 
-test("the image has what the package has", () => {
-  const image =
-    read("Dockerfile")
-      .split(/^FROM /m)
-      .at(-1) ?? "";
-  const copied = [...image.matchAll(/^COPY (?:--from=build )?(.+) \S+$/gm)].flatMap(([, sources = ""]) =>
-    sources.split(" ").map((source) => source.replace("/app/", "")),
-  );
-  // npm adds the three that package.json need not name; the image has the packages beside it.
-  const packed = [...MANIFEST.files, "README.md", "LICENSE", "package.json"];
-  assert.deepEqual(copied.toSorted(), [...packed, "node_modules"].toSorted());
-});
-
 test("the SBOM lists exactly the packages that package-lock.json has for run time", async () => {
   const { stdout } = await run("npm", ["run", "-s", "sbom"], { cwd: ROOT, maxBuffer: 64 * 1024 * 1024 });
   const bom = JSON.parse(stdout) as Bom;
