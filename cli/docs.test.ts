@@ -4,15 +4,13 @@ import { tmpdir } from "node:os";
 import { basename, dirname, join } from "node:path";
 import { test } from "node:test";
 import { agentOptions } from "../agent/options.ts";
-import { routerOptions } from "../router/options.ts";
 import { parseDocument } from "../server/clusters/document.ts";
 import { serverOptions } from "../server/options.ts";
 import { OUTCOMES, type OutcomeCode, outcome } from "../shared/outcomes.ts";
-import { flagName, type OptionTable } from "../shared/process/options.ts";
+import type { OptionTable } from "../shared/process/options.ts";
 import { readOptions } from "../shared/process/read-options.ts";
 import { ROOT } from "../shared/process/testing-run.ts";
 import { yamlDocuments } from "../shared/process/yaml-documents.ts";
-import { DEMO_PORTS } from "./demo.ts";
 import { createPki } from "./pki.ts";
 
 const PAGES = [
@@ -95,7 +93,7 @@ test("links between the pages lead to files and headings that exist", () => {
 
 test("every flag that the pages name is an option of culvert, or of a tool that is shown with it", () => {
   const others =
-    /^--(proxy-cacert|proxy-cert|proxy-key|proxytunnel|rm|mount|egress-selector-config-file|dir|server-san|cluster-san|namespace|name|build-arg|init|server-names|agent-names|days|help|print-config|kubernetes|proxy|retry|retry-connrefused|retry-delay|admin-address|json|watch|cluster|from-server|prefix|seconds|import|test|target|minutes)$/;
+    /^--(proxy-cacert|proxy-cert|proxy-key|proxytunnel|rm|egress-selector-config-file|dir|server-san|cluster-san|namespace|name|build-arg|init|mount|chmod|server-names|agent-names|days|help|print-config|kubernetes|proxy|retry|retry-connrefused|retry-delay|admin-address|json|watch|cluster|from-server|prefix|seconds|import|test|target|minutes)$/;
   const options = page("docs/options.md");
   for (const name of PAGES) {
     for (const [flag] of page(name).matchAll(/(?<![\w-])--[a-z][a-z-]*[a-z]/g)) {
@@ -126,26 +124,6 @@ test("the lines that start a server and an agent, in README, in docs/clusters.md
       assert.deepEqual((await readOptions(table, { argv: here, env: {} })).problems, [], lines);
     }
   }
-});
-
-test("no example takes a port that is the default of something else", () => {
-  const owners = new Map<number, string[]>();
-  for (const { options } of [serverOptions, agentOptions, routerOptions] as unknown as OptionTable[]) {
-    for (const [key, row] of Object.entries(options)) {
-      if (row.kind !== "port" || row.default === 0) continue;
-      owners.set(row.default, [...(owners.get(row.default) ?? []), flagName(key, row)]);
-    }
-  }
-  for (const name of PAGES) {
-    for (const [, flag = "", port] of page(name).matchAll(/--([a-z-]*port)[ =](\d+)/g)) {
-      const [owner] = owners.get(Number(port)) ?? [];
-      assert.ok(
-        owner === undefined || owners.get(Number(port))?.includes(flag),
-        `${name}: --${flag} ${port}, ${owner}'s`,
-      );
-    }
-  }
-  assert.equal(owners.get(DEMO_PORTS.target.port), undefined);
 });
 
 test("the scripts that the pages name are in package.json", () => {

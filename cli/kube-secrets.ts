@@ -103,9 +103,8 @@ export class KubeSecrets {
     const said = reason === undefined ? "" : `. It says: ${printable(reason, 300)}`;
     if (status === 401) throw new KubeFailure(`${this.#host} does not accept our credentials (401)${said}`);
     if (status === 403) {
-      throw new KubeFailure(
-        `${this.#host} does not let us ${verb} the secret ${name}: grant the verb "${verb}" on "secrets" in namespace "${this.#namespace}" by a Role${said}`,
-      );
+      const cure = `grant the verb "${verb}" on "secrets" in namespace "${this.#namespace}" by a Role`;
+      throw new KubeFailure(`${this.#host} does not let us ${verb} the secret ${name}: ${cure}${said}`);
     }
     throw new KubeFailure(`${this.#host} answers ${status} to ${verb} of the secret ${name}${said}`);
   }

@@ -103,7 +103,7 @@ test("other server names renew the serving certificate alone, and what else is i
   assert.deepEqual([metadata.labels?.["team"], data["extra"]], ["blue", "ZQ=="]);
 });
 
-test("certificates of a CA whose Secret was deleted are renewed by the new one, and so is what cannot be read", async (t) => {
+test("certificates of a CA that was deleted are renewed by the new one, and so is what cannot be read", async (t) => {
   const { api, run, certificate } = await installation(t);
   await run();
   api.secrets.delete("x-ca");

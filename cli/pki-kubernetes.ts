@@ -159,9 +159,8 @@ async function authorityIn(secret: Secret, name: string, now: Date): Promise<Aut
     );
   }
   if (authority.notAfter > now) return authority;
-  throw new KubeFailure(
-    `the CA in the secret ${name} expired on ${day(authority.notAfter)}: delete that secret and run this again, then restart servers, agents and callers`,
-  );
+  const cure = "delete that secret and run this again, then give all agents and callers the new certificates";
+  throw new KubeFailure(`the CA in the secret ${name} expired on ${day(authority.notAfter)}: ${cure}`);
 }
 
 function sentence(decision: Decision): string {

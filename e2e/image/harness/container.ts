@@ -11,7 +11,7 @@ export interface ContainerOptions {
   readonly volumes?: readonly Mount[];
 }
 
-/** Process 1 of an image, as Kubernetes starts it under the restricted Pod Security Standard, but on this machine's network. */
+/** Process 1 of an image, as the restricted Pod Security Standard allows it, but on this machine's network. */
 export class Container implements AsyncDisposable {
   readonly #program: Program;
   /** Of process 1, as this machine knows it. */
@@ -83,7 +83,27 @@ export class Container implements AsyncDisposable {
       });
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
+  /** Words of its command line, or none when it has ended. */
+  commandLine(): string[] {
+    try {
+      return readFileSync(`/proc/${this.pid}/cmdline`, "utf8").split("\0").slice(0, -1);
+    } catch {
+      return [];
+    }
+  }
+
+  /** Kills what started it, as the kernel does with a test that has been killed. */
+  async abandon(): Promise<void> {
     await this.#program.kill();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    try {
+      // What started it waits for it, and ends.
+      if (this.running) this.signal("SIGKILL");
+    } catch {
+      // It has ended in this moment.
+    }
+    await this.#program.exited;
   }
 }

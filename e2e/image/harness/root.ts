@@ -24,8 +24,8 @@ const NETWORK_FILES = ["hosts", "resolv.conf", "nsswitch.conf", "ld.so.cache", "
 
 /**
  * A root folder in place of the one of a Node.js image: this machine's programs and libraries, read-only, and in
- * /usr/local the Node.js that runs this test. Mounts are made in the mount namespace of each command, so that they are gone with it,
- * however it ends.
+ * /usr/local the Node.js that runs this test. Mounts are made in the mount namespace of each command, so that they are
+ * gone with it, however it ends.
  */
 export class Root {
   readonly path: string;
@@ -54,8 +54,8 @@ export class Root {
   }
 
   /**
-   * The command line of a process that is process 1 of its own process namespace in this root. Its first line on stdout is
-   * `pid N`, by which this machine knows it. With an owner it has that user, no capabilities and a read-only root.
+   * The command line of a process that is process 1 of its own process namespace in this root. Its first line on stdout
+   * is `pid N`, by which this machine knows it. With an owner it has that user, no capabilities and a read-only root.
    */
   commandLine({ argv, env, folder, mounts = [], owner }: RootCommand): string[] {
     const all = [...this.#mounts, ...mounts];
