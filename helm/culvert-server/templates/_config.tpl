@@ -1,0 +1,65 @@
+{{/* The file of --config: what the chart decides, with the options of the values. */}}
+{{- define "culvert-server.config" -}}
+{{- $ports := include "culvert-server.ports" . | fromYaml -}}
+{{- $tls := include "culvert-server.tls" . | fromYaml -}}
+{{- $config := dict
+  "agent-port" (int $ports.agents) "health-port" (int $ports.health) "admin-port" (int $ports.admin) -}}
+{{- with include "culvert-server.socket" . -}}
+{{- $_ := set $config "uds-name" . -}}
+{{- end -}}
+{{- if int $ports.callers -}}
+{{- $_ := set $config "server-port" (int $ports.callers) -}}
+{{- end -}}
+{{- if include "culvert-server.callersTls" . -}}
+{{- $_ := set $config "server-cert" "/etc/culvert/callers/tls.crt" -}}
+{{- $_ := set $config "server-key" "/etc/culvert/callers/tls.key" -}}
+{{- if or $tls.callers.ca.secret $tls.callers.ca.configMap -}}
+{{- $_ := set $config "server-ca-cert" "/etc/culvert/callers/ca.crt" -}}
+{{- end -}}
+{{- end -}}
+{{- if include "culvert-server.agentsTls" . -}}
+{{- $_ := set $config "cluster-cert" "/etc/culvert/agents/tls.crt" -}}
+{{- $_ := set $config "cluster-key" "/etc/culvert/agents/tls.key" -}}
+{{- if or $tls.agents.ca.secret $tls.agents.ca.configMap -}}
+{{- $_ := set $config "cluster-ca-cert" "/etc/culvert/agents/ca.crt" -}}
+{{- end -}}
+{{- end -}}
+{{- if int $ports.agentsInsecure -}}
+{{- $_ := set $config "agent-insecure-port" (int $ports.agentsInsecure) -}}
+{{- $_ := set $config "agent-insecure-bind-address" .Values.ingress.bindAddress -}}
+{{- $_ := set $config "agent-insecure-trusted-cidrs" .Values.ingress.controllerCIDRs -}}
+{{- end -}}
+{{- if include "culvert-server.hasClusters" . -}}
+{{- $_ := set $config "clusters" "/etc/culvert/clusters" -}}
+{{- else if .Values.agents.token.enabled -}}
+{{- with .Values.agents.token -}}
+{{- $_ := set $config "authentication-audience" .audience -}}
+{{- $_ := set $config "agent-namespace" .namespace -}}
+{{- $_ := set $config "agent-service-account" .serviceAccount -}}
+{{- if .kubeconfig.secret -}}
+{{- $_ := set $config "kubeconfig" "/etc/culvert/kubeconfig/kubeconfig" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- /* One CA signs for both sides: who is let in where is told by name. */ -}}
+{{- if and (ne .Values.tls.source "existing") (not (include "culvert-server.hasClusters" .)) -}}
+{{- $_ := set $config "agent-identities" (list "CN=culvert-agent") -}}
+{{- $_ := set $config "caller-identities" (list "CN=culvert-client") -}}
+{{- end -}}
+{{- toYaml (mergeOverwrite $config .Values.options) -}}
+{{- end -}}
+
+{{/* The documents of clusters.documents, each with its name, as a YAML map from file to text. */}}
+{{- define "culvert-server.documents" -}}
+{{- range $name, $document := .Values.clusters.documents }}
+{{ $name }}.yaml: {{ merge (dict "name" $name) $document | toYaml | toJson }}
+{{- end }}
+{{- end -}}
+
+{{/* Every option of the router. */}}
+{{- define "culvert-server.routerConfig" -}}
+{{- $ports := .Values.router.ports -}}
+{{- $config := dict "routes" "/etc/culvert/routes" "port" (int $ports.tls)
+  "health-port" (int $ports.health) "admin-port" (int $ports.admin) -}}
+{{- toYaml (mergeOverwrite $config .Values.router.options) -}}
+{{- end -}}
