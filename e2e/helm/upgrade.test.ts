@@ -1,0 +1,84 @@
+import assert from "node:assert/strict";
+import { cpSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, test } from "node:test";
+import { TempDir } from "../harness/temp.ts";
+import { CHARTS, type Installation, type Render, renderAll } from "./harness/helm.ts";
+import { helmMissing } from "./harness/helm-program.ts";
+import { examples, oddInstallations } from "./harness/installations.ts";
+import { secretsMadeBy } from "./harness/invariants/references.ts";
+import { type KubeObject, nameOf, podsOf, specOf } from "./harness/objects.ts";
+
+const NEXT = "999.0.0";
+const WORKLOADS = ["Deployment", "DaemonSet", "StatefulSet"];
+/** Kubernetes refuses any other change of a StatefulSet. */
+const CHANGEABLE = [
+  "replicas",
+  "ordinals",
+  "template",
+  "updateStrategy",
+  "persistentVolumeClaimRetentionPolicy",
+  "minReadySeconds",
+];
+
+describe("an upgrade to the next version of a chart", { skip: helmMissing() }, () => {
+  test("replaces no certificate, and nothing that Kubernetes will not have changed", async () => {
+    using dir = new TempDir();
+    const installations = [...examples(), ...oddInstallations()];
+    const before = await renderAll(installations);
+    const after = await renderAll(installations.map((installation) => nextVersion(installation, dir)));
+    for (const [index, old] of before.entries()) compare(old, after[index] ?? assert.fail());
+  });
+});
+
+function nextVersion(installation: Installation, dir: TempDir): Installation {
+  const folder = dir.file(installation.chart);
+  cpSync(join(CHARTS, installation.chart), folder, { recursive: true });
+  const file = join(folder, "Chart.yaml");
+  writeFileSync(file, readFileSync(file, "utf8").replace(/^(version|appVersion): .*$/gm, `$1: ${NEXT}`));
+  return { ...installation, folder, isUpgrade: true };
+}
+
+function compare({ installation, objects: before }: Render, { objects: after }: Render): void {
+  const where = (object: KubeObject) => `${installation.name}, ${nameOf(object)}`;
+  const next = (object: KubeObject) =>
+    after.find(({ kind, metadata }) => kind === object.kind && metadata.name === object.metadata.name) ??
+    assert.fail(`${where(object)} is gone`);
+  for (const object of before) next(object);
+  for (const object of before.filter(({ kind }) => kind === "Secret" || kind === "Certificate" || kind === "Issuer")) {
+    assert.deepEqual(contentOf(next(object)), contentOf(object), where(object));
+  }
+  for (const object of before.filter(({ kind }) => WORKLOADS.includes(kind))) {
+    assert.deepEqual(unchangeable(next(object)), unchangeable(object), where(object));
+    const [pod, newPod] = [podsOf([object])[0], podsOf([next(object)])[0]];
+    assert.deepEqual(newPod?.spec.volumes, pod?.spec.volumes, `${where(object)} mounts something else`);
+    assert.ok(JSON.stringify(newPod).includes(NEXT) || digest(installation), `${where(object)} runs the old version`);
+  }
+  for (const object of before.filter(({ kind }) => kind === "Service")) {
+    const { selector } = specOf(object);
+    assert.deepEqual(specOf(next(object))["selector"], selector, `${where(object)} loses the old pods`);
+  }
+  for (const secret of after.flatMap(secretsMadeBy)) {
+    assert.ok(
+      !after.some(({ kind, metadata }) => kind === "Secret" && metadata.name === secret),
+      `${secret} is rendered`,
+    );
+  }
+}
+
+/** An image that is named by its digest is the same image. */
+function digest({ values }: Installation): boolean {
+  return JSON.stringify(values).includes("sha256:");
+}
+
+/** Labels name the version of the chart, and may. */
+function contentOf(object: KubeObject): unknown {
+  const { metadata: _, ...content } = object;
+  return content;
+}
+
+function unchangeable(object: KubeObject): unknown {
+  const spec = specOf(object);
+  if (object.kind !== "StatefulSet") return spec["selector"];
+  return Object.fromEntries(Object.entries(spec).filter(([field]) => !CHANGEABLE.includes(field)));
+}
