@@ -72,8 +72,8 @@ program
     await runDemo({ dir: options.dir, once: options.once === true });
   });
 
-program
-  .command("pki")
+const pki = program.command("pki").enablePositionalOptions();
+pki
   .description("Write a set of certificates to try culvert by hand. Overwrites nothing.")
   .option("--dir <folder>", "Where to write them.", "pki")
   .option("--server-san <names>", `Names and addresses of the server, for callers. ${MORE_NAMES}`, list)
@@ -88,6 +88,39 @@ program
     const { dir, serverSan = [], clusterSan = [], days } = options;
     await runPki({ dir, serverSans: serverSan, clusterSans: clusterSan, days });
   });
+
+pki
+  .command("kubernetes")
+  .description("Keep the certificates of an installation in Secrets: create those that are absent, renew old ones.")
+  .requiredOption("--namespace <namespace>", "Namespace of the Secrets.")
+  .requiredOption("--name <name>", "What the Secrets' names begin with: <name>-ca, -server, -caller, -agent.")
+  .requiredOption("--server-names <names>", "Names and addresses of the server, comma separated.", list)
+  .option("--agent-names <names>", "More of them, which only agents use.", list)
+  .option("--days <number>", "Days that certificates are valid. The CA is valid for ten years.", days, 365)
+  .option("--kubeconfig <file>", "How to reach the API server. Left out: by the ServiceAccount of this pod.")
+  .addHelpText(
+    "after",
+    `
+A certificate is renewed by the same CA when less than a third of its life is left or the names have changed. A Secret
+without the label app.kubernetes.io/managed-by=culvert is never overwritten.
+
+For example:
+  culvert pki kubernetes --namespace culvert --name culvert-server --server-names culvert-server.culvert.svc`,
+  )
+  .action(async (options: PkiKubernetesFlags) => {
+    const { runPkiKubernetes } = await import("./pki-kubernetes.ts");
+    const { serverNames, agentNames = [], ...others } = options;
+    await runPkiKubernetes({ ...others, serverNames: [...serverNames, ...agentNames] });
+  });
+
+interface PkiKubernetesFlags {
+  readonly namespace: string;
+  readonly name: string;
+  readonly serverNames: readonly string[];
+  readonly agentNames?: readonly string[];
+  readonly days: number;
+  readonly kubeconfig?: string;
+}
 
 program
   .command("status")
@@ -135,7 +168,7 @@ program.command("help [command]", { hidden: true }).action(async (command?: stri
   await program.parseAsync(isKnown || command === undefined ? [...line, "--help"] : line, { from: "user" });
 });
 
-for (const command of [program, ...program.commands])
+for (const command of [program, ...program.commands, ...pki.commands])
   command.configureOutput({ outputError: (text, write) => write(`culvert: ${usageFault(text, command)}`) });
 
 try {

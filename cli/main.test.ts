@@ -173,6 +173,14 @@ test("a reader that closes its end early ends nothing, and a full disk is a sent
   assert.equal(complaint, "culvert: cannot write to stdout: ENOSPC: no space left on device, write\n");
 });
 
+test("pki kubernetes that cannot ask is exit code 1 and a sentence, and its command line is its own", async () => {
+  const options = ["--namespace=a", "--name=b", "--server-names=c", "--days=3"];
+  const { code, stdout, stderr } = await culvert("pki", "kubernetes", ...options, "--kubeconfig=/nonexistent/config");
+  assert.deepEqual([code, stdout], [1, ""]);
+  assert.match(stderr, /^culvert pki kubernetes: kubeconfig \/nonexistent\/config: .*there is no such file\n$/);
+  assert.match((await culvert("pki", "kubernetes")).stderr, /^culvert: required option '--namespace/);
+});
+
 test("an unknown command names the nearest one, and is exit code 2", async () => {
   const { code, stderr } = await culvert("sever");
   assert.equal(code, 2);

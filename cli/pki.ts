@@ -198,7 +198,8 @@ async function place(from: string, to: string): Promise<void> {
   }
 }
 
-function checkName(name: string): void {
+/** Throws a `ConfigError` for what no certificate can carry in its subjectAltName. */
+export function checkName(name: string): void {
   const label = "[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?";
   if (isIP(name) !== 0 || new RegExp(`^(?:\\*\\.)?${label}(?:\\.${label})*$`).test(name)) return;
   throw new ConfigError(`"${name}" is neither a host name nor an IP address that a certificate could carry`);

@@ -4,7 +4,7 @@ import { identityWords } from "../../shared/net/identity-words.ts";
 /** One request over TLS, and what is believed on the way. */
 export interface HttpsRequest {
   readonly url: URL;
-  readonly method: "GET" | "POST";
+  readonly method: "GET" | "POST" | "PUT";
   readonly headers: Readonly<Record<string, string>>;
   readonly body?: string;
   readonly tls: Pick<RequestOptions, "ca" | "cert" | "key" | "servername">;

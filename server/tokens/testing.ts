@@ -66,6 +66,7 @@ export function unsigned(header: object, payload: object, signature = ""): strin
 
 /** A request that a test's HTTPS server was asked, with the name in the client certificate. */
 export interface Asked {
+  readonly method: string;
   readonly path: string;
   readonly authorization: string | undefined;
   readonly clientName: string | undefined;
@@ -92,6 +93,7 @@ export class HttpsStub {
       const chunks: Buffer[] = [];
       for await (const chunk of request) chunks.push(chunk);
       const asked = {
+        method: request.method ?? "",
         path: request.url ?? "",
         authorization: request.headers.authorization,
         clientName: (request.socket as TLSSocket).getPeerX509Certificate()?.subject,

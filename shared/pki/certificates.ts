@@ -1,5 +1,5 @@
 import "./reflect.ts"; // must come before @peculiar/x509
-import { KeyObject, randomBytes, webcrypto } from "node:crypto";
+import { createPrivateKey, createPublicKey, KeyObject, randomBytes, webcrypto } from "node:crypto";
 import { isIP } from "node:net";
 import * as x509 from "@peculiar/x509";
 
@@ -27,7 +27,7 @@ const P256 = { name: "ECDSA", namedCurve: "P-256", hash: "SHA-256" } as const;
 const { serverAuth, clientAuth } = x509.ExtendedKeyUsage;
 const EXTENDED_USAGES = { server: [serverAuth], client: [clientAuth], both: [serverAuth, clientAuth] };
 
-/** A throwaway certificate authority in memory (RFC 5280 §4.2; ECDSA P-256, because it makes handshakes cheap). */
+/** A certificate authority in memory (RFC 5280 §4.2; ECDSA P-256, because it makes handshakes cheap). */
 export class Authority {
   readonly cert: string;
   readonly key: string;
@@ -57,6 +57,24 @@ export class Authority {
       ],
     });
     return new Authority(certificate, keys);
+  }
+
+  /** The authority that was created earlier, from its certificate and key. Throws if they are not of the kind made here. */
+  static async load({ cert, key }: CertificateAndKey): Promise<Authority> {
+    const certificate = new x509.X509Certificate(cert);
+    const privateKey = createPrivateKey(key).export({ type: "pkcs8", format: "der" });
+    const publicKey = createPublicKey(key).export({ type: "spki", format: "der" });
+    if (!publicKey.equals(Buffer.from(certificate.publicKey.rawData))) {
+      throw new Error("the private key does not belong to the certificate");
+    }
+    return new Authority(certificate, {
+      privateKey: await webcrypto.subtle.importKey("pkcs8", privateKey, P256, true, ["sign"]),
+      publicKey: await webcrypto.subtle.importKey("spki", publicKey, P256, true, ["verify"]),
+    });
+  }
+
+  get notAfter(): Date {
+    return this.#issuer.notAfter;
   }
 
   async issue(leaf: LeafOptions): Promise<CertificateAndKey> {

@@ -1,0 +1,55 @@
+import { createPrivateKey, X509Certificate } from "node:crypto";
+import { isIP, SocketAddress } from "node:net";
+import type { CertificateAndKey } from "../shared/pki/certificates.ts";
+
+/** A certificate is renewed when less than this part of its life is left, as cert-manager does it. */
+const LEAST_LIFE_LEFT = 1 / 3;
+
+export interface WantedCertificate {
+  /** Certificate of the CA that has to have signed it, PEM. */
+  readonly ca: string;
+  /** DNS names and IP addresses in its subjectAltName: these and no others. */
+  readonly names: readonly string[];
+}
+
+/** Why this certificate has to be replaced, as the end of a sentence that begins with "because"; or nothing. */
+export function reasonToRenew(
+  { cert, key }: CertificateAndKey,
+  { ca, names }: WantedCertificate,
+  now: Date,
+): string | undefined {
+  let certificate: X509Certificate;
+  try {
+    certificate = new X509Certificate(cert);
+    if (!certificate.checkPrivateKey(createPrivateKey(key))) return "its key belongs to another certificate";
+  } catch {
+    return "its certificate or key cannot be read";
+  }
+  if (!certificate.verify(new X509Certificate(ca).publicKey)) return "another CA has signed it";
+  if (!sameNames(namesOf(certificate), names)) return "the names have changed";
+  return isNearItsEnd(certificate, now) ? "less than a third of its life was left" : undefined;
+}
+
+/** Is less than a third of its life left? */
+export function isNearItsEnd({ validFrom, validTo }: X509Certificate, now: Date): boolean {
+  const [begin, end] = [Date.parse(validFrom), Date.parse(validTo)];
+  return end - now.getTime() < (end - begin) * LEAST_LIFE_LEFT;
+}
+
+function sameNames(present: readonly string[], wanted: readonly string[]): boolean {
+  const [a, b] = [new Set(present.map(canonical)), new Set(wanted.map(canonical))];
+  return a.size === b.size && [...a].every((name) => b.has(name));
+}
+
+/** `DNS:a.example, IP Address:10.1.2.3`: none of our names needs Node's quotes. */
+function namesOf({ subjectAltName = "" }: X509Certificate): string[] {
+  return subjectAltName
+    .split(", ")
+    .filter((entry) => entry !== "")
+    .map((entry) => entry.slice(entry.indexOf(":") + 1));
+}
+
+/** Node writes IPv6 addresses of a certificate in full. */
+function canonical(name: string): string {
+  return isIP(name) === 6 ? new SocketAddress({ address: name, family: "ipv6" }).address : name.toLowerCase();
+}
