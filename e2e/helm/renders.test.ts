@@ -5,6 +5,7 @@ import { type Render, renderAll } from "./harness/helm.ts";
 import { helmMissing } from "./harness/helm-program.ts";
 import { examples, oddInstallations } from "./harness/installations.ts";
 import { optionsAreKnown, portsAreListenedOn, type Service, servicesOf } from "./harness/invariants/commands.ts";
+import { documentsAreTaken } from "./harness/invariants/documents.ts";
 import { namesAreSound } from "./harness/invariants/names.ts";
 import { portsExist } from "./harness/invariants/ports.ts";
 import { namespacesFit, referencesExist } from "./harness/invariants/references.ts";
@@ -16,6 +17,7 @@ const OF_OBJECTS = {
   "objects have names and labels that Kubernetes takes, and no two the same": namesAreSound,
   "pods are restricted, and more": podsAreRestricted,
   "selectors choose what they are for": selectorsMatch,
+  "documents of clusters and routes are taken": documentsAreTaken,
   "ports that something names exist": portsExist,
   "Secrets, ConfigMaps and accounts that pods name exist": referencesExist,
   "pods are where their Secrets are": namespacesFit,

@@ -20,6 +20,11 @@ const monitored = {
 const sidecar = { mode: "sidecar", sidecar: { podSelector: { app: "kube-apiserver" } } };
 const replicated = { workload: "StatefulSet", replicas: 3 };
 
+const clusterDocument = (name: string) => ({
+  agents: { sni: [`${name}.example.com`], identities: [`CN=${name}-agent`] },
+  callers: { sni: [`${name}.callers.example.com`], identities: [`CN=${name}`] },
+});
+
 /** Values of culvert-server that set two switches or more: what an installation may have together. */
 export const ODD_SERVERS: Readonly<Record<string, Values>> = {
   "nothing set": {},
@@ -67,7 +72,7 @@ export const ODD_SERVERS: Readonly<Record<string, Values>> = {
       replicas: 3,
       options: { "log-level": "debug" },
       service: { type: "NodePort", nodePort: 30443 },
-      routes: [{ name: "blue.example.com", servers: ["tcp://10.0.0.1:8091"] }],
+      routes: [{ sni: ["blue.example.com"], to: ["10.0.0.1:8091", "blue.clusters.svc:8091"], sendProxy: "v2" }],
     },
   },
   "an Ingress that passes TLS on": {
@@ -99,16 +104,8 @@ export const ODD_SERVERS: Readonly<Record<string, Values>> = {
     ...hosts,
     clusters: {
       documents: {
-        blue: {
-          serverNames: ["blue.example.com"],
-          callers: { identities: ["CN=blue"] },
-          agents: { identities: ["CN=blue-agent"] },
-        },
-        red: {
-          serverNames: ["red.example.com"],
-          callers: { identities: ["CN=red"] },
-          agents: { identities: ["CN=red-agent"] },
-        },
+        blue: clusterDocument("blue"),
+        red: { ...clusterDocument("red"), limits: { streams: 2000 }, suspended: true },
       },
     },
     options: { "connect-timeout": "9s", "drain-timeout": "2m", "log-level": "debug", "health-shows-clusters": true },
@@ -171,7 +168,7 @@ export const ODD_SERVERS: Readonly<Record<string, Values>> = {
     replicas: 2,
     serviceAccount: { create: false },
     podDisruptionBudget: { enabled: true, maxUnavailable: "50%" },
-    test: { enabled: false },
+    tests: { enabled: false },
     egress: { create: false },
   },
 };
