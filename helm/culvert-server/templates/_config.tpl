@@ -41,6 +41,10 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- /* In an update callers come to the new pod before the agents do, which move when the old one gets SIGTERM. */ -}}
+{{- if eq .Values.mode "standalone" -}}
+{{- $_ := set $config "agent-wait" (printf "%ds" (min 6 (add (int .Values.preStopSeconds) 2))) -}}
+{{- end -}}
 {{- /* One CA signs for both sides: who is let in where is told by name. */ -}}
 {{- if and (ne .Values.tls.source "existing") (not (include "culvert-server.hasClusters" .)) -}}
 {{- $_ := set $config "agent-identities" (list "CN=culvert-agent") -}}

@@ -3,14 +3,6 @@
 {{- $ports := include "culvert-server.ports" . | fromYaml -}}
 {{- $transport := include "culvert-server.transport" . -}}
 {{- $clusters := include "culvert-server.hasClusters" . -}}
-{{- $owned := .Files.Get "files/chart-options.yaml" | fromYaml -}}
-{{- range $command, $options := dict "server" .Values.options "router" .Values.router.options -}}
-{{- range $name, $_ := $options -}}
-{{- with index $owned $command $name -}}
-{{- fail (printf "%s: the chart sets %s itself: set %s instead." (ternary "options" "router.options" (eq $command "server")) $name .) -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
 {{- if eq .Values.mode "standalone" -}}
 {{- if ne $transport "tcp" -}}
 {{- fail "callers.transport: a unix socket reaches callers in the same pod only: set mode to sidecar, or callers.transport to tcp." -}}
