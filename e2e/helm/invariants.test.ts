@@ -1,9 +1,8 @@
 import assert from "node:assert/strict";
 import { before, describe, test } from "node:test";
 import { requireBuilt } from "../harness/processes.ts";
-import { asRender, type Render, render } from "./harness/helm.ts";
+import type { Render } from "./harness/helm.ts";
 import { helmMissing } from "./harness/helm-program.ts";
-import { odd } from "./harness/installations.ts";
 import { optionsAreKnown, portsAreListenedOn, type Service, servicesOf } from "./harness/invariants/commands.ts";
 import { namesAreSound } from "./harness/invariants/names.ts";
 import { portsExist } from "./harness/invariants/ports.ts";
@@ -11,6 +10,7 @@ import { referencesExist } from "./harness/invariants/references.ts";
 import { graceIsEnough, oneAlwaysRuns, preStopWaits } from "./harness/invariants/rollout.ts";
 import { podsAreRestricted } from "./harness/invariants/security.ts";
 import { selectorsMatch } from "./harness/invariants/selectors.ts";
+import { withMistake } from "./harness/mistake.ts";
 
 const PLAIN = "culvert-server: nothing set";
 const EXISTING = "culvert-server: existing Secrets with keys of their own, and two replicas of a Deployment";
@@ -115,10 +115,3 @@ describe("a mistake in a chart is seen:", { skip: helmMissing() }, () => {
     });
   }
 });
-
-async function withMistake(name: string, mistake: RegExp, instead: string): Promise<Render> {
-  const { installation, yaml } = await render(odd(name));
-  const changed = yaml.replace(mistake, instead);
-  assert.notEqual(changed, yaml, "the chart does not render what the mistake is made in");
-  return asRender(installation, changed);
-}

@@ -1,15 +1,13 @@
 import assert from "node:assert/strict";
-import { cpSync, readFileSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
 import { describe, test } from "node:test";
 import { TempDir } from "../harness/temp.ts";
-import { CHARTS, type Installation, type Render, renderAll } from "./harness/helm.ts";
+import { CHART_NAMES, type Installation, type Render, renderAll } from "./harness/helm.ts";
 import { helmMissing } from "./harness/helm-program.ts";
 import { examples, oddInstallations } from "./harness/installations.ts";
 import { secretsMadeBy } from "./harness/invariants/references.ts";
+import { NEXT_VERSION, nextVersion } from "./harness/next-version.ts";
 import { type KubeObject, nameOf, podsOf, specOf } from "./harness/objects.ts";
 
-const NEXT = "999.0.0";
 const WORKLOADS = ["Deployment", "DaemonSet", "StatefulSet"];
 /** Kubernetes refuses any other change of a StatefulSet. */
 const CHANGEABLE = [
@@ -26,18 +24,16 @@ describe("an upgrade to the next version of a chart", { skip: helmMissing() }, (
     using dir = new TempDir();
     const installations = [...examples(), ...oddInstallations()];
     const before = await renderAll(installations);
-    const after = await renderAll(installations.map((installation) => nextVersion(installation, dir)));
+    const folders = new Map(CHART_NAMES.map((chart) => [chart, nextVersion(chart, dir.path)]));
+    const next = installations.map((one) => ({
+      ...one,
+      folder: folders.get(one.chart) ?? assert.fail(),
+      isUpgrade: true,
+    }));
+    const after = await renderAll(next);
     for (const [index, old] of before.entries()) compare(old, after[index] ?? assert.fail());
   });
 });
-
-function nextVersion(installation: Installation, dir: TempDir): Installation {
-  const folder = dir.file(installation.chart);
-  cpSync(join(CHARTS, installation.chart), folder, { recursive: true });
-  const file = join(folder, "Chart.yaml");
-  writeFileSync(file, readFileSync(file, "utf8").replace(/^(version|appVersion): .*$/gm, `$1: ${NEXT}`));
-  return { ...installation, folder, isUpgrade: true };
-}
 
 function compare({ installation, objects: before }: Render, { objects: after }: Render): void {
   const where = (object: KubeObject) => `${installation.name}, ${nameOf(object)}`;
@@ -52,7 +48,10 @@ function compare({ installation, objects: before }: Render, { objects: after }: 
     assert.deepEqual(unchangeable(next(object)), unchangeable(object), where(object));
     const [pod, newPod] = [podsOf([object])[0], podsOf([next(object)])[0]];
     assert.deepEqual(newPod?.spec.volumes, pod?.spec.volumes, `${where(object)} mounts something else`);
-    assert.ok(JSON.stringify(newPod).includes(NEXT) || digest(installation), `${where(object)} runs the old version`);
+    assert.ok(
+      JSON.stringify(newPod).includes(NEXT_VERSION) || digest(installation),
+      `${where(object)} runs the old version`,
+    );
   }
   for (const object of before.filter(({ kind }) => kind === "Service")) {
     const { selector } = specOf(object);

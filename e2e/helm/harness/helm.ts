@@ -8,7 +8,8 @@ import { sidecarPods } from "./sidecar.ts";
 
 export const CHARTS = fileURLToPath(new URL("../../../helm", import.meta.url));
 
-export type Chart = "culvert-server" | "culvert-agent";
+export const CHART_NAMES = ["culvert-server", "culvert-agent"] as const;
+export type Chart = (typeof CHART_NAMES)[number];
 
 /** A chart with values, as an installation would have it. */
 export interface Installation {

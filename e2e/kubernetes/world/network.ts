@@ -1,5 +1,5 @@
 import { isRunOfOurs } from "../run-of-ours.ts";
-import { CONTROL_PLANE, NODE, NOWHERE, PORTS, SERVICES } from "./addresses.ts";
+import { CONTROL_PLANE, INSTALLED, NODE, NOWHERE, PORTS, SERVICES } from "./addresses.ts";
 import { ip, removeAll, sweepStale, writeSettings } from "./ip-netns.ts";
 import { Namespace } from "./namespace.ts";
 
@@ -40,7 +40,7 @@ export class Network implements AsyncDisposable {
     for (const key of ["ipv4/ip_forward", "ipv6/conf/all/forwarding"]) {
       await this.#between.must(["sh", "-c", `echo 1 > /proc/sys/net/${key}`]);
     }
-    writeSettings(controlPlane.name, LOOPBACK);
+    writeSettings(controlPlane.name, [...LOOPBACK, `${CONTROL_PLANE.ipv4} ${INSTALLED.callers}`]);
     writeSettings(node.name, [...LOOPBACK, `${NODE.ipv4} ${NODE.name}`]);
     await this.close();
   }

@@ -1,0 +1,191 @@
+import { mkdtempSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { Scrape } from "../../harness/scrape.ts";
+import { nextVersion } from "../../helm/harness/next-version.ts";
+import { dataOf, type KubeObject } from "../../helm/harness/objects.ts";
+import { type Check, expect, oneLine, type Seen, type Stage } from "../check.ts";
+import { CONTROL_PLANE, INSTALLED, NODE, PORTS } from "../world/addresses.ts";
+import { InstalledCharts, type JobPlace, type Place } from "../world/installed-charts.ts";
+import { inMain } from "../world/kubectl.ts";
+import { restrictedNamespace } from "../world/objects.ts";
+import type { PodProcess } from "../world/pod-process.ts";
+
+const { namespace } = INSTALLED;
+/** As the notes of the server's chart have it. */
+const AGENTS_NAMESPACE = "culvert";
+const READY_MS = 20_000;
+const ENDED_MS = 20_000;
+const VALUES = { agents: { hosts: [INSTALLED.agents] }, options: { "drain-timeout": "1s" } };
+
+/** Only values are written for it: commands, files, variables, users, ports and probes are what helm has installed. */
+export const INSTALLED_CHARTS: Check = {
+  name: "the charts installed by helm, run as their pods say, and upgraded",
+  deadlineMs: 120_000,
+  lanes: ["tcp"],
+  run: installed,
+};
+
+async function installed(stage: Stage): Promise<Seen> {
+  // It has the ports that the installed server takes.
+  await stage.world.culvert.stop();
+  using folder = stage.world.folder();
+  const site = new Site(stage, folder.path);
+  try {
+    await site.install();
+    const printed = await site.kubectlThroughIt();
+    await site.upgrade();
+    return { printed: `${printed} ⏎ ${await site.end()}` };
+  } catch (error) {
+    throw new Error(`${(error as Error).message}\n${site.logs()}`);
+  } finally {
+    await site.stop();
+  }
+}
+
+class Site {
+  readonly #stage: Stage;
+  readonly #folder: string;
+  readonly #charts: InstalledCharts;
+  readonly #processes: PodProcess[] = [];
+
+  constructor(stage: Stage, folder: string) {
+    this.#stage = stage;
+    this.#folder = folder;
+    this.#charts = new InstalledCharts(stage.kubectl, () => mkdtempSync(join(folder, "pod-")));
+  }
+
+  /** The server's chart, and the agent's by the commands that the first one's notes have. */
+  async install(): Promise<void> {
+    const { kubectl } = this.#stage;
+    await kubectl.create([restrictedNamespace(namespace)]);
+    await kubectl.must(["config", "set-context", "WORKLOAD", "--cluster=world", "--user=admin"]);
+    const install = `helm install culvert-server helm/culvert-server --namespace ${namespace} --values -`;
+    const notes = await this.#charts.shellWithJob(install, this.#job(), JSON.stringify(VALUES));
+    await this.#start(`deployment/culvert-server`, namespace, this.#controlPlane());
+    await this.#charts.shell(commandsIn(notes));
+    await this.#start("deployment/culvert-agent", AGENTS_NAMESPACE, this.#node());
+  }
+
+  /** By a kube-apiserver that has the installed EgressSelectorConfiguration. */
+  async kubectlThroughIt(): Promise<string> {
+    const { world, signal } = this.#stage;
+    const before = await this.#dials();
+    const other = await world.startKubeApiserver(await this.#egress(), PORTS.otherKubeApiserver);
+    const kubectl = other.kubectl.until(signal);
+    try {
+      const logs = await kubectl.must(["logs", "stand-in", "-c", "main"]);
+      const exec = await kubectl.must(inMain("stand-in", ["echo", "from exec"]));
+      const dials = (await this.#dials()) - before;
+      expect(dials > 0, "CONNECTs at the installed server", String(dials));
+      const printed = oneLine(`${logs.stdout.split("\n")[0]}\n${exec.stdout}`);
+      expect(/from exec$/.test(printed), "what was said by exec", printed);
+      return printed;
+    } finally {
+      await other.program.kill();
+    }
+  }
+
+  /** The next version keeps the certificates, and the object that makes the pods can be changed into its own. */
+  async upgrade(): Promise<void> {
+    const before = await this.#secrets();
+    expect(before.length > 0, "Secrets with certificates", "none");
+    const chart = nextVersion("culvert-server", this.#folder);
+    const upgrade = `helm upgrade culvert-server ${chart} --namespace ${namespace} --values -`;
+    await this.#charts.shellWithJob(upgrade, this.#job(), JSON.stringify(VALUES));
+    const after = await this.#secrets();
+    const same = JSON.stringify(after) === JSON.stringify(before);
+    expect(same, "the same certificates after the upgrade", after.map(([name]) => name).join(", "));
+  }
+
+  /** As for pods that are deleted. */
+  async end(): Promise<string> {
+    const ends = await Promise.all(
+      this.#processes.map(async (process) => `${process.name}: ${await process.terminate(ENDED_MS)}`),
+    );
+    const ended = ends.join(", ");
+    expect(!/SIG|code [1-9]/.test(ended), "processes that end by SIGTERM in order", ended);
+    return ended;
+  }
+
+  logs(): string {
+    return this.#processes.map(({ name, program }) => `── ${name}\n${program.tail()}`).join("\n");
+  }
+
+  async stop(): Promise<void> {
+    for (const { program } of this.#processes) await program.stop();
+  }
+
+  async #start(name: string, inNamespace: string, place: Place): Promise<void> {
+    const [object] = await this.#stage.kubectl.get(name, "-n", inNamespace);
+    if (object === undefined) throw new Error(`helm has installed no ${name}`);
+    const process = await this.#charts.process(object, place);
+    process.start();
+    this.#processes.push(process);
+    for (const probe of ["livenessProbe", "readinessProbe"] as const) {
+      await process.program.waitUntil(() => process.probe(probe), READY_MS, `${name} to answer its ${probe}`);
+    }
+  }
+
+  /** The installed file, with what it names where this kube-apiserver finds it. */
+  async #egress(): Promise<string> {
+    const { kubectl } = this.#stage;
+    const [configMap] = await kubectl.get("configmap/culvert-server-egress", "-n", namespace);
+    const [secret] = await kubectl.get("secret/culvert-server-caller", "-n", namespace);
+    const [egress] = Object.values(configMap ? dataOf(configMap) : {});
+    if (egress === undefined || secret === undefined) throw new Error("helm has installed no file for kube-apiserver");
+    for (const [key, text] of Object.entries(dataOf(secret))) writeFileSync(join(this.#folder, key), text);
+    return egress.replaceAll(/\/\S*\/(?=(?:ca\.crt|tls\.crt|tls\.key)$)/gm, `${this.#folder}/`);
+  }
+
+  async #secrets(): Promise<[string, KubeObject["data"]][]> {
+    const secrets = await this.#stage.kubectl.get(
+      "secrets",
+      "-n",
+      namespace,
+      "--field-selector=type=kubernetes.io/tls",
+    );
+    return secrets.map(({ metadata, data }) => [metadata.name, data]);
+  }
+
+  async #dials(): Promise<number> {
+    const url = `http://127.0.0.1:${PORTS.serverHealth}/metrics`;
+    const { stdout } = await this.#stage.world.network.controlPlane.must(["curl", "-sS", "-m", "5", url]);
+    return new Scrape(stdout).value("culvert_server_dial_duration_seconds_count", { outcome: "ok" });
+  }
+
+  #job(): JobPlace {
+    return { name: "culvert-server-pki", namespace, place: this.#controlPlane() };
+  }
+
+  #controlPlane(): Place {
+    const { network, pki } = this.#stage.world;
+    return {
+      namespace: network.controlPlane,
+      name: "control-plane",
+      ip: CONTROL_PLANE.ipv4,
+      hosts: [],
+      environment: { KUBERNETES_SERVICE_HOST: "127.0.0.1", KUBERNETES_SERVICE_PORT: String(PORTS.kubeApiserver) },
+      rootCaFile: pki.kubeApiserver.ca,
+    };
+  }
+
+  #node(): Place {
+    const { network, pki } = this.#stage.world;
+    return {
+      namespace: network.node,
+      name: "stand-in",
+      ip: NODE.ipv4,
+      hosts: [`${CONTROL_PLANE.ipv4} ${INSTALLED.agents}`],
+      environment: {},
+      rootCaFile: pki.kubeApiserver.ca,
+    };
+  }
+}
+
+/** The commands of the notes' first step: indented lines, as they are. */
+function commandsIn(notes: string): string {
+  const [, step = ""] = /\n1\. .*\n([\s\S]*?)\n2\. /.exec(notes) ?? [];
+  const lines = step.split("\n").filter((line) => line.startsWith("  "));
+  if (lines.length === 0) throw new Error(`the notes have no commands in step 1:\n${notes}`);
+  return lines.map((line) => line.slice(2)).join("\n");
+}
