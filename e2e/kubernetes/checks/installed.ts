@@ -33,6 +33,7 @@ async function installed(stage: Stage): Promise<Seen> {
   try {
     await site.install();
     const printed = await site.kubectlThroughIt();
+    await site.helmTests();
     await site.upgrade();
     return { printed: `${printed} ⏎ ${await site.end()}` };
   } catch (error) {
@@ -82,6 +83,19 @@ class Site {
       return printed;
     } finally {
       await other.program.kill();
+    }
+  }
+
+  /** What `helm test` runs. */
+  async helmTests(): Promise<void> {
+    const tests = [
+      ...(await this.#charts.testsOf("culvert-server", namespace, this.#controlPlane())),
+      ...(await this.#charts.testsOf("culvert-agent", AGENTS_NAMESPACE, this.#node())),
+    ];
+    expect(tests.length === 2, "a test of each chart", String(tests.length));
+    for (const test of tests) {
+      const { code, stdout, stderr } = await test.run();
+      expect(code === 0, `exit code 0 of the test ${test.name}`, `exit code ${code}\n${stdout}${stderr}`);
     }
   }
 
@@ -163,7 +177,7 @@ class Site {
       namespace: network.controlPlane,
       name: "control-plane",
       ip: CONTROL_PLANE.ipv4,
-      hosts: [],
+      hosts: [`${CONTROL_PLANE.ipv4} ${INSTALLED.callers}`],
       environment: { KUBERNETES_SERVICE_HOST: "127.0.0.1", KUBERNETES_SERVICE_PORT: String(PORTS.kubeApiserver) },
       rootCaFile: pki.kubeApiserver.ca,
     };
@@ -175,7 +189,7 @@ class Site {
       namespace: network.node,
       name: "stand-in",
       ip: NODE.ipv4,
-      hosts: [`${CONTROL_PLANE.ipv4} ${INSTALLED.agents}`],
+      hosts: [`${CONTROL_PLANE.ipv4} ${INSTALLED.agents}`, `${NODE.ipv4} culvert-agent-test.${AGENTS_NAMESPACE}.svc`],
       environment: {},
       rootCaFile: pki.kubeApiserver.ca,
     };

@@ -2,7 +2,15 @@ import { dirname, join } from "node:path";
 import { waitFor } from "../../harness/wait.ts";
 import { CHARTS } from "../../helm/harness/helm.ts";
 import { findHelm } from "../../helm/harness/helm-program.ts";
-import { dataOf, type KubeObject, type Labels, nameOf, type Pod, podsOf } from "../../helm/harness/objects.ts";
+import {
+  dataOf,
+  type KubeObject,
+  type Labels,
+  nameOf,
+  type Pod,
+  parseObjects,
+  podsOf,
+} from "../../helm/harness/objects.ts";
 import type { Kubectl } from "./kubectl.ts";
 import { type Node, PodProcess } from "./pod-process.ts";
 
@@ -35,6 +43,13 @@ export class InstalledCharts {
     for (const promise of [helm, hook]) promise.catch(() => {}); // whichever fails first is told
     await Promise.race([helm, hook]);
     return await helm;
+  }
+
+  /** The pods that `helm test` makes. */
+  async testsOf(release: string, namespace: string, place: Place): Promise<PodProcess[]> {
+    const hooks = parseObjects(await this.shell(`helm get hooks ${release} --namespace ${namespace}`));
+    const tests = hooks.filter(({ kind }) => kind === "Pod");
+    return await Promise.all(tests.map((test) => this.process(test, place)));
   }
 
   /** A pod of an object, with the Secrets, ConfigMaps and tokens that its namespace has now. */
