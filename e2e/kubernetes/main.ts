@@ -29,8 +29,9 @@ async function main(interrupted: AbortSignal): Promise<void> {
   const assets = await assetsOrReason(settings.kubernetes, interrupted);
   if (typeof assets === "string") return skip(assets);
   requireBuilt();
+  const charts = chartsOrNone();
   await using world = await createWorld(assets);
-  const rows = await unlessInterrupted(() => runLanes(world, settings), interrupted);
+  const rows = await unlessInterrupted(() => runLanes(world, settings, charts), interrupted);
   tell({ kubernetes: assets.version, circumstances: where, rows }, settings);
 }
 
@@ -53,25 +54,32 @@ function skip(reason: string): void {
   console.log(`skipped: no kube-apiserver was tried, because ${reason}`);
 }
 
-async function runLanes(world: World, settings: Settings): Promise<Row[]> {
+/** Charts need helm; the rest does not. */
+function chartsOrNone(): readonly Check[] {
+  const missing = helmMissing();
+  if (missing === false) return [CHARTS, INSTALLED_CHARTS];
+  console.log(`skipped: the charts were not tried, because ${missing}`);
+  return [];
+}
+
+async function runLanes(world: World, settings: Settings, charts: readonly Check[]): Promise<Row[]> {
   const rows: Row[] = [];
-  for (const lane of settings.lanes) rows.push(...(await runLane(world, lane, settings)));
+  for (const lane of settings.lanes) rows.push(...(await runLane(world, lane, settings, charts)));
   return rows;
 }
 
-async function runLane(world: World, lane: Lane, { only, repeat }: Settings): Promise<Row[]> {
+async function runLane(world: World, lane: Lane, { only, repeat }: Settings, charts: readonly Check[]): Promise<Row[]> {
   if (lane === "direct") await world.network.open();
   else await world.network.close();
   const kubeApiserver = await world.startKubeApiserver(lane === "direct" ? undefined : world.egress(lane));
   const runner = new Runner(world, lane, kubeApiserver, repeat);
-  const withCharts = helmMissing() === false;
   const wanted = (checks: readonly Check[]) => checks.filter(({ name }) => name.includes(only));
   await runner.run([NO_DIRECT_WAY, SERVER_COMES_LATER, AGENTS_ONLY]);
   await runner.run(wanted([...STREAMS, ...EXTENSIONS, ...DIALS]));
   await runner.run(wanted(BAD_TARGETS));
   await runner.run(wanted(CUTS));
   await runner.run(wanted(FAILURES));
-  if (withCharts) await runner.run(wanted([CHARTS, INSTALLED_CHARTS]));
+  await runner.run(wanted(charts));
   await Promise.all([kubeApiserver.program.kill(), world.culvert.stop()]);
   return runner.rows;
 }
