@@ -57,7 +57,7 @@ function skip(reason: string): void {
 /** Charts need helm; the rest does not. */
 function chartsOrNone(): readonly Check[] {
   const missing = helmMissing();
-  if (missing === false) return [CHARTS, INSTALLED_CHARTS];
+  if (missing === false) return [CHARTS, ...INSTALLED_CHARTS];
   console.log(`skipped: the charts were not tried, because ${missing}`);
   return [];
 }

@@ -1,9 +1,9 @@
-import { mkdtempSync, writeFileSync } from "node:fs";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { Scrape } from "../../harness/scrape.ts";
 import { nextVersion } from "../../helm/harness/next-version.ts";
 import { dataOf, type KubeObject } from "../../helm/harness/objects.ts";
-import { type Check, expect, oneLine, type Seen, type Stage } from "../check.ts";
+import { type Check, expect, type Seen, type Stage } from "../check.ts";
 import { CONTROL_PLANE, INSTALLED, NODE, PORTS } from "../world/addresses.ts";
 import { InstalledCharts, type JobPlace, type Place } from "../world/installed-charts.ts";
 import { inMain } from "../world/kubectl.ts";
@@ -11,31 +11,47 @@ import { restrictedNamespace } from "../world/objects.ts";
 import type { PodProcess } from "../world/pod-process.ts";
 
 const { namespace } = INSTALLED;
-/** As the notes of the server's chart have it. */
-const AGENTS_NAMESPACE = "culvert";
 const READY_MS = 20_000;
 const ENDED_MS = 20_000;
-const VALUES = { agents: { hosts: [INSTALLED.agents] }, options: { "drain-timeout": "1s" } };
 
 /** Only values are written for it: commands, files, variables, users, ports and probes are what helm has installed. */
-export const INSTALLED_CHARTS: Check = {
-  name: "the charts installed by helm, run as their pods say, and upgraded",
-  deadlineMs: 120_000,
-  lanes: ["tcp"],
-  run: installed,
-};
+export const INSTALLED_CHARTS: readonly Check[] = [
+  { name: "charts installed by helm, agents with tokens", deadlineMs: 120_000, lanes: ["uds"], run: withTokens },
+  {
+    name: "charts installed by helm, agents with certificates, and an upgrade",
+    deadlineMs: 120_000,
+    lanes: ["tcp"],
+    run: withCertificates,
+  },
+];
 
-async function installed(stage: Stage): Promise<Seen> {
+/** How agents prove themselves, and where they are: the notes of the server's chart make a namespace for certificates. */
+interface Variant {
+  readonly token: boolean;
+  readonly agentsNamespace: string;
+}
+
+function withTokens(stage: Stage): Promise<Seen> {
+  return installed(stage, { token: true, agentsNamespace: "kube-system" }, (site) => site.helmTests());
+}
+
+function withCertificates(stage: Stage): Promise<Seen> {
+  return installed(stage, { token: false, agentsNamespace: "culvert" }, async (site) => {
+    await site.kubectlThroughIt();
+    await site.helmTests();
+    await site.upgrade();
+  });
+}
+
+async function installed(stage: Stage, variant: Variant, use: (site: Site) => Promise<void>): Promise<Seen> {
   // It has the ports that the installed server takes.
   await stage.world.culvert.stop();
   using folder = stage.world.folder();
-  const site = new Site(stage, folder.path);
+  const site = new Site(stage, folder.path, variant);
   try {
     await site.install();
-    const printed = await site.kubectlThroughIt();
-    await site.helmTests();
-    await site.upgrade();
-    return { printed: `${printed} ⏎ ${await site.end()}` };
+    await use(site);
+    return { printed: await site.end() };
   } catch (error) {
     throw new Error(`${(error as Error).message}\n${site.logs()}`);
   } finally {
@@ -46,13 +62,15 @@ async function installed(stage: Stage): Promise<Seen> {
 class Site {
   readonly #stage: Stage;
   readonly #folder: string;
+  readonly #variant: Variant;
   readonly #charts: InstalledCharts;
   readonly #processes: PodProcess[] = [];
 
-  constructor(stage: Stage, folder: string) {
+  constructor(stage: Stage, folder: string, variant: Variant) {
     this.#stage = stage;
     this.#folder = folder;
-    this.#charts = new InstalledCharts(stage.kubectl, () => mkdtempSync(join(folder, "pod-")));
+    this.#variant = variant;
+    this.#charts = new InstalledCharts(stage.kubectl, folder);
   }
 
   /** The server's chart, and the agent's by the commands that the first one's notes have. */
@@ -61,14 +79,14 @@ class Site {
     await kubectl.create([restrictedNamespace(namespace)]);
     await kubectl.must(["config", "set-context", "WORKLOAD", "--cluster=world", "--user=admin"]);
     const install = `helm install culvert-server helm/culvert-server --namespace ${namespace} --values -`;
-    const notes = await this.#charts.shellWithJob(install, this.#job(), JSON.stringify(VALUES));
+    const notes = await this.#charts.shellWithJob(install, this.#job(), this.#values());
     await this.#start(`deployment/culvert-server`, namespace, this.#controlPlane());
     await this.#charts.shell(commandsIn(notes));
-    await this.#start("deployment/culvert-agent", AGENTS_NAMESPACE, this.#node());
+    await this.#start("deployment/culvert-agent", this.#variant.agentsNamespace, this.#node());
   }
 
   /** By a kube-apiserver that has the installed EgressSelectorConfiguration. */
-  async kubectlThroughIt(): Promise<string> {
+  async kubectlThroughIt(): Promise<void> {
     const { world, signal } = this.#stage;
     const before = await this.#dials();
     const other = await world.startKubeApiserver(await this.#egress(), PORTS.otherKubeApiserver);
@@ -78,9 +96,8 @@ class Site {
       const exec = await kubectl.must(inMain("stand-in", ["echo", "from exec"]));
       const dials = (await this.#dials()) - before;
       expect(dials > 0, "CONNECTs at the installed server", String(dials));
-      const printed = oneLine(`${logs.stdout.split("\n")[0]}\n${exec.stdout}`);
-      expect(/from exec$/.test(printed), "what was said by exec", printed);
-      return printed;
+      const printed = `${logs.stdout}${exec.stdout}`;
+      expect(printed === "log of main\nfrom exec\n", "the log, and what exec printed", printed);
     } finally {
       await other.program.kill();
     }
@@ -90,7 +107,7 @@ class Site {
   async helmTests(): Promise<void> {
     const tests = [
       ...(await this.#charts.testsOf("culvert-server", namespace, this.#controlPlane())),
-      ...(await this.#charts.testsOf("culvert-agent", AGENTS_NAMESPACE, this.#node())),
+      ...(await this.#charts.testsOf("culvert-agent", this.#variant.agentsNamespace, this.#node())),
     ];
     expect(tests.length === 2, "a test of each chart", String(tests.length));
     for (const test of tests) {
@@ -105,7 +122,7 @@ class Site {
     expect(before.length > 0, "Secrets with certificates", "none");
     const chart = nextVersion("culvert-server", this.#folder);
     const upgrade = `helm upgrade culvert-server ${chart} --namespace ${namespace} --values -`;
-    await this.#charts.shellWithJob(upgrade, this.#job(), JSON.stringify(VALUES));
+    await this.#charts.shellWithJob(upgrade, this.#job(), this.#values());
     const after = await this.#secrets();
     const same = JSON.stringify(after) === JSON.stringify(before);
     expect(same, "the same certificates after the upgrade", after.map(([name]) => name).join(", "));
@@ -125,8 +142,26 @@ class Site {
     return this.#processes.map(({ name, program }) => `── ${name}\n${program.tail()}`).join("\n");
   }
 
+  /** Whatever came of it, the next check finds neither processes nor releases. */
   async stop(): Promise<void> {
     for (const { program } of this.#processes) await program.stop();
+    const releases = [
+      ["culvert-agent", this.#variant.agentsNamespace],
+      ["culvert-server", namespace],
+    ];
+    for (const [release, where] of releases) {
+      await this.#charts.shell(`helm uninstall ${release} --namespace ${where} --ignore-not-found`);
+    }
+  }
+
+  #token(): object {
+    const { token, agentsNamespace } = this.#variant;
+    return token ? { enabled: true, namespace: agentsNamespace } : {};
+  }
+
+  #values(): string {
+    const agents = { hosts: [INSTALLED.agents], token: this.#token() };
+    return JSON.stringify({ agents, options: { "drain-timeout": "1s" } });
   }
 
   async #start(name: string, inNamespace: string, place: Place): Promise<void> {
@@ -189,7 +224,10 @@ class Site {
       namespace: network.node,
       name: "stand-in",
       ip: NODE.ipv4,
-      hosts: [`${CONTROL_PLANE.ipv4} ${INSTALLED.agents}`, `${NODE.ipv4} culvert-agent-test.${AGENTS_NAMESPACE}.svc`],
+      hosts: [
+        `${CONTROL_PLANE.ipv4} ${INSTALLED.agents}`,
+        `${NODE.ipv4} culvert-agent-test.${this.#variant.agentsNamespace}.svc`,
+      ],
       environment: {},
       rootCaFile: pki.kubeApiserver.ca,
     };

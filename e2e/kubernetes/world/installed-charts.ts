@@ -1,3 +1,4 @@
+import { mkdtempSync, symlinkSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { waitFor } from "../../harness/wait.ts";
 import { CHARTS } from "../../helm/harness/helm.ts";
@@ -22,17 +23,18 @@ export type Place = Omit<Node, "sources">;
 /** helm and an API server, and this process in the place of everything that would run what it has. */
 export class InstalledCharts {
   readonly #kubectl: Kubectl;
-  readonly #folder: () => string;
+  readonly #folder: string;
 
-  /** `folder` makes an empty folder. */
-  constructor(kubectl: Kubectl, folder: () => string) {
+  /** `folder` is for files of the pods and of the lines that are run, and empty. */
+  constructor(kubectl: Kubectl, folder: string) {
     this.#kubectl = kubectl;
     this.#folder = folder;
+    symlinkSync(CHARTS, join(folder, "helm"));
   }
 
-  /** Runs a line for a shell in which `helm` is ours, and returns what it printed. */
+  /** Runs a line for a shell, beside a folder `helm` with the charts, and returns what it printed. */
   async shell(line: string, stdin = ""): Promise<string> {
-    const options = { stdin, cwd: join(CHARTS, "..") };
+    const options = { stdin, cwd: this.#folder };
     return (await this.#kubectl.shell(line, [dirname(findHelm() ?? "")], options)).stdout;
   }
 
@@ -56,7 +58,11 @@ export class InstalledCharts {
   async process(object: KubeObject, place: Place): Promise<PodProcess> {
     const [pod] = podsOf([object]);
     if (pod === undefined) throw new Error(`${nameOf(object)} makes no pod`);
-    return new PodProcess({ ...place, sources: await this.#sources(pod) }, pod, this.#folder());
+    return new PodProcess(
+      { ...place, sources: await this.#sources(pod) },
+      pod,
+      mkdtempSync(join(this.#folder, "pod-")),
+    );
   }
 
   async #runJob({ name, namespace, place }: JobPlace): Promise<void> {
