@@ -32,13 +32,16 @@ const OF_SERVICES = {
 };
 
 describe("of every example and every odd set of values", { skip: helmMissing() }, () => {
-  let renders: Render[] = [];
-  let services: Service[] = [];
+  let renders: readonly Render[] = [];
+  let failures: readonly string[] = [];
+  let services: readonly Service[] = [];
   before(async () => {
     requireBuilt();
-    renders = await renderAll([...examples(), ...oddInstallations()]);
+    ({ renders, failures } = await renderAll([...examples(), ...oddInstallations()]));
     services = await servicesOf(renders);
   });
+
+  test("helm renders objects", () => none(failures));
 
   for (const [name, complaints] of Object.entries(OF_OBJECTS)) {
     test(name, () => none(renders.flatMap((render) => of(render, complaints(render)))));

@@ -68,6 +68,7 @@ const OF_AGENT: readonly (readonly [Values, string])[] = [
   [{ ...AGENT, token: {} }, "at '': additional properties 'token' not allowed"],
   [{ ...AGENT, kind: "StatefulSet" }, "at '/kind': value must be one of 'Deployment', 'DaemonSet'"],
   [{ ...AGENT, agentIdFrom: "node" }, "kind"],
+  [{ ...AGENT, podMonitor: { enabled: true } }, "podMonitor.enabled: networkPolicy.metricsFrom is empty"],
   [{ ...AGENT, options: { keepalvie: "30s" } }, "at '/options': additional properties 'keepalvie' not allowed"],
   [{ ...AGENT, options: { keepalive: 30 } }, `at '/options/keepalive': ${DURATION}`],
   [{ ...AGENT, options: { "agent-cert": "x" } }, "value must be 'absent here: set auth.certificate instead'"],

@@ -59,8 +59,21 @@ export function asRender(installation: Installation, yaml: string): Render {
   return { installation, yaml, objects, pods: [...podsOf(objects), ...sidecarPods(objects, podSelector)] };
 }
 
-export function renderAll(installations: readonly Installation[]): Promise<Render[]> {
-  return mapInTurn(installations, render);
+/** Those that helm renders, and what it says to the others. */
+export async function renderAll(installations: readonly Installation[]): Promise<Renders> {
+  const renders: Render[] = [];
+  const failures: string[] = [];
+  const results = mapInTurn(installations, (one) => render(one).catch((error: Error) => error));
+  for (const result of await results) {
+    if (result instanceof Error) failures.push(result.message);
+    else renders.push(result);
+  }
+  return { renders, failures };
+}
+
+export interface Renders {
+  readonly renders: readonly Render[];
+  readonly failures: readonly string[];
 }
 
 /** `helm template` with these values. */

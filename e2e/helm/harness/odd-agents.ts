@@ -78,6 +78,10 @@ export const ODD_AGENTS: Readonly<Record<string, Values>> = {
     ...one,
     ...certificate,
     ...monitored,
+    networkPolicy: {
+      metricsFrom: [{ namespaceSelector: {} }],
+      egress: [{ to: [{ ipBlock: { cidr: "10.0.0.0/8" } }] }],
+    },
     fullnameOverride: "tunnel",
     commonLabels: { team: "platform" },
     image: { repository: "registry.example.com/culvert", digest: `sha256:${"0".repeat(64)}` },

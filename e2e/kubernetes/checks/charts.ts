@@ -38,7 +38,8 @@ const MISTAKES: readonly (readonly [string, RegExp, string, string])[] = [
 ];
 
 async function judged({ kubectl }: Stage): Promise<Seen> {
-  const renders = await renderAll([...examples(), ...oddInstallations()]);
+  const { renders, failures } = await renderAll([...examples(), ...oddInstallations()]);
+  expect(failures.length === 0, "YAML of objects", failures.join("\n"));
   await kubectl.create([...customResourceDefinitions(), ...namespacesOf(renders).map(restrictedNamespace)]);
   await kubectl.must(["wait", "crd", "--all", "--for=condition=Established", "--timeout=30s"]);
   const complaints = (await mapInTurn(renders, (render) => objections(kubectl, render))).flat();

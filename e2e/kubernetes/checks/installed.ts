@@ -1,46 +1,37 @@
-import { writeFileSync } from "node:fs";
-import { join } from "node:path";
-import { Scrape } from "../../harness/scrape.ts";
-import { nextVersion } from "../../helm/harness/next-version.ts";
-import { dataOf, type KubeObject } from "../../helm/harness/objects.ts";
-import { type Check, expect, type Seen, type Stage } from "../check.ts";
-import { CONTROL_PLANE, INSTALLED, NODE, PORTS } from "../world/addresses.ts";
-import { InstalledCharts, type JobPlace, type Place } from "../world/installed-charts.ts";
-import { inMain } from "../world/kubectl.ts";
-import { restrictedNamespace } from "../world/objects.ts";
-import type { PodProcess } from "../world/pod-process.ts";
+import type { Check, Seen, Stage } from "../check.ts";
+import { INSTALLED } from "../world/addresses.ts";
+import type { Lane } from "../world/egress.ts";
+import { Site, type Variant } from "./installed-site.ts";
 
-const { namespace } = INSTALLED;
-const READY_MS = 20_000;
-const ENDED_MS = 20_000;
+const VALUES = { agents: { hosts: [INSTALLED.agents] }, options: { "drain-timeout": "1s" } };
+const DEPLOYMENT = "deployment/culvert-server";
+const WITH_CERTIFICATES: Variant = { values: VALUES, server: DEPLOYMENT, agentsNamespace: "culvert" };
+const WITH_TOKENS: Variant = {
+  values: { ...VALUES, agents: { ...VALUES.agents, token: { enabled: true, namespace: "kube-system" } } },
+  server: DEPLOYMENT,
+  agentsNamespace: "kube-system",
+};
+const SIDECAR: Variant = {
+  values: { ...VALUES, mode: "sidecar", sidecar: { podSelector: { app: "kube-apiserver" } } },
+  server: "configmap/culvert-server-sidecar",
+  agentsNamespace: "culvert",
+};
 
 /** Only values are written for it: commands, files, variables, users, ports and probes are what helm has installed. */
 export const INSTALLED_CHARTS: readonly Check[] = [
-  { name: "charts installed by helm, agents with tokens", deadlineMs: 120_000, lanes: ["uds"], run: withTokens },
-  {
-    name: "charts installed by helm, agents with certificates, and an upgrade",
-    deadlineMs: 120_000,
-    lanes: ["tcp"],
-    run: withCertificates,
-  },
+  check("agents with tokens", "uds", (stage) => installed(stage, WITH_TOKENS, (site) => site.helmTests())),
+  check("a sidecar of kube-apiserver", "uds", (stage) => installed(stage, SIDECAR, (site) => site.kubectlThroughIt())),
+  check("agents with certificates, and an upgrade", "tcp", (stage) =>
+    installed(stage, WITH_CERTIFICATES, async (site) => {
+      await site.kubectlThroughIt();
+      await site.helmTests();
+      await site.upgrade();
+    }),
+  ),
 ];
 
-/** How agents prove themselves, and where they are: the notes of the server's chart make a namespace for certificates. */
-interface Variant {
-  readonly token: boolean;
-  readonly agentsNamespace: string;
-}
-
-function withTokens(stage: Stage): Promise<Seen> {
-  return installed(stage, { token: true, agentsNamespace: "kube-system" }, (site) => site.helmTests());
-}
-
-function withCertificates(stage: Stage): Promise<Seen> {
-  return installed(stage, { token: false, agentsNamespace: "culvert" }, async (site) => {
-    await site.kubectlThroughIt();
-    await site.helmTests();
-    await site.upgrade();
-  });
+function check(name: string, lane: Lane, run: Check["run"]): Check {
+  return { name: `charts installed by helm: ${name}`, deadlineMs: 120_000, lanes: [lane], run };
 }
 
 async function installed(stage: Stage, variant: Variant, use: (site: Site) => Promise<void>): Promise<Seen> {
@@ -57,187 +48,4 @@ async function installed(stage: Stage, variant: Variant, use: (site: Site) => Pr
   } finally {
     await site.stop();
   }
-}
-
-class Site {
-  readonly #stage: Stage;
-  readonly #folder: string;
-  readonly #variant: Variant;
-  readonly #charts: InstalledCharts;
-  readonly #processes: PodProcess[] = [];
-
-  constructor(stage: Stage, folder: string, variant: Variant) {
-    this.#stage = stage;
-    this.#folder = folder;
-    this.#variant = variant;
-    this.#charts = new InstalledCharts(stage.kubectl, folder);
-  }
-
-  /** The server's chart, and the agent's by the commands that the first one's notes have. */
-  async install(): Promise<void> {
-    const { kubectl } = this.#stage;
-    await kubectl.create([restrictedNamespace(namespace)]);
-    await kubectl.must(["config", "set-context", "WORKLOAD", "--cluster=world", "--user=admin"]);
-    const install = `helm install culvert-server helm/culvert-server --namespace ${namespace} --values -`;
-    const notes = await this.#charts.shellWithJob(install, this.#job(), this.#values());
-    await this.#start(`deployment/culvert-server`, namespace, this.#controlPlane());
-    await this.#charts.shell(commandsIn(notes));
-    await this.#start("deployment/culvert-agent", this.#variant.agentsNamespace, this.#node());
-  }
-
-  /** By a kube-apiserver that has the installed EgressSelectorConfiguration. */
-  async kubectlThroughIt(): Promise<void> {
-    const { world, signal } = this.#stage;
-    const before = await this.#dials();
-    const other = await world.startKubeApiserver(await this.#egress(), PORTS.otherKubeApiserver);
-    const kubectl = other.kubectl.until(signal);
-    try {
-      const logs = await kubectl.must(["logs", "stand-in", "-c", "main"]);
-      const exec = await kubectl.must(inMain("stand-in", ["echo", "from exec"]));
-      const dials = (await this.#dials()) - before;
-      expect(dials > 0, "CONNECTs at the installed server", String(dials));
-      const printed = `${logs.stdout}${exec.stdout}`;
-      expect(printed === "log of main\nfrom exec\n", "the log, and what exec printed", printed);
-    } finally {
-      await other.program.kill();
-    }
-  }
-
-  /** What `helm test` runs. */
-  async helmTests(): Promise<void> {
-    const tests = [
-      ...(await this.#charts.testsOf("culvert-server", namespace, this.#controlPlane())),
-      ...(await this.#charts.testsOf("culvert-agent", this.#variant.agentsNamespace, this.#node())),
-    ];
-    expect(tests.length === 2, "a test of each chart", String(tests.length));
-    for (const test of tests) {
-      const { code, stdout, stderr } = await test.run();
-      expect(code === 0, `exit code 0 of the test ${test.name}`, `exit code ${code}\n${stdout}${stderr}`);
-    }
-  }
-
-  /** The next version keeps the certificates, and the object that makes the pods can be changed into its own. */
-  async upgrade(): Promise<void> {
-    const before = await this.#secrets();
-    expect(before.length > 0, "Secrets with certificates", "none");
-    const chart = nextVersion("culvert-server", this.#folder);
-    const upgrade = `helm upgrade culvert-server ${chart} --namespace ${namespace} --values -`;
-    await this.#charts.shellWithJob(upgrade, this.#job(), this.#values());
-    const after = await this.#secrets();
-    const same = JSON.stringify(after) === JSON.stringify(before);
-    expect(same, "the same certificates after the upgrade", after.map(([name]) => name).join(", "));
-  }
-
-  /** As for pods that are deleted. */
-  async end(): Promise<string> {
-    const ends = await Promise.all(
-      this.#processes.map(async (process) => `${process.name}: ${await process.terminate(ENDED_MS)}`),
-    );
-    const ended = ends.join(", ");
-    expect(!/SIG|code [1-9]/.test(ended), "processes that end by SIGTERM in order", ended);
-    return ended;
-  }
-
-  logs(): string {
-    return this.#processes.map(({ name, program }) => `── ${name}\n${program.tail()}`).join("\n");
-  }
-
-  /** Whatever came of it, the next check finds neither processes nor releases. */
-  async stop(): Promise<void> {
-    for (const { program } of this.#processes) await program.stop();
-    const releases = [
-      ["culvert-agent", this.#variant.agentsNamespace],
-      ["culvert-server", namespace],
-    ];
-    for (const [release, where] of releases) {
-      await this.#charts.shell(`helm uninstall ${release} --namespace ${where} --ignore-not-found`);
-    }
-  }
-
-  #token(): object {
-    const { token, agentsNamespace } = this.#variant;
-    return token ? { enabled: true, namespace: agentsNamespace } : {};
-  }
-
-  #values(): string {
-    const agents = { hosts: [INSTALLED.agents], token: this.#token() };
-    return JSON.stringify({ agents, options: { "drain-timeout": "1s" } });
-  }
-
-  async #start(name: string, inNamespace: string, place: Place): Promise<void> {
-    const [object] = await this.#stage.kubectl.get(name, "-n", inNamespace);
-    if (object === undefined) throw new Error(`helm has installed no ${name}`);
-    const process = await this.#charts.process(object, place);
-    process.start();
-    this.#processes.push(process);
-    for (const probe of ["livenessProbe", "readinessProbe"] as const) {
-      await process.program.waitUntil(() => process.probe(probe), READY_MS, `${name} to answer its ${probe}`);
-    }
-  }
-
-  /** The installed file, with what it names where this kube-apiserver finds it. */
-  async #egress(): Promise<string> {
-    const { kubectl } = this.#stage;
-    const [configMap] = await kubectl.get("configmap/culvert-server-egress", "-n", namespace);
-    const [secret] = await kubectl.get("secret/culvert-server-caller", "-n", namespace);
-    const [egress] = Object.values(configMap ? dataOf(configMap) : {});
-    if (egress === undefined || secret === undefined) throw new Error("helm has installed no file for kube-apiserver");
-    for (const [key, text] of Object.entries(dataOf(secret))) writeFileSync(join(this.#folder, key), text);
-    return egress.replaceAll(/\/\S*\/(?=(?:ca\.crt|tls\.crt|tls\.key)$)/gm, `${this.#folder}/`);
-  }
-
-  async #secrets(): Promise<[string, KubeObject["data"]][]> {
-    const secrets = await this.#stage.kubectl.get(
-      "secrets",
-      "-n",
-      namespace,
-      "--field-selector=type=kubernetes.io/tls",
-    );
-    return secrets.map(({ metadata, data }) => [metadata.name, data]);
-  }
-
-  async #dials(): Promise<number> {
-    const url = `http://127.0.0.1:${PORTS.serverHealth}/metrics`;
-    const { stdout } = await this.#stage.world.network.controlPlane.must(["curl", "-sS", "-m", "5", url]);
-    return new Scrape(stdout).value("culvert_server_dial_duration_seconds_count", { outcome: "ok" });
-  }
-
-  #job(): JobPlace {
-    return { name: "culvert-server-pki", namespace, place: this.#controlPlane() };
-  }
-
-  #controlPlane(): Place {
-    const { network, pki } = this.#stage.world;
-    return {
-      namespace: network.controlPlane,
-      name: "control-plane",
-      ip: CONTROL_PLANE.ipv4,
-      hosts: [`${CONTROL_PLANE.ipv4} ${INSTALLED.callers}`],
-      environment: { KUBERNETES_SERVICE_HOST: "127.0.0.1", KUBERNETES_SERVICE_PORT: String(PORTS.kubeApiserver) },
-      rootCaFile: pki.kubeApiserver.ca,
-    };
-  }
-
-  #node(): Place {
-    const { network, pki } = this.#stage.world;
-    return {
-      namespace: network.node,
-      name: "stand-in",
-      ip: NODE.ipv4,
-      hosts: [
-        `${CONTROL_PLANE.ipv4} ${INSTALLED.agents}`,
-        `${NODE.ipv4} culvert-agent-test.${this.#variant.agentsNamespace}.svc`,
-      ],
-      environment: {},
-      rootCaFile: pki.kubeApiserver.ca,
-    };
-  }
-}
-
-/** The commands of the notes' first step: indented lines, as they are. */
-function commandsIn(notes: string): string {
-  const [, step = ""] = /\n1\. .*\n([\s\S]*?)\n2\. /.exec(notes) ?? [];
-  const lines = step.split("\n").filter((line) => line.startsWith("  "));
-  if (lines.length === 0) throw new Error(`the notes have no commands in step 1:\n${notes}`);
-  return lines.map((line) => line.slice(2)).join("\n");
 }

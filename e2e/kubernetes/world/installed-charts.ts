@@ -12,6 +12,7 @@ import {
   parseObjects,
   podsOf,
 } from "../../helm/harness/objects.ts";
+import { sidecarPods } from "../../helm/harness/sidecar.ts";
 import type { Kubectl } from "./kubectl.ts";
 import { type Node, PodProcess } from "./pod-process.ts";
 
@@ -56,7 +57,7 @@ export class InstalledCharts {
 
   /** A pod of an object, with the Secrets, ConfigMaps and tokens that its namespace has now. */
   async process(object: KubeObject, place: Place): Promise<PodProcess> {
-    const [pod] = podsOf([object]);
+    const [pod] = [...podsOf([object]), ...sidecarPods([object], {})];
     if (pod === undefined) throw new Error(`${nameOf(object)} makes no pod`);
     return new PodProcess(
       { ...place, sources: await this.#sources(pod) },

@@ -59,6 +59,11 @@ export class PodProcess {
     return this.#container.name;
   }
 
+  /** Where the volume is on this machine that the container has at that path. */
+  volumeAt(path: string): string {
+    return this.#mounts.find(({ at }) => at === path)?.from ?? fail(`${this.name} has no volume at ${path}`);
+  }
+
   start(): void {
     const { command = ENTRY_POINT, args = [] } = this.#container;
     this.#program = this.#node.namespace.start(
