@@ -6,6 +6,15 @@ import { ODD_AGENTS } from "./odd-agents.ts";
 import { ODD_SERVERS } from "./odd-servers.ts";
 
 const EXAMPLES = join(CHARTS, "examples");
+/** helm takes 53 characters. */
+const LONGEST = "a-release-with-a-name-that-is-as-long-as-one-can-be-x";
+/** Those with the most objects. */
+const WITH_LONG_NAMES = [
+  "culvert-server: a StatefulSet on ports of the nodes, and monitors",
+  "culvert-server: a router in front, for this server",
+  "culvert-server: cert-manager makes a CA, and a TLSRoute leads agents",
+  "culvert-agent: a DaemonSet with a token, monitored",
+];
 const OF_AGENT = /-agent\.yaml$/;
 
 /** The files of helm/examples: `NAME.yaml` has values of culvert-server, and `NAME-agent.yaml` of culvert-agent. */
@@ -18,9 +27,11 @@ export function examples(): Installation[] {
   }));
 }
 
-/** Switches set together that no example sets. */
+/** Switches set together that no example sets; and releases with the longest name that helm takes. */
 export function oddInstallations(): Installation[] {
-  return [...named("culvert-server", ODD_SERVERS), ...named("culvert-agent", ODD_AGENTS)];
+  const odd = [...named("culvert-server", ODD_SERVERS), ...named("culvert-agent", ODD_AGENTS)];
+  const long = odd.filter(({ name }) => WITH_LONG_NAMES.includes(name));
+  return [...odd, ...long.map((one) => ({ ...one, name: `${one.name}; a long name`, release: LONGEST }))];
 }
 
 function named(chart: Chart, sets: Readonly<Record<string, Values>>): Installation[] {

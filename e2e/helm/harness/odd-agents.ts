@@ -100,4 +100,13 @@ export const ODD_AGENTS: Readonly<Record<string, Values>> = {
     dnsConfig: { options: [{ name: "ndots", value: "1" }] },
     tests: { caller: { server: "https://culvert-server.culvert:8090", existingSecret: "caller" } },
   },
+  "texts that look like something else, large numbers, and a duration in parts": {
+    ...one,
+    ...certificate,
+    cluster: "1e3",
+    image: { tag: "1.10" },
+    commonLabels: { on: "off" },
+    podLabels: { number: "1", yes: "true" },
+    options: { "max-streams": 1_000_000, "drain-timeout": "1h0.5m1500ms" },
+  },
 };

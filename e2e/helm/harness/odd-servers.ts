@@ -171,4 +171,17 @@ export const ODD_SERVERS: Readonly<Record<string, Values>> = {
     tests: { enabled: false },
     egress: { create: false },
   },
+  "addresses in place of names, and cert-manager": {
+    agents: { hosts: ["192.0.2.1", "2001:db8::1"] },
+    tls: { source: "certManager" },
+  },
+  "texts that look like something else, large numbers, and a duration in parts": {
+    image: { tag: "1.10" },
+    commonLabels: { on: "off" },
+    podAnnotations: { number: "1", yes: "true" },
+    podLabels: { number: "1", yes: "true" },
+    nodeSelector: { dedicated: "true" },
+    options: { "max-streams": 1_000_000, "drain-timeout": "1h0.5m1500ms", "established-gap": "0" },
+    clusters: { documents: { 123: { ...clusterDocument("123"), agents: { maxAgents: 2_000_000 } } } },
+  },
 };

@@ -63,12 +63,11 @@ async function objections(kubectl: Kubectl, render: Render): Promise<string[]> {
 
 function objectsAndPods({ objects, pods, installation }: Render): object[] {
   const templates = pods.filter(({ owner }) => owner.kind !== "Pod");
-  return [...objects, ...templates.map((pod) => barePod(pod, namespaceOf(installation)))];
+  return [...objects, ...templates.map((pod, index) => barePod(pod, `pod-${index}`, namespaceOf(installation)))];
 }
 
 /** A pod by itself: of a workload with a pod that Pod Security forbids, an API server only warns. */
-function barePod({ owner, labels, annotations, spec }: Pod, namespace: string): KubeObject {
-  const name = `${owner.metadata.name}-${owner.kind.toLowerCase()}`;
+function barePod({ labels, annotations, spec }: Pod, name: string, namespace: string): KubeObject {
   return { apiVersion: "v1", kind: "Pod", metadata: { name, namespace, labels, annotations }, spec };
 }
 
