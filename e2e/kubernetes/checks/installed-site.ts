@@ -47,7 +47,8 @@ export class Site {
     await kubectl.must(["config", "set-context", "WORKLOAD", "--cluster=world", "--user=admin"]);
     const install = `helm install culvert-server helm/culvert-server --namespace ${namespace} --values -`;
     const notes = await this.#charts.shellWithJob(install, this.#job(), this.#values);
-    await this.#start(this.#variant.server, namespace, this.#controlPlane());
+    const server = await this.#start(this.#variant.server, namespace, this.#controlPlane());
+    await this.#stage.world.network.close(server.port("agents"));
     await this.#charts.shell(await this.#commandsIn(notes));
     await this.#start("deployment/culvert-agent", this.#variant.agentsNamespace, this.#node());
   }
@@ -112,6 +113,7 @@ export class Site {
   /** Whatever came of it, the next check finds neither processes nor releases. */
   async stop(): Promise<void> {
     for (const { program } of this.#processes) await program.stop();
+    await this.#stage.world.network.close();
     const releases = [
       ["culvert-agent", this.#variant.agentsNamespace],
       ["culvert-server", namespace],
@@ -125,7 +127,7 @@ export class Site {
     return JSON.stringify(this.#variant.values);
   }
 
-  async #start(name: string, inNamespace: string, place: Place): Promise<void> {
+  async #start(name: string, inNamespace: string, place: Place): Promise<PodProcess> {
     const [object] = await this.#stage.kubectl.get(name, "-n", inNamespace);
     if (object === undefined) throw new Error(`helm has installed no ${name}`);
     const process = await this.#charts.process(object, place);
@@ -134,6 +136,7 @@ export class Site {
     for (const probe of ["livenessProbe", "readinessProbe"] as const) {
       await process.program.waitUntil(() => process.probe(probe), READY_MS, `${name} to answer its ${probe}`);
     }
+    return process;
   }
 
   /** The installed file, with what it names where this kube-apiserver finds it. */
@@ -152,11 +155,9 @@ export class Site {
 
   /** A short path to the socket in the volume that both containers of the pod have. */
   #socket(path: string): string {
-    const [server] = this.#processes;
-    if (server === undefined) throw new Error("no server has been started");
     const link = this.#stage.world.dir.file("v");
     rmSync(link, { force: true });
-    symlinkSync(server.volumeAt(dirname(path)), link);
+    symlinkSync(this.#server.volumeAt(dirname(path)), link);
     return join(link, basename(path));
   }
 
@@ -170,8 +171,14 @@ export class Site {
     return secrets.map(({ metadata, data }) => [metadata.name, data]);
   }
 
+  get #server(): PodProcess {
+    const [server] = this.#processes;
+    if (server === undefined) throw new Error("no server has been started");
+    return server;
+  }
+
   async #dials(): Promise<number> {
-    const url = `http://127.0.0.1:${PORTS.serverHealth}/metrics`;
+    const url = `http://127.0.0.1:${this.#server.port("health")}/metrics`;
     const { stdout } = await this.#stage.world.network.controlPlane.must(["curl", "-sS", "-m", "5", url]);
     return new Scrape(stdout).value("culvert_server_dial_duration_seconds_count", { outcome: "ok" });
   }

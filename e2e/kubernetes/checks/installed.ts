@@ -11,8 +11,14 @@ const WITH_TOKENS: Variant = {
   server: DEPLOYMENT,
   agentsNamespace: "kube-system",
 };
+/** With Konnectivity's ports and its socket, as KKP has them. */
 const SIDECAR: Variant = {
-  values: { ...VALUES, mode: "sidecar", sidecar: { podSelector: { app: "kube-apiserver" } } },
+  values: {
+    ...VALUES,
+    mode: "sidecar",
+    sidecar: { podSelector: { app: "kube-apiserver" } },
+    ports: { preset: "konnectivity" },
+  },
   server: "configmap/culvert-server-sidecar",
   agentsNamespace: "culvert",
 };

@@ -46,11 +46,11 @@ export class Network implements AsyncDisposable {
   }
 
   /** Nothing passes but what agents dial, and the answers to it. */
-  async close(): Promise<void> {
+  async close(agentsPort: number = PORTS.agents): Promise<void> {
     await this.#gate([
       "policy drop",
       "ct state established,related accept",
-      `iifname "to-node" ip daddr ${CONTROL_PLANE.ipv4} tcp dport ${PORTS.agents} accept`,
+      `iifname "to-node" ip daddr ${CONTROL_PLANE.ipv4} tcp dport ${agentsPort} accept`,
     ]);
   }
 

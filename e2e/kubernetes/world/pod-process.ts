@@ -64,6 +64,12 @@ export class PodProcess {
     return this.#mounts.find(({ at }) => at === path)?.from ?? fail(`${this.name} has no volume at ${path}`);
   }
 
+  /** The number of one of its ports, by name or number. */
+  port(port: number | string): number {
+    const found = this.#container.ports?.find(({ name, containerPort }) => port === name || port === containerPort);
+    return found?.containerPort ?? fail(`${this.name} has no port ${port}`);
+  }
+
   start(): void {
     const { command = ENTRY_POINT, args = [] } = this.#container;
     this.#program = this.#node.namespace.start(
@@ -90,7 +96,7 @@ export class PodProcess {
     const probe: Probe | undefined = this.#container[kind];
     if (probe?.httpGet === undefined) throw new Error(`${this.name} has no ${kind} by HTTP`);
     const { path = "/", port, scheme = "HTTP" } = probe.httpGet;
-    const url = `${scheme.toLowerCase()}://${this.#node.ip}:${this.#portNumber(port)}${path}`;
+    const url = `${scheme.toLowerCase()}://${this.#node.ip}:${this.port(port)}${path}`;
     const { stdout } = await this.#node.namespace.run([
       ...["curl", "-sk", "-o", "/dev/null", "-w", "%{http_code}"],
       ...["-m", String(probe.timeoutSeconds ?? 1), url],
@@ -107,12 +113,6 @@ export class PodProcess {
     }
     this.program.signal("SIGTERM");
     return await within(this.program.exited, deadlineMs, `${this.name} to end by SIGTERM`);
-  }
-
-  #portNumber(port: number | string): number {
-    const found = this.#container.ports?.find(({ name, containerPort }) => port === name || port === containerPort);
-    if (found === undefined) throw new Error(`${this.name} has no port ${port}`);
-    return found.containerPort;
   }
 
   /** Each run has a root of its own, with the same volumes. */
