@@ -4,6 +4,8 @@ import { requireBuilt } from "../harness/processes.ts";
 import type { Render } from "./harness/helm.ts";
 import { helmMissing } from "./harness/helm-program.ts";
 import { optionsAreKnown, portsAreListenedOn, type Service, servicesOf } from "./harness/invariants/commands.ts";
+import { documentsAreTaken } from "./harness/invariants/documents.ts";
+import { metricsExist } from "./harness/invariants/metrics.ts";
 import { namesAreSound } from "./harness/invariants/names.ts";
 import { portsExist } from "./harness/invariants/ports.ts";
 import { referencesExist } from "./harness/invariants/references.ts";
@@ -16,6 +18,8 @@ const PLAIN = "culvert-server: nothing set";
 const EXISTING = "culvert-server: existing Secrets with keys of their own, and two replicas of a Deployment";
 const STATEFUL = "culvert-server: a StatefulSet on ports of the nodes, and monitors";
 const SIDECAR = "culvert-server: a sidecar";
+const ROUTED = "culvert-server: a router in front, for this server";
+const CLUSTERS = "culvert-server: clusters from values, and options";
 const AGENT = "culvert-agent: a certificate";
 const MONITORED_AGENT = "culvert-agent: a DaemonSet with a token, monitored";
 
@@ -78,6 +82,9 @@ const OF_OBJECTS: readonly (readonly [string, RegExp, string, OfRender, RegExp])
     /needs Secret culvert-server-serving/,
   ],
   [AGENT, /key: culvert.yaml/, "key: agent.yaml", referencesExist, /reads agent.yaml of ConfigMap/],
+  [STATEFUL, /culvert_server_agents/, "culvert_server_agent", metricsExist, /asks for culvert_server_agent, which/],
+  [ROUTED, /( {4})to:/, "$1too:", documentsAreTaken, /ConfigMap culvert-server-routes, routes.yaml: .*"too"/],
+  [CLUSTERS, /identities:/, "identites:", documentsAreTaken, /ConfigMap culvert-server-clusters, .*"identites"/],
   [EXISTING, /maxUnavailable: 0/, "maxUnavailable: 1", oneAlwaysRuns, /may take away pods/],
   [
     EXISTING,

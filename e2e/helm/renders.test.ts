@@ -6,6 +6,7 @@ import { helmMissing } from "./harness/helm-program.ts";
 import { examples, oddInstallations } from "./harness/installations.ts";
 import { optionsAreKnown, portsAreListenedOn, type Service, servicesOf } from "./harness/invariants/commands.ts";
 import { documentsAreTaken } from "./harness/invariants/documents.ts";
+import { metricsExist } from "./harness/invariants/metrics.ts";
 import { namesAreSound } from "./harness/invariants/names.ts";
 import { portsExist } from "./harness/invariants/ports.ts";
 import { namespacesFit, referencesExist } from "./harness/invariants/references.ts";
@@ -21,6 +22,7 @@ const OF_OBJECTS = {
   "ports that something names exist": portsExist,
   "Secrets, ConfigMaps and accounts that pods name exist": referencesExist,
   "pods are where their Secrets are": namespacesFit,
+  "alerts and dashboards ask for metrics that there are": metricsExist,
   "neither a rolling update nor an eviction takes the last replica": oneAlwaysRuns,
 };
 
