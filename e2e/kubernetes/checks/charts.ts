@@ -13,7 +13,7 @@ export const CHARTS: Check = {
   name: "objects of the charts are taken by the API server, and mistakes in them refused",
   deadlineMs: 120_000,
   lanes: ["direct"],
-  run: judged,
+  run: takenOrRefused,
 };
 
 const PLAIN = "culvert-server: nothing set";
@@ -37,7 +37,7 @@ const MISTAKES: readonly (readonly [string, RegExp, string, string])[] = [
   [MONITORED, /termination: passthrough/, "termination: through", 'Unsupported value: "through"'],
 ];
 
-async function judged({ kubectl }: Stage): Promise<Seen> {
+async function takenOrRefused({ kubectl }: Stage): Promise<Seen> {
   const { renders, failures } = await renderAll([...examples(), ...oddInstallations()]);
   expect(failures.length === 0, "YAML of objects", failures.join("\n"));
   await kubectl.create([...customResourceDefinitions(), ...namespacesOf(renders).map(restrictedNamespace)]);

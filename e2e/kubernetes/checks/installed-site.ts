@@ -13,7 +13,6 @@ import type { PodProcess } from "../world/pod-process.ts";
 
 const { namespace } = INSTALLED;
 const READY_MS = 20_000;
-const ENDED_MS = 20_000;
 
 /** How the charts are installed. */
 export interface Variant {
@@ -96,10 +95,10 @@ export class Site {
     expect(same, "the same certificates after the upgrade", after.map(([name]) => name).join(", "));
   }
 
-  /** As for pods that are deleted. */
+  /** As when the pods are deleted. */
   async end(): Promise<string> {
     const ends = await Promise.all(
-      this.#processes.map(async (process) => `${process.name}: ${await process.terminate(ENDED_MS)}`),
+      this.#processes.map(async (process) => `${process.name}: ${await process.terminate()}`),
     );
     const ended = ends.join(", ");
     expect(!/SIG|code [1-9]/.test(ended), "processes that end by SIGTERM in order", ended);

@@ -21,7 +21,7 @@ const JOB_MS = 30_000;
 /** What a node adds to a pod of an API server that has neither scheduler nor controllers. */
 export type Place = Omit<Node, "sources">;
 
-/** helm and an API server, and this process in the place of everything that would run what it has. */
+/** helm and an API server without controllers and nodes; what those would do is done here. */
 export class InstalledCharts {
   readonly #kubectl: Kubectl;
   readonly #folder: string;
@@ -39,11 +39,11 @@ export class InstalledCharts {
     return (await this.#kubectl.shell(line, [dirname(findHelm() ?? "")], options)).stdout;
   }
 
-  /** The same for a line with an installation whose hook waits for a Job. */
+  /** The same for a line in which helm waits for the Job of a hook, which is run meanwhile. */
   async shellWithJob(line: string, job: JobPlace, stdin = ""): Promise<string> {
     const helm = this.shell(line, stdin);
     const hook = this.#runJob(job);
-    for (const promise of [helm, hook]) promise.catch(() => {}); // whichever fails first is told
+    for (const promise of [helm, hook]) promise.catch(() => {}); // the first failure is thrown, the other is expected
     await Promise.race([helm, hook]);
     return await helm;
   }

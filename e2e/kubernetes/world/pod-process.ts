@@ -104,15 +104,23 @@ export class PodProcess {
     return Number(stdout) >= 200 && Number(stdout) < 400;
   }
 
-  /** What the kubelet does when the pod is deleted: preStop, then SIGTERM; resolves with how the process ended. */
-  async terminate(deadlineMs: number): Promise<string> {
+  /**
+   * What the kubelet does when the pod is deleted: preStop, then SIGTERM. Resolves with how the process ended; rejects when
+   * the pod's time for all of it is over.
+   */
+  async terminate(): Promise<string> {
+    const { terminationGracePeriodSeconds: seconds = 30 } = this.#pod.spec;
+    return await within(this.#stopInOrder(), seconds * 1000, `${this.name} to end in ${seconds} s`);
+  }
+
+  async #stopInOrder(): Promise<string> {
     const { exec } = this.#container.lifecycle?.preStop ?? {};
     if (exec !== undefined) {
       const { code, stderr } = await this.exec(exec.command);
       if (code !== 0) throw new Error(`preStop of ${this.name}: exit code ${code}\n${stderr}`);
     }
     this.program.signal("SIGTERM");
-    return await within(this.program.exited, deadlineMs, `${this.name} to end by SIGTERM`);
+    return await this.program.exited;
   }
 
   /** Each run has a root of its own, with the same volumes. */
