@@ -16,11 +16,16 @@ export async function goIsInstalled(): Promise<boolean> {
 }
 
 /** Runs `go` in a folder and answers what it printed; a failure carries what it said on stderr. */
-export async function go(cwd: string, args: readonly string[], signal: AbortSignal): Promise<string> {
+export async function go(
+  cwd: string,
+  args: readonly string[],
+  signal: AbortSignal,
+  env: Readonly<Record<string, string>> = {},
+): Promise<string> {
   // At SIGINT it stops its compilers and removes what it began.
   const { code, stdout, stderr } = await run(["go", ...args], {
     cwd,
-    env: environment(),
+    env: { ...environment(), ...env },
     signal,
     killSignal: "SIGINT",
   });
@@ -65,6 +70,11 @@ export function digestOf(folder: string, ...words: readonly string[]): string {
   }
   for (const word of words) hash.update(`\0${word}`);
   return hash.digest("hex").slice(0, 16);
+}
+
+/** Where a cached folder of that name is, or will be. */
+export function cachedPath(name: string): string {
+  return join(cacheFolder(), name);
 }
 
 /** Outside the tree, so that a fresh clone on the same machine finds the binaries again. */

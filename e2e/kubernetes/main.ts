@@ -2,13 +2,16 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { cpus, loadavg, release } from "node:os";
 import { fileURLToPath } from "node:url";
 import { requireBuilt } from "../harness/processes.ts";
+import { helmMissing } from "../helm/harness/helm-program.ts";
 import { type Assets, AssetsMissing, findOrBuildAssets } from "./assets.ts";
 import type { Check, Row } from "./check.ts";
+import { CHARTS } from "./checks/charts.ts";
 import { CUTS } from "./checks/cuts.ts";
 import { DIALS } from "./checks/dials.ts";
 import { EXTENSIONS } from "./checks/extensions.ts";
 import { BAD_TARGETS, FAILURES, SERVER_COMES_LATER } from "./checks/failures.ts";
 import { AGENTS_ONLY, NO_DIRECT_WAY } from "./checks/gate.ts";
+import { INSTALLED_CHARTS } from "./checks/installed.ts";
 import { PKI_SECRETS } from "./checks/pki-secrets.ts";
 import { STREAMS } from "./checks/streams.ts";
 import { whatIsMissing } from "./prerequisites.ts";
@@ -27,8 +30,9 @@ async function main(interrupted: AbortSignal): Promise<void> {
   const assets = await assetsOrReason(settings.kubernetes, interrupted);
   if (typeof assets === "string") return skip(assets);
   requireBuilt();
+  const charts = chartsOrNone();
   await using world = await createWorld(assets);
-  const rows = await unlessInterrupted(() => runLanes(world, settings), interrupted);
+  const rows = await unlessInterrupted(() => runLanes(world, settings, charts), interrupted);
   tell({ kubernetes: assets.version, circumstances: where, rows }, settings);
 }
 
@@ -51,13 +55,21 @@ function skip(reason: string): void {
   console.log(`skipped: no kube-apiserver was tried, because ${reason}`);
 }
 
-async function runLanes(world: World, settings: Settings): Promise<Row[]> {
+/** Charts need helm; the rest does not. */
+function chartsOrNone(): readonly Check[] {
+  const missing = helmMissing();
+  if (missing === false) return [CHARTS, ...INSTALLED_CHARTS];
+  console.log(`skipped: the charts were not tried, because ${missing}`);
+  return [];
+}
+
+async function runLanes(world: World, settings: Settings, charts: readonly Check[]): Promise<Row[]> {
   const rows: Row[] = [];
-  for (const lane of settings.lanes) rows.push(...(await runLane(world, lane, settings)));
+  for (const lane of settings.lanes) rows.push(...(await runLane(world, lane, settings, charts)));
   return rows;
 }
 
-async function runLane(world: World, lane: Lane, { only, repeat }: Settings): Promise<Row[]> {
+async function runLane(world: World, lane: Lane, { only, repeat }: Settings, charts: readonly Check[]): Promise<Row[]> {
   if (lane === "direct") await world.network.open();
   else await world.network.close();
   const kubeApiserver = await world.startKubeApiserver(lane === "direct" ? undefined : world.egress(lane));
@@ -69,6 +81,7 @@ async function runLane(world: World, lane: Lane, { only, repeat }: Settings): Pr
   await runner.run(wanted(BAD_TARGETS));
   await runner.run(wanted(CUTS));
   await runner.run(wanted(FAILURES));
+  await runner.run(wanted(charts));
   await Promise.all([kubeApiserver.program.kill(), world.culvert.stop()]);
   return runner.rows;
 }

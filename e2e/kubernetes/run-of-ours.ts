@@ -7,7 +7,7 @@ import { readFileSync } from "node:fs";
 export function isRunOfOurs(pid: string): boolean {
   if (pid === String(process.pid)) return true;
   try {
-    return readFileSync(`/proc/${pid}/cmdline`, "utf8").includes("e2e/kubernetes");
+    return readFileSync(`/proc/${pid}/cmdline`, "utf8").includes("e2e/");
   } catch {
     return false;
   }

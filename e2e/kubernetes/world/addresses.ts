@@ -13,6 +13,13 @@ export const NOWHERE = {
   unknownName: "nobody.nodes.culvert.test",
 } as const;
 
+/** A server that its chart has installed, and its names, for callers beside it and for agents; they lead to its pod. */
+export const INSTALLED = {
+  namespace: "culvert-system",
+  callers: "culvert-server.culvert-system.svc",
+  agents: "culvert.example.com",
+} as const;
+
 export const PORTS = {
   callers: 8090,
   agents: 8091,

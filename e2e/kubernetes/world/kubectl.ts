@@ -1,4 +1,5 @@
 import { dirname, join } from "node:path";
+import type { KubeObject } from "../../helm/harness/objects.ts";
 import type { Namespace } from "./namespace.ts";
 import type { Program } from "./program.ts";
 import type { Finished, RunOptions } from "./run.ts";
@@ -29,6 +30,19 @@ export class Kubectl {
   /** The same, and an exit code other than 0 is an error with everything it printed. */
   must(args: readonly string[], options: RunOptions = {}): Promise<Finished> {
     return this.#namespace.must([this.#binary, ...args], this.#bound(options));
+  }
+
+  /** A line for a shell, whose programs read the kubeconfig; kubectl and those in `folders` are found by their names. */
+  shell(line: string, folders: readonly string[], options: RunOptions = {}): Promise<Finished> {
+    const path = [dirname(this.#binary), ...folders, process.env["PATH"] ?? ""].join(":");
+    return this.#namespace.must(["sh", "-ec", line], this.#bound({ ...options, env: { PATH: path } }));
+  }
+
+  /** Objects as the API server has them now. */
+  async get(...args: readonly string[]): Promise<KubeObject[]> {
+    const { stdout } = await this.must(["get", ...args, "-o", "json"]);
+    const answer = JSON.parse(stdout) as KubeObject & { readonly items?: readonly KubeObject[] };
+    return [...(answer.items ?? [answer])];
   }
 
   /** For commands that stay, such as port-forward. */

@@ -1,5 +1,5 @@
 import { isRunOfOurs } from "../run-of-ours.ts";
-import { CONTROL_PLANE, NODE, NOWHERE, PORTS, SERVICES } from "./addresses.ts";
+import { CONTROL_PLANE, INSTALLED, NODE, NOWHERE, PORTS, SERVICES } from "./addresses.ts";
 import { ip, removeAll, sweepStale, writeSettings } from "./ip-netns.ts";
 import { Namespace } from "./namespace.ts";
 
@@ -40,17 +40,17 @@ export class Network implements AsyncDisposable {
     for (const key of ["ipv4/ip_forward", "ipv6/conf/all/forwarding"]) {
       await this.#between.must(["sh", "-c", `echo 1 > /proc/sys/net/${key}`]);
     }
-    writeSettings(controlPlane.name, LOOPBACK);
+    writeSettings(controlPlane.name, [...LOOPBACK, `${CONTROL_PLANE.ipv4} ${INSTALLED.callers}`]);
     writeSettings(node.name, [...LOOPBACK, `${NODE.ipv4} ${NODE.name}`]);
     await this.close();
   }
 
   /** Nothing passes but what agents dial, and the answers to it. */
-  async close(): Promise<void> {
+  async close(agentsPort: number = PORTS.agents): Promise<void> {
     await this.#gate([
       "policy drop",
       "ct state established,related accept",
-      `iifname "to-node" ip daddr ${CONTROL_PLANE.ipv4} tcp dport ${PORTS.agents} accept`,
+      `iifname "to-node" ip daddr ${CONTROL_PLANE.ipv4} tcp dport ${agentsPort} accept`,
     ]);
   }
 

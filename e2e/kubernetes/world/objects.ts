@@ -123,6 +123,12 @@ export function worldObjects(nodeCa: string): object[] {
   ];
 }
 
+/** A namespace in which Pod Security refuses what is not "restricted". */
+export function restrictedNamespace(name: string): object {
+  const labels = { "pod-security.kubernetes.io/enforce": "restricted" };
+  return { apiVersion: "v1", kind: "Namespace", metadata: { name, labels } };
+}
+
 function inDefault(apiVersion: string, kind: string, name: string, labels?: Readonly<Record<string, string>>): object {
   return { apiVersion, kind, metadata: { name, namespace: "default", ...(labels === undefined ? {} : { labels }) } };
 }

@@ -1,0 +1,30 @@
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, test } from "node:test";
+import { parse } from "yaml";
+import { version as ownVersion } from "../../shared/process/version.ts";
+import { CHARTS, type Chart, helm, type Values } from "./harness/helm.ts";
+import { helmMissing } from "./harness/helm-program.ts";
+import { ODD_AGENTS } from "./harness/odd-agents.ts";
+import { ODD_SERVERS } from "./harness/odd-servers.ts";
+
+/** The least that a chart needs. */
+const LEAST: Readonly<Record<Chart, Values>> = {
+  "culvert-server": ODD_SERVERS["nothing set"] ?? assert.fail(),
+  "culvert-agent": ODD_AGENTS["a certificate"] ?? assert.fail(),
+};
+
+describe("charts", { skip: helmMissing() }, () => {
+  for (const [chart, values] of Object.entries(LEAST)) {
+    test(`helm has no objection to ${chart}`, async () => {
+      const said = await helm(["lint", "--strict", "--values=-", join(CHARTS, chart)], JSON.stringify(values));
+      assert.equal(said.code, 0, said.stdout + said.stderr);
+    });
+
+    test(`${chart} has the version of the package`, () => {
+      const { version, appVersion } = parse(readFileSync(join(CHARTS, chart, "Chart.yaml"), "utf8"));
+      assert.deepEqual([version, appVersion], [ownVersion(), ownVersion()]);
+    });
+  }
+});

@@ -1,0 +1,25 @@
+import { readFileSync } from "node:fs";
+import type { Render } from "../helm.ts";
+import { dataOf, type KubeObject, nameOf } from "../objects.ts";
+
+const PAGE = readFileSync(new URL("../../../../docs/metrics.md", import.meta.url), "utf8");
+/** What Prometheus makes of a histogram's name. */
+const OF_HISTOGRAM = /_(?:bucket|count|sum)$/;
+
+/** Alerts and dashboards ask for metrics that culvert has: those of the generated page. */
+export function metricsExist({ objects }: Render): string[] {
+  return objects.flatMap((object) => {
+    const names = new Set(textOf(object).match(/\bculvert_[a-z_]+/g));
+    const unknown = [...names].filter((name) => !isKnown(name) && !isKnown(name.replace(OF_HISTOGRAM, "")));
+    return unknown.map((name) => `${nameOf(object)} asks for ${name}, which docs/metrics.md does not have`);
+  });
+}
+
+function textOf(object: KubeObject): string {
+  if (object.kind === "PrometheusRule") return JSON.stringify(object);
+  return object.kind === "ConfigMap" ? Object.values(dataOf(object)).join("\n") : "";
+}
+
+function isKnown(name: string): boolean {
+  return PAGE.includes(`\`${name}\``);
+}

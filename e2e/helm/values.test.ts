@@ -1,0 +1,92 @@
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { mapInTurn } from "../harness/in-turn.ts";
+import { type Chart, template, type Values } from "./harness/helm.ts";
+import { helmMissing } from "./harness/helm-program.ts";
+
+const DURATION = "value must be 'a duration such as 500ms, 8s or 1h30m'";
+const AGENT = { servers: ["wss://culvert.example.com:443"], auth: { certificate: { existingSecret: "agent" } } };
+const hosts = ["culvert.example.com"];
+
+/** What is wrong, and what helm says of it. */
+const OF_SERVER: readonly (readonly [Values, string])[] = [
+  [{ opitons: {} }, "at '': additional properties 'opitons' not allowed"],
+  [{ mode: "side-car" }, "at '/mode': value must be one of 'standalone', 'sidecar'"],
+  [{ mode: "sidecar" }, "sidecar.podSelector: set it to the labels of the kube-apiserver pods"],
+  [{ workload: "DaemonSet" }, "at '/workload': value must be one of 'Deployment', 'StatefulSet'"],
+  [{ replicas: "two" }, "at '/replicas': got string, want integer"],
+  [
+    { workload: "StatefulSet", replicas: 2, agents: { hosts } },
+    "agents.hosts: a StatefulSet of 2 replicas needs 2 names",
+  ],
+  [{ tls: { source: "vault" } }, "at '/tls/source': value must be one of 'generated', 'certManager', 'existing'"],
+  [{ tls: { source: "existing" } }, "tls.existing.agents.secret: name the Secret with the certificate"],
+  [
+    { tls: { existing: { agents: { secretName: "x" } } } },
+    "at '/tls/existing/agents': additional properties 'secretName'",
+  ],
+  [
+    { ports: { preset: "k3s" } },
+    "at '/ports/preset': value must be one of 'culvert', 'anp', 'konnectivity', 'hypershift'",
+  ],
+  [{ ports: { agents: 70_000 } }, "at '/ports/agents': maximum: got 70,000, want 65,535"],
+  [{ options: { "conect-timeout": "8s" } }, "at '/options': additional properties 'conect-timeout' not allowed"],
+  [{ options: { "connect-timeout": 8 } }, `at '/options/connect-timeout': ${DURATION}`],
+  [{ options: { "connect-timeout": "8" } }, `at '/options/connect-timeout': ${DURATION}`],
+  [{ options: { "header-limit": "16k" } }, "at '/options/header-limit': value must be 'a size such as 64KiB or 16MiB'"],
+  [{ options: { "log-level": "verbose" } }, "at '/options/log-level': value must be one of 'trace', 'debug', 'info'"],
+  [
+    { options: { "agent-port": 8091 } },
+    "at '/options/agent-port': value must be 'absent here: set ports.agents instead'",
+  ],
+  [{ options: { "cluster-cert": "x" } }, "at '/options/cluster-cert': value must be 'absent here: set tls instead'"],
+  [
+    { image: { digest: "latest" } },
+    "at '/image/digest': value must be 'a digest such as sha256: and 64 hexadecimal digits'",
+  ],
+  [{ agents: { hosts: "a.example.com" } }, "at '/agents/hosts': got string, want array"],
+  [{ agents: { service: { type: "Loadbalancer" } } }, "at '/agents/service/type': value must be one of 'ClusterIP'"],
+  [{ callers: { transport: "socket" } }, "callers.transport: a unix socket reaches callers in the same pod only"],
+  [{ extraArgs: "--log-level=debug" }, "at '/extraArgs': got string, want array"],
+  [{ preStopSeconds: "70s" }, "at '/preStopSeconds': got string, want integer"],
+  [
+    { preStopSeconds: 70, options: { "drain-timeout": "5m" }, terminationGracePeriodSeconds: 30 },
+    "terminationGracePeriodSeconds: preStopSeconds, options.drain-timeout and 10 seconds are 380",
+  ],
+  [{ ingress: { enabled: true } }, "agents.hosts: ingress needs the names by which agents reach the server"],
+  [{ agents: { hosts }, gateway: { tlsRoute: { enabled: true } } }, "gateway.tlsRoute.parentRefs: name the Gateway"],
+];
+
+const OF_AGENT: readonly (readonly [Values, string])[] = [
+  [{}, "servers is empty: name at least one server"],
+  [
+    { servers: ["https://culvert.example.com"] },
+    "at '/servers/0': value must be 'a URL such as wss://culvert.example.com:443'",
+  ],
+  [{ ...AGENT, auth: {} }, "auth.certificate.existingSecret"],
+  [{ ...AGENT, auth: { method: "password" } }, "at '/auth/method': value must be one of 'certificate', 'token'"],
+  [{ ...AGENT, token: {} }, "at '': additional properties 'token' not allowed"],
+  [{ ...AGENT, kind: "StatefulSet" }, "at '/kind': value must be one of 'Deployment', 'DaemonSet'"],
+  [{ ...AGENT, agentIdFrom: "node" }, "kind"],
+  [{ ...AGENT, podMonitor: { enabled: true } }, "podMonitor.enabled: networkPolicy.metricsFrom is empty"],
+  [{ ...AGENT, options: { keepalvie: "30s" } }, "at '/options': additional properties 'keepalvie' not allowed"],
+  [{ ...AGENT, options: { keepalive: 30 } }, `at '/options/keepalive': ${DURATION}`],
+  [{ ...AGENT, options: { "agent-cert": "x" } }, "value must be 'absent here: set auth.certificate instead'"],
+  [{ ...AGENT, proxy: { urls: ["proxy:3128"] } }, "at '/proxy/urls/0': value must be 'a URL such as http://proxy"],
+  [{ ...AGENT, image: { digest: "x" } }, "at '/image/digest': value must be 'a digest such as sha256:"],
+  [{ ...AGENT, targets: { allow: "10.0.0.0/8" } }, "at '/targets/allow': got string, want array"],
+];
+
+for (const [chart, wrong] of Object.entries({ "culvert-server": OF_SERVER, "culvert-agent": OF_AGENT })) {
+  describe(`${chart} refuses`, { skip: helmMissing() }, () => {
+    const answers = mapInTurn(wrong, ([values]) => template({ name: chart, chart: chart as Chart, values }));
+
+    for (const [index, [values, sentence]] of wrong.entries()) {
+      test(`${JSON.stringify(values)}`, async () => {
+        const said = (await answers)[index];
+        assert.notEqual(said?.code, 0, "helm takes it");
+        assert.ok(said?.stderr.includes(sentence), said?.stderr);
+      });
+    }
+  });
+}
