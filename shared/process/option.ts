@@ -27,6 +27,8 @@ export interface Option<T> extends OptionExtras {
   readonly section?: string;
   /** Which values of its kind it takes, where not all. */
   readonly limits?: string;
+  /** The same as numbers: milliseconds, bytes, or what is counted. */
+  readonly bounds?: Bounds;
   read(texts: readonly string[]): T;
   /** Text that `read` takes back; for lists, one text for each item. */
   write(value: T): readonly string[];
@@ -172,7 +174,7 @@ function withoutParser(extras: OptionExtras): OptionExtras {
   };
 }
 
-interface Bounds {
+export interface Bounds {
   readonly min?: number;
   readonly max?: number;
   readonly orZero?: boolean;
@@ -201,12 +203,14 @@ function bounded(
   };
 }
 
-function withLimits<T>(row: Option<T>, { min, max, orZero }: Bounds, format: (value: number) => string): Option<T> {
+function withLimits<T>(row: Option<T>, bounds: Bounds, format: (value: number) => string): Option<T> {
+  const { min, max, orZero } = bounds;
   if (min === undefined && max === undefined) return row;
   const zero = orZero ? "0, or " : "";
-  if (min === undefined) return { ...row, limits: `at most ${format(max as number)}` };
+  if (min === undefined) return { ...row, bounds, limits: `at most ${format(max as number)}` };
   return {
     ...row,
+    bounds,
     limits: `${zero}${max === undefined ? `at least ${format(min)}` : `${format(min)} to ${format(max)}`}`,
   };
 }

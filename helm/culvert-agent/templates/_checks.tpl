@@ -1,0 +1,34 @@
+{{/* What values say together, which values.schema.json cannot check. Each message says what to set. */}}
+{{- define "culvert-agent.checks" -}}
+{{- with include "culvert-agent.fault" . | trim }}
+{{- fail . }}
+{{- end }}
+{{- end }}
+
+{{/* The first fault, as a sentence. */}}
+{{- define "culvert-agent.fault" -}}
+{{- $certificate := .Values.auth.certificate.existingSecret }}
+{{- $caller := .Values.tests.caller }}
+{{- $pac := .Values.proxy.pac }}
+{{- if not .Values.servers }}
+servers is empty: name at least one server, such as servers: ["wss://culvert.example.com:443"].
+{{- else if and (eq .Values.auth.method "certificate") (not $certificate) }}
+auth.certificate.existingSecret is empty: name the Secret with the agent's certificate, or set auth.method to token.
+{{- else if and (eq .Values.auth.method "token") $certificate }}
+auth.certificate.existingSecret has no effect with auth.method token: remove one of them.
+{{- else if and (eq .Values.agentIdFrom "node") (ne .Values.kind "DaemonSet") }}
+agentIdFrom: node needs kind: DaemonSet: two pods of a Deployment on one node would have the same id.
+{{- else if eq (int .Values.ports.health) (int .Values.ports.admin) }}
+ports.health and ports.admin are both {{ int .Values.ports.health }}: each listener needs a port of its own.
+{{- else if and $caller.server (not $caller.existingSecret) }}
+tests.caller.existingSecret is empty: name the Secret with the caller's certificate, or clear tests.caller.server.
+{{- else if gt (len (compact (list $pac.url $pac.script $pac.existingConfigMap))) 1 }}
+proxy.pac: set one of url, script and existingConfigMap, not several.
+{{- else }}
+{{- range $name, $ca := dict "serverCA" .Values.serverCA "proxy.ca" .Values.proxy.ca "outerCA" .Values.outerCA }}
+{{- if gt (len (compact (list $ca.pem $ca.existingConfigMap $ca.existingSecret $ca.system))) 1 }}
+{{ $name }}: set one of pem, existingConfigMap, existingSecret{{ if hasKey $ca "system" }} and system{{ end }}, not several.
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
