@@ -2,13 +2,12 @@
 {{- define "culvert-server.config" -}}
 {{- $ports := include "culvert-server.ports" . | fromYaml -}}
 {{- $tls := include "culvert-server.tls" . | fromYaml -}}
-{{- $config := dict
-  "agent-port" (int $ports.agents) "health-port" (int $ports.health) "admin-port" (int $ports.admin) -}}
-{{- with include "culvert-server.socket" . -}}
-{{- $_ := set $config "uds-name" . -}}
-{{- end -}}
-{{- if int $ports.callers -}}
-{{- $_ := set $config "server-port" (int $ports.callers) -}}
+{{- $config := dict "server-port" (int $ports.callers) "agent-port" (int $ports.agents)
+  "health-port" (int $ports.health) "admin-port" (int $ports.admin) -}}
+{{- $socket := include "culvert-server.socket" . -}}
+{{- /* With clusters, each document names a socket of its own (callers.uds). */ -}}
+{{- if and $socket (not (include "culvert-server.hasClusters" .)) -}}
+{{- $_ := set $config "uds-name" $socket -}}
 {{- end -}}
 {{- if include "culvert-server.callersTls" . -}}
 {{- $_ := set $config "server-cert" "/etc/culvert/callers/tls.crt" -}}
@@ -44,6 +43,10 @@
 {{- /* In an update callers come to the new pod before the agents do, which move when the old one gets SIGTERM. */ -}}
 {{- if eq .Values.mode "standalone" -}}
 {{- $_ := set $config "agent-wait" (printf "%ds" (min 6 (add (int .Values.preStopSeconds) 2))) -}}
+{{- end -}}
+{{- /* Replicas with addresses of their own: callers come to one when its agents are back, not before. */ -}}
+{{- if include "culvert-server.statefulSet" . -}}
+{{- $_ := set $config "ready-needs-agent" true -}}
 {{- end -}}
 {{- /* One CA signs for both sides: who is let in where is told by name. */ -}}
 {{- if and (ne .Values.tls.source "existing") (not (include "culvert-server.hasClusters" .)) -}}

@@ -10,8 +10,8 @@
 {{- if not (int $ports.callers) -}}
 {{- fail "ports.callers: callers of a standalone server come by this port: set it to another number than 0." -}}
 {{- end -}}
-{{- if lt (int .Values.replicas) 0 -}}
-{{- fail "replicas: set it to 0 or more." -}}
+{{- if and (eq .Values.workload "Deployment") (eq (toString (get .Values.options "ready-needs-agent")) "true") -}}
+{{- fail "options.ready-needs-agent: updates of a Deployment would never end, since agents stay with the old pod: set workload to StatefulSet." -}}
 {{- end -}}
 {{- else -}}
 {{- if not .Values.sidecar.podSelector -}}
@@ -102,6 +102,9 @@
 {{- end -}}
 {{- if not (or $hosts $tlsRoute.hostnames) -}}
 {{- fail "agents.hosts: gateway.tlsRoute needs the names by which agents reach the server." -}}
+{{- end -}}
+{{- if and (include "culvert-server.statefulSet" .) (not $hosts) -}}
+{{- fail "agents.hosts: gateway.tlsRoute needs a name for each replica of a StatefulSet, in order." -}}
 {{- end -}}
 {{- end -}}
 {{- if and .Values.route.enabled (not $hosts) -}}

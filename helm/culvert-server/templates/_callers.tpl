@@ -43,3 +43,9 @@
 {{- $ours := list (printf "%s/ca.crt" $folder) (printf "%s/tls.crt" $folder) (printf "%s/tls.key" $folder) -}}
 {{- if and (include "culvert-server.clientTls" .) (deepEqual $ours (list $files.ca $files.cert $files.key)) -}}true{{- end -}}
 {{- end -}}
+
+{{/* Not empty where `helm test` has a pod: with clusters it needs the name of one. */}}
+{{- define "culvert-server.tests" -}}
+{{- $known := or (not (include "culvert-server.hasClusters" .)) .Values.tests.serverName -}}
+{{- if and .Values.tests.enabled (include "culvert-server.clientTls" .) $known -}}true{{- end -}}
+{{- end -}}
