@@ -15,7 +15,7 @@ const END_OF_TESTS = new URL("end-of-tests.mjs", import.meta.url).href;
 /** Unit tests are short and wait for a third of their time; scenarios measure times and need the machine alone. */
 const SUITES = {
   unit: {
-    folders: ["shared", "server", "agent", "router", "cli", "fuzz"],
+    folders: ["shared", "server", "agent", "router", "cli", "fuzz", "scripts"],
     concurrency: 3,
     timeoutMs: 120_000,
     compiled: true,

@@ -3,6 +3,8 @@ import type { Schema } from "./values-file.ts";
 
 /** As shared/process/durations.ts reads them. */
 const DURATION = "^(0|(([0-9]+(\\.[0-9]*)?|\\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$";
+/** An IP address, perhaps in brackets, or a name: a colon elsewhere belongs to somebody's port. */
+const ADDRESS = "^(\\[?[0-9A-Fa-f:.]+\\]?|[^\\s/@:\\[\\]]*)$";
 const SIZE = "^[0-9]+(\\.[0-9]+)? *(B|Ki|KiB|Mi|MiB|Gi|GiB)?$";
 
 /** What a value of an option may be, by its kind. Bounds of durations and sizes are checked when the process starts. */
@@ -16,7 +18,11 @@ export function optionSchema(row: Option<unknown>): Schema {
     case "port":
       return { type: "integer", minimum: 0, maximum: 65_535 };
     case "duration":
-      return withHint({ type: "string", pattern: DURATION }, "a duration such as 500ms, 8s or 1h30m");
+      // The number 0 needs no unit. What other numbers mean is anybody's guess.
+      return withHint(
+        { type: ["string", "integer"], pattern: DURATION, minimum: 0, maximum: 0 },
+        "a duration such as 500ms, 8s or 1h30m",
+      );
     case "size":
       return withHint({ type: ["string", "integer"], pattern: SIZE, minimum: 0 }, "a size such as 64KiB or 16MiB");
     case "octal":
@@ -27,10 +33,7 @@ export function optionSchema(row: Option<unknown>): Schema {
         "at most 128 letters, digits and . _ : -",
       );
     case "address":
-      return withHint(
-        { type: "string", pattern: "^[^\\s/@]*$" },
-        "a host name or an IP address, without scheme and port",
-      );
+      return withHint({ type: "string", pattern: ADDRESS }, "a host name or an IP address, without scheme and port");
     case "list":
       return { type: "array", items: { type: "string" } };
     case "text":

@@ -22,6 +22,8 @@ agentIdFrom: node needs kind: DaemonSet: two pods of a Deployment on one node wo
 ports.health and ports.admin are both {{ int .Values.ports.health }}: each listener needs a port of its own.
 {{- else if and $caller.server (not $caller.existingSecret) }}
 tests.caller.existingSecret is empty: name the Secret with the caller's certificate, or clear tests.caller.server.
+{{- else if and .Values.podMonitor.enabled .Values.networkPolicy.enabled (not .Values.networkPolicy.metricsFrom) }}
+podMonitor.enabled: networkPolicy.metricsFrom is empty, so Prometheus reaches no agent: name its pods or namespace there.
 {{- else if gt (len (compact (list $pac.url $pac.script $pac.existingConfigMap))) 1 }}
 proxy.pac: set one of url, script and existingConfigMap, not several.
 {{- else }}

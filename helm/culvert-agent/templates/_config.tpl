@@ -93,7 +93,8 @@ proxy.pac: {{ toJson . }}
 
 {{/* Seconds of .Values.options.drain-timeout, rounded up; 30s is the default of the option. Go reads the duration. */}}
 {{- define "culvert-agent.drainSeconds" -}}
+{{- $timeout := dig "drain-timeout" "30s" .Values.options | toString }}
 {{- $zero := toDate "2006-01-02" "2000-01-01" }}
-{{- $end := mustDateModify (default "30s" (index .Values.options "drain-timeout")) $zero }}
+{{- $end := mustDateModify $timeout $zero }}
 {{- ceil (divf ($end.Sub $zero).Milliseconds 1000) | int }}
 {{- end }}

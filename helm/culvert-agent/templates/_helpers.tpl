@@ -2,7 +2,7 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
-{{/* 52 characters, so that a pod's name, which is the agent's id, and suffixes of other objects fit into 63. */}}
+{{/* 52 characters leave room for what this chart and Kubernetes append. */}}
 {{- define "culvert-agent.fullname" -}}
 {{- $name := include "culvert-agent.name" . }}
 {{- if .Values.fullnameOverride }}

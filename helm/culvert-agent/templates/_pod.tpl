@@ -62,19 +62,9 @@ spec:
         - name: health
           containerPort: {{ int .Values.ports.health }}
       livenessProbe:
-        httpGet:
-          path: /livez
-          port: health
-        {{- with .Values.livenessProbe }}
-        {{- toYaml . | nindent 8 }}
-        {{- end }}
+        {{- include "culvert-agent.probe" (list "/livez" .Values.livenessProbe) | nindent 8 }}
       readinessProbe:
-        httpGet:
-          path: /readyz
-          port: health
-        {{- with .Values.readinessProbe }}
-        {{- toYaml . | nindent 8 }}
-        {{- end }}
+        {{- include "culvert-agent.probe" (list "/readyz" .Values.readinessProbe) | nindent 8 }}
       {{- with .Values.resources }}
       resources:
         {{- toYaml . | nindent 8 }}
@@ -107,6 +97,11 @@ spec:
   topologySpreadConstraints:
     {{- trim . | nindent 4 }}
   {{- end }}
+{{- end }}
+
+{{/* (list PATH VALUES): the values win, also over the path. */}}
+{{- define "culvert-agent.probe" -}}
+{{- toYaml (mergeOverwrite (dict "httpGet" (dict "path" (index . 0) "port" "health")) (index . 1)) }}
 {{- end }}
 
 {{/* Zones are never required: many clusters have one. matchLabelKeys compares the pods of one revision only. */}}
