@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
+import { findHelm, helmMissing } from "./harness/helm-program.ts";
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 const PLATFORMS = readdirSync(join(ROOT, "docs/platforms")).map((page) => join("docs/platforms", page));
@@ -38,14 +39,10 @@ for (const page of PAGES) {
       const { stderr } = spawnSync("bash", ["-c", script], {
         cwd: ROOT,
         encoding: "utf8",
-        env: { ...process.env, ...ENVIRONMENT },
+        env: { ...process.env, ...ENVIRONMENT, PATH: `${dirname(findHelm() ?? "")}:${process.env["PATH"]}` },
       });
       return stderr && `${command}\n${stderr}`;
     });
     assert.deepEqual(failed.filter(Boolean), []);
   });
-}
-
-function helmMissing(): string | false {
-  return spawnSync("helm", ["version"]).error === undefined ? false : "helm is not on the PATH";
 }

@@ -127,7 +127,8 @@ describe("the image, built step by step with this machine in place of its base",
 
   test("everybody can read its files and only root can write them, although the clone was private to its user", () => {
     const wrong: string[] = [];
-    for (const path of ["proxy-server", "proxy-agent", "usr/local/bin/culvert", "app"]) walk(image.root.at(path));
+    for (const path of ["proxy-server", "proxy-agent", "usr/bin/proxy-server", "usr/local/bin/culvert", "app"])
+      walk(image.root.at(path));
     assert.deepEqual(wrong, []);
 
     function walk(path: string): void {
@@ -151,13 +152,17 @@ describe("the image, built step by step with this machine in place of its base",
     assert.deepEqual((await run(["sever"]))[0], "exit code 2");
   });
 
-  test("/proxy-server and /proxy-agent are culvert server and agent", async () => {
+  test("proxy-server and proxy-agent, in / and in /usr/bin, are culvert server and agent", async () => {
     const help = (command: string[], ...args: string[]) =>
       run([...args, "--help"], command).then(([, output]) => output);
     const [server, agent] = await Promise.all([help(["/proxy-server"]), help(["/proxy-agent"])]);
     assert.equal(server, await help(["culvert"], "server"));
     assert.equal(agent, await help(["culvert"], "agent"));
     assert.notEqual(server, agent);
+    // This machine's /usr/bin is mounted over the image's while a command runs.
+    for (const name of ["proxy-server", "proxy-agent"]) {
+      assert.deepEqual(readFileSync(image.root.at(`usr/bin/${name}`)), readFileSync(image.root.at(name)));
+    }
   });
 
   test("with Konnectivity's commands it carries a CONNECT on a read-only root; SIGTERM ends both with 0", async () => {
