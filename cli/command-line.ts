@@ -1,7 +1,6 @@
-import { Command } from "commander";
+import { Command, CommanderError } from "commander";
 import { helpWidth } from "../shared/process/help-width.ts";
 import { version } from "../shared/process/version.ts";
-import { ownName } from "./flag-hint.ts";
 import { STATUS_COLUMNS } from "./status-columns.ts";
 
 // A reader that has seen enough (`| head`) closes the pipe; whatever the command does has to be ended in order all the same.
@@ -25,8 +24,7 @@ const program = new Command("culvert")
     "\nTo see it at work on this machine: culvert demo. The options of a command: culvert COMMAND --help.",
   )
   .enablePositionalOptions()
-  // A wrong command line is a wrong configuration: exit code 2, as for every other fault of it.
-  .exitOverride((error) => process.exit(error.exitCode === 0 ? 0 : 2));
+  .exitOverride();
 
 service("server", "Take CONNECT requests and carry them through the agents' tunnels.", async (argv) => {
   const [{ runService }, { serverOptions }] = await Promise.all([
@@ -138,10 +136,12 @@ program
     const { runStatus, watchStatus } = await import("./status.ts");
     const { adminAddress, cluster, json = false } = options;
     if (options.watch !== true) return runStatus({ adminAddress, cluster, json });
+    const { exitCodeOf, untilSignal } = await import("./until-signal.ts");
     const stop = new AbortController();
-    for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => stop.abort());
+    void untilSignal((signal) => process.exit(exitCodeOf(signal))).signal.then(() => stop.abort());
     process.stdout.once("error", () => stop.abort());
     await watchStatus({ adminAddress, cluster, json }, { stop: stop.signal, isTerminal: process.stdout.isTTY });
+    process.exit(); // in place of running out of work, as for the demo
   });
 
 program
@@ -172,12 +172,24 @@ program.command("help [command]", { hidden: true }).action(async (command?: stri
   await program.parseAsync(isKnown || command === undefined ? [...line, "--help"] : line, { from: "user" });
 });
 
-for (const command of [program, ...program.commands, ...pki.commands])
-  command.configureOutput({ outputError: (text, write) => write(`culvert: ${usageFault(text, command)}`) });
+/** What commander says of the command line, and of which command: it is written once it is known what was meant. */
+let fault: { readonly text: string; readonly command: Command } | undefined;
+for (const command of [program, ...program.commands, ...pki.commands]) {
+  command.configureOutput({
+    outputError: (text) => {
+      fault = { text, command };
+    },
+  });
+}
 
 try {
   await program.parseAsync();
 } catch (error) {
+  if (error instanceof CommanderError) {
+    if (fault !== undefined) process.stderr.write(`culvert: ${await usageFault(fault.text, fault.command)}`);
+    // A wrong command line is a wrong configuration: exit code 2, as for every other fault of it.
+    process.exit(error.exitCode === 0 ? 0 : 2);
+  }
   // By name, since its module belongs to the commands. Anything else is a bug, and Node shows its stack.
   if (!(error instanceof Error) || error.name !== "ConfigError") throw error;
   process.stderr.write(`culvert: ${error.message}\n`);
@@ -196,18 +208,19 @@ function service(name: string, summary: string, action: (argv: readonly string[]
     .action((_options: unknown, command: Command) => action(command.args));
 }
 
-/** In commander's words, but that `--once=1` takes no value, and that a flag of another command gets its name here. */
-function usageFault(text: string, command: Command): string {
+/** Commander's words, but for `--once=1`, which takes no value, and for a flag that this command does not have. */
+async function usageFault(text: string, command: Command): Promise<string> {
   const [, name, equals] = /^error: unknown option '(-[^=']+)(=?)/.exec(text) ?? [];
   if (name !== undefined) {
     const options = command.createHelp().visibleOptions(command);
     if (equals === "=" && options.some(({ short, long }) => name === short || name === long))
       return `${name} takes no value.\n`;
-    const own = ownName(
+    const { flagHint } = await import("./flag-hint.ts");
+    const hint = await flagHint(
       name,
       options.map((option) => option.name()),
     );
-    if (own !== undefined) return `There is no flag ${name}. Here it is ${own}.\n`;
+    if (hint !== undefined) return `There is no flag ${name}. ${hint}\n`;
   }
   return text.replace(/^error: /, "");
 }

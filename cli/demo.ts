@@ -1,5 +1,4 @@
 import { readFile, writeFile } from "node:fs/promises";
-import { constants } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Authority } from "../shared/pki/certificates.ts";
@@ -11,6 +10,7 @@ import { choosePorts } from "./demo-ports.ts";
 import { logLine, type Printer, printer } from "./demo-print.ts";
 import { createPki, type Pki, refuseToOverwrite } from "./pki.ts";
 import { shellQuoted } from "./shell.ts";
+import { exitCodeOf, untilSignal } from "./until-signal.ts";
 
 export interface DemoOptions {
   /** Certificates and socket are kept here; by default in a temporary folder that goes with the demo. */
@@ -215,43 +215,4 @@ function stopwatch(out: Printer): (text: string) => void {
     out.step(text, now - before);
     before = now;
   };
-}
-
-/** The same wish, said twice: a terminal's Ctrl-C reaches this process, and npm passes its own on. */
-const SAME_WISH_MS = 1_000;
-
-type Signal = "SIGINT" | "SIGTERM";
-
-/**
- * The first SIGINT or SIGTERM, and what one later than a second after it does. Both are listened for until the process
- * exits: without a listener, npm's signal that comes late would end it by that signal instead of with its exit code.
- */
-function untilSignal(onSecond: (signal: Signal) => void): {
-  signal: Promise<void>;
-  received(): Signal | undefined;
-} {
-  let received: Signal | undefined;
-  let firstAt = 0;
-  let first: () => void = () => {};
-  const signal = new Promise<void>((resolve) => {
-    first = resolve;
-  });
-  const onSignal = (name: Signal): void => {
-    const now = performance.now();
-    if (received === undefined) firstAt = now;
-    else if (now - firstAt >= SAME_WISH_MS) onSecond(name);
-    received ??= name;
-    first();
-  };
-  process.on("SIGINT", onSignal);
-  process.on("SIGTERM", onSignal);
-  return {
-    signal,
-    received: () => received,
-  };
-}
-
-/** As a shell counts the end of a process by a signal. */
-function exitCodeOf(signal: Signal): number {
-  return 128 + constants.signals[signal];
 }

@@ -48,6 +48,18 @@ test("a table reads as a list, links and emphasis as plain text, and no line is 
   for (const line of text.split("\n")) assert.ok(line.length <= 100, line);
 });
 
+/** Words that only a reader of the whole page understands: "see below", "the limits above", "the same, by". */
+const OUTSIDE =
+  /\b(?:see|as) (?:above|below)\b|\b(?:above|below)(?: \(|[.,;:)]|$)|\bsee `|^(?:the same|the rest|it|he)\b/i;
+
+test("what is said of a code is understood without the rest of the page", () => {
+  for (const [code, places] of explainedCodes()) {
+    for (const text of places.flatMap(({ inShort, paragraphs }) => [inShort, ...paragraphs])) {
+      assert.doesNotMatch(text, OUTSIDE, code);
+    }
+  }
+});
+
 test("without a code all are listed, a line for each", () => {
   const lines = explain().trimEnd().split("\n");
   assert.equal(lines.length, explainedCodes().size);

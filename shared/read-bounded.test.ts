@@ -66,4 +66,16 @@ for (const [name, read] of Object.entries(READERS)) {
     assert.match(await outcome(read, "/proc/self/status"), /^Name:/);
     assert.match(await outcome(read, "/proc/self/status", 64), /^refused: it is larger than/);
   });
+
+  test(`${name}: an empty file takes a small buffer, and a larger one of /proc is read whole`, async (t) => {
+    const path = at(`${name}-empty`);
+    writeFileSync(path, "");
+    const alloc = t.mock.method(Buffer, "alloc");
+    assert.equal(await outcome(read, path), "");
+    const bytes = alloc.mock.calls.reduce((sum, { arguments: [size] }) => sum + size, 0);
+    assert.ok(bytes <= 8_192, `${bytes} bytes`);
+    const text = await outcome(read, "/proc/self/smaps");
+    assert.ok(text.length > 50_000, `${text.length} bytes`);
+    assert.match(text, /^[\da-f]+-[\da-f]+ [\s\S]*\nVmFlags: [^\n]*\n$/);
+  });
 }

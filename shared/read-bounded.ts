@@ -25,12 +25,13 @@ const FLAGS = constants.O_RDONLY | constants.O_NONBLOCK;
 export function readBoundedSync(path: string, maxBytes = MAX_FILE_BYTES): Buffer {
   const file = openSync(path, FLAGS);
   try {
-    const room = roomFor(fstatSync(file), maxBytes);
+    const stat = fstatSync(file);
+    let room = roomFor(stat, maxBytes);
     for (let filled = 0; ; ) {
       const bytesRead = readSync(file, room, filled, room.length - filled, null);
       filled += bytesRead;
       if (bytesRead === 0) return room.subarray(0, filled);
-      if (filled === room.length) throw overflow(room, maxBytes);
+      if (filled === room.length) room = larger(room, stat, maxBytes);
     }
   } finally {
     closeSync(file);
@@ -40,23 +41,32 @@ export function readBoundedSync(path: string, maxBytes = MAX_FILE_BYTES): Buffer
 /** The same without blocking the event loop. */
 export async function readBounded(path: string, maxBytes = MAX_FILE_BYTES): Promise<Buffer> {
   await using file = await promises.open(path, FLAGS);
-  const room = roomFor(await file.stat(), maxBytes);
+  const stat = await file.stat();
+  let room = roomFor(stat, maxBytes);
   for (let filled = 0; ; ) {
     const { bytesRead } = await file.read(room, filled, room.length - filled);
     filled += bytesRead;
     if (bytesRead === 0) return room.subarray(0, filled);
-    if (filled === room.length) throw overflow(room, maxBytes);
+    if (filled === room.length) room = larger(room, stat, maxBytes);
   }
 }
 
-/** One byte more than the file has, which shows that it has grown. Files of `/proc` have a size of 0 and content. */
+/** First buffer for a file whose size is 0, bytes: an empty file, or one of `/proc`, which says 0 and has content. */
+const FIRST_BYTES = 4_096;
+
+/** One byte more than the file has, which shows that it has grown. */
 function roomFor(stat: Stats, maxBytes: number): Buffer {
   if (stat.isDirectory()) throw Object.assign(new Error("it is a directory"), { code: "EISDIR" });
   if (!stat.isFile()) throw new Error("it is a pipe, a socket or a device, not a regular file");
   if (stat.size > maxBytes) throw new FileTooLargeError(maxBytes);
-  return Buffer.alloc((stat.size === 0 ? maxBytes : stat.size) + 1);
+  return Buffer.alloc((stat.size === 0 ? Math.min(FIRST_BYTES, maxBytes) : stat.size) + 1);
 }
 
-function overflow(room: Buffer, maxBytes: number): Error {
-  return room.length > maxBytes ? new FileTooLargeError(maxBytes) : new Error("it grew while it was read");
+/** Twice the buffer, with the same content, for a file that did not say its size; throws for every other one. */
+function larger(room: Buffer, { size }: Stats, maxBytes: number): Buffer {
+  if (room.length > maxBytes) throw new FileTooLargeError(maxBytes);
+  if (size > 0) throw new Error("it grew while it was read");
+  const next = Buffer.alloc(Math.min(2 * room.length, maxBytes + 1));
+  room.copy(next);
+  return next;
 }

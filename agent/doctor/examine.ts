@@ -2,7 +2,6 @@ import { randomUUID } from "node:crypto";
 import type { SecureVersion } from "node:tls";
 import type { Hello } from "../../shared/link/control.ts";
 import { formatTarget } from "../../shared/net/target.ts";
-import { version } from "../../shared/process/version.ts";
 import type { Environment } from "../../shared/way-out/environment.ts";
 import { HANDSHAKE_VERSION } from "../../shared/wire/handshake.ts";
 import type { AgentOptions } from "../options.ts";
@@ -11,6 +10,7 @@ import type { Credentials } from "../uplink/credentials.ts";
 import { compareClocks } from "./clock.ts";
 import { readConfiguration } from "./configuration.ts";
 import { dialTunnel, type Welcomed } from "./dial.ts";
+import { DOCTOR_SOFTWARE } from "./look.ts";
 import { download, NoProbes, openProbe, pingpong, upload } from "./measure.ts";
 import { type Step, StepFailed, StepLog, type StepName } from "./steps.ts";
 import { type ProbeTunnel, probeTunnel } from "./tunnel.ts";
@@ -95,7 +95,7 @@ async function welcomed(
 }
 
 const SUFFIX = "-doctor";
-/** Of a name in a hello. */
+/** Maximum length of agentId in the hello message. */
 const MAX_ID = 253;
 
 /** A probe, and of a name of its own for a server that knows no probes: the agent that runs with these options is not disturbed. */
@@ -106,7 +106,7 @@ function helloOf({ agentId, cluster }: AgentOptions): Hello {
     agentId: `${agentId.slice(0, MAX_ID - SUFFIX.length)}${SUFFIX}`,
     instance: randomUUID(),
     probe: true,
-    software: `culvert-doctor/${version()} node/${process.versions.node}`,
+    software: `${DOCTOR_SOFTWARE} node/${process.versions.node}`,
     ...(cluster !== "" && { cluster }),
   };
 }

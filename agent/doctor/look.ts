@@ -3,8 +3,13 @@ import type { Socket } from "node:net";
 import { type ConnectionOptions, connect, type TLSSocket } from "node:tls";
 import { isCallersPort } from "../../shared/link/upgrade-answer.ts";
 import { sniOf } from "../../shared/net/sni.ts";
+import { version } from "../../shared/process/version.ts";
+import { DOCTOR } from "../../shared/wire/handshake.ts";
 import { chainOf } from "./certificates.ts";
 import type { ChainLink } from "./steps.ts";
+
+/** How a doctor names itself to a server: in its hello, and as the User-Agent of its second look. */
+export const DOCTOR_SOFTWARE = `${DOCTOR}/${version()}`;
 
 export interface LookOptions {
   readonly host: string;
@@ -52,7 +57,8 @@ export async function lookAt(socket: Socket, options: LookOptions, signal: Abort
 /** `undefined`: nothing came that is one. */
 async function answerOf(secure: TLSSocket, { host, port, path }: LookOptions): Promise<IncomingMessage | undefined> {
   const answer = await new Promise<IncomingMessage | undefined>((resolve) => {
-    const asked = request({ createConnection: () => secure, host, port, path, headers: { connection: "close" } });
+    const headers = { connection: "close", "user-agent": DOCTOR_SOFTWARE };
+    const asked = request({ createConnection: () => secure, host, port, path, headers });
     asked.once("response", resolve).on("error", () => resolve(undefined));
     asked.end();
   });

@@ -266,6 +266,29 @@ test("beside the verdict is named what would be in the way next, each once, and 
   assert.deepEqual(more, []);
 });
 
+test("without a credential a fault of the way is the culprit, and the missing credential is named beside it", () => {
+  const none = failed("configuration", { culprit: "no_credential", by: "--agent-cert" });
+  for (const [step, culprit] of [
+    ["tcp", "refused"],
+    ["proxy", "proxy_forbidden"],
+    ["tls", "unknown_ca"],
+  ] as const) {
+    const steps = [none, failed(step, { culprit, by })];
+    assert.equal(judge(steps, NOW).culprit, culprit);
+    const [missing, ...more] = beside(steps);
+    assert.match(missing ?? "", /^The agent has no credential: .* Give --agent-cert and --agent-key/);
+    assert.deepEqual(more, []);
+  }
+  for (const culprit of ["not_admitted", "inner_tls_off", "certificate_unseen"] as const) {
+    const steps = [none, failed("upgrade", { culprit, by })];
+    assert.deepEqual([judge(steps, NOW).culprit, beside(steps)], ["no_credential", []], "what follows from it");
+  }
+  assert.equal(judge([none, failed("upgrade", REFUSED), clock(DAY)], NOW).culprit, "no_credential");
+  const ended = failed("tls", { culprit: "server_expired", by, validTo: NOW - HOUR });
+  assert.equal(judge([none, ended, clock(DAY)], NOW).culprit, "clock");
+  assert.match(beside([none, ended, clock(DAY)])[0] ?? "", /^The agent has no credential: /);
+});
+
 test("beside a clock that is off is named what has ended by the server's clock, too", () => {
   const ended = (validTo: number) => failed("tls", { culprit: "server_expired", by, validTo });
   const mine = failed("configuration", MINE);

@@ -21,14 +21,14 @@ const DATED = [
 /** Findings behind which a wrong clock may stand. */
 const TIMELY: ReadonlySet<Culprit> = new Set([...DATED, "not_admitted"]);
 /** Findings that are no consequence of another one. */
-const OF_ITS_OWN: ReadonlySet<Culprit> = new Set([...DATED, "configuration"]);
+const OF_ITS_OWN: ReadonlySet<Culprit> = new Set([...DATED, "configuration", "no_credential"]);
 
 /** What a server says to an agent without a credential, wherever it says it. */
 const OF_NO_CREDENTIAL: ReadonlySet<Culprit> = new Set(["not_admitted", "inner_tls_off", "certificate_unseen"]);
 
 /** Who is in the way: the first finding, unless the clock explains it; and who will be once that is mended. Pure. */
 export function judge(steps: readonly Step[], now = Date.now()): Verdict {
-  const findings = steps.flatMap(({ finding, others = [] }) => (finding ? [finding, ...others] : []));
+  const findings = inOrder(steps);
   const [first] = findings;
   if (first === undefined) return healthy(steps.find(({ step }) => step === "tls")?.openedBy);
   const { finding: clock, aheadMs = 0, state } = steps.find(({ step }) => step === "clock") ?? {};
@@ -36,9 +36,7 @@ export function judge(steps: readonly Step[], now = Date.now()): Verdict {
   const isByClock = (finding: Finding) =>
     finding === clock || (clock !== undefined && TIMELY.has(finding.culprit) && explains(now, aheadMs, finding));
   const others = findings.filter((finding) => !isByClock(finding));
-  const isOfItsOwn = ({ culprit }: Finding) =>
-    first.culprit === "no_credential" ? !OF_NO_CREDENTIAL.has(culprit) : OF_ITS_OWN.has(culprit);
-  const rows = others.filter((finding, index) => index === 0 || isOfItsOwn(finding)).map(row);
+  const rows = others.filter((finding, index) => index === 0 || OF_ITS_OWN.has(finding.culprit)).map(row);
   if (isByClock(first)) rows.unshift(clockRow(aheadMs, first));
   else if (clock !== undefined) rows.push(row(clock));
   const [verdict = row(first), ...also] = rows;
@@ -47,6 +45,20 @@ export function judge(steps: readonly Step[], now = Date.now()): Verdict {
     sentence: verdict.sentence,
     next: [verdict.next, ...alsoWords(also, verdict)].join(" "),
   };
+}
+
+/**
+ * Findings as the steps have them. Only a missing credential stands behind what is wrong on the way to the server: the
+ * way is what a doctor without a credential is asked about.
+ */
+function inOrder(steps: readonly Step[]): Finding[] {
+  const findings = steps.flatMap(({ finding, others = [] }) => (finding ? [finding, ...others] : []));
+  if (findings[0]?.culprit !== "no_credential") return findings;
+  const ofTheWay = steps.find(
+    ({ step, finding }) =>
+      step !== "configuration" && step !== "clock" && finding !== undefined && !OF_NO_CREDENTIAL.has(finding.culprit),
+  )?.finding;
+  return ofTheWay === undefined ? findings : [ofTheWay, ...findings.filter((finding) => finding !== ofTheWay)];
 }
 
 /** Each once: what is known of a file shows again at the step that has need of it. */

@@ -32,8 +32,8 @@ export class AgentExpiry {
       };
     }
     if (token?.expiresAt !== undefined) {
-      // How long it lives decides when its end is near. One that does not say when it was made counts as made a
-      // moment ago, each time it is asked: it is valid, and its end is logged when it has come.
+      // The warning times depend on the lifetime of the token. A token without an issue time counts as issued just now
+      // at each look, so no warning comes before it has expired.
       const { text: content, expiresAt } = token;
       const { issuedAt = new Date(Math.min(expiresAt.getTime(), Date.now() - 1_000)) } = token;
       yield {

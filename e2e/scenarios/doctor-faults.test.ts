@@ -534,10 +534,11 @@ test("13a: no credential is given: the way is examined up to the server's refusa
   assert.match(verdict.next, /^Give --agent-cert and --agent-key, or --service-account-token-path\.$/);
 });
 
-test("13a: where no credential is given, what else is wrong on the way is named beside that", async () => {
+test("13a: no credential is given, and the server refuses TCP: that is the culprit, and both are named", async () => {
   const { verdict } = await examined(here, { ...NOTHING_SHOWN, server: [`wss://127.0.0.1:${await freePort()}`] });
-  assert.equal(verdict.culprit, "no_credential");
-  assert.match(verdict.next, / Beside that: 127\.0\.0\.1:\d+ refuses the connection: /);
+  assert.equal(verdict.culprit, "refused");
+  assert.match(verdict.sentence, /^127\.0\.0\.1:\d+ refuses the connection: /);
+  assert.match(verdict.next, / Beside that: The agent has no credential: .* Give --agent-cert and --agent-key/);
 });
 
 test("13b: an agent's certificate that has expired, and the server's too: both are named", async () => {

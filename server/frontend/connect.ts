@@ -42,7 +42,10 @@ export interface ConnectDeps {
   readonly metrics: ServerMetrics;
   readonly log: Logger;
   readonly strangers: StrangerLog;
-  /** Pays for what callers send before they are admitted: whoever comes could press a cluster otherwise. */
+  /**
+   * Is charged for what callers send before they are admitted. Otherwise unauthenticated peers could use up the memory
+   * of a cluster.
+   */
   readonly unauthenticatedMemory: Pick<MemoryAccount, "hold" | "enter">;
   /** May this target be asked for, now? Throws `forbidden` or `limited`. */
   mustAdmit(cluster: string, target: Target): void;

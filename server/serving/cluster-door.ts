@@ -185,7 +185,7 @@ export class ClusterDoor implements TlsDoor {
     return token === undefined || this.#isOfFlags || identities.length > 0;
   }
 
-  /** The flags have a CA for this side, by which nobody is verified here because of its tokens. */
+  /** The flags have a CA for this side, and it verifies nobody here, because the cluster's document wants tokens. */
   get passesOverFlagCa(): boolean {
     const { ca = "" } = this.#flags?.content ?? {};
     return ca !== "" && this.#side.ca === undefined && !this.#meansFlagCa;

@@ -2,7 +2,10 @@ import type { IncomingHttpHeaders } from "node:http";
 import type { Socket } from "node:net";
 import { presentedToken } from "../../shared/net/bearer.ts";
 import { certificateVerdict } from "../../shared/net/identity.ts";
+import { DOCTOR } from "../../shared/wire/handshake.ts";
 import type { AgentRules } from "./identify.ts";
+
+const NOTHING = "no credential";
 
 /**
  * By what somebody would be known, in few words, all ours: "token", a certificate and what TLS found of it, or neither, as
@@ -17,10 +20,18 @@ export function shownBy(
   if (hasToken && rules?.verifier !== undefined) return "token";
   const verdict = certificateVerdict(socket);
   if (verdict !== undefined) return `certificate ${verdict}`;
-  return hasToken ? "token" : "no credential";
+  return hasToken ? "token" : NOTHING;
 }
 
-/** What has log lines of its own among the refusals of agents: there are as many kinds as codes times `shownBy`'s words. */
+/**
+ * Is this the second look of a doctor, which asks without a credential who answers here? Anybody can say so. It is no
+ * upgrade and shows nothing, so all that a liar gets is one warning less.
+ */
+export function isDoctorsLook({ upgrade, "user-agent": agent }: IncomingHttpHeaders, shown: string): boolean {
+  return upgrade === undefined && shown === NOTHING && agent?.startsWith(`${DOCTOR}/`) === true;
+}
+
+/** Kind of an agent's refusal; each has log lines of its own. There are as many as codes times `shownBy`'s words. */
 export function refusalKind(code: string | number, shown: string): string {
   return `${code}, ${shown}`;
 }

@@ -51,16 +51,26 @@ async function portOf(
   const tls = createServer({ ...pki.server, ca: pki.ca.cert, requestCert: true, rejectUnauthorized: false });
   tls.on("secureConnection", (socket) => port.take(socket, doorOf(String(socket.servername)), backInMs));
   await once(tls.listen(0, "127.0.0.1"), "listening");
+  const dial = (by: ConnectionOptions) => {
+    const where = { port: (tls.address() as AddressInfo).port, host: "127.0.0.1" };
+    const socket = dialTls({ ...where, ca: pki.ca.cert, checkServerIdentity: () => undefined, ...by });
+    socket.on("error", () => {});
+    return { socket, reads: collect(socket) };
+  };
   return {
     port,
     lines,
     dropped: () => dropped,
+    /** Everything that comes for what is sent, when the server has closed. */
+    send: async (by: ConnectionOptions, bytes: string) => {
+      const { socket, reads } = dial(by);
+      socket.write(bytes);
+      await until(() => socket.destroyed || socket.readableEnded);
+      return reads.join("");
+    },
     /** Asks for a tunnel; `over` resolves with everything that came, when the server has closed. */
     ask: (by: ConnectionOptions, headers = "", what = `GET ${TUNNEL_PATH}`) => {
-      const where = { port: (tls.address() as AddressInfo).port, host: "127.0.0.1" };
-      const socket = dialTls({ ...where, ca: pki.ca.cert, checkServerIdentity: () => undefined, ...by });
-      socket.on("error", () => {});
-      const reads = collect(socket);
+      const { socket, reads } = dial(by);
       socket.write(
         `${what} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n` +
           `Sec-WebSocket-Key: ${Buffer.alloc(16).toString("base64")}\r\nSec-WebSocket-Protocol: ${SUBPROTOCOL}\r\n${headers}\r\n`,
@@ -233,6 +243,21 @@ test("a name beside an agent's token is the name of the cluster that it came to,
 /** Reasons of the refusals that are written at a level of their own. */
 const toldReasons = (lines: readonly Line[]) =>
   lines.filter(({ level, msg }) => level !== "debug" && msg === "agent refused").map(({ reason }) => String(reason));
+
+test("a doctor's look is no refused agent, unless it shows a credential or asks for a tunnel", async () => {
+  const refuse = async (): Promise<Verdict> => ({ refused: "the token is none" });
+  await using it = await portOf(() => doorOf("default", { verifier: { verify: refuse, close: () => {} } }));
+  const look = `Host: x\r\nConnection: close\r\nUser-Agent: culvert-doctor/0.1.0\r\n`;
+  assert.match(await it.send({}, `GET ${TUNNEL_PATH} HTTP/1.1\r\n${look}\r\n`), /^HTTP\/1\.1 401 /);
+  assert.deepEqual(
+    it.lines.map(({ level, msg }) => [level, msg]),
+    [["debug", "a doctor's look without a credential was refused"]],
+  );
+  await it.send({}, `GET ${TUNNEL_PATH} HTTP/1.1\r\n${look}Authorization: Bearer t1\r\n\r\n`);
+  await it.ask({}, "User-Agent: culvert-doctor/0.1.0\r\n").over;
+  await it.send({}, `GET ${TUNNEL_PATH} HTTP/1.1\r\n${look.replace("-doctor", "")}\r\n`);
+  assert.equal(toldReasons(it.lines).length, 3);
+});
 
 test("a flood without a credential, or of one bad kind, hides no refusal of another", async () => {
   const refuse = async (): Promise<Verdict> => ({ refused: "the token is none" });

@@ -30,7 +30,7 @@ import type { InnerDoor } from "./inner.ts";
 import { CALLER, notUnderstood } from "./misplaced.ts";
 import { answerRaw } from "./raw-answer.ts";
 import { type Answer, answerTo, type HttpRefusal, TurnedAway } from "./refusal.ts";
-import { refusalKind, shownBy } from "./refusal-kind.ts";
+import { isDoctorsLook, refusalKind, shownBy } from "./refusal-kind.ts";
 import { originFault, requestFault } from "./strict-request.ts";
 
 /** Whatever follows an upgrade is still unread in its socket. */
@@ -246,8 +246,9 @@ export class UpgradePort {
     const certificate = status === 401 ? claimedBy(socket) : undefined;
     const more = { ...(certificate && { certificate }), ...(detail && { detail }) };
     const line = { remote: remoteOf(socket), cluster, code: status, reason, ...more };
-    const kind = refusalKind(status, shownBy(socket, headers, door));
-    this.#deps.strangers.tell(level, line, "agent refused", kind);
+    const shown = shownBy(socket, headers, door);
+    if (isDoctorsLook(headers, shown)) this.#deps.log.debug(line, "a doctor's look without a credential was refused");
+    else this.#deps.strangers.tell(level, line, "agent refused", refusalKind(status, shown));
   }
 
   /** Why this is no upgrade of an agent. In this order, so that a stranger learns nothing but that it is one. */

@@ -261,10 +261,20 @@ test("a Host that is no address is refused where names are given, on every path"
   await admin.close();
 });
 
+test("a CONNECT to the admin port is told which port that is", async () => {
+  const admin = await start({ status: () => ({}) });
+  const said = await exchange(admin, "CONNECT a:1 HTTP/1.1\r\nHost: x\r\n\r\n");
+  assert.match(
+    said,
+    /^HTTP\/1\.1 405 [\s\S]*\nthis is the admin port \(\/status, \/metrics\), which takes no CONNECT: /,
+  );
+  await admin.close();
+});
+
 test("what is no HTTP/1, and who leaves Host out, is answered and not held", async () => {
   const admin = await start();
   const noHttp =
-    /^HTTP\/1\.1 400 Bad Request\r\n[\s\S]*\r\n\r\nthis is no HTTP\/1\.1 request: this port speaks plain HTTP/;
+    /^HTTP\/1\.1 400 Bad Request\r\n[\s\S]*\r\n\r\nthis is not an HTTP\/1\.1 request: this port speaks plain HTTP/;
   const cases: [bytes: string | Buffer, answer: RegExp][] = [
     ["PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", noHttp],
     ["GET / HTTP/1.1\n\n", noHttp],
@@ -276,7 +286,7 @@ test("what is no HTTP/1, and who leaves Host out, is answered and not held", asy
       /^HTTP\/1\.1 400 [\s\S]*\r\n\r\nthis is TLS, and this port speaks plain HTTP/,
     ],
     [`GET / HTTP/1.1\r\nX: ${"x".repeat(9_000)}`, /^HTTP\/1\.1 431 [\s\S]*too large/],
-    ["CONNECT a:1 HTTP/1.1\r\nHost: x\r\n\r\n", /^HTTP\/1\.1 405 [\s\S]*takes no CONNECT/],
+    ["CONNECT a:1 HTTP/1.1\r\nHost: x\r\n\r\n", /^HTTP\/1\.1 405 [\s\S]*\nthis is the health port, .*--server-port/],
   ];
   for (const [bytes, answer] of cases) {
     const said = await exchange(admin, bytes);

@@ -11,7 +11,7 @@ import type { StrangerLog } from "../process/stranger-log.ts";
 import { Connections, mostConnections } from "./connections.ts";
 import { isOwnHost } from "./host-rule.ts";
 import { BODY_LIMIT, OneRequest } from "./one-request.ts";
-import { CONNECT_HERE, refusalOf } from "./refusal.ts";
+import { CONNECT_TO_ADMIN, CONNECT_TO_HEALTH, refusalOf } from "./refusal.ts";
 
 /** Port 0 takes a free one: whether 0 means "off" is the caller's business. */
 export interface AdminOptions extends ListenAt {
@@ -88,7 +88,8 @@ async function appOf(options: AdminOptions): Promise<FastifyInstance> {
     const bodyBytes = Number(headers["content-length"] ?? 0);
     (socket as unknown as OneRequest).onUnderstood(bodyBytes <= BODY_LIMIT ? bodyBytes : 0);
   });
-  app.server.on("connect", (_request, socket) => (socket as unknown as OneRequest).refuse(CONNECT_HERE));
+  const connectHere = options.status === undefined ? CONNECT_TO_HEALTH : CONNECT_TO_ADMIN;
+  app.server.on("connect", (_request, socket) => (socket as unknown as OneRequest).refuse(connectHere));
   app.addHook("onRequest", async (request, reply) => onRequest(request, reply, options.allowedHosts));
   addRoutes(app, options);
   await app.ready();

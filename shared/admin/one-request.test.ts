@@ -6,10 +6,12 @@ import { ANSWER_MS, OneRequest, REQUEST_MS } from "./one-request.ts";
 /** A connection that takes what is written when `drain` is called. */
 class Connection extends Duplex {
   #done: (() => void) | undefined;
+  written = "";
 
   override _read(): void {}
 
-  override _write(_chunk: Buffer, _encoding: string, done: () => void): void {
+  override _write(chunk: Buffer, _encoding: string, done: () => void): void {
+    this.written += String(chunk);
     this.#done = done;
   }
 
@@ -34,17 +36,29 @@ function opened(): { connection: Connection; request: OneRequest; read: () => st
   return { connection, request, read: () => read };
 }
 
-test("a request that is not whole in time is cut, however it drips", async (t) => {
+test("a request that is not whole in time is answered with 408 and cut, however it drips", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
-  const { connection, read } = opened();
-  for (const piece of ["GET / HT", "TP/1.1\r\nX: ", "y"]) {
-    connection.push(piece);
-    t.mock.timers.tick(REQUEST_MS / 4);
+  for (const [first, ...more] of [["GET / HT", "TP/1.1\r\nX: ", "y"], ["\r\n"]]) {
+    const { connection, read } = opened();
+    connection.push(first);
+    for (const piece of more) {
+      t.mock.timers.tick(REQUEST_MS / 4);
+      await settled();
+      connection.push(piece);
+    }
+    t.mock.timers.tick(REQUEST_MS - (more.length * REQUEST_MS) / 4 - 1);
     await settled();
+    assert.deepEqual([read(), connection.written, connection.destroyed], [[first, ...more].join(""), "", false]);
+    t.mock.timers.tick(1);
+    await settled();
+    assert.match(
+      connection.written,
+      /^HTTP\/1\.1 408 Request Timeout\r\n[\s\S]*\nthe request did not arrive in time\n$/,
+    );
+    assert.equal(connection.destroyed, false, "it may still be on its way");
+    t.mock.timers.tick(1_000);
+    assert.ok(connection.destroyed, "whether the answer was read or not");
   }
-  assert.deepEqual([read(), connection.destroyed], ["GET / HTTP/1.1\r\nX: y", false]);
-  t.mock.timers.tick(REQUEST_MS / 4);
-  assert.ok(connection.destroyed);
 });
 
 test("whoever does not read its answer in time is cut", async (t) => {

@@ -1,7 +1,7 @@
 import { Duplex } from "node:stream";
 import { answerAndEnd } from "../net/answer-and-end.ts";
 import { HeaderEnd } from "../net/header-end.ts";
-import { NO_HTTP } from "./refusal.ts";
+import { NO_HTTP, TOO_SLOW } from "./refusal.ts";
 
 /** From the connection to its whole request, ms; probes take milliseconds. */
 export const REQUEST_MS = 10_000;
@@ -34,7 +34,7 @@ export class OneRequest extends Duplex {
   constructor(connection: Duplex) {
     super();
     this.#connection = connection;
-    this.#endIn(REQUEST_MS);
+    this.#endIn(REQUEST_MS, () => this.#onTooSlow());
     this.on("error", () => {}); // whatever is wrong with it ends it
   }
 
@@ -56,7 +56,7 @@ export class OneRequest extends Duplex {
     setImmediate(this.#onReadable); // the parser that calls this cannot be called meanwhile
   }
 
-  /** Answers a peer whose request is none, and ends. What it still sends is not parsed. */
+  /** Answers a peer whose request cannot be understood, and ends. What it still sends is not parsed. */
   refuse(answer: string): void {
     if (this.destroyed || this.writableEnded) return;
     this.#isRefused = true;
@@ -115,8 +115,14 @@ export class OneRequest extends Duplex {
     if (!this.#header.hasEnded || this.#bodyBytes > 0) this.destroy();
   };
 
-  #endIn(ms: number): void {
+  /** A peer that does not read this answer has as long as any other one. */
+  #onTooSlow(): void {
+    this.#endIn(UNREAD_MS);
+    this.refuse(TOO_SLOW);
+  }
+
+  #endIn(ms: number, end: () => void = () => this.destroy()): void {
     clearTimeout(this.#deadline);
-    this.#deadline = setTimeout(() => this.destroy(), ms).unref();
+    this.#deadline = setTimeout(end, ms).unref();
   }
 }

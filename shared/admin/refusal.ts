@@ -10,9 +10,17 @@ function refusal(status: number, sentence: string): string {
 
 export const NO_HTTP = refusal(
   400,
-  "this is no HTTP/1.1 request: this port speaks plain HTTP, for example GET /readyz",
+  "this is not an HTTP/1.1 request: this port speaks plain HTTP, for example GET /readyz",
 );
-export const CONNECT_HERE = refusal(405, "this port answers health checks and takes no CONNECT: is it the right port?");
+export const CONNECT_TO_HEALTH = refusal(
+  405,
+  "this is the health port, which takes no CONNECT: callers come to the server's --server-port",
+);
+export const CONNECT_TO_ADMIN = refusal(
+  405,
+  "this is the admin port (/status, /metrics), which takes no CONNECT: callers come to the server's --server-port",
+);
+export const TOO_SLOW = refusal(408, "the request did not arrive in time");
 const TLS = refusal(400, "this is TLS, and this port speaks plain HTTP: use http:// and not https://");
 const LARGE = refusal(431, "the request header is too large for this port");
 

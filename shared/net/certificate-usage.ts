@@ -1,5 +1,5 @@
 import type { X509Certificate } from "node:crypto";
-import { extensionsOf } from "./der.ts";
+import { extensionsOf, theElement } from "./der.ts";
 
 /** RFC 5280 §4.2.1.12. */
 const SERVER_AUTH = "1.3.6.1.5.5.7.3.1";
@@ -29,15 +29,23 @@ export function usageOf({ keyUsage }: Pick<X509Certificate, "keyUsage">): Usage 
 /** OIDs of extensions, hexadecimal (RFC 5280 §4.2.1.9, §4.2.1.3). */
 const BASIC_CONSTRAINTS = "551d13";
 const KEY_USAGE = "551d0f";
+/** Netscape's certificate type, from before there were the two above: a BIT STRING, whose bit 5 is "CA of TLS". */
+const NETSCAPE_TYPE = "6086480186f8420101";
+const NETSCAPE_TLS_CA = 0x04;
 
 /**
- * May a root that does not say that it is a CA be one? OpenSSL accepts roots of X.509 version 1, and roots with a key
- * usage (`checkIssued` verifies that it allows signing). A CA under a root has to say it.
+ * May a root that does not say that it is a CA be one? OpenSSL accepts roots of X.509 version 1, roots with a key usage
+ * (`checkIssued` verifies that it allows signing), and roots whose Netscape certificate type says it. A CA under a root
+ * has to say it.
  */
 export function mayBeRoot({ raw }: X509Certificate): boolean {
   try {
     const extensions = extensionsOf(raw);
-    return extensions === undefined || (extensions.includes(KEY_USAGE) && !extensions.includes(BASIC_CONSTRAINTS));
+    if (extensions === undefined) return true;
+    if (extensions.has(BASIC_CONSTRAINTS)) return false;
+    const type = extensions.get(NETSCAPE_TYPE);
+    const bits = type === undefined ? 0 : (theElement(type).content[1] ?? 0);
+    return extensions.has(KEY_USAGE) || (bits & NETSCAPE_TLS_CA) !== 0;
   } catch {
     return false; // OpenSSL takes what is not quite DER
   }

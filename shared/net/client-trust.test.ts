@@ -74,12 +74,17 @@ async function isAuthorized(ca: string, { cert, key }: CertificateAndKey, betwee
 
 const served = await (await Authority.create("server")).issue({ cn: "server", names: ["localhost"], usage: "server" });
 
+const oldRoot = (netscapeType: number) => certificateOf({ cn: "old", isCa: "unsaid", anyUsage: true, netscapeType });
+
 test("a CA that does not say that it is one counts where Node's TLS accepts it, with and without a CRL", async () => {
   const root = await certificateOf({ cn: "root" });
   for (const [what, anchor, middle, standing] of [
     ["a root", root, undefined, "stands"],
     ["a root of version 1", asVersion1(await certificateOf({ cn: "v1" })), undefined, "stands"],
     ["a root with the usage of a CA", await certificateOf({ cn: "used", isCa: "unsaid" }), undefined, "stands"],
+    ["a root that Netscape's type calls a CA", await oldRoot(0x07), undefined, "stands"],
+    ["a root that Netscape's type calls a CA of mail", await oldRoot(0x02), undefined, "untrusted"],
+    ["a root that Netscape's type calls a client", await oldRoot(0x80), undefined, "untrusted"],
     [
       "a root that says nothing",
       await certificateOf({ cn: "x", isCa: "unsaid", anyUsage: true }),

@@ -100,7 +100,10 @@ export function hasSigned(issuer: X509Certificate, certificate: X509Certificate)
   return mayHaveSigned(issuer, certificate) && (issuer.ca || (mayBeRoot(issuer) && isSelfSigned(issuer)));
 }
 
-/** The same by whoever may be a CA for any verifier: where the trust of clusters is compared, too much is safe. */
+/**
+ * Has this certificate signed that one, whether or not it says that it is a CA? Verifiers differ in what they accept as
+ * a CA. Where the trust of clusters is compared, it is safe to assume too many CAs.
+ */
 export function mayHaveSigned(issuer: X509Certificate, certificate: X509Certificate): boolean {
   return certificate.checkIssued(issuer) && isSignedBy(certificate, issuer);
 }

@@ -56,18 +56,19 @@ export function publicKeyOf(certificate: Buffer): Buffer {
 }
 
 /**
- * The OIDs of a certificate's extensions (RFC 5280 §4.1.2.9), hexadecimal; `undefined`: it has version 1, which has none. Throws
- * as `subjectOf` does.
+ * The extensions of a certificate (RFC 5280 §4.1.2.9): the DER of each by its hexadecimal OID. `undefined`: the
+ * certificate has version 1, which has none. Throws as `subjectOf` does.
  */
-export function extensionsOf(certificate: Buffer): string[] | undefined {
+export function extensionsOf(certificate: Buffer): Map<string, Buffer> | undefined {
   const parts = signedParts(certificate);
   if (parts[0]?.tag !== VERSION) return undefined;
   const extensions = parts.find(({ tag }) => tag === EXTENSIONS);
-  if (extensions === undefined) return [];
-  return inside(theElement(extensions.content)).map(({ content }) => {
-    const [oid] = elements(content);
-    return oid?.content.toString("hex") ?? "";
+  if (extensions === undefined) return new Map();
+  const all = inside(theElement(extensions.content)).map((extension): [string, Buffer] => {
+    const parts = inside(extension); // OID, "critical" if it is, value
+    return [parts[0]?.content.toString("hex") ?? "", parts.at(-1)?.content ?? Buffer.alloc(0)];
   });
+  return new Map(all);
 }
 
 /** Tags of parts of a certificate; version 1 has neither. */

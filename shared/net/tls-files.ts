@@ -1,4 +1,4 @@
-import { loadServerTls, type ServerTls, type TlsFiles } from "./tls-material.ts";
+import { loadServerTls, type ServerTls, TlsFileError, type TlsFiles } from "./tls-material.ts";
 import { WatchedFiles, type WatchedFilesOptions } from "./watched-files.ts";
 
 /** Certificate, key and CA of a listener. */
@@ -12,6 +12,7 @@ export class WatchedTls extends WatchedFiles<ServerTls> {
         load: () => loadServerTls(files),
         renewed: "certificates were read again",
         unusable: "new certificates are not usable, the old ones stay",
+        fileAtFault: (error) => (error instanceof TlsFileError ? files[error.file] : undefined),
         fields: ({ notAfter }) => ({ notAfter }),
       },
       options,

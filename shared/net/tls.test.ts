@@ -232,7 +232,10 @@ test("changed files serve new connections, open ones live on, broken ones change
   await writeFile(join(it.dir, "s.crt"), "-----BEGIN NOTHING-----\n");
   await eventually(() => it.files.problem !== undefined);
   assert.match(it.files.problem ?? "", /s\.crt holds no PEM certificate/);
-  assert.match(it.logged.at(-1) ?? "", /the old ones stay/);
+  assert.match(it.logged.at(-1) ?? "", /the old ones stay: \{"file":"[^"]*s\.crt",/);
+  await it.write(await authority.issue({ cn: "one", usage: "server" }), "no PEM");
+  await eventually(() => /the CA certificate/.test(it.files.problem ?? ""));
+  assert.match(it.logged.at(-1) ?? "", /the old ones stay: \{"file":"[^"]*ca\.crt",/, "the file at fault");
   const during = it.tls();
   await it.next(2);
   assert.equal(during.getPeerX509Certificate()?.subject, "CN=one");

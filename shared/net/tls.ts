@@ -57,10 +57,10 @@ export function judgedByCa(socket: Socket): string | undefined {
   return judgedBy.get(socket);
 }
 
-/** At whose door a handshake is in progress. */
+/** What a handshake in progress began with. */
 interface Greeting<Door> {
   readonly door: Door;
-  /** By which its client's certificate is verified: the door may have another when the handshake is done. */
+  /** CA by which this handshake verifies the client's certificate. The listener's CA may be replaced before it ends. */
   readonly ca: string;
 }
 

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { RUN_SOURCES, source } from "../process/testing-run.ts";
-import { pipeAt } from "../testing-files.ts";
+import { hugeFileAt, pipeAt } from "../testing-files.ts";
 import { lookAtAllFiles, type WatchFilesOptions, watchFiles } from "./watch-files.ts";
 
 /** Only events, unless a directory is missing: a poll must not hide a missed event. */
@@ -98,6 +98,19 @@ test("a pipe in the place of a file is a change, and is not waited for", async (
   await writeFile(files.at("new"), "2");
   await rename(files.at("new"), files.at("a"));
   await files.changed(2);
+});
+
+test("a file that cannot be used for another reason than before is a change", async () => {
+  await using files = await fixture({ a: "1" });
+  using _pipe = pipeAt(files.at("pipe"));
+  hugeFileAt(files.at("huge"));
+  files.watch(["a"]);
+  await rename(files.at("pipe"), files.at("a"));
+  await files.changed(1);
+  await rename(files.at("huge"), files.at("a"));
+  await files.changed(2);
+  await unlink(files.at("a"));
+  await files.changed(3);
 });
 
 test("two files written together are one change", async () => {

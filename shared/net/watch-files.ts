@@ -2,6 +2,7 @@ import { createHash } from "node:crypto";
 import { type FSWatcher, realpathSync, statSync, watch } from "node:fs";
 import { dirname } from "node:path";
 import { readBounded, readBoundedSync } from "../read-bounded.ts";
+import { readFailure } from "./read-failure.ts";
 
 export interface WatchFilesOptions {
   /** Changes come in bursts (certificate, then key); the files are read once, this long after the first of them. */
@@ -50,7 +51,7 @@ class Watch implements FileWatch {
   readonly #onChange: () => void;
   readonly #options: Required<WatchFilesOptions>;
   readonly #directories = new Map<string, Directory>();
-  #digests: (string | undefined)[];
+  #digests: string[];
   #timer: NodeJS.Timeout | undefined;
   #timerIsPoll = false;
   #checking = false;
@@ -167,19 +168,20 @@ export function resolved(path: string): string {
   }
 }
 
-function readNow(path: string): string | undefined {
+/** A digest of the content, or why it cannot be read. Another reason than before is a change. */
+function readNow(path: string): string {
   try {
     return digest(readBoundedSync(path));
-  } catch {
-    return undefined;
+  } catch (error) {
+    return readFailure(error);
   }
 }
 
-async function readLater(path: string): Promise<string | undefined> {
+async function readLater(path: string): Promise<string> {
   try {
     return digest(await readBounded(path));
-  } catch {
-    return undefined;
+  } catch (error) {
+    return readFailure(error);
   }
 }
 

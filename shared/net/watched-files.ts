@@ -5,22 +5,24 @@ export interface WatchedFilesLog {
   error(fields: object, message: string): void;
 }
 
-/** What the owner of watched files is told, and where it is logged. */
+/** Where changes of watched files are logged, and how their owner learns of them. */
 export interface WatchedFilesOptions<T> {
   readonly log: WatchedFilesLog;
-  /** Other content is in use from now on: earlier clients were verified by the content before. */
+  /** Called when other content has come into use. Clients that came earlier were verified by the content `before`. */
   onRenewed?(content: T, before: T): void;
   readonly watch?: WatchFilesOptions;
 }
 
 export interface WatchedFilesSource<T> {
-  /** The files that `load` reads; the first is the one that the log names. */
+  /** The files that `load` reads; the log names the first, unless `fileAtFault` names another one. */
   readonly paths: readonly [string, ...string[]];
   /** Throws an error whose message is a sentence with a path. */
   load(): T;
   /** Log messages. */
   readonly renewed: string;
   readonly unusable: string;
+  /** The file because of which `load` has thrown this error. */
+  fileAtFault?(error: unknown): string | undefined;
   /** More fields of the message `renewed`. */
   fields?(content: T): object;
 }
@@ -62,14 +64,14 @@ export class WatchedFiles<T> {
 
   readonly #onChanged = (): void => {
     const { log, onRenewed } = this.#options;
-    const { paths, load, renewed, unusable, fields } = this.#source;
+    const { paths, load, renewed, unusable, fileAtFault, fields } = this.#source;
     const [file] = paths;
     const before = this.#content;
     try {
       this.#content = load();
     } catch (error) {
       this.#problem = error instanceof Error ? error.message : String(error);
-      log.error({ file, reason: this.#problem }, unusable);
+      log.error({ file: fileAtFault?.(error) ?? file, reason: this.#problem }, unusable);
       return;
     }
     this.#problem = undefined;

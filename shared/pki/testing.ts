@@ -20,6 +20,8 @@ export interface MadeCertificate {
   readonly serial?: string;
   /** So many bytes more. */
   readonly padding?: number;
+  /** The byte of a Netscape certificate type; absent: the extension is. */
+  readonly netscapeType?: number;
   /** Extended key usage (OIDs); absent: the extension is. */
   readonly extendedUsages?: readonly string[];
 }
@@ -34,6 +36,7 @@ export async function certificateOf(wish: MadeCertificate): Promise<CertificateA
     keyOf,
     serial = `40${randomBytes(8).toString("hex")}`,
     padding = 0,
+    netscapeType,
     extendedUsages,
   } = wish;
   const keys = await (keyOf === undefined
@@ -55,6 +58,9 @@ export async function certificateOf(wish: MadeCertificate): Promise<CertificateA
     signingKey: signer.privateKey,
     extensions: [
       ...(padding === 0 ? [] : [new x509.Extension("1.2.3.4", false, Buffer.alloc(padding))]),
+      ...(netscapeType === undefined
+        ? []
+        : [new x509.Extension("2.16.840.1.113730.1.1", false, Buffer.from([0x03, 0x02, 0x00, netscapeType]))]),
       ...(isCa === "unsaid" ? [] : [new x509.BasicConstraintsExtension(isCa, undefined, true)]),
       ...(anyUsage ? [] : [new x509.KeyUsagesExtension(usages, true)]),
       ...(extendedUsages === undefined ? [] : [new x509.ExtendedKeyUsageExtension([...extendedUsages])]),

@@ -1,4 +1,7 @@
 import assert from "node:assert/strict";
+import { execFileSync, spawn } from "node:child_process";
+import { closeSync, openSync, writeSync } from "node:fs";
+import { join } from "node:path";
 import { test } from "node:test";
 import { defaultsOf } from "./options.ts";
 import { configFile, dir, good, read, table } from "./testing.ts";
@@ -85,6 +88,34 @@ test("a file without an end, or with more faults than anybody reads, is cut shor
   const { problems } = await read(["--config", configFile(keys)]);
   assert.equal(problems.length, 21);
   assert.equal(problems.at(-1), "These are the first 20 faults of the file.");
+});
+
+test("a pipe is read to its end, whether its writer comes before or after the reader", async () => {
+  for (const delay of ["0", "0.2"]) {
+    const pipe = join(dir, `pipe-${delay}`);
+    execFileSync("mkfifo", [pipe]);
+    const writer = spawn("sh", ["-c", 'sleep "$0"; (echo agent-port:; sleep 0.1; echo "  9000") > "$1"', delay, pipe]);
+    const values = await good([`--config=${pipe}`]);
+    writer.kill();
+    assert.equal(values.agentPort, 9_000);
+  }
+});
+
+test("a pipe that nobody writes to, or whose writer does not end, is a fault after 10 s", async (t) => {
+  const pipe = join(dir, "silent");
+  execFileSync("mkfifo", [pipe]);
+  for (const text of ["", "agent-port: 9000\n"]) {
+    // A pipe that is open for reading and writing has a writer without an end.
+    const writer = text === "" ? undefined : openSync(pipe, "r+");
+    if (writer !== undefined) writeSync(writer, text);
+    t.mock.timers.enable({ apis: ["setTimeout"] });
+    const reading = read([`--config=${pipe}`]);
+    t.mock.timers.tick(10_000);
+    t.mock.timers.reset();
+    const fault = `--config: cannot read ${pipe} (a pipe, and its writer has not ended within 10 s).`;
+    assert.deepEqual((await reading).problems, [fault]);
+    if (writer !== undefined) closeSync(writer);
+  }
 });
 
 test("a YAML bomb is refused instead of unfolded", async () => {

@@ -1,4 +1,6 @@
-import { createReadStream } from "node:fs";
+import { constants, createReadStream, fstatSync, openSync } from "node:fs";
+import { Socket } from "node:net";
+import type { Readable } from "node:stream";
 import { printable } from "../outcomes.ts";
 import type { RawValue, RawValues } from "./flags.ts";
 import { nearest } from "./nearest.ts";
@@ -7,6 +9,8 @@ import { unreadable } from "./unreadable.ts";
 import { yamlEntries } from "./yaml-entries.ts";
 
 const MAX_FILE_BYTES = 1_048_576;
+/** How long a pipe may take from its opening to its end, ms. */
+const PIPE_MS = 10_000;
 /** Faults shown of one file: enough to see what is wrong with it. */
 const MAX_PROBLEMS = 20;
 
@@ -51,16 +55,32 @@ export async function readConfigFile(table: OptionTable, path: string): Promise<
   return { rows, foreign, problems: bounded(problems) };
 }
 
-/** By what comes, not by the size that is said: a pipe or a device has none. */
+/** Counts the bytes that come, since a pipe or a device has no size. `undefined`: the file is too large. */
 async function readBounded(path: string): Promise<string | undefined> {
+  const source = opened(path);
+  const late = () => source.destroy(new Error(`a pipe, and its writer has not ended within ${PIPE_MS / 1_000} s`));
+  const deadline = source instanceof Socket ? setTimeout(late, PIPE_MS) : undefined;
   const chunks: Buffer[] = [];
   let bytes = 0;
-  for await (const chunk of createReadStream(path) as AsyncIterable<Buffer>) {
-    chunks.push(chunk);
-    bytes += chunk.length;
-    if (bytes > MAX_FILE_BYTES) return undefined;
+  try {
+    for await (const chunk of source as AsyncIterable<Buffer>) {
+      chunks.push(chunk);
+      bytes += chunk.length;
+      if (bytes > MAX_FILE_BYTES) return undefined;
+    }
+  } finally {
+    clearTimeout(deadline);
   }
   return Buffer.concat(chunks).toString("utf8");
+}
+
+/**
+ * A pipe (`--config <(…)`) is opened without waiting for its writer, and the event loop reads it. Opened in the usual
+ * way it would block a thread until there is a writer.
+ */
+function opened(path: string): Readable {
+  const fd = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
+  return fstatSync(fd).isFIFO() ? new Socket({ fd, writable: false }) : createReadStream(path, { fd });
 }
 
 function fileKeys(table: OptionTable): Map<string, string> {

@@ -3,11 +3,14 @@ import { runInNewContext } from "node:vm";
 import type { MemoryPool } from "../memory/memory-pool.ts";
 import { type ControlGroups, type GroupMemory, groupMemory } from "./memory-limit.ts";
 
-/** How often it is looked, ms: at 500 MB/s that is 50 MB later. */
+/** How often memory is compared with its limit, ms. At 500 MB/s 50 MB come between two looks. */
 const LOOK_MS = 100;
-/** Above this share of what the control group may use memory is short: garbage is collected and stalled connections end … */
+/** Memory is short above this share of the control group's limit: garbage is collected and stalled connections end. */
 const SHORT_ABOVE = 0.6;
-/** … and above this those that hold more than their part get nothing new: the kernel is not far from ending the process. */
+/**
+ * Clusters that hold more than their part get no new connections above this share of the limit, because the kernel ends
+ * the process at the whole of it.
+ */
 const FULL_ABOVE = 0.75;
 /** A collection is worth its time when so many bytes have come since the last one. */
 const WORTH_COLLECTING = 8 * 1024 * 1024;

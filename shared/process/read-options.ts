@@ -8,7 +8,7 @@ export interface OptionSources {
   /** What follows the command's name. */
   readonly argv: readonly string[];
   readonly env: NodeJS.ProcessEnv;
-  /** Says of a flag that this table does not have where it belongs; `known` are those that it has. */
+  /** Returns a sentence about a flag that this table lacks: which command has it. `known`: the table's own flags. */
   readonly hint?: (flag: string, known: readonly string[]) => Promise<string | undefined>;
 }
 

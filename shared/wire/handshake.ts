@@ -6,6 +6,9 @@ export const TUNNEL_PATH = "/culvert/v1/tunnel";
 /** RFC 6455 §1.9: the subprotocol that both ends must name. */
 export const SUBPROTOCOL = "culvert.v1";
 
+/** Product name of `culvert doctor`, in a hello and in a User-Agent (RFC 9110 §10.1.5). */
+export const DOCTOR = "culvert-doctor";
+
 /** The version of the protocol; what raises it, and which peers of another version are served: docs/versions.md. */
 export const HANDSHAKE_VERSION = 1;
 

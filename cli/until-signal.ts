@@ -1,0 +1,40 @@
+import { constants } from "node:os";
+
+/** Signals within this time are one Ctrl-C, ms: a terminal sends it to this process, and npm passes its own on. */
+const SAME_WISH_MS = 1_000;
+
+export type Signal = "SIGINT" | "SIGTERM";
+
+/**
+ * The first SIGINT or SIGTERM, and what one later than a second after it does. Both are listened for until the process
+ * exits: without a listener, npm's signal that comes late would end it by that signal instead of with its exit code.
+ */
+export function untilSignal(onSecond: (signal: Signal) => void): {
+  signal: Promise<void>;
+  received(): Signal | undefined;
+} {
+  let received: Signal | undefined;
+  let firstAt = 0;
+  let first: () => void = () => {};
+  const signal = new Promise<void>((resolve) => {
+    first = resolve;
+  });
+  const onSignal = (name: Signal): void => {
+    const now = performance.now();
+    if (received === undefined) firstAt = now;
+    else if (now - firstAt >= SAME_WISH_MS) onSecond(name);
+    received ??= name;
+    first();
+  };
+  process.on("SIGINT", onSignal);
+  process.on("SIGTERM", onSignal);
+  return {
+    signal,
+    received: () => received,
+  };
+}
+
+/** As a shell counts the end of a process by a signal. */
+export function exitCodeOf(signal: Signal): number {
+  return 128 + constants.signals[signal];
+}
