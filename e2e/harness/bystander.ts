@@ -44,7 +44,7 @@ export async function assertUnharmed(listeners: Listeners, options: MeasureOptio
   assert.deepEqual(failures, [], "each CONNECT of the honest tenant is answered");
   const ratios = { echo: latencyRatio(echoes, plusMs), CONNECT: latencyRatio(connects, plusMs) };
   const seen = Object.entries(ratios)
-    .map(([what, ratio]) => `${what} ${shown(ratio)}`)
+    .map(([what, ratio]) => `${what} ${shown(ratio)}${plusMs > 0 ? ` beside ${plusMs} ms` : ""}`)
     .join("; ");
   for (const [what, { atLeast }] of Object.entries(ratios)) {
     assert.ok(
