@@ -14,7 +14,7 @@ export interface LatencyRatio {
   readonly attacked: number;
   readonly calm: number;
   readonly ratio: number;
-  /** The ratio without what may be chance: nine of ten draws of the same windows are above it. */
+  /** The ratio without what may be chance: nineteen of twenty draws of the same windows are above it. */
   readonly atLeast: number;
 }
 
@@ -41,7 +41,7 @@ export function latencyRatio(windows: readonly LatencyWindow[], plusMs = 0): Lat
     attacked: of(windows, "attacked"),
     calm: of(windows, "calm"),
     ratio: ratioOf(windows),
-    atLeast: percentile(ratios, 10),
+    atLeast: percentile(ratios, 5),
   };
 }
 
