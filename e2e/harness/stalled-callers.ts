@@ -1,4 +1,4 @@
-import { type Connection, connectThrough } from "./caller.ts";
+import { type CallerListener, type Connection, connectThrough } from "./caller.ts";
 import { startAgentProcess } from "./cluster-processes.ts";
 import { type Flood, startFlood } from "./flood.ts";
 import { TARGETS } from "./targets.ts";
@@ -10,6 +10,8 @@ export interface StalledCallers {
   readonly flood: Flood;
   /** A CONNECT to the cluster of those that have stopped. */
   readonly connect: () => Promise<Connection>;
+  /** Where these CONNECTs go. */
+  readonly listener: CallerListener;
 }
 
 export interface StalledCallersOptions {
@@ -44,5 +46,5 @@ export async function withStalledCallers(
   };
   const what = `${count} answers`;
   await waitFor(() => heard() >= count, { deadlineMs: 100_000, what });
-  await check({ tenants, flood, connect });
+  await check({ tenants, flood, connect, listener });
 }

@@ -5,9 +5,13 @@ import { type ClusterServerProcess, startAgentProcess, startClusterProcess } fro
 import type { ManagedProcess, ProcessOptions } from "./processes.ts";
 import { TARGETS } from "./targets.ts";
 
+type Flags = Readonly<Record<string, string | number | boolean>>;
+
 export interface TwoTenantsOptions {
   /** More flags of the server. */
-  readonly server?: Readonly<Record<string, string | number | boolean>>;
+  readonly server?: Flags;
+  /** Those that differ for the second one, which nobody attacks: a port, for example. */
+  readonly calm?: Flags;
   readonly process?: ProcessOptions;
   /** What the clusters' documents say beside names and certificates. */
   readonly red?: DocumentChange;
@@ -26,10 +30,10 @@ export interface TwoTenants extends ClusterServerProcess, AsyncDisposable {
   /** `host:port` of blue's echo target. */
   readonly target: string;
   readonly blueListener: CallerListener;
+  /** Of a second server with an agent of its own, which nobody attacks. */
+  readonly calmListener: CallerListener;
   /** One CONNECT of blue's caller to its echo target. */
   connect(): Promise<Connection>;
-  /** The same through a second server with an agent of its own, which nobody attacks. */
-  connectCalm(): Promise<Connection>;
 }
 
 export async function startTwoTenants(options: TwoTenantsOptions = {}): Promise<TwoTenants> {
@@ -53,10 +57,10 @@ export async function startTwoTenants(options: TwoTenantsOptions = {}): Promise<
     const blueListener = await blue.listener("tls", served.callerPort);
     const connect = (): Promise<Connection> => connectThrough(blueListener, echo.address);
     const { cgroupProcs: _, ...calmProcess } = options.process ?? {};
-    const calm = await startCalm(echo.address, options.server, calmProcess);
+    const calm = await startCalm({ ...options.server, ...options.calm }, calmProcess);
     owned.push(calm);
-    const { connect: connectCalm } = calm;
-    const tenants = { folder, red, blue, blueAgent, target: echo.address, blueListener, connect, connectCalm };
+    const calmListener = calm.listener;
+    const tenants = { folder, red, blue, blueAgent, target: echo.address, blueListener, calmListener, connect };
     return { ...served, ...tenants, [Symbol.asyncDispose]: dispose };
   } catch (error) {
     await dispose();
@@ -75,7 +79,7 @@ function goFirst(): void {
 }
 
 /** A server with one cluster, its agent and nobody else. */
-async function startCalm(target: string, flags: TwoTenantsOptions["server"], process: ProcessOptions) {
+async function startCalm(flags: Flags, process: ProcessOptions) {
   const folder = await ClusterFolder.create(["blue"]);
   const owned: AsyncDisposable[] = [];
   const dispose = async (): Promise<void> => {
@@ -88,7 +92,7 @@ async function startCalm(target: string, flags: TwoTenantsOptions["server"], pro
     owned.push(server);
     owned.push(await startAgentProcess(blue, agentPort));
     const listener = await blue.listener("tls", callerPort);
-    return { connect: () => connectThrough(listener, target), [Symbol.asyncDispose]: dispose };
+    return { listener, [Symbol.asyncDispose]: dispose };
   } catch (error) {
     await dispose();
     throw error;

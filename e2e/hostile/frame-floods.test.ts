@@ -27,7 +27,7 @@ for (const [kind, sentence] of Object.entries(KINDS)) {
       deadlineMs: 20_000,
       what: "the end of the first tunnel",
     });
-    await assertUnharmed(tenants, { windows: 14 });
+    t.diagnostic(await assertUnharmed(tenants, { windows: 14 }));
     const { welcomed, refused, mebibytes } = await flood.stop();
     t.diagnostic(`${welcomed} tunnels, ${refused} refused, ${Math.round(Number(mebibytes))} MiB written`);
     // The penalty is 1 s and doubles: so many fit in; one more for a slow start.
@@ -51,7 +51,7 @@ test("an agent that begins a tunnel, ends it and comes again at once is paced", 
     ...credential,
     kind: "nothing",
   });
-  await assertUnharmed(tenants, { windows: 14 });
+  t.diagnostic(await assertUnharmed(tenants, { windows: 14 }));
   const { welcomed, refused } = await flood.stop();
   const seconds = (performance.now() - begun) / 1_000;
   t.diagnostic(`${welcomed} tunnels in ${Math.round(seconds)} s, ${refused} refused`);

@@ -12,6 +12,11 @@ const FLOODER = "127.0.66.1";
 const AGENTS = 20;
 const DEADLINE_MS = 20_000;
 const MOST_MS = 2_000;
+/**
+ * ClientHellos come without limit, and each costs a turn of the event loop that all tenants share: such turns are bounded
+ * in length and not in number. For peers without a credential that may cost 5 ms beside the factor.
+ */
+const CLIENT_HELLOS = { plusMs: 5 };
 
 /** How long each of the honest agents takes from its first dial to its welcome, ms; each has an address of its own. */
 async function agentsComeIn({ red, agentPort }: TwoTenants): Promise<number[]> {
@@ -45,7 +50,7 @@ async function callerIsAnswered({ red, callerPort }: TwoTenants): Promise<number
   return answer.answeredMs;
 }
 
-test("one address that floods both ports with ClientHellos of a cluster keeps neither its agents nor its callers out", async () => {
+test("one address that floods both ports with ClientHellos of a cluster keeps neither its agents nor its callers out", async (t) => {
   await using tenants = await startTwoTenants();
   const { red, callerPort, agentPort } = tenants;
   await using flood = await startFlood("client-hellos", {
@@ -58,7 +63,7 @@ test("one address that floods both ports with ClientHellos of a cluster keeps ne
   const answeredMs = await callerIsAnswered(tenants);
   assert.ok(answeredMs < MOST_MS, `its caller was answered after ${answeredMs} ms`);
 
-  await assertUnharmed(tenants, { windows: 16 });
+  t.diagnostic(await assertUnharmed(tenants, CLIENT_HELLOS));
   const { opened } = await flood.stop();
   assert.ok(Number(opened) > 1_500, `${opened} connections came`);
 });
@@ -76,14 +81,14 @@ test("a cluster's limit of handshakes keeps a flood of one address apart from it
 });
 
 for (const side of ["callers", "agents"] as const) {
-  test(`a flood of KeyUpdates on the ${side}' port is cut, comes back late, and holds up nobody`, async () => {
+  test(`a flood of KeyUpdates on the ${side}' port is cut, comes back late, and holds up nobody`, async (t) => {
     await using tenants = await startTwoTenants();
     const port = side === "callers" ? tenants.callerPort : tenants.agentPort;
     await using flood = await startFlood("key-updates", {
-      ...{ port, servername: tenants.red.sni, connections: 2, each: 10_000 },
+      ...{ port, servername: tenants.red.sni, localAddress: FLOODER, connections: 2, each: 10_000 },
     });
     const begun = performance.now();
-    await assertUnharmed(tenants, { windows: 16 });
+    t.diagnostic(await assertUnharmed(tenants));
     const { opened, cut } = await flood.stop();
     const seconds = (performance.now() - begun) / 1_000;
     assert.ok(Number(cut) >= 2, `${cut} connections were cut`);

@@ -6,6 +6,11 @@ import { GROWTH_MEASURED, ResidentGrowth } from "../harness/resident-growth.ts";
 import { startTwoTenants, type TwoTenants } from "../harness/two-tenants.ts";
 
 const GET = "GET /metrics HTTP/1.1\r\nHost:\r\n\r\n";
+/**
+ * Connections and requests come without limit, and each costs a turn of the event loop that all tenants share. For peers
+ * without a credential that may cost 5 ms beside the factor.
+ */
+const MEASURED = { plusMs: 5 };
 /** What a kubelet gives a probe unless told otherwise (timeoutSeconds). */
 const PROBE_MS = 1_000;
 
@@ -26,12 +31,12 @@ for (const [what, more] of [
   ["2,000 requests of /metrics in one packet, again and again on ten connections", { onceBytes: 64_000 }],
   ["requests of /metrics without end on ten connections", {}],
 ] as const) {
-  test(`${what} of the health port: another tenant notices nothing`, async () => {
+  test(`${what} of the health port: another tenant notices nothing`, async (t) => {
     await using tenants = await startTwoTenants({ process: GROWTH_MEASURED });
     const { server, healthPort: port } = tenants;
     const growth = await ResidentGrowth.of(server);
     await using flood = await startFlood("pipelined", { port, connections: 10, request: GET, ...more });
-    await assertUnharmed(tenants);
+    t.diagnostic(await assertUnharmed(tenants, MEASURED));
     await growth.assertBounded();
     await probes(tenants);
     const { opened, bytes } = await flood.stop();
@@ -39,13 +44,13 @@ for (const [what, more] of [
   });
 }
 
-test("5,000 idle connections at the health port displace each other: probes are answered, and descriptors stay free", async () => {
+test("5,000 idle connections at the health port displace each other: probes are answered, and descriptors stay free", async (t) => {
   await using tenants = await startTwoTenants({ process: GROWTH_MEASURED });
   const { server, healthPort: port } = tenants;
   const growth = await ResidentGrowth.of(server);
   const filesBefore = server.fdCount();
   await using flood = await startFlood("idle", { port, connections: 5_000, addresses: 50 });
-  await assertUnharmed(tenants);
+  t.diagnostic(await assertUnharmed(tenants, MEASURED));
   await growth.assertBounded();
   await probes(tenants);
   const held = server.fdCount() - filesBefore;
@@ -53,10 +58,10 @@ test("5,000 idle connections at the health port displace each other: probes are 
   assert.ok(held < 400, `they hold ${held} of the server's descriptors; ${opened} were opened, ${cut} were cut`);
 });
 
-test("4,200 idle connections at the health port leave CONNECT working at a limit of 4,096 open files", async () => {
+test("4,200 idle connections at the health port leave CONNECT working at a limit of 4,096 open files", async (t) => {
   await using tenants = await startTwoTenants({ process: { fileLimit: 4_096 } });
   const { healthPort: port } = tenants;
   await using _flood = await startFlood("idle", { port, connections: 4_200, addresses: 5 });
-  await assertUnharmed(tenants);
+  t.diagnostic(await assertUnharmed(tenants, MEASURED));
   await probes(tenants);
 });

@@ -40,7 +40,7 @@ async function withGrowthBounded(
     const growth = await ResidentGrowth.of(tenants.server);
     const attacking = attack();
     attacking.catch(() => {}); // it is waited for below
-    await assertUnharmed(tenants);
+    t.diagnostic(await assertUnharmed(tenants));
     await attacking;
     t.diagnostic(`grown by ${((await growth.assertBounded(MOST_GROWTH)) / MIB).toFixed(1)} MiB`);
   });

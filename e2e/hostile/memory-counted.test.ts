@@ -130,7 +130,7 @@ for (const [name, scenario] of Object.entries(SCENARIOS)) {
     };
     const used = async () => {
       await collectGarbage(tenants.server);
-      return cgroup.usedBytes() + tcpBytesOf([agentPort, callerPort]);
+      return cgroup.usedBytes() + (cgroup.chargesTcp ? 0 : tcpBytesOf([agentPort, callerPort]));
     };
     const callers: Socket[] = [];
     try {

@@ -80,14 +80,14 @@ async function withSilentLinks(t: TestContext, perSecond: number): Promise<void>
     const stands = async () => (await held()) > 0.75 * LIMIT && agents.filter(isSilent).length > LINKS / 2;
     await waitFor(stands, { deadlineMs: 60_000, what: "the pool to be used up" });
     t.diagnostic(`${senders.length} callers, ${Math.round((await held()) / MIB)} of ${LIMIT / MIB} MiB are held`);
-    await assertUnharmed(tenants);
+    t.diagnostic(await assertUnharmed(tenants));
 
     await using download = await connectThrough(blueListener, source.address);
     download.socket.resume();
     await waitFor(() => ended() > 0, { deadlineMs: 60_000, what: "links to be ended for a window of blue" });
     download.socket.destroy();
     t.diagnostic(`${ended()} links were ended`);
-    await assertUnharmed(tenants);
+    t.diagnostic(await assertUnharmed(tenants));
   } finally {
     for (const { socket } of senders) socket.destroy();
     for (const { session } of agents) session.destroy();

@@ -14,6 +14,11 @@ import { waitFor } from "../harness/wait.ts";
 
 const FLOODER = "127.0.66.1";
 const AUDIENCE = "culvert";
+/**
+ * Connections and requests come without limit, and each costs a turn of the event loop that all tenants share. For peers
+ * without a credential that may cost 5 ms beside the factor.
+ */
+const MEASURED = { plusMs: 5 };
 /** What one network may have asked: at once, and a second. */
 const QUESTIONS = { burst: 100, perSecond: 50 };
 
@@ -62,7 +67,7 @@ test("one address that sends forged tokens has few of them reviewed, and keeps o
     [],
     "its first attempt succeeds",
   );
-  await assertUnharmed(tenants);
+  t.diagnostic(await assertUnharmed(tenants, MEASURED));
   const { opened } = await flood.stop();
   const seconds = (performance.now() - begun) / 1_000;
   const most = QUESTIONS.burst + QUESTIONS.perSecond * seconds;
@@ -113,7 +118,7 @@ test("requests in one packet behind one whose token is verified are not read", a
   await using flood = await startFlood("pipelined", {
     ...{ port: agentPort, servername: red.sni, connections: 4, request },
   });
-  await assertUnharmed(tenants);
+  t.diagnostic(await assertUnharmed(tenants, MEASURED));
   await growth.assertBounded();
   assert.ok(Number(flood.counts["bytes"]) >= 1_000_000, `${flood.counts["bytes"]} bytes were sent`);
 });

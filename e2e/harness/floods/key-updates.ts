@@ -7,6 +7,7 @@ import { flooding } from "./flooding.ts";
 interface Args {
   readonly port: number;
   readonly servername: string;
+  readonly localAddress: string;
   readonly connections: number;
   /** KeyUpdates of one connection, made beforehand and sent as fast as the server takes them. */
   readonly each: number;
@@ -40,11 +41,11 @@ function keyUpdate(keys: Keys): { readonly record: Buffer; readonly next: Keys }
 }
 
 function flood(
-  { port, servername, each }: Args,
+  { port, servername, localAddress, each }: Args,
   counts: { sent: number; cut: number; opened: number },
 ): Promise<Socket> {
   return new Promise((resolve) => {
-    const raw = connectTcp({ port, host: "127.0.0.1" }).on("error", () => {});
+    const raw = connectTcp({ port, host: "127.0.0.1", localAddress }).on("error", () => {});
     const socket = connectTls({ socket: raw, servername, rejectUnauthorized: false, minVersion: "TLSv1.3" });
     let secret = Buffer.alloc(0);
     socket.on("error", () => {});

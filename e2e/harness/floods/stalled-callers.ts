@@ -64,4 +64,5 @@ await flooding<Args, Counts>(
       })();
     }
   },
+  { goesLast: false },
 );
