@@ -105,7 +105,10 @@ test("the commands of docs/kubernetes.md carry a CONNECT by each of its egress f
   await using connected = startCulvert([...(agent ?? []), ...onLoopback]);
   await connected.waitForHealth(`http://127.0.0.1:${agentHealth}/readyz`);
 
-  const [uds, tcp] = blocks("yaml").map((text) => parse(here(text)).egressSelections[0].connection);
+  const [uds, tcp] = blocks("yaml")
+    .map((text) => parse(here(text)))
+    .filter(({ kind }) => kind === "EgressSelectorConfiguration")
+    .map(({ egressSelections }) => egressSelections[0].connection);
   assert.deepEqual([uds.proxyProtocol, tcp.proxyProtocol], ["HTTPConnect", "HTTPConnect"]);
   const { url, tlsConfig } = tcp.transport.tcp;
   const [ca, cert, key] = [tlsConfig.caBundle, tlsConfig.clientCert, tlsConfig.clientKey].map((path: string) =>

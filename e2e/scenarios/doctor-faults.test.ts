@@ -431,9 +431,9 @@ test("10f: a balancer opens TLS, whose CA was given as that of the server", asyn
     };
     const { verdict } = await blames({ server, caCert }, blame);
     assert.match(verdict.next, /as --outer-ca and only the server's own as --ca-cert/);
-    // Who shows no certificate is told only that one is missed.
+    // An agent that was given no certificate is told only that it needs one.
     const { verdict: missed } = await examined(world, { server, caCert, agentCert: "", agentKey: "" });
-    assert.equal(missed.culprit, "not_admitted");
+    assert.equal(missed.culprit, "no_credential");
   }
 });
 
