@@ -14,6 +14,8 @@ import { waitFor } from "../harness/wait.ts";
 
 const FLOODER = "127.0.66.1";
 const AUDIENCE = "culvert";
+/** Forged tokens that are under way. */
+const AT_ONCE = 100;
 /**
  * Connections and requests come without limit, and each costs a turn of the event loop that all tenants share. For peers
  * without a credential that may cost 5 ms beside the factor.
@@ -57,7 +59,7 @@ test("one address that sends forged tokens has few of them reviewed, and keeps o
 
   const begun = performance.now();
   await using flood = await startFlood("tokens", {
-    ...{ port: agentPort, servername: red.sni, localAddress: FLOODER, connections: 100, audience: AUDIENCE },
+    ...{ port: agentPort, servername: red.sni, localAddress: FLOODER, connections: AT_ONCE, audience: AUDIENCE },
   });
   await waitFor(() => Number(flood.counts["answered"]) > 300, { deadlineMs: 20_000, what: "refused tokens" });
   const env = { CULVERT_AGENT_SERVICE_ACCOUNT_TOKEN_PATH: tokenFile };
@@ -72,7 +74,7 @@ test("one address that sends forged tokens has few of them reviewed, and keeps o
   const seconds = (performance.now() - begun) / 1_000;
   const most = QUESTIONS.burst + QUESTIONS.perSecond * seconds;
   t.diagnostic(`${opened} forged tokens in ${Math.round(seconds)} s, ${api.asked()} reviews`);
-  assert.ok(Number(opened) > 1.5 * most, `${opened} forged tokens came`);
+  assert.ok(Number(opened) > most + AT_ONCE, `${opened} forged tokens came, ${Math.round(most)} may be reviewed`);
   assert.ok(api.asked() <= most, `${api.asked()} of ${opened} were reviewed, ${Math.round(most)} may be`);
 });
 
