@@ -103,6 +103,13 @@ const OF_OBJECTS: readonly (readonly [string, RegExp, string, OfRender, RegExp])
     oneAlwaysRuns,
     /lets all pods/,
   ],
+  [
+    EXISTING,
+    /(kind: PodDisruptionBudget[\s\S]*?)maxUnavailable: 1/,
+    "$1maxUnavailable: 0",
+    oneAlwaysRuns,
+    /lets no pod/,
+  ],
   [EXISTING, /kind: PodDisruptionBudget/, "kind: Budget", oneAlwaysRuns, /no PodDisruptionBudget/],
 ];
 
