@@ -11,6 +11,7 @@ import { routerOptions } from "../router/options.ts";
 import { serverOptions } from "../server/options.ts";
 import type { OptionTable } from "../shared/process/options.ts";
 import { parseChartOptions } from "./charts/chart-options.ts";
+import { clusterDocumentsSchema } from "./charts/cluster-documents.ts";
 import { knownNames, unknownMentions } from "./charts/mentions.ts";
 import { withValueTables } from "./charts/readme.ts";
 import { ChartError, parseValues } from "./charts/values-file.ts";
@@ -20,6 +21,8 @@ const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const TABLES = new Map(
   [serverOptions, agentOptions, routerOptions].map((table) => [table.command, table as unknown as OptionTable]),
 );
+/** Values whose schema comes from the code that reads them, by the chart's command. */
+const DESCRIBED = new Map([["server", new Map([["clusters.documents", clusterDocumentsSchema()]])]]);
 const check = process.argv.includes("--check");
 
 const problems: string[] = [];
@@ -42,7 +45,8 @@ function chart(folder: string, table: OptionTable): void {
   const optionsFile = file("files/chart-options.yaml");
   const chartOptions = parseChartOptions(read(optionsFile), optionsFile, TABLES, values);
   const name = `culvert-${table.command}`;
-  const schema = valuesSchema({ chart: name, values, table, tables: TABLES, chartOptions });
+  const described = DESCRIBED.get(table.command) ?? new Map();
+  const schema = valuesSchema({ chart: name, values, table, tables: TABLES, chartOptions, described });
   generated(file("values.schema.json"), `${JSON.stringify(schema, null, 2)}\n`);
   generated(file("README.md"), withValueTables(read(file("README.md")), file("README.md"), values));
   const { version } = JSON.parse(read("package.json")) as { readonly version: string };

@@ -21,6 +21,9 @@ const SIDECAR = "culvert-server: a sidecar";
 const ROUTED = "culvert-server: a router in front, for this server";
 const CLUSTERS = "culvert-server: clusters from values, and options";
 const AGENT = "culvert-agent: a certificate";
+/** The two examples with exceptions. */
+const OPENSHIFT = "hypershift";
+const NODE_NETWORK = "hypershift-agent";
 const MONITORED_AGENT = "culvert-agent: a DaemonSet with a token, monitored";
 
 type OfRender = (render: Render) => string[];
@@ -41,6 +44,13 @@ const OF_OBJECTS: readonly (readonly [string, RegExp, string, OfRender, RegExp])
   [PLAIN, /runAsNonRoot: true/, "runAsNonRoot: false", podsAreRestricted, /runAsNonRoot is not true/],
   [SIDECAR, /runAsNonRoot: true/, "runAsNonRoot: false", podsAreRestricted, /ConfigMap .*runAsNonRoot is not true/],
   [AGENT, /enableServiceLinks: false/, "", podsAreRestricted, /enableServiceLinks/],
+  [PLAIN, /runAsUser: 65532/, "", podsAreRestricted, /runAsUser is not 65532/],
+  [PLAIN, /fsGroup: 65532/, "", podsAreRestricted, /fsGroup is not 65532/],
+  [AGENT, /enableServiceLinks: false/, "$&\n      hostNetwork: true", podsAreRestricted, /hostNetwork is set/],
+  [OPENSHIFT, /runAsNonRoot: true/, "", podsAreRestricted, /runAsNonRoot is not true/],
+  [OPENSHIFT, /runAsNonRoot: true/, "$&\n        runAsUser: 0", podsAreRestricted, /runAsUser is set/],
+  [NODE_NETWORK, /runAsNonRoot: true/, "", podsAreRestricted, /runAsNonRoot is not true/],
+  [NODE_NETWORK, /hostNetwork: true/, "", podsAreRestricted, /no pod needs the exception/],
   [
     AGENT,
     /( {6}labels:\n(?: {8}.*\n)*?) {8}app.kubernetes.io\/instance: .*\n/,
@@ -92,6 +102,13 @@ const OF_OBJECTS: readonly (readonly [string, RegExp, string, OfRender, RegExp])
     "$1maxUnavailable: 2",
     oneAlwaysRuns,
     /lets all pods/,
+  ],
+  [
+    EXISTING,
+    /(kind: PodDisruptionBudget[\s\S]*?)maxUnavailable: 1/,
+    "$1maxUnavailable: 0",
+    oneAlwaysRuns,
+    /lets no pod/,
   ],
   [EXISTING, /kind: PodDisruptionBudget/, "kind: Budget", oneAlwaysRuns, /no PodDisruptionBudget/],
 ];

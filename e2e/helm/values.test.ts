@@ -7,6 +7,9 @@ import { helmMissing } from "./harness/helm-program.ts";
 const DURATION = "value must be 'a duration such as 500ms, 8s or 1h30m'";
 const AGENT = { servers: ["wss://culvert.example.com:443"], auth: { certificate: { existingSecret: "agent" } } };
 const hosts = ["culvert.example.com"];
+const NETWORK = "value must be 'a network such as 203.0.113.0/24'";
+const BUDGET = "value must be 'a number such as 1, or a percentage such as 50%'";
+const DRAIN = (options: string) => `value must be 'absent here: set ${options}.drain-timeout instead, from which`;
 
 /** What is wrong, and what helm says of it. */
 const OF_SERVER: readonly (readonly [Values, string])[] = [
@@ -45,9 +48,50 @@ const OF_SERVER: readonly (readonly [Values, string])[] = [
     "at '/image/digest': value must be 'a digest such as sha256: and 64 hexadecimal digits'",
   ],
   [{ agents: { hosts: "a.example.com" } }, "at '/agents/hosts': got string, want array"],
+  [
+    { agents: { hosts: ["https://culvert.example.com"] } },
+    "at '/agents/hosts/0': value must be 'a name or an IP address, without scheme and port'",
+  ],
+  [{ agents: { hosts: ["culvert.example.com:8091"] } }, "at '/agents/hosts/0': value must be 'a name or an IP address"],
+  [{ callers: { hosts: ["culvert/path"] } }, "at '/callers/hosts/0': value must be 'a name or an IP address"],
+  [
+    { agents: { service: { loadBalancerSourceRanges: ["203.0.113.7"] } } },
+    `at '/agents/service/loadBalancerSourceRanges/0': ${NETWORK}`,
+  ],
+  [
+    { agents: { service: { loadBalancerSourceRanges: ["10.0.0.0/8", "10.0.0.0/33"] } } },
+    `at '/agents/service/loadBalancerSourceRanges/1': ${NETWORK}`,
+  ],
+  [
+    { router: { service: { loadBalancerSourceRanges: ["everybody"] } } },
+    `at '/router/service/loadBalancerSourceRanges/0': ${NETWORK}`,
+  ],
+  [{ podDisruptionBudget: { maxUnavailable: "half" } }, `at '/podDisruptionBudget/maxUnavailable': ${BUDGET}`],
+  [{ podDisruptionBudget: { maxUnavailable: -1 } }, `at '/podDisruptionBudget/maxUnavailable': ${BUDGET}`],
+  [{ podDisruptionBudget: { maxUnavailable: "1" } }, `at '/podDisruptionBudget/maxUnavailable': ${BUDGET}`],
+  [
+    { clusters: { documents: { blue: { agnets: {} } } } },
+    "at '/clusters/documents/blue': additional properties 'agnets' not allowed",
+  ],
+  [
+    { clusters: { documents: { blue: { callers: { token: { tokenReveiw: {} } } } } } },
+    "at '/clusters/documents/blue/callers/token': additional properties 'tokenReveiw' not allowed",
+  ],
+  [
+    { clusters: { documents: { blue: { limits: { streems: 5 } } } } },
+    "at '/clusters/documents/blue/limits': additional properties 'streems' not allowed",
+  ],
+  [
+    { clusters: { documents: { blue: { agents: { sni: "blue.example.com" } } } } },
+    "at '/clusters/documents/blue/agents/sni': got string, want array",
+  ],
+  [{ clusters: { documents: { blue: { name: "red" } } } }, "clusters.documents.blue.name: the key is the name already"],
   [{ agents: { service: { type: "Loadbalancer" } } }, "at '/agents/service/type': value must be one of 'ClusterIP'"],
   [{ callers: { transport: "socket" } }, "callers.transport: a unix socket reaches callers in the same pod only"],
   [{ extraArgs: "--log-level=debug" }, "at '/extraArgs': got string, want array"],
+  [{ extraArgs: ["--drain-timeout=10m"] }, `at '/extraArgs/0': ${DRAIN("options")}`],
+  [{ extraArgs: ["--graceful-shutdown-timeout", "10m"] }, `at '/extraArgs/0': ${DRAIN("options")}`],
+  [{ router: { extraArgs: ["--drain_timeout=10m"] } }, `at '/router/extraArgs/0': ${DRAIN("router.options")}`],
   [{ preStopSeconds: "70s" }, "at '/preStopSeconds': got string, want integer"],
   [
     { preStopSeconds: 70, options: { "drain-timeout": "5m" }, terminationGracePeriodSeconds: 30 },
@@ -74,6 +118,8 @@ const OF_AGENT: readonly (readonly [Values, string])[] = [
   [{ ...AGENT, options: { "agent-cert": "x" } }, "value must be 'absent here: set auth.certificate instead'"],
   [{ ...AGENT, proxy: { urls: ["proxy:3128"] } }, "at '/proxy/urls/0': value must be 'a URL such as http://proxy"],
   [{ ...AGENT, image: { digest: "x" } }, "at '/image/digest': value must be 'a digest such as sha256:"],
+  [{ ...AGENT, extraArgs: ["--log-level=debug", "--drain-timeout=10m"] }, `at '/extraArgs/1': ${DRAIN("options")}`],
+  [{ ...AGENT, podDisruptionBudget: { minAvailable: "1.5%" } }, `at '/podDisruptionBudget/minAvailable': ${BUDGET}`],
   [{ ...AGENT, targets: { allow: "10.0.0.0/8" } }, "at '/targets/allow': got string, want array"],
 ];
 

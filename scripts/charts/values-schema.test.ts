@@ -4,12 +4,14 @@ import { Ajv, type ValidateFunction } from "ajv";
 import { option } from "../../shared/process/option.ts";
 import { defineOptions, type OptionTable } from "../../shared/process/options.ts";
 import { parseChartOptions } from "./chart-options.ts";
+import { clusterDocumentsSchema } from "./cluster-documents.ts";
 import { parseValues } from "./values-file.ts";
 import { valuesSchema } from "./values-schema.ts";
 
 const server = tableOf("server", {
   healthPort: option.port(8092, "Port of health."),
   keepaliveMs: option.duration("20s", "Interval of pings."),
+  drainTimeoutMs: option.duration("30s", "Drain.", { konnectivity: "--graceful-shutdown-timeout" }),
 });
 const router = tableOf("router", { routes: option.string("", "Routes.") });
 const TABLES = new Map([server, router].map((table) => [table.command, table]));
@@ -44,7 +46,18 @@ test("the type of a value is that of its default, its choices and its name", () 
     ["# -- Whatever is wanted.\nvalue: {a: 1}", [{ b: "c" }, {}], ["a"]],
     ["# -- A port.\nvaluePort: 80", [0, 65_535], [65_536]],
     ["# -- Words.\npodAnnotations: {}", [{ a: "b" }], [{ a: true }]],
-    ["# -- What may be gone.\nmaxUnavailable: 1", [2, "50%"], [true]],
+    ["# -- What may be gone.\nmaxUnavailable: 1", [2, "50%", "100%"], [true, -1, "1", "101%", "half"]],
+    [
+      "# -- Names.\nhosts: []",
+      [["a-1.example.com", "*.example.com", "192.0.2.1", "2001:db8::1", "::1", "dead::beef"]],
+      [["https://a"], ["a:443"], ["192.0.2.1:443"], ["a/b"], ["a b"], [""], ["-a"], ["*"], [1]],
+    ],
+    [
+      "# -- Networks.\nloadBalancerSourceRanges: []",
+      [["203.0.113.0/24", "0.0.0.0/0", "2001:db8::/32", "::/0", "::ffff:192.0.2.0/120"]],
+      [["203.0.113.7"], ["203.0.113.0/33"], ["256.0.0.0/8"], ["2001:db8::/129"], ["a/8"], [""]],
+    ],
+    ["# -- Arguments.\nextraArgs: []", [["--log-level=debug", "--drain-timeouts"]], [[1], ["--drain-timeout=10m"]]],
     ["# -- More volumes.\nextraVolumes: []", [[{ name: "a" }]], [[{}], ["a"]]],
     ["# -- An option.\n# @option keepalive\nvalue: 20s", ["8s"], ["8"]],
     ['# -- Digits.\n# @schema {pattern: "^[0-9]*$", x-hint: "digits"}\nvalue: ""', ["1"], ["a"]],
@@ -102,6 +115,38 @@ test("an option that the chart sets itself is refused with the value to set in i
   assert.ok(!validate({ options: { "health-port": 8092 } }));
   assert.equal(validate.errors?.[0]?.params["allowedValue"], "absent here: set ports.health instead");
 });
+
+test("an argument that a template computes something from is refused with the option of its command", () => {
+  const validate = validatorOf(`${OPTIONS}  # -- Arguments.\n  extraArgs: []\n# -- Arguments.\nextraArgs: []\n`);
+  for (const argument of ["--drain-timeout", "--drain_timeout=1m", "--graceful-shutdown-timeout=1m"]) {
+    assert.ok(!validate({ extraArgs: [argument] }));
+    assert.match(
+      String(validate.errors?.[0]?.params["allowedValue"]),
+      /^absent here: set options.drain-timeout instead/,
+    );
+  }
+  assert.ok(validate({ router: { extraArgs: ["--drain-timeout=1m"] } }), "a command without this option");
+});
+
+test("documents of clusters have the keys that the server reads, and values as YAML writes them", () => {
+  const schema = { properties: { documents: clusterDocumentsSchema() } };
+  const validate = new Ajv({ allowUnionTypes: true }).compile(schema);
+  const blue = { agents: { sni: ["a"], maxAgents: 20, token: { tokenReview: tokenReview() } }, suspended: true };
+  assert.ok(validate({ documents: { blue, red: { limits: { bytesPerSecond: "50MiB" } }, green: {} } }));
+  for (const wrong of [
+    { agnets: {} },
+    { agents: { sni: "a" } },
+    { limits: { streams: [1] } },
+    { suspended: {} },
+    "a",
+  ]) {
+    assert.ok(!validate({ documents: { blue: wrong } }), JSON.stringify(wrong));
+  }
+});
+
+function tokenReview(): object {
+  return { audience: "culvert", agentNamespace: "culvert", agentServiceAccount: "agent" };
+}
 
 test("chart options that nobody has, and values without a type, are refused", () => {
   const table: [chartOptions: string, message: RegExp][] = [

@@ -12,6 +12,8 @@ export interface ChartSchemaSource {
   /** Of every command, by its name: `router.options` has the options of `culvert router`. */
   readonly tables: ReadonlyMap<string, OptionTable>;
   readonly chartOptions: ChartOptions;
+  /** Schemas of values that are described elsewhere, by their paths. */
+  readonly described?: ReadonlyMap<string, Schema>;
 }
 
 /** values.schema.json of a chart. */
@@ -44,16 +46,15 @@ function valueSchema(source: ChartSchemaSource, value: Value): Schema {
   const options = optionsMap(source, value);
   if (options !== undefined) return { ...description, ...options };
   if (value.children.length > 0) return { ...description, ...mapOf(source, value.children) };
-  const derived = value.option === undefined ? byDefault(value) : optionSchema(rowOf(source.table, value));
+  const derived = value.option === undefined ? byDefault(source, value) : optionSchema(rowOf(source.table, value));
   return { ...description, ...hinted({ ...derived, ...value.schema }), default: value.default };
 }
 
 /** `options` of the chart's own command, or `router.options` of another one. */
-function optionsMap({ table, tables, chartOptions }: ChartSchemaSource, { key, path }: Value): Schema | undefined {
-  if (key !== "options") return undefined;
-  const parent = path.split(".").at(-2);
-  const of = parent === undefined ? table : tables.get(parent);
+function optionsMap(source: ChartSchemaSource, value: Value): Schema | undefined {
+  const of = value.key === "options" ? commandOf(source, value) : undefined;
   if (of === undefined) return undefined;
+  const { chartOptions } = source;
   const elsewhere = chartOptions.get(of.command) ?? new Map<string, string>();
   const properties = Object.entries(of.options).map(([rowKey, row]): [string, Schema] => {
     const name = flagName(rowKey, row);
@@ -65,30 +66,71 @@ function optionsMap({ table, tables, chartOptions }: ChartSchemaSource, { key, p
   return { type: "object", additionalProperties: false, properties: Object.fromEntries(properties) };
 }
 
+/** The command that a value is for: the chart's own, or the one whose name the map around it has. */
+function commandOf({ table, tables }: ChartSchemaSource, { path }: Value): OptionTable | undefined {
+  const parent = path.split(".").at(-2);
+  return parent === undefined ? table : tables.get(parent);
+}
+
+/** Arguments that win over `options`, but for what a template computes from an option. */
+function argumentsSchema(source: ChartSchemaSource, value: Value): Schema {
+  const row = commandOf(source, value)?.options["drainTimeoutMs"];
+  if (row === undefined) return { type: "array", items: { type: "string" } };
+  const names = [
+    flagName("drainTimeoutMs", row),
+    ...(row.konnectivity === undefined ? [] : [row.konnectivity.slice(2)]),
+  ];
+  const flags = names.map((name) => name.replaceAll("-", "[-_]")).join("|");
+  const options = [...value.path.split(".").slice(0, -1), "options"].join(".");
+  const hint = `absent here: set ${options}.drain-timeout instead, from which the pods' grace period is computed`;
+  return { type: "array", items: { type: "string", ...withHint({ not: { pattern: `^--?(${flags})(=|$)` } }, hint) } };
+}
+
 function rowOf(table: OptionTable, { option, path }: Value): OptionTable["options"][string] {
   const found = Object.entries(table.options).find(([key, row]) => flagName(key, row) === option);
   if (found === undefined) throw new ChartError(`${path}: culvert ${table.command} has no option ${option}.`);
   return found[1];
 }
 
+const BYTE = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])";
+/** The digits of IPv6 addresses are left to Kubernetes. */
+const CIDR_V4 = `${BYTE}(\\.${BYTE}){3}/(3[0-2]|[12]?[0-9])`;
+const CIDR_V6 = "[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*/(12[0-8]|1[01][0-9]|[1-9]?[0-9])";
+/** One colon alone belongs to somebody's port. */
+const HOST = "(\\*\\.)?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|[0-9A-Fa-f.]*(:[0-9A-Fa-f.]*){2,}";
+
 /** What Kubernetes defines is not written down a second time, but what is certainly wrong is refused. */
 const BY_NAME: readonly (readonly [RegExp, Schema])[] = [
   [/(annotations|labels|selector)$/i, { type: "object", additionalProperties: { type: "string" } }],
-  [/^extraArgs$/, { type: "array", items: { type: "string" } }],
   [/^extraObjects$/, { type: "array", items: { type: ["object", "string"] } }],
   [/^(extraVolumes|imagePullSecrets)$/, { type: "array", items: { type: "object", required: ["name"] } }],
   [/^extraVolumeMounts$/, { type: "array", items: { type: "object", required: ["name", "mountPath"] } }],
   [/^(extraEnv|tolerations|hostAliases|topologySpreadConstraints|egress)$/, listOfMaps()],
   [/(From|[rR]elabelings)$/, listOfMaps()],
-  [/^(maxUnavailable|minAvailable|maxSurge)$/, { type: ["integer", "string"] }],
+  [/^(maxUnavailable|minAvailable|maxSurge)$/, numberOrPercentage()],
+  [/^loadBalancerSourceRanges$/, listOf(`${CIDR_V4}|${CIDR_V6}`, "a network such as 203.0.113.0/24")],
+  [/^host(s|names)$/, listOf(HOST, "a name or an IP address, without scheme and port")],
 ];
+
+/** Empty: left to Kubernetes, or to another value. */
+function numberOrPercentage(): Schema {
+  const schema = { minimum: 0, pattern: "^((100|[1-9]?[0-9])%)?$" };
+  return { type: ["integer", "string"], ...withHint(schema, "a number such as 1, or a percentage such as 50%") };
+}
+
+function listOf(pattern: string, hint: string): Schema {
+  return { type: "array", items: { type: "string", ...withHint({ pattern: `^(${pattern})$` }, hint) } };
+}
 
 function listOfMaps(): Schema {
   return { type: "array", items: { type: "object" } };
 }
 
-function byDefault(value: Value): Schema {
+function byDefault(source: ChartSchemaSource, value: Value): Schema {
   const fallback = value.default;
+  const described = source.described?.get(value.path);
+  if (described !== undefined) return described;
+  if (value.key === "extraArgs") return argumentsSchema(source, value);
   const choices = choicesOf(value.description);
   if (choices !== undefined) {
     return choices.each ? { type: "array", items: { enum: choices.values } } : { enum: choices.values };

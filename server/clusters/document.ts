@@ -37,7 +37,8 @@ const limits = section({
   memory: made(memory).optional(),
 });
 
-const document = section({
+/** The schema of a document; its scalars are text, whatever YAML makes of them. */
+export const clusterDocument = section({
   name: made(clusterName),
   agents: agents.optional().transform(orIssue((given) => withPair(given ?? agents.parse({})))),
   callers: callers.optional().transform(orIssue((given) => withPair(given ?? callers.parse({})))),
@@ -48,14 +49,14 @@ const document = section({
 }).transform(({ allow, deny, ...rest }) => ({ ...rest, targets: new TargetRules(allow, deny) }));
 
 /** One cluster as its YAML document says it; paths are as they were written. */
-export type ClusterDocument = z.output<typeof document>;
+export type ClusterDocument = z.output<typeof clusterDocument>;
 
 /** Absent: no bound but those of the server's flags. */
 export type Limits = Readonly<z.output<typeof limits>>;
 
 /** The document of a cluster, or its faults as sentences that begin with the path of a key. */
 export function parseDocument(value: PlainValue): { document: ClusterDocument } | { faults: string[] } {
-  const result = document.safeParse(value);
+  const result = clusterDocument.safeParse(value);
   if (result.success) return { document: result.data };
   return { faults: result.error.issues.map(({ path, message }) => `${shownPath(path)}${message}.`) };
 }

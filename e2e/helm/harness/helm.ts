@@ -22,7 +22,15 @@ export interface Installation {
   /** Where the chart is, if not in this tree. */
   readonly folder?: string;
   readonly isUpgrade?: boolean;
+  /** What its pods have otherwise than the charts' defaults, because its platform asks for it. */
+  readonly exceptions?: readonly PodException[];
 }
+
+/**
+ * `no ids`: OpenShift's SCC restricted-v2 gives pods user and group of the namespace's range, and refuses ids that a pod
+ * names itself. `node network`: the pod is on the network of its node, in a namespace where Pod Security allows that.
+ */
+export type PodException = "no ids" | "node network";
 
 export type Values = Readonly<Record<string, unknown>>;
 

@@ -17,14 +17,22 @@ const WITH_LONG_NAMES = [
 ];
 const OF_AGENT = /-agent\.yaml$/;
 
+/** Examples that need more than the defaults of the charts, and where they are installed. */
+const OF_PLATFORMS: Readonly<Record<string, Pick<Installation, "exceptions" | "namespace">>> = {
+  // The control plane of a hosted cluster is a namespace of OpenShift.
+  hypershift: { exceptions: ["no ids"] },
+  // HyperShift's agents come before the network of the pods. kube-system has no Pod Security level.
+  "hypershift-agent": { exceptions: ["node network"], namespace: "kube-system" },
+};
+
 /** The files of helm/examples: `NAME.yaml` has values of culvert-server, and `NAME-agent.yaml` of culvert-agent. */
 export function examples(): Installation[] {
   const names = existsSync(EXAMPLES) ? readdirSync(EXAMPLES).filter((name) => name.endsWith(".yaml")) : [];
-  return names.sort().map((name) => ({
-    name: name.replace(/\.yaml$/, ""),
-    chart: OF_AGENT.test(name) ? "culvert-agent" : "culvert-server",
-    values: parse(readFileSync(join(EXAMPLES, name), "utf8")) ?? {},
-  }));
+  return names.sort().map((file) => {
+    const name = file.replace(/\.yaml$/, "");
+    const chart = OF_AGENT.test(file) ? "culvert-agent" : "culvert-server";
+    return { name, chart, values: parse(readFileSync(join(EXAMPLES, file), "utf8")) ?? {}, ...OF_PLATFORMS[name] };
+  });
 }
 
 /** Switches set together that no example sets; and releases with the longest name that helm takes. */
@@ -38,9 +46,9 @@ function named(chart: Chart, sets: Readonly<Record<string, Values>>): Installati
   return Object.entries(sets).map(([name, values]) => ({ name: `${chart}: ${name}`, chart, values }));
 }
 
-/** One of them, by its name. */
-export function odd(name: string): Installation {
-  const found = oddInstallations().find((installation) => installation.name === name);
-  if (found === undefined) throw new Error(`there is no odd set of values with the name "${name}"`);
+/** One of all these, by its name. */
+export function installationCalled(name: string): Installation {
+  const found = [...examples(), ...oddInstallations()].find((installation) => installation.name === name);
+  if (found === undefined) throw new Error(`there is no example and no odd set of values with the name "${name}"`);
   return found;
 }

@@ -1,9 +1,9 @@
 import { asRender, type Render, render } from "./helm.ts";
-import { odd } from "./installations.ts";
+import { installationCalled } from "./installations.ts";
 
-/** What an odd set of values renders, with a mistake in its YAML; throws where there is nothing to make it in. */
+/** What an example or an odd set of values renders, with a mistake in its YAML; throws where there is nothing to make it in. */
 export async function withMistake(name: string, mistake: RegExp, instead: string): Promise<Render> {
-  const { installation, yaml } = await render(odd(name));
+  const { installation, yaml } = await render(installationCalled(name));
   const changed = yaml.replace(mistake, instead);
   if (changed === yaml) throw new Error(`${name} renders nothing that ${mistake} matches`);
   return asRender(installation, changed);

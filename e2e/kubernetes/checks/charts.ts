@@ -72,5 +72,6 @@ function barePod({ labels, annotations, spec }: Pod, name: string, namespace: st
 }
 
 function namespacesOf(renders: readonly Render[]): string[] {
-  return [...new Set(renders.map(({ installation }) => namespaceOf(installation)))];
+  const names = new Set(renders.map(({ installation }) => namespaceOf(installation)));
+  return [...names].filter((name) => name !== "kube-system"); // an API server has it, and allows everything in it
 }

@@ -1,28 +1,20 @@
-import { rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { mkdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { parse } from "yaml";
 import { Scrape } from "../../harness/scrape.ts";
 import { nextVersion } from "../../helm/harness/next-version.ts";
 import { dataOf, type KubeObject } from "../../helm/harness/objects.ts";
 import { expect, type Stage } from "../check.ts";
-import { CONTROL_PLANE, INSTALLED, NODE, PORTS } from "../world/addresses.ts";
-import { InstalledCharts, type JobPlace, type Place } from "../world/installed-charts.ts";
+import { CONTROL_PLANE, INSTALLED_SERVERS, NODE, PORTS } from "../world/addresses.ts";
+import { InstalledCharts, type Place } from "../world/installed-charts.ts";
 import { inMain } from "../world/kubectl.ts";
 import { restrictedNamespace } from "../world/objects.ts";
 import type { PodProcess } from "../world/pod-process.ts";
+import type { Variant } from "./installed-variants.ts";
 
-const { namespace } = INSTALLED;
 const READY_MS = 20_000;
-
-/** How the charts are installed. */
-export interface Variant {
-  /** Of culvert-server. */
-  readonly values: object;
-  /** The object that has the server's pod. */
-  readonly server: string;
-  /** Where the notes of culvert-server have the agents. */
-  readonly agentsNamespace: string;
-}
+/** Nothing is rolled out by an API server alone: the processes are started here. */
+const ROLLOUT = /^(?:helm|kubectl).* rollout status .*\n?/gm;
 
 /** Both charts as helm has installed them into the API server, and their processes: what their pods say, and no more. */
 export class Site {
@@ -39,17 +31,17 @@ export class Site {
     this.#charts = new InstalledCharts(stage.kubectl, folder);
   }
 
-  /** The server's chart, and the agent's by the commands that the first one's notes have. */
+  /** The server's chart, and then the agent's. */
   async install(): Promise<void> {
-    const { kubectl } = this.#stage;
-    await kubectl.create([restrictedNamespace(namespace)]);
-    await kubectl.must(["config", "set-context", "WORKLOAD", "--cluster=world", "--user=admin"]);
-    const install = `helm install culvert-server helm/culvert-server --namespace ${namespace} --values -`;
-    const notes = await this.#charts.shellWithJob(install, this.#job(), this.#values);
-    const server = await this.#start(this.#variant.server, namespace, this.#controlPlane());
-    await this.#stage.world.network.close(server.port("agents"));
-    await this.#charts.shell(await this.#commandsIn(notes));
-    await this.#start("deployment/culvert-agent", this.#variant.agentsNamespace, this.#node());
+    const { kubectl, world } = this.#stage;
+    const { namespace, context, objects, server, balancer, installAgents, agentsNamespace } = this.#variant;
+    await kubectl.create([restrictedNamespace(namespace), ...(await objects(world.pki))]);
+    await kubectl.must(["config", "set-context", context, "--cluster=world", "--user=admin"]);
+    const printed = await this.#release(this.#line(this.#variant.install));
+    const process = await this.#start(server, namespace, this.#controlPlane());
+    await world.network.close(process.port("agents"), balancer);
+    await this.#charts.shell(installAgents === undefined ? await this.#commandsIn(printed) : this.#line(installAgents));
+    await this.#start("deployment/culvert-agent", agentsNamespace, this.#node());
   }
 
   /** By a kube-apiserver that has the installed EgressSelectorConfiguration. */
@@ -72,11 +64,12 @@ export class Site {
 
   /** What `helm test` runs. */
   async helmTests(): Promise<void> {
+    const { release, namespace, agentsNamespace } = this.#variant;
     const tests = [
-      ...(await this.#charts.testsOf("culvert-server", namespace, this.#controlPlane())),
-      ...(await this.#charts.testsOf("culvert-agent", this.#variant.agentsNamespace, this.#node())),
+      ...(await this.#charts.testsOf(release, namespace, this.#controlPlane())),
+      ...(await this.#charts.testsOf("culvert-agent", agentsNamespace, this.#node())),
     ];
-    expect(tests.length === 2, "a test of each chart", String(tests.length));
+    expect(tests.length === this.#variant.tests, `${this.#variant.tests} tests`, String(tests.length));
     for (const test of tests) {
       const { code, stdout, stderr } = await test.run();
       expect(code === 0, `exit code 0 of the test ${test.name}`, `exit code ${code}\n${stdout}${stderr}`);
@@ -88,8 +81,8 @@ export class Site {
     const before = await this.#secrets();
     expect(before.length > 0, "Secrets with certificates", "none");
     const chart = nextVersion("culvert-server", this.#folder);
-    const upgrade = `helm upgrade culvert-server ${chart} --namespace ${namespace} --values -`;
-    await this.#charts.shellWithJob(upgrade, this.#job(), this.#values);
+    const { release, namespace } = this.#variant;
+    await this.#release(`helm upgrade ${release} ${chart} --namespace ${namespace} --values -`);
     const after = await this.#secrets();
     const same = JSON.stringify(after) === JSON.stringify(before);
     expect(same, "the same certificates after the upgrade", after.map(([name]) => name).join(", "));
@@ -113,17 +106,32 @@ export class Site {
   async stop(): Promise<void> {
     for (const { program } of this.#processes) await program.stop();
     await this.#stage.world.network.close();
+    const { release, namespace, agentsNamespace } = this.#variant;
     const releases = [
-      ["culvert-agent", this.#variant.agentsNamespace],
-      ["culvert-server", namespace],
+      ["culvert-agent", agentsNamespace],
+      [release, namespace],
     ];
-    for (const [release, where] of releases) {
-      await this.#charts.shell(`helm uninstall ${release} --namespace ${where} --ignore-not-found`);
+    for (const [name, where] of releases) {
+      await this.#charts.shell(`helm uninstall ${name} --namespace ${where} --ignore-not-found`);
     }
   }
 
-  get #values(): string {
-    return JSON.stringify(this.#variant.values);
+  /** Runs a line in which helm installs or upgrades the server's chart, and returns what it printed. */
+  async #release(line: string): Promise<string> {
+    const { release, namespace, hasJob, values = {} } = this.#variant;
+    const stdin = JSON.stringify(values);
+    if (!hasJob) return await this.#charts.shell(line, stdin);
+    return await this.#charts.shellWithJob(
+      line,
+      { name: `${release}-pki`, namespace, place: this.#controlPlane() },
+      stdin,
+    );
+  }
+
+  /** Lines of a page, with what its reader has set. */
+  #line(lines: string): string {
+    const { namespace } = this.#variant;
+    return `export NS=${namespace} IMAGE=registry.example.com/culvert\n${lines.replaceAll(ROLLOUT, "")}`;
   }
 
   async #start(name: string, inNamespace: string, place: Place): Promise<PodProcess> {
@@ -138,18 +146,33 @@ export class Site {
     return process;
   }
 
-  /** The installed file, with what it names where this kube-apiserver finds it. */
+  /** The file for kube-apiserver, with what it names where this one finds it. */
   async #egress(): Promise<string> {
-    const [configMap] = await this.#stage.kubectl.get("configmap/culvert-server-egress", "-n", namespace);
-    const [egress] = Object.values(configMap ? dataOf(configMap) : {});
-    if (egress === undefined) throw new Error("helm has installed no file for kube-apiserver");
+    const egress = await this.#egressFile();
     const { udsName } = parse(egress).egressSelections[0].connection.transport.uds ?? {};
     if (udsName !== undefined) return egress.replaceAll(udsName, this.#socket(udsName));
-    const [secret] = await this.#stage.kubectl.get("secret/culvert-server-caller", "-n", namespace);
-    for (const [key, text] of Object.entries(secret ? dataOf(secret) : {})) {
-      writeFileSync(join(this.#folder, key), text);
+    let here = egress;
+    for (const [at, name] of Object.entries(this.#variant.callerFiles)) {
+      const folder = join(this.#folder, "kube-apiserver", at);
+      mkdirSync(folder, { recursive: true });
+      const [object] = await this.#stage.kubectl.get(name, "-n", this.#variant.namespace);
+      for (const [key, text] of Object.entries(object ? dataOf(object) : {})) writeFileSync(join(folder, key), text);
+      here = here.replaceAll(`${at}/`, `${folder}/`);
     }
-    return egress.replaceAll(/\/\S*\/(?=(?:ca\.crt|tls\.crt|tls\.key)$)/gm, `${this.#folder}/`);
+    return here;
+  }
+
+  /** Of the ConfigMap; or of the notes, where the platform has the file already. */
+  async #egressFile(): Promise<string> {
+    const { release, namespace } = this.#variant;
+    const configMaps = await this.#stage.kubectl.get("configmaps", "-n", namespace);
+    const configMap = configMaps.find(({ metadata }) => metadata.name === `${release}-egress`);
+    const [installed] = Object.values(configMap ? dataOf(configMap) : {});
+    if (installed !== undefined) return installed;
+    const notes = await this.#charts.shell(`helm get notes ${release} --namespace ${namespace}`);
+    const [, lines] = /\n2\. .*\n+((?: {2}.*\n)+)/.exec(notes) ?? [];
+    if (lines === undefined) throw new Error(`the notes have no file for kube-apiserver:\n${notes}`);
+    return lines.replaceAll(/^ {2}/gm, "");
   }
 
   /** A short path to the socket in the volume that both containers of the pod have. */
@@ -164,7 +187,7 @@ export class Site {
     const secrets = await this.#stage.kubectl.get(
       "secrets",
       "-n",
-      namespace,
+      this.#variant.namespace,
       "--field-selector=type=kubernetes.io/tls",
     );
     return secrets.map(({ metadata, data }) => [metadata.name, data]);
@@ -182,31 +205,30 @@ export class Site {
     return new Scrape(stdout).value("culvert_server_dial_duration_seconds_count", { outcome: "ok" });
   }
 
-  #job(): JobPlace {
-    return { name: "culvert-server-pki", namespace, place: this.#controlPlane() };
-  }
-
   #controlPlane(): Place {
     const { network, pki } = this.#stage.world;
+    const { podSecurity } = this.#variant;
     return {
       namespace: network.controlPlane,
       name: "control-plane",
       ip: CONTROL_PLANE.ipv4,
-      hosts: [`${CONTROL_PLANE.ipv4} ${INSTALLED.callers}`],
+      hosts: [`${CONTROL_PLANE.ipv4} ${INSTALLED_SERVERS.join(" ")}`],
       environment: { KUBERNETES_SERVICE_HOST: "127.0.0.1", KUBERNETES_SERVICE_PORT: String(PORTS.kubeApiserver) },
       rootCaFile: pki.kubeApiserver.ca,
+      ...(podSecurity && { podSecurity }),
     };
   }
 
   #node(): Place {
     const { network, pki } = this.#stage.world;
+    const { agentsHost, agentsNamespace, balancer } = this.#variant;
     return {
       namespace: network.node,
       name: "stand-in",
       ip: NODE.ipv4,
       hosts: [
-        `${CONTROL_PLANE.ipv4} ${INSTALLED.agents}`,
-        `${NODE.ipv4} culvert-agent-test.${this.#variant.agentsNamespace}.svc`,
+        ...(agentsHost ? [`${balancer?.address ?? CONTROL_PLANE.ipv4} ${agentsHost}`] : []),
+        `${NODE.ipv4} culvert-agent-test.${agentsNamespace}.svc`,
       ],
       environment: {},
       rootCaFile: pki.kubeApiserver.ca,

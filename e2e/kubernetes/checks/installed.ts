@@ -1,40 +1,25 @@
 import type { Check, Seen, Stage } from "../check.ts";
-import { INSTALLED } from "../world/addresses.ts";
 import type { Lane } from "../world/egress.ts";
-import { Site, type Variant } from "./installed-site.ts";
+import { Site } from "./installed-site.ts";
+import { HYPERSHIFT, KKP, type Variant, WITH_CERTIFICATES, WITH_TOKENS } from "./installed-variants.ts";
 
-const VALUES = { agents: { hosts: [INSTALLED.agents] }, options: { "drain-timeout": "1s" } };
-const DEPLOYMENT = "deployment/culvert-server";
-const WITH_CERTIFICATES: Variant = { values: VALUES, server: DEPLOYMENT, agentsNamespace: "culvert" };
-const WITH_TOKENS: Variant = {
-  values: { ...VALUES, agents: { ...VALUES.agents, token: { enabled: true, namespace: "kube-system" } } },
-  server: DEPLOYMENT,
-  agentsNamespace: "kube-system",
-};
-/** With Konnectivity's ports and its socket, as KKP has them. */
-const SIDECAR: Variant = {
-  values: {
-    ...VALUES,
-    mode: "sidecar",
-    sidecar: { podSelector: { app: "kube-apiserver" } },
-    ports: { preset: "konnectivity" },
-  },
-  server: "configmap/culvert-server-sidecar",
-  agentsNamespace: "culvert",
-};
-
-/** Only values are written for it: commands, files, variables, users, ports and probes are what helm has installed. */
+/** Only values are given: commands, files, variables, users, ports and probes are what helm has installed. */
 export const INSTALLED_CHARTS: readonly Check[] = [
   check("agents with tokens", "uds", (stage) => installed(stage, WITH_TOKENS, (site) => site.helmTests())),
-  check("a sidecar of kube-apiserver", "uds", (stage) => installed(stage, SIDECAR, (site) => site.kubectlThroughIt())),
+  check("the example of KKP, a sidecar", "uds", (stage) => installed(stage, KKP, used)),
+  check("the example of HyperShift", "tcp", (stage) => installed(stage, HYPERSHIFT, used)),
   check("agents with certificates, and an upgrade", "tcp", (stage) =>
     installed(stage, WITH_CERTIFICATES, async (site) => {
-      await site.kubectlThroughIt();
-      await site.helmTests();
+      await used(site);
       await site.upgrade();
     }),
   ),
 ];
+
+async function used(site: Site): Promise<void> {
+  await site.kubectlThroughIt();
+  await site.helmTests();
+}
 
 function check(name: string, lane: Lane, run: Check["run"]): Check {
   return { name: `charts installed by helm: ${name}`, deadlineMs: 120_000, lanes: [lane], run };

@@ -13,12 +13,13 @@ export const NOWHERE = {
   unknownName: "nobody.nodes.culvert.test",
 } as const;
 
-/** A server that its chart has installed, and its names, for callers beside it and for agents; they lead to its pod. */
-export const INSTALLED = {
-  namespace: "culvert-system",
-  callers: "culvert-server.culvert-system.svc",
-  agents: "culvert.example.com",
-} as const;
+/** Names of servers that charts have installed, for callers beside them; they lead to the server's pod. */
+export const INSTALLED_SERVERS = [
+  "culvert-server.culvert-system.svc",
+  // HyperShift's name for what kube-apiserver dials, and the Service of the release.
+  "konnectivity-server-local",
+  "culvert.clusters-blue.svc",
+] as const;
 
 export const PORTS = {
   callers: 8090,

@@ -5,6 +5,7 @@ import { CHARTS } from "../../helm/harness/helm.ts";
 import { findHelm } from "../../helm/harness/helm-program.ts";
 import {
   dataOf,
+  type Fields,
   type KubeObject,
   type Labels,
   nameOf,
@@ -19,7 +20,10 @@ import { type Node, PodProcess } from "./pod-process.ts";
 const JOB_MS = 30_000;
 
 /** What a node adds to a pod of an API server that has neither scheduler nor controllers. */
-export type Place = Omit<Node, "sources">;
+export interface Place extends Omit<Node, "sources"> {
+  /** What admission puts into the security of pods that leave it out. */
+  readonly podSecurity?: Fields;
+}
 
 /** helm and an API server without controllers and nodes; what those would do is done here. */
 export class InstalledCharts {
@@ -59,9 +63,10 @@ export class InstalledCharts {
   async process(object: KubeObject, place: Place): Promise<PodProcess> {
     const [pod] = [...podsOf([object]), ...sidecarPods([object], {})];
     if (pod === undefined) throw new Error(`${nameOf(object)} makes no pod`);
+    const securityContext = { ...place.podSecurity, ...pod.spec.securityContext };
     return new PodProcess(
       { ...place, sources: await this.#sources(pod) },
-      pod,
+      { ...pod, spec: { ...pod.spec, securityContext } },
       mkdtempSync(join(this.#folder, "pod-")),
     );
   }

@@ -1,5 +1,5 @@
 import { isRunOfOurs } from "../run-of-ours.ts";
-import { CONTROL_PLANE, INSTALLED, NODE, NOWHERE, PORTS, SERVICES } from "./addresses.ts";
+import { CONTROL_PLANE, INSTALLED_SERVERS, NODE, NOWHERE, PORTS, SERVICES } from "./addresses.ts";
 import { ip, removeAll, sweepStale, writeSettings } from "./ip-netns.ts";
 import { Namespace } from "./namespace.ts";
 
@@ -11,7 +11,8 @@ const LOOPBACK = ["127.0.0.1 localhost", "::1 localhost"];
  * ```
  *  control plane  10.91.1.2 ──veth── between ──veth── 10.91.2.2  node
  *                                      │
- *                 forwards the agent's connections to the server's port for agents, and nothing else
+ *                 forwards the agent's connections to the server's port for agents, and nothing else;
+ *                 a load balancer's address may be there
  * ```
  */
 export class Network implements AsyncDisposable {
@@ -40,17 +41,25 @@ export class Network implements AsyncDisposable {
     for (const key of ["ipv4/ip_forward", "ipv6/conf/all/forwarding"]) {
       await this.#between.must(["sh", "-c", `echo 1 > /proc/sys/net/${key}`]);
     }
-    writeSettings(controlPlane.name, [...LOOPBACK, `${CONTROL_PLANE.ipv4} ${INSTALLED.callers}`]);
+    writeSettings(controlPlane.name, [...LOOPBACK, `${CONTROL_PLANE.ipv4} ${INSTALLED_SERVERS.join(" ")}`]);
     writeSettings(node.name, [...LOOPBACK, `${NODE.ipv4} ${NODE.name}`]);
     await this.close();
   }
 
-  /** Nothing passes but what agents dial, and the answers to it. */
-  async close(agentsPort: number = PORTS.agents): Promise<void> {
+  /**
+   * Nothing passes but what agents dial, and the answers to it. With a balancer they may dial its address as well, and are
+   * passed on.
+   */
+  async close(agentsPort: number = PORTS.agents, balancer?: Balancer): Promise<void> {
     await this.#gate([
       "policy drop",
       "ct state established,related accept",
       `iifname "to-node" ip daddr ${CONTROL_PLANE.ipv4} tcp dport ${agentsPort} accept`,
+    ]);
+    const to = `${CONTROL_PLANE.ipv4}:${agentsPort}`;
+    await this.#chain("balancer", [
+      "type nat hook prerouting priority dstnat",
+      ...(balancer ? [`ip daddr ${balancer.address} tcp dport ${balancer.port} dnat ip to ${to}`] : []),
     ]);
   }
 
@@ -91,10 +100,21 @@ export class Network implements AsyncDisposable {
   }
 
   async #gate(rules: readonly string[]): Promise<void> {
-    const chain = ["type filter hook forward priority 0", ...rules].join("\n");
-    const ruleset = `table inet gate {}\ndelete table inet gate\ntable inet gate {\nchain forward {\n${chain}\n}\n}\n`;
+    await this.#chain("gate", ["type filter hook forward priority 0", ...rules]);
+  }
+
+  /** In place of the one of this name that is there. */
+  async #chain(name: string, rules: readonly string[]): Promise<void> {
+    const table = `table inet ${name} {\nchain rules {\n${rules.join("\n")}\n}\n}`;
+    const ruleset = `table inet ${name} {}\ndelete table inet ${name}\n${table}\n`;
     await this.#between.must(["nft", "-f", "-"], { stdin: ruleset });
   }
+}
+
+/** An address and a port that lead to the server. */
+export interface Balancer {
+  readonly address: string;
+  readonly port: number;
 }
 
 const PREFIX = "culvert-e2e-";

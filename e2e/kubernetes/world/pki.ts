@@ -17,6 +17,8 @@ export interface WorldPki {
   readonly admin: Pair;
   readonly kubeletClient: Pair;
   readonly frontProxy: Pair;
+  /** For the Kubernetes API, of the server that KKP's users' clusters know: it asks for TokenReviews. */
+  readonly konnectivity: Pair;
   /** Of every TLS port in the node's namespace. */
   readonly node: Pair;
   readonly serviceAccountKey: string;
@@ -46,7 +48,7 @@ export async function createWorldPki(dir: TempDir): Promise<WorldPki> {
     return { cert: write("crt", cert), key: write("key", key), ca: write("ca.crt", authority.cert) };
   };
   const nodeNames = [NODE.ipv4, NODE.ipv6, NODE.name, "127.0.0.1", ...SERVICE_NAMES, SERVICES.web];
-  const [stranger, kubeApiserver, admin, kubeletClient, frontProxy, node] = await Promise.all([
+  const [stranger, kubeApiserver, admin, kubeletClient, frontProxy, konnectivity, node] = await Promise.all([
     pair("stranger", strangers, strangers.issue({ cn: "stranger", usage: "client" })),
     pair(
       "kube-apiserver",
@@ -56,10 +58,11 @@ export async function createWorldPki(dir: TempDir): Promise<WorldPki> {
     pair("admin", kubernetes, kubernetes.issue({ cn: "admin", o: ["system:masters"], usage: "client" })),
     pair("kubelet-client", kubernetes, kubernetes.issue({ cn: "kube-apiserver-kubelet-client", usage: "client" })),
     pair("front-proxy", frontProxies, frontProxies.issue({ cn: "front-proxy-client", usage: "client" })),
+    pair("konnectivity", kubernetes, kubernetes.issue({ cn: "system:konnectivity-server", usage: "client" })),
     pair("node", nodes, nodes.issue({ cn: NODE.name, names: nodeNames, usage: "server" })),
   ]);
   const serviceAccountKey = dir.file("service-account.key");
   const { privateKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
   writeFileSync(serviceAccountKey, privateKey.export({ type: "sec1", format: "pem" }));
-  return { culvert, stranger, kubeApiserver, admin, kubeletClient, frontProxy, node, serviceAccountKey };
+  return { culvert, stranger, kubeApiserver, admin, kubeletClient, frontProxy, konnectivity, node, serviceAccountKey };
 }

@@ -40,7 +40,11 @@ export function oneAlwaysRuns({ objects, pods }: Render): string[] {
     if (["Deployment", "StatefulSet"].includes(pod.owner.kind) && replicas >= 2) {
       const budget = budgetOf(objects, pod.labels);
       if (budget === undefined) complaints.push("no PodDisruptionBudget chooses its pods");
-      else if (!leavesOne(budget, replicas)) complaints.push("its PodDisruptionBudget lets all pods be evicted");
+      else {
+        const evicted = mayBeEvicted(budget, replicas);
+        if (evicted >= replicas) complaints.push("its PodDisruptionBudget lets all pods be evicted");
+        if (evicted <= 0) complaints.push("its PodDisruptionBudget lets no pod be evicted, and no node be drained");
+      }
     }
     return complaints.map((complaint) => `${nameOf(pod.owner)}: ${complaint}`);
   });
@@ -75,9 +79,9 @@ function budgetOf(objects: readonly KubeObject[], labels: Labels): Budget | unde
     .find(({ selector }) => chooses(selector.matchLabels, labels));
 }
 
-function leavesOne({ maxUnavailable, minAvailable }: Budget, replicas: number): boolean {
-  if (minAvailable !== undefined) return share(minAvailable, replicas) >= 1;
-  return share(maxUnavailable ?? 0, replicas) < replicas;
+function mayBeEvicted({ maxUnavailable, minAvailable }: Budget, replicas: number): number {
+  if (minAvailable !== undefined) return replicas - share(minAvailable, replicas);
+  return share(maxUnavailable ?? 0, replicas);
 }
 
 /** Percentages are rounded up. */

@@ -1,0 +1,13 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+
+const PAGES = join(import.meta.dirname, "../../../docs/platforms");
+
+/** The first commands of a step, such as those below `## 1. The server`, in one of docs/platforms, as lines for a shell. */
+export function commandsOfStep(page: string, step: number): string {
+  const text = readFileSync(join(PAGES, page), "utf8");
+  const [, commands] =
+    new RegExp(`^## ${step}\\. (?:(?!^#|^\`\`\`)[^])*^\`\`\`sh\\n([^]*?)^\`\`\``, "m").exec(text) ?? [];
+  if (commands === undefined) throw new Error(`${page} has no commands in step ${step}`);
+  return commands;
+}
