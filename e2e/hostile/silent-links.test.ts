@@ -1,9 +1,10 @@
+import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import type { Link } from "../../shared/link/link.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { assertUnharmed } from "../harness/bystander.ts";
-import { type Connection, connectThrough } from "../harness/caller.ts";
-import { Scrape } from "../harness/scrape.ts";
+import { type CallerListener, type Connection, connectThrough } from "../harness/caller.ts";
+import { Scrape, scrapePort } from "../harness/scrape.ts";
 import type { ScriptedAgent } from "../harness/scripted-agent.ts";
 import { TARGETS } from "../harness/targets.ts";
 import { answered, tenantAgent } from "../harness/tenant-agent.ts";
@@ -19,14 +20,19 @@ const LIMIT = 8 * MIB;
 const SHAPES: Readonly<Record<string, number>> = { "all but stop": 1, stop: 0 };
 
 /** An agent of red that reads all it gets, and soon acknowledges next to nothing of it. */
-function silentAgent({ red, agentPort }: TwoTenants, number: number, perSecond: number): Promise<ScriptedAgent> {
+function silentAgent(
+  { red, agentPort }: TwoTenants,
+  number: number,
+  perSecond: number,
+  most = ACKNOWLEDGED,
+): Promise<ScriptedAgent> {
   const onLink = (link: Link) => {
     const say = link.sendControl.bind(link);
     let acknowledged = 0;
     let saidAt = 0;
     link.sendControl = (message) => {
       if (message.type !== "ack") return say(message);
-      if (acknowledged < ACKNOWLEDGED) acknowledged = message.received;
+      if (acknowledged < most) acknowledged = message.received;
       else if (performance.now() - saidAt < 1_000) return;
       else acknowledged += perSecond;
       saidAt = performance.now();
@@ -92,4 +98,43 @@ async function withSilentLinks(t: TestContext, perSecond: number): Promise<void>
     for (const { socket } of senders) socket.destroy();
     for (const { session } of agents) session.destroy();
   }
+}
+
+test("a link that stops acknowledging keeps nobody out of a cluster with limits.memory, and is given up for it", async (t) => {
+  await using tenants = await startTwoTenants({ server: { "memory-limit": 1024 * MIB } });
+  const { red, agentPort, callerPort, healthPort, target } = tenants;
+  const listener = await red.listener("tls", callerPort);
+  const held = async () => (await scrapePort(healthPort)).value("culvert_server_memory_held_bytes");
+  const silent = await silentAgent(tenants, 0, 0, 24 * ACKNOWLEDGED);
+  const sender = await connectThrough(listener, target);
+  sendWithoutEnd(sender);
+  const isSilent = () => silent.link.received > 24 * ACKNOWLEDGED;
+  await waitFor(isSilent, { deadlineMs: 60_000, what: "the link to fall silent" });
+  await waitFor(async () => (await held()) > 1.5 * MIB, { deadlineMs: 5_000, what: "the link to keep 1.5 MiB" });
+  sender.socket.destroy();
+  const onStream = (stream: Stream) => void answered(stream).catch(() => {});
+  const healthy = await tenantAgent(red, agentPort, { agentId: "healthy", onStream });
+  try {
+    await red.write({ limits: { memory: "1MiB" } });
+    const statuses: number[] = [];
+    const begun = performance.now();
+    while (!silent.session.closed && performance.now() - begun < 40_000) {
+      statuses.push(await status(listener));
+    }
+    const seconds = Math.round((performance.now() - begun) / 1_000);
+    t.diagnostic(`${statuses.length} CONNECTs in ${seconds} s`);
+    assert.equal(silent.session.closed, true, `${await held()} bytes are held`);
+    const answers = new Set(statuses.filter((answer) => answer !== 0));
+    assert.deepEqual([...answers], [200]);
+  } finally {
+    for (const { session } of [silent, healthy]) session.destroy();
+  }
+});
+
+/** Of one CONNECT; 0: no answer, since the link that it was given to does not move. */
+async function status(listener: CallerListener): Promise<number> {
+  const connecting = connectThrough(listener, "10.0.0.1:1", { deadlineMs: 500 });
+  const connection = await connecting.catch(() => undefined);
+  connection?.socket.destroy();
+  return connection?.status ?? 0;
 }

@@ -38,7 +38,10 @@ const CONNECT_BURST_S = 2;
 /** Bytes come in chunks; what is more than this would be seen by the neighbours. */
 const BYTES_BURST_S = 0.1;
 
-/** While a cluster is above `limits.memory` each of its connections takes 1 MB/s: what it holds gets less as its readers go on. */
+/**
+ * While the connections of a cluster hold more than `limits.memory` each of them is slowed down to 1 MB/s, so that what they
+ * hold gets less as their readers go on.
+ */
 const MS_PER_BYTE_ABOVE_CAP = 1 / 1_000;
 
 /** One cluster as this server serves it: its tunnels, its doors on the TLS ports, and what its callers may ask for. */
@@ -55,13 +58,13 @@ export class ServedCluster {
   #cluster: Cluster;
   #connects: TokenBucket | undefined;
   #bytes: TokenBucket | undefined;
-  /** How long to rest after so many bytes, ms; asked by every connection, also those that are older than the limit. */
+  /** How long to rest after so many bytes, ms, fractions included; asked by every connection, also those that are older than the limit. */
   readonly pace = (bytes: number): number => {
     this.figures.carried += bytes;
     const restMs = this.#bytes?.charge(bytes) ?? 0;
     if (restMs > 0) this.figures.limitHit("bytesPerSecond");
-    if (!this.tunnels.memory.isAboveCap) return restMs;
-    return Math.max(restMs, Math.floor(bytes * MS_PER_BYTE_ABOVE_CAP));
+    if (!this.tunnels.memory.isAboveCapByConnections) return restMs;
+    return Math.max(restMs, bytes * MS_PER_BYTE_ABOVE_CAP);
   };
 
   constructor(cluster: Cluster, tunnels: ClusterTunnels, { flags, ...deps }: ServedClusterDeps) {
@@ -176,7 +179,7 @@ export class ServedCluster {
       throw this.#limited(`${limits.streams} connections are open`, "streams", 1_000);
     }
     if (this.tunnels.memory.isFullByCap) {
-      throw this.#limited("its connections hold too much, and none of them has stopped", "memory", 1_000);
+      throw this.#limited("its connections hold too much for slow readers", "memory", 1_000);
     }
     const waitMs = this.#connects?.take(1) ?? 0;
     if (waitMs > 0) throw this.#limited(`${limits.connectsPerSecond} CONNECTs a second`, "connectsPerSecond", waitMs);

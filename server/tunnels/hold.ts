@@ -43,7 +43,7 @@ interface Held {
 /** How the server's end of a link behaves. */
 export function linkOptions(graceMs: number, { options, cluster }: Pick<HoldDeps, "options" | "cluster">): LinkOptions {
   const { replayBuffer: replayBytes, keepaliveMs } = options;
-  return { graceMs, replayBytes, pool: cluster.memory, silenceMs: silenceMs(keepaliveMs) };
+  return { graceMs, replayBytes, pool: cluster.memory.links, silenceMs: silenceMs(keepaliveMs) };
 }
 
 /** A tunnel, from its first connection to its end. */

@@ -43,6 +43,12 @@ export interface MemoryHolder {
   holds(): Iterable<MemoryHold>;
 }
 
+/**
+ * Emitted by a stream at the moment when it is destroyed, before the event loop turns: what its connection holds beside it
+ * stops counting at once, and nobody else is ended for that.
+ */
+export const DESTROYED = Symbol("destroyed");
+
 /** For sessions that are bounded each by its own budget only. */
 export const UNBOUNDED: MemoryAccount = {
   isTight: false,

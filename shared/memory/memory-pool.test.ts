@@ -319,3 +319,24 @@ test("the server's metric names the cluster, and gives the sum where no cluster 
   assert.match(named, /^culvert_server_memory_held_bytes\{cluster="red"\} 10\n.*\{cluster="blue"\} 20$/m);
   assert.match(await make.withoutNames.metrics(), /^culvert_server_memory_held_bytes 30$/m);
 });
+
+test("however many connections are ended, the pool looks again every 50 ms and not more often", async () => {
+  const pool = new MemoryPool(100 * KIB);
+  const share = pool.share("red");
+  let passes = 0;
+  const counted: MemoryHolder = {
+    holds: () => {
+      passes++;
+      return [];
+    },
+  };
+  share.enter(new Place(counted));
+  const moving = new Stopped(share, 200 * KIB, -1e9);
+  // One after the other has stood still for long enough to be ended.
+  const stopped = Array.from({ length: 120 }, (_, number) => new Stopped(share, 10 * KIB, 200 - 5 * number));
+  const begun = performance.now();
+  await sleep(1_000);
+  const expected = (performance.now() - begun) / 50 + 3;
+  assert.deepEqual([stopped.filter(({ isOver }) => isOver).length, moving.held], [120, 200 * KIB]);
+  assert.ok(passes > 1 && passes <= expected, `${passes} passes, at most ${expected} were expected`);
+});

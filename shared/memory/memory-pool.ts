@@ -173,17 +173,25 @@ export class MemoryPool {
   }
 
   readonly #relieve = (): void => {
-    this.#soon = undefined;
-    this.#later = undefined;
+    this.#forgetNextPass();
     const now = performance.now();
     if (this.isSpent || this.#roomWanted) this.#relieveAll(Math.min(this.#allowed, this.limit * RELIEVED_BELOW), now);
     for (const share of this.#shares) {
       if (share.isAboveCap) this.#ended += share.relieveToCap(now);
     }
+    // Each connection that was ended may have asked for a pass of its own; this one has seen what they changed.
+    this.#forgetNextPass();
     if (this.#full || [...this.#shares].some(({ isAboveCap }) => isAboveCap)) {
       this.#later = setTimeout(this.#relieve, AGAIN_MS).unref();
     }
   };
+
+  #forgetNextPass(): void {
+    clearImmediate(this.#soon);
+    clearTimeout(this.#later);
+    this.#soon = undefined;
+    this.#later = undefined;
+  }
 
   /** Readers that make progress in steps are left alone unless the process is short, or another cluster cannot get its part. */
   get #pressure(): Pressure {

@@ -9,15 +9,17 @@ import type { MemoryShare } from "./memory-share.ts";
 const MIB = 1024 * 1024;
 const CAP = 16 * MIB;
 
+type Account = Pick<MemoryShare, "hold" | "enter">;
+
 /** A connection that holds bytes of a share. Its reader takes a byte now and then, unless it has stopped. */
 class Connection implements MemoryHold, MemoryHolder {
   held: number;
   readonly paceMs = 0;
-  readonly #share: MemoryShare;
+  readonly #share: Account;
   readonly #stalledMs: number;
   readonly #place = new Place<MemoryHolder>(this);
 
-  constructor(share: MemoryShare, held: number, stalledMs = 0) {
+  constructor(share: Account, held: number, stalledMs = 0) {
     this.#share = share;
     this.held = held;
     this.#stalledMs = stalledMs;
@@ -111,4 +113,34 @@ test("a cap that is lowered ends what has stopped at once", async () => {
   red.cap = 10 * MIB;
   await until(() => red.held <= 10 * MIB);
   assert.equal(connections.filter(({ held }) => held > 0).length, 1);
+});
+
+test("what a link keeps ends, slows down and refuses no connection of a cluster with limits.memory", () => {
+  const { red } = capped();
+  const begun = performance.now() - 5_000;
+  red.links.hold(3 * CAP);
+  const stopped = new Connection(red, MIB, 10_000);
+  const moving = new Connection(red, 2 * MIB);
+  const ended = [0, 500, 1_000, 1_500, 2_000].map((ms) => red.relieveToCap(begun + ms));
+  assert.deepEqual(ended, [0, 0, 0, 0, 0]);
+  assert.deepEqual([stopped.held, moving.held], [MIB, 2 * MIB]);
+  assert.deepEqual([red.isAboveCapByConnections, red.isFullByCap, red.isFull], [false, false, false]);
+  assert.deepEqual([red.links.isSpent, red.isSpent, red.held], [true, true, 3 * CAP + 3 * MIB], "but it counts");
+  assert.equal(red.reserve(1), false);
+});
+
+test("a link that has stopped is given up where links and connections together hold more than limits.memory", () => {
+  const { red } = capped();
+  const stopped = new Connection(red, 5 * MIB, 10_000);
+  const link = new Connection(red.links, CAP, 15_000);
+  assert.equal(red.relieveToCap(performance.now()), 1);
+  assert.deepEqual([link.held, stopped.held, red.held], [0, 5 * MIB, 5 * MIB]);
+});
+
+test("connections that hold more than limits.memory are ended for their own bytes, whatever links keep", () => {
+  const { red } = capped();
+  red.links.hold(3 * CAP);
+  const stopped = Array.from({ length: 17 }, () => new Connection(red, MIB, 1_000));
+  assert.equal(red.relieveToCap(performance.now()), 3, "down to nine tenths of 16 MiB");
+  assert.equal(stopped.filter(({ held }) => held > 0).length, 14);
 });

@@ -4,24 +4,29 @@ import type { MemoryPool } from "./memory-pool.ts";
 
 /** What was given up goes down to this share of the limit, so that it does not swing with every chunk. */
 export const RELIEVED_BELOW = 0.9;
-/** A cluster above its cap for so long, ms, gets nothing new: what has stopped has been ended, and the rest still moves. */
+/** A cluster whose connections hold more than its cap for so long, ms, gets no new ones: those that had stopped were ended. */
 const REFUSED_AFTER_MS = 200;
-/** Above so many times its cap for so long, ms, it loses connections that still move, too. */
+/** Where they hold more than so many times its cap for so long, ms, it loses connections that still move, too. */
 const OVERRUN = { times: 2, afterMs: 1_000 };
 
 /** What the tunnels of one cluster hold, as a part of what all may hold together. */
 export class MemoryShare implements MemoryAccount {
   readonly cluster: string;
+  /** The account of its links. */
+  readonly links: Pick<MemoryAccount, "isSpent" | "hold" | "enter">;
   readonly #pool: MemoryPool;
   readonly #onClosed: () => void;
   readonly #holders = new Queue<MemoryHolder>();
+  readonly #linkHolders = new Queue<MemoryHolder>();
   #cap = Number.POSITIVE_INFINITY;
   #held = 0;
+  /** Of what is held, bytes that links keep until they are acknowledged. */
+  #heldByLinks = 0;
   #reserved = 0;
   #leftBehind = 0;
   /** What open connections take whether they hold something or not. */
   #connections = 0;
-  /** Since when it has been above its cap, or above `OVERRUN.times` its cap, ms; `undefined`: it is not. */
+  /** Since when its connections have held more than its cap, or `OVERRUN.times` its cap, ms; `undefined`: they do not. */
   #aboveSince: number | undefined;
   #overrunSince: number | undefined;
   #isActive = false;
@@ -31,6 +36,7 @@ export class MemoryShare implements MemoryAccount {
     this.cluster = cluster;
     this.#pool = pool;
     this.#onClosed = onClosed;
+    this.links = this.#accountOfLinks();
   }
 
   /** Bytes held now. */
@@ -48,13 +54,26 @@ export class MemoryShare implements MemoryAccount {
     if (this.isAboveCap) this.#pool.relieveSoon();
   }
 
+  /** Connections and links together hold more than the cap: no window grows, and links get less room. */
   get isAboveCap(): boolean {
     return this.#held > this.#cap;
   }
 
-  /** It has been above its cap although everything that had stopped was ended: it gets nothing new. */
+  /**
+   * Connections alone do. They are not slowed down, ended or refused for what a link keeps: its peer may have fallen
+   * silent, or have no carrier now, and no connection could free that.
+   */
+  get isAboveCapByConnections(): boolean {
+    return this.#heldByConnections > this.#cap;
+  }
+
+  get #heldByConnections(): number {
+    return this.#held - this.#heldByLinks;
+  }
+
+  /** Connections have held more than the cap although those that had stopped were ended: no new one begins. */
   get isFullByCap(): boolean {
-    if (this.#aboveSince === undefined || !this.isAboveCap) return false;
+    if (this.#aboveSince === undefined || !this.isAboveCapByConnections) return false;
     return performance.now() - this.#aboveSince >= REFUSED_AFTER_MS;
   }
 
@@ -85,8 +104,22 @@ export class MemoryShare implements MemoryAccount {
     this.#held += delta;
     this.#pool.hold(delta);
     if (this.isAboveCap) this.#pool.relieveSoon();
-    else if (this.#aboveSince !== undefined) this.#isBelowCap();
+    if (this.#aboveSince !== undefined && !this.isAboveCapByConnections) this.#isBelowCap();
     this.#onChanged();
+  }
+
+  #accountOfLinks() {
+    const share = this;
+    return {
+      get isSpent() {
+        return share.isSpent;
+      },
+      hold: (delta: number): void => {
+        this.#heldByLinks += delta;
+        this.hold(delta);
+      },
+      enter: (place: Place<MemoryHolder>): void => this.#linkHolders.join(place),
+    };
   }
 
   /** One connection more or less is open, which takes so many bytes of the process although it holds nothing. */
@@ -142,21 +175,31 @@ export class MemoryShare implements MemoryAccount {
 
   /** Ends what may be taken from at this pressure until there is enough; returns how many connections and links. */
   relieve(isEnough: () => boolean, now: number, pressure: Pressure): number {
-    return relieve(this.#holds(), isEnough, now, pressure);
+    return relieve(holdsOf(this.#holders, this.#linkHolders), isEnough, now, pressure);
+  }
+
+  /** Back to what its cap allows, as far as what has stopped can be ended; returns how many connections and links. */
+  relieveToCap(now: number): number {
+    const ended = this.isAboveCapByConnections ? this.#relieveConnections(now) : 0;
+    if (!this.isAboveCap) return ended;
+    const isEnough = () => this.#held <= this.#cap * RELIEVED_BELOW;
+    return ended + relieve(holdsOf(this.#linkHolders), isEnough, now, PRESSURE.limit);
   }
 
   /**
-   * Back to what its cap allows, as far as what has stopped can be ended. What still moves ends only where the cluster
-   * stays far above its cap: a reader that takes a byte now and then would hold as much as one that has stopped.
+   * Connections that still move end only where they stay far above the cap: a reader that takes a byte now and then would
+   * hold as much as one that has stopped.
    */
-  relieveToCap(now: number): number {
-    const overrun = this.#cap * OVERRUN.times;
-    const ended = this.relieve(() => this.#held <= this.#cap * RELIEVED_BELOW, now, PRESSURE.limit);
-    if (!this.isAboveCap) return ended;
+  #relieveConnections(now: number): number {
+    const most = this.#cap * OVERRUN.times;
+    const relieveTo = (bytes: number, pressure: Pressure) =>
+      relieve(holdsOf(this.#holders), () => this.#heldByConnections <= bytes, now, pressure);
+    const ended = relieveTo(this.#cap * RELIEVED_BELOW, PRESSURE.limit);
+    if (!this.isAboveCapByConnections) return ended;
     this.#aboveSince ??= now;
-    this.#overrunSince = this.#held > overrun ? (this.#overrunSince ?? now) : undefined;
+    this.#overrunSince = this.#heldByConnections > most ? (this.#overrunSince ?? now) : undefined;
     if (this.#overrunSince === undefined || now - this.#overrunSince < OVERRUN.afterMs) return ended;
-    return ended + this.relieve(() => this.#held <= overrun, now, PRESSURE.moving);
+    return ended + relieveTo(most, PRESSURE.moving);
   }
 
   #isBelowCap(): void {
@@ -164,13 +207,13 @@ export class MemoryShare implements MemoryAccount {
     this.#overrunSince = undefined;
   }
 
-  *#holds(): Iterable<MemoryHold> {
-    for (const holder of this.#holders) yield* holder.holds();
-  }
-
   /** Its cluster is not served any more; what is open still counts until it is over. */
   close(): void {
     this.#closed = true;
     this.#onChanged();
   }
+}
+
+function* holdsOf(...queues: readonly Queue<MemoryHolder>[]): Iterable<MemoryHold> {
+  for (const queue of queues) for (const holder of queue) yield* holder.holds();
 }

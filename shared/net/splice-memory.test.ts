@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { Duplex } from "node:stream";
 import { type TestContext, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import type { MemoryHold } from "../memory/hold.ts";
+import { DESTROYED, type MemoryHold, memoryNeeded } from "../memory/hold.ts";
 import { MemoryPool } from "../memory/memory-pool.ts";
 import { LookTimer } from "./look-timer.ts";
 import { SpliceMemory, type WaitingSink } from "./splice-memory.ts";
@@ -128,6 +128,38 @@ test("whose stream or socket has been ended for its memory is not ended, and cou
   assert.equal(memory.held, 0);
   memory.close();
   assert.equal(pool.held, 0);
+});
+
+test("what a stream leaves behind is counted, and nothing else, at the moment when it is ended for its memory", async (t) => {
+  const pool = new MemoryPool(1e9);
+  const socket = await unixSocket(t);
+  const stream = new Stuck().on("error", () => {});
+  const memory = new SpliceMemory(pool.share("red"), [direction(socket, stream)], () => {});
+  while (socket.writableLength < 64 * KIB) socket.write(Buffer.alloc(64 * KIB));
+  memory.onWrite(true);
+  pool.onProcess(KIB);
+  stream.destroy(memoryNeeded());
+  stream.emit(DESTROYED);
+  assert.deepEqual([pool.held, memory.held], [UNIX_BUFFER, 0]);
+  pool.onProcess(0);
+  assert.equal(pool.held, 0);
+});
+
+test("what a stream has sent before it ended in order is held for a caller that does not read, and can be taken", async () => {
+  const pool = new MemoryPool(1e9);
+  const [caller, stream] = [new Stuck(), new Stuck()];
+  let ended = 0;
+  const both = [direction(caller, stream), direction(stream, caller)];
+  const memory = new SpliceMemory(pool.share("red"), both, () => ended++);
+  caller.write(Buffer.alloc(1_000));
+  memory.onWrite(true);
+  stream.resume().push(null);
+  stream.end();
+  await once(stream, "close");
+  stream.emit(DESTROYED);
+  assert.deepEqual([pool.held, memory.held], [1_000 + 256, 1_000 + 256]);
+  memory.giveUp();
+  assert.deepEqual([pool.held, ended], [0, 1]);
 });
 
 test("it stands still since its sinks took something last", async () => {

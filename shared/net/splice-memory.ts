@@ -2,7 +2,14 @@ import { readFileSync } from "node:fs";
 import { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { TLSSocket } from "node:tls";
-import { type MemoryAccount, type MemoryHold, type MemoryHolder, Movement } from "../memory/hold.ts";
+import {
+  DESTROYED,
+  type MemoryAccount,
+  type MemoryHold,
+  type MemoryHolder,
+  Movement,
+  wasMemoryNeeded,
+} from "../memory/hold.ts";
 import { Place } from "../queue.ts";
 import { LookTimer } from "./look-timer.ts";
 
@@ -48,6 +55,7 @@ export class SpliceMemory implements MemoryHolder, MemoryHold {
     this.#account = account;
     this.#directions = directions;
     this.#giveUp = giveUp;
+    for (const { source } of directions) source.once(DESTROYED, () => this.#onDestroyed(source));
   }
 
   /** Something was written; `isFull`: its sink is not taking it. What holds something already is counted by the next look. */
@@ -83,9 +91,22 @@ export class SpliceMemory implements MemoryHolder, MemoryHold {
     this.#place.leave();
   }
 
-  /** Nothing where the stream or the socket has been destroyed: then the rest goes with it, a turn later. */
+  /** Nothing once the stream or the socket was destroyed before its end: the rest goes with it, a turn later. */
   get held(): number {
-    return this.#directions.some(({ source }) => source.destroyed) ? 0 : this.#held;
+    return this.#isBroken ? 0 : this.#held;
+  }
+
+  /** A stream that has ended in order is destroyed, too, and the caller may still have to read what it sent. */
+  get #isBroken(): boolean {
+    return this.#directions.some(
+      ({ source, sink }) => source.readableAborted || (sink.destroyed && !sink.writableFinished),
+    );
+  }
+
+  #onDestroyed({ errored }: Duplex): void {
+    if (!this.#isBroken || this.#held === 0) return;
+    if (errored && wasMemoryNeeded(errored)) this.#leaveBehind();
+    this.close();
   }
 
   get movedAt(): number {
@@ -101,12 +122,16 @@ export class SpliceMemory implements MemoryHolder, MemoryHold {
   }
 
   giveUp(): void {
-    const isWaiting = ({ sink }: WaitingSink): boolean => sink.writableLength > 0 && isUnix(sink);
-    const leftBehind = this.#directions.filter(isWaiting).length * UNIX_BUFFER;
-    // First of all: an account that holds nothing may be forgotten, and these bytes with it.
-    if (leftBehind > 0) this.#account.leaveBehind(leftBehind);
+    this.#leaveBehind();
     this.close();
     this.#giveUp();
+  }
+
+  /** Comes before all else: an account that holds nothing may be forgotten, and these bytes with it. */
+  #leaveBehind(): void {
+    const isWaiting = ({ sink }: WaitingSink): boolean => sink.writableLength > 0 && isUnix(sink);
+    const leftBehind = this.#directions.filter(isWaiting).length * UNIX_BUFFER;
+    if (leftBehind > 0) this.#account.leaveBehind(leftBehind);
   }
 
   /** The splice is over. */

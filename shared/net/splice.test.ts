@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { once } from "node:events";
 import net from "node:net";
-import { Duplex, duplexPair } from "node:stream";
+import { Duplex, duplexPair, PassThrough } from "node:stream";
 import { test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
 import { setFlagsFromString } from "node:v8";
@@ -105,6 +105,21 @@ test("what the pace says is waited before more is read, and every byte and end s
   assert.equal((await world.totals).error, undefined);
   assert.ok(rests >= MIB / (64 * KIB), `${rests} rests`);
   assert.equal(readWhileResting, 0);
+});
+
+test("rests of less than a millisecond add up: small chunks take as long as large ones", async () => {
+  const CHUNKS = 200;
+  const source = Duplex.from(Array.from({ length: CHUNKS }, () => Buffer.alloc(500)));
+  const sink = new PassThrough();
+  sink.resume();
+  const begun = performance.now();
+  const spliced = splice(source, sink, { pace: (bytes) => bytes / 1_000 });
+  await once(sink, "end");
+  const leastMs = (CHUNKS * 0.5) / 2; // a timer may be early by a part of its millisecond
+  const tookMs = performance.now() - begun;
+  assert.ok(tookMs >= leastMs, `${tookMs} of ${leastMs} ms`);
+  sink.destroy();
+  await spliced;
 });
 
 test("half-close goes each way: after one side's end the other still answers at length", async () => {

@@ -34,7 +34,7 @@ export interface SpliceOptions {
   readonly corkTarget?: boolean;
   /** Where what waits in the sockets is counted, and who may end the splice when memory is short. */
   readonly memory?: SpliceAccount;
-  /** Told of every chunk that has passed, either way; for so long, ms, nothing more is read in that direction. */
+  /** Called with the bytes of every chunk, either way; for so long, ms, nothing more is read in that direction. */
   readonly pace?: ((bytes: number) => number) | undefined;
 }
 
@@ -182,6 +182,8 @@ class Pump implements WaitingSink {
   #waiting = false;
   /** For the pace. */
   #resting = false;
+  /** Less than the 1 ms that a timer takes: it is added to the next rest, or small chunks would never rest. */
+  #restLeftMs = 0;
   #restTimer: NodeJS.Timeout | undefined;
   readonly #still = new Stillness();
 
@@ -219,8 +221,11 @@ class Pump implements WaitingSink {
     if (this.#pace !== undefined) this.#rest(this.#pace(chunk.length));
   };
 
-  #rest(ms: number): void {
-    if (ms <= 0 || this.#resting) return;
+  #rest(paceMs: number): void {
+    if (this.#resting) return;
+    const ms = Math.floor(paceMs + this.#restLeftMs);
+    this.#restLeftMs += paceMs - ms;
+    if (ms <= 0) return;
     this.#resting = true;
     this.source.pause();
     // A long rest is asked for again on the way: the limit may be another by then, or none.

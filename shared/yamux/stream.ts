@@ -1,6 +1,6 @@
 import { Duplex } from "node:stream";
 import { Backlog } from "../memory/backlog.ts";
-import { compact, Movement, memoryNeeded } from "../memory/hold.ts";
+import { compact, DESTROYED, Movement, memoryNeeded } from "../memory/hold.ts";
 import { Place } from "../queue.ts";
 import { sessionLost, streamReset } from "./errors.ts";
 import { type CreditBudget, ReceiveWindow, SendWindow } from "./window.ts";
@@ -401,6 +401,7 @@ export class Stream extends Duplex {
       this.#wire.sendReset(this);
     }
     this.#wire.destroyed(this);
+    this.emit(DESTROYED);
     this.onAcknowledged = undefined;
     const abandoned = this.#outgoingDone ?? this.#finalDone;
     this.#outgoing = NOTHING;
