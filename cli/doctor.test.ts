@@ -58,12 +58,18 @@ test("--json is one object with all that was found", async (t) => {
   assert.equal(servers[0].steps[3].finding.by, "127.0.0.1:1");
 });
 
-test("without a certificate or token the way is examined, and the missing credential is the fault", async () => {
+test("without a certificate or token the way is examined, what is wrong on it is the fault, and the credential is named beside it", async () => {
   const { code, stdout, stderr } = await doctor("--server", "wss://127.0.0.1:1");
   assert.deepEqual([code, stderr], [1, ""]);
   assert.match(stdout, /^✗ configuration +\d+ ms {2}no certificate and no token;/m);
   assert.match(stdout, /^✗ tcp +\d+ ms {2}127\.0\.0\.1:1 refused the connection/m);
-  assert.match(stdout, /\nThe agent has no credential: .+\nNext: Give --agent-cert and --agent-key, or --service/);
+  assert.match(
+    stdout,
+    /\n127\.0\.0\.1:1 refuses the connection: .+\nNext: .+ Beside that: The agent has no credential: /,
+  );
+  const { servers } = JSON.parse((await doctor("--server", "wss://127.0.0.1:1", "--json")).stdout);
+  assert.equal(servers[0].verdict.culprit, "refused");
+  assert.equal(servers[0].steps[0].finding.culprit, "no_credential");
 });
 
 test("options that cannot be used are sentences, and exit code 2", async () => {

@@ -101,7 +101,9 @@ test("a pipe is read to its end, whether its writer comes before or after the re
   }
 });
 
-test("a pipe that nobody writes to, or whose writer does not end, is a fault after 10 s", async (t) => {
+test("a pipe that nobody writes to, or whose writer does not end, is a fault after 10 s", {
+  timeout: 20_000,
+}, async (t) => {
   const pipe = join(dir, "silent");
   execFileSync("mkfifo", [pipe]);
   for (const text of ["", "agent-port: 9000\n"]) {
