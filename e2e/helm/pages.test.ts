@@ -4,6 +4,7 @@ import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join, normalize } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
+import { findHelm, helmMissing } from "./harness/helm-program.ts";
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 const PAGES = [
@@ -74,14 +75,10 @@ for (const page of INSTALLING) {
       const { stderr } = spawnSync("bash", ["-c", script], {
         cwd: ROOT,
         encoding: "utf8",
-        env: { ...process.env, ...ENVIRONMENT },
+        env: { ...process.env, PATH: `${dirname(findHelm() ?? "")}:${process.env["PATH"]}`, ...ENVIRONMENT },
       });
       return stderr && `${command}\n${stderr}`;
     });
     assert.deepEqual(failed.filter(Boolean), []);
   });
-}
-
-function helmMissing(): string | false {
-  return spawnSync("helm", ["version"]).error === undefined ? false : "helm is not on the PATH";
 }
