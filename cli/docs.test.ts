@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, dirname, join } from "node:path";
 import { test } from "node:test";
@@ -14,6 +14,7 @@ import { yamlDocuments } from "../shared/process/yaml-documents.ts";
 import { createPki } from "./pki.ts";
 
 const PAGES = [
+  ...readdirSync(join(ROOT, "docs/platforms")).map((name) => `docs/platforms/${name}`),
   ...["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"],
   ...["docs/versions.md", "examples/systemd/README.md", "docs/konnectivity.md"],
   ...["docs/errors.md", "docs/clusters.md", "docs/corporate-networks.md", "docs/doctor.md", "docs/metrics.md"],
@@ -91,12 +92,18 @@ test("links between the pages lead to files and headings that exist", () => {
   }
 });
 
+/** A command of a tool that has hundreds of flags: to the end of the line, of its continuation and of its quotes. */
+const OF_ANOTHER_TOOL =
+  /(?<=^[ |]*|`|\$\()(?:kubectl|helm|docker|openssl|curl|systemctl)\b(?:[^'"`\\\n]|\\[\s\S]|'[^']*'|"(?:[^"\\]|\\.)*")*/gm;
+
 test("every flag that the pages name is an option of culvert, or of a tool that is shown with it", () => {
   const others =
-    /^--(proxy-cacert|proxy-cert|proxy-key|proxytunnel|rm|egress-selector-config-file|dir|server-san|cluster-san|namespace|name|build-arg|init|mount|chmod|server-names|agent-names|days|help|print-config|kubernetes|proxy|retry|retry-connrefused|retry-delay|admin-address|json|watch|cluster|from-server|prefix|seconds|import|test|target|minutes)$/;
+    /^--(proxy-cacert|proxy-cert|proxy-key|proxytunnel|rm|egress-selector-config-file|dir|server-san|cluster-san|namespace|name|build-arg|init|mount|chmod|server-names|agent-names|days|help|print-config|kubernetes|proxy|retry|retry-connrefused|retry-delay|admin-address|json|watch|cluster|from-server|prefix|seconds|import|test|target|minutes|create-namespace|set|wait|kube-context|context|server-side|type|tail)$/;
   const options = page("docs/options.md");
   for (const name of PAGES) {
-    for (const [flag] of page(name).matchAll(/(?<![\w-])--[a-z][a-z-]*[a-z]/g)) {
+    for (const [flag] of page(name)
+      .replace(OF_ANOTHER_TOOL, "")
+      .matchAll(/(?<![\w-])--[a-z][a-z-]*[a-z]/g)) {
       assert.ok(others.test(flag) || options.includes(`\`${flag}\``) || flag === "--mode", `${name}: ${flag}`);
     }
   }
