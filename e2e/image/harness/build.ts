@@ -11,7 +11,8 @@ import {
   type JSONInstruction,
   type PropertyInstruction,
 } from "dockerfile-ast";
-import { type Mount, Root } from "./root.ts";
+import type { Mount } from "../../harness/machine-root.ts";
+import { Root } from "./root.ts";
 
 /** What a build leaves: the root of the last stage, and how its containers are started. */
 export interface Image {

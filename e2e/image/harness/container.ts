@@ -1,8 +1,8 @@
 import { readdirSync, readFileSync } from "node:fs";
+import type { Mount } from "../../harness/machine-root.ts";
 import { within } from "../../harness/wait.ts";
 import { Program } from "../../kubernetes/world/program.ts";
 import type { Image } from "./build.ts";
-import type { Mount } from "./root.ts";
 
 export interface ContainerOptions {
   /** In place of the image's entry point, as `command` of a Kubernetes container. */

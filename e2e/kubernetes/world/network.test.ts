@@ -64,3 +64,23 @@ test("a gate that resets ends the agent's connection and refuses the next, and o
   await using passed = node("client", network.node, CLIENT);
   await passed.waitForLog(/echo/);
 });
+
+test("a balancer's address leads the node to the server's port, and nowhere with the next gate", {
+  skip: missing ?? false,
+}, async () => {
+  await using network = await createNetwork();
+  const balancer = { address: "203.0.113.10", port: 443 };
+  await using listener = network.controlPlane.start("listener", [process.execPath, "-e", ECHO]);
+  await listener.waitForLog(/listening/);
+  const connect = `
+    require("net").connect(${balancer.port}, "${balancer.address}", () => process.exit(0)).on("error", () => {});
+    setTimeout(process.exit, 1000, 1);`;
+  const connects = async () => {
+    const { code } = await network.node.run([process.execPath, "-e", connect]);
+    return code === 0;
+  };
+  await network.close(PORTS.agents, balancer);
+  assert.ok(await connects());
+  await network.close();
+  assert.ok(!(await connects()));
+});
