@@ -86,12 +86,14 @@ test("a look reads each file of the kernel once, also where memory is short", as
   });
   using group = new Group(700);
   await group.next();
-  await group.next();
-  read.mock.resetCalls();
-  group.heard.length = 0;
-  while (group.heard.length < 3) await sleep(5);
-  const reads = read.mock.callCount() / group.heard.length;
-  assert.equal(reads, 4, "usage and page cache, of the group and of the slice");
+  const reads: number[] = [];
+  for (let look = 0; look < 5; look++) {
+    read.mock.resetCalls();
+    await group.next();
+    reads.push(read.mock.callCount());
+  }
+  // A collection may fall into one of them, after which the files are read again.
+  assert.equal(Math.min(...reads), 4, "usage and page cache, of the group and of the slice");
 });
 
 /** 16 MiB that nobody has: too few for V8 to collect them while nothing else is allocated. */
@@ -99,49 +101,60 @@ function leaveGarbage(): void {
   Array.from({ length: 16 }, () => Buffer.alloc(MIB));
 }
 
+/** Collections that were asked for, not V8's own. */
+class Collections {
+  readonly seen: { readonly begun: number; readonly lasted: number }[] = [];
+  readonly #observer = new PerformanceObserver((list) => {
+    for (const entry of list.getEntries()) {
+      const { kind, flags } = (entry as typeof entry & { detail: NodeGCPerformanceDetail }).detail;
+      if (kind !== constants.NODE_PERFORMANCE_GC_MAJOR) continue;
+      if (((flags ?? 0) & constants.NODE_PERFORMANCE_GC_FLAGS_FORCED) === 0) continue;
+      this.seen.push({ begun: entry.startTime, lasted: entry.duration });
+    }
+  });
+
+  constructor() {
+    this.#observer.observe({ entryTypes: ["gc"] });
+  }
+
+  async until(count: number): Promise<void> {
+    const deadline = performance.now() + 20_000;
+    while (this.seen.length < count && performance.now() < deadline) {
+      leaveGarbage();
+      await sleep(5);
+    }
+    assert.ok(this.seen.length >= count, `${this.seen.length} collections`);
+  }
+
+  [Symbol.dispose](): void {
+    this.#observer.disconnect();
+  }
+}
+
 test("where memory is short garbage is collected, and nowhere else", async () => {
+  using collections = new Collections();
   using group = new Group(500);
-  await group.next();
-  const before = process.memoryUsage().arrayBuffers;
   leaveGarbage();
-  const left = () => process.memoryUsage().arrayBuffers - before;
   await group.next();
   await group.next();
-  assert.ok(left() >= 16 * MIB);
+  assert.equal(collections.seen.length, 0);
   group.use(700);
-  const deadline = performance.now() + 10_000;
-  while (left() > MIB && performance.now() < deadline) await sleep(20);
-  assert.ok(left() <= MIB, `${left()} bytes are left`);
+  await collections.until(1);
 });
 
 test("the loop has ten times as long to itself as the last collection took", async (t) => {
-  const { NODE_PERFORMANCE_GC_MAJOR: major, NODE_PERFORMANCE_GC_FLAGS_FORCED: isForced } = constants;
-  const collections: { readonly begun: number; readonly lasted: number }[] = [];
-  const observer = new PerformanceObserver((list) => {
-    for (const entry of list.getEntries()) {
-      const { kind, flags } = (entry as typeof entry & { detail: NodeGCPerformanceDetail }).detail;
-      if (kind !== major || ((flags ?? 0) & isForced) === 0) continue;
-      collections.push({ begun: entry.startTime, lasted: entry.duration });
-    }
-  });
-  observer.observe({ entryTypes: ["gc"] });
+  using collections = new Collections();
   // So much that is alive makes a collection slow.
   const alive = Array.from({ length: 300_000 }, (_, index) => ({ index, next: [index] }));
   using group = new Group(700);
-  const deadline = performance.now() + 20_000;
-  while (collections.length < 4 && performance.now() < deadline) {
-    leaveGarbage();
-    await sleep(5);
-  }
-  observer.disconnect();
+  await collections.until(4);
   assert.ok(group.heard.length > 0 && alive.length > 0);
-  assert.ok(collections.length >= 4, `${collections.length} collections`);
-  const rests = collections.slice(1).map(({ begun }, index) => {
-    const before = collections[index] as (typeof collections)[number];
+  const rests = collections.seen.slice(1).map(({ begun }, index) => {
+    const before = collections.seen[index] as (typeof collections.seen)[number];
     return (begun - before.begun - before.lasted) / before.lasted;
   });
   t.diagnostic(
-    `ms: ${collections.map(({ lasted }) => Math.round(lasted))}; rests, times as long: ${rests.map(Math.round)}`,
+    `ms: ${collections.seen.map(({ lasted }) => Math.round(lasted))}; rests, times as long: ${rests.map(Math.round)}`,
   );
   assert.ok(Math.min(...rests) >= 10, `rests, in times of the collection before: ${rests.map(Math.round)}`);
 });
