@@ -55,8 +55,8 @@ export class MachineRoot {
   }
 
   /**
-   * Lines of a shell script that runs in a mount namespace of its own, as root: they show everything and these mounts, and
-   * then run the script's arguments. `proc` and `dev` are the commands that mount these two, in front of their paths.
+   * Lines of a shell script for a mount namespace of its own, as root: they show everything and these mounts, and then
+   * run the script's arguments. `proc` and `dev` are commands that mount these two; the path comes behind them.
    */
   script({ mounts, readOnly, proc, dev }: RootScript): string {
     for (const mount of mounts) this.#makeMountPoint(mount);

@@ -3,7 +3,7 @@ import { join } from "node:path";
 
 const PAGES = join(import.meta.dirname, "../../../docs/platforms");
 
-/** The first commands of a step, such as those below `## 1. The server`, in one of docs/platforms, as lines for a shell. */
+/** The first commands of a step in a page of docs/platforms, such as those below `## 1. The server`, for a shell. */
 export function commandsOfStep(page: string, step: number): string {
   const text = readFileSync(join(PAGES, page), "utf8");
   const [, commands] =
