@@ -27,13 +27,13 @@ for (const page of PAGES) {
   });
 
   const commands = blocks.flatMap(
-    (block) => block.replaceAll("\\\n", " ").match(/^helm .*\b(install|template) .*$/gm) ?? [],
+    (block) => block.replaceAll("\\\n", " ").match(/^helm .*\b(install|template|upgrade) .*$/gm) ?? [],
   );
   if (commands.length === 0) continue;
   test(`the charts are rendered by the helm commands of ${page}`, { skip: helmMissing() }, () => {
     const failed = commands.map((command) => {
       const rendering = command
-        .replace(/ (install|template) /, " template ")
+        .replace(/ (install|template|upgrade) /, " template ")
         .replaceAll(/ --(create-namespace|wait)\b/g, "");
       const script = `${rendering} --kube-version ${KUBERNETES}`;
       const { stderr } = spawnSync("bash", ["-c", script], {
@@ -44,5 +44,25 @@ for (const page of PAGES) {
       return stderr && `${command}\n${stderr}`;
     });
     assert.deepEqual(failed.filter(Boolean), []);
+  });
+
+  test(`each helm command of ${page} names the image, without which pods get one that is not published`, () => {
+    assert.deepEqual(
+      commands.filter((command) => !command.includes("--set image.repository=$IMAGE") && !/ template /.test(command)),
+      [],
+    );
+  });
+}
+
+for (const page of PLATFORMS.filter((path) => !path.endsWith("README.md"))) {
+  test(`${page} has a whole command for the upgrade of each release that it installs`, () => {
+    const text = read(page).replaceAll("\\\n", " ");
+    const releases = (verb: string) =>
+      [...text.matchAll(new RegExp(`^ *helm (.*)\\b${verb} (\\S+ helm/\\S+) +--namespace (\\S+)`, "gm"))].map(
+        ([, context = "", release, namespace]) => `${context}${release} ${namespace}`,
+      );
+    const installed = new Set(releases("install"));
+    assert.ok(installed.size > 0);
+    assert.deepEqual(new Set(releases("upgrade")), installed);
   });
 }
