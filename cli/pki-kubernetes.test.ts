@@ -18,8 +18,11 @@ const DAY_MS = 86_400_000;
 /** An API server, and the command for it; it returns the lines that were printed. */
 async function installation(t: TestContext) {
   const api = await KubeSecretsStub.start(t);
-  const run = async (change: Partial<PkiKubernetesOptions> = {}, now = new Date()): Promise<string[]> => {
-    const lines: string[] = [];
+  const run = async (
+    change: Partial<PkiKubernetesOptions> = {},
+    now = new Date(),
+    lines: string[] = [],
+  ): Promise<string[]> => {
     await ensureSecrets({ ...OPTIONS, ...change }, api.access, (line) => lines.push(line), now);
     return lines;
   };
@@ -117,18 +120,29 @@ test("certificates of a CA that was deleted are renewed by the new one, and so i
   assert.match((await run())[2] ?? "", /because its key belongs to another certificate$/);
 });
 
-test("a Secret that somebody else made is never overwritten, and its CA is used", async (t) => {
+test("a Secret that somebody else made is never overwritten, its CA is used, and a leaf that needs renewal is a failure", async (t) => {
   const { api, run, certificate } = await installation(t);
   const own = await Authority.create("own CA", 30);
   const base64 = (text: string) => Buffer.from(text).toString("base64");
   api.put({ metadata: { name: "x-ca" }, data: { "tls.crt": base64(own.cert), "tls.key": base64(own.key) } });
   api.put({ metadata: { name: "x-server" }, data: { "tls.crt": "cHJlY2lvdXM=" } });
-  const lines = await run();
-  assert.deepEqual(api.writes, ["POST x-caller", "POST x-agent"]);
+  const lines: string[] = [];
+  await assert.rejects(run({}, new Date(), lines), (error) => {
+    assert.ok(error instanceof KubeFailure);
+    assert.match(
+      error.message,
+      /kubectl -n ns label secret x-server app\.kubernetes\.io\/managed-by=culvert --overwrite/,
+    );
+    return true;
+  });
+  assert.deepEqual(api.writes, ["POST x-caller", "POST x-agent"], "the others are made all the same");
   assert.equal(api.text("x-server", "tls.crt"), "precious");
   assert.match(lines[1] ?? "", /x-server: kept, although its certificate .* has no label .*managed-by=culvert$/);
   assert.equal(certificate("x-agent").issuer, "CN=own CA");
   assert.equal(certificate("x-agent").validTo, certificate("x-ca").validTo, "no longer than its CA");
+  const server = api.secrets.get("x-server") ?? assert.fail();
+  api.put({ ...server, metadata: { name: "x-server", labels: { "app.kubernetes.io/managed-by": "culvert" } } });
+  assert.match((await run())[1] ?? "", /x-server: renewed/);
 });
 
 test("two runs at once end with one CA and certificates of it, and neither fails", async (t) => {

@@ -30,9 +30,9 @@ const OURS = "culvert";
 /** Why a Secret is written and with what; or that it is kept. */
 type Decision =
   | { readonly done: "created" | "renewed"; readonly because?: string; readonly pair: CertificateAndKey }
-  | { readonly done: "kept"; readonly because?: string; readonly cert: string };
+  | { readonly done: "kept"; readonly because?: string; readonly cert: string; readonly isForeign?: boolean };
 
-/** Exit code 1: the API server could not be asked or refused. */
+/** Exit code 1: the API server could not be asked or refused, or somebody else's Secret needs another certificate. */
 export async function runPkiKubernetes(
   options: PkiKubernetesOptions,
   print: (line: string) => void = (line) => process.stdout.write(`${line}\n`),
@@ -59,9 +59,11 @@ export async function ensureSecrets(
   now = new Date(),
 ): Promise<void> {
   const secrets = new KubeSecrets(access, namespace, AbortSignal.timeout(DEADLINE_MS));
+  const foreign: string[] = [];
   const ensure = async (secretName: string, ca: string | undefined, decide: Decide): Promise<Secret> => {
     const [secret, decision] = await settle(secrets, secretName, ca, decide);
     print(`secret ${namespace}/${secretName}: ${sentence(decision)}`);
+    if (decision.done === "kept" && decision.isForeign === true) foreign.push(secretName);
     return secret;
   };
   try {
@@ -79,6 +81,9 @@ export async function ensureSecrets(
   } finally {
     secrets.close();
   }
+  if (foreign.length === 0) return;
+  const cure = `run kubectl -n ${namespace} label secret ${foreign.join(" ")} ${MANAGED_BY}=${OURS} --overwrite to have`;
+  throw new KubeFailure(`certificates that need renewal are not culvert's own: ${cure} them replaced, or renew them`);
 }
 
 type Decide = (present: Secret | undefined) => Promise<Decision>;
@@ -142,7 +147,8 @@ async function decideLeaf(
   if (reason === undefined) return { done: "kept", cert: pair.cert };
   // Somebody brought a Secret of their own: that is never overwritten.
   if (present.metadata.labels?.[MANAGED_BY] !== OURS) {
-    return { done: "kept", cert: pair.cert, because: `although ${reason}: it has no label ${MANAGED_BY}=${OURS}` };
+    const because = `although ${reason}: it has no label ${MANAGED_BY}=${OURS}`;
+    return { done: "kept", cert: pair.cert, because, isForeign: true };
   }
   return { done: "renewed", because: `because ${reason}`, pair: await authority.issue(leaf) };
 }

@@ -1,5 +1,5 @@
 /**
- * Writes what is generated in helm/*: values.schema.json, the tables of README.md and the versions in Chart.yaml; with
+ * Writes what is generated in helm/*: values.schema.json, files/defaults.json, the tables of README.md and the versions in Chart.yaml; with
  * --check only says what is stale. It also fails where a template or an example names a flag, a variable or an option
  * that culvert does not have. scripts/charts/values-file.ts says how comments in values.yaml are written.
  */
@@ -12,6 +12,7 @@ import { serverOptions } from "../server/options.ts";
 import type { OptionTable } from "../shared/process/options.ts";
 import { parseChartOptions } from "./charts/chart-options.ts";
 import { clusterDocumentsSchema } from "./charts/cluster-documents.ts";
+import { defaultsOf } from "./charts/defaults.ts";
 import { knownNames, unknownMentions } from "./charts/mentions.ts";
 import { withValueTables } from "./charts/readme.ts";
 import { ChartError, parseValues } from "./charts/values-file.ts";
@@ -48,6 +49,7 @@ function chart(folder: string, table: OptionTable): void {
   const described = DESCRIBED.get(table.command) ?? new Map();
   const schema = valuesSchema({ chart: name, values, table, tables: TABLES, chartOptions, described });
   generated(file("values.schema.json"), `${JSON.stringify(schema, null, 2)}\n`);
+  generated(file("files/defaults.json"), `${JSON.stringify(defaultsOf(values), null, 2)}\n`);
   generated(file("README.md"), withValueTables(read(file("README.md")), file("README.md"), values));
   const { version } = JSON.parse(read("package.json")) as { readonly version: string };
   const manifest = read(file("Chart.yaml"));

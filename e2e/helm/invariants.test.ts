@@ -5,6 +5,12 @@ import type { Render } from "./harness/helm.ts";
 import { helmMissing } from "./harness/helm-program.ts";
 import { optionsAreKnown, portsAreListenedOn, type Service, servicesOf } from "./harness/invariants/commands.ts";
 import { documentsAreTaken } from "./harness/invariants/documents.ts";
+import {
+  mountsOutliveTheRelease,
+  oldPodsGoAtOnce,
+  testsHaveLogs,
+  versionRollsNoPod,
+} from "./harness/invariants/lifetime.ts";
 import { metricsExist } from "./harness/invariants/metrics.ts";
 import { namesAreSound } from "./harness/invariants/names.ts";
 import { portsExist } from "./harness/invariants/ports.ts";
@@ -111,6 +117,25 @@ const OF_OBJECTS: readonly (readonly [string, RegExp, string, OfRender, RegExp])
     /lets no pod/,
   ],
   [EXISTING, /kind: PodDisruptionBudget/, "kind: Budget", oneAlwaysRuns, /no PodDisruptionBudget/],
+  [NODE_NETWORK, /maxSurge: 0/, "maxSurge: 1", oneAlwaysRuns, /ports of the node/],
+  [
+    PLAIN,
+    /resource-policy: keep/,
+    "resource-policy: k",
+    mountsOutliveTheRelease,
+    /culvert-server-egress: helm uninstall/,
+  ],
+  [
+    SIDECAR,
+    /(name: culvert-server-config\n(?:.*\n)*?.*resource-policy:) keep/,
+    "$1 k",
+    mountsOutliveTheRelease,
+    /culvert-server-config: helm uninstall/,
+  ],
+  [PLAIN, /(template:\n\s+metadata:\n\s+labels:)/, "$1\n        helm.sh/chart: x", versionRollsNoPod, /its pods/],
+  [PLAIN, /(kind: Deployment[\s\S]*?spec:)/, "$1\n  minReadySeconds: 10", oldPodsGoAtOnce, /keeps the agents/],
+  [PLAIN, /(hook: test\n.*before-hook-creation)/, "$1,hook-succeeded", testsHaveLogs, /Pod .*: helm test --logs/],
+  [AGENT, /kind: Pod\n/, "kind: Service\n", testsHaveLogs, /Service .*: helm test --logs/],
 ];
 
 const OF_SERVICES: readonly (readonly [string, RegExp, string, OfService, RegExp])[] = [

@@ -6,6 +6,12 @@ import { helmMissing } from "./harness/helm-program.ts";
 import { examples, oddInstallations } from "./harness/installations.ts";
 import { optionsAreKnown, portsAreListenedOn, type Service, servicesOf } from "./harness/invariants/commands.ts";
 import { documentsAreTaken } from "./harness/invariants/documents.ts";
+import {
+  mountsOutliveTheRelease,
+  oldPodsGoAtOnce,
+  testsHaveLogs,
+  versionRollsNoPod,
+} from "./harness/invariants/lifetime.ts";
 import { metricsExist } from "./harness/invariants/metrics.ts";
 import { namesAreSound } from "./harness/invariants/names.ts";
 import { portsExist } from "./harness/invariants/ports.ts";
@@ -23,6 +29,10 @@ const OF_OBJECTS = {
   "Secrets, ConfigMaps and accounts that pods name exist": referencesExist,
   "pods are where their Secrets are": namespacesFit,
   "alerts and dashboards ask for metrics that there are": metricsExist,
+  "what kube-apiserver mounts outlives the release": mountsOutliveTheRelease,
+  "another version of the chart replaces no pod": versionRollsNoPod,
+  "an update of a Deployment leaves callers no pod without agents": oldPodsGoAtOnce,
+  "the logs of tests are there after them": testsHaveLogs,
   "neither a rolling update nor an eviction takes the last replica": oneAlwaysRuns,
 };
 

@@ -11,6 +11,12 @@ const NETWORK = "value must be 'a network such as 203.0.113.0/24'";
 const BUDGET = "value must be 'a number such as 1, or a percentage such as 50%'";
 const DRAIN = (options: string) => `value must be 'absent here: set ${options}.drain-timeout instead, from which`;
 
+const terminating = {
+  agents: { hosts },
+  options: { "inner-tls": "auto" },
+  ingress: { enabled: true, termination: "terminate", controllerCIDRs: ["10.0.0.0/8"] },
+};
+
 /** What is wrong, and what helm says of it. */
 const OF_SERVER: readonly (readonly [Values, string])[] = [
   [{ opitons: {} }, "at '': additional properties 'opitons' not allowed"],
@@ -99,6 +105,47 @@ const OF_SERVER: readonly (readonly [Values, string])[] = [
   ],
   [{ ingress: { enabled: true } }, "agents.hosts: ingress needs the names by which agents reach the server"],
   [{ agents: { hosts }, gateway: { tlsRoute: { enabled: true } } }, "gateway.tlsRoute.parentRefs: name the Gateway"],
+  [
+    { gateway: { tlsRoute: { enabled: true, parentRefs: [{ name: "public" }], hostnames: ["a.example.com"] } } },
+    "agents.hosts: add a.example.com, to which gateway.tlsRoute.hostnames lead",
+  ],
+  [{ egress: { url: "https://other:8090" } }, "callers.hosts: add other, the host of egress.url"],
+  [{ clusters: { documents: { Blue_1: {} } } }, "clusters.documents.Blue_1: a cluster needs a name of a-z"],
+  [
+    { clusters: { documents: { blue: { agents: { identities: ["CN=blue-agent"] } } } } },
+    "clusters.documents.blue.callers.identities: one CA signs for agents and callers",
+  ],
+  [
+    { clusters: { documents: { blue: { callers: { identities: ["CN=blue"] } } } } },
+    "clusters.documents.blue.agents.identities: one CA signs for agents and callers",
+  ],
+  [
+    { ...terminating, ports: { agentsInsecure: 0 } },
+    "ports.agentsInsecure: an ingress with termination terminate leads",
+  ],
+  [
+    { ...terminating, agents: { hosts, service: { port: 8098 } } },
+    "agents.service.port: it is the number of ports.agentsInsecure",
+  ],
+  [
+    { ...terminating, agents: { hosts, service: { type: "LoadBalancer" } } },
+    "agents.service.type: with ingress.termination terminate, the Service has a port in clear text",
+  ],
+  [{ ...terminating, router: { enabled: true }, ports: { agents: 0 } }, "ports.agents: the router leads to this port"],
+  [{ agents: { service: { name: "culvert-server" } } }, "two of the Services culvert-server, culvert-server, culvert-"],
+  [
+    { workload: "StatefulSet", replicas: 2, agents: { service: { type: "NodePort", nodePorts: [30001] } } },
+    "agents.service.nodePorts: there are 2 Services for agents",
+  ],
+  [{ podDisruptionBudget: { maxUnavailable: "0%" } }, "podDisruptionBudget.maxUnavailable: with 0 no node"],
+  [
+    { options: { "health-bind-address": "127.0.0.1" } },
+    "options.health-bind-address: the kubelet's probes do not reach",
+  ],
+  [{ image: { repository: "registry.example.com/culvert:1.2" } }, "at '/image/repository': value must be 'an image"],
+  [{ image: { repository: "" } }, "at '/image/repository': value must be 'an image without tag and digest'"],
+  [{ fullnameOverride: "Foo_Bar" }, "at '/fullnameOverride': value must be 'a name of a-z, 0-9 and - inside'"],
+  [{ extraEnv: [{ name: "A", value: 8 }] }, "at '/extraEnv/0/value': value must be 'a text, so put numbers"],
 ];
 
 const OF_AGENT: readonly (readonly [Values, string])[] = [
@@ -120,6 +167,22 @@ const OF_AGENT: readonly (readonly [Values, string])[] = [
   [{ ...AGENT, image: { digest: "x" } }, "at '/image/digest': value must be 'a digest such as sha256:"],
   [{ ...AGENT, extraArgs: ["--log-level=debug", "--drain-timeout=10m"] }, `at '/extraArgs/1': ${DRAIN("options")}`],
   [{ ...AGENT, podDisruptionBudget: { minAvailable: "1.5%" } }, `at '/podDisruptionBudget/minAvailable': ${BUDGET}`],
+  [{ ...AGENT, servers: ["wss://"] }, "at '/servers/0': value must be 'a URL such as wss://culvert.example.com:443'"],
+  [{ ...AGENT, servers: ["wss://a.example:99999"] }, "at '/servers/0': value must be 'a URL such as wss://culvert"],
+  [{ ...AGENT, targets: { allow: ["10.0.0.0/33"] } }, `at '/targets/allow/0': ${NETWORK}`],
+  [
+    { ...AGENT, extraEnv: [{ name: "A", value: true }] },
+    "at '/extraEnv/0/value': value must be 'a text, so put numbers",
+  ],
+  [
+    { ...AGENT, podDisruptionBudget: { minAvailable: 2 } },
+    "podDisruptionBudget.minAvailable: 2 of 2 agents leave none",
+  ],
+  [
+    { ...AGENT, podDisruptionBudget: { minAvailable: "51%" } },
+    "podDisruptionBudget.minAvailable: 51% of 2 agents leave",
+  ],
+  [{ ...AGENT, podDisruptionBudget: { maxUnavailable: 0 } }, "podDisruptionBudget.maxUnavailable: with 0 no node"],
   [{ ...AGENT, targets: { allow: "10.0.0.0/8" } }, "at '/targets/allow': got string, want array"],
 ];
 

@@ -46,7 +46,7 @@ function valueSchema(source: ChartSchemaSource, value: Value): Schema {
   const options = optionsMap(source, value);
   if (options !== undefined) return { ...description, ...options };
   if (value.children.length > 0) return { ...description, ...mapOf(source, value.children) };
-  const derived = value.option === undefined ? byDefault(source, value) : optionSchema(rowOf(source.table, value));
+  const derived = value.option === undefined ? byDefault(source, value) : byOption(source, value, value.option);
   return { ...description, ...hinted({ ...derived, ...value.schema }), default: value.default };
 }
 
@@ -92,6 +92,11 @@ function rowOf(table: OptionTable, { option, path }: Value): OptionTable["option
   return found[1];
 }
 
+/** What texts of the option look like, where the schema can tell. */
+function byOption(source: ChartSchemaSource, value: Value, option: string): Schema {
+  return { ...optionSchema(rowOf(source.table, value)), ...BY_OPTION.get(option) };
+}
+
 const BYTE = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])";
 /** The digits of IPv6 addresses are left to Kubernetes. */
 const CIDR_V4 = `${BYTE}(\\.${BYTE}){3}/(3[0-2]|[12]?[0-9])`;
@@ -99,18 +104,36 @@ const CIDR_V6 = "[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*/(12[0-8]|1[01][0-9]|[1-9]?[0-9])"
 /** One colon alone belongs to somebody's port. */
 const HOST = "(\\*\\.)?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|[0-9A-Fa-f.]*(:[0-9A-Fa-f.]*){2,}";
 
+/** Kubernetes takes texts only. */
+const ENV_PROPERTIES: Schema = {
+  value: withHint({ type: "string" }, 'a text, so put numbers and switches in quotes: "8"'),
+};
+const NETWORK = "a network such as 203.0.113.0/24";
+const PREFIX_TOO_LONG = "^[0-9.]+/(3[3-9]|[4-9][0-9]|[0-9]{3,})";
+/** Ports of more than five digits, or beyond 69999, are certainly none; the agent itself knows the others. */
+const SERVER_URL = "wss://([^/:]+|\\[[^/]+\\])(:[1-6]?[0-9]{1,4})?(/.*)?";
+
 /** What Kubernetes defines is not written down a second time, but what is certainly wrong is refused. */
 const BY_NAME: readonly (readonly [RegExp, Schema])[] = [
   [/(annotations|labels|selector)$/i, { type: "object", additionalProperties: { type: "string" } }],
   [/^extraObjects$/, { type: "array", items: { type: ["object", "string"] } }],
   [/^(extraVolumes|imagePullSecrets)$/, { type: "array", items: { type: "object", required: ["name"] } }],
   [/^extraVolumeMounts$/, { type: "array", items: { type: "object", required: ["name", "mountPath"] } }],
-  [/^(extraEnv|tolerations|hostAliases|topologySpreadConstraints|egress)$/, listOfMaps()],
+  [/^extraEnv$/, { type: "array", items: { type: "object", required: ["name"], properties: ENV_PROPERTIES } }],
+  [/^(tolerations|hostAliases|topologySpreadConstraints|egress)$/, listOfMaps()],
   [/(From|[rR]elabelings)$/, listOfMaps()],
   [/^(maxUnavailable|minAvailable|maxSurge)$/, numberOrPercentage()],
-  [/^loadBalancerSourceRanges$/, listOf(`${CIDR_V4}|${CIDR_V6}`, "a network such as 203.0.113.0/24")],
+  [/^loadBalancerSourceRanges$/, listOf(`${CIDR_V4}|${CIDR_V6}`, NETWORK)],
   [/^host(s|names)$/, listOf(HOST, "a name or an IP address, without scheme and port")],
 ];
+
+const TARGETS: Schema = { items: { type: "string", ...withHint({ not: { pattern: PREFIX_TOO_LONG } }, NETWORK) } };
+
+const BY_OPTION: ReadonlyMap<string, Schema> = new Map([
+  ["server", listOf(SERVER_URL, "a URL such as wss://culvert.example.com:443")],
+  ["allow-target", TARGETS],
+  ["deny-target", TARGETS],
+]);
 
 /** Empty: left to Kubernetes, or to another value. */
 function numberOrPercentage(): Schema {

@@ -182,6 +182,8 @@ export const ODD_SERVERS: Readonly<Record<string, Values>> = {
     podLabels: { number: "1", yes: "true" },
     nodeSelector: { dedicated: "true" },
     options: { "max-streams": 1_000_000, "drain-timeout": "1h0.5m1500ms", "established-gap": "0" },
-    clusters: { documents: { 123: { ...clusterDocument("123"), agents: { maxAgents: 2_000_000 } } } },
+    clusters: {
+      documents: { 123: { ...clusterDocument("123"), agents: { identities: ["CN=123"], maxAgents: 2_000_000 } } },
+    },
   },
 };

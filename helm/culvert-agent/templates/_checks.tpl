@@ -24,6 +24,8 @@ ports.health and ports.admin are both {{ int .Values.ports.health }}: each liste
 tests.caller.existingSecret is empty: name the Secret with the caller's certificate, or clear tests.caller.server.
 {{- else if and .Values.podMonitor.enabled .Values.networkPolicy.enabled (not .Values.networkPolicy.metricsFrom) }}
 podMonitor.enabled: networkPolicy.metricsFrom is empty, so Prometheus reaches no agent: name its pods or namespace there.
+{{- else if include "culvert-agent.noEviction" . }}
+{{ include "culvert-agent.noEviction" . }}
 {{- else if gt (len (compact (list $pac.url $pac.script $pac.existingConfigMap))) 1 }}
 proxy.pac: set one of url, script and existingConfigMap, not several.
 {{- else }}
@@ -34,3 +36,18 @@ proxy.pac: set one of url, script and existingConfigMap, not several.
 {{- end }}
 {{- end }}
 {{- end }}
+
+{{/* Why no agent of the Deployment could ever be evicted. Kubernetes rounds percentages up. */}}
+{{- define "culvert-agent.noEviction" -}}
+{{- $budget := .Values.podDisruptionBudget -}}
+{{- if and $budget.enabled (eq .Values.kind "Deployment") (int .Values.replicas) -}}
+{{- $least := toString $budget.minAvailable -}}
+{{- $stay := int (trimSuffix "%" $least) -}}
+{{- if hasSuffix "%" $least -}}{{- $stay = ceil (divf (mulf (int .Values.replicas) $stay) 100) | int -}}{{- end -}}
+{{- if and $least (ge $stay (int .Values.replicas)) -}}
+podDisruptionBudget.minAvailable: {{ $least }} of {{ .Values.replicas }} agents leave none to evict, and no node could be drained: set it to less.
+{{- else if and (not $least) (has (toString $budget.maxUnavailable) (list "0" "0%" "")) -}}
+podDisruptionBudget.maxUnavailable: with 0 no node could be drained: set it to 1 or more, or podDisruptionBudget.enabled to false.
+{{- end -}}
+{{- end -}}
+{{- end -}}

@@ -35,6 +35,43 @@ Labels of an object that has some of its own. Argument: (dict "root" $ "labels" 
 {{- toYaml (merge $own (default dict .labels)) -}}
 {{- end -}}
 
+{{/*
+Labels of pods, without the chart's version: a new one alone replaces no pod. Argument: (dict "root" $ "labels" map
+"component" name).
+*/}}
+{{- define "culvert-server.podLabels" -}}
+{{- $own := include "culvert-server.selectorLabels" .root | fromYaml -}}
+{{- $_ := set $own "app.kubernetes.io/component" .component -}}
+{{- toYaml (merge $own .labels .root.Values.commonLabels) -}}
+{{- end -}}
+
+{{/* Annotation of what a kube-apiserver's pod mounts: without it, that pod could not start again after `helm uninstall`. */}}
+{{- define "culvert-server.keep" -}}
+helm.sh/resource-policy: keep
+{{- end -}}
+
+{{/* What stays when the release is removed, as a YAML map from kind to names. */}}
+{{- define "culvert-server.leftovers" -}}
+{{- $full := include "culvert-server.fullname" . -}}
+{{- $left := dict -}}
+{{- $maps := list -}}
+{{- if .Values.egress.create -}}{{- $maps = append $maps (include "culvert-server.egressName" .) -}}{{- end -}}
+{{- if eq .Values.mode "sidecar" -}}
+{{- $maps = append $maps (printf "%s-config" $full) -}}
+{{- if .Values.clusters.documents -}}{{- $maps = append $maps (printf "%s-clusters" $full) -}}{{- end -}}
+{{- if and .Values.serviceAccount.create (or .Values.router.enabled (include "culvert-server.tokenReview" .)) -}}
+{{- $_ := set $left "serviceaccount" (list (include "culvert-server.serviceAccountName" .)) -}}
+{{- end -}}
+{{- end -}}
+{{- with $maps -}}{{- $_ := set $left "configmap" . -}}{{- end -}}
+{{- if ne .Values.tls.source "existing" -}}
+{{- $secrets := list -}}
+{{- range list "ca" "server" "caller" "agent" -}}{{- $secrets = append $secrets (printf "%s-%s" $full .) -}}{{- end -}}
+{{- $_ := set $left "secret" $secrets -}}
+{{- end -}}
+{{- toYaml $left -}}
+{{- end -}}
+
 {{/* Labels by which Services, budgets and policies find the server's pods. */}}
 {{- define "culvert-server.podSelector" -}}
 {{- if eq .Values.mode "sidecar" -}}

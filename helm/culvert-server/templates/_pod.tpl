@@ -159,8 +159,7 @@ chart's, so that the container brings all of it.
 {{- define "culvert-server.podTemplate" -}}
 metadata:
   labels:
-    {{- $own := merge (include "culvert-server.podSelector" . | fromYaml) (include "culvert-server.labels" . | fromYaml) }}
-    {{- toYaml (merge $own .Values.podLabels) | nindent 4 }}
+    {{- include "culvert-server.podLabels" (dict "root" . "component" "server" "labels" .Values.podLabels) | nindent 4 }}
   annotations:
     checksum/config: {{ include "culvert-server.config" . | sha256sum }}
     {{- with .Values.podAnnotations }}

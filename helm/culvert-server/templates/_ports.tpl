@@ -92,7 +92,7 @@ The Services for agents, as a YAML list of {name, hosts, pod, nodePort}: one, or
 {{- default (int $ports.callers) (int .Values.callers.service.port) -}}
 {{- end -}}
 
-{{/* Port at a host of a Service for agents. Argument: (dict "root" $ "service" one of culvert-server.agentServices). */}}
+{{/* Port at a host of a Service for agents; NODEPORT where Kubernetes chooses it. Argument: (dict "root" $ "service" one of culvert-server.agentServices). */}}
 {{- define "culvert-server.externalPort" -}}
 {{- $values := .root.Values -}}
 {{- if int $values.agents.externalPort -}}
@@ -101,23 +101,33 @@ The Services for agents, as a YAML list of {name, hosts, pod, nodePort}: one, or
 {{- int $values.router.service.port -}}
 {{- else if or $values.gateway.tlsRoute.enabled $values.route.enabled $values.ingress.enabled -}}
 443
-{{- else if and (eq $values.agents.service.type "NodePort") .service.nodePort -}}
-{{- .service.nodePort -}}
+{{- else if eq $values.agents.service.type "NodePort" -}}
+{{- default "NODEPORT" .service.nodePort -}}
 {{- else -}}
 {{- include "culvert-server.agentServicePort" .root -}}
 {{- end -}}
 {{- end -}}
 
-{{/* Every URL that an agent is given, as a YAML list. Without agents.hosts those inside this cluster. */}}
+{{/*
+Every URL that an agent is given, as a YAML list. Without agents.hosts those inside this cluster. NAME is a label in place of
+a wildcard.
+*/}}
 {{- define "culvert-server.agentUrls" -}}
+{{- $path := include "culvert-server.urlPath" . }}
 {{- range include "culvert-server.agentServices" . | fromYamlArray }}
 {{- if .hosts }}
-{{- $host := first .hosts | trimPrefix "*." }}
-- wss://{{ ternary (printf "[%s]" $host) $host (contains ":" $host) }}:{{ include "culvert-server.externalPort" (dict "root" $ "service" .) }}
+{{- $host := first .hosts | replace "*" "NAME" }}
+- wss://{{ ternary (printf "[%s]" $host) $host (contains ":" $host) }}:{{ include "culvert-server.externalPort" (dict "root" $ "service" .) }}{{ $path }}
 {{- else }}
-- wss://{{ .name }}.{{ $.Release.Namespace }}.svc:{{ include "culvert-server.agentServicePort" $ }}
+- wss://{{ .name }}.{{ $.Release.Namespace }}.svc:{{ include "culvert-server.agentServicePort" $ }}{{ $path }}
 {{- end }}
 {{- end }}
+{{- end -}}
+
+{{/* Path of the URLs, where it is not the one that agents take by themselves. */}}
+{{- define "culvert-server.urlPath" -}}
+{{- $path := dig "agent-path" "" .Values.options -}}
+{{- if ne $path "/culvert/v1/tunnel" -}}{{- $path -}}{{- end -}}
 {{- end -}}
 
 {{/* Names of a Service inside the cluster, as a YAML list. Argument: (dict "root" $ "name" name). */}}

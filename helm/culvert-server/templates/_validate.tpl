@@ -145,4 +145,5 @@
 {{- if and .Values.egress.create (empty .Values.egress.selections) -}}
 {{- fail "egress.selections: name what goes through culvert, for example [cluster]." -}}
 {{- end -}}
+{{- include "culvert-server.checks" . -}}
 {{- end -}}

@@ -31,7 +31,11 @@ export function oneAlwaysRuns({ objects, pods }: Render): string[] {
   return pods.flatMap((pod) => {
     const { replicas = 1, strategy, updateStrategy } = specOf<Workload>(pod.owner);
     const complaints = [];
-    if (pod.owner.kind === "Deployment" && (strategy?.type === "Recreate" || mayBeGone(strategy) !== 0)) {
+    if (pod.owner.kind === "Deployment" && pod.spec.hostNetwork === true) {
+      if (strategy?.rollingUpdate?.maxSurge !== 0 || mayBeGone(strategy) !== 1) {
+        complaints.push("a new pod needs the ports of the node that an old one has");
+      }
+    } else if (pod.owner.kind === "Deployment" && (strategy?.type === "Recreate" || mayBeGone(strategy) !== 0)) {
       complaints.push("a rolling update may take away pods before others are ready");
     }
     if (pod.owner.kind === "StatefulSet" && updateStrategy?.type === "OnDelete") {
@@ -58,7 +62,7 @@ interface Workload {
 
 interface Strategy {
   readonly type?: string;
-  readonly rollingUpdate?: { readonly maxUnavailable?: number | string };
+  readonly rollingUpdate?: { readonly maxSurge?: number | string; readonly maxUnavailable?: number | string };
 }
 
 interface Budget {
