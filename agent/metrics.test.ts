@@ -89,6 +89,7 @@ test("what a path has shown is there for each server, and nothing where it has s
     .split("\n")
     .filter((line) => line.startsWith("culvert_agent_path_"));
   assert.deepEqual(series, [
+    ...["idle_limit", "age_limit", "silent"].map((lesson) => `culvert_agent_path_lessons_total{lesson="${lesson}"} 0`),
     'culvert_agent_path_lessons_total{lesson="held_back"} 1',
     'culvert_agent_path_idle_limit_seconds{server="wss://a"} 30',
     'culvert_agent_path_age_limit_seconds{server="wss://b"} 3600',

@@ -10,7 +10,7 @@ import {
   type OutcomeHistogram,
   Tally,
 } from "../shared/process/metrics.ts";
-import type { LearnedPath, Lesson } from "./uplink/path.ts";
+import { LESSONS, type LearnedPath, type Lesson } from "./uplink/path.ts";
 
 /** What is known of a stream when it is over. */
 export interface StreamEnd {
@@ -83,6 +83,8 @@ export class AgentMetrics {
       "What was learned of the way to a server: that it has a limit, falls silent or holds bytes back.",
       ["lesson"],
     );
+    // Prometheus' increase() does not count the step from no series to 1, which would hide each first lesson.
+    for (const lesson of LESSONS) this.#lessons.add(0, lesson);
     this.#filesUsedUp = make.counter(
       ["culvert_agent_files_used_up_total"],
       "Times that hardly any file descriptor was left (process_open_fds near process_max_fds).",

@@ -56,9 +56,12 @@ interface Learned {
 /** What may be shown of a path. */
 export type LearnedPath = Pick<Path, "keepaliveMs" | "idleLimitMs" | "ageLimitMs" | "heldBackMs">;
 
+/** What a path can teach; docs/corporate-networks.md explains each. */
+export const LESSONS = ["idle_limit", "age_limit", "silent", "held_back"] as const;
+
 /** Something that was not known of a path before. */
 export interface Lesson {
-  readonly lesson: "idle_limit" | "age_limit" | "silent" | "held_back";
+  readonly lesson: (typeof LESSONS)[number];
   /** The limit, or the time that is new. */
   readonly ms: number;
   /** What it is, and what is done about it. */
