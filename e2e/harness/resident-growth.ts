@@ -17,26 +17,35 @@ const MOST_BYTES = 16 * 1024 * 1024;
 
 /**
  * By how much the resident set of a process grows. Garbage is collected first: when V8 does that by itself depends on its
- * default limits and on the speed of the machine, and not on what the flood makes the server hold.
+ * default limits and on the speed of the machine, and not on what the flood makes the server hold. What a calm server
+ * grows by that has the same honest traffic, a fresh process that warms up, is not the flood's either.
  */
 export class ResidentGrowth {
   readonly #process: ManagedProcess;
+  readonly #calm: ManagedProcess | undefined;
   readonly #before: number;
 
-  private constructor(process: ManagedProcess) {
+  private constructor(process: ManagedProcess, calm: ManagedProcess | undefined) {
     this.#process = process;
-    this.#before = process.rssBytes();
+    this.#calm = calm;
+    this.#before = this.#bytes();
   }
 
-  static async of(process: ManagedProcess): Promise<ResidentGrowth> {
+  static async of(process: ManagedProcess, calm?: ManagedProcess): Promise<ResidentGrowth> {
     await collectGarbage(process);
-    return new ResidentGrowth(process);
+    if (calm !== undefined) await collectGarbage(calm);
+    return new ResidentGrowth(process, calm);
+  }
+
+  #bytes(): number {
+    return this.#process.rssBytes() - (this.#calm?.rssBytes() ?? 0);
   }
 
   /** Returns by how much it has grown, bytes. */
   async assertBounded(most = MOST_BYTES): Promise<number> {
     await collectGarbage(this.#process);
-    const growth = this.#process.rssBytes() - this.#before;
+    if (this.#calm !== undefined) await collectGarbage(this.#calm);
+    const growth = this.#bytes() - this.#before;
     assert.ok(growth <= most, `the ${this.#process.name} grew by ${growth} bytes`);
     return growth;
   }

@@ -32,6 +32,7 @@ export interface TwoTenants extends ClusterServerProcess, AsyncDisposable {
   readonly blueListener: CallerListener;
   /** Of a second server with an agent of its own, which nobody attacks. */
   readonly calmListener: CallerListener;
+  readonly calmServer: ManagedProcess;
   /** One CONNECT of blue's caller to its echo target. */
   connect(): Promise<Connection>;
 }
@@ -59,9 +60,9 @@ export async function startTwoTenants(options: TwoTenantsOptions = {}): Promise<
     const { cgroupProcs: _, ...calmProcess } = options.process ?? {};
     const calm = await startCalm({ ...options.server, ...options.calm }, calmProcess);
     owned.push(calm);
-    const calmListener = calm.listener;
-    const tenants = { folder, red, blue, blueAgent, target: echo.address, blueListener, calmListener, connect };
-    return { ...served, ...tenants, [Symbol.asyncDispose]: dispose };
+    const { listener: calmListener, server: calmServer } = calm;
+    const tenants = { folder, red, blue, blueAgent, target: echo.address, blueListener, calmListener, calmServer };
+    return { ...served, ...tenants, connect, [Symbol.asyncDispose]: dispose };
   } catch (error) {
     await dispose();
     throw error;
@@ -92,7 +93,7 @@ async function startCalm(flags: Flags, process: ProcessOptions) {
     owned.push(server);
     owned.push(await startAgentProcess(blue, agentPort));
     const listener = await blue.listener("tls", callerPort);
-    return { listener, [Symbol.asyncDispose]: dispose };
+    return { listener, server, [Symbol.asyncDispose]: dispose };
   } catch (error) {
     await dispose();
     throw error;

@@ -33,8 +33,8 @@ for (const [what, more] of [
 ] as const) {
   test(`${what} of the health port: another tenant notices nothing`, async (t) => {
     await using tenants = await startTwoTenants({ process: GROWTH_MEASURED });
-    const { server, healthPort: port } = tenants;
-    const growth = await ResidentGrowth.of(server);
+    const { server, calmServer, healthPort: port } = tenants;
+    const growth = await ResidentGrowth.of(server, calmServer);
     await using flood = await startFlood("pipelined", { port, connections: 10, request: GET, ...more });
     t.diagnostic(await assertUnharmed(tenants, MEASURED));
     await growth.assertBounded();
@@ -46,8 +46,8 @@ for (const [what, more] of [
 
 test("5,000 idle connections at the health port displace each other: probes are answered, and descriptors stay free", async (t) => {
   await using tenants = await startTwoTenants({ process: GROWTH_MEASURED });
-  const { server, healthPort: port } = tenants;
-  const growth = await ResidentGrowth.of(server);
+  const { server, calmServer, healthPort: port } = tenants;
+  const growth = await ResidentGrowth.of(server, calmServer);
   const filesBefore = server.fdCount();
   await using flood = await startFlood("idle", { port, connections: 5_000, addresses: 50 });
   t.diagnostic(await assertUnharmed(tenants, MEASURED));

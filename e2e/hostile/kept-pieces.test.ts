@@ -37,7 +37,7 @@ async function withGrowthBounded(
 ): Promise<void> {
   await using tenants = await startTwoTenants({ process: PROCESS });
   await body(tenants, async (attack) => {
-    const growth = await ResidentGrowth.of(tenants.server);
+    const growth = await ResidentGrowth.of(tenants.server, tenants.calmServer);
     const attacking = attack();
     attacking.catch(() => {}); // it is waited for below
     t.diagnostic(await assertUnharmed(tenants));

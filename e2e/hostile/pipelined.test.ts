@@ -37,7 +37,7 @@ for (const [name, { flags, where }] of Object.entries(WAYS)) {
       ...{ server: flags?.(port) ?? {}, calm: flags?.(await freePort()) ?? {} },
       process: GROWTH_MEASURED,
     });
-    const growth = await ResidentGrowth.of(tenants.server);
+    const growth = await ResidentGrowth.of(tenants.server, tenants.calmServer);
     await using flood = await startFlood("pipelined", { ...where(tenants, port), connections: 4, request: GET });
     t.diagnostic(await assertUnharmed(tenants, MEASURED));
     await growth.assertBounded();

@@ -114,7 +114,7 @@ test("requests in one packet behind one whose token is verified are not read", a
     process: GROWTH_MEASURED,
   });
   const { red, agentPort } = tenants;
-  const growth = await ResidentGrowth.of(tenants.server);
+  const growth = await ResidentGrowth.of(tenants.server, tenants.calmServer);
   const token = await (await Issuer.create()).token();
   const request = `GET / HTTP/1.1\r\nHost: ${red.sni}\r\nAuthorization: Bearer ${token}\r\n\r\n`;
   await using flood = await startFlood("pipelined", {
