@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { parse } from "yaml";
@@ -16,6 +16,15 @@ const LEAST: Readonly<Record<Chart, Values>> = {
 };
 
 describe("charts", { skip: helmMissing() }, () => {
+  test("helm has no objection to the examples", async () => {
+    const folder = join(CHARTS, "examples");
+    for (const name of readdirSync(folder)) {
+      const chart: Chart = name.endsWith("-agent.yaml") ? "culvert-agent" : "culvert-server";
+      const said = await helm(["lint", "--strict", `--values=${join(folder, name)}`, join(CHARTS, chart)]);
+      assert.equal(said.code, 0, `${name}: ${said.stdout}${said.stderr}`);
+    }
+  });
+
   for (const [chart, values] of Object.entries(LEAST)) {
     test(`helm has no objection to ${chart}`, async () => {
       const said = await helm(["lint", "--strict", "--values=-", join(CHARTS, chart)], JSON.stringify(values));

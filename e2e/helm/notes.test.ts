@@ -20,6 +20,13 @@ const CASES: Readonly<Record<string, readonly [Values, readonly RegExp[], readon
     [/delete --ignore-not-found configmap culvert-server-egress$/m, /secret culvert-server-ca culvert-server-server /],
     [/culvert-server-config/],
   ],
+  "the server's image for the agent": [
+    { image: { repository: "registry.example.com/culvert", tag: "1.2" } },
+    [
+      /culvert-agent --set-string image\.repository=registry\.example\.com\/culvert --set-string image\.tag=1\.2 --namespace/,
+    ],
+    [/image\.digest/],
+  ],
   "what stays in mode sidecar, and that an upgrade changes nothing there": [
     { mode: "sidecar", sidecar: { podSelector: { app: "apiserver" } } },
     [/configmap culvert-server-egress culvert-server-config$/m, /`helm upgrade` changes nothing in that pod/],
