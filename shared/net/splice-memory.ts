@@ -49,13 +49,13 @@ export class SpliceMemory implements MemoryHolder, MemoryHold {
   #look: Place<() => void> | undefined;
   #held = 0;
   #taken = 0;
+  #listens = false;
   readonly #movement = new Movement();
 
   constructor(account: SpliceAccount, directions: readonly WaitingSink[], giveUp: () => void) {
     this.#account = account;
     this.#directions = directions;
     this.#giveUp = giveUp;
-    for (const { source } of directions) source.once(DESTROYED, () => this.#onDestroyed(source));
   }
 
   /** Something was written; `isFull`: its sink is not taking it. What holds something already is counted by the next look. */
@@ -75,9 +75,18 @@ export class SpliceMemory implements MemoryHolder, MemoryHold {
     else if (taken !== this.#taken) this.#movement.move(performance.now());
     this.#taken = taken;
     this.#set(held);
-    if (held > 0) this.#account.enter(this.#place);
-    else this.#rest();
+    if (held > 0) {
+      this.#listen();
+      this.#account.enter(this.#place);
+    } else this.#rest();
   };
+
+  /** Only one that has held something has to know at once that its stream is over; most never do. */
+  #listen(): void {
+    if (this.#listens) return;
+    this.#listens = true;
+    for (const { source } of this.#directions) source.once(DESTROYED, () => this.#onDestroyed(source));
+  }
 
   #set(held: number): void {
     if (held !== this.#held) this.#account.hold(held - this.#held);
