@@ -1,5 +1,6 @@
 import { createPrivateKey, X509Certificate } from "node:crypto";
 import { isIP, SocketAddress } from "node:net";
+import { parseAltNames } from "../shared/net/identity.ts";
 import type { CertificateAndKey } from "../shared/pki/certificates.ts";
 
 /** A certificate is renewed when less than this part of its life is left, as cert-manager does it. */
@@ -19,14 +20,16 @@ export function reasonToRenew(
   now: Date,
 ): string | undefined {
   let certificate: X509Certificate;
+  let present: readonly string[];
   try {
     certificate = new X509Certificate(cert);
+    present = parseAltNames(certificate.subjectAltName ?? "").map(({ value }) => value);
     if (!certificate.checkPrivateKey(createPrivateKey(key))) return "its key belongs to another certificate";
   } catch {
     return "its certificate or key cannot be read";
   }
   if (!certificate.verify(new X509Certificate(ca).publicKey)) return "another CA has signed it";
-  if (!sameNames(namesOf(certificate), names)) return "the names have changed";
+  if (!sameNames(present, names)) return "the names have changed";
   return isNearItsEnd(certificate, now) ? "less than a third of its life was left" : undefined;
 }
 
@@ -39,14 +42,6 @@ export function isNearItsEnd({ validFrom, validTo }: X509Certificate, now: Date)
 function sameNames(present: readonly string[], wanted: readonly string[]): boolean {
   const [a, b] = [new Set(present.map(canonical)), new Set(wanted.map(canonical))];
   return a.size === b.size && [...a].every((name) => b.has(name));
-}
-
-/** `DNS:a.example, IP Address:10.1.2.3`: none of our names needs Node's quotes. */
-function namesOf({ subjectAltName = "" }: X509Certificate): string[] {
-  return subjectAltName
-    .split(", ")
-    .filter((entry) => entry !== "")
-    .map((entry) => entry.slice(entry.indexOf(":") + 1));
 }
 
 /** Node writes IPv6 addresses of a certificate in full. */

@@ -58,7 +58,7 @@ export class ServedCluster {
   #cluster: Cluster;
   #connects: TokenBucket | undefined;
   #bytes: TokenBucket | undefined;
-  /** How long to rest after so many bytes, ms, fractions included; asked by every connection, also those that are older than the limit. */
+  /** How long to rest after so many bytes, ms and fractions. Every connection asks, also one that is older than the limit. */
   readonly pace = (bytes: number): number => {
     this.figures.carried += bytes;
     const restMs = this.#bytes?.charge(bytes) ?? 0;

@@ -1,5 +1,5 @@
-import { EXTRA_OBJECTS } from "./extra-objects.ts";
 import type { Values } from "./helm.ts";
+import { EVERYTHING_OF_BOTH } from "./values-of-both.ts";
 
 const one = { servers: ["wss://culvert.example.com:443"] };
 const certificate = { auth: { certificate: { existingSecret: "agent-certificate" } } };
@@ -82,20 +82,7 @@ export const ODD_AGENTS: Readonly<Record<string, Values>> = {
       metricsFrom: [{ namespaceSelector: {} }],
       egress: [{ to: [{ ipBlock: { cidr: "10.0.0.0/8" } }] }],
     },
-    fullnameOverride: "tunnel",
-    commonLabels: { team: "platform" },
-    image: { repository: "registry.example.com/culvert", digest: `sha256:${"0".repeat(64)}` },
-    imagePullSecrets: [{ name: "registry" }],
-    podAnnotations: { note: "one" },
-    podLabels: { note: "two" },
-    nodeSelector: { "kubernetes.io/os": "linux" },
-    tolerations: [{ key: "node", operator: "Exists" }],
-    priorityClassName: "system-cluster-critical",
-    extraArgs: ["--log-level=debug"],
-    extraEnv: [{ name: "NODE_OPTIONS", value: "--no-warnings" }],
-    extraVolumes: [{ name: "extra", configMap: { name: "extra" } }],
-    extraVolumeMounts: [{ name: "extra", mountPath: "/extra" }],
-    extraObjects: EXTRA_OBJECTS,
+    ...EVERYTHING_OF_BOTH,
     hostAliases: [{ ip: "192.0.2.1", hostnames: ["culvert.example.com"] }],
     dnsConfig: { options: [{ name: "ndots", value: "1" }] },
     tests: { caller: { server: "https://culvert-server.culvert:8090", existingSecret: "caller" } },

@@ -1,5 +1,5 @@
-import { EXTRA_OBJECTS } from "./extra-objects.ts";
 import type { Values } from "./helm.ts";
+import { EVERYTHING_OF_BOTH } from "./values-of-both.ts";
 
 /** Agents reach the server by this name. */
 const hosts = { agents: { hosts: ["culvert.example.com"] } };
@@ -143,21 +143,8 @@ export const ODD_SERVERS: Readonly<Record<string, Values>> = {
   },
   "ports of its own, and no admin": { ports: { callers: 9443, agents: 10443, health: 9090, admin: 0 } },
   "everything that pods take from values": {
-    fullnameOverride: "tunnel",
-    commonLabels: { team: "platform" },
-    image: { repository: "registry.example.com/culvert", digest: `sha256:${"0".repeat(64)}` },
-    imagePullSecrets: [{ name: "registry" }],
-    podAnnotations: { note: "one" },
-    podLabels: { note: "two" },
-    nodeSelector: { "kubernetes.io/os": "linux" },
-    tolerations: [{ key: "control-plane", operator: "Exists" }],
+    ...EVERYTHING_OF_BOTH,
     affinity: { nodeAffinity: {} },
-    priorityClassName: "system-cluster-critical",
-    extraArgs: ["--log-level=debug"],
-    extraEnv: [{ name: "NODE_OPTIONS", value: "--no-warnings" }],
-    extraVolumes: [{ name: "extra", configMap: { name: "extra" } }],
-    extraVolumeMounts: [{ name: "extra", mountPath: "/extra" }],
-    extraObjects: EXTRA_OBJECTS,
     serviceAccount: { create: true, name: "account", annotations: { "eks.amazonaws.com/role-arn": "arn" } },
   },
   "a release with a long name": {
