@@ -1,15 +1,15 @@
 import type { Registry } from "prom-client";
 import type { OutcomeCode } from "../shared/outcomes.ts";
-import { ExpiryMetrics } from "../shared/process/expiry-metrics.ts";
-import { LinkMetrics } from "../shared/process/link-metrics.ts";
-import { MemoryMetrics } from "../shared/process/memory-metrics.ts";
+import { ExpiryMetrics } from "../shared/runtime/expiry-metrics.ts";
+import { LinkMetrics } from "../shared/runtime/link-metrics.ts";
+import { MemoryMetrics } from "../shared/runtime/memory-metrics.ts";
 import {
   DIAL_BUCKETS,
   Instruments,
   type LabelledTally,
   type OutcomeHistogram,
   Tally,
-} from "../shared/process/metrics.ts";
+} from "../shared/runtime/metrics.ts";
 import { LESSONS, type LearnedPath, type Lesson } from "./uplink/path.ts";
 
 /** What is known of a stream when it is over. */

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
-import { readOptions } from "../shared/process/read-options.ts";
+import { readOptions } from "../shared/config/read-options.ts";
 import { agentOptions } from "./options.ts";
 
 const dir = mkdtempSync(join(tmpdir(), "culvert-agent-options-"));

@@ -1,4 +1,7 @@
-import { parseRule } from "../shared/net/target-rule.ts";
+import { parseRule } from "../shared/address/target-rule.ts";
+import { AGENT_ONLY } from "../shared/config/konnectivity.ts";
+import { type Draft, type OptionsOf, option, section } from "../shared/config/options.ts";
+import { parseProxyUrl } from "../shared/dial/proxy-url.ts";
 import {
   adminAllowedHosts,
   adminBindAddress,
@@ -9,10 +12,7 @@ import {
   settlePorts,
   streamRows,
   tlsRows,
-} from "../shared/process/common-options.ts";
-import { AGENT_ONLY } from "../shared/process/konnectivity.ts";
-import { type Draft, type OptionsOf, option, section } from "../shared/process/options.ts";
-import { parseProxyUrl } from "../shared/way-out/proxy-url.ts";
+} from "../shared/runtime/common-options.ts";
 import { parseHostPort, parseServerUrl } from "./server-url.ts";
 import { repeatedServer } from "./uplink/servers.ts";
 

@@ -1,5 +1,5 @@
-import type { MemoryPool } from "../shared/memory/memory-pool.ts";
-import type { Check } from "../shared/process/check.ts";
+import type { MemoryPool } from "../shared/limits/memory-pool.ts";
+import type { Check } from "../shared/runtime/check.ts";
 import type { AgentOptions } from "./options.ts";
 import type { DialSlots } from "./streams/serve.ts";
 import type { Uplink, UplinkState } from "./uplink/keep.ts";

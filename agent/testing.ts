@@ -3,8 +3,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { TestContext } from "node:test";
 import { pino } from "pino";
+import { defaultsOf } from "../shared/config/options.ts";
 import { LinkServer, testCertificate } from "../shared/link/testing.ts";
-import { defaultsOf } from "../shared/process/options.ts";
 import { type Agent, startAgent } from "./agent.ts";
 import { type AgentOptions, agentOptions } from "./options.ts";
 

@@ -6,8 +6,8 @@ import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import type { TLSSocket } from "node:tls";
 import { pino } from "pino";
+import { ConfigError, defaultsOf } from "../shared/config/options.ts";
 import { LinkServer, testCertificate, until } from "../shared/link/testing.ts";
-import { ConfigError, defaultsOf } from "../shared/process/options.ts";
 import { startAgent } from "./agent.ts";
 import { type AgentOptions, agentOptions } from "./options.ts";
 

@@ -1,8 +1,8 @@
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { ConfigError } from "../shared/config/options.ts";
 import { Authority } from "../shared/pki/certificates.ts";
-import { ConfigError } from "../shared/process/options.ts";
 import { type Child, ChildDied, Children } from "./demo-children.ts";
 import { connectOnce } from "./demo-connect.ts";
 import { type DemoFolder, demoFolder } from "./demo-folder.ts";

@@ -6,11 +6,11 @@ import { test } from "node:test";
 import { agentOptions } from "../agent/options.ts";
 import { parseDocument } from "../server/clusters/document.ts";
 import { serverOptions } from "../server/options.ts";
+import type { OptionTable } from "../shared/config/options.ts";
+import { readOptions } from "../shared/config/read-options.ts";
+import { yamlDocuments } from "../shared/documents/yaml-documents.ts";
 import { OUTCOMES, type OutcomeCode, outcome } from "../shared/outcomes.ts";
-import type { OptionTable } from "../shared/process/options.ts";
-import { readOptions } from "../shared/process/read-options.ts";
-import { ROOT } from "../shared/process/testing-run.ts";
-import { yamlDocuments } from "../shared/process/yaml-documents.ts";
+import { ROOT } from "../shared/runtime/testing-run.ts";
 import { createPki } from "./pki.ts";
 
 const PAGES = [

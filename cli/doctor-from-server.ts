@@ -1,6 +1,6 @@
 import { Command } from "commander";
 import { z } from "zod";
-import { helpWidth } from "../shared/process/help-width.ts";
+import { helpWidth } from "../shared/config/help-width.ts";
 import { headOf, headText } from "./doctor-head.ts";
 import { stepLines } from "./doctor-report.ts";
 import { adminAddress } from "./status.ts";

@@ -1,6 +1,6 @@
 import { hostname } from "node:os";
 import { printable } from "../shared/outcomes.ts";
-import { version } from "../shared/process/version.ts";
+import { version } from "../shared/runtime/version.ts";
 
 /** What a report begins with: whoever reads it later has to know what was run, where and when. */
 export interface Head {

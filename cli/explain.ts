@@ -1,7 +1,7 @@
 import { Help } from "commander";
-import { helpWidth } from "../shared/process/help-width.ts";
-import { nearest } from "../shared/process/nearest.ts";
-import { ConfigError } from "../shared/process/options.ts";
+import { nearest } from "../shared/basics/nearest.ts";
+import { helpWidth } from "../shared/config/help-width.ts";
+import { ConfigError } from "../shared/config/options.ts";
 import { type Explained, explainedCodes } from "./explained-codes.ts";
 
 /** `culvert explain`: all codes with a line each, or what the pages say of one. Throws a `ConfigError`. */

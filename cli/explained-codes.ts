@@ -1,6 +1,6 @@
 import { existsSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
-import { ConfigError } from "../shared/process/options.ts";
+import { ConfigError } from "../shared/config/options.ts";
 
 /** What the pages say of one code: an outcome, a fault that an agent or its doctor names, or a WebSocket close code. */
 export interface Explained {

@@ -1,5 +1,5 @@
-import { nearest } from "../shared/process/nearest.ts";
-import { flagNames } from "../shared/process/options.ts";
+import { nearest } from "../shared/basics/nearest.ts";
+import { flagNames } from "../shared/config/options.ts";
 
 /** Names that commands have for the same option; each command has one of a row. */
 const SAME_MEANING: readonly (readonly string[])[] = [

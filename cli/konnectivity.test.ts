@@ -7,9 +7,9 @@ import { AgentMetrics } from "../agent/metrics.ts";
 import { agentOptions } from "../agent/options.ts";
 import { ServerMetrics } from "../server/metrics.ts";
 import { serverOptions } from "../server/options.ts";
-import type { OptionTable } from "../shared/process/options.ts";
-import { readOptions } from "../shared/process/read-options.ts";
-import { ROOT } from "../shared/process/testing-run.ts";
+import type { OptionTable } from "../shared/config/options.ts";
+import { readOptions } from "../shared/config/read-options.ts";
+import { ROOT } from "../shared/runtime/testing-run.ts";
 import { ARGUMENT_LISTS, type ArgumentList, FLAGS_OF_0_36 } from "./testing-konnectivity.ts";
 
 const dir = mkdtempSync(join(tmpdir(), "culvert-konnectivity-"));

@@ -1,8 +1,8 @@
 import { z } from "zod";
 import { failureOf, type HttpsAnswer, HttpsClient } from "../server/tokens/https.ts";
 import { type ApiAccess, checkAccess, type ReadAccess } from "../server/tokens/kube-access.ts";
+import { firstFault, inOurWords } from "../shared/basics/schema-words.ts";
 import { printable } from "../shared/outcomes.ts";
-import { firstFault, inOurWords } from "../shared/schema-words.ts";
 
 const SecretObject = z.looseObject({
   metadata: z.looseObject({ labels: z.record(z.string(), z.string()).optional() }),

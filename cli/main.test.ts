@@ -9,8 +9,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
-import { buildInfo } from "../shared/process/build-info.ts";
-import { ROOT, RUN_SOURCES, source } from "../shared/process/testing-run.ts";
+import { buildInfo } from "../shared/runtime/build-info.ts";
+import { ROOT, RUN_SOURCES, source } from "../shared/runtime/testing-run.ts";
 
 const MAIN = fileURLToPath(source("main.ts", import.meta.url));
 

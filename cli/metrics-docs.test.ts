@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { prepared } from "../agent/testing.ts";
 import { TestRouter } from "../router/testing.ts";
 import { fetchText, start } from "../server/testing.ts";
-import { ROOT } from "../shared/process/testing-run.ts";
+import { ROOT } from "../shared/runtime/testing-run.ts";
 
 const PAGE = readFileSync(join(ROOT, "docs/metrics.md"), "utf8");
 

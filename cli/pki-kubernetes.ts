@@ -1,7 +1,7 @@
 import { X509Certificate } from "node:crypto";
 import { inCluster, kubeconfig, type ReadAccess } from "../server/tokens/kube-access.ts";
+import { ConfigError } from "../shared/config/options.ts";
 import { Authority, type CertificateAndKey, type LeafOptions } from "../shared/pki/certificates.ts";
-import { ConfigError } from "../shared/process/options.ts";
 import { KubeFailure, KubeSecrets, type Secret } from "./kube-secrets.ts";
 import { checkName } from "./pki.ts";
 import { isNearItsEnd, reasonToRenew } from "./renewal.ts";

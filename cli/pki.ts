@@ -2,9 +2,9 @@ import { constants } from "node:fs";
 import { copyFile, link, mkdtemp, rm, stat, writeFile } from "node:fs/promises";
 import { isIP } from "node:net";
 import { join, resolve } from "node:path";
-import { bracketed } from "../shared/net/target.ts";
+import { bracketed } from "../shared/address/target.ts";
+import { ConfigError } from "../shared/config/options.ts";
 import { Authority } from "../shared/pki/certificates.ts";
-import { ConfigError } from "../shared/process/options.ts";
 import { cannotWrite, makeFolder } from "./folder.ts";
 import { ownCommand, shellQuoted } from "./shell.ts";
 

@@ -1,7 +1,7 @@
 import { createPrivateKey, X509Certificate } from "node:crypto";
 import { isIP, SocketAddress } from "node:net";
-import { parseAltNames } from "../shared/net/identity.ts";
 import type { CertificateAndKey } from "../shared/pki/certificates.ts";
+import { parseAltNames } from "../shared/tls/identity.ts";
 
 /** A certificate is renewed when less than this part of its life is left, as cert-manager does it. */
 const LEAST_LIFE_LEFT = 1 / 3;

@@ -1,14 +1,14 @@
-import { lookAtAllFiles } from "../shared/net/watch-files.ts";
-import { helpText } from "../shared/process/flags.ts";
-import { tuneHeapForRelaying } from "../shared/process/heap.ts";
-import { createLogger, isForPeople, type Logger } from "../shared/process/logger.ts";
-import type { OptionTable, Rows, ValuesOf } from "../shared/process/options.ts";
-import { readOptions } from "../shared/process/read-options.ts";
-import { type Closable, run } from "../shared/process/run.ts";
-import { printConfig } from "../shared/process/show-options.ts";
+import { helpText } from "../shared/config/flags.ts";
+import type { OptionTable, Rows, ValuesOf } from "../shared/config/options.ts";
+import { readOptions } from "../shared/config/read-options.ts";
+import { printConfig } from "../shared/config/show-options.ts";
+import { lookAtAllFiles } from "../shared/documents/watch-files.ts";
+import { tuneHeapForRelaying } from "../shared/runtime/heap.ts";
+import { createLogger, isForPeople, type Logger } from "../shared/runtime/logger.ts";
+import { type Closable, run } from "../shared/runtime/run.ts";
 import { flagHint } from "./flag-hint.ts";
 
-/** What every table with a log has (shared/process/common-options.ts). */
+/** What every table with a log has (shared/runtime/common-options.ts). */
 type LogValues = { readonly logLevel: string; readonly logFormat: "auto" | "json" | "pretty" };
 
 /**

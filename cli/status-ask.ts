@@ -1,7 +1,7 @@
 import { request as httpRequest, type IncomingMessage } from "node:http";
 import { text } from "node:stream/consumers";
-import { seconds } from "../shared/net/seconds.ts";
-import { formatTarget, type Target } from "../shared/net/target.ts";
+import { formatTarget, type Target } from "../shared/address/target.ts";
+import { seconds } from "../shared/basics/seconds.ts";
 import { NoStatus, type StatusKind } from "./status-answer.ts";
 
 const WITHIN_MS = 5_000;

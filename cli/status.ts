@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { parseTarget, type Target } from "../shared/net/target.ts";
+import { parseTarget, type Target } from "../shared/address/target.ts";
+import { nearest } from "../shared/basics/nearest.ts";
+import { ConfigError } from "../shared/config/options.ts";
 import { printable } from "../shared/outcomes.ts";
-import { nearest } from "../shared/process/nearest.ts";
-import { ConfigError } from "../shared/process/options.ts";
 import { NoStatus, readAgentStatus, readRouterStatus, readStatus } from "./status-answer.ts";
 import { askStatus, type Said } from "./status-ask.ts";
 import { statusTable } from "./status-table.ts";

@@ -1,4 +1,4 @@
-import { buildInfo } from "../shared/process/build-info.ts";
+import { buildInfo } from "../shared/runtime/build-info.ts";
 
 /** `culvert version`: what a report of a fault should say of the program and of what it runs on. */
 export function runVersion(json: boolean, print: (text: string) => void = (text) => process.stdout.write(text)): void {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
-import { readProxyHeader } from "../shared/net/proxy-protocol.ts";
+import { readProxyHeader } from "../shared/listen/proxy-protocol.ts";
 import { Coverage } from "./coverage.ts";
 import { Fuzzer } from "./fuzzer.ts";
 import { mutate } from "./mutate.ts";
@@ -12,7 +12,7 @@ import type { Target } from "./target.ts";
 const MAX_LENGTH = 200;
 
 // Started before the code that is to be covered has run.
-const coverage = new Coverage(/\/shared\/net\//);
+const coverage = new Coverage(/\/shared\/listen\//);
 after(() => coverage.stop());
 
 /** Fails for a whole header of version 1, which no seed comes near. */

@@ -1,4 +1,4 @@
-import { formatTarget, type Target } from "../shared/net/target.ts";
+import { formatTarget, type Target } from "../shared/address/target.ts";
 import type { Route, RouteTable } from "./routes.ts";
 
 /**

@@ -1,6 +1,6 @@
 import type { Socket } from "node:net";
-import { BySource } from "../shared/by-source.ts";
-import { Crowd } from "../shared/queue.ts";
+import { BySource } from "../shared/basics/by-source.ts";
+import { Crowd } from "../shared/basics/queue.ts";
 
 export interface ClientConnectionsOptions {
   readonly most: number;

@@ -1,10 +1,10 @@
 import type { Socket } from "node:net";
-import { BySource } from "../shared/by-source.ts";
-import { type ClientHello, ClientHelloReader } from "../shared/net/client-hello.ts";
-import { readFirst } from "../shared/net/first-bytes.ts";
-import { seconds } from "../shared/net/seconds.ts";
-import { sourceOf } from "../shared/net/source.ts";
-import { networkOf } from "../shared/net/source-network.ts";
+import { networkOf } from "../shared/address/source-network.ts";
+import { BySource } from "../shared/basics/by-source.ts";
+import { seconds } from "../shared/basics/seconds.ts";
+import { type ClientHello, ClientHelloReader } from "../shared/listen/client-hello.ts";
+import { readFirst } from "../shared/listen/first-bytes.ts";
+import { sourceOf } from "../shared/listen/source.ts";
 import { Refusal } from "./refusal.ts";
 
 export interface HellosOptions {

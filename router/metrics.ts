@@ -1,5 +1,5 @@
 import type { Registry } from "prom-client";
-import { DIAL_BUCKETS, Instruments, type LabelledTally, LIFE_BUCKETS, type Tally } from "../shared/process/metrics.ts";
+import { DIAL_BUCKETS, Instruments, type LabelledTally, LIFE_BUCKETS, type Tally } from "../shared/runtime/metrics.ts";
 import type { BackendState } from "./backends.ts";
 import type { RefusalCode } from "./refusal.ts";
 

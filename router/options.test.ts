@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { helpText } from "../shared/process/flags.ts";
-import { readOptions } from "../shared/process/read-options.ts";
+import { helpText } from "../shared/config/flags.ts";
+import { readOptions } from "../shared/config/read-options.ts";
 import { routerOptions } from "./options.ts";
 
 const read = (...argv: string[]) => readOptions(routerOptions, { argv, env: {} });

@@ -1,11 +1,11 @@
+import { type Draft, defineOptions, type OptionsOf, option, section } from "../shared/config/options.ts";
 import {
   adminAllowedHosts,
   adminBindAddress,
   healthShowsClusters,
   logRows,
   settlePorts,
-} from "../shared/process/common-options.ts";
-import { type Draft, defineOptions, type OptionsOf, option, section } from "../shared/process/options.ts";
+} from "../shared/runtime/common-options.ts";
 
 const routing = section("Routing", {
   routes: option.string(

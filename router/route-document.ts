@@ -1,8 +1,8 @@
 import { z } from "zod";
-import { canonicalServerName } from "../shared/net/server-name.ts";
-import { parseTarget } from "../shared/net/target.ts";
+import { canonicalServerName } from "../shared/address/server-name.ts";
+import { parseTarget } from "../shared/address/target.ts";
+import { shownDocument, yamlDocuments } from "../shared/documents/yaml-documents.ts";
 import { printable } from "../shared/outcomes.ts";
-import { shownDocument, yamlDocuments } from "../shared/process/yaml-documents.ts";
 import type { Route } from "./routes.ts";
 
 /** The routes of a file, or all its faults as sentences. */

@@ -1,8 +1,8 @@
 import { promises } from "node:fs";
 import { join } from "node:path";
-import { readFailure } from "../shared/net/read-failure.ts";
-import { outOfFiles } from "../shared/process/out-of-files.ts";
-import { FileTooLargeError, readBounded } from "../shared/read-bounded.ts";
+import { FileTooLargeError, readBounded } from "../shared/documents/read-bounded.ts";
+import { readFailure } from "../shared/documents/read-failure.ts";
+import { outOfFiles } from "../shared/limits/out-of-files.ts";
 import { parseRoutes, type RouteDocuments } from "./route-document.ts";
 import { type Route, RouteTable } from "./routes.ts";
 import { settleRoutes } from "./settle-routes.ts";

@@ -3,10 +3,10 @@ import dns from "node:dns";
 import { once } from "node:events";
 import { syncBuiltinESMExports } from "node:module";
 import { type TestContext, test } from "node:test";
-import { UNRECOGNIZED_NAME_ALERT } from "../shared/net/client-hello.ts";
-import { readProxyHeader } from "../shared/net/proxy-protocol.ts";
-import { helloFor, helloMessage, inRecords } from "../shared/net/testing-hello.ts";
-import { ConfigError } from "../shared/process/options.ts";
+import { ConfigError } from "../shared/config/options.ts";
+import { UNRECOGNIZED_NAME_ALERT } from "../shared/listen/client-hello.ts";
+import { readProxyHeader } from "../shared/listen/proxy-protocol.ts";
+import { helloFor, helloMessage, inRecords } from "../shared/listen/testing-hello.ts";
 import { readAll, readSome, TestBackend, TestRouter, until } from "./testing.ts";
 
 const BLUE = helloFor("blue.example");

@@ -1,4 +1,4 @@
-import type { Target } from "../shared/net/target.ts";
+import type { Target } from "../shared/address/target.ts";
 
 /** Names, and the backends that serve them. */
 export interface Route {

@@ -1,4 +1,4 @@
-import { shownDocument } from "../shared/process/yaml-documents.ts";
+import { shownDocument } from "../shared/documents/yaml-documents.ts";
 import type { RouteDocuments } from "./route-document.ts";
 import { type Route, RouteTable } from "./routes.ts";
 import { NamesTaken, type TakenName } from "./taken-names.ts";

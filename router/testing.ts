@@ -4,8 +4,8 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { createLogger } from "../shared/process/logger.ts";
-import { defaultsOf } from "../shared/process/options.ts";
+import { defaultsOf } from "../shared/config/options.ts";
+import { createLogger } from "../shared/runtime/logger.ts";
 import { type RouterOptions, routerOptions } from "./options.ts";
 import { type Router, type RouterDeps, startRouter } from "./router.ts";
 

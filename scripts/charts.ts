@@ -9,7 +9,7 @@ import { fileURLToPath } from "node:url";
 import { agentOptions } from "../agent/options.ts";
 import { routerOptions } from "../router/options.ts";
 import { serverOptions } from "../server/options.ts";
-import type { OptionTable } from "../shared/process/options.ts";
+import type { OptionTable } from "../shared/config/options.ts";
 import { parseChartOptions } from "./charts/chart-options.ts";
 import { clusterDocumentsSchema } from "./charts/cluster-documents.ts";
 import { defaultsOf } from "./charts/defaults.ts";

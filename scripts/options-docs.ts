@@ -4,8 +4,8 @@ import { fileURLToPath } from "node:url";
 import { agentOptions } from "../agent/options.ts";
 import { routerOptions } from "../router/options.ts";
 import { serverOptions } from "../server/options.ts";
-import type { OptionTable } from "../shared/process/options.ts";
-import { optionsMarkdown } from "../shared/process/show-options.ts";
+import type { OptionTable } from "../shared/config/options.ts";
+import { optionsMarkdown } from "../shared/config/show-options.ts";
 
 const FILE = fileURLToPath(new URL("../docs/options.md", import.meta.url));
 

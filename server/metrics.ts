@@ -1,8 +1,8 @@
 import type { Registry } from "prom-client";
 import { type OutcomeCode, outcome } from "../shared/outcomes.ts";
-import { ExpiryMetrics } from "../shared/process/expiry-metrics.ts";
-import { LinkMetrics } from "../shared/process/link-metrics.ts";
-import { MemoryMetrics } from "../shared/process/memory-metrics.ts";
+import { ExpiryMetrics } from "../shared/runtime/expiry-metrics.ts";
+import { LinkMetrics } from "../shared/runtime/link-metrics.ts";
+import { MemoryMetrics } from "../shared/runtime/memory-metrics.ts";
 import {
   type ByCluster,
   DIAL_BUCKETS,
@@ -11,7 +11,7 @@ import {
   LIFE_BUCKETS,
   type OutcomeHistogram,
   Tally,
-} from "../shared/process/metrics.ts";
+} from "../shared/runtime/metrics.ts";
 import type { ClusterFigures, FinishedConnect } from "./status/figures.ts";
 import { RecentRefusals, type Refusal } from "./status/refusals.ts";
 

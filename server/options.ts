@@ -1,5 +1,6 @@
-import { parsePattern } from "../shared/net/identity.ts";
-import { LOOPBACK } from "../shared/net/network.ts";
+import { LOOPBACK } from "../shared/address/network.ts";
+import { SERVER_ONLY } from "../shared/config/konnectivity.ts";
+import { type Draft, type OptionsOf, option, section, type Verdict } from "../shared/config/options.ts";
 import {
   adminAllowedHosts,
   adminBindAddress,
@@ -11,9 +12,8 @@ import {
   settlePorts,
   streamRows,
   tlsRows,
-} from "../shared/process/common-options.ts";
-import { SERVER_ONLY } from "../shared/process/konnectivity.ts";
-import { type Draft, type OptionsOf, option, section, type Verdict } from "../shared/process/options.ts";
+} from "../shared/runtime/common-options.ts";
+import { parsePattern } from "../shared/tls/identity.ts";
 import { TUNNEL_PATH } from "../shared/wire/handshake.ts";
 import { SourceCidrs } from "./clusters/source-cidrs.ts";
 import { wideNetworks } from "./ports/wide-networks.ts";

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { X509Certificate } from "node:crypto";
 import { test } from "node:test";
-import { encodeProxyV2 } from "../shared/net/proxy-protocol.ts";
+import { encodeProxyV2 } from "../shared/listen/proxy-protocol.ts";
 import { fetchText, until } from "./testing.ts";
 import { answerOf, callerAt, callerBehind, type TenantServer, Tenants, unixCallerAt } from "./testing-tenants.ts";
 

@@ -4,7 +4,7 @@ import { stat } from "node:fs/promises";
 import { connect as dialPlain } from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
-import { resetSocket } from "../shared/net/reset.ts";
+import { resetSocket } from "../shared/relay/reset.ts";
 import { agentOf, CONNECT, callerOf, collect, ESTABLISHED, fetchText, pki, start, until } from "./testing.ts";
 
 test("a CONNECT goes through the unix socket and through TLS at the same time", async () => {

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { type TestContext, test } from "node:test";
 import { setImmediate } from "node:timers/promises";
-import { createLogger } from "../shared/process/logger.ts";
+import { createLogger } from "../shared/runtime/logger.ts";
 import type { Stream } from "../shared/yamux/stream.ts";
 import { type Trial, type TrialDeps, tryTarget } from "./trial.ts";
 import { Registry } from "./tunnels/registry.ts";

@@ -1,8 +1,8 @@
 import { isIP } from "node:net";
 import { z } from "zod";
-import { parseTarget, type Target } from "../shared/net/target.ts";
+import { parseTarget, type Target } from "../shared/address/target.ts";
 import { type CulvertError, type OutcomeCode, toCulvertError } from "../shared/outcomes.ts";
-import type { Logger } from "../shared/process/logger.ts";
+import type { Logger } from "../shared/runtime/logger.ts";
 import type { OpenTimes } from "../shared/wire/open.ts";
 import { type Asker, type ReachDeps, reach } from "./tunnels/reach.ts";
 import type { Registry } from "./tunnels/registry.ts";

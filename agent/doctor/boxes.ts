@@ -1,5 +1,5 @@
 import type { IncomingHttpHeaders } from "node:http";
-import { repeats } from "../../shared/net/repeats.ts";
+import { repeats } from "../../shared/basics/repeats.ts";
 import { printable } from "../../shared/outcomes.ts";
 
 /** Of each name: a box may write more into an answer than a line of a report has room for. */

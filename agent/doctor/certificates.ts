@@ -1,6 +1,6 @@
 import { X509Certificate } from "node:crypto";
-import { certificates } from "../../shared/net/tls-material.ts";
 import { printable } from "../../shared/outcomes.ts";
+import { certificates } from "../../shared/tls/tls-material.ts";
 import type { ChainLink, Finding } from "./steps.ts";
 
 /** How deep a chain is followed: a root signs itself, a loop never ends. */

@@ -1,4 +1,4 @@
-import { ahead, CLOCK_TOLERANCE_MS } from "../../shared/net/clock-skew.ts";
+import { ahead, CLOCK_TOLERANCE_MS } from "../../shared/tls/clock-skew.ts";
 import type { Finding, Passed } from "./steps.ts";
 
 /** This machine's clock beside the server's; a header's date has whole seconds, and the way takes its time. */

@@ -1,4 +1,4 @@
-import type { Environment } from "../../shared/way-out/environment.ts";
+import type { Environment } from "../../shared/dial/environment.ts";
 import { formatServer, wantedServers } from "../uplink/servers.ts";
 import { type Examination, examine } from "./examine.ts";
 import type { DoctorOptions } from "./options.ts";

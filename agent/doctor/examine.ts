@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto";
 import type { SecureVersion } from "node:tls";
+import { formatTarget } from "../../shared/address/target.ts";
+import type { Environment } from "../../shared/dial/environment.ts";
 import type { Hello } from "../../shared/link/control.ts";
-import { formatTarget } from "../../shared/net/target.ts";
-import type { Environment } from "../../shared/way-out/environment.ts";
 import { HANDSHAKE_VERSION } from "../../shared/wire/handshake.ts";
 import type { AgentOptions } from "../options.ts";
 import type { ServerLocation } from "../server-url.ts";

@@ -1,9 +1,9 @@
 import { type IncomingMessage, request } from "node:http";
 import type { Socket } from "node:net";
 import { type ConnectionOptions, connect, type TLSSocket } from "node:tls";
+import { sniOf } from "../../shared/address/sni.ts";
 import { isCallersPort } from "../../shared/link/upgrade-answer.ts";
-import { sniOf } from "../../shared/net/sni.ts";
-import { version } from "../../shared/process/version.ts";
+import { version } from "../../shared/runtime/version.ts";
 import { DOCTOR } from "../../shared/wire/handshake.ts";
 import { chainOf } from "./certificates.ts";
 import type { ChainLink } from "./steps.ts";

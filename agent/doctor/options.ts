@@ -1,4 +1,4 @@
-import { type Draft, defineOptions, type OptionsOf, option, section } from "../../shared/process/options.ts";
+import { type Draft, defineOptions, type OptionsOf, option, section } from "../../shared/config/options.ts";
 import { agentOptions, settleWithoutCredential } from "../options.ts";
 
 const own = section("The doctor", {

@@ -1,6 +1,6 @@
-import { createLogger } from "../../shared/process/logger.ts";
-import { CredentialsFile } from "../../shared/way-out/credentials-file.ts";
-import { WayFault } from "../../shared/way-out/fault.ts";
+import { CredentialsFile } from "../../shared/dial/credentials-file.ts";
+import { WayFault } from "../../shared/dial/fault.ts";
+import { createLogger } from "../../shared/runtime/logger.ts";
 import { KeptProxyTls } from "../uplink/kept-proxy-tls.ts";
 import type { WayOutOptions } from "../uplink/way-out.ts";
 

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { clockNote } from "../../shared/net/clock-skew.ts";
+import { clockNote } from "../../shared/tls/clock-skew.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { refusalFinding } from "./refusal.ts";
 import type { Finding } from "./steps.ts";

@@ -1,4 +1,4 @@
-import { withoutClockNote } from "../../shared/net/clock-skew.ts";
+import { withoutClockNote } from "../../shared/tls/clock-skew.ts";
 import { CloseCode, type LinkRefused } from "../../shared/wire/handshake.ts";
 import type { Finding } from "./steps.ts";
 

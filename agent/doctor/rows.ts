@@ -1,4 +1,4 @@
-import { noTlsBehind, PORTAL_CURE, portalAt } from "../../shared/net/portal.ts";
+import { noTlsBehind, PORTAL_CURE, portalAt } from "../../shared/http/portal.ts";
 import { CERTIFICATE_ROWS, OPENED_CERTIFICATE_ROWS } from "./certificate-rows.ts";
 import { HANDSHAKE_ROWS, type Row } from "./handshake-rows.ts";
 import { date, type Found } from "./row-words.ts";

@@ -1,5 +1,5 @@
+import type { Fault } from "../../shared/dial/fault.ts";
 import type { Relation } from "../../shared/link/unknown-issuer.ts";
-import type { Fault } from "../../shared/way-out/fault.ts";
 
 /** What is looked at, in this order. */
 export const STEPS = [

@@ -1,4 +1,4 @@
-import { ahead } from "../../shared/net/clock-skew.ts";
+import { ahead } from "../../shared/tls/clock-skew.ts";
 import type { Row } from "./handshake-rows.ts";
 import { rowOf, SET_THE_CLOCK } from "./rows.ts";
 import type { Culprit, Finding, Step } from "./steps.ts";

@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { LoadKerberos } from "../../shared/way-out/auth/kerberos.ts";
-import { TicketPace } from "../../shared/way-out/auth/ticket-pace.ts";
-import { WayFault } from "../../shared/way-out/fault.ts";
-import { guarded } from "../../shared/way-out/testing-guarded-proxy.ts";
-import { faultOf, open, ScriptedProxy } from "../../shared/way-out/testing-proxy.ts";
-import { formatProxy } from "../../shared/way-out/way.ts";
-import { unitedFault } from "../../shared/way-out/ways-fault.ts";
+import type { LoadKerberos } from "../../shared/dial/auth/kerberos.ts";
+import { TicketPace } from "../../shared/dial/auth/ticket-pace.ts";
+import { WayFault } from "../../shared/dial/fault.ts";
+import { guarded } from "../../shared/dial/testing-guarded-proxy.ts";
+import { faultOf, open, ScriptedProxy } from "../../shared/dial/testing-proxy.ts";
+import { formatProxy } from "../../shared/dial/way.ts";
+import { unitedFault } from "../../shared/dial/ways-fault.ts";
 import { StepFailed } from "./steps.ts";
 import { proxyFailed } from "./way-out.ts";
 

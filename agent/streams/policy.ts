@@ -1,8 +1,14 @@
 import { BlockList, isIPv4, type SocketAddress } from "node:net";
 import { networkInterfaces } from "node:os";
-import { embeddedIPv4 } from "../../shared/net/embedded-ipv4.ts";
-import { dialledAddress } from "../../shared/net/network.ts";
-import { type AddressRule, matchesAddress, matchesRule, parseRule, type Rule } from "../../shared/net/target-rule.ts";
+import { embeddedIPv4 } from "../../shared/address/embedded-ipv4.ts";
+import { dialledAddress } from "../../shared/address/network.ts";
+import {
+  type AddressRule,
+  matchesAddress,
+  matchesRule,
+  parseRule,
+  type Rule,
+} from "../../shared/address/target-rule.ts";
 
 export interface PolicyOptions {
   readonly allow: readonly string[];

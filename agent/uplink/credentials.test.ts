@@ -3,9 +3,9 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
-import { MAX_TOKEN_BYTES } from "../../shared/net/bearer.ts";
+import { hugeFileAt, pipeAt } from "../../shared/documents/testing-files.ts";
+import { MAX_TOKEN_BYTES } from "../../shared/http/bearer.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
-import { hugeFileAt, pipeAt } from "../../shared/testing-files.ts";
 import { endOf, pathsOf, readCredentials } from "./credentials.ts";
 
 /** The files of an agent, and how to write them anew. */

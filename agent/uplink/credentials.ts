@@ -1,5 +1,5 @@
-import { loadClientTls, TlsFileError, type TlsMaterial, type Validity } from "../../shared/net/tls-material.ts";
-import { wellKnownAuthorities } from "../../shared/net/well-known-authorities.ts";
+import { loadClientTls, TlsFileError, type TlsMaterial, type Validity } from "../../shared/tls/tls-material.ts";
+import { wellKnownAuthorities } from "../../shared/tls/well-known-authorities.ts";
 import { type AgentToken, readToken } from "./token.ts";
 
 /** Files with what proves the agent to the server, and the server to the agent; "" = not given. */

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { lifeStageOf } from "../../shared/net/expiry.ts";
+import { lifeStageOf } from "../../shared/tls/expiry.ts";
 import type { Credentials } from "./credentials.ts";
 import { AgentExpiry } from "./expiring.ts";
 

@@ -1,4 +1,4 @@
-import { AuthorityEnds, type Expiring } from "../../shared/net/expiry.ts";
+import { AuthorityEnds, type Expiring } from "../../shared/tls/expiry.ts";
 import type { CredentialFiles, Credentials } from "./credentials.ts";
 
 /** What of an agent's credentials has an end. Authorities in between (`--outer-ca`) are their owner's to look after. */

@@ -1,9 +1,9 @@
+import { backoffMs, type Ending, shortLivesAfter } from "../../shared/basics/backoff.ts";
+import { WayFault } from "../../shared/dial/fault.ts";
 import type { CarrierLost } from "../../shared/link/carrier-end.ts";
 import { LinkLost, type Resumption } from "../../shared/link/link.ts";
-import { backoffMs, type Ending, shortLivesAfter } from "../../shared/process/backoff.ts";
-import { type LinkMetrics, PLANNED } from "../../shared/process/link-metrics.ts";
-import type { Logger } from "../../shared/process/logger.ts";
-import { WayFault } from "../../shared/way-out/fault.ts";
+import { type LinkMetrics, PLANNED } from "../../shared/runtime/link-metrics.ts";
+import type { Logger } from "../../shared/runtime/logger.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { AgentMetrics } from "../metrics.ts";
 import type { Connection, ConnectionOwner } from "./connection.ts";
@@ -61,7 +61,7 @@ export interface UplinkDeps {
  *                               drain(), close(), destroy() while not connected ─────────▶ closed
  * ```
  *
- * What counts as a failure, and how long it makes us wait: shared/process/backoff.ts, docs/decisions/0005.
+ * What counts as a failure, and how long it makes us wait: shared/basics/backoff.ts, docs/decisions/0005.
  */
 export class Uplink implements ConnectionOwner {
   readonly #deps: UplinkDeps;

@@ -1,4 +1,4 @@
-import type { Logger } from "../../shared/process/logger.ts";
+import type { Logger } from "../../shared/runtime/logger.ts";
 import { type CredentialFiles, type Credentials, endOf, readCredentials } from "./credentials.ts";
 
 /**

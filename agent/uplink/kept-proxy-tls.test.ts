@@ -4,8 +4,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { pino } from "pino";
+import { WayFault } from "../../shared/dial/fault.ts";
 import { testCertificate } from "../../shared/link/testing.ts";
-import { WayFault } from "../../shared/way-out/fault.ts";
 import { KeptProxyTls } from "./kept-proxy-tls.ts";
 
 test("a broken --proxy-ca is a fault that names it, until it is mended", async (t) => {

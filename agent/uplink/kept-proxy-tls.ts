@@ -1,7 +1,7 @@
-import { loadClientTls, TlsFileError, type TlsFiles } from "../../shared/net/tls-material.ts";
-import type { Logger } from "../../shared/process/logger.ts";
-import { WayFault } from "../../shared/way-out/fault.ts";
-import type { ProxyTls } from "../../shared/way-out/proxy-tls.ts";
+import { WayFault } from "../../shared/dial/fault.ts";
+import type { ProxyTls } from "../../shared/dial/proxy-tls.ts";
+import type { Logger } from "../../shared/runtime/logger.ts";
+import { loadClientTls, TlsFileError, type TlsFiles } from "../../shared/tls/tls-material.ts";
 
 interface Held extends ProxyTls {
   readonly notAfter: Date | undefined;

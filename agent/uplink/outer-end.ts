@@ -8,7 +8,7 @@ import {
   probeServer,
 } from "../../shared/link/dial.ts";
 import { UnknownIssuer } from "../../shared/link/unknown-issuer.ts";
-import { wellKnownAuthorities } from "../../shared/net/well-known-authorities.ts";
+import { wellKnownAuthorities } from "../../shared/tls/well-known-authorities.ts";
 import { HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { Credentials } from "./credentials.ts";
 import { isUnseen, UnseenCertificate } from "./unseen-certificate.ts";

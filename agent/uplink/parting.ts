@@ -1,5 +1,5 @@
+import { brokenOff } from "../../shared/http/broken-off.ts";
 import { CarrierLost } from "../../shared/link/carrier-end.ts";
-import { brokenOff } from "../../shared/net/broken-off.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 
 /** A server that has sent us away closes its port under whoever still comes, at the latest so long after its last link, ms. */

@@ -1,5 +1,5 @@
+import { seconds } from "../../shared/basics/seconds.ts";
 import type { CarrierLost } from "../../shared/link/carrier-end.ts";
-import { seconds } from "../../shared/net/seconds.ts";
 
 export interface PathOptions {
   /** Interval of pings as configured, ms; never made longer. */

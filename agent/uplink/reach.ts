@@ -1,9 +1,9 @@
 import type { SecureVersion } from "node:tls";
+import type { BackoffOptions } from "../../shared/basics/backoff.ts";
 import type { Hello } from "../../shared/link/control.ts";
 import type { CarrierDialOptions } from "../../shared/link/dial.ts";
 import type { LinkOptions } from "../../shared/link/link.ts";
 import { UnknownIssuer } from "../../shared/link/unknown-issuer.ts";
-import type { BackoffOptions } from "../../shared/process/backoff.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import type { SessionOptions } from "../../shared/yamux/options.ts";
 import type { ServerLocation } from "../server-url.ts";

@@ -1,5 +1,5 @@
+import { type BackoffOptions, backoffMs } from "../../shared/basics/backoff.ts";
 import type { Link } from "../../shared/link/link.ts";
-import { type BackoffOptions, backoffMs } from "../../shared/process/backoff.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { NextCarrier, ResumeWords } from "./next-carrier.ts";
 

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { WayFault } from "../../shared/dial/fault.ts";
 import { NoTls, SECURING } from "../../shared/link/dial-fault.ts";
 import { CallersPort, MiddleBox } from "../../shared/link/upgrade-answer.ts";
-import { WayFault } from "../../shared/way-out/fault.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { retryAfter } from "./retry.ts";
 

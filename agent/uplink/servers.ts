@@ -1,4 +1,4 @@
-import { bracketed } from "../../shared/net/target.ts";
+import { bracketed } from "../../shared/address/target.ts";
 import { TUNNEL_PATH } from "../../shared/wire/handshake.ts";
 import { parseHostPort, parseServerUrl, type ServerLocation } from "../server-url.ts";
 

@@ -1,6 +1,6 @@
-import { unfitToken, unverifiedClaims } from "../../shared/net/bearer.ts";
-import { readFailure } from "../../shared/net/read-failure.ts";
-import { readBoundedSync } from "../../shared/read-bounded.ts";
+import { readBoundedSync } from "../../shared/documents/read-bounded.ts";
+import { readFailure } from "../../shared/documents/read-failure.ts";
+import { unfitToken, unverifiedClaims } from "../../shared/http/bearer.ts";
 
 /** A bearer token, and when it ends, if it says so. */
 export interface AgentToken {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { Socket } from "node:net";
 import { test } from "node:test";
-import { judgePeer } from "../../shared/net/identity.ts";
+import { judgePeer } from "../../shared/tls/identity.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { retryAfter } from "./retry.ts";
 import { isUnseen, UnseenCertificate } from "./unseen-certificate.ts";

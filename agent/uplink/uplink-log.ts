@@ -1,5 +1,5 @@
-import type { Logger } from "../../shared/process/logger.ts";
-import { StrangerLog } from "../../shared/process/stranger-log.ts";
+import type { Logger } from "../../shared/runtime/logger.ts";
+import { StrangerLog } from "../../shared/runtime/stranger-log.ts";
 
 type Line = Readonly<Record<string, unknown>>;
 

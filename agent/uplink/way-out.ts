@@ -1,15 +1,15 @@
+import { ConfigError } from "../../shared/config/options.ts";
+import { TicketPace } from "../../shared/dial/auth/ticket-pace.ts";
+import { CredentialsFile } from "../../shared/dial/credentials-file.ts";
+import type { Environment } from "../../shared/dial/environment.ts";
+import type { WayFault } from "../../shared/dial/fault.ts";
+import type { ProxyTls } from "../../shared/dial/proxy-tls.ts";
+import { type Destination, formatProxy, formatWay, type Way } from "../../shared/dial/way.ts";
+import { type Opened, type OpenOptions, WaysOut } from "../../shared/dial/ways.ts";
 import type { Passage } from "../../shared/link/dial.ts";
 import { printable } from "../../shared/outcomes.ts";
-import type { Logger } from "../../shared/process/logger.ts";
-import { ConfigError } from "../../shared/process/options.ts";
-import { StrangerLog } from "../../shared/process/stranger-log.ts";
-import { TicketPace } from "../../shared/way-out/auth/ticket-pace.ts";
-import { CredentialsFile } from "../../shared/way-out/credentials-file.ts";
-import type { Environment } from "../../shared/way-out/environment.ts";
-import type { WayFault } from "../../shared/way-out/fault.ts";
-import type { ProxyTls } from "../../shared/way-out/proxy-tls.ts";
-import { type Destination, formatProxy, formatWay, type Way } from "../../shared/way-out/way.ts";
-import { type Opened, type OpenOptions, WaysOut } from "../../shared/way-out/ways.ts";
+import type { Logger } from "../../shared/runtime/logger.ts";
+import { StrangerLog } from "../../shared/runtime/stranger-log.ts";
 import type { ServerLocation } from "../server-url.ts";
 import { KeptProxyTls } from "./kept-proxy-tls.ts";
 

@@ -1,7 +1,7 @@
 import { type Agent, startAgent } from "../../agent/agent.ts";
 import { agentOptions } from "../../agent/options.ts";
-import { createLogger } from "../../shared/process/logger.ts";
-import { defaultsOf } from "../../shared/process/options.ts";
+import { defaultsOf } from "../../shared/config/options.ts";
+import { createLogger } from "../../shared/runtime/logger.ts";
 import type { ClusterFiles } from "./cluster-files.ts";
 import { within } from "./wait.ts";
 

@@ -1,7 +1,7 @@
 import { type ServerOptions, serverOptions } from "../../server/options.ts";
 import { type Server, startServer } from "../../server/server.ts";
-import { createLogger } from "../../shared/process/logger.ts";
-import { defaultsOf } from "../../shared/process/options.ts";
+import { defaultsOf } from "../../shared/config/options.ts";
+import { createLogger } from "../../shared/runtime/logger.ts";
 import type { ClusterFolder } from "./cluster-files.ts";
 import { freePort } from "./targets/absent.ts";
 

@@ -1,5 +1,5 @@
 import type { Socket } from "node:net";
-import { endedByReset } from "../../shared/net/reset.ts";
+import { endedByReset } from "../../shared/relay/reset.ts";
 
 /**
  * How the peer ends a connection: `fin`, an error's code such as `ECONNRESET`, or `closed` when it is we who did.

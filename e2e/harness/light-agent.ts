@@ -1,7 +1,7 @@
 import { randomBytes, randomUUID } from "node:crypto";
 import { connect as connectTcp, type Socket } from "node:net";
 import { connect as connectTls, type SecureContext, type TLSSocket } from "node:tls";
-import { backoffMs } from "../../shared/process/backoff.ts";
+import { backoffMs } from "../../shared/basics/backoff.ts";
 import { HANDSHAKE_VERSION, SUBPROTOCOL, TUNNEL_PATH } from "../../shared/wire/handshake.ts";
 
 export interface LightAgentOptions {

@@ -1,4 +1,4 @@
-import { createLogger, type Logger } from "../../shared/process/logger.ts";
+import { createLogger, type Logger } from "../../shared/runtime/logger.ts";
 
 /** One line of the log, as an operator's collector reads it. */
 export type LogLine = Readonly<Record<string, unknown>> & { readonly level: string; readonly msg: string };

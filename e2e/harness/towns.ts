@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import type { ServerOptions } from "../../server/options.ts";
-import { createLogger } from "../../shared/process/logger.ts";
+import { createLogger } from "../../shared/runtime/logger.ts";
 import { type Connection, connectThrough } from "./caller.ts";
 import { callerTls } from "./pki-files.ts";
 import { TARGETS } from "./targets.ts";

@@ -37,7 +37,7 @@ test("the builder gets sources and pages, and no key, test, foreign build or his
     "package-lock.json",
     ".npmrc",
     "cli/main.ts",
-    "shared/net/splice.ts",
+    "shared/relay/splice.ts",
     "docs/errors.md",
     "docker/culvert",
   ];
@@ -50,7 +50,7 @@ test("the builder gets sources and pages, and no key, test, foreign build or his
     "scripts/x",
   ];
   const tests = [
-    "shared/net/splice.test.ts",
+    "shared/relay/splice.test.ts",
     "server/testing.ts",
     "shared/link/testing-frames.ts",
     "e2e/harness/wait.ts",

@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { existsSync } from "node:fs";
 import { describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { ORDERLY_LIFE_MS } from "../../shared/process/backoff.ts";
+import { ORDERLY_LIFE_MS } from "../../shared/basics/backoff.ts";
 import { createSite, type Site } from "../harness/binaries.ts";
 import { type Connection, connectThrough, dialListener } from "../harness/caller.ts";
 import { atFull, FULL, IN_CI } from "../harness/counts.ts";

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { resetSocket } from "../../shared/net/reset.ts";
+import { resetSocket } from "../../shared/relay/reset.ts";
 import { createSite } from "../harness/binaries.ts";
 import { type CallerListener, type Connection, connectThrough, dialListener } from "../harness/caller.ts";
 import { atFull, IN_CI } from "../harness/counts.ts";

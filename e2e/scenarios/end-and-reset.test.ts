@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { test } from "node:test";
 import type { WebSocket } from "ws";
-import { parseTarget } from "../../shared/net/target.ts";
+import { parseTarget } from "../../shared/address/target.ts";
 import { encodeAnswer, encodeOpen, readOpen } from "../../shared/wire/open.ts";
 import { Flag, FrameType, header } from "../../shared/yamux/frame.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
@@ -15,7 +15,7 @@ import { waitFor, within } from "../harness/wait.ts";
 import { startWorld } from "../harness/world.ts";
 
 // The end of a direction and the reset behind it come in one turn: a socket that is being ended cannot be reset any more,
-// and must be closed all the same (shared/net/reset.ts).
+// and must be closed all the same (shared/relay/reset.ts).
 
 const ROUNDS = 12;
 

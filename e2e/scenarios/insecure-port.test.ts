@@ -9,7 +9,7 @@ import { startAgent } from "../../agent/agent.ts";
 import { agentOptions } from "../../agent/options.ts";
 import { Balancer } from "../../server/testing-balancer.ts";
 import { Tenants } from "../../server/testing-tenants.ts";
-import { defaultsOf } from "../../shared/process/options.ts";
+import { defaultsOf } from "../../shared/config/options.ts";
 import { captureLog, type LogLine } from "../harness/log-lines.ts";
 import { waitFor, within } from "../harness/wait.ts";
 import { Witness } from "../harness/witness.ts";

@@ -9,7 +9,7 @@ import { startAgent } from "../../agent/agent.ts";
 import { agentOptions } from "../../agent/options.ts";
 import { Tenants, unixCallerAt } from "../../server/testing-tenants.ts";
 import { ISSUER, Issuer, nowS, SUBJECT } from "../../server/tokens/testing.ts";
-import { defaultsOf } from "../../shared/process/options.ts";
+import { defaultsOf } from "../../shared/config/options.ts";
 import { captureLog, type LogLine } from "../harness/log-lines.ts";
 import { MiddleBox, messagesIn } from "../harness/middle-box.ts";
 import { waitFor } from "../harness/wait.ts";

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { resetSocket } from "../../shared/net/reset.ts";
+import { resetSocket } from "../../shared/relay/reset.ts";
 import type { Connection } from "../harness/caller.ts";
 import { endOf } from "../harness/end-of.ts";
 import { Payload, PayloadCheck } from "../harness/payload.ts";

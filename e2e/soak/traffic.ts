@@ -1,6 +1,6 @@
 import { once, setMaxListeners } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
-import { resetSocket } from "../../shared/net/reset.ts";
+import { resetSocket } from "../../shared/relay/reset.ts";
 import { type CallerListener, type Connection, connectThrough, dialListener } from "../harness/caller.ts";
 import { Random } from "../harness/random.ts";
 import { within } from "../harness/wait.ts";

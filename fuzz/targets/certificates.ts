@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
-import { elements, subjectOf } from "../../shared/net/der.ts";
-import { RevocationList } from "../../shared/net/revocation-list.ts";
+import { elements, subjectOf } from "../../shared/tls/der.ts";
+import { RevocationList } from "../../shared/tls/revocation-list.ts";
 import { assertPrintable, attempt, type Target } from "../target.ts";
 
 const ALGORITHM = sequence(der(0x06, "2a8648ce3d040302"));

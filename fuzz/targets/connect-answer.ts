@@ -1,12 +1,7 @@
 import assert from "node:assert/strict";
-import {
-  type AnswerHead,
-  AnswerReader,
-  MAX_HEAD_BYTES,
-  UnreadableAnswer,
-} from "../../shared/way-out/connect-answer.ts";
-import { AnswerBody } from "../../shared/way-out/connect-answer-body.ts";
-import { refusal } from "../../shared/way-out/connect-answer-fault.ts";
+import { type AnswerHead, AnswerReader, MAX_HEAD_BYTES, UnreadableAnswer } from "../../shared/dial/connect-answer.ts";
+import { AnswerBody } from "../../shared/dial/connect-answer-body.ts";
+import { refusal } from "../../shared/dial/connect-answer-fault.ts";
 import { assertPrintable, attempt, splits, type Target } from "../target.ts";
 
 const AT = "http://proxy.example:3128";

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { isIP } from "node:net";
-import { formatTarget, parseTarget, shownAuthority } from "../../shared/net/target.ts";
+import { formatTarget, parseTarget, shownAuthority } from "../../shared/address/target.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { assertPrintable, attempt, type Target } from "../target.ts";
 

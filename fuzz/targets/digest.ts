@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
-import { Authentication, AuthenticationFailed } from "../../shared/way-out/auth/authentication.ts";
-import { type Challenge, parseChallenges } from "../../shared/way-out/auth/challenges.ts";
-import { Digest, pickDigest } from "../../shared/way-out/auth/digest.ts";
-import { importKerberos } from "../../shared/way-out/auth/kerberos.ts";
+import { Authentication, AuthenticationFailed } from "../../shared/dial/auth/authentication.ts";
+import { type Challenge, parseChallenges } from "../../shared/dial/auth/challenges.ts";
+import { Digest, pickDigest } from "../../shared/dial/auth/digest.ts";
+import { importKerberos } from "../../shared/dial/auth/kerberos.ts";
 import type { Target } from "../target.ts";
 
 const CREDENTIALS = { user: "anna", password: "s3cr3t-p4ss" };

@@ -1,8 +1,13 @@
 import assert from "node:assert/strict";
 import { isIPv4, isIPv6 } from "node:net";
-import { PrefaceReader } from "../../shared/net/preface.ts";
-import { encodeProxyV1, encodeProxyV2, type ProxyReading, readProxyHeader } from "../../shared/net/proxy-protocol.ts";
-import { helloFor } from "../../shared/net/testing-hello.ts";
+import { PrefaceReader } from "../../shared/listen/preface.ts";
+import {
+  encodeProxyV1,
+  encodeProxyV2,
+  type ProxyReading,
+  readProxyHeader,
+} from "../../shared/listen/proxy-protocol.ts";
+import { helloFor } from "../../shared/listen/testing-hello.ts";
 import { assertPrintable, splits, type Target } from "../target.ts";
 
 const V4 = { source: { address: "10.0.0.7", port: 1 }, destination: { address: "10.0.0.8", port: 65_535 } };

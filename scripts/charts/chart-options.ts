@@ -1,5 +1,5 @@
 import { parse } from "yaml";
-import { flagNames, type OptionTable } from "../../shared/process/options.ts";
+import { flagNames, type OptionTable } from "../../shared/config/options.ts";
 import { ChartError, type Value } from "./values-file.ts";
 
 /** By command: the options that a chart sets itself, and the value to set in their place. */

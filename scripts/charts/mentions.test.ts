@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { option } from "../../shared/process/option.ts";
-import { defineOptions, type OptionTable } from "../../shared/process/options.ts";
+import { option } from "../../shared/config/option.ts";
+import { defineOptions, type OptionTable } from "../../shared/config/options.ts";
 import { knownNames, unknownMentions } from "./mentions.ts";
 
 const table = defineOptions({

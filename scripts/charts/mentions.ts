@@ -1,4 +1,4 @@
-import { envName, flagName, flagNames, type OptionTable } from "../../shared/process/options.ts";
+import { envName, flagName, flagNames, type OptionTable } from "../../shared/config/options.ts";
 
 /** Flags of other programs that templates start or speak of. */
 const OF_OTHERS: ReadonlySet<string> = new Set([

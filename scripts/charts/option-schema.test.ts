@@ -4,8 +4,8 @@ import { Ajv } from "ajv";
 import { agentOptions } from "../../agent/options.ts";
 import { routerOptions } from "../../router/options.ts";
 import { serverOptions } from "../../server/options.ts";
-import { type Option, option } from "../../shared/process/option.ts";
-import { flagName, type OptionTable } from "../../shared/process/options.ts";
+import { type Option, option } from "../../shared/config/option.ts";
+import { flagName, type OptionTable } from "../../shared/config/options.ts";
 import { optionDescription, optionSchema } from "./option-schema.ts";
 
 const TABLES = [serverOptions, agentOptions, routerOptions] as unknown as OptionTable[];

@@ -1,4 +1,4 @@
-import { flagName, type OptionTable } from "../../shared/process/options.ts";
+import { flagName, type OptionTable } from "../../shared/config/options.ts";
 import type { ChartOptions } from "./chart-options.ts";
 import { optionDescription, optionSchema, withHint } from "./option-schema.ts";
 import { ChartError, type Schema, type Value } from "./values-file.ts";

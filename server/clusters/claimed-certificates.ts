@@ -1,5 +1,5 @@
-import { type IdentityPattern, patternsMeet } from "../../shared/net/identity.ts";
 import { printable } from "../../shared/outcomes.ts";
+import { type IdentityPattern, patternsMeet } from "../../shared/tls/identity.ts";
 import { type Authority, authoritiesOf } from "./authority.ts";
 import { type Claim, SIDES, type Side, shown } from "./claim.ts";
 import type { Cluster } from "./cluster.ts";

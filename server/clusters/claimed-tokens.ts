@@ -1,4 +1,4 @@
-import { piecesMeet } from "../../shared/net/wildcard.ts";
+import { piecesMeet } from "../../shared/basics/wildcard.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { type Claim, SIDES, type Side, shown } from "./claim.ts";
 import type { Cluster } from "./cluster.ts";

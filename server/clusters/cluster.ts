@@ -1,6 +1,6 @@
-import type { CrlFile } from "../../shared/net/crl-file.ts";
-import type { IdentityPattern } from "../../shared/net/identity.ts";
-import type { TlsPair } from "../../shared/net/tls-material.ts";
+import type { CrlFile } from "../../shared/tls/crl-file.ts";
+import type { IdentityPattern } from "../../shared/tls/identity.ts";
+import type { TlsPair } from "../../shared/tls/tls-material.ts";
 import type { Limits } from "./document.ts";
 import type { SourceCidrs } from "./source-cidrs.ts";
 import type { TargetRules } from "./targets.ts";

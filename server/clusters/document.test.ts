@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { yamlDocuments } from "../../shared/process/yaml-documents.ts";
+import { yamlDocuments } from "../../shared/documents/yaml-documents.ts";
 import { type ClusterDocument, parseDocument } from "./document.ts";
 
 /** What zod says by itself. */

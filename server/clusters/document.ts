@@ -1,7 +1,7 @@
 import type { z } from "zod";
-import { parsePattern } from "../../shared/net/identity.ts";
-import { formatSize, parseSize } from "../../shared/process/durations.ts";
-import type { PlainValue } from "../../shared/process/yaml-documents.ts";
+import { formatSize, parseSize } from "../../shared/config/durations.ts";
+import type { PlainValue } from "../../shared/documents/yaml-documents.ts";
+import { parsePattern } from "../../shared/tls/identity.ts";
 import type { InnerTlsRule } from "./cluster.ts";
 import { parseServerName } from "./names.ts";
 import { list, made, orIssue, section, text } from "./schema-parts.ts";

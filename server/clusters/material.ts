@@ -1,6 +1,6 @@
-import { type CrlFile, loadCrls } from "../../shared/net/crl-file.ts";
-import { loadClientTls, loadPair, type TlsPair } from "../../shared/net/tls-material.ts";
-import { readBoundedSync } from "../../shared/read-bounded.ts";
+import { readBoundedSync } from "../../shared/documents/read-bounded.ts";
+import { type CrlFile, loadCrls } from "../../shared/tls/crl-file.ts";
+import { loadClientTls, loadPair, type TlsPair } from "../../shared/tls/tls-material.ts";
 
 /**
  * Certificates, keys and CAs by their paths, each checked once for each content: OpenSSL takes milliseconds over a key, and

@@ -1,4 +1,4 @@
-import { canonicalServerName } from "../../shared/net/server-name.ts";
+import { canonicalServerName } from "../../shared/address/server-name.ts";
 
 /** What is served under some names of a port. */
 export interface Named<T> {

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import fc from "fast-check";
-import { type IdentityPattern, parsePattern, patternsMeet } from "../../shared/net/identity.ts";
 import { certificateOf } from "../../shared/pki/testing.ts";
+import { type IdentityPattern, parsePattern, patternsMeet } from "../../shared/tls/identity.ts";
 import { certificateClaims, outlineOf } from "./claimed-certificates.ts";
 import { tokenClaims } from "./claimed-tokens.ts";
 import type { Cluster } from "./cluster.ts";

@@ -1,7 +1,7 @@
 import { dirname, resolve } from "node:path";
-import { CrlFileError } from "../../shared/net/crl-file.ts";
-import { TlsFileError } from "../../shared/net/tls-material.ts";
-import { shownDocument, yamlDocuments } from "../../shared/process/yaml-documents.ts";
+import { shownDocument, yamlDocuments } from "../../shared/documents/yaml-documents.ts";
+import { CrlFileError } from "../../shared/tls/crl-file.ts";
+import { TlsFileError } from "../../shared/tls/tls-material.ts";
 import type { Cluster, ClusterSide } from "./cluster.ts";
 import { type ClusterDocument, parseDocument } from "./document.ts";
 import type { MaterialFiles } from "./material.ts";

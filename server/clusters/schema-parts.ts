@@ -1,6 +1,6 @@
 import { z } from "zod";
+import { nearest } from "../../shared/basics/nearest.ts";
 import { printable } from "../../shared/outcomes.ts";
-import { nearest } from "../../shared/process/nearest.ts";
 
 /** The kinds of values in a document whose scalars are text. Each message continues the path of its key. */
 

@@ -1,4 +1,4 @@
-import { shownDocument } from "../../shared/process/yaml-documents.ts";
+import { shownDocument } from "../../shared/documents/yaml-documents.ts";
 import { type Claim, conflict } from "./claim.ts";
 import type { FlagAuthorities } from "./claimed-certificates.ts";
 import { claimsOf } from "./claims.ts";

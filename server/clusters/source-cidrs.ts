@@ -1,5 +1,5 @@
 import { BlockList, isIP, isIPv4 } from "node:net";
-import { parseNetwork } from "../../shared/net/network.ts";
+import { parseNetwork } from "../../shared/address/network.ts";
 
 /** The networks that connections may come from. */
 export class SourceCidrs {

@@ -3,9 +3,9 @@ import { promises } from "node:fs";
 import { mkdir, rename, symlink, unlink } from "node:fs/promises";
 import { type TestContext, test } from "node:test";
 import { KubernetesVolume } from "../../e2e/harness/kubernetes-volume.ts";
-import { ConfigError } from "../../shared/process/options.ts";
-import { tooFewFilesToStart } from "../../shared/process/out-of-files.ts";
-import { hugeFileAt, pipeAt } from "../../shared/testing-files.ts";
+import { ConfigError } from "../../shared/config/options.ts";
+import { hugeFileAt, pipeAt } from "../../shared/documents/testing-files.ts";
+import { tooFewFilesToStart } from "../../shared/limits/out-of-files.ts";
 import { ClusterStore } from "./store.ts";
 import { ClusterFolder, clusterText, FAST, newMaterial } from "./testing.ts";
 

@@ -1,9 +1,9 @@
 import { promises } from "node:fs";
 import { dirname, join, resolve } from "node:path";
-import { readFailure } from "../../shared/net/read-failure.ts";
-import { ConfigError } from "../../shared/process/options.ts";
-import { outOfFiles } from "../../shared/process/out-of-files.ts";
-import { FileTooLargeError, readBounded } from "../../shared/read-bounded.ts";
+import { ConfigError } from "../../shared/config/options.ts";
+import { FileTooLargeError, readBounded } from "../../shared/documents/read-bounded.ts";
+import { readFailure } from "../../shared/documents/read-failure.ts";
+import { outOfFiles } from "../../shared/limits/out-of-files.ts";
 import { changesOf } from "./changes.ts";
 import type { FlagAuthorities } from "./claimed-certificates.ts";
 import type { Cluster, ClusterChanges } from "./cluster.ts";

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { parseTarget } from "../../shared/net/target.ts";
+import { parseTarget } from "../../shared/address/target.ts";
 import { TargetRules } from "./targets.ts";
 
 /** allow, deny, target, refused? */

@@ -1,8 +1,8 @@
 import type { SocketAddress } from "node:net";
-import { embeddedIPv4 } from "../../shared/net/embedded-ipv4.ts";
-import { dialledAddress } from "../../shared/net/network.ts";
-import { formatTarget, type Target } from "../../shared/net/target.ts";
-import { matchesRule, parseRule, type Rule } from "../../shared/net/target-rule.ts";
+import { embeddedIPv4 } from "../../shared/address/embedded-ipv4.ts";
+import { dialledAddress } from "../../shared/address/network.ts";
+import { formatTarget, type Target } from "../../shared/address/target.ts";
+import { matchesRule, parseRule, type Rule } from "../../shared/address/target-rule.ts";
 import { spellingsOf } from "./service-names.ts";
 
 /**

@@ -1,6 +1,6 @@
 import { isAbsolute } from "node:path";
 import { z } from "zod";
-import { ASYMMETRIC } from "../../shared/net/token-algorithms.ts";
+import { ASYMMETRIC } from "../../shared/tls/token-algorithms.ts";
 import { list, made, orIssue, section, text } from "./schema-parts.ts";
 
 const tokenReview = section({

@@ -1,6 +1,6 @@
 import { type FSWatcher, watch } from "node:fs";
 import { basename, dirname, join } from "node:path";
-import { inodeOf, resolved, whenFilesAreToBeRead } from "../../shared/net/watch-files.ts";
+import { inodeOf, resolved, whenFilesAreToBeRead } from "../../shared/documents/watch-files.ts";
 
 export interface WatchTiming {
   /** Changes come in bursts; they are told so long after the first of them, ms. */
@@ -19,7 +19,7 @@ export type Suspects = ReadonlySet<string> | "all";
 /**
  * Watches many files, each for the owners that read it, and tells which of those should look again: with a thousand
  * clusters, an edit of one must not read the files of all. Whether a content has changed is for the owner to see.
- * Directories are watched, as in `shared/net/watch-files.ts`; that one compares a few files, and all of them each time.
+ * Directories are watched, as in `shared/documents/watch-files.ts`; that one compares a few files, and all of them each time.
  * Keeps no process alive.
  */
 export class OwnedFilesWatch {

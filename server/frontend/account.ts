@@ -1,9 +1,9 @@
-import type { Endpoint } from "../../shared/net/proxy-protocol.ts";
-import { formatEndpoint } from "../../shared/net/source.ts";
-import type { SpliceTotals } from "../../shared/net/splice.ts";
+import type { Endpoint } from "../../shared/listen/proxy-protocol.ts";
+import { formatEndpoint } from "../../shared/listen/source.ts";
 import { type CulvertError, type OutcomeCode, outcome, printable } from "../../shared/outcomes.ts";
-import type { Logger } from "../../shared/process/logger.ts";
-import type { StrangerLog } from "../../shared/process/stranger-log.ts";
+import type { SpliceTotals } from "../../shared/relay/splice.ts";
+import type { Logger } from "../../shared/runtime/logger.ts";
+import type { StrangerLog } from "../../shared/runtime/stranger-log.ts";
 import type { ClusterConnects, ServerMetrics } from "../metrics.ts";
 import type { OpenConnect } from "./open-connects.ts";
 

@@ -2,7 +2,12 @@ import type { IncomingHttpHeaders } from "node:http";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import type { TLSSocket } from "node:tls";
-import { BEARER_CHALLENGE, presentedToken } from "../../shared/net/bearer.ts";
+import { networkOf } from "../../shared/address/source-network.ts";
+import { BEARER_CHALLENGE, presentedToken } from "../../shared/http/bearer.ts";
+import type { Endpoint } from "../../shared/listen/proxy-protocol.ts";
+import { sourceOf } from "../../shared/listen/source.ts";
+import { judgedByCa } from "../../shared/listen/tls.ts";
+import { CulvertError, printable } from "../../shared/outcomes.ts";
 import {
   CERTIFICATE_CHALLENGE,
   type IdentityPattern,
@@ -10,12 +15,7 @@ import {
   type PeerIdentity,
   permits,
   shortSubject,
-} from "../../shared/net/identity.ts";
-import type { Endpoint } from "../../shared/net/proxy-protocol.ts";
-import { sourceOf } from "../../shared/net/source.ts";
-import { networkOf } from "../../shared/net/source-network.ts";
-import { judgedByCa } from "../../shared/net/tls.ts";
-import { CulvertError, printable } from "../../shared/outcomes.ts";
+} from "../../shared/tls/identity.ts";
 import type { TokenVerifier, Verdict } from "../tokens/verifier.ts";
 import { inTime, mustName } from "../tunnels/identify.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";

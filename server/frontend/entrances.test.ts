@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { type Duplex, duplexPair } from "node:stream";
 import { test } from "node:test";
-import { createLogger } from "../../shared/process/logger.ts";
+import { createLogger } from "../../shared/runtime/logger.ts";
 import { WaitingConnections } from "../ports/waiting-connections.ts";
 import { ClusterTunnels } from "../tunnels/registry.ts";
 import type { Door, UnixDoor } from "./authenticate.ts";

@@ -1,5 +1,5 @@
 import type { Duplex } from "node:stream";
-import type { Logger } from "../../shared/process/logger.ts";
+import type { Logger } from "../../shared/runtime/logger.ts";
 import type { ServerOptions } from "../options.ts";
 import { WaitingConnections } from "../ports/waiting-connections.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";

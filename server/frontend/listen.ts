@@ -1,9 +1,9 @@
 import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
 import type { TLSSocket } from "node:tls";
-import { formatEndpoint } from "../../shared/net/source.ts";
-import { networkOf } from "../../shared/net/source-network.ts";
-import { TurnQueue } from "../../shared/net/turn-queue.ts";
+import { networkOf } from "../../shared/address/source-network.ts";
+import { TurnQueue } from "../../shared/basics/turn-queue.ts";
+import { formatEndpoint } from "../../shared/listen/source.ts";
 import { printable, toCulvertError } from "../../shared/outcomes.ts";
 import { HTTP_2, RequestReader } from "../ports/request-reader.ts";
 import { Sockets } from "../ports/sockets.ts";

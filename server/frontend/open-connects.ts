@@ -1,9 +1,9 @@
 import { createHash } from "node:crypto";
 import type { Duplex } from "node:stream";
-import type { PeerIdentity } from "../../shared/net/identity.ts";
-import { resetSocket } from "../../shared/net/reset.ts";
+import { Place, Queue } from "../../shared/basics/queue.ts";
 import type { CulvertError } from "../../shared/outcomes.ts";
-import { Place, Queue } from "../../shared/queue.ts";
+import { resetSocket } from "../../shared/relay/reset.ts";
+import type { PeerIdentity } from "../../shared/tls/identity.ts";
 import type { TokenVerifier } from "../tokens/verifier.ts";
 import type { PendingCaller } from "./pending.ts";
 

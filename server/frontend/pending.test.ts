@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { Duplex } from "node:stream";
 import { test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
-import { PRESSURE, UNBOUNDED } from "../../shared/memory/hold.ts";
-import { MemoryPool } from "../../shared/memory/memory-pool.ts";
+import { PRESSURE, UNBOUNDED } from "../../shared/limits/hold.ts";
+import { MemoryPool } from "../../shared/limits/memory-pool.ts";
 import type { CulvertError } from "../../shared/outcomes.ts";
 import { PendingCaller } from "./pending.ts";
 

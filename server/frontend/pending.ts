@@ -1,7 +1,7 @@
 import type { Duplex } from "node:stream";
-import { Backlog } from "../../shared/memory/backlog.ts";
-import { HeldBytes } from "../../shared/memory/held-bytes.ts";
-import type { MemoryAccount } from "../../shared/memory/hold.ts";
+import { Backlog } from "../../shared/limits/backlog.ts";
+import { HeldBytes } from "../../shared/limits/held-bytes.ts";
+import type { MemoryAccount } from "../../shared/limits/hold.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import type { Cancellable } from "../tunnels/opening.ts";
 import * as reply from "./reply.ts";

@@ -1,6 +1,6 @@
 import type { Duplex } from "node:stream";
-import { answerAndEnd } from "../../shared/net/answer-and-end.ts";
-import { proxyStatus } from "../../shared/net/proxy-status.ts";
+import { answerAndEnd } from "../../shared/http/answer-and-end.ts";
+import { proxyStatus } from "../../shared/http/proxy-status.ts";
 import { type CulvertError, outcome, printable } from "../../shared/outcomes.ts";
 
 /** The only file that writes HTTP on a raw socket. */

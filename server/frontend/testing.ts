@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { type AddressInfo, createServer, connect as dial, type Socket } from "node:net";
-import { MemoryPool } from "../../shared/memory/memory-pool.ts";
+import { MemoryPool } from "../../shared/limits/memory-pool.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
-import { createLogger } from "../../shared/process/logger.ts";
-import { StrangerLog } from "../../shared/process/stranger-log.ts";
+import { createLogger } from "../../shared/runtime/logger.ts";
+import { StrangerLog } from "../../shared/runtime/stranger-log.ts";
 import { ServerMetrics } from "../metrics.ts";
 import { WaitingConnections } from "../ports/waiting-connections.ts";
 import type { TokenVerifier } from "../tokens/verifier.ts";

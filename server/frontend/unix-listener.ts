@@ -1,7 +1,7 @@
 import { lstatSync } from "node:fs";
 import type { Server, Socket } from "node:net";
-import type { Logger } from "../../shared/process/logger.ts";
-import { ConfigError } from "../../shared/process/options.ts";
+import { ConfigError } from "../../shared/config/options.ts";
+import type { Logger } from "../../shared/runtime/logger.ts";
 import { bindUnix, clearPath, type UnixSocketOptions } from "./unix-socket.ts";
 
 export interface UnixListenerOptions extends UnixSocketOptions {

@@ -7,7 +7,7 @@ import net, { connect, Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
-import { ConfigError } from "../../shared/process/options.ts";
+import { ConfigError } from "../../shared/config/options.ts";
 import { bindUnix, clearPath, type UnixSocketOptions } from "./unix-socket.ts";
 
 async function folder() {

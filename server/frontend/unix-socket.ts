@@ -1,8 +1,8 @@
 import { chmod, lstat, unlink } from "node:fs/promises";
 import { connect, createServer, type Server, type Socket } from "node:net";
-import { readFailure } from "../../shared/net/read-failure.ts";
-import { ConfigError } from "../../shared/process/options.ts";
-import { outOfFiles } from "../../shared/process/out-of-files.ts";
+import { ConfigError } from "../../shared/config/options.ts";
+import { readFailure } from "../../shared/documents/read-failure.ts";
+import { outOfFiles } from "../../shared/limits/out-of-files.ts";
 
 export interface UnixSocketOptions {
   readonly path: string;

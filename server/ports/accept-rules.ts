@@ -1,11 +1,11 @@
-import type { MemoryAccount } from "../../shared/memory/hold.ts";
-import type { AcceptRules } from "../../shared/net/acceptor.ts";
-import type { Departures } from "../../shared/net/departures.ts";
-import type { FailedHandshake } from "../../shared/net/handshake-backlog.ts";
+import type { MemoryAccount } from "../../shared/limits/hold.ts";
+import type { AcceptRules } from "../../shared/listen/acceptor.ts";
+import type { Departures } from "../../shared/listen/departures.ts";
+import type { FailedHandshake } from "../../shared/listen/handshake-backlog.ts";
 import { printable } from "../../shared/outcomes.ts";
-import type { ListenAt } from "../../shared/process/listen-error.ts";
-import type { Logger } from "../../shared/process/logger.ts";
-import type { StrangerLog } from "../../shared/process/stranger-log.ts";
+import type { ListenAt } from "../../shared/runtime/listen-error.ts";
+import type { Logger } from "../../shared/runtime/logger.ts";
+import type { StrangerLog } from "../../shared/runtime/stranger-log.ts";
 import { SourceCidrs } from "../clusters/source-cidrs.ts";
 import type { ListenerName, ServerMetrics } from "../metrics.ts";
 import type { ServerOptions } from "../options.ts";

@@ -1,9 +1,9 @@
 import type { AddressInfo } from "node:net";
+import { TurnQueue } from "../../shared/basics/turn-queue.ts";
 import { InnerServers } from "../../shared/link/inner-tls.ts";
-import type { Acceptor } from "../../shared/net/acceptor.ts";
-import { Departures } from "../../shared/net/departures.ts";
-import type { TlsDoors } from "../../shared/net/tls.ts";
-import { TurnQueue } from "../../shared/net/turn-queue.ts";
+import type { Acceptor } from "../../shared/listen/acceptor.ts";
+import { Departures } from "../../shared/listen/departures.ts";
+import type { TlsDoors } from "../../shared/listen/tls.ts";
 import type { ServerOptions } from "../options.ts";
 import type { ClusterDoor } from "../serving/cluster-door.ts";
 import { AgentLog } from "../tunnels/agent-log.ts";

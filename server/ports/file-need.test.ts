@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { MOST_CONNECTIONS } from "../../shared/admin/connections.ts";
-import { filesLeft } from "../../shared/process/descriptor-watch.ts";
+import { filesLeft } from "../../shared/limits/descriptor-watch.ts";
 import { fileNeedWarning, filesNeeded, strangersAllowed } from "./file-need.ts";
 
 const BOUNDS = {

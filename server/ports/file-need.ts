@@ -1,6 +1,6 @@
 import { MOST_CONNECTIONS } from "../../shared/admin/connections.ts";
-import { limitFor } from "../../shared/process/descriptor-watch.ts";
-import { fileLimitWarning, withOwnFiles } from "../../shared/process/file-limit.ts";
+import { limitFor } from "../../shared/limits/descriptor-watch.ts";
+import { fileLimitWarning, withOwnFiles } from "../../shared/limits/file-limit.ts";
 import type { ServerOptions } from "../options.ts";
 import { FULL_ONES } from "./waiting-connections.ts";
 

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { CutOff } from "../../shared/net/acceptor.ts";
+import { CutOff } from "../../shared/listen/acceptor.ts";
 import { WORDS } from "./accept-rules.ts";
 import { handshakeWords, leftWords } from "./handshake-words.ts";
 

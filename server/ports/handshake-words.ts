@@ -1,5 +1,5 @@
 import type { TLSSocket } from "node:tls";
-import { CutOff } from "../../shared/net/acceptor.ts";
+import { CutOff } from "../../shared/listen/acceptor.ts";
 import { printable } from "../../shared/outcomes.ts";
 
 const NO_TLS = "the client does not speak TLS, and this port speaks nothing else";

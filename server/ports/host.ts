@@ -1,5 +1,5 @@
 import type { IncomingMessage } from "node:http";
-import type { TlsDoors } from "../../shared/net/tls.ts";
+import type { TlsDoors } from "../../shared/listen/tls.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { ClusterDoor } from "../serving/cluster-door.ts";
 import type { Answer } from "../tunnels/refusal.ts";

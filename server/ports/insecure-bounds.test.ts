@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { connect as dialPlain, type Socket } from "node:net";
 import { networkInterfaces } from "node:os";
 import { test } from "node:test";
-import { encodeProxyV2 } from "../../shared/net/proxy-protocol.ts";
+import { encodeProxyV2 } from "../../shared/listen/proxy-protocol.ts";
 import { fetchText, until, within } from "../testing.ts";
 import { Balancer } from "../testing-balancer.ts";
 import { agentAt, Tenants } from "../testing-tenants.ts";

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { connect as dialPlain } from "node:net";
 import { after, before, test } from "node:test";
 import { connect as dialTls } from "node:tls";
-import { encodeProxyV2 } from "../../shared/net/proxy-protocol.ts";
+import { encodeProxyV2 } from "../../shared/listen/proxy-protocol.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { collect, until } from "../testing.ts";
 import { Balancer } from "../testing-balancer.ts";

@@ -1,6 +1,6 @@
 import type { TLSSocket } from "node:tls";
-import type { Logger } from "../../shared/process/logger.ts";
-import type { StrangerLog } from "../../shared/process/stranger-log.ts";
+import type { Logger } from "../../shared/runtime/logger.ts";
+import type { StrangerLog } from "../../shared/runtime/stranger-log.ts";
 import { leftWords } from "./handshake-words.ts";
 
 /** A client that has done its TLS handshake and left before its request was whole. */

@@ -1,8 +1,8 @@
 import type { AddressInfo, Socket } from "node:net";
-import type { Acceptor } from "../../shared/net/acceptor.ts";
-import { LOOPBACK } from "../../shared/net/network.ts";
-import { plainListener } from "../../shared/net/plain.ts";
-import { listenError } from "../../shared/process/listen-error.ts";
+import { LOOPBACK } from "../../shared/address/network.ts";
+import type { Acceptor } from "../../shared/listen/acceptor.ts";
+import { plainListener } from "../../shared/listen/plain.ts";
+import { listenError } from "../../shared/runtime/listen-error.ts";
 import { SourceCidrs } from "../clusters/source-cidrs.ts";
 import { acceptRules, type Port, type PortDeps, WORDS } from "./accept-rules.ts";
 

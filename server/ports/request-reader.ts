@@ -1,7 +1,7 @@
 import { createServer, type IncomingMessage, type Server } from "node:http";
 import type { Socket } from "node:net";
 import { Duplex } from "node:stream";
-import { HeaderEnd } from "../../shared/net/header-end.ts";
+import { HeaderEnd } from "../../shared/http/header-end.ts";
 
 /** What becomes of the one request of a connection. `request.socket` is not the connection, but for an upgrade. */
 export interface RequestHandler {

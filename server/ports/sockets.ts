@@ -1,7 +1,7 @@
 import type { Duplex } from "node:stream";
-import { BySource } from "../../shared/by-source.ts";
-import { resetSocket } from "../../shared/net/reset.ts";
-import { Crowd } from "../../shared/queue.ts";
+import { BySource } from "../../shared/basics/by-source.ts";
+import { Crowd } from "../../shared/basics/queue.ts";
+import { resetSocket } from "../../shared/relay/reset.ts";
 import type { WaitingConnections } from "./waiting-connections.ts";
 
 export interface SocketsOptions {

@@ -1,8 +1,8 @@
 import type { AddressInfo } from "node:net";
 import type { SecureVersion, TLSSocket } from "node:tls";
-import { type TlsDoor, type TlsDoors, TlsListener } from "../../shared/net/tls.ts";
-import { listenError } from "../../shared/process/listen-error.ts";
-import { ConfigError } from "../../shared/process/options.ts";
+import { ConfigError } from "../../shared/config/options.ts";
+import { type TlsDoor, type TlsDoors, TlsListener } from "../../shared/listen/tls.ts";
+import { listenError } from "../../shared/runtime/listen-error.ts";
 import { acceptRules, type Port, type PortDeps, WORDS } from "./accept-rules.ts";
 
 /** One of the ports that callers and agents come to over TLS. */

@@ -1,5 +1,5 @@
 import type { Duplex } from "node:stream";
-import { BySource } from "../../shared/by-source.ts";
+import { BySource } from "../../shared/basics/by-source.ts";
 
 interface Waiting {
   readonly drop: () => void;

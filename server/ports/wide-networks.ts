@@ -1,4 +1,4 @@
-import { parseNetwork } from "../../shared/net/network.ts";
+import { parseNetwork } from "../../shared/address/network.ts";
 
 /** The widest networks that are one's own: 10.0.0.0/8 (RFC 1918 §3) and fc00::/7 (RFC 4193 §3.1). */
 const WIDEST_PREFIX = { ipv4: 8, ipv6: 7 } as const;

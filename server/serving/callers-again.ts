@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { type PeerIdentity, shortSubject } from "../../shared/net/identity.ts";
-import type { TurnQueue } from "../../shared/net/turn-queue.ts";
+import type { TurnQueue } from "../../shared/basics/turn-queue.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
+import { type PeerIdentity, shortSubject } from "../../shared/tls/identity.ts";
 import { notPermitted } from "../frontend/authenticate.ts";
 import type { Admitted, OpenConnect } from "../frontend/open-connects.ts";
 import type { TokenVerifier, Verdict } from "../tokens/verifier.ts";

@@ -3,7 +3,7 @@ import { existsSync } from "node:fs";
 import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
-import { ConfigError } from "../../shared/process/options.ts";
+import { ConfigError } from "../../shared/config/options.ts";
 import { fetchText, until } from "../testing.ts";
 import { answerOf, type TenantServer, Tenants, unixCallerAt } from "../testing-tenants.ts";
 

@@ -1,8 +1,8 @@
-import type { CrlFile, WatchedCrl } from "../../shared/net/crl-file.ts";
-import { LookTimer } from "../../shared/net/look-timer.ts";
-import type { RevocationList } from "../../shared/net/revocation-list.ts";
-import type { Logger } from "../../shared/process/logger.ts";
-import type { Place } from "../../shared/queue.ts";
+import { LookTimer } from "../../shared/basics/look-timer.ts";
+import type { Place } from "../../shared/basics/queue.ts";
+import type { Logger } from "../../shared/runtime/logger.ts";
+import type { CrlFile, WatchedCrl } from "../../shared/tls/crl-file.ts";
+import type { RevocationList } from "../../shared/tls/revocation-list.ts";
 import type { ServedCluster } from "./served-cluster.ts";
 
 /** So long before its end a CRL should have been followed by the next one, ms; of one that is short, a quarter of its time. */

@@ -1,5 +1,5 @@
-import { AuthorityEnds, type Expiring } from "../../shared/net/expiry.ts";
-import type { Validity } from "../../shared/net/tls-material.ts";
+import { AuthorityEnds, type Expiring } from "../../shared/tls/expiry.ts";
+import type { Validity } from "../../shared/tls/tls-material.ts";
 import type { Clients } from "./missing-material.ts";
 
 /** What one side shows and judges by, and what names it: two flags, or two keys of a document. */

@@ -1,6 +1,6 @@
 import { resolve } from "node:path";
-import { type IdentityPattern, parsePattern } from "../../shared/net/identity.ts";
-import { ConfigError } from "../../shared/process/options.ts";
+import { ConfigError } from "../../shared/config/options.ts";
+import { type IdentityPattern, parsePattern } from "../../shared/tls/identity.ts";
 import type { Cluster } from "../clusters/cluster.ts";
 import { TargetRules } from "../clusters/targets.ts";
 import type { TokenTrust } from "../clusters/token-document.ts";

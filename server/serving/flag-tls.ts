@@ -1,10 +1,10 @@
-import { WatchedCrl } from "../../shared/net/crl-file.ts";
-import type { Expiring } from "../../shared/net/expiry.ts";
-import { WatchedTls } from "../../shared/net/tls-files.ts";
-import type { ServerTls, TlsFiles } from "../../shared/net/tls-material.ts";
-import { ValidityLog } from "../../shared/net/validity-log.ts";
-import type { Logger } from "../../shared/process/logger.ts";
-import { ConfigError } from "../../shared/process/options.ts";
+import { ConfigError } from "../../shared/config/options.ts";
+import type { Logger } from "../../shared/runtime/logger.ts";
+import { WatchedCrl } from "../../shared/tls/crl-file.ts";
+import type { Expiring } from "../../shared/tls/expiry.ts";
+import { WatchedTls } from "../../shared/tls/tls-files.ts";
+import type { ServerTls, TlsFiles } from "../../shared/tls/tls-material.ts";
+import { ValidityLog } from "../../shared/tls/validity-log.ts";
 import type { FlagAuthorities } from "../clusters/claimed-certificates.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Certificate } from "../status/status.ts";

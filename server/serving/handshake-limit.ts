@@ -1,6 +1,6 @@
-import type { HandshakeBudget } from "../../shared/net/handshake-queue.ts";
-import { networkOf } from "../../shared/net/source-network.ts";
-import type { TokenBucket } from "../../shared/token-bucket.ts";
+import { networkOf } from "../../shared/address/source-network.ts";
+import type { TokenBucket } from "../../shared/basics/token-bucket.ts";
+import type { HandshakeBudget } from "../../shared/listen/handshake-queue.ts";
 
 /** A network that has proved a credential is remembered for so long after the last proof, ms. */
 const PROOF_MS = 600_000;

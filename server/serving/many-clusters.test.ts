@@ -8,7 +8,7 @@ import { connect } from "node:net";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { connect as dialTls } from "node:tls";
-import { encodeProxyV2 } from "../../shared/net/proxy-protocol.ts";
+import { encodeProxyV2 } from "../../shared/listen/proxy-protocol.ts";
 import { certificateOf } from "../../shared/pki/testing.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { fetchText, until, within } from "../testing.ts";

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { CulvertError } from "../../shared/outcomes.ts";
-import { createLogger } from "../../shared/process/logger.ts";
+import { createLogger } from "../../shared/runtime/logger.ts";
 import type { Cluster, ClusterChanges } from "../clusters/cluster.ts";
 import { TargetRules } from "../clusters/targets.ts";
 import { until } from "../testing.ts";

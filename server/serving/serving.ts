@@ -1,6 +1,6 @@
-import type { Expiring } from "../../shared/net/expiry.ts";
-import type { TlsDoors } from "../../shared/net/tls.ts";
-import { ConfigError } from "../../shared/process/options.ts";
+import { ConfigError } from "../../shared/config/options.ts";
+import type { TlsDoors } from "../../shared/listen/tls.ts";
+import type { Expiring } from "../../shared/tls/expiry.ts";
 import { changedKeys } from "../clusters/changes.ts";
 import type { Cluster, ClusterChanges } from "../clusters/cluster.ts";
 import type { ServerNames } from "../clusters/names.ts";

@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { parsePattern } from "../../shared/net/identity.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
 import { certificateOf } from "../../shared/pki/testing.ts";
-import { createLogger } from "../../shared/process/logger.ts";
+import { createLogger } from "../../shared/runtime/logger.ts";
+import { parsePattern } from "../../shared/tls/identity.ts";
 import type { ClusterSide } from "../clusters/cluster.ts";
 import { fetchText, pki, until } from "../testing.ts";
 import { Tenants } from "../testing-tenants.ts";

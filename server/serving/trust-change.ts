@@ -1,6 +1,6 @@
-import { permits, subjectOf } from "../../shared/net/identity.ts";
-import type { TurnQueue } from "../../shared/net/turn-queue.ts";
+import type { TurnQueue } from "../../shared/basics/turn-queue.ts";
 import { printable } from "../../shared/outcomes.ts";
+import { permits, subjectOf } from "../../shared/tls/identity.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
 import type { ClusterDoor } from "./cluster-door.ts";
 import type { ServedCluster } from "./served-cluster.ts";

@@ -1,5 +1,5 @@
-import { LookTimer } from "../../shared/net/look-timer.ts";
-import type { Place } from "../../shared/queue.ts";
+import { LookTimer } from "../../shared/basics/look-timer.ts";
+import type { Place } from "../../shared/basics/queue.ts";
 import type { Limits } from "../clusters/document.ts";
 import { RecentRefusals } from "./refusals.ts";
 

@@ -1,4 +1,4 @@
-import { TurnQueue } from "../../shared/net/turn-queue.ts";
+import { TurnQueue } from "../../shared/basics/turn-queue.ts";
 import { ROUND_TRIP_WITHIN_MS, type Tunnel } from "../tunnels/tunnel.ts";
 
 /** A busy loop sends thousands of pings slowly: whoever asks for the status waits for so many times that of one agent. */

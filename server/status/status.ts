@@ -1,7 +1,7 @@
-import type { MemoryPool } from "../../shared/memory/memory-pool.ts";
-import type { Expiring } from "../../shared/net/expiry.ts";
-import { unfit, type Validity } from "../../shared/net/tls-material.ts";
-import { type Check, counted, WHERE_NAMED } from "../../shared/process/check.ts";
+import type { MemoryPool } from "../../shared/limits/memory-pool.ts";
+import { type Check, counted, WHERE_NAMED } from "../../shared/runtime/check.ts";
+import type { Expiring } from "../../shared/tls/expiry.ts";
+import { unfit, type Validity } from "../../shared/tls/tls-material.ts";
 import type { ServedCluster } from "../serving/served-cluster.ts";
 import type { Reach } from "../tokens/review-reach.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";

@@ -1,4 +1,4 @@
-import type { UnverifiedClaims } from "../../shared/net/bearer.ts";
+import type { UnverifiedClaims } from "../../shared/http/bearer.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { CLOCK_TOLERANCE_S, expiredAt, NO_END } from "./verifier.ts";
 

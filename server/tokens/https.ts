@@ -1,5 +1,5 @@
 import { Agent, type RequestOptions, request } from "node:https";
-import { identityWords } from "../../shared/net/identity-words.ts";
+import { identityWords } from "../../shared/tls/identity-words.ts";
 
 /** One request over TLS, and what is believed on the way. */
 export interface HttpsRequest {

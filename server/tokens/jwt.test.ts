@@ -4,8 +4,8 @@ import { renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { exportSPKI } from "jose";
+import { hugeFileAt, pipeAt } from "../../shared/documents/testing-files.ts";
 import { until } from "../../shared/link/testing.ts";
-import { hugeFileAt, pipeAt } from "../../shared/testing-files.ts";
 import { type JwtOptions, JwtVerifier } from "./jwt.ts";
 import {
   captureLog,

@@ -1,9 +1,9 @@
 import { decodeProtectedHeader, errors, jwtVerify } from "jose";
-import { tokenExpiry, unfitToken, unverifiedClaims } from "../../shared/net/bearer.ts";
-import { ASYMMETRIC } from "../../shared/net/token-algorithms.ts";
-import { untilAborted } from "../../shared/net/until-aborted.ts";
+import { untilAborted } from "../../shared/basics/until-aborted.ts";
+import { tokenExpiry, unfitToken, unverifiedClaims } from "../../shared/http/bearer.ts";
 import { printable } from "../../shared/outcomes.ts";
-import type { Logger } from "../../shared/process/logger.ts";
+import type { Logger } from "../../shared/runtime/logger.ts";
+import { ASYMMETRIC } from "../../shared/tls/token-algorithms.ts";
 import { claimsFault, quoted } from "./claims.ts";
 import { failureOf } from "./https.ts";
 import { type IssuerKeys, issuerKeys, type KeyLocation } from "./keys.ts";

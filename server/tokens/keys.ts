@@ -1,9 +1,9 @@
 import { createLocalJWKSet, createRemoteJWKSet, customFetch, type JSONWebKeySet, type JWTVerifyGetKey } from "jose";
-import { readFailure } from "../../shared/net/read-failure.ts";
-import { loadClientTls } from "../../shared/net/tls-material.ts";
-import { WatchedFiles } from "../../shared/net/watched-files.ts";
-import type { Logger } from "../../shared/process/logger.ts";
-import { readBoundedSync } from "../../shared/read-bounded.ts";
+import { readBoundedSync } from "../../shared/documents/read-bounded.ts";
+import { readFailure } from "../../shared/documents/read-failure.ts";
+import { WatchedFiles } from "../../shared/documents/watched-files.ts";
+import type { Logger } from "../../shared/runtime/logger.ts";
+import { loadClientTls } from "../../shared/tls/tls-material.ts";
 import { HttpsClient } from "./https.ts";
 
 /** Where the public keys of a token issuer are: a JWKS (RFC 7517 §5). */

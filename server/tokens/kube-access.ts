@@ -2,11 +2,11 @@ import { dirname, resolve } from "node:path";
 import { createSecureContext } from "node:tls";
 import { parse } from "yaml";
 import { z } from "zod";
-import { readFailure } from "../../shared/net/read-failure.ts";
-import { certificates } from "../../shared/net/tls-material.ts";
+import { firstFault, inOurWords } from "../../shared/basics/schema-words.ts";
+import { readBoundedSync } from "../../shared/documents/read-bounded.ts";
+import { readFailure } from "../../shared/documents/read-failure.ts";
 import { printable } from "../../shared/outcomes.ts";
-import { readBoundedSync } from "../../shared/read-bounded.ts";
-import { firstFault, inOurWords } from "../../shared/schema-words.ts";
+import { certificates } from "../../shared/tls/tls-material.ts";
 
 /** How to speak to an API server: where it is, whom to believe, and who we are. */
 export interface ApiAccess {

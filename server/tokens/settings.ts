@@ -1,4 +1,4 @@
-import type { Logger } from "../../shared/process/logger.ts";
+import type { Logger } from "../../shared/runtime/logger.ts";
 import { JwtVerifier } from "./jwt.ts";
 import { inCluster, kubeconfig } from "./kube-access.ts";
 import type { Reach } from "./review-reach.ts";

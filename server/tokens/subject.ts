@@ -1,4 +1,4 @@
-import { matchesPieces } from "../../shared/net/wildcard.ts";
+import { matchesPieces } from "../../shared/basics/wildcard.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { TokenIdentity } from "./verifier.ts";
 

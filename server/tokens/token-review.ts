@@ -1,6 +1,6 @@
 import { z } from "zod";
-import { unfitToken, unverifiedClaims } from "../../shared/net/bearer.ts";
-import { untilAborted } from "../../shared/net/until-aborted.ts";
+import { untilAborted } from "../../shared/basics/until-aborted.ts";
+import { unfitToken, unverifiedClaims } from "../../shared/http/bearer.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { claimsFault, quoted } from "./claims.ts";
 import { failureOf, HttpsClient } from "./https.ts";

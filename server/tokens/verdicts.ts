@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
-import { BySource } from "../../shared/by-source.ts";
-import { untilAborted } from "../../shared/net/until-aborted.ts";
-import { TokenBuckets } from "../../shared/token-buckets.ts";
+import { BySource } from "../../shared/basics/by-source.ts";
+import { TokenBuckets } from "../../shared/basics/token-buckets.ts";
+import { untilAborted } from "../../shared/basics/until-aborted.ts";
 import type { Verdict } from "./verifier.ts";
 
 /** A fresh verdict, and until when it may be given again, ms since the epoch. */

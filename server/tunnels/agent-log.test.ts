@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { mock, test } from "node:test";
-import { createLogger } from "../../shared/process/logger.ts";
+import { createLogger } from "../../shared/runtime/logger.ts";
 import { agentOf, type Line, start, until } from "../testing.ts";
 import { AgentLog, type Teller } from "./agent-log.ts";
 

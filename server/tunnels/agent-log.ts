@@ -1,4 +1,4 @@
-import type { Logger } from "../../shared/process/logger.ts";
+import type { Logger } from "../../shared/runtime/logger.ts";
 import type { ClusterTunnels } from "./registry.ts";
 
 /** Lines of one agent in one window: ten times lost and back. */

@@ -1,6 +1,6 @@
-import { Penalties } from "../../shared/net/penalties.ts";
-import { seconds } from "../../shared/net/seconds.ts";
-import { TokenBuckets } from "../../shared/token-buckets.ts";
+import { Penalties } from "../../shared/basics/penalties.ts";
+import { seconds } from "../../shared/basics/seconds.ts";
+import { TokenBuckets } from "../../shared/basics/token-buckets.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 
 /** Who begins a tunnel. */

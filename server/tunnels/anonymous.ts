@@ -1,5 +1,5 @@
-import { BySource } from "../../shared/by-source.ts";
-import { networkOf } from "../../shared/net/source-network.ts";
+import { networkOf } from "../../shared/address/source-network.ts";
+import { BySource } from "../../shared/basics/by-source.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { HandshakeTime } from "./handshake-time.ts";
 

@@ -1,5 +1,5 @@
-import { BEARER_CHALLENGE, presentedToken } from "../../shared/net/bearer.ts";
-import { CERTIFICATE_CHALLENGE } from "../../shared/net/identity.ts";
+import { BEARER_CHALLENGE, presentedToken } from "../../shared/http/bearer.ts";
+import { CERTIFICATE_CHALLENGE } from "../../shared/tls/identity.ts";
 import type { AgentRules } from "./identify.ts";
 
 /**

@@ -1,4 +1,4 @@
-import type { PeerIdentity } from "../../shared/net/identity.ts";
+import type { PeerIdentity } from "../../shared/tls/identity.ts";
 import type { TokenIdentity, TokenVerifier } from "../tokens/verifier.ts";
 
 /** What an agent has proved. */

@@ -2,8 +2,8 @@ import { type CarrierLost, PeerViolation } from "../../shared/link/carrier-end.t
 import type { Hello } from "../../shared/link/control.ts";
 import { type Link, LinkLost, type LinkOptions, type Resumption } from "../../shared/link/link.ts";
 import { silenceMs } from "../../shared/link/liveness.ts";
-import type { PeerIdentity } from "../../shared/net/identity.ts";
 import { printable } from "../../shared/outcomes.ts";
+import type { PeerIdentity } from "../../shared/tls/identity.ts";
 import { isViolation } from "../../shared/yamux/errors.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
 import type { ServerMetrics } from "../metrics.ts";

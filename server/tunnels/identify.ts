@@ -1,10 +1,10 @@
 import type { IncomingHttpHeaders } from "node:http";
 import type { Socket } from "node:net";
-import { type PresentedToken, presentedToken } from "../../shared/net/bearer.ts";
-import { type IdentityPattern, judgePeer, type PeerIdentity, permits, subjectOf } from "../../shared/net/identity.ts";
-import { networkOf } from "../../shared/net/source-network.ts";
-import { judgedByCa } from "../../shared/net/tls.ts";
+import { networkOf } from "../../shared/address/source-network.ts";
+import { type PresentedToken, presentedToken } from "../../shared/http/bearer.ts";
+import { judgedByCa } from "../../shared/listen/tls.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
+import { type IdentityPattern, judgePeer, type PeerIdentity, permits, subjectOf } from "../../shared/tls/identity.ts";
 import type { TokenAsker, TokenVerifier } from "../tokens/verifier.ts";
 import type { Credential } from "./credential.ts";
 import type { ClusterTunnels } from "./registry.ts";

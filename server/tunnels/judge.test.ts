@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type PeerIdentity, parsePattern } from "../../shared/net/identity.ts";
+import { type PeerIdentity, parsePattern } from "../../shared/tls/identity.ts";
 import type { Credential } from "./credential.ts";
 import { graceOf, mustStillBeTrusted } from "./judge.ts";
 

@@ -1,7 +1,7 @@
 import type { Hello } from "../../shared/link/control.ts";
 import type { InnerWelcome } from "../../shared/link/inner-hello.ts";
-import { permits } from "../../shared/net/identity.ts";
 import { printable } from "../../shared/outcomes.ts";
+import { permits } from "../../shared/tls/identity.ts";
 import { CloseCode, HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Credential } from "./credential.ts";

@@ -1,5 +1,5 @@
-import { HANDSHAKE_RECORD } from "../../shared/net/client-hello.ts";
-import { readProxyHeader } from "../../shared/net/proxy-protocol.ts";
+import { HANDSHAKE_RECORD } from "../../shared/listen/client-hello.ts";
+import { readProxyHeader } from "../../shared/listen/proxy-protocol.ts";
 import { HTTP_2 } from "../ports/request-reader.ts";
 import type { Answer } from "./refusal.ts";
 

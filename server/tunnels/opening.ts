@@ -1,5 +1,5 @@
 import type { Duplex } from "node:stream";
-import { formatTarget, type Target } from "../../shared/net/target.ts";
+import { formatTarget, type Target } from "../../shared/address/target.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { encodeOpen, type OpenAnswer, parseAnswer, receiveHead } from "../../shared/wire/open.ts";
 import { YamuxError } from "../../shared/yamux/errors.ts";

@@ -1,12 +1,12 @@
 import { randomBytes } from "node:crypto";
 import { Duplex, Transform } from "node:stream";
-import { compact } from "../../shared/memory/hold.ts";
-import { seconds } from "../../shared/net/seconds.ts";
-import { type SpliceOptions, splice } from "../../shared/net/splice.ts";
-import type { SpliceAccount } from "../../shared/net/splice-memory.ts";
+import { seconds } from "../../shared/basics/seconds.ts";
+import { TokenBucket } from "../../shared/basics/token-bucket.ts";
+import { formatSize } from "../../shared/config/durations.ts";
+import { compact } from "../../shared/limits/hold.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
-import { formatSize } from "../../shared/process/durations.ts";
-import { TokenBucket } from "../../shared/token-bucket.ts";
+import { type SpliceOptions, splice } from "../../shared/relay/splice.ts";
+import type { SpliceAccount } from "../../shared/relay/splice-memory.ts";
 import { receiveHead } from "../../shared/wire/open.ts";
 import {
   encodeProbeBegun,

@@ -1,4 +1,4 @@
-import type { Target } from "../../shared/net/target.ts";
+import type { Target } from "../../shared/address/target.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { ServerMetrics } from "../metrics.ts";

@@ -1,7 +1,7 @@
 import type { IncomingHttpHeaders } from "node:http";
 import type { Socket } from "node:net";
-import { presentedToken } from "../../shared/net/bearer.ts";
-import { certificateVerdict } from "../../shared/net/identity.ts";
+import { presentedToken } from "../../shared/http/bearer.ts";
+import { certificateVerdict } from "../../shared/tls/identity.ts";
 import { DOCTOR } from "../../shared/wire/handshake.ts";
 import type { AgentRules } from "./identify.ts";
 

@@ -1,5 +1,5 @@
-import { MemoryPool } from "../../shared/memory/memory-pool.ts";
-import type { MemoryShare } from "../../shared/memory/memory-share.ts";
+import { MemoryPool } from "../../shared/limits/memory-pool.ts";
+import type { MemoryShare } from "../../shared/limits/memory-share.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { TokenRoom } from "../tokens/token-room.ts";

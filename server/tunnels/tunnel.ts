@@ -1,9 +1,9 @@
+import type { Target } from "../../shared/address/target.ts";
+import { Crowd } from "../../shared/basics/queue.ts";
+import { UNBOUNDED } from "../../shared/limits/hold.ts";
 import type { Link, LinkWatcher } from "../../shared/link/link.ts";
-import { UNBOUNDED } from "../../shared/memory/hold.ts";
-import type { PeerIdentity } from "../../shared/net/identity.ts";
-import type { Target } from "../../shared/net/target.ts";
 import { type OutcomeCode, toCulvertError } from "../../shared/outcomes.ts";
-import { Crowd } from "../../shared/queue.ts";
+import type { PeerIdentity } from "../../shared/tls/identity.ts";
 import type { SessionOptions } from "../../shared/yamux/options.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";

@@ -5,11 +5,11 @@ import { connect, type Socket } from "node:net";
 import { text } from "node:stream/consumers";
 import { test } from "node:test";
 import { Registry } from "prom-client";
-import type { Check } from "../process/check.ts";
-import { createLogger } from "../process/logger.ts";
-import { Instruments } from "../process/metrics.ts";
-import { ConfigError } from "../process/options.ts";
-import { StrangerLog } from "../process/stranger-log.ts";
+import { ConfigError } from "../config/options.ts";
+import type { Check } from "../runtime/check.ts";
+import { createLogger } from "../runtime/logger.ts";
+import { Instruments } from "../runtime/metrics.ts";
+import { StrangerLog } from "../runtime/stranger-log.ts";
 import { type Admin, type AdminOptions, startAdmin } from "./admin.ts";
 import { MOST_CONNECTIONS } from "./connections.ts";
 

@@ -1,6 +1,6 @@
 import { Duplex } from "node:stream";
-import { answerAndEnd } from "../net/answer-and-end.ts";
-import { HeaderEnd } from "../net/header-end.ts";
+import { answerAndEnd } from "../http/answer-and-end.ts";
+import { HeaderEnd } from "../http/header-end.ts";
 import { NO_HTTP, TOO_SLOW } from "./refusal.ts";
 
 /** From the connection to its whole request, ms; probes take milliseconds. */

@@ -1,5 +1,5 @@
 import { STATUS_CODES } from "node:http";
-import { HANDSHAKE_RECORD } from "../net/client-hello.ts";
+import { HANDSHAKE_RECORD } from "../listen/client-hello.ts";
 
 /** The whole answer, header and body, to a peer that does not get as far as a route. */
 function refusal(status: number, sentence: string): string {

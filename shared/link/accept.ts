@@ -1,6 +1,6 @@
 import type { Duplex } from "node:stream";
 import type { WebSocket } from "ws";
-import type { TurnQueue } from "../net/turn-queue.ts";
+import type { TurnQueue } from "../basics/turn-queue.ts";
 import { CloseCode, LinkRefused } from "../wire/handshake.ts";
 import { Carrier } from "./carrier.ts";
 import { CarrierLost } from "./carrier-end.ts";

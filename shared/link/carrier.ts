@@ -1,9 +1,9 @@
 import type { Duplex } from "node:stream";
 import type { RawData, WebSocket } from "ws";
-import { PEER_GONE } from "../net/departures.ts";
-import { wholeRecords } from "../net/tls-records.ts";
-import type { TurnQueue } from "../net/turn-queue.ts";
+import type { TurnQueue } from "../basics/turn-queue.ts";
+import { PEER_GONE } from "../listen/departures.ts";
 import { printable } from "../outcomes.ts";
+import { wholeRecords } from "../tls/tls-records.ts";
 import { CloseCode } from "../wire/handshake.ts";
 import type { Transport, TransportConsumer } from "../yamux/transport.ts";
 import {

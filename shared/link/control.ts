@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { firstFault, inOurWords } from "../schema-words.ts";
+import { firstFault, inOurWords } from "../basics/schema-words.ts";
 import { HANDSHAKE_VERSION } from "../wire/handshake.ts";
 
 /** The text messages of a carrier (design: "Handshake"). Unknown fields are ignored, unknown types too. */

@@ -1,6 +1,6 @@
 import net from "node:net";
-import { brokenOff } from "../net/broken-off.ts";
-import { noTlsBehind } from "../net/portal.ts";
+import { brokenOff } from "../http/broken-off.ts";
+import { noTlsBehind } from "../http/portal.ts";
 import { LinkRefused } from "../wire/handshake.ts";
 import { CarrierLost } from "./carrier-end.ts";
 import { CertificateFault } from "./shown-certificate.ts";

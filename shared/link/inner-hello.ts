@@ -1,6 +1,6 @@
 import { z } from "zod";
-import { MAX_TOKEN_BYTES } from "../net/bearer.ts";
-import { firstFault, inOurWords } from "../schema-words.ts";
+import { firstFault, inOurWords } from "../basics/schema-words.ts";
+import { MAX_TOKEN_BYTES } from "../http/bearer.ts";
 import { LinkRefused } from "../wire/handshake.ts";
 import { helloSchema, welcomeSchema } from "./control.ts";
 

@@ -1,6 +1,6 @@
 import { Duplex } from "node:stream";
 import type { TLSSocket } from "node:tls";
-import { wholeRecords } from "../net/tls-records.ts";
+import { wholeRecords } from "../tls/tls-records.ts";
 import type { Transport, TransportConsumer } from "../yamux/transport.ts";
 import { encodeWords, type InnerAnswer, type InnerHello, splitWords } from "./inner-hello.ts";
 

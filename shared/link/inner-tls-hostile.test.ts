@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { test } from "node:test";
 import tls from "node:tls";
-import { judgePeer } from "../net/identity.ts";
+import { judgePeer } from "../tls/identity.ts";
 import { LinkDuplex, TOLD } from "./inner-pipe.ts";
 import { dialInner, type InnerDialOptions, InnerServers, type InnerTls } from "./inner-tls.ts";
 import { type End, link, pki } from "./testing-inner.ts";

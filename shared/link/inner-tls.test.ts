@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import tls from "node:tls";
-import { judgePeer } from "../net/identity.ts";
 import { Authority, type CertificateAndKey } from "../pki/certificates.ts";
+import { judgePeer } from "../tls/identity.ts";
 import { LinkDuplex } from "./inner-pipe.ts";
 import { dialInner, InnerServers, type InnerTls, PeerFault } from "./inner-tls.ts";
 import { Inbox, until } from "./testing.ts";

@@ -1,8 +1,8 @@
 import { constants } from "node:crypto";
 import tls from "node:tls";
-import { sniOf } from "../net/sni.ts";
-import { tellJudgedBy } from "../net/tls.ts";
-import type { TlsMaterial } from "../net/tls-material.ts";
+import { sniOf } from "../address/sni.ts";
+import { tellJudgedBy } from "../listen/tls.ts";
+import type { TlsMaterial } from "../tls/tls-material.ts";
 import { type InnerLink, InnerPipe, LinkDuplex, TOLD } from "./inner-pipe.ts";
 import { LinkKey } from "./proof.ts";
 import { type CertificateFault, certificateFault, shownBy } from "./shown-certificate.ts";

@@ -1,4 +1,4 @@
-import { seconds } from "../net/seconds.ts";
+import { seconds } from "../basics/seconds.ts";
 
 /** The peer is looked at so often in an interval. */
 const LOOKS = 8;

@@ -1,9 +1,9 @@
 import { X509Certificate } from "node:crypto";
 import type { DetailedPeerCertificate, PeerCertificate, TLSSocket } from "node:tls";
-import { usageOf } from "../net/certificate-usage.ts";
-import { namesIn } from "../net/identity-words.ts";
-import { issuerName } from "../net/issuer-name.ts";
-import { isUntrusted } from "../net/untrusted.ts";
+import { usageOf } from "../tls/certificate-usage.ts";
+import { namesIn } from "../tls/identity-words.ts";
+import { issuerName } from "../tls/issuer-name.ts";
+import { isUntrusted } from "../tls/untrusted.ts";
 import { type Circumstances, factsOf, UnknownIssuer } from "./unknown-issuer.ts";
 
 /** More certificates than any real chain has; CAs that have signed each other never come to an end. */

@@ -4,7 +4,7 @@ import { createServer as createHttpsServer } from "node:https";
 import net, { type AddressInfo } from "node:net";
 import tls from "node:tls";
 import { type WebSocket, WebSocketServer } from "ws";
-import { TurnQueue } from "../net/turn-queue.ts";
+import { TurnQueue } from "../basics/turn-queue.ts";
 import { Authority, type CertificateAndKey } from "../pki/certificates.ts";
 import { SUBPROTOCOL, TUNNEL_PATH } from "../wire/handshake.ts";
 import type { TransportConsumer } from "../yamux/transport.ts";

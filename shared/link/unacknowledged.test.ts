@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
-import { PRESSURE, type Pressure, relieve } from "../memory/hold.ts";
+import { PRESSURE, type Pressure, relieve } from "../limits/hold.ts";
 import { Unacknowledged } from "./unacknowledged.ts";
 
 const MIB = 1024 * 1024;

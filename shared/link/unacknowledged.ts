@@ -1,6 +1,6 @@
-import type { MemoryHold, MemoryHolder } from "../memory/hold.ts";
-import { LookTimer } from "../net/look-timer.ts";
-import { Place } from "../queue.ts";
+import { LookTimer } from "../basics/look-timer.ts";
+import { Place } from "../basics/queue.ts";
+import type { MemoryHold, MemoryHolder } from "../limits/hold.ts";
 
 /** How often it is looked whether acknowledgements come, ms. */
 const LOOK_MS = 5_000;

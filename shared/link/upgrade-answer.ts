@@ -1,10 +1,10 @@
 import type { IncomingHttpHeaders, IncomingMessage } from "node:http";
-import { clockNote } from "../net/clock-skew.ts";
-import { placeOf } from "../net/portal.ts";
-import { isOurs } from "../net/proxy-status.ts";
-import { repeats } from "../net/repeats.ts";
-import { parseRetryAfter } from "../net/retry-after.ts";
+import { repeats } from "../basics/repeats.ts";
+import { placeOf } from "../http/portal.ts";
+import { isOurs } from "../http/proxy-status.ts";
+import { parseRetryAfter } from "../http/retry-after.ts";
 import { printable } from "../outcomes.ts";
+import { clockNote } from "../tls/clock-skew.ts";
 import { LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
 
 /** What stands between and answers in place of the server: a word for metrics. */

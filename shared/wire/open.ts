@@ -1,6 +1,6 @@
 import type { Duplex } from "node:stream";
 import { z } from "zod";
-import { formatTarget, parseTarget, type Target } from "../net/target.ts";
+import { formatTarget, parseTarget, type Target } from "../address/target.ts";
 import { CulvertError, isOutcomeCode, type OutcomeCode, outcome, printable } from "../outcomes.ts";
 
 /**

@@ -1,5 +1,5 @@
-import { type MemoryAccount, type MemoryHolder, PRESSURE, relieve } from "../memory/hold.ts";
-import { Place } from "../queue.ts";
+import { Place } from "../basics/queue.ts";
+import { type MemoryAccount, type MemoryHolder, PRESSURE, relieve } from "../limits/hold.ts";
 import type { Stream } from "./stream.ts";
 
 /** A session above its budget gives up what has stopped, so often, ms. */

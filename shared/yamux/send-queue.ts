@@ -1,4 +1,4 @@
-import { Queue } from "../queue.ts";
+import { Queue } from "../basics/queue.ts";
 import { Flag, FrameType, HEADER_LENGTH, header } from "./frame.ts";
 import type { SessionOptions } from "./options.ts";
 import { Remnants } from "./remnants.ts";

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { MemoryPool } from "../memory/memory-pool.ts";
+import { MemoryPool } from "../limits/memory-pool.ts";
 import { pair, until } from "./testing.ts";
 
 const KIB = 1024;

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import type { MemoryAccount } from "../memory/hold.ts";
+import type { MemoryAccount } from "../limits/hold.ts";
 import type { Stream } from "./stream.ts";
 import { type End, frame, handHeld, pair, turn, until } from "./testing.ts";
 

@@ -1,7 +1,7 @@
 import { Duplex } from "node:stream";
-import { Backlog } from "../memory/backlog.ts";
-import { compact, DESTROYED, Movement, memoryNeeded } from "../memory/hold.ts";
-import { Place } from "../queue.ts";
+import { Place } from "../basics/queue.ts";
+import { Backlog } from "../limits/backlog.ts";
+import { compact, DESTROYED, Movement, memoryNeeded } from "../limits/hold.ts";
 import { sessionLost, streamReset } from "./errors.ts";
 import { type CreditBudget, ReceiveWindow, SendWindow } from "./window.ts";
 

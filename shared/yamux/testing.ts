@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { duplexPair } from "node:stream";
-import { wholeRecords } from "../net/tls-records.ts";
+import { wholeRecords } from "../tls/tls-records.ts";
 import { DuplexTransport } from "./duplex-transport.ts";
 import { header } from "./frame.ts";
 import type { SessionOptions } from "./options.ts";

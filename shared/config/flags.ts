@@ -1,0 +1,200 @@
+import { Command, Option as Flag } from "commander";
+import { nearest } from "../basics/nearest.ts";
+import { helpWidth } from "./help-width.ts";
+import { envName, flagName, flagNames, type OptionTable, type Rows } from "./options.ts";
+
+/** One value as a source delivered it; `as` is how a message names it ("--uds-name"). */
+export interface RawValue {
+  readonly as: string;
+  readonly texts: string[];
+}
+
+/** What one source says, before anything is interpreted. */
+export interface RawValues {
+  readonly rows: Map<string, RawValue>;
+  /** Flags of Konnectivity without a row: name → value. */
+  readonly foreign: Map<string, string>;
+}
+
+export interface UnknownFlag {
+  readonly flag: string;
+  /** A known flag that it may be a typing error of. */
+  readonly guess: string | undefined;
+}
+
+export interface ParsedFlags extends RawValues {
+  readonly problems: string[];
+  /** Flags that the table does not have. */
+  readonly unknown: readonly UnknownFlag[];
+  /** Names of those that it has and that do something. */
+  readonly meant: readonly string[];
+  readonly help: boolean;
+  readonly printConfig: boolean;
+  readonly config: string | undefined;
+}
+
+const CONFIG_HELP = "YAML file with options; its keys are the names of the flags. Flags and environment win over it.";
+const PRINT_HELP = "Print the effective values as YAML, each with its source, and exit.";
+
+/**
+ * The command line of a table. Spelling is Konnectivity's: underscores equal dashes, `--flag value`
+ * and `--flag=value`, bare flags for booleans, the last of several wins. Every fault is collected.
+ */
+export function parseFlags<R extends Rows>(table: OptionTable<R>, argv: readonly string[]): ParsedFlags {
+  const rows = new Map<string, RawValue>();
+  const foreign = new Map<string, string>();
+  const problems: string[] = [];
+  const own = new Map<string, string | null>();
+  const keys = flagNames(table.options);
+  const command = buildCommand(table);
+  const known = command.options.map((flag) => flag.name());
+  // What is accepted without effect, or refused, is nobody's aim.
+  const meant = known.filter((name) => !Object.hasOwn(table.foreign, name));
+
+  for (const flag of command.options) {
+    const name = flag.name();
+    command.on(`option:${name}`, (text: string | null) => {
+      const key = keys.get(name);
+      const row = key === undefined ? undefined : table.options[key];
+      const isBoolean = row === undefined ? table.foreign[name]?.boolean === true : row.kind === "true|false";
+      const value = text ?? (isBoolean ? "true" : undefined);
+      if (name === "help" || name === "print-config") own.set(name, text);
+      else if (value === undefined || (name === "config" && value === "")) problems.push(`--${name} needs a value.`);
+      else if (name === "config") own.set(name, value);
+      else if (key === undefined) foreign.set(name, value);
+      else collect(rows, key, `--${name}`, value);
+    });
+  }
+  command.parse(withNegatives(argv.map(normalise)), { from: "user" });
+  const unknown: UnknownFlag[] = [];
+  problems.push(...unknownArguments(command.args, { known, meant }, unknown));
+  return {
+    rows,
+    foreign,
+    problems,
+    unknown,
+    meant,
+    help: own.has("help"),
+    printConfig: own.has("print-config"),
+    config: own.get("config") ?? undefined,
+  };
+}
+
+/** The text of `--help`: our own names only; docs/options.md has Konnectivity's. */
+export function helpText(table: OptionTable): string {
+  const command = buildCommand(table);
+  command.addHelpText(
+    "after",
+    `
+For example:
+${table.example.map((line) => `  ${line}`).join("\n")}
+
+Each option is also an environment variable: ${envExample(table)}.
+Precedence: flag, environment, --config file, default.${Object.keys(table.foreign).length === 0 ? "" : " Konnectivity's flags work here too (docs/options.md)."}`,
+  );
+  let text = "";
+  command.configureOutput({ writeOut: (part) => (text += part) }).outputHelp();
+  return text;
+}
+
+function envExample(table: OptionTable): string {
+  const [first] = Object.entries(table.options);
+  return first === undefined ? "" : `--${flagName(...first)} is ${envName(table.envPrefix, ...first)}`;
+}
+
+function buildCommand(table: OptionTable): Command {
+  const command = new Command(`culvert ${table.command}`)
+    .description(table.summary)
+    .usage("[options]")
+    .helpOption(false)
+    .allowUnknownOption()
+    .allowExcessArguments()
+    .configureHelp({ optionTerm, helpWidth: helpWidth(), minWidthToWrap: 30 });
+  for (const [key, row] of Object.entries(table.options)) {
+    const name = flagName(key, row);
+    // Every value is optional to commander, so that "--server-cert --server-key x" is one clear fault of ours.
+    const flag = new Flag(`--${name} [${row.kind}]`, `${row.help}${choiceNote(row)}${defaultNote(row)}`);
+    command.addOption(flag.helpGroup(`${row.section ?? "Options"}:`));
+    const alias = row.konnectivity?.slice(2);
+    if (alias !== undefined && alias !== name) command.addOption(new Flag(`--${alias} [${row.kind}]`).hideHelp());
+  }
+  for (const name of Object.keys(table.foreign)) {
+    command.addOption(new Flag(name === "v" ? "-v, --v [level]" : `--${name} [value]`).hideHelp());
+  }
+  for (const [flags, help] of [
+    ["--config [file]", CONFIG_HELP],
+    ["--print-config", PRINT_HELP],
+    ["-h, --help", "Show this help."],
+  ] as const) {
+    command.addOption(new Flag(flags, help).helpGroup("This command:"));
+  }
+  return command;
+}
+
+/** Values are shown as what they are, needed; a long choice would push every description to the right. */
+function optionTerm(flag: Flag): string {
+  return flag.flags.replace(/\[(.*)\]/, (_, kind: string) => (kind.length > 12 ? "<choice>" : `<${kind}>`));
+}
+
+function choiceNote(row: Rows[string]): string {
+  return row.kind.includes("|") && row.kind.length > 12 ? ` One of ${row.kind.split("|").join(", ")}.` : "";
+}
+
+function defaultNote(row: Rows[string]): string {
+  const text = row.defaultText ?? row.write(row.default).join(row.separator ?? "");
+  return text === "" ? "" : ` (default: ${text})`;
+}
+
+/** `--uds_name=a_b` → `--uds-name=a_b`; `-v=4` as Go writes it → `--v=4`. */
+function normalise(argument: string): string {
+  if (!argument.startsWith("--")) return argument.replace(/^-v=?(\d+)$/, "--v=$1");
+  const end = argument.indexOf("=");
+  const name = end < 0 ? argument : argument.slice(0, end);
+  return name.replaceAll("_", "-") + argument.slice(name.length);
+}
+
+/** `--dial-timeout -5s` → `--dial-timeout=-5s`: a wrong value, which commander would take for a flag. */
+function withNegatives(argv: readonly string[]): string[] {
+  const joined: string[] = [];
+  for (const argument of argv) {
+    const before = joined.at(-1) ?? "";
+    if (/^-[.\d]/.test(argument) && /^--[^=]+$/.test(before)) joined[joined.length - 1] = `${before}=${argument}`;
+    else joined.push(argument);
+  }
+  return joined;
+}
+
+interface FlagNames {
+  readonly known: readonly string[];
+  /** Those that do something, for guesses. */
+  readonly meant: readonly string[];
+}
+
+function unknownArguments(rest: readonly string[], names: FlagNames, unknown: UnknownFlag[]): string[] {
+  const problems: string[] = [];
+  let afterUnknown = false;
+  for (const argument of rest) {
+    const isFlag = argument.startsWith("-") && argument !== "-" && argument !== "--";
+    if (isFlag) {
+      const flag = argument.replace(/=.*$/s, "");
+      // A flag that takes a value would have taken this one.
+      if (names.known.some((name) => flag === `--${name}`)) problems.push(`${flag} takes no value.`);
+      else unknown.push({ flag: clip(flag), guess: nearest(flag.replace(/^-+/, ""), names.meant) });
+    } else if (!afterUnknown) {
+      problems.push(`Unexpected argument ${JSON.stringify(clip(argument))}: options are written --name=value.`);
+    }
+    // What follows an unknown flag is most likely its value; one complaint is enough.
+    afterUnknown = isFlag && !argument.includes("=");
+  }
+  return problems;
+}
+
+function collect(rows: Map<string, RawValue>, key: string, as: string, text: string): void {
+  const before = rows.get(key);
+  if (before === undefined) rows.set(key, { as, texts: [text] });
+  else before.texts.push(text);
+}
+
+function clip(text: string): string {
+  return text.length <= 60 ? text : `${text.slice(0, 57)}...`;
+}

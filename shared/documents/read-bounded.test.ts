@@ -1,0 +1,81 @@
+import assert from "node:assert/strict";
+import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import { readBounded, readBoundedSync } from "./read-bounded.ts";
+import { readFailure } from "./read-failure.ts";
+import { hugeFileAt, pipeAt } from "./testing-files.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "culvert-bounded-"));
+after(() => rmSync(folder, { recursive: true }));
+const at = (name: string): string => join(folder, name);
+
+const READERS = {
+  readBoundedSync: async (path: string, maxBytes?: number) => readBoundedSync(path, maxBytes),
+  readBounded,
+} as const;
+
+/** What was read, or why nothing was. */
+async function outcome(read: (typeof READERS)["readBounded"], path: string, maxBytes?: number): Promise<string> {
+  try {
+    return String(await read(path, maxBytes));
+  } catch (error) {
+    return `refused: ${readFailure(error)}`;
+  }
+}
+
+for (const [name, read] of Object.entries(READERS)) {
+  test(`${name}: a file is read up to its limit, also through the links of a Kubernetes volume`, async () => {
+    const path = at(`${name}-file`);
+    for (const content of ["", "one", "four"]) {
+      writeFileSync(path, content);
+      assert.equal(await outcome(read, path, 4), content);
+    }
+    writeFileSync(path, "five.");
+    assert.match(await outcome(read, path, 4), /^refused: it is larger than /);
+    const volume = at(`${name}-volume`);
+    mkdirSync(join(volume, "..1"), { recursive: true });
+    writeFileSync(join(volume, "..1", "tls.crt"), "content");
+    symlinkSync("..1", join(volume, "..data"));
+    symlinkSync("..data/tls.crt", join(volume, "tls.crt"));
+    assert.equal(await outcome(read, join(volume, "tls.crt")), "content");
+  });
+
+  test(`${name}: a pipe, a device, a socket, a directory and a file that is too large are refused at once`, async () => {
+    const special = /^refused: it is a pipe, a socket or a device, not a regular file$/;
+    using _pipe = pipeAt(at(`${name}-pipe`));
+    const socket = createServer().listen(at(`${name}-socket`));
+    await new Promise((resolve) => socket.once("listening", resolve));
+    after(() => socket.close());
+    hugeFileAt(at(`${name}-huge`));
+    for (const [path, refusal] of [
+      [at(`${name}-pipe`), special],
+      [at(`${name}-socket`), special],
+      ["/dev/zero", special],
+      [folder, /^refused: it is a directory$/],
+      [at("missing"), /^refused: there is no such file$/],
+      [at(`${name}-huge`), /^refused: it is larger than 4 MiB$/],
+    ] as const) {
+      assert.match(await outcome(read, path), refusal, path);
+    }
+  });
+
+  test(`${name}: a file of /proc, which says that it is empty, is read, and no more of it than its limit`, async () => {
+    assert.match(await outcome(read, "/proc/self/status"), /^Name:/);
+    assert.match(await outcome(read, "/proc/self/status", 64), /^refused: it is larger than/);
+  });
+
+  test(`${name}: an empty file takes a small buffer, and a larger one of /proc is read whole`, async (t) => {
+    const path = at(`${name}-empty`);
+    writeFileSync(path, "");
+    const alloc = t.mock.method(Buffer, "alloc");
+    assert.equal(await outcome(read, path), "");
+    const bytes = alloc.mock.calls.reduce((sum, { arguments: [size] }) => sum + size, 0);
+    assert.ok(bytes <= 8_192, `${bytes} bytes`);
+    const text = await outcome(read, "/proc/self/smaps");
+    assert.ok(text.length > 50_000, `${text.length} bytes`);
+    assert.match(text, /^[\da-f]+-[\da-f]+ [\s\S]*\nVmFlags: [^\n]*\n$/);
+  });
+}

@@ -1,0 +1,342 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+import fc from "fast-check";
+import { Place } from "../basics/queue.ts";
+import { MemoryMetrics } from "../runtime/memory-metrics.ts";
+import { Instruments } from "../runtime/metrics.ts";
+import type { MemoryHold, MemoryHolder } from "./hold.ts";
+import { MemoryPool } from "./memory-pool.ts";
+import type { MemoryShare } from "./memory-share.ts";
+
+const RUNS = process.env["CI"] === "true" ? 5_000 : 500;
+const KIB = 1024;
+
+/** A connection that holds bytes of a share, and has not moved for a while. */
+class Stopped implements MemoryHold, MemoryHolder {
+  held: number;
+  movedAt: number;
+  readonly paceMs: number;
+  readonly #share: MemoryShare;
+  readonly #place = new Place<MemoryHolder>(this);
+
+  /** `paceMs`: for so long it stood still before, and moved again. */
+  constructor(share: MemoryShare, held: number, stalledMs = 1_000, paceMs = 0) {
+    this.#share = share;
+    this.held = held;
+    this.paceMs = paceMs;
+    this.movedAt = performance.now() - stalledMs;
+    share.hold(held);
+    share.enter(this.#place);
+  }
+
+  *holds(): Iterable<MemoryHold> {
+    yield this;
+  }
+
+  get isOver(): boolean {
+    return this.held === 0;
+  }
+
+  giveUp(): void {
+    this.#share.hold(-this.held);
+    this.held = 0;
+    this.#place.leave();
+  }
+}
+
+/** Until the pool has looked. */
+async function looked(): Promise<void> {
+  await sleep(1);
+}
+
+test("half of what a cluster may hold is tight: of its own, or of its part where half of the whole is held", () => {
+  const pool = new MemoryPool(100 * KIB);
+  const [blue, red] = [pool.share("blue"), pool.share("red")];
+  blue.cap = 20 * KIB;
+  blue.hold(10 * KIB);
+  red.hold(40 * KIB);
+  assert.deepEqual([blue.isTight, red.isTight], [false, false], "50 of 100 KiB");
+  red.hold(1);
+  assert.deepEqual([blue.isTight, red.isTight], [false, true]);
+  blue.hold(1);
+  assert.deepEqual([blue.isTight, red.isTight], [true, true]);
+  red.hold(-1 - 40 * KIB);
+  assert.deepEqual([blue.isTight, red.isTight], [true, false]);
+});
+
+test("above the limit the cluster that holds most ends what has stopped for longest, until a tenth is free", async () => {
+  const pool = new MemoryPool(100 * KIB);
+  const [blue, red] = [pool.share("blue"), pool.share("red")];
+  const honest = new Stopped(blue, 20 * KIB);
+  const older = new Stopped(red, 30 * KIB, 3_000);
+  const newer = new Stopped(red, 30 * KIB, 1_000);
+  const moving = new Stopped(red, 30 * KIB, 0);
+  assert.equal(pool.isSpent, true);
+  assert.equal(pool.isFull, false, "nobody is refused before it is known whether something can be ended");
+  await looked();
+  assert.deepEqual(
+    [honest, older, newer, moving].map(({ isOver }) => isOver),
+    [false, true, false, false],
+  );
+  assert.deepEqual([pool.isSpent, pool.isFull, pool.ended], [false, false, 1]);
+});
+
+test("a cluster below its part is asked for nothing, whatever it holds for readers that have stopped", async () => {
+  const pool = new MemoryPool(100 * KIB);
+  const [blue, red] = [pool.share("blue"), pool.share("red")];
+  const blues = [1, 2, 3].map(() => new Stopped(blue, 15 * KIB, 60_000));
+  const reds = [1, 2, 3].map(() => new Stopped(red, 30 * KIB, 300));
+  await looked();
+  assert.deepEqual([blues.filter(({ isOver }) => isOver).length, reds.filter(({ isOver }) => isOver).length], [0, 2]);
+});
+
+test("where nothing has stopped, clusters above their part are refused new streams and others are not", async () => {
+  const pool = new MemoryPool(100 * KIB);
+  const [blue, red] = [pool.share("blue"), pool.share("red")];
+  blue.hold(10 * KIB);
+  const moving = new Stopped(red, 95 * KIB, 0);
+  await looked();
+  assert.deepEqual([pool.isFull, red.isFull, blue.isFull], [true, true, false]);
+  assert.deepEqual([red.isSpent, blue.isSpent], [true, false], "nor do their windows stop growing");
+  moving.giveUp();
+  assert.deepEqual([pool.isFull, red.isFull], [false, false]);
+});
+
+test("a cluster above limits.memory ends what has stopped, although the process has enough", async () => {
+  const pool = new MemoryPool(1_000 * KIB);
+  const red = pool.share("red");
+  red.cap = 50 * KIB;
+  const stopped = [1, 2].map(() => new Stopped(red, 30 * KIB));
+  assert.equal(red.isSpent, true);
+  await looked();
+  assert.equal(stopped.filter(({ isOver }) => isOver).length, 1);
+  assert.equal(red.reserve(21 * KIB), false, "nor does it get credit beyond it");
+  assert.equal(red.reserve(20 * KIB), true);
+});
+
+test("a process that takes more than it may ends what has stopped, whatever is counted", async () => {
+  const pool = new MemoryPool(1_000 * KIB);
+  const red = pool.share("red");
+  const stopped = [1, 2, 3].map(() => new Stopped(red, 100 * KIB));
+  pool.onProcess(90 * KIB);
+  await looked();
+  assert.equal(stopped.filter(({ isOver }) => isOver).length, 1);
+  pool.onProcess(0);
+  assert.deepEqual([pool.isSpent, pool.isFull], [false, false]);
+});
+
+test("memory of the process that no cluster holds refuses nobody, and ends nothing of a cluster below its part", async () => {
+  const pool = new MemoryPool(1_000 * KIB);
+  const [blue, red] = [pool.share("blue"), pool.share("red")];
+  const honest = new Stopped(blue, 20 * KIB);
+  const stopped = [1, 2, 3].map(() => new Stopped(red, 100 * KIB));
+  pool.onProcess(800 * KIB);
+  await looked();
+  assert.deepEqual([honest.isOver, stopped.filter(({ isOver }) => isOver).length], [false, 2]);
+  pool.onProcess(800 * KIB, true);
+  await looked();
+  assert.deepEqual([honest.isOver, blue.isFull, blue.isSpent], [false, false, false]);
+});
+
+test("where the process is full a cluster is refused by what its connections take, although they hold nothing", () => {
+  const pool = new MemoryPool(100 * KIB);
+  const [blue, red] = [pool.share("blue"), pool.share("red")];
+  blue.hold(1 * KIB);
+  blue.onConnection(20 * KIB);
+  red.onConnection(101 * KIB);
+  assert.deepEqual([blue.isFull, red.isFull], [false, false], "the process has enough");
+  pool.onProcess(1, true);
+  assert.deepEqual([blue.isFull, red.isFull], [false, true]);
+  red.onConnection(-10 * KIB);
+  assert.deepEqual([blue.isFull, red.isFull], [false, false]);
+});
+
+test("what a connection leaves behind in the kernel counts while the process is short of memory, and only then", () => {
+  const pool = new MemoryPool(100 * KIB);
+  const red = pool.share("red");
+  red.leaveBehind(10 * KIB);
+  assert.equal(red.held, 0, "of a pool that is used up nobody knows what the kernel has");
+  pool.onProcess(50 * KIB);
+  red.leaveBehind(10 * KIB);
+  pool.onProcess(20 * KIB);
+  assert.equal(red.held, 10 * KIB);
+  pool.onProcess(0);
+  assert.equal(red.held, 0);
+});
+
+test("credit has to fit beside what is held; who has more than its part gives some back when others are refused", () => {
+  const pool = new MemoryPool(1_000);
+  const [blue, red] = [pool.share("blue"), pool.share("red")];
+  red.hold(400);
+  assert.equal(red.reserve(601), false);
+  assert.equal(red.reserve(600), true);
+  assert.equal(red.mustShrink, false, "it is alone");
+  assert.equal(blue.reserve(100), false);
+  blue.hold(10);
+  assert.deepEqual([red.mustShrink, blue.mustShrink], [true, false]);
+  red.release(600);
+  assert.equal(pool.reserved, 0);
+  assert.equal(blue.reserve(100), true);
+});
+
+test("credit that one below its part does not get makes others end what has stopped, and comes the next time", async () => {
+  const pool = new MemoryPool(100 * KIB);
+  const [blue, red] = [pool.share("blue"), pool.share("red")];
+  const stopped = new Stopped(red, 40 * KIB, 21_000);
+  const moving = new Stopped(red, 57 * KIB, 19_000);
+  assert.equal(red.reserve(4 * KIB), false);
+  await sleep(60);
+  assert.equal(stopped.isOver, false, "red itself has more than its part");
+  assert.equal(blue.reserve(4 * KIB), false);
+  const deadline = performance.now() + 5_000;
+  while (!stopped.isOver && performance.now() < deadline) await sleep(5);
+  assert.deepEqual([stopped.isOver, moving.isOver, pool.isFull], [true, false, false]);
+  assert.equal(blue.reserve(4 * KIB), true);
+  blue.release(4 * KIB);
+});
+
+/** At 100 KB/s: it holds far more than others, and stands still for 14 s between two steps. */
+const steadyIn = (share: MemoryShare) => new Stopped(share, 60 * KIB, 13_000, 14_000);
+
+test("a reader that makes progress in steps is left alone above the limit: one that has stopped is ended instead", async () => {
+  const pool = new MemoryPool(100 * KIB);
+  const red = pool.share("red");
+  const steady = steadyIn(red);
+  const stopped = [1, 2, 3].map(() => new Stopped(red, 15 * KIB, 300));
+  await looked();
+  assert.deepEqual([steady.isOver, stopped.filter(({ isOver }) => isOver).length], [false, 1]);
+});
+
+test("where all of a cluster are such readers it is refused new streams, and none of them is ended", async () => {
+  const pool = new MemoryPool(100 * KIB);
+  const red = pool.share("red");
+  const steady = [1, 2].map(() => steadyIn(red));
+  await looked();
+  assert.deepEqual([steady.filter(({ isOver }) => isOver).length, red.isFull], [0, true]);
+});
+
+test("such readers are ended, last of all, where the process is short of memory or another cluster lacks its part", async () => {
+  for (const lack of ["process", "part"]) {
+    const pool = new MemoryPool(100 * KIB);
+    const [blue, red] = [pool.share("blue"), pool.share("red")];
+    const stopped = new Stopped(red, 10 * KIB, 300);
+    const steady = [1, 2].map(() => steadyIn(red));
+    if (lack === "process") pool.onProcess(50 * KIB);
+    else assert.equal(blue.reserve(4 * KIB), false);
+    await looked();
+    assert.deepEqual([stopped.isOver, steady.filter(({ isOver }) => isOver).length], [true, 1], lack);
+  }
+});
+
+test("one that has stood still for more than twice as long as ever before is taken to have stopped", async () => {
+  const pool = new MemoryPool(100 * KIB);
+  const red = pool.share("red");
+  const slower = new Stopped(red, 60 * KIB, 4_100, 2_000);
+  const hour = new Stopped(red, 60 * KIB, 41_000, 3_600_000);
+  await looked();
+  assert.deepEqual([slower.isOver, hour.isOver], [false, true], "an hour counts as 20 s");
+  new Stopped(red, 50 * KIB, 0);
+  await looked();
+  assert.equal(slower.isOver, true);
+});
+
+test("the share of a cluster that is not served any more counts until it holds nothing", () => {
+  const pool = new MemoryPool(1_000);
+  const red = pool.share("red");
+  red.hold(10);
+  red.close();
+  assert.deepEqual([...pool.shares()], [red]);
+  red.hold(-10);
+  assert.deepEqual([...pool.shares()], []);
+});
+
+test("whatever comes and goes, in whatever pieces, pool and shares are at 0 when all has gone", () => {
+  const piece = fc.record({ bytes: fc.nat(400), credit: fc.nat(400), stays: fc.nat(5), share: fc.nat(2) });
+  const property = fc.property(fc.integer({ min: 1, max: 2_000 }), fc.array(piece), (limit, pieces) => {
+    const pool = new MemoryPool(limit);
+    const shares = ["a", "b", "c"].map((cluster) => pool.share(cluster));
+    const present: { bytes: number; credit: number; until: number; share: MemoryShare }[] = [];
+    const sum = (of: "bytes" | "credit") => present.reduce((total, each) => total + each[of], 0);
+    const leave = (at: number) => {
+      for (const gone of present.filter(({ until }) => until <= at)) {
+        present.splice(present.indexOf(gone), 1);
+        gone.share.release(gone.credit);
+        gone.share.hold(-gone.bytes);
+      }
+    };
+    for (const [at, { bytes, credit, stays, share: index }] of pieces.entries()) {
+      leave(at);
+      const share = shares[index] as MemoryShare;
+      const granted = share.reserve(credit);
+      assert.equal(granted, sum("bytes") <= limit && sum("bytes") + sum("credit") + credit <= limit);
+      present.push({ bytes, credit: granted ? credit : 0, until: at + stays, share });
+      share.hold(bytes);
+      assert.equal(pool.isSpent, sum("bytes") > limit);
+      assert.deepEqual([pool.held, pool.reserved], [sum("bytes"), sum("credit")]);
+    }
+    leave(Number.POSITIVE_INFINITY);
+    assert.deepEqual([pool.held, pool.reserved, pool.isSpent], [0, 0, false]);
+    assert.equal(pool.fairShare, limit, "nobody holds anything");
+  });
+  fc.assert(property, { numRuns: RUNS });
+});
+
+test("metrics show what is held, promised, allowed, refused and ended; zeros before there is a pool", async () => {
+  const make = new Instruments({ processMetrics: false });
+  const metrics = new MemoryMetrics(make, "agent");
+  const values = async () =>
+    (await make.registry.metrics()).split("\n").filter((line) => line !== "" && !line.startsWith("#"));
+  assert.deepEqual(
+    (await values()).map((line) => line.split(" ")[1]),
+    ["0", "0", "0", "0", "0"],
+  );
+  const pool = new MemoryPool(1_000);
+  metrics.watch(pool);
+  pool.reserve(30);
+  pool.share("").hold(1_200);
+  pool.onRefused();
+  assert.deepEqual(await values(), [
+    "culvert_agent_memory_held_bytes 1200",
+    "culvert_agent_memory_reserved_bytes 30",
+    "culvert_agent_memory_limit_bytes 1000",
+    "culvert_agent_streams_refused_for_memory_total 1",
+    "culvert_agent_connections_ended_for_memory_total 0",
+  ]);
+});
+
+test("the server's metric names the cluster, and gives the sum where no cluster is named", async () => {
+  const make = new Instruments({ processMetrics: false });
+  const metrics = new MemoryMetrics(make, "server");
+  const pool = new MemoryPool(1_000);
+  metrics.watch(pool);
+  for (const [cluster, held] of [
+    ["red", 10],
+    ["blue", 20],
+  ] as const)
+    pool.share(cluster).hold(held);
+  const named = await make.registry.metrics();
+  assert.match(named, /^culvert_server_memory_held_bytes\{cluster="red"\} 10\n.*\{cluster="blue"\} 20$/m);
+  assert.match(await make.withoutNames.metrics(), /^culvert_server_memory_held_bytes 30$/m);
+});
+
+test("however many connections are ended, the pool looks again every 50 ms and not more often", async () => {
+  const pool = new MemoryPool(100 * KIB);
+  const share = pool.share("red");
+  let passes = 0;
+  const counted: MemoryHolder = {
+    holds: () => {
+      passes++;
+      return [];
+    },
+  };
+  share.enter(new Place(counted));
+  const moving = new Stopped(share, 200 * KIB, -1e9);
+  // One after the other has stood still for long enough to be ended.
+  const stopped = Array.from({ length: 120 }, (_, number) => new Stopped(share, 10 * KIB, 200 - 5 * number));
+  const begun = performance.now();
+  await sleep(1_000);
+  const expected = (performance.now() - begun) / 50 + 3;
+  assert.deepEqual([stopped.filter(({ isOver }) => isOver).length, moving.held], [120, 200 * KIB]);
+  assert.ok(passes > 1 && passes <= expected, `${passes} passes, at most ${expected} were expected`);
+});

@@ -1,0 +1,146 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+import { Place } from "../basics/queue.ts";
+import type { MemoryHold, MemoryHolder } from "./hold.ts";
+import { MemoryPool } from "./memory-pool.ts";
+import type { MemoryShare } from "./memory-share.ts";
+
+const MIB = 1024 * 1024;
+const CAP = 16 * MIB;
+
+type Account = Pick<MemoryShare, "hold" | "enter">;
+
+/** A connection that holds bytes of a share. Its reader takes a byte now and then, unless it has stopped. */
+class Connection implements MemoryHold, MemoryHolder {
+  held: number;
+  readonly paceMs = 0;
+  readonly #share: Account;
+  readonly #stalledMs: number;
+  readonly #place = new Place<MemoryHolder>(this);
+
+  constructor(share: Account, held: number, stalledMs = 0) {
+    this.#share = share;
+    this.held = held;
+    this.#stalledMs = stalledMs;
+    share.hold(held);
+    share.enter(this.#place);
+  }
+
+  get movedAt(): number {
+    return performance.now() - this.#stalledMs;
+  }
+
+  *holds(): Iterable<MemoryHold> {
+    yield this;
+  }
+
+  giveUp(): void {
+    this.#share.hold(-this.held);
+    this.held = 0;
+    this.#place.leave();
+  }
+}
+
+function capped() {
+  const pool = new MemoryPool(10_000 * MIB);
+  const [red, blue] = [pool.share("red"), pool.share("blue")];
+  red.cap = CAP;
+  return { pool, red, blue };
+}
+
+/** Waits, for at most 10 s. */
+async function until(condition: () => boolean): Promise<void> {
+  const deadline = performance.now() + 10_000;
+  while (!condition() && performance.now() < deadline) await sleep(5);
+}
+
+test("a cluster whose readers all move gets nothing new above limits.memory, until it holds less", async () => {
+  const { pool, red, blue } = capped();
+  const neighbour = new Connection(blue, 100 * MIB);
+  const connections: Connection[] = [];
+  while (!red.isFull && connections.length < 875) {
+    connections.push(new Connection(red, MIB));
+    await sleep(1);
+  }
+  assert.equal(red.isFull, true, `${red.held / MIB} MiB are held, and another connection may begin`);
+  assert.deepEqual([red.isFullByCap, blue.isFull, neighbour.held], [true, false, 100 * MIB]);
+  for (const connection of connections) connection.giveUp();
+  assert.deepEqual([red.held, red.isFull, pool.isFull], [0, false, false]);
+});
+
+test("connections that all move end, those that hold most first, while their cluster stays above twice its cap", async () => {
+  const { red, blue } = capped();
+  const neighbour = new Connection(blue, 100 * MIB);
+  const large = Array.from({ length: 2 }, () => new Connection(red, 3 * MIB));
+  const small = Array.from({ length: 40 }, () => new Connection(red, MIB));
+  await until(() => red.held <= 2 * CAP);
+  assert.equal(red.held, 2 * CAP, `${red.held / MIB} MiB are held`);
+  assert.deepEqual(
+    [large, small].map((connections) => connections.filter(({ held }) => held > 0).length),
+    [0, 32],
+  );
+  assert.equal(neighbour.held, 100 * MIB);
+});
+
+test("moments above twice the cap end nothing that moves, and refuse nobody", () => {
+  const { red } = capped();
+  const begun = performance.now();
+  const connection = new Connection(red, 3 * CAP, -10_000); // the clock of this test runs ahead
+  assert.equal(red.relieveToCap(begun), 0);
+  red.hold(-3 * CAP);
+  red.hold(3 * CAP);
+  assert.equal(red.relieveToCap(begun + 1_500), 0);
+  assert.deepEqual([red.isSpent, red.isFull], [true, false]);
+  assert.equal(red.relieveToCap(begun + 2_600), 1, "a second without a break");
+  assert.equal(connection.held, 0);
+});
+
+test("windows give back their growth where a cluster holds and promises more than its cap", () => {
+  const { red, blue } = capped();
+  assert.equal(red.reserve(10 * MIB), true);
+  assert.equal(red.mustShrink, false);
+  red.hold(7 * MIB);
+  assert.deepEqual([red.mustShrink, blue.mustShrink], [true, false]);
+  red.release(10 * MIB);
+  assert.equal(red.mustShrink, false);
+  red.hold(-7 * MIB);
+});
+
+test("a cap that is lowered ends what has stopped at once", async () => {
+  const { red } = capped();
+  const connections = [1, 2, 3].map(() => new Connection(red, 5 * MIB, 1_000));
+  red.cap = 10 * MIB;
+  await until(() => red.held <= 10 * MIB);
+  assert.equal(connections.filter(({ held }) => held > 0).length, 1);
+});
+
+test("what a link keeps ends, slows down and refuses no connection of a cluster with limits.memory", () => {
+  const { red } = capped();
+  const begun = performance.now() - 5_000;
+  red.links.hold(3 * CAP);
+  const stopped = new Connection(red, MIB, 10_000);
+  const moving = new Connection(red, 2 * MIB);
+  const ended = [0, 500, 1_000, 1_500, 2_000].map((ms) => red.relieveToCap(begun + ms));
+  assert.deepEqual(ended, [0, 0, 0, 0, 0]);
+  assert.deepEqual([stopped.held, moving.held], [MIB, 2 * MIB]);
+  assert.deepEqual([red.isAboveCapByConnections, red.isFullByCap, red.isFull], [false, false, false]);
+  assert.deepEqual([red.links.isSpent, red.isSpent, red.held], [true, true, 3 * CAP + 3 * MIB], "but it counts");
+  assert.equal(red.reserve(1), false);
+});
+
+test("a link that has stopped is given up where links and connections together hold more than limits.memory", () => {
+  const { red } = capped();
+  const stopped = new Connection(red, 5 * MIB, 10_000);
+  const link = new Connection(red.links, CAP, 15_000);
+  assert.equal(red.relieveToCap(performance.now()), 1);
+  assert.deepEqual([link.held, stopped.held, red.held], [0, 5 * MIB, 5 * MIB]);
+});
+
+test("connections that hold more than limits.memory are ended for their own bytes, whatever links keep", () => {
+  const { red } = capped();
+  red.links.hold(3 * CAP);
+  const stopped = Array.from({ length: 17 }, () => new Connection(red, MIB, 1_000));
+  assert.equal(red.relieveToCap(performance.now()), 3, "down to nine tenths of 16 MiB");
+  assert.equal(stopped.filter(({ held }) => held > 0).length, 14);
+});

@@ -1,0 +1,292 @@
+import { BySource } from "../basics/by-source.ts";
+import { Crowd, Place, Queue } from "../basics/queue.ts";
+
+/** Handshakes that share one limit, for example those of one cluster's agents. Budgets take turns with each other. */
+export interface HandshakeBudget {
+  /** True: one handshake may begin, and has been counted. */
+  take(): boolean;
+  /**
+   * These clients come from where a credential was proved: the offence of another client there does not keep them out.
+   */
+  readonly isProven?: boolean;
+  /** Why handshakes wait now, for a sentence: the limit that was reached. */
+  readonly exhausted?: string | undefined;
+}
+
+export const UNLIMITED: HandshakeBudget = { take: () => true };
+
+/** A client that waits for its handshake. */
+export interface QueuedHandshake {
+  readonly budget: HandshakeBudget;
+  /** The network that it comes from (`networkOf`): those of one budget take turns by it. */
+  readonly network: string;
+}
+
+export interface HandshakeQueueOptions<T> {
+  /** Most handshakes in progress at once, however short the turns of the event loop are. */
+  readonly most: number;
+  /** May one of this network begin now, beside those that are in progress? */
+  mayBegin(item: T): boolean;
+  begin(item: T): void;
+}
+
+/** So many may be in progress at once even while the loop is late: what else keeps it busy must not keep everybody out. */
+const LEAST = 4;
+/** While a client waits, budgets are asked again and the delay of the loop is measured so often, ms. */
+const LOOK_MS = 5;
+/** Later than that, ms, and others would notice. */
+const LATE_MS = 10;
+/** A handshake that takes longer waits for its peer, not for us, ms: it does not keep the next one from beginning. */
+const SLOW_MS = 200;
+/**
+ * Node accepts one connection of a listener in a turn of the loop. While they keep coming, so many turns pass between
+ * two handshakes: a turn without one is ten times as short, and what waits in the kernel to be accepted stands in
+ * nobody's turn but its own.
+ */
+const TURNS_FOR_ARRIVALS = 16;
+/** Fewer beginnings say nothing about the pace. */
+const PACE_SAMPLES = 50;
+
+/**
+ * How many may be in progress, now that the loop was so late: half when that is too much, else a quarter more. It grows
+ * that fast because thousands that begin and never go on cost no time, and must not stand in front of those who do.
+ * Pure.
+ */
+export function nextLimit(limit: number, lateMs: number, most: number): number {
+  const next = lateMs > LATE_MS ? Math.floor(limit / 2) : limit + Math.ceil(limit / 4);
+  return Math.min(most, Math.max(LEAST, next));
+}
+
+/** The clients that wait for one budget. */
+class BudgetLine<T extends QueuedHandshake> {
+  readonly budget: HandshakeBudget;
+  readonly items = new BySource<T>();
+  /** In the order of turns, while somebody waits here. */
+  readonly place: Place<BudgetLine<T>> = new Place(this);
+
+  constructor(budget: HandshakeBudget) {
+    this.budget = budget;
+  }
+}
+
+/**
+ * Which TLS handshake begins, and when (docs/decisions/0008, 0019): one in a turn of the event loop, and no more in
+ * progress than leave the turns short. Budgets take turns, and so do the networks within one budget; clients of one
+ * network go in order of arrival. So thousands that come for one cluster, or from one address, delay nobody else's
+ * handshake. Knows no sockets.
+ *
+ * ```
+ *  enter ─▶ waiting: budget ▸ network ▸ arrival ──▶ begun ──▶ (slow: goes on, and is no longer counted)
+ *              │ leave                                │ leave: the next may begin
+ * ```
+ */
+export class HandshakeQueue<T extends QueuedHandshake> {
+  readonly #options: HandshakeQueueOptions<T>;
+  /** All that wait, whatever their budget, but for those in `#first`. */
+  readonly #waiting = new BySource<T>();
+  readonly #lines = new WeakMap<HandshakeBudget, BudgetLine<T>>();
+  readonly #turns = new Queue<BudgetLine<T>>();
+  readonly #first = new Crowd<T>();
+  /** In progress and not slow. */
+  readonly #begun = new Crowd<T>();
+  readonly #begunAt = new WeakMap<T, number>();
+  #limit: number;
+  #turn: NodeJS.Immediate | undefined;
+  #hasArrived = false;
+  #turnsGiven = 0;
+  #look: NodeJS.Timeout | undefined;
+  #lookedAt = 0;
+  #cpuMs = 0;
+  /** Since when somebody has waited without a break, and how many have begun since. */
+  #busySince = 0;
+  #begunSince = 0;
+
+  constructor(options: HandshakeQueueOptions<T>) {
+    this.#options = options;
+    this.#limit = nextLimit(0, 0, options.most);
+  }
+
+  get waiting(): number {
+    return this.#waiting.size + this.#first.size;
+  }
+
+  /** The one to drop when too many wait: the oldest of the network from which most do. */
+  get oldestOfFullest(): T | undefined {
+    return this.#waiting.oldestOfFullest;
+  }
+
+  /**
+   * How long one that would enter now waits for its turn, at the pace of this rush, ms; 0 while the pace is not known.
+   */
+  drainMs({ budget, network }: QueuedHandshake): number {
+    if (this.#begunSince < PACE_SAMPLES) return 0;
+    const items = this.#lines.get(budget)?.items;
+    const inTurns =
+      ((items?.sizeOf(network) ?? 0) + 1) * Math.max(1, items?.sources ?? 0) * Math.max(1, this.#turns.size);
+    const ahead = Math.min(this.waiting, inTurns);
+    return (ahead * (performance.now() - this.#busySince)) / this.#begunSince;
+  }
+
+  /** A connection has been accepted: the next one may be waiting for that behind it. */
+  onArrival(): void {
+    this.#hasArrived = true;
+  }
+
+  enter(item: T): void {
+    this.#arrive();
+    const line = this.#lineOf(item.budget);
+    line.items.add(item, item.network);
+    this.#waiting.add(item, item.network);
+    this.#turns.join(line.place);
+    this.#schedule();
+  }
+
+  /** Before all that wait, and without its budget. */
+  enterFirst(item: T): void {
+    this.#arrive();
+    this.#first.add(item);
+    this.#schedule();
+  }
+
+  /** It has gone before its turn, or its handshake is over. */
+  leave(item: T): void {
+    if (this.#remove(item) || this.#first.delete(item)) return;
+    if (this.#forget(item)) this.#schedule();
+  }
+
+  #remove(item: T): boolean {
+    if (!this.#waiting.delete(item)) return false;
+    const line = this.#lineOf(item.budget);
+    line.items.delete(item);
+    if (line.items.size === 0) this.#turns.leave(line.place);
+    return true;
+  }
+
+  #forget(item: T): boolean {
+    this.#begunAt.delete(item);
+    return this.#begun.delete(item);
+  }
+
+  /** Forgets all, and returns those that waited. */
+  clear(): T[] {
+    const waited = [...this.#first, ...this.#waiting];
+    for (const item of waited) this.#remove(item);
+    this.#first.clear();
+    this.#begun.clear();
+    clearImmediate(this.#turn);
+    this.#turn = undefined;
+    this.#stopLooking();
+    return waited;
+  }
+
+  #lineOf(budget: HandshakeBudget): BudgetLine<T> {
+    const known = this.#lines.get(budget);
+    if (known !== undefined) return known;
+    const line = new BudgetLine<T>(budget);
+    this.#lines.set(budget, line);
+    return line;
+  }
+
+  #arrive(): void {
+    if (this.waiting > 0) return;
+    this.#busySince = performance.now();
+    this.#begunSince = 0;
+  }
+
+  #schedule(): void {
+    if (this.waiting === 0) return;
+    if (this.#begun.size < this.#limit) this.#turn ??= setImmediate(this.#beginOne);
+    if (this.#look === undefined) this.#startLooking();
+  }
+
+  readonly #beginOne = (): void => {
+    this.#turn = undefined;
+    if (this.#hasArrived && this.waiting > 1 && this.#turnsGiven < TURNS_FOR_ARRIVALS) {
+      this.#hasArrived = false;
+      this.#turnsGiven++;
+      this.#schedule();
+      return;
+    }
+    this.#turnsGiven = 0;
+    const item = this.#takeNext();
+    if (item === undefined) return;
+    this.#begunSince++;
+    this.#begun.add(item);
+    this.#begunAt.set(item, performance.now());
+    this.#options.begin(item);
+    this.#schedule();
+  };
+
+  /** Undefined: no budget has one left now; the next look asks again. */
+  #takeNext(): T | undefined {
+    const first = this.#first.first;
+    if (first !== undefined) {
+      this.#first.delete(first);
+      return first;
+    }
+    for (let lines = this.#turns.size; lines > 0; lines--) {
+      const line = this.#turns.first?.member;
+      if (line === undefined) break;
+      line.place.leave();
+      this.#turns.join(line.place); // behind the others
+      const item = this.#nextOf(line);
+      if (item === undefined || !line.budget.take()) continue;
+      this.#remove(item);
+      return item;
+    }
+    return undefined;
+  }
+
+  /** Of the network whose turn it is, or of the next one that may begin. */
+  #nextOf({ items }: BudgetLine<T>): T | undefined {
+    for (let networks = items.sources; networks > 0; networks--) {
+      const { next } = items;
+      if (next !== undefined && this.#options.mayBegin(next)) return next;
+      items.passTurn();
+    }
+    return undefined;
+  }
+
+  // ── how late the loop is ───────────────────────────────────────────────────────────────────────────────────────
+
+  #startLooking(): void {
+    this.#lookedAt = performance.now();
+    this.#cpuMs = cpuNow();
+    this.#look = setInterval(this.#onLook, LOOK_MS);
+  }
+
+  #stopLooking(): void {
+    clearInterval(this.#look);
+    this.#look = undefined;
+    this.#limit = nextLimit(0, 0, this.#options.most);
+  }
+
+  readonly #onLook = (): void => {
+    if (this.waiting === 0) {
+      this.#stopLooking();
+      return;
+    }
+    const [now, cpuMs] = [performance.now(), cpuNow()];
+    // A loop that did not get the processor is late as well, but not for what it does.
+    const lateMs = Math.min(now - this.#lookedAt - LOOK_MS, cpuMs - this.#cpuMs);
+    this.#lookedAt = now;
+    this.#cpuMs = cpuMs;
+    this.#forgetSlow(now);
+    this.#limit = nextLimit(this.#limit, lateMs, this.#options.most);
+    this.#schedule();
+  };
+
+  #forgetSlow(now: number): void {
+    let { first } = this.#begun;
+    while (first !== undefined && now - (this.#begunAt.get(first) ?? 0) >= SLOW_MS) {
+      this.#forget(first); // those behind it began later
+      first = this.#begun.first;
+    }
+  }
+}
+
+/** Processor time that the process has used, ms. */
+function cpuNow(): number {
+  const { user, system } = process.cpuUsage();
+  return (user + system) / 1_000;
+}

@@ -1,0 +1,163 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { type AddressInfo, connect, createServer, type Socket } from "node:net";
+import { after, before, test } from "node:test";
+import tls, { type TLSSocket } from "node:tls";
+import { Authority, type CertificateAndKey } from "../pki/certificates.ts";
+import { judgePeer } from "../tls/identity.ts";
+import { UNRECOGNIZED_NAME_ALERT } from "./client-hello.ts";
+import { type TlsDoor, TlsListener } from "./tls.ts";
+
+interface NamedDoor extends TlsDoor {
+  readonly name: string;
+  readonly authority: Authority;
+  readonly client: CertificateAndKey;
+}
+
+const doors = new Map<string, NamedDoor>();
+const secured: { socket: TLSSocket; door: NamedDoor }[] = [];
+const failed: string[] = [];
+let listener: TlsListener<NamedDoor>;
+let port: number;
+
+before(async () => {
+  for (const name of ["blue", "red"]) {
+    const authority = await Authority.create(name);
+    const { cert, key } = await authority.issue({ cn: name, names: [`${name}.example`], usage: "server" });
+    const client = await authority.issue({ cn: `${name}-client`, usage: "client" });
+    doors.set(`${name}.example`, {
+      name,
+      authority,
+      client,
+      tls: { cert, key, ca: authority.cert, notAfter: new Date(Date.now() + 3_600_000) },
+    });
+  }
+  listener = new TlsListener<NamedDoor>({
+    doors: { single: undefined, find: (serverName) => doors.get(serverName ?? "") },
+    handshakeTimeoutMs: 10_000,
+    maxHandshakes: 100,
+    maxWaitingHandshakes: 100,
+    turnsAway: false,
+    backlog: 128,
+    onSecure: (socket, door) => secured.push({ socket, door }),
+    onHandshakeFailed: ({ error }) => failed.push(error.message),
+    onError: (error) => failed.push(error.message),
+  });
+  port = (await listener.listen(0, "127.0.0.1")).port;
+});
+
+after(() => listener.destroyAll());
+
+function door(name: string): NamedDoor {
+  return doors.get(`${name}.example`) ?? assert.fail();
+}
+
+/** As the client of one cluster, under the name of one. */
+function dial(as: string, servername: string, through = port): TLSSocket {
+  const { client, authority } = door(as);
+  return tls
+    .connect({ port: through, host: "127.0.0.1", servername, ca: authority.cert, rejectUnauthorized: false, ...client })
+    .on("error", () => {});
+}
+
+async function next(count: number): Promise<{ socket: TLSSocket; door: NamedDoor }> {
+  await eventually(() => secured.length >= count);
+  return secured[count - 1] ?? assert.fail();
+}
+
+async function eventually(condition: () => boolean): Promise<void> {
+  const deadline = Date.now() + 20_000;
+  while (!condition()) {
+    assert.ok(Date.now() < deadline, "the condition did not come true");
+    await new Promise((resolve) => setTimeout(resolve, 2));
+  }
+}
+
+test("each name shows its own certificate and knows its own clients", async () => {
+  for (const name of ["blue", "red"]) {
+    const count = secured.length + 1;
+    const socket = dial(name, `${name.toUpperCase()}.Example.`);
+    const accepted = await next(count);
+    assert.equal(accepted.door.name, name);
+    assert.equal(socket.getPeerX509Certificate()?.subject, `CN=${name}`);
+    assert.equal(judgePeer(accepted.socket).identity?.cn, `${name}-client`);
+    socket.destroy();
+  }
+});
+
+test("a client of one cluster is nobody at the door of another", async () => {
+  const count = secured.length + 1;
+  const socket = dial("blue", "red.example");
+  const { socket: accepted } = await next(count);
+  assert.match(judgePeer(accepted).refusal ?? "", /no client certificate was sent|not signed by a CA/);
+  socket.destroy();
+});
+
+const REFUSED: readonly [name: string, hello: () => Buffer | Promise<Buffer>, says: RegExp][] = [
+  ["a name that is nobody's", () => clientHello("green.example"), /no cluster has the server name "green\.example"/],
+  ["no name", () => clientHello(undefined), /asks for no server name/],
+  ["a name that every object has", () => clientHello("constructor"), /no cluster has the server name "constructor"/],
+  ["what is not TLS", () => Buffer.from("GET / HTTP/1.1\r\n\r\n"), /does not begin as TLS/],
+];
+for (const [name, hello, says] of REFUSED) {
+  test(`${name} is refused with the alert unrecognized_name and sees no certificate`, async () => {
+    const before = failed.length;
+    const socket = connect({ port, host: "127.0.0.1" }).on("error", () => {});
+    const answers: Buffer[] = [];
+    socket.on("data", (chunk: Buffer) => answers.push(chunk));
+    socket.write(await hello());
+    await once(socket, "close");
+    assert.deepEqual(Buffer.concat(answers), UNRECOGNIZED_NAME_ALERT);
+    assert.equal(failed.length, before + 1);
+    assert.match(failed.at(-1) ?? "", says);
+  });
+}
+
+test("a ClientHello in pieces of one byte comes to the right door, and what follows it arrives whole", async () => {
+  const crumbler = createServer((near) => {
+    const far = connect({ port, host: "127.0.0.1", noDelay: true }).on("error", () => near.destroy());
+    near.on("error", () => far.destroy());
+    far.pipe(near);
+    void crumble(near, far);
+  }).listen(0, "127.0.0.1");
+  await once(crumbler, "listening");
+  const count = secured.length + 1;
+  const socket = dial("red", "red.example", (crumbler.address() as AddressInfo).port);
+  const accepted = await next(count);
+  assert.equal(accepted.door.name, "red");
+  socket.end(Buffer.alloc(100_000, "x"));
+  let received = 0;
+  for await (const chunk of accepted.socket) received += (chunk as Buffer).length;
+  assert.equal(received, 100_000);
+  socket.destroy();
+  crumbler.close();
+});
+
+/** The first 300 bytes one by one, each in a segment of its own as far as the kernel lets them. */
+async function crumble(from: Socket, to: Socket): Promise<void> {
+  let left = 300;
+  for await (const chunk of from) {
+    const bytes = chunk as Buffer;
+    const crumbs = Math.min(left, bytes.length);
+    for (let at = 0; at < crumbs; at++) await new Promise((resolve) => to.write(bytes.subarray(at, at + 1), resolve));
+    left -= crumbs;
+    if (crumbs < bytes.length) to.write(bytes.subarray(crumbs));
+  }
+  to.end();
+}
+
+/** What Node's client says first. */
+async function clientHello(servername: string | undefined): Promise<Buffer> {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const accepted = once(server, "connection");
+  const { port } = server.address() as AddressInfo;
+  const socket = tls.connect({ port, host: "127.0.0.1", ...(servername === undefined ? {} : { servername }) });
+  socket.on("error", () => {});
+  const [raw] = (await accepted) as [Socket];
+  const [hello] = (await once(raw, "data")) as [Buffer];
+  socket.destroy();
+  raw.destroy();
+  server.close();
+  return hello;
+}

@@ -1,0 +1,212 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { type AddressInfo, connect, createServer, type Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { Duplex } from "node:stream";
+import { type TestContext, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+import { LookTimer } from "../basics/look-timer.ts";
+import { DESTROYED, type MemoryHold, memoryNeeded } from "../limits/hold.ts";
+import { MemoryPool } from "../limits/memory-pool.ts";
+import { SpliceMemory, type WaitingSink } from "./splice-memory.ts";
+
+const KIB = 1024;
+const MIB = 1024 * KIB;
+/** `net.core.wmem_default` of Linux. */
+const UNIX_BUFFER = 208 * KIB;
+
+/** A sink that takes nothing, which is no socket. */
+class Stuck extends Duplex {
+  override _read(): void {}
+
+  override _write(): void {}
+}
+
+function direction(sink: Duplex, source: Duplex = new Stuck()): WaitingSink & { taken: number; waitingWrites: number } {
+  return { source, sink, waitingWrites: 1, taken: 0 };
+}
+
+/** Whatever holds something has been looked at. */
+function looked(): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const deadline = setTimeout(reject, 5_000, new Error("no look")); // looks keep no process alive
+    const place = LookTimer.every(100).add(() => {
+      place.leave();
+      clearTimeout(deadline);
+      resolve();
+    });
+  });
+}
+
+/** The writing end of a unix socket of which nobody reads. */
+async function unixSocket(t: TestContext): Promise<Socket> {
+  const path = join(tmpdir(), `culvert-splice-memory-${process.pid}.sock`);
+  const server = createServer((socket) => socket.pause()).listen(path);
+  await once(server, "listening");
+  const socket = connect(path).on("error", () => {});
+  await once(socket, "connect");
+  t.after(() => {
+    socket.destroy();
+    server.close();
+  });
+  return socket;
+}
+
+test("a sink that takes all holds nothing, and is not looked at", async () => {
+  const pool = new MemoryPool(1e9);
+  const memory = new SpliceMemory(pool.share("red"), [direction(new Stuck())], () => {});
+  memory.onWrite(false);
+  await sleep(250);
+  assert.equal(pool.held, 0);
+  assert.equal(memory.held, 0);
+});
+
+test("what waits in a sink counts, with each write, and what the source has read ahead only if it is a socket", async () => {
+  const pool = new MemoryPool(1e9);
+  const sink = new Stuck();
+  const one = direction(sink);
+  const memory = new SpliceMemory(pool.share("red"), [one], () => {});
+  one.source.unshift(Buffer.alloc(500));
+  sink.write(Buffer.alloc(1_000));
+  memory.onWrite(true);
+  assert.equal(pool.held, 1_000 + 256);
+  one.waitingWrites = 3;
+  memory.onWrite(true);
+  await looked();
+  assert.equal(pool.held, 1_000 + 3 * 256);
+  memory.close();
+  assert.equal(pool.held, 0);
+});
+
+test("a unix socket that takes nothing more counts with what the kernel has of it", async (t) => {
+  const pool = new MemoryPool(1e9);
+  const socket = await unixSocket(t);
+  const memory = new SpliceMemory(pool.share("red"), [direction(socket)], () => {});
+  while (socket.writableLength < 64 * KIB) socket.write(Buffer.alloc(64 * KIB));
+  memory.onWrite(true);
+  assert.ok(Math.abs(pool.held - socket.writableLength - UNIX_BUFFER) <= 4 * KIB, `${pool.held} bytes`);
+
+  pool.onProcess(KIB); // short, so that what stays in the kernel counts on
+  let ended = false;
+  const given = new SpliceMemory(pool.share("blue"), [direction(socket)], () => {
+    ended = true;
+  });
+  given.onWrite(true);
+  memory.close();
+  given.giveUp();
+  assert.deepEqual([ended, given.held], [true, 0]);
+  assert.equal(pool.held, UNIX_BUFFER);
+  pool.onProcess(0);
+  assert.equal(pool.held, 0);
+});
+
+test("what stays in the kernel counts for a cluster that is served no more, until the process has enough", async (t) => {
+  const pool = new MemoryPool(1e9);
+  const socket = await unixSocket(t);
+  const share = pool.share("red");
+  const memory = new SpliceMemory(share, [direction(socket)], () => {});
+  while (socket.writableLength < 64 * KIB) socket.write(Buffer.alloc(64 * KIB));
+  memory.onWrite(true);
+  share.close();
+  pool.onProcess(KIB);
+  memory.giveUp();
+  assert.equal(pool.held, UNIX_BUFFER);
+  pool.onProcess(0);
+  assert.deepEqual([pool.held, [...pool.shares()].length], [0, 0]);
+});
+
+test("whose stream or socket has been ended for its memory is not ended, and counted, once more", () => {
+  const pool = new MemoryPool(1e9);
+  const sink = new Stuck();
+  const one = direction(sink);
+  const memory = new SpliceMemory(pool.share("red"), [one], () => {});
+  sink.write(Buffer.alloc(1_000));
+  memory.onWrite(true);
+  assert.equal(memory.held, 1_000 + 256);
+  one.source.destroy();
+  assert.equal(memory.held, 0);
+  memory.close();
+  assert.equal(pool.held, 0);
+});
+
+test("what a stream leaves behind is counted, and nothing else, at the moment when it is ended for its memory", async (t) => {
+  const pool = new MemoryPool(1e9);
+  const socket = await unixSocket(t);
+  const stream = new Stuck().on("error", () => {});
+  const memory = new SpliceMemory(pool.share("red"), [direction(socket, stream)], () => {});
+  while (socket.writableLength < 64 * KIB) socket.write(Buffer.alloc(64 * KIB));
+  memory.onWrite(true);
+  pool.onProcess(KIB);
+  stream.destroy(memoryNeeded());
+  stream.emit(DESTROYED);
+  assert.deepEqual([pool.held, memory.held], [UNIX_BUFFER, 0]);
+  pool.onProcess(0);
+  assert.equal(pool.held, 0);
+});
+
+test("what a stream has sent before it ended in order is held for a caller that does not read, and can be taken", async () => {
+  const pool = new MemoryPool(1e9);
+  const [caller, stream] = [new Stuck(), new Stuck()];
+  let ended = 0;
+  const both = [direction(caller, stream), direction(stream, caller)];
+  const memory = new SpliceMemory(pool.share("red"), both, () => ended++);
+  caller.write(Buffer.alloc(1_000));
+  memory.onWrite(true);
+  stream.resume().push(null);
+  stream.end();
+  await once(stream, "close");
+  stream.emit(DESTROYED);
+  assert.deepEqual([pool.held, memory.held], [1_000 + 256, 1_000 + 256]);
+  memory.giveUp();
+  assert.deepEqual([pool.held, ended], [0, 1]);
+});
+
+test("it stands still since its sinks took something last", async () => {
+  const pool = new MemoryPool(1e9);
+  const holds: MemoryHold[] = [];
+  const sink = new Stuck();
+  const one = direction(sink);
+  const memory = new SpliceMemory(pool.share("red"), [one], () => {});
+  sink.write(Buffer.alloc(1_000));
+  memory.onWrite(true);
+  const begun = memory.movedAt;
+  await sleep(250); // two looks
+  assert.equal(memory.movedAt, begun);
+  assert.equal(memory.paceMs, 0);
+  one.taken = 1;
+  memory.onWrite(true);
+  await looked();
+  assert.ok(memory.movedAt > begun);
+  assert.equal(memory.paceMs, memory.movedAt - begun, "so long it stood, and moved again");
+  holds.push(...memory.holds());
+  assert.deepEqual(holds, [memory]);
+  memory.close();
+});
+
+test("a TCP socket counts with what the kernel may have of it once it has been offered what waits, and not before", async (t) => {
+  const server = createServer((socket) => socket.pause()).listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const socket = connect((server.address() as AddressInfo).port, "127.0.0.1").on("error", () => {});
+  await once(socket, "connect");
+  t.after(() => {
+    socket.destroy();
+    server.close();
+  });
+  const pool = new MemoryPool(1e9);
+  const fast = { ...direction(socket), taken: 1_000_000 };
+  const memory = new SpliceMemory(pool.share("red"), [fast], () => {});
+  socket.cork();
+  socket.write(Buffer.alloc(64 * KIB));
+  memory.onWrite(true);
+  assert.ok(pool.held < 65 * KIB, `${pool.held} bytes: it is only gathered`);
+  socket.uncork();
+  await looked();
+  assert.equal(pool.held, 0, "the kernel has taken it");
+
+  for (let written = 0; socket.writableLength < 64 * KIB && written < 100; written++) socket.write(Buffer.alloc(MIB));
+  memory.onWrite(true);
+  await looked();
+  assert.ok(pool.held >= 1_000_000 + 64 * KIB, `${pool.held} bytes`);
+  memory.close();
+});

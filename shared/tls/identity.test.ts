@@ -1,0 +1,264 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import type { AddressInfo } from "node:net";
+import { after, before, test } from "node:test";
+import tls, { type TLSSocket } from "node:tls";
+import fc from "fast-check";
+import { matchesPieces } from "../basics/wildcard.ts";
+import { Authority, type CertificateAndKey } from "../pki/certificates.ts";
+import {
+  type Judgement,
+  judgePeer,
+  matches,
+  type PeerIdentity,
+  parseAltNames,
+  parsePattern,
+  patternsMeet,
+  permits,
+  shortSubject,
+  subjectOf,
+} from "./identity.ts";
+
+const identity = (partial: Partial<PeerIdentity>): PeerIdentity => ({
+  o: [],
+  dns: [],
+  uri: [],
+  fingerprint256: "",
+  chain: [],
+  notAfter: new Date(0),
+  ...partial,
+});
+
+const MATCHES: [string, Partial<PeerIdentity>, boolean][] = [
+  ["CN=kube-apiserver", { cn: "kube-apiserver" }, true],
+  ["CN=kube-apiserver", { cn: "kube-apiserver2" }, false],
+  ["CN=kube-apiserver", { o: ["kube-apiserver"] }, false],
+  ["cn = kube-apiserver", { cn: "kube-apiserver" }, true],
+  ["CN=Kube", { cn: "kube" }, false],
+  ["CN=*", { cn: "anything" }, true],
+  ["CN=*", {}, false],
+  ["CN=kube-*", { cn: "kube-apiserver" }, true],
+  ["CN=kube-*", { cn: "xkube-apiserver" }, false],
+  ["CN=*-agent", { cn: "blue-agent" }, true],
+  ["CN=*-agent", { cn: "blue-agents" }, false],
+  ["CN=a*b*c", { cn: "aXbYc" }, true],
+  ["CN=a*b*c", { cn: "ac" }, false],
+  ["CN=ab*ba", { cn: "aba" }, false],
+  ["CN=a*bc*c", { cn: "abc" }, false],
+  ["CN=a.c", { cn: "abc" }, false],
+  ["CN=a\\*c", { cn: "a*c" }, true],
+  ["CN=a\\*c", { cn: "abc" }, false],
+  ["CN=a\\,O=b", { cn: "a,O=b" }, true],
+  ["CN=a\\\\b", { cn: "a\\b" }, true],
+  ["O=system:masters", { o: ["x", "system:masters"] }, true],
+  ["O=system:masters,CN=admin", { o: ["system:masters"], cn: "admin" }, true],
+  ["O=system:masters,CN=admin", { o: ["system:masters"], cn: "bob" }, false],
+  ["O=a,O=b", { o: ["b", "a"] }, true],
+  ["DNS=*.Example.com", { dns: ["A.example.COM"] }, true],
+  ["DNS=*.example.com", { dns: ["example.com"] }, false],
+  ["URI=spiffe://blue/*", { uri: ["spiffe://blue/ns/agent"] }, true],
+  ["URI=spiffe://blue/*", { uri: ["spiffe://red/ns/agent"] }, false],
+];
+
+for (const [pattern, partial, expected] of MATCHES) {
+  test(`${pattern} ${expected ? "matches" : "does not match"} ${JSON.stringify(partial)}`, () => {
+    assert.equal(matches(parsePattern(pattern), identity(partial)), expected);
+  });
+}
+
+const MEETINGS: [string, string, boolean][] = [
+  ["CN=blue-agent", "CN=red-agent", false],
+  ["CN=agent-*", "CN=agent-blue", true],
+  ["CN=agent-*", "CN=*-blue", true],
+  ["CN=blue-*", "CN=red-*", false],
+  ["DNS=*.Blue.example", "DNS=a.blue.EXAMPLE", true],
+  ["O=tenant:blue", "O=tenant:red", false],
+  ["CN=kube-apiserver,O=tenant:blue", "O=tenant:red,CN=kube-apiserver", false],
+  ["CN=kube-apiserver", "CN=kube-apiserver,O=tenant:red", true],
+  ["CN=blue", "O=red", true],
+  ["CN=blue", "DNS=red.example", true],
+  ["O=nodes,O=tenant:blue", "O=nodes,O=tenant:red", false],
+  ["O=nodes", "O=nodes,O=tenant:red", true],
+  ["CN=*", "CN=a", true],
+  ["CN=a\\*", "CN=a*", true],
+  ["CN=a\\*", "CN=ab", false],
+];
+for (const [one, other, expected] of MEETINGS) {
+  test(`one certificate ${expected ? "may" : "cannot"} have both ${one} and ${other}`, () => {
+    assert.equal(patternsMeet(parsePattern(one), parsePattern(other)), expected);
+    assert.equal(patternsMeet(parsePattern(other), parsePattern(one)), expected);
+  });
+}
+
+test("two patterns meet whenever a certificate that was issued for one matches the other", () => {
+  const value = fc.constantFrom("a", "b", "ab", "*", "a*", "*b");
+  const part = fc.tuple(fc.constantFrom("CN", "O", "DNS"), value).map((both) => both.join("="));
+  const pattern = fc.array(part, { minLength: 1, maxLength: 3 }).map((parts) => parsePattern(parts.join(",")));
+  const values = fc.uniqueArray(fc.constantFrom("a", "b", "ab", "aab"), { maxLength: 2 });
+  const certificate = fc.record({ cn: fc.constantFrom("a", "b", "ab", "aab"), o: values, dns: values }).map(identity);
+  const inField = { CN: "cn", O: "o", DNS: "dns", URI: "uri" } as const;
+  fc.assert(
+    fc.property(pattern, pattern, certificate, (issuedFor, other, holder) => {
+      const named = issuedFor.parts.map(({ field }) => field);
+      const asIssued = named.every((field) =>
+        [holder[inField[field]] ?? []]
+          .flat()
+          .every((one) => issuedFor.parts.some((its) => its.field === field && matchesPieces(its.pieces, one))),
+      );
+      fc.pre(asIssued && matches(issuedFor, holder) && matches(other, holder));
+      assert.ok(patternsMeet(issuedFor, other), `${issuedFor.text} and ${other.text}`);
+    }),
+    { numRuns: 500, maxSkipsPerRun: 1_000 },
+  );
+});
+
+for (const [text, sentence] of [
+  ["", /it is empty/],
+  ["kube-apiserver", /"kube-apiserver" has no "="/],
+  ["CN=a,b", /"b" has no "=" .*"\\,"/],
+  ["CN=", /CN has no value/],
+  ["CN=a,", /has no "="/],
+  ["OU=x", /"OU" is none of CN, O, DNS, URI/],
+  ["CN=a\\b", /backslash/],
+  ["CN=a\\", /backslash/],
+] as const) {
+  test(`the pattern "${text}" is refused with its cure`, () => assert.throws(() => parsePattern(text), sentence));
+}
+
+test("without a list a port refuses only the other role's Konnectivity name; with one, only it counts", () => {
+  const agent = identity({ cn: "konnectivity-agent" });
+  const client = identity({ cn: "konnectivity-client" });
+  assert.equal(permits([], "caller", client), true);
+  assert.equal(permits([], "caller", agent), false);
+  assert.equal(permits([], "agent", agent), true);
+  assert.equal(permits([], "agent", client), false);
+  assert.equal(permits([], "agent", identity({})), true);
+  const patterns = [parsePattern("CN=konnectivity-agent"), parsePattern("O=x")];
+  assert.equal(permits(patterns, "caller", agent), true);
+  assert.equal(permits(patterns, "caller", client), false);
+  assert.equal(permits(patterns, "caller", identity({ o: ["x"] })), true);
+});
+
+test("a subject is all names, the most specific first, and what stands in a name cannot pass for two", () => {
+  const spiffe = identity({ o: ["SPIRE", "a,b"], uri: ["spiffe://blue/agent"] });
+  assert.equal(subjectOf(spiffe), "URI=spiffe://blue/agent,O=SPIRE,O=a\\,b");
+  assert.equal(shortSubject(spiffe), "URI=spiffe://blue/agent");
+  assert.equal(subjectOf(identity({ cn: "a,O=b" })), "CN=a\\,O=b");
+  assert.notEqual(subjectOf(identity({ cn: "a\\", o: ["b"] })), subjectOf(identity({ cn: "a\\,O=b" })));
+  assert.equal(shortSubject(identity({ cn: `x\n${"y".repeat(200)}` })).length, 100);
+  assert.equal(subjectOf(identity({ fingerprint256: "AB:CD" })), "AB:CD");
+});
+
+for (const [text, expected] of [
+  ["", []],
+  ["DNS:a, URI:b:c", ["DNS a", "URI b:c"]],
+  ['URI:"spiffe://a/b\\u002c DNS:evil", DNS:x', ["URI spiffe://a/b, DNS:evil", "DNS x"]],
+  ['DNS:"a\\"b", DNS:c', ['DNS a"b', "DNS c"]],
+  ['othername:X:"a\\u002c DNS:evil", DNS:c', ['othername X:"a\\u002c DNS:evil"', "DNS c"]],
+  ["IP Address:0:0:0:0:0:0:0:1, DNS:c", ["IP Address 0:0:0:0:0:0:0:1", "DNS c"]],
+] as const) {
+  test(`the subjectAltName ${text} is read without mistaking a value for a name`, () => {
+    assert.deepEqual(
+      parseAltNames(text).map(({ kind, value }) => `${kind} ${value}`),
+      expected,
+    );
+  });
+}
+
+test("a subjectAltName that cannot be read is an error, in linear time", () => {
+  assert.throws(() => parseAltNames('DNS:a"b'), /cannot be read/);
+  assert.throws(() => parseAltNames("nothing"), /cannot be read/);
+  assert.throws(() => parseAltNames(`DNS:${"a".repeat(1e6)}"`), /cannot be read/);
+});
+
+const HOUR = 3_600_000;
+let accepted: Authority;
+let other: Authority;
+let server: tls.Server;
+let seen: (socket: TLSSocket) => void = () => {};
+
+before(async () => {
+  accepted = await Authority.create("accepted");
+  other = await Authority.create("other");
+  const { cert, key } = await accepted.issue({ cn: "server", names: ["localhost"], usage: "server" });
+  server = tls.createServer(
+    { cert, key, ca: accepted.cert, requestCert: true, rejectUnauthorized: false },
+    (socket) => {
+      socket.on("error", () => {});
+      seen(socket);
+      socket.end();
+    },
+  );
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+});
+
+after(() => server.close());
+
+async function handshake<T>(client: CertificateAndKey | undefined, look: (socket: TLSSocket) => T): Promise<T> {
+  const looked = new Promise<T>((resolve) => {
+    seen = (socket) => resolve(look(socket));
+  });
+  const { port } = server.address() as AddressInfo;
+  const socket = tls.connect({ port, servername: "localhost", ca: accepted.cert, ...client }).on("error", () => {});
+  const result = await looked;
+  socket.destroy();
+  return result;
+}
+
+test("a certificate's names arrive as they are, however hostile", async () => {
+  const leaf = await accepted.issue({
+    cn: "x+y,z\nO=system:masters\0",
+    o: ["a", "b, CN=admin"],
+    names: ["web.example", "127.0.0.1"],
+    uris: ["spiffe://a/b, DNS:evil.example", "spiffe://x/y"],
+    usage: "client",
+  });
+  const { identity: read } = await handshake(leaf, judgePeer);
+  assert.equal(read?.cn, "x+y,z\nO=system:masters\0");
+  assert.deepEqual(read.o, ["a", "b, CN=admin"]);
+  assert.deepEqual(read.dns, ["web.example"]);
+  assert.deepEqual(read.uri, ["spiffe://a/b, DNS:evil.example", "spiffe://x/y"]);
+  assert.match(read.fingerprint256, /^([0-9A-F]{2}:){31}[0-9A-F]{2}$/);
+  assert.ok(read.notAfter.getTime() > Date.now());
+});
+
+const REFUSALS: [string, () => Promise<CertificateAndKey | undefined>, RegExp][] = [
+  ["none", async () => undefined, /no client certificate was sent, or none of a CA that is accepted here/],
+  ["another CA's", () => other.issue({ cn: "x", usage: "client" }), /not signed by a CA that is accepted here/],
+  [
+    "an expired",
+    () =>
+      accepted.issue({
+        cn: "x",
+        usage: "client",
+        notBefore: new Date(Date.now() - 2 * HOUR),
+        notAfter: new Date(Date.now() - HOUR),
+      }),
+    /expired on \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ/,
+  ],
+  [
+    "a future",
+    () => accepted.issue({ cn: "x", usage: "client", notBefore: new Date(Date.now() + HOUR) }),
+    /not valid before .*Z: check both clocks/,
+  ],
+  ["a server's", () => accepted.issue({ cn: "x", usage: "server" }), /may not be used by a client .*clientAuth/],
+];
+
+for (const [name, make, sentence] of REFUSALS) {
+  test(`${name} certificate is refused with a sentence`, async () => {
+    const judgement: Judgement = await handshake(await make(), judgePeer);
+    assert.equal(judgement.identity, undefined);
+    assert.match(judgement.refusal ?? "", sentence);
+  });
+}
+
+test("a certificate of the CA is accepted", async () => {
+  const judgement = await handshake(await accepted.issue({ cn: "kube-apiserver", usage: "both" }), judgePeer);
+  assert.equal(judgement.identity?.cn, "kube-apiserver");
+});
+
+test("a certificate with two common names is refused, because readers differ in which one counts", async () => {
+  const leaf = await accepted.issue({ cn: ["konnectivity-agent", "kube-apiserver"], usage: "client" });
+  assert.match((await handshake(leaf, judgePeer)).refusal ?? "", /several common names/);
+});

@@ -1,0 +1,308 @@
+import type { Socket } from "node:net";
+import type { Duplex } from "node:stream";
+import { type DetailedPeerCertificate, type PeerCertificate, TLSSocket } from "node:tls";
+import { matchesPieces, piecesMeet } from "../basics/wildcard.ts";
+import { judgedByCa } from "../listen/tls.ts";
+import { printable } from "../outcomes.ts";
+
+/** What a verified certificate says about who presented it (RFC 5280 §4.1.2.6 subject, §4.2.1.6 subjectAltName). */
+export interface PeerIdentity {
+  readonly cn?: string;
+  readonly o: readonly string[];
+  readonly dns: readonly string[];
+  readonly uri: readonly string[];
+  readonly fingerprint256: string;
+  readonly notAfter: Date;
+  /** The certificate, and those between it and its CA (DER): for whoever verifies it again. */
+  readonly chain: readonly Buffer[];
+}
+
+export type Role = "caller" | "agent";
+
+/**
+ * The names that Konnectivity's installers give each role. Under one CA, and without a list of identities, a
+ * certificate with the other role's name is refused (design: "Trust").
+ */
+const KONNECTIVITY_ROLE_NAMES = {
+  caller: "konnectivity-client",
+  agent: "konnectivity-agent",
+} as const satisfies Record<Role, string>;
+
+const FIELDS = ["CN", "O", "DNS", "URI"] as const;
+type Field = (typeof FIELDS)[number];
+
+/** `CN=`, `O=`, `DNS=`, `URI=` with `*` for any run of characters; parts joined by commas must all match. */
+export interface IdentityPattern {
+  readonly text: string;
+  readonly parts: readonly { readonly field: Field; readonly pieces: readonly string[] }[];
+}
+
+/** A pattern from the command line; throws an `Error` with a sentence for its author. A backslash takes `,` and `*` literally. */
+export function parsePattern(text: string): IdentityPattern {
+  const refuse = (why: string) =>
+    new Error(`identity pattern "${text}": ${why} (write for example "CN=kube-apiserver" or "O=system:masters,CN=*")`);
+  if (text.trim() === "") throw refuse("it is empty");
+  if (/(?:^|[^\\])(?:\\\\)*\\(?:[^,*\\]|$)/.test(text)) throw refuse('a backslash stands only before ",", "*" or "\\"');
+  const parts = splitAt(text, ",").map((part) => {
+    const equals = part.indexOf("=");
+    if (equals < 0) throw refuse(`"${part.trim()}" has no "=" (a comma inside a value is written "\\,")`);
+    const field = fieldOf(part.slice(0, equals).trim().toUpperCase());
+    if (field === undefined) throw refuse(`"${part.slice(0, equals).trim()}" is none of CN, O, DNS, URI`);
+    const value = part.slice(equals + 1).trim();
+    if (value === "") throw refuse(`${field} has no value`);
+    const pieces = splitAt(field === "DNS" ? value.toLowerCase() : value, "*");
+    return { field, pieces: pieces.map((piece) => piece.replace(/\\(.)/g, "$1")) };
+  });
+  return { text, parts };
+}
+
+/** True if each part of the pattern matches at least one value of its field. */
+export function matches(pattern: IdentityPattern, identity: PeerIdentity): boolean {
+  return pattern.parts.every(({ field, pieces }) =>
+    values(identity, field).some((value) => matchesPieces(pieces, value)),
+  );
+}
+
+/**
+ * May one certificate match both patterns? A certificate that was issued for one pattern is taken to have, in the fields that
+ * the pattern names, the values that it names and no others; in all other fields it may have anything (decision 0021).
+ */
+export function patternsMeet(one: IdentityPattern, other: IdentityPattern): boolean {
+  // With one part each, both directions say the same.
+  return mayMatch(one, other) || (one.parts.length + other.parts.length > 2 && mayMatch(other, one));
+}
+
+/** May a certificate that was issued for `issued` match `asked`? Plain loops: at a start, thousands ask for each other. */
+function mayMatch(issued: IdentityPattern, asked: IdentityPattern): boolean {
+  for (const { field, pieces } of asked.parts) {
+    let isNamed = false;
+    let meets = false;
+    for (const part of issued.parts) {
+      if (part.field !== field) continue;
+      isNamed = true;
+      meets ||= piecesMeet(part.pieces, pieces);
+    }
+    if (isNamed && !meets) return false;
+  }
+  return true;
+}
+
+/** May this identity use the port of this role? Without patterns: anybody but the other role (design: "Trust"). */
+export function permits(patterns: readonly IdentityPattern[], role: Role, identity: PeerIdentity): boolean {
+  if (patterns.length > 0) return patterns.some((pattern) => matches(pattern, identity));
+  return identity.cn !== KONNECTIVITY_ROLE_NAMES[role === "caller" ? "agent" : "caller"];
+}
+
+/** Whom a certificate names: stays the same when the certificate is renewed, other than its fingerprint. */
+export function subjectOf(identity: PeerIdentity): string {
+  return namesIn(identity)
+    .map((name) => name.replace(/[\\,]/g, "\\$&"))
+    .join(",");
+}
+
+/** The first of these names, for people: short, and fit for a log or a status line. */
+export function shortSubject(identity: PeerIdentity): string {
+  return printable(namesIn(identity)[0] ?? "", 100);
+}
+
+/** The most specific first: under SPIFFE every certificate has the same O. */
+function namesIn({ cn, dns, uri, o, fingerprint256 }: PeerIdentity): string[] {
+  const names = [
+    ...(cn === undefined ? [] : [`CN=${cn}`]),
+    ...dns.map((value) => `DNS=${value}`),
+    ...uri.map((value) => `URI=${value}`),
+    ...o.map((value) => `O=${value}`),
+  ];
+  return names.length === 0 ? [fingerprint256] : names;
+}
+
+/** What asks for a certificate in a 401 or 407, which must ask for something; no scheme is registered for it (RFC 9110 §11.1). */
+export const CERTIFICATE_CHALLENGE = "ClientCertificate";
+
+/** An identity that may be believed, or a sentence for the 401 or 407 (design: "The caller's side", 5). */
+export type Judgement =
+  | { readonly identity: PeerIdentity; readonly refusal?: undefined }
+  | { readonly identity?: undefined; readonly refusal: string };
+
+/** Reads the result of the TLS handshake of a listener that asks for a certificate but lets everybody in. */
+export function judgePeer(socket: Socket): Judgement {
+  // What a balancer says of a certificate in a header is never asked for: anybody can say it.
+  if (!(socket instanceof TLSSocket)) {
+    return { refusal: "no client certificate comes through to this port: TLS ends in front of it" };
+  }
+  // Not `getPeerX509Certificate`: it copies the whole chain, at ten times the price.
+  const certificate = socket.getPeerCertificate(false);
+  if (certificate?.fingerprint256 === undefined) {
+    // Go's TLS sends nothing when none of its certificates comes from a CA that the server named.
+    return { refusal: "no client certificate was sent, or none of a CA that is accepted here" };
+  }
+  if (!socket.authorized) return { refusal: explain(certificate, codeOf(socket.authorizationError)) };
+  try {
+    return { identity: identityOf(certificate, socket) };
+  } catch (error) {
+    return { refusal: `the client certificate ${error instanceof Error ? error.message : String(error)}` };
+  }
+}
+
+/**
+ * Subject, issuer and serial number of the certificate that an unauthenticated peer has shown, for a log. Anybody can write
+ * any name into a certificate, so nothing is decided by it.
+ */
+export function claimedBy(socket: Duplex): string | undefined {
+  if (!(socket instanceof TLSSocket)) return undefined;
+  const { subject, issuer, serialNumber } = socket.getPeerCertificate(false) ?? {};
+  if (serialNumber === undefined) return undefined;
+  const name = (of: { readonly CN?: string | string[] } | undefined): string =>
+    of?.CN === undefined ? "without a CN" : `CN=${printable(String(of.CN), 60)}`;
+  return `subject ${name(subject)}, issuer ${name(issuer)}, serial ${printable(serialNumber, 60)}`;
+}
+
+/**
+ * What TLS found of the certificate of whoever is there: `verified`, or one of OpenSSL's few codes, whatever is written into
+ * it. `undefined`: none was sent.
+ */
+export function certificateVerdict(socket: Socket): string | undefined {
+  if (!(socket instanceof TLSSocket) || socket.getPeerCertificate(false)?.fingerprint256 === undefined)
+    return undefined;
+  return socket.authorized ? "verified" : codeOf(socket.authorizationError);
+}
+
+const VERIFY_ERRORS: Record<string, string> = {
+  UNABLE_TO_GET_ISSUER_CERT: "is not signed by a CA that is accepted here",
+  UNABLE_TO_GET_ISSUER_CERT_LOCALLY: "is not signed by a CA that is accepted here",
+  UNABLE_TO_VERIFY_LEAF_SIGNATURE: "is not signed by a CA that is accepted here",
+  DEPTH_ZERO_SELF_SIGNED_CERT: "is self-signed and not accepted here",
+  SELF_SIGNED_CERT_IN_CHAIN: "is not signed by a CA that is accepted here",
+  CERT_UNTRUSTED: "is not signed by a CA that is accepted here",
+  CERT_SIGNATURE_FAILURE: "has a signature that its CA did not make",
+  INVALID_PURPOSE: "may not be used by a client (its extended key usage lacks clientAuth)",
+  INVALID_CA: "was signed by a certificate that is not a CA",
+  PATH_LENGTH_EXCEEDED: "has a chain longer than its CA allows",
+  CERT_CHAIN_TOO_LONG: "has a chain that is too long",
+  CERT_REVOKED: "is revoked",
+  CERT_REJECTED: "is rejected by its CA's settings",
+};
+
+function explain(certificate: PeerCertificate, code: string): string {
+  // OpenSSL says of an expired CA what it says of an expired leaf; the leaf's own dates tell them apart.
+  const { valid_from: validFrom, valid_to: validTo } = certificate;
+  const time = Date.now();
+  if (code === "CERT_HAS_EXPIRED") {
+    return Date.parse(validTo) < time
+      ? `the client certificate expired on ${isoDate(validTo)}`
+      : "the CA of the client certificate has expired";
+  }
+  if (code === "CERT_NOT_YET_VALID") {
+    return Date.parse(validFrom) > time
+      ? `the client certificate is not valid before ${isoDate(validFrom)}: check both clocks`
+      : "the CA of the client certificate is not valid yet: check both clocks";
+  }
+  const known = Object.hasOwn(VERIFY_ERRORS, code) ? VERIFY_ERRORS[code] : undefined;
+  return `the client certificate ${known ?? `was not accepted (${code})`}`;
+}
+
+/** At run time it is a code or an `Error` that carries one, whatever the type says. */
+function codeOf(error: unknown): string {
+  if (error instanceof Error) return "code" in error ? String(error.code) : error.message;
+  return String(error);
+}
+
+function isoDate(openssl: string): string {
+  return new Date(openssl).toISOString().replace(".000", "");
+}
+
+/**
+ * One caller presents the same certificate at each CONNECT and taking it apart costs 40 µs, so the last few are kept.
+ * Only what the certificate says is kept, never whether it was accepted.
+ */
+const recent = new Map<string, { readonly ca: string | undefined; readonly identity: PeerIdentity }>();
+const RECENT_MAX = 64;
+
+function identityOf(certificate: PeerCertificate, socket: TLSSocket): PeerIdentity {
+  const { fingerprint256 } = certificate;
+  const ca = judgedByCa(socket); // by another CA the same certificate may have come with another chain
+  const known = recent.get(fingerprint256);
+  if (known !== undefined && known.ca === ca) return known.identity;
+  const identity = { ...read(certificate), chain: chainOf(socket) };
+  if (recent.size >= RECENT_MAX) recent.delete(recent.keys().next().value ?? "");
+  recent.set(fingerprint256, { ca, identity });
+  return identity;
+}
+
+/** More certificates than any real chain has; CAs that have signed each other never come to an end. */
+const MAX_CHAIN = 10;
+/** It is kept as long as somebody is here who came with it; three certificates with RSA keys of 4,096 bits have 6 KiB. */
+const MAX_CHAIN_BYTES = 32 * 1024;
+
+/** All but the CA at the end. Not by `getPeerX509Certificate`: asked a second time, it has lost what is behind the first. */
+function chainOf(socket: TLSSocket): Buffer[] {
+  const chain: Buffer[] = [];
+  let certificate: DetailedPeerCertificate | undefined = socket.getPeerCertificate(true);
+  while (chain.length < MAX_CHAIN && certificate !== undefined && certificate.issuerCertificate !== certificate) {
+    chain.push(certificate.raw);
+    certificate = certificate.issuerCertificate;
+  }
+  // A certificate that has signed itself, and is trusted as it is.
+  if (chain.length === 0 && certificate !== undefined) chain.push(certificate.raw);
+  const bytes = chain.reduce((sum, { length }) => sum + length, 0);
+  if (bytes > MAX_CHAIN_BYTES) throw new Error("and what came with it are longer than 32 KiB");
+  return chain;
+}
+
+/** Throws what is wrong with a certificate that cannot be read in one way only. */
+function read(certificate: PeerCertificate): Omit<PeerIdentity, "chain"> {
+  // Each value arrives as it is, and an array if there are several.
+  const subject: { readonly CN?: string | string[]; readonly O?: string | string[] } = certificate.subject;
+  const names = list(subject.CN);
+  if (names.length > 1) throw new Error("has several common names (CN), of which every reader may choose another");
+  const alternatives = parseAltNames(certificate.subjectaltname ?? "");
+  return {
+    ...(names[0] === undefined ? {} : { cn: names[0] }),
+    o: list(subject.O),
+    dns: alternatives.filter(({ kind }) => kind === "DNS").map(({ value }) => value),
+    uri: alternatives.filter(({ kind }) => kind === "URI").map(({ value }) => value),
+    fingerprint256: certificate.fingerprint256,
+    notAfter: new Date(certificate.valid_to),
+  };
+}
+
+function list(value: string | string[] | undefined): string[] {
+  return value === undefined ? [] : [value].flat();
+}
+
+/**
+ * Node's text form of subjectAltName: `KIND:value` joined by ", ", where a value that holds a comma, a quote or a
+ * control byte is a JSON string. Splitting at commas alone is how one name passed for two (CVE-2021-44532).
+ */
+export function parseAltNames(text: string): { kind: string; value: string }[] {
+  const entry = /([^:",]+):(?:("(?:[^"\\]|\\.)*")|([^",]*(?:"(?:[^"\\]|\\.)*"[^",]*)?))(?:, |$)/y;
+  const names: { kind: string; value: string }[] = [];
+  while (entry.lastIndex < text.length) {
+    const found = entry.exec(text);
+    if (found === null) throw new Error("has a subjectAltName that cannot be read");
+    names.push({ kind: found[1] ?? "", value: found[2] === undefined ? (found[3] ?? "") : JSON.parse(found[2]) });
+  }
+  return names;
+}
+
+/** Each field as one string object, by which thousands of patterns are compared. */
+function fieldOf(text: string): Field | undefined {
+  return FIELDS.find((field) => field === text);
+}
+
+function values(identity: PeerIdentity, field: Field): readonly string[] {
+  if (field === "CN") return identity.cn ? [identity.cn] : [];
+  if (field === "DNS") return identity.dns.map((name) => name.toLowerCase());
+  return field === "O" ? identity.o : identity.uri;
+}
+
+/** Split at a separator that no backslash precedes; backslashes stay. */
+function splitAt(text: string, separator: string): string[] {
+  const parts = [""];
+  for (let at = 0; at < text.length; at++) {
+    const character = text.charAt(at);
+    if (character === separator) parts.push("");
+    else parts[parts.length - 1] += character === "\\" ? character + text.charAt(++at) : character;
+  }
+  return parts;
+}

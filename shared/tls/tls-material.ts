@@ -1,0 +1,155 @@
+import { createPrivateKey, type KeyObject, X509Certificate } from "node:crypto";
+import { createSecureContext } from "node:tls";
+import { readBoundedSync } from "../documents/read-bounded.ts";
+import { readFailure } from "../documents/read-failure.ts";
+import { usageOf } from "./certificate-usage.ts";
+
+/** Paths of PEM files. */
+export interface TlsFiles {
+  readonly certFile: string;
+  readonly keyFile: string;
+  readonly caFile: string;
+}
+
+/** What was in them, as `node:tls` takes it. */
+export interface TlsMaterial {
+  readonly cert: string;
+  readonly key: string;
+  /** Of the clients' certificates; empty: there are none that would count. */
+  readonly ca: string;
+  /** The earliest end of validity in the chain. */
+  readonly notAfter: Date;
+}
+
+/** From when to when a chain holds: all of its certificates together; and for what the first of them may be used. */
+export interface Validity {
+  readonly notBefore: Date;
+  readonly notAfter: Date;
+  /** It has an extended key usage, and no serverAuth in it. */
+  readonly lacksServerAuth?: boolean | undefined;
+}
+
+/** What a listener shows and verifies clients by, and when what it shows is valid. */
+export type ServerTls = TlsMaterial & Validity;
+
+/** A certificate that belongs to its key, both PEM. */
+export interface TlsPair extends Validity {
+  readonly cert: string;
+  readonly key: string;
+}
+
+/** Why clients refuse this certificate of a server now, if that is known: `expired on 2026-06-01T…`. */
+export function unfit({ notBefore, notAfter, lacksServerAuth }: Validity, now: Date): string | undefined {
+  if (notAfter <= now) return `expired on ${notAfter.toISOString()}`;
+  if (notBefore > now) return `not valid before ${notBefore.toISOString()}`;
+  return lacksServerAuth ? NO_SERVER_AUTH : undefined;
+}
+
+export const NO_SERVER_AUTH = "has no serverAuth in its extended key usage";
+
+/** What is wrong with a file, as a sentence that has its path; and which one it is, for whoever knows it by a flag. */
+export class TlsFileError extends Error {
+  override readonly name = "TlsFileError";
+  readonly file: keyof TlsFiles;
+
+  constructor(file: keyof TlsFiles, message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.file = file;
+  }
+}
+
+/** Certificate, key and CA of a listener, where a path of a CA is given; throws a `TlsFileError`. */
+export function loadServerTls({ certFile, keyFile, caFile }: TlsFiles): ServerTls {
+  const pair = loadPair(certFile, keyFile);
+  try {
+    createSecureContext({ cert: pair.cert, key: pair.key });
+  } catch (error) {
+    const why = (error as Error).message;
+    throw new TlsFileError("certFile", `the certificate ${certFile} cannot be used: ${why}`, { cause: error });
+  }
+  return { ...pair, ca: caFile === "" ? "" : loadAuthorities(caFile) };
+}
+
+/** The same for an outgoing connection, read at each attempt. An empty path leaves its part to the defaults of Node. */
+export function loadClientTls(files: Partial<TlsFiles>): Partial<TlsMaterial & Validity> {
+  const { certFile, keyFile, caFile } = files;
+  if (certFile && !keyFile)
+    throw new TlsFileError("certFile", `the certificate ${certFile} needs its private key: no key file is given`);
+  if (keyFile && !certFile)
+    throw new TlsFileError("keyFile", `the private key ${keyFile} needs its certificate: no certificate file is given`);
+  return {
+    ...(caFile ? { ca: loadAuthorities(caFile) } : {}),
+    ...(certFile && keyFile ? loadPair(certFile, keyFile) : {}),
+  };
+}
+
+/** Certificate and key; throws a `TlsFileError`. */
+export function loadPair(certFile: string, keyFile: string): TlsPair {
+  const cert = read("certFile", certFile);
+  const key = read("keyFile", keyFile);
+  const chain = parse("certFile", certFile, cert);
+  const [leaf] = chain;
+  if (leaf?.checkPrivateKey(parseKey(keyFile, key)) !== true) {
+    throw new TlsFileError(
+      "keyFile",
+      `the private key ${keyFile} does not belong to the first certificate in ${certFile}`,
+    );
+  }
+  const { servers, any } = usageOf(leaf);
+  return {
+    cert,
+    key,
+    lacksServerAuth: !servers && !any,
+    notBefore: new Date(Math.max(...chain.map(({ validFrom }) => Date.parse(validFrom)))),
+    notAfter: new Date(Math.min(...chain.map(({ validTo }) => Date.parse(validTo)))),
+  };
+}
+
+function loadAuthorities(caFile: string): string {
+  const ca = read("caFile", caFile);
+  parse("caFile", caFile, ca);
+  return ca;
+}
+
+const WORDS = { certFile: "certificate", keyFile: "private key", caFile: "CA certificate" } as const;
+
+function read(file: keyof TlsFiles, path: string): string {
+  try {
+    return readBoundedSync(path).toString("utf8");
+  } catch (error) {
+    throw new TlsFileError(file, `the ${WORDS[file]} ${path} cannot be read: ${readFailure(error)}`, { cause: error });
+  }
+}
+
+function parse(file: keyof TlsFiles, path: string, pem: string): X509Certificate[] {
+  const which = `the ${WORDS[file]} ${path}`;
+  try {
+    const found = certificates(pem);
+    if (found.length > 0) return found;
+  } catch (error) {
+    throw new TlsFileError(file, `${which} holds a damaged certificate`, { cause: error });
+  }
+  throw new TlsFileError(file, `${which} holds no PEM certificate (-----BEGIN CERTIFICATE-----)`);
+}
+
+/** The labels under which OpenSSL takes a certificate for a CA. */
+const CERTIFICATE = /-----BEGIN ((?:X509 |TRUSTED )?CERTIFICATE)-----[^-]+-----END \1-----/g;
+
+/** The certificates in a PEM file, in their order; throws Node's error for one that is damaged. */
+export function certificates(pem: string): X509Certificate[] {
+  const blocks = pem.match(CERTIFICATE) ?? [];
+  return blocks.map((block) => new X509Certificate(block));
+}
+
+/** OpenSSL's words about a key that it cannot read are for experts, and may hold parts of the file: not passed on. */
+function parseKey(path: string, pem: string): KeyObject {
+  if (!/-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----/.test(pem)) {
+    throw new TlsFileError("keyFile", `the private key ${path} holds no PEM private key (-----BEGIN PRIVATE KEY-----)`);
+  }
+  try {
+    return createPrivateKey(pem);
+  } catch {
+    const fault = pem.includes("ENCRYPTED") ? "is encrypted: store it without a passphrase" : "is damaged";
+    throw new TlsFileError("keyFile", `the private key ${path} ${fault}`);
+  }
+}
