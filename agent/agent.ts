@@ -22,17 +22,17 @@ import { AgentMetrics } from "./metrics.ts";
 import type { AgentOptions } from "./options.ts";
 import { checkPort, type ListenAt } from "./ports.ts";
 import { credentialCheck, readiness, status } from "./status.ts";
+import { sharedLookup } from "./streams/lookup.ts";
 import { TargetPolicy } from "./streams/policy.ts";
-import { sharedLookup } from "./streams/resolve.ts";
 import { DialSlots, type ServeDeps, serve } from "./streams/serve.ts";
 import { attempt } from "./uplink/attempt.ts";
 import { pathsOf } from "./uplink/credentials.ts";
 import { AgentExpiry } from "./uplink/expiring.ts";
-import { Uplink } from "./uplink/keep.ts";
 import { KeptCredentials } from "./uplink/kept-credentials.ts";
 import { Path } from "./uplink/path.ts";
+import { WayOut } from "./uplink/proxy-route.ts";
 import { formatServer, wantedServers } from "./uplink/servers.ts";
-import { WayOut } from "./uplink/way-out.ts";
+import { Uplink } from "./uplink/uplink.ts";
 
 export interface AgentDeps {
   readonly log: Logger;

@@ -5,16 +5,16 @@ import type { Environment } from "../../shared/dial/environment.ts";
 import type { Hello } from "../../shared/link/control.ts";
 import { HANDSHAKE_VERSION } from "../../shared/wire/handshake.ts";
 import type { AgentOptions } from "../options.ts";
-import type { ServerLocation } from "../server-url.ts";
 import type { Credentials } from "../uplink/credentials.ts";
+import type { ServerLocation } from "../uplink/server-url.ts";
 import { compareClocks } from "./clock.ts";
 import { readConfiguration } from "./configuration.ts";
-import { dialTunnel, type Welcomed } from "./dial.ts";
-import { DOCTOR_SOFTWARE } from "./look.ts";
 import { download, NoProbes, openProbe, pingpong, upload } from "./measure.ts";
+import { leave, type Open } from "./route.ts";
+import { DOCTOR_SOFTWARE } from "./second-look.ts";
 import { type Step, StepFailed, StepLog, type StepName } from "./steps.ts";
 import { type ProbeTunnel, probeTunnel } from "./tunnel.ts";
-import { leave, type Open } from "./way-out.ts";
+import { dialTunnel, type Welcomed } from "./tunnel-steps.ts";
 
 export interface Examination {
   readonly options: AgentOptions;

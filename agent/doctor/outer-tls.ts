@@ -8,9 +8,9 @@ import {
   type Passage,
   probeServer,
 } from "../../shared/link/dial.ts";
-import { UnknownIssuer } from "../../shared/link/unknown-issuer.ts";
+import { UnknownIssuer } from "../../shared/tls/unknown-issuer.ts";
 import type { Credentials } from "../uplink/credentials.ts";
-import { boxCa, dialBox, dialEnds, dialServer, type OuterRule } from "../uplink/outer-end.ts";
+import { boxCa, dialBox, dialEnds, dialServer, type OuterRule } from "../uplink/tls-terminator.ts";
 import { chainOf } from "./certificates.ts";
 import type { Passed } from "./steps.ts";
 import { tlsFault } from "./tls-fault.ts";

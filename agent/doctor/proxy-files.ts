@@ -2,7 +2,7 @@ import { CredentialsFile } from "../../shared/dial/credentials-file.ts";
 import { WayFault } from "../../shared/dial/fault.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import { KeptProxyTls } from "../uplink/kept-proxy-tls.ts";
-import type { WayOutOptions } from "../uplink/way-out.ts";
+import type { WayOutOptions } from "../uplink/proxy-route.ts";
 
 export type ProxyFiles = Pick<WayOutOptions, "proxyCredentialsFile" | "proxyCa" | "proxyCert" | "proxyKey">;
 

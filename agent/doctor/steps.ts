@@ -1,5 +1,5 @@
 import type { Fault } from "../../shared/dial/fault.ts";
-import type { Relation } from "../../shared/link/unknown-issuer.ts";
+import type { Relation } from "../../shared/tls/unknown-issuer.ts";
 
 /** What is looked at, in this order. */
 export const STEPS = [

@@ -1,14 +1,14 @@
 import { X509Certificate } from "node:crypto";
 import { GrpcServer, NoHandshake, NoTls } from "../../shared/link/dial-fault.ts";
 import { InnerTlsFault } from "../../shared/link/inner-tls.ts";
-import { CertificateFault } from "../../shared/link/shown-certificate.ts";
-import { UnknownIssuer } from "../../shared/link/unknown-issuer.ts";
 import { printable } from "../../shared/outcomes.ts";
+import { CertificateFault } from "../../shared/tls/server-certificate.ts";
+import { UnknownIssuer } from "../../shared/tls/unknown-issuer.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { caExpired, chainIn, isEarly, isOver, linksIn, validityOf } from "./certificates.ts";
-import { lookAt, type Seen } from "./look.ts";
 import type { TunnelDial } from "./outer-tls.ts";
 import { refusalFinding } from "./refusal.ts";
+import { lookAt, type Seen } from "./second-look.ts";
 import { type ChainLink, type Culprit, type Finding, StepFailed } from "./steps.ts";
 
 /** What OpenSSL says of a handshake. */

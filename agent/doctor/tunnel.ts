@@ -1,6 +1,6 @@
 import { Session } from "../../shared/yamux/session.ts";
-import type { Welcomed } from "./dial.ts";
 import { PacedPipe } from "./paced-pipe.ts";
+import type { Welcomed } from "./tunnel-steps.ts";
 
 /** The last bytes have so long, ms. */
 const CLOSE_MS = 1_000;

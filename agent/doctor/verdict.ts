@@ -1,6 +1,6 @@
 import { ahead } from "../../shared/tls/clock-skew.ts";
+import { rowOf, SET_THE_CLOCK } from "./fault-words.ts";
 import type { Row } from "./handshake-rows.ts";
-import { rowOf, SET_THE_CLOCK } from "./rows.ts";
 import type { Culprit, Finding, Step } from "./steps.ts";
 
 /** What the steps come to. */

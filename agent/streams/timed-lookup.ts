@@ -1,5 +1,5 @@
 import type { Lookup } from "../../shared/dial/dial.ts";
-import { sharedLookup } from "./resolve.ts";
+import { sharedLookup } from "./lookup.ts";
 
 /** A lookup that says how long it took, for a server that asks. */
 export class TimedLookup {

@@ -1,8 +1,8 @@
 import type { Connection, ConnectionOwner } from "./connection.ts";
-import { dialEnds } from "./outer-end.ts";
 import { outside } from "./outside.ts";
 import type { Reach } from "./reach.ts";
-import { throughBox } from "./through-box.ts";
+import { dialEnds } from "./tls-terminator.ts";
+import { throughBox } from "./via-middlebox.ts";
 
 /**
  * One try of an uplink: credentials, way out → TLS → upgrade → hello → welcome, link, session. Somebody who ends TLS on the

@@ -3,8 +3,8 @@ import type { Dialled } from "../../shared/link/dial.ts";
 import { Link } from "../../shared/link/link.ts";
 import { Connection, type ConnectionOwner } from "./connection.ts";
 import { ByToken } from "./next-carrier.ts";
-import { dialServer } from "./outer-end.ts";
 import { byWay, carrierTo, connectionOptions, linkOptions, type Reach, resumeTerms, type Terms } from "./reach.ts";
+import { dialServer } from "./tls-terminator.ts";
 
 /** The server's own TLS is all there is: certificate or token are shown in it. */
 export async function outside(reach: Reach, owner: ConnectionOwner, terms: Terms): Promise<Connection> {

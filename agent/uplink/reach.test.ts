@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { UnknownIssuer } from "../../shared/link/unknown-issuer.ts";
+import { UnknownIssuer } from "../../shared/tls/unknown-issuer.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { byWay, type Reach, type Terms } from "./reach.ts";
 

@@ -1,8 +1,8 @@
 import { backoffMs } from "../../shared/basics/backoff.ts";
 import { WayFault } from "../../shared/dial/fault.ts";
-import { UnknownIssuer } from "../../shared/link/unknown-issuer.ts";
 import { CallersPort, MiddleBox } from "../../shared/link/upgrade-answer.ts";
 import { printable } from "../../shared/outcomes.ts";
+import { UnknownIssuer } from "../../shared/tls/unknown-issuer.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 
 export interface RetryOptions {

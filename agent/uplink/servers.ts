@@ -1,6 +1,6 @@
 import { bracketed } from "../../shared/address/target.ts";
 import { TUNNEL_PATH } from "../../shared/wire/handshake.ts";
-import { parseHostPort, parseServerUrl, type ServerLocation } from "../server-url.ts";
+import { parseHostPort, parseServerUrl, type ServerLocation } from "./server-url.ts";
 
 /** The options that say which servers there are. */
 export interface ServersOptions {

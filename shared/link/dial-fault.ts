@@ -1,10 +1,10 @@
 import net from "node:net";
 import { brokenOff } from "../http/broken-off.ts";
 import { noTlsBehind } from "../http/portal.ts";
+import { CertificateFault } from "../tls/server-certificate.ts";
+import { UnknownIssuer } from "../tls/unknown-issuer.ts";
 import { LinkRefused } from "../wire/handshake.ts";
 import { CarrierLost } from "./carrier-end.ts";
-import { CertificateFault } from "./shown-certificate.ts";
-import { UnknownIssuer } from "./unknown-issuer.ts";
 import { damagedAnswer, HELD_BACK, MiddleBox } from "./upgrade-answer.ts";
 
 export const CONNECTING = "connecting";

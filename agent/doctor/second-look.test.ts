@@ -3,10 +3,10 @@ import { once } from "node:events";
 import net, { type AddressInfo, type Server } from "node:net";
 import { type TestContext, test } from "node:test";
 import tls from "node:tls";
-import { CertificateFault } from "../../shared/link/shown-certificate.ts";
 import { testCertificate } from "../../shared/link/testing.ts";
-import { type LookOptions, lookAt } from "./look.ts";
+import { CertificateFault } from "../../shared/tls/server-certificate.ts";
 import type { TunnelDial } from "./outer-tls.ts";
+import { type LookOptions, lookAt } from "./second-look.ts";
 import { tlsFault } from "./tls-fault.ts";
 
 /** Without what ends a look that nobody answers, it would last for ever. */

@@ -3,10 +3,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { TestContext } from "node:test";
 import { pino } from "pino";
-import { defaultsOf } from "../shared/config/options.ts";
-import { LinkServer, testCertificate } from "../shared/link/testing.ts";
-import { type Agent, startAgent } from "./agent.ts";
-import { type AgentOptions, agentOptions } from "./options.ts";
+import { defaultsOf } from "../../shared/config/options.ts";
+import { LinkServer, testCertificate } from "../../shared/link/testing.ts";
+import { type Agent, startAgent } from "../agent.ts";
+import { type AgentOptions, agentOptions } from "../options.ts";
 
 export interface LogLine {
   readonly level: number;

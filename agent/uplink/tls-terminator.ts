@@ -7,7 +7,7 @@ import {
   type OuterDialled,
   probeServer,
 } from "../../shared/link/dial.ts";
-import { UnknownIssuer } from "../../shared/link/unknown-issuer.ts";
+import { UnknownIssuer } from "../../shared/tls/unknown-issuer.ts";
 import { wellKnownAuthorities } from "../../shared/tls/well-known-authorities.ts";
 import { HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { Credentials } from "./credentials.ts";

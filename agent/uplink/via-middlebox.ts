@@ -5,8 +5,8 @@ import { TappedLink } from "../../shared/link/tapped-link.ts";
 import { Connection, type ConnectionOwner } from "./connection.ts";
 import { greetInside, type Inside } from "./inside.ts";
 import { ByKey } from "./next-carrier.ts";
-import { anyCa, boxCa, dialBox } from "./outer-end.ts";
 import { byWay, carrierTo, connectionOptions, linkOptions, type Reach, resumeTerms, type Terms } from "./reach.ts";
+import { anyCa, boxCa, dialBox } from "./tls-terminator.ts";
 
 /** The TLS outside may end in between: nothing is shown in it, and all in the inner TLS over the link. */
 export async function throughBox(reach: Reach, owner: ConnectionOwner, terms: Terms): Promise<Connection> {

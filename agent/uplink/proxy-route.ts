@@ -10,8 +10,8 @@ import type { Passage } from "../../shared/link/dial.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import { StrangerLog } from "../../shared/runtime/stranger-log.ts";
-import type { ServerLocation } from "../server-url.ts";
 import { KeptProxyTls } from "./kept-proxy-tls.ts";
+import type { ServerLocation } from "./server-url.ts";
 
 /** The options that say how the agent leaves its network; "" = not given. */
 export interface WayOutOptions {

@@ -1,10 +1,10 @@
 import { X509Certificate } from "node:crypto";
 import type { DetailedPeerCertificate, PeerCertificate, TLSSocket } from "node:tls";
-import { usageOf } from "../tls/certificate-usage.ts";
-import { namesIn } from "../tls/identity-words.ts";
-import { issuerName } from "../tls/issuer-name.ts";
-import { isUntrusted } from "../tls/untrusted.ts";
+import { usageOf } from "./certificate-usage.ts";
+import { namesIn } from "./identity-words.ts";
+import { issuerName } from "./issuer-name.ts";
 import { type Circumstances, factsOf, UnknownIssuer } from "./unknown-issuer.ts";
+import { isUntrusted } from "./untrusted.ts";
 
 /** More certificates than any real chain has; CAs that have signed each other never come to an end. */
 const MAX_CHAIN = 10;

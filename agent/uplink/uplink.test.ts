@@ -14,8 +14,8 @@ import { Flag, FrameType, GoAwayCode, header } from "../../shared/yamux/frame.ts
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { Connection, type ConnectionOptions, type ConnectionOwner, type UplinkLink } from "./connection.ts";
-import { Uplink } from "./keep.ts";
 import { Path } from "./path.ts";
+import { Uplink } from "./uplink.ts";
 
 /** A link over a pair of Duplex, whose far end the test holds. */
 class PairLink extends DuplexTransport implements UplinkLink {

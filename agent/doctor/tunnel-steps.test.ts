@@ -5,8 +5,8 @@ import net from "node:net";
 import { type TestContext, test } from "node:test";
 import { HELLO, KEEPALIVE_MS, LinkServer, testCertificate, welcome } from "../../shared/link/testing.ts";
 import { SUBPROTOCOL } from "../../shared/wire/handshake.ts";
-import { dialTunnel } from "./dial.ts";
 import { type StepFailed, StepLog } from "./steps.ts";
+import { dialTunnel } from "./tunnel-steps.ts";
 
 /** The steps to a server that welcomes so; `onUpgrade`: it answers by itself. */
 async function stepsTo(

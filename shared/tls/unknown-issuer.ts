@@ -1,7 +1,7 @@
 import type { X509Certificate } from "node:crypto";
-import { isInstalled, signs } from "../tls/installed-authorities.ts";
-import { issuerName } from "../tls/issuer-name.ts";
-import { certificates } from "../tls/tls-material.ts";
+import { isInstalled, signs } from "./installed-authorities.ts";
+import { issuerName } from "./issuer-name.ts";
+import { certificates } from "./tls-material.ts";
 
 /**
  * Names of authorities that no company's TLS inspection bears: those of `culvert pki`, of Konnectivity's installers

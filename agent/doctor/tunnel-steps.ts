@@ -10,9 +10,9 @@ import { sayHello } from "../uplink/inside.ts";
 import { UnseenCertificate } from "../uplink/unseen-certificate.ts";
 import { boxesIn } from "./boxes.ts";
 import { chainOf } from "./certificates.ts";
-import { dateOf } from "./look.ts";
 import { outerTls, type TunnelDial, type Underway } from "./outer-tls.ts";
 import { refusalFinding } from "./refusal.ts";
+import { dateOf } from "./second-look.ts";
 import { type Culprit, type Finding, type Passed, StepFailed, type StepLog } from "./steps.ts";
 import { innerTlsFault } from "./tls-fault.ts";
 

@@ -4,9 +4,9 @@ import type { AddressInfo } from "node:net";
 import { type TestContext, test } from "node:test";
 import tls from "node:tls";
 import { HELLO, KEEPALIVE_MS, testCertificate } from "../../shared/link/testing.ts";
-import { UnknownIssuer } from "../../shared/link/unknown-issuer.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
-import { anyCa, boxCa, dialEnds, dialServer, type OuterEnd, type OuterRule } from "./outer-end.ts";
+import { UnknownIssuer } from "../../shared/tls/unknown-issuer.ts";
+import { anyCa, boxCa, dialEnds, dialServer, type OuterEnd, type OuterRule } from "./tls-terminator.ts";
 
 type InnerTls = OuterRule["innerTls"];
 

@@ -7,8 +7,8 @@ import { guarded } from "../../shared/dial/testing-guarded-proxy.ts";
 import { faultOf, open, ScriptedProxy } from "../../shared/dial/testing-proxy.ts";
 import { formatProxy } from "../../shared/dial/way.ts";
 import { unitedFault } from "../../shared/dial/ways-fault.ts";
+import { proxyFailed } from "./route.ts";
 import { StepFailed } from "./steps.ts";
-import { proxyFailed } from "./way-out.ts";
 
 function culpritOf(error: WayFault, { url }: ScriptedProxy): string {
   const at = formatProxy(url);

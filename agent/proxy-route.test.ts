@@ -9,9 +9,9 @@ import { pino } from "pino";
 import { ConfigError, defaultsOf } from "../shared/config/options.ts";
 import { until } from "../shared/link/testing.ts";
 import { type AgentOptions, agentOptions } from "./options.ts";
-import { parseServerUrl } from "./server-url.ts";
-import { type LogLine, prepared } from "./testing.ts";
-import { WayOut } from "./uplink/way-out.ts";
+import { type LogLine, prepared } from "./testing/agent.ts";
+import { WayOut } from "./uplink/proxy-route.ts";
+import { parseServerUrl } from "./uplink/server-url.ts";
 
 /** An HTTP proxy that wants a password, and what it was asked. */
 class TestProxy {

@@ -7,8 +7,8 @@ import { WaysOut } from "../../shared/dial/ways.ts";
 import type { Passage } from "../../shared/link/dial.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import { loadClientTls } from "../../shared/tls/tls-material.ts";
-import type { ServerLocation } from "../server-url.ts";
-import { type ServerWay, WayOut, type WayOutOptions } from "../uplink/way-out.ts";
+import { type ServerWay, WayOut, type WayOutOptions } from "../uplink/proxy-route.ts";
+import type { ServerLocation } from "../uplink/server-url.ts";
 import { connect, type Hop, resolve, stepFailed } from "./network.ts";
 import { type Finding, type Passed, StepFailed, StepLog } from "./steps.ts";
 

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { sharedLookup } from "./resolve.ts";
+import { sharedLookup } from "./lookup.ts";
 
 test("dials of one name at one time share a question; a later dial asks again", () => {
   const asked: { host: string; answer: (error: Error | null) => void }[] = [];

@@ -1,5 +1,5 @@
 import { isIPv6 } from "node:net";
-import { TUNNEL_PATH } from "../shared/wire/handshake.ts";
+import { TUNNEL_PATH } from "../../shared/wire/handshake.ts";
 
 /** Where an agent finds its server: a name that is verified, and what is dialled for it. */
 export interface ServerLocation {
