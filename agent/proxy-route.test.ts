@@ -11,7 +11,7 @@ import { until } from "../shared/link/testing.ts";
 import { type AgentOptions, agentOptions } from "./options.ts";
 import { type LogLine, prepared } from "./testing/agent.ts";
 import { WayOut } from "./uplink/proxy-route.ts";
-import { parseServerUrl } from "./uplink/server-url.ts";
+import { parseServerUrl } from "./uplink/servers.ts";
 
 /** An HTTP proxy that wants a password, and what it was asked. */
 class TestProxy {

@@ -6,15 +6,14 @@ import type { Hello } from "../../shared/link/control.ts";
 import { HANDSHAKE_VERSION } from "../../shared/wire/handshake.ts";
 import type { AgentOptions } from "../options.ts";
 import type { Credentials } from "../uplink/credentials.ts";
-import type { ServerLocation } from "../uplink/server-url.ts";
-import { compareClocks } from "./clock.ts";
+import type { ServerLocation } from "../uplink/servers.ts";
 import { readConfiguration } from "./configuration.ts";
-import { download, NoProbes, openProbe, pingpong, upload } from "./measure.ts";
+import { download, NoProbes, openProbe, type ProbeTunnel, pingpong, probeTunnel, upload } from "./measure.ts";
 import { leave, type Open } from "./route.ts";
 import { DOCTOR_SOFTWARE } from "./second-look.ts";
 import { type Step, StepFailed, StepLog, type StepName } from "./steps.ts";
-import { type ProbeTunnel, probeTunnel } from "./tunnel.ts";
 import { dialTunnel, type Welcomed } from "./tunnel-steps.ts";
+import { compareClocks } from "./verdict.ts";
 
 export interface Examination {
   readonly options: AgentOptions;

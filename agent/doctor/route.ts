@@ -1,15 +1,17 @@
+import { promises as dns, type LookupAddress } from "node:dns";
 import { isIP, type Socket } from "node:net";
 import { formatTarget } from "../../shared/address/target.ts";
+import { untilAborted } from "../../shared/basics/until-aborted.ts";
 import { type Environment, environmentProxy } from "../../shared/dial/environment.ts";
 import { KdcSilent, WayFault } from "../../shared/dial/fault.ts";
 import { type Destination, formatProxy, formatWay, type Way } from "../../shared/dial/way.ts";
 import { WaysOut } from "../../shared/dial/ways.ts";
+import { dialTcp, networkFault } from "../../shared/dial/ways-dial.ts";
 import type { Passage } from "../../shared/link/dial.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import { loadClientTls } from "../../shared/tls/tls-material.ts";
 import { type ServerWay, WayOut, type WayOutOptions } from "../uplink/proxy-route.ts";
-import type { ServerLocation } from "../uplink/server-url.ts";
-import { connect, type Hop, resolve, stepFailed } from "./network.ts";
+import type { ServerLocation } from "../uplink/servers.ts";
 import { type Finding, type Passed, StepFailed, StepLog } from "./steps.ts";
 
 export interface Leaving {
@@ -168,4 +170,49 @@ function hopOf(way: Way, to: Destination): Hop {
   if (way.kind === "direct") return { ...to, at: formatTarget(to) };
   const { host, port } = way.proxy;
   return { host, port, at: formatProxy(way.proxy), proxyFrom: way.from };
+}
+
+/** Where a connection goes first: to the server, or to a proxy. */
+export interface Hop extends Destination {
+  /** How people call it. */
+  readonly at: string;
+  /** Who named the proxy; absent: it is the server. */
+  readonly proxyFrom?: string;
+}
+
+/** The addresses behind a name. */
+export async function resolve(hop: Hop, signal: AbortSignal): Promise<Passed<readonly LookupAddress[]>> {
+  const { host, at } = hop;
+  try {
+    const addresses = await untilAborted(dns.lookup(host, { all: true }), signal);
+    return { value: addresses, detail: `${host} is ${addresses.map(({ address }) => address).join(", ")}` };
+  } catch (error) {
+    const fault = signal.aborted
+      ? new WayFault("dns", `the name "${host}" of ${at} does not resolve: no name server answers`, {
+          at,
+          cause: error,
+        })
+      : networkFault(error as NodeJS.ErrnoException, host, at);
+    throw stepFailed(fault, hop);
+  }
+}
+
+export async function connect(hop: Hop, signal: AbortSignal): Promise<Passed<Socket>> {
+  try {
+    const socket = await dialTcp(hop, hop.at, signal);
+    return { value: socket, detail: `connected to ${socket.remoteAddress}:${socket.remotePort}` };
+  } catch (error) {
+    throw stepFailed(error, hop);
+  }
+}
+
+/** What a way out says of its fault is what the doctor says; of our own files it names the option first. */
+export function stepFailed(error: unknown, hop: Hop): unknown {
+  if (!(error instanceof WayFault)) return error;
+  const { fault, at, message } = error;
+  const isProxy = hop.proxyFrom !== undefined && at === hop.at;
+  const finding: Finding = message.startsWith("--")
+    ? { culprit: "configuration", by: message }
+    : { culprit: fault, by: at, ...(isProxy && { proxyFrom: hop.proxyFrom }) };
+  return new StepFailed(finding, message, { cause: error });
 }

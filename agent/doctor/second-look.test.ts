@@ -5,9 +5,9 @@ import { type TestContext, test } from "node:test";
 import tls from "node:tls";
 import { testCertificate } from "../../shared/link/testing.ts";
 import { CertificateFault } from "../../shared/tls/server-certificate.ts";
-import type { TunnelDial } from "./outer-tls.ts";
-import { type LookOptions, lookAt } from "./second-look.ts";
+import { boxesIn, type LookOptions, lookAt } from "./second-look.ts";
 import { tlsFault } from "./tls-fault.ts";
+import type { TunnelDial } from "./tunnel-steps.ts";
 
 /** Without what ends a look that nobody answers, it would last for ever. */
 const IN_TIME = { timeout: 10_000 };
@@ -63,4 +63,23 @@ test("a second look at what never answers ends within the time of a step, with t
   const { finding, message } = await tlsFault(ended, undefined, dial);
   assert.equal(finding.culprit, "server_expired");
   assert.match(message, /^the server's certificate expired/);
+});
+
+test("boxes are named by what they write into an answer; without any there is nothing to say", () => {
+  assert.equal(boxesIn({ server: "nginx", via: "1.1 proxy" }), ', server "nginx", via "1.1 proxy"');
+  assert.equal(boxesIn({ via: "1.1 one, 1.1 two" }), ', via "1.1 one, 1.1 two"');
+  assert.equal(boxesIn({ upgrade: "websocket" }), "");
+  assert.equal(boxesIn({ server: "\u001b\u0007 " }), "");
+});
+
+test("what boxes write is one line of bounded length, each name apart", () => {
+  const named = boxesIn({ server: "s".repeat(5_000), via: "1.1 a\u001b[31m\r\nb\u00e9" });
+  assert.equal(named, `, server "${"s".repeat(57)}...", via "1.1 a [31m b"`);
+  const several = { server: ["one", "two"] } as unknown as { readonly server: string };
+  assert.equal(boxesIn(several), ', server "one,two"');
+});
+
+test("a box that repeats our token is not quoted", () => {
+  const named = boxesIn({ server: "nginx", via: "asked with Bearer abcdefghijkl.mnop" }, "abcdefghijkl.mnop");
+  assert.equal(named, ', server "nginx", via "(not shown: it repeats our token)"');
 });

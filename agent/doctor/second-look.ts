@@ -1,8 +1,10 @@
-import { type IncomingMessage, request } from "node:http";
+import { type IncomingHttpHeaders, type IncomingMessage, request } from "node:http";
 import type { Socket } from "node:net";
 import { type ConnectionOptions, connect, type TLSSocket } from "node:tls";
 import { sniOf } from "../../shared/address/sni.ts";
+import { repeats } from "../../shared/basics/repeats.ts";
 import { isCallersPort } from "../../shared/link/upgrade-answer.ts";
+import { printable } from "../../shared/outcomes.ts";
 import { version } from "../../shared/runtime/version.ts";
 import { DOCTOR } from "../../shared/wire/handshake.ts";
 import { chainOf } from "./certificates.ts";
@@ -69,4 +71,20 @@ async function answerOf(secure: TLSSocket, { host, port, path }: LookOptions): P
 export function dateOf({ headers }: Pick<IncomingMessage, "headers">): number | undefined {
   const time = Date.parse(headers.date ?? "");
   return Number.isNaN(time) ? undefined : time;
+}
+
+/** Of each name: a box may write more into an answer than a line of a report has room for. */
+const MAX_NAME = 60;
+
+/**
+ * Boxes on the way put their names into answers; a culvert server writes neither `Server` nor `Via`. Pure. `secret`: what
+ * was sent in confidence, and may come back.
+ */
+export function boxesIn(headers: IncomingHttpHeaders, secret = ""): string {
+  return ["server", "via"].map((field) => named(field, String(headers[field] ?? ""), secret)).join("");
+}
+
+function named(field: string, text: string, secret: string): string {
+  const name = repeats(text, secret) ? "(not shown: it repeats our token)" : printable(text, MAX_NAME);
+  return name === "" ? "" : `, ${field} "${name}"`;
 }

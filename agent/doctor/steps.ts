@@ -1,5 +1,5 @@
 import type { Fault } from "../../shared/dial/fault.ts";
-import type { Relation } from "../../shared/tls/unknown-issuer.ts";
+import type { Relation } from "../../shared/tls/server-certificate.ts";
 
 /** What is looked at, in this order. */
 export const STEPS = [

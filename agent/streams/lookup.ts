@@ -1,4 +1,5 @@
 import { type LookupAddress, lookup } from "node:dns";
+import type { Lookup } from "../../shared/dial/dial.ts";
 
 type Done = (error: NodeJS.ErrnoException | null, addresses: readonly LookupAddress[]) => void;
 type Ask = (host: string, done: Done) => void;
@@ -29,4 +30,21 @@ export function sharedLookup(ask: Ask = askSystem): Ask {
 
 function askSystem(host: string, done: Done): void {
   lookup(host, { all: true }, done);
+}
+
+/** A lookup that says how long it took, for a server that asks. */
+export class TimedLookup {
+  /** 0 until a name was asked for. */
+  tookMs = 0;
+  readonly lookup: Lookup;
+
+  constructor(lookup: Lookup = sharedLookup()) {
+    this.lookup = (host, done) => {
+      const askedAt = performance.now();
+      lookup(host, (error, addresses) => {
+        this.tookMs = performance.now() - askedAt;
+        done(error, addresses);
+      });
+    };
+  }
 }

@@ -1,14 +1,17 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import net from "node:net";
 import { test } from "node:test";
+import { setTimeout as pause } from "node:timers/promises";
+import type { Passage } from "../../shared/link/dial.ts";
 import { HELLO, LinkServer, testCertificate } from "../../shared/link/testing.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
-import { UnknownIssuer } from "../../shared/tls/unknown-issuer.ts";
+import { UnknownIssuer } from "../../shared/tls/server-certificate.ts";
 import { DEFAULT_OPTIONS } from "../../shared/yamux/options.ts";
-import { attempt } from "./attempt.ts";
+import { attempt, outside } from "./attempt.ts";
 import type { Credentials } from "./credentials.ts";
+import type { Reach } from "./dial-context.ts";
 import { Path } from "./path.ts";
-import type { Reach } from "./reach.ts";
 
 test("who stands at the end of TLS is remembered until somebody else stands there", async (t) => {
   const server = await LinkServer.start();
@@ -31,4 +34,38 @@ test("who stands at the end of TLS is remembered until somebody else stands ther
   const { session } = await attempted();
   assert.equal(path.intercepted, false);
   session.destroy(new Error("the test is over"));
+});
+
+const TIMEOUT_MS = 1_500;
+const SLOW_MS = 300;
+
+test("where somebody may stand between, the look at the server and the dial have one deadline together", async (t) => {
+  const server = await LinkServer.start();
+  t.after(() => server[Symbol.asyncDispose]());
+  const { ca, leaf } = await testCertificate();
+  let opened = 0;
+  const open = async (signal: AbortSignal): Promise<Passage> => {
+    opened++;
+    if (opened === 2) {
+      await once(signal, "abort");
+      throw signal.reason;
+    }
+    await pause(SLOW_MS);
+    return { socket: net.connect(server.port, server.host) };
+  };
+  const reach: Partial<Reach> = {
+    server: { host: "localhost", port: server.port, path: "/" },
+    way: { open, worked: () => {}, failed: () => {} },
+    ...{ tls: { minVersion: "TLSv1.2", ciphers: "" }, innerTls: "auto", hello: HELLO, timeoutMs: TIMEOUT_MS },
+    path: new Path({ keepaliveMs: 20_000, maxCarrierAgeMs: 0 }),
+  };
+  const { signal } = new AbortController();
+  const terms = { credentials: { ca, ...leaf, outerCa: [ca] }, timeoutMs: TIMEOUT_MS, signal };
+  const late = await outside(reach as Reach, {} as never, terms).then(
+    () => undefined,
+    (error: Error) => error.message,
+  );
+  const [, seconds] = /no tunnel within ([\d.]+) s/.exec(late ?? "") ?? [];
+  assert.equal(opened, 2);
+  assert.ok(Number(seconds) * 1_000 < TIMEOUT_MS, late);
 });

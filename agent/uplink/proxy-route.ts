@@ -2,7 +2,7 @@ import { ConfigError } from "../../shared/config/options.ts";
 import { TicketPace } from "../../shared/dial/auth/ticket-pace.ts";
 import { CredentialsFile } from "../../shared/dial/credentials-file.ts";
 import type { Environment } from "../../shared/dial/environment.ts";
-import type { WayFault } from "../../shared/dial/fault.ts";
+import { WayFault } from "../../shared/dial/fault.ts";
 import type { ProxyTls } from "../../shared/dial/proxy-tls.ts";
 import { type Destination, formatProxy, formatWay, type Way } from "../../shared/dial/way.ts";
 import { type Opened, type OpenOptions, WaysOut } from "../../shared/dial/ways.ts";
@@ -10,8 +10,8 @@ import type { Passage } from "../../shared/link/dial.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import { StrangerLog } from "../../shared/runtime/stranger-log.ts";
-import { KeptProxyTls } from "./kept-proxy-tls.ts";
-import type { ServerLocation } from "./server-url.ts";
+import { loadClientTls, TlsFileError, type TlsFiles } from "../../shared/tls/tls-material.ts";
+import type { ServerLocation } from "./servers.ts";
 
 /** The options that say how the agent leaves its network; "" = not given. */
 export interface WayOutOptions {
@@ -130,3 +130,52 @@ export class WayOut {
 
 /** Of several ways' faults together, as for an attempt that failed. */
 const MAX_REASON = 1_100;
+
+interface Held extends ProxyTls {
+  readonly notAfter: Date | undefined;
+}
+
+/**
+ * TLS to `https://` proxies: what the files hold, read anew each time, as the agent's own certificate is. While that cannot
+ * be used it is what they held before, as long as it is valid.
+ */
+export class KeptProxyTls {
+  readonly #files: TlsFiles;
+  readonly #log: Logger;
+  #held: Held | undefined;
+  #said = "";
+
+  constructor(files: TlsFiles, log: Logger) {
+    this.#files = files;
+    this.#log = log;
+  }
+
+  /** Throws a `WayFault` when the files cannot be used and nothing valid was read before. */
+  current(): ProxyTls {
+    try {
+      const { ca, cert, key, notAfter } = loadClientTls(this.#files);
+      this.#held = { ca: ca === undefined ? undefined : [ca], cert, key, notAfter };
+      this.#said = "";
+      return this.#held;
+    } catch (error) {
+      if (!(error instanceof TlsFileError)) throw error;
+      return this.#old(error);
+    }
+  }
+
+  #old(error: TlsFileError): ProxyTls {
+    const flag = FLAGS[error.file];
+    const reason = `${flag}: ${error.message}`;
+    if (this.#held === undefined || (this.#held.notAfter !== undefined && this.#held.notAfter <= new Date()))
+      throw new WayFault("proxy_tls", reason, { at: flag, cause: error });
+    if (reason !== this.#said)
+      this.#log.error({ reason }, "new files for TLS to proxies are not usable, the old ones stay");
+    this.#said = reason;
+    return this.#held;
+  }
+}
+
+const FLAGS = { caFile: "--proxy-ca", certFile: "--proxy-cert", keyFile: "--proxy-key" } as const satisfies Record<
+  keyof TlsFiles,
+  string
+>;

@@ -1,12 +1,24 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import type { AddressInfo } from "node:net";
+import { type AddressInfo, Socket } from "node:net";
 import { type TestContext, test } from "node:test";
 import tls from "node:tls";
 import { HELLO, KEEPALIVE_MS, testCertificate } from "../../shared/link/testing.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
-import { UnknownIssuer } from "../../shared/tls/unknown-issuer.ts";
-import { anyCa, boxCa, dialEnds, dialServer, type OuterEnd, type OuterRule } from "./tls-terminator.ts";
+import { judgePeer } from "../../shared/tls/identity.ts";
+import { UnknownIssuer } from "../../shared/tls/server-certificate.ts";
+import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
+import { retryAfter } from "./retry.ts";
+import {
+  anyCa,
+  boxCa,
+  dialEnds,
+  dialServer,
+  isUnseen,
+  type OuterEnd,
+  type OuterRule,
+  UnseenCertificate,
+} from "./tls-terminator.ts";
 
 type InnerTls = OuterRule["innerTls"];
 
@@ -108,4 +120,27 @@ test("our certificate is shown to nobody but the server, where it is known or li
     await seen;
     assert.deepEqual(shown, expected, `${innerTls}, ${intercepted}`);
   }
+});
+
+const { unauthenticated: closeCode } = CloseCode;
+
+test("a server that has seen no certificate is told from one that does not take ours", () => {
+  // Over TLS the doctor's tests hear the server itself (e2e/scenarios/doctor-faults.test.ts).
+  const { refusal = "" } = judgePeer(new Socket());
+  assert.equal(isUnseen(new LinkRefused({ closeCode, reason: refusal })), true);
+  const refused = ["the client certificate expired on 2026-01-01", 'agents of cluster "blue" come with inner TLS only'];
+  for (const reason of refused) assert.equal(isUnseen(new LinkRefused({ closeCode, reason })), false);
+});
+
+test("a certificate that was not seen is refused as before, and the cure is beside the server's sentence", () => {
+  const refusal = new LinkRefused({ status: 401, reason: "no client certificate was sent", retryAfterMs: 7_000 });
+  const options = { baseMs: 250, capMs: 30_000, random: () => 0 };
+  const unseen = new UnseenCertificate(refusal);
+  assert.equal(unseen.cause, refusal);
+  const [before, now] = [refusal, unseen].map((error) => retryAfter(error, 0, 0, options));
+  assert.deepEqual({ ...now, reason: "" }, { ...before, reason: "" });
+  assert.match(
+    now?.reason ?? "",
+    /\(401\): no client certificate was sent; we have shown ours, .*--outer-ca .*--ca-cert/,
+  );
 });

@@ -5,15 +5,20 @@ import { LinkLost, type Resumption } from "../../shared/link/link.ts";
 import { type LinkMetrics, PLANNED } from "../../shared/runtime/link-metrics.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
-import type { AgentMetrics } from "../metrics.ts";
 import type { Connection, ConnectionOwner } from "./connection.ts";
 import { FailedResumes } from "./failed-resumes.ts";
-import { News } from "./news.ts";
-import { isDraining, LEAVING_MS, PARTING_MS, type Parting, partingWords } from "./parting.ts";
 import type { LearnedPath, Lesson, Path } from "./path.ts";
 import { endsLink } from "./resumption.ts";
-import { type RetryOptions, retryAfter } from "./retry.ts";
-import { UplinkLog } from "./uplink-log.ts";
+import {
+  isDraining,
+  LEAVING_MS,
+  PARTING_MS,
+  type Parting,
+  partingWords,
+  type RetryOptions,
+  retryAfter,
+} from "./retry.ts";
+import { News, UplinkLog } from "./uplink-log.ts";
 
 /** Where an uplink stands; each state holds what is true in it only. */
 export type UplinkState =
@@ -30,6 +35,17 @@ export type UplinkState =
   | { readonly state: "draining"; readonly connection: Connection }
   | { readonly state: "closed"; readonly reason: string };
 
+/** What an uplink counts. */
+export interface UplinkMetrics {
+  readonly links: Pick<LinkMetrics, "suspended" | "resumed" | "resumeFailed" | "graceOver">;
+  uplinkConnected(): void;
+  /** `label`: a code of our own, never a peer's text. */
+  attemptFailed(label: string): void;
+  /** `resetForMemory`: streams of the session that were reset because it held too much memory. */
+  sessionEnded(resetForMemory: number): void;
+  pathLearned(lesson: Lesson["lesson"]): void;
+}
+
 export interface UplinkDeps {
   /** Where the uplink leads, for the log. */
   readonly server: string;
@@ -40,9 +56,7 @@ export interface UplinkDeps {
   readonly drainTimeoutMs: number;
   /** Learns from each cut. */
   readonly path: Path;
-  readonly metrics: Pick<AgentMetrics, "uplinkConnected" | "attemptFailed" | "sessionEnded" | "pathLearned"> & {
-    readonly links: Pick<LinkMetrics, "suspended" | "resumed" | "resumeFailed" | "graceOver">;
-  };
+  readonly metrics: UplinkMetrics;
   readonly log: Logger;
 }
 

@@ -1,8 +1,7 @@
 import net from "node:net";
 import { brokenOff } from "../http/broken-off.ts";
 import { noTlsBehind } from "../http/portal.ts";
-import { CertificateFault } from "../tls/server-certificate.ts";
-import { UnknownIssuer } from "../tls/unknown-issuer.ts";
+import { CertificateFault, UnknownIssuer } from "../tls/server-certificate.ts";
 import { LinkRefused } from "../wire/handshake.ts";
 import { CarrierLost } from "./carrier-end.ts";
 import { damagedAnswer, HELD_BACK, MiddleBox } from "./upgrade-answer.ts";

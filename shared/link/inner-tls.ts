@@ -2,9 +2,14 @@ import { constants } from "node:crypto";
 import tls from "node:tls";
 import { sniOf } from "../address/sni.ts";
 import { tellJudgedBy } from "../listen/tls.ts";
-import { type CertificateFault, certificateFault, shownBy } from "../tls/server-certificate.ts";
+import {
+  type CertificateFault,
+  certificateFault,
+  innerCaWords,
+  shownBy,
+  UnknownIssuer,
+} from "../tls/server-certificate.ts";
 import type { TlsMaterial } from "../tls/tls-material.ts";
-import { innerCaWords, UnknownIssuer } from "../tls/unknown-issuer.ts";
 import { type InnerLink, InnerPipe, LinkDuplex, TOLD } from "./inner-pipe.ts";
 import { LinkKey } from "./proof.ts";
 

@@ -8,8 +8,7 @@ import { failure } from "../link/testing.ts";
 import { link } from "../link/testing-inner.ts";
 import { Authority, type CertificateAndKey, type LeafOptions } from "../pki/certificates.ts";
 import { certificateOf } from "../pki/testing.ts";
-import { CertificateFault } from "../tls/server-certificate.ts";
-import { UnknownIssuer } from "../tls/unknown-issuer.ts";
+import { CertificateFault, UnknownIssuer } from "../tls/server-certificate.ts";
 
 const DAY = 86_400_000;
 const CODE_SIGNING = "1.3.6.1.5.5.7.3.3";

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { X509Certificate } from "node:crypto";
 import { test } from "node:test";
 import { Authority } from "../pki/certificates.ts";
-import { type Circumstances, factsOf, innerCaWords, UnknownIssuer } from "./unknown-issuer.ts";
+import { type Circumstances, factsOf, innerCaWords, UnknownIssuer } from "./server-certificate.ts";
 
 const DIRECT: Circumstances = { ca: undefined, isBoxLikely: false };
 

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { InnerPipe } from "../../shared/link/inner-pipe.ts";
 import { HELLO } from "../../shared/link/testing.ts";
-import { sayHello } from "./inside.ts";
+import { sayHello } from "./via-middlebox.ts";
 
 test("a hello whose time is over before it is said waits for no answer", async () => {
   let end: (reason: Error) => void = () => {};

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { UnknownIssuer } from "../../shared/tls/unknown-issuer.ts";
+import { UnknownIssuer } from "../../shared/tls/server-certificate.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
-import { byWay, type Reach, type Terms } from "./reach.ts";
+import { byWay, type Reach, type Terms } from "./dial-context.ts";
 
 const CUT = Object.assign(new Error("read ECONNRESET"), { code: "ECONNRESET" });
 const BOX = new UnknownIssuer(

@@ -6,7 +6,7 @@ import { type TestContext, test } from "node:test";
 import { pino } from "pino";
 import { WayFault } from "../../shared/dial/fault.ts";
 import { testCertificate } from "../../shared/link/testing.ts";
-import { KeptProxyTls } from "./kept-proxy-tls.ts";
+import { KeptProxyTls } from "./proxy-route.ts";
 
 test("a broken --proxy-ca is a fault that names it, until it is mended", async (t) => {
   const { tls, write, lines, ca } = await prepared(t);

@@ -3,15 +3,14 @@ import type { BackoffOptions } from "../../shared/basics/backoff.ts";
 import type { Hello } from "../../shared/link/control.ts";
 import type { CarrierDialOptions } from "../../shared/link/dial.ts";
 import type { LinkOptions } from "../../shared/link/link.ts";
-import { UnknownIssuer } from "../../shared/tls/unknown-issuer.ts";
+import { UnknownIssuer } from "../../shared/tls/server-certificate.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import type { SessionOptions } from "../../shared/yamux/options.ts";
 import type { ConnectionOptions } from "./connection.ts";
-import { type Credentials, endOf } from "./credentials.ts";
-import type { KeptCredentials } from "./kept-credentials.ts";
+import { type Credentials, endOf, type KeptCredentials } from "./credentials.ts";
 import type { Path } from "./path.ts";
 import type { ServerWay } from "./proxy-route.ts";
-import type { ServerLocation } from "./server-url.ts";
+import type { ServerLocation } from "./servers.ts";
 import type { OuterRule } from "./tls-terminator.ts";
 
 /** What an attempt, and each later carrier of its link, reaches the server by. */

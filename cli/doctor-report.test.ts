@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { headOf, headText } from "./doctor-head.ts";
+import { headOf, headText } from "./doctor-report.ts";
 
 const commandOf = (...argv: string[]): string => headOf(argv).command;
 
