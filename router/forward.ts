@@ -1,7 +1,7 @@
 import type { Socket } from "node:net";
 import { formatTarget } from "../shared/address/target.ts";
-import { dial } from "../shared/dial/dial.ts";
-import { answerAndEnd } from "../shared/http/answer-and-end.ts";
+import { dial } from "../shared/dial/dial-target.ts";
+import { answerAndEnd } from "../shared/http/connection-end.ts";
 import { UNRECOGNIZED_NAME_ALERT } from "../shared/listen/client-hello.ts";
 import { type Endpoint, encodeProxyV2 } from "../shared/listen/proxy-protocol.ts";
 import { sourceOf } from "../shared/listen/source.ts";

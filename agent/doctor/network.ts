@@ -1,9 +1,9 @@
 import { promises as dns, type LookupAddress } from "node:dns";
 import type { Socket } from "node:net";
 import { untilAborted } from "../../shared/basics/until-aborted.ts";
+import { dialTcp, networkFault } from "../../shared/dial/dial-tcp.ts";
 import { WayFault } from "../../shared/dial/fault.ts";
-import type { Destination } from "../../shared/dial/way.ts";
-import { dialTcp, networkFault } from "../../shared/dial/ways-dial.ts";
+import type { Destination } from "../../shared/dial/proxy-route.ts";
 import { type Finding, type Passed, StepFailed } from "./steps.ts";
 
 /** Where a connection goes first: to the server, or to a proxy. */

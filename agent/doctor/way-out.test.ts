@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { LoadKerberos } from "../../shared/dial/auth/kerberos.ts";
-import { TicketPace } from "../../shared/dial/auth/ticket-pace.ts";
+import { TicketPace } from "../../shared/dial/auth/kerberos-tickets.ts";
 import { WayFault } from "../../shared/dial/fault.ts";
-import { guarded } from "../../shared/dial/testing-guarded-proxy.ts";
-import { faultOf, open, ScriptedProxy } from "../../shared/dial/testing-proxy.ts";
-import { formatProxy } from "../../shared/dial/way.ts";
+import { formatProxy } from "../../shared/dial/proxy-route.ts";
+import { guarded } from "../../shared/dial/testing/guarded-proxy.ts";
+import { faultOf, open, ScriptedProxy } from "../../shared/dial/testing/scripted-proxy.ts";
 import { unitedFault } from "../../shared/dial/ways-fault.ts";
 import { StepFailed } from "./steps.ts";
 import { proxyFailed } from "./way-out.ts";

@@ -1,6 +1,6 @@
 import { isIP, type Socket } from "node:net";
 import { formatTarget, type Target } from "../../shared/address/target.ts";
-import { dial, type Lookup } from "../../shared/dial/dial.ts";
+import { dial, type Lookup } from "../../shared/dial/dial-target.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";
 import { splice } from "../../shared/relay/splice.ts";

@@ -1,11 +1,11 @@
 import { ConfigError } from "../../shared/config/options.ts";
-import { TicketPace } from "../../shared/dial/auth/ticket-pace.ts";
+import { TicketPace } from "../../shared/dial/auth/kerberos-tickets.ts";
 import { CredentialsFile } from "../../shared/dial/credentials-file.ts";
 import type { Environment } from "../../shared/dial/environment.ts";
 import type { WayFault } from "../../shared/dial/fault.ts";
+import { type Destination, formatProxy, formatWay, type Way } from "../../shared/dial/proxy-route.ts";
+import { type Opened, type OpenOptions, WaysOut } from "../../shared/dial/proxy-routes.ts";
 import type { ProxyTls } from "../../shared/dial/proxy-tls.ts";
-import { type Destination, formatProxy, formatWay, type Way } from "../../shared/dial/way.ts";
-import { type Opened, type OpenOptions, WaysOut } from "../../shared/dial/ways.ts";
 import type { Passage } from "../../shared/link/dial.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { Duplex } from "node:stream";
 import { WayFault } from "../../shared/dial/fault.ts";
-import { speakSocks } from "../../shared/dial/socks.ts";
+import { speakSocks } from "../../shared/dial/socks-proxy.ts";
 import { splits, type Target } from "../target.ts";
 
 const PROXY = { scheme: "socks5h", host: "proxy.example", port: 1_080, credentials: undefined } as const;

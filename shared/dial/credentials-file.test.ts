@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { after, test } from "node:test";
 import { CredentialsFile } from "./credentials-file.ts";
 import { WayFault } from "./fault.ts";
-import type { ProxyCredentials } from "./way.ts";
+import type { ProxyCredentials } from "./proxy-route.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "culvert-credentials-"));
 after(() => rmSync(folder, { recursive: true }));

@@ -2,7 +2,7 @@ import { FileTooLargeError } from "../documents/read-bounded.ts";
 import { readFailure } from "../documents/read-failure.ts";
 import { BoundedFile } from "./bounded-file.ts";
 import { WayFault } from "./fault.ts";
-import { CONTROL_CHARACTER, type ProxyCredentials } from "./way.ts";
+import { CONTROL_CHARACTER, type ProxyCredentials } from "./proxy-route.ts";
 
 /** A wrong path may lead to anything. */
 const MAX_BYTES = 4096;

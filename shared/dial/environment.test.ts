@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { type Environment, environmentProxy, proxyFromEnvironment } from "./environment.ts";
-import { formatWay } from "./way.ts";
+import { formatWay } from "./proxy-route.ts";
 
 const SERVER = { host: "culvert.example.com", port: 443 };
 

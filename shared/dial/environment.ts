@@ -1,6 +1,6 @@
 import { bypassesProxy } from "./no-proxy.ts";
+import type { Destination, Way } from "./proxy-route.ts";
 import { parseProxyUrl } from "./proxy-url.ts";
-import type { Destination, Way } from "./way.ts";
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 

@@ -1,7 +1,7 @@
 import { BlockList, isIP } from "node:net";
 import { domainToASCII } from "node:url";
 import { type Network, parseNetwork } from "../address/network.ts";
-import type { Destination } from "./way.ts";
+import type { Destination } from "./proxy-route.ts";
 
 /**
  * Does NO_PROXY keep this destination from every proxy? As Go's golang.org/x/net/http/httpproxy reads it: entries between

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { parsePacResult } from "./pac-result.ts";
-import { formatWay } from "./way.ts";
+import { formatWay } from "./proxy-route.ts";
 
 const SCRIPT = { from: "PAC", isNamedInClear: false };
 

@@ -1,5 +1,5 @@
+import type { ProxyServer, Way } from "./proxy-route.ts";
 import { parseProxyUrl } from "./proxy-url.ts";
-import type { ProxyServer, Way } from "./way.ts";
 
 /** The script, as the ways that it names have it. */
 export type PacNaming = Pick<Way & { readonly kind: "proxy" }, "from" | "isNamedInClear">;

@@ -10,8 +10,8 @@ import { after, test } from "node:test";
 import { pathToFileURL } from "node:url";
 import { type Fault, WayFault } from "./fault.ts";
 import { type PacReading, type PacSource, pacSource } from "./pac-source.ts";
-import { serve, serveTls } from "./testing-pac.ts";
-import { withoutVerification } from "./testing-proxy.ts";
+import { serve, serveTls } from "./testing/pac-server.ts";
+import { withoutVerification } from "./testing/scripted-proxy.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "culvert-pac-"));
 after(() => rmSync(folder, { recursive: true }));

@@ -5,9 +5,9 @@ import { printable } from "../outcomes.ts";
 import { identityWords } from "../tls/identity-words.ts";
 import { isUntrusted } from "../tls/untrusted.ts";
 import { BoundedFile } from "./bounded-file.ts";
+import { networkFault } from "./dial-tcp.ts";
 import { WayFault } from "./fault.ts";
 import { get } from "./pac-fetch.ts";
-import { networkFault } from "./ways-dial.ts";
 
 /** The largest known PAC files have some hundred kilobytes. */
 const MAX_BYTES = 1024 * 1024;

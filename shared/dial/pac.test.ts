@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { Pac } from "./pac.ts";
-import { formatWay, type Way } from "./way.ts";
+import { formatWay, type Way } from "./proxy-route.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "culvert-pac-"));
 after(() => rmSync(folder, { recursive: true }));

@@ -3,7 +3,7 @@ import { printable } from "../outcomes.ts";
 import { parsePacResult } from "./pac-result.ts";
 import { evaluatePac } from "./pac-sandbox.ts";
 import { type PacReading, type PacSource, pacFault, pacSource } from "./pac-source.ts";
-import type { Destination, Way } from "./way.ts";
+import type { Destination, Way } from "./proxy-route.ts";
 
 /** More than a script has ever needed; what a name server does not answer within it, nobody waits for. */
 const TIMEOUT_MS = 2_000;

@@ -6,7 +6,7 @@ import { identityWords } from "../tls/identity-words.ts";
 import { isUntrusted } from "../tls/untrusted.ts";
 import { wellKnownAuthorities } from "../tls/well-known-authorities.ts";
 import { WayFault } from "./fault.ts";
-import { formatProxy, type ProxyServer } from "./way.ts";
+import { formatProxy, type ProxyServer } from "./proxy-route.ts";
 
 /** Of TLS to the proxy itself. */
 export interface ProxyTls {

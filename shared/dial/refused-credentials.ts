@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { type Fault, WayFault } from "./fault.ts";
-import type { ProxyCredentials, ShowingWatch } from "./way.ts";
+import type { ProxyCredentials, ShowingWatch } from "./proxy-route.ts";
 
 /** A directory locks an account after some five wrong passwords in half an hour; these waits make four at most. */
 const FIRST_WAIT_MS = 5 * 60_000;

@@ -1,6 +1,6 @@
 import { formatTarget } from "../address/target.ts";
 import { type Fault, WayFault } from "./fault.ts";
-import { type Destination, formatProxy, type Way } from "./way.ts";
+import { type Destination, formatProxy, type Way } from "./proxy-route.ts";
 
 /** What ended an attempt, as a fault; what is none and came without an abort is a mistake of ours, and thrown on. */
 export function toWayFault(error: unknown, way: Way, to: Destination, signal: AbortSignal): WayFault {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import type { Way } from "./proxy-route.ts";
 import { parseProxyUrl } from "./proxy-url.ts";
-import type { Way } from "./way.ts";
 import { WayMemory } from "./ways-memory.ts";
 
 const [A, B, C] = ["a", "b", "c"].map(

@@ -1,4 +1,4 @@
-import { formatWay, type Way } from "./way.ts";
+import { formatWay, type Way } from "./proxy-route.ts";
 
 /** How long a way that failed stays behind the others: as long as a browser leaves a bad proxy alone. */
 const AVOIDED_MS = 5 * 60_000;

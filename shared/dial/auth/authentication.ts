@@ -2,9 +2,9 @@ import { Basic } from "./basic.ts";
 import { type Challenge, parseChallenges } from "./challenges.ts";
 import { Digest, digestProblem, pickDigest } from "./digest.ts";
 import { KerberosMissing, type LoadKerberos } from "./kerberos.ts";
+import type { TicketPace } from "./kerberos-tickets.ts";
 import { Negotiate, negotiateOf } from "./negotiate.ts";
 import { type Authorization, CHECK_PASSWORD, type Credentials, type Scheme, WITHHELD } from "./scheme.ts";
-import type { TicketPace } from "./ticket-pace.ts";
 
 /** Why a proxy cannot be answered. The message is the end of a sentence that begins with the proxy. */
 export class AuthenticationFailed extends Error {

@@ -1,7 +1,7 @@
 import type { Challenge } from "./challenges.ts";
 import type { KerberosClient, LoadKerberos } from "./kerberos.ts";
+import type { TicketPace } from "./kerberos-tickets.ts";
 import type { Authorization, Scheme } from "./scheme.ts";
-import type { TicketPace } from "./ticket-pace.ts";
 
 export interface NegotiateOptions {
   readonly tickets: TicketPace;

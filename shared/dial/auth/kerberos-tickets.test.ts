@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
-import { TicketPace } from "./ticket-pace.ts";
+import { TicketPace } from "./kerberos-tickets.ts";
 
 const MINUTE = 60_000;
 

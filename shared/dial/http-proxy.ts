@@ -4,15 +4,21 @@ import { untilAborted } from "../basics/until-aborted.ts";
 import { printable } from "../outcomes.ts";
 import { Authentication, AuthenticationFailed } from "./auth/authentication.ts";
 import { importKerberos, type LoadKerberos } from "./auth/kerberos.ts";
+import type { TicketPace } from "./auth/kerberos-tickets.ts";
 import type { Authorization } from "./auth/scheme.ts";
-import type { TicketPace } from "./auth/ticket-pace.ts";
 import { type AnswerHead, UnreadableAnswer } from "./connect-answer.ts";
-import { asksForLogin, authenticationFault, type Refused, refusal } from "./connect-answer-fault.ts";
-import { ProxyConnection } from "./connect-proxy-connection.ts";
+import { asksForLogin, authenticationFault, type Refused, refusal } from "./connect-refusal.ts";
+import { dialTcp } from "./dial-tcp.ts";
 import { type Fault, KdcSilent, WayFault } from "./fault.ts";
+import { ProxyConnection } from "./http-proxy-connection.ts";
+import {
+  type Destination,
+  formatProxy,
+  type ProxyCredentials,
+  type ProxyServer,
+  type ShowingWatch,
+} from "./proxy-route.ts";
 import { isTlsError, type ProxyTls, secureProxy, tlsFault } from "./proxy-tls.ts";
-import { type Destination, formatProxy, type ProxyCredentials, type ProxyServer, type ShowingWatch } from "./way.ts";
-import { dialTcp } from "./ways-dial.ts";
 
 export interface ProxyOptions {
   /** Asked once in an attempt, when the proxy wants to know: what comes is sent to it. May reject with a `WayFault`. */

@@ -8,10 +8,10 @@ import { join } from "node:path";
 import type { Duplex } from "node:stream";
 import type { TestContext } from "node:test";
 import { inspect } from "node:util";
-import { CredentialsFile } from "./credentials-file.ts";
-import { type Fault, WayFault } from "./fault.ts";
-import { NO_AUTH, reply, scripted } from "./testing-socks.ts";
-import { type OpenOptions, type WaysOptions, WaysOut } from "./ways.ts";
+import { CredentialsFile } from "../credentials-file.ts";
+import { type Fault, WayFault } from "../fault.ts";
+import { type OpenOptions, type WaysOptions, WaysOut } from "../proxy-routes.ts";
+import { NO_AUTH, reply, scripted } from "./scripted-socks.ts";
 
 export const SERVER = { host: "culvert.example.com", port: 443 };
 

@@ -7,12 +7,12 @@ import { type TestContext, test } from "node:test";
 import { inspect } from "node:util";
 import { CredentialsFile } from "./credentials-file.ts";
 import type { Fault } from "./fault.ts";
-import { refuse } from "./testing-guarded-proxy.ts";
-import { ScriptedProxy } from "./testing-proxy.ts";
-import { AUTHENTICATED, NO_AUTH, Peer, scripted, USER_AUTH } from "./testing-socks.ts";
-import { basicProxy, credentialsFile, httpProxy, never, rejected, SERVER, socks, ways } from "./testing-ways.ts";
-import { formatProxy, formatWay } from "./way.ts";
-import { WaysOut } from "./ways.ts";
+import { formatProxy, formatWay } from "./proxy-route.ts";
+import { WaysOut } from "./proxy-routes.ts";
+import { refuse } from "./testing/guarded-proxy.ts";
+import { basicProxy, credentialsFile, httpProxy, never, rejected, SERVER, socks, ways } from "./testing/routes.ts";
+import { ScriptedProxy } from "./testing/scripted-proxy.ts";
+import { AUTHENTICATED, NO_AUTH, Peer, scripted, USER_AUTH } from "./testing/scripted-socks.ts";
 
 test("a URL's credentials are for its own proxy only, the file's for those without, read anew for each", async (t) => {
   const { credentials, write } = credentialsFile(t, "file:first");

@@ -3,9 +3,9 @@ import type { Socket } from "node:net";
 import { test } from "node:test";
 import { parseChallenges } from "./auth/challenges.ts";
 import { WayFault } from "./fault.ts";
-import { authorizations, BASIC, credentials, guarded, OK, type Refusal, refuse } from "./testing-guarded-proxy.ts";
-import { faultOf, open, type ProxyRequest, read, ScriptedProxy, testCertificates } from "./testing-proxy.ts";
-import { formatProxy } from "./way.ts";
+import { formatProxy } from "./proxy-route.ts";
+import { authorizations, BASIC, credentials, guarded, OK, type Refusal, refuse } from "./testing/guarded-proxy.ts";
+import { faultOf, open, type ProxyRequest, read, ScriptedProxy, testCertificates } from "./testing/scripted-proxy.ts";
 
 test("Basic is answered on the connection that was kept, whatever the framing of the page, and noted over plain http", async () => {
   for (const body of [

@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { connect, isIP, type Socket } from "node:net";
 import type { Fault } from "./fault.ts";
 import { WayFault } from "./fault.ts";
-import type { Destination } from "./way.ts";
+import type { Destination } from "./proxy-route.ts";
 
 /** How long one address of a name may take while others wait. Node's default, 250 ms, loses distant ones. */
 const ATTEMPT_MS = 1_000;

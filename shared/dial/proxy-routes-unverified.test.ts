@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
-import { TicketPace } from "./auth/ticket-pace.ts";
-import { authorizations, BASIC, guarded } from "./testing-guarded-proxy.ts";
-import { serve, serveTls } from "./testing-pac.ts";
-import { ScriptedProxy, TO } from "./testing-proxy.ts";
-import { AUTHENTICATED, NO_AUTH, reply, scripted, USER_AUTH } from "./testing-socks.ts";
-import { credentialsFile, never, rejected, ways } from "./testing-ways.ts";
-import type { OpenOptions, WaysOptions } from "./ways.ts";
+import { TicketPace } from "./auth/kerberos-tickets.ts";
+import type { OpenOptions, WaysOptions } from "./proxy-routes.ts";
+import { authorizations, BASIC, guarded } from "./testing/guarded-proxy.ts";
+import { serve, serveTls } from "./testing/pac-server.ts";
+import { credentialsFile, never, rejected, ways } from "./testing/routes.ts";
+import { ScriptedProxy, TO } from "./testing/scripted-proxy.ts";
+import { AUTHENTICATED, NO_AUTH, reply, scripted, USER_AUTH } from "./testing/scripted-socks.ts";
 
 interface Named {
   readonly options: Partial<WaysOptions>;

@@ -2,11 +2,11 @@ import { once } from "node:events";
 import net, { type AddressInfo } from "node:net";
 import type { TestContext } from "node:test";
 import tls from "node:tls";
-import { Authority } from "../pki/certificates.ts";
-import type { LoadKerberos } from "./auth/kerberos.ts";
-import { openThroughProxy, type ProxyOptions } from "./connect-proxy.ts";
-import type { WayFault } from "./fault.ts";
-import type { ProxyServer } from "./way.ts";
+import { Authority } from "../../pki/certificates.ts";
+import type { LoadKerberos } from "../auth/kerberos.ts";
+import type { WayFault } from "../fault.ts";
+import { openThroughProxy, type ProxyOptions } from "../http-proxy.ts";
+import type { ProxyServer } from "../proxy-route.ts";
 
 /** A CONNECT as a scripted proxy sees it. */
 export interface ProxyRequest {

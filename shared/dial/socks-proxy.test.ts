@@ -8,9 +8,9 @@ import { inspect } from "node:util";
 import { Authority } from "../pki/certificates.ts";
 import type { Fault } from "./fault.ts";
 import { WayFault } from "./fault.ts";
-import { openThroughSocks, speakSocks } from "./socks.ts";
-import { AUTHENTICATED, hex, length, NO_AUTH, reply, scripted, USER_AUTH } from "./testing-socks.ts";
-import type { ProxyCredentials, ProxyServer } from "./way.ts";
+import type { ProxyCredentials, ProxyServer } from "./proxy-route.ts";
+import { openThroughSocks, speakSocks } from "./socks-proxy.ts";
+import { AUTHENTICATED, hex, length, NO_AUTH, reply, scripted, USER_AUTH } from "./testing/scripted-socks.ts";
 
 const SERVER = { host: "culvert.example.com", port: 8443 };
 const ANNA = { user: "anna", password: "sécret:1" };

@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { type AddressInfo, createServer } from "node:net";
 import { test } from "node:test";
+import { dialTcp, networkFault } from "./dial-tcp.ts";
 import type { Fault } from "./fault.ts";
-import { dialTcp, networkFault } from "./ways-dial.ts";
 
 test("a connection is opened, with Nagle's delay off", async (t) => {
   const server = createServer().listen(0, "127.0.0.1");

@@ -5,7 +5,7 @@ import { type AddressInfo, createServer, type Server, type Socket } from "node:n
 import { test } from "node:test";
 import { blackHoleTarget, freePort } from "../../e2e/harness/targets/absent.ts";
 import { CulvertError } from "../outcomes.ts";
-import { type DialOptions, dial, type Lookup } from "./dial.ts";
+import { type DialOptions, dial, type Lookup } from "./dial-target.ts";
 
 interface Listener extends AsyncDisposable {
   readonly port: number;

@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { type Kerberos, kerberosFrom, type LoadKerberos } from "./auth/kerberos.ts";
-import { TicketPace } from "./auth/ticket-pace.ts";
+import { TicketPace } from "./auth/kerberos-tickets.ts";
 import { KdcSilent } from "./fault.ts";
-import { authorizations, BASIC, credentials, guarded, refuse } from "./testing-guarded-proxy.ts";
-import { faultOf, open, ScriptedProxy, until } from "./testing-proxy.ts";
-import { formatProxy } from "./way.ts";
+import { formatProxy } from "./proxy-route.ts";
+import { authorizations, BASIC, credentials, guarded, refuse } from "./testing/guarded-proxy.ts";
+import { faultOf, open, ScriptedProxy, until } from "./testing/scripted-proxy.ts";
 
 /** Answers each token `t` with `t+1`, and is content with the token `last`. */
 function fakeKerberos(last: string, services: string[] = []): LoadKerberos {

@@ -1,17 +1,17 @@
 import type { Socket } from "node:net";
 import { formatTarget } from "../address/target.ts";
-import { openThroughProxy, type ProxyOptions } from "./connect-proxy.ts";
 import type { CredentialsFile } from "./credentials-file.ts";
+import { dialTcp } from "./dial-tcp.ts";
 import { type Environment, environmentProxy, proxyFromEnvironment } from "./environment.ts";
 import { WayFault } from "./fault.ts";
+import { openThroughProxy, type ProxyOptions } from "./http-proxy.ts";
 import { Pac } from "./pac.ts";
 import type { PacReading } from "./pac-source.ts";
+import { type Destination, formatProxy, type ProxyCredentials, type Way } from "./proxy-route.ts";
 import type { ProxyTls } from "./proxy-tls.ts";
 import { parseProxyUrl } from "./proxy-url.ts";
 import { RefusedCredentials } from "./refused-credentials.ts";
-import { openThroughSocks } from "./socks.ts";
-import { type Destination, formatProxy, type ProxyCredentials, type Way } from "./way.ts";
-import { dialTcp } from "./ways-dial.ts";
+import { openThroughSocks } from "./socks-proxy.ts";
 import { toWayFault, unitedFault } from "./ways-fault.ts";
 import { WayMemory } from "./ways-memory.ts";
 

@@ -5,9 +5,15 @@ import type { Duplex } from "node:stream";
 import { SocksClient, type SocksClientOptions } from "socks";
 import { formatTarget } from "../address/target.ts";
 import { CHECK_PASSWORD, WITHHELD } from "./auth/scheme.ts";
+import { dialTcp, lateName, networkFault } from "./dial-tcp.ts";
 import { type Fault, WayFault } from "./fault.ts";
-import { type Destination, formatProxy, type ProxyCredentials, type ProxyServer, type ShowingWatch } from "./way.ts";
-import { dialTcp, lateName, networkFault } from "./ways-dial.ts";
+import {
+  type Destination,
+  formatProxy,
+  type ProxyCredentials,
+  type ProxyServer,
+  type ShowingWatch,
+} from "./proxy-route.ts";
 
 export interface SocksOptions {
   /** Asked once for each attempt: what comes is sent to the proxy if it wants to know. May reject with a `WayFault`. */

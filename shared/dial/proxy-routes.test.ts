@@ -6,10 +6,10 @@ import { type AddressInfo, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
-import { NO_AUTH, reply, scripted } from "./testing-socks.ts";
-import { basicProxy, httpProxy, never, rejected, SERVER, socks, ways } from "./testing-ways.ts";
-import { formatProxy, formatWay } from "./way.ts";
-import { type WaysOptions, WaysOut } from "./ways.ts";
+import { formatProxy, formatWay } from "./proxy-route.ts";
+import { type WaysOptions, WaysOut } from "./proxy-routes.ts";
+import { basicProxy, httpProxy, never, rejected, SERVER, socks, ways } from "./testing/routes.ts";
+import { NO_AUTH, reply, scripted } from "./testing/scripted-socks.ts";
 
 test("without a word from anybody, the way is direct", async () => {
   assert.deepEqual(await named({}), ["direct"]);
