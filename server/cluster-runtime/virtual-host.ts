@@ -18,7 +18,7 @@ import type { ClusterTunnels } from "../tunnels/registry.ts";
 import { HandshakeLimit } from "./handshake-limit.ts";
 import { type Clients, missingSentence } from "./missing-material.ts";
 
-export interface DoorDeps {
+export interface VirtualHostDeps {
   /** Who comes to it. */
   readonly clients: Clients;
   /** For what the side leaves out. */
@@ -36,7 +36,7 @@ export interface DoorDeps {
 }
 
 /** A unix socket: whoever may write to the file is a caller. */
-export interface UnixDoor {
+export interface UnixHost {
   readonly kind: "unix";
   readonly cluster: string;
   /** Of the cluster that it leads to. */
@@ -49,7 +49,7 @@ const NO_LISTS: readonly RevocationList[] = [];
  * One side of a cluster on its TLS port: the certificate that it shows, and whom it lets in. What the cluster's document
  * leaves out is the server's flags' to say.
  */
-export class ClusterDoor implements TlsDoor {
+export class ClusterVirtualHost implements TlsDoor {
   readonly kind = "tls";
   readonly tunnels: ClusterTunnels;
   readonly rule: string;
@@ -71,7 +71,7 @@ export class ClusterDoor implements TlsDoor {
   #trust: ClientTrust | undefined;
 
   /** Throws a sentence about a token setting that cannot be. */
-  constructor(tunnels: ClusterTunnels, side: AgentSide | CallerSide, deps: DoorDeps) {
+  constructor(tunnels: ClusterTunnels, side: AgentSide | CallerSide, deps: VirtualHostDeps) {
     const { clients, flags, flagCrl, isOfFlags, innerTls, rule, log, onHandshakeLimit } = deps;
     this.tunnels = tunnels;
     this.#clients = clients;

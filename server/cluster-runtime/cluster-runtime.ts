@@ -12,11 +12,11 @@ import type { Limits } from "../clusters/document.ts";
 import { ClusterFigures } from "../metrics/cluster-figures.ts";
 import type { Reach } from "../tokens/review-reach.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
-import { ClusterDoor, type UnixDoor } from "./cluster-door.ts";
 import { SideExpiry } from "./expiring.ts";
 import { missingWarning } from "./missing-material.ts";
+import { ClusterVirtualHost, type UnixHost } from "./virtual-host.ts";
 
-export interface ServedClusterDeps {
+export interface ClusterRuntimeDeps {
   /** What the flags say of each side, where clusters leave it out. */
   readonly flags: {
     readonly agents: WatchedTls | undefined;
@@ -44,11 +44,11 @@ const BYTES_BURST_S = 0.1;
 const MS_PER_BYTE_ABOVE_CAP = 1 / 1_000;
 
 /** One cluster as this server serves it: its tunnels, its doors on the TLS ports, and what its callers may ask for. */
-export class ServedCluster {
+export class ClusterRuntime {
   readonly tunnels: ClusterTunnels;
-  readonly agents: ClusterDoor;
-  readonly callers: ClusterDoor;
-  readonly unix: UnixDoor;
+  readonly agents: ClusterVirtualHost;
+  readonly callers: ClusterVirtualHost;
+  readonly unix: UnixHost;
   readonly figures: ClusterFigures;
   /** It is what the flags say, and no document's. */
   readonly isOfFlags: boolean;
@@ -66,7 +66,7 @@ export class ServedCluster {
     return Math.max(restMs, bytes * MS_PER_BYTE_ABOVE_CAP);
   };
 
-  constructor(cluster: Cluster, tunnels: ClusterTunnels, { flags, ...deps }: ServedClusterDeps) {
+  constructor(cluster: Cluster, tunnels: ClusterTunnels, { flags, ...deps }: ClusterRuntimeDeps) {
     this.#cluster = cluster;
     this.tunnels = tunnels;
     tunnels.probes.paceOfConnections = this.pace;
@@ -84,8 +84,8 @@ export class ServedCluster {
       flagCrl: flags.crl,
       rule: rule(clients),
     });
-    this.agents = new ClusterDoor(tunnels, cluster.agents, depsOf("agents"));
-    this.callers = new ClusterDoor(tunnels, cluster.callers, depsOf("callers"));
+    this.agents = new ClusterVirtualHost(tunnels, cluster.agents, depsOf("agents"));
+    this.callers = new ClusterVirtualHost(tunnels, cluster.callers, depsOf("callers"));
     this.unix = { kind: "unix", cluster: cluster.name, tunnels };
     this.#fit(cluster);
     this.#limit(cluster);

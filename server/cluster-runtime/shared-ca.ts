@@ -1,11 +1,11 @@
 import { authoritiesOf } from "../clusters/authority.ts";
-import type { ServedCluster } from "./served-cluster.ts";
+import type { ClusterRuntime } from "./cluster-runtime.ts";
 
 /**
  * The warning about a cluster whose two CAs are the same, or have signed each other, while a list of identities is missing: then only
  * Konnectivity's names keep an agent's certificate from opening the callers' port (design: "Trust").
  */
-export function sharedCaWarning({ cluster, isOfFlags, callers, agents }: ServedCluster): string | undefined {
+export function sharedCaWarning({ cluster, isOfFlags, callers, agents }: ClusterRuntime): string | undefined {
   const missing = [
     ...(callers.identities.length === 0 ? [isOfFlags ? "--caller-identities" : "callers.identities"] : []),
     ...(agents.identities.length === 0 ? [isOfFlags ? "--agent-identities" : "agents.identities"] : []),

@@ -8,10 +8,10 @@ import type { ClusterSide } from "../clusters/cluster.ts";
 import { fetchText, pki, until } from "../testing/server.ts";
 import { Tenants } from "../testing/tenants.ts";
 import { ClusterTunnels } from "../tunnels/registry.ts";
-import { ServedCluster } from "./served-cluster.ts";
+import { warningsOf } from "./all-warnings.ts";
+import { ClusterRuntime } from "./cluster-runtime.ts";
 import { sharedCaWarning } from "./shared-ca.ts";
-import { clusterOf } from "./testing-clusters.ts";
-import { warningsOf } from "./warnings.ts";
+import { clusterOf } from "./testing/clusters.ts";
 
 const certificate = () => ({ ...pki.server, notBefore: new Date(), notAfter: new Date() });
 const side = (more: Partial<ClusterSide> = {}) => ({
@@ -22,11 +22,11 @@ const side = (more: Partial<ClusterSide> = {}) => ({
 });
 const named = [parsePattern("CN=a")];
 
-function served(name: string, agents: Partial<ClusterSide>, callers: Partial<ClusterSide>): ServedCluster {
+function served(name: string, agents: Partial<ClusterSide>, callers: Partial<ClusterSide>): ClusterRuntime {
   const tunnels = new ClusterTunnels(name, { serverId: "srv", maxAgents: 10, drainTimeoutMs: 100 });
   const log = createLogger({ level: "silent", format: "json", name: "server" });
   const flags = { agents: undefined, callers: undefined };
-  const made = new ServedCluster(clusterOf(name, { agents, callers }), tunnels, {
+  const made = new ClusterRuntime(clusterOf(name, { agents, callers }), tunnels, {
     flags,
     isOfFlags: false,
     innerTls: "never" as const,

@@ -7,14 +7,14 @@ import type { ServerNames } from "../clusters/names.ts";
 import type { ClusterListener } from "../clusters/store.ts";
 import type { Reach } from "../tokens/review-reach.ts";
 import type { Registry } from "../tunnels/registry.ts";
-import type { ClusterDoor } from "./cluster-door.ts";
-import { CrlLog, documentCrlWarnings, flagCrlWarnings } from "./crl-warnings.ts";
+import { warningsOf } from "./all-warnings.ts";
+import { ClusterRuntime, type ClusterRuntimeDeps } from "./cluster-runtime.ts";
 import { missingWarning } from "./missing-material.ts";
 import { namesPassByWarning } from "./names-pass-by.ts";
-import { ServedCluster, type ServedClusterDeps } from "./served-cluster.ts";
 import { sharedCaWarning } from "./shared-ca.ts";
 import { tokenOnlyWarning } from "./token-only.ts";
-import { warningsOf } from "./warnings.ts";
+import type { ClusterVirtualHost } from "./virtual-host.ts";
+import { CrlLog, documentCrlWarnings, flagCrlWarnings } from "./warnings.ts";
 
 /** Which clusters there are: the documents', or the one of the flags. */
 export interface ClusterSource {
@@ -24,17 +24,17 @@ export interface ClusterSource {
   listen(listener: ClusterListener): void;
 }
 
-export interface ServingDeps extends ServedClusterDeps {
+export interface ClustersDeps extends ClusterRuntimeDeps {
   readonly source: ClusterSource;
   readonly registry: Registry;
   readonly maxAgents: number;
   readonly serverId: string;
   readonly drainTimeoutMs: number;
   /** It is served from now on. */
-  onAdded(served: ServedCluster): void;
-  onChanged(served: ServedCluster, what: ClusterChanges): void;
+  onAdded(served: ClusterRuntime): void;
+  onChanged(served: ClusterRuntime, what: ClusterChanges): void;
   /** Nobody finds it any more; what it has open is to be drained. */
-  onRemoved(served: ServedCluster): void;
+  onRemoved(served: ClusterRuntime): void;
 }
 
 /** The way to the API server that judges a cluster's tokens. */
@@ -44,19 +44,19 @@ export interface TokenReviewState {
 }
 
 /** The clusters that are served now, and the doors at which they are found. */
-export class Serving implements ClusterListener {
-  readonly agentDoors: TlsDoors<ClusterDoor>;
+export class Clusters implements ClusterListener {
+  readonly agentDoors: TlsDoors<ClusterVirtualHost>;
   /** Where TLS has ended in front, and names come in the request. */
-  readonly plainAgentDoors: TlsDoors<ClusterDoor>;
-  readonly callerDoors: TlsDoors<ClusterDoor>;
-  readonly #deps: ServingDeps;
-  readonly #served = new Map<string, ServedCluster>();
+  readonly plainAgentDoors: TlsDoors<ClusterVirtualHost>;
+  readonly callerDoors: TlsDoors<ClusterVirtualHost>;
+  readonly #deps: ClustersDeps;
+  readonly #served = new Map<string, ClusterRuntime>();
   /** Clusters that are to be served and cannot, and why. */
   readonly #unserved = new Map<string, string>();
   readonly #crlLog: CrlLog;
   #started = false;
 
-  constructor(deps: ServingDeps) {
+  constructor(deps: ClustersDeps) {
     this.#deps = deps;
     this.agentDoors = this.#doors("agents", () => deps.source.agentNames, hasCertificate);
     this.plainAgentDoors = this.#doors("agents", () => deps.source.agentNames, canDoWithoutTls);
@@ -75,11 +75,11 @@ export class Serving implements ClusterListener {
     this.#crlLog.look();
   }
 
-  get(name: string): ServedCluster | undefined {
+  get(name: string): ClusterRuntime | undefined {
     return this.#served.get(name);
   }
 
-  all(): Iterable<ServedCluster> {
+  all(): Iterable<ClusterRuntime> {
     return this.#served.values();
   }
 
@@ -120,7 +120,7 @@ export class Serving implements ClusterListener {
     const { registry, serverId, drainTimeoutMs } = this.#deps;
     const maxAgents = cluster.agents.maxAgents ?? this.#deps.maxAgents;
     const tunnels = registry.add(cluster.name, { serverId, maxAgents, drainTimeoutMs });
-    const served = this.#make(() => new ServedCluster(cluster, tunnels, this.#deps), cluster);
+    const served = this.#make(() => new ClusterRuntime(cluster, tunnels, this.#deps), cluster);
     if (served === undefined) {
       registry.remove(tunnels);
       return;
@@ -143,14 +143,14 @@ export class Serving implements ClusterListener {
     else this.#deps.log.info(line, "cluster changed");
   }
 
-  #warnOf(served: ServedCluster, before: readonly string[]): void {
+  #warnOf(served: ClusterRuntime, before: readonly string[]): void {
     for (const warning of warningsAbout(served)) {
       if (!before.includes(warning)) this.#deps.log.warn({ cluster: served.cluster.name }, warning);
     }
   }
 
   /** What is wrong with a cluster stops the start, and later keeps out that one. */
-  #make(make: () => ServedCluster, { name, file }: Cluster): ServedCluster | undefined {
+  #make(make: () => ClusterRuntime, { name, file }: Cluster): ClusterRuntime | undefined {
     try {
       return make();
     } catch (error) {
@@ -195,8 +195,8 @@ export class Serving implements ClusterListener {
   #doors(
     side: "agents" | "callers",
     names: () => ClusterSource["agentNames"],
-    isUsable: (door: ClusterDoor) => boolean,
-  ): TlsDoors<ClusterDoor> {
+    isUsable: (door: ClusterVirtualHost) => boolean,
+  ): TlsDoors<ClusterVirtualHost> {
     const served = this.#served;
     return {
       get single() {
@@ -226,15 +226,15 @@ const WARNINGS = [
   missingWarning("callers"),
 ];
 
-function warningsAbout(served: ServedCluster): string[] {
+function warningsAbout(served: ClusterRuntime): string[] {
   return WARNINGS.flatMap((warn) => warn(served) ?? []);
 }
 
-function hasCertificate({ material }: ClusterDoor): boolean {
+function hasCertificate({ material }: ClusterVirtualHost): boolean {
   return material !== undefined;
 }
 
 /** Inner TLS shows the certificate, too; tokens alone need none. */
-function canDoWithoutTls(door: ClusterDoor): boolean {
+function canDoWithoutTls(door: ClusterVirtualHost): boolean {
   return hasCertificate(door) || door.innerTls === "never";
 }

@@ -3,7 +3,7 @@ import type { Place } from "../../shared/basics/queue.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { CrlFile, WatchedCrl } from "../../shared/tls/crl-file.ts";
 import type { RevocationList } from "../../shared/tls/revocation-list.ts";
-import type { ServedCluster } from "./served-cluster.ts";
+import type { ClusterRuntime } from "./cluster-runtime.ts";
 
 /** So long before its end a CRL should have been followed by the next one, ms; of one that is short, a quarter of its time. */
 const NOTICE_MS = 86_400_000;
@@ -35,7 +35,7 @@ function ageFault({ thisUpdate, nextUpdate }: RevocationList, now: Date): string
 const SIDES = ["agents", "callers"] as const;
 
 /** Those of one cluster's document. */
-export function documentCrlWarnings(served: ServedCluster, now = new Date()): string[] {
+export function documentCrlWarnings(served: ClusterRuntime, now = new Date()): string[] {
   const { name, file: document } = served.cluster;
   return SIDES.flatMap((side) => {
     const crl = served.cluster[side].crl;
@@ -46,7 +46,7 @@ export function documentCrlWarnings(served: ServedCluster, now = new Date()): st
 }
 
 /** Those of `--client-crl-file`, which is for every side that has no CRLs of its own. */
-export function flagCrlWarnings(crl: WatchedCrl, served: Iterable<ServedCluster>, now = new Date()): string[] {
+export function flagCrlWarnings(crl: WatchedCrl, served: Iterable<ClusterRuntime>, now = new Date()): string[] {
   const all = [...served];
   const isKnown = (list: RevocationList) =>
     all.some((one) => SIDES.some((side) => one.cluster[side].crl === undefined && one[side].trust.knows(list)));

@@ -2,11 +2,11 @@ import type { TurnQueue } from "../../shared/basics/turn-queue.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { permits, subjectOf } from "../../shared/tls/identity.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
-import type { ClusterDoor } from "./cluster-door.ts";
-import type { ServedCluster } from "./served-cluster.ts";
+import type { ClusterRuntime } from "./cluster-runtime.ts";
+import type { ClusterVirtualHost } from "./virtual-host.ts";
 
 /** Asks every agent of a cluster for a new connection; its streams notice nothing. */
-export function rotate({ tunnels }: ServedCluster, reason: string): void {
+export function rotate({ tunnels }: ClusterRuntime, reason: string): void {
   for (const tunnel of tunnels.tunnels()) tunnel.rotate(reason);
 }
 
@@ -14,7 +14,7 @@ export function rotate({ tunnels }: ServedCluster, reason: string): void {
 const PROOF_MS = 10_000;
 
 /** Ends the tunnels of a cluster whose certificates are revoked now. Others notice nothing: nothing speaks against them. */
-export function endRevoked({ agents, tunnels }: ServedCluster, turns: TurnQueue): void {
+export function endRevokedAgents({ agents, tunnels }: ClusterRuntime, turns: TurnQueue): void {
   for (const tunnel of tunnels.tunnels()) {
     turns.run(() => {
       if (!tunnel.closed && isRevoked(tunnel, agents)) endAsRevoked(tunnel);
@@ -22,7 +22,7 @@ export function endRevoked({ agents, tunnels }: ServedCluster, turns: TurnQueue)
   }
 }
 
-function isRevoked({ peer }: Tunnel, { trust }: ClusterDoor): boolean {
+function isRevoked({ peer }: Tunnel, { trust }: ClusterVirtualHost): boolean {
   return peer !== undefined && trust.lists.length > 0 && trust.standing(peer.chain) === "revoked";
 }
 
@@ -35,7 +35,7 @@ function endAsRevoked(tunnel: Tunnel): void {
  * certificate stands by the CA that is in use now, only a handshake can tell (RFC 5280 §6.1): each agent is asked for
  * one, and whoever has none in time goes, too.
  */
-export function judgeAgain({ cluster, agents, tunnels }: ServedCluster): void {
+export function reverifyAgents({ cluster, agents, tunnels }: ClusterRuntime): void {
   for (const tunnel of tunnels.tunnels()) {
     const { peer } = tunnel;
     if (peer !== undefined && !permits(agents.identities, "agent", peer)) {

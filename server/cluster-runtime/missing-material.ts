@@ -1,4 +1,4 @@
-import type { ServedCluster } from "./served-cluster.ts";
+import type { ClusterRuntime } from "./cluster-runtime.ts";
 
 export type Clients = "agents" | "callers";
 
@@ -21,7 +21,7 @@ export function missingSentence(
 }
 
 /** The warning about a side of a cluster to which nobody can come over TLS. */
-export function missingWarning(clients: Clients): (served: ServedCluster) => string | undefined {
+export function missingWarning(clients: Clients): (served: ClusterRuntime) => string | undefined {
   return (served) => {
     const { missing, mayDoWithoutTls } = served[clients];
     if (missing === undefined) return undefined;

@@ -1,12 +1,12 @@
-import type { ServedCluster } from "./served-cluster.ts";
+import type { ClusterRuntime } from "./cluster-runtime.ts";
 
 /** So many clusters are told one by one: enough to see what is meant. */
 const MAX_TOLD = 3;
 
 /** A warning of all clusters together: a thousand may be made by one template. */
 export function warningsOf(
-  clusters: Iterable<ServedCluster>,
-  warn: (served: ServedCluster) => string | undefined,
+  clusters: Iterable<ClusterRuntime>,
+  warn: (served: ClusterRuntime) => string | undefined,
 ): string[] {
   const warnings = [...clusters].flatMap((served) => warn(served) ?? []);
   const more = warnings.length - MAX_TOLD;

@@ -6,20 +6,20 @@ import type { Cluster, ClusterChanges } from "../clusters/cluster.ts";
 import { TargetRules } from "../clusters/targets.ts";
 import { until } from "../testing/server.ts";
 import { ClusterTunnels } from "../tunnels/registry.ts";
-import { ServedCluster } from "./served-cluster.ts";
-import { clusterOf } from "./testing-clusters.ts";
+import { ClusterRuntime } from "./cluster-runtime.ts";
+import { clusterOf } from "./testing/clusters.ts";
 
 const TARGET = { host: "10.0.0.1", port: 10_250 };
 const LIMITS_CHANGED = { limits: true } as ClusterChanges;
 
-function serve(cluster: Cluster): ServedCluster {
+function serve(cluster: Cluster): ClusterRuntime {
   const tunnels = new ClusterTunnels(cluster.name, { serverId: "srv", maxAgents: 10, drainTimeoutMs: 100 });
   const log = createLogger({ level: "silent", format: "json", name: "server" });
   const flags = { agents: undefined, callers: undefined };
-  return new ServedCluster(cluster, tunnels, { flags, isOfFlags: false, innerTls: "never" as const, log });
+  return new ClusterRuntime(cluster, tunnels, { flags, isOfFlags: false, innerTls: "never" as const, log });
 }
 
-function refusal(served: ServedCluster, target = TARGET): CulvertError | undefined {
+function refusal(served: ClusterRuntime, target = TARGET): CulvertError | undefined {
   try {
     served.mustAdmit(target);
     return undefined;

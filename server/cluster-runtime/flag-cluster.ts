@@ -5,7 +5,7 @@ import type { Cluster } from "../clusters/cluster.ts";
 import { TargetRules } from "../clusters/targets.ts";
 import type { TokenTrust } from "../clusters/token-document.ts";
 import { DEFAULT_CLUSTER, type ServerOptions } from "../options/options.ts";
-import type { ClusterSource } from "./serving.ts";
+import type { ClusterSource } from "./clusters.ts";
 
 /** The one cluster of a server without `--clusters`: what its flags say. */
 export function flagCluster(
