@@ -28,7 +28,7 @@ import { DialSlots, type ServeDeps, serve } from "./streams/serve.ts";
 import { attempt } from "./uplink/attempt.ts";
 import { AgentExpiry, KeptCredentials, pathsOf } from "./uplink/credentials.ts";
 import { Path } from "./uplink/path.ts";
-import { WayOut } from "./uplink/proxy-route.ts";
+import { AgentRoutes } from "./uplink/proxy-route.ts";
 import { formatServer, wantedServers } from "./uplink/servers.ts";
 import { Uplink } from "./uplink/uplink.ts";
 
@@ -102,7 +102,7 @@ export class Agent implements AsyncDisposable {
     this.#credentials = new KeptCredentials(options, log);
     this.#expiry = new AgentExpiry(options, () => this.#credentials.held);
     this.metrics.expiry.watch(() => this.#expiry);
-    const wayOut = new WayOut(options, { env, log });
+    const wayOut = new AgentRoutes(options, { env, log });
     this.#uplinks = wantedServers(options).map((server) => {
       const path = new Path(options);
       const name = formatServer(server);

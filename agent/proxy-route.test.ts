@@ -10,7 +10,7 @@ import { ConfigError, defaultsOf } from "../shared/config/options.ts";
 import { until } from "../shared/link/testing.ts";
 import { type AgentOptions, agentOptions } from "./options.ts";
 import { type LogLine, prepared } from "./testing/agent.ts";
-import { WayOut } from "./uplink/proxy-route.ts";
+import { AgentRoutes } from "./uplink/proxy-route.ts";
 import { parseServerUrl } from "./uplink/servers.ts";
 
 /** An HTTP proxy that wants a password, and what it was asked. */
@@ -217,7 +217,7 @@ test("what was wrong with a way is told once, and not of another one that a resu
   const log = pino({}, { write: (line) => lines.push(JSON.parse(line)) });
   const pac = await scriptOf(dir, `PROXY 127.0.0.1:1; PROXY ${url.slice("http://".length)}`);
   const location = parseServerUrl(`wss://localhost:${server.port}`);
-  const way = new WayOut({ ...defaultsOf(agentOptions), pac }, { env: {}, log }).to(location, "s");
+  const way = new AgentRoutes({ ...defaultsOf(agentOptions), pac }, { env: {}, log }).to(location, "s");
   const opened = async () => {
     const { socket } = await way.open(t.signal);
     socket.destroy();

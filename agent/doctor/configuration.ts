@@ -1,8 +1,8 @@
 import { CredentialsFile } from "../../shared/dial/credentials-file.ts";
-import { WayFault } from "../../shared/dial/fault.ts";
+import { RouteFault } from "../../shared/dial/fault.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import { type CredentialFiles, type Credentials, readCredentials } from "../uplink/credentials.ts";
-import { KeptProxyTls, type WayOutOptions } from "../uplink/proxy-route.ts";
+import { KeptProxyTls, type RouteOptions } from "../uplink/proxy-route.ts";
 import { caExpired, firstOf, isOver, linksIn } from "./certificates.ts";
 import { type Finding, type Passed, StepFailed } from "./steps.ts";
 
@@ -89,7 +89,7 @@ function unusable(sentence: string): Seen {
   return { words: sentence, finding: { culprit: "configuration", by: sentence } };
 }
 
-export type ProxyFiles = Pick<WayOutOptions, "proxyCredentialsFile" | "proxyCa" | "proxyCert" | "proxyKey">;
+export type ProxyFiles = Pick<RouteOptions, "proxyCredentialsFile" | "proxyCa" | "proxyCert" | "proxyKey">;
 
 /** What an agent will say of its files for proxies, as soon as a proxy has need of them. */
 export async function faultsOfProxyFiles(files: ProxyFiles): Promise<readonly string[]> {
@@ -104,7 +104,7 @@ export async function faultsOfProxyFiles(files: ProxyFiles): Promise<readonly st
 }
 
 function sentenceOf(fault: unknown): string {
-  if (fault instanceof WayFault) return fault.message;
+  if (fault instanceof RouteFault) return fault.message;
   throw fault;
 }
 

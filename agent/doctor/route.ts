@@ -1,22 +1,22 @@
 import { promises as dns, type LookupAddress } from "node:dns";
 import { isIP, type Socket } from "node:net";
-import { formatTarget } from "../../shared/address/target.ts";
+import { formatTarget, type Target } from "../../shared/address/target.ts";
 import { untilAborted } from "../../shared/basics/until-aborted.ts";
+import { dialTcp, networkFault } from "../../shared/dial/dial-tcp.ts";
 import { type Environment, environmentProxy } from "../../shared/dial/environment.ts";
-import { KdcSilent, WayFault } from "../../shared/dial/fault.ts";
-import { type Destination, formatProxy, formatWay, type Way } from "../../shared/dial/way.ts";
-import { WaysOut } from "../../shared/dial/ways.ts";
-import { dialTcp, networkFault } from "../../shared/dial/ways-dial.ts";
+import { KdcTimeout, RouteFault } from "../../shared/dial/fault.ts";
+import { formatProxy, formatRoute, type ProxyRoute } from "../../shared/dial/proxy-route.ts";
+import { ProxyRoutes } from "../../shared/dial/proxy-routes.ts";
 import type { Passage } from "../../shared/link/dial.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import { loadClientTls } from "../../shared/tls/tls-material.ts";
-import { type ServerWay, WayOut, type WayOutOptions } from "../uplink/proxy-route.ts";
+import { AgentRoutes, type RouteOptions, type ServerRoute } from "../uplink/proxy-route.ts";
 import type { ServerLocation } from "../uplink/servers.ts";
 import { type Finding, type Passed, StepFailed, StepLog } from "./steps.ts";
 
 export interface Leaving {
   readonly server: ServerLocation;
-  readonly options: WayOutOptions;
+  readonly options: RouteOptions;
   readonly env: Environment;
   /** For each step, ms. */
   readonly timeoutMs: number;
@@ -56,7 +56,7 @@ export function proxyFailed(error: unknown, hop: Hop): unknown {
   if (!(failed instanceof StepFailed) || failed.finding.culprit !== "timeout") return failed;
   if (failed.finding.proxyFrom === undefined) return failed;
   // The cause is the fault that tells most, where several ways have one each.
-  const isForTicket = error instanceof KdcSilent || (error as WayFault).cause instanceof KdcSilent;
+  const isForTicket = error instanceof KdcTimeout || (error as RouteFault).cause instanceof KdcTimeout;
   const culprit = isForTicket ? "kdc_silent" : "proxy_silent";
   return new StepFailed({ ...failed.finding, culprit }, failed.message, { cause: error });
 }
@@ -71,12 +71,12 @@ function once(first: Passage, openAgain: Open): Open {
 }
 
 /** As the agent has it. `said`: which way it took, and what else its log would say of it. */
-function agentsWay({ server, options, env }: Leaving, said: string[]): ServerWay {
+function agentsWay({ server, options, env }: Leaving, said: string[]): ServerRoute {
   const write = (line: string): void => {
     said.push(sentenceOf(JSON.parse(line) as LogLine));
   };
   const log = createLogger({ level: "info", format: "json", name: "doctor", destination: { write } });
-  return new WayOut(options, { env, log }).to(server, "");
+  return new AgentRoutes(options, { env, log }).to(server, "");
 }
 
 interface LogLine {
@@ -93,27 +93,27 @@ function sentenceOf({ msg, way, authentication, reason }: LogLine): string {
   return words.filter(Boolean).join("; ");
 }
 
-function destinationOf({ host, port, address = { host, port } }: ServerLocation): Destination {
+function destinationOf({ host, port, address = { host, port } }: ServerLocation): Target {
   return address;
 }
 
 /** The ways that there are, and who names them. */
-async function find({ server, options, env, timeoutMs }: Leaving): Promise<Passed<readonly Way[]>> {
+async function find({ server, options, env, timeoutMs }: Leaving): Promise<Passed<readonly ProxyRoute[]>> {
   const { proxy: proxies, pac, proxyCa } = options;
   try {
-    const found = new WaysOut({ proxies, pac, env });
+    const found = new ProxyRoutes({ proxies, pac, env });
     const reading = { ca: () => authoritiesIn(proxyCa) };
     const ways = await found.ways(destinationOf(server), AbortSignal.timeout(timeoutMs), reading);
     const isDirect = ways.every(({ kind }) => kind === "direct");
     return {
       value: ways,
-      detail: isDirect ? `direct: ${whyDirect(options, env)}` : ways.map(formatWay).join(", then "),
+      detail: isDirect ? `direct: ${whyDirect(options, env)}` : ways.map(formatRoute).join(", then "),
     };
   } catch (error) {
     const { message: by } = error as Error;
     // Here the network is the way to the script.
     const finding: Finding =
-      error instanceof WayFault ? { culprit: error.fault, by, isOfScript: true } : { culprit: "configuration", by };
+      error instanceof RouteFault ? { culprit: error.fault, by, isOfScript: true } : { culprit: "configuration", by };
     throw new StepFailed(finding, by, { cause: error });
   }
 }
@@ -128,18 +128,18 @@ function authoritiesIn(caFile: string): readonly string[] | undefined {
   }
 }
 
-function whyDirect({ pac }: WayOutOptions, env: Environment): string {
+function whyDirect({ pac }: RouteOptions, env: Environment): string {
   const named = environmentProxy(env);
   if (named?.kind === "proxy") {
     const why = env["NO_PROXY"] || env["no_proxy"] ? "NO_PROXY keeps it" : "an address of this machine is kept";
-    return `${why} from ${formatWay(named)}`;
+    return `${why} from ${formatRoute(named)}`;
   }
   if (pac !== "") return "the script of --pac says so";
   return "no proxy is named (--proxy, HTTPS_PROXY, ALL_PROXY, --pac)";
 }
 
 /** DNS and TCP, of the first way whose first hop answers; the log has the last one that was tried. */
-async function reach(ways: readonly Way[], { server, timeoutMs }: Leaving, log: StepLog) {
+async function reach(ways: readonly ProxyRoute[], { server, timeoutMs }: Leaving, log: StepLog) {
   let before = "";
   for (const [index, way] of ways.entries()) {
     const hop = hopOf(way, destinationOf(server));
@@ -166,14 +166,14 @@ async function knock(hop: Hop, before: string, timeoutMs: number, log: StepLog):
   });
 }
 
-function hopOf(way: Way, to: Destination): Hop {
+function hopOf(way: ProxyRoute, to: Target): Hop {
   if (way.kind === "direct") return { ...to, at: formatTarget(to) };
   const { host, port } = way.proxy;
   return { host, port, at: formatProxy(way.proxy), proxyFrom: way.from };
 }
 
 /** Where a connection goes first: to the server, or to a proxy. */
-export interface Hop extends Destination {
+export interface Hop extends Target {
   /** How people call it. */
   readonly at: string;
   /** Who named the proxy; absent: it is the server. */
@@ -188,7 +188,7 @@ export async function resolve(hop: Hop, signal: AbortSignal): Promise<Passed<rea
     return { value: addresses, detail: `${host} is ${addresses.map(({ address }) => address).join(", ")}` };
   } catch (error) {
     const fault = signal.aborted
-      ? new WayFault("dns", `the name "${host}" of ${at} does not resolve: no name server answers`, {
+      ? new RouteFault("dns", `the name "${host}" of ${at} does not resolve: no name server answers`, {
           at,
           cause: error,
         })
@@ -208,7 +208,7 @@ export async function connect(hop: Hop, signal: AbortSignal): Promise<Passed<Soc
 
 /** What a way out says of its fault is what the doctor says; of our own files it names the option first. */
 export function stepFailed(error: unknown, hop: Hop): unknown {
-  if (!(error instanceof WayFault)) return error;
+  if (!(error instanceof RouteFault)) return error;
   const { fault, at, message } = error;
   const isProxy = hop.proxyFrom !== undefined && at === hop.at;
   const finding: Finding = message.startsWith("--")

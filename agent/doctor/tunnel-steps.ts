@@ -18,8 +18,15 @@ import { UnknownIssuer } from "../../shared/tls/server-certificate.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
 import type { Credentials } from "../uplink/credentials.ts";
-import { boxCa, dialBox, dialEnds, dialServer, type OuterRule, UnseenCertificate } from "../uplink/tls-terminator.ts";
-import { sayHello } from "../uplink/via-middlebox.ts";
+import {
+  dialMiddlebox,
+  dialServer,
+  dialTerminators,
+  middleboxCa,
+  type TerminatorRule,
+  UnseenCertificate,
+} from "../uplink/tls-terminator.ts";
+import { sendHello } from "../uplink/via-middlebox.ts";
 import { chainOf } from "./certificates.ts";
 import { boxesIn, dateOf } from "./second-look.ts";
 import { type Culprit, type Finding, type Passed, StepFailed, type StepLog } from "./steps.ts";
@@ -105,7 +112,7 @@ async function admittedInside(
   const { carrier, remote } = await done;
   const link = new Link("", remote, carrier, { graceMs: 0, replayBytes: dial.replayBytes });
   const { pipe } = await log.run("inner tls", () => innerTlsStep(link, openedBy, dial));
-  const greeting = sayHello(pipe, dial, AbortSignal.timeout(dial.options.timeoutMs)).then(mustWelcome);
+  const greeting = sendHello(pipe, dial, AbortSignal.timeout(dial.options.timeoutMs)).then(mustWelcome);
   const welcome = await log.run("admission", () => admissionStep(greeting, (words) => words, dial));
   link.settle(welcome.link, 0);
   carrier.setKeepalive(Math.min(dial.options.keepaliveMs, welcome.keepaliveMs));
@@ -160,7 +167,7 @@ export interface TunnelDial {
   readonly options: Omit<CarrierDialOptions, "open" | "watch">;
   readonly hello: Hello;
   readonly credentials: Credentials;
-  readonly rule: OuterRule;
+  readonly rule: TerminatorRule;
   /** Bytes that a link keeps. */
   readonly replayBytes: number;
   /** A connection by the way out; another one each time. */
@@ -188,7 +195,7 @@ export async function outerTls(dial: TunnelDial): Promise<Passed<Underway>> {
   let openedBy: string | undefined;
   try {
     if (rule.innerTls === "always") openedBy = await opener(dial);
-    return await dialEnds(
+    return await dialTerminators(
       rule,
       credentials,
       (end) => secured(dial, openedBy, end === "server" ? outside : inside),
@@ -221,7 +228,7 @@ const outside: Dial = ({ rule, credentials, hello }, to) => ({
 
 const inside: Dial = ({ rule, credentials }, to) => ({
   kind: "inside",
-  done: dialBox(to, boxCa(rule, credentials)),
+  done: dialMiddlebox(to, middleboxCa(rule, credentials)),
 });
 
 async function secured(dial: TunnelDial, openedBy: string | undefined, start: Dial): Promise<Passed<Underway>> {

@@ -1,5 +1,5 @@
 import { type LookupAddress, lookup } from "node:dns";
-import type { Lookup } from "../../shared/dial/dial.ts";
+import type { Lookup } from "../../shared/dial/dial-target.ts";
 
 type Done = (error: NodeJS.ErrnoException | null, addresses: readonly LookupAddress[]) => void;
 type Ask = (host: string, done: Done) => void;

@@ -8,9 +8,9 @@ import { HELLO, LinkServer, testCertificate } from "../../shared/link/testing.ts
 import { Authority } from "../../shared/pki/certificates.ts";
 import { UnknownIssuer } from "../../shared/tls/server-certificate.ts";
 import { DEFAULT_OPTIONS } from "../../shared/yamux/options.ts";
-import { attempt, outside } from "./attempt.ts";
+import { attempt, connectDirectly } from "./attempt.ts";
 import type { Credentials } from "./credentials.ts";
-import type { Reach } from "./dial-context.ts";
+import type { DialContext } from "./dial-context.ts";
 import { Path } from "./path.ts";
 
 test("who stands at the end of TLS is remembered until somebody else stands there", async (t) => {
@@ -19,7 +19,7 @@ test("who stands at the end of TLS is remembered until somebody else stands ther
   const { ca } = await testCertificate();
   let credentials: Credentials = { ca: (await Authority.create("another")).cert };
   const path = new Path({ keepaliveMs: 20_000, maxCarrierAgeMs: 0 });
-  const reach: Partial<Reach> = {
+  const reach: Partial<DialContext> = {
     server: { host: "localhost", port: server.port, path: "/" },
     way: { open: async () => ({ socket: net.connect(server.port, server.host) }), worked: () => {}, failed: () => {} },
     credentials: { current: () => credentials },
@@ -27,7 +27,7 @@ test("who stands at the end of TLS is remembered until somebody else stands ther
     ...{ replayBytes: 65_536, retry: { baseMs: 10, capMs: 20 }, session: DEFAULT_OPTIONS },
   };
   const owner = { onClosed: () => {} };
-  const attempted = () => attempt(reach as Reach, owner as never, new AbortController().signal);
+  const attempted = () => attempt(reach as DialContext, owner as never, new AbortController().signal);
   await assert.rejects(attempted(), UnknownIssuer);
   assert.equal(path.intercepted, true);
   credentials = { ca };
@@ -53,7 +53,7 @@ test("where somebody may stand between, the look at the server and the dial have
     await pause(SLOW_MS);
     return { socket: net.connect(server.port, server.host) };
   };
-  const reach: Partial<Reach> = {
+  const reach: Partial<DialContext> = {
     server: { host: "localhost", port: server.port, path: "/" },
     way: { open, worked: () => {}, failed: () => {} },
     ...{ tls: { minVersion: "TLSv1.2", ciphers: "" }, innerTls: "auto", hello: HELLO, timeoutMs: TIMEOUT_MS },
@@ -61,7 +61,7 @@ test("where somebody may stand between, the look at the server and the dial have
   };
   const { signal } = new AbortController();
   const terms = { credentials: { ca, ...leaf, outerCa: [ca] }, timeoutMs: TIMEOUT_MS, signal };
-  const late = await outside(reach as Reach, {} as never, terms).then(
+  const late = await connectDirectly(reach as DialContext, {} as never, terms).then(
     () => undefined,
     (error: Error) => error.message,
   );

@@ -3,32 +3,32 @@ import type { Dialled } from "../../shared/link/dial.ts";
 import { Link } from "../../shared/link/link.ts";
 import { Connection, type ConnectionOwner } from "./connection.ts";
 import {
-  byWay,
-  carrierTo,
+  carrierOptions,
   connectionOptions,
+  type DialContext,
+  type DialTerms,
   linkOptions,
-  type Reach,
+  reportToRoute,
   resumeTerms,
-  type Terms,
 } from "./dial-context.ts";
 import { ByToken } from "./next-carrier.ts";
-import { dialEnds, dialServer } from "./tls-terminator.ts";
-import { throughBox } from "./via-middlebox.ts";
+import { dialServer, dialTerminators } from "./tls-terminator.ts";
+import { connectViaMiddlebox } from "./via-middlebox.ts";
 
 /**
  * One try of an uplink: credentials, way out → TLS → upgrade → hello → welcome, link, session. Somebody who ends TLS on the
  * way, and may, is met by inner TLS.
  */
-export async function attempt(reach: Reach, owner: ConnectionOwner, signal: AbortSignal): Promise<Connection> {
+export async function attempt(reach: DialContext, owner: ConnectionOwner, signal: AbortSignal): Promise<Connection> {
   const { path } = reach;
   const until = performance.now() + reach.timeoutMs;
   const credentials = reach.credentials.current();
-  return await dialEnds(
+  return await dialTerminators(
     reach,
     credentials,
     (end) => {
       const terms = { credentials, timeoutMs: Math.max(1, until - performance.now()), signal };
-      return end === "server" ? outside(reach, owner, terms) : throughBox(reach, owner, terms);
+      return end === "server" ? connectDirectly(reach, owner, terms) : connectViaMiddlebox(reach, owner, terms);
     },
     (end) => {
       path.intercepted = end === "server";
@@ -37,7 +37,11 @@ export async function attempt(reach: Reach, owner: ConnectionOwner, signal: Abor
 }
 
 /** The server's own TLS is all there is: certificate or token are shown in it. */
-export async function outside(reach: Reach, owner: ConnectionOwner, terms: Terms): Promise<Connection> {
+export async function connectDirectly(
+  reach: DialContext,
+  owner: ConnectionOwner,
+  terms: DialTerms,
+): Promise<Connection> {
   let shown = terms.credentials;
   const { carrier, welcome, remote } = await dial(reach, terms, () => reach.hello);
   const { graceMs } = welcome;
@@ -55,12 +59,12 @@ export async function outside(reach: Reach, owner: ConnectionOwner, terms: Terms
 }
 
 /** Once TLS with the server stands, nobody is in between. */
-function dial(reach: Reach, terms: Terms, hello: () => Hello): Promise<Dialled> {
+function dial(reach: DialContext, terms: DialTerms, hello: () => Hello): Promise<Dialled> {
   const { path } = reach;
-  const to = carrierTo(reach, terms);
+  const to = carrierOptions(reach, terms);
   const onSecure = (): void => {
     path.intercepted = false;
   };
   const watched = { ...to, watch: { ...to.watch, onSecure } };
-  return byWay(reach, terms, dialServer(watched, reach, terms.credentials, hello));
+  return reportToRoute(reach, terms, dialServer(watched, reach, terms.credentials, hello));
 }

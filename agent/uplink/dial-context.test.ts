@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { UnknownIssuer } from "../../shared/tls/server-certificate.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
-import { byWay, type Reach, type Terms } from "./dial-context.ts";
+import { type DialContext, type DialTerms, reportToRoute } from "./dial-context.ts";
 
 const CUT = Object.assign(new Error("read ECONNRESET"), { code: "ECONNRESET" });
 const BOX = new UnknownIssuer(
@@ -22,9 +22,9 @@ async function remembered(
     worked: () => void said.push("worked"),
     failed: () => void said.push("failed"),
   };
-  const terms: Terms = { credentials: { ca: "server", ...(outerCa && { outerCa }) }, timeoutMs: 1_000, signal };
+  const terms: DialTerms = { credentials: { ca: "server", ...(outerCa && { outerCa }) }, timeoutMs: 1_000, signal };
   const dialling = end instanceof Error ? Promise.reject(end) : Promise.resolve(end);
-  const dialled = byWay({ way } as unknown as Reach, terms, dialling);
+  const dialled = reportToRoute({ way } as unknown as DialContext, terms, dialling);
   if (end instanceof Error) await assert.rejects(dialled, end);
   else assert.equal(await dialled, end);
   return said;

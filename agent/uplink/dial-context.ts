@@ -9,17 +9,17 @@ import type { SessionOptions } from "../../shared/yamux/options.ts";
 import type { ConnectionOptions } from "./connection.ts";
 import { type Credentials, endOf, type KeptCredentials } from "./credentials.ts";
 import type { Path } from "./path.ts";
-import type { ServerWay } from "./proxy-route.ts";
+import type { ServerRoute } from "./proxy-route.ts";
 import type { ServerLocation } from "./servers.ts";
-import type { OuterRule } from "./tls-terminator.ts";
+import type { TerminatorRule } from "./tls-terminator.ts";
 
 /** What an attempt, and each later carrier of its link, reaches the server by. */
-export interface Reach {
+export interface DialContext {
   readonly server: ServerLocation;
-  readonly way: ServerWay;
+  readonly way: ServerRoute;
   readonly credentials: Pick<KeptCredentials, "current">;
   readonly tls: { readonly minVersion: SecureVersion; readonly ciphers: string };
-  readonly innerTls: OuterRule["innerTls"];
+  readonly innerTls: TerminatorRule["innerTls"];
   readonly hello: Hello;
   readonly timeoutMs: number;
   /** What is known of the way to the server. */
@@ -31,7 +31,7 @@ export interface Reach {
 }
 
 /** Of one dial: what is shown in it, and how long it may take. */
-export interface Terms {
+export interface DialTerms {
   readonly credentials: Credentials;
   readonly timeoutMs: number;
   readonly signal: AbortSignal;
@@ -46,9 +46,9 @@ const MIN_RESUME_MS = 500;
 const RENEWAL_MS = 60_000;
 
 /** Where to, by which way, and what is spoken there; nothing of who we are. */
-export function carrierTo(
-  { server, way, tls, path }: Reach,
-  { credentials: { ca, outerCa }, timeoutMs, signal }: Terms,
+export function carrierOptions(
+  { server, way, tls, path }: DialContext,
+  { credentials: { ca, outerCa }, timeoutMs, signal }: DialTerms,
 ) {
   const { minVersion, ciphers } = tls;
   return {
@@ -66,7 +66,11 @@ export function carrierTo(
 }
 
 /** A way that leads to somebody else than the server does not go first next time; a box through which we go does. */
-export async function byWay<T>({ way }: Reach, { credentials, signal }: Terms, dialling: Promise<T>): Promise<T> {
+export async function reportToRoute<T>(
+  { way }: DialContext,
+  { credentials, signal }: DialTerms,
+  dialling: Promise<T>,
+): Promise<T> {
   try {
     const dialled = await dialling;
     way.worked();
@@ -78,20 +82,20 @@ export async function byWay<T>({ way }: Reach, { credentials, signal }: Terms, d
   }
 }
 
-export function linkOptions({ replayBytes, session: { pool } }: Reach): Omit<LinkOptions, "graceMs"> {
+export function linkOptions({ replayBytes, session: { pool } }: DialContext): Omit<LinkOptions, "graceMs"> {
   return { replayBytes, ...(pool && { pool }) };
 }
 
 /** `shown`: what the server has seen of us last. */
 export function connectionOptions(
-  { session, retry, path }: Reach,
+  { session, retry, path }: DialContext,
   shown: () => Credentials,
 ): Pick<ConnectionOptions, "session" | "retry" | "carrierAgeMs"> {
   return { session, retry, carrierAgeMs: () => sooner(path.nextCarrierAgeMs(), untilRenewal(endOf(shown()))) };
 }
 
 /** Of a dial for a link that is there: with what is in the files now. */
-export function resumeTerms({ credentials, timeoutMs }: Reach, graceMs: number, signal: AbortSignal): Terms {
+export function resumeTerms({ credentials, timeoutMs }: DialContext, graceMs: number, signal: AbortSignal): DialTerms {
   const share = Math.max(MIN_RESUME_MS, graceMs / LEAST_ATTEMPTS);
   return { credentials: credentials.current(), timeoutMs: Math.min(timeoutMs, RESUME_TIMEOUT_MS, share), signal };
 }

@@ -1,5 +1,5 @@
 import { backoffMs } from "../../shared/basics/backoff.ts";
-import { WayFault } from "../../shared/dial/fault.ts";
+import { RouteFault } from "../../shared/dial/fault.ts";
 import { brokenOff } from "../../shared/http/broken-off.ts";
 import { CarrierLost } from "../../shared/link/carrier-end.ts";
 import { CallersPort, MiddleBox } from "../../shared/link/upgrade-answer.ts";
@@ -52,7 +52,7 @@ interface Failure {
 }
 
 function readFailure(error: unknown): Failure {
-  if (error instanceof WayFault) {
+  if (error instanceof RouteFault) {
     const { fault: label, retryAfterMs = 0 } = error;
     return { label, backInMs: retryAfterMs, stands: label === "proxy_auth_refused" };
   }
@@ -116,12 +116,12 @@ function sentence(error: unknown): string {
 }
 
 /** A server that has sent us away closes its port under whoever still comes, at the latest so long after its last link, ms. */
-export const PARTING_MS = 1_000;
+export const SHUTDOWN_MS = 1_000;
 /** A link may outlast the word that sent it away by hours: a cut so long after it, ms, need not be that server's. */
-export const LEAVING_MS = 60_000;
+export const DRAIN_CUT_MS = 60_000;
 
 /** What may be met of a server that leaves: its refusals, the end of its port. */
-export interface Parting {
+export interface ServerShutdown {
   readonly answers: boolean;
   readonly cuts: boolean;
 }
@@ -135,7 +135,7 @@ export function isDraining(error: unknown): error is LinkRefused {
  * What an attempt meets at a server that ends in order, in words for that: nothing is wrong, and nobody in between is to be
  * asked. `mayBeCut`: it has just sent us away, or gone. `undefined`: it is something else.
  */
-export function partingWords(error: unknown, mayBeCut: boolean): string | undefined {
+export function shutdownReason(error: unknown, mayBeCut: boolean): string | undefined {
   if (isDraining(error)) return error.reason;
   const cause = error instanceof Error ? error.cause : undefined;
   const isCut = cause instanceof CarrierLost || (cause instanceof Error && brokenOff(cause) !== undefined);

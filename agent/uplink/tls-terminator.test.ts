@@ -10,23 +10,23 @@ import { UnknownIssuer } from "../../shared/tls/server-certificate.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { retryAfter } from "./retry.ts";
 import {
-  anyCa,
-  boxCa,
-  dialEnds,
   dialServer,
+  dialTerminators,
   isUnseen,
-  type OuterEnd,
-  type OuterRule,
+  middleboxCa,
+  outerTrust,
+  type TerminatorRule,
+  type TlsTerminator,
   UnseenCertificate,
 } from "./tls-terminator.ts";
 
-type InnerTls = OuterRule["innerTls"];
+type InnerTls = TerminatorRule["innerTls"];
 
 /** Which ends are tried, as long as each is found to be somebody else's, and which of them is told of. */
 async function tried(innerTls: InnerTls, outerCa: readonly string[] | undefined, intercepted: boolean) {
-  const ends: OuterEnd[] = [];
-  const told: OuterEnd[] = [];
-  const failed = dialEnds(
+  const ends: TlsTerminator[] = [];
+  const told: TlsTerminator[] = [];
+  const failed = dialTerminators(
     { innerTls, path: { intercepted } },
     { ca: "server", ...(outerCa && { outerCa }) },
     async (end) => {
@@ -43,16 +43,17 @@ async function tried(innerTls: InnerTls, outerCa: readonly string[] | undefined,
   return ends;
 }
 
-const ROWS: readonly [InnerTls, outerCa: readonly string[] | undefined, intercepted: boolean, ends: OuterEnd[]][] = [
-  ["never", undefined, false, ["server"]],
-  ["never", ["box"], true, ["server"]],
-  ["auto", undefined, false, ["server"]],
-  ["auto", undefined, true, ["server"]],
-  ["auto", ["box"], false, ["server", "box"]],
-  ["auto", ["box"], true, ["box", "server"]],
-  ["always", undefined, false, ["box"]],
-  ["always", ["box"], true, ["box"]],
-];
+const ROWS: readonly [InnerTls, outerCa: readonly string[] | undefined, intercepted: boolean, ends: TlsTerminator[]][] =
+  [
+    ["never", undefined, false, ["server"]],
+    ["never", ["box"], true, ["server"]],
+    ["auto", undefined, false, ["server"]],
+    ["auto", undefined, true, ["server"]],
+    ["auto", ["box"], false, ["server", "box"]],
+    ["auto", ["box"], true, ["box", "server"]],
+    ["always", undefined, false, ["box"]],
+    ["always", ["box"], true, ["box"]],
+  ];
 
 for (const [innerTls, outerCa, intercepted, ends] of ROWS) {
   const where = `--inner-tls=${innerTls}, ${outerCa ? "an" : "no"} --outer-ca, ${intercepted ? "a box" : "nobody"} found last`;
@@ -61,8 +62,8 @@ for (const [innerTls, outerCa, intercepted, ends] of ROWS) {
 
 test("any other fault than somebody else at the end is the end of it", async () => {
   const rule = { innerTls: "auto", path: { intercepted: false } } as const;
-  const ends: OuterEnd[] = [];
-  const failed = dialEnds(
+  const ends: TlsTerminator[] = [];
+  const failed = dialTerminators(
     rule,
     { outerCa: ["box"] },
     async (end) => {
@@ -77,11 +78,11 @@ test("any other fault than somebody else at the end is the end of it", async () 
 
 test("a link begins at a box of --outer-ca; at one of --ca-cert where that is wanted always, or where it goes on", () => {
   const credentials = { ca: "server", outerCa: ["box"] };
-  assert.deepEqual(boxCa({ innerTls: "auto" }, credentials), ["box"]);
-  assert.deepEqual(boxCa({ innerTls: "always" }, credentials), ["server", "box"]);
-  assert.deepEqual(anyCa(credentials), ["server", "box"]);
-  assert.equal(anyCa({}), undefined, "Node's own");
-  assert.ok((anyCa({ outerCa: ["box"] })?.length ?? 0) > 100, "with the well-known ones");
+  assert.deepEqual(middleboxCa({ innerTls: "auto" }, credentials), ["box"]);
+  assert.deepEqual(middleboxCa({ innerTls: "always" }, credentials), ["server", "box"]);
+  assert.deepEqual(outerTrust(credentials), ["server", "box"]);
+  assert.equal(outerTrust({}), undefined, "Node's own");
+  assert.ok((outerTrust({ outerCa: ["box"] })?.length ?? 0) > 100, "with the well-known ones");
 });
 
 /** Somebody who opens TLS 1.2, where a client's certificate comes before the client has judged his. */
@@ -135,9 +136,9 @@ test("a server that has seen no certificate is told from one that does not take 
 test("a certificate that was not seen is refused as before, and the cure is beside the server's sentence", () => {
   const refusal = new LinkRefused({ status: 401, reason: "no client certificate was sent", retryAfterMs: 7_000 });
   const options = { baseMs: 250, capMs: 30_000, random: () => 0 };
-  const unseen = new UnseenCertificate(refusal);
-  assert.equal(unseen.cause, refusal);
-  const [before, now] = [refusal, unseen].map((error) => retryAfter(error, 0, 0, options));
+  const x = new UnseenCertificate(refusal);
+  assert.equal(x.cause, refusal);
+  const [before, now] = [refusal, x].map((error) => retryAfter(error, 0, 0, options));
   assert.deepEqual({ ...now, reason: "" }, { ...before, reason: "" });
   assert.match(
     now?.reason ?? "",

@@ -13,7 +13,7 @@ import { HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { Credentials } from "./credentials.ts";
 
 /**
- * Who may stand at the end of the TLS outside, and what he is shown: the one place that decides by `--inner-tls` and
+ * Who may stand at the end of the TLS connectDirectly, and what he is shown: the one place that decides by `--inner-tls` and
  * `--outer-ca`. The agent dials by it, and so does the doctor.
  *
  * ```
@@ -26,29 +26,32 @@ import type { Credentials } from "./credentials.ts";
  * The server, which proves itself by `--ca-cert`, is shown certificate or token. A box is shown nothing: all goes by the
  * inner TLS over its link.
  */
-export type OuterEnd = "server" | "box";
+export type TlsTerminator = "server" | "box";
 
-export interface OuterRule {
+export interface TerminatorRule {
   readonly innerTls: "always" | "auto" | "never";
   /** `intercepted`: somebody else than the server was found there last. */
   readonly path: { readonly intercepted: boolean };
 }
 
 /** In the order in which they are tried: first what worked last, because a try that is in vain costs a handshake. */
-function endsOf({ innerTls, path }: OuterRule, { outerCa }: Credentials): readonly [OuterEnd, OuterEnd?] {
+function terminatorsToTry(
+  { innerTls, path }: TerminatorRule,
+  { outerCa }: Credentials,
+): readonly [TlsTerminator, TlsTerminator?] {
   if (innerTls === "always") return ["box"];
   if (innerTls === "never" || outerCa === undefined) return ["server"];
   return path.intercepted ? ["box", "server"] : ["server", "box"];
 }
 
 /** Dials one end after the other, as long as somebody else stands there, of whom `onElse` is told at the first. */
-export async function dialEnds<T>(
-  rule: OuterRule,
+export async function dialTerminators<T>(
+  rule: TerminatorRule,
   credentials: Credentials,
-  dial: (end: OuterEnd) => Promise<T>,
-  onElse: (end: OuterEnd, who: UnknownIssuer) => void,
+  dial: (end: TlsTerminator) => Promise<T>,
+  onElse: (end: TlsTerminator, who: UnknownIssuer) => void,
 ): Promise<T> {
-  const [first, second] = endsOf(rule, credentials);
+  const [first, second] = terminatorsToTry(rule, credentials);
   try {
     return await dial(first);
   } catch (error) {
@@ -62,7 +65,7 @@ export async function dialEnds<T>(
 /** Shows the server all that we have; whether it is the server is asked first where that is doubtful. */
 export async function dialServer(
   to: CarrierDialOptions,
-  rule: OuterRule,
+  rule: TerminatorRule,
   credentials: Credentials,
   hello: () => Hello,
 ): Promise<Dialled> {
@@ -83,14 +86,14 @@ export async function dialServer(
 }
 
 /** A token is sent when the server's certificate was found good; our own certificate goes before that can be judged. */
-function isDoubtful({ innerTls, path }: OuterRule, { cert, outerCa }: Credentials): boolean {
+function isDoubtful({ innerTls, path }: TerminatorRule, { cert, outerCa }: Credentials): boolean {
   return innerTls === "auto" && cert !== undefined && (outerCa !== undefined || path.intercepted);
 }
 
 const BARE_HELLO = { type: "hello", version: HANDSHAKE_VERSION, inner: true } as const satisfies OuterHello;
 
 /** Shows a box of these authorities nothing of ours. */
-export function dialBox(
+export function dialMiddlebox(
   to: CarrierDialOptions,
   ca: CarrierDialOptions["tls"]["ca"],
   hello: () => OuterHello = () => BARE_HELLO,
@@ -102,18 +105,18 @@ export function dialBox(
  * Whose boxes may begin a link: whoever is of `--ca-cert` is the server itself, and met as such unless inner TLS is wanted
  * always.
  */
-export function boxCa(
-  { innerTls }: Pick<OuterRule, "innerTls">,
+export function middleboxCa(
+  { innerTls }: Pick<TerminatorRule, "innerTls">,
   credentials: Credentials,
 ): CarrierDialOptions["tls"]["ca"] {
-  return innerTls === "always" ? anyCa(credentials) : [...(credentials.outerCa ?? [])];
+  return innerTls === "always" ? outerTrust(credentials) : [...(credentials.outerCa ?? [])];
 }
 
 /**
  * The server's authorities and those of whoever may stand between, good enough for a link that has its inner TLS; the
  * well-known ones where the server's are not given.
  */
-export function anyCa({ ca, outerCa = [] }: Credentials): CarrierDialOptions["tls"]["ca"] {
+export function outerTrust({ ca, outerCa = [] }: Credentials): CarrierDialOptions["tls"]["ca"] {
   if (ca === undefined && outerCa.length === 0) return undefined;
   return [...(ca === undefined ? wellKnownAuthorities() : [ca]), ...outerCa];
 }

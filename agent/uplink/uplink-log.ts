@@ -29,7 +29,7 @@ export class UplinkLog {
 const SAME_AGAIN_MS = 10_000;
 
 /** What is worth a line: attempts come several times a second at first, and fail for one and the same reason. */
-export class News {
+export class RepeatFilter {
   #told: { readonly reason: string; readonly atMs: number } | undefined;
 
   isNew(reason: string): boolean {

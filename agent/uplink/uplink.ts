@@ -1,5 +1,5 @@
 import { backoffMs, type Ending, shortLivesAfter } from "../../shared/basics/backoff.ts";
-import { WayFault } from "../../shared/dial/fault.ts";
+import { RouteFault } from "../../shared/dial/fault.ts";
 import type { CarrierLost } from "../../shared/link/carrier-end.ts";
 import { LinkLost, type Resumption } from "../../shared/link/link.ts";
 import { type LinkMetrics, PLANNED } from "../../shared/runtime/link-metrics.ts";
@@ -10,15 +10,15 @@ import { FailedResumes } from "./failed-resumes.ts";
 import type { LearnedPath, Lesson, Path } from "./path.ts";
 import { endsLink } from "./resumption.ts";
 import {
+  DRAIN_CUT_MS,
   isDraining,
-  LEAVING_MS,
-  PARTING_MS,
-  type Parting,
-  partingWords,
   type RetryOptions,
   retryAfter,
+  type ServerShutdown,
+  SHUTDOWN_MS,
+  shutdownReason,
 } from "./retry.ts";
-import { News, UplinkLog } from "./uplink-log.ts";
+import { RepeatFilter, UplinkLog } from "./uplink-log.ts";
 
 /** Where an uplink stands; each state holds what is true in it only. */
 export type UplinkState =
@@ -95,7 +95,7 @@ export class Uplink implements ConnectionOwner {
   /** When the last server that sent us away has gone. */
   #partedAt = Number.NEGATIVE_INFINITY;
   /** Of attempts that fail, until one does not. */
-  readonly #news = new News();
+  readonly #news = new RepeatFilter();
   #waiters: { resolve: () => void; reject: (error: Error) => void }[] = [];
 
   constructor(deps: UplinkDeps) {
@@ -175,21 +175,21 @@ export class Uplink implements ConnectionOwner {
   }
 
   /** What an attempt that begins or fails now may meet of a server that leaves. */
-  #parting(): Parting {
+  #parting(): ServerShutdown {
     const now = performance.now();
-    const hasGone = now - this.#partedAt < PARTING_MS;
+    const hasGone = now - this.#partedAt < SHUTDOWN_MS;
     if (this.#sentAwayFrom === undefined) return { answers: hasGone, cuts: hasGone };
-    return { answers: true, cuts: hasGone || now - (this.#leaving.get(this.#sentAwayFrom) ?? 0) < LEAVING_MS };
+    return { answers: true, cuts: hasGone || now - (this.#leaving.get(this.#sentAwayFrom) ?? 0) < DRAIN_CUT_MS };
   }
 
-  #failed(error: unknown, askedMs: number, begun: Parting): void {
+  #failed(error: unknown, askedMs: number, begun: ServerShutdown): void {
     const { metrics, retry } = this.#deps;
     // A server that has gone meanwhile asks for nothing more.
     const floorMs = this.#sentAwayFrom === undefined ? 0 : askedMs;
     const { waitMs, refused, label, reason: why } = retryAfter(error, this.#failures, floorMs, retry);
     const failed = this.#parting();
     const mayBeParting = begun.answers || failed.answers;
-    const parting = mayBeParting ? partingWords(error, begun.cuts || failed.cuts) : undefined;
+    const parting = mayBeParting ? shutdownReason(error, begun.cuts || failed.cuts) : undefined;
     const reason = parting ?? why;
     metrics.attemptFailed(label);
     this.#failures++;
@@ -288,7 +288,7 @@ export class Uplink implements ConnectionOwner {
     metrics.links.resumeFailed(label, connection.link.lost?.lossCause ?? PLANNED);
     const failed = this.#failedResumes.get(connection) ?? new FailedResumes();
     this.#failedResumes.set(connection, failed);
-    if (error instanceof WayFault && error.fault === "refused") failed.metNobody = true;
+    if (error instanceof RouteFault && error.fault === "refused") failed.metNobody = true;
     const line = { link: connection.link.id, reason };
     if (failed.isNews(reason)) this.#log.tell(isDraining(error) ? "info" : "warn", line, "uplink not resumed");
     else this.#log.repeat(line, "uplink not resumed");

@@ -10,21 +10,25 @@ import { TappedLink } from "../../shared/link/tapped-link.ts";
 import { Connection, type ConnectionOwner } from "./connection.ts";
 import type { Credentials } from "./credentials.ts";
 import {
-  byWay,
-  carrierTo,
+  carrierOptions,
   connectionOptions,
+  type DialContext,
+  type DialTerms,
   linkOptions,
-  type Reach,
+  reportToRoute,
   resumeTerms,
-  type Terms,
 } from "./dial-context.ts";
 import { ByKey } from "./next-carrier.ts";
-import { anyCa, boxCa, dialBox } from "./tls-terminator.ts";
+import { dialMiddlebox, middleboxCa, outerTrust } from "./tls-terminator.ts";
 
-/** The TLS outside may end in between: nothing is shown in it, and all in the inner TLS over the link. */
-export async function throughBox(reach: Reach, owner: ConnectionOwner, terms: Terms): Promise<Connection> {
+/** The TLS connectDirectly may end in between: nothing is shown in it, and all in the inner TLS over the link. */
+export async function connectViaMiddlebox(
+  reach: DialContext,
+  owner: ConnectionOwner,
+  terms: DialTerms,
+): Promise<Connection> {
   let shown = terms.credentials;
-  const { link, carrier, pipe, key, answer } = await meet(reach, terms, boxCa(reach, shown));
+  const { link, carrier, pipe, key, answer } = await meet(reach, terms, middleboxCa(reach, shown));
   if (answer.type !== "welcome") {
     link.destroy();
     throw new Error("the server has not welcomed us inside the inner TLS");
@@ -39,7 +43,7 @@ export async function throughBox(reach: Reach, owner: ConnectionOwner, terms: Te
     pipe,
     prove: async (signal) => {
       const again = resumeTerms(reach, graceMs, signal);
-      const met = await meet(reach, again, anyCa(again.credentials), link.id);
+      const met = await meet(reach, again, outerTrust(again.credentials), link.id);
       met.pipe.end();
       if (met.answer.type !== "renewed") throw new Error("the server has not taken the proof of who we are");
       shown = again.credentials;
@@ -47,28 +51,28 @@ export async function throughBox(reach: Reach, owner: ConnectionOwner, terms: Te
     redial: async (words, signal) => {
       const again = resumeTerms(reach, graceMs, signal);
       const next = { hello: () => proof.hello(words()), keepaliveMs: keepaliveMs() };
-      return proof.take(await dial(reach, again, anyCa(again.credentials), next), link.id);
+      return proof.take(await dial(reach, again, outerTrust(again.credentials), next), link.id);
     },
   });
 }
 
-/** Who may end the TLS outside. */
+/** Who may end the TLS connectDirectly. */
 type OuterCa = CarrierDialOptions["tls"]["ca"];
 
 /** What the server has answered inside, and on what. */
-interface Met extends Inside {
+interface Met extends InnerAnswer {
   readonly link: TappedLink;
   readonly carrier: Carrier;
 }
 
 /** A carrier, inner TLS on it, and the first words. */
-async function meet(reach: Reach, terms: Terms, ca: OuterCa, renews?: string): Promise<Met> {
+async function meet(reach: DialContext, terms: DialTerms, ca: OuterCa, renews?: string): Promise<Met> {
   const { server, hello } = reach;
   const { timeoutMs } = terms;
   const until = performance.now() + timeoutMs;
   const { carrier, remote } = await dial(reach, terms, ca);
   const link = new TappedLink(remote, carrier, linkOptions(reach));
-  const inside = await greetInside(link, {
+  const inside = await handshakeInside(link, {
     ...terms,
     ...{ host: server.host, hello },
     timeoutMs: Math.max(1, until - performance.now()),
@@ -79,17 +83,17 @@ async function meet(reach: Reach, terms: Terms, ca: OuterCa, renews?: string): P
 
 /** `next`: of a link that goes on, how it proves itself and how often it pings. */
 function dial(
-  reach: Reach,
-  terms: Terms,
+  reach: DialContext,
+  terms: DialTerms,
   ca: OuterCa,
   next?: { readonly hello: () => OuterHello; readonly keepaliveMs: number },
 ): Promise<OuterDialled> {
-  const to = carrierTo(reach, terms);
+  const to = carrierOptions(reach, terms);
   const { keepaliveMs = to.keepaliveMs, hello } = next ?? {};
-  return byWay(reach, terms, dialBox({ ...to, keepaliveMs }, ca, hello));
+  return reportToRoute(reach, terms, dialMiddlebox({ ...to, keepaliveMs }, ca, hello));
 }
 
-export interface InsideOptions {
+export interface InnerHelloOptions {
   /** The server's name. */
   readonly host: string;
   readonly hello: Omit<Hello, "resume">;
@@ -101,7 +105,7 @@ export interface InsideOptions {
 }
 
 /** What the server has answered inside. */
-export interface Inside {
+export interface InnerAnswer {
   readonly pipe: InnerPipe;
   readonly key: LinkKey;
   readonly answer: InnerWelcome | Renewed;
@@ -111,18 +115,18 @@ export interface Inside {
  * Inner TLS over a link whose carrier ends its TLS in between, and the first words in it (design: "Handshake"): here is
  * where certificate and token are shown. Rejects with `LinkRefused` or a sentence, and ends the link.
  */
-export async function greetInside(link: Link, options: InsideOptions): Promise<Inside> {
+export async function handshakeInside(link: Link, options: InnerHelloOptions): Promise<InnerAnswer> {
   const { host, credentials, timeoutMs, signal } = options;
   const { ca, cert, key } = credentials;
   const until = AbortSignal.any([signal, AbortSignal.timeout(Math.ceil(timeoutMs))]);
   const { pipe, key: linkKey } = await dialInner(link, { host, tls: { ca, cert, key }, timeoutMs, signal });
-  return { pipe, key: linkKey, answer: await sayHello(pipe, options, until) };
+  return { pipe, key: linkKey, answer: await sendHello(pipe, options, until) };
 }
 
-/** The first words, once inner TLS stands. Rejects as `greetInside` does. */
-export async function sayHello(
+/** The first words, once inner TLS stands. Rejects as `handshakeInside` does. */
+export async function sendHello(
   pipe: InnerPipe,
-  { hello, credentials: { token }, renews }: Pick<InsideOptions, "hello" | "credentials" | "renews">,
+  { hello, credentials: { token }, renews }: Pick<InnerHelloOptions, "hello" | "credentials" | "renews">,
   until: AbortSignal,
 ): Promise<InnerWelcome | Renewed> {
   const onLate = (): void => pipe.destroy(new Error("no welcome came inside the inner TLS"));
