@@ -3,7 +3,7 @@ import { TurnQueue } from "../../shared/basics/turn-queue.ts";
 import { InnerServers } from "../../shared/link/inner-tls.ts";
 import type { Acceptor } from "../../shared/listen/acceptor.ts";
 import { Departures } from "../../shared/listen/departures.ts";
-import type { TlsDoors } from "../../shared/listen/tls.ts";
+import type { VirtualHosts } from "../../shared/listen/tls.ts";
 import type { ServerOptions } from "../options.ts";
 import type { ClusterDoor } from "../serving/cluster-door.ts";
 import { AgentLog } from "../tunnels/agent-log.ts";
@@ -60,7 +60,7 @@ export class AgentPorts {
   }
 
   /** Where agents bring their certificate; rejects with a `ConfigError`. */
-  async openSecure(doors: TlsDoors<ClusterDoor>): Promise<void> {
+  async openSecure(doors: VirtualHosts<ClusterDoor>): Promise<void> {
     const { agentPort: port, agentBindAddress: host, agentProxyProtocol: proxyProtocol } = this.#deps.options;
     const upgrades = await this.#upgradePort("agents", { doorNamed: (name) => doors.find(name) });
     const opened = await openTlsPort(
@@ -79,7 +79,7 @@ export class AgentPorts {
   }
 
   /** Where they come without one, and the Host of their request names the cluster; rejects with a `ConfigError`. */
-  async openInsecure(doors: TlsDoors<ClusterDoor>): Promise<void> {
+  async openInsecure(doors: VirtualHosts<ClusterDoor>): Promise<void> {
     const { agentInsecurePort: port, agentInsecureBindAddress: host } = this.#deps.options;
     const { agentInsecureProxyProtocol: proxyProtocol, agentInsecureTrustedCidrs: trustedCidrs } = this.#deps.options;
     const upgrades = await this.#upgradePort("agents-insecure", {

@@ -1,5 +1,5 @@
 import { ConfigError } from "../../shared/config/options.ts";
-import type { TlsDoors } from "../../shared/listen/tls.ts";
+import type { VirtualHosts } from "../../shared/listen/tls.ts";
 import type { Expiring } from "../../shared/tls/expiry.ts";
 import { changedKeys } from "../clusters/changes.ts";
 import type { Cluster, ClusterChanges } from "../clusters/cluster.ts";
@@ -39,10 +39,10 @@ export interface ServingDeps extends ServedClusterDeps {
 
 /** The clusters that are served now, and the doors at which they are found. */
 export class Serving implements ClusterListener {
-  readonly agentDoors: TlsDoors<ClusterDoor>;
+  readonly agentDoors: VirtualHosts<ClusterDoor>;
   /** Where TLS has ended in front, and names come in the request. */
-  readonly plainAgentDoors: TlsDoors<ClusterDoor>;
-  readonly callerDoors: TlsDoors<ClusterDoor>;
+  readonly plainAgentDoors: VirtualHosts<ClusterDoor>;
+  readonly callerDoors: VirtualHosts<ClusterDoor>;
   readonly #deps: ServingDeps;
   readonly #served = new Map<string, ServedCluster>();
   /** Clusters that are to be served and cannot, and why. */
@@ -190,7 +190,7 @@ export class Serving implements ClusterListener {
     side: "agents" | "callers",
     names: () => ClusterSource["agentNames"],
     isUsable: (door: ClusterDoor) => boolean,
-  ): TlsDoors<ClusterDoor> {
+  ): VirtualHosts<ClusterDoor> {
     const served = this.#served;
     return {
       get single() {
