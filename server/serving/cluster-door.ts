@@ -10,10 +10,10 @@ import type { RevocationList } from "../../shared/tls/revocation-list.ts";
 import type { WatchedTls } from "../../shared/tls/tls-files.ts";
 import type { TlsMaterial, TlsPair } from "../../shared/tls/tls-material.ts";
 import type { AgentSide, CallerSide, ClusterSide, InnerTlsRule } from "../clusters/cluster.ts";
-import { OpenConnects } from "../frontend/open-connects.ts";
 import type { Reach } from "../tokens/review-reach.ts";
 import { verifierOf } from "../tokens/settings.ts";
 import type { TokenVerifier } from "../tokens/verifier.ts";
+import { OpenConnects } from "../tunnels/open-connects.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
 import { HandshakeLimit } from "./handshake-limit.ts";
 import { type Clients, missingSentence } from "./missing-material.ts";
@@ -33,6 +33,14 @@ export interface DoorDeps {
   readonly log: Logger;
   /** The limit of this side came into effect for a client. */
   onHandshakeLimit(): void;
+}
+
+/** A unix socket: whoever may write to the file is a caller. */
+export interface UnixDoor {
+  readonly kind: "unix";
+  readonly cluster: string;
+  /** Of the cluster that it leads to. */
+  readonly tunnels: ClusterTunnels;
 }
 
 const NO_LISTS: readonly RevocationList[] = [];

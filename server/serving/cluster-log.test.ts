@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type Line, until } from "../testing.ts";
-import { type TenantServer, Tenants } from "../testing-tenants.ts";
+import { type Line, until } from "../testing/server.ts";
+import { type TenantServer, Tenants } from "../testing/tenants.ts";
 
 async function lineOf(server: TenantServer, msg: string): Promise<Line> {
   await until(() => server.lines.some((line) => line.msg === msg));

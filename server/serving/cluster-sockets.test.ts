@@ -4,8 +4,8 @@ import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { ConfigError } from "../../shared/config/options.ts";
-import { fetchText, until } from "../testing.ts";
-import { answerOf, type TenantServer, Tenants, unixCallerAt } from "../testing-tenants.ts";
+import { fetchText, until } from "../testing/server.ts";
+import { answerOf, type TenantServer, Tenants, unixCallerAt } from "../testing/tenants.ts";
 
 async function readyz(server: TenantServer) {
   return await fetchText(server.addresses.admin?.port, "/readyz?verbose");

@@ -4,8 +4,8 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { Scrape } from "../../e2e/harness/scrape.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
-import { fetchText, pki, start, until } from "../testing.ts";
-import { Tenants } from "../testing-tenants.ts";
+import { fetchText, pki, start, until } from "../testing/server.ts";
+import { Tenants } from "../testing/tenants.ts";
 
 const NAME = "culvert_certificate_expiry_timestamp_seconds";
 const DAY_MS = 86_400_000;

@@ -4,8 +4,7 @@ import { type IdentityPattern, parsePattern } from "../../shared/tls/identity.ts
 import type { Cluster } from "../clusters/cluster.ts";
 import { TargetRules } from "../clusters/targets.ts";
 import type { TokenTrust } from "../clusters/token-document.ts";
-import { DEFAULT_CLUSTER } from "../frontend/route.ts";
-import type { ServerOptions } from "../options.ts";
+import { DEFAULT_CLUSTER, type ServerOptions } from "../options/options.ts";
 import type { ClusterSource } from "./serving.ts";
 
 /** The one cluster of a server without `--clusters`: what its flags say. */

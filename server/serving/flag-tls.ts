@@ -3,11 +3,10 @@ import type { Logger } from "../../shared/runtime/logger.ts";
 import { WatchedCrl } from "../../shared/tls/crl-file.ts";
 import type { Expiring } from "../../shared/tls/expiry.ts";
 import { WatchedTls } from "../../shared/tls/tls-files.ts";
-import type { ServerTls, TlsFiles } from "../../shared/tls/tls-material.ts";
+import type { ServerTls, TlsFiles, Validity } from "../../shared/tls/tls-material.ts";
 import { ValidityLog } from "../../shared/tls/validity-log.ts";
 import type { FlagAuthorities } from "../clusters/claimed-certificates.ts";
-import type { ServerOptions } from "../options.ts";
-import type { Certificate } from "../status/status.ts";
+import type { ServerOptions } from "../options/options.ts";
 import { SideExpiry } from "./expiring.ts";
 
 type FlagTlsOptions = Pick<
@@ -19,6 +18,12 @@ const FLAGS = {
   agents: { certificate: "--cluster-cert", ca: "--cluster-ca-cert" },
   callers: { certificate: "--server-cert", ca: "--server-ca-cert" },
 } as const;
+
+/** A certificate in use: whose it is, when it is good, and why newer files are not in its place. */
+export interface Certificate extends Validity {
+  readonly name: string;
+  readonly problem: string | undefined;
+}
 
 export interface FlagTlsDeps {
   readonly log: Logger;

@@ -11,7 +11,7 @@ import { connect as dialTls } from "node:tls";
 import { encodeProxyV2 } from "../../shared/listen/proxy-protocol.ts";
 import { certificateOf } from "../../shared/pki/testing.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
-import { fetchText, until, within } from "../testing.ts";
+import { fetchText, until, within } from "../testing/server.ts";
 import {
   type AgentWords,
   agentAt,
@@ -20,7 +20,7 @@ import {
   callerBehind,
   Tenants,
   unixCallerAt,
-} from "../testing-tenants.ts";
+} from "../testing/tenants.ts";
 import { ISSUER, Issuer, SUBJECT } from "../tokens/testing.ts";
 import { ClusterTunnels } from "../tunnels/registry.ts";
 

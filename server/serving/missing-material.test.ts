@@ -2,9 +2,9 @@ import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
-import { tokensOf, trustTokens } from "../ports/testing.ts";
-import { fetchText, until } from "../testing.ts";
-import { type TenantServer, Tenants } from "../testing-tenants.ts";
+import { tokensOf, trustTokens } from "../testing/insecure-port.ts";
+import { fetchText, until } from "../testing/server.ts";
+import { type TenantServer, Tenants } from "../testing/tenants.ts";
 
 const NO_FLAGS = {
   ...{ clusterCert: "", clusterKey: "", clusterCaCert: "" },

@@ -4,7 +4,7 @@ import { CulvertError } from "../../shared/outcomes.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import type { Cluster, ClusterChanges } from "../clusters/cluster.ts";
 import { TargetRules } from "../clusters/targets.ts";
-import { until } from "../testing.ts";
+import { until } from "../testing/server.ts";
 import { ClusterTunnels } from "../tunnels/registry.ts";
 import { ServedCluster } from "./served-cluster.ts";
 import { clusterOf } from "./testing-clusters.ts";

@@ -9,11 +9,10 @@ import { unfit } from "../../shared/tls/tls-material.ts";
 import { ValidityLog } from "../../shared/tls/validity-log.ts";
 import type { Cluster, ClusterChanges, InnerTlsRule } from "../clusters/cluster.ts";
 import type { Limits } from "../clusters/document.ts";
-import type { UnixDoor } from "../frontend/authenticate.ts";
-import { ClusterFigures } from "../status/figures.ts";
+import { ClusterFigures } from "../metrics/cluster-figures.ts";
 import type { Reach } from "../tokens/review-reach.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
-import { ClusterDoor } from "./cluster-door.ts";
+import { ClusterDoor, type UnixDoor } from "./cluster-door.ts";
 import { SideExpiry } from "./expiring.ts";
 import { missingWarning } from "./missing-material.ts";
 

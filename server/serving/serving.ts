@@ -5,7 +5,7 @@ import { changedKeys } from "../clusters/changes.ts";
 import type { Cluster, ClusterChanges } from "../clusters/cluster.ts";
 import type { ServerNames } from "../clusters/names.ts";
 import type { ClusterListener } from "../clusters/store.ts";
-import type { TokenReviewState } from "../status/status.ts";
+import type { Reach } from "../tokens/review-reach.ts";
 import type { Registry } from "../tunnels/registry.ts";
 import type { ClusterDoor } from "./cluster-door.ts";
 import { CrlLog, documentCrlWarnings, flagCrlWarnings } from "./crl-warnings.ts";
@@ -35,6 +35,12 @@ export interface ServingDeps extends ServedClusterDeps {
   onChanged(served: ServedCluster, what: ClusterChanges): void;
   /** Nobody finds it any more; what it has open is to be drained. */
   onRemoved(served: ServedCluster): void;
+}
+
+/** The way to the API server that judges a cluster's tokens. */
+export interface TokenReviewState {
+  readonly cluster: string;
+  readonly reach: Reach;
 }
 
 /** The clusters that are served now, and the doors at which they are found. */

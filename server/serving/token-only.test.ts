@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { tokensOf, trustTokens } from "../ports/testing.ts";
-import { until } from "../testing.ts";
-import { type TenantServer, Tenants } from "../testing-tenants.ts";
+import { tokensOf, trustTokens } from "../testing/insecure-port.ts";
+import { until } from "../testing/server.ts";
+import { type TenantServer, Tenants } from "../testing/tenants.ts";
 
 /** Of a document whose agents' side says nothing but whose tokens count. */
 const TOKEN_ONLY = { ca: undefined, identities: [] };

@@ -4,8 +4,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import type { LeafOptions } from "../../shared/pki/certificates.ts";
-import { fetchText, type Line, pki, start, until } from "../testing.ts";
-import { type Tenant, Tenants } from "../testing-tenants.ts";
+import { fetchText, type Line, pki, start, until } from "../testing/server.ts";
+import { type Tenant, Tenants } from "../testing/tenants.ts";
 
 type Times = Partial<Pick<LeafOptions, "notBefore" | "notAfter" | "usage">>;
 
