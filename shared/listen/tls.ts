@@ -1,5 +1,5 @@
 import { constants } from "node:crypto";
-import type { AddressInfo, Socket } from "node:net";
+import type { AddressInfo } from "node:net";
 import {
   createSecureContext,
   createServer as createTlsServer,
