@@ -1,7 +1,7 @@
 import type { Socket } from "node:net";
 import { formatTarget } from "../shared/address/target.ts";
-import { dial } from "../shared/dial/dial.ts";
-import { answerAndEnd } from "../shared/http/answer-and-end.ts";
+import { dialTarget } from "../shared/dial/dial-target.ts";
+import { answerAndEnd } from "../shared/http/connection-end.ts";
 import { UNRECOGNIZED_NAME_ALERT } from "../shared/listen/client-hello.ts";
 import { sourceOf } from "../shared/listen/incoming-connection.ts";
 import { type Endpoint, encodeProxyV2 } from "../shared/listen/proxy-protocol.ts";
@@ -59,7 +59,7 @@ async function reach(client: Socket, route: Route, deps: ForwardDeps) {
   for (const backend of backends.inOrder(route, started)) {
     const leftMs = started + options.connectTimeoutMs - performance.now();
     if (leftMs <= 0) break;
-    const dialling = dial({ target: backend.target, timeoutMs: Math.min(options.dialTimeoutMs, leftMs) });
+    const dialling = dialTarget({ target: backend.target, timeoutMs: Math.min(options.dialTimeoutMs, leftMs) });
     const cancel = (): void => dialling.cancel();
     client.on("close", cancel);
     backends.enter(backend);

@@ -1,6 +1,6 @@
 import { isIP, type Socket } from "node:net";
 import { formatTarget, type Target } from "../../shared/address/target.ts";
-import { dial, type Lookup } from "../../shared/dial/dial.ts";
+import { dialTarget, type Lookup } from "../../shared/dial/dial-target.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";
 import { splice } from "../../shared/relay/splice.ts";
@@ -133,7 +133,7 @@ async function reach(stream: Stream, target: Target, timeoutMs: number, deps: Se
   deps.mustHaveFiles();
   dials.take();
   metrics.pendingDials(1);
-  const dialling = dial({
+  const dialling = dialTarget({
     target,
     timeoutMs,
     permit: (address, port) => {

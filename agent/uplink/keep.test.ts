@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { type Duplex, duplexPair } from "node:stream";
 import { type TestContext, test } from "node:test";
 import { pino } from "pino";
-import { WayFault } from "../../shared/dial/fault.ts";
+import { RouteFault } from "../../shared/dial/fault.ts";
 import { UNBOUNDED } from "../../shared/limits/hold.ts";
 import { CarrierLost } from "../../shared/link/carrier-end.ts";
 import { dialFault, SECURING } from "../../shared/link/dial-fault.ts";
@@ -789,7 +789,7 @@ test("closing while it waits stops the timer", async (t) => {
 
 test("a cut after which nobody listened for a while is a restart, and teaches nothing of the path", async (t) => {
   for (const [error, lessons] of [
-    [new WayFault("refused", "the server refused the connection", { at: "s:443" }), []],
+    [new RouteFault("refused", "the server refused the connection", { at: "s:443" }), []],
     [new Error("another fault"), ["idle_limit"]],
   ] as const) {
     const { up, attempts, tunnels, resumes, redialError, learned } = uplink(t);

@@ -1,5 +1,5 @@
 import { backoffMs, type Ending, shortLivesAfter } from "../../shared/basics/backoff.ts";
-import { WayFault } from "../../shared/dial/fault.ts";
+import { RouteFault } from "../../shared/dial/fault.ts";
 import type { CarrierLost } from "../../shared/link/carrier-end.ts";
 import { LinkLost, type Resumption } from "../../shared/link/link.ts";
 import { type LinkMetrics, PLANNED } from "../../shared/runtime/link-metrics.ts";
@@ -274,7 +274,7 @@ export class Uplink implements ConnectionOwner {
     metrics.links.resumeFailed(label, connection.link.lost?.lossCause ?? PLANNED);
     const failed = this.#failedResumes.get(connection) ?? new FailedResumes();
     this.#failedResumes.set(connection, failed);
-    if (error instanceof WayFault && error.fault === "refused") failed.metNobody = true;
+    if (error instanceof RouteFault && error.fault === "refused") failed.metNobody = true;
     const line = { link: connection.link.id, reason };
     if (failed.isNews(reason)) this.#log.tell(isDraining(error) ? "info" : "warn", line, "uplink not resumed");
     else this.#log.repeat(line, "uplink not resumed");

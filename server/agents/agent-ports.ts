@@ -4,11 +4,11 @@ import { InnerServers } from "../../shared/link/inner-tls.ts";
 import type { Acceptor } from "../../shared/listen/acceptor.ts";
 import { Departures } from "../../shared/listen/departures.ts";
 import type { VirtualHosts } from "../../shared/listen/tls.ts";
+import type { ClusterVirtualHost } from "../cluster-runtime/virtual-host.ts";
 import type { PortDeps } from "../listeners/accept-rules.ts";
 import { openPlainPort } from "../listeners/plain-port.ts";
 import { openTlsPort } from "../listeners/tls-port.ts";
 import type { ServerOptions } from "../options/options.ts";
-import type { ClusterDoor } from "../serving/cluster-door.ts";
 import { AgentLog } from "./agent-log.ts";
 import { AnonymousCarriers } from "./anonymous.ts";
 import { doorByHost } from "./host.ts";
@@ -60,7 +60,7 @@ export class AgentPorts {
   }
 
   /** Where agents bring their certificate; rejects with a `ConfigError`. */
-  async openSecure(doors: VirtualHosts<ClusterDoor>): Promise<void> {
+  async openSecure(doors: VirtualHosts<ClusterVirtualHost>): Promise<void> {
     const { agentPort: port, agentBindAddress: host, agentProxyProtocol: proxyProtocol } = this.#deps.options;
     const upgrades = await this.#upgradePort("agents", { doorNamed: (name) => doors.find(name) });
     const opened = await openTlsPort(
@@ -79,7 +79,7 @@ export class AgentPorts {
   }
 
   /** Where they come without one, and the Host of their request names the cluster; rejects with a `ConfigError`. */
-  async openInsecure(doors: VirtualHosts<ClusterDoor>): Promise<void> {
+  async openInsecure(doors: VirtualHosts<ClusterVirtualHost>): Promise<void> {
     const { agentInsecurePort: port, agentInsecureBindAddress: host } = this.#deps.options;
     const { agentInsecureProxyProtocol: proxyProtocol, agentInsecureTrustedCidrs: trustedCidrs } = this.#deps.options;
     const upgrades = await this.#upgradePort("agents-insecure", {

@@ -16,7 +16,7 @@ import {
   verifyPeer,
 } from "../../shared/tls/identity.ts";
 import { inTime, mustName } from "../agents/identify.ts";
-import type { UnixDoor } from "../serving/cluster-door.ts";
+import type { UnixHost } from "../cluster-runtime/virtual-host.ts";
 import type { TokenVerifier, Verdict } from "../tokens/verifier.ts";
 import type { CallerProof, OpenConnects } from "../tunnels/open-connects.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
@@ -32,7 +32,7 @@ export interface Caller {
 }
 
 /** What one door to the server asks of those who come through it. */
-export type Door = UnixDoor | CallerDoor;
+export type Door = UnixHost | CallerDoor;
 
 /** Mutual TLS: a certificate of the door's CA, and a name that is allowed. */
 export interface CallerDoor {

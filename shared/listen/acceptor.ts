@@ -4,7 +4,7 @@ import { BySource } from "../basics/by-source.ts";
 import { Penalties } from "../basics/penalties.ts";
 import { Crowd } from "../basics/queue.ts";
 import { seconds } from "../basics/seconds.ts";
-import { answerAndEnd } from "../http/answer-and-end.ts";
+import { answerAndEnd } from "../http/connection-end.ts";
 import { type MemoryAccount, UNBOUNDED } from "../limits/hold.ts";
 import { TlsOverhead } from "../tls/tls-overhead.ts";
 import type { Departures } from "./departures.ts";
