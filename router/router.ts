@@ -6,7 +6,7 @@ import { MOST_CONNECTIONS } from "../shared/admin/connections.ts";
 import { ConfigError } from "../shared/config/options.ts";
 import { limitFor } from "../shared/limits/descriptor-watch.ts";
 import { fileLimitWarning, withOwnFiles } from "../shared/limits/file-limit.ts";
-import { sourceOf } from "../shared/listen/source.ts";
+import { sourceOf } from "../shared/listen/incoming-connection.ts";
 import { resetSocket } from "../shared/relay/reset.ts";
 import { FileRoom, type FileRoomDeps } from "../shared/runtime/file-room.ts";
 import { type ListenAt, listenError } from "../shared/runtime/listen-error.ts";

@@ -3,7 +3,7 @@ import { TurnQueue } from "../../shared/basics/turn-queue.ts";
 import { InnerServers } from "../../shared/link/inner-tls.ts";
 import type { Acceptor } from "../../shared/listen/acceptor.ts";
 import { Departures } from "../../shared/listen/departures.ts";
-import type { TlsDoors } from "../../shared/listen/tls.ts";
+import type { VirtualHosts } from "../../shared/listen/tls.ts";
 import type { ClusterVirtualHost } from "../cluster-runtime/virtual-host.ts";
 import type { PortDeps } from "../listeners/accept-rules.ts";
 import { openPlainPort } from "../listeners/plain-port.ts";
@@ -55,7 +55,7 @@ export class AgentPorts {
   }
 
   /** Where agents bring their certificate; rejects with a `ConfigError`. */
-  async openSecure(doors: TlsDoors<ClusterVirtualHost>): Promise<void> {
+  async openSecure(doors: VirtualHosts<ClusterVirtualHost>): Promise<void> {
     const { agentPort: port, agentBindAddress: host, agentProxyProtocol: proxyProtocol } = this.#deps.options;
     const upgrades = await this.#upgradePort("agents", { doorNamed: (name) => doors.find(name) });
     const opened = await openTlsPort(
@@ -74,7 +74,7 @@ export class AgentPorts {
   }
 
   /** Where they come without one, and the Host of their request names the cluster; rejects with a `ConfigError`. */
-  async openInsecure(doors: TlsDoors<ClusterVirtualHost>): Promise<void> {
+  async openInsecure(doors: VirtualHosts<ClusterVirtualHost>): Promise<void> {
     const { agentInsecurePort: port, agentInsecureBindAddress: host } = this.#deps.options;
     const { agentInsecureProxyProtocol: proxyProtocol, agentInsecureTrustedCidrs: trustedCidrs } = this.#deps.options;
     const upgrades = await this.#upgradePort("agents-insecure", {

@@ -6,7 +6,7 @@ import type { Carrier } from "../../shared/link/carrier.ts";
 import type { Hello, OuterHello, Resumed, Welcome } from "../../shared/link/control.ts";
 import { PeerFault } from "../../shared/link/inner-tls.ts";
 import { Link } from "../../shared/link/link.ts";
-import { remoteOf, sourceOf } from "../../shared/listen/source.ts";
+import { remoteOf, sourceOf } from "../../shared/listen/incoming-connection.ts";
 import { agentStatus, CulvertError, printable } from "../../shared/outcomes.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { CloseCode, HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/handshake.ts";

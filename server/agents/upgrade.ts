@@ -6,7 +6,7 @@ import websocket from "@fastify/websocket";
 import { type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from "fastify";
 import { networkOf } from "../../shared/address/source-network.ts";
 import { WEBSOCKET_BOUNDS } from "../../shared/link/carrier.ts";
-import { formatEndpoint, remoteOf, sourceOf } from "../../shared/listen/source.ts";
+import { formatEndpoint, IncomingConnection, remoteOf, sourceOf } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
@@ -25,7 +25,7 @@ import { challenge } from "./challenge.ts";
 import { claimedCertificate } from "./claimed-certificate.ts";
 import { HandshakeTime } from "./handshake-time.ts";
 import { nameIn } from "./host.ts";
-import { identify } from "./identify.ts";
+import { identify, type TlsPeer } from "./identify.ts";
 import type { InnerDoor } from "./inner.ts";
 import { answerRaw } from "./raw-answer.ts";
 import { type Answer, answerTo, type HttpRefusal, TurnedAway } from "./refusal.ts";
@@ -259,7 +259,7 @@ export class UpgradePort {
     if (!("tunnels" in door)) return door;
     let credential: Credential | CulvertError;
     try {
-      credential = await identify(socket, request.headers, door, {
+      credential = await identify(tlsPeerOf(socket), request.headers, door, {
         address: sourceOf(socket).address,
         deadlineMs: options.handshakeTimeoutMs,
         maxJudged: options.maxJudgedAgents,
@@ -329,4 +329,8 @@ export class UpgradePort {
     this.#tell(socket as Socket, answer, { headers: {} });
     answerRaw(socket, answer);
   }
+}
+
+function tlsPeerOf(socket: Socket): TlsPeer {
+  return IncomingConnection.of(socket) ?? { socket, verifiedBy: undefined };
 }

@@ -1,5 +1,5 @@
+import { formatEndpoint } from "../../shared/listen/incoming-connection.ts";
 import type { Endpoint } from "../../shared/listen/proxy-protocol.ts";
-import { formatEndpoint } from "../../shared/listen/source.ts";
 import { type CulvertError, type OutcomeCode, outcome, printable } from "../../shared/outcomes.ts";
 import type { SpliceTotals } from "../../shared/relay/splice.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";

@@ -3,7 +3,7 @@ import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { formatTarget, parseTarget, shownAuthority, type Target } from "../../shared/address/target.ts";
 import type { MemoryAccount } from "../../shared/limits/hold.ts";
-import { sourceOf } from "../../shared/listen/source.ts";
+import { sourceOf } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";
 import { type SpliceOptions, type SpliceTotals, splice } from "../../shared/relay/splice.ts";
