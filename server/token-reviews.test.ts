@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { fetchText, start, until } from "./testing.ts";
+import { fetchText, start, until } from "./testing/server.ts";
 import { HttpsStub, tempDir } from "./tokens/testing.ts";
 
 const FAILING = /^culvert_server_token_review_failing\{cluster="default"\} (\d)$/m;
