@@ -121,7 +121,7 @@ export function outerTrust({ ca, outerCa = [] }: Credentials): CarrierDialOption
   return [...(ca === undefined ? wellKnownAuthorities() : [ca]), ...outerCa];
 }
 
-/** How both sentences begin that say of a certificate that none has come (shared/tls/identity.ts, `judgePeer`). */
+/** How both sentences begin that say of a certificate that none has come (shared/tls/identity.ts, `verifyPeer`). */
 const UNSEEN = /^no client certificate /;
 
 /** Does the server miss a certificate? */

@@ -1,5 +1,5 @@
 import { ConfigError } from "../../shared/config/options.ts";
-import type { TlsDoors } from "../../shared/listen/tls.ts";
+import type { VirtualHosts } from "../../shared/listen/tls.ts";
 import type { Expiring } from "../../shared/tls/expiry.ts";
 import { changedKeys } from "../clusters/changes.ts";
 import type { Cluster, ClusterChanges } from "../clusters/cluster.ts";
@@ -45,10 +45,10 @@ export interface TokenReviewState {
 
 /** The clusters that are served now, and the doors at which they are found. */
 export class Clusters implements ClusterListener {
-  readonly agentDoors: TlsDoors<ClusterVirtualHost>;
+  readonly agentDoors: VirtualHosts<ClusterVirtualHost>;
   /** Where TLS has ended in front, and names come in the request. */
-  readonly plainAgentDoors: TlsDoors<ClusterVirtualHost>;
-  readonly callerDoors: TlsDoors<ClusterVirtualHost>;
+  readonly plainAgentDoors: VirtualHosts<ClusterVirtualHost>;
+  readonly callerDoors: VirtualHosts<ClusterVirtualHost>;
   readonly #deps: ClustersDeps;
   readonly #served = new Map<string, ClusterRuntime>();
   /** Clusters that are to be served and cannot, and why. */
@@ -196,7 +196,7 @@ export class Clusters implements ClusterListener {
     side: "agents" | "callers",
     names: () => ClusterSource["agentNames"],
     isUsable: (door: ClusterVirtualHost) => boolean,
-  ): TlsDoors<ClusterVirtualHost> {
+  ): VirtualHosts<ClusterVirtualHost> {
     const served = this.#served;
     return {
       get single() {

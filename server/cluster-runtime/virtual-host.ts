@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import type { HandshakeBudget } from "../../shared/listen/handshake-queue.ts";
-import type { TlsDoor } from "../../shared/listen/tls.ts";
+import type { VirtualHost } from "../../shared/listen/tls.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import { ClientTrust } from "../../shared/tls/client-trust.ts";
@@ -49,7 +49,7 @@ const NO_LISTS: readonly RevocationList[] = [];
  * One side of a cluster on its TLS port: the certificate that it shows, and whom it lets in. What the cluster's document
  * leaves out is the server's flags' to say.
  */
-export class ClusterVirtualHost implements TlsDoor {
+export class ClusterVirtualHost implements VirtualHost {
   readonly kind = "tls";
   readonly tunnels: ClusterTunnels;
   readonly rule: string;
