@@ -11,12 +11,12 @@ import { OpenConnect, OpenConnects } from "../tunnels/open-connects.ts";
 import { CallersAgain } from "./callers-again.ts";
 
 /** What this takes of a door. */
-type Door = Pick<ClusterVirtualHost, "open" | "trust" | "verifier" | "identities" | "rule" | "notFrom">;
+type Door = Pick<ClusterVirtualHost, "open" | "trust" | "verifier" | "identities" | "rule" | "sourceObjection">;
 
 function doorOf(more: Partial<Door> = {}): { door: ClusterVirtualHost } & { parts: Door } {
   const parts: Door = {
     ...{ open: new OpenConnects(), trust: new ClientTrust(""), verifier: undefined, identities: [], rule: "a list" },
-    notFrom: () => undefined,
+    sourceObjection: () => undefined,
     ...more,
   };
   return { door: parts as ClusterVirtualHost, parts };

@@ -30,7 +30,8 @@ export class CallersAgain {
   async verify(door: ClusterVirtualHost): Promise<void> {
     const tokens: Admitted[] = [];
     for (const admitted of door.open.all()) {
-      for (const connect of admitted.connects) this.#turns.run(() => refuseIf(connect, door.notFrom(connect.address)));
+      for (const connect of admitted.connects)
+        this.#turns.run(() => refuseIf(connect, door.sourceObjection(connect.address)));
       const { proof } = admitted;
       if (proof?.kind === "token") tokens.push(admitted);
       else if (proof !== undefined) this.#turns.run(() => this.#refuse(admitted, certificateFault(proof.peer, door)));
