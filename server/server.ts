@@ -12,7 +12,7 @@ import { CulvertError } from "../shared/outcomes.ts";
 import { FileRoom } from "../shared/runtime/file-room.ts";
 import { liveLinks } from "../shared/runtime/link-metrics.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
-import { StrangerLog } from "../shared/runtime/stranger-log.ts";
+import { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { type Expiring, expiryWarnings } from "../shared/tls/expiry.ts";
 import { AgentPorts } from "./agents/agent-ports.ts";
 import { RETRY_AFTER_S } from "./agents/refusal.ts";
@@ -90,7 +90,7 @@ export class Server implements AsyncDisposable {
   #memoryWatch: MemoryWatch | undefined;
   readonly #options: ServerOptions;
   readonly #log: Logger;
-  readonly #strangers: StrangerLog;
+  readonly #throttledLog: ThrottledLog;
   readonly #ephemeral: boolean;
   readonly #files: FileRoom;
   readonly #entrances: Entrances;
@@ -117,9 +117,9 @@ export class Server implements AsyncDisposable {
   constructor(options: ServerOptions, { log, listenEphemeral = false }: ServerDeps) {
     this.#options = options;
     this.#log = log;
-    this.#strangers = new StrangerLog(log);
+    this.#throttledLog = new ThrottledLog(log);
     const { metrics } = this;
-    this.#files = new FileRoom({ metrics, strangers: this.#strangers, owner: "this server" });
+    this.#files = new FileRoom({ metrics, throttledLog: this.#throttledLog, owner: "this server" });
     this.#ephemeral = listenEphemeral;
     this.#pool = new MemoryPool(options.memoryLimit);
     this.#memoryOfStrangers = this.#pool.share("");
@@ -129,7 +129,7 @@ export class Server implements AsyncDisposable {
     this.#links = new Links(options.serverId);
     this.#agents = new AgentPorts({
       ...{ options, waiting, links: this.#links },
-      ...{ metrics: this.metrics, log, strangers: this.#strangers, memory: this.#memoryOfStrangers },
+      ...{ metrics: this.metrics, log, throttledLog: this.#throttledLog, memory: this.#memoryOfStrangers },
       draining: () => this.#draining,
       onDropped: (port) => this.#onDropped(port),
     });
@@ -270,7 +270,7 @@ export class Server implements AsyncDisposable {
     if (!this.#isOn(serverPort, serverCert)) return;
     const common = {
       ...{ options: this.#options, metrics: this.metrics, log: this.#log },
-      ...{ strangers: this.#strangers, memory: this.#memoryOfStrangers },
+      ...{ throttledLog: this.#throttledLog, memory: this.#memoryOfStrangers },
     };
     const { listener, address } = await openTlsPort(
       {
@@ -293,7 +293,7 @@ export class Server implements AsyncDisposable {
       tunnels: this.tunnels,
       metrics: this.metrics,
       log: this.#log,
-      strangers: this.#strangers,
+      throttledLog: this.#throttledLog,
       unauthenticatedMemory: this.#memoryOfStrangers,
       mustAdmit: (cluster, target) => this.#mustAdmit(cluster, target),
       paceOf: (cluster) => this.#serving?.get(cluster)?.pace,
@@ -313,7 +313,8 @@ export class Server implements AsyncDisposable {
     const deps = this.#connecting();
     return {
       onConnect: (request, socket) => void connect(request, socket, door, deps),
-      onRefused: (refused) => this.#strangers.tell("info", { cluster: door.cluster, ...refused }, "request refused"),
+      onRefused: (refused) =>
+        this.#throttledLog.write("info", { cluster: door.cluster, ...refused }, "request refused"),
       onLeft: (left) => tellLeft({ listener: "callers", cluster: door.cluster, ...left }, deps),
       onDropped: () => this.#onDropped(door.kind === "unix" ? "unix" : "callers"),
     };
@@ -329,13 +330,17 @@ export class Server implements AsyncDisposable {
 
   #onDropped(listener: ListenerName): void {
     this.metrics.waitingDropped(listener);
-    this.#strangers.tell("warn", { listener }, "connection dropped: too many say nothing (--max-waiting-connections)");
+    this.#throttledLog.write(
+      "warn",
+      { listener },
+      "connection dropped: too many say nothing (--max-waiting-connections)",
+    );
   }
 
   async #openForOperators(): Promise<void> {
     const { healthPort, healthBindAddress, healthShowsClusters, adminPort, adminBindAddress } = this.#options;
     const { registry, withoutNames } = this.metrics;
-    const common = { log: this.#log, strangers: this.#strangers };
+    const common = { log: this.#log, throttledLog: this.#throttledLog };
     if (this.#isOn(healthPort)) {
       const flags = { option: "--health-port", hostOption: "--health-bind-address" };
       const shows = healthShowsClusters ? "names" : "counts";

@@ -4,21 +4,20 @@ import type { Duplex } from "node:stream";
 import type { TLSSocket } from "node:tls";
 import { networkOf } from "../../shared/address/source-network.ts";
 import { BEARER_CHALLENGE, presentedToken } from "../../shared/http/bearer.ts";
+import { IncomingConnection, sourceOf } from "../../shared/listen/incoming-connection.ts";
 import type { Endpoint } from "../../shared/listen/proxy-protocol.ts";
-import { sourceOf } from "../../shared/listen/source.ts";
-import { judgedByCa } from "../../shared/listen/tls.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import {
   CERTIFICATE_CHALLENGE,
   type IdentityPattern,
-  judgePeer,
   type PeerIdentity,
   permits,
   shortSubject,
+  verifyPeer,
 } from "../../shared/tls/identity.ts";
 import { inTime, mustName } from "../agents/identify.ts";
 import type { UnixHost } from "../cluster-runtime/virtual-host.ts";
-import type { TokenVerifier, Verdict } from "../tokens/verifier.ts";
+import type { TokenVerifier, VerificationResult } from "../tokens/verifier.ts";
 import type { CallerProof, OpenConnects } from "../tunnels/open-connects.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
 
@@ -95,7 +94,12 @@ export async function authenticate(
   return admitted(door, `SUB=${printable(verdict.ok.subject, 100)}`, proof, socket);
 }
 
-async function verifyToken(token: string, socket: Socket, door: CallerDoor, bounds: TokenBounds): Promise<Verdict> {
+async function verifyToken(
+  token: string,
+  socket: Socket,
+  door: CallerDoor,
+  bounds: TokenBounds,
+): Promise<VerificationResult> {
   const { verifier } = door;
   if (verifier === undefined) return { refused: "tokens are not taken here any more" };
   const network = networkOf(sourceOf(socket).address);
@@ -114,12 +118,12 @@ export function challenges(door: Door): readonly string[] {
 /** The same by what the connection itself shows: for requests that get no further anyway. */
 export function authenticateSocket(door: Door, socket: unknown): Caller {
   if (door.kind === "unix") return { name: "unix", cluster: door.cluster };
-  const { identity, refusal: why } = judgePeer(socket as TLSSocket);
+  const by = IncomingConnection.of(socket as TLSSocket)?.verifiedBy;
+  const { identity, refusal: why } = verifyPeer(socket as TLSSocket, by);
   if (identity === undefined) {
     const or = door.verifier === undefined ? "" : ", and no token (Proxy-Authorization: Bearer)";
     throw new CulvertError("unauthenticated", `${why}${or}`);
   }
-  const by = judgedByCa(socket as TLSSocket);
   if (by !== undefined && by !== door.ca) {
     throw new CulvertError("unauthenticated", "the CA of this cluster has changed during the handshake: connect again");
   }

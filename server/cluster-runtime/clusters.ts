@@ -1,5 +1,5 @@
 import { ConfigError } from "../../shared/config/options.ts";
-import type { TlsDoors } from "../../shared/listen/tls.ts";
+import type { VirtualHosts } from "../../shared/listen/tls.ts";
 import type { Expiring } from "../../shared/tls/expiry.ts";
 import { changedKeys } from "../clusters/changes.ts";
 import type { Cluster, ClusterChanges } from "../clusters/cluster.ts";
@@ -40,10 +40,10 @@ export interface TokenReviewState {
 
 /** The clusters that are served now, and their virtual hosts on the TLS ports. */
 export class Clusters implements ClusterListener {
-  readonly agentHosts: TlsDoors<ClusterVirtualHost>;
+  readonly agentHosts: VirtualHosts<ClusterVirtualHost>;
   /** For connections whose TLS ended at a load balancer, and whose name comes in the request. */
-  readonly plainAgentHosts: TlsDoors<ClusterVirtualHost>;
-  readonly callerHosts: TlsDoors<ClusterVirtualHost>;
+  readonly plainAgentHosts: VirtualHosts<ClusterVirtualHost>;
+  readonly callerHosts: VirtualHosts<ClusterVirtualHost>;
   readonly #deps: ClustersDeps;
   readonly #served = new Map<string, ClusterRuntime>();
   /** Clusters that cannot be served, and why. */
@@ -191,7 +191,7 @@ export class Clusters implements ClusterListener {
     side: "agents" | "callers",
     names: () => ClusterSource["agentNames"],
     isUsable: (host: ClusterVirtualHost) => boolean,
-  ): TlsDoors<ClusterVirtualHost> {
+  ): VirtualHosts<ClusterVirtualHost> {
     const served = this.#served;
     return {
       get single() {

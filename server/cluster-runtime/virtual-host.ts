@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import type { HandshakeBudget } from "../../shared/listen/handshake-queue.ts";
-import type { TlsDoor } from "../../shared/listen/tls.ts";
+import type { VirtualHost } from "../../shared/listen/tls.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import { ClientTrust } from "../../shared/tls/client-trust.ts";
@@ -48,7 +48,7 @@ export interface UnixHost {
  * One side of a cluster on a TLS port, which clients select by SNI: the certificate that it shows, and the credentials that
  * it accepts. The server's flags apply where the cluster's document leaves something out.
  */
-export class ClusterVirtualHost implements TlsDoor {
+export class ClusterVirtualHost implements VirtualHost {
   readonly kind = "tls";
   readonly tunnels: ClusterTunnels;
   readonly rule: string;

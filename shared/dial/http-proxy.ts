@@ -1,29 +1,29 @@
 import type { Socket } from "node:net";
-import { formatTarget } from "../address/target.ts";
+import { formatTarget, type Target } from "../address/target.ts";
 import { untilAborted } from "../basics/until-aborted.ts";
 import { printable } from "../outcomes.ts";
 import { Authentication, AuthenticationFailed } from "./auth/authentication.ts";
 import { importKerberos, type LoadKerberos } from "./auth/kerberos.ts";
+import type { KerberosTickets } from "./auth/kerberos-tickets.ts";
 import type { Authorization } from "./auth/scheme.ts";
-import type { TicketPace } from "./auth/ticket-pace.ts";
 import { type AnswerHead, UnreadableAnswer } from "./connect-answer.ts";
-import { asksForLogin, authenticationFault, type Refused, refusal } from "./connect-answer-fault.ts";
-import { ProxyConnection } from "./connect-proxy-connection.ts";
-import { type Fault, KdcSilent, WayFault } from "./fault.ts";
+import { asksForLogin, authenticationFault, type RefusedConnect, refusal } from "./connect-refusal.ts";
+import { dialTcp } from "./dial-tcp.ts";
+import { KdcTimeout, RouteFault, type RouteFaultCode } from "./fault.ts";
+import { ProxyConnection } from "./http-proxy-connection.ts";
+import { formatProxy, type LoginObserver, type ProxyCredentials, type ProxyServer } from "./proxy-route.ts";
 import { isTlsError, type ProxyTls, secureProxy, tlsFault } from "./proxy-tls.ts";
-import { type Destination, formatProxy, type ProxyCredentials, type ProxyServer, type ShowingWatch } from "./way.ts";
-import { dialTcp } from "./ways-dial.ts";
 
 export interface ProxyOptions {
-  /** Asked once in an attempt, when the proxy wants to know: what comes is sent to it. May reject with a `WayFault`. */
+  /** Asked once in an attempt, when the proxy wants to know: what comes is sent to it. May reject with a `RouteFault`. */
   readonly credentials: () => Promise<ProxyCredentials | undefined>;
-  /** See `Way`; `credentials` gives what may be sent all the same. */
+  /** See `ProxyRoute`; `credentials` gives what may be sent all the same. */
   readonly isNamedInClear?: boolean | undefined;
-  readonly showing?: ShowingWatch | undefined;
+  readonly showing?: LoginObserver | undefined;
   /** For `https://` proxies. */
   readonly tls?: ProxyTls | undefined;
   /** Kerberos, if wanted: it is tried where the proxy offers Negotiate, and passed over where there is no ticket. */
-  readonly negotiate?: TicketPace | undefined;
+  readonly negotiate?: KerberosTickets | undefined;
   /** The proxy has taken us in by this scheme, of those that it offers. */
   readonly onAuthenticated?: ((scheme: string, offered: string) => void) | undefined;
   /** Something a person should know and need not mend; the same each time. */
@@ -40,16 +40,16 @@ const MAX_SENTENCE = 400;
  * A connection to `to` through an `http://` or `https://` proxy, by CONNECT (RFC 9110 §9.3.6). It has an error listener and
  * is paused, with all that came behind the proxy's answer still in it; a `TLSSocket` for an `https://` proxy.
  *
- * Rejects with `WayFault`. An abort destroys whatever is open.
+ * Rejects with `RouteFault`. An abort destroys whatever is open.
  */
 export async function openThroughProxy(
   proxy: ProxyServer,
-  to: Destination,
+  to: Target,
   options: ProxyOptions,
   signal: AbortSignal,
   loadKerberos: LoadKerberos = importKerberos,
 ): Promise<Socket> {
-  const attempt = new Attempt(proxy, to, options, signal, loadKerberos);
+  const attempt = new ConnectAttempt(proxy, to, options, signal, loadKerberos);
   try {
     return await attempt.open();
   } catch (error) {
@@ -61,7 +61,7 @@ export async function openThroughProxy(
 }
 
 /** One try: legs of CONNECT, on one connection as long as the proxy keeps it. */
-class Attempt {
+class ConnectAttempt {
   readonly #proxy: ProxyServer;
   readonly #options: ProxyOptions;
   readonly #signal: AbortSignal;
@@ -76,13 +76,7 @@ class Attempt {
   #authorization: Authorization | undefined;
   #password = "";
 
-  constructor(
-    proxy: ProxyServer,
-    to: Destination,
-    options: ProxyOptions,
-    signal: AbortSignal,
-    loadKerberos: LoadKerberos,
-  ) {
+  constructor(proxy: ProxyServer, to: Target, options: ProxyOptions, signal: AbortSignal, loadKerberos: LoadKerberos) {
     this.#proxy = proxy;
     this.#options = options;
     this.#signal = signal;
@@ -226,7 +220,7 @@ class Attempt {
     return credentials;
   };
 
-  async #refused(head: AnswerHead): Promise<Refused> {
+  async #refused(head: AnswerHead): Promise<RefusedConnect> {
     return {
       at: this.#at,
       authority: this.#authority,
@@ -236,14 +230,14 @@ class Attempt {
     };
   }
 
-  #fault(fault: Fault, what: string, cause?: unknown): WayFault {
-    return new WayFault(fault, `the proxy ${this.#at} ${printable(what, MAX_SENTENCE)}`, { at: this.#at, cause });
+  #fault(fault: RouteFaultCode, what: string, cause?: unknown): RouteFault {
+    return new RouteFault(fault, `the proxy ${this.#at} ${printable(what, MAX_SENTENCE)}`, { at: this.#at, cause });
   }
 
   explain(error: unknown): unknown {
     if (this.#signal.aborted) {
       const message = `the proxy ${this.#at} took too long ${this.#step}`;
-      const Late = this.#step === NO_TICKET ? KdcSilent : WayFault;
+      const Late = this.#step === NO_TICKET ? KdcTimeout : RouteFault;
       return new Late("timeout", message, { at: this.#at, cause: this.#signal.reason });
     }
     if (error instanceof AuthenticationFailed)

@@ -10,7 +10,7 @@ export interface ProxyCredentials {
 export const CONTROL_CHARACTER = /\p{Cc}/u;
 
 /** Who follows what one attempt shows of them to a proxy, and what the proxy says to that. */
-export interface ShowingWatch {
+export interface LoginObserver {
   /** They go out now. */
   onShown(): void;
   /** The proxy has taken them; not certain: it has answered without asking for a login. */
@@ -31,7 +31,7 @@ export interface ProxyServer {
 }
 
 /** How a connection leaves this network. */
-export type Way =
+export type ProxyRoute =
   | { readonly kind: "direct" }
   | {
       readonly kind: "proxy";
@@ -45,19 +45,12 @@ export type Way =
       readonly isNamedInClear: boolean;
     };
 
-/** Where a connection is to lead. */
-export interface Destination {
-  /** No brackets. */
-  readonly host: string;
-  readonly port: number;
-}
-
 /** `http://proxy.corp:3128`, without credentials: how logs, metrics and the doctor call a proxy. */
 export function formatProxy({ scheme, host, port }: ProxyServer): string {
   return `${scheme}://${bracketed(host)}:${port}`;
 }
 
 /** For logs: `direct`, or the proxy and who named it. */
-export function formatWay(way: Way): string {
+export function formatRoute(way: ProxyRoute): string {
   return way.kind === "direct" ? "direct" : `${formatProxy(way.proxy)} (${way.from})`;
 }

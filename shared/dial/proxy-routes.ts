@@ -1,21 +1,21 @@
 import type { Socket } from "node:net";
-import { formatTarget } from "../address/target.ts";
-import { openThroughProxy, type ProxyOptions } from "./connect-proxy.ts";
+import { formatTarget, type Target } from "../address/target.ts";
 import type { CredentialsFile } from "./credentials-file.ts";
+import { dialTcp } from "./dial-tcp.ts";
 import { type Environment, environmentProxy, proxyFromEnvironment } from "./environment.ts";
-import { WayFault } from "./fault.ts";
+import { RouteFault } from "./fault.ts";
+import { openThroughProxy, type ProxyOptions } from "./http-proxy.ts";
 import { Pac } from "./pac.ts";
 import type { PacReading } from "./pac-source.ts";
+import { formatProxy, type ProxyCredentials, type ProxyRoute } from "./proxy-route.ts";
 import type { ProxyTls } from "./proxy-tls.ts";
 import { parseProxyUrl } from "./proxy-url.ts";
 import { RefusedCredentials } from "./refused-credentials.ts";
-import { openThroughSocks } from "./socks.ts";
-import { type Destination, formatProxy, type ProxyCredentials, type Way } from "./way.ts";
-import { dialTcp } from "./ways-dial.ts";
-import { toWayFault, unitedFault } from "./ways-fault.ts";
-import { WayMemory } from "./ways-memory.ts";
+import { openThroughSocks } from "./socks-proxy.ts";
+import { combineFaults, toRouteFault } from "./ways-fault.ts";
+import { RouteHistory } from "./ways-memory.ts";
 
-export interface WaysOptions {
+export interface ProxyRoutesOptions {
   /** `--proxy`, tried in this order. */
   readonly proxies: readonly string[];
   /** `--pac`; empty: none. */
@@ -23,18 +23,18 @@ export interface WaysOptions {
   readonly env: Environment;
 }
 
-export interface OpenOptions extends Omit<ProxyOptions, "credentials" | "isNamedInClear" | "showing" | "tls"> {
+export interface OpenRouteOptions extends Omit<ProxyOptions, "credentials" | "isNamedInClear" | "showing" | "tls"> {
   /** Asked when there is need of it. What it throws is that way's fault. */
   readonly tls?: (() => ProxyTls) | undefined;
   /** `--proxy-credentials-file`: for every proxy whose URL holds none, unless a PAC script without TLS names it. */
   readonly credentials?: CredentialsFile | undefined;
 }
 
-export interface Opened {
+export interface OpenedRoute {
   readonly socket: Socket;
-  readonly way: Way;
+  readonly way: ProxyRoute;
   /** Of the ways that were tried before. */
-  readonly failed: readonly WayFault[];
+  readonly failed: readonly RouteFault[];
 }
 
 /** For a way that has others behind it: a black hole must not eat the time of all. */
@@ -45,16 +45,16 @@ const EARLIER_WAY_MS = 4_000;
  * else the environment (HTTPS_PROXY or ALL_PROXY; NO_PROXY makes it direct), else `--pac`, else the direct way. Nothing
  * passes beside a proxy that somebody has named.
  */
-export class WaysOut {
-  readonly #proxies: readonly Way[];
+export class ProxyRoutes {
+  readonly #proxies: readonly ProxyRoute[];
   readonly #env: Environment;
   readonly #pac: Pac | undefined;
-  readonly #memories = new Map<string, WayMemory>();
+  readonly #memories = new Map<string, RouteHistory>();
   readonly #refused: RefusedCredentials;
   readonly #now: () => number;
 
   /** Throws an Error that names the option or the variable that is wrong, and does not show it. */
-  constructor({ proxies, pac, env }: WaysOptions, now: () => number = () => performance.now()) {
+  constructor({ proxies, pac, env }: ProxyRoutesOptions, now: () => number = () => performance.now()) {
     this.#proxies = proxies.map((text) => ({
       kind: "proxy",
       proxy: about("--proxy", parseProxyUrl, text),
@@ -68,12 +68,12 @@ export class WaysOut {
     this.#now = now;
   }
 
-  /** In the order in which they are to be tried. Rejects with a `WayFault` when a PAC script does not answer. */
-  async ways(to: Destination, signal: AbortSignal, reading: PacReading = {}): Promise<readonly Way[]> {
+  /** In the order in which they are to be tried. Rejects with a `RouteFault` when a PAC script does not answer. */
+  async ways(to: Target, signal: AbortSignal, reading: PacReading = {}): Promise<readonly ProxyRoute[]> {
     return this.#memory(to).order(await this.#named(to, signal, reading));
   }
 
-  async #named(to: Destination, signal: AbortSignal, reading: PacReading): Promise<readonly Way[]> {
+  async #named(to: Target, signal: AbortSignal, reading: PacReading): Promise<readonly ProxyRoute[]> {
     if (this.#proxies.length > 0) return this.#proxies;
     const way = proxyFromEnvironment(this.#env, to);
     if (way !== undefined) return [way];
@@ -81,26 +81,26 @@ export class WaysOut {
   }
 
   /** It led to the destination: it is the first from now on. */
-  worked(to: Destination, way: Way): void {
+  worked(to: Target, way: ProxyRoute): void {
     this.#memory(to).worked(way);
   }
 
   /** It did not, or what it led to was not the destination: for a while it is behind the others. */
-  failed(to: Destination, way: Way): void {
+  failed(to: Target, way: ProxyRoute): void {
     this.#memory(to).failed(way);
   }
 
   /**
    * A connection by the first way that opens one; which did and which did not is remembered. A way that was cut short for
    * the sake of others has a second turn behind them, and all the time that is left then or in the next attempt: a slow
-   * proxy must not be lost for the sake of a dead one. Rejects with a `WayFault`: the one that tells most, in the words of
+   * proxy must not be lost for the sake of a dead one. Rejects with a `RouteFault`: the one that tells most, in the words of
    * all. An abort is a `timeout`.
    */
-  async open(to: Destination, options: OpenOptions, signal: AbortSignal): Promise<Opened> {
+  async open(to: Target, options: OpenRouteOptions, signal: AbortSignal): Promise<OpenedRoute> {
     const { tls, onNote } = options;
     const turns = [...(await this.ways(to, signal, { ca: () => tls?.().ca, onNote }))];
     const memory = this.#memory(to);
-    const failed = new Map<Way, WayFault>();
+    const failed = new Map<ProxyRoute, RouteFault>();
     for (const way of turns) {
       const limit = new AbortController();
       const isHurried = way !== turns.at(-1) && !memory.wasCutShort(way);
@@ -114,7 +114,7 @@ export class WaysOut {
         failed.delete(way);
         return { socket, way, failed: [...failed.values()] };
       } catch (error) {
-        failed.set(way, toWayFault(error, way, to, either));
+        failed.set(way, toRouteFault(error, way, to, either));
         if (signal.aborted || !limit.signal.aborted) {
           this.failed(to, way);
         } else {
@@ -126,14 +126,14 @@ export class WaysOut {
         clearTimeout(timer);
       }
     }
-    throw unitedFault([...failed.values()]);
+    throw combineFaults([...failed.values()]);
   }
 
   /** `onTrial`: it is shown credentials that it has not taken before. */
   async #openBy(
-    way: Way,
-    to: Destination,
-    options: OpenOptions,
+    way: ProxyRoute,
+    to: Target,
+    options: OpenRouteOptions,
     signal: AbortSignal,
     onTrial: () => void,
   ): Promise<Socket> {
@@ -155,14 +155,14 @@ export class WaysOut {
       showing.end("accepted");
       return socket;
     } catch (error) {
-      showing.end(error instanceof WayFault ? error.fault : "timeout");
+      showing.end(error instanceof RouteFault ? error.fault : "timeout");
       throw error;
     }
   }
 
-  #memory(to: Destination): WayMemory {
+  #memory(to: Target): RouteHistory {
     const name = formatTarget(to);
-    const memory = this.#memories.get(name) ?? new WayMemory(this.#now);
+    const memory = this.#memories.get(name) ?? new RouteHistory(this.#now);
     this.#memories.set(name, memory);
     return memory;
   }

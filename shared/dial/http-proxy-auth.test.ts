@@ -2,10 +2,10 @@ import assert from "node:assert/strict";
 import type { Socket } from "node:net";
 import { test } from "node:test";
 import { parseChallenges } from "./auth/challenges.ts";
-import { WayFault } from "./fault.ts";
-import { authorizations, BASIC, credentials, guarded, OK, type Refusal, refuse } from "./testing-guarded-proxy.ts";
-import { faultOf, open, type ProxyRequest, read, ScriptedProxy, testCertificates } from "./testing-proxy.ts";
-import { formatProxy } from "./way.ts";
+import { RouteFault } from "./fault.ts";
+import { formatProxy } from "./proxy-route.ts";
+import { authorizations, BASIC, credentials, guarded, OK, type Refusal, refuse } from "./testing/guarded-proxy.ts";
+import { faultOf, open, type ProxyRequest, read, ScriptedProxy, testCertificates } from "./testing/scripted-proxy.ts";
 
 test("Basic is answered on the connection that was kept, whatever the framing of the page, and noted over plain http", async () => {
   for (const body of [
@@ -150,7 +150,7 @@ test("who follows the password hears of each time it goes out, and of the answer
     };
     const end = await open(proxy, { credentials, showing }).then(
       (socket) => void socket.destroy(),
-      ({ fault }: WayFault) => fault,
+      ({ fault }: RouteFault) => fault,
     );
     return [...heard, end];
   };
@@ -216,7 +216,7 @@ test("without credentials the option that takes them is named, and a file that c
   const fault = await faultOf(open(proxy));
   assert.equal(fault.fault, "proxy_auth_required");
   assert.match(fault.message, /give user:password in --proxy-credentials-file .*\(it offers NTLM, Basic, odd-one\)/);
-  const unreadable = new WayFault("proxy_auth_required", "the file is gone", { at: "here" });
+  const unreadable = new RouteFault("proxy_auth_required", "the file is gone", { at: "here" });
   const told = await faultOf(
     open(proxy, {
       credentials: async () => {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { isOurs, proxyStatus } from "./proxy-status.ts";
+import { isOurs, proxyStatus } from "./response-fields.ts";
 
 test("an answer is ours by its first member, whoever on the way has put another behind it", () => {
   const ours = proxyStatus("destination_unavailable", "no agent, nobody; none");

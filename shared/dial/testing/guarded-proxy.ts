@@ -1,5 +1,5 @@
 import type { Socket } from "node:net";
-import { type ProxyRequest, ScriptedProxy, USER } from "./testing-proxy.ts";
+import { type ProxyRequest, ScriptedProxy, USER } from "./scripted-proxy.ts";
 
 export const OK = "HTTP/1.1 200 Connection established\r\n\r\n";
 export const credentials = async () => USER;

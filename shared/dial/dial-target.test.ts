@@ -5,7 +5,7 @@ import { type AddressInfo, createServer, type Server, type Socket } from "node:n
 import { test } from "node:test";
 import { blackHoleTarget, freePort } from "../../e2e/harness/targets/absent.ts";
 import { CulvertError } from "../outcomes.ts";
-import { type DialOptions, dial, type Lookup } from "./dial.ts";
+import { dialTarget, type Lookup, type TargetDialOptions } from "./dial-target.ts";
 
 interface Listener extends AsyncDisposable {
   readonly port: number;
@@ -37,8 +37,8 @@ const fails = (code: string): Lookup => {
   return (_host, done) => process.nextTick(done, Object.assign(new Error(`getaddrinfo ${code}`), { code }), []);
 };
 
-function start(host: string, port: number, options: Partial<DialOptions> = {}) {
-  return dial({ target: { host, port }, timeoutMs: 5_000, ...options });
+function start(host: string, port: number, options: Partial<TargetDialOptions> = {}) {
+  return dialTarget({ target: { host, port }, timeoutMs: 5_000, ...options });
 }
 
 async function refusal(promise: Promise<Socket>): Promise<CulvertError> {

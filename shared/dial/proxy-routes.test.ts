@@ -6,10 +6,10 @@ import { type AddressInfo, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
-import { NO_AUTH, reply, scripted } from "./testing-socks.ts";
-import { basicProxy, httpProxy, never, rejected, SERVER, socks, ways } from "./testing-ways.ts";
-import { formatProxy, formatWay } from "./way.ts";
-import { type WaysOptions, WaysOut } from "./ways.ts";
+import { formatProxy, formatRoute } from "./proxy-route.ts";
+import { ProxyRoutes, type ProxyRoutesOptions } from "./proxy-routes.ts";
+import { basicProxy, httpProxy, never, rejected, SERVER, socks, ways } from "./testing/routes.ts";
+import { NO_AUTH, reply, scripted } from "./testing/scripted-socks.ts";
 
 test("without a word from anybody, the way is direct", async () => {
   assert.deepEqual(await named({}), ["direct"]);
@@ -38,7 +38,7 @@ test("each destination has a memory of its own", async () => {
   const [a] = await out.ways(SERVER, never());
   assert.ok(a);
   out.failed(SERVER, a);
-  const order = async (host: string) => (await out.ways({ ...SERVER, host }, never())).map(formatWay);
+  const order = async (host: string) => (await out.ways({ ...SERVER, host }, never())).map(formatRoute);
   assert.deepEqual(await order("culvert.example.com"), ["http://b:1 (--proxy)", "http://a:1 (--proxy)"]);
   assert.deepEqual(await order("other.example.com"), ["http://a:1 (--proxy)", "http://b:1 (--proxy)"]);
 });
@@ -68,7 +68,7 @@ test("a way is opened through an HTTP proxy", async (t) => {
   t.after(() => proxy.close());
   const { port } = proxy.address() as AddressInfo;
   const { socket, way } = await ways({ proxies: [`http://127.0.0.1:${port}`] }).open(SERVER, {}, never());
-  assert.equal(formatWay(way), `http://127.0.0.1:${port} (--proxy)`);
+  assert.equal(formatRoute(way), `http://127.0.0.1:${port} (--proxy)`);
   const chunks: Buffer[] = [];
   for await (const chunk of socket) chunks.push(chunk as Buffer);
   assert.equal(String(Buffer.concat(chunks)), "to culvert.example.com:443");
@@ -78,12 +78,12 @@ test("the next way is tried when one fails; which did and which did not is remem
   let now = 0;
   const refuses = await socks(t, 2);
   const opens = await socks(t, 0);
-  const out = new WaysOut({ proxies: [refuses.at, opens.at, "socks5h://third"], pac: "", env: {} }, () => now);
+  const out = new ProxyRoutes({ proxies: [refuses.at, opens.at, "socks5h://third"], pac: "", env: {} }, () => now);
   const order = async () =>
     (await out.ways(SERVER, never())).map((way) => way.kind === "proxy" && formatProxy(way.proxy));
   const { socket, way } = await out.open(SERVER, {}, never());
   socket.destroy();
-  assert.equal(formatWay(way), `${opens.at} (--proxy)`);
+  assert.equal(formatRoute(way), `${opens.at} (--proxy)`);
   assert.deepEqual(await order(), [opens.at, "socks5h://third:1080", refuses.at]);
   now += 10 * 60_000;
   assert.deepEqual(await order(), [opens.at, refuses.at, "socks5h://third:1080"]);
@@ -128,7 +128,7 @@ test("a way that is silent does not keep the next one from its turn", async (t) 
   });
   const opens = await socks(t, 0);
   const { way } = await ways({ proxies: [silent.at, opens.at] }).open(SERVER, {}, never());
-  assert.equal(formatWay(way), `${opens.at} (--proxy)`);
+  assert.equal(formatRoute(way), `${opens.at} (--proxy)`);
 });
 
 test("a slow way that was cut short for the sake of others has all the time that they have left", async (t) => {
@@ -137,7 +137,7 @@ test("a slow way that was cut short for the sake of others has all the time that
   const gone = await socks(t, 0);
   await gone.close();
   const { way, failed } = await ways({ proxies: [slow.at, gone.at] }).open(SERVER, {}, never());
-  assert.equal(formatWay(way), `${slow.at} (--proxy)`);
+  assert.equal(formatRoute(way), `${slow.at} (--proxy)`);
   assert.deepEqual(
     failed.map(({ at }) => at),
     [gone.at],
@@ -153,10 +153,10 @@ test("a slow way that was cut short is given its time in the next attempt, if th
     abort.abort();
   });
   let now = 0;
-  const out = new WaysOut({ proxies: [slow.at, silent.at], pac: "", env: {} }, () => now++);
+  const out = new ProxyRoutes({ proxies: [slow.at, silent.at], pac: "", env: {} }, () => now++);
   await rejected(out, "timeout", {}, abort.signal);
   const { way } = await out.open(SERVER, {}, never());
-  assert.equal(formatWay(way), `${slow.at} (--proxy)`);
+  assert.equal(formatRoute(way), `${slow.at} (--proxy)`);
 });
 
 test("a proxy in the environment gets nothing that belongs to others", async (t) => {
@@ -179,8 +179,8 @@ function slowSocks(t: TestContext, ms: number) {
   });
 }
 
-async function named(options: Partial<WaysOptions>): Promise<readonly string[]> {
-  return (await ways(options).ways(SERVER, never())).map(formatWay);
+async function named(options: Partial<ProxyRoutesOptions>): Promise<readonly string[]> {
+  return (await ways(options).ways(SERVER, never())).map(formatRoute);
 }
 
 function pacFile(t: TestContext, answer: string): string {

@@ -14,7 +14,7 @@ type Environment = Readonly<Record<string, string | undefined>>;
  * that no variable names (`default_client_keytab_name`), and takes one as well where a ticket cache has expired. So each
  * failure makes us wait, until the files are others.
  */
-export class TicketPace {
+export class KerberosTickets {
   readonly #env: Environment;
   readonly #now: () => number;
   readonly #keytab: FileVersion;

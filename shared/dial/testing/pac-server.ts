@@ -3,7 +3,7 @@ import { createServer, type RequestListener, type Server } from "node:http";
 import { createServer as createTlsServer, type Server as TlsServer } from "node:https";
 import type { AddressInfo } from "node:net";
 import type { TestContext } from "node:test";
-import { testCertificates } from "./testing-proxy.ts";
+import { testCertificates } from "./scripted-proxy.ts";
 
 /** The URL of a script on a server without TLS. */
 export async function serve(t: TestContext, listener: RequestListener): Promise<string> {

@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { type AddressInfo, createServer } from "node:net";
 import { test } from "node:test";
-import type { Fault } from "./fault.ts";
-import { dialTcp, networkFault } from "./ways-dial.ts";
+import { dialTcp, networkFault } from "./dial-tcp.ts";
+import type { RouteFaultCode } from "./fault.ts";
 
 test("a connection is opened, with Nagle's delay off", async (t) => {
   const server = createServer().listen(0, "127.0.0.1");
@@ -29,7 +29,7 @@ test("an abort before the name has resolved is the resolver's", async () => {
   await assert.rejects(dialling, { fault: "dns", at: "server", message: /^the name "localhost" of server did not/ });
 });
 
-const ROWS: readonly [code: string, fault: Fault, sentence: RegExp][] = [
+const ROWS: readonly [code: string, fault: RouteFaultCode, sentence: RegExp][] = [
   ["ENOTFOUND", "dns", /^the name "proxy\.corp" of http:\/\/proxy\.corp:1 does not resolve/],
   ["EAI_AGAIN", "dns", /name server did not answer$/],
   ["ECONNREFUSED", "refused", /^http:\/\/proxy\.corp:1 refused the connection/],

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
-import { TicketPace } from "./ticket-pace.ts";
+import { KerberosTickets } from "./kerberos-tickets.ts";
 
 const MINUTE = 60_000;
 
@@ -18,7 +18,7 @@ function prepared(t: TestContext, named: Named = "keytab") {
   write("an old key");
   const clock = { now: 0 };
   const env = { [named === "keytab" ? "KRB5_CLIENT_KTNAME" : "KRB5CCNAME"]: `FILE:${file}` };
-  const pace = new TicketPace(env, () => clock.now);
+  const pace = new KerberosTickets(env, () => clock.now);
   const tries: number[] = [];
   const fail = (meanwhile: () => void = () => {}): Promise<string> =>
     pace.take(async () => {
@@ -90,7 +90,7 @@ test("who is aborted leaves the queue, and a failure that comes late is that of 
 });
 
 test("a keytab that cannot be looked at keeps nobody from a ticket, and no failure from its pace", async () => {
-  const pace = new TicketPace({ KRB5_CLIENT_KTNAME: "/dev/null/keytab" }, () => 0);
+  const pace = new KerberosTickets({ KRB5_CLIENT_KTNAME: "/dev/null/keytab" }, () => 0);
   assert.equal(await pace.take(async () => "ticket", never()), "ticket");
   const fail = () => pace.take(() => Promise.reject(new Error("cannot find mechanisms")), never());
   await assert.rejects(fail(), /cannot find mechanisms/);

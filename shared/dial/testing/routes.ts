@@ -8,29 +8,29 @@ import { join } from "node:path";
 import type { Duplex } from "node:stream";
 import type { TestContext } from "node:test";
 import { inspect } from "node:util";
-import { CredentialsFile } from "./credentials-file.ts";
-import { type Fault, WayFault } from "./fault.ts";
-import { NO_AUTH, reply, scripted } from "./testing-socks.ts";
-import { type OpenOptions, type WaysOptions, WaysOut } from "./ways.ts";
+import { CredentialsFile } from "../credentials-file.ts";
+import { RouteFault, type RouteFaultCode } from "../fault.ts";
+import { type OpenRouteOptions, ProxyRoutes, type ProxyRoutesOptions } from "../proxy-routes.ts";
+import { NO_AUTH, reply, scripted } from "./scripted-socks.ts";
 
 export const SERVER = { host: "culvert.example.com", port: 443 };
 
-export function ways(options: Partial<WaysOptions>): WaysOut {
-  return new WaysOut({ proxies: [], pac: "", env: {}, ...options });
+export function ways(options: Partial<ProxyRoutesOptions>): ProxyRoutes {
+  return new ProxyRoutes({ proxies: [], pac: "", env: {}, ...options });
 }
 
 export async function rejected(
-  out: WaysOut,
-  fault: Fault,
-  options: OpenOptions = {},
+  out: ProxyRoutes,
+  fault: RouteFaultCode,
+  options: OpenRouteOptions = {},
   signal = never(),
   to = SERVER,
-): Promise<WayFault> {
+): Promise<RouteFault> {
   const error = await out.open(to, options, signal).then(
     () => assert.fail("a way was opened"),
     (reason: unknown) => reason,
   );
-  assert.ok(error instanceof WayFault, inspect(error));
+  assert.ok(error instanceof RouteFault, inspect(error));
   assert.equal(error.fault, fault, error.message);
   return error;
 }

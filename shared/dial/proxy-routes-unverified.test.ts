@@ -1,15 +1,15 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
-import { TicketPace } from "./auth/ticket-pace.ts";
-import { authorizations, BASIC, guarded } from "./testing-guarded-proxy.ts";
-import { serve, serveTls } from "./testing-pac.ts";
-import { ScriptedProxy, TO } from "./testing-proxy.ts";
-import { AUTHENTICATED, NO_AUTH, reply, scripted, USER_AUTH } from "./testing-socks.ts";
-import { credentialsFile, never, rejected, ways } from "./testing-ways.ts";
-import type { OpenOptions, WaysOptions } from "./ways.ts";
+import { KerberosTickets } from "./auth/kerberos-tickets.ts";
+import type { OpenRouteOptions, ProxyRoutesOptions } from "./proxy-routes.ts";
+import { authorizations, BASIC, guarded } from "./testing/guarded-proxy.ts";
+import { serve, serveTls } from "./testing/pac-server.ts";
+import { credentialsFile, never, rejected, ways } from "./testing/routes.ts";
+import { ScriptedProxy, TO } from "./testing/scripted-proxy.ts";
+import { AUTHENTICATED, NO_AUTH, reply, scripted, USER_AUTH } from "./testing/scripted-socks.ts";
 
 interface Named {
-  readonly options: Partial<WaysOptions>;
+  readonly options: Partial<ProxyRoutesOptions>;
   /** Whom the server of an https:// script may come from. */
   readonly ca?: () => readonly string[];
 }
@@ -54,7 +54,7 @@ for (const offer of OFFERS) {
     await using proxy = await guarded({ offers: [offer] });
     const pac = await serve(t, (_request, response) => response.end(script(`PROXY ${placeOf(proxy)}`)));
     let tickets = 0;
-    const negotiate = new (class extends TicketPace {
+    const negotiate = new (class extends KerberosTickets {
       override take(): Promise<never> {
         tickets++;
         throw new Error("no ticket");
@@ -125,7 +125,7 @@ function placeOf({ url }: ScriptedProxy): string {
   return `${url.host}:${url.port}`;
 }
 
-function file(t: TestContext): Pick<OpenOptions, "credentials"> {
+function file(t: TestContext): Pick<OpenRouteOptions, "credentials"> {
   const { credentials } = credentialsFile(t, "Mufasa:Circle of Life");
   return { credentials };
 }

@@ -2,11 +2,11 @@ import { once } from "node:events";
 import net, { type AddressInfo } from "node:net";
 import type { TestContext } from "node:test";
 import tls from "node:tls";
-import { Authority } from "../pki/certificates.ts";
-import type { LoadKerberos } from "./auth/kerberos.ts";
-import { openThroughProxy, type ProxyOptions } from "./connect-proxy.ts";
-import type { WayFault } from "./fault.ts";
-import type { ProxyServer } from "./way.ts";
+import { Authority } from "../../pki/certificates.ts";
+import type { LoadKerberos } from "../auth/kerberos.ts";
+import type { RouteFault } from "../fault.ts";
+import { openThroughProxy, type ProxyOptions } from "../http-proxy.ts";
+import type { ProxyServer } from "../proxy-route.ts";
 
 /** A CONNECT as a scripted proxy sees it. */
 export interface ProxyRequest {
@@ -112,11 +112,11 @@ export function withoutVerification(t: TestContext): void {
 }
 
 /** The fault of a way that must not lead anywhere. */
-export async function faultOf(opening: Promise<net.Socket>): Promise<WayFault> {
+export async function faultOf(opening: Promise<net.Socket>): Promise<RouteFault> {
   try {
     (await opening).destroy();
   } catch (error) {
-    return error as WayFault;
+    return error as RouteFault;
   }
   throw new Error("the way led to its destination");
 }

@@ -6,13 +6,13 @@ import type { Duplex } from "node:stream";
 import { type TestContext, test } from "node:test";
 import { inspect } from "node:util";
 import { CredentialsFile } from "./credentials-file.ts";
-import type { Fault } from "./fault.ts";
-import { refuse } from "./testing-guarded-proxy.ts";
-import { ScriptedProxy } from "./testing-proxy.ts";
-import { AUTHENTICATED, NO_AUTH, Peer, scripted, USER_AUTH } from "./testing-socks.ts";
-import { basicProxy, credentialsFile, httpProxy, never, rejected, SERVER, socks, ways } from "./testing-ways.ts";
-import { formatProxy, formatWay } from "./way.ts";
-import { WaysOut } from "./ways.ts";
+import type { RouteFaultCode } from "./fault.ts";
+import { formatProxy, formatRoute } from "./proxy-route.ts";
+import { ProxyRoutes } from "./proxy-routes.ts";
+import { refuse } from "./testing/guarded-proxy.ts";
+import { basicProxy, credentialsFile, httpProxy, never, rejected, SERVER, socks, ways } from "./testing/routes.ts";
+import { ScriptedProxy } from "./testing/scripted-proxy.ts";
+import { AUTHENTICATED, NO_AUTH, Peer, scripted, USER_AUTH } from "./testing/scripted-socks.ts";
 
 test("a URL's credentials are for its own proxy only, the file's for those without, read anew for each", async (t) => {
   const { credentials, write } = credentialsFile(t, "file:first");
@@ -29,7 +29,7 @@ test("a refused password is not shown again before its time, and another one at 
   let now = 0;
   const { credentials, write } = credentialsFile(t, "anna:wrong");
   const proxy = await basicProxy(t, "anna:right");
-  const out = new WaysOut({ proxies: [proxy.url], pac: "", env: {} }, () => now);
+  const out = new ProxyRoutes({ proxies: [proxy.url], pac: "", env: {} }, () => now);
   const first = await rejected(out, "proxy_auth_refused", { credentials });
   assert.match(first.message, /refuses the user or the password \(Basic\)/);
   for (const host of ["one", "two", "three"]) {
@@ -78,7 +78,7 @@ test("a password of a URL is held back, too, and the sentence says that a new UR
 /** Proxies that are shown a password, by a count of ours, and give no word on it. */
 const SILENT: readonly (readonly [
   title: string,
-  fault: Fault,
+  fault: RouteFaultCode,
   start: (t: TestContext, onShown: () => void) => Promise<string>,
 ])[] = [
   ["closes on it", "proxy_closed", (t, onShown) => judgingProxy(t, (socket) => socket.end(), onShown)],
@@ -121,7 +121,7 @@ for (const [title, fault, start] of SILENT) {
     const shown: number[] = [];
     const { credentials, write } = credentialsFile(t, "anna:wrong");
     const proxy = await start(t, () => shown.push(now / 60_000));
-    const out = new WaysOut({ proxies: [proxy], pac: "", env: {} }, () => now);
+    const out = new ProxyRoutes({ proxies: [proxy], pac: "", env: {} }, () => now);
     let told = "";
     for (; now < 20 * 60_000; now += 15_000) {
       told = (await rejected(out, fault, { credentials })).message;
@@ -149,7 +149,7 @@ test("a password that is judged when the attempt is over is not shown without pa
     () => abort.abort(),
     () => shown++,
   );
-  const out = new WaysOut({ proxies: [proxy], pac: "", env: {} }, () => now);
+  const out = new ProxyRoutes({ proxies: [proxy], pac: "", env: {} }, () => now);
   for (; now < 5 * 60_000; now += 15_000) {
     await rejected(out, "timeout", { credentials }, abort.signal);
     abort = new AbortController();
@@ -254,7 +254,7 @@ test("while a password is held back from one proxy the next one is tried, and wh
   const opens = await socks(t, 0);
   const { socket, way, failed } = await ways({ proxies: [proxy.url, opens.at] }).open(SERVER, {}, never());
   socket.destroy();
-  assert.equal(formatWay(way), `${opens.at} (--proxy)`);
+  assert.equal(formatRoute(way), `${opens.at} (--proxy)`);
   assert.deepEqual(
     failed.map(({ fault, at }) => [fault, at]),
     [["proxy_auth_required", proxy.url]],

@@ -3,18 +3,18 @@ import { EventEmitter } from "node:events";
 import { isIP, type Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { SocksClient, type SocksClientOptions } from "socks";
-import { formatTarget } from "../address/target.ts";
+import { formatTarget, type Target } from "../address/target.ts";
 import { CHECK_PASSWORD, WITHHELD } from "./auth/scheme.ts";
-import { type Fault, WayFault } from "./fault.ts";
-import { type Destination, formatProxy, type ProxyCredentials, type ProxyServer, type ShowingWatch } from "./way.ts";
-import { dialTcp, lateName, networkFault } from "./ways-dial.ts";
+import { dialTcp, lateName, networkFault } from "./dial-tcp.ts";
+import { RouteFault, type RouteFaultCode } from "./fault.ts";
+import { formatProxy, type LoginObserver, type ProxyCredentials, type ProxyServer } from "./proxy-route.ts";
 
 export interface SocksOptions {
-  /** Asked once for each attempt: what comes is sent to the proxy if it wants to know. May reject with a `WayFault`. */
+  /** Asked once for each attempt: what comes is sent to the proxy if it wants to know. May reject with a `RouteFault`. */
   readonly credentials: () => Promise<ProxyCredentials | undefined>;
-  /** See `Way`; `credentials` gives what may be sent all the same. */
+  /** See `ProxyRoute`; `credentials` gives what may be sent all the same. */
   readonly isNamedInClear?: boolean | undefined;
-  readonly showing?: ShowingWatch | undefined;
+  readonly showing?: LoginObserver | undefined;
 }
 
 /** A length is one byte (RFC 1928 §4, RFC 1929 §2); the library writes longer ones without a look. */
@@ -22,11 +22,11 @@ const MAX_BYTES = 255;
 
 /**
  * A connection to `to` through a SOCKS 5 proxy, with whatever came behind the proxy's answer still to be read.
- * Rejects with a `WayFault`; an abort is a `timeout`, and `dns` before a name has resolved.
+ * Rejects with a `RouteFault`; an abort is a `timeout`, and `dns` before a name has resolved.
  */
 export async function openThroughSocks(
   proxy: ProxyServer,
-  to: Destination,
+  to: Target,
   options: SocksOptions,
   signal: AbortSignal,
 ): Promise<Socket> {
@@ -34,7 +34,7 @@ export async function openThroughSocks(
   const credentials = await options.credentials();
   for (const text of [to.host, credentials?.user ?? "", credentials?.password ?? ""]) {
     if (Buffer.byteLength(text) <= MAX_BYTES) continue;
-    throw new WayFault("proxy_protocol", `names, users and passwords for ${at} have at most ${MAX_BYTES} bytes`, {
+    throw new RouteFault("proxy_protocol", `names, users and passwords for ${at} have at most ${MAX_BYTES} bytes`, {
       at,
     });
   }
@@ -51,7 +51,7 @@ export async function openThroughSocks(
   } catch (error) {
     socket.destroy();
     if (signal.aborted) throw timeout(proxy, to);
-    const wantsLogin = error instanceof WayFault && error.fault === "proxy_auth_required";
+    const wantsLogin = error instanceof RouteFault && error.fault === "proxy_auth_required";
     throw wantsLogin && options.isNamedInClear === true ? proxyFault(proxy, "proxy_auth_withheld", WITHHELD) : error;
   } finally {
     signal.removeEventListener("abort", onAbort);
@@ -59,13 +59,13 @@ export async function openThroughSocks(
 }
 
 /**
- * The conversation with the proxy on a connection to it, up to its yes. Rejects with a `WayFault`, which calls the
+ * The conversation with the proxy on a connection to it, up to its yes. Rejects with a `RouteFault`, which calls the
  * destination `shown`: its name may have been resolved.
  */
 export async function speakSocks(
   connection: Duplex,
   proxy: ProxyServer,
-  to: Destination,
+  to: Target,
   credentials: ProxyCredentials | undefined,
   shown = to,
 ): Promise<void> {
@@ -87,7 +87,7 @@ export async function speakSocks(
   }
 }
 
-function timeout(proxy: ProxyServer, to: Destination): WayFault {
+function timeout(proxy: ProxyServer, to: Target): RouteFault {
   return proxyFault(proxy, "timeout", `took the connection and opened none to ${formatTarget(to)}`);
 }
 
@@ -134,7 +134,7 @@ function negotiate(connection: Duplex, options: SocksClientOptions): Promise<voi
 }
 
 /** The library tells nobody whether the proxy asked for the password (RFC 1928 §3), nor that it took it (RFC 1929 §2). */
-function watchLogin(socket: Socket, showing: ShowingWatch): void {
+function watchLogin(socket: Socket, showing: LoginObserver): void {
   const said: number[] = [];
   const onData = (chunk: Buffer): void => {
     for (const byte of chunk) {
@@ -151,7 +151,7 @@ const PASSWORD_WANTED = 2;
 const PASSWORD_TAKEN = 0;
 
 /** `socks5`: the name is ours to resolve, to one address: more proxies reach what has an IPv4 address by that. */
-async function resolve(to: Destination, signal: AbortSignal): Promise<Destination> {
+async function resolve(to: Target, signal: AbortSignal): Promise<Target> {
   if (isIP(to.host) !== 0) return to;
   const aborted = new Promise<never>((_, reject) => {
     signal.addEventListener("abort", () => reject(signal.reason), { once: true });
@@ -166,13 +166,13 @@ async function resolve(to: Destination, signal: AbortSignal): Promise<Destinatio
   }
 }
 
-function proxyFault(proxy: ProxyServer, fault: Fault, sentence: string): WayFault {
+function proxyFault(proxy: ProxyServer, fault: RouteFaultCode, sentence: string): RouteFault {
   const at = formatProxy(proxy);
-  return new WayFault(fault, `the proxy ${at} ${sentence}`, { at });
+  return new RouteFault(fault, `the proxy ${at} ${sentence}`, { at });
 }
 
 /** The library's error itself holds the password: only its words leave here. */
-function socksFault(message: string, proxy: ProxyServer, to: Destination, authenticated: boolean): WayFault {
+function socksFault(message: string, proxy: ProxyServer, to: Target, authenticated: boolean): RouteFault {
   if (message === "Socket closed") {
     return proxyFault(proxy, "proxy_closed", "closed the connection before it opened the way");
   }
@@ -203,7 +203,7 @@ const TAKES_NO_PASSWORD =
 
 /** What a proxy says in place of a connection. */
 interface Reply {
-  readonly fault: Fault;
+  readonly fault: RouteFaultCode;
   /** Its number, and the words of RFC 1928 §6. */
   readonly words: string;
   readonly sentence: (to: string) => string;

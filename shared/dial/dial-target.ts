@@ -10,7 +10,7 @@ export type Lookup = (
   done: (error: NodeJS.ErrnoException | null, addresses: readonly LookupAddress[]) => void,
 ) => void;
 
-export interface DialOptions {
+export interface TargetDialOptions {
   readonly target: Target;
   /** For everything: the name and all its addresses. */
   readonly timeoutMs: number;
@@ -20,7 +20,7 @@ export interface DialOptions {
   readonly lookup?: Lookup;
 }
 
-export interface Dial {
+export interface TargetDial {
   /** The open socket, or a `CulvertError`: `dial_*`, `forbidden`, `agent_exhausted`, after `cancel()` `caller_gone`. */
   readonly promise: Promise<Socket>;
   cancel(): void;
@@ -30,8 +30,8 @@ export interface Dial {
  * Dials a target over TCP. A literal address costs no lookup; of the addresses of a name all that `permit` lets
  * through are tried by Node's own happy eyeballs (RFC 8305).
  */
-export function dial(options: DialOptions): Dial {
-  const dialling = new Dialling(options);
+export function dialTarget(options: TargetDialOptions): TargetDial {
+  const dialling = new DialAttempt(options);
   dialling.start();
   return dialling;
 }
@@ -43,16 +43,16 @@ const ATTEMPT_MS = { min: 250, max: 1_000 };
 /** Below this a port is nobody's source port (Linux: ip_local_port_range), so a dial cannot meet itself. */
 const FIRST_EPHEMERAL_PORT = 32_768;
 
-class Dialling implements Dial {
+class DialAttempt implements TargetDial {
   readonly promise: Promise<Socket>;
-  readonly #options: DialOptions;
+  readonly #options: TargetDialOptions;
   #timer: NodeJS.Timeout | undefined;
   #socket: Socket | undefined;
   #resolve!: (socket: Socket) => void;
   #reject!: (error: CulvertError) => void;
   #settled = false;
 
-  constructor(options: DialOptions) {
+  constructor(options: TargetDialOptions) {
     this.#options = options;
     this.promise = new Promise((resolve, reject) => {
       this.#resolve = resolve;
@@ -172,7 +172,7 @@ class Dialling implements Dial {
 
 function ignore(): void {}
 
-function onTimeout(dialling: Dialling): void {
+function onTimeout(dialling: DialAttempt): void {
   dialling.timeOut();
 }
 
@@ -210,7 +210,7 @@ function attemptMs(timeoutMs: number, addresses: number): number {
   return Math.max(ATTEMPT_MS.min, Math.min(ATTEMPT_MS.max, Math.floor(timeoutMs / (addresses + 1))));
 }
 
-/** Dialling an unused port of this machine, the kernel may choose that port as the source and join the socket to itself. */
+/** DialAttempt an unused port of this machine, the kernel may choose that port as the source and join the socket to itself. */
 function isSelf(socket: Socket, port: number): boolean {
   return port >= FIRST_EPHEMERAL_PORT && socket.localPort === port && socket.localAddress === socket.remoteAddress;
 }

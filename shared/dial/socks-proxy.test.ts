@@ -6,11 +6,11 @@ import { test } from "node:test";
 import { connect, createServer } from "node:tls";
 import { inspect } from "node:util";
 import { Authority } from "../pki/certificates.ts";
-import type { Fault } from "./fault.ts";
-import { WayFault } from "./fault.ts";
-import { openThroughSocks, speakSocks } from "./socks.ts";
-import { AUTHENTICATED, hex, length, NO_AUTH, reply, scripted, USER_AUTH } from "./testing-socks.ts";
-import type { ProxyCredentials, ProxyServer } from "./way.ts";
+import type { RouteFaultCode } from "./fault.ts";
+import { RouteFault } from "./fault.ts";
+import type { ProxyCredentials, ProxyServer } from "./proxy-route.ts";
+import { openThroughSocks, speakSocks } from "./socks-proxy.ts";
+import { AUTHENTICATED, hex, length, NO_AUTH, reply, scripted, USER_AUTH } from "./testing/scripted-socks.ts";
 
 const SERVER = { host: "culvert.example.com", port: 8443 };
 const ANNA = { user: "anna", password: "sécret:1" };
@@ -120,7 +120,7 @@ test("TLS goes through", async (t) => {
 
 const TO = "culvert\\.example\\.com:8443";
 const CANNOT_REACH = `says that it cannot reach ${TO}: check its name and port as the proxy sees them`;
-const REPLIES: readonly [code: number, fault: Fault, sentence: string][] = [
+const REPLIES: readonly [code: number, fault: RouteFaultCode, sentence: string][] = [
   [
     1,
     "proxy_unavailable",
@@ -152,7 +152,7 @@ const REFUSALS: readonly [
   title: string,
   credentials: ProxyCredentials | undefined,
   answers: readonly string[],
-  fault: Fault,
+  fault: RouteFaultCode,
   sentence: RegExp,
 ][] = [
   [
@@ -228,14 +228,14 @@ test("what is too long for SOCKS is refused before anything is sent", async (t) 
   await rejectsWith(open(proxy, { credentials }), "proxy_protocol", proxy.at, /at most 255 bytes/);
 });
 
-interface OpenOptions {
+interface OpenRouteOptions {
   readonly scheme?: "socks5" | "socks5h";
   readonly to?: { readonly host: string; readonly port: number };
   readonly credentials?: ProxyCredentials | undefined;
   readonly signal?: AbortSignal;
 }
 
-function open(proxy: Pick<ProxyServer, "host" | "port">, options: OpenOptions = {}): Promise<Socket> {
+function open(proxy: Pick<ProxyServer, "host" | "port">, options: OpenRouteOptions = {}): Promise<Socket> {
   const { scheme = "socks5h", to = SERVER, credentials, signal = AbortSignal.timeout(30_000) } = options;
   return openThroughSocks(
     { scheme, host: proxy.host, port: proxy.port, credentials: undefined },
@@ -245,12 +245,17 @@ function open(proxy: Pick<ProxyServer, "host" | "port">, options: OpenOptions = 
   );
 }
 
-async function rejectsWith(opening: Promise<Socket>, fault: Fault, at: string, sentence: RegExp): Promise<WayFault> {
+async function rejectsWith(
+  opening: Promise<Socket>,
+  fault: RouteFaultCode,
+  at: string,
+  sentence: RegExp,
+): Promise<RouteFault> {
   const error = await opening.then(
     () => assert.fail("a connection was opened"),
     (reason: unknown) => reason,
   );
-  assert.ok(error instanceof WayFault, inspect(error));
+  assert.ok(error instanceof RouteFault, inspect(error));
   assert.deepEqual({ fault: error.fault, at: error.at }, { fault, at });
   assert.match(error.message, sentence);
   return error;

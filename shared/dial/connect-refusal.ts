@@ -4,10 +4,10 @@ import { parseRetryAfter } from "../http/retry-after.ts";
 import { printable } from "../outcomes.ts";
 import type { AuthenticationFailed } from "./auth/authentication.ts";
 import type { AnswerHead } from "./connect-answer.ts";
-import { type Fault, WayFault } from "./fault.ts";
+import { RouteFault, type RouteFaultCode } from "./fault.ts";
 
 /** What a refusal was about. */
-export interface Refused {
+export interface RefusedConnect {
   /** `formatProxy`. */
   readonly at: string;
   /** `host:port` that was asked for. */
@@ -20,7 +20,7 @@ export interface Refused {
 }
 
 /** A proxy's no to CONNECT, for any status but 2xx and 407. */
-export function refusal(refused: Refused): WayFault {
+export function refusal(refused: RefusedConnect): RouteFault {
   const { at, authority, head } = refused;
   if (isPortal(head.status)) return faultOf("web_page", `${portalAt(at)}: ${PORTAL_CURE}`, refused);
   const [fault, what] = meaning(head.status, authority);
@@ -28,7 +28,10 @@ export function refusal(refused: Refused): WayFault {
 }
 
 /** A 407 that nothing can be said to. */
-export function authenticationFault({ why, message, cause }: AuthenticationFailed, refused: Refused): WayFault {
+export function authenticationFault(
+  { why, message, cause }: AuthenticationFailed,
+  refused: RefusedConnect,
+): RouteFault {
   const sentence = `the proxy ${refused.at} ${printable(message, MAX_CAUSE)}`;
   return faultOf(`proxy_auth_${why}`, sentence, refused, cause);
 }
@@ -36,10 +39,10 @@ export function authenticationFault({ why, message, cause }: AuthenticationFaile
 /** The words of a Kerberos library, with names and paths. */
 const MAX_CAUSE = 800;
 
-function faultOf(fault: Fault, sentence: string, refused: Refused, cause?: unknown): WayFault {
+function faultOf(fault: RouteFaultCode, sentence: string, refused: RefusedConnect, cause?: unknown): RouteFault {
   const { at, head } = refused;
   const backInMs = parseRetryAfter(head.fields.get("retry-after")?.[0]);
-  return new WayFault(fault, `${sentence} (${answerText(refused)})`, {
+  return new RouteFault(fault, `${sentence} (${answerText(refused)})`, {
     at,
     cause,
     ...(backInMs === undefined ? {} : { retryAfterMs: backInMs }),
@@ -56,7 +59,7 @@ function isPortal(status: number): boolean {
   return (status >= 300 && status < 400) || status === 511;
 }
 
-function meaning(status: number, authority: string): readonly [Fault, string] {
+function meaning(status: number, authority: string): readonly [RouteFaultCode, string] {
   if (status === 401 || status === 403 || status === 451) {
     return [
       "proxy_forbidden",
@@ -73,7 +76,7 @@ function meaning(status: number, authority: string): readonly [Fault, string] {
 }
 
 /** `403 Forbidden: the words of its page`, or where a portal sends us. */
-function answerText({ head, page, secrets }: Refused): string {
+function answerText({ head, page, secrets }: RefusedConnect): string {
   const shown = (text: string): string => (secrets.some((secret) => repeats(text, secret)) ? "" : text);
   const line = printable(`${head.status} ${shown(head.reason)}`);
   const [location = ""] = isPortal(head.status) ? (head.fields.get("location") ?? []) : [];
