@@ -161,11 +161,27 @@ export const FOLDERS = {
     ],
   ],
   "server/clusters": [
-    ...["shared", "shared/address", "shared/basics", "shared/config", "shared/documents", "shared/limits", "shared/tls"],
+    ...[
+      "shared",
+      "shared/address",
+      "shared/basics",
+      "shared/config",
+      "shared/documents",
+      "shared/limits",
+      "shared/tls",
+    ],
     "zod",
   ],
   "server/tokens": [
-    ...["server/clusters", "shared", "shared/basics", "shared/documents", "shared/http", "shared/runtime", "shared/tls"],
+    ...[
+      "server/clusters",
+      "shared",
+      "shared/basics",
+      "shared/documents",
+      "shared/http",
+      "shared/runtime",
+      "shared/tls",
+    ],
     ...["jose", "yaml", "zod"],
   ],
   "server/cluster-runtime": [
@@ -173,7 +189,15 @@ export const FOLDERS = {
     ...["shared", "shared/address", "shared/basics", "shared/config", "shared/listen", "shared/runtime", "shared/tls"],
   ],
   router: [
-    ...["shared", "shared/address", "shared/admin", "shared/basics", "shared/config", "shared/dial", "shared/documents"],
+    ...[
+      "shared",
+      "shared/address",
+      "shared/admin",
+      "shared/basics",
+      "shared/config",
+      "shared/dial",
+      "shared/documents",
+    ],
     ...["shared/http", "shared/limits", "shared/listen", "shared/relay", "shared/runtime", "prom-client", "zod"],
   ],
 };
