@@ -1,6 +1,6 @@
 import type { UnverifiedClaims } from "../../shared/http/bearer.ts";
 import { printable } from "../../shared/outcomes.ts";
-import { CLOCK_TOLERANCE_S, expiredAt, NO_END } from "./verifier.ts";
+import { CLOCK_TOLERANCE_S, expiredAt, NO_END, type TokenRefused } from "./verifier.ts";
 
 /** What a token must say of itself before anybody is asked, or anything computed, for it. */
 export interface WantedClaims {
@@ -14,15 +14,20 @@ export interface WantedClaims {
  * Why a token cannot be good whoever has signed it; `undefined`: it may be. It looks at the claims of a token that
  * nobody has verified, so a forged one may pass; an honest mistake, or a token for somebody else, costs nothing.
  */
-export function claimsFault(claims: UnverifiedClaims, { issuer, audiences }: WantedClaims): string | undefined {
-  if (claims.expiresAt === undefined) return NO_END;
+export function refuseByClaims(
+  claims: UnverifiedClaims,
+  { issuer, audiences }: WantedClaims,
+): TokenRefused | undefined {
+  if (claims.expiresAt === undefined) return { refused: NO_END };
   if (issuer !== undefined && claims.issuer !== issuer) {
-    return `the token was issued by ${quoted(claims.issuer)}, not by ${quoted(issuer)}`;
+    return { refused: `the token was issued by ${quoted(claims.issuer)}, not by ${quoted(issuer)}` };
   }
   if (!claims.audiences.some((audience) => audiences.includes(audience as string))) {
-    return `the token is for ${quoted(claims.audiences)}, not for ${quoted(audiences, " or ")}`;
+    return { refused: `the token is for ${quoted(claims.audiences)}, not for ${quoted(audiences, " or ")}` };
   }
-  if (claims.expiresAt.getTime() + CLOCK_TOLERANCE_S * 1_000 < Date.now()) return expiredAt(claims.expiresAt);
+  if (claims.expiresAt.getTime() + CLOCK_TOLERANCE_S * 1_000 < Date.now()) {
+    return { refused: expiredAt(claims.expiresAt), fault: "token_expired" };
+  }
   return undefined;
 }
 

@@ -4,7 +4,7 @@ import { tokenExpiry, unfitToken, unverifiedClaims } from "../../shared/http/bea
 import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import { ASYMMETRIC } from "../../shared/tls/token-algorithms.ts";
-import { claimsFault, quoted } from "./claims.ts";
+import { quoted, refuseByClaims } from "./claims.ts";
 import { failureOf } from "./https.ts";
 import { type IssuerKeys, issuerKeys, type KeyLocation } from "./keys.ts";
 import { identityOf, matchesSubject, notPermitted } from "./subject.ts";
@@ -59,8 +59,8 @@ export class JwtVerifier implements TokenVerifier {
     if (unfit !== undefined) return { refused: `the token ${unfit}` };
     const claims = unverifiedClaims(token);
     if (claims === undefined) return { refused: NO_JWT };
-    const fault = claimsFault(claims, this.#options);
-    if (fault !== undefined) return { refused: fault };
+    const fault = refuseByClaims(claims, this.#options);
+    if (fault !== undefined) return fault;
     return await untilAborted(
       this.#verdicts.of(token, network, () => this.#judge(token)),
       signal,
@@ -93,9 +93,14 @@ export class JwtVerifier implements TokenVerifier {
   }
 
   #explain(error: unknown, token: string): VerificationResult {
-    if (error instanceof errors.JWTExpired) return { refused: expiredAt(tokenExpiry(token)) };
+    if (error instanceof errors.JWTExpired) {
+      return { refused: expiredAt(tokenExpiry(token)), fault: "token_expired" };
+    }
     // The signature was good: what the claims say is the issuer's word, and may be shown.
-    if (error instanceof errors.JWTClaimValidationFailed) return { refused: this.#badClaim(error) };
+    if (error instanceof errors.JWTClaimValidationFailed) {
+      const refused = this.#badClaim(error);
+      return error.claim === "nbf" ? { refused, fault: "token_not_yet_valid" } : { refused };
+    }
     if (error instanceof errors.JOSEAlgNotAllowed) {
       const algorithm = printable(String(decodeProtectedHeader(token).alg), 20);
       return { refused: `the token's algorithm "${algorithm}" is not allowed (${this.#algorithms.join(", ")})` };

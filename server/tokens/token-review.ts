@@ -2,7 +2,7 @@ import { z } from "zod";
 import { untilAborted } from "../../shared/basics/until-aborted.ts";
 import { unfitToken, unverifiedClaims } from "../../shared/http/bearer.ts";
 import { printable } from "../../shared/outcomes.ts";
-import { claimsFault, quoted } from "./claims.ts";
+import { quoted, refuseByClaims } from "./claims.ts";
 import { failureOf, HttpsClient } from "./https.ts";
 import { type ApiAccess, checkAccess, type ReadAccess } from "./kube-access.ts";
 import { type Reach, ReviewReach } from "./review-reach.ts";
@@ -80,8 +80,8 @@ export class TokenReviewVerifier implements TokenVerifier {
     const claims = unverifiedClaims(token);
     if (claims?.expiresAt === undefined) return { refused: NO_END };
     const { audiences } = this.#options;
-    const fault = claimsFault(claims, { audiences });
-    if (fault !== undefined) return { refused: fault };
+    const fault = refuseByClaims(claims, { audiences });
+    if (fault !== undefined) return fault;
     const end = claims.expiresAt;
     return await untilAborted(
       this.#verdicts.of(token, network, (dropped) => this.#judge(token, end, dropped)),
@@ -162,7 +162,9 @@ export class TokenReviewVerifier implements TokenVerifier {
     const wanted = this.#options.audiences;
     if (authenticated !== true) {
       const why = error === "" ? "" : `: ${printable(without(token, error), 300)}`;
-      return { refused: `the API server does not accept the token for ${quoted(wanted, " or ")}${why}` };
+      const refused = `the API server does not accept the token for ${quoted(wanted, " or ")}${why}`;
+      const { issuedAt } = unverifiedClaims(token) ?? {};
+      return issuedAt !== undefined && issuedAt > new Date() ? { refused, fault: "token_not_yet_valid" } : { refused };
     }
     // One that knows nothing of audiences accepts the tokens that workloads send to the API server itself.
     if (!audiences.some((audience) => wanted.includes(audience))) {

@@ -1,3 +1,4 @@
+import type { CredentialFault } from "../../shared/outcomes.ts";
 import type { Reach } from "./review-reach.ts";
 
 /** Whom a valid token names. */
@@ -9,11 +10,16 @@ export interface TokenIdentity {
   readonly expiresAt: Date;
 }
 
+/** Time will not change it: another token may be accepted. */
+export interface TokenRefused {
+  readonly refused: string;
+  readonly fault?: CredentialFault;
+}
+
 /** What a verifier says of a token. The sentences are for whoever sent it, too: they never hold the token or a piece of it. */
 export type VerificationResult =
   | { readonly ok: TokenIdentity }
-  /** Time will not mend it: another token may. */
-  | { readonly refused: string }
+  | TokenRefused
   /** Nobody can say now: the one to ask is down. `detail` has addresses and paths, for the operator's log alone. */
   | { readonly unavailable: string; readonly detail: string; readonly retryAfterMs: number };
 
