@@ -1,5 +1,5 @@
 import { Help } from "commander";
-import { nearest } from "../shared/basics/nearest.ts";
+import { nearest } from "../shared/basics/text.ts";
 import { helpWidth } from "../shared/config/help-width.ts";
 import { ConfigError } from "../shared/config/options.ts";
 import { type Explained, explainedCodes } from "./explained-codes.ts";

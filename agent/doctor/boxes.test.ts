@@ -16,7 +16,7 @@ test("what boxes write is one line of bounded length, each name apart", () => {
   assert.equal(boxesIn(several), ', server "one,two"');
 });
 
-test("a box that repeats our token is not quoted", () => {
+test("a box that revealsSecret our token is not quoted", () => {
   const named = boxesIn({ server: "nginx", via: "asked with Bearer abcdefghijkl.mnop" }, "abcdefghijkl.mnop");
-  assert.equal(named, ', server "nginx", via "(not shown: it repeats our token)"');
+  assert.equal(named, ', server "nginx", via "(not shown: it revealsSecret our token)"');
 });

@@ -1,5 +1,5 @@
 import type { IncomingHttpHeaders } from "node:http";
-import { repeats } from "../../shared/basics/repeats.ts";
+import { revealsSecret } from "../../shared/basics/text.ts";
 import { printable } from "../../shared/outcomes.ts";
 
 /** Of each name: a box may write more into an answer than a line of a report has room for. */
@@ -14,6 +14,6 @@ export function boxesIn(headers: IncomingHttpHeaders, secret = ""): string {
 }
 
 function named(field: string, text: string, secret: string): string {
-  const name = repeats(text, secret) ? "(not shown: it repeats our token)" : printable(text, MAX_NAME);
+  const name = revealsSecret(text, secret) ? "(not shown: it revealsSecret our token)" : printable(text, MAX_NAME);
   return name === "" ? "" : `, ${field} "${name}"`;
 }

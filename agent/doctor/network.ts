@@ -1,6 +1,6 @@
 import { promises as dns, type LookupAddress } from "node:dns";
 import type { Socket } from "node:net";
-import { untilAborted } from "../../shared/basics/until-aborted.ts";
+import { untilAborted } from "../../shared/basics/promises.ts";
 import { WayFault } from "../../shared/dial/fault.ts";
 import type { Destination } from "../../shared/dial/way.ts";
 import { dialTcp, networkFault } from "../../shared/dial/ways-dial.ts";

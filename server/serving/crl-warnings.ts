@@ -1,5 +1,5 @@
-import { LookTimer } from "../../shared/basics/look-timer.ts";
-import type { Place } from "../../shared/basics/queue.ts";
+import type { QueueNode } from "../../shared/basics/queue.ts";
+import { SharedInterval } from "../../shared/basics/timers.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { CrlFile, WatchedCrl } from "../../shared/tls/crl-file.ts";
 import type { RevocationList } from "../../shared/tls/revocation-list.ts";
@@ -61,7 +61,7 @@ const LOOK_MS = 60_000;
 export class CrlLog {
   readonly #log: Pick<Logger, "warn">;
   readonly #warnings: () => readonly string[];
-  readonly #place: Place<() => void>;
+  readonly #place: QueueNode<() => void>;
   #logged: readonly string[] = [];
   #soon: NodeJS.Immediate | undefined;
 
@@ -69,7 +69,7 @@ export class CrlLog {
   constructor(log: Pick<Logger, "warn">, warnings: () => readonly string[]) {
     this.#log = log;
     this.#warnings = warnings;
-    this.#place = LookTimer.every(LOOK_MS).add(this.look);
+    this.#place = SharedInterval.every(LOOK_MS).add(this.look);
   }
 
   /** To be called when other CRLs or CAs may be in use; a thousand clusters that change together are one look. */

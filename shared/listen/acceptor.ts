@@ -1,9 +1,9 @@
 import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
 import { networkOf } from "../address/source-network.ts";
 import { BySource } from "../basics/by-source.ts";
-import { Penalties } from "../basics/penalties.ts";
-import { Crowd } from "../basics/queue.ts";
-import { seconds } from "../basics/seconds.ts";
+import { OrderedSet } from "../basics/queue.ts";
+import { Penalties } from "../basics/rate-limit.ts";
+import { seconds } from "../basics/text.ts";
 import { answerAndEnd } from "../http/answer-and-end.ts";
 import { type MemoryAccount, UNBOUNDED } from "../limits/hold.ts";
 import { TlsOverhead } from "../tls/tls-overhead.ts";
@@ -113,7 +113,7 @@ export class Acceptor {
   readonly #handshakes = new BySource<IncomingConnection>();
   readonly #connectionOf = new WeakMap<Socket, IncomingConnection>();
   /** Accepted and not closed. */
-  readonly #open = new Crowd<Socket>();
+  readonly #open = new OrderedSet<Socket>();
   /** The socket on top of one that was handed on. */
   readonly #onTop = new WeakMap<Socket, Socket>();
   readonly #overhead = new TlsOverhead();

@@ -1,6 +1,6 @@
 import type { Socket } from "node:net";
 import { networkOf } from "../address/source-network.ts";
-import { GrowingBytes } from "../basics/growing-bytes.ts";
+import { GrowingBytes } from "../basics/bytes.ts";
 import { HeldBytes } from "../limits/held-bytes.ts";
 import type { MemoryAccount } from "../limits/hold.ts";
 import { type HandshakeBudget, type QueuedHandshake, UNLIMITED } from "./handshake-queue.ts";
