@@ -82,7 +82,7 @@ export const FOLDERS = {
     ],
   ],
   "server/agents": [
-    ...["server/clusters", "server/tokens", "server/tunnels", "server/serving", "server/listeners"],
+    ...["server/clusters", "server/tokens", "server/tunnels", "server/cluster-runtime", "server/listeners"],
     ...["server/metrics", "server/options"],
     ...[
       "shared",
@@ -102,7 +102,7 @@ export const FOLDERS = {
     ...["@fastify/websocket", "fastify", "ws"],
   ],
   "server/callers": [
-    ...["server/tokens", "server/tunnels", "server/serving", "server/listeners", "server/agents"],
+    ...["server/tokens", "server/tunnels", "server/cluster-runtime", "server/listeners", "server/agents"],
     ...["server/metrics", "server/options"],
     ...[
       "shared",
@@ -122,7 +122,7 @@ export const FOLDERS = {
     ],
   ],
   "server/operators": [
-    ...["server/metrics", "server/serving", "server/tunnels"],
+    ...["server/metrics", "server/cluster-runtime", "server/tunnels"],
     ...[
       "shared",
       "shared/address",
@@ -142,7 +142,7 @@ export const FOLDERS = {
   ],
   server: [
     ...["server/agents", "server/callers", "server/clusters", "server/listeners", "server/metrics", "server/operators"],
-    ...["server/options", "server/serving", "server/tunnels"],
+    ...["server/options", "server/cluster-runtime", "server/tunnels"],
     ...[
       "shared",
       "shared/address",
