@@ -5,6 +5,7 @@ import { WebSocket } from "ws";
 import { sniOf } from "../address/sni.ts";
 import { deferred } from "../basics/promises.ts";
 import { seconds } from "../basics/text.ts";
+import { certificateFault, shownBy } from "../tls/server-certificate.ts";
 import { LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
 import { Carrier, WEBSOCKET_BOUNDS } from "./carrier.ts";
 import type { ControlMessage, Hello, OuterHello, Resumed, Welcome } from "./control.ts";
@@ -19,7 +20,6 @@ import {
   UPGRADING,
   unwelcomed,
 } from "./dial-fault.ts";
-import { certificateFault, shownBy } from "./shown-certificate.ts";
 import { damagedAnswer, mendAnswer, readAnswer } from "./upgrade-answer.ts";
 
 /** Where to, and how: all but the words. */
