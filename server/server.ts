@@ -12,7 +12,7 @@ import { CulvertError } from "../shared/outcomes.ts";
 import { FileRoom } from "../shared/runtime/file-room.ts";
 import { liveLinks } from "../shared/runtime/link-metrics.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
-import { StrangerLog } from "../shared/runtime/stranger-log.ts";
+import { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { type Expiring, expiryWarnings } from "../shared/tls/expiry.ts";
 import { AgentPorts } from "./agents/agent-ports.ts";
 import { RETRY_AFTER_S } from "./agents/refusal.ts";
@@ -23,9 +23,8 @@ import { type ConnectDeps, connect } from "./callers/connect.ts";
 import type { FrontendHandler } from "./callers/connect-reader.ts";
 import type { ClusterRuntime } from "./cluster-runtime/cluster-runtime.ts";
 import { type ClusterSource, Clusters } from "./cluster-runtime/clusters.ts";
-import { flagCluster } from "./cluster-runtime/flag-cluster.ts";
-import { FlagTls } from "./cluster-runtime/flags.ts";
-import { endRevokedAgents, reverifyAgents, rotate } from "./cluster-runtime/reverify-agents.ts";
+import { FlagTls, flagCluster } from "./cluster-runtime/flags.ts";
+import { endRevokedAgents, reverifyAgents, rotateAgents } from "./cluster-runtime/reverify-agents.ts";
 import type { ClusterVirtualHost } from "./cluster-runtime/virtual-host.ts";
 import type { ClusterChanges } from "./clusters/cluster.ts";
 import { ClusterStore } from "./clusters/store.ts";
@@ -91,7 +90,7 @@ export class Server implements AsyncDisposable {
   #memoryWatch: MemoryWatch | undefined;
   readonly #options: ServerOptions;
   readonly #log: Logger;
-  readonly #strangers: StrangerLog;
+  readonly #throttledLog: ThrottledLog;
   readonly #ephemeral: boolean;
   readonly #files: FileRoom;
   readonly #entrances: Entrances;
@@ -118,9 +117,9 @@ export class Server implements AsyncDisposable {
   constructor(options: ServerOptions, { log, listenEphemeral = false }: ServerDeps) {
     this.#options = options;
     this.#log = log;
-    this.#strangers = new StrangerLog(log);
+    this.#throttledLog = new ThrottledLog(log);
     const { metrics } = this;
-    this.#files = new FileRoom({ metrics, strangers: this.#strangers, owner: "this server" });
+    this.#files = new FileRoom({ metrics, throttledLog: this.#throttledLog, owner: "this server" });
     this.#ephemeral = listenEphemeral;
     this.#pool = new MemoryPool(options.memoryLimit);
     this.#memoryOfStrangers = this.#pool.share("");
@@ -130,7 +129,7 @@ export class Server implements AsyncDisposable {
     this.#links = new Links(options.serverId);
     this.#agents = new AgentPorts({
       ...{ options, waiting, links: this.#links },
-      ...{ metrics: this.metrics, log, strangers: this.#strangers, memory: this.#memoryOfStrangers },
+      ...{ metrics: this.metrics, log, throttledLog: this.#throttledLog, memory: this.#memoryOfStrangers },
       draining: () => this.#draining,
       onDropped: (port) => this.#onDropped(port),
     });
@@ -178,12 +177,12 @@ export class Server implements AsyncDisposable {
       onAgentsRenewed: (caChanged) => {
         for (const served of this.#serving?.all() ?? []) {
           if (caChanged && served.cluster.agents.ca === undefined) reverifyAgents(served);
-          else rotate(served, "the server's certificates have changed");
+          else rotateAgents(served, "the server's certificates have changed");
         }
         if (caChanged) void this.#store?.settleAgain();
       },
       onCrlChanged: () => {
-        this.#serving?.lookAtCrls();
+        this.#serving?.checkCrls();
         for (const served of this.#serving?.all() ?? []) {
           const { agents, callers } = served.cluster;
           if (agents.crl === undefined) endRevokedAgents(served, this.#turns);
@@ -234,7 +233,7 @@ export class Server implements AsyncDisposable {
     else if (what.agents.trust) reverifyAgents(served);
     else {
       if (what.agents.crl) endRevokedAgents(served, this.#turns);
-      if (what.agents.material) rotate(served, "the certificate of its cluster has changed");
+      if (what.agents.material) rotateAgents(served, "the certificate of its cluster has changed");
     }
   }
 
@@ -271,11 +270,11 @@ export class Server implements AsyncDisposable {
     if (!this.#isOn(serverPort, serverCert)) return;
     const common = {
       ...{ options: this.#options, metrics: this.metrics, log: this.#log },
-      ...{ strangers: this.#strangers, memory: this.#memoryOfStrangers },
+      ...{ throttledLog: this.#throttledLog, memory: this.#memoryOfStrangers },
     };
     const { listener, address } = await openTlsPort(
       {
-        ...{ name: "callers", hosts: serving.callerDoors, proxyProtocol: this.#options.serverProxyProtocol },
+        ...{ name: "callers", hosts: serving.callerHosts, proxyProtocol: this.#options.serverProxyProtocol },
         ...{ port: serverPort, host: serverBindAddress, option: "--server-port" },
         hostOption: "--server-bind-address",
         keepaliveMs: this.#options.frontendKeepaliveMs,
@@ -294,7 +293,7 @@ export class Server implements AsyncDisposable {
       tunnels: this.tunnels,
       metrics: this.metrics,
       log: this.#log,
-      strangers: this.#strangers,
+      throttledLog: this.#throttledLog,
       unauthenticatedMemory: this.#memoryOfStrangers,
       mustAdmit: (cluster, target) => this.#mustAdmit(cluster, target),
       paceOf: (cluster) => this.#serving?.get(cluster)?.pace,
@@ -307,36 +306,41 @@ export class Server implements AsyncDisposable {
   #mustAdmit(cluster: string, target: Target): void {
     const served = this.#serving?.get(cluster);
     if (served === undefined) throw new CulvertError("unknown_cluster", `cluster "${cluster}" is not served here`);
-    served.mustAdmit(target);
+    served.requireAdmission(target);
   }
 
   #handler(door: Door): FrontendHandler {
     const deps = this.#connecting();
     return {
       onConnect: (request, socket) => void connect(request, socket, door, deps),
-      onRefused: (refused) => this.#strangers.tell("info", { cluster: door.cluster, ...refused }, "request refused"),
+      onRefused: (refused) =>
+        this.#throttledLog.write("info", { cluster: door.cluster, ...refused }, "request refused"),
       onLeft: (left) => tellLeft({ listener: "callers", cluster: door.cluster, ...left }, deps),
       onDropped: () => this.#onDropped(door.kind === "unix" ? "unix" : "callers"),
     };
   }
 
-  async #openForAgents({ agentDoors, plainAgentDoors }: Clusters): Promise<void> {
+  async #openForAgents({ agentHosts, plainAgentHosts }: Clusters): Promise<void> {
     const { agentPort, clusterCert, agentInsecurePort, agentInsecureTrustedCidrs } = this.#options;
-    if (this.#isOn(agentPort, clusterCert)) await this.#agents.openSecure(agentDoors);
+    if (this.#isOn(agentPort, clusterCert)) await this.#agents.openSecure(agentHosts);
     if (this.#isOn(agentInsecurePort, agentInsecureTrustedCidrs[0] ?? ""))
-      await this.#agents.openInsecure(plainAgentDoors);
+      await this.#agents.openInsecure(plainAgentHosts);
     Object.assign(this.addresses, this.#agents.addresses);
   }
 
   #onDropped(listener: ListenerName): void {
     this.metrics.waitingDropped(listener);
-    this.#strangers.tell("warn", { listener }, "connection dropped: too many say nothing (--max-waiting-connections)");
+    this.#throttledLog.write(
+      "warn",
+      { listener },
+      "connection dropped: too many say nothing (--max-waiting-connections)",
+    );
   }
 
   async #openForOperators(): Promise<void> {
     const { healthPort, healthBindAddress, healthShowsClusters, adminPort, adminBindAddress } = this.#options;
     const { registry, withoutNames } = this.metrics;
-    const common = { log: this.#log, strangers: this.#strangers };
+    const common = { log: this.#log, throttledLog: this.#throttledLog };
     if (this.#isOn(healthPort)) {
       const flags = { option: "--health-port", hostOption: "--health-bind-address" };
       const shows = healthShowsClusters ? "names" : "counts";

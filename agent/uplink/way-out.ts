@@ -10,7 +10,7 @@ import type { ProxyTls } from "../../shared/dial/proxy-tls.ts";
 import type { Passage } from "../../shared/link/dial.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
-import { StrangerLog } from "../../shared/runtime/stranger-log.ts";
+import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { ServerLocation } from "../server-url.ts";
 import { KeptProxyTls } from "./kept-proxy-tls.ts";
 
@@ -45,7 +45,7 @@ interface Taken {
 export class WayOut {
   readonly #log: Logger;
   /** Of ways: a server may be lost, and found by another one, many times a second. */
-  readonly #changes: StrangerLog;
+  readonly #changes: ThrottledLog;
   /** By which one each server was reached last. */
   readonly #working = new Map<string, string>();
   readonly #ways: ProxyRoutes;
@@ -57,7 +57,7 @@ export class WayOut {
   /** Throws a `ConfigError`. */
   constructor(options: WayOutOptions, { env, log }: { readonly env: Environment; readonly log: Logger }) {
     this.#log = log;
-    this.#changes = new StrangerLog(log);
+    this.#changes = new ThrottledLog(log);
     const { proxyCa: caFile, proxyCert: certFile, proxyKey: keyFile } = options;
     this.#tls = new KeptProxyTls({ caFile, certFile, keyFile }, log);
     this.#tickets = new KerberosTickets(env);
@@ -119,7 +119,7 @@ export class WayOut {
     // The direct way is no news, unless there should have been a proxy.
     if (before === way || (before === undefined && now.kind === "direct" && reason === "")) return;
     const login = authentication === undefined ? {} : { authentication };
-    this.#changes.tell("info", { server, ...login, way, ...(reason === "" ? {} : { reason }) }, "way out");
+    this.#changes.write("info", { server, ...login, way, ...(reason === "" ? {} : { reason }) }, "way out");
   }
 
   #sayOnce(note: string): void {

@@ -12,7 +12,6 @@ import type { ServerOptions } from "../options/options.ts";
 import { AgentLog } from "./agent-log.ts";
 import { AnonymousCarriers } from "./anonymous.ts";
 import { doorByHost } from "./host.ts";
-import { RefusedResumes } from "./refused-resumes.ts";
 import { type UpgradeDeps, UpgradePort } from "./upgrade.ts";
 
 type AgentPortName = "agents" | "agents-insecure";
@@ -40,10 +39,7 @@ interface OpenPort {
 export class AgentPorts {
   readonly #deps: AgentPortsDeps;
   readonly #ports: OpenPort[] = [];
-  readonly #common: Pick<
-    UpgradeDeps,
-    "beforeHello" | "innerHandshakes" | "innerServers" | "turns" | "agentLog" | "refusedResumes"
-  >;
+  readonly #common: Pick<UpgradeDeps, "beforeHello" | "innerHandshakes" | "innerServers" | "turns" | "agentLog">;
   /** Agents are lost together, and come back together, with a path or with a balancer: neither waits for the other. */
   readonly #departures = new Departures(new TurnQueue());
 
@@ -55,7 +51,6 @@ export class AgentPorts {
       innerServers: new InnerServers(),
       turns: new TurnQueue(),
       agentLog: new AgentLog(deps.log),
-      refusedResumes: new RefusedResumes(),
     };
   }
 

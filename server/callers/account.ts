@@ -3,7 +3,7 @@ import type { Endpoint } from "../../shared/listen/proxy-protocol.ts";
 import { type CulvertError, type OutcomeCode, outcome, printable } from "../../shared/outcomes.ts";
 import type { SpliceTotals } from "../../shared/relay/splice.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
-import type { StrangerLog } from "../../shared/runtime/stranger-log.ts";
+import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { ClusterConnects, ServerMetrics } from "../metrics/server-metrics.ts";
 import type { OpenConnect } from "../tunnels/open-connects.ts";
 
@@ -11,7 +11,7 @@ export interface AccountDeps {
   readonly metrics: ServerMetrics;
   readonly log: Logger;
   /** For those who have not proved who they are: they come as often as they like. */
-  readonly strangers: StrangerLog;
+  readonly throttledLog: ThrottledLog;
 }
 
 let connections = 0;
@@ -95,7 +95,7 @@ export class Account {
     error: Error | undefined,
     end: { bytesUp: number; bytesDown: number; endedBy: string },
   ): void {
-    const { metrics, log, strangers } = this.#deps;
+    const { metrics, log, throttledLog } = this.#deps;
     this.open?.over();
     const durationMs = performance.now() - this.#startedAt;
     const { bytesUp, bytesDown } = end;
@@ -125,8 +125,8 @@ export class Account {
       // A bug shows its stack; everything else is a sentence.
       ...(code === "internal" ? { err: error?.cause ?? error } : error && { reason: printable(error.message) }),
     };
-    if (code === "unauthenticated" && !established) strangers.tell(level, line, FAILED);
-    else if (code === "stalled") strangers.tell(level, line, "connection ended: memory is short");
+    if (code === "unauthenticated" && !established) throttledLog.write(level, line, FAILED);
+    else if (code === "stalled") throttledLog.write(level, line, "connection ended: memory is short");
     else log[level](line, established ? "connection closed" : FAILED);
   }
 }

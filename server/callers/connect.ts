@@ -8,7 +8,7 @@ import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";
 import { type SpliceOptions, type SpliceTotals, splice } from "../../shared/relay/splice.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
-import type { StrangerLog } from "../../shared/runtime/stranger-log.ts";
+import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { claimedBy } from "../../shared/tls/identity.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
@@ -41,7 +41,7 @@ export interface ConnectDeps {
   readonly tunnels: Registry;
   readonly metrics: ServerMetrics;
   readonly log: Logger;
-  readonly strangers: StrangerLog;
+  readonly throttledLog: ThrottledLog;
   /**
    * Is charged for what callers send before they are admitted. Otherwise unauthenticated peers could use up the memory
    * of a cluster.
