@@ -6,10 +6,9 @@ import type { Carrier } from "../../shared/link/carrier.ts";
 import type { Hello, OuterHello, Resumed, Welcome } from "../../shared/link/control.ts";
 import { PeerFault } from "../../shared/link/inner-tls.ts";
 import { Link } from "../../shared/link/link.ts";
-import { remoteOf, sourceOf } from "../../shared/listen/source.ts";
+import { remoteOf, sourceOf } from "../../shared/listen/incoming-connection.ts";
 import { agentStatus, CulvertError, printable } from "../../shared/outcomes.ts";
-import type { Logger } from "../../shared/runtime/logger.ts";
-import type { StrangerLog } from "../../shared/runtime/stranger-log.ts";
+import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { CloseCode, HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { Credential } from "../tunnels/credential.ts";
 import type { ResumableLink } from "../tunnels/links.ts";
@@ -18,19 +17,15 @@ import { HandshakeTime } from "./handshake-time.ts";
 import { giveBack, graceOf, mustAgree, mustStillBeTrusted, reserve, welcomeWords } from "./hello.ts";
 import { attachInside, type InnerDeps, type Stranger } from "./inner.ts";
 import { refusalKind } from "./refusal-kind.ts";
-import type { RefusedResumes } from "./refused-resumes.ts";
 import { type Admitted, hold, linkOptions } from "./run-tunnel.ts";
 
 export interface AttachDeps extends InnerDeps {
   readonly options: InnerDeps["options"] & { readonly helloTimeoutMs: number };
-  readonly log: Pick<Logger, "debug">;
-  /** The log of those who come as often as they like. */
-  readonly strangers: StrangerLog;
+  readonly throttledLog: ThrottledLog;
   /** Of all agents together. */
   readonly turns: TurnQueue;
   /** Anonymous carriers whose hello has come, and wants inner TLS. */
   readonly innerHandshakes: AnonymousCarriers;
-  readonly refusedResumes: RefusedResumes;
 }
 
 /** Who has come, as far as the TLS outside and the request say. */
@@ -101,7 +96,7 @@ export async function attach(ws: WebSocket, socket: Socket, arrival: Arrival, de
       const { identity, remote } = who;
       const reason = "a fault of this server: its log has it";
       deps.metrics.agentRefused("internal", { cluster: deps.cluster.name, from: identity, reason });
-      deps.agentLog.tell(
+      deps.agentLog.write(
         "error",
         { cluster: deps.cluster, identity },
         { err: error, identity, remote },
@@ -198,7 +193,7 @@ const RESUME_REFUSALS: Readonly<Record<number, string>> = {
 function refusedAfterUpgrade(
   error: unknown,
   { remote, address, identity, shown, resumes = "" }: Stranger,
-  { cluster, metrics, agentLog, log, strangers, refusedResumes }: AttachDeps,
+  { cluster, metrics, agentLog, throttledLog }: AttachDeps,
 ): void {
   const refusal = error instanceof LinkRefused ? error : undefined;
   const reason = printable(refusal?.reason ?? (error instanceof Error ? error.message : String(error)));
@@ -211,8 +206,8 @@ function refusedAfterUpgrade(
   const level = closeCode === CloseCode.draining ? "info" : "warn";
   if (resumeRefusal !== undefined) {
     metrics.links.resumeFailed(resumeRefusal);
-    if (refusedResumes.isNew(resumes, closeCode)) strangers.tell("warn", line, "resume refused", resumeRefusal);
-    else log.debug(line, "resume refused");
-  } else if (identity === "") strangers.tell(level, line, "agent refused", refusalKind(code, shown));
-  else agentLog.tell(level, { cluster, identity }, line, "agent refused");
+    // An agent whose server was killed asks for its old link several times a minute, until the grace of the link is over.
+    throttledLog.write("warn", line, "resume refused", { kind: resumeRefusal, once: `${resumes} ${closeCode}` });
+  } else if (identity === "") throttledLog.write(level, line, "agent refused", { kind: refusalKind(code, shown) });
+  else agentLog.write(level, { cluster, identity }, line, "agent refused");
 }

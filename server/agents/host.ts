@@ -1,8 +1,8 @@
 import type { IncomingMessage } from "node:http";
-import type { TlsDoors } from "../../shared/listen/tls.ts";
+import type { VirtualHosts } from "../../shared/listen/tls.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
+import type { ClusterVirtualHost } from "../cluster-runtime/virtual-host.ts";
 import { valuesOf } from "../listeners/request-reader.ts";
-import type { ClusterDoor } from "../serving/cluster-door.ts";
 import type { Answer } from "./refusal.ts";
 
 /** RFC 9112 §3.2: more or fewer than one are a fault, and whoever reads the other one sees another cluster. */
@@ -23,8 +23,8 @@ const LIMITED_RETRY_MS = 1_000;
 export function doorByHost(
   { rawHeaders }: Pick<IncomingMessage, "rawHeaders">,
   address: string,
-  doors: TlsDoors<ClusterDoor>,
-): ClusterDoor | CulvertError | Answer {
+  doors: VirtualHosts<ClusterVirtualHost>,
+): ClusterVirtualHost | CulvertError | Answer {
   const [host, ...others] = valuesOf(rawHeaders, "host");
   if (host === undefined || host === "" || others.length > 0) return NOT_ONE;
   const name = nameIn(host);

@@ -124,11 +124,11 @@ function readHello(json: string): InnerHello {
 /** What others take to judge a token has a deadline of its own. */
 async function whoSays(
   proofs: IncomingHttpHeaders,
-  { socket }: InnerTls,
+  inner: InnerTls,
   address: string,
   { door, options: { handshakeTimeoutMs: deadlineMs, maxJudgedAgents: maxJudged } }: InnerDeps,
 ): Promise<Credential> {
-  return await identify(socket, proofs, door, { address, deadlineMs, maxJudged, onJudging: () => {} });
+  return await identify(inner, proofs, door, { address, deadlineMs, maxJudged, onJudging: () => {} });
 }
 
 /** A new tunnel, to its end. */

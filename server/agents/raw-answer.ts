@@ -1,6 +1,6 @@
 import { STATUS_CODES } from "node:http";
 import type { Duplex } from "node:stream";
-import { answerAndEnd, REST_OF_LARGE_HEADER } from "../../shared/http/answer-and-end.ts";
+import { answerAndEnd, REST_OF_LARGE_HEADER } from "../../shared/http/connection-end.ts";
 import { type Answer, headersOf } from "./refusal.ts";
 
 /**

@@ -1,4 +1,4 @@
-import { proxyStatus } from "../../shared/http/proxy-status.ts";
+import { proxyStatus } from "../../shared/http/response-fields.ts";
 import { agentStatus, CulvertError, type Outcome, outcome, printable } from "../../shared/outcomes.ts";
 import { SUBPROTOCOL } from "../../shared/wire/handshake.ts";
 

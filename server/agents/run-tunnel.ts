@@ -60,7 +60,7 @@ export async function hold(
   const innerTls = pipe !== link;
   const line = { cluster: cluster.name, agent: agentId, tunnel: entry.id, remote: link.remote };
   const tell = (level: "info" | "warn", fields: Readonly<Record<string, unknown>>, message: string) =>
-    agentLog.tell(level, { cluster, identity, agentId }, { ...line, ...fields }, message);
+    agentLog.write(level, { cluster, identity, agentId }, { ...line, ...fields }, message);
   const tunnel = new Tunnel(
     agent,
     link,

@@ -10,7 +10,7 @@ import { InnerServers } from "../../shared/link/inner-tls.ts";
 import { textFrame } from "../../shared/link/testing-frames.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
-import { StrangerLog } from "../../shared/runtime/stranger-log.ts";
+import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { SUBPROTOCOL, TUNNEL_PATH } from "../../shared/wire/handshake.ts";
 import { WaitingConnections } from "../listeners/waiting-connections.ts";
 import { ServerMetrics } from "../metrics/server-metrics.ts";
@@ -21,7 +21,6 @@ import { Links } from "../tunnels/links.ts";
 import { ClusterTunnels } from "../tunnels/registry.ts";
 import { AgentLog } from "./agent-log.ts";
 import { AnonymousCarriers } from "./anonymous.ts";
-import { RefusedResumes } from "./refused-resumes.ts";
 import { type AgentDoor, type UpgradeDeps, UpgradePort } from "./upgrade.ts";
 
 /** A port of agents on loopback, each connection coming through the door that `doorOf` its server name has. */
@@ -37,10 +36,9 @@ async function portOf(
     options: { ...defaultsOf(serverOptions), serverId: "srv", ...more },
     metrics: new ServerMetrics({ processMetrics: false }),
     log,
-    strangers: new StrangerLog(log),
+    throttledLog: new ThrottledLog(log),
     turns: new TurnQueue(),
     agentLog: new AgentLog(log),
-    refusedResumes: new RefusedResumes(),
     waiting: new WaitingConnections(more.maxWaitingConnections ?? 100),
     ...{ beforeHello: new AnonymousCarriers(8), innerHandshakes: new AnonymousCarriers(8) },
     links: new Links("srv"),

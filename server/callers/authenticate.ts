@@ -4,20 +4,19 @@ import type { Duplex } from "node:stream";
 import type { TLSSocket } from "node:tls";
 import { networkOf } from "../../shared/address/source-network.ts";
 import { BEARER_CHALLENGE, presentedToken } from "../../shared/http/bearer.ts";
+import { IncomingConnection, sourceOf } from "../../shared/listen/incoming-connection.ts";
 import type { Endpoint } from "../../shared/listen/proxy-protocol.ts";
-import { sourceOf } from "../../shared/listen/source.ts";
-import { judgedByCa } from "../../shared/listen/tls.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import {
   CERTIFICATE_CHALLENGE,
   type IdentityPattern,
-  judgePeer,
   type PeerIdentity,
   permits,
   shortSubject,
+  verifyPeer,
 } from "../../shared/tls/identity.ts";
 import { inTime, mustName } from "../agents/identify.ts";
-import type { UnixDoor } from "../serving/cluster-door.ts";
+import type { UnixHost } from "../cluster-runtime/virtual-host.ts";
 import type { TokenVerifier, Verdict } from "../tokens/verifier.ts";
 import type { CallerProof, OpenConnects } from "../tunnels/open-connects.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
@@ -31,7 +30,7 @@ export interface Caller {
 }
 
 /** What one door to the server asks of those who come through it. */
-export type Door = UnixDoor | CallerDoor;
+export type Door = UnixHost | CallerDoor;
 
 /** Mutual TLS: a certificate of the door's CA, and a name that is allowed. */
 export interface CallerDoor {
@@ -112,12 +111,12 @@ export function challenges(door: Door): readonly string[] {
 /** The same by what the connection itself shows: for requests that get no further anyway. */
 export function authenticateSocket(door: Door, socket: unknown): Caller {
   if (door.kind === "unix") return { name: "unix" };
-  const { identity, refusal: why } = judgePeer(socket as TLSSocket);
+  const by = IncomingConnection.of(socket as TLSSocket)?.verifiedBy;
+  const { identity, refusal: why } = verifyPeer(socket as TLSSocket, by);
   if (identity === undefined) {
     const or = door.verifier === undefined ? "" : ", and no token (Proxy-Authorization: Bearer)";
     throw new CulvertError("unauthenticated", `${why}${or}`);
   }
-  const by = judgedByCa(socket as TLSSocket);
   if (by !== undefined && by !== door.ca) {
     throw new CulvertError("unauthenticated", "the CA of this cluster has changed during the handshake: connect again");
   }

@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { type Duplex, duplexPair } from "node:stream";
 import { test } from "node:test";
 import { createLogger } from "../../shared/runtime/logger.ts";
+import type { UnixHost } from "../cluster-runtime/virtual-host.ts";
 import { WaitingConnections } from "../listeners/waiting-connections.ts";
-import type { UnixDoor } from "../serving/cluster-door.ts";
 import { ClusterTunnels } from "../tunnels/registry.ts";
 import type { Door } from "./authenticate.ts";
 import { Entrances } from "./caller-listeners.ts";
@@ -43,7 +43,7 @@ test("who asks for nothing is bounded at each door by itself: a flood at one dro
   await entrances.empty(1_000);
 });
 
-function doorOf(cluster: string): UnixDoor {
+function doorOf(cluster: string): UnixHost {
   return {
     kind: "unix",
     cluster,

@@ -1,8 +1,8 @@
 import type { Duplex } from "node:stream";
 import type { Logger } from "../../shared/runtime/logger.ts";
+import type { UnixHost } from "../cluster-runtime/virtual-host.ts";
 import { WaitingConnections } from "../listeners/waiting-connections.ts";
 import type { ServerOptions } from "../options/options.ts";
-import type { UnixDoor } from "../serving/cluster-door.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
 import type { Door } from "./authenticate.ts";
 import { Frontend, type FrontendHandler, type FrontendOptions } from "./connect-reader.ts";
@@ -26,7 +26,7 @@ export class Entrances {
   readonly #frontends = new Map<Door, Frontend>();
   /** Of clusters that are not served any more. */
   readonly #closed = new WeakSet<ClusterTunnels>();
-  readonly #unix = new Map<UnixDoor, UnixListener>();
+  readonly #unix = new Map<UnixHost, UnixListener>();
 
   constructor(deps: EntrancesDeps) {
     this.#deps = deps;
@@ -51,7 +51,7 @@ export class Entrances {
    * `option`: where the path is said. Rejects with a `ConfigError` if it cannot be had now; it is tried again until
    * `closeUnix`.
    */
-  async openUnix(door: UnixDoor, path: string, option: string): Promise<void> {
+  async openUnix(door: UnixHost, path: string, option: string): Promise<void> {
     const { udsMode: mode, deleteExistingUdsFile: deleteExisting, listenBacklog: backlog } = this.#deps.options;
     const listener = new UnixListener({
       ...{ path, option, mode, deleteExisting, backlog },
@@ -63,7 +63,7 @@ export class Entrances {
   }
 
   /** No new connections on it. */
-  closeUnix(door: UnixDoor): void {
+  closeUnix(door: UnixHost): void {
     void this.#unix.get(door)?.close();
     this.#unix.delete(door);
   }

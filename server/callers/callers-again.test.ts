@@ -5,21 +5,21 @@ import { test } from "node:test";
 import { TurnQueue } from "../../shared/basics/turn-queue.ts";
 import { certificateOf } from "../../shared/pki/testing.ts";
 import { ClientTrust } from "../../shared/tls/client-trust.ts";
-import type { ClusterDoor } from "../serving/cluster-door.ts";
+import type { ClusterVirtualHost } from "../cluster-runtime/virtual-host.ts";
 import type { TokenVerifier, Verdict } from "../tokens/verifier.ts";
 import { OpenConnect, OpenConnects } from "../tunnels/open-connects.ts";
 import { CallersAgain } from "./callers-again.ts";
 
 /** What this takes of a door. */
-type Door = Pick<ClusterDoor, "open" | "trust" | "verifier" | "identities" | "rule" | "notFrom">;
+type Door = Pick<ClusterVirtualHost, "open" | "trust" | "verifier" | "identities" | "rule" | "notFrom">;
 
-function doorOf(more: Partial<Door> = {}): { door: ClusterDoor } & { parts: Door } {
+function doorOf(more: Partial<Door> = {}): { door: ClusterVirtualHost } & { parts: Door } {
   const parts: Door = {
     ...{ open: new OpenConnects(), trust: new ClientTrust(""), verifier: undefined, identities: [], rule: "a list" },
     notFrom: () => undefined,
     ...more,
   };
-  return { door: parts as ClusterDoor, parts };
+  return { door: parts as ClusterVirtualHost, parts };
 }
 
 function openConnect(): OpenConnect {

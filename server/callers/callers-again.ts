@@ -2,7 +2,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { TurnQueue } from "../../shared/basics/turn-queue.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { type PeerIdentity, shortSubject } from "../../shared/tls/identity.ts";
-import type { ClusterDoor } from "../serving/cluster-door.ts";
+import type { ClusterVirtualHost } from "../cluster-runtime/virtual-host.ts";
 import type { TokenVerifier, Verdict } from "../tokens/verifier.ts";
 import type { Admitted, OpenConnect } from "../tunnels/open-connects.ts";
 import { notPermitted } from "./authenticate.ts";
@@ -27,7 +27,7 @@ export class CallersAgain {
   }
 
   /** Resolves when all are verified. */
-  async verify(door: ClusterDoor): Promise<void> {
+  async verify(door: ClusterVirtualHost): Promise<void> {
     const tokens: Admitted[] = [];
     for (const admitted of door.open.all()) {
       for (const connect of admitted.connects) this.#turns.run(() => refuseIf(connect, door.notFrom(connect.address)));
@@ -49,7 +49,7 @@ export class CallersAgain {
     for (const connect of connects) this.#turns.run(() => connect.refuse(refusal));
   }
 
-  async #verifyToken(admitted: Admitted, door: ClusterDoor, signal: AbortSignal): Promise<void> {
+  async #verifyToken(admitted: Admitted, door: ClusterVirtualHost, signal: AbortSignal): Promise<void> {
     const { proof } = admitted;
     const { verifier } = door;
     // By the same rules it is as good as it was: that its time may be over by now ends no open connection.
@@ -67,7 +67,7 @@ function refuseIf(connect: OpenConnect, refusal: CulvertError | undefined): void
 }
 
 /** Why a caller that was let in by this certificate would not be let in now; its dates do not count. */
-function certificateFault(peer: PeerIdentity, door: ClusterDoor): CulvertError | undefined {
+function certificateFault(peer: PeerIdentity, door: ClusterVirtualHost): CulvertError | undefined {
   const standing = door.trust.standing(peer.chain);
   if (standing === "stands") return notPermitted(door, peer);
   const why = standing === "revoked" ? "is revoked" : "is not signed by a CA that is still accepted here";

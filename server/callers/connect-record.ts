@@ -1,9 +1,9 @@
+import { formatEndpoint } from "../../shared/listen/incoming-connection.ts";
 import type { Endpoint } from "../../shared/listen/proxy-protocol.ts";
-import { formatEndpoint } from "../../shared/listen/source.ts";
 import { type CulvertError, type OutcomeCode, outcome, printable } from "../../shared/outcomes.ts";
 import type { SpliceTotals } from "../../shared/relay/splice.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
-import type { StrangerLog } from "../../shared/runtime/stranger-log.ts";
+import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { ClusterConnects, ServerMetrics } from "../metrics/server-metrics.ts";
 import type { OpenConnect } from "../tunnels/open-connects.ts";
 import type { OpenContext } from "../tunnels/open-stream.ts";
@@ -13,7 +13,7 @@ export interface ConnectRecordDeps {
   readonly metrics: ServerMetrics;
   readonly log: Logger;
   /** The throttled log for callers that are not authenticated: they may come as often as they like. */
-  readonly strangers: StrangerLog;
+  readonly throttledLog: ThrottledLog;
 }
 
 export interface ConnectRecordOptions {
@@ -105,7 +105,7 @@ export class ConnectRecord implements OpenContext {
     error: Error | undefined,
     end: { bytesUp: number; bytesDown: number; endedBy: string },
   ): void {
-    const { metrics, log, strangers } = this.#deps;
+    const { metrics, log, throttledLog } = this.#deps;
     this.open?.over();
     const durationMs = performance.now() - this.#startedAt;
     const { bytesUp, bytesDown } = end;
@@ -135,8 +135,8 @@ export class ConnectRecord implements OpenContext {
       // A fault of the server is logged with its stack, everything else as a sentence.
       ...(code === "internal" ? { err: error?.cause ?? error } : error && { reason: printable(error.message) }),
     };
-    if (code === "unauthenticated" && !established) strangers.tell(level, line, FAILED);
-    else if (code === "stalled") strangers.tell(level, line, "connection ended: memory is short");
+    if (code === "unauthenticated" && !established) throttledLog.write(level, line, FAILED);
+    else if (code === "stalled") throttledLog.write(level, line, "connection ended: memory is short");
     else log[level](line, established ? "connection closed" : FAILED);
   }
 }

@@ -3,14 +3,14 @@ import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { formatTarget, parseTarget, shownAuthority } from "../../shared/address/target.ts";
 import type { MemoryAccount } from "../../shared/limits/hold.ts";
-import { sourceOf } from "../../shared/listen/source.ts";
+import { sourceOf } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";
 import { type SpliceTotals, splice } from "../../shared/relay/splice.ts";
 import { claimedBy } from "../../shared/tls/identity.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
+import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";
 import type { ServerOptions } from "../options/options.ts";
-import type { ServedCluster } from "../serving/served-cluster.ts";
 import { OpenConnect } from "../tunnels/open-connects.ts";
 import { type OpenStreamDeps, openStream } from "../tunnels/open-stream.ts";
 import { isClosedInOrder, isSessionLost } from "../tunnels/opening.ts";
@@ -24,7 +24,7 @@ export interface ConnectDeps extends ConnectRecordDeps, OpenStreamDeps {
     Pick<ServerOptions, "maxJudgedAgents" | "establishedGapMs" | "stallTimeoutMs">;
   readonly metrics: ConnectRecordDeps["metrics"];
   /** The clusters that are served now. */
-  readonly clusters: { get(name: string): Pick<ServedCluster, "tunnels" | "mustAdmit" | "pace"> | undefined };
+  readonly clusters: { get(name: string): Pick<ClusterRuntime, "tunnels" | "mustAdmit" | "pace"> | undefined };
   /**
    * The account that is charged for what callers send before they are admitted. Otherwise unauthenticated peers could use
    * up the memory of a cluster.

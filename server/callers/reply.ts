@@ -1,6 +1,6 @@
 import type { Duplex } from "node:stream";
-import { answerAndEnd } from "../../shared/http/answer-and-end.ts";
-import { proxyStatus } from "../../shared/http/proxy-status.ts";
+import { answerAndEnd } from "../../shared/http/connection-end.ts";
+import { proxyStatus } from "../../shared/http/response-fields.ts";
 import { type CulvertError, outcome, printable } from "../../shared/outcomes.ts";
 
 /** The only file that writes HTTP on a raw socket. */

@@ -4,12 +4,12 @@ import { parseTarget, type Target } from "../../shared/address/target.ts";
 import { CulvertError, type OutcomeCode, toCulvertError } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { OpenTimes } from "../../shared/wire/open.ts";
-import type { ServedCluster } from "../serving/served-cluster.ts";
+import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";
 import { type OpenContext, type OpenStreamDeps, openStream } from "../tunnels/open-stream.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
 
 export interface ConnectCheckDeps extends OpenStreamDeps {
-  readonly clusters: { get(name: string): Pick<ServedCluster, "tunnels" | "mustAdmit"> | undefined };
+  readonly clusters: { get(name: string): Pick<ClusterRuntime, "tunnels" | "mustAdmit"> | undefined };
   readonly log: Logger;
   /** Throws `overloaded` when this process has hardly a file descriptor left. */
   readonly files: { mustHaveRoom(code: "overloaded"): void };

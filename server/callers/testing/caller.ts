@@ -4,7 +4,7 @@ import { type AddressInfo, createServer, connect as dial, type Socket } from "no
 import { MemoryPool } from "../../../shared/limits/memory-pool.ts";
 import { CulvertError } from "../../../shared/outcomes.ts";
 import { createLogger } from "../../../shared/runtime/logger.ts";
-import { StrangerLog } from "../../../shared/runtime/stranger-log.ts";
+import { ThrottledLog } from "../../../shared/runtime/throttled-log.ts";
 import { WaitingConnections } from "../../listeners/waiting-connections.ts";
 import { ServerMetrics } from "../../metrics/server-metrics.ts";
 import type { TokenVerifier } from "../../tokens/verifier.ts";
@@ -68,7 +68,7 @@ export async function start(
     clusters: { get: () => ({ tunnels: cluster, mustAdmit: () => {}, pace: () => 0 }) },
     metrics,
     log,
-    strangers: new StrangerLog(log),
+    throttledLog: new ThrottledLog(log),
     unauthenticatedMemory,
     draining: () => options.draining ?? false,
     files: {

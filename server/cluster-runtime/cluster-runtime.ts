@@ -1,0 +1,203 @@
+import type { Target } from "../../shared/address/target.ts";
+import { TokenBucket } from "../../shared/basics/token-bucket.ts";
+import { CulvertError, printable } from "../../shared/outcomes.ts";
+import type { Logger } from "../../shared/runtime/logger.ts";
+import type { WatchedCrl } from "../../shared/tls/crl-file.ts";
+import type { Expiring } from "../../shared/tls/expiry.ts";
+import type { WatchedTls } from "../../shared/tls/tls-files.ts";
+import { unfit } from "../../shared/tls/tls-material.ts";
+import { ValidityLog } from "../../shared/tls/validity-log.ts";
+import type { Cluster, ClusterChanges, InnerTlsRule } from "../clusters/cluster.ts";
+import type { Limits } from "../clusters/document.ts";
+import { ClusterFigures } from "../metrics/cluster-figures.ts";
+import type { Reach } from "../tokens/review-reach.ts";
+import type { ClusterTunnels } from "../tunnels/registry.ts";
+import { SideExpiry } from "./expiring.ts";
+import { missingWarning } from "./missing-material.ts";
+import { ClusterVirtualHost, type UnixHost } from "./virtual-host.ts";
+
+export interface ClusterRuntimeDeps {
+  /** What the flags say of each side, where clusters leave it out. */
+  readonly flags: {
+    readonly agents: WatchedTls | undefined;
+    readonly callers: WatchedTls | undefined;
+    /** `--client-crl-file`, for both. */
+    readonly crl?: WatchedCrl | undefined;
+  };
+  /** There are no documents: the flags are the one cluster. */
+  readonly isOfFlags: boolean;
+  /** `--inner-tls`, for clusters that do not say. */
+  readonly innerTls: InnerTlsRule;
+  readonly log: Logger;
+}
+
+const SIDES = ["agents", "callers"] as const;
+/** So many seconds' worth is let through at once: callers come in bursts, after a restart above all. */
+const CONNECT_BURST_S = 2;
+/** Bytes come in chunks; what is more than this would be seen by the neighbours. */
+const BYTES_BURST_S = 0.1;
+
+/**
+ * While the connections of a cluster hold more than `limits.memory` each of them is slowed down to 1 MB/s, so that what they
+ * hold gets less as their readers go on.
+ */
+const MS_PER_BYTE_ABOVE_CAP = 1 / 1_000;
+
+/** One cluster as this server serves it: its tunnels, its doors on the TLS ports, and what its callers may ask for. */
+export class ClusterRuntime {
+  readonly tunnels: ClusterTunnels;
+  readonly agents: ClusterVirtualHost;
+  readonly callers: ClusterVirtualHost;
+  readonly unix: UnixHost;
+  readonly figures: ClusterFigures;
+  /** It is what the flags say, and no document's. */
+  readonly isOfFlags: boolean;
+  readonly #expiry: readonly SideExpiry[];
+  readonly #validity: ValidityLog;
+  #cluster: Cluster;
+  #connects: TokenBucket | undefined;
+  #bytes: TokenBucket | undefined;
+  /** How long to rest after so many bytes, ms and fractions. Every connection asks, also one that is older than the limit. */
+  readonly pace = (bytes: number): number => {
+    this.figures.carried += bytes;
+    const restMs = this.#bytes?.charge(bytes) ?? 0;
+    if (restMs > 0) this.figures.limitHit("bytesPerSecond");
+    if (!this.tunnels.memory.isAboveCapByConnections) return restMs;
+    return Math.max(restMs, bytes * MS_PER_BYTE_ABOVE_CAP);
+  };
+
+  constructor(cluster: Cluster, tunnels: ClusterTunnels, { flags, ...deps }: ClusterRuntimeDeps) {
+    this.#cluster = cluster;
+    this.tunnels = tunnels;
+    tunnels.probes.paceOfConnections = this.pace;
+    this.isOfFlags = deps.isOfFlags;
+    const rule = (side: "agents" | "callers") =>
+      deps.isOfFlags ? `--${side.slice(0, -1)}-identities` : `${side}.identities of its cluster`;
+    const common = {
+      ...deps,
+      onHandshakeLimit: () => this.figures.limitHit("handshakesPerSecond"),
+    };
+    const depsOf = (clients: "agents" | "callers") => ({
+      ...common,
+      clients,
+      flags: flags[clients],
+      flagCrl: flags.crl,
+      rule: rule(clients),
+    });
+    this.agents = new ClusterVirtualHost(tunnels, cluster.agents, depsOf("agents"));
+    this.callers = new ClusterVirtualHost(tunnels, cluster.callers, depsOf("callers"));
+    this.unix = { kind: "unix", cluster: cluster.name, tunnels };
+    this.#fit(cluster);
+    this.#limit(cluster);
+    // These look at themselves until they are closed, so nothing may fail behind them.
+    this.figures = new ClusterFigures();
+    this.#expiry = SIDES.map((side) => new SideExpiry(side, () => this.#inUse(side)));
+    this.#validity = new ValidityLog(deps.log, () => this.expiring());
+  }
+
+  get cluster(): Cluster {
+    return this.#cluster;
+  }
+
+  /** Why it is not served as its document says, or why nobody comes who is meant to. */
+  problems(now = new Date()): string[] {
+    return SIDES.flatMap((side) => {
+      const { tokenProblem, mayDoWithoutTls } = this[side];
+      const missing = mayDoWithoutTls ? undefined : missingWarning(side)(this);
+      return [missing ?? [], tokenProblem ?? [], this.#unfit(side, now) ?? []].flat();
+    });
+  }
+
+  /** How the API servers that judge its tokens can be reached; `undefined`: none is asked. */
+  get tokenReach(): Reach | undefined {
+    const reaches = SIDES.flatMap((side) => this[side].verifier?.reach ?? []);
+    return reaches.find(({ state }) => state === "failing") ?? reaches[0];
+  }
+
+  /** What its document names and has an end; what the flags name is told once for all clusters. */
+  *expiring(): Generator<Expiring> {
+    for (const side of this.#expiry) yield* side;
+  }
+
+  #inUse(side: (typeof SIDES)[number]) {
+    const { ownCertificate: certificate, ownCa: ca } = this[side];
+    const { name: cluster, file } = this.#cluster;
+    const fields = { cluster, file };
+    const by = { certificate: `${side}.cert`, ca: `${side}.ca` };
+    return { certificate, ca, by, cluster, certificateFields: fields, caFields: fields };
+  }
+
+  #unfit(side: (typeof SIDES)[number], now: Date): string | undefined {
+    const { ownCertificate } = this[side];
+    const fault = ownCertificate && unfit(ownCertificate, now);
+    if (fault === undefined) return undefined;
+    const { name, file } = this.#cluster;
+    return `${file}: cluster "${name}": ${side}.cert ${fault}: ${side} refuse this server`;
+  }
+
+  /** It is not served any more; what is open is its owner's to end. */
+  close(): void {
+    this.tunnels.closedBecause = `cluster "${this.#cluster.name}" is not served here any more`;
+    this.agents.close();
+    this.callers.close();
+    this.figures.close();
+    this.#validity.close();
+  }
+
+  update(cluster: Cluster, what: ClusterChanges): void {
+    this.#cluster = cluster;
+    this.#fit(cluster);
+    if (what.limits) this.#limit(cluster);
+    this.#validity.look();
+  }
+
+  #fit({ name, agents, callers, suspended }: Cluster): void {
+    this.tunnels.closedBecause = suspended ? `cluster "${name}" is suspended` : undefined;
+    this.agents.update(agents, suspended);
+    this.callers.update(callers, suspended);
+  }
+
+  #limit({ name, limits: { connectsPerSecond, bytesPerSecond, handshakesPerSecond, memory } }: Cluster): void {
+    const sentence = `cluster "${name}" is at its limit: ${handshakesPerSecond} handshakes a second (limits.handshakesPerSecond)`;
+    for (const side of SIDES) this[side].handshakes.set(() => bucketOf(handshakesPerSecond, CONNECT_BURST_S), sentence);
+    this.tunnels.memory.cap = memory ?? Number.POSITIVE_INFINITY;
+    this.#connects = bucketOf(connectsPerSecond, CONNECT_BURST_S);
+    this.#bytes = bucketOf(bytesPerSecond, BYTES_BURST_S);
+  }
+
+  /** May this target be asked for, now? Throws `forbidden` or `limited`; each yes counts as one CONNECT. */
+  mustAdmit(target: Target): void {
+    const { name, suspended, targets, limits } = this.#cluster;
+    if (suspended) throw new CulvertError("forbidden", `cluster "${name}" is suspended`);
+    const objection = targets.judge(target);
+    if (objection !== undefined) throw new CulvertError("forbidden", printable(objection));
+    if (limits.pendingConnects !== undefined && this.tunnels.pendingConnects >= limits.pendingConnects) {
+      throw this.#limited(`${limits.pendingConnects} CONNECTs wait for an answer`, "pendingConnects", 1_000);
+    }
+    if (limits.streams !== undefined && this.#streams() + this.tunnels.pendingConnects >= limits.streams) {
+      throw this.#limited(`${limits.streams} connections are open`, "streams", 1_000);
+    }
+    if (this.tunnels.memory.isFullByCap) {
+      throw this.#limited("its connections hold too much for slow readers", "memory", 1_000);
+    }
+    const waitMs = this.#connects?.take(1) ?? 0;
+    if (waitMs > 0) throw this.#limited(`${limits.connectsPerSecond} CONNECTs a second`, "connectsPerSecond", waitMs);
+  }
+
+  #limited(what: string, limit: keyof Limits, retryAfterMs: number): CulvertError {
+    this.figures.limitHit(limit);
+    const sentence = `cluster "${this.#cluster.name}" is at its limit: ${what} (limits.${limit})`;
+    return new CulvertError("limited", sentence, { retryAfterMs });
+  }
+
+  #streams(): number {
+    let streams = 0;
+    for (const tunnel of this.tunnels.tunnels()) streams += tunnel.streamCount;
+    return streams;
+  }
+}
+
+function bucketOf(perSecond: number | undefined, burstSeconds: number): TokenBucket | undefined {
+  if (perSecond === undefined) return undefined;
+  return new TokenBucket({ perSecond, burst: Math.max(1, burstSeconds * perSecond) });
+}

@@ -1,0 +1,240 @@
+import { ConfigError } from "../../shared/config/options.ts";
+import type { VirtualHosts } from "../../shared/listen/tls.ts";
+import type { Expiring } from "../../shared/tls/expiry.ts";
+import { changedKeys } from "../clusters/changes.ts";
+import type { Cluster, ClusterChanges } from "../clusters/cluster.ts";
+import type { ServerNames } from "../clusters/names.ts";
+import type { ClusterListener } from "../clusters/store.ts";
+import type { Reach } from "../tokens/review-reach.ts";
+import type { Registry } from "../tunnels/registry.ts";
+import { warningsOf } from "./all-warnings.ts";
+import { ClusterRuntime, type ClusterRuntimeDeps } from "./cluster-runtime.ts";
+import { missingWarning } from "./missing-material.ts";
+import { namesPassByWarning } from "./names-pass-by.ts";
+import { sharedCaWarning } from "./shared-ca.ts";
+import { tokenOnlyWarning } from "./token-only.ts";
+import type { ClusterVirtualHost } from "./virtual-host.ts";
+import { CrlLog, documentCrlWarnings, flagCrlWarnings } from "./warnings.ts";
+
+/** Which clusters there are: the documents', or the one of the flags. */
+export interface ClusterSource {
+  readonly clusters: ReadonlyMap<string, Cluster>;
+  readonly agentNames: Pick<ServerNames<Cluster>, "find">;
+  readonly callerNames: Pick<ServerNames<Cluster>, "find">;
+  listen(listener: ClusterListener): void;
+}
+
+export interface ClustersDeps extends ClusterRuntimeDeps {
+  readonly source: ClusterSource;
+  readonly registry: Registry;
+  readonly maxAgents: number;
+  readonly serverId: string;
+  readonly drainTimeoutMs: number;
+  /** It is served from now on. */
+  onAdded(served: ClusterRuntime): void;
+  onChanged(served: ClusterRuntime, what: ClusterChanges): void;
+  /** Nobody finds it any more; what it has open is to be drained. */
+  onRemoved(served: ClusterRuntime): void;
+}
+
+/** The way to the API server that judges a cluster's tokens. */
+export interface TokenReviewState {
+  readonly cluster: string;
+  readonly reach: Reach;
+}
+
+/** The clusters that are served now, and the doors at which they are found. */
+export class Clusters implements ClusterListener {
+  readonly agentDoors: VirtualHosts<ClusterVirtualHost>;
+  /** Where TLS has ended in front, and names come in the request. */
+  readonly plainAgentDoors: VirtualHosts<ClusterVirtualHost>;
+  readonly callerDoors: VirtualHosts<ClusterVirtualHost>;
+  readonly #deps: ClustersDeps;
+  readonly #served = new Map<string, ClusterRuntime>();
+  /** Clusters that are to be served and cannot, and why. */
+  readonly #unserved = new Map<string, string>();
+  readonly #crlLog: CrlLog;
+  #started = false;
+
+  constructor(deps: ClustersDeps) {
+    this.#deps = deps;
+    this.agentDoors = this.#doors("agents", () => deps.source.agentNames, hasCertificate);
+    this.plainAgentDoors = this.#doors("agents", () => deps.source.agentNames, canDoWithoutTls);
+    this.#crlLog = new CrlLog(deps.log, () => this.#crlWarnings());
+    this.callerDoors = this.#doors("callers", () => deps.source.callerNames, hasCertificate);
+  }
+
+  /** Throws a `ConfigError` for a cluster that cannot be served as it is said. */
+  start(): void {
+    this.#deps.source.listen(this);
+    this.#started = true;
+    if (this.#served.size === 0) this.#deps.log.warn("there are no clusters yet: every caller and agent is refused");
+    for (const warn of WARNINGS) {
+      for (const warning of warningsOf(this.#served.values(), warn)) this.#deps.log.warn(warning);
+    }
+    this.#crlLog.look();
+  }
+
+  get(name: string): ClusterRuntime | undefined {
+    return this.#served.get(name);
+  }
+
+  all(): Iterable<ClusterRuntime> {
+    return this.#served.values();
+  }
+
+  /** Why some clusters are not served as their documents say. */
+  problems(): string[] {
+    return [...this.#unserved.values(), ...[...this.#served.values()].flatMap((served) => served.problems())];
+  }
+
+  /** What is odd about the clusters now, and may be meant: what can be mended, since it stays in readyz until it is. */
+  warnings(): string[] {
+    return [...warningsOf(this.#served.values(), sharedCaWarning), ...this.#crlWarnings()];
+  }
+
+  /** Of those whose tokens an API server judges. */
+  tokenReviews(): TokenReviewState[] {
+    return [...this.#served].flatMap(([cluster, { tokenReach }]) =>
+      tokenReach === undefined ? [] : { cluster, reach: tokenReach },
+    );
+  }
+
+  /** What of the documents' certificates and CAs has an end. */
+  *expiring(): Generator<Expiring> {
+    for (const served of this.#served.values()) yield* served.expiring();
+  }
+
+  /** To be called when the CRLs of the flags are others. */
+  readonly lookAtCrls = (): void => this.#crlLog.lookSoon();
+
+  #crlWarnings(): string[] {
+    const { crl } = this.#deps.flags;
+    return [
+      ...(crl === undefined ? [] : flagCrlWarnings(crl, this.#served.values())),
+      ...[...this.#served.values()].flatMap((served) => documentCrlWarnings(served)),
+    ].slice(0, MAX_CRL_WARNINGS);
+  }
+
+  onAdded(cluster: Cluster): void {
+    const { registry, serverId, drainTimeoutMs } = this.#deps;
+    const maxAgents = cluster.agents.maxAgents ?? this.#deps.maxAgents;
+    const tunnels = registry.add(cluster.name, { serverId, maxAgents, drainTimeoutMs });
+    const served = this.#make(() => new ClusterRuntime(cluster, tunnels, this.#deps), cluster);
+    if (served === undefined) {
+      registry.remove(tunnels);
+      return;
+    }
+    this.#unserved.delete(cluster.name);
+    this.#served.set(cluster.name, served);
+    if (this.#started) {
+      const { name, file, suspended } = cluster;
+      this.#deps.log.info({ cluster: name, file, ...(suspended && { suspended }) }, "cluster added");
+      this.#warnOf(served, []);
+      this.#crlLog.lookSoon();
+    }
+    this.#deps.onAdded(served);
+  }
+
+  /** Somebody who is shut out, or let in again, is no change like any other. */
+  #tellChange({ name, file, suspended }: Cluster, what: ClusterChanges): void {
+    const line = { cluster: name, file, changed: changedKeys(what) };
+    if (what.suspended) this.#deps.log.warn(line, suspended ? "cluster suspended" : "cluster resumed");
+    else this.#deps.log.info(line, "cluster changed");
+  }
+
+  #warnOf(served: ClusterRuntime, before: readonly string[]): void {
+    for (const warning of warningsAbout(served)) {
+      if (!before.includes(warning)) this.#deps.log.warn({ cluster: served.cluster.name }, warning);
+    }
+  }
+
+  /** What is wrong with a cluster stops the start, and later keeps out that one. */
+  #make(make: () => ClusterRuntime, { name, file }: Cluster): ClusterRuntime | undefined {
+    try {
+      return make();
+    } catch (error) {
+      const reason = error instanceof Error ? error.message : String(error);
+      if (!this.#started) throw new ConfigError([`Cluster "${name}" (${file}): ${reason}.`], { cause: error });
+      this.#unserved.set(name, `${file}: cluster "${name}" cannot be served: ${reason}`);
+      this.#deps.log.error({ cluster: name, file, reason }, "a cluster cannot be served");
+      return undefined;
+    }
+  }
+
+  onChanged(cluster: Cluster, _before: Cluster, what: ClusterChanges): void {
+    const served = this.#served.get(cluster.name);
+    if (served === undefined) {
+      this.onAdded(cluster); // it could not be served as it was
+      return;
+    }
+    if (what.maxAgents) served.tunnels.maxAgents = cluster.agents.maxAgents ?? this.#deps.maxAgents;
+    const before = warningsAbout(served);
+    served.update(cluster, what);
+    this.#tellChange(cluster, what);
+    this.#warnOf(served, before);
+    this.#crlLog.lookSoon();
+    this.#deps.onChanged(served, what);
+  }
+
+  onRemoved({ name }: Cluster): void {
+    this.#unserved.delete(name);
+    const served = this.#served.get(name);
+    if (served === undefined) return;
+    this.#served.delete(name);
+    this.#deps.registry.remove(served.tunnels);
+    served.close();
+    this.#deps.onRemoved(served);
+  }
+
+  close(): void {
+    this.#crlLog.close();
+    for (const served of this.#served.values()) served.close();
+  }
+
+  #doors(
+    side: "agents" | "callers",
+    names: () => ClusterSource["agentNames"],
+    isUsable: (door: ClusterVirtualHost) => boolean,
+  ): VirtualHosts<ClusterVirtualHost> {
+    const served = this.#served;
+    return {
+      get single() {
+        if (served.size !== 1) return undefined;
+        const [only] = served.values();
+        const door = only?.[side];
+        return door?.side.sni.length === 0 && isUsable(door) ? door : undefined;
+      },
+      find: (serverName) => {
+        const cluster = names().find(serverName);
+        const door = cluster && served.get(cluster.name)?.[side];
+        return door !== undefined && isUsable(door) ? door : undefined;
+      },
+    };
+  }
+}
+
+/** Enough to see what is meant: a thousand clusters may name one file. */
+const MAX_CRL_WARNINGS = 10;
+
+/** What the log says of a cluster, when it comes and when that is new. */
+const WARNINGS = [
+  sharedCaWarning,
+  tokenOnlyWarning,
+  namesPassByWarning,
+  missingWarning("agents"),
+  missingWarning("callers"),
+];
+
+function warningsAbout(served: ClusterRuntime): string[] {
+  return WARNINGS.flatMap((warn) => warn(served) ?? []);
+}
+
+function hasCertificate({ material }: ClusterVirtualHost): boolean {
+  return material !== undefined;
+}
+
+/** Inner TLS shows the certificate, too; tokens alone need none. */
+function canDoWithoutTls(door: ClusterVirtualHost): boolean {
+  return hasCertificate(door) || door.innerTls === "never";
+}
