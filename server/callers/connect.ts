@@ -24,7 +24,7 @@ export interface ConnectDeps extends ConnectRecordDeps, OpenStreamDeps {
     Pick<ServerOptions, "maxJudgedAgents" | "establishedGapMs" | "stallTimeoutMs">;
   readonly metrics: ConnectRecordDeps["metrics"];
   /** The clusters that are served now. */
-  readonly clusters: { get(name: string): Pick<ClusterRuntime, "tunnels" | "mustAdmit" | "pace"> | undefined };
+  readonly clusters: { get(name: string): Pick<ClusterRuntime, "tunnels" | "requireAdmission" | "pace"> | undefined };
   /**
    * The account that is charged for what callers send before they are admitted. Otherwise unauthenticated peers could use
    * up the memory of a cluster.
@@ -59,7 +59,7 @@ export async function connect(request: IncomingMessage, socket: Duplex, door: Do
     const target = parseTarget(request.url);
     record.target = formatTarget(target);
     const cluster = servedCluster(door, deps);
-    cluster.mustAdmit(target);
+    cluster.requireAdmission(target);
     if (deps.draining()) throw new CulvertError("draining", "this server is shutting down: try again");
     deps.files.mustHaveRoom("overloaded");
     const { memory } = cluster.tunnels;

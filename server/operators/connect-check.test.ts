@@ -20,7 +20,7 @@ function serverOf(agents: readonly FakeAgent[], options: Partial<ConnectCheckDep
   const times = { connectTimeoutMs: 10_000, dialTimeoutMs: 1_000, agentAckTimeoutMs: 5_000, agentWaitMs: 5_000 };
   const deps: ConnectCheckDeps = {
     options: { ...times, maxPendingConnects: 1, ...options },
-    clusters: { get: () => ({ tunnels: cluster, mustAdmit: () => {} }) },
+    clusters: { get: () => ({ tunnels: cluster, requireAdmission: () => {} }) },
     metrics: { pendingOpens: () => {} },
     log: createLogger({ level: "silent", format: "json", name: "test" }),
     draining: () => false,

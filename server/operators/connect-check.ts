@@ -9,7 +9,7 @@ import { type OpenContext, type OpenStreamDeps, openStream } from "../tunnels/op
 import type { Tunnel } from "../tunnels/tunnel.ts";
 
 export interface ConnectCheckDeps extends OpenStreamDeps {
-  readonly clusters: { get(name: string): Pick<ClusterRuntime, "tunnels" | "mustAdmit"> | undefined };
+  readonly clusters: { get(name: string): Pick<ClusterRuntime, "tunnels" | "requireAdmission"> | undefined };
   readonly log: Logger;
   /** Throws `overloaded` when this process has hardly a file descriptor left. */
   readonly files: { mustHaveRoom(code: "overloaded"): void };
@@ -76,7 +76,7 @@ export async function checkConnect(body: unknown, deps: ConnectCheckDeps): Promi
 async function openAndEnd(name: string, target: Target, progress: Progress, deps: ConnectCheckDeps): Promise<void> {
   const cluster = deps.clusters.get(name);
   if (cluster === undefined) throw new CulvertError("unknown_cluster", `there is no cluster "${name}" here`);
-  cluster.mustAdmit(target);
+  cluster.requireAdmission(target);
   deps.files.mustHaveRoom("overloaded");
   const stream = await openStream(target, cluster.tunnels, contextOf(progress, deps), deps);
   stream.end(); // in order, or the target would log a broken connection

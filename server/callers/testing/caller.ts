@@ -65,7 +65,7 @@ export async function start(
       stallTimeoutMs: 0,
       ...options,
     },
-    clusters: { get: () => ({ tunnels: cluster, mustAdmit: () => {}, pace: () => 0 }) },
+    clusters: { get: () => ({ tunnels: cluster, requireAdmission: () => {}, pace: () => 0 }) },
     metrics,
     log,
     throttledLog: new ThrottledLog(log),
