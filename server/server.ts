@@ -7,7 +7,7 @@ import { controlGroups } from "../shared/limits/memory-limit.ts";
 import { MemoryPool } from "../shared/limits/memory-pool.ts";
 import type { MemoryShare } from "../shared/limits/memory-share.ts";
 import { MemoryWatch } from "../shared/limits/memory-watch.ts";
-import type { TlsListener } from "../shared/listen/tls.ts";
+import type { TlsListener } from "../shared/listen/listeners.ts";
 import { FileRoom } from "../shared/runtime/file-room.ts";
 import { liveLinks } from "../shared/runtime/link-metrics.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
@@ -273,12 +273,12 @@ export class Server implements AsyncDisposable {
     };
     const { listener, address } = await openTlsPort(
       {
-        ...{ name: "callers", doors: serving.callerHosts, proxyProtocol: this.#options.serverProxyProtocol },
+        ...{ name: "callers", hosts: serving.callerHosts, proxyProtocol: this.#options.serverProxyProtocol },
         ...{ port: serverPort, host: serverBindAddress, option: "--server-port" },
         hostOption: "--server-bind-address",
         keepaliveMs: this.#options.frontendKeepaliveMs,
         turnsAway: false, // kube-apiserver would not obey
-        onSecure: (socket, door) => this.#entrances.take(door, socket),
+        onConnection: ({ socket, host }) => this.#entrances.take(host, socket),
       },
       common,
     );

@@ -53,7 +53,7 @@ export interface AcceptRules {
 }
 
 /** Why a connection gets no handshake. */
-export interface Refusal {
+export interface HandshakeRefusal {
   readonly sentence: string;
   /** It does not even get the protocol's last word. */
   readonly silently?: boolean;
@@ -74,7 +74,7 @@ export interface Protocol {
   /** May this address come at all? Absent: each may. */
   admits?(address: string): boolean;
   /** Whose handshake this would be, from what stands in front of it. Absent: all share one budget. */
-  budgetFor?(connection: IncomingConnection): HandshakeBudget | Refusal;
+  budgetFor?(connection: IncomingConnection): HandshakeBudget | HandshakeRefusal;
   /** Its turn has come. `over` or `refuse` ends its time here. */
   onTurn(connection: IncomingConnection): void;
 }
@@ -229,11 +229,11 @@ export class Acceptor {
   }
 
   /** Ends a connection at its turn with the protocol's last word, or without one. */
-  refuse(connection: IncomingConnection, refusal: Refusal): void {
+  refuse(connection: IncomingConnection, refusal: HandshakeRefusal): void {
     if (this.over(connection)) this.#refuse(connection, refusal);
   }
 
-  #refuse(connection: IncomingConnection, { sentence, silently = false }: Refusal): void {
+  #refuse(connection: IncomingConnection, { sentence, silently = false }: HandshakeRefusal): void {
     const { raw } = connection;
     const { lastWord } = this.#protocol;
     if (silently || lastWord === undefined) raw.destroy();
@@ -305,7 +305,7 @@ export class Acceptor {
     return false;
   }
 
-  #budgetFor(connection: IncomingConnection, preface: Preface): HandshakeBudget | Refusal {
+  #budgetFor(connection: IncomingConnection, preface: Preface): HandshakeBudget | HandshakeRefusal {
     if (preface.problem !== undefined) return { sentence: preface.problem, silently: preface.beforeTls };
     connection.client = preface.source;
     connection.hello = preface.hello;
