@@ -1,7 +1,7 @@
 import type { AddressInfo } from "node:net";
 import { formatTarget } from "../shared/address/target.ts";
 import { type Admin, startAdmin } from "../shared/admin/admin.ts";
-import { onceASecond } from "../shared/basics/once-a-second.ts";
+import { oncePerSecond } from "../shared/basics/timers.ts";
 import { TurnQueue } from "../shared/basics/turn-queue.ts";
 import { controlGroups } from "../shared/limits/memory-limit.ts";
 import { MemoryPool } from "../shared/limits/memory-pool.ts";
@@ -99,10 +99,10 @@ export class Server implements AsyncDisposable {
   #callers: TlsListener<ClusterVirtualHost> | undefined;
   readonly #agents: AgentPorts;
   /** They look at every cluster, and whoever reaches the health port may ask for them. */
-  readonly #recentFaults = onceASecond(() => this.#clusterFaults());
-  readonly #recentWarnings = onceASecond(() => this.#serving?.warnings() ?? []);
-  readonly #recentEnds = onceASecond(() => expiryWarnings(endingSoon(this.#expiring()), new Date()));
-  readonly #recentReviews = onceASecond(() => this.#serving?.tokenReviews() ?? []);
+  readonly #recentFaults = oncePerSecond(() => this.#clusterFaults());
+  readonly #recentWarnings = oncePerSecond(() => this.#serving?.warnings() ?? []);
+  readonly #recentEnds = oncePerSecond(() => expiryWarnings(endingSoon(this.#expiring()), new Date()));
+  readonly #recentReviews = oncePerSecond(() => this.#serving?.tokenReviews() ?? []);
   /** What is verified again, of all clusters. */
   readonly #turns = new TurnQueue();
   readonly #callersAgain = new CallersAgain(this.#turns);

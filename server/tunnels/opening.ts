@@ -1,5 +1,6 @@
 import type { Duplex } from "node:stream";
 import { formatTarget, type Target } from "../../shared/address/target.ts";
+import { deferred } from "../../shared/basics/promises.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { encodeOpen, type OpenAnswer, parseAnswer, receiveHead } from "../../shared/wire/open.ts";
 import { YamuxError } from "../../shared/yamux/errors.ts";
@@ -55,16 +56,13 @@ const PROBE_MS = 5_000;
  * resume.
  */
 export class Opening {
-  /** Resolves when the agent has answered that it is connected; rejects with a `CulvertError`. */
-  readonly promise: Promise<Stream>;
   readonly #session: Session;
   readonly #target: Target;
   readonly #link: OpeningLink;
   readonly #agentId: string;
   readonly #options: OpenOptions;
   readonly #startedAt = performance.now();
-  #resolve: (stream: Stream) => void = ignore;
-  #reject: (error: CulvertError) => void = ignore;
+  readonly #opened = deferred<Stream>();
   #stream: Stream | undefined;
   #stopReading: () => void = ignore;
   #timer: NodeJS.Timeout | undefined;
@@ -78,13 +76,9 @@ export class Opening {
     this.#target = target;
     this.#agentId = agentId;
     this.#options = options;
-    this.promise = new Promise((resolve, reject) => {
-      this.#resolve = resolve;
-      this.#reject = reject;
-    });
     const { signal } = options;
     if (signal.aborted) {
-      this.#reject(signal.reason);
+      this.#opened.reject(signal.reason);
       return;
     }
     signal.addEventListener("abort", this.#onAbort);
@@ -93,6 +87,11 @@ export class Opening {
     } catch (error) {
       this.#fail(sessionRefusal(error, agentId));
     }
+  }
+
+  /** Resolves when the agent has answered that it is connected; rejects with a `CulvertError`. */
+  get promise(): Promise<Stream> {
+    return this.#opened.promise;
   }
 
   #begin(target: Target, { id, timeoutMs, dialTimeoutMs, ackTimeoutMs, watch }: OpenOptions): void {
@@ -195,14 +194,14 @@ export class Opening {
   #succeed(): void {
     if (this.#isOver || this.#stream === undefined) return;
     this.#finish();
-    this.#resolve(this.#stream);
+    this.#opened.resolve(this.#stream);
   }
 
   #fail(error: CulvertError): void {
     if (this.#isOver) return;
     this.#finish();
     this.#stream?.destroy();
-    this.#reject(error);
+    this.#opened.reject(error);
   }
 
   #finish(): void {
