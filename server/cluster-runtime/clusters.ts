@@ -1,5 +1,6 @@
 import { ConfigError } from "../../shared/config/options.ts";
 import type { VirtualHosts } from "../../shared/listen/tls.ts";
+import { ConditionLog } from "../../shared/runtime/condition-log.ts";
 import type { Expiring } from "../../shared/tls/expiry.ts";
 import { changedKeys } from "../clusters/changes.ts";
 import type { Cluster, ClusterChanges } from "../clusters/cluster.ts";
@@ -14,7 +15,7 @@ import { namesPassByWarning } from "./names-pass-by.ts";
 import { sharedCaWarning } from "./shared-ca.ts";
 import { tokenOnlyWarning } from "./token-only.ts";
 import type { ClusterVirtualHost } from "./virtual-host.ts";
-import { CrlLog, documentCrlWarnings, flagCrlWarnings } from "./warnings.ts";
+import { documentCrlWarnings, flagCrlWarnings } from "./warnings.ts";
 
 /** Which clusters there are: the documents', or the one of the flags. */
 export interface ClusterSource {
@@ -53,14 +54,16 @@ export class Clusters implements ClusterListener {
   readonly #served = new Map<string, ClusterRuntime>();
   /** Clusters that are to be served and cannot, and why. */
   readonly #unserved = new Map<string, string>();
-  readonly #crlLog: CrlLog;
+  readonly #crlLog: ConditionLog;
   #started = false;
 
   constructor(deps: ClustersDeps) {
     this.#deps = deps;
     this.agentDoors = this.#doors("agents", () => deps.source.agentNames, hasCertificate);
     this.plainAgentDoors = this.#doors("agents", () => deps.source.agentNames, canDoWithoutTls);
-    this.#crlLog = new CrlLog(deps.log, () => this.#crlWarnings());
+    this.#crlLog = new ConditionLog(deps.log, () =>
+      this.#crlWarnings().map((message) => ({ level: "warn", fields: {}, message })),
+    );
     this.callerDoors = this.#doors("callers", () => deps.source.callerNames, hasCertificate);
   }
 
@@ -72,7 +75,7 @@ export class Clusters implements ClusterListener {
     for (const warn of WARNINGS) {
       for (const warning of warningsOf(this.#served.values(), warn)) this.#deps.log.warn(warning);
     }
-    this.#crlLog.look();
+    this.#crlLog.check();
   }
 
   get(name: string): ClusterRuntime | undefined {
@@ -106,7 +109,7 @@ export class Clusters implements ClusterListener {
   }
 
   /** To be called when the CRLs of the flags are others. */
-  readonly lookAtCrls = (): void => this.#crlLog.lookSoon();
+  readonly lookAtCrls = (): void => this.#crlLog.checkSoon();
 
   #crlWarnings(): string[] {
     const { crl } = this.#deps.flags;
@@ -131,7 +134,7 @@ export class Clusters implements ClusterListener {
       const { name, file, suspended } = cluster;
       this.#deps.log.info({ cluster: name, file, ...(suspended && { suspended }) }, "cluster added");
       this.#warnOf(served, []);
-      this.#crlLog.lookSoon();
+      this.#crlLog.checkSoon();
     }
     this.#deps.onAdded(served);
   }
@@ -173,7 +176,7 @@ export class Clusters implements ClusterListener {
     served.update(cluster, what);
     this.#tellChange(cluster, what);
     this.#warnOf(served, before);
-    this.#crlLog.lookSoon();
+    this.#crlLog.checkSoon();
     this.#deps.onChanged(served, what);
   }
 

@@ -1,10 +1,11 @@
 import { ConfigError } from "../../shared/config/options.ts";
+import { ConditionLog } from "../../shared/runtime/condition-log.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import { WatchedCrl } from "../../shared/tls/crl-file.ts";
 import type { Expiring } from "../../shared/tls/expiry.ts";
+import { expiryConditions } from "../../shared/tls/expiry.ts";
 import { WatchedTls } from "../../shared/tls/tls-files.ts";
 import type { ServerTls, TlsFiles, Validity } from "../../shared/tls/tls-material.ts";
-import { ValidityLog } from "../../shared/tls/validity-log.ts";
 import type { FlagAuthorities } from "../clusters/claimed-certificates.ts";
 import type { ServerOptions } from "../options/options.ts";
 import { SideExpiry } from "./expiring.ts";
@@ -41,7 +42,7 @@ export class FlagTls {
   readonly callers: WatchedTls | undefined;
   readonly crl: WatchedCrl | undefined;
   readonly #expiry: readonly SideExpiry[];
-  readonly #validity: ValidityLog;
+  readonly #expiryLog: ConditionLog;
   #authorities: FlagAuthorities = {};
 
   /** Throws a `ConfigError`. */
@@ -49,11 +50,11 @@ export class FlagTls {
     const { clusterCert, clusterKey, clusterCaCert, serverCert, serverKey, serverCaCert } = options;
     const { log } = deps;
     const onAgentsRenewed = ({ ca }: ServerTls, before: ServerTls): void => {
-      this.#validity.look();
+      this.#expiryLog.check();
       deps.onAgentsRenewed(ca !== before.ca);
     };
     const onCallersRenewed = ({ ca }: ServerTls, before: ServerTls): void => {
-      this.#validity.look();
+      this.#expiryLog.check();
       if (ca !== before.ca) deps.onCallersCaChanged();
     };
     const ofAgents = { certFile: clusterCert, keyFile: clusterKey, caFile: clusterCaCert };
@@ -72,7 +73,8 @@ export class FlagTls {
       throw error;
     }
     this.#expiry = [this.#expiryOf("agents", ofAgents), this.#expiryOf("callers", ofCallers)];
-    this.#validity = new ValidityLog(log, () => this.expiring());
+    this.#expiryLog = new ConditionLog(log, () => expiryConditions(this.expiring(), new Date()));
+    this.#expiryLog.check();
   }
 
   #expiryOf(clients: "agents" | "callers", { certFile, caFile }: TlsFiles): SideExpiry {
@@ -111,7 +113,7 @@ export class FlagTls {
     this.agents?.close();
     this.callers?.close();
     this.crl?.close();
-    this.#validity.close();
+    this.#expiryLog.close();
   }
 }
 

@@ -1,6 +1,3 @@
-import { LookTimer } from "../../shared/basics/look-timer.ts";
-import type { Place } from "../../shared/basics/queue.ts";
-import type { Logger } from "../../shared/runtime/logger.ts";
 import type { CrlFile, WatchedCrl } from "../../shared/tls/crl-file.ts";
 import type { RevocationList } from "../../shared/tls/revocation-list.ts";
 import type { ClusterRuntime } from "./cluster-runtime.ts";
@@ -52,40 +49,4 @@ export function flagCrlWarnings(crl: WatchedCrl, served: Iterable<ClusterRuntime
     all.some((one) => SIDES.some((side) => one.cluster[side].crl === undefined && one[side].trust.knows(list)));
   const problem = crl.problem === undefined ? [] : [`--client-crl-file: ${crl.problem}; the old one stays in use`];
   return [...problem, ...crlWarnings(`--client-crl-file (${crl.path})`, crl.content, isKnown, now)];
-}
-
-/** How often it is looked whether a CRL has become too old in use, ms. */
-const LOOK_MS = 60_000;
-
-/** Tells once of each warning about CRLs, when it comes. */
-export class CrlLog {
-  readonly #log: Pick<Logger, "warn">;
-  readonly #warnings: () => readonly string[];
-  readonly #place: Place<() => void>;
-  #logged: readonly string[] = [];
-  #soon: NodeJS.Immediate | undefined;
-
-  /** `warnings`: those of now; it looks at them until it is closed. */
-  constructor(log: Pick<Logger, "warn">, warnings: () => readonly string[]) {
-    this.#log = log;
-    this.#warnings = warnings;
-    this.#place = LookTimer.every(LOOK_MS).add(this.look);
-  }
-
-  /** To be called when other CRLs or CAs may be in use; a thousand clusters that change together are one look. */
-  lookSoon(): void {
-    this.#soon ??= setImmediate(this.look);
-  }
-
-  readonly look = (): void => {
-    this.#soon = undefined;
-    const before = this.#logged;
-    this.#logged = this.#warnings();
-    for (const warning of this.#logged) if (!before.includes(warning)) this.#log.warn(warning);
-  };
-
-  close(): void {
-    clearImmediate(this.#soon);
-    this.#place.leave();
-  }
 }
