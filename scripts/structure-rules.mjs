@@ -160,4 +160,44 @@ export const FOLDERS = {
       "shared/admin",
     ],
   ],
+  "server/clusters": [
+    ...[
+      "shared",
+      "shared/address",
+      "shared/basics",
+      "shared/config",
+      "shared/documents",
+      "shared/limits",
+      "shared/tls",
+    ],
+    "zod",
+  ],
+  "server/tokens": [
+    ...[
+      "server/clusters",
+      "shared",
+      "shared/basics",
+      "shared/documents",
+      "shared/http",
+      "shared/runtime",
+      "shared/tls",
+    ],
+    ...["jose", "yaml", "zod"],
+  ],
+  "server/cluster-runtime": [
+    ...["server/clusters", "server/metrics", "server/options", "server/tokens", "server/tunnels"],
+    ...["shared", "shared/address", "shared/basics", "shared/config", "shared/listen", "shared/runtime", "shared/tls"],
+  ],
+  router: [
+    ...[
+      "shared",
+      "shared/address",
+      "shared/admin",
+      "shared/basics",
+      "shared/config",
+      "shared/dial",
+      "shared/documents",
+    ],
+    ...["shared/http", "shared/limits", "shared/listen", "shared/relay", "shared/runtime", "prom-client", "zod"],
+  ],
 };

@@ -23,9 +23,8 @@ import { type ConnectDeps, connect } from "./callers/connect.ts";
 import type { FrontendHandler } from "./callers/connect-reader.ts";
 import type { ClusterRuntime } from "./cluster-runtime/cluster-runtime.ts";
 import { type ClusterSource, Clusters } from "./cluster-runtime/clusters.ts";
-import { flagCluster } from "./cluster-runtime/flag-cluster.ts";
-import { FlagTls } from "./cluster-runtime/flags.ts";
-import { endRevokedAgents, reverifyAgents, rotate } from "./cluster-runtime/reverify-agents.ts";
+import { FlagTls, flagCluster } from "./cluster-runtime/flags.ts";
+import { endRevokedAgents, reverifyAgents, rotateAgents } from "./cluster-runtime/reverify-agents.ts";
 import type { ClusterVirtualHost } from "./cluster-runtime/virtual-host.ts";
 import type { ClusterChanges } from "./clusters/cluster.ts";
 import { ClusterStore } from "./clusters/store.ts";
@@ -178,12 +177,12 @@ export class Server implements AsyncDisposable {
       onAgentsRenewed: (caChanged) => {
         for (const served of this.#serving?.all() ?? []) {
           if (caChanged && served.cluster.agents.ca === undefined) reverifyAgents(served);
-          else rotate(served, "the server's certificates have changed");
+          else rotateAgents(served, "the server's certificates have changed");
         }
         if (caChanged) void this.#store?.settleAgain();
       },
       onCrlChanged: () => {
-        this.#serving?.lookAtCrls();
+        this.#serving?.checkCrls();
         for (const served of this.#serving?.all() ?? []) {
           const { agents, callers } = served.cluster;
           if (agents.crl === undefined) endRevokedAgents(served, this.#turns);
@@ -234,7 +233,7 @@ export class Server implements AsyncDisposable {
     else if (what.agents.trust) reverifyAgents(served);
     else {
       if (what.agents.crl) endRevokedAgents(served, this.#turns);
-      if (what.agents.material) rotate(served, "the certificate of its cluster has changed");
+      if (what.agents.material) rotateAgents(served, "the certificate of its cluster has changed");
     }
   }
 
@@ -275,7 +274,7 @@ export class Server implements AsyncDisposable {
     };
     const { listener, address } = await openTlsPort(
       {
-        ...{ name: "callers", doors: serving.callerDoors, proxyProtocol: this.#options.serverProxyProtocol },
+        ...{ name: "callers", doors: serving.callerHosts, proxyProtocol: this.#options.serverProxyProtocol },
         ...{ port: serverPort, host: serverBindAddress, option: "--server-port" },
         hostOption: "--server-bind-address",
         keepaliveMs: this.#options.frontendKeepaliveMs,
@@ -307,7 +306,7 @@ export class Server implements AsyncDisposable {
   #mustAdmit(cluster: string, target: Target): void {
     const served = this.#serving?.get(cluster);
     if (served === undefined) throw new CulvertError("unknown_cluster", `cluster "${cluster}" is not served here`);
-    served.mustAdmit(target);
+    served.requireAdmission(target);
   }
 
   #handler(door: Door): FrontendHandler {
@@ -321,11 +320,11 @@ export class Server implements AsyncDisposable {
     };
   }
 
-  async #openForAgents({ agentDoors, plainAgentDoors }: Clusters): Promise<void> {
+  async #openForAgents({ agentHosts, plainAgentHosts }: Clusters): Promise<void> {
     const { agentPort, clusterCert, agentInsecurePort, agentInsecureTrustedCidrs } = this.#options;
-    if (this.#isOn(agentPort, clusterCert)) await this.#agents.openSecure(agentDoors);
+    if (this.#isOn(agentPort, clusterCert)) await this.#agents.openSecure(agentHosts);
     if (this.#isOn(agentInsecurePort, agentInsecureTrustedCidrs[0] ?? ""))
-      await this.#agents.openInsecure(plainAgentDoors);
+      await this.#agents.openInsecure(plainAgentHosts);
     Object.assign(this.addresses, this.#agents.addresses);
   }
 

@@ -23,7 +23,7 @@ export function mustAgree(hello: Pick<Hello, "cluster">, { name }: Pick<ClusterT
 
 /**
  * A hello may come long after the credential was judged. Tunnels that stand when trust changes are judged again
- * (`serving/trust-change.ts`), and this is none yet.
+ * (`cluster-runtime/reverify-agents.ts`), and this is none yet.
  */
 export function mustStillBeTrusted(
   { peer, ca }: Credential,

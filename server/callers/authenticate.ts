@@ -17,7 +17,7 @@ import {
 } from "../../shared/tls/identity.ts";
 import { inTime, mustName } from "../agents/identify.ts";
 import type { UnixHost } from "../cluster-runtime/virtual-host.ts";
-import type { TokenVerifier, Verdict } from "../tokens/verifier.ts";
+import type { TokenVerifier, VerificationResult } from "../tokens/verifier.ts";
 import type { CallerProof, OpenConnects } from "../tunnels/open-connects.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
 
@@ -94,7 +94,12 @@ export async function authenticate(
   return admitted(door, `SUB=${printable(verdict.ok.subject, 100)}`, proof, socket);
 }
 
-async function verifyToken(token: string, socket: Socket, door: CallerDoor, bounds: TokenBounds): Promise<Verdict> {
+async function verifyToken(
+  token: string,
+  socket: Socket,
+  door: CallerDoor,
+  bounds: TokenBounds,
+): Promise<VerificationResult> {
   const { verifier } = door;
   if (verifier === undefined) return { refused: "tokens are not taken here any more" };
   const network = networkOf(sourceOf(socket).address);

@@ -8,16 +8,11 @@ import type { ServerNames } from "../clusters/names.ts";
 import type { ClusterListener } from "../clusters/store.ts";
 import type { Reach } from "../tokens/review-reach.ts";
 import type { Registry } from "../tunnels/registry.ts";
-import { warningsOf } from "./all-warnings.ts";
 import { ClusterRuntime, type ClusterRuntimeDeps } from "./cluster-runtime.ts";
-import { missingWarning } from "./missing-material.ts";
-import { namesPassByWarning } from "./names-pass-by.ts";
-import { sharedCaWarning } from "./shared-ca.ts";
-import { tokenOnlyWarning } from "./token-only.ts";
 import type { ClusterVirtualHost } from "./virtual-host.ts";
-import { documentCrlWarnings, flagCrlWarnings } from "./warnings.ts";
+import { documentCrlWarnings, flagCrlWarnings, sharedCaWarning, WARNINGS, warningsOf } from "./warnings.ts";
 
-/** Which clusters there are: the documents', or the one of the flags. */
+/** Where clusters come from: the documents of `--clusters`, or the flags. */
 export interface ClusterSource {
   readonly clusters: ReadonlyMap<string, Cluster>;
   readonly agentNames: Pick<ServerNames<Cluster>, "find">;
@@ -31,43 +26,43 @@ export interface ClustersDeps extends ClusterRuntimeDeps {
   readonly maxAgents: number;
   readonly serverId: string;
   readonly drainTimeoutMs: number;
-  /** It is served from now on. */
+  /** The cluster is served from now on. */
   onAdded(served: ClusterRuntime): void;
   onChanged(served: ClusterRuntime, what: ClusterChanges): void;
-  /** Nobody finds it any more; what it has open is to be drained. */
+  /** New clients do not find the cluster any more; what it has open is to be drained. */
   onRemoved(served: ClusterRuntime): void;
 }
 
-/** The way to the API server that judges a cluster's tokens. */
+/** A cluster and the state of the API server that verifies its tokens. */
 export interface TokenReviewState {
   readonly cluster: string;
   readonly reach: Reach;
 }
 
-/** The clusters that are served now, and the doors at which they are found. */
+/** The clusters that are served now, and their virtual hosts on the TLS ports. */
 export class Clusters implements ClusterListener {
-  readonly agentDoors: VirtualHosts<ClusterVirtualHost>;
-  /** Where TLS has ended in front, and names come in the request. */
-  readonly plainAgentDoors: VirtualHosts<ClusterVirtualHost>;
-  readonly callerDoors: VirtualHosts<ClusterVirtualHost>;
+  readonly agentHosts: VirtualHosts<ClusterVirtualHost>;
+  /** For connections whose TLS ended at a load balancer, and whose name comes in the request. */
+  readonly plainAgentHosts: VirtualHosts<ClusterVirtualHost>;
+  readonly callerHosts: VirtualHosts<ClusterVirtualHost>;
   readonly #deps: ClustersDeps;
   readonly #served = new Map<string, ClusterRuntime>();
-  /** Clusters that are to be served and cannot, and why. */
+  /** Clusters that cannot be served, and why. */
   readonly #unserved = new Map<string, string>();
   readonly #crlLog: ConditionLog;
   #started = false;
 
   constructor(deps: ClustersDeps) {
     this.#deps = deps;
-    this.agentDoors = this.#doors("agents", () => deps.source.agentNames, hasCertificate);
-    this.plainAgentDoors = this.#doors("agents", () => deps.source.agentNames, canDoWithoutTls);
+    this.agentHosts = this.#hosts("agents", () => deps.source.agentNames, hasCertificate);
+    this.plainAgentHosts = this.#hosts("agents", () => deps.source.agentNames, worksOnPlainPort);
     this.#crlLog = new ConditionLog(deps.log, () =>
       this.#crlWarnings().map((message) => ({ level: "warn", fields: {}, message })),
     );
-    this.callerDoors = this.#doors("callers", () => deps.source.callerNames, hasCertificate);
+    this.callerHosts = this.#hosts("callers", () => deps.source.callerNames, hasCertificate);
   }
 
-  /** Throws a `ConfigError` for a cluster that cannot be served as it is said. */
+  /** Throws a `ConfigError` for a cluster that cannot be served. */
   start(): void {
     this.#deps.source.listen(this);
     this.#started = true;
@@ -91,25 +86,25 @@ export class Clusters implements ClusterListener {
     return [...this.#unserved.values(), ...[...this.#served.values()].flatMap((served) => served.problems())];
   }
 
-  /** What is odd about the clusters now, and may be meant: what can be mended, since it stays in readyz until it is. */
+  /** Warnings that readyz shows until their cause is removed. */
   warnings(): string[] {
     return [...warningsOf(this.#served.values(), sharedCaWarning), ...this.#crlWarnings()];
   }
 
-  /** Of those whose tokens an API server judges. */
+  /** The clusters whose tokens an API server verifies. */
   tokenReviews(): TokenReviewState[] {
     return [...this.#served].flatMap(([cluster, { tokenReach }]) =>
       tokenReach === undefined ? [] : { cluster, reach: tokenReach },
     );
   }
 
-  /** What of the documents' certificates and CAs has an end. */
+  /** The certificates and CAs of the documents that expire. */
   *expiring(): Generator<Expiring> {
     for (const served of this.#served.values()) yield* served.expiring();
   }
 
-  /** To be called when the CRLs of the flags are others. */
-  readonly lookAtCrls = (): void => this.#crlLog.checkSoon();
+  /** Call it when the CRLs of the flags have changed. */
+  readonly checkCrls = (): void => this.#crlLog.checkSoon();
 
   #crlWarnings(): string[] {
     const { crl } = this.#deps.flags;
@@ -139,8 +134,8 @@ export class Clusters implements ClusterListener {
     this.#deps.onAdded(served);
   }
 
-  /** Somebody who is shut out, or let in again, is no change like any other. */
-  #tellChange({ name, file, suspended }: Cluster, what: ClusterChanges): void {
+  /** Suspending and resuming are warnings, unlike other changes. */
+  #logChange({ name, file, suspended }: Cluster, what: ClusterChanges): void {
     const line = { cluster: name, file, changed: changedKeys(what) };
     if (what.suspended) this.#deps.log.warn(line, suspended ? "cluster suspended" : "cluster resumed");
     else this.#deps.log.info(line, "cluster changed");
@@ -152,7 +147,7 @@ export class Clusters implements ClusterListener {
     }
   }
 
-  /** What is wrong with a cluster stops the start, and later keeps out that one. */
+  /** A cluster that cannot be served fails the start; later it only keeps itself out. */
   #make(make: () => ClusterRuntime, { name, file }: Cluster): ClusterRuntime | undefined {
     try {
       return make();
@@ -168,13 +163,13 @@ export class Clusters implements ClusterListener {
   onChanged(cluster: Cluster, _before: Cluster, what: ClusterChanges): void {
     const served = this.#served.get(cluster.name);
     if (served === undefined) {
-      this.onAdded(cluster); // it could not be served as it was
+      this.onAdded(cluster); // its last version could not be served
       return;
     }
     if (what.maxAgents) served.tunnels.maxAgents = cluster.agents.maxAgents ?? this.#deps.maxAgents;
     const before = warningsAbout(served);
     served.update(cluster, what);
-    this.#tellChange(cluster, what);
+    this.#logChange(cluster, what);
     this.#warnOf(served, before);
     this.#crlLog.checkSoon();
     this.#deps.onChanged(served, what);
@@ -195,39 +190,30 @@ export class Clusters implements ClusterListener {
     for (const served of this.#served.values()) served.close();
   }
 
-  #doors(
+  #hosts(
     side: "agents" | "callers",
     names: () => ClusterSource["agentNames"],
-    isUsable: (door: ClusterVirtualHost) => boolean,
+    isUsable: (host: ClusterVirtualHost) => boolean,
   ): VirtualHosts<ClusterVirtualHost> {
     const served = this.#served;
     return {
       get single() {
         if (served.size !== 1) return undefined;
         const [only] = served.values();
-        const door = only?.[side];
-        return door?.side.sni.length === 0 && isUsable(door) ? door : undefined;
+        const host = only?.[side];
+        return host?.side.sni.length === 0 && isUsable(host) ? host : undefined;
       },
       find: (serverName) => {
         const cluster = names().find(serverName);
-        const door = cluster && served.get(cluster.name)?.[side];
-        return door !== undefined && isUsable(door) ? door : undefined;
+        const host = cluster && served.get(cluster.name)?.[side];
+        return host !== undefined && isUsable(host) ? host : undefined;
       },
     };
   }
 }
 
-/** Enough to see what is meant: a thousand clusters may name one file. */
+/** Maximum number of warnings about CRLs, because a thousand clusters may name one file. */
 const MAX_CRL_WARNINGS = 10;
-
-/** What the log says of a cluster, when it comes and when that is new. */
-const WARNINGS = [
-  sharedCaWarning,
-  tokenOnlyWarning,
-  namesPassByWarning,
-  missingWarning("agents"),
-  missingWarning("callers"),
-];
 
 function warningsAbout(served: ClusterRuntime): string[] {
   return WARNINGS.flatMap((warn) => warn(served) ?? []);
@@ -237,7 +223,7 @@ function hasCertificate({ material }: ClusterVirtualHost): boolean {
   return material !== undefined;
 }
 
-/** Inner TLS shows the certificate, too; tokens alone need none. */
-function canDoWithoutTls(door: ClusterVirtualHost): boolean {
-  return hasCertificate(door) || door.innerTls === "never";
+/** Inner TLS shows the certificate too; only tokens need none. */
+function worksOnPlainPort(host: ClusterVirtualHost): boolean {
+  return hasCertificate(host) || host.innerTls === "never";
 }

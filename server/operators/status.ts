@@ -4,7 +4,7 @@ import type { Expiring } from "../../shared/tls/expiry.ts";
 import { unfit } from "../../shared/tls/tls-material.ts";
 import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";
 import type { TokenReviewState } from "../cluster-runtime/clusters.ts";
-import type { Certificate } from "../cluster-runtime/flags.ts";
+import type { CertificateState } from "../cluster-runtime/flags.ts";
 import type { RecentRefusals } from "../metrics/refusals.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
 import type { RoundTrips } from "./round-trips.ts";
@@ -17,7 +17,7 @@ export interface Condition {
     readonly up: boolean;
     readonly problem?: string | undefined;
   }>;
-  readonly certificates: readonly Certificate[];
+  readonly certificates: readonly CertificateState[];
   /** Certificates and CAs, of clusters too, that end soon, and CAs that have ended. */
   readonly ends: readonly string[];
   /** Why some clusters are not served as their documents say; absent: the flags are the one cluster. */
@@ -117,7 +117,7 @@ function shownListeners(all: Condition["listeners"], down: Condition["listeners"
   return down.map(({ name, problem }) => `${name} not open${why(problem)}`).join(", ");
 }
 
-function shownCertificate(certificate: Certificate, now: Date, withProblem: boolean): string {
+function shownCertificate(certificate: CertificateState, now: Date, withProblem: boolean): string {
   const { name, notAfter, problem } = certificate;
   const life = unfit(certificate, now) ?? `good until ${notAfter.toISOString()}`;
   const why = withProblem ? problem : WHERE_NAMED;
