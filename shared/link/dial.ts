@@ -3,7 +3,9 @@ import net from "node:net";
 import tls from "node:tls";
 import { WebSocket } from "ws";
 import { sniOf } from "../address/sni.ts";
-import { seconds } from "../basics/seconds.ts";
+import { deferred } from "../basics/promises.ts";
+import { seconds } from "../basics/text.ts";
+import { certificateFault, shownBy } from "../tls/server-certificate.ts";
 import { LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
 import { Carrier, WEBSOCKET_BOUNDS } from "./carrier.ts";
 import type { ControlMessage, Hello, OuterHello, Resumed, Welcome } from "./control.ts";
@@ -18,7 +20,6 @@ import {
   UPGRADING,
   unwelcomed,
 } from "./dial-fault.ts";
-import { certificateFault, shownBy } from "./shown-certificate.ts";
 import { damagedAnswer, mendAnswer, readAnswer } from "./upgrade-answer.ts";
 
 /** Where to, and how: all but the words. */
@@ -161,8 +162,7 @@ async function dial(options: CarrierDialOptions, greeting: Greeting): Promise<Re
 class Attempt {
   readonly #options: CarrierDialOptions;
   readonly #timer: NodeJS.Timeout;
-  readonly #interrupted: Promise<never>;
-  #reject: (error: Error) => void = () => {};
+  readonly #interrupted = deferred<never>();
   /** Ours, not the network's: the deadline or the owner's signal. */
   #reason: Error | undefined;
   /** Of what opens the connection. */
@@ -174,10 +174,7 @@ class Attempt {
 
   constructor(options: CarrierDialOptions) {
     this.#options = options;
-    this.#interrupted = new Promise((_, reject) => {
-      this.#reject = reject;
-    });
-    this.#interrupted.catch(() => {});
+    this.#interrupted.promise.catch(() => {});
     this.#timer = setTimeout(() => {
       const sentence = `no tunnel within ${seconds(options.timeoutMs)}: timed out ${this.#step}`;
       this.#interrupt(tooLate({ step: this.#step, proxy: this.#proxy }, sentence));
@@ -190,7 +187,7 @@ class Attempt {
 
   #interrupt(reason: Error): void {
     this.#reason = reason;
-    this.#reject(reason);
+    this.#interrupted.reject(reason);
     this.#abort.abort(reason);
   }
 
@@ -224,7 +221,7 @@ class Attempt {
   async #openBy(open: NonNullable<CarrierDialOptions["open"]>): Promise<Passage> {
     const opening = open(this.#abort.signal);
     try {
-      return await Promise.race([opening, this.#interrupted]);
+      return await Promise.race([opening, this.#interrupted.promise]);
     } catch (error) {
       this.#reason = await opening.then(
         (late) => {
@@ -343,7 +340,7 @@ class Attempt {
   }
 
   #race<T>(step: (resolve: (value: T) => void, reject: (error: Error) => void) => void): Promise<T> {
-    return Promise.race([new Promise<T>(step), this.#interrupted]);
+    return Promise.race([new Promise<T>(step), this.#interrupted.promise]);
   }
 }
 

@@ -1,5 +1,5 @@
-import { LookTimer } from "../basics/look-timer.ts";
-import type { Place } from "../basics/queue.ts";
+import type { QueueNode } from "../basics/queue.ts";
+import { SharedInterval } from "../basics/timers.ts";
 
 /** Something that lasts until an operator changes it, for example a certificate that has expired. */
 export interface LoggedCondition {
@@ -23,7 +23,7 @@ const CHECK_MS = 60_000;
 export class ConditionLog {
   readonly #log: ConditionSink;
   readonly #conditions: () => Iterable<LoggedCondition>;
-  readonly #place: Place<() => void>;
+  readonly #node: QueueNode<() => void>;
   #logged: ReadonlySet<string> = new Set();
   #soon: NodeJS.Immediate | undefined;
 
@@ -31,7 +31,7 @@ export class ConditionLog {
   constructor(log: ConditionSink, conditions: () => Iterable<LoggedCondition>) {
     this.#log = log;
     this.#conditions = conditions;
-    this.#place = LookTimer.every(CHECK_MS).add(this.check);
+    this.#node = SharedInterval.every(CHECK_MS).add(this.check);
   }
 
   readonly check = (): void => {
@@ -53,6 +53,6 @@ export class ConditionLog {
 
   close(): void {
     clearImmediate(this.#soon);
-    this.#place.leave();
+    this.#node.leave();
   }
 }
