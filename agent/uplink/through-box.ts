@@ -1,12 +1,12 @@
 import type { Carrier } from "../../shared/link/carrier.ts";
 import type { OuterHello } from "../../shared/link/control.ts";
-import type { CarrierDialOptions, OuterDialled } from "../../shared/link/dial.ts";
+import { type CarrierDialOptions, dialAgain, OUTER_HELLO } from "../../shared/link/dial.ts";
 import { TappedLink } from "../../shared/link/tapped-link.ts";
 import { Connection, type ConnectionOwner } from "./connection.ts";
 import { greetInside, type Inside } from "./inside.ts";
-import { ByKey } from "./next-carrier.ts";
 import { anyCa, boxCa, dialBox } from "./outer-end.ts";
 import { byWay, carrierTo, connectionOptions, linkOptions, type Reach, resumeTerms, type Terms } from "./reach.ts";
+import { provenBy } from "./resumption.ts";
 
 /** The TLS outside may end in between: nothing is shown in it, and all in the inner TLS over the link. */
 export async function throughBox(reach: Reach, owner: ConnectionOwner, terms: Terms): Promise<Connection> {
@@ -20,7 +20,6 @@ export async function throughBox(reach: Reach, owner: ConnectionOwner, terms: Te
   const keepaliveMs = (): number => Math.min(reach.path.keepaliveMs, answer.keepaliveMs);
   link.settle(answer.link, graceMs);
   carrier.setKeepalive(keepaliveMs());
-  const proof = new ByKey(key);
   return new Connection(link, answer, owner, {
     ...connectionOptions(reach, () => shown),
     pipe,
@@ -33,8 +32,10 @@ export async function throughBox(reach: Reach, owner: ConnectionOwner, terms: Te
     },
     redial: async (words, signal) => {
       const again = resumeTerms(reach, graceMs, signal);
-      const next = { hello: () => proof.hello(words()), keepaliveMs: keepaliveMs() };
-      return proof.take(await dial(reach, again, anyCa(again.credentials), next), link.id);
+      const tls = { ...carrierTo(reach, again).tls, ca: anyCa(again.credentials) };
+      const hello = (): OuterHello => ({ ...OUTER_HELLO, resume: key.prove(words()) });
+      const to = { ...carrierTo(reach, again), tls, hello, keepaliveMs: keepaliveMs() };
+      return provenBy(key, link.id, await byWay(reach, again, dialAgain(to)));
     },
   });
 }
@@ -53,7 +54,7 @@ async function meet(reach: Reach, terms: Terms, ca: OuterCa, renews?: string): P
   const { server, hello } = reach;
   const { timeoutMs } = terms;
   const until = performance.now() + timeoutMs;
-  const { carrier, remote } = await dial(reach, terms, ca);
+  const { carrier, remote } = await byWay(reach, terms, dialBox(carrierTo(reach, terms), ca));
   const link = new TappedLink(remote, carrier, linkOptions(reach));
   const inside = await greetInside(link, {
     ...terms,
@@ -62,16 +63,4 @@ async function meet(reach: Reach, terms: Terms, ca: OuterCa, renews?: string): P
     ...(renews !== undefined && { renews }),
   });
   return { ...inside, link, carrier };
-}
-
-/** `next`: of a link that goes on, how it proves itself and how often it pings. */
-function dial(
-  reach: Reach,
-  terms: Terms,
-  ca: OuterCa,
-  next?: { readonly hello: () => OuterHello; readonly keepaliveMs: number },
-): Promise<OuterDialled> {
-  const to = carrierTo(reach, terms);
-  const { keepaliveMs = to.keepaliveMs, hello } = next ?? {};
-  return byWay(reach, terms, dialBox({ ...to, keepaliveMs }, ca, hello));
 }
