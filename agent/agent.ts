@@ -12,7 +12,7 @@ import type { Hello } from "../shared/link/control.ts";
 import { FileRoom } from "../shared/runtime/file-room.ts";
 import { liveLinks } from "../shared/runtime/link-metrics.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
-import { StrangerLog } from "../shared/runtime/stranger-log.ts";
+import { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { version } from "../shared/runtime/version.ts";
 import { expiryWarnings } from "../shared/tls/expiry.ts";
 import { ValidityLog } from "../shared/tls/validity-log.ts";
@@ -66,7 +66,7 @@ export class Agent implements AsyncDisposable {
   readonly #dials: DialSlots;
   readonly #pool: MemoryPool;
   #memoryWatch: MemoryWatch | undefined;
-  readonly #strangers: StrangerLog;
+  readonly #throttledLog: ThrottledLog;
   readonly #files: FileRoom;
   readonly #credentials: KeptCredentials;
   readonly #expiry: AgentExpiry;
@@ -85,15 +85,15 @@ export class Agent implements AsyncDisposable {
     this.#pool = new MemoryPool(options.memoryLimit);
     this.metrics.memory.watch(this.#pool);
     const memory = this.#pool.share("");
-    const strangers = new StrangerLog(log);
-    this.#strangers = strangers;
-    this.#files = new FileRoom({ metrics: this.metrics, strangers, owner: "the agent" });
+    const throttledLog = new ThrottledLog(log);
+    this.#throttledLog = throttledLog;
+    this.#files = new FileRoom({ metrics: this.metrics, throttledLog, owner: "the agent" });
     const streams: ServeDeps = {
       policy: this.#policy(),
       dials: this.#dials,
       metrics: this.metrics,
       log,
-      strangers,
+      throttledLog,
       lookup: sharedLookup(),
       dialTimeoutMs: options.dialTimeoutMs,
       stallTimeoutMs: options.stallTimeoutMs,
@@ -183,7 +183,7 @@ export class Agent implements AsyncDisposable {
     for (const uplink of this.#uplinks) uplink.start();
     await settledWithin(this.whenConnected(), TUNNEL_FIRST_MS);
     const common = {
-      ...{ metrics: this.metrics.registry, log: this.#log, strangers: this.#strangers },
+      ...{ metrics: this.metrics.registry, log: this.#log, throttledLog: this.#throttledLog },
       checks: () => [
         ...readiness(this.#uplinks, this.#options.readiness),
         credentialCheck(expiryWarnings(this.#expiry, new Date())),

@@ -29,7 +29,7 @@ const program = new Command("culvert")
 service("server", "Take CONNECT requests and carry them through the agents' tunnels.", async (argv) => {
   const [{ runService }, { serverOptions }] = await Promise.all([
     import("./service.ts"),
-    import("../server/options.ts"),
+    import("../server/options/options.ts"),
   ]);
   await runService(serverOptions, argv, async (values, log) => {
     const { startServer } = await import("../server/server.ts");

@@ -5,7 +5,7 @@ import { basename, dirname, join } from "node:path";
 import { test } from "node:test";
 import { agentOptions } from "../agent/options.ts";
 import { parseDocument } from "../server/clusters/document.ts";
-import { serverOptions } from "../server/options.ts";
+import { serverOptions } from "../server/options/options.ts";
 import type { OptionTable } from "../shared/config/options.ts";
 import { readOptions } from "../shared/config/read-options.ts";
 import { yamlDocuments } from "../shared/documents/yaml-documents.ts";

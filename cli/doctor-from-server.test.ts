@@ -4,7 +4,7 @@ import { createServer } from "node:http";
 import { type AddressInfo, createServer as createTcpServer } from "node:net";
 import { text } from "node:stream/consumers";
 import { type TestContext, test } from "node:test";
-import { serverOptions } from "../server/options.ts";
+import { serverOptions } from "../server/options/options.ts";
 import { runFromServer } from "./doctor-from-server.ts";
 
 const REFUSED = {

@@ -37,7 +37,7 @@ function ownName(name: string, known: readonly string[]): string | undefined {
 /** Every flag of a command that reads a table of options, and `--admin-address`, with the commands that have it. */
 async function commandsOfFlags(): Promise<Map<string, string[]>> {
   const tables = await Promise.all([
-    import("../server/options.ts").then(({ serverOptions }) => serverOptions),
+    import("../server/options/options.ts").then(({ serverOptions }) => serverOptions),
     import("../agent/options.ts").then(({ agentOptions }) => agentOptions),
     import("../router/options.ts").then(({ routerOptions }) => routerOptions),
   ]);

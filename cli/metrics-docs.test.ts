@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { prepared } from "../agent/testing.ts";
 import { TestRouter } from "../router/testing.ts";
-import { fetchText, start } from "../server/testing.ts";
+import { fetchText, start } from "../server/testing/server.ts";
 import { ROOT } from "../shared/runtime/testing-run.ts";
 
 const PAGE = readFileSync(join(ROOT, "docs/metrics.md"), "utf8");

@@ -4,7 +4,7 @@ import { BySource } from "../shared/basics/by-source.ts";
 import { seconds } from "../shared/basics/seconds.ts";
 import { type ClientHello, ClientHelloReader } from "../shared/listen/client-hello.ts";
 import { readFirst } from "../shared/listen/first-bytes.ts";
-import { sourceOf } from "../shared/listen/source.ts";
+import { sourceOf } from "../shared/listen/incoming-connection.ts";
 import { Refusal } from "./refusal.ts";
 
 export interface HellosOptions {

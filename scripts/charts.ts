@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { agentOptions } from "../agent/options.ts";
 import { routerOptions } from "../router/options.ts";
-import { serverOptions } from "../server/options.ts";
+import { serverOptions } from "../server/options/options.ts";
 import type { OptionTable } from "../shared/config/options.ts";
 import { parseChartOptions } from "./charts/chart-options.ts";
 import { clusterDocumentsSchema } from "./charts/cluster-documents.ts";

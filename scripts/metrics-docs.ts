@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 import type { Registry } from "prom-client";
 import { AgentMetrics } from "../agent/metrics.ts";
 import { RouterMetrics } from "../router/metrics.ts";
-import { ServerMetrics } from "../server/metrics.ts";
+import { ServerMetrics } from "../server/metrics/server-metrics.ts";
 
 const FILE = fileURLToPath(new URL("../docs/metrics.md", import.meta.url));
 

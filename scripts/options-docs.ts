@@ -3,7 +3,7 @@ import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { agentOptions } from "../agent/options.ts";
 import { routerOptions } from "../router/options.ts";
-import { serverOptions } from "../server/options.ts";
+import { serverOptions } from "../server/options/options.ts";
 import type { OptionTable } from "../shared/config/options.ts";
 import { optionsMarkdown } from "../shared/config/show-options.ts";
 

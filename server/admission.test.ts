@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { test } from "node:test";
 import { connect as dialTls } from "node:tls";
-import { agentOf, CONNECT, callerOf, collect, pki, start, until } from "./testing.ts";
+import { agentOf, CONNECT, callerOf, collect, pki, start, until } from "./testing/server.ts";
 
 test("callers without a good certificate hear 407 and why", async () => {
   const stranger = await pki.other.issue({ cn: "kube-apiserver", usage: "client" });

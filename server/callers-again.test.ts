@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { connect as dialTls } from "node:tls";
 import { Authority, type CertificateAndKey } from "../shared/pki/certificates.ts";
-import { agentOf, CONNECT, callerOf, collect, pki, start, until, within } from "./testing.ts";
+import { agentOf, CONNECT, callerOf, collect, pki, start, until, within } from "./testing/server.ts";
 import {
   agentAt,
   callerAt,
@@ -13,7 +13,7 @@ import {
   type TenantServer,
   Tenants,
   unixCallerAt,
-} from "./testing-tenants.ts";
+} from "./testing/tenants.ts";
 import { ISSUER, Issuer, SUBJECT } from "./tokens/testing.ts";
 
 /** Until a CONNECT that would not be let in now is over, ms. */

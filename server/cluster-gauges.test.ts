@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Scrape } from "../e2e/harness/scrape.ts";
-import { fetchText, until } from "./testing.ts";
-import { agentAt, callerAt, OpenCaller, Tenants } from "./testing-tenants.ts";
+import { fetchText, until } from "./testing/server.ts";
+import { agentAt, callerAt, OpenCaller, Tenants } from "./testing/tenants.ts";
 
 async function scrape(port: number | undefined): Promise<Scrape> {
   return new Scrape((await fetchText(port, "/metrics")).text);

@@ -2,7 +2,18 @@ import assert from "node:assert/strict";
 import { connect as dialPlain } from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
-import { agentOf, CONNECT, callerOf, collect, fetchText, freezablePath, pki, start, until, within } from "./testing.ts";
+import {
+  agentOf,
+  CONNECT,
+  callerOf,
+  collect,
+  fetchText,
+  freezablePath,
+  pki,
+  start,
+  until,
+  within,
+} from "./testing/server.ts";
 
 test("closing: not ready, agents told, no new CONNECTs, open ones live on, and the end when they have ended", async () => {
   const udsName = join(pki.folder, "d.sock");

@@ -16,7 +16,7 @@ import {
   start,
   until,
   within,
-} from "./testing.ts";
+} from "./testing/server.ts";
 
 const MIB = 1024 * 1024;
 

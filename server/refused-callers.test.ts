@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { X509Certificate } from "node:crypto";
 import { test } from "node:test";
 import { encodeProxyV2 } from "../shared/listen/proxy-protocol.ts";
-import { fetchText, until } from "./testing.ts";
-import { answerOf, callerAt, callerBehind, type TenantServer, Tenants, unixCallerAt } from "./testing-tenants.ts";
+import { fetchText, until } from "./testing/server.ts";
+import { answerOf, callerAt, callerBehind, type TenantServer, Tenants, unixCallerAt } from "./testing/tenants.ts";
 
 const GET = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
 

@@ -10,7 +10,7 @@ import { CloseCode, LinkRefused } from "../shared/wire/handshake.ts";
 import { encodeAnswer, readOpen } from "../shared/wire/open.ts";
 import { Session } from "../shared/yamux/session.ts";
 import type { Stream } from "../shared/yamux/stream.ts";
-import { CONNECT, callerOf, collect, pki, type start as Start, start, until } from "./testing.ts";
+import { CONNECT, callerOf, collect, pki, type start as Start, start, until } from "./testing/server.ts";
 
 type Server = Awaited<ReturnType<typeof Start>>;
 type Resume = NonNullable<Hello["resume"]>;

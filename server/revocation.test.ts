@@ -4,8 +4,8 @@ import { join } from "node:path";
 import { test } from "node:test";
 import type { CertificateAndKey } from "../shared/pki/certificates.ts";
 import { certificateOf, crlOf } from "../shared/pki/testing.ts";
-import { agentOf, CONNECT, callerOf, fetchText, pki, start, until, within } from "./testing.ts";
-import { agentAt, answerOf, callerAt, OpenCaller, type Tenant, Tenants } from "./testing-tenants.ts";
+import { agentOf, CONNECT, callerOf, fetchText, pki, start, until, within } from "./testing/server.ts";
+import { agentAt, answerOf, callerAt, OpenCaller, type Tenant, Tenants } from "./testing/tenants.ts";
 
 const WITHIN_MS = 5_000;
 

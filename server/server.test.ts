@@ -5,7 +5,7 @@ import { connect as dialPlain } from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
 import { resetSocket } from "../shared/relay/reset.ts";
-import { agentOf, CONNECT, callerOf, collect, ESTABLISHED, fetchText, pki, start, until } from "./testing.ts";
+import { agentOf, CONNECT, callerOf, collect, ESTABLISHED, fetchText, pki, start, until } from "./testing/server.ts";
 
 test("a CONNECT goes through the unix socket and through TLS at the same time", async () => {
   const udsName = join(pki.folder, "s.sock");

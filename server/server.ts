@@ -12,33 +12,32 @@ import { CulvertError } from "../shared/outcomes.ts";
 import { FileRoom } from "../shared/runtime/file-room.ts";
 import { liveLinks } from "../shared/runtime/link-metrics.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
-import { StrangerLog } from "../shared/runtime/stranger-log.ts";
+import { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { type Expiring, expiryWarnings } from "../shared/tls/expiry.ts";
+import { AgentPorts } from "./agents/agent-ports.ts";
+import { RETRY_AFTER_S } from "./agents/refusal.ts";
+import type { Door } from "./callers/authenticate.ts";
+import { Entrances } from "./callers/caller-listeners.ts";
+import { CallersAgain } from "./callers/callers-again.ts";
+import { type ConnectDeps, connect } from "./callers/connect.ts";
+import type { FrontendHandler } from "./callers/connect-reader.ts";
+import type { ClusterRuntime } from "./cluster-runtime/cluster-runtime.ts";
+import { type ClusterSource, Clusters } from "./cluster-runtime/clusters.ts";
+import { FlagTls, flagCluster } from "./cluster-runtime/flags.ts";
+import { endRevokedAgents, reverifyAgents, rotateAgents } from "./cluster-runtime/reverify-agents.ts";
+import type { ClusterVirtualHost } from "./cluster-runtime/virtual-host.ts";
 import type { ClusterChanges } from "./clusters/cluster.ts";
 import { ClusterStore } from "./clusters/store.ts";
-import type { Door } from "./frontend/authenticate.ts";
-import { type ConnectDeps, connect } from "./frontend/connect.ts";
-import { Entrances } from "./frontend/entrances.ts";
-import type { FrontendHandler } from "./frontend/listen.ts";
-import { type ListenerName, ServerMetrics } from "./metrics.ts";
-import type { ServerOptions } from "./options.ts";
-import { AgentPorts } from "./ports/agent-ports.ts";
-import { fileNeedWarning } from "./ports/file-need.ts";
-import { tellLeft } from "./ports/left.ts";
-import { openTlsPort } from "./ports/tls-port.ts";
-import { WaitingConnections } from "./ports/waiting-connections.ts";
-import { CallersAgain } from "./serving/callers-again.ts";
-import type { ClusterDoor } from "./serving/cluster-door.ts";
-import { flagCluster } from "./serving/flag-cluster.ts";
-import { FlagTls } from "./serving/flag-tls.ts";
-import type { ServedCluster } from "./serving/served-cluster.ts";
-import { type ClusterSource, Serving } from "./serving/serving.ts";
-import { endRevoked, judgeAgain, rotate } from "./serving/trust-change.ts";
-import { roundTripsOf } from "./status/round-trips.ts";
-import { type Condition, endingSoon, readiness, type ServerStatus, status } from "./status/status.ts";
-import { tryTarget } from "./trial.ts";
+import { tellLeft } from "./listeners/closed-early.ts";
+import { fileNeedWarning } from "./listeners/file-need.ts";
+import { openTlsPort } from "./listeners/tls-port.ts";
+import { WaitingConnections } from "./listeners/waiting-connections.ts";
+import { type ListenerName, ServerMetrics } from "./metrics/server-metrics.ts";
+import { tryTarget } from "./operators/connect-check.ts";
+import { roundTripsOf } from "./operators/round-trips.ts";
+import { type Condition, endingSoon, readiness, type ServerStatus, status } from "./operators/status.ts";
+import type { ServerOptions } from "./options/options.ts";
 import { Links } from "./tunnels/links.ts";
-import { RETRY_AFTER_S } from "./tunnels/refusal.ts";
 import { Registry } from "./tunnels/registry.ts";
 import type { Tunnel } from "./tunnels/tunnel.ts";
 
@@ -91,14 +90,14 @@ export class Server implements AsyncDisposable {
   #memoryWatch: MemoryWatch | undefined;
   readonly #options: ServerOptions;
   readonly #log: Logger;
-  readonly #strangers: StrangerLog;
+  readonly #throttledLog: ThrottledLog;
   readonly #ephemeral: boolean;
   readonly #files: FileRoom;
   readonly #entrances: Entrances;
   #store: ClusterStore | undefined;
-  #serving: Serving | undefined;
+  #serving: Clusters | undefined;
   #flags: FlagTls | undefined;
-  #callers: TlsListener<ClusterDoor> | undefined;
+  #callers: TlsListener<ClusterVirtualHost> | undefined;
   readonly #agents: AgentPorts;
   /** They look at every cluster, and whoever reaches the health port may ask for them. */
   readonly #recentFaults = onceASecond(() => this.#clusterFaults());
@@ -118,9 +117,9 @@ export class Server implements AsyncDisposable {
   constructor(options: ServerOptions, { log, listenEphemeral = false }: ServerDeps) {
     this.#options = options;
     this.#log = log;
-    this.#strangers = new StrangerLog(log);
+    this.#throttledLog = new ThrottledLog(log);
     const { metrics } = this;
-    this.#files = new FileRoom({ metrics, strangers: this.#strangers, owner: "this server" });
+    this.#files = new FileRoom({ metrics, throttledLog: this.#throttledLog, owner: "this server" });
     this.#ephemeral = listenEphemeral;
     this.#pool = new MemoryPool(options.memoryLimit);
     this.#memoryOfStrangers = this.#pool.share("");
@@ -130,7 +129,7 @@ export class Server implements AsyncDisposable {
     this.#links = new Links(options.serverId);
     this.#agents = new AgentPorts({
       ...{ options, waiting, links: this.#links },
-      ...{ metrics: this.metrics, log, strangers: this.#strangers, memory: this.#memoryOfStrangers },
+      ...{ metrics: this.metrics, log, throttledLog: this.#throttledLog, memory: this.#memoryOfStrangers },
       draining: () => this.#draining,
       onDropped: (port) => this.#onDropped(port),
     });
@@ -171,22 +170,22 @@ export class Server implements AsyncDisposable {
   }
 
   /** Which clusters there are, and what the flags say for all of them. */
-  async #serve(): Promise<Serving> {
+  async #serve(): Promise<Clusters> {
     const { clusters, serverId, maxAgents, drainTimeoutMs } = this.#options;
     const flags = new FlagTls(this.#options, {
       log: this.#log,
       onAgentsRenewed: (caChanged) => {
         for (const served of this.#serving?.all() ?? []) {
-          if (caChanged && served.cluster.agents.ca === undefined) judgeAgain(served);
-          else rotate(served, "the server's certificates have changed");
+          if (caChanged && served.cluster.agents.ca === undefined) reverifyAgents(served);
+          else rotateAgents(served, "the server's certificates have changed");
         }
         if (caChanged) void this.#store?.settleAgain();
       },
       onCrlChanged: () => {
-        this.#serving?.lookAtCrls();
+        this.#serving?.checkCrls();
         for (const served of this.#serving?.all() ?? []) {
           const { agents, callers } = served.cluster;
-          if (agents.crl === undefined) endRevoked(served, this.#turns);
+          if (agents.crl === undefined) endRevokedAgents(served, this.#turns);
           if (callers.crl === undefined) void this.#callersAgain.verify(served.callers);
         }
       },
@@ -201,7 +200,7 @@ export class Server implements AsyncDisposable {
     this.#store =
       clusters === "" ? undefined : await ClusterStore.open(clusters, this.#log, { flags: () => flags.authorities });
     const source: ClusterSource = this.#store ?? flagCluster(this.#options);
-    const serving = new Serving({
+    const serving = new Clusters({
       ...{ source, registry: this.tunnels, flags, serverId, maxAgents, drainTimeoutMs, log: this.#log },
       isOfFlags: this.#store === undefined,
       innerTls: this.#options.innerTls,
@@ -218,12 +217,12 @@ export class Server implements AsyncDisposable {
 
   // ── clusters that come and go ──────────────────────────────────────────────────────────────────────────────────
 
-  #onAdded(served: ServedCluster): void {
+  #onAdded(served: ClusterRuntime): void {
     this.#agents.endUnread();
     if (this.#started) void this.#openUnix(served).catch((error) => this.#cannotOpen(served, error));
   }
 
-  #onChanged(served: ServedCluster, what: ClusterChanges): void {
+  #onChanged(served: ClusterRuntime, what: ClusterChanges): void {
     this.#agents.endUnread();
     if (what.uds) {
       this.#entrances.closeUnix(served.unix);
@@ -231,15 +230,15 @@ export class Server implements AsyncDisposable {
     }
     if (what.callers.trust || what.callers.crl) void this.#callersAgain.verify(served.callers);
     if (what.suspended && served.cluster.suspended) this.#endTunnels(served);
-    else if (what.agents.trust) judgeAgain(served);
+    else if (what.agents.trust) reverifyAgents(served);
     else {
-      if (what.agents.crl) endRevoked(served, this.#turns);
-      if (what.agents.material) rotate(served, "the certificate of its cluster has changed");
+      if (what.agents.crl) endRevokedAgents(served, this.#turns);
+      if (what.agents.material) rotateAgents(served, "the certificate of its cluster has changed");
     }
   }
 
   /** Open connections have as long as at the end of the server. */
-  #onRemoved(served: ServedCluster): void {
+  #onRemoved(served: ClusterRuntime): void {
     this.#agents.endUnread();
     this.#entrances.closeUnix(served.unix);
     this.metrics.forgetCluster(served.cluster.name);
@@ -247,16 +246,16 @@ export class Server implements AsyncDisposable {
     this.#log.info({ cluster: served.cluster.name }, "cluster removed");
   }
 
-  #endTunnels({ tunnels }: ServedCluster): Promise<unknown> {
+  #endTunnels({ tunnels }: ClusterRuntime): Promise<unknown> {
     return Promise.all([...tunnels.tunnels()].map((tunnel) => tunnel.close(this.#options.drainTimeoutMs)));
   }
 
-  #cannotOpen(served: ServedCluster, error: unknown): void {
+  #cannotOpen(served: ClusterRuntime, error: unknown): void {
     const reason = error instanceof Error ? error.message : String(error);
     this.#log.error({ cluster: served.cluster.name, reason }, "the unix socket of a cluster cannot be opened");
   }
 
-  async #openUnix({ unix, cluster, isOfFlags }: ServedCluster): Promise<void> {
+  async #openUnix({ unix, cluster, isOfFlags }: ClusterRuntime): Promise<void> {
     const { uds } = cluster.callers;
     if (uds === undefined || this.#draining) return;
     const option = isOfFlags ? "--uds-name" : `${cluster.file}: callers.uds`;
@@ -266,16 +265,16 @@ export class Server implements AsyncDisposable {
 
   // ── ports ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-  async #openForCallers(serving: Serving): Promise<void> {
+  async #openForCallers(serving: Clusters): Promise<void> {
     const { serverPort, serverBindAddress, serverCert } = this.#options;
     if (!this.#isOn(serverPort, serverCert)) return;
     const common = {
       ...{ options: this.#options, metrics: this.metrics, log: this.#log },
-      ...{ strangers: this.#strangers, memory: this.#memoryOfStrangers },
+      ...{ throttledLog: this.#throttledLog, memory: this.#memoryOfStrangers },
     };
     const { listener, address } = await openTlsPort(
       {
-        ...{ name: "callers", doors: serving.callerDoors, proxyProtocol: this.#options.serverProxyProtocol },
+        ...{ name: "callers", doors: serving.callerHosts, proxyProtocol: this.#options.serverProxyProtocol },
         ...{ port: serverPort, host: serverBindAddress, option: "--server-port" },
         hostOption: "--server-bind-address",
         keepaliveMs: this.#options.frontendKeepaliveMs,
@@ -294,7 +293,7 @@ export class Server implements AsyncDisposable {
       tunnels: this.tunnels,
       metrics: this.metrics,
       log: this.#log,
-      strangers: this.#strangers,
+      throttledLog: this.#throttledLog,
       unauthenticatedMemory: this.#memoryOfStrangers,
       mustAdmit: (cluster, target) => this.#mustAdmit(cluster, target),
       paceOf: (cluster) => this.#serving?.get(cluster)?.pace,
@@ -307,36 +306,41 @@ export class Server implements AsyncDisposable {
   #mustAdmit(cluster: string, target: Target): void {
     const served = this.#serving?.get(cluster);
     if (served === undefined) throw new CulvertError("unknown_cluster", `cluster "${cluster}" is not served here`);
-    served.mustAdmit(target);
+    served.requireAdmission(target);
   }
 
   #handler(door: Door): FrontendHandler {
     const deps = this.#connecting();
     return {
       onConnect: (request, socket) => void connect(request, socket, door, deps),
-      onRefused: (refused) => this.#strangers.tell("info", { cluster: door.cluster, ...refused }, "request refused"),
+      onRefused: (refused) =>
+        this.#throttledLog.write("info", { cluster: door.cluster, ...refused }, "request refused"),
       onLeft: (left) => tellLeft({ listener: "callers", cluster: door.cluster, ...left }, deps),
       onDropped: () => this.#onDropped(door.kind === "unix" ? "unix" : "callers"),
     };
   }
 
-  async #openForAgents({ agentDoors, plainAgentDoors }: Serving): Promise<void> {
+  async #openForAgents({ agentHosts, plainAgentHosts }: Clusters): Promise<void> {
     const { agentPort, clusterCert, agentInsecurePort, agentInsecureTrustedCidrs } = this.#options;
-    if (this.#isOn(agentPort, clusterCert)) await this.#agents.openSecure(agentDoors);
+    if (this.#isOn(agentPort, clusterCert)) await this.#agents.openSecure(agentHosts);
     if (this.#isOn(agentInsecurePort, agentInsecureTrustedCidrs[0] ?? ""))
-      await this.#agents.openInsecure(plainAgentDoors);
+      await this.#agents.openInsecure(plainAgentHosts);
     Object.assign(this.addresses, this.#agents.addresses);
   }
 
   #onDropped(listener: ListenerName): void {
     this.metrics.waitingDropped(listener);
-    this.#strangers.tell("warn", { listener }, "connection dropped: too many say nothing (--max-waiting-connections)");
+    this.#throttledLog.write(
+      "warn",
+      { listener },
+      "connection dropped: too many say nothing (--max-waiting-connections)",
+    );
   }
 
   async #openForOperators(): Promise<void> {
     const { healthPort, healthBindAddress, healthShowsClusters, adminPort, adminBindAddress } = this.#options;
     const { registry, withoutNames } = this.metrics;
-    const common = { log: this.#log, strangers: this.#strangers };
+    const common = { log: this.#log, throttledLog: this.#throttledLog };
     if (this.#isOn(healthPort)) {
       const flags = { option: "--health-port", hostOption: "--health-bind-address" };
       const shows = healthShowsClusters ? "names" : "counts";

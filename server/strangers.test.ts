@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { connect as dialTls } from "node:tls";
 import type { Server } from "./server.ts";
-import { agentOf, CONNECT, callerOf, collect, ESTABLISHED, pki, start, until } from "./testing.ts";
+import { agentOf, CONNECT, callerOf, collect, ESTABLISHED, pki, start, until } from "./testing/server.ts";
 
 test("a connection that says nothing is cut at its deadline, on every port", async () => {
   await using slow = await start({ headerTimeoutMs: 50 });

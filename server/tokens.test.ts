@@ -3,8 +3,8 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { LinkRefused } from "../shared/wire/handshake.ts";
-import { until, within } from "./testing.ts";
-import { agentAt, answerOf, callerAt, type Tenant, Tenants } from "./testing-tenants.ts";
+import { until, within } from "./testing/server.ts";
+import { agentAt, answerOf, callerAt, type Tenant, Tenants } from "./testing/tenants.ts";
 import { ISSUER, Issuer, nowS, SUBJECT, unsigned } from "./tokens/testing.ts";
 
 /** blue takes tokens of its own issuer from agents and callers; red takes those of another. */

@@ -1,13 +1,13 @@
 import { promises as dns, type LookupAddress } from "node:dns";
 import type { Socket } from "node:net";
+import type { Target } from "../../shared/address/target.ts";
 import { untilAborted } from "../../shared/basics/until-aborted.ts";
-import { WayFault } from "../../shared/dial/fault.ts";
-import type { Destination } from "../../shared/dial/way.ts";
-import { dialTcp, networkFault } from "../../shared/dial/ways-dial.ts";
+import { dialTcp, networkFault } from "../../shared/dial/dial-tcp.ts";
+import { RouteFault } from "../../shared/dial/fault.ts";
 import { type Finding, type Passed, StepFailed } from "./steps.ts";
 
 /** Where a connection goes first: to the server, or to a proxy. */
-export interface Hop extends Destination {
+export interface Hop extends Target {
   /** How people call it. */
   readonly at: string;
   /** Who named the proxy; absent: it is the server. */
@@ -22,7 +22,7 @@ export async function resolve(hop: Hop, signal: AbortSignal): Promise<Passed<rea
     return { value: addresses, detail: `${host} is ${addresses.map(({ address }) => address).join(", ")}` };
   } catch (error) {
     const fault = signal.aborted
-      ? new WayFault("dns", `the name "${host}" of ${at} does not resolve: no name server answers`, {
+      ? new RouteFault("dns", `the name "${host}" of ${at} does not resolve: no name server answers`, {
           at,
           cause: error,
         })
@@ -42,7 +42,7 @@ export async function connect(hop: Hop, signal: AbortSignal): Promise<Passed<Soc
 
 /** What a way out says of its fault is what the doctor says; of our own files it names the option first. */
 export function stepFailed(error: unknown, hop: Hop): unknown {
-  if (!(error instanceof WayFault)) return error;
+  if (!(error instanceof RouteFault)) return error;
   const { fault, at, message } = error;
   const isProxy = hop.proxyFrom !== undefined && at === hop.at;
   const finding: Finding = message.startsWith("--")

@@ -1,5 +1,5 @@
 import { CredentialsFile } from "../../shared/dial/credentials-file.ts";
-import { WayFault } from "../../shared/dial/fault.ts";
+import { RouteFault } from "../../shared/dial/fault.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import { KeptProxyTls } from "../uplink/kept-proxy-tls.ts";
 import type { WayOutOptions } from "../uplink/way-out.ts";
@@ -19,7 +19,7 @@ export async function faultsOfProxyFiles(files: ProxyFiles): Promise<readonly st
 }
 
 function sentenceOf(fault: unknown): string {
-  if (fault instanceof WayFault) return fault.message;
+  if (fault instanceof RouteFault) return fault.message;
   throw fault;
 }
 

@@ -1,4 +1,4 @@
-import type { Fault } from "../../shared/dial/fault.ts";
+import type { RouteFaultCode } from "../../shared/dial/fault.ts";
 import type { Relation } from "../../shared/link/unknown-issuer.ts";
 
 /** What is looked at, in this order. */
@@ -21,7 +21,7 @@ export type StepName = (typeof STEPS)[number];
 
 /** Who or what stands in the way, in one word: those of ways out, and what comes behind them. */
 export type Culprit =
-  | Fault
+  | RouteFaultCode
   | "proxy_silent"
   | "kdc_silent"
   // our own files and clock

@@ -1,16 +1,16 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { LoadKerberos } from "../../shared/dial/auth/kerberos.ts";
-import { TicketPace } from "../../shared/dial/auth/ticket-pace.ts";
-import { WayFault } from "../../shared/dial/fault.ts";
-import { guarded } from "../../shared/dial/testing-guarded-proxy.ts";
-import { faultOf, open, ScriptedProxy } from "../../shared/dial/testing-proxy.ts";
-import { formatProxy } from "../../shared/dial/way.ts";
-import { unitedFault } from "../../shared/dial/ways-fault.ts";
+import { KerberosTickets } from "../../shared/dial/auth/kerberos-tickets.ts";
+import { RouteFault } from "../../shared/dial/fault.ts";
+import { formatProxy } from "../../shared/dial/proxy-route.ts";
+import { guarded } from "../../shared/dial/testing/guarded-proxy.ts";
+import { faultOf, open, ScriptedProxy } from "../../shared/dial/testing/scripted-proxy.ts";
+import { combineFaults } from "../../shared/dial/ways-fault.ts";
 import { StepFailed } from "./steps.ts";
 import { proxyFailed } from "./way-out.ts";
 
-function culpritOf(error: WayFault, { url }: ScriptedProxy): string {
+function culpritOf(error: RouteFault, { url }: ScriptedProxy): string {
   const at = formatProxy(url);
   const failed = proxyFailed(error, { host: url.host, port: url.port, at, proxyFrom: "--proxy" });
   assert.ok(failed instanceof StepFailed);
@@ -25,10 +25,10 @@ test("a KDC that does not answer is found, and not the proxy that asked for its 
     setImmediate(() => abort.abort());
     return new Promise(() => {});
   };
-  const fault = await faultOf(open(proxy, { negotiate: new TicketPace({}) }, abort.signal, stuck));
+  const fault = await faultOf(open(proxy, { negotiate: new KerberosTickets({}) }, abort.signal, stuck));
   assert.equal(culpritOf(fault, proxy), "kdc_silent");
-  const other = new WayFault("timeout", "http://other:1 gave no connection in time", { at: "http://other:1" });
-  assert.equal(culpritOf(unitedFault([fault, other]), proxy), "kdc_silent");
+  const other = new RouteFault("timeout", "http://other:1 gave no connection in time", { at: "http://other:1" });
+  assert.equal(culpritOf(combineFaults([fault, other]), proxy), "kdc_silent");
 });
 
 test("a proxy that does not answer CONNECT is found itself", async () => {

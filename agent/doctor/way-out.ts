@@ -1,9 +1,9 @@
 import { isIP, type Socket } from "node:net";
-import { formatTarget } from "../../shared/address/target.ts";
+import { formatTarget, type Target } from "../../shared/address/target.ts";
 import { type Environment, environmentProxy } from "../../shared/dial/environment.ts";
-import { KdcSilent, WayFault } from "../../shared/dial/fault.ts";
-import { type Destination, formatProxy, formatWay, type Way } from "../../shared/dial/way.ts";
-import { WaysOut } from "../../shared/dial/ways.ts";
+import { KdcTimeout, RouteFault } from "../../shared/dial/fault.ts";
+import { formatProxy, formatRoute, type ProxyRoute } from "../../shared/dial/proxy-route.ts";
+import { ProxyRoutes } from "../../shared/dial/proxy-routes.ts";
 import type { Passage } from "../../shared/link/dial.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import { loadClientTls } from "../../shared/tls/tls-material.ts";
@@ -54,7 +54,7 @@ export function proxyFailed(error: unknown, hop: Hop): unknown {
   if (!(failed instanceof StepFailed) || failed.finding.culprit !== "timeout") return failed;
   if (failed.finding.proxyFrom === undefined) return failed;
   // The cause is the fault that tells most, where several ways have one each.
-  const isForTicket = error instanceof KdcSilent || (error as WayFault).cause instanceof KdcSilent;
+  const isForTicket = error instanceof KdcTimeout || (error as RouteFault).cause instanceof KdcTimeout;
   const culprit = isForTicket ? "kdc_silent" : "proxy_silent";
   return new StepFailed({ ...failed.finding, culprit }, failed.message, { cause: error });
 }
@@ -91,27 +91,27 @@ function sentenceOf({ msg, way, authentication, reason }: LogLine): string {
   return words.filter(Boolean).join("; ");
 }
 
-function destinationOf({ host, port, address = { host, port } }: ServerLocation): Destination {
+function destinationOf({ host, port, address = { host, port } }: ServerLocation): Target {
   return address;
 }
 
 /** The ways that there are, and who names them. */
-async function find({ server, options, env, timeoutMs }: Leaving): Promise<Passed<readonly Way[]>> {
+async function find({ server, options, env, timeoutMs }: Leaving): Promise<Passed<readonly ProxyRoute[]>> {
   const { proxy: proxies, pac, proxyCa } = options;
   try {
-    const found = new WaysOut({ proxies, pac, env });
+    const found = new ProxyRoutes({ proxies, pac, env });
     const reading = { ca: () => authoritiesIn(proxyCa) };
     const ways = await found.ways(destinationOf(server), AbortSignal.timeout(timeoutMs), reading);
     const isDirect = ways.every(({ kind }) => kind === "direct");
     return {
       value: ways,
-      detail: isDirect ? `direct: ${whyDirect(options, env)}` : ways.map(formatWay).join(", then "),
+      detail: isDirect ? `direct: ${whyDirect(options, env)}` : ways.map(formatRoute).join(", then "),
     };
   } catch (error) {
     const { message: by } = error as Error;
     // Here the network is the way to the script.
     const finding: Finding =
-      error instanceof WayFault ? { culprit: error.fault, by, isOfScript: true } : { culprit: "configuration", by };
+      error instanceof RouteFault ? { culprit: error.fault, by, isOfScript: true } : { culprit: "configuration", by };
     throw new StepFailed(finding, by, { cause: error });
   }
 }
@@ -130,14 +130,14 @@ function whyDirect({ pac }: WayOutOptions, env: Environment): string {
   const named = environmentProxy(env);
   if (named?.kind === "proxy") {
     const why = env["NO_PROXY"] || env["no_proxy"] ? "NO_PROXY keeps it" : "an address of this machine is kept";
-    return `${why} from ${formatWay(named)}`;
+    return `${why} from ${formatRoute(named)}`;
   }
   if (pac !== "") return "the script of --pac says so";
   return "no proxy is named (--proxy, HTTPS_PROXY, ALL_PROXY, --pac)";
 }
 
 /** DNS and TCP, of the first way whose first hop answers; the log has the last one that was tried. */
-async function reach(ways: readonly Way[], { server, timeoutMs }: Leaving, log: StepLog) {
+async function reach(ways: readonly ProxyRoute[], { server, timeoutMs }: Leaving, log: StepLog) {
   let before = "";
   for (const [index, way] of ways.entries()) {
     const hop = hopOf(way, destinationOf(server));
@@ -164,7 +164,7 @@ async function knock(hop: Hop, before: string, timeoutMs: number, log: StepLog):
   });
 }
 
-function hopOf(way: Way, to: Destination): Hop {
+function hopOf(way: ProxyRoute, to: Target): Hop {
   if (way.kind === "direct") return { ...to, at: formatTarget(to) };
   const { host, port } = way.proxy;
   return { host, port, at: formatProxy(way.proxy), proxyFrom: way.from };

@@ -7,7 +7,7 @@ import { pino } from "pino";
 import { parseTarget } from "../../shared/address/target.ts";
 import { UNBOUNDED } from "../../shared/limits/hold.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
-import { StrangerLog } from "../../shared/runtime/stranger-log.ts";
+import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { encodeOpen, type OpenAnswer } from "../../shared/wire/open.ts";
 import { readAnswer } from "../../shared/wire/testing.ts";
 import { DuplexTransport } from "../../shared/yamux/duplex-transport.ts";
@@ -38,7 +38,7 @@ function joined(t: TestContext, change: Partial<ServeDeps> = {}) {
       dialFinished: (outcome) => void dialled.push(outcome),
     },
     log,
-    strangers: new StrangerLog(log),
+    throttledLog: new ThrottledLog(log),
     dialTimeoutMs: 2_000,
     stallTimeoutMs: 0,
     memory: UNBOUNDED,

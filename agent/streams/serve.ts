@@ -1,12 +1,12 @@
 import { isIP, type Socket } from "node:net";
 import { formatTarget, type Target } from "../../shared/address/target.ts";
-import { dial, type Lookup } from "../../shared/dial/dial.ts";
+import { dialTarget, type Lookup } from "../../shared/dial/dial-target.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";
 import { splice } from "../../shared/relay/splice.ts";
 import type { SpliceAccount } from "../../shared/relay/splice-memory.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
-import type { StrangerLog } from "../../shared/runtime/stranger-log.ts";
+import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { encodeAnswer, readOpen } from "../../shared/wire/open.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { AgentMetrics } from "../metrics.ts";
@@ -20,7 +20,7 @@ export interface ServeDeps {
   readonly metrics: Pick<AgentMetrics, "streamOpened" | "streamFinished" | "pendingDials" | "dialFinished">;
   readonly log: Logger;
   /** Of streams that should not be: a broken server may open any number. */
-  readonly strangers: Pick<StrangerLog, "tell">;
+  readonly throttledLog: Pick<ThrottledLog, "write">;
   /** The longest a dial may take; the server may ask for less. */
   readonly dialTimeoutMs: number;
   readonly stallTimeoutMs: number;
@@ -71,7 +71,7 @@ export class DialSlots {
  * ```
  */
 export async function serve(stream: Stream, deps: ServeDeps): Promise<void> {
-  const { metrics, log, strangers } = deps;
+  const { metrics, log, throttledLog } = deps;
   stream.on("error", ignore);
   // At once: the server tells by it an agent that is there and dials from one that is not there any more.
   stream.accept();
@@ -122,7 +122,7 @@ export async function serve(stream: Stream, deps: ServeDeps): Promise<void> {
     const durationMs = performance.now() - openedAt;
     const line = { id, target: where, code: refusal.code, reason: refusal.message, ...rounded({ durationMs }) };
     if (refusal.code === "internal")
-      strangers.tell("error", { ...line, err: refusal.cause ?? refusal }, "stream refused");
+      throttledLog.write("error", { ...line, err: refusal.cause ?? refusal }, "stream refused");
     else log.debug(line, "stream refused");
   }
 }
@@ -133,7 +133,7 @@ async function reach(stream: Stream, target: Target, timeoutMs: number, deps: Se
   deps.mustHaveFiles();
   dials.take();
   metrics.pendingDials(1);
-  const dialling = dial({
+  const dialling = dialTarget({
     target,
     timeoutMs,
     permit: (address, port) => {

@@ -1,4 +1,4 @@
-import type { Lookup } from "../../shared/dial/dial.ts";
+import type { Lookup } from "../../shared/dial/dial-target.ts";
 import { sharedLookup } from "./resolve.ts";
 
 /** A lookup that says how long it took, for a server that asks. */

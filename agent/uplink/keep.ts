@@ -1,19 +1,18 @@
 import { backoffMs, type Ending, shortLivesAfter } from "../../shared/basics/backoff.ts";
-import { WayFault } from "../../shared/dial/fault.ts";
+import { RouteFault } from "../../shared/dial/fault.ts";
 import type { CarrierLost } from "../../shared/link/carrier-end.ts";
 import { LinkLost, type Resumption } from "../../shared/link/link.ts";
 import { type LinkMetrics, PLANNED } from "../../shared/runtime/link-metrics.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
+import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { AgentMetrics } from "../metrics.ts";
 import type { Connection, ConnectionOwner } from "./connection.ts";
 import { FailedResumes } from "./failed-resumes.ts";
-import { News } from "./news.ts";
 import { isDraining, LEAVING_MS, PARTING_MS, type Parting, partingWords } from "./parting.ts";
 import type { LearnedPath, Lesson, Path } from "./path.ts";
 import { endsLink } from "./resumption.ts";
 import { type RetryOptions, retryAfter } from "./retry.ts";
-import { UplinkLog } from "./uplink-log.ts";
 
 /** Where an uplink stands; each state holds what is true in it only. */
 export type UplinkState =
@@ -65,7 +64,7 @@ export interface UplinkDeps {
  */
 export class Uplink implements ConnectionOwner {
   readonly #deps: UplinkDeps;
-  readonly #log: UplinkLog;
+  readonly #log: ThrottledLog;
   #state: UplinkState = { state: "closed", reason: "not started" };
   /** Connections in a row that did not last; a welcome does not forgive them. */
   #shortLives = 0;
@@ -80,13 +79,13 @@ export class Uplink implements ConnectionOwner {
   #sentAwayFrom: Connection | undefined;
   /** When the last server that sent us away has gone. */
   #partedAt = Number.NEGATIVE_INFINITY;
-  /** Of attempts that fail, until one does not. */
-  readonly #news = new News();
+  /** Connections and resumes so far: the first failure after one of them is a new one for the log. */
+  #successes = 0;
   #waiters: { resolve: () => void; reject: (error: Error) => void }[] = [];
 
   constructor(deps: UplinkDeps) {
     this.#deps = deps;
-    this.#log = new UplinkLog(deps.server, deps.log);
+    this.#log = new ThrottledLog(deps.log.child({ server: deps.server }));
     deps.path.onLesson = (lesson) => this.#learned(lesson);
   }
 
@@ -152,8 +151,8 @@ export class Uplink implements ConnectionOwner {
     this.#sentAwayFrom = undefined;
     this.#strayed = undefined;
     this.#failures = this.#shortLives;
-    this.#news.forget();
-    this.#log.tell("info", { serverId: welcome.serverId, link: link.id, remote: link.remote }, "uplink connected");
+    this.#successes++;
+    this.#log.write("info", { serverId: welcome.serverId, link: link.id, remote: link.remote }, "uplink connected");
     for (const old of this.#leaving.keys()) old.leave();
     // What came in the very message of the welcome came before we listened.
     if (session.closed) this.onClosed(connection, connection.endedBy);
@@ -181,11 +180,9 @@ export class Uplink implements ConnectionOwner {
     this.#failures++;
     this.#wait(waitMs);
     const line = { attempt: this.#failures, waitMs, reason };
-    if (refused) this.#log.tell("error", line, "uplink refused: the server does not accept this agent");
-    else if (this.#news.isNew(reason)) {
-      const isPlanned = parting !== undefined || isDraining(error);
-      this.#log.tell(isPlanned ? "info" : "warn", line, "uplink attempt failed");
-    } else this.#log.repeat(line, "uplink attempt failed");
+    const isPlanned = parting !== undefined || isDraining(error);
+    if (refused) this.#log.write("error", line, "uplink refused: the server does not accept this agent");
+    else this.#log.write(isPlanned ? "info" : "warn", line, "uplink attempt failed", this.#once(reason));
   }
 
   #wait(waitMs: number): number {
@@ -205,7 +202,7 @@ export class Uplink implements ConnectionOwner {
     this.#count("in order", state.sinceMs);
     const waitMs = this.#moveOn(connection, retryAfterMs);
     const { link, session } = connection;
-    this.#log.tell("info", { link: link.id, streams: session.streamCount, waitMs }, "uplink sent away");
+    this.#log.write("info", { link: link.id, streams: session.streamCount, waitMs }, "uplink sent away");
   }
 
   /** First a new connection; the old one ends with its streams. Returns the wait, ms. */
@@ -227,7 +224,7 @@ export class Uplink implements ConnectionOwner {
       cause: lossCause,
       reason,
     };
-    this.#log.tell("warn", { ...line, ageMs: Math.round(ageMs), idleMs: Math.round(idleMs) }, "uplink suspended");
+    this.#log.write("warn", { ...line, ageMs: Math.round(ageMs), idleMs: Math.round(idleMs) }, "uplink suspended");
   }
 
   onResumed(connection: Connection, resumption: Resumption): void {
@@ -242,15 +239,16 @@ export class Uplink implements ConnectionOwner {
     const { id: link, remote } = connection.link;
     const failedTries = this.#failedTries(connection);
     this.#failedResumes.delete(connection);
+    this.#successes++;
     const line = { link, remote, suspendedMs: Math.round(suspendedMs), replayedBytes, ...failedTries };
-    this.#log.tell("info", line, suspendedMs === 0 ? "uplink moved to a new connection" : "uplink resumed");
+    this.#log.write("info", line, suspendedMs === 0 ? "uplink moved to a new connection" : "uplink resumed");
     if (this.#strayed === connection) this.#returnTo(connection);
   }
 
   #learned({ lesson, ms, sentence: reason }: Lesson): void {
     const { metrics } = this.#deps;
     metrics.pathLearned(lesson);
-    this.#log.tell("warn", { lesson, ms: Math.round(ms), reason }, "path learned");
+    this.#log.write("warn", { lesson, ms: Math.round(ms), reason }, "path learned");
     // The present carrier still has the pace that was known when it was opened.
     if (lesson === "idle_limit" || lesson === "silent") this.changeCarriers();
   }
@@ -274,10 +272,15 @@ export class Uplink implements ConnectionOwner {
     metrics.links.resumeFailed(label, connection.link.lost?.lossCause ?? PLANNED);
     const failed = this.#failedResumes.get(connection) ?? new FailedResumes();
     this.#failedResumes.set(connection, failed);
-    if (error instanceof WayFault && error.fault === "refused") failed.metNobody = true;
+    if (error instanceof RouteFault && error.fault === "refused") failed.metNobody = true;
     const line = { link: connection.link.id, reason };
-    if (failed.isNews(reason)) this.#log.tell(isDraining(error) ? "info" : "warn", line, "uplink not resumed");
-    else this.#log.repeat(line, "uplink not resumed");
+    failed.count++;
+    this.#log.write(isDraining(error) ? "info" : "warn", line, "uplink not resumed", this.#once(reason));
+  }
+
+  /** Attempts come several times a second at first, and fail for one and the same reason until one succeeds. */
+  #once(reason: string): { readonly once: string } {
+    return { once: `${this.#successes} ${reason}` };
   }
 
   /** How often no other carrier was to be had, for the line that ends the search. */
@@ -303,7 +306,7 @@ export class Uplink implements ConnectionOwner {
     if (state.state !== "connected" || state.connection !== connection) return;
     const { drainTimeoutMs } = this.#deps;
     const { link, session } = connection;
-    this.#log.tell(
+    this.#log.write(
       "info",
       { link: link.id, streams: session.streamCount },
       "uplink begins anew: its identity has changed",
@@ -329,7 +332,7 @@ export class Uplink implements ConnectionOwner {
   #closedInOrder({ link }: Connection, sinceMs: number): void {
     this.#count("in order", sinceMs);
     this.#partedAt = performance.now();
-    this.#log.tell("info", { link: link.id, waitMs: this.#connectAgain(0) }, "uplink closed by the server");
+    this.#log.write("info", { link: link.id, waitMs: this.#connectAgain(0) }, "uplink closed by the server");
   }
 
   #lost(connection: Connection, cause: Error, sinceMs: number): void {
@@ -340,7 +343,7 @@ export class Uplink implements ConnectionOwner {
     // A server that says so is up, whatever it holds against the link.
     const waitMs = endsLink(cause) ? this.#connectAgain(0) : this.#wait(pauseMs);
     const line = { link, waitMs, reason, ...this.#failedTries(connection) };
-    this.#log.tell(refused ? "error" : "warn", line, "uplink lost");
+    this.#log.write(refused ? "error" : "warn", line, "uplink lost");
   }
 
   #count(ending: Ending, sinceMs: number): void {
@@ -361,7 +364,7 @@ export class Uplink implements ConnectionOwner {
     const leavingMs = Math.round(performance.now() - (this.#leaving.get(connection) ?? 0));
     this.#leaving.delete(connection);
     const line = { link: connection.link.id, leavingMs, reason: reason?.message ?? "in order" };
-    this.#log.tell("info", { ...line, ...this.#failedTries(connection) }, "uplink left");
+    this.#log.write("info", { ...line, ...this.#failedTries(connection) }, "uplink left");
     if (this.#sentAwayFrom === connection) this.#successorMayCome();
   }
 
@@ -388,7 +391,7 @@ export class Uplink implements ConnectionOwner {
     for (const { session } of this.connections()) session.drain();
     if (state.state === "connected" || state.state === "suspended") {
       this.#enter({ state: "draining", connection: state.connection });
-      this.#log.tell("info", { streams: state.connection.session.streamCount }, "uplink drains");
+      this.#log.write("info", { streams: state.connection.session.streamCount }, "uplink drains");
     } else if (state.state !== "draining") {
       this.#closed("drained");
     }
@@ -416,7 +419,7 @@ export class Uplink implements ConnectionOwner {
     if (state.state === "waiting") clearTimeout(state.timer);
     this.#enter({ state: "closed", reason });
     if (state.state === "connecting") state.abort.abort();
-    this.#log.tell("info", { reason }, "uplink closed");
+    this.#log.write("info", { reason }, "uplink closed");
   }
 
   #enter(next: UplinkState): void {

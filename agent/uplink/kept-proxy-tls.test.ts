@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { pino } from "pino";
-import { WayFault } from "../../shared/dial/fault.ts";
+import { RouteFault } from "../../shared/dial/fault.ts";
 import { testCertificate } from "../../shared/link/testing.ts";
 import { KeptProxyTls } from "./kept-proxy-tls.ts";
 
@@ -13,7 +13,8 @@ test("a broken --proxy-ca is a fault that names it, until it is mended", async (
   write("half a file");
   assert.throws(
     () => tls.current(),
-    (error) => error instanceof WayFault && error.fault === "proxy_tls" && /^--proxy-ca: .* no PEM/.test(error.message),
+    (error) =>
+      error instanceof RouteFault && error.fault === "proxy_tls" && /^--proxy-ca: .* no PEM/.test(error.message),
   );
   write(ca);
   assert.deepEqual(tls.current().ca, [ca]);

@@ -1,4 +1,4 @@
-import { WayFault } from "../../shared/dial/fault.ts";
+import { RouteFault } from "../../shared/dial/fault.ts";
 import type { ProxyTls } from "../../shared/dial/proxy-tls.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import { loadClientTls, TlsFileError, type TlsFiles } from "../../shared/tls/tls-material.ts";
@@ -22,7 +22,7 @@ export class KeptProxyTls {
     this.#log = log;
   }
 
-  /** Throws a `WayFault` when the files cannot be used and nothing valid was read before. */
+  /** Throws a `RouteFault` when the files cannot be used and nothing valid was read before. */
   current(): ProxyTls {
     try {
       const { ca, cert, key, notAfter } = loadClientTls(this.#files);
@@ -39,7 +39,7 @@ export class KeptProxyTls {
     const flag = FLAGS[error.file];
     const reason = `${flag}: ${error.message}`;
     if (this.#held === undefined || (this.#held.notAfter !== undefined && this.#held.notAfter <= new Date()))
-      throw new WayFault("proxy_tls", reason, { at: flag, cause: error });
+      throw new RouteFault("proxy_tls", reason, { at: flag, cause: error });
     if (reason !== this.#said)
       this.#log.error({ reason }, "new files for TLS to proxies are not usable, the old ones stay");
     this.#said = reason;

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { WayFault } from "../../shared/dial/fault.ts";
+import { RouteFault } from "../../shared/dial/fault.ts";
 import { NoTls, SECURING } from "../../shared/link/dial-fault.ts";
 import { CallersPort, MiddleBox } from "../../shared/link/upgrade-answer.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
@@ -80,12 +80,12 @@ test("a 503 is not called draining: what the server said is in the reason", () =
 });
 
 test("a proxy that refuses a password is asked as rarely as a server that refuses a certificate, and is not the server", () => {
-  const error = new WayFault("proxy_auth_refused", "the proxy http://p:3128 refuses the password", {
+  const error = new RouteFault("proxy_auth_refused", "the proxy http://p:3128 refuses the password", {
     at: "http://p:3128",
   });
   const { label, refused, waitMs } = retryAfter(error, 0, 0, least);
   assert.deepEqual([label, refused, waitMs], ["proxy_auth_refused", false, OPTIONS.capMs / 2]);
-  const busy = new WayFault("proxy_unavailable", "no", { at: "http://p:3128", retryAfterMs: 5_000 });
+  const busy = new RouteFault("proxy_unavailable", "no", { at: "http://p:3128", retryAfterMs: 5_000 });
   assert.equal(retryAfter(busy, 0, 0, least).waitMs, 5_000);
 });
 

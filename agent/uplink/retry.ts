@@ -1,5 +1,5 @@
 import { backoffMs } from "../../shared/basics/backoff.ts";
-import { WayFault } from "../../shared/dial/fault.ts";
+import { RouteFault } from "../../shared/dial/fault.ts";
 import { UnknownIssuer } from "../../shared/link/unknown-issuer.ts";
 import { CallersPort, MiddleBox } from "../../shared/link/upgrade-answer.ts";
 import { printable } from "../../shared/outcomes.ts";
@@ -50,7 +50,7 @@ interface Failure {
 }
 
 function readFailure(error: unknown): Failure {
-  if (error instanceof WayFault) {
+  if (error instanceof RouteFault) {
     const { fault: label, retryAfterMs = 0 } = error;
     return { label, backInMs: retryAfterMs, stands: label === "proxy_auth_refused" };
   }

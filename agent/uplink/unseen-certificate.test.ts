@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { Socket } from "node:net";
 import { test } from "node:test";
-import { judgePeer } from "../../shared/tls/identity.ts";
+import { verifyPeer } from "../../shared/tls/identity.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { retryAfter } from "./retry.ts";
 import { isUnseen, UnseenCertificate } from "./unseen-certificate.ts";
@@ -10,7 +10,7 @@ const { unauthenticated: closeCode } = CloseCode;
 
 test("a server that has seen no certificate is told from one that does not take ours", () => {
   // Over TLS the doctor's tests hear the server itself (e2e/scenarios/doctor-faults.test.ts).
-  const { refusal = "" } = judgePeer(new Socket());
+  const { refusal = "" } = verifyPeer(new Socket(), undefined);
   assert.equal(isUnseen(new LinkRefused({ closeCode, reason: refusal })), true);
   const refused = ["the client certificate expired on 2026-01-01", 'agents of cluster "blue" come with inner TLS only'];
   for (const reason of refused) assert.equal(isUnseen(new LinkRefused({ closeCode, reason })), false);

@@ -1,6 +1,6 @@
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 
-/** How both sentences begin that say of a certificate that none has come (shared/tls/identity.ts, `judgePeer`). */
+/** How both sentences begin that say of a certificate that none has come (shared/tls/identity.ts, `verifyPeer`). */
 const UNSEEN = /^no client certificate /;
 
 /** Does the server miss a certificate? */

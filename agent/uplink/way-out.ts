@@ -1,15 +1,16 @@
+import type { Target } from "../../shared/address/target.ts";
 import { ConfigError } from "../../shared/config/options.ts";
-import { TicketPace } from "../../shared/dial/auth/ticket-pace.ts";
+import { KerberosTickets } from "../../shared/dial/auth/kerberos-tickets.ts";
 import { CredentialsFile } from "../../shared/dial/credentials-file.ts";
 import type { Environment } from "../../shared/dial/environment.ts";
-import type { WayFault } from "../../shared/dial/fault.ts";
+import type { RouteFault } from "../../shared/dial/fault.ts";
+import { formatProxy, formatRoute, type ProxyRoute } from "../../shared/dial/proxy-route.ts";
+import { type OpenedRoute, type OpenRouteOptions, ProxyRoutes } from "../../shared/dial/proxy-routes.ts";
 import type { ProxyTls } from "../../shared/dial/proxy-tls.ts";
-import { type Destination, formatProxy, formatWay, type Way } from "../../shared/dial/way.ts";
-import { type Opened, type OpenOptions, WaysOut } from "../../shared/dial/ways.ts";
 import type { Passage } from "../../shared/link/dial.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
-import { StrangerLog } from "../../shared/runtime/stranger-log.ts";
+import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { ServerLocation } from "../server-url.ts";
 import { KeptProxyTls } from "./kept-proxy-tls.ts";
 
@@ -25,7 +26,7 @@ export interface WayOutOptions {
 
 /** How the carriers to one server leave the network. */
 export interface ServerWay {
-  /** For `dialCarrier`. Rejects with a `WayFault`. */
+  /** For `dialCarrier`. Rejects with a `RouteFault`. */
   open(signal: AbortSignal): Promise<Passage>;
   /** It led to the server: a line in the log, if another one did before. */
   worked(): void;
@@ -35,7 +36,7 @@ export interface ServerWay {
 
 /** A way that has opened a connection. */
 interface Taken {
-  readonly way: Way;
+  readonly way: ProxyRoute;
   /** By which scheme it was entered, of those that it has offered. */
   readonly authentication: string | undefined;
 }
@@ -44,26 +45,26 @@ interface Taken {
 export class WayOut {
   readonly #log: Logger;
   /** Of ways: a server may be lost, and found by another one, many times a second. */
-  readonly #changes: StrangerLog;
+  readonly #changes: ThrottledLog;
   /** By which one each server was reached last. */
   readonly #working = new Map<string, string>();
-  readonly #ways: WaysOut;
+  readonly #ways: ProxyRoutes;
   readonly #credentials: CredentialsFile | undefined;
   readonly #tls: KeptProxyTls;
-  readonly #tickets: TicketPace;
+  readonly #tickets: KerberosTickets;
   readonly #said = new Set<string>();
 
   /** Throws a `ConfigError`. */
   constructor(options: WayOutOptions, { env, log }: { readonly env: Environment; readonly log: Logger }) {
     this.#log = log;
-    this.#changes = new StrangerLog(log);
+    this.#changes = new ThrottledLog(log);
     const { proxyCa: caFile, proxyCert: certFile, proxyKey: keyFile } = options;
     this.#tls = new KeptProxyTls({ caFile, certFile, keyFile }, log);
-    this.#tickets = new TicketPace(env);
+    this.#tickets = new KerberosTickets(env);
     this.#credentials =
       options.proxyCredentialsFile === "" ? undefined : new CredentialsFile(options.proxyCredentialsFile);
     try {
-      this.#ways = new WaysOut({ proxies: options.proxy, pac: options.pac, env });
+      this.#ways = new ProxyRoutes({ proxies: options.proxy, pac: options.pac, env });
     } catch (error) {
       throw new ConfigError([`${(error as Error).message}.`], { cause: error });
     }
@@ -73,7 +74,7 @@ export class WayOut {
   to(server: ServerLocation, name: string): ServerWay {
     const destination = server.address ?? { host: server.host, port: server.port };
     let taken: Taken | undefined;
-    let passedOver: readonly WayFault[] = [];
+    let passedOver: readonly RouteFault[] = [];
     return {
       open: async (signal) => {
         let authentication: string | undefined;
@@ -96,10 +97,10 @@ export class WayOut {
   }
 
   #open(
-    to: Destination,
+    to: Target,
     signal: AbortSignal,
-    onAuthenticated: NonNullable<OpenOptions["onAuthenticated"]>,
-  ): Promise<Opened> {
+    onAuthenticated: NonNullable<OpenRouteOptions["onAuthenticated"]>,
+  ): Promise<OpenedRoute> {
     const onNote = (note: string): void => this.#sayOnce(note);
     const tls = (): ProxyTls => this.#tls.current();
     return this.#ways.open(
@@ -110,15 +111,15 @@ export class WayOut {
   }
 
   /** With what is wrong with those that should have come first: nobody else tells, since this one is good. */
-  #tellChange(server: string, { way: now, authentication }: Taken, passedOver: readonly WayFault[]): void {
+  #tellChange(server: string, { way: now, authentication }: Taken, passedOver: readonly RouteFault[]): void {
     const before = this.#working.get(server);
-    const way = formatWay(now);
+    const way = formatRoute(now);
     this.#working.set(server, way);
     const reason = printable(passedOver.map(({ message }) => message).join("; "), MAX_REASON);
     // The direct way is no news, unless there should have been a proxy.
     if (before === way || (before === undefined && now.kind === "direct" && reason === "")) return;
     const login = authentication === undefined ? {} : { authentication };
-    this.#changes.tell("info", { server, ...login, way, ...(reason === "" ? {} : { reason }) }, "way out");
+    this.#changes.write("info", { server, ...login, way, ...(reason === "" ? {} : { reason }) }, "way out");
   }
 
   #sayOnce(note: string): void {

@@ -3,7 +3,7 @@ import { readFile, writeFile } from "node:fs/promises";
 import type { TestContext } from "node:test";
 import type { Agent } from "../../agent/agent.ts";
 import type { AgentOptions } from "../../agent/options.ts";
-import type { ServerOptions } from "../../server/options.ts";
+import type { ServerOptions } from "../../server/options/options.ts";
 import { captureLog, type LogLine } from "./log-lines.ts";
 import { type Habit, MiddleBox } from "./middle-box.ts";
 import { type Scrape, scrapeRegistry } from "./scrape.ts";

@@ -1,4 +1,4 @@
-import { type ServerOptions, serverOptions } from "../../server/options.ts";
+import { type ServerOptions, serverOptions } from "../../server/options/options.ts";
 import { type Server, startServer } from "../../server/server.ts";
 import { defaultsOf } from "../../shared/config/options.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { AgentMetrics } from "../../agent/metrics.ts";
-import { ServerMetrics } from "../../server/metrics.ts";
+import { ServerMetrics } from "../../server/metrics/server-metrics.ts";
 import { Scrape, scrapeRegistry } from "./scrape.ts";
 
 const TEXT = `# HELP ends_total Ends.

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
-import type { ServerOptions } from "../../server/options.ts";
+import type { ServerOptions } from "../../server/options/options.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import { type Connection, connectThrough } from "./caller.ts";
 import { callerTls } from "./pki-files.ts";

@@ -1,7 +1,7 @@
 import { type Agent, startAgent } from "../../agent/agent.ts";
 import { type AgentOptions, agentOptions } from "../../agent/options.ts";
 import { createPki, type Pki } from "../../cli/pki.ts";
-import { type ServerOptions, serverOptions } from "../../server/options.ts";
+import { type ServerOptions, serverOptions } from "../../server/options/options.ts";
 import { type Server, startServer } from "../../server/server.ts";
 import { defaultsOf } from "../../shared/config/options.ts";
 import { createLogger, type Logger } from "../../shared/runtime/logger.ts";

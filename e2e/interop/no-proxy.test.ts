@@ -3,7 +3,7 @@ import { spawn } from "node:child_process";
 import { join } from "node:path";
 import { json } from "node:stream/consumers";
 import { test } from "node:test";
-import { NO_PROXY_ROWS } from "../../shared/dial/testing-no-proxy.ts";
+import { NO_PROXY_ROWS } from "../../shared/dial/testing/no-proxy-rows.ts";
 import { goMissing } from "./go-peer.ts";
 
 /** `goMissing` speaks of yamux; on CI it throws. */

@@ -4,7 +4,7 @@ import { once } from "node:events";
 import { readFileSync, writeFileSync } from "node:fs";
 import { connect } from "node:net";
 import { test } from "node:test";
-import type { ServerOptions } from "../../server/options.ts";
+import type { ServerOptions } from "../../server/options/options.ts";
 import { freePort } from "../harness/targets/absent.ts";
 import { TempDir } from "../harness/temp.ts";
 import { echoes, Towns } from "../harness/towns.ts";

@@ -3,7 +3,7 @@ import { writeFileSync } from "node:fs";
 import { connect, type Socket } from "node:net";
 import { after, before, test } from "node:test";
 import type { Culprit, StepName } from "../../agent/doctor/steps.ts";
-import { ScriptedProxy } from "../../shared/dial/testing-proxy.ts";
+import { ScriptedProxy } from "../../shared/dial/testing/scripted-proxy.ts";
 import { Authority, type LeafOptions } from "../../shared/pki/certificates.ts";
 import { certificateOf } from "../../shared/pki/testing.ts";
 import { agentSays, asAgent, type DoctorChange, type Examined, examined, site } from "../harness/doctor.ts";

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createServer } from "node:net";
 import { test } from "node:test";
-import type { Trial } from "../../server/trial.ts";
+import type { Trial } from "../../server/operators/connect-check.ts";
 import { freePort } from "../harness/targets/absent.ts";
 import { within } from "../harness/wait.ts";
 import { startWorld, type World } from "../harness/world.ts";

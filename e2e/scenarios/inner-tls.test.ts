@@ -3,7 +3,7 @@ import { readFile, writeFile } from "node:fs/promises";
 import { type TestContext, test } from "node:test";
 import { WebSocket } from "ws";
 import type { AgentOptions } from "../../agent/options.ts";
-import type { ServerOptions } from "../../server/options.ts";
+import type { ServerOptions } from "../../server/options/options.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
 import { SUBPROTOCOL, TUNNEL_PATH } from "../../shared/wire/handshake.ts";
 import { captureLog } from "../harness/log-lines.ts";

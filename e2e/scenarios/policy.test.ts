@@ -3,7 +3,7 @@ import { writeFileSync } from "node:fs";
 import { test } from "node:test";
 import { connect as connectTls, type TLSSocket } from "node:tls";
 import type { AgentOptions } from "../../agent/options.ts";
-import type { ServerOptions } from "../../server/options.ts";
+import type { ServerOptions } from "../../server/options/options.ts";
 import { Authority, type CertificateAndKey } from "../../shared/pki/certificates.ts";
 import { SUBPROTOCOL } from "../../shared/wire/handshake.ts";
 import { connectThrough } from "../harness/caller.ts";

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Agent } from "../../agent/agent.ts";
 import type { AgentOptions } from "../../agent/options.ts";
-import type { ServerOptions } from "../../server/options.ts";
+import type { ServerOptions } from "../../server/options/options.ts";
 import type { Server } from "../../server/server.ts";
 import { type Connection, connectThrough } from "../harness/caller.ts";
 import { endOf } from "../harness/end-of.ts";

@@ -7,7 +7,7 @@ import type { Duplex } from "node:stream";
 import { test } from "node:test";
 import { startAgent } from "../../agent/agent.ts";
 import { agentOptions } from "../../agent/options.ts";
-import { Tenants, unixCallerAt } from "../../server/testing-tenants.ts";
+import { Tenants, unixCallerAt } from "../../server/testing/tenants.ts";
 import { ISSUER, Issuer, nowS, SUBJECT } from "../../server/tokens/testing.ts";
 import { defaultsOf } from "../../shared/config/options.ts";
 import { captureLog, type LogLine } from "../harness/log-lines.ts";

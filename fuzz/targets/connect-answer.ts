@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { type AnswerHead, AnswerReader, MAX_HEAD_BYTES, UnreadableAnswer } from "../../shared/dial/connect-answer.ts";
 import { AnswerBody } from "../../shared/dial/connect-answer-body.ts";
-import { refusal } from "../../shared/dial/connect-answer-fault.ts";
+import { refusal } from "../../shared/dial/connect-refusal.ts";
 import { assertPrintable, attempt, splits, type Target } from "../target.ts";
 
 const AT = "http://proxy.example:3128";

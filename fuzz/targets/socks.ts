@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { Duplex } from "node:stream";
-import { WayFault } from "../../shared/dial/fault.ts";
-import { speakSocks } from "../../shared/dial/socks.ts";
+import { RouteFault } from "../../shared/dial/fault.ts";
+import { speakSocks } from "../../shared/dial/socks-proxy.ts";
 import { splits, type Target } from "../target.ts";
 
 const PROXY = { scheme: "socks5h", host: "proxy.example", port: 1_080, credentials: undefined } as const;
@@ -38,7 +38,7 @@ export const socks: Target = {
     const [, pieces] = splits(input.subarray(1));
     const { result, rest } = await converse(pieces, hasCredentials);
     if (result instanceof Error) {
-      assert.ok(result instanceof WayFault, `${result} is a fault of a way`);
+      assert.ok(result instanceof RouteFault, `${result} is a fault of a way`);
       assert.ok(!result.message.includes(CREDENTIALS.password));
       assert.ok(result.message.length <= 400 && /^\P{Cc}*$/u.test(result.message));
       return `${result.fault} ${/reply (\d)/.exec(result.message)?.[1]}`;

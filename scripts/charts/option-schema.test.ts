@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { Ajv } from "ajv";
 import { agentOptions } from "../../agent/options.ts";
 import { routerOptions } from "../../router/options.ts";
-import { serverOptions } from "../../server/options.ts";
+import { serverOptions } from "../../server/options/options.ts";
 import { type Option, option } from "../../shared/config/option.ts";
 import { flagName, type OptionTable } from "../../shared/config/options.ts";
 import { optionDescription, optionSchema } from "./option-schema.ts";

@@ -26,7 +26,7 @@ export class Authority {
   }
 
   /** May one certificate come from both? */
-  meets(other: Authority): boolean {
+  overlaps(other: Authority): boolean {
     return this.key === other.key || this.#isSignedBy(other) || other.#isSignedBy(this);
   }
 

@@ -1,7 +1,7 @@
 import { piecesMeet } from "../../shared/basics/wildcard.ts";
 import { printable } from "../../shared/outcomes.ts";
-import { type Claim, SIDES, type Side, shown } from "./claim.ts";
-import type { Cluster } from "./cluster.ts";
+import { type Claim, shown } from "./claim.ts";
+import { type Cluster, SIDES, type SideName } from "./cluster.ts";
 import { type Outline, outline } from "./overlap-index.ts";
 import type { TokenTrust } from "./token-document.ts";
 
@@ -20,13 +20,13 @@ class TokenClaim implements Claim {
   readonly key: string;
   readonly cluster: Cluster;
   readonly shares = undefined;
-  readonly #side: Side;
+  readonly #side: SideName;
   readonly #audience: string;
   /** Absent: whichever the API server knows. */
   readonly #issuer: string | undefined;
   readonly #subjects: readonly SubjectPattern[];
 
-  constructor(cluster: Cluster, side: Side, token: TokenTrust) {
+  constructor(cluster: Cluster, side: SideName, token: TokenTrust) {
     this.key = `tokens for ${token.audience}`;
     this.cluster = cluster;
     this.#side = side;

@@ -9,7 +9,14 @@ import { failureOf } from "./https.ts";
 import { type IssuerKeys, issuerKeys, type KeyLocation } from "./keys.ts";
 import { identityOf, matchesSubject, notPermitted } from "./subject.ts";
 import { type Judged, keptUntil, VERDICTS, Verdicts } from "./verdicts.ts";
-import { CLOCK_TOLERANCE_S, expiredAt, NO_END, type TokenAsker, type TokenVerifier, type Verdict } from "./verifier.ts";
+import {
+  CLOCK_TOLERANCE_S,
+  expiredAt,
+  NO_END,
+  type TokenAsker,
+  type TokenVerifier,
+  type VerificationResult,
+} from "./verifier.ts";
 
 export interface JwtOptions {
   readonly issuer: string;
@@ -47,7 +54,7 @@ export class JwtVerifier implements TokenVerifier {
     this.#keys = issuerKeys(options.keys, log, () => this.#verdicts.forget());
   }
 
-  async verify(token: string, { signal, network }: TokenAsker): Promise<Verdict> {
+  async verify(token: string, { signal, network }: TokenAsker): Promise<VerificationResult> {
     const unfit = unfitToken(token);
     if (unfit !== undefined) return { refused: `the token ${unfit}` };
     const claims = unverifiedClaims(token);
@@ -65,7 +72,7 @@ export class JwtVerifier implements TokenVerifier {
     return { verdict, keepUntilMs: keptUntil(verdict) };
   }
 
-  async #verify(token: string): Promise<Verdict> {
+  async #verify(token: string): Promise<VerificationResult> {
     const { issuer, audiences, subjects } = this.#options;
     try {
       const { payload } = await jwtVerify(token, this.#keys.find, {
@@ -85,7 +92,7 @@ export class JwtVerifier implements TokenVerifier {
     }
   }
 
-  #explain(error: unknown, token: string): Verdict {
+  #explain(error: unknown, token: string): VerificationResult {
     if (error instanceof errors.JWTExpired) return { refused: expiredAt(tokenExpiry(token)) };
     // The signature was good: what the claims say is the issuer's word, and may be shown.
     if (error instanceof errors.JWTClaimValidationFailed) return { refused: this.#badClaim(error) };

@@ -1,4 +1,4 @@
-import type { TokenIdentity, Verdict } from "./verifier.ts";
+import type { TokenIdentity, VerificationResult } from "./verifier.ts";
 
 export interface ScheduleOptions {
   /** A token is judged again so often, ms: its account may have been deleted, its issuer's key withdrawn. */
@@ -55,7 +55,12 @@ export function asked(reason: string, nowMs: number, { patienceMs }: ScheduleOpt
 }
 
 /** The same token was judged again. That nobody can say is no reason to cut a link that was fine a minute ago. */
-export function judged(standing: Standing, verdict: Verdict, nowMs: number, options: ScheduleOptions): Standing {
+export function judged(
+  standing: Standing,
+  verdict: VerificationResult,
+  nowMs: number,
+  options: ScheduleOptions,
+): Standing {
   if (standing.state === "asked") return standing;
   if ("refused" in verdict) return asked(verdict.refused, nowMs, options);
   if ("unavailable" in verdict) return { ...standing, judgeAtMs: nowMs + Math.max(verdict.retryAfterMs, MIN_RETRY_MS) };

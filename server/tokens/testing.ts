@@ -11,7 +11,7 @@ import { type CryptoKey, exportJWK, generateKeyPair, type JSONWebKeySet, SignJWT
 import { type Logger, pino } from "pino";
 import { stringify } from "yaml";
 import { Authority } from "../../shared/pki/certificates.ts";
-import type { Verdict } from "./verifier.ts";
+import type { VerificationResult } from "./verifier.ts";
 
 export const ISSUER = "https://kubernetes.default.svc";
 export const SUBJECT = "system:serviceaccount:culvert:agent";
@@ -145,7 +145,7 @@ export class HttpsStub {
 }
 
 /** The sentence of a refusal, or what it was instead. */
-export function refusal(verdict: Verdict): string {
+export function refusal(verdict: VerificationResult): string {
   return "refused" in verdict ? verdict.refused : `no refusal: ${JSON.stringify(verdict)}`;
 }
 

@@ -8,7 +8,7 @@ import { type ApiAccess, checkAccess, type ReadAccess } from "./kube-access.ts";
 import { type Reach, ReviewReach } from "./review-reach.ts";
 import { identityOf, matchesPart, notPermitted } from "./subject.ts";
 import { type Judged, keptUntil, VERDICTS, Verdicts } from "./verdicts.ts";
-import { NO_END, type TokenAsker, type TokenVerifier, type Verdict } from "./verifier.ts";
+import { NO_END, type TokenAsker, type TokenVerifier, type VerificationResult } from "./verifier.ts";
 
 export interface TokenReviewOptions {
   /** The token must be for one of them, and the API server must say so. */
@@ -73,7 +73,7 @@ export class TokenReviewVerifier implements TokenVerifier {
     return this.#reach?.now ?? { state: "untried" };
   }
 
-  async verify(token: string, { signal, network }: TokenAsker): Promise<Verdict> {
+  async verify(token: string, { signal, network }: TokenAsker): Promise<VerificationResult> {
     const unfit = unfitToken(token);
     if (unfit !== undefined) return { refused: `the token ${unfit}` };
     // Nobody need be asked about these, and nobody can be made to ask with them.
@@ -100,7 +100,7 @@ export class TokenReviewVerifier implements TokenVerifier {
     return { verdict, keepUntilMs: keptUntil(verdict, this.#options.keepMs) };
   }
 
-  async #review(token: string, end: Date, dropped: AbortSignal): Promise<Verdict> {
+  async #review(token: string, end: Date, dropped: AbortSignal): Promise<VerificationResult> {
     const verdict = await this.#reviewed(token, end, dropped);
     // That nobody waits for the answer any more says nothing about the API server.
     if (dropped.aborted) return verdict;
@@ -109,7 +109,7 @@ export class TokenReviewVerifier implements TokenVerifier {
     return verdict;
   }
 
-  async #reviewed(token: string, end: Date, dropped: AbortSignal): Promise<Verdict> {
+  async #reviewed(token: string, end: Date, dropped: AbortSignal): Promise<VerificationResult> {
     let access: ApiAccess;
     try {
       access = this.#options.access();
@@ -154,7 +154,11 @@ export class TokenReviewVerifier implements TokenVerifier {
     });
   }
 
-  #conclude({ authenticated, user, audiences = [], error = "" }: ReviewStatus, token: string, end: Date): Verdict {
+  #conclude(
+    { authenticated, user, audiences = [], error = "" }: ReviewStatus,
+    token: string,
+    end: Date,
+  ): VerificationResult {
     const wanted = this.#options.audiences;
     if (authenticated !== true) {
       const why = error === "" ? "" : `: ${printable(without(token, error), 300)}`;
@@ -177,7 +181,7 @@ export class TokenReviewVerifier implements TokenVerifier {
 }
 
 /** What an agent may read, and what the operator should. */
-function unavailable(why: string, detail: string, retryAfterMs = RETRY_AFTER_MS): Verdict {
+function unavailable(why: string, detail: string, retryAfterMs = RETRY_AFTER_MS): VerificationResult {
   const sentence = `the API server that judges tokens cannot be asked: ${why}`;
   return { unavailable: sentence, detail: printable(detail, 300), retryAfterMs };
 }

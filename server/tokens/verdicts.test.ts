@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { type Judged, Verdicts } from "./verdicts.ts";
-import type { Verdict } from "./verifier.ts";
+import type { VerificationResult } from "./verifier.ts";
 
 const FAR = Date.now() + 3_600_000;
 const refused = (name: string): Judged => ({ verdict: { refused: name }, keepUntilMs: FAR });
@@ -16,7 +16,7 @@ function open(verdicts: Verdicts) {
   const answers = new Map<string, (judged: Judged) => void>();
   const dropped: string[] = [];
   /** `null`: of a tunnel that stands. */
-  const ask = (token: string, network: string | null = NETWORK): Promise<Verdict> =>
+  const ask = (token: string, network: string | null = NETWORK): Promise<VerificationResult> =>
     verdicts.of(token, network ?? undefined, (signal) => {
       signal.addEventListener("abort", () => dropped.push(token));
       return new Promise((resolve) => answers.set(token, resolve));

@@ -2,11 +2,11 @@ import { createHash } from "node:crypto";
 import { BySource } from "../../shared/basics/by-source.ts";
 import { TokenBuckets } from "../../shared/basics/token-buckets.ts";
 import { untilAborted } from "../../shared/basics/until-aborted.ts";
-import type { Verdict } from "./verifier.ts";
+import type { VerificationResult } from "./verifier.ts";
 
 /** A fresh verdict, and until when it may be given again, ms since the epoch. */
 export interface Judged {
-  readonly verdict: Verdict;
+  readonly verdict: VerificationResult;
   readonly keepUntilMs: number;
 }
 
@@ -34,7 +34,7 @@ const MAX_KEEP_MS = 60_000;
 const KEEP_REFUSAL_MS = 10_000;
 
 /** Until when a verdict that was found now may be given again, ms since the epoch; `keepMs`: at most so long. */
-export function keptUntil(verdict: Verdict, keepMs = MAX_KEEP_MS): number {
+export function keptUntil(verdict: VerificationResult, keepMs = MAX_KEEP_MS): number {
   if ("unavailable" in verdict) return 0;
   if ("refused" in verdict) return Date.now() + KEEP_REFUSAL_MS;
   return Math.min(Date.now() + Math.min(keepMs, MAX_KEEP_MS), verdict.ok.expiresAt.getTime());
@@ -46,7 +46,7 @@ const CROWDED_RETRY_MS = 1_000;
 /** A question that has no answer yet. */
 interface Question {
   readonly dropped: AbortController;
-  readonly answer: Promise<Verdict>;
+  readonly answer: Promise<VerificationResult>;
 }
 
 /**
@@ -69,7 +69,11 @@ export class Verdicts {
   }
 
   /** `network`: where the token came from; `undefined`: it belongs to a tunnel that stands. */
-  of(token: string, network: string | undefined, judge: (dropped: AbortSignal) => Promise<Judged>): Promise<Verdict> {
+  of(
+    token: string,
+    network: string | undefined,
+    judge: (dropped: AbortSignal) => Promise<Judged>,
+  ): Promise<VerificationResult> {
     // A dump of this process shows no token from here.
     const digest = createHash("sha256").update(token).digest("base64");
     const kept = this.#good.get(digest) ?? this.#refused.get(digest);
@@ -96,7 +100,7 @@ export class Verdicts {
     digest: string,
     dropped: AbortController,
     judge: (dropped: AbortSignal) => Promise<Judged>,
-  ): Promise<Verdict> {
+  ): Promise<VerificationResult> {
     const leave = (): void => void this.#ofPeers.delete(dropped);
     dropped.signal.addEventListener("abort", leave);
     try {
@@ -123,14 +127,14 @@ class Kept {
     this.#most = most;
   }
 
-  get(digest: string): Verdict | undefined {
+  get(digest: string): VerificationResult | undefined {
     const kept = this.#verdicts.get(digest);
     if (kept !== undefined && kept.keepUntilMs > Date.now()) return kept.verdict;
     this.#verdicts.delete(digest);
     return undefined;
   }
 
-  set(digest: string, verdict: Verdict, keepUntilMs: number): void {
+  set(digest: string, verdict: VerificationResult, keepUntilMs: number): void {
     if (keepUntilMs <= Date.now()) return;
     if (this.#verdicts.size >= this.#most) this.#verdicts.delete(this.#verdicts.keys().next().value ?? "");
     this.#verdicts.set(digest, { verdict, keepUntilMs });
@@ -141,6 +145,6 @@ class Kept {
   }
 }
 
-function crowded(detail: string, retryAfterMs: number): Verdict {
+function crowded(detail: string, retryAfterMs: number): VerificationResult {
   return { unavailable: "more tokens are to be judged than this server has time for", detail, retryAfterMs };
 }

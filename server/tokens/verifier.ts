@@ -10,7 +10,7 @@ export interface TokenIdentity {
 }
 
 /** What a verifier says of a token. The sentences are for whoever sent it, too: they never hold the token or a piece of it. */
-export type Verdict =
+export type VerificationResult =
   | { readonly ok: TokenIdentity }
   /** Time will not mend it: another token may. */
   | { readonly refused: string }
@@ -30,7 +30,7 @@ export interface TokenVerifier {
   /** Present where an API server is asked: whether it can be. */
   readonly reach?: Reach;
   /** Rejects with the signal's reason only. */
-  verify(token: string, asker: TokenAsker): Promise<Verdict>;
+  verify(token: string, asker: TokenAsker): Promise<VerificationResult>;
   /** Ends what it holds open: watches of files, connections. */
   close(): void;
 }

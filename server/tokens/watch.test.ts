@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
-import type { TokenVerifier, Verdict } from "./verifier.ts";
+import type { TokenVerifier, VerificationResult } from "./verifier.ts";
 import { TokenWatch } from "./watch.ts";
 
 const MINUTE = 60_000;
@@ -10,7 +10,7 @@ function watched(t: TestContext, lastsMs: number) {
   t.mock.timers.enable({ apis: ["setTimeout", "Date"], now: 1_700_000_000_000 });
   const identity = (ms: number) => ({ subject: "s", expiresAt: new Date(Date.now() + ms) });
   const state = {
-    verdict: { ok: identity(lastsMs) } as Verdict,
+    verdict: { ok: identity(lastsMs) } as VerificationResult,
     judged: [] as string[],
     told: [] as string[],
   };

@@ -3,7 +3,7 @@ import { after, test } from "node:test";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { ClusterTunnels, Registry } from "./registry.ts";
-import { fakeAgent } from "./testing.ts";
+import { fakeAgent } from "./testing/fake-agent.ts";
 import type { Tunnel } from "./tunnel.ts";
 
 const LIMITS = { serverId: "srv", maxAgents: 2, drainTimeoutMs: 50 };

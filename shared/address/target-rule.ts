@@ -2,7 +2,7 @@ import { BlockList, isIP, isIPv6, type SocketAddress } from "node:net";
 import { matchesPieces } from "../basics/wildcard.ts";
 import { parseNetwork } from "./network.ts";
 
-interface Ports {
+interface PortRange {
   /** As it was written, for messages. */
   readonly text: string;
   readonly low: number;
@@ -12,14 +12,14 @@ interface Ports {
 /** One rule about targets: addresses are matched on what is dialled, hosts on what was asked for. */
 export type Rule = AddressRule | HostRule;
 
-export interface AddressRule extends Ports {
+export interface AddressRule extends PortRange {
   readonly kind: "address";
   readonly network: SocketAddress;
   readonly prefix: number;
   readonly list: BlockList;
 }
 
-export interface HostRule extends Ports {
+export interface HostRule extends PortRange {
   readonly kind: "host";
   /** What is left of the pattern between its stars, in lower case; `["", ""]` is `*` and matches addresses, too. */
   readonly pieces: readonly string[];

@@ -1,5 +1,5 @@
 import { Duplex } from "node:stream";
-import { answerAndEnd } from "../http/answer-and-end.ts";
+import { answerAndEnd } from "../http/connection-end.ts";
 import { HeaderEnd } from "../http/header-end.ts";
 import { NO_HTTP, TOO_SLOW } from "./refusal.ts";
 

@@ -5,8 +5,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { CredentialsFile } from "./credentials-file.ts";
-import { WayFault } from "./fault.ts";
-import type { ProxyCredentials } from "./way.ts";
+import { RouteFault } from "./fault.ts";
+import type { ProxyCredentials } from "./proxy-route.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "culvert-credentials-"));
 after(() => rmSync(folder, { recursive: true }));
@@ -76,7 +76,7 @@ function read(): Promise<ProxyCredentials> {
 
 function refusal(sentence: RegExp): (error: unknown) => boolean {
   return (error) => {
-    assert.ok(error instanceof WayFault);
+    assert.ok(error instanceof RouteFault);
     assert.equal(error.fault, "proxy_auth_required");
     assert.match(error.message, sentence);
     assert.ok(error.message.startsWith(`--proxy-credentials-file ${path} `));

@@ -1,8 +1,8 @@
 import { FileTooLargeError } from "../documents/read-bounded.ts";
 import { readFailure } from "../documents/read-failure.ts";
 import { BoundedFile } from "./bounded-file.ts";
-import { WayFault } from "./fault.ts";
-import { CONTROL_CHARACTER, type ProxyCredentials } from "./way.ts";
+import { RouteFault } from "./fault.ts";
+import { CONTROL_CHARACTER, type ProxyCredentials } from "./proxy-route.ts";
 
 /** A wrong path may lead to anything. */
 const MAX_BYTES = 4096;
@@ -20,7 +20,7 @@ export class CredentialsFile {
     this.#file = new BoundedFile(path, MAX_BYTES);
   }
 
-  /** Rejects with a `WayFault` that names option and file, and shows nothing of what is in it. */
+  /** Rejects with a `RouteFault` that names option and file, and shows nothing of what is in it. */
   async read(signal: AbortSignal): Promise<ProxyCredentials> {
     const line = this.#decode(await this.#content(signal)).replace(/\r?\n$/, "");
     if (line === "") throw this.#fault("is empty: write user:password into it");
@@ -53,8 +53,8 @@ export class CredentialsFile {
     }
   }
 
-  #fault(what: string): WayFault {
+  #fault(what: string): RouteFault {
     const { path } = this.#file;
-    return new WayFault("proxy_auth_required", `--proxy-credentials-file ${path} ${what}`, { at: path });
+    return new RouteFault("proxy_auth_required", `--proxy-credentials-file ${path} ${what}`, { at: path });
   }
 }

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { type Environment, environmentProxy, proxyFromEnvironment } from "./environment.ts";
-import { formatWay } from "./way.ts";
+import { formatRoute } from "./proxy-route.ts";
 
 const SERVER = { host: "culvert.example.com", port: 443 };
 
@@ -25,7 +25,7 @@ const ROWS: readonly [title: string, env: Environment, way: string | undefined][
 for (const [title, env, way] of ROWS) {
   test(title, () => {
     const found = proxyFromEnvironment(env, SERVER);
-    assert.equal(found === undefined ? undefined : formatWay(found), way);
+    assert.equal(found === undefined ? undefined : formatRoute(found), way);
   });
 }
 

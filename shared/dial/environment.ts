@@ -1,6 +1,7 @@
+import type { Target } from "../address/target.ts";
 import { bypassesProxy } from "./no-proxy.ts";
+import type { ProxyRoute } from "./proxy-route.ts";
 import { parseProxyUrl } from "./proxy-url.ts";
-import type { Destination, Way } from "./way.ts";
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -11,7 +12,7 @@ const VARIABLES = ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] as co
  * The proxy that the environment names, for whatever destination; `undefined`: none. An empty variable is none (Go).
  * Throws an Error that names the variable and does not show it; Go would connect directly, past the proxy.
  */
-export function environmentProxy(env: Environment): Way | undefined {
+export function environmentProxy(env: Environment): ProxyRoute | undefined {
   const from = VARIABLES.find((name) => env[name]);
   if (from === undefined) return undefined;
   try {
@@ -22,7 +23,7 @@ export function environmentProxy(env: Environment): Way | undefined {
 }
 
 /** The same for one destination: `direct` where NO_PROXY keeps it from the proxy. */
-export function proxyFromEnvironment(env: Environment, destination: Destination): Way | undefined {
+export function proxyFromEnvironment(env: Environment, destination: Target): ProxyRoute | undefined {
   const proxy = environmentProxy(env);
   if (proxy === undefined) return undefined;
   return bypassesProxy(env["NO_PROXY"] || env["no_proxy"] || "", destination) ? { kind: "direct" } : proxy;

@@ -1,5 +1,5 @@
 /** Who stands in the way, and how: one word for metrics and the doctor, the message for people. */
-export type Fault =
+export type RouteFaultCode =
   // the network, to the server or to a proxy
   | "dns"
   | "refused"
@@ -23,8 +23,8 @@ export type Fault =
   | "proxy_protocol";
 
 /** A way out that did not lead to its destination. */
-export class WayFault extends Error {
-  readonly fault: Fault;
+export class RouteFault extends Error {
+  readonly fault: RouteFaultCode;
   /** Whose fault: the destination's own way, or the proxy's (`formatProxy`). */
   readonly at: string;
   /** The proxy said when to come back (RFC 9110 §10.2.3), ms. */
@@ -32,7 +32,7 @@ export class WayFault extends Error {
 
   /** `message`: a sentence that names the culprit and a cure, without secrets. */
   constructor(
-    fault: Fault,
+    fault: RouteFaultCode,
     message: string,
     { at, retryAfterMs, cause }: { readonly at: string; readonly retryAfterMs?: number; readonly cause?: unknown },
   ) {
@@ -44,4 +44,4 @@ export class WayFault extends Error {
 }
 
 /** The time was over while Kerberos asked for a ticket: the proxy has answered, the KDC has not. */
-export class KdcSilent extends WayFault {}
+export class KdcTimeout extends RouteFault {}

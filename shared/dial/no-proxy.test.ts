@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { bypassesProxy } from "./no-proxy.ts";
-import { NO_PROXY_ROWS } from "./testing-no-proxy.ts";
+import { NO_PROXY_ROWS } from "./testing/no-proxy-rows.ts";
 
 for (const [noProxy, host, port, proxied] of NO_PROXY_ROWS) {
   const way = proxied ? "through the proxy" : "past the proxy";

@@ -1,7 +1,7 @@
 import { BlockList, isIP } from "node:net";
 import { domainToASCII } from "node:url";
 import { type Network, parseNetwork } from "../address/network.ts";
-import type { Destination } from "./way.ts";
+import type { Target } from "../address/target.ts";
 
 /**
  * Does NO_PROXY keep this destination from every proxy? As Go's golang.org/x/net/http/httpproxy reads it: entries between
@@ -9,7 +9,7 @@ import type { Destination } from "./way.ts";
  * what is below it), all but networks with a port if wanted, or `*`. What is none of these matches nothing. This machine
  * itself is never reached through a proxy.
  */
-export function bypassesProxy(noProxy: string, { host, port }: Destination): boolean {
+export function bypassesProxy(noProxy: string, { host, port }: Target): boolean {
   const name = toASCII(host.toLowerCase().trim());
   const address = parseIP(name.replace(/%.*$/, ""));
   if (name === "localhost" || (address !== undefined && LOOPBACK.some((network) => contains(network, address)))) {

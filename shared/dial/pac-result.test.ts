@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { parsePacResult } from "./pac-result.ts";
-import { formatWay } from "./way.ts";
+import { formatRoute } from "./proxy-route.ts";
 
 const SCRIPT = { from: "PAC", isNamedInClear: false };
 
@@ -30,7 +30,7 @@ const ROWS: readonly [text: string, ways: readonly string[] | undefined][] = [
 
 for (const [text, ways] of ROWS) {
   test(`${JSON.stringify(text)} is ${ways?.join(", then ") ?? "no answer"}`, () => {
-    assert.deepEqual(parsePacResult(text, SCRIPT)?.map(formatWay), ways);
+    assert.deepEqual(parsePacResult(text, SCRIPT)?.map(formatRoute), ways);
   });
 }
 

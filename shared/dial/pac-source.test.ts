@@ -8,10 +8,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { pathToFileURL } from "node:url";
-import { type Fault, WayFault } from "./fault.ts";
+import { RouteFault, type RouteFaultCode } from "./fault.ts";
 import { type PacReading, type PacSource, pacSource } from "./pac-source.ts";
-import { serve, serveTls } from "./testing-pac.ts";
-import { withoutVerification } from "./testing-proxy.ts";
+import { serve, serveTls } from "./testing/pac-server.ts";
+import { withoutVerification } from "./testing/scripted-proxy.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "culvert-pac-"));
 after(() => rmSync(folder, { recursive: true }));
@@ -153,13 +153,13 @@ function read(source: PacSource, notes: string[] = []): Promise<string> {
 
 async function rejectsWith(
   source: PacSource,
-  fault: Fault,
+  fault: RouteFaultCode,
   sentence: RegExp,
   reading: PacReading = {},
   signal = AbortSignal.timeout(30_000),
 ) {
   await assert.rejects(source.read(signal, reading), (error) => {
-    assert.ok(error instanceof WayFault, String(error));
+    assert.ok(error instanceof RouteFault, String(error));
     assert.equal(error.fault, fault);
     assert.match(error.message, sentence);
     assert.ok(!error.message.includes("secret"));

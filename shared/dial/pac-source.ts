@@ -5,16 +5,16 @@ import { printable } from "../outcomes.ts";
 import { identityWords } from "../tls/identity-words.ts";
 import { isUntrusted } from "../tls/untrusted.ts";
 import { BoundedFile } from "./bounded-file.ts";
-import { WayFault } from "./fault.ts";
+import { networkFault } from "./dial-tcp.ts";
+import { RouteFault } from "./fault.ts";
 import { get } from "./pac-fetch.ts";
-import { networkFault } from "./ways-dial.ts";
 
 /** The largest known PAC files have some hundred kilobytes. */
 const MAX_BYTES = 1024 * 1024;
 const FETCH_TIMEOUT_MS = 10_000;
 const REFRESH_MS = 10 * 60_000;
 
-/** The text of a PAC script. Rejects with a `WayFault`. */
+/** The text of a PAC script. Rejects with a `RouteFault`. */
 export interface PacSource {
   /** What logs call it: never with a query, which may be somebody's secret. */
   readonly name: string;
@@ -63,7 +63,7 @@ class PacFile implements PacSource {
     try {
       return await textOf([await this.#file.read(signal)], this.name);
     } catch (error) {
-      if (error instanceof WayFault) throw error;
+      if (error instanceof RouteFault) throw error;
       if (signal.aborted) throw lateScript(this.name, "read in time");
       throw pacFault(this.name, `cannot be read: ${readFailure(error)}`, error);
     }
@@ -104,14 +104,14 @@ class PacUrl implements PacSource {
     try {
       return await textOf(await get(this.#url, { ca, signal: AbortSignal.any([signal, limit]) }), this.name);
     } catch (error) {
-      if (error instanceof WayFault) throw error;
+      if (error instanceof RouteFault) throw error;
       if (limit.aborted) throw lateScript(this.name, `fetched within ${seconds(FETCH_TIMEOUT_MS)}`);
       if (signal.aborted) throw lateScript(this.name, "fetched in time");
       throw this.#fault(error as NodeJS.ErrnoException);
     }
   }
 
-  #fault(error: NodeJS.ErrnoException): WayFault {
+  #fault(error: NodeJS.ErrnoException): RouteFault {
     const { code = "", syscall } = error;
     if (isUntrusted(error)) {
       const what = `cannot be fetched: its server's certificate comes from a CA that is not known here: give that CA with --proxy-ca (${code})`;
@@ -124,8 +124,8 @@ class PacUrl implements PacSource {
   }
 }
 
-function lateScript(name: string, what: string): WayFault {
-  return new WayFault("timeout", `the PAC script ${name} could not be ${what}`, { at: name });
+function lateScript(name: string, what: string): RouteFault {
+  return new RouteFault("timeout", `the PAC script ${name} could not be ${what}`, { at: name });
 }
 
 async function textOf(chunks: AsyncIterable<Uint8Array> | Iterable<Uint8Array>, name: string): Promise<string> {
@@ -141,6 +141,6 @@ async function textOf(chunks: AsyncIterable<Uint8Array> | Iterable<Uint8Array>, 
 }
 
 /** Without its script, nobody knows a proxy. */
-export function pacFault(name: string, what: string, cause?: unknown): WayFault {
-  return new WayFault("pac", `the PAC script ${name} ${what}`, { at: name, cause });
+export function pacFault(name: string, what: string, cause?: unknown): RouteFault {
+  return new RouteFault("pac", `the PAC script ${name} ${what}`, { at: name, cause });
 }

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { Pac } from "./pac.ts";
-import { formatWay, type Way } from "./way.ts";
+import { formatRoute, type ProxyRoute } from "./proxy-route.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "culvert-pac-"));
 after(() => rmSync(folder, { recursive: true }));
@@ -13,8 +13,8 @@ const pac = new Pac(path);
 
 test("the script is asked for each destination, and its answer is ways in order", async () => {
   script('return host === "inside.corp" ? "DIRECT" : "PROXY p1:3128; SOCKS5 p2"');
-  assert.deepEqual((await ways("inside.corp")).map(formatWay), ["direct"]);
-  assert.deepEqual((await ways("outside.com")).map(formatWay), [
+  assert.deepEqual((await ways("inside.corp")).map(formatRoute), ["direct"]);
+  assert.deepEqual((await ways("outside.com")).map(formatRoute), [
     `http://p1:3128 (PAC ${path})`,
     `socks5h://p2:1080 (PAC ${path})`,
   ]);
@@ -27,7 +27,7 @@ for (const [host, port, url] of [
 ] as const) {
   test(`${host}, port ${port}, is ${url} to the script`, async () => {
     script(`if (url !== "${url}" || host !== "${host}") throw new Error(url + " " + host); return "DIRECT"`);
-    assert.deepEqual((await ways(host, port)).map(formatWay), ["direct"]);
+    assert.deepEqual((await ways(host, port)).map(formatRoute), ["direct"]);
   });
 }
 
@@ -46,6 +46,6 @@ function script(body: string): void {
   writeFileSync(path, `function FindProxyForURL(url, host) { ${body} }`);
 }
 
-function ways(host: string, port = 443): Promise<readonly Way[]> {
+function ways(host: string, port = 443): Promise<readonly ProxyRoute[]> {
   return pac.ways({ host, port }, AbortSignal.timeout(60_000));
 }

@@ -1,9 +1,9 @@
-import { bracketed } from "../address/target.ts";
+import { bracketed, type Target } from "../address/target.ts";
 import { printable } from "../outcomes.ts";
 import { parsePacResult } from "./pac-result.ts";
 import { evaluatePac } from "./pac-sandbox.ts";
 import { type PacReading, type PacSource, pacFault, pacSource } from "./pac-source.ts";
-import type { Destination, Way } from "./way.ts";
+import type { ProxyRoute } from "./proxy-route.ts";
 
 /** More than a script has ever needed; what a name server does not answer within it, nobody waits for. */
 const TIMEOUT_MS = 2_000;
@@ -17,8 +17,8 @@ export class Pac {
     this.#source = pacSource(location);
   }
 
-  /** Rejects with a `WayFault`. */
-  async ways(to: Destination, signal: AbortSignal, reading: PacReading = {}): Promise<readonly Way[]> {
+  /** Rejects with a `RouteFault`. */
+  async ways(to: Target, signal: AbortSignal, reading: PacReading = {}): Promise<readonly ProxyRoute[]> {
     const { name, isFetchedInClear: isNamedInClear } = this.#source;
     const script = await this.#source.read(signal, reading);
     const question = { script, url: urlOf(to), host: to.host, timeoutMs: TIMEOUT_MS };
@@ -32,6 +32,6 @@ export class Pac {
 }
 
 /** Scripts know http and https; a browser, too, shows them nothing of the path behind TLS. */
-function urlOf({ host, port }: Destination): string {
+function urlOf({ host, port }: Target): string {
   return new URL(`https://${bracketed(host)}:${port}/`).href;
 }

@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { checkServerIdentity, type PeerCertificate, type TLSSocket } from "node:tls";
 import { tlsFault } from "./proxy-tls.ts";
-import { OK } from "./testing-guarded-proxy.ts";
-import { faultOf, open, ScriptedProxy, testCertificates, withoutVerification } from "./testing-proxy.ts";
+import { OK } from "./testing/guarded-proxy.ts";
+import { faultOf, open, ScriptedProxy, testCertificates, withoutVerification } from "./testing/scripted-proxy.ts";
 
 test("a proxy that is called by an address, and whose certificate has none, is told with the names to call it by", () => {
   const certificate = { subject: {}, subjectaltname: "DNS:proxy.example" } as unknown as PeerCertificate;

@@ -5,8 +5,8 @@ import { brokenOff } from "../http/broken-off.ts";
 import { identityWords } from "../tls/identity-words.ts";
 import { isUntrusted } from "../tls/untrusted.ts";
 import { wellKnownAuthorities } from "../tls/well-known-authorities.ts";
-import { WayFault } from "./fault.ts";
-import { formatProxy, type ProxyServer } from "./way.ts";
+import { RouteFault } from "./fault.ts";
+import { formatProxy, type ProxyServer } from "./proxy-route.ts";
 
 /** Of TLS to the proxy itself. */
 export interface ProxyTls {
@@ -54,9 +54,9 @@ export function secureProxy(raw: net.Socket, proxy: ProxyServer, { ca, cert, key
 }
 
 /** TLS to the proxy has failed, in the handshake or, where TLS 1.3 tells so late, behind it. */
-export function tlsFault(proxy: ProxyServer, error: NodeJS.ErrnoException): WayFault {
+export function tlsFault(proxy: ProxyServer, error: NodeJS.ErrnoException): RouteFault {
   const at = formatProxy(proxy);
-  return new WayFault("proxy_tls", `TLS to the proxy ${at} failed: ${explain(error)}`, { at, cause: error });
+  return new RouteFault("proxy_tls", `TLS to the proxy ${at} failed: ${explain(error)}`, { at, cause: error });
 }
 
 /** Did TLS end this connection? */

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { formatProxy } from "./proxy-route.ts";
 import { parseProxyUrl } from "./proxy-url.ts";
-import { formatProxy } from "./way.ts";
 
 /** Text → `formatProxy`, user and password. */
 const ROWS: readonly [text: string, proxy: string, user?: string, password?: string][] = [

@@ -1,6 +1,6 @@
 import { isIPv6 } from "node:net";
 import { domainToASCII } from "node:url";
-import { CONTROL_CHARACTER, type ProxyCredentials, type ProxyServer } from "./way.ts";
+import { CONTROL_CHARACTER, type ProxyCredentials, type ProxyServer } from "./proxy-route.ts";
 
 /** Where a URL names no port: as curl and Go have it. */
 const DEFAULT_PORTS = { http: 80, https: 443, socks5: 1080, socks5h: 1080 } as const;

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { WayFault } from "./fault.ts";
+import { RouteFault } from "./fault.ts";
 import { RefusedCredentials, type Verdict } from "./refused-credentials.ts";
 
 const ANNA = { user: "anna", password: "wrong" };
@@ -29,7 +29,7 @@ function prepared(random = 0) {
     try {
       await showing.begin(credentials, "file");
     } catch (error) {
-      assert.ok(error instanceof WayFault);
+      assert.ok(error instanceof RouteFault);
       showing.end(error.fault);
       return 0;
     }
@@ -285,7 +285,7 @@ test("who is not asked hears why, when the same ones are tried again, and how ot
       .attempt(through(proxy), never)
       .begin(ANNA, from)
       .catch((reason: Error) => reason);
-    assert.ok(error instanceof WayFault);
+    assert.ok(error instanceof RouteFault);
     return error.message;
   };
   const wait = "so that no account is locked, they are held back for 18 min, then tried again";

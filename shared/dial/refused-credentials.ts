@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
-import { type Fault, WayFault } from "./fault.ts";
-import type { ProxyCredentials, ShowingWatch } from "./way.ts";
+import { RouteFault, type RouteFaultCode } from "./fault.ts";
+import type { LoginObserver, ProxyCredentials } from "./proxy-route.ts";
 
 /** A directory locks an account after some five wrong passwords in half an hour; these waits make four at most. */
 const FIRST_WAIT_MS = 5 * 60_000;
@@ -31,7 +31,7 @@ const REFUSED = "proxy_auth_refused";
  * How an attempt ended that showed them. `passed`: by an answer that asks for no login, as a proxy gives it to whom it knows,
  * or one that has no time for anybody. All but these and a refusal give no word, and they may have been judged all the same.
  */
-export type Verdict = "accepted" | "passed" | Fault;
+export type Verdict = "accepted" | "passed" | RouteFaultCode;
 
 export interface Through {
   /** `formatProxy` */
@@ -43,7 +43,7 @@ export interface Through {
 /** A user with a password, whoever named them. */
 interface Account {
   /** What came last of showing them to each proxy; one that took them has taken them, until it refuses. */
-  readonly verdicts: Map<string, "accepted" | Fault>;
+  readonly verdicts: Map<string, "accepted" | RouteFaultCode>;
   /** How often they were shown and not taken, by whichever proxy, since all took them. */
   untaken: number;
   /** For which servers, since the last rest. */
@@ -93,7 +93,7 @@ export class RefusedCredentials {
     return account;
   }
 
-  /** Throws a `WayFault` for what this proxy has not taken lately: the fault of that time. */
+  /** Throws a `RouteFault` for what this proxy has not taken lately: the fault of that time. */
   check(account: Account, { proxy, server }: Through, from: keyof typeof CURES): void {
     const { verdicts, untakenAtMs, untilMs } = account;
     const now = this.#now();
@@ -103,7 +103,7 @@ export class RefusedCredentials {
     if (isWordless && this.room(account) > LEFT_FOR_OTHERS && !account.lately.includes(server)) return;
     const told = toldOf(verdict, `${minutes(now - untakenAtMs)} ago`);
     const message = `the proxy ${proxy} ${told}; so that no account is locked, they are held back for ${minutes(untilMs - now)}, then tried again: ${CURES[from]}`;
-    throw new WayFault(verdict === "others" ? REFUSED : verdict, message, { at: proxy });
+    throw new RouteFault(verdict === "others" ? REFUSED : verdict, message, { at: proxy });
   }
 
   /** Where one proxy has taken them and none refused them, others' silence is their own. */
@@ -145,7 +145,7 @@ export class RefusedCredentials {
   }
 }
 
-function toldOf(verdict: Fault | "others", ago: string): string {
+function toldOf(verdict: RouteFaultCode | "others", ago: string): string {
   if (verdict === REFUSED) return `refused the user or the password ${ago}`;
   return verdict === "others"
     ? `was not sent the user and the password, because other proxies did not take them ${ago}`
@@ -153,7 +153,7 @@ function toldOf(verdict: Fault | "others", ago: string): string {
 }
 
 /** What one attempt shows, if anything. */
-export class Showing implements ShowingWatch {
+export class Showing implements LoginObserver {
   readonly #memory: RefusedCredentials;
   readonly #through: Through;
   readonly #signal: AbortSignal;
@@ -171,7 +171,7 @@ export class Showing implements ShowingWatch {
     this.#onTrial = onTrial;
   }
 
-  /** The credentials may be sent now. Rejects with a `WayFault` if they must not, with the signal's reason when that is aborted. */
+  /** The credentials may be sent now. Rejects with a `RouteFault` if they must not, with the signal's reason when that is aborted. */
   async begin(credentials: ProxyCredentials, from: keyof typeof CURES): Promise<void> {
     const account = this.#memory.accountOf(credentials);
     const patience = this.#isKnown(account) ? AbortSignal.timeout(KNOWN_WAIT_MS) : undefined;

@@ -1,17 +1,17 @@
-import { formatTarget } from "../address/target.ts";
-import { type Fault, WayFault } from "./fault.ts";
-import { type Destination, formatProxy, type Way } from "./way.ts";
+import { formatTarget, type Target } from "../address/target.ts";
+import { RouteFault, type RouteFaultCode } from "./fault.ts";
+import { formatProxy, type ProxyRoute } from "./proxy-route.ts";
 
 /** What ended an attempt, as a fault; what is none and came without an abort is a mistake of ours, and thrown on. */
-export function toWayFault(error: unknown, way: Way, to: Destination, signal: AbortSignal): WayFault {
-  if (error instanceof WayFault) return error;
+export function toRouteFault(error: unknown, way: ProxyRoute, to: Target, signal: AbortSignal): RouteFault {
+  if (error instanceof RouteFault) return error;
   const at = way.kind === "direct" ? formatTarget(to) : formatProxy(way.proxy);
-  if (signal.aborted) return new WayFault("timeout", `${at} gave no connection in time`, { at, cause: error });
+  if (signal.aborted) return new RouteFault("timeout", `${at} gave no connection in time`, { at, cause: error });
   throw error;
 }
 
 /** From what says most to what says least: a proxy that answered knows more than a network that did not. */
-const TELLING: readonly Fault[] = [
+const TELLING: readonly RouteFaultCode[] = [
   "proxy_auth_refused",
   "proxy_auth_unsupported",
   "proxy_auth_required",
@@ -30,11 +30,11 @@ const TELLING: readonly Fault[] = [
 ];
 
 /** One fault for all ways that were tried: the one that tells most, in the words of all. */
-export function unitedFault(faults: readonly WayFault[]): WayFault {
+export function combineFaults(faults: readonly RouteFault[]): RouteFault {
   const [first, ...others] = faults.toSorted((one, other) => TELLING.indexOf(one.fault) - TELLING.indexOf(other.fault));
   if (first === undefined) throw new Error("no way was tried");
   if (others.length === 0) return first;
-  return new WayFault(first.fault, faults.map(({ message }) => message).join("; "), {
+  return new RouteFault(first.fault, faults.map(({ message }) => message).join("; "), {
     at: first.at,
     ...(first.retryAfterMs === undefined ? {} : { retryAfterMs: first.retryAfterMs }),
     cause: first,

@@ -1,20 +1,20 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import type { ProxyRoute } from "./proxy-route.ts";
 import { parseProxyUrl } from "./proxy-url.ts";
-import type { Way } from "./way.ts";
-import { WayMemory } from "./ways-memory.ts";
+import { RouteHistory } from "./ways-memory.ts";
 
 const [A, B, C] = ["a", "b", "c"].map(
-  (text): Way => ({ kind: "proxy", proxy: parseProxyUrl(text), from: "test", isNamedInClear: false }),
-) as [Way, Way, Way];
+  (text): ProxyRoute => ({ kind: "proxy", proxy: parseProxyUrl(text), from: "test", isNamedInClear: false }),
+) as [ProxyRoute, ProxyRoute, ProxyRoute];
 const ALL = [A, B, C];
 
 test("without a memory, the order is the one in which they were named", () => {
-  assert.deepEqual(new WayMemory(() => 0).order(ALL), ALL);
+  assert.deepEqual(new RouteHistory(() => 0).order(ALL), ALL);
 });
 
 test("the one that worked last comes first, until it fails", () => {
-  const memory = new WayMemory(() => 0);
+  const memory = new RouteHistory(() => 0);
   memory.worked(B);
   memory.worked(C);
   assert.deepEqual(memory.order(ALL), [C, A, B]);
@@ -24,7 +24,7 @@ test("the one that worked last comes first, until it fails", () => {
 
 test("those that failed are behind the others, the freshest failure last", () => {
   let now = 0;
-  const memory = new WayMemory(() => now);
+  const memory = new RouteHistory(() => now);
   memory.failed(A);
   now += 1;
   memory.failed(B);
@@ -35,7 +35,7 @@ test("those that failed are behind the others, the freshest failure last", () =>
 });
 
 test("one that works has not failed", () => {
-  const memory = new WayMemory(() => 0);
+  const memory = new RouteHistory(() => 0);
   memory.failed(A);
   memory.worked(A);
   memory.worked(B);
@@ -44,7 +44,7 @@ test("one that works has not failed", () => {
 
 test("after five minutes a failure is forgotten", () => {
   let now = 0;
-  const memory = new WayMemory(() => now);
+  const memory = new RouteHistory(() => now);
   memory.failed(A);
   now += 5 * 60_000 - 1;
   assert.deepEqual(memory.order(ALL), [B, C, A]);
@@ -53,7 +53,7 @@ test("after five minutes a failure is forgotten", () => {
 });
 
 test("a way was cut short until it has failed with all its time, or another one works", () => {
-  const memory = new WayMemory(() => 0);
+  const memory = new RouteHistory(() => 0);
   memory.cutShort(A);
   memory.cutShort(B);
   assert.deepEqual(memory.order(ALL), [C, A, B]);

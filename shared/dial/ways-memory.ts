@@ -1,10 +1,10 @@
-import { formatWay, type Way } from "./way.ts";
+import { formatRoute, type ProxyRoute } from "./proxy-route.ts";
 
 /** How long a way that failed stays behind the others: as long as a browser leaves a bad proxy alone. */
 const AVOIDED_MS = 5 * 60_000;
 
 /** Which ways led to one destination, and which did not. */
-export class WayMemory {
+export class RouteHistory {
   readonly #now: () => number;
   #worked: string | undefined;
   /** When, of those that failed lately. */
@@ -17,37 +17,37 @@ export class WayMemory {
   }
 
   /** First the one that worked last, last those that failed lately, of these the one that failed longest ago first. */
-  order(ways: readonly Way[]): readonly Way[] {
+  order(ways: readonly ProxyRoute[]): readonly ProxyRoute[] {
     for (const [name, at] of this.#failed) if (this.#now() - at >= AVOIDED_MS) this.#failed.delete(name);
     return ways.toSorted((one, other) => this.#rank(one) - this.#rank(other));
   }
 
-  worked(way: Way): void {
-    this.#worked = formatWay(way);
+  worked(way: ProxyRoute): void {
+    this.#worked = formatRoute(way);
     this.#failed.delete(this.#worked);
     this.#cutShort.clear();
   }
 
-  failed(way: Way): void {
-    const name = formatWay(way);
+  failed(way: ProxyRoute): void {
+    const name = formatRoute(way);
     if (this.#worked === name) this.#worked = undefined;
     this.#failed.set(name, this.#now());
     this.#cutShort.delete(name);
   }
 
   /** It failed only because others were to have their turn: the next time is all its own. */
-  cutShort(way: Way): void {
+  cutShort(way: ProxyRoute): void {
     this.failed(way);
-    this.#cutShort.add(formatWay(way));
+    this.#cutShort.add(formatRoute(way));
   }
 
-  wasCutShort(way: Way): boolean {
-    return this.#cutShort.has(formatWay(way));
+  wasCutShort(way: ProxyRoute): boolean {
+    return this.#cutShort.has(formatRoute(way));
   }
 
   /** The higher the later; times begin at 0. */
-  #rank(way: Way): number {
-    const name = formatWay(way);
+  #rank(way: ProxyRoute): number {
+    const name = formatRoute(way);
     return name === this.#worked ? -2 : (this.#failed.get(name) ?? -1);
   }
 }

@@ -166,8 +166,9 @@ export class Carrier implements Omit<Transport, "room"> {
   }
 
   readonly #readRest = (): void => {
-    const rest: Buffer | null = this.#socket.read();
-    if (rest !== null) this.#lane?.push(rest);
+    // Node.js 26 returns one chunk for each read(), older versions return all of them together.
+    for (let rest: Buffer | null = this.#socket.read(); rest !== null; rest = this.#socket.read())
+      this.#lane?.push(rest);
   };
 
   /** Milliseconds between pings; the smaller of both ends' wishes, known after the handshake. */

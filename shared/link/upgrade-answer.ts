@@ -1,7 +1,7 @@
 import type { IncomingHttpHeaders, IncomingMessage } from "node:http";
 import { repeats } from "../basics/repeats.ts";
 import { placeOf } from "../http/portal.ts";
-import { isOurs } from "../http/proxy-status.ts";
+import { isOurs } from "../http/response-fields.ts";
 import { parseRetryAfter } from "../http/retry-after.ts";
 import { printable } from "../outcomes.ts";
 import { clockNote } from "../tls/clock-skew.ts";

@@ -1,6 +1,5 @@
 import type { Socket } from "node:net";
 import { Acceptor, type AcceptRules } from "./acceptor.ts";
-import { tellSource } from "./source.ts";
 
 export interface PlainListenerOptions extends AcceptRules {
   /** May this address come at all? Others are cut at once. */
@@ -17,10 +16,9 @@ export function plainListener(options: PlainListenerOptions): Acceptor {
     lastWord: undefined,
     admits: (address) => options.admits(address),
     onTurn: (connection) => {
-      const { raw, client, backInMs } = connection;
-      acceptor.over(raw);
+      const { raw, backInMs } = connection;
+      acceptor.over(connection);
       acceptor.handOn(connection, raw);
-      if (client !== undefined) tellSource(raw, client);
       options.onOpen(raw, backInMs);
     },
   });

@@ -4,11 +4,11 @@ import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { after, before, test } from "node:test";
 import tls, { type TLSSocket } from "node:tls";
 import { Authority, type CertificateAndKey } from "../pki/certificates.ts";
-import { judgePeer } from "../tls/identity.ts";
+import { verifyPeer } from "../tls/identity.ts";
 import { UNRECOGNIZED_NAME_ALERT } from "./client-hello.ts";
-import { type TlsDoor, TlsListener } from "./tls.ts";
+import { TlsListener, type VirtualHost } from "./tls.ts";
 
-interface NamedDoor extends TlsDoor {
+interface NamedDoor extends VirtualHost {
   readonly name: string;
   readonly authority: Authority;
   readonly client: CertificateAndKey;
@@ -80,7 +80,7 @@ test("each name shows its own certificate and knows its own clients", async () =
     const accepted = await next(count);
     assert.equal(accepted.door.name, name);
     assert.equal(socket.getPeerX509Certificate()?.subject, `CN=${name}`);
-    assert.equal(judgePeer(accepted.socket).identity?.cn, `${name}-client`);
+    assert.equal(verifyPeer(accepted.socket, undefined).identity?.cn, `${name}-client`);
     socket.destroy();
   }
 });
@@ -89,7 +89,7 @@ test("a client of one cluster is nobody at the door of another", async () => {
   const count = secured.length + 1;
   const socket = dial("blue", "red.example");
   const { socket: accepted } = await next(count);
-  assert.match(judgePeer(accepted).refusal ?? "", /no client certificate was sent|not signed by a CA/);
+  assert.match(verifyPeer(accepted, undefined).refusal ?? "", /no client certificate was sent|not signed by a CA/);
   socket.destroy();
 });
 

@@ -7,17 +7,17 @@ import { join } from "node:path";
 import { test } from "node:test";
 import tls from "node:tls";
 import { Authority } from "../pki/certificates.ts";
-import { judgePeer } from "../tls/identity.ts";
+import { verifyPeer } from "../tls/identity.ts";
 import { authority, eventually, Fixture, listening, readCalls } from "../tls/testing-tls.ts";
 
 test("a client with a certificate, and one without, are both handed over for judgement", async () => {
   await using it = await listening();
   it.tls();
   const first = await it.next(1);
-  assert.equal(judgePeer(first.socket).identity?.cn, "client");
+  assert.equal(verifyPeer(first.socket, undefined).identity?.cn, "client");
   assert.equal(it.listener.handshakes, 0);
   it.tls({ cert: undefined, key: undefined } as unknown as tls.ConnectionOptions);
-  assert.match(judgePeer((await it.next(2)).socket).refusal ?? "", /no client certificate was sent/);
+  assert.match(verifyPeer((await it.next(2)).socket, undefined).refusal ?? "", /no client certificate was sent/);
 });
 
 test("HTTP/1.1 is chosen where it is offered, and what a client of HTTP/2 alone offers lets it say so", async () => {
@@ -86,7 +86,7 @@ for (const version of ["TLSv1.2", "TLSv1.3"] as const) {
     await eventually(() => again.getProtocol() !== null);
     assert.equal(again.isSessionReused(), false);
     assert.equal(second.socket.isSessionReused(), false);
-    assert.equal(judgePeer(second.socket).identity?.cn, "client");
+    assert.equal(verifyPeer(second.socket, undefined).identity?.cn, "client");
   });
 }
 
@@ -249,9 +249,9 @@ test("changed files serve new connections, open ones live on, broken ones change
   const renewed = it.tls(await otherAuthority.issue({ cn: "late", usage: "client" }));
   const { socket } = await it.next(3);
   assert.equal(renewed.getPeerX509Certificate()?.subject, "CN=two");
-  assert.equal(judgePeer(socket).identity?.cn, "late");
+  assert.equal(verifyPeer(socket, undefined).identity?.cn, "late");
   it.tls();
-  assert.match(judgePeer((await it.next(4)).socket).refusal ?? "", /not signed by a CA/);
+  assert.match(verifyPeer((await it.next(4)).socket, undefined).refusal ?? "", /not signed by a CA/);
   assert.equal(old.destroyed, false);
 });
 

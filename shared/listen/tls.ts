@@ -1,5 +1,5 @@
 import { constants } from "node:crypto";
-import type { AddressInfo, Socket } from "node:net";
+import type { AddressInfo } from "node:net";
 import {
   createSecureContext,
   createServer as createTlsServer,
@@ -12,12 +12,11 @@ import type { TlsMaterial } from "../tls/tls-material.ts";
 import { Acceptor, type AcceptRules, type Refusal } from "./acceptor.ts";
 import { MAX_CLIENT_HELLO, UNRECOGNIZED_NAME_ALERT } from "./client-hello.ts";
 import { type HandshakeBudget, UNLIMITED } from "./handshake-queue.ts";
-import type { IncomingConnection } from "./incoming-connection.ts";
+import { IncomingConnection } from "./incoming-connection.ts";
 import { MAX_V2_CONTENT } from "./proxy-protocol.ts";
-import { tellSource } from "./source.ts";
 
 /** One of the names behind a port: what it shows, and whose certificates it knows. */
-export interface TlsDoor {
+export interface VirtualHost {
   /** Another object whenever the content is another. */
   readonly tls: TlsMaterial;
   /** How many handshakes may begin for clients from this address. Absent: any number. */
@@ -29,39 +28,20 @@ export interface TlsDoor {
 }
 
 /** Which door a client came to. */
-export interface TlsDoors<Door extends TlsDoor> {
+export interface VirtualHosts<Door extends VirtualHost> {
   /** All names lead to one door: nobody needs to read them. */
   readonly single: Door | undefined;
   /** By the canonical name in the ClientHello (RFC 6066 §3); `undefined` is one that names nobody. */
   find(serverName: string | undefined): Door | undefined;
 }
 
-export interface TlsListenerOptions<Door extends TlsDoor> extends AcceptRules {
-  readonly doors: TlsDoors<Door>;
+export interface TlsListenerOptions<Door extends VirtualHost> extends AcceptRules {
+  readonly doors: VirtualHosts<Door>;
   readonly minVersion?: SecureVersion | undefined;
   /** OpenSSL's list; empty or absent: Node's. */
   readonly ciphers?: string | undefined;
-  /** The handshake is done, whatever the certificate: `judgePeer` decides. Both sockets have an error listener. */
+  /** The handshake is done, whatever the certificate: `verifyPeer` decides. Both sockets have an error listener. */
   onSecure(socket: TLSSocket, door: Door, backInMs: number | undefined): void;
-}
-
-const judgedBy = new WeakMap<Socket, string>();
-
-/** `socket.authorized` was decided by this CA (PEM). */
-export function tellJudgedBy(socket: TLSSocket, ca: string): void {
-  judgedBy.set(socket, ca);
-}
-
-/** The CA (PEM) by which `socket.authorized` was decided, where it was set. */
-export function judgedByCa(socket: Socket): string | undefined {
-  return judgedBy.get(socket);
-}
-
-/** What a handshake in progress began with. */
-interface Greeting<Door> {
-  readonly door: Door;
-  /** CA by which this handshake verifies the client's certificate. The listener's CA may be replaced before it ends. */
-  readonly ca: string;
 }
 
 /**
@@ -70,12 +50,11 @@ interface Greeting<Door> {
  * waits for a handshake waits between, and a name is read there. So a name that is nobody's never meets a certificate, and
  * no context is ever changed under a handshake. Sessions are never resumed: a resumed one would skip the certificate.
  */
-export class TlsListener<Door extends TlsDoor = TlsDoor> {
+export class TlsListener<Door extends VirtualHost = VirtualHost> {
   readonly #options: TlsListenerOptions<Door>;
   readonly #acceptor: Acceptor;
   /** One for each material that has been asked for. */
   readonly #servers = new WeakMap<TlsMaterial, TlsServer | string>();
-  readonly #greetings = new WeakMap<IncomingConnection, Greeting<Door>>();
 
   /** Throws OpenSSL's error for ciphers that it does not know. */
   constructor(options: TlsListenerOptions<Door>) {
@@ -151,7 +130,8 @@ export class TlsListener<Door extends TlsDoor = TlsDoor> {
       this.#acceptor.refuse(connection, { sentence: server, silently: true });
       return;
     }
-    this.#greetings.set(connection, { door, ca: door.tls.ca });
+    connection.host = door;
+    connection.verifiedBy = door.tls.ca;
     server.emit("connection", connection.raw);
   }
 
@@ -185,24 +165,20 @@ export class TlsListener<Door extends TlsDoor = TlsDoor> {
 
   readonly #onSecure = (socket: TLSSocket): void => {
     socket.on("error", ignore);
-    const raw = rawSocketOf(socket);
-    const connection = this.#acceptor.over(raw);
-    const greeting = connection && this.#greetings.get(connection);
-    // Over already: dropped, or the listener was stopped, while the last step of the handshake was under way.
-    if (raw === undefined || connection === undefined || greeting === undefined) {
+    const connection = connectionOf<Door>(socket);
+    // It is over already if it was dropped, or the listener was stopped, during the last step of the handshake.
+    if (connection === undefined || !this.#acceptor.over(connection) || connection.host === undefined) {
       socket.destroy();
       return;
     }
     this.#acceptor.handOn(connection, socket);
-    tellJudgedBy(socket, greeting.ca);
-    if (connection.client !== undefined) tellSource(socket, connection.client);
-    if (socket.authorized) greeting.door.proved?.(connection.source.address);
-    this.#options.onSecure(socket, greeting.door, connection.backInMs);
+    if (socket.authorized) connection.host.proved?.(connection.source.address);
+    this.#options.onSecure(socket, connection.host, connection.backInMs);
   };
 
   readonly #onTlsError = (error: Error, socket: TLSSocket): void => {
-    const connection = this.#acceptor.over(rawSocketOf(socket));
-    if (connection === undefined) return;
+    const connection = connectionOf(socket);
+    if (connection === undefined || !this.#acceptor.over(connection)) return;
     const { raw } = connection;
     // Node leaves the socket open after a timeout. One turn later, because an alert may still be on its way out.
     setImmediate(() => raw.destroy());
@@ -210,7 +186,13 @@ export class TlsListener<Door extends TlsDoor = TlsDoor> {
   };
 }
 
-type ContextSettings = Pick<TlsListenerOptions<TlsDoor>, "minVersion" | "ciphers">;
+/** The connection beneath a TLS socket in its handshake. */
+function connectionOf<Door>(socket: TLSSocket): IncomingConnection<Door> | undefined {
+  const raw = rawSocketOf(socket);
+  return raw && IncomingConnection.of(raw);
+}
+
+type ContextSettings = Pick<TlsListenerOptions<VirtualHost>, "minVersion" | "ciphers">;
 
 function contextOptions({ minVersion, ciphers }: ContextSettings, material?: TlsMaterial) {
   return {

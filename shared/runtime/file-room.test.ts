@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
 import { FileRoom } from "./file-room.ts";
 import { createLogger } from "./logger.ts";
-import { StrangerLog } from "./stranger-log.ts";
+import { ThrottledLog } from "./throttled-log.ts";
 
 test("a process that runs out of file descriptors says so with figures, counts it, and refuses connections in words", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
@@ -13,7 +13,7 @@ test("a process that runs out of file descriptors says so with figures, counts i
   let usedUp = 0;
   let open = 100;
   const room = new FileRoom({
-    ...{ metrics: { filesUsedUp: () => usedUp++ }, strangers: new StrangerLog(log) },
+    ...{ metrics: { filesUsedUp: () => usedUp++ }, throttledLog: new ThrottledLog(log) },
     ...{ owner: "this server", limit: 1_024, count: async () => open },
   });
   const pass = async (ms: number) => {
@@ -57,7 +57,7 @@ test("a process that runs out of file descriptors says so with figures, counts i
 
 test("a call that got no descriptor is the process's own fault, or its machine's, before any look tells of it", () => {
   const log = createLogger({ level: "silent", format: "json", name: "router" });
-  const deps = { metrics: { filesUsedUp: () => {} }, strangers: new StrangerLog(log), limit: 1_024 };
+  const deps = { metrics: { filesUsedUp: () => {} }, throttledLog: new ThrottledLog(log), limit: 1_024 };
   const room = new FileRoom({ ...deps, owner: "this router" });
   const failed = (code: string) => Object.assign(new Error("words"), { code });
   const own = "this router has no file descriptor left: raise its limit (ulimit -n, LimitNOFILE=)";

@@ -2,7 +2,7 @@ import { DescriptorWatch, type DescriptorWatchOptions, type FilesSeen, usedUp } 
 import { outOfFiles } from "../limits/out-of-files.ts";
 import { CulvertError, type OutcomeCode } from "../outcomes.ts";
 import type { Check } from "./check.ts";
-import type { StrangerLog } from "./stranger-log.ts";
+import type { ThrottledLog } from "./throttled-log.ts";
 
 const CURE = "raise its limit (ulimit -n, LimitNOFILE=)";
 
@@ -14,7 +14,7 @@ const SAID = {
 
 export interface FileRoomDeps extends Partial<Pick<DescriptorWatchOptions, "limit" | "count">> {
   readonly metrics: { filesUsedUp(): void };
-  readonly strangers: Pick<StrangerLog, "tell">;
+  readonly throttledLog: Pick<ThrottledLog, "write">;
   /** Whose they are, for sentences. */
   readonly owner: "this server" | "the agent" | "this router";
 }
@@ -82,6 +82,6 @@ export class FileRoom {
   #tell({ left, open, limit }: FilesSeen): void {
     if (left === "none") this.#deps.metrics.filesUsedUp();
     const [level, message] = SAID[left];
-    this.#deps.strangers.tell(level, { open, limit }, message);
+    this.#deps.throttledLog.write(level, { open, limit }, message);
   }
 }

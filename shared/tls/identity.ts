@@ -2,7 +2,6 @@ import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { type DetailedPeerCertificate, type PeerCertificate, TLSSocket } from "node:tls";
 import { matchesPieces, piecesMeet } from "../basics/wildcard.ts";
-import { judgedByCa } from "../listen/tls.ts";
 import { printable } from "../outcomes.ts";
 
 /** What a verified certificate says about who presented it (RFC 5280 §4.1.2.6 subject, §4.2.1.6 subjectAltName). */
@@ -120,12 +119,15 @@ function namesIn({ cn, dns, uri, o, fingerprint256 }: PeerIdentity): string[] {
 export const CERTIFICATE_CHALLENGE = "ClientCertificate";
 
 /** An identity that may be believed, or a sentence for the 401 or 407 (design: "The caller's side", 5). */
-export type Judgement =
+export type PeerVerification =
   | { readonly identity: PeerIdentity; readonly refusal?: undefined }
   | { readonly identity?: undefined; readonly refusal: string };
 
-/** Reads the result of the TLS handshake of a listener that asks for a certificate but lets everybody in. */
-export function judgePeer(socket: Socket): Judgement {
+/**
+ * Reads the result of the TLS handshake of a listener that requests a certificate without requiring a valid one.
+ * `ca`: the PEM by which TLS verified it; the identity read from a certificate is remembered for each CA.
+ */
+export function verifyPeer(socket: Socket, ca: string | undefined): PeerVerification {
   // What a balancer says of a certificate in a header is never asked for: anybody can say it.
   if (!(socket instanceof TLSSocket)) {
     return { refusal: "no client certificate comes through to this port: TLS ends in front of it" };
@@ -138,7 +140,7 @@ export function judgePeer(socket: Socket): Judgement {
   }
   if (!socket.authorized) return { refusal: explain(certificate, codeOf(socket.authorizationError)) };
   try {
-    return { identity: identityOf(certificate, socket) };
+    return { identity: identityOf(certificate, socket, ca) };
   } catch (error) {
     return { refusal: `the client certificate ${error instanceof Error ? error.message : String(error)}` };
   }
@@ -218,10 +220,10 @@ function isoDate(openssl: string): string {
 const recent = new Map<string, { readonly ca: string | undefined; readonly identity: PeerIdentity }>();
 const RECENT_MAX = 64;
 
-function identityOf(certificate: PeerCertificate, socket: TLSSocket): PeerIdentity {
+function identityOf(certificate: PeerCertificate, socket: TLSSocket, ca: string | undefined): PeerIdentity {
   const { fingerprint256 } = certificate;
-  const ca = judgedByCa(socket); // by another CA the same certificate may have come with another chain
   const known = recent.get(fingerprint256);
+  // By another CA the same certificate may have come with another chain.
   if (known !== undefined && known.ca === ca) return known.identity;
   const identity = { ...read(certificate), chain: chainOf(socket) };
   if (recent.size >= RECENT_MAX) recent.delete(recent.keys().next().value ?? "");

@@ -2,9 +2,9 @@ import { Basic } from "./basic.ts";
 import { type Challenge, parseChallenges } from "./challenges.ts";
 import { Digest, digestProblem, pickDigest } from "./digest.ts";
 import { KerberosMissing, type LoadKerberos } from "./kerberos.ts";
+import type { KerberosTickets } from "./kerberos-tickets.ts";
 import { Negotiate, negotiateOf } from "./negotiate.ts";
 import { type Authorization, CHECK_PASSWORD, type Credentials, type Scheme, WITHHELD } from "./scheme.ts";
-import type { TicketPace } from "./ticket-pace.ts";
 
 /** Why a proxy cannot be answered. The message is the end of a sentence that begins with the proxy. */
 export class AuthenticationFailed extends Error {
@@ -23,10 +23,10 @@ export interface AuthenticationOptions {
   readonly authority: string;
   /** Asked once, when the proxy first wants to know. */
   readonly credentials: () => Promise<Credentials | undefined>;
-  /** See `Way`: a ticket is not even asked for. `credentials` gives what may be sent all the same. */
+  /** See `ProxyRoute`: a ticket is not even asked for. `credentials` gives what may be sent all the same. */
   readonly isNamedInClear: boolean;
   /** Absent: no Kerberos here. */
-  readonly negotiate: TicketPace | undefined;
+  readonly negotiate: KerberosTickets | undefined;
   readonly loadKerberos: LoadKerberos;
   readonly signal: AbortSignal;
 }

@@ -1,10 +1,10 @@
 import type { Challenge } from "./challenges.ts";
 import type { KerberosClient, LoadKerberos } from "./kerberos.ts";
+import type { KerberosTickets } from "./kerberos-tickets.ts";
 import type { Authorization, Scheme } from "./scheme.ts";
-import type { TicketPace } from "./ticket-pace.ts";
 
 export interface NegotiateOptions {
-  readonly tickets: TicketPace;
+  readonly tickets: KerberosTickets;
   readonly load: LoadKerberos;
   readonly signal: AbortSignal;
 }

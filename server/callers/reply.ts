@@ -1,0 +1,83 @@
+import type { Duplex } from "node:stream";
+import { answerAndEnd } from "../../shared/http/connection-end.ts";
+import { proxyStatus } from "../../shared/http/response-fields.ts";
+import { type CulvertError, outcome, printable } from "../../shared/outcomes.ts";
+
+/** The only file that writes HTTP on a raw socket. */
+
+/** kube-apiserver wants exactly this: 200 and no headers (design: "The caller's side", 2). */
+const ESTABLISHED = Buffer.from("HTTP/1.1 200 Connection Established\r\n\r\n", "latin1");
+
+const ONLY_CONNECT =
+  "only CONNECT is served here: this is the port of culvert's callers, agents connect to --agent-port";
+
+const NO_WHOLE_URL =
+  "only CONNECT is served here, and this request asks for a whole URL, as of a web proxy; curl: add --proxytunnel";
+
+/** Requests that are no CONNECT, or no HTTP: they never become a connection with an outcome. */
+const HTTP_REFUSALS = {
+  method: { status: 405, sentence: ONLY_CONNECT, header: onlyConnect(ONLY_CONNECT) },
+  wholeUrl: { status: 405, sentence: NO_WHOLE_URL, header: onlyConnect(NO_WHOLE_URL) },
+  malformed: { status: 400, sentence: "the request is not valid HTTP/1", header: "" },
+  grpc: {
+    status: 505,
+    sentence:
+      "the caller speaks gRPC (HTTP/2), and culvert takes HTTP CONNECT: in kube-apiserver's --egress-selector-config-file write proxyProtocol: HTTPConnect, and restart it",
+    header: "",
+  },
+  twoCredentials: { status: 400, sentence: "the request has two Proxy-Authorization lines: send one", header: "" },
+  headerTooLarge: { status: 431, sentence: "the request header is too large", header: "" },
+  headerTimeout: { status: 408, sentence: "the request header did not arrive in time", header: "" },
+} as const;
+export type HttpRefusal = keyof typeof HTTP_REFUSALS;
+
+/** Says that the target is there; `flushed`: the answer has left this process on its own. */
+export function established(socket: Duplex, flushed?: () => void): void {
+  socket.write(ESTABLISHED, flushed);
+}
+
+/**
+ * Answers a CONNECT with its outcome, or with silence where there is nobody to answer. `challenges`: what a 407 asks for
+ * (RFC 9110 §15.5.8).
+ */
+export function refused(socket: Duplex, error: CulvertError, challenges: readonly string[]): void {
+  const { http: status, proxyStatus: type } = outcome(error.code);
+  if (status === undefined) {
+    socket.destroy();
+    return;
+  }
+  const asked = status === 407 ? challenges.map((challenge) => `Proxy-Authenticate: ${challenge}\r\n`).join("") : "";
+  const { retryAfterMs } = error;
+  const retryAfter = retryAfterMs === undefined ? "" : `Retry-After: ${Math.ceil(retryAfterMs / 1_000)}\r\n`;
+  send(socket, status, error.message, `${asked}${retryAfter}${marked(type, error.message)}`);
+}
+
+export function sentenceOf(refusal: HttpRefusal): string {
+  return HTTP_REFUSALS[refusal].sentence;
+}
+
+/** Answers what is no CONNECT. */
+export function refusedRequest(socket: Duplex, refusal: HttpRefusal): void {
+  const { status, sentence, header } = HTTP_REFUSALS[refusal];
+  send(socket, status, sentence, header);
+}
+
+/** Marked, because a proxy on an agent's way that takes CONNECT alone answers the same. */
+function onlyConnect(sentence: string): string {
+  return `Allow: CONNECT\r\n${marked("http_request_error", sentence)}`;
+}
+
+function marked(error: string, sentence: string): string {
+  return `Proxy-Status: ${proxyStatus(error, sentence)}\r\n`;
+}
+
+/** kubectl shows its user the status line, and nothing else, so the sentence stands there (design, 4). */
+function send(socket: Duplex, status: number, sentence: string, headers: string): void {
+  const reason = printable(sentence);
+  const body = `${reason}\n`;
+  answerAndEnd(
+    socket,
+    `HTTP/1.1 ${status} ${reason}\r\n${headers}Connection: close\r\nContent-Type: text/plain\r\n` +
+      `Content-Length: ${body.length}\r\n\r\n${body}`,
+  );
+}

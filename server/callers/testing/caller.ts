@@ -1,0 +1,156 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { type AddressInfo, createServer, connect as dial, type Socket } from "node:net";
+import { MemoryPool } from "../../../shared/limits/memory-pool.ts";
+import { CulvertError } from "../../../shared/outcomes.ts";
+import { createLogger } from "../../../shared/runtime/logger.ts";
+import { ThrottledLog } from "../../../shared/runtime/throttled-log.ts";
+import { WaitingConnections } from "../../listeners/waiting-connections.ts";
+import { ServerMetrics } from "../../metrics/server-metrics.ts";
+import type { TokenVerifier } from "../../tokens/verifier.ts";
+import { OpenConnects } from "../../tunnels/open-connects.ts";
+import { Registry } from "../../tunnels/registry.ts";
+import type { FakeAgent } from "../../tunnels/testing/fake-agent.ts";
+import type { Door } from "../authenticate.ts";
+import { type ConnectOptions, connect } from "../connect.ts";
+import { Frontend, type FrontendOptions } from "../connect-reader.ts";
+
+export const ESTABLISHED = "HTTP/1.1 200 Connection Established\r\n\r\n";
+export const CONNECT = "CONNECT 10.0.0.1:10250 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
+
+/** What a finished connection leaves in the log. */
+export interface Line {
+  readonly outcome?: string;
+  readonly cluster?: string;
+  readonly caller?: string;
+  readonly target?: string;
+  readonly agent?: string;
+  readonly bytesUp?: number;
+  readonly bytesDown?: number;
+  readonly endedBy?: string;
+  readonly reason?: string;
+}
+
+/** A frontend on loopback with fake agents behind it; `verifier`: its callers come with tokens. */
+export async function start(
+  agents: readonly FakeAgent[],
+  options: Partial<
+    ConnectOptions & FrontendOptions & { draining: boolean; filesUsedUp: boolean; verifier: TokenVerifier }
+  > = {},
+) {
+  const lines: Line[] = [];
+  const log = createLogger({
+    level: "debug",
+    format: "json",
+    name: "test",
+    destination: { write: (line: string) => void lines.push(JSON.parse(line)) },
+  });
+  const dropped = { count: 0 };
+  const metrics = new ServerMetrics({ processMetrics: false });
+  const pool = new MemoryPool(Number.POSITIVE_INFINITY);
+  const unauthenticatedMemory = pool.share("");
+  const tunnels = new Registry(pool);
+  const cluster = tunnels.add("default", { serverId: "srv", maxAgents: 10, drainTimeoutMs: 100 });
+  const join = (agent: FakeAgent) => cluster.reserve(agent.tunnel.agent).hold(agent.tunnel);
+  for (const agent of agents) join(agent);
+  const deps = {
+    options: {
+      connectTimeoutMs: 2_000,
+      dialTimeoutMs: 1_000,
+      agentAckTimeoutMs: 500,
+      agentWaitMs: 50,
+      maxJudgedAgents: 100,
+      maxPendingConnects: 100,
+      establishedGapMs: 10,
+      stallTimeoutMs: 0,
+      ...options,
+    },
+    tunnels,
+    metrics,
+    log,
+    throttledLog: new ThrottledLog(log),
+    unauthenticatedMemory,
+    mustAdmit: () => {},
+    paceOf: () => undefined,
+    draining: () => options.draining ?? false,
+    mustHaveFiles: () => {
+      if (options.filesUsedUp) throw new CulvertError("overloaded", "no files");
+    },
+  };
+  const common = { cluster: "default", tunnels: cluster };
+  const { verifier } = options;
+  const open = new OpenConnects();
+  const rules = {
+    verifier,
+    identities: [],
+    rule: "a list",
+    ca: undefined,
+    open,
+    objection: () => undefined,
+    crlFault: () => undefined,
+  };
+  const door: Door = verifier === undefined ? { kind: "unix", ...common } : { kind: "tls", ...common, ...rules };
+  const frontend = new Frontend(
+    door,
+    { headerLimit: 16 * 1024, headerTimeoutMs: 1_000, maxWaitingConnections: 100, ...options },
+    new WaitingConnections(100),
+    {
+      onConnect: (request, socket) => void connect(request, socket, door, deps),
+      onRefused: (refused) => log.info(refused, "request refused"),
+      onLeft: () => {},
+      onDropped: () => dropped.count++,
+    },
+  );
+  const server = createServer({ allowHalfOpen: true }, (socket) => frontend.take(socket)).listen(0, "127.0.0.1");
+  await once(server, "listening");
+  return {
+    cluster,
+    unauthenticatedMemory,
+    dropped,
+    frontend,
+    join,
+    lines,
+    metrics,
+    call: () => new Caller((server.address() as AddressInfo).port),
+    [Symbol.asyncDispose]: async () => {
+      server.close();
+      frontend.sockets.resetAll();
+      for (const agent of agents) agent.cut();
+    },
+  };
+}
+
+/** A caller that keeps each read apart. */
+export class Caller {
+  readonly socket: Socket;
+  readonly reads: string[] = [];
+  ended = false;
+
+  constructor(port: number) {
+    this.socket = dial({ port, host: "127.0.0.1", allowHalfOpen: true });
+    this.socket.on("data", (chunk) => this.reads.push(chunk.toString("latin1")));
+    this.socket.on("end", () => {
+      this.ended = true;
+    });
+    this.socket.on("error", () => {});
+  }
+
+  get text(): string {
+    return this.reads.join("");
+  }
+
+  /** Sends and waits for a complete answer's head. */
+  async ask(request: string): Promise<string> {
+    this.socket.write(request, "latin1");
+    await until(() => this.text.includes("\r\n\r\n") || this.socket.destroyed);
+    return this.text;
+  }
+}
+
+export async function until(condition: () => boolean): Promise<void> {
+  const deadline = Date.now() + 5_000;
+  while (!condition()) {
+    assert.ok(Date.now() < deadline, `not within 5 s: ${condition}`);
+    await new Promise((resolve) => setTimeout(resolve, 1));
+  }
+}

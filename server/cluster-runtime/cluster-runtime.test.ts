@@ -1,0 +1,121 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { CulvertError } from "../../shared/outcomes.ts";
+import { createLogger } from "../../shared/runtime/logger.ts";
+import type { Cluster, ClusterChanges } from "../clusters/cluster.ts";
+import { TargetRules } from "../clusters/targets.ts";
+import { until } from "../testing/server.ts";
+import { ClusterTunnels } from "../tunnels/registry.ts";
+import { ClusterRuntime } from "./cluster-runtime.ts";
+import { clusterOf } from "./testing/clusters.ts";
+
+const TARGET = { host: "10.0.0.1", port: 10_250 };
+const LIMITS_CHANGED = { limits: true } as ClusterChanges;
+
+function serve(cluster: Cluster): ClusterRuntime {
+  const tunnels = new ClusterTunnels(cluster.name, { serverId: "srv", maxAgents: 10, drainTimeoutMs: 100 });
+  const log = createLogger({ level: "silent", format: "json", name: "server" });
+  const flags = { agents: undefined, callers: undefined };
+  return new ClusterRuntime(cluster, tunnels, { flags, isOfFlags: false, innerTls: "never" as const, log });
+}
+
+function refusal(served: ClusterRuntime, target = TARGET): CulvertError | undefined {
+  try {
+    served.requireAdmission(target);
+    return undefined;
+  } catch (error) {
+    assert.ok(error instanceof CulvertError);
+    return error;
+  }
+}
+
+test("without limits and rules every target is admitted", () => {
+  assert.equal(refusal(serve(clusterOf("blue"))), undefined);
+});
+
+test("a cluster that is suspended admits nobody, agents nor callers", () => {
+  const served = serve(clusterOf("blue", { suspended: true }));
+  assert.match(refusal(served)?.message ?? "", /^cluster "blue" is suspended$/);
+  assert.match(served.agents.objection("10.0.0.1")?.message ?? "", /suspended/);
+});
+
+test("a target against the rules is forbidden before anything is counted", () => {
+  const served = serve(
+    clusterOf("blue", { targets: new TargetRules([], ["10.0.0.0/8"]), limits: { connectsPerSecond: 0.5 } }),
+  );
+  for (let attempt = 0; attempt < 10; attempt++) assert.equal(refusal(served)?.code, "forbidden");
+  assert.equal(refusal(served, { host: "192.0.2.1", port: 443 }), undefined);
+});
+
+test("CONNECTs beyond the limit are told when to come back", () => {
+  const served = serve(clusterOf("blue", { limits: { connectsPerSecond: 2 } }));
+  const refused = Array.from({ length: 6 }, () => refusal(served)).filter((error) => error !== undefined);
+  assert.ok(refused.length >= 1 && refused.length <= 2, `${refused.length} of 6: a burst of 4 is let through`);
+  assert.equal(refused[0]?.code, "limited");
+  assert.ok((refused[0]?.retryAfterMs ?? 0) > 0);
+  assert.match(refused[0]?.message ?? "", /limits\.connectsPerSecond/);
+});
+
+test("so many CONNECTs may wait for an answer, and no more", () => {
+  const served = serve(clusterOf("blue", { limits: { pendingConnects: 2 } }));
+  served.tunnels.pendingConnects = 1;
+  assert.equal(refusal(served), undefined);
+  served.tunnels.pendingConnects = 2;
+  assert.match(refusal(served)?.message ?? "", /limits\.pendingConnects/);
+});
+
+test("the TLS handshakes of agents use up nothing of the callers' limit", () => {
+  const served = serve(clusterOf("blue", { limits: { handshakesPerSecond: 1 } }));
+  const takes = (side: "agents" | "callers") => served[side].handshakeBudget("192.0.2.1").take();
+  assert.deepEqual([takes("agents"), takes("agents"), takes("agents")], [true, true, false]);
+  assert.deepEqual([takes("callers"), takes("callers"), takes("callers")], [true, true, false]);
+  assert.match(served.agents.handshakeBudget("192.0.2.1").exhausted ?? "", /limits\.handshakesPerSecond/);
+  assert.equal(served.figures.limitsHit.get("handshakesPerSecond"), 2);
+});
+
+test("its doors say whether handshakes are limited, whenever the document changes", () => {
+  const served = serve(clusterOf("blue"));
+  const said = () => [served.agents.limitsHandshakes, served.callers.limitsHandshakes];
+  assert.deepEqual(said(), [false, false]);
+  served.update(clusterOf("blue", { limits: { handshakesPerSecond: 1 } }), LIMITS_CHANGED);
+  assert.deepEqual(said(), [true, true]);
+});
+
+test("a new document brings its own limits at once", () => {
+  const served = serve(clusterOf("blue", { limits: { connectsPerSecond: 0.001 } }));
+  assert.equal(refusal(served), undefined);
+  assert.equal(refusal(served)?.code, "limited");
+  served.update(clusterOf("blue"), LIMITS_CHANGED);
+  assert.equal(refusal(served), undefined);
+});
+
+test("a cluster that holds more than limits.memory for readers that move is slowed down, and refused in its own words", async () => {
+  const served = serve(clusterOf("blue", { limits: { memory: 1_048_576 } }));
+  const { memory } = served.tunnels;
+  assert.equal(served.pace(65_536), 0);
+  memory.hold(1_048_577);
+  assert.deepEqual([served.pace(500), served.pace(65_536)], [0.5, 65.536], "ms");
+  assert.equal(refusal(served), undefined, "it may be over in a moment");
+  await until(() => refusal(served) !== undefined);
+  assert.equal(refusal(served)?.code, "limited");
+  assert.equal(
+    refusal(served)?.message,
+    'cluster "blue" is at its limit: its connections hold too much for slow readers (limits.memory)',
+  );
+  memory.hold(-1);
+  assert.equal(refusal(served), undefined);
+  assert.equal(served.pace(65_536), 0);
+  served.close();
+});
+
+test("each limit that turns a CONNECT away, or slows bytes down, is counted by its name", () => {
+  const served = serve(clusterOf("blue", { limits: { pendingConnects: 1, bytesPerSecond: 65_536 } }));
+  served.tunnels.pendingConnects = 1;
+  for (let attempt = 0; attempt < 3; attempt++) assert.equal(refusal(served)?.code, "limited");
+  assert.equal(served.pace(1_000), 0);
+  assert.ok(served.pace(1_000_000) > 0);
+  assert.ok(served.tunnels.probes.pace(0) > 0, "what its agents measure comes out of the same bucket");
+  assert.deepEqual(Object.fromEntries(served.figures.limitsHit), { pendingConnects: 3, bytesPerSecond: 2 });
+  assert.equal(served.figures.carried, 1_001_000);
+  served.close();
+});

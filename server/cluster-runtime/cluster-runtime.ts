@@ -1,0 +1,202 @@
+import type { Target } from "../../shared/address/target.ts";
+import { TokenBucket } from "../../shared/basics/token-bucket.ts";
+import { CulvertError, printable } from "../../shared/outcomes.ts";
+import type { Logger } from "../../shared/runtime/logger.ts";
+import type { WatchedCrl } from "../../shared/tls/crl-file.ts";
+import type { Expiring } from "../../shared/tls/expiry.ts";
+import type { WatchedTls } from "../../shared/tls/tls-files.ts";
+import { unfit } from "../../shared/tls/tls-material.ts";
+import { ValidityLog } from "../../shared/tls/validity-log.ts";
+import { type Cluster, type ClusterChanges, type InnerTlsRule, SIDES, type SideName } from "../clusters/cluster.ts";
+import type { Limits } from "../clusters/document.ts";
+import { ClusterFigures } from "../metrics/cluster-figures.ts";
+import type { Reach } from "../tokens/review-reach.ts";
+import type { ClusterTunnels } from "../tunnels/registry.ts";
+import { SideExpiry } from "./expiring.ts";
+import { ClusterVirtualHost, type UnixHost } from "./virtual-host.ts";
+import { missingWarning } from "./warnings.ts";
+
+export interface ClusterRuntimeDeps {
+  /** Certificates of the flags, for sides that leave them out. */
+  readonly flags: {
+    readonly agents: WatchedTls | undefined;
+    readonly callers: WatchedTls | undefined;
+    /** `--client-crl-file`, for both sides. */
+    readonly crl?: WatchedCrl | undefined;
+  };
+  /** There are no documents: the flags describe the one cluster. */
+  readonly isOfFlags: boolean;
+  /** `--inner-tls`, for clusters that leave it out. */
+  readonly innerTls: InnerTlsRule;
+  readonly log: Logger;
+}
+
+/** Seconds' worth of CONNECTs that pass at once, because callers come in bursts, above all after a restart. */
+const CONNECT_BURST_S = 2;
+/** Seconds' worth of bytes that pass at once. Bytes come in chunks; a longer burst would disturb the neighbours. */
+const BYTES_BURST_S = 0.1;
+
+/**
+ * While the connections of a cluster hold more than `limits.memory`, each of them is slowed down to 1 MB/s, so that the
+ * memory shrinks as their readers go on.
+ */
+const MS_PER_BYTE_ABOVE_CAP = 1 / 1_000;
+
+/** One cluster as this server serves it: its tunnels, its virtual hosts on the TLS ports, and its admission of CONNECTs. */
+export class ClusterRuntime {
+  readonly tunnels: ClusterTunnels;
+  readonly agents: ClusterVirtualHost;
+  readonly callers: ClusterVirtualHost;
+  readonly unix: UnixHost;
+  readonly figures: ClusterFigures;
+  /** It comes from the flags, not from a document. */
+  readonly isOfFlags: boolean;
+  readonly #expiry: readonly SideExpiry[];
+  readonly #validity: ValidityLog;
+  #cluster: Cluster;
+  #connects: TokenBucket | undefined;
+  #bytes: TokenBucket | undefined;
+  /** Pause after this many bytes, ms with fractions. Every connection asks, also one that is older than the limit. */
+  readonly pace = (bytes: number): number => {
+    this.figures.carried += bytes;
+    const restMs = this.#bytes?.charge(bytes) ?? 0;
+    if (restMs > 0) this.figures.limitHit("bytesPerSecond");
+    if (!this.tunnels.memory.isAboveCapByConnections) return restMs;
+    return Math.max(restMs, bytes * MS_PER_BYTE_ABOVE_CAP);
+  };
+
+  constructor(cluster: Cluster, tunnels: ClusterTunnels, { flags, ...deps }: ClusterRuntimeDeps) {
+    this.#cluster = cluster;
+    this.tunnels = tunnels;
+    tunnels.probes.paceOfConnections = this.pace;
+    this.isOfFlags = deps.isOfFlags;
+    const rule = (side: SideName) =>
+      deps.isOfFlags ? `--${side.slice(0, -1)}-identities` : `${side}.identities of its cluster`;
+    const common = {
+      ...deps,
+      onHandshakeLimit: () => this.figures.limitHit("handshakesPerSecond"),
+    };
+    const depsOf = (clients: SideName) => ({
+      ...common,
+      clients,
+      flags: flags[clients],
+      flagCrl: flags.crl,
+      rule: rule(clients),
+    });
+    this.agents = new ClusterVirtualHost(tunnels, cluster.agents, depsOf("agents"));
+    this.callers = new ClusterVirtualHost(tunnels, cluster.callers, depsOf("callers"));
+    this.unix = { kind: "unix", cluster: cluster.name, tunnels };
+    this.#apply(cluster);
+    this.#applyLimits(cluster);
+    // These have timers until they are closed, so nothing may throw after they are made.
+    this.figures = new ClusterFigures();
+    this.#expiry = SIDES.map((side) => new SideExpiry(side, () => this.#inUse(side)));
+    this.#validity = new ValidityLog(deps.log, () => this.expiring());
+  }
+
+  get cluster(): Cluster {
+    return this.#cluster;
+  }
+
+  /** Why it is not served as its document says, or why clients cannot connect. */
+  problems(now = new Date()): string[] {
+    return SIDES.flatMap((side) => {
+      const { tokenProblem, worksWithoutTls } = this[side];
+      const missing = worksWithoutTls ? undefined : missingWarning(side)(this);
+      return [missing ?? [], tokenProblem ?? [], this.#unfit(side, now) ?? []].flat();
+    });
+  }
+
+  /** Whether the API servers that verify its tokens answer; `undefined` if none is asked. */
+  get tokenReach(): Reach | undefined {
+    const reaches = SIDES.flatMap((side) => this[side].verifier?.reach ?? []);
+    return reaches.find(({ state }) => state === "failing") ?? reaches[0];
+  }
+
+  /** The certificates of its document that expire. Those of the flags are reported once for all clusters. */
+  *expiring(): Generator<Expiring> {
+    for (const side of this.#expiry) yield* side;
+  }
+
+  #inUse(side: SideName) {
+    const { ownCertificate: certificate, ownCa: ca } = this[side];
+    const { name: cluster, file } = this.#cluster;
+    const fields = { cluster, file };
+    const by = { certificate: `${side}.cert`, ca: `${side}.ca` };
+    return { certificate, ca, by, cluster, certificateFields: fields, caFields: fields };
+  }
+
+  #unfit(side: SideName, now: Date): string | undefined {
+    const { ownCertificate } = this[side];
+    const fault = ownCertificate && unfit(ownCertificate, now);
+    if (fault === undefined) return undefined;
+    const { name, file } = this.#cluster;
+    return `${file}: cluster "${name}": ${side}.cert ${fault}: ${side} refuse this server`;
+  }
+
+  /** It is not served any more. Its owner ends what is open. */
+  close(): void {
+    this.tunnels.closedBecause = `cluster "${this.#cluster.name}" is not served here any more`;
+    this.agents.close();
+    this.callers.close();
+    this.figures.close();
+    this.#validity.close();
+  }
+
+  update(cluster: Cluster, what: ClusterChanges): void {
+    this.#cluster = cluster;
+    this.#apply(cluster);
+    if (what.limits) this.#applyLimits(cluster);
+    this.#validity.look();
+  }
+
+  #apply({ name, agents, callers, suspended }: Cluster): void {
+    this.tunnels.closedBecause = suspended ? `cluster "${name}" is suspended` : undefined;
+    this.agents.update(agents, suspended);
+    this.callers.update(callers, suspended);
+  }
+
+  #applyLimits({ name, limits: { connectsPerSecond, bytesPerSecond, handshakesPerSecond, memory } }: Cluster): void {
+    const sentence = `cluster "${name}" is at its limit: ${handshakesPerSecond} handshakes a second (limits.handshakesPerSecond)`;
+    for (const side of SIDES) this[side].handshakes.set(() => bucketOf(handshakesPerSecond, CONNECT_BURST_S), sentence);
+    this.tunnels.memory.cap = memory ?? Number.POSITIVE_INFINITY;
+    this.#connects = bucketOf(connectsPerSecond, CONNECT_BURST_S);
+    this.#bytes = bucketOf(bytesPerSecond, BYTES_BURST_S);
+  }
+
+  /** Counts one CONNECT for this target; throws `forbidden` or `limited` if it may not be opened now. */
+  requireAdmission(target: Target): void {
+    const { name, suspended, targets, limits } = this.#cluster;
+    if (suspended) throw new CulvertError("forbidden", `cluster "${name}" is suspended`);
+    const objection = targets.judge(target);
+    if (objection !== undefined) throw new CulvertError("forbidden", printable(objection));
+    if (limits.pendingConnects !== undefined && this.tunnels.pendingConnects >= limits.pendingConnects) {
+      throw this.#limited(`${limits.pendingConnects} CONNECTs wait for an answer`, "pendingConnects", 1_000);
+    }
+    if (limits.streams !== undefined && this.#streams() + this.tunnels.pendingConnects >= limits.streams) {
+      throw this.#limited(`${limits.streams} connections are open`, "streams", 1_000);
+    }
+    if (this.tunnels.memory.isFullByCap) {
+      throw this.#limited("its connections hold too much for slow readers", "memory", 1_000);
+    }
+    const waitMs = this.#connects?.take(1) ?? 0;
+    if (waitMs > 0) throw this.#limited(`${limits.connectsPerSecond} CONNECTs a second`, "connectsPerSecond", waitMs);
+  }
+
+  #limited(what: string, limit: keyof Limits, retryAfterMs: number): CulvertError {
+    this.figures.limitHit(limit);
+    const sentence = `cluster "${this.#cluster.name}" is at its limit: ${what} (limits.${limit})`;
+    return new CulvertError("limited", sentence, { retryAfterMs });
+  }
+
+  #streams(): number {
+    let streams = 0;
+    for (const tunnel of this.tunnels.tunnels()) streams += tunnel.streamCount;
+    return streams;
+  }
+}
+
+function bucketOf(perSecond: number | undefined, burstSeconds: number): TokenBucket | undefined {
+  if (perSecond === undefined) return undefined;
+  return new TokenBucket({ perSecond, burst: Math.max(1, burstSeconds * perSecond) });
+}

@@ -1,0 +1,226 @@
+import { ConfigError } from "../../shared/config/options.ts";
+import type { VirtualHosts } from "../../shared/listen/tls.ts";
+import type { Expiring } from "../../shared/tls/expiry.ts";
+import { changedKeys } from "../clusters/changes.ts";
+import type { Cluster, ClusterChanges } from "../clusters/cluster.ts";
+import type { ServerNames } from "../clusters/names.ts";
+import type { ClusterListener } from "../clusters/store.ts";
+import type { Reach } from "../tokens/review-reach.ts";
+import type { Registry } from "../tunnels/registry.ts";
+import { ClusterRuntime, type ClusterRuntimeDeps } from "./cluster-runtime.ts";
+import type { ClusterVirtualHost } from "./virtual-host.ts";
+import { CrlLog, documentCrlWarnings, flagCrlWarnings, sharedCaWarning, WARNINGS, warningsOf } from "./warnings.ts";
+
+/** Where clusters come from: the documents of `--clusters`, or the flags. */
+export interface ClusterSource {
+  readonly clusters: ReadonlyMap<string, Cluster>;
+  readonly agentNames: Pick<ServerNames<Cluster>, "find">;
+  readonly callerNames: Pick<ServerNames<Cluster>, "find">;
+  listen(listener: ClusterListener): void;
+}
+
+export interface ClustersDeps extends ClusterRuntimeDeps {
+  readonly source: ClusterSource;
+  readonly registry: Registry;
+  readonly maxAgents: number;
+  readonly serverId: string;
+  readonly drainTimeoutMs: number;
+  /** The cluster is served from now on. */
+  onAdded(served: ClusterRuntime): void;
+  onChanged(served: ClusterRuntime, what: ClusterChanges): void;
+  /** New clients do not find the cluster any more; what it has open is to be drained. */
+  onRemoved(served: ClusterRuntime): void;
+}
+
+/** A cluster and the state of the API server that verifies its tokens. */
+export interface TokenReviewState {
+  readonly cluster: string;
+  readonly reach: Reach;
+}
+
+/** The clusters that are served now, and their virtual hosts on the TLS ports. */
+export class Clusters implements ClusterListener {
+  readonly agentHosts: VirtualHosts<ClusterVirtualHost>;
+  /** For connections whose TLS ended at a load balancer, and whose name comes in the request. */
+  readonly plainAgentHosts: VirtualHosts<ClusterVirtualHost>;
+  readonly callerHosts: VirtualHosts<ClusterVirtualHost>;
+  readonly #deps: ClustersDeps;
+  readonly #served = new Map<string, ClusterRuntime>();
+  /** Clusters that cannot be served, and why. */
+  readonly #unserved = new Map<string, string>();
+  readonly #crlLog: CrlLog;
+  #started = false;
+
+  constructor(deps: ClustersDeps) {
+    this.#deps = deps;
+    this.agentHosts = this.#hosts("agents", () => deps.source.agentNames, hasCertificate);
+    this.plainAgentHosts = this.#hosts("agents", () => deps.source.agentNames, worksOnPlainPort);
+    this.#crlLog = new CrlLog(deps.log, () => this.#crlWarnings());
+    this.callerHosts = this.#hosts("callers", () => deps.source.callerNames, hasCertificate);
+  }
+
+  /** Throws a `ConfigError` for a cluster that cannot be served. */
+  start(): void {
+    this.#deps.source.listen(this);
+    this.#started = true;
+    if (this.#served.size === 0) this.#deps.log.warn("there are no clusters yet: every caller and agent is refused");
+    for (const warn of WARNINGS) {
+      for (const warning of warningsOf(this.#served.values(), warn)) this.#deps.log.warn(warning);
+    }
+    this.#crlLog.check();
+  }
+
+  get(name: string): ClusterRuntime | undefined {
+    return this.#served.get(name);
+  }
+
+  all(): Iterable<ClusterRuntime> {
+    return this.#served.values();
+  }
+
+  /** Why some clusters are not served as their documents say. */
+  problems(): string[] {
+    return [...this.#unserved.values(), ...[...this.#served.values()].flatMap((served) => served.problems())];
+  }
+
+  /** Warnings that readyz shows until their cause is removed. */
+  warnings(): string[] {
+    return [...warningsOf(this.#served.values(), sharedCaWarning), ...this.#crlWarnings()];
+  }
+
+  /** The clusters whose tokens an API server verifies. */
+  tokenReviews(): TokenReviewState[] {
+    return [...this.#served].flatMap(([cluster, { tokenReach }]) =>
+      tokenReach === undefined ? [] : { cluster, reach: tokenReach },
+    );
+  }
+
+  /** The certificates and CAs of the documents that expire. */
+  *expiring(): Generator<Expiring> {
+    for (const served of this.#served.values()) yield* served.expiring();
+  }
+
+  /** Call it when the CRLs of the flags have changed. */
+  readonly checkCrls = (): void => this.#crlLog.checkSoon();
+
+  #crlWarnings(): string[] {
+    const { crl } = this.#deps.flags;
+    return [
+      ...(crl === undefined ? [] : flagCrlWarnings(crl, this.#served.values())),
+      ...[...this.#served.values()].flatMap((served) => documentCrlWarnings(served)),
+    ].slice(0, MAX_CRL_WARNINGS);
+  }
+
+  onAdded(cluster: Cluster): void {
+    const { registry, serverId, drainTimeoutMs } = this.#deps;
+    const maxAgents = cluster.agents.maxAgents ?? this.#deps.maxAgents;
+    const tunnels = registry.add(cluster.name, { serverId, maxAgents, drainTimeoutMs });
+    const served = this.#make(() => new ClusterRuntime(cluster, tunnels, this.#deps), cluster);
+    if (served === undefined) {
+      registry.remove(tunnels);
+      return;
+    }
+    this.#unserved.delete(cluster.name);
+    this.#served.set(cluster.name, served);
+    if (this.#started) {
+      const { name, file, suspended } = cluster;
+      this.#deps.log.info({ cluster: name, file, ...(suspended && { suspended }) }, "cluster added");
+      this.#warnOf(served, []);
+      this.#crlLog.checkSoon();
+    }
+    this.#deps.onAdded(served);
+  }
+
+  /** Suspending and resuming are warnings, unlike other changes. */
+  #logChange({ name, file, suspended }: Cluster, what: ClusterChanges): void {
+    const line = { cluster: name, file, changed: changedKeys(what) };
+    if (what.suspended) this.#deps.log.warn(line, suspended ? "cluster suspended" : "cluster resumed");
+    else this.#deps.log.info(line, "cluster changed");
+  }
+
+  #warnOf(served: ClusterRuntime, before: readonly string[]): void {
+    for (const warning of warningsAbout(served)) {
+      if (!before.includes(warning)) this.#deps.log.warn({ cluster: served.cluster.name }, warning);
+    }
+  }
+
+  /** A cluster that cannot be served fails the start; later it only keeps itself out. */
+  #make(make: () => ClusterRuntime, { name, file }: Cluster): ClusterRuntime | undefined {
+    try {
+      return make();
+    } catch (error) {
+      const reason = error instanceof Error ? error.message : String(error);
+      if (!this.#started) throw new ConfigError([`Cluster "${name}" (${file}): ${reason}.`], { cause: error });
+      this.#unserved.set(name, `${file}: cluster "${name}" cannot be served: ${reason}`);
+      this.#deps.log.error({ cluster: name, file, reason }, "a cluster cannot be served");
+      return undefined;
+    }
+  }
+
+  onChanged(cluster: Cluster, _before: Cluster, what: ClusterChanges): void {
+    const served = this.#served.get(cluster.name);
+    if (served === undefined) {
+      this.onAdded(cluster); // its last version could not be served
+      return;
+    }
+    if (what.maxAgents) served.tunnels.maxAgents = cluster.agents.maxAgents ?? this.#deps.maxAgents;
+    const before = warningsAbout(served);
+    served.update(cluster, what);
+    this.#logChange(cluster, what);
+    this.#warnOf(served, before);
+    this.#crlLog.checkSoon();
+    this.#deps.onChanged(served, what);
+  }
+
+  onRemoved({ name }: Cluster): void {
+    this.#unserved.delete(name);
+    const served = this.#served.get(name);
+    if (served === undefined) return;
+    this.#served.delete(name);
+    this.#deps.registry.remove(served.tunnels);
+    served.close();
+    this.#deps.onRemoved(served);
+  }
+
+  close(): void {
+    this.#crlLog.close();
+    for (const served of this.#served.values()) served.close();
+  }
+
+  #hosts(
+    side: "agents" | "callers",
+    names: () => ClusterSource["agentNames"],
+    isUsable: (host: ClusterVirtualHost) => boolean,
+  ): VirtualHosts<ClusterVirtualHost> {
+    const served = this.#served;
+    return {
+      get single() {
+        if (served.size !== 1) return undefined;
+        const [only] = served.values();
+        const host = only?.[side];
+        return host?.side.sni.length === 0 && isUsable(host) ? host : undefined;
+      },
+      find: (serverName) => {
+        const cluster = names().find(serverName);
+        const host = cluster && served.get(cluster.name)?.[side];
+        return host !== undefined && isUsable(host) ? host : undefined;
+      },
+    };
+  }
+}
+
+/** Maximum number of warnings about CRLs, because a thousand clusters may name one file. */
+const MAX_CRL_WARNINGS = 10;
+
+function warningsAbout(served: ClusterRuntime): string[] {
+  return WARNINGS.flatMap((warn) => warn(served) ?? []);
+}
+
+function hasCertificate({ material }: ClusterVirtualHost): boolean {
+  return material !== undefined;
+}
+
+/** Inner TLS shows the certificate too; only tokens need none. */
+function worksOnPlainPort(host: ClusterVirtualHost): boolean {
+  return hasCertificate(host) || host.innerTls === "never";
+}

@@ -1,0 +1,92 @@
+import { networkOf } from "../../shared/address/source-network.ts";
+import type { TokenBucket } from "../../shared/basics/token-bucket.ts";
+import type { HandshakeBudget } from "../../shared/listen/handshake-queue.ts";
+
+/** Time for which a network that has proved a credential is remembered, ms. */
+const PROOF_MS = 600_000;
+/** A newer proof is recorded only when the last one is older than this, ms, because connections arrive by the thousand. */
+const RENEW_MS = 60_000;
+/** Maximum number of networks remembered for one side of a cluster; the oldest proof makes room for a new one. */
+const MAX_PROOFS = 1_024;
+
+export interface HandshakeLimitOptions {
+  /** A client has met the limit and has to wait. */
+  onReached(): void;
+  /** Milliseconds. */
+  readonly now?: () => number;
+}
+
+/**
+ * Limits the TLS handshakes of the agents of one cluster, or of its callers. Networks that proved a credential lately have
+ * a budget of their own, so that a flood by unauthenticated clients does not keep them out.
+ */
+export class HandshakeLimit {
+  readonly #options: HandshakeLimitOptions;
+  readonly #unproven: Budget;
+  readonly #proven: Budget;
+  /** Time of the last proof of each network, the oldest first. */
+  readonly #provedAt = new Map<string, number>();
+
+  constructor(options: HandshakeLimitOptions) {
+    this.#options = options;
+    this.#unproven = new Budget(options, false);
+    this.#proven = new Budget(options, true);
+  }
+
+  /** Whether there is a limit now. */
+  get isSet(): boolean {
+    return this.#unproven.bucket !== undefined;
+  }
+
+  /** Gives each budget a bucket of its own; `undefined` removes the limit. `sentence` names the limit in refusals. */
+  set(bucketOf: () => TokenBucket | undefined, sentence: string): void {
+    for (const budget of [this.#unproven, this.#proven]) {
+      budget.bucket = bucketOf();
+      budget.sentence = sentence;
+    }
+  }
+
+  budgetFor(address: string): HandshakeBudget {
+    const provedAt = this.#provedAt.get(networkOf(address)) ?? Number.NEGATIVE_INFINITY;
+    return this.#now() - provedAt < PROOF_MS ? this.#proven : this.#unproven;
+  }
+
+  /** Records that a client from this address has proved a credential of this cluster. */
+  proved(address: string): void {
+    const network = networkOf(address);
+    const now = this.#now();
+    const before = this.#provedAt.get(network);
+    if (before !== undefined && now - before < RENEW_MS) return;
+    this.#provedAt.delete(network);
+    this.#provedAt.set(network, now);
+    if (this.#provedAt.size > MAX_PROOFS) this.#provedAt.delete(this.#provedAt.keys().next().value ?? "");
+  }
+
+  #now(): number {
+    return this.#options.now?.() ?? performance.now();
+  }
+}
+
+class Budget implements HandshakeBudget {
+  bucket: TokenBucket | undefined;
+  sentence = "";
+  readonly isProven: boolean;
+  readonly #options: HandshakeLimitOptions;
+  #isExhausted = false;
+
+  constructor(options: HandshakeLimitOptions, isProven: boolean) {
+    this.#options = options;
+    this.isProven = isProven;
+  }
+
+  get exhausted(): string | undefined {
+    return this.#isExhausted && this.bucket !== undefined ? this.sentence : undefined;
+  }
+
+  take(): boolean {
+    const wasExhausted = this.#isExhausted;
+    this.#isExhausted = (this.bucket?.take(1) ?? 0) > 0;
+    if (this.#isExhausted && !wasExhausted) this.#options.onReached();
+    return !this.#isExhausted;
+  }
+}

@@ -1,0 +1,88 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Authority } from "../../shared/pki/certificates.ts";
+import { certificateOf } from "../../shared/pki/testing.ts";
+import { createLogger } from "../../shared/runtime/logger.ts";
+import { parsePattern } from "../../shared/tls/identity.ts";
+import type { ClusterSide } from "../clusters/cluster.ts";
+import { fetchText, pki, until } from "../testing/server.ts";
+import { Tenants } from "../testing/tenants.ts";
+import { ClusterTunnels } from "../tunnels/registry.ts";
+import { ClusterRuntime } from "./cluster-runtime.ts";
+import { clusterOf } from "./testing/clusters.ts";
+import { sharedCaWarning, warningsOf } from "./warnings.ts";
+
+const certificate = () => ({ ...pki.server, notBefore: new Date(), notAfter: new Date() });
+const side = (more: Partial<ClusterSide> = {}) => ({
+  sni: ["x"],
+  certificate: certificate(),
+  ca: pki.ca.cert,
+  ...more,
+});
+const named = [parsePattern("CN=a")];
+
+function served(name: string, agents: Partial<ClusterSide>, callers: Partial<ClusterSide>): ClusterRuntime {
+  const tunnels = new ClusterTunnels(name, { serverId: "srv", maxAgents: 10, drainTimeoutMs: 100 });
+  const log = createLogger({ level: "silent", format: "json", name: "server" });
+  const flags = { agents: undefined, callers: undefined };
+  const made = new ClusterRuntime(clusterOf(name, { agents, callers }), tunnels, {
+    flags,
+    isOfFlags: false,
+    innerTls: "never" as const,
+    log,
+  });
+  made.close();
+  return made;
+}
+
+test("a document with one CA for both roles is warned of the identities that it leaves out, by file", () => {
+  assert.match(
+    sharedCaWarning(served("blue", side(), side())) ?? "",
+    /^callers and agents of cluster "blue" \(blue\.yaml\) come from the same CA: give callers\.identities and agents\.identities,/,
+  );
+  const half = served("blue", side({ identities: named }), side({ ca: `\n${pki.ca.cert.replaceAll("\n", "\r\n")}` }));
+  assert.match(sharedCaWarning(half) ?? "", /: give callers\.identities, or/);
+});
+
+test("one CA is known by its key in another certificate, and a CA in the middle by the one that has signed it", async () => {
+  const root = await certificateOf({ cn: "root" });
+  const renewed = await certificateOf({ cn: "root", keyOf: root });
+  const middle = await certificateOf({ cn: "middle", by: root });
+  for (const other of [renewed, middle]) {
+    const warning = sharedCaWarning(served("blue", side({ ca: root.cert }), side({ ca: other.cert })));
+    assert.match(warning ?? "", /come from the same CA/);
+  }
+});
+
+test("who has identities for both roles, or a CA for each, is warned of nothing", async () => {
+  const { cert: other } = await Authority.create("other");
+  assert.equal(sharedCaWarning(served("a", side({ identities: named }), side({ identities: named }))), undefined);
+  assert.equal(sharedCaWarning(served("b", side(), side({ ca: other }))), undefined);
+  assert.equal(sharedCaWarning(served("c", side(), { sni: [] })), undefined, "no callers over TLS");
+});
+
+test("of many clusters a few are told, and how many more there are", () => {
+  const ten = Array.from({ length: 10 }, (_, index) => served(`c${index}`, side(), side()));
+  const warnings = warningsOf(ten, sharedCaWarning);
+  assert.equal(warnings.length, 4);
+  assert.equal(warnings[3], "the same is true of 7 more clusters");
+});
+
+test("the warning stands in the log and in readyz, at the start and when a document changes, until it is mended", async () => {
+  await using tenants = await Tenants.create(["blue"]);
+  const blue = tenants.get("blue");
+  await blue.write({ callers: { identities: [] } });
+  const server = await tenants.start();
+  const warned = () => server.lines.filter(({ level, msg }) => level === "warn" && /same CA/.test(msg)).length;
+  const shown = async () =>
+    /configuration ok: warning: callers and agents of cluster "blue" .*give callers\.identities, or/.test(
+      (await fetchText(server.addresses.admin?.port, "/readyz?verbose")).text,
+    );
+  assert.equal(warned(), 1);
+  assert.ok(await shown());
+  await blue.write();
+  await until(async () => !(await shown()));
+  await blue.write({ callers: { identities: [] } });
+  await until(shown);
+  assert.equal(warned(), 2);
+});

@@ -1,0 +1,265 @@
+import { isDeepStrictEqual } from "node:util";
+import type { HandshakeBudget } from "../../shared/listen/handshake-queue.ts";
+import type { VirtualHost } from "../../shared/listen/tls.ts";
+import { CulvertError, printable } from "../../shared/outcomes.ts";
+import type { Logger } from "../../shared/runtime/logger.ts";
+import { ClientTrust } from "../../shared/tls/client-trust.ts";
+import type { WatchedCrl } from "../../shared/tls/crl-file.ts";
+import type { PeerIdentity } from "../../shared/tls/identity.ts";
+import type { RevocationList } from "../../shared/tls/revocation-list.ts";
+import type { WatchedTls } from "../../shared/tls/tls-files.ts";
+import type { TlsMaterial, TlsPair } from "../../shared/tls/tls-material.ts";
+import type { AgentSide, CallerSide, ClusterSide, InnerTlsRule, SideName } from "../clusters/cluster.ts";
+import type { Reach } from "../tokens/review-reach.ts";
+import { verifierOf } from "../tokens/settings.ts";
+import type { TokenVerifier } from "../tokens/verifier.ts";
+import { OpenConnects } from "../tunnels/open-connects.ts";
+import type { ClusterTunnels } from "../tunnels/registry.ts";
+import { HandshakeLimit } from "./handshake-limit.ts";
+import { missingSentence } from "./warnings.ts";
+
+export interface VirtualHostDeps {
+  /** The peers that connect to it. */
+  readonly clients: SideName;
+  /** The certificates of the flags, for what the side leaves out. */
+  readonly flags: WatchedTls | undefined;
+  readonly flagCrl: Pick<WatchedCrl, "content"> | undefined;
+  /** There is no document: the flags describe the cluster. */
+  readonly isOfFlags: boolean;
+  /** `--inner-tls`, for a side that leaves it out. */
+  readonly innerTls: InnerTlsRule;
+  /** The flag or key that lists the permitted identities; refusals name it. */
+  readonly rule: string;
+  readonly log: Logger;
+  /** The limit of handshakes has stopped a client. */
+  onHandshakeLimit(): void;
+}
+
+const NO_LISTS: readonly RevocationList[] = [];
+
+/** A cluster's own unix socket: every process that may write to the file is a caller. */
+export interface UnixHost {
+  readonly kind: "unix";
+  readonly cluster: string;
+  readonly tunnels: ClusterTunnels;
+}
+
+/**
+ * One side of a cluster on a TLS port, which clients select by SNI: the certificate that it shows, and the credentials that
+ * it accepts. The server's flags apply where the cluster's document leaves something out.
+ */
+export class ClusterVirtualHost implements VirtualHost {
+  readonly kind = "tls";
+  readonly tunnels: ClusterTunnels;
+  readonly rule: string;
+  /** Limits the TLS handshakes under the names of this side. */
+  readonly handshakes: HandshakeLimit;
+  /** The open CONNECTs of its callers. */
+  readonly open = new OpenConnects();
+  readonly #clients: SideName;
+  readonly #flags: WatchedTls | undefined;
+  readonly #isOfFlags: boolean;
+  readonly #innerTls: InnerTlsRule;
+  readonly #log: Logger;
+  readonly #flagCrl: Pick<WatchedCrl, "content"> | undefined;
+  #side: AgentSide | CallerSide;
+  #suspended = false;
+  #verifier: TokenVerifier | undefined;
+  #tokenProblem: string | undefined;
+  #tls: TlsMaterial | undefined;
+  #trust: ClientTrust | undefined;
+
+  /** Throws a sentence about a token setting that cannot work. */
+  constructor(tunnels: ClusterTunnels, side: AgentSide | CallerSide, deps: VirtualHostDeps) {
+    const { clients, flags, flagCrl, isOfFlags, innerTls, rule, log, onHandshakeLimit } = deps;
+    this.tunnels = tunnels;
+    this.#clients = clients;
+    this.rule = rule;
+    this.handshakes = new HandshakeLimit({ onReached: onHandshakeLimit });
+    this.#flags = flags;
+    this.#flagCrl = flagCrl;
+    this.#isOfFlags = isOfFlags;
+    this.#innerTls = innerTls;
+    this.#log = log;
+    this.#side = side;
+    this.#verifier = side.token && verifierOf(side.token, log, this.#onReach);
+  }
+
+  get limitsHandshakes(): boolean {
+    return this.handshakes.isSet;
+  }
+
+  handshakeBudget(address: string): HandshakeBudget {
+    return this.handshakes.budgetFor(address);
+  }
+
+  proved(address: string): void {
+    this.handshakes.proved(address);
+  }
+
+  /** Whether agents may, or must, authenticate by TLS inside the link, because a middlebox ends the TLS outside. */
+  get innerTls(): InnerTlsRule {
+    return ("innerTls" in this.#side && this.#side.innerTls) || this.#innerTls;
+  }
+
+  get cluster(): string {
+    return this.tunnels.name;
+  }
+
+  get side(): ClusterSide {
+    return this.#side;
+  }
+
+  get identities(): ClusterSide["identities"] {
+    return this.#side.identities;
+  }
+
+  /** Present where tokens are accepted. Changed rules for tokens make a new object. */
+  get verifier(): TokenVerifier | undefined {
+    return this.#verifier;
+  }
+
+  readonly #onReach = (reach: Reach): void => {
+    const { cluster } = this;
+    if (reach.state === "failing") this.#log.warn({ cluster, reason: reach.fault }, "tokens cannot be verified");
+    else this.#log.info({ cluster }, "tokens can be verified: the API server has answered");
+  };
+
+  close(): void {
+    this.#verifier?.close();
+  }
+
+  /** Applies a new version of the document. */
+  update(side: ClusterSide, suspended: boolean): void {
+    if (this.#tokenProblem !== undefined || !isDeepStrictEqual(side.token, this.#side.token)) this.#renewVerifier(side);
+    this.#side = side;
+    this.#suspended = suspended;
+  }
+
+  #renewVerifier({ token }: ClusterSide): void {
+    const before = this.#verifier;
+    try {
+      this.#verifier = token && verifierOf(token, this.#log, this.#onReach);
+      this.#tokenProblem = undefined;
+      before?.close();
+    } catch (error) {
+      const reason = (error as Error).message;
+      this.#tokenProblem = `cluster "${this.cluster}": ${reason}`;
+      this.#log.error({ cluster: this.cluster, reason }, "new token rules cannot be used; the old ones stay in force");
+    }
+  }
+
+  /** The certificate and CA of the side, completed by the flags; `undefined` if one of them is missing. */
+  get material(): TlsMaterial | undefined {
+    if (this.#isUnixOnly) return undefined;
+    const { certificate, ca } = this.#given;
+    if (certificate === undefined || ca === undefined) return undefined;
+    const { cert, key, notAfter } = certificate;
+    // A new object costs a TLS context, which takes 3 ms.
+    if (this.#tls?.cert !== cert || this.#tls.key !== key || this.#tls.ca !== ca)
+      this.#tls = { cert, key, ca, notAfter };
+    return this.#tls;
+  }
+
+  get #given(): { certificate: Pick<TlsMaterial, "cert" | "key" | "notAfter"> | undefined; ca: string | undefined } {
+    const flags = this.#flags?.content;
+    const { certificate = flags, ca = this.#fallbackCa(flags) } = this.#side;
+    return { certificate, ca };
+  }
+
+  /** Why nobody can connect over TLS although somebody was meant to, such as `agents.ca is missing: …`. */
+  get missing(): string | undefined {
+    if (this.#isUnixOnly || this.#isOfFlags) return undefined;
+    const { certificate, ca } = this.#given;
+    return missingSentence(this.#clients, { certificate: certificate === undefined, ca: ca === undefined });
+  }
+
+  /** Agents with a token and without names may be meant for `--agent-insecure-port`, which needs no certificate. */
+  get worksWithoutTls(): boolean {
+    const { sni, token } = this.#side;
+    return this.#clients === "agents" && sni.length === 0 && token !== undefined && this.innerTls === "never";
+  }
+
+  /** A side that accepts tokens needs no CA. */
+  #fallbackCa(flags: TlsMaterial | undefined): string | undefined {
+    if (!this.#usesFlagCa) return "";
+    return flags?.ca ?? (this.#side.token === undefined ? undefined : "");
+  }
+
+  /** A document that accepts tokens and lists no identities accepts no certificates of the flags' CA. */
+  get #usesFlagCa(): boolean {
+    const { token, identities } = this.#side;
+    return token === undefined || this.#isOfFlags || identities.length > 0;
+  }
+
+  /** The flags have a CA for this side, but the document accepts tokens only. */
+  get ignoresFlagCa(): boolean {
+    const { ca = "" } = this.#flags?.content ?? {};
+    return ca !== "" && this.#side.ca === undefined && !this.#usesFlagCa;
+  }
+
+  /** The document gives callers a unix socket and no names, so nobody connects over TLS, even if it is the only cluster. */
+  get #isUnixOnly(): boolean {
+    return !this.#isOfFlags && "uds" in this.#side && this.#side.uds !== undefined && this.#side.sni.length === 0;
+  }
+
+  /** The certificate of its document, if there is one. */
+  get ownCertificate(): TlsPair | undefined {
+    return this.#isUnixOnly ? undefined : this.#side.certificate;
+  }
+
+  /** The CA of its document, if there is one. */
+  get ownCa(): string | undefined {
+    return this.#isUnixOnly ? undefined : this.#side.ca;
+  }
+
+  /** The CA that verifies certificates now. */
+  get ca(): string | undefined {
+    return this.material?.ca;
+  }
+
+  /** The CA together with its CRLs; the TLS handshake verifies by the CA alone. */
+  get trust(): ClientTrust {
+    const ca = this.ca ?? "";
+    const lists = (this.#side.crl ?? this.#flagCrl?.content)?.lists ?? NO_LISTS;
+    if (this.#trust?.ca !== ca || this.#trust.lists !== lists) this.#trust = new ClientTrust(ca, lists);
+    return this.#trust;
+  }
+
+  /** Why the CRLs refuse a certificate that a handshake has verified; the text continues "the client certificate". */
+  crlFault({ chain }: PeerIdentity): string | undefined {
+    const { trust } = this;
+    if (trust.lists.length === 0) return undefined;
+    const standing = trust.standing(chain, new Date());
+    if (standing === "stands") return undefined;
+    if (standing === "revoked") return "is revoked";
+    return standing === "stale"
+      ? "cannot be accepted, because the CRL of its CA has expired: this server needs a new one"
+      : "is not signed by a CA that is accepted here";
+  }
+
+  /** Why the token rules in force are not those of the document. */
+  get tokenProblem(): string | undefined {
+    return this.#tokenProblem;
+  }
+
+  get tls(): TlsMaterial {
+    const { material } = this;
+    if (material === undefined) throw new Error(`cluster "${this.cluster}" has no certificate on this port`);
+    return material;
+  }
+
+  /** Why a client from `address` is refused whatever its credential; `undefined` if it is not. */
+  objection(address: string): CulvertError | undefined {
+    if (this.#suspended) return new CulvertError("forbidden", `cluster "${this.cluster}" is suspended`);
+    return this.sourceObjection(address);
+  }
+
+  /** As `objection`, but ignores `suspended`, which lets open connections end in order. */
+  sourceObjection(address: string): CulvertError | undefined {
+    const { sourceCIDRs } = this.#side;
+    if (sourceCIDRs === undefined || sourceCIDRs.includes(address)) return undefined;
+    const from = printable(address, 50);
+    return new CulvertError("forbidden", `cluster "${this.cluster}" is not open to ${from} (sourceCIDRs)`);
+  }
+}

@@ -1,0 +1,387 @@
+import type { Registry } from "prom-client";
+import { type OutcomeCode, outcome } from "../../shared/outcomes.ts";
+import { ExpiryMetrics } from "../../shared/runtime/expiry-metrics.ts";
+import { LinkMetrics } from "../../shared/runtime/link-metrics.ts";
+import { MemoryMetrics } from "../../shared/runtime/memory-metrics.ts";
+import {
+  type ByCluster,
+  DIAL_BUCKETS,
+  Instruments,
+  type LabelledTally,
+  LIFE_BUCKETS,
+  type OutcomeHistogram,
+  Tally,
+} from "../../shared/runtime/metrics.ts";
+import type { ClusterFigures, FinishedConnect } from "./cluster-figures.ts";
+import { RecentRefusals, type Refusal } from "./refusals.ts";
+
+/** A cluster's CONNECTs, counted in the object of the cluster itself: nothing is looked up by name as they pass. */
+export interface ClusterConnects {
+  readonly name: string;
+  /** From their arrival to their end. */
+  openConnects: number;
+  /** Those of them that were answered with 200. */
+  establishedConnects: number;
+}
+
+/** What is known of a CONNECT when it is over. */
+export interface ConnectionEnd extends FinishedConnect {
+  readonly outcome: OutcomeCode | "ok";
+  readonly cluster: ClusterConnects;
+  /** Was it answered 200? Left out: yes when the outcome is ok. */
+  readonly established?: boolean | undefined;
+  readonly durationMs: number;
+  /** Of one that did not end well: whose it was, where it led to, and why it ended. */
+  readonly refusal?: Pick<Refusal, "from" | "target" | "reason"> | undefined;
+}
+
+/** An agent that got no tunnel. */
+export interface AgentRefusal extends Pick<Refusal, "from" | "reason"> {
+  /** Whose door it came to. */
+  readonly cluster: string;
+}
+
+/** What a tunnel shows when somebody scrapes. */
+export interface LiveTunnel {
+  readonly agent: { readonly probe: boolean };
+  /** It takes no callers' streams: it only measures, or it is going away. */
+  readonly draining: boolean;
+  readonly suspended: boolean;
+  readonly streamCount: number;
+  /** Bytes held in its windows. */
+  readonly bufferedBytes: number;
+  /** Streams that it has reset for their memory. */
+  readonly resetForMemory: number;
+}
+
+/** What a configured cluster shows when somebody scrapes. */
+export interface LiveCluster extends Readonly<ClusterConnects> {
+  readonly pendingConnects: number;
+  tunnels(): Iterable<LiveTunnel>;
+}
+
+/** What is known of the clusters that are served. */
+export interface LiveClusters {
+  /** Those of a cluster; it may be one that is not served any more. */
+  readonly figuresOf: (cluster: string) => ClusterFigures | undefined;
+  /** Why some are not served as their files say now, or to nobody. */
+  readonly faults: () => readonly unknown[];
+  /** The ways to the API servers that judge tokens. */
+  readonly tokenReviews: () => readonly { readonly cluster: string; readonly reach: { readonly state: string } }[];
+}
+
+/** Where callers and agents come in. */
+export type ListenerName = "unix" | "callers" | "agents" | "agents-insecure";
+
+const KONNECTIVITY = "konnectivity_network_proxy_server";
+// Konnectivity's own buckets, so that its dashboards keep their shape (pkg/server/metrics/metrics.go).
+const KONNECTIVITY_DIAL_BUCKETS = [0.000001, 0.00001, 0.0001, 0.005, 0.025, 0.1, 0.5, 2.5, 12.5];
+const KONNECTIVITY_LIFE_BUCKETS = [1, 5, 15, 30, 60, 300, 900, 1_800, 3_600, 14_400, 43_200, 86_400];
+
+/** The server's metrics, with Konnectivity's names as aliases (design: "Seen from outside"). */
+export class ServerMetrics {
+  readonly registry: Registry;
+  /** The same but for those that name clusters or routes. */
+  readonly withoutNames: Registry;
+  readonly links: LinkMetrics;
+  readonly memory: MemoryMetrics;
+  readonly expiry: ExpiryMetrics;
+  /** Of those who have come to no cluster. */
+  readonly strangers = new RecentRefusals();
+  readonly #open = new Tally();
+  readonly #established = new Tally();
+  readonly #pending = new Tally();
+  readonly #tunnels: LabelledTally;
+  readonly #tunnelsClosed: LabelledTally;
+  readonly #connections: LabelledTally;
+  readonly #bytes: LabelledTally;
+  readonly #dialFailures: LabelledTally;
+  readonly #refusals: LabelledTally;
+  readonly #withdrawn: LabelledTally;
+  readonly #handshakes: LabelledTally;
+  readonly #untrusted: LabelledTally;
+  readonly #waitingDropped: LabelledTally;
+  readonly #filesUsedUp: Tally;
+  readonly #dialSeconds: OutcomeHistogram;
+  readonly #konnectivityDialSeconds: { observe(value: number): void };
+  readonly #lifeSeconds: readonly { observe(value: number): void }[];
+  #liveTunnels = 0;
+  /** Of the tunnels that have gone; those that stand are asked. */
+  #resetForMemory = 0;
+  #live: () => Iterable<LiveCluster> = () => [];
+  #clusters: LiveClusters = { figuresOf: () => undefined, faults: () => [], tokenReviews: () => [] };
+
+  constructor(options: { readonly processMetrics?: boolean } = {}) {
+    const make = new Instruments(options);
+    this.registry = make.registry;
+    this.withoutNames = make.withoutNames;
+    this.links = new LinkMetrics(make, "server");
+    this.expiry = new ExpiryMetrics(make);
+    this.memory = new MemoryMetrics(make, "server");
+    this.#connections = make.counters("culvert_server_connections_total", "CONNECTs that are over.", [
+      "cluster",
+      "outcome",
+    ]);
+    this.#bytes = make.counters("culvert_server_bytes_total", "Payload carried; up is towards targets.", [
+      "cluster",
+      "direction",
+    ]);
+    this.#tunnelsClosed = make.counters("culvert_server_tunnels_closed_total", "Tunnels that ended.", [
+      "cluster",
+      "reason",
+    ]);
+    this.#tunnels = make.counters("culvert_server_tunnels_opened_total", "Tunnels that agents opened.", ["cluster"]);
+    this.#withdrawn = make.counters(
+      "culvert_server_connections_withdrawn_total",
+      "Open connections reset because their caller would not be let in any more: other CAs, identities, tokens or networks, or a revoked certificate.",
+      ["cluster"],
+    );
+    this.#refusals = make.counters("culvert_server_agents_refused_total", "Agents that got no tunnel.", [
+      "cluster",
+      "code",
+    ]);
+    this.#handshakes = make.counters(
+      "culvert_server_handshakes_failed_total",
+      "Connections that ended in front of their TLS handshake or in it; on the insecure port, in front of their request.",
+      ["listener"],
+    );
+    this.#untrusted = make.counters(
+      "culvert_server_untrusted_connections_total",
+      "Connections closed because nobody may come from where they came (--agent-insecure-trusted-cidrs).",
+      ["listener"],
+    );
+    this.#waitingDropped = make.counters(
+      "culvert_server_waiting_connections_dropped_total",
+      "Connections dropped because too many had not asked for anything.",
+      ["listener"],
+    );
+    this.#filesUsedUp = make.counter(
+      ["culvert_server_files_used_up_total"],
+      "Times that hardly any file descriptor was left (process_open_fds near process_max_fds).",
+    );
+    this.#dialFailures = make.counters(`${KONNECTIVITY}_dial_failure_count`, "CONNECTs not answered with 200.", [
+      "reason",
+    ]);
+    this.#describeConnects(make);
+    this.#describeTunnels(make);
+    make.gauge(
+      ["culvert_server_cluster_faults"],
+      "Faults of --clusters: what is not in use as the files say now, and certificates that clients refuse for their dates.",
+      () => this.#clusters.faults().length,
+    );
+    make.gaugeByCluster(
+      "culvert_server_token_review_failing",
+      "1 while the API server that judges a cluster's tokens cannot be asked; absent where none is.",
+      () =>
+        this.#clusters
+          .tokenReviews()
+          .map(({ cluster, reach }) => [cluster, reach.state === "failing" ? 1 : 0] as const),
+    );
+    make.total(
+      "culvert_server_streams_reset_for_memory_total",
+      "Streams reset because their tunnel held more than --session-budget of unread bytes.",
+      () => this.#resetForMemory + this.#sum(({ resetForMemory }) => resetForMemory),
+    );
+    this.#dialSeconds = make.histogramByOutcome(
+      "culvert_server_dial_duration_seconds",
+      "From a CONNECT's arrival to its answer; outcome is ok where that was 200.",
+      DIAL_BUCKETS,
+    );
+    this.#konnectivityDialSeconds = make.histogram(
+      `${KONNECTIVITY}_dial_duration_seconds`,
+      "From a CONNECT's arrival to its 200.",
+      KONNECTIVITY_DIAL_BUCKETS,
+    );
+    this.#lifeSeconds = [
+      make.histogram("culvert_server_connection_duration_seconds", "Life of established connections.", LIFE_BUCKETS),
+      make.histogram(
+        `${KONNECTIVITY}_connection_duration_seconds`,
+        "Life of established connections.",
+        KONNECTIVITY_LIFE_BUCKETS,
+      ),
+    ];
+  }
+
+  #describeConnects(make: Instruments): void {
+    const opens = "CONNECTs from their arrival to their end.";
+    const established = "CONNECTs answered with 200 and not over.";
+    const pending = "CONNECTs waiting for an agent's answer.";
+    make.gaugeByCluster(
+      "culvert_server_connections",
+      opens,
+      () => this.#each(({ openConnects }) => openConnects),
+      () => this.#open.value,
+    );
+    make.gaugeByCluster(
+      "culvert_server_established_connections",
+      established,
+      () => this.#each(({ establishedConnects }) => establishedConnects),
+      () => this.#established.value,
+    );
+    make.gaugeByCluster(
+      "culvert_server_pending_opens",
+      pending,
+      () => this.#each(({ pendingConnects }) => pendingConnects),
+      () => this.#pending.value,
+    );
+    make.gauge([`${KONNECTIVITY}_http_connections`], opens, () => this.#open.value);
+    make.gauge([`${KONNECTIVITY}_established_connections`], established, () => this.#established.value);
+    make.gauge([`${KONNECTIVITY}_pending_backend_dials`], pending, () => this.#pending.value);
+  }
+
+  #describeTunnels(make: Instruments): void {
+    make.gaugeByCluster("culvert_server_agents", "Agents that take connections: connected, and not going away.", () =>
+      this.#each((cluster) => count(cluster, ({ draining, suspended }) => (draining || suspended ? 0 : 1))),
+    );
+    make.gaugeByCluster(
+      "culvert_server_tunnels",
+      "Tunnels of agents: also those that have lost their connection, or are going away.",
+      () => this.#each((cluster) => count(cluster, ({ agent }) => (agent.probe ? 0 : 1))),
+      () => this.#liveTunnels,
+    );
+    make.gaugeByCluster("culvert_server_streams", "Open streams in tunnels.", () =>
+      this.#each((cluster) => count(cluster, ({ streamCount }) => streamCount)),
+    );
+    make.gaugeByCluster("culvert_server_buffered_bytes", "Bytes that wait in tunnels for a slow reader.", () =>
+      this.#each((cluster) => count(cluster, ({ bufferedBytes }) => bufferedBytes)),
+    );
+    make.gauge([`${KONNECTIVITY}_ready_backend_connections`], "Agents connected now.", () => this.#readyTunnels);
+    make.gauges(`${KONNECTIVITY}_ready_backends`, "Agents connected now.", ["proxy_strategy"], () => [
+      [["default"], this.#readyTunnels],
+    ]);
+    make.gauges(`${KONNECTIVITY}_grpc_connections`, "Agents connected now.", ["service_method"], () => [
+      [["Connect"], this.#readyTunnels],
+    ]);
+  }
+
+  /** A number of each configured cluster, 0 where it has nothing: that there is no agent is to be seen. */
+  *#each(read: (cluster: LiveCluster) => number): ByCluster {
+    for (const cluster of this.#live()) yield [cluster.name, read(cluster)];
+  }
+
+  #sum(read: (tunnel: LiveTunnel) => number): number {
+    let sum = 0;
+    for (const cluster of this.#live()) sum += count(cluster, read);
+    return sum;
+  }
+
+  /** One whose link is suspended reaches nobody, and an alert on Konnectivity's names is to say so. */
+  get #readyTunnels(): number {
+    return Math.max(0, this.#liveTunnels - this.links.suspendedNow);
+  }
+
+  /** Where the live numbers of the configured clusters are; once, when the parts stand. */
+  watch(live: () => Iterable<LiveCluster>): void {
+    this.#live = live;
+  }
+
+  /** Where the clusters are; once, as `watch`. */
+  watchClusters(clusters: LiveClusters): void {
+    this.#clusters = clusters;
+  }
+
+  /** A CONNECT has arrived. Each call is followed by one `connectionFinished`. */
+  connectionOpened(cluster: ClusterConnects): void {
+    this.#open.add();
+    cluster.openConnects++;
+  }
+
+  /** It was answered with 200. */
+  connectionEstablished(cluster: ClusterConnects, dialMs: number): void {
+    this.#established.add();
+    cluster.establishedConnects++;
+    this.#dialSeconds.observe(dialMs / 1_000, "ok");
+    this.#konnectivityDialSeconds.observe(dialMs / 1_000);
+  }
+
+  connectionFinished(end: ConnectionEnd): void {
+    const established = end.established ?? end.outcome === "ok";
+    const { cluster } = end;
+    this.#open.subtract();
+    cluster.openConnects--;
+    this.#connections.add(1, cluster.name, end.outcome);
+    if (end.bytesUp) this.#bytes.add(end.bytesUp, cluster.name, "up");
+    if (end.bytesDown) this.#bytes.add(end.bytesDown, cluster.name, "down");
+    if (established) {
+      this.#established.subtract();
+      cluster.establishedConnects--;
+      for (const histogram of this.#lifeSeconds) histogram.observe(end.durationMs / 1_000);
+    } else if (end.outcome !== "ok") {
+      this.#dialFailures.add(1, outcome(end.outcome).konnectivity);
+      this.#dialSeconds.observe(end.durationMs / 1_000, end.outcome);
+    }
+    this.#clusters.figuresOf(cluster.name)?.connectionFinished(end);
+    if (end.refusal !== undefined) this.#refused(cluster.name, { side: "caller", code: end.outcome, ...end.refusal });
+  }
+
+  #refused(cluster: string, refusal: Refusal): void {
+    (this.#clusters.figuresOf(cluster)?.refusals ?? this.strangers).tell(refusal);
+  }
+
+  /** It was reset because its caller would not be let in now. */
+  connectionWithdrawn(cluster: string): void {
+    this.#withdrawn.add(1, cluster);
+  }
+
+  /** +1 when an open goes to an agent, −1 when it is answered or given up. */
+  pendingOpens(delta: number): void {
+    if (delta > 0) this.#pending.add(delta);
+    else this.#pending.subtract(-delta);
+  }
+
+  tunnelOpened(cluster: string): void {
+    this.#liveTunnels++;
+    this.#tunnels.add(1, cluster);
+  }
+
+  /** `reason` is one of a few words of ours, never a peer's text. From now on the tunnel is none of the live ones. */
+  tunnelClosed(cluster: string, reason: string, resetForMemory = 0): void {
+    this.#resetForMemory += resetForMemory;
+    this.#liveTunnels = Math.max(0, this.#liveTunnels - 1);
+    this.#tunnelsClosed.add(1, cluster, reason);
+  }
+
+  /** It is not configured any more: its series would only take the place of others. */
+  forgetCluster(cluster: string): void {
+    for (const tally of [
+      this.#connections,
+      this.#bytes,
+      this.#tunnels,
+      this.#tunnelsClosed,
+      this.#refusals,
+      this.#withdrawn,
+    ]) {
+      tally.forget(cluster);
+    }
+  }
+
+  /** `code` is an HTTP status, a close code or a word of ours, never a peer's text. Without `refusal`: whose it was is unknown. */
+  agentRefused(code: string, refusal?: AgentRefusal): void {
+    this.#refusals.add(1, refusal?.cluster ?? "", code);
+    if (refusal === undefined) return;
+    const { cluster, from, reason } = refusal;
+    this.#refused(cluster, { side: "agent", code, from, reason });
+  }
+
+  handshakeFailed(listener: ListenerName): void {
+    this.#handshakes.add(1, listener);
+  }
+
+  untrusted(listener: ListenerName): void {
+    this.#untrusted.add(1, listener);
+  }
+
+  waitingDropped(listener: ListenerName): void {
+    this.#waitingDropped.add(1, listener);
+  }
+
+  filesUsedUp(): void {
+    this.#filesUsedUp.add();
+  }
+}
+
+function count(cluster: LiveCluster, read: (tunnel: LiveTunnel) => number): number {
+  let sum = 0;
+  for (const tunnel of cluster.tunnels()) sum += read(tunnel);
+  return sum;
+}

@@ -1,0 +1,233 @@
+import assert from "node:assert/strict";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import { readOptions } from "../../shared/config/read-options.ts";
+import { serverOptions } from "./options.ts";
+
+const dir = mkdtempSync(join(tmpdir(), "culvert-server-options-"));
+after(() => rmSync(dir, { recursive: true, force: true }));
+const pem = join(dir, "some.pem");
+writeFileSync(pem, "");
+
+const read = (argv: string[], env: NodeJS.ProcessEnv = {}) => readOptions(serverOptions, { argv, env });
+const agents = [`--cluster-cert=${pem}`, `--cluster-key=${pem}`, `--cluster-ca-cert=${pem}`];
+const callers = [`--server-cert=${pem}`, `--server-key=${pem}`, `--server-ca-cert=${pem}`];
+const uds = "--uds-name=/run/c.sock";
+
+test("a unix socket and the agents' certificates are enough", async () => {
+  const { problems, warnings, values } = await read([uds, ...agents]);
+  assert.deepEqual([problems, warnings], [[], []]);
+  assert.deepEqual(
+    [values.serverPort, values.agentPort, values.healthPort, values.adminPort, values.adminBindAddress],
+    [0, 8091, 8092, 8095, "127.0.0.1"],
+  );
+  assert.match(values.serverId, /-[0-9a-f]{8}$/);
+});
+
+test("the callers' TCP port is open when --server-port or --server-cert is given, and off with 0", async () => {
+  assert.equal((await read([...callers, ...agents])).values.serverPort, 8090);
+  assert.equal((await read(["--server-port=9000", ...callers, ...agents])).values.serverPort, 9000);
+  const off = await read(["--server-port=0", ...callers, uds, ...agents]);
+  assert.equal(off.values.serverPort, 0);
+  assert.match(off.warnings.join(), /--server-cert has no effect/);
+  const bare = await read(["--server-port=8090", ...agents]);
+  assert.match(bare.problems.join("\n"), /--server-port is TLS: give --server-cert and --server-key/);
+  assert.match(bare.problems.join("\n"), /give --server-ca-cert/);
+});
+
+test("everything that is missing is told in one go, by the names of flags", async () => {
+  const { problems } = await read([]);
+  assert.equal(problems.length, 3);
+  assert.match(problems.join("\n"), /--uds-name[\s\S]*--cluster-cert and --cluster-key[\s\S]*--cluster-ca-cert/);
+});
+
+test("a certificate without its key, and the reverse, is refused", async () => {
+  const { problems } = await read([uds, `--server-cert=${pem}`, `--server-ca-cert=${pem}`, `--cluster-key=${pem}`]);
+  assert.match(problems.join("\n"), /--server-cert needs its private key: give --server-key too/);
+  assert.match(problems.join("\n"), /--cluster-key needs its certificate: give --cluster-cert too/);
+});
+
+test("the manifest of an mTLS Konnectivity server starts with one warning line", async () => {
+  const { problems, warnings, values } = await read([
+    "--logtostderr=true",
+    "-v=4",
+    "--uds_name=/etc/kubernetes/konnectivity-server/konnectivity-server.socket",
+    "--delete-existing-uds-file",
+    ...agents,
+    "--mode=http-connect",
+    "--server-port=0",
+    "--agent-port=8132",
+    "--admin-port=8133",
+    "--health-port=8134",
+    "--admin-bind-address=",
+    "--keepalive-time=30s",
+    "--frontend-keepalive-time=1h",
+    "--server-count=1",
+    "--proxy-strategies=default",
+    "--agent-namespace=",
+    "--agent-service-account=",
+    "--kubeconfig=",
+    "--authentication-audience=",
+    "--xfr-channel-size=100",
+    "--tls-min-version=VersionTLS12",
+    "--cipher-suites=TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+    "--graceful-shutdown-timeout=15s",
+    "--backend-dial-timeout=3s",
+    "--enable-lease-controller=false",
+  ]);
+  assert.deepEqual(problems, []);
+  assert.deepEqual(warnings, [
+    "Accepted without effect: --logtostderr, --v (klog's: use --log-level and --log-format); " +
+      "--xfr-channel-size (streams have windows: --max-window).",
+  ]);
+  assert.deepEqual(
+    [values.drainTimeoutMs, values.dialTimeoutMs, values.keepaliveMs, values.adminBindAddress],
+    [15_000, 3_000, 30_000, "127.0.0.1"],
+  );
+});
+
+test("what is not built yet is refused with a sentence, never accepted without effect", async () => {
+  const refused: [string, RegExp][] = [
+    ["--mode=grpc", /proxyProtocol: HTTPConnect/],
+    ["--mode=quic", /has no mode "quic"/],
+    ["--proxy-strategies=destHost", /destHost alone chooses agents by name/],
+    ["--proxy-strategies=default,destHost", /destHost alone chooses agents by name/],
+    ["--proxy-strategies=random", /there is no strategy "random"/],
+    ["--server-count=some", /needs the number of servers/],
+  ];
+  for (const [flag, sentence] of refused) {
+    const { problems } = await read([uds, ...agents, flag]);
+    assert.equal(problems.length, 1, flag);
+    assert.match(problems[0] ?? "", sentence);
+  }
+});
+
+test("flags of Konnectivity that would route no differently are accepted, and those that ask for nothing in silence", async () => {
+  for (const flag of [
+    "--server-count=1",
+    "--proxy-strategies=default",
+    "--proxy-strategies=",
+    "--enable-lease-controller=false",
+  ]) {
+    const { problems, warnings } = await read([uds, ...agents, flag]);
+    assert.deepEqual([problems, warnings], [[], []], flag);
+  }
+  for (const [flag, reason] of [
+    ["--server-count=3", /--server-count \(agents are given every server by --server/],
+    ["--proxy-strategies=defaultRoute", /--proxy-strategies \(every agent of a cluster serves all its targets\)/],
+    ["--proxy-strategies=destHost, default", /--proxy-strategies \(every agent/],
+    ["--enable-lease-controller", /--enable-lease-controller \(no leases are used/],
+  ] as const) {
+    const { problems, warnings } = await read([uds, ...agents, flag]);
+    assert.deepEqual([problems, warnings.length], [[], 1], flag);
+    assert.match(warnings[0] ?? "", reason);
+  }
+});
+
+test("values that contradict each other are refused or warned of", async () => {
+  const cases: [string[], RegExp][] = [
+    [
+      ["--agent-namespace=kube-system"],
+      /--authentication-audience, --agent-namespace and --agent-service-account together/,
+    ],
+    [["--kubeconfig=/x"], /--kubeconfig is for tokens of agents: give --authentication-audience/],
+    [["--clusters=/x", "--agent-identities=CN=x"], /say it in the cluster's document \(agents\.identities\)/],
+    [["--agent-proxy-protocol=required"], /give --proxy-protocol-trusted-cidrs/],
+    [["--agent-insecure-proxy-protocol=optional"], /give --proxy-protocol-trusted-cidrs/],
+    [["--agent-insecure-trusted-cidrs=10.0.0.0/33"], /a prefix length here is at most 32/],
+    [["--initial-window=1MiB", "--max-window=64KiB"], /--max-window must not be smaller/],
+    [["--health-port=9000", "--agent-port=9000"], /--agent-port and --health-port are both 9000/],
+    [["--agent-path=culvert"], /--agent-path must be a plain path/],
+    [["--caller-identities=kube-apiserver"], /--caller-identities .*"kube-apiserver" has no "=".*CN=kube-apiserver/],
+    [["--agent-identities=CN=a\\b"], /--agent-identities .*a backslash stands only before/],
+    [[`--uds-name=/${"x".repeat(107)}`], /longer than the 107 bytes/],
+  ];
+  for (const [flags, pattern] of cases) assert.match((await read([uds, ...agents, ...flags])).problems.join(), pattern);
+  assert.match((await read([uds, ...agents, "--keepalive-time=1h"])).warnings.join(), /only after 150 minutes/);
+  assert.match((await read([uds, ...agents, "--dial-timeout=20s"])).warnings.join(), /longer than --connect-timeout/);
+  assert.match((await read([uds, "--agent-port=0"])).warnings.join(), /no agent can connect/);
+  const unused = await read([uds, ...agents, "--agent-insecure-trusted-cidrs=10.0.0.0/8"]);
+  assert.match(unused.warnings.join(), /--agent-insecure-trusted-cidrs has no effect/);
+});
+
+test("the port in clear is off, and open beyond this host to known balancers only", async () => {
+  assert.equal((await read([uds, ...agents])).values.agentInsecurePort, 0);
+  const on = [uds, ...agents, "--agent-insecure-port=8098", "--inner-tls=auto"];
+  for (const fine of [
+    [],
+    ["--agent-insecure-bind-address=::1"],
+    ["--agent-insecure-bind-address=0.0.0.0", "--agent-insecure-trusted-cidrs=10.0.0.0/8"],
+  ]) {
+    const { problems, warnings } = await read([...on, ...fine]);
+    assert.deepEqual([problems, warnings], [[], []], fine.join());
+  }
+  for (const address of ["", "0.0.0.0", "::", "10.0.0.1", "balancer.example"]) {
+    const { problems } = await read([...on, `--agent-insecure-bind-address=${address}`]);
+    assert.match(problems.join(), /open beyond this host only to known balancers: give --agent-insecure-trusted-cidrs/);
+  }
+});
+
+test("a port in clear that much of the Internet may come to is warned of, once, where it can be reached", async () => {
+  const warningsOf = async (...flags: string[]) =>
+    (await read([uds, ...agents, "--agent-insecure-port=8098", "--inner-tls=auto", ...flags])).warnings;
+  const reachable = "--agent-insecure-bind-address=";
+  const [warning, ...others] = await warningsOf(reachable, "--agent-insecure-trusted-cidrs=0.0.0.0/0,10.0.0.0/8,::/0");
+  assert.match(warning ?? "", /^--agent-insecure-trusted-cidrs has 0\.0\.0\.0\/0 and ::\/0, .*in clear/);
+  assert.deepEqual(others, []);
+  assert.deepEqual(await warningsOf(reachable, "--agent-insecure-trusted-cidrs=10.0.0.0/8,fd00::/8"), []);
+  assert.deepEqual(await warningsOf("--agent-insecure-trusted-cidrs=0.0.0.0/0"), [], "on loopback nobody comes");
+});
+
+test("two ports of the server that are one are refused with the names of both, also where one is on all interfaces", async () => {
+  const on = [uds, ...agents, ...callers, "--inner-tls=auto", "--agent-insecure-trusted-cidrs=10.0.0.0/8"];
+  const free = ["--server-port=1", "--agent-port=2", "--agent-insecure-port=3", "--health-port=4", "--admin-port=5"];
+  const problemsOf = async (...flags: string[]) => (await read([...on, ...flags])).problems;
+  const names = free.map((flag) => flag.slice(0, flag.indexOf("=")));
+  assert.deepEqual(await problemsOf(...free), []);
+  for (const [index, other] of names.entries()) {
+    for (const one of names.slice(0, index)) {
+      const same = [...free.filter((flag) => ![one, other].includes(flag.slice(0, flag.indexOf("="))))];
+      const everywhere = names.map((name) => `${name.replace(/-port$/, "-bind-address")}=0.0.0.0`);
+      const said = [`${one} and ${other} are both 9000.`];
+      assert.deepEqual(await problemsOf(...same, `${one}=9000`, `${other}=9000`, ...everywhere), said);
+      assert.deepEqual(await problemsOf(...same, `${one}=0`, `${other}=0`, ...everywhere), []);
+    }
+  }
+  // By default the admin port and the insecure one are on loopback, and all others everywhere.
+  assert.deepEqual(await problemsOf("--agent-insecure-port=8091"), [
+    "--agent-port and --agent-insecure-port are both 8091.",
+  ]);
+  const apart = ["--agent-bind-address=127.0.0.1", "--admin-bind-address=127.0.0.2", "--admin-port=8091"];
+  assert.deepEqual(await problemsOf(...apart), []);
+});
+
+test("the port in clear needs something by which agents can prove themselves on it", async () => {
+  const on = [uds, "--agent-insecure-port=8098"];
+  const audience = ["--authentication-audience=a", "--agent-namespace=n", "--agent-service-account=s"];
+  const problemsOf = async (...flags: string[]) => (await read([...on, ...flags])).problems.join();
+  assert.match(await problemsOf(...agents), /Nobody could prove himself on --agent-insecure-port/);
+  assert.equal(await problemsOf(...agents, "--inner-tls=auto"), "");
+  assert.equal(await problemsOf(...agents, ...audience), "");
+  // Tokens alone, and no port with TLS: nobody is shown a certificate.
+  assert.equal(await problemsOf("--agent-port=0", ...audience), "");
+  assert.match(await problemsOf("--agent-port=0", ...audience, "--inner-tls=auto"), /give --cluster-cert/);
+  assert.match(await problemsOf("--agent-port=0"), /give --cluster-ca-cert/);
+});
+
+test("identities keep their commas, and a dial timeout of 0 is the whole connect timeout", async () => {
+  const { values, problems } = await read([
+    uds,
+    ...agents,
+    "--caller-identities=CN=kube-apiserver,O=system:masters;DNS=*.example.com;CN=Acme\\, Inc",
+    "--backend-dial-timeout=0",
+  ]);
+  assert.deepEqual(problems, []);
+  assert.deepEqual(values.callerIdentities, [
+    "CN=kube-apiserver,O=system:masters",
+    "DNS=*.example.com",
+    "CN=Acme\\, Inc",
+  ]);
+  assert.equal(values.dialTimeoutMs, values.connectTimeoutMs);
+});

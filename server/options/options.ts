@@ -1,0 +1,449 @@
+import { LOOPBACK } from "../../shared/address/network.ts";
+import { SERVER_ONLY } from "../../shared/config/konnectivity.ts";
+import { type Draft, type OptionsOf, option, section, type Verdict } from "../../shared/config/options.ts";
+import {
+  adminAllowedHosts,
+  adminBindAddress,
+  defineService,
+  generatedId,
+  healthShowsClusters,
+  logRows,
+  settlePair,
+  settlePorts,
+  streamRows,
+  tlsRows,
+} from "../../shared/runtime/common-options.ts";
+import { parsePattern } from "../../shared/tls/identity.ts";
+import { TUNNEL_PATH } from "../../shared/wire/handshake.ts";
+import { SourceCidrs } from "../clusters/source-cidrs.ts";
+import { wideNetworks } from "./wide-networks.ts";
+
+const INNER_TLS = ["never", "auto", "always"] as const;
+const PROXY_PROTOCOL = ["off", "optional", "required"] as const;
+
+const clusters = section("Clusters", {
+  clusters: option.string(
+    "",
+    "File, or folder of *.yaml files, with one YAML document for each cluster; read again when they change. Empty: these flags are the one cluster.",
+  ),
+});
+
+const callers = section("Callers", {
+  udsName: option.string("", "Path of the unix socket for callers. Empty: no socket.", { konnectivity: "--uds-name" }),
+  udsMode: option.fileMode("0660", "Permission bits of the unix socket: whoever may write to it is a caller."),
+  deleteExistingUdsFile: option.boolean(
+    true,
+    "Remove a stale socket file. One that a live server owns is never removed.",
+    {
+      konnectivity: "--delete-existing-uds-file",
+    },
+  ),
+  serverPort: option.port(
+    8090,
+    "TCP port for callers, mutual TLS. It is open when this or --server-cert is given; 0: off.",
+    {
+      konnectivity: "--server-port",
+      defaultText: "8090 with --server-cert, else off",
+    },
+  ),
+  serverBindAddress: option.address("", "Address of the callers' TCP port. Empty: all interfaces.", {
+    konnectivity: "--server-bind-address",
+  }),
+  serverCert: option.file("", "Certificate (PEM) shown to callers.", { konnectivity: "--server-cert" }),
+  serverKey: option.file("", "Private key (PEM) of --server-cert.", { konnectivity: "--server-key" }),
+  serverCaCert: option.file("", "CA certificates (PEM) that callers' certificates must come from.", {
+    konnectivity: "--server-ca-cert",
+  }),
+  clientCrlFile: option.file(
+    "",
+    "CRLs (PEM, one or several) of the CAs by which callers and agents are known, read again when the file changes: open connections and tunnels of a certificate that is revoked then end. A cluster's document may have others (callers.crl, agents.crl). Empty: nothing is revoked.",
+  ),
+  callerIdentities: option.list(
+    [],
+    "Callers that are let in: CN=, O=, DNS= or URI= patterns, * as wildcard; several joined by a comma must all match. Empty: every certificate of --server-ca-cert but Konnectivity's agents.",
+    { separator: ";", item: identityPattern },
+  ),
+  serverProxyProtocol: option.oneOf(
+    PROXY_PROTOCOL,
+    "off",
+    "PROXY protocol (version 1 or 2) on the callers' TCP port: a balancer in front says who comes. Believed from --proxy-protocol-trusted-cidrs only.",
+  ),
+  frontendKeepaliveMs: option.duration("1m", "TCP keepalive of callers' connections. 0: off.", {
+    konnectivity: "--frontend-keepalive-time",
+  }),
+});
+
+const agents = section("Agents", {
+  agentPort: option.port(8091, "TCP port for agents. 0: off.", { konnectivity: "--agent-port" }),
+  agentBindAddress: option.address("", "Address of the agents' port. Empty: all interfaces.", {
+    konnectivity: "--agent-bind-address",
+  }),
+  clusterCert: option.file("", "Certificate (PEM) shown to agents.", { konnectivity: "--cluster-cert" }),
+  clusterKey: option.file("", "Private key (PEM) of --cluster-cert.", { konnectivity: "--cluster-key" }),
+  clusterCaCert: option.file("", "CA certificates (PEM) that agents' certificates must come from.", {
+    konnectivity: "--cluster-ca-cert",
+  }),
+  agentProxyProtocol: option.oneOf(PROXY_PROTOCOL, "off", "The same on the agents' port."),
+  agentInsecurePort: option.port(
+    0,
+    "Port for agents in clear HTTP, for a balancer in front that ends their TLS. No certificate gets through to it: agents come with a token, which the balancer sees, or with inner TLS. The cluster is found by Host. 0: off.",
+  ),
+  agentInsecureBindAddress: option.address(
+    "127.0.0.1",
+    "Address of that port. Empty: all interfaces. Beyond loopback it needs --agent-insecure-trusted-cidrs.",
+  ),
+  agentInsecureTrustedCidrs: option.list(
+    [],
+    "Addresses of balancers that may connect to that port, beside loopback. Others are cut at once.",
+    { item: cidr },
+  ),
+  agentInsecureProxyProtocol: option.oneOf(
+    PROXY_PROTOCOL,
+    "off",
+    "PROXY protocol on that port. X-Forwarded-For is not believed.",
+  ),
+  proxyProtocolTrustedCidrs: option.list(
+    [],
+    "Addresses of balancers whose PROXY headers are believed; from others they are refused.",
+    { item: cidr },
+  ),
+  agentIdentities: option.list(
+    [],
+    "Agents that are let in, patterns as in --caller-identities. Empty: every certificate of --cluster-ca-cert but Konnectivity's callers.",
+    { separator: ";", item: identityPattern },
+  ),
+  authenticationAudience: option.string(
+    "",
+    "Agents may prove themselves by a service account token for this audience, which is shown to the Kubernetes API (TokenReview). Empty: by certificate only.",
+    { konnectivity: "--authentication-audience" },
+  ),
+  agentNamespace: option.string("", "Namespace of the agents' service account.", { konnectivity: "--agent-namespace" }),
+  agentServiceAccount: option.string("", "Name of the agents' service account.", {
+    konnectivity: "--agent-service-account",
+  }),
+  kubeconfig: option.file("", "Where the Kubernetes API is that knows the tokens. Empty: this pod's own cluster.", {
+    konnectivity: "--kubeconfig",
+  }),
+  agentPath: option.string(TUNNEL_PATH, "Path of the WebSocket that agents ask for."),
+  agentAllowedOrigins: option.list(
+    [],
+    "Values of Origin with which a request on the agents' ports is not refused. Agents send none; browsers do, for any page.",
+  ),
+  innerTls: option.oneOf(
+    INNER_TLS,
+    "never",
+    "Agents whose TLS connection ends at a middle box (TLS inspection, a balancer) may prove themselves by a second TLS inside it: never, auto, or always. A cluster's document may say another (agents.innerTls).",
+  ),
+  maxAgents: option.integer(
+    100,
+    "Agents of one cluster connected at once; what one stolen credential can take. A cluster's document may say another number (agents.maxAgents).",
+    { min: 1, max: 100_000 },
+  ),
+  keepaliveMs: option.duration("20s", "Interval of pings to agents; 2.5 of them without a byte end a tunnel.", {
+    konnectivity: "--keepalive-time",
+    min: "100ms",
+    max: "1h",
+  }),
+  linkGraceMs: option.duration(
+    "30s",
+    "How long a tunnel that has lost its connection waits for the agent's next one; its streams stand still meanwhile. 0: they end with the connection.",
+    { max: "1h" },
+  ),
+  helloTimeoutMs: option.duration("5s", "From the upgrade to the agent's hello.", { min: "1ms" }),
+});
+
+const bounds = section("Deadlines and bounds", {
+  connectTimeoutMs: option.duration("8s", "Every CONNECT is answered within this time; webhooks give up at 10s.", {
+    min: "1ms",
+  }),
+  dialTimeoutMs: option.duration("4s", "What the agent gets of it to reach the target. 0: all of it.", {
+    konnectivity: "--backend-dial-timeout",
+  }),
+  agentAckTimeoutMs: option.duration("2s", "An agent that has not taken a stream by then is passed over for another.", {
+    min: "1ms",
+  }),
+  agentWaitMs: option.duration(
+    "1s",
+    "How long a CONNECT waits while no agent is connected. For one that has only lost its connection, half of --connect-timeout at least.",
+  ),
+  establishedGapMs: option.duration(
+    "100ms",
+    "On the unix socket, bytes of a target that speaks first wait so long after the 200: kube-apiserver fails when one read has both.",
+  ),
+  handshakeTimeoutMs: option.duration(
+    "10s",
+    "TLS handshake, and upgrade of an agent; and its inner TLS, together with the upgrade.",
+    { min: "1ms" },
+  ),
+  maxHandshakes: option.integer(
+    2_048,
+    "On each port, TLS handshakes in progress at once, and connections that have said nothing. One more drops the oldest: real ones take milliseconds.",
+    { min: 1, max: 1_000_000 },
+  ),
+  maxWaitingHandshakes: option.integer(
+    8_192,
+    "On each port, clients that wait for the server to begin their TLS handshake; it does so in order, a few at a time. One more is dropped; of agents, some are told when to come back.",
+    { min: 1, max: 1_000_000 },
+  ),
+  headerTimeoutMs: option.duration("10s", "From connection to complete request header.", { min: "1ms" }),
+  maxWaitingConnections: option.integer(
+    2_048,
+    "Connections without a complete request header at once, after TLS: on each port of agents, on each unix socket, and of each cluster on the callers' port; four times as many on all TCP ports together. One more drops the oldest of the network (IPv4 /32, IPv6 /64) that has most: real callers and agents take milliseconds.",
+    { min: 1, max: 1_000_000 },
+  ),
+  maxJudgedAgents: option.integer(
+    256,
+    "Agents of one cluster whose token is being verified at once, which may take seconds; and as many callers. One more drops the oldest of the network (IPv4 /32, IPv6 /64) that has most, which is told when to come back.",
+    { min: 1, max: 1_000_000 },
+  ),
+  maxInnerHandshakes: option.integer(
+    256,
+    "Agents of one cluster that are in their inner TLS handshake, and nobody knows yet who they are; as many again may be about to say that they want one. One more drops the oldest of the network (IPv4 /32, IPv6 /64) that has most.",
+    { min: 1, max: 1_000_000 },
+  ),
+  headerLimit: option.size("16KiB", "Largest request header.", { min: "1KiB", max: "1MiB" }),
+  listenBacklog: option.integer(
+    4_096,
+    "Connections the kernel holds before they are accepted; a small one is EAGAIN to Go callers on a unix socket.",
+    {
+      min: 1,
+      max: 65_535,
+    },
+  ),
+  maxPendingConnects: option.integer(4_096, "CONNECTs waiting for an answer at once; more get 503.", {
+    min: 1,
+    max: 1_000_000,
+  }),
+  drainTimeoutMs: option.duration("30s", "After SIGTERM, how long open connections may go on.", {
+    konnectivity: "--graceful-shutdown-timeout",
+  }),
+});
+
+const windows = section("Streams and memory", {
+  initialWindow: option.size(
+    "64KiB",
+    "Bytes a new stream may receive before its reader took any, at both ends of every tunnel of this server. Where memory " +
+      "is short, 16KiB.",
+    { min: "16KiB", max: "16MiB" },
+  ),
+});
+
+const operations = section("Health and administration", {
+  serverId: option.identifier("", "Name of this server in logs and towards agents.", {
+    konnectivity: "--server-id",
+    environment: "PROXY_SERVER_ID",
+    defaultText: "host name and a random suffix",
+  }),
+  healthPort: option.port(8092, "Port of /healthz, /livez, /readyz and /metrics. 0: off.", {
+    konnectivity: "--health-port",
+  }),
+  healthBindAddress: option.address("", "Address of the health port. Empty: all interfaces.", {
+    konnectivity: "--health-bind-address",
+  }),
+  healthShowsClusters,
+  adminPort: option.port(8095, "Port of /status, and of all that the health port answers. 0: off.", {
+    konnectivity: "--admin-port",
+  }),
+  adminBindAddress,
+  adminAllowedHosts,
+  readyNeedsAgent: option.boolean(
+    false,
+    "Ready only while an agent is connected: Konnectivity's rule, which can deadlock a rolling update.",
+  ),
+  readyNeedsTokenReview: option.boolean(
+    false,
+    "Ready only after an API server has answered a TokenReview, where clusters use them. Not beside the API server itself: its pod would wait for this one.",
+  ),
+});
+
+const rows = {
+  ...clusters,
+  ...callers,
+  ...agents,
+  ...bounds,
+  ...windows,
+  ...streamRows,
+  ...tlsRows,
+  ...operations,
+  ...logRows,
+};
+
+export const serverOptions = defineService({
+  command: "server",
+  summary: "Takes CONNECT requests from callers and carries them through the tunnels that agents have dialled.",
+  envPrefix: "CULVERT_SERVER",
+  example: [
+    "culvert server --uds-name /run/culvert/culvert.sock \\",
+    "  --cluster-cert cluster.crt --cluster-key cluster.key --cluster-ca-cert cluster-ca.crt",
+  ],
+  options: rows,
+  foreign: {
+    mode: {
+      boolean: false,
+      help: "culvert speaks HTTP CONNECT only; in the EgressSelectorConfiguration write `proxyProtocol: HTTPConnect`.",
+      judge: judgeMode,
+    },
+    ...SERVER_ONLY,
+  },
+  settle,
+});
+
+export type ServerOptions = OptionsOf<typeof serverOptions>;
+
+/** The name of the one cluster of a server that is configured by flags alone. */
+export const DEFAULT_CLUSTER = "default";
+
+function settle(draft: Draft<typeof rows>): void {
+  const { values } = draft;
+  if (values.maxWindow < values.initialWindow) draft.problem("--max-window must not be smaller than --initial-window.");
+  settlePair(draft, ["--server-cert", values.serverCert], ["--server-key", values.serverKey]);
+  if (values.clusters === "") settleCallers(draft);
+  else settleClusters(draft);
+  settlePair(draft, ["--cluster-cert", values.clusterCert], ["--cluster-key", values.clusterKey]);
+  const { serverProxyProtocol, agentProxyProtocol, agentInsecureProxyProtocol } = values;
+  const proxied = [serverProxyProtocol, agentProxyProtocol, agentInsecureProxyProtocol].some((rule) => rule !== "off");
+  if (proxied && values.proxyProtocolTrustedCidrs.length === 0) {
+    draft.problem("PROXY headers are believed from known balancers only: give --proxy-protocol-trusted-cidrs.");
+  }
+  if (values.agentPort === 0 && values.agentInsecurePort === 0) {
+    draft.warn("--agent-port=0: no agent can connect to this server.");
+  } else if (values.clusters === "") settleAgents(draft);
+  settleInsecure(draft);
+  if (!/^\/[\w./~-]*$/.test(values.agentPath))
+    draft.problem("--agent-path must be a plain path such as /culvert/v1/tunnel.");
+  if (values.dialTimeoutMs === 0) values.dialTimeoutMs = values.connectTimeoutMs;
+  if (values.dialTimeoutMs > values.connectTimeoutMs && draft.given("dialTimeoutMs")) {
+    draft.warn("--dial-timeout is longer than --connect-timeout, which ends the wait first.");
+  }
+  settleOwnPorts(draft);
+  if (values.serverId === "") values.serverId = generatedId();
+}
+
+function settleOwnPorts(draft: Draft<typeof rows>): void {
+  const { values } = draft;
+  settlePorts(draft, [
+    ["--server-port", values.serverPort, values.serverBindAddress],
+    ["--agent-port", values.agentPort, values.agentBindAddress],
+    ["--agent-insecure-port", values.agentInsecurePort, values.agentInsecureBindAddress],
+    ["--health-port", values.healthPort, values.healthBindAddress],
+    ["--admin-port", values.adminPort, values.adminBindAddress],
+  ]);
+}
+
+/** Without cluster documents, agents need what the flags say. */
+function settleAgents(draft: Draft<typeof rows>): void {
+  const { values } = draft;
+  const showsCertificate = values.agentPort !== 0 || values.innerTls !== "never";
+  if (showsCertificate && values.clusterCert === "" && values.clusterKey === "") {
+    draft.problem("Agents connect over TLS: give --cluster-cert and --cluster-key.");
+  }
+  if (values.clusterCaCert === "" && values.authenticationAudience === "") {
+    draft.problem("Agents are known by their certificates: give --cluster-ca-cert, the CA that issues them.");
+  }
+  if (values.agentInsecurePort !== 0 && values.innerTls === "never" && values.authenticationAudience === "") {
+    draft.problem(
+      "Nobody could prove himself on --agent-insecure-port, which no certificate gets through to: give --inner-tls=auto, or let tokens in (--authentication-audience).",
+    );
+  }
+  const tokens = [values.authenticationAudience, values.agentNamespace, values.agentServiceAccount];
+  if (tokens.some((value) => value !== "") && tokens.includes("")) {
+    draft.problem(
+      "Whose tokens count is said by --authentication-audience, --agent-namespace and --agent-service-account together: any pod can have a token.",
+    );
+  } else if (values.kubeconfig !== "" && values.authenticationAudience === "") {
+    draft.problem("--kubeconfig is for tokens of agents: give --authentication-audience, too, or leave it out.");
+  }
+}
+
+/** Whoever reaches this port sees and says in clear what the balancer in front has read. */
+function settleInsecure(draft: Draft<typeof rows>): void {
+  const { agentInsecurePort, agentInsecureBindAddress: address, agentInsecureTrustedCidrs } = draft.values;
+  if (agentInsecurePort === 0) {
+    if (agentInsecureTrustedCidrs.length > 0) {
+      draft.warn("--agent-insecure-trusted-cidrs has no effect: --agent-insecure-port is off.");
+    }
+    return;
+  }
+  if (address === "localhost" || new SourceCidrs(LOOPBACK).includes(address)) return;
+  if (agentInsecureTrustedCidrs.length === 0) {
+    draft.problem(
+      "--agent-insecure-port is in clear, and open beyond this host only to known balancers: give --agent-insecure-trusted-cidrs, or leave --agent-insecure-bind-address at 127.0.0.1.",
+    );
+  }
+  const wide = wideNetworks(agentInsecureTrustedCidrs);
+  if (wide.length > 0) {
+    draft.warn(
+      `--agent-insecure-trusted-cidrs has ${wide.join(" and ")}, which is wider than anybody's own network: whoever reaches --agent-insecure-port speaks to it in clear, as a balancer does. Name the balancers' networks, unless a firewall or network policy keeps others out.`,
+    );
+  }
+}
+
+/** The TCP listener exists when --server-port or --server-cert is given; from here on port 0 says that it does not. */
+function settleCallers(draft: Draft<typeof rows>): void {
+  const { values } = draft;
+  const asked = draft.given("serverPort") || values.serverCert !== "";
+  if (asked && values.serverPort === 0 && values.serverCert !== "") {
+    draft.warn("--server-cert has no effect: --server-port=0 leaves the callers' TCP port off.");
+  }
+  if (!asked) values.serverPort = 0;
+  if (values.serverPort !== 0) {
+    if (values.serverCert === "" && values.serverKey === "") {
+      draft.problem("--server-port is TLS: give --server-cert and --server-key.");
+    }
+    if (values.serverCaCert === "") {
+      draft.problem("Callers on TCP are known by their certificates: give --server-ca-cert, the CA that issues them.");
+    }
+  } else if (values.udsName === "") {
+    draft.problem(
+      "Nobody could call: give --uds-name for a unix socket, or --server-cert, --server-key and --server-ca-cert for TCP on --server-port (8090).",
+    );
+  }
+  // sockaddr_un has room for 108 bytes with the final zero; Linux would cut a longer path or refuse it.
+  if (Buffer.byteLength(values.udsName) > 107)
+    draft.problem("--uds-name is longer than the 107 bytes a socket path can have.");
+}
+
+/** What is one cluster's alone stands in its document; a certificate in the flags is for those that bring none. */
+function settleClusters(draft: Draft<typeof rows>): void {
+  const { values } = draft;
+  const elsewhere: [flag: string, given: boolean, key: string][] = [
+    ["--uds-name", values.udsName !== "", "callers.uds"],
+    ["--caller-identities", values.callerIdentities.length > 0, "callers.identities"],
+    ["--agent-identities", values.agentIdentities.length > 0, "agents.identities"],
+    ["--authentication-audience", values.authenticationAudience !== "", "agents.token"],
+  ];
+  for (const [flag, given, key] of elsewhere) {
+    if (given) draft.problem(`${flag} is one cluster's: with --clusters, say it in the cluster's document (${key}).`);
+  }
+  for (const [cert, ca, flags] of [
+    [values.clusterCert, values.clusterCaCert, "--cluster-cert and --cluster-ca-cert"],
+    [values.serverCert, values.serverCaCert, "--server-cert and --server-ca-cert"],
+  ] as const) {
+    if ((cert === "") !== (ca === "")) draft.problem(`${flags} belong together: give both, or neither.`);
+  }
+}
+
+function judgeMode(value: string): Verdict {
+  if (value === "" || value === "http-connect") return "fine";
+  if (value !== "grpc")
+    return { refused: `has no mode ${JSON.stringify(value.slice(0, 40))}; culvert speaks http-connect.` };
+  return {
+    refused:
+      "culvert speaks HTTP CONNECT only. Leave the flag out and change one line of kube-apiserver's --egress-selector-config-file: `proxyProtocol: HTTPConnect`.",
+  };
+}
+
+function cidr(text: string): string {
+  new SourceCidrs([text]);
+  return text;
+}
+
+/** The server reads these patterns again when it starts; here a mistake is told together with all others. */
+function identityPattern(text: string): string {
+  try {
+    parsePattern(text);
+  } catch (error) {
+    throw new Error(`does not take this: ${(error as Error).message}`, { cause: error });
+  }
+  return text;
+}

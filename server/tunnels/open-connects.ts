@@ -1,0 +1,109 @@
+import { createHash } from "node:crypto";
+import type { Duplex } from "node:stream";
+import { Place, Queue } from "../../shared/basics/queue.ts";
+import type { CulvertError } from "../../shared/outcomes.ts";
+import { resetSocket } from "../../shared/relay/reset.ts";
+import type { PeerIdentity } from "../../shared/tls/identity.ts";
+import type { TokenVerifier } from "../tokens/verifier.ts";
+
+/** What a caller on the TLS port was admitted by. */
+export type CallerProof =
+  | { readonly kind: "certificate"; readonly peer: PeerIdentity }
+  | { readonly kind: "token"; readonly text: string; readonly verifier: TokenVerifier };
+
+/** A caller whose CONNECT has no answer yet. */
+interface UnansweredCaller {
+  /** Refuses the CONNECT; false: it has been answered. */
+  refuse(refusal: CulvertError): boolean;
+}
+
+/** One CONNECT from the moment at which its caller is known to its end. */
+export class OpenConnect {
+  /** Of its caller. */
+  readonly address: string;
+  readonly #socket: Duplex;
+  readonly #pending: UnansweredCaller;
+  readonly #place = new Place<OpenConnect>(this);
+  #admitted: Admitted | undefined;
+  #refusal: CulvertError | undefined;
+
+  constructor(address: string, socket: Duplex, pending: UnansweredCaller) {
+    this.address = address;
+    this.#socket = socket;
+    this.#pending = pending;
+  }
+
+  /** Its caller is known now. */
+  join(admitted: Admitted): void {
+    this.#admitted = admitted;
+    admitted.connects.join(this.#place);
+  }
+
+  /** To be called at its end. */
+  over(): void {
+    this.#place.leave();
+    // A dump of this process shows no token of somebody who has left.
+    if (this.#admitted?.connects.size === 0) this.#admitted.proof = undefined;
+  }
+
+  /** Why its caller would not be admitted any more. */
+  get refusal(): CulvertError | undefined {
+    return this.#refusal;
+  }
+
+  /** It is refused, or reset if it was answered already. */
+  refuse(refusal: CulvertError): void {
+    if (this.#refusal !== undefined || this.#place.queue === undefined) return;
+    this.#refusal = refusal;
+    if (!this.#pending.refuse(refusal)) resetSocket(this.#socket);
+  }
+}
+
+/** The open CONNECTs of one credential; what is known of that is held once for all of them. */
+export class Admitted {
+  /** By what the last of them was admitted, or all were verified again; absent: there is none. */
+  proof: CallerProof | undefined;
+  readonly connects = new Queue<OpenConnect>();
+}
+
+/** So many credentials without a CONNECT are kept: the next one of theirs is often there in a moment (decision 0018). */
+const LEAST_KEPT = 64;
+
+/** The CONNECTs that are open on one cluster's callers' port, by what they were admitted by (decision 0022). */
+export class OpenConnects {
+  readonly #admitted = new Map<string, Admitted>();
+  #sweepAt = LEAST_KEPT;
+
+  add(proof: CallerProof, connect: OpenConnect): void {
+    const key = keyOf(proof);
+    let admitted = this.#admitted.get(key);
+    if (admitted === undefined) {
+      if (this.#admitted.size >= this.#sweepAt) this.#sweep();
+      admitted = new Admitted();
+      this.#admitted.set(key, admitted);
+    }
+    admitted.proof = proof;
+    connect.join(admitted);
+  }
+
+  /** Those that are open now, by credential. */
+  all(): Admitted[] {
+    return [...this.#admitted.values()].filter(({ connects }) => connects.size > 0);
+  }
+
+  /** Credentials that are remembered. */
+  get size(): number {
+    return this.#admitted.size;
+  }
+
+  /** At twice as many as are in use, so that each costs one look. */
+  #sweep(): void {
+    for (const [key, { connects }] of this.#admitted) if (connects.size === 0) this.#admitted.delete(key);
+    this.#sweepAt = Math.max(LEAST_KEPT, 2 * this.#admitted.size);
+  }
+}
+
+function keyOf(proof: CallerProof): string {
+  if (proof.kind === "certificate") return proof.peer.fingerprint256;
+  return createHash("sha256").update(proof.text).digest("base64");
+}

@@ -1,0 +1,112 @@
+import { duplexPair } from "node:stream";
+import { CarrierLost } from "../../../shared/link/carrier-end.ts";
+import type { ControlMessage } from "../../../shared/link/control.ts";
+import type { LinkWatcher } from "../../../shared/link/link.ts";
+import { encodeAnswer, type OpenAnswer, type OpenRequest, readOpen } from "../../../shared/wire/open.ts";
+import { DuplexTransport } from "../../../shared/yamux/duplex-transport.ts";
+import type { SessionOptions } from "../../../shared/yamux/options.ts";
+import { Session } from "../../../shared/yamux/session.ts";
+import type { Stream } from "../../../shared/yamux/stream.ts";
+import { type Agent, Tunnel } from "../tunnel.ts";
+
+/** For tests: a tunnel over a pair in memory, with an agent at its other end that does what the test says. */
+export interface FakeAgent {
+  readonly tunnel: Tunnel;
+  readonly link: { suspend(): void; resume(): void; readonly probes: number };
+  /** The agent's end of the session. */
+  readonly session: Session;
+  /** Control messages that the server sent. */
+  readonly control: ControlMessage[];
+  /** Streams that arrived, answered or not. */
+  readonly streams: Stream[];
+  /** What the agent says to the server. */
+  say(message: ControlMessage): void;
+  /** Cuts the pipe below the session, without a word; `reason`: what the server's end of it says. */
+  cut(reason?: Error): void;
+}
+
+export interface FakeAgentOptions extends Partial<Agent> {
+  /** Bytes and streams as they come, before ACK; by default the head is read and `answer` sent. */
+  readonly onStream?: (stream: Stream) => void;
+  readonly answer?: (request: OpenRequest) => OpenAnswer | Promise<OpenAnswer>;
+  /** What the target does once it is connected. */
+  readonly onTarget?: (stream: Stream, request: OpenRequest) => void;
+  /** The session runs on something over the link. */
+  readonly innerTls?: boolean;
+  /** Bounds of the server's end. */
+  readonly bounds?: Partial<SessionOptions>;
+}
+
+class LinkOverPair extends DuplexTransport {
+  readonly id = "srv/1";
+  readonly remote = "127.0.0.1:5555";
+  readonly unacknowledged = 0;
+  readonly control: ControlMessage[] = [];
+  suspended = false;
+  probes = 0;
+  watcher: LinkWatcher = {};
+
+  watch(watcher: LinkWatcher): void {
+    this.watcher = watcher;
+  }
+
+  probe(): void {
+    this.probes++;
+  }
+
+  /** It has lost its carrier. */
+  suspend(): void {
+    this.suspended = true;
+    this.watcher.onSuspended?.(new CarrierLost("cut", { lossCause: "reset", ageMs: 1, idleMs: 1 }));
+  }
+
+  /** It has a carrier again. */
+  resume(): void {
+    this.suspended = false;
+    this.watcher.onResumed?.({ suspendedMs: 1, lost: undefined, replayedBytes: 0 });
+  }
+
+  sendControl(message: ControlMessage): void {
+    this.control.push(message);
+  }
+}
+
+export function fakeAgent(options: FakeAgentOptions = {}): FakeAgent {
+  const [near, far] = duplexPair();
+  const streams: Stream[] = [];
+  const onStream = options.onStream ?? ((stream: Stream) => void serve(stream, options));
+  const session = new Session("client", new DuplexTransport(far), {
+    onStream: (stream) => {
+      stream.on("error", () => {});
+      streams.push(stream);
+      onStream(stream);
+    },
+    onClosed: () => {},
+  });
+  const link = new LinkOverPair(near);
+  const { agentId = "a", instance = "1", identity = "CN=agent", software = "test", probe = false } = options;
+  const agent: Agent = { agentId, instance, identity, peer: undefined, software, probe };
+  const ground = options.innerTls === true ? { pipe: new DuplexTransport(near) } : {};
+  return {
+    tunnel: new Tunnel(agent, link, {}, options.bounds, ground),
+    link,
+    session,
+    control: link.control,
+    streams,
+    say: (message) => link.watcher.onControl?.(message),
+    cut: (reason) => {
+      near.destroy(reason);
+      far.destroy();
+    },
+  };
+}
+
+async function serve(stream: Stream, { answer, onTarget }: FakeAgentOptions): Promise<void> {
+  stream.accept();
+  const request = await readOpen(stream, 1_000);
+  const said = await (answer?.(request) ?? { ok: true, address: "10.0.0.1:1" });
+  if (stream.destroyed) return;
+  stream.write(encodeAnswer(said));
+  if (said.ok) onTarget?.(stream, request);
+  else stream.end();
+}

@@ -1,0 +1,152 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { type Kerberos, kerberosFrom, type LoadKerberos } from "./auth/kerberos.ts";
+import { KerberosTickets } from "./auth/kerberos-tickets.ts";
+import { KdcTimeout } from "./fault.ts";
+import { formatProxy } from "./proxy-route.ts";
+import { authorizations, BASIC, credentials, guarded, refuse } from "./testing/guarded-proxy.ts";
+import { faultOf, open, ScriptedProxy, until } from "./testing/scripted-proxy.ts";
+
+/** Answers each token `t` with `t+1`, and is content with the token `last`. */
+function fakeKerberos(last: string, services: string[] = []): LoadKerberos {
+  const kerberos: Kerberos = {
+    GSS_MECH_OID_SPNEGO: 6,
+    async initializeClient(service) {
+      services.push(service);
+      let contextComplete = false;
+      return {
+        get contextComplete() {
+          return contextComplete;
+        },
+        async step(token) {
+          if (token === "forged") throw new Error("the checksum is wrong");
+          contextComplete = token === last;
+          return `${token}client`;
+        },
+      };
+    },
+  };
+  return async () => kerberos;
+}
+
+test("Negotiate goes on with the proxy's tokens on one connection, and its last token is checked", async () => {
+  for (const [final, ends] of [
+    ["", "well"],
+    ["Proxy-Authenticate: Negotiate done\r\n", "well"],
+    ["Proxy-Authentication-Info: Negotiate done\r\n", "well"],
+    ["Proxy-Authenticate: Negotiate forged\r\n", "does not prove who it is (Negotiate): the checksum is wrong"],
+  ] as const) {
+    const services: string[] = [];
+    await using proxy = await ScriptedProxy.start({
+      onRequest: ({ index, fields }, socket) => {
+        const sent = fields.get("proxy-authorization");
+        if (index === 0) socket.write(refuse({ offers: ["Negotiate", "Digest realm=x, nonce=n", "Basic realm=x"] }));
+        else if (sent === "Negotiate client") socket.write(refuse({ offers: ["Negotiate more"] }));
+        else socket.write(`HTTP/1.1 200 OK\r\n${final}\r\n`);
+      },
+    });
+    const signal = AbortSignal.timeout(20_000);
+    const onShown = () => assert.fail("a ticket is no password");
+    const showing = { onShown, onTaken: () => {}, mayRepeat: () => true };
+    const options = { credentials, showing, negotiate: new KerberosTickets({}) };
+    const opening = open(proxy, options, signal, fakeKerberos("done", services));
+    if (ends === "well") (await opening).destroy();
+    else assert.equal((await faultOf(opening)).message, `the proxy ${formatProxy(proxy.url)} ${ends}`);
+    assert.deepEqual(authorizations(proxy), [undefined, "Negotiate client", "Negotiate moreclient"]);
+    assert.deepEqual([proxy.connections, services], [1, ["HTTP@127.0.0.1"]]);
+  }
+});
+
+test("a ticket that is refused is not followed by a password, and no proxy asks for proofs without end", async () => {
+  const signal = AbortSignal.timeout(20_000);
+  await using proxy = await guarded({ offers: ["Negotiate", "Basic realm=x"] });
+  const fault = await faultOf(
+    open(proxy, { credentials, negotiate: new KerberosTickets({}) }, signal, fakeKerberos("done")),
+  );
+  assert.deepEqual([fault.fault, proxy.requests.length], ["proxy_auth_refused", 2]);
+  assert.match(fault.message, /refuses the Kerberos ticket/);
+  await using endless = await guarded({ offers: ["Negotiate more"] });
+  const asked = await faultOf(open(endless, { negotiate: new KerberosTickets({}) }, signal, fakeKerberos("done")));
+  assert.deepEqual([asked.fault, endless.requests.length], ["proxy_auth_refused", 3]);
+  assert.match(asked.message, /asks for ever more proofs/);
+  await using forger = await guarded(({ index }) => ({ offers: [index === 0 ? "Negotiate" : "Negotiate forged"] }));
+  const forged = await faultOf(open(forger, { negotiate: new KerberosTickets({}) }, signal, fakeKerberos("done")));
+  assert.equal(forged.fault, "proxy_auth_unsupported");
+  assert.match(forged.message, /cannot be answered by Negotiate: the checksum is wrong \(407/);
+});
+
+test("where there is no ticket a weaker scheme does, and where there is none the sentence says how to get one", async () => {
+  const signal = AbortSignal.timeout(20_000);
+  const noTicket: LoadKerberos = async () => ({
+    GSS_MECH_OID_SPNEGO: 6,
+    initializeClient: () => Promise.reject(new Error(`No credentials\n\x1b[31m${" were supplied".repeat(1_000)}`)),
+  });
+  await using both = await guarded({ offers: ["Negotiate", "Basic realm=x"] }, (sent) => sent === BASIC);
+  (await open(both, { credentials, negotiate: new KerberosTickets({}) }, signal, noTicket)).destroy();
+  const required = await faultOf(open(both, { negotiate: new KerberosTickets({}) }, signal, noTicket));
+  assert.equal(required.fault, "proxy_auth_required");
+  assert.match(
+    required.message,
+    /there is no Kerberos ticket for it: run kinit, or name a keytab in KRB5_CLIENT_KTNAME; .* \(GSS-API says: No credentials \[31m were /,
+  );
+  assert.match(required.message, /^[\x20-\x7e]{1,1000}$/);
+  await using only = await guarded({ offers: ["Negotiate"] });
+  const locked = new KerberosTickets({ KRB5_CLIENT_KTNAME: "/nowhere/old.keytab" });
+  await faultOf(open(only, { negotiate: locked }, signal, noTicket));
+  const waits = await faultOf(open(only, { negotiate: locked }, signal, noTicket));
+  assert.match(waits.message, /it offers Negotiate; the keytab \S+old.keytab gave no .* not tried again for 2 min/);
+  const absent = await faultOf(
+    open(only, { credentials, negotiate: new KerberosTickets({}) }, signal, kerberosFrom("kerberos-of-nobody")),
+  );
+  assert.equal(absent.fault, "proxy_auth_unsupported");
+  assert.match(absent.message, /kerberos is not installed: run "npm install --prefix \S+ kerberos@7" \(/);
+});
+
+test("Kerberos that never answers is told when the time is over", async () => {
+  await using proxy = await guarded({ offers: ["Negotiate"] });
+  const abort = new AbortController();
+  const stuck: LoadKerberos = () => {
+    setImmediate(() => abort.abort());
+    return new Promise(() => {});
+  };
+  const fault = await faultOf(open(proxy, { negotiate: new KerberosTickets({}) }, abort.signal, stuck));
+  assert.equal(fault.fault, "timeout");
+  assert.ok(fault instanceof KdcTimeout);
+  assert.match(fault.message, /took too long because Kerberos gave no ticket: check that its KDC can be reached$/);
+});
+
+test("no KDC is blamed where the proxy asks for a password alone", async () => {
+  await using proxy = await guarded({ offers: ["Basic realm=x"] }, (sent) => sent === BASIC);
+  const abort = new AbortController();
+  const never = (): Promise<never> => {
+    setImmediate(() => abort.abort());
+    return new Promise(() => {});
+  };
+  const late = await faultOf(open(proxy, { credentials: never }, abort.signal));
+  assert.ok(!(late instanceof KdcTimeout));
+  assert.match(late.message, /took too long to judge the user and the password/);
+});
+
+test("behind a KDC that is slower than an attempt, the next attempt reaches the weaker scheme", async () => {
+  await using proxy = await guarded({ offers: ["Negotiate", "Basic realm=x"] }, (sent) => sent === BASIC);
+  const negotiate = new KerberosTickets({});
+  const abort = new AbortController();
+  let fail = (_reason: Error): void => assert.fail("nothing was begun");
+  const slow: LoadKerberos = async () => ({
+    GSS_MECH_OID_SPNEGO: 6,
+    initializeClient: () => {
+      setImmediate(() => abort.abort());
+      return new Promise((_resolve, reject) => {
+        fail = reject;
+      });
+    },
+  });
+  const late = await faultOf(open(proxy, { credentials, negotiate }, abort.signal, slow));
+  assert.match(late.message, /took too long because Kerberos gave no ticket/);
+  const waiting = open(proxy, { credentials, negotiate }, AbortSignal.timeout(20_000), slow);
+  await until(() => proxy.requests.length === 2);
+  fail(new Error("cannot contact any KDC"));
+  (await waiting).destroy();
+  (await open(proxy, { credentials, negotiate }, AbortSignal.timeout(20_000), slow)).destroy();
+  assert.deepEqual(authorizations(proxy), [undefined, undefined, BASIC, undefined, BASIC]);
+});

@@ -1,0 +1,336 @@
+import assert from "node:assert/strict";
+import { randomUUID } from "node:crypto";
+import { once } from "node:events";
+import { type AddressInfo, createServer, type Socket } from "node:net";
+import type { Duplex } from "node:stream";
+import { type TestContext, test } from "node:test";
+import { inspect } from "node:util";
+import { CredentialsFile } from "./credentials-file.ts";
+import type { RouteFaultCode } from "./fault.ts";
+import { formatProxy, formatRoute } from "./proxy-route.ts";
+import { ProxyRoutes } from "./proxy-routes.ts";
+import { refuse } from "./testing/guarded-proxy.ts";
+import { basicProxy, credentialsFile, httpProxy, never, rejected, SERVER, socks, ways } from "./testing/routes.ts";
+import { ScriptedProxy } from "./testing/scripted-proxy.ts";
+import { AUTHENTICATED, NO_AUTH, Peer, scripted, USER_AUTH } from "./testing/scripted-socks.ts";
+
+test("a URL's credentials are for its own proxy only, the file's for those without, read anew for each", async (t) => {
+  const { credentials, write } = credentialsFile(t, "file:first");
+  const seen: string[] = [];
+  const own = await asking(t, seen, () => write("file:second"));
+  const other = await asking(t, seen);
+  const out = ways({ proxies: [own.at.replace("//", "//url:own@"), other.at] });
+  const error = await rejected(out, "proxy_auth_refused", { credentials });
+  assert.deepEqual(seen, ["url:own", "file:second"]);
+  assert.ok(!/own@|second/.test(inspect(error, { depth: 9 })));
+});
+
+test("a refused password is not shown again before its time, and another one at once; ways to all servers share that", async (t) => {
+  let now = 0;
+  const { credentials, write } = credentialsFile(t, "anna:wrong");
+  const proxy = await basicProxy(t, "anna:right");
+  const out = new ProxyRoutes({ proxies: [proxy.url], pac: "", env: {} }, () => now);
+  const first = await rejected(out, "proxy_auth_refused", { credentials });
+  assert.match(first.message, /refuses the user or the password \(Basic\)/);
+  for (const host of ["one", "two", "three"]) {
+    now += 60_000;
+    const to = { host, port: 443 };
+    const held = await rejected(out, "proxy_auth_refused", { credentials }, never(), to);
+    assert.match(
+      held.message,
+      /refused the user or the password \d min ago; so that no account is locked, they are held back for \d min, then tried again: write others into --proxy-credentials-file, /,
+    );
+    assert.equal(held.at, proxy.url);
+  }
+  assert.deepEqual(proxy.shown, ["anna:wrong"]);
+  now += 3 * 60_000;
+  await rejected(out, "proxy_auth_refused", { credentials });
+  assert.deepEqual(proxy.shown, ["anna:wrong", "anna:wrong"], "its time has come");
+  write("anna:right");
+  (await out.open(SERVER, { credentials }, never())).socket.destroy();
+  write("anna:wrong");
+  await rejected(out, "proxy_auth_refused", { credentials });
+  assert.deepEqual(proxy.shown, ["anna:wrong", "anna:wrong", "anna:right"], "what was refused is known still");
+});
+
+test("several connections that begin at once show a password one after the other, and a wrong one once", async (t) => {
+  const { credentials, write } = credentialsFile(t, "anna:wrong");
+  const proxy = await basicProxy(t, "anna:right");
+  const out = ways({ proxies: [proxy.url] });
+  const three = ["one", "two", "three"].map((host) => ({ host, port: 443 }));
+  await Promise.all(three.map((to) => rejected(out, "proxy_auth_refused", { credentials }, never(), to)));
+  assert.deepEqual(proxy.shown, ["anna:wrong"]);
+  write("anna:right");
+  const opened = await Promise.all(three.map((to) => out.open(to, { credentials }, never())));
+  for (const { socket } of opened) socket.destroy();
+  assert.deepEqual(proxy.shown.slice(1), ["anna:right", "anna:right", "anna:right"]);
+});
+
+test("a password of a URL is held back, too, and the sentence says that a new URL needs a restart", async (t) => {
+  const proxy = await basicProxy(t, "anna:right");
+  const out = ways({ proxies: [proxy.url.replace("//", "//anna:wrong@")] });
+  await rejected(out, "proxy_auth_refused");
+  const held = await rejected(out, "proxy_auth_refused");
+  assert.match(held.message, /held back for \d min, then tried again: put others into the proxy's URL and restart,/);
+  assert.deepEqual(proxy.shown, ["anna:wrong"]);
+});
+
+/** Proxies that are shown a password, by a count of ours, and give no word on it. */
+const SILENT: readonly (readonly [
+  title: string,
+  fault: RouteFaultCode,
+  start: (t: TestContext, onShown: () => void) => Promise<string>,
+])[] = [
+  ["closes on it", "proxy_closed", (t, onShown) => judgingProxy(t, (socket) => socket.end(), onShown)],
+  [
+    "closes on it the connection that it has kept for it",
+    "proxy_closed",
+    (t, onShown) => keepingProxy(t, (socket) => socket.destroy(), onShown),
+  ],
+  [
+    "calls its own nonces stale",
+    "proxy_auth_unsupported",
+    (t, onShown) =>
+      httpProxy(t, (said, socket) => {
+        if (said !== "") onShown();
+        const offer = `Digest realm=r, nonce=${randomUUID()}, qop=auth, stale=${said !== ""}`;
+        socket.end(
+          `HTTP/1.1 407 Who\r\nProxy-Authenticate: ${offer}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n`,
+        );
+      }),
+  ],
+  [
+    "sends us to a login",
+    "web_page",
+    (t, onShown) => judgingProxy(t, (socket) => socket.end("HTTP/1.1 511 Login\r\nContent-Length: 0\r\n\r\n"), onShown),
+  ],
+  [
+    "speaks SOCKS and closes on it",
+    "proxy_closed",
+    (t, onShown) =>
+      judgingSocks(t, (peer) => {
+        onShown();
+        peer.end();
+      }),
+  ],
+];
+
+for (const [title, fault, start] of SILENT) {
+  test(`a wrong password is not shown without pace to a proxy that ${title}`, async (t) => {
+    let now = 0;
+    const shown: number[] = [];
+    const { credentials, write } = credentialsFile(t, "anna:wrong");
+    const proxy = await start(t, () => shown.push(now / 60_000));
+    const out = new ProxyRoutes({ proxies: [proxy], pac: "", env: {} }, () => now);
+    let told = "";
+    for (; now < 20 * 60_000; now += 15_000) {
+      told = (await rejected(out, fault, { credentials })).message;
+    }
+    const [first = 0, next = 0] = [...new Set(shown)];
+    assert.ok(shown.length <= 4 && next - first >= 5, `${shown}`);
+    const word = new RegExp(
+      `was sent the user and the password \\d+ min ago, and gave no word on them \\(${fault}\\); so`,
+    );
+    assert.match(told, word);
+    const before = shown.length;
+    write("anna:other");
+    await rejected(out, fault, { credentials });
+    assert.ok(shown.length > before, "another one goes out at once");
+  });
+}
+
+test("a password that is judged when the attempt is over is not shown without pace", async (t) => {
+  let now = 0;
+  let shown = 0;
+  let abort = new AbortController();
+  const { credentials } = credentialsFile(t, "anna:wrong");
+  const proxy = await judgingProxy(
+    t,
+    () => abort.abort(),
+    () => shown++,
+  );
+  const out = new ProxyRoutes({ proxies: [proxy], pac: "", env: {} }, () => now);
+  for (; now < 5 * 60_000; now += 15_000) {
+    await rejected(out, "timeout", { credentials }, abort.signal);
+    abort = new AbortController();
+  }
+  assert.equal(shown, 1);
+});
+
+test("a proxy that judges a password is not cut for the sake of the next one, and shown it again", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { credentials } = credentialsFile(t, "anna:wrong");
+  let shown = 0;
+  const refuse = (socket: Duplex): void => {
+    t.mock.timers.tick(5_000);
+    socket.end('HTTP/1.1 407 Who\r\nProxy-Authenticate: Basic realm="x"\r\nContent-Length: 0\r\n\r\n');
+  };
+  const slow = () => judgingProxy(t, refuse, () => shown++);
+  const out = ways({ proxies: [await slow(), await slow()] });
+  for (let attempt = 0; attempt < 3; attempt++) await rejected(out, "proxy_auth_refused", { credentials });
+  assert.equal(shown, 2);
+});
+
+test("a password that a proxy has taken is shown at once, however often nothing comes of it", async (t) => {
+  const answers = {
+    "200": "HTTP/1.1 200 OK\r\n\r\n",
+    "403": "HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n",
+    "502": "HTTP/1.1 502 No server\r\nContent-Length: 0\r\n\r\n",
+  };
+  for (const taken of Object.values(answers)) {
+    const { credentials } = credentialsFile(t, "anna:right");
+    let shown = 0;
+    const proxy = await judgingProxy(
+      t,
+      (socket) => socket.end(shown === 1 ? taken : ""),
+      () => shown++,
+    );
+    const out = ways({ proxies: [proxy] });
+    await out.open(SERVER, { credentials }, never()).then(
+      ({ socket }) => socket.destroy(),
+      () => {},
+    );
+    for (let attempt = 0; attempt < 20; attempt++) await rejected(out, "proxy_closed", { credentials });
+    assert.equal(shown, 21, taken);
+  }
+});
+
+test("a wrong password is shown once to a SOCKS proxy that refuses it", async (t) => {
+  const { credentials } = credentialsFile(t, "anna:wrong");
+  let shown = 0;
+  const proxy = await judgingSocks(t, (peer) => {
+    shown++;
+    peer.write("0101");
+  });
+  const out = ways({ proxies: [proxy] });
+  for (let attempt = 0; attempt < 20; attempt++) await rejected(out, "proxy_auth_refused", { credentials });
+  assert.equal(shown, 1);
+});
+
+test("a SOCKS proxy takes a password before it says anything of the server", async (t) => {
+  const { credentials } = credentialsFile(t, "anna:right");
+  let shown = 0;
+  const proxy = await judgingSocks(t, async (peer) => {
+    shown++;
+    peer.write(AUTHENTICATED);
+    await peer.readRequest();
+    peer.end();
+  });
+  const out = ways({ proxies: [proxy] });
+  for (let attempt = 0; attempt < 20; attempt++) await rejected(out, "proxy_closed", { credentials });
+  assert.equal(shown, 20);
+});
+
+test("a password that is not asked for, or meets nobody, is none that was shown", async (t) => {
+  const { credentials } = credentialsFile(t, "anna:right");
+  const open = await serve(t, async (peer) => {
+    await peer.read(4);
+    peer.write(NO_AUTH);
+    await peer.readRequest();
+    peer.end();
+  });
+  const gone = await socks(t, 0);
+  await gone.close();
+  for (const [proxy, fault] of [
+    [open, "proxy_closed"],
+    [gone.at, "refused"],
+  ] as const) {
+    const out = ways({ proxies: [proxy] });
+    for (let attempt = 0; attempt < 20; attempt++) {
+      assert.doesNotMatch((await rejected(out, fault, { credentials })).message, /held back/);
+    }
+  }
+});
+
+test("while a password is held back from one proxy the next one is tried, and what failed is told", async (t) => {
+  const { credentials } = credentialsFile(t, "anna:wrong");
+  const proxy = await basicProxy(t, "anna:right");
+  const gone = await socks(t, 0);
+  await gone.close();
+  const out = ways({ proxies: [proxy.url, gone.at] });
+  await rejected(out, "proxy_auth_refused", { credentials });
+  const again = await rejected(out, "proxy_auth_refused", { credentials });
+  assert.match(again.message, /are held back for .*; socks5h:\S+ refused the connection/);
+  const opens = await socks(t, 0);
+  const { socket, way, failed } = await ways({ proxies: [proxy.url, opens.at] }).open(SERVER, {}, never());
+  socket.destroy();
+  assert.equal(formatRoute(way), `${opens.at} (--proxy)`);
+  assert.deepEqual(
+    failed.map(({ fault, at }) => [fault, at]),
+    [["proxy_auth_required", proxy.url]],
+  );
+});
+
+test("a credentials file that cannot be read is the fault", async (t) => {
+  const proxy = await socks(t, 0);
+  const credentials = new CredentialsFile("/nowhere/credentials");
+  const error = await rejected(ways({ proxies: [proxy.at] }), "proxy_auth_required", { credentials });
+  assert.match(error.message, /^--proxy-credentials-file \/nowhere\/credentials cannot be read/);
+});
+
+/** An HTTP proxy that asks for a password on one connection, and does on the next one what comes of that. */
+function judgingProxy(t: TestContext, judge: (socket: Duplex) => void, onShown: () => void): Promise<string> {
+  return httpProxy(t, (said, socket) => {
+    if (said === "") {
+      socket.end(
+        "HTTP/1.1 407 Who\r\nProxy-Authenticate: Basic realm=x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
+      );
+      return;
+    }
+    onShown();
+    judge(socket);
+  });
+}
+
+/** The same, on one connection. */
+async function keepingProxy(t: TestContext, judge: (socket: Socket) => void, onShown: () => void): Promise<string> {
+  const proxy = await ScriptedProxy.start({
+    onRequest: ({ fields }, socket) => {
+      if (!fields.has("proxy-authorization")) {
+        socket.write(refuse({ offers: ["Basic realm=x"] }));
+        return;
+      }
+      onShown();
+      judge(socket);
+    },
+  });
+  t.after(() => proxy[Symbol.asyncDispose]());
+  return formatProxy(proxy.url);
+}
+
+/** A SOCKS proxy that wants a password, and what it does when it has read it. */
+function judgingSocks(t: TestContext, judge: (peer: Peer) => void | Promise<void>): Promise<string> {
+  return serve(t, async (peer) => {
+    await peer.read(4);
+    peer.write(USER_AUTH);
+    const text = async () => peer.read(Number.parseInt(await peer.read(1), 16));
+    await peer.read(1);
+    await text();
+    await text();
+    await judge(peer);
+  });
+}
+
+/** A SOCKS proxy that does the same with each connection. */
+async function serve(t: TestContext, script: (peer: Peer) => Promise<void>): Promise<string> {
+  const proxy = createServer((socket) => {
+    t.after(() => socket.destroy());
+    script(new Peer(socket)).catch(() => socket.destroy());
+  });
+  await once(proxy.listen(0, "127.0.0.1"), "listening");
+  t.after(() => proxy.close());
+  return `socks5h://127.0.0.1:${(proxy.address() as AddressInfo).port}`;
+}
+
+/** A proxy that asks for a password, writes down what it is given, and refuses it. */
+function asking(t: TestContext, seen: string[], then: () => void = () => {}) {
+  return scripted(t, async (peer) => {
+    await peer.read(4);
+    peer.write(USER_AUTH);
+    const text = async () => Buffer.from(await peer.read(Number.parseInt(await peer.read(1), 16)), "hex").toString();
+    await peer.read(1);
+    seen.push(`${await text()}:${await text()}`);
+    then();
+    peer.write("0101");
+  });
+}

@@ -1,0 +1,153 @@
+import { once } from "node:events";
+import net, { type AddressInfo } from "node:net";
+import type { TestContext } from "node:test";
+import tls from "node:tls";
+import { Authority } from "../../pki/certificates.ts";
+import type { LoadKerberos } from "../auth/kerberos.ts";
+import type { RouteFault } from "../fault.ts";
+import { openThroughProxy, type ProxyOptions } from "../http-proxy.ts";
+import type { ProxyServer } from "../proxy-route.ts";
+
+/** A CONNECT as a scripted proxy sees it. */
+export interface ProxyRequest {
+  readonly line: string;
+  readonly fields: ReadonlyMap<string, string>;
+  /** Which connection it came on, and which request it is there; both from 0. */
+  readonly connection: number;
+  readonly index: number;
+}
+
+export interface ProxyScript {
+  readonly onConnection?: (socket: net.Socket, connection: number) => void;
+  readonly onRequest?: (request: ProxyRequest, socket: net.Socket) => void;
+  readonly tls?: tls.TlsOptions;
+}
+
+/** A proxy that answers what its test says, and remembers what it was asked. */
+export class ScriptedProxy implements AsyncDisposable {
+  readonly requests: ProxyRequest[] = [];
+  readonly sockets = new Set<net.Socket>();
+  readonly #server: net.Server;
+  readonly #script: ProxyScript;
+  #connections = 0;
+
+  private constructor(script: ProxyScript) {
+    this.#script = script;
+    this.#server =
+      script.tls === undefined
+        ? net.createServer(this.#onConnection)
+        : tls.createServer(script.tls, this.#onConnection);
+  }
+
+  static async start(script: ProxyScript): Promise<ScriptedProxy> {
+    const proxy = new ScriptedProxy(script);
+    await once(proxy.#server.listen(0, "127.0.0.1"), "listening");
+    return proxy;
+  }
+
+  get connections(): number {
+    return this.#connections;
+  }
+
+  get url(): ProxyServer {
+    const { port } = this.#server.address() as AddressInfo;
+    const scheme = this.#script.tls === undefined ? "http" : "https";
+    return { scheme, host: "127.0.0.1", port, credentials: undefined };
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const socket of this.sockets) socket.destroy();
+    this.#server.close();
+    await once(this.#server, "close");
+  }
+
+  readonly #onConnection = (socket: net.Socket): void => {
+    const connection = this.#connections++;
+    this.sockets.add(socket);
+    socket.on("close", () => this.sockets.delete(socket));
+    socket.on("error", () => {});
+    this.#script.onConnection?.(socket, connection);
+    let text = "";
+    let index = 0;
+    socket.on("data", (chunk: Buffer) => {
+      text += chunk.toString("latin1");
+      const end = text.indexOf("\r\n\r\n");
+      if (end < 0 || !text.startsWith("CONNECT ")) return;
+      const [line = "", ...fields] = text.slice(0, end).split("\r\n");
+      text = text.slice(end + 4);
+      const request = { line, fields: new Map(fields.map(readField)), connection, index: index++ };
+      this.requests.push(request);
+      this.#script.onRequest?.(request, socket);
+    });
+  };
+}
+
+function readField(field: string): [string, string] {
+  const colon = field.indexOf(":");
+  return [field.slice(0, colon).toLowerCase(), field.slice(colon + 1).trim()];
+}
+
+export const TO = { host: "agents.example", port: 443 };
+export const USER = { user: "Mufasa", password: "Circle of Life" };
+
+/** A connection through it; nobody has credentials unless said. */
+export function open(
+  proxy: ScriptedProxy | ProxyServer,
+  options: Partial<ProxyOptions> = {},
+  signal: AbortSignal = AbortSignal.timeout(20_000),
+  loadKerberos?: LoadKerberos,
+): Promise<net.Socket> {
+  const server = proxy instanceof ScriptedProxy ? proxy.url : proxy;
+  return openThroughProxy(server, TO, { credentials: async () => undefined, ...options }, signal, loadKerberos);
+}
+
+/** As somebody may have set it for other programs, until the test is over. */
+export function withoutVerification(t: TestContext): void {
+  const before = process.env["NODE_TLS_REJECT_UNAUTHORIZED"];
+  process.env["NODE_TLS_REJECT_UNAUTHORIZED"] = "0";
+  t.after(() => {
+    if (before === undefined) delete process.env["NODE_TLS_REJECT_UNAUTHORIZED"];
+    else process.env["NODE_TLS_REJECT_UNAUTHORIZED"] = before;
+  });
+}
+
+/** The fault of a way that must not lead anywhere. */
+export async function faultOf(opening: Promise<net.Socket>): Promise<RouteFault> {
+  try {
+    (await opening).destroy();
+  } catch (error) {
+    return error as RouteFault;
+  }
+  throw new Error("the way led to its destination");
+}
+
+/** What the socket delivers from here on, as long as it is no longer than that. */
+export async function read(socket: net.Socket, bytes: number): Promise<string> {
+  let text = "";
+  socket.on("data", (chunk: Buffer) => {
+    text += chunk.toString("latin1");
+  });
+  socket.resume();
+  while (text.length < bytes) await once(socket, "data", { signal: AbortSignal.timeout(10_000) });
+  return text;
+}
+
+export async function until(condition: () => boolean): Promise<void> {
+  const deadline = performance.now() + 10_000;
+  while (!condition()) {
+    if (performance.now() > deadline) throw new Error(`not within 10 s: ${condition}`);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+}
+
+let certificates: Promise<{ ca: string; server: tls.TlsOptions; client: { cert: string; key: string } }> | undefined;
+
+/** One throwaway CA with a certificate for 127.0.0.1 and one for a client. */
+export function testCertificates(): NonNullable<typeof certificates> {
+  certificates ??= Authority.create("test").then(async (authority) => {
+    const server = await authority.issue({ cn: "proxy", names: ["127.0.0.1"], usage: "server" });
+    const client = await authority.issue({ cn: "agent", usage: "client" });
+    return { ca: authority.cert, server: { ...server, ca: authority.cert }, client };
+  });
+  return certificates;
+}
