@@ -22,17 +22,15 @@ import { AgentMetrics } from "./metrics.ts";
 import type { AgentOptions } from "./options.ts";
 import { checkPort, type ListenAt } from "./ports.ts";
 import { credentialCheck, readiness, status } from "./status.ts";
+import { sharedLookup } from "./streams/lookup.ts";
 import { TargetPolicy } from "./streams/policy.ts";
-import { sharedLookup } from "./streams/resolve.ts";
 import { DialSlots, type ServeDeps, serve } from "./streams/serve.ts";
 import { attempt } from "./uplink/attempt.ts";
-import { pathsOf } from "./uplink/credentials.ts";
-import { AgentExpiry } from "./uplink/expiring.ts";
-import { Uplink } from "./uplink/keep.ts";
-import { KeptCredentials } from "./uplink/kept-credentials.ts";
+import { AgentExpiry, KeptCredentials, pathsOf } from "./uplink/credentials.ts";
 import { Path } from "./uplink/path.ts";
+import { AgentRoutes } from "./uplink/proxy-route.ts";
 import { formatServer, wantedServers } from "./uplink/servers.ts";
-import { WayOut } from "./uplink/way-out.ts";
+import { Uplink } from "./uplink/uplink.ts";
 
 export interface AgentDeps {
   readonly log: Logger;
@@ -104,7 +102,7 @@ export class Agent implements AsyncDisposable {
     this.#credentials = new KeptCredentials(options, log);
     this.#expiry = new AgentExpiry(options, () => this.#credentials.held);
     this.metrics.expiry.watch(() => this.#expiry);
-    const wayOut = new WayOut(options, { env, log });
+    const wayOut = new AgentRoutes(options, { env, log });
     this.#uplinks = wantedServers(options).map((server) => {
       const path = new Path(options);
       const name = formatServer(server);

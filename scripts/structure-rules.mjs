@@ -35,6 +35,30 @@ export const FOLDERS = {
     ...["shared", "shared/address", "shared/basics", "shared/http", "shared/limits", "shared/listen", "shared/tls"],
     ...["shared/wire", "shared/yamux", "ws", "zod"],
   ],
+  "agent/streams": [
+    ...["shared", "shared/address", "shared/dial", "shared/relay", "shared/runtime", "shared/wire", "shared/yamux"],
+  ],
+  "agent/uplink": [
+    ...["shared", "shared/address", "shared/basics", "shared/config", "shared/dial", "shared/dial/auth"],
+    ...[
+      "shared/documents",
+      "shared/http",
+      "shared/link",
+      "shared/runtime",
+      "shared/tls",
+      "shared/wire",
+      "shared/yamux",
+    ],
+  ],
+  agent: [
+    ...["agent/streams", "agent/uplink", "shared", "shared/address", "shared/admin", "shared/config", "shared/dial"],
+    ...["shared/documents", "shared/limits", "shared/link", "shared/runtime", "shared/tls", "shared/wire"],
+    ...["shared/yamux", "prom-client"],
+  ],
+  "agent/doctor": [
+    ...["agent", "agent/uplink", "shared", "shared/address", "shared/basics", "shared/config", "shared/dial"],
+    ...["shared/http", "shared/link", "shared/runtime", "shared/tls", "shared/wire", "shared/yamux"],
+  ],
   "server/options": [
     "server/clusters",
     "shared/address",

@@ -4,6 +4,7 @@ import tls from "node:tls";
 import { WebSocket } from "ws";
 import { sniOf } from "../address/sni.ts";
 import { seconds } from "../basics/seconds.ts";
+import { certificateFault, shownBy } from "../tls/server-certificate.ts";
 import { HANDSHAKE_VERSION, LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
 import { Carrier, WEBSOCKET_BOUNDS } from "./carrier.ts";
 import type { ControlMessage, Hello, OuterHello, Resumed, Welcome } from "./control.ts";
@@ -18,7 +19,6 @@ import {
   UPGRADING,
   unwelcomed,
 } from "./dial-fault.ts";
-import { certificateFault, shownBy } from "./shown-certificate.ts";
 import { damagedAnswer, mendAnswer, readAnswer } from "./upgrade-answer.ts";
 
 /** Where to, and how: all but the words. */
