@@ -1,13 +1,13 @@
 import type { AddressInfo } from "node:net";
 import { formatTarget, type Target } from "../shared/address/target.ts";
 import { type Admin, startAdmin } from "../shared/admin/admin.ts";
-import { onceASecond } from "../shared/basics/once-a-second.ts";
+import { oncePerSecond } from "../shared/basics/timers.ts";
 import { TurnQueue } from "../shared/basics/turn-queue.ts";
 import { controlGroups } from "../shared/limits/memory-limit.ts";
 import { MemoryPool } from "../shared/limits/memory-pool.ts";
 import type { MemoryShare } from "../shared/limits/memory-share.ts";
 import { MemoryWatch } from "../shared/limits/memory-watch.ts";
-import type { TlsListener } from "../shared/listen/tls.ts";
+import type { TlsListener } from "../shared/listen/listeners.ts";
 import { CulvertError } from "../shared/outcomes.ts";
 import { FileRoom } from "../shared/runtime/file-room.ts";
 import { liveLinks } from "../shared/runtime/link-metrics.ts";
@@ -100,10 +100,10 @@ export class Server implements AsyncDisposable {
   #callers: TlsListener<ClusterVirtualHost> | undefined;
   readonly #agents: AgentPorts;
   /** They look at every cluster, and whoever reaches the health port may ask for them. */
-  readonly #recentFaults = onceASecond(() => this.#clusterFaults());
-  readonly #recentWarnings = onceASecond(() => this.#serving?.warnings() ?? []);
-  readonly #recentEnds = onceASecond(() => expiryWarnings(endingSoon(this.#expiring()), new Date()));
-  readonly #recentReviews = onceASecond(() => this.#serving?.tokenReviews() ?? []);
+  readonly #recentFaults = oncePerSecond(() => this.#clusterFaults());
+  readonly #recentWarnings = oncePerSecond(() => this.#serving?.warnings() ?? []);
+  readonly #recentEnds = oncePerSecond(() => expiryWarnings(endingSoon(this.#expiring()), new Date()));
+  readonly #recentReviews = oncePerSecond(() => this.#serving?.tokenReviews() ?? []);
   /** What is verified again, of all clusters. */
   readonly #turns = new TurnQueue();
   readonly #callersAgain = new CallersAgain(this.#turns);
@@ -274,12 +274,12 @@ export class Server implements AsyncDisposable {
     };
     const { listener, address } = await openTlsPort(
       {
-        ...{ name: "callers", doors: serving.callerHosts, proxyProtocol: this.#options.serverProxyProtocol },
+        ...{ name: "callers", hosts: serving.callerHosts, proxyProtocol: this.#options.serverProxyProtocol },
         ...{ port: serverPort, host: serverBindAddress, option: "--server-port" },
         hostOption: "--server-bind-address",
         keepaliveMs: this.#options.frontendKeepaliveMs,
         turnsAway: false, // kube-apiserver would not obey
-        onSecure: (socket, door) => this.#entrances.take(door, socket),
+        onConnection: ({ socket, host }) => this.#entrances.take(host, socket),
       },
       common,
     );

@@ -1,5 +1,5 @@
 import type { Duplex } from "node:stream";
-import { Backlog } from "../../shared/limits/backlog.ts";
+import { ByteQueue } from "../../shared/basics/bytes.ts";
 import { HeldBytes } from "../../shared/limits/held-bytes.ts";
 import type { MemoryAccount } from "../../shared/limits/hold.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
@@ -23,7 +23,7 @@ function ignore(): void {}
 export class PendingCaller {
   readonly #socket: Duplex;
   /** What came early, until it goes to the target. */
-  readonly #early = new Backlog();
+  readonly #early = new ByteQueue();
   readonly #held: HeldBytes;
   #earlyBytes = 0;
   #gone: CulvertError | undefined;

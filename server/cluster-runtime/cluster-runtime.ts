@@ -1,5 +1,5 @@
 import type { Target } from "../../shared/address/target.ts";
-import { TokenBucket } from "../../shared/basics/token-bucket.ts";
+import { TokenBucket } from "../../shared/basics/rate-limit.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { WatchedCrl } from "../../shared/tls/crl-file.ts";

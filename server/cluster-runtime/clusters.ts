@@ -1,5 +1,5 @@
 import { ConfigError } from "../../shared/config/options.ts";
-import type { VirtualHosts } from "../../shared/listen/tls.ts";
+import type { VirtualHosts } from "../../shared/listen/listeners.ts";
 import type { Expiring } from "../../shared/tls/expiry.ts";
 import { changedKeys } from "../clusters/changes.ts";
 import type { Cluster, ClusterChanges } from "../clusters/cluster.ts";

@@ -1,5 +1,5 @@
-import { LookTimer } from "../../shared/basics/look-timer.ts";
-import type { Place } from "../../shared/basics/queue.ts";
+import type { QueueNode } from "../../shared/basics/queue.ts";
+import { SharedInterval } from "../../shared/basics/timers.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { CrlFile, WatchedCrl } from "../../shared/tls/crl-file.ts";
 import type { RevocationList } from "../../shared/tls/revocation-list.ts";
@@ -151,7 +151,7 @@ const CHECK_MS = 60_000;
 export class CrlLog {
   readonly #log: Pick<Logger, "warn">;
   readonly #warnings: () => readonly string[];
-  readonly #place: Place<() => void>;
+  readonly #place: QueueNode<() => void>;
   #logged: readonly string[] = [];
   #soon: NodeJS.Immediate | undefined;
 
@@ -159,7 +159,7 @@ export class CrlLog {
   constructor(log: Pick<Logger, "warn">, warnings: () => readonly string[]) {
     this.#log = log;
     this.#warnings = warnings;
-    this.#place = LookTimer.every(CHECK_MS).add(this.check);
+    this.#place = SharedInterval.every(CHECK_MS).add(this.check);
   }
 
   /** Call it when CRLs or CAs may have changed. A thousand clusters that change together cause one check. */

@@ -1,5 +1,6 @@
 import type { Duplex } from "node:stream";
 import { formatTarget, type Target } from "../../shared/address/target.ts";
+import { deferred } from "../../shared/basics/promises.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { encodeOpen, type OpenAnswer, parseAnswer, receiveHead } from "../../shared/wire/open.ts";
 import { YamuxError } from "../../shared/yamux/errors.ts";
@@ -60,15 +61,13 @@ const PROBE_MS = 5_000;
  * for the resume.
  */
 export class Opening implements Cancellable<Stream> {
-  readonly promise: Promise<Stream>;
   readonly #session: Session;
   readonly #target: Target;
   readonly #link: OpeningLink;
   readonly #agentId: string;
   readonly #options: OpenOptions;
   readonly #startedAt = performance.now();
-  #resolve: (stream: Stream) => void = ignore;
-  #reject: (error: CulvertError) => void = ignore;
+  readonly #opened = deferred<Stream>();
   #stream: Stream | undefined;
   #stopReading: () => void = ignore;
   #timer: NodeJS.Timeout | undefined;
@@ -82,15 +81,15 @@ export class Opening implements Cancellable<Stream> {
     this.#target = target;
     this.#agentId = agentId;
     this.#options = options;
-    this.promise = new Promise((resolve, reject) => {
-      this.#resolve = resolve;
-      this.#reject = reject;
-    });
     try {
       this.#begin(target, options);
     } catch (error) {
       this.#fail(refusedHere(error, agentId));
     }
+  }
+
+  get promise(): Promise<Stream> {
+    return this.#opened.promise;
   }
 
   #begin(target: Target, { id, timeoutMs, dialTimeoutMs, ackTimeoutMs, watch }: OpenOptions): void {
@@ -201,14 +200,14 @@ export class Opening implements Cancellable<Stream> {
   #succeed(): void {
     if (this.#settled || this.#stream === undefined) return;
     this.#settle();
-    this.#resolve(this.#stream);
+    this.#opened.resolve(this.#stream);
   }
 
   #fail(error: CulvertError): void {
     if (this.#settled) return;
     this.#settle();
     this.#stream?.destroy();
-    this.#reject(error);
+    this.#opened.reject(error);
   }
 
   #settle(): void {

@@ -1,3 +1,4 @@
+import { deferred } from "../../shared/basics/promises.ts";
 import { MemoryPool } from "../../shared/limits/memory-pool.ts";
 import type { MemoryShare } from "../../shared/limits/memory-share.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
@@ -242,12 +243,7 @@ export class ClusterTunnels {
 
   /** The first tunnel that takes streams, or after `timeoutMs` the sentence that says why there is none. */
   whenAvailable(timeoutMs: number): Cancellable<Tunnel> {
-    let give: (tunnel: Tunnel) => void = () => {};
-    let fail: (reason: CulvertError) => void = () => {};
-    const promise = new Promise<Tunnel>((resolve, reject) => {
-      give = resolve;
-      fail = reject;
-    });
+    const { promise, resolve, reject } = deferred<Tunnel>();
     const stop = () => {
       clearTimeout(timer);
       this.#waiters.delete(look);
@@ -256,11 +252,11 @@ export class ClusterTunnels {
       const tunnel = this.pick();
       if (tunnel === undefined) return;
       stop();
-      give(tunnel);
+      resolve(tunnel);
     };
     const cancel = (reason: CulvertError) => {
       stop();
-      fail(reason);
+      reject(reason);
     };
     const timer = setTimeout(() => cancel(this.#noAgent()), Math.max(0, timeoutMs));
     this.#waiters.add(look);

@@ -1,5 +1,6 @@
 import type { Target } from "../../shared/address/target.ts";
-import { Crowd } from "../../shared/basics/queue.ts";
+import { deferred } from "../../shared/basics/promises.ts";
+import { OrderedSet } from "../../shared/basics/queue.ts";
 import { UNBOUNDED } from "../../shared/limits/hold.ts";
 import type { Link, LinkWatcher } from "../../shared/link/link.ts";
 import { type OutcomeCode, toCulvertError } from "../../shared/outcomes.ts";
@@ -57,7 +58,7 @@ export class Tunnel implements Pickable {
   readonly closedWith: Promise<Error | undefined>;
   readonly #link: TunnelLink;
   readonly #session: Session;
-  readonly #openings = new Crowd<Opening>();
+  readonly #openings = new OrderedSet<Opening>();
   readonly #dials = new DialRecord();
   #peer: PeerIdentity | undefined;
   #asked = false;
@@ -80,10 +81,8 @@ export class Tunnel implements Pickable {
     this.#peer = agent.peer;
     this.#link = link;
     this.#provesByResume = pipe === link;
-    let over: (reason: Error | undefined) => void = () => {};
-    this.closedWith = new Promise((resolve) => {
-      over = resolve;
-    });
+    const closed = deferred<Error | undefined>();
+    this.closedWith = closed.promise;
     link.watch({
       ...watcher,
       onSuspended: (cause) => {
@@ -107,7 +106,7 @@ export class Tunnel implements Pickable {
     this.#session = new Session(
       "server",
       pipe,
-      { onStream: (stream) => probes.take(stream), onClosed: (reason) => over(reason) },
+      { onStream: (stream) => probes.take(stream), onClosed: closed.resolve },
       options,
     );
   }

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { firstFault, inOurWords } from "../basics/schema-words.ts";
+import { firstIssue, schemaMessage } from "../basics/schema-errors.ts";
 import { HANDSHAKE_VERSION } from "../wire/handshake.ts";
 
 /** The text messages of a carrier (design: "Handshake"). Unknown fields are ignored, unknown types too. */
@@ -132,9 +132,9 @@ export function parseControl(text: string): ControlMessage | undefined {
   if (data === undefined) throw new BadControlMessage("a control message must be a JSON object with a type");
   if (!KNOWN_TYPES.has(data.type)) return undefined;
   const isOuter = data.type === "hello" && data.inner === true;
-  const parsed = (isOuter ? outerHelloSchema : controlSchema).safeParse(value, { error: inOurWords });
+  const parsed = (isOuter ? outerHelloSchema : controlSchema).safeParse(value, { error: schemaMessage });
   if (parsed.success) return parsed.data;
-  throw new BadControlMessage(`bad ${data.type} message: ${firstFault(parsed.error)}`);
+  throw new BadControlMessage(`bad ${data.type} message: ${firstIssue(parsed.error)}`);
 }
 
 function parseJson(text: string): unknown {

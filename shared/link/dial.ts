@@ -3,7 +3,8 @@ import net from "node:net";
 import tls from "node:tls";
 import { WebSocket } from "ws";
 import { sniOf } from "../address/sni.ts";
-import { seconds } from "../basics/seconds.ts";
+import { deferred } from "../basics/promises.ts";
+import { seconds } from "../basics/text.ts";
 import { certificateFault, shownBy } from "../tls/server-certificate.ts";
 import { HANDSHAKE_VERSION, LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
 import { Carrier, WEBSOCKET_BOUNDS } from "./carrier.ts";
@@ -166,8 +167,7 @@ async function dial(options: CarrierDialOptions, greeting: Greeting): Promise<Re
 class Attempt {
   readonly #options: CarrierDialOptions;
   readonly #timer: NodeJS.Timeout;
-  readonly #interrupted: Promise<never>;
-  #reject: (error: Error) => void = () => {};
+  readonly #interrupted = deferred<never>();
   /** Ours, not the network's: the deadline or the owner's signal. */
   #reason: Error | undefined;
   /** Of what opens the connection. */
@@ -179,10 +179,7 @@ class Attempt {
 
   constructor(options: CarrierDialOptions) {
     this.#options = options;
-    this.#interrupted = new Promise((_, reject) => {
-      this.#reject = reject;
-    });
-    this.#interrupted.catch(() => {});
+    this.#interrupted.promise.catch(() => {});
     this.#timer = setTimeout(() => {
       const sentence = `no tunnel within ${seconds(options.timeoutMs)}: timed out ${this.#step}`;
       this.#interrupt(tooLate({ step: this.#step, proxy: this.#proxy }, sentence));
@@ -195,7 +192,7 @@ class Attempt {
 
   #interrupt(reason: Error): void {
     this.#reason = reason;
-    this.#reject(reason);
+    this.#interrupted.reject(reason);
     this.#abort.abort(reason);
   }
 
@@ -229,7 +226,7 @@ class Attempt {
   async #openBy(open: NonNullable<CarrierDialOptions["open"]>): Promise<Passage> {
     const opening = open(this.#abort.signal);
     try {
-      return await Promise.race([opening, this.#interrupted]);
+      return await Promise.race([opening, this.#interrupted.promise]);
     } catch (error) {
       this.#reason = await opening.then(
         (late) => {
@@ -348,7 +345,7 @@ class Attempt {
   }
 
   #race<T>(step: (resolve: (value: T) => void, reject: (error: Error) => void) => void): Promise<T> {
-    return Promise.race([new Promise<T>(step), this.#interrupted]);
+    return Promise.race([new Promise<T>(step), this.#interrupted.promise]);
   }
 }
 

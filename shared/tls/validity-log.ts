@@ -1,5 +1,5 @@
-import { LookTimer } from "../basics/look-timer.ts";
-import type { Place } from "../basics/queue.ts";
+import type { QueueNode } from "../basics/queue.ts";
+import { SharedInterval } from "../basics/timers.ts";
 import { type Expiring, expirySentence, type LifeStage, lifeStageOf } from "./expiry.ts";
 
 export interface ValidityLogSink {
@@ -15,7 +15,7 @@ const LOOK_MS = 60_000;
  * where it does not live for long.
  */
 export class ValidityLog {
-  readonly #place: Place<() => void>;
+  readonly #place: QueueNode<() => void>;
   readonly #log: ValidityLogSink;
   readonly #inUse: () => Iterable<Expiring>;
   #told = new Set<string>();
@@ -25,7 +25,7 @@ export class ValidityLog {
     this.#log = log;
     this.#inUse = inUse;
     this.look();
-    this.#place = LookTimer.every(LOOK_MS).add(this.look);
+    this.#place = SharedInterval.every(LOOK_MS).add(this.look);
   }
 
   close(): void {
