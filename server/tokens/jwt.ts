@@ -1,5 +1,5 @@
 import { decodeProtectedHeader, errors, jwtVerify } from "jose";
-import { untilAborted } from "../../shared/basics/until-aborted.ts";
+import { untilAborted } from "../../shared/basics/promises.ts";
 import { tokenExpiry, unfitToken, unverifiedClaims } from "../../shared/http/bearer.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";

@@ -1,5 +1,5 @@
-import { LookTimer } from "../../shared/basics/look-timer.ts";
-import type { Place } from "../../shared/basics/queue.ts";
+import type { QueueNode } from "../../shared/basics/queue.ts";
+import { SharedInterval } from "../../shared/basics/timers.ts";
 
 /** Whether the API server that judges tokens can be asked. */
 export type Reach =
@@ -21,7 +21,7 @@ const QUIET_MS = 60_000;
 export class ReviewReach {
   readonly #ask: () => void;
   readonly #onChanged: (reach: Reach) => void;
-  readonly #place: Place<() => void>;
+  readonly #place: QueueNode<() => void>;
   #reach: Reach = { state: "untried" };
   #askedAtMs = 0;
 
@@ -29,7 +29,7 @@ export class ReviewReach {
   constructor(ask: () => void, onChanged: (reach: Reach) => void) {
     this.#ask = ask;
     this.#onChanged = onChanged;
-    this.#place = LookTimer.every(LOOK_MS).add(() => this.#look());
+    this.#place = SharedInterval.every(LOOK_MS).add(() => this.#look());
     this.#put();
   }
 

@@ -1,4 +1,4 @@
-import { matchesPieces } from "../../shared/basics/wildcard.ts";
+import { matchesWildcard } from "../../shared/basics/text.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { TokenIdentity } from "./verifier.ts";
 
@@ -26,7 +26,7 @@ export function matchesSubject(pattern: string, subject: string): boolean {
 
 /** One part of it: a namespace or a name. */
 export function matchesPart(pattern: string, value: string): boolean {
-  return matchesPieces(pattern.split("*"), value);
+  return matchesWildcard(pattern.split("*"), value);
 }
 
 /** Whoever proved who he is and may not come in. */

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { untilAborted } from "../../shared/basics/until-aborted.ts";
+import { untilAborted } from "../../shared/basics/promises.ts";
 import { unfitToken, unverifiedClaims } from "../../shared/http/bearer.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { quoted, refuseByClaims } from "./claims.ts";

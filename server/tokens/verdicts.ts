@@ -1,7 +1,8 @@
 import { createHash } from "node:crypto";
 import { BySource } from "../../shared/basics/by-source.ts";
-import { TokenBuckets } from "../../shared/basics/token-buckets.ts";
-import { untilAborted } from "../../shared/basics/until-aborted.ts";
+import { untilAborted } from "../../shared/basics/promises.ts";
+import { TokenBuckets } from "../../shared/basics/rate-limit.ts";
+import { RecentMap } from "../../shared/basics/recent-map.ts";
 import type { VerificationResult } from "./verifier.ts";
 
 /** A fresh verdict, and until when it may be given again, ms since the epoch. */
@@ -120,11 +121,10 @@ export class Verdicts {
 
 /** Verdicts by the digest of their token, the oldest first. */
 class Kept {
-  readonly #most: number;
-  readonly #verdicts = new Map<string, Judged>();
+  readonly #verdicts: RecentMap<string, Judged>;
 
   constructor(most: number) {
-    this.#most = most;
+    this.#verdicts = new RecentMap(most);
   }
 
   get(digest: string): VerificationResult | undefined {
@@ -135,9 +135,7 @@ class Kept {
   }
 
   set(digest: string, verdict: VerificationResult, keepUntilMs: number): void {
-    if (keepUntilMs <= Date.now()) return;
-    if (this.#verdicts.size >= this.#most) this.#verdicts.delete(this.#verdicts.keys().next().value ?? "");
-    this.#verdicts.set(digest, { verdict, keepUntilMs });
+    if (keepUntilMs > Date.now()) this.#verdicts.set(digest, { verdict, keepUntilMs });
   }
 
   clear(): void {

@@ -1,6 +1,6 @@
 import type { z } from "zod";
 
-/** What is asked of a value, by the name that zod has for its type. */
+/** Words for the types of values, by zod's names. */
 const KINDS: Readonly<Record<string, string>> = {
   string: "a text",
   number: "a number",
@@ -13,10 +13,10 @@ const KINDS: Readonly<Record<string, string>> = {
 };
 
 /**
- * Faults of a value in our words, for `safeParse(value, { error: inOurWords })`: peers and users read them. Each continues
- * the path of its key. A schema's own message wins.
+ * Messages for peers and users, for `safeParse(value, { error: schemaMessage })`. Each one continues the path of its key. A
+ * message that the schema itself gives wins.
  */
-export function inOurWords(issue: z.core.$ZodRawIssue): string {
+export function schemaMessage(issue: z.core.$ZodRawIssue): string {
   if (issue.input === undefined) return "is missing";
   switch (issue.code) {
     case "invalid_type":
@@ -42,8 +42,8 @@ function amount(origin: string, bound: number | bigint, side: "least" | "most"):
   return origin === "array" ? `have at ${side} ${bound} items` : `be at ${side} ${bound}`;
 }
 
-/** The first fault of a value, after the path of its key. */
-export function firstFault({ issues: [issue] }: z.ZodError): string {
+/** The first issue of a value, after the path of its key. */
+export function firstIssue({ issues: [issue] }: z.ZodError): string {
   const path = issue?.path.join(".") ?? "";
   return `${path === "" ? "it" : path} ${issue?.message ?? "is of no known form"}`;
 }
