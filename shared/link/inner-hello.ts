@@ -13,8 +13,8 @@ const innerHelloSchema = helloSchema.omit({ resume: true }).extend({
 });
 export type InnerHello = z.infer<typeof innerHelloSchema>;
 
-/** There is no token: a resume is proved by the key of the inner TLS. */
-const innerWelcomeSchema = welcomeSchema.omit({ token: true, received: true });
+/** It has no key: both ends take that from the inner TLS. */
+const innerWelcomeSchema = welcomeSchema.omit({ key: true });
 export type InnerWelcome = z.infer<typeof innerWelcomeSchema>;
 
 const renewedSchema = z.object({ type: z.literal("renewed") });

@@ -6,88 +6,98 @@ import type { Logger } from "../../shared/runtime/logger.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { ClusterConnects, ServerMetrics } from "../metrics/server-metrics.ts";
 import type { OpenConnect } from "../tunnels/open-connects.ts";
+import type { OpenContext } from "../tunnels/open-stream.ts";
+import type { Tunnel } from "../tunnels/tunnel.ts";
 
-export interface AccountDeps {
+export interface ConnectRecordDeps {
   readonly metrics: ServerMetrics;
   readonly log: Logger;
-  /** For those who have not proved who they are: they come as often as they like. */
+  /** The throttled log for callers that are not authenticated: they may come as often as they like. */
   readonly throttledLog: ThrottledLog;
 }
 
-let connections = 0;
-
-/** It has got no answer 200. */
-const FAILED = "CONNECT failed";
-/** Of whoever has not proved who he is. */
-const UNKNOWN = "unknown";
-
-/** What is told of one connection when it is over: one log line and one metric, whatever happened. */
-export class Account {
-  readonly id = (++connections).toString(36);
-  caller = UNKNOWN;
-  target = "";
-  /** Whose door it came through: it asks for nothing else. */
+export interface ConnectRecordOptions {
+  /** The cluster of the listener that the CONNECT came to. */
   readonly cluster: ClusterConnects;
-  agent: string | undefined;
-  /** Bytes that the target got before the splice. */
-  early = 0;
-  /** Subject, issuer and serial number of a certificate that was shown and is not believed. */
+  /** Absent on a unix socket. */
+  readonly source: Endpoint | undefined;
+  readonly timeoutMs: number;
+  /** Aborted when the caller has left or is refused. */
+  readonly signal: AbortSignal;
+}
+
+let connects = 0;
+
+/** A message of the log for a CONNECT that got no 200. */
+const FAILED = "CONNECT failed";
+const UNAUTHENTICATED = "unknown";
+
+/** The facts about one CONNECT. At its end they become one log line and one set of metrics, whatever has happened. */
+export class ConnectRecord implements OpenContext {
+  readonly id = (++connects).toString(36);
+  readonly cluster: ClusterConnects;
+  readonly deadline: number;
+  readonly signal: AbortSignal;
+  caller = UNAUTHENTICATED;
+  target = "";
+  tunnel: Tunnel | undefined;
+  /** Number of bytes that the target got before the splice. */
+  earlyBytes = 0;
+  /** Subject, issuer and serial number of a certificate that was presented and not accepted. */
   certificate: string | undefined;
-  /** Present once it is known who has sent it, unless it came over a unix socket. */
+  /** Present once the caller is authenticated, unless it came over a unix socket. */
   open: OpenConnect | undefined;
   readonly #source: Endpoint | undefined;
-  readonly #deadlineMs: number;
-  readonly #deps: AccountDeps;
+  readonly #deps: ConnectRecordDeps;
   readonly #startedAt = performance.now();
   #dialMs: number | undefined;
 
-  /** `source`: where it came from, as long as a socket that is cut still knows; a unix socket never does. */
-  constructor(cluster: ClusterConnects, source: Endpoint | undefined, deadlineMs: number, deps: AccountDeps) {
+  constructor({ cluster, source, timeoutMs, signal }: ConnectRecordOptions, deps: ConnectRecordDeps) {
     this.cluster = cluster;
+    this.deadline = this.#startedAt + timeoutMs;
+    this.signal = signal;
     this.#source = source;
-    this.#deadlineMs = deadlineMs;
     this.#deps = deps;
     deps.metrics.connectionOpened(cluster);
   }
 
-  /** Of the time within which every CONNECT is answered. */
+  /** Part of the time within which a CONNECT is answered that is left, ms. */
   leftMs(): number {
-    return this.#deadlineMs - (performance.now() - this.#startedAt);
+    return this.deadline - performance.now();
   }
 
+  /** The CONNECT is answered with 200. */
   onEstablished(): void {
     this.#dialMs = performance.now() - this.#startedAt;
     this.#deps.metrics.connectionEstablished(this.cluster, this.#dialMs);
   }
 
-  /** What its caller was admitted by counts no more. */
-  onWithdrawn({ bytesUp, bytesDown }: SpliceTotals, refusal: CulvertError): void {
-    this.#deps.metrics.connectionWithdrawn(this.cluster.name);
-    this.#finish(refusal.code, refusal, { bytesUp: bytesUp + this.early, bytesDown, endedBy: "server" });
-  }
-
-  /**
-   * `lost`: the tunnel has gone from under the stream, by the agent's loss or at the end of our own drain, or its memory was
-   * needed.
-   */
-  onSpliced(totals: SpliceTotals, lost: "agent_lost" | "draining" | "stalled" | undefined): void {
-    const { bytesDown, error } = totals;
-    const bytesUp = totals.bytesUp + this.early;
-    const endedBy = lost === undefined ? totals.endedBy : lost === "agent_lost" ? "agent" : "server";
-    this.#finish(lost ?? "ok", error, { bytesUp, bytesDown, endedBy });
-  }
-
+  /** The CONNECT gets no 200. */
   onRefused(error: CulvertError): void {
-    const isAgents = this.agent !== undefined && isOfAgent(error.code);
+    const isAgents = this.tunnel !== undefined && isOfAgent(error.code);
     const endedBy = error.code === "caller_gone" ? "caller" : isAgents ? "agent" : "server";
     this.#finish(error.code, error, { bytesUp: 0, bytesDown: 0, endedBy });
   }
 
-  /** Without the port: who tries again and again is one. */
+  /** The credential of the caller is not accepted any more. */
+  onWithdrawn({ bytesUp, bytesDown }: SpliceTotals, refusal: CulvertError): void {
+    this.#deps.metrics.connectionWithdrawn(this.cluster.name);
+    this.#finish(refusal.code, refusal, { bytesUp: bytesUp + this.earlyBytes, bytesDown, endedBy: "server" });
+  }
+
+  /** The splice has ended. `lost`: the tunnel has ended, or the memory of the connection was needed. */
+  onSpliced(totals: SpliceTotals, lost: "agent_lost" | "draining" | "stalled" | undefined): void {
+    const { bytesDown, error } = totals;
+    const bytesUp = totals.bytesUp + this.earlyBytes;
+    const endedBy = lost === undefined ? totals.endedBy : lost === "agent_lost" ? "agent" : "server";
+    this.#finish(lost ?? "ok", error, { bytesUp, bytesDown, endedBy });
+  }
+
+  /** Without the port: a caller that tries again and again is one. */
   get #from(): string {
     const address = this.#source?.address;
     if (address === undefined) return this.caller;
-    return this.caller === UNKNOWN ? address : `${this.caller} at ${address}`;
+    return this.caller === UNAUTHENTICATED ? address : `${this.caller} at ${address}`;
   }
 
   #finish(
@@ -115,14 +125,14 @@ export class Account {
       remote: this.#source && formatEndpoint(this.#source),
       certificate: this.certificate,
       target: this.target,
-      agent: this.agent,
+      agent: this.tunnel?.agent.agentId,
       outcome: code,
       dialMs: this.#dialMs === undefined ? undefined : rounded(this.#dialMs),
       bytesUp,
       bytesDown,
       durationMs: rounded(durationMs),
       endedBy: end.endedBy,
-      // A bug shows its stack; everything else is a sentence.
+      // A fault of the server is logged with its stack, everything else as a sentence.
       ...(code === "internal" ? { err: error?.cause ?? error } : error && { reason: printable(error.message) }),
     };
     if (code === "unauthenticated" && !established) throttledLog.write(level, line, FAILED);
@@ -131,7 +141,7 @@ export class Account {
   }
 }
 
-/** Whether such an end is the agent's, if one was asked. */
+/** Whether the agent that was asked has caused this end. */
 function isOfAgent(code: OutcomeCode): boolean {
   return outcome(code).fromAgent === true || code === "agent_lost" || code === "agent_timeout";
 }
