@@ -1,15 +1,14 @@
 import { X509Certificate } from "node:crypto";
 import { GrpcServer, NoHandshake, NoTls } from "../../shared/link/dial-fault.ts";
 import { InnerTlsFault } from "../../shared/link/inner-tls.ts";
-import { CertificateFault } from "../../shared/link/shown-certificate.ts";
-import { UnknownIssuer } from "../../shared/link/unknown-issuer.ts";
 import { printable } from "../../shared/outcomes.ts";
+import { withoutClockNote } from "../../shared/tls/clock-skew.ts";
+import { CertificateFault, UnknownIssuer } from "../../shared/tls/server-certificate.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { caExpired, chainIn, isEarly, isOver, linksIn, validityOf } from "./certificates.ts";
-import { lookAt, type Seen } from "./look.ts";
-import type { TunnelDial } from "./outer-tls.ts";
-import { refusalFinding } from "./refusal.ts";
+import { lookAt, type Seen } from "./second-look.ts";
 import { type ChainLink, type Culprit, type Finding, StepFailed } from "./steps.ts";
+import type { TunnelDial } from "./tunnel-steps.ts";
 
 /** What OpenSSL says of a handshake. */
 const TLS_CULPRITS: ReadonlyMap<string, Culprit> = new Map([
@@ -144,4 +143,18 @@ function shown([leaf]: readonly ChainLink[]): string {
 function lateValidity(chain: readonly ChainLink[]): Pick<Finding, "validFrom" | "validTo"> {
   const late = chain.find((link) => isOver(link) || isEarly(link)) ?? chain[0];
   return late === undefined ? {} : validityOf(late);
+}
+
+/** How the server, or an API server that it asks, says that a certificate or token is out of its time. */
+const TIMES = [
+  ["ended", /\bexpired\b/],
+  ["early", /\bnot valid (?:before|yet)\b/],
+] as const;
+
+/** The server's no, in its own words: the doctor has a step for the clocks. */
+export function refusalFinding({ status, closeCode, reason }: LinkRefused): Finding {
+  const by = withoutClockNote(reason);
+  const isOfCredentials = status === 401 || closeCode === CloseCode.unauthenticated;
+  const outOfTime = isOfCredentials ? TIMES.find(([, words]) => words.test(by))?.[0] : undefined;
+  return { culprit: "not_admitted", by, ...(outOfTime && { outOfTime }) };
 }

@@ -13,8 +13,8 @@ import { readAnswer } from "../../shared/wire/testing.ts";
 import { DuplexTransport } from "../../shared/yamux/duplex-transport.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
-import type { StreamEnd } from "../metrics.ts";
 import { TargetPolicy } from "./policy.ts";
+import type { StreamEnd } from "./serve.ts";
 import { DialSlots, type ServeDeps, serve } from "./serve.ts";
 
 /** A server's session whose streams an agent serves, and what the agent counted. */

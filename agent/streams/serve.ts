@@ -1,7 +1,7 @@
 import { isIP, type Socket } from "node:net";
 import { formatTarget, type Target } from "../../shared/address/target.ts";
 import { dialTarget, type Lookup } from "../../shared/dial/dial-target.ts";
-import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
+import { CulvertError, type OutcomeCode, toCulvertError } from "../../shared/outcomes.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";
 import { splice } from "../../shared/relay/splice.ts";
 import type { SpliceAccount } from "../../shared/relay/splice-memory.ts";
@@ -9,15 +9,31 @@ import type { Logger } from "../../shared/runtime/logger.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { encodeAnswer, readOpen } from "../../shared/wire/open.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
-import type { AgentMetrics } from "../metrics.ts";
+import { TimedLookup } from "./lookup.ts";
 import type { TargetPolicy } from "./policy.ts";
-import { TimedLookup } from "./timed-lookup.ts";
+
+/** What is known of a stream when it is over. */
+export interface StreamEnd {
+  readonly outcome: OutcomeCode | "ok";
+  readonly bytesUp?: number | undefined;
+  readonly bytesDown?: number | undefined;
+}
+
+/** What is counted of streams. */
+export interface StreamMetrics {
+  /** A stream was accepted. One `streamFinished` follows each call. */
+  streamOpened(): void;
+  streamFinished(end: StreamEnd): void;
+  /** A target was reached, or not. `pendingDials(-1)` is called separately. */
+  dialFinished(outcome: OutcomeCode | "ok", dialMs: number): void;
+  pendingDials(delta: number): void;
+}
 
 /** What serving a stream takes; the same for all streams of an agent. */
 export interface ServeDeps {
   readonly policy: Pick<TargetPolicy, "decide">;
   readonly dials: DialSlots;
-  readonly metrics: Pick<AgentMetrics, "streamOpened" | "streamFinished" | "pendingDials" | "dialFinished">;
+  readonly metrics: StreamMetrics;
   readonly log: Logger;
   /** Of streams that should not be: a broken server may open any number. */
   readonly throttledLog: Pick<ThrottledLog, "write">;

@@ -3,7 +3,7 @@ import { TurnQueue } from "../../shared/basics/turn-queue.ts";
 import { InnerServers } from "../../shared/link/inner-tls.ts";
 import type { Acceptor } from "../../shared/listen/acceptor.ts";
 import { Departures } from "../../shared/listen/departures.ts";
-import type { VirtualHosts } from "../../shared/listen/tls.ts";
+import type { VirtualHosts } from "../../shared/listen/listeners.ts";
 import type { ClusterVirtualHost } from "../cluster-runtime/virtual-host.ts";
 import type { PortDeps } from "../listeners/accept-rules.ts";
 import { openPlainPort } from "../listeners/plain-port.ts";
@@ -60,13 +60,13 @@ export class AgentPorts {
     const upgrades = await this.#upgradePort("agents", { doorNamed: (name) => doors.find(name) });
     const opened = await openTlsPort(
       {
-        ...{ name: "agents", doors, proxyProtocol, port, host, option: "--agent-port" },
+        ...{ name: "agents", hosts: doors, proxyProtocol, port, host, option: "--agent-port" },
         hostOption: "--agent-bind-address",
         keepaliveMs: 0, // the carrier has its own
         turnsAway: true,
         mostUnread: MOST_UNREAD,
         departures: this.#departures,
-        onSecure: (socket, door, backInMs) => upgrades.take(socket, door, backInMs),
+        onConnection: ({ socket, host, backInMs }) => upgrades.take(socket, host, backInMs),
       },
       this.#deps,
     );
@@ -85,7 +85,7 @@ export class AgentPorts {
         ...{ name: "agents-insecure", proxyProtocol, trustedCidrs, port, host, option: "--agent-insecure-port" },
         hostOption: "--agent-insecure-bind-address",
         ...{ keepaliveMs: 0, turnsAway: true, departures: this.#departures },
-        onOpen: (socket, backInMs) => upgrades.take(socket, undefined, backInMs),
+        onConnection: ({ socket, backInMs }) => upgrades.take(socket, undefined, backInMs),
       },
       this.#deps,
     );

@@ -1,5 +1,5 @@
 import type { IncomingMessage } from "node:http";
-import type { VirtualHosts } from "../../shared/listen/tls.ts";
+import type { VirtualHosts } from "../../shared/listen/listeners.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { ClusterVirtualHost } from "../cluster-runtime/virtual-host.ts";
 import { valuesOf } from "../listeners/request-reader.ts";

@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import type { HandshakeBudget } from "../../shared/listen/handshake-queue.ts";
-import type { VirtualHost } from "../../shared/listen/tls.ts";
+import type { VirtualHost } from "../../shared/listen/listeners.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import { ClientTrust } from "../../shared/tls/client-trust.ts";

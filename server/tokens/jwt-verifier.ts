@@ -8,7 +8,7 @@ import {
   type JWTVerifyGetKey,
   jwtVerify,
 } from "jose";
-import { untilAborted } from "../../shared/basics/until-aborted.ts";
+import { untilAborted } from "../../shared/basics/promises.ts";
 import { readBoundedSync } from "../../shared/documents/read-bounded.ts";
 import { readFailure } from "../../shared/documents/read-failure.ts";
 import { WatchedFiles } from "../../shared/documents/watched-files.ts";

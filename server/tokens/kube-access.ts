@@ -2,7 +2,7 @@ import { dirname, resolve } from "node:path";
 import { createSecureContext } from "node:tls";
 import { parse } from "yaml";
 import { z } from "zod";
-import { firstFault, inOurWords } from "../../shared/basics/schema-words.ts";
+import { firstIssue, schemaMessage } from "../../shared/basics/schema-errors.ts";
 import { readBoundedSync } from "../../shared/documents/read-bounded.ts";
 import { readFailure } from "../../shared/documents/read-failure.ts";
 import { printable } from "../../shared/outcomes.ts";
@@ -146,9 +146,9 @@ function readConfig(path: string): z.infer<typeof Kubeconfig> {
     // The parser's message would show the line, which may hold a key.
     throw new Error("it is no YAML", { cause: error });
   }
-  const read = Kubeconfig.safeParse(content, { error: inOurWords });
+  const read = Kubeconfig.safeParse(content, { error: schemaMessage });
   if (read.success) return read.data;
-  throw new Error(firstFault(read.error));
+  throw new Error(firstIssue(read.error));
 }
 
 function named<T extends { readonly name: string }>(entries: readonly T[], name: string, kind: string): T {

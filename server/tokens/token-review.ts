@@ -1,7 +1,7 @@
 import { z } from "zod";
-import { LookTimer } from "../../shared/basics/look-timer.ts";
-import type { Place } from "../../shared/basics/queue.ts";
-import { untilAborted } from "../../shared/basics/until-aborted.ts";
+import { untilAborted } from "../../shared/basics/promises.ts";
+import type { QueueNode } from "../../shared/basics/queue.ts";
+import { SharedInterval } from "../../shared/basics/timers.ts";
 import { unfitToken, unverifiedClaims } from "../../shared/http/bearer.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { failureOf, HttpsClient } from "./https-client.ts";
@@ -221,7 +221,7 @@ const QUIET_MS = 60_000;
 export class ApiServerMonitor {
   readonly #ask: () => void;
   readonly #onChanged: (state: ApiServerState) => void;
-  readonly #place: Place<() => void>;
+  readonly #place: QueueNode<() => void>;
   #state: ApiServerState = { state: "untried" };
   #askedAtMs = 0;
 
@@ -229,7 +229,7 @@ export class ApiServerMonitor {
   constructor(ask: () => void, onChanged: (state: ApiServerState) => void) {
     this.#ask = ask;
     this.#onChanged = onChanged;
-    this.#place = LookTimer.every(CHECK_MS).add(() => this.#check());
+    this.#place = SharedInterval.every(CHECK_MS).add(() => this.#check());
     this.#send();
   }
 

@@ -1,7 +1,8 @@
 import { createHash } from "node:crypto";
 import { BySource } from "../../shared/basics/by-source.ts";
-import { TokenBuckets } from "../../shared/basics/token-buckets.ts";
-import { untilAborted } from "../../shared/basics/until-aborted.ts";
+import { untilAborted } from "../../shared/basics/promises.ts";
+import { TokenBuckets } from "../../shared/basics/rate-limit.ts";
+import { RecentMap } from "../../shared/basics/recent-map.ts";
 import type { VerificationResult } from "./verifier.ts";
 
 /** A fresh result, and until when it may be used again, ms since the epoch. */
@@ -111,13 +112,12 @@ export class VerificationCache {
   }
 }
 
-/** Results by the digest of their token, the oldest first. */
+/** Results by the digest of their token, the most recent ones. */
 class ResultMap {
-  readonly #max: number;
-  readonly #results = new Map<string, CacheableResult>();
+  readonly #results: RecentMap<string, CacheableResult>;
 
   constructor(max: number) {
-    this.#max = max;
+    this.#results = new RecentMap(max);
   }
 
   get(digest: string): VerificationResult | undefined {
@@ -128,9 +128,7 @@ class ResultMap {
   }
 
   set(digest: string, result: VerificationResult, untilMs: number): void {
-    if (untilMs <= Date.now()) return;
-    if (this.#results.size >= this.#max) this.#results.delete(this.#results.keys().next().value ?? "");
-    this.#results.set(digest, { result, untilMs });
+    if (untilMs > Date.now()) this.#results.set(digest, { result, untilMs });
   }
 
   clear(): void {

@@ -1,6 +1,6 @@
 import type { EventEmitter } from "node:events";
 import { BySource } from "../../shared/basics/by-source.ts";
-import { untilAborted } from "../../shared/basics/until-aborted.ts";
+import { untilAborted } from "../../shared/basics/promises.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 
 /** The peer whose token is verified. */

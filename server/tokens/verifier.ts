@@ -1,4 +1,4 @@
-import { matchesPieces } from "../../shared/basics/wildcard.ts";
+import { matchesWildcard } from "../../shared/basics/text.ts";
 import type { UnverifiedClaims } from "../../shared/http/bearer.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { ApiServerState } from "./token-review.ts";
@@ -100,7 +100,7 @@ export function matchesSubject(pattern: string, subject: string): boolean {
 
 /** Whether one part of a subject, such as a namespace, matches a pattern. */
 export function matchesPart(pattern: string, value: string): boolean {
-  return matchesPieces(pattern.split("*"), value);
+  return matchesWildcard(pattern.split("*"), value);
 }
 
 /** The refusal of a valid token whose account is not permitted. */

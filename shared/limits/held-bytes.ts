@@ -1,11 +1,11 @@
-import { Place } from "../basics/queue.ts";
+import { QueueNode } from "../basics/queue.ts";
 import type { MemoryAccount, MemoryHold, MemoryHolder } from "./hold.ts";
 
 /** Bytes that a connection keeps until it goes on, in the account of whoever pays for them. */
 export class HeldBytes implements MemoryHold, MemoryHolder {
   #account: Pick<MemoryAccount, "hold" | "enter">;
   readonly #giveUp: () => void;
-  readonly #place = new Place<MemoryHolder>(this);
+  readonly #place = new QueueNode<MemoryHolder>(this);
   #held = 0;
   #movedAt = 0;
 

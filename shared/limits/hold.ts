@@ -1,4 +1,4 @@
-import type { Place } from "../basics/queue.ts";
+import type { QueueNode } from "../basics/queue.ts";
 
 /** Something that holds memory and whose end frees it: a stream whose reader has stopped, a link whose peer has. */
 export interface MemoryHold {
@@ -35,7 +35,7 @@ export interface MemoryAccount {
   /** A stream has been refused for `isFull`. */
   onRefused(): void;
   /** Who can be asked what it holds, from now on until it leaves its place. */
-  enter(place: Place<MemoryHolder>): void;
+  enter(place: QueueNode<MemoryHolder>): void;
 }
 
 export interface MemoryHolder {
@@ -140,22 +140,6 @@ export function relieve(holds: Iterable<MemoryHold>, isEnough: () => boolean, no
     count++;
   }
   return count;
-}
-
-/**
- * A piece is a view of the read that it came in, and keeps all of that alive. What is less than half of it is better
- * copied: then what is held is at most twice what is counted, whatever a peer has put around it.
- */
-export function holdsTooMuch(piece: Buffer): boolean {
-  return piece.length * 2 < piece.buffer.byteLength;
-}
-
-/** The same bytes, as something that may be kept. */
-export function compact(piece: Buffer): Buffer {
-  if (!holdsTooMuch(piece)) return piece;
-  const copy = Buffer.allocUnsafeSlow(piece.length); // one of Node's pool would keep 8 KiB alive
-  piece.copy(copy);
-  return copy;
 }
 
 /** Ends what held memory for a reader that had stopped or was slow, when that memory is needed. */

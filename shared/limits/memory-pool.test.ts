@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import fc from "fast-check";
-import { Place } from "../basics/queue.ts";
+import { QueueNode } from "../basics/queue.ts";
 import { MemoryMetrics } from "../runtime/memory-metrics.ts";
 import { Instruments } from "../runtime/metrics.ts";
 import type { MemoryHold, MemoryHolder } from "./hold.ts";
@@ -18,7 +18,7 @@ class Stopped implements MemoryHold, MemoryHolder {
   movedAt: number;
   readonly paceMs: number;
   readonly #share: MemoryShare;
-  readonly #place = new Place<MemoryHolder>(this);
+  readonly #place = new QueueNode<MemoryHolder>(this);
 
   /** `paceMs`: for so long it stood still before, and moved again. */
   constructor(share: MemoryShare, held: number, stalledMs = 1_000, paceMs = 0) {
@@ -330,7 +330,7 @@ test("however many connections are ended, the pool looks again every 50 ms and n
       return [];
     },
   };
-  share.enter(new Place(counted));
+  share.enter(new QueueNode(counted));
   const moving = new Stopped(share, 200 * KIB, -1e9);
   // One after the other has stood still for long enough to be ended.
   const stopped = Array.from({ length: 120 }, (_, number) => new Stopped(share, 10 * KIB, 200 - 5 * number));

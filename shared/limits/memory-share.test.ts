@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { Place } from "../basics/queue.ts";
+import { QueueNode } from "../basics/queue.ts";
 import type { MemoryHold, MemoryHolder } from "./hold.ts";
 import { MemoryPool } from "./memory-pool.ts";
 import type { MemoryShare } from "./memory-share.ts";
@@ -17,7 +17,7 @@ class Connection implements MemoryHold, MemoryHolder {
   readonly paceMs = 0;
   readonly #share: Account;
   readonly #stalledMs: number;
-  readonly #place = new Place<MemoryHolder>(this);
+  readonly #place = new QueueNode<MemoryHolder>(this);
 
   constructor(share: Account, held: number, stalledMs = 0) {
     this.#share = share;

@@ -1,4 +1,4 @@
-import { type Place, Queue } from "../basics/queue.ts";
+import { Queue, type QueueNode } from "../basics/queue.ts";
 import { type MemoryAccount, type MemoryHold, type MemoryHolder, PRESSURE, type Pressure, relieve } from "./hold.ts";
 import type { MemoryPool } from "./memory-pool.ts";
 
@@ -118,7 +118,7 @@ export class MemoryShare implements MemoryAccount {
         this.#heldByLinks += delta;
         this.hold(delta);
       },
-      enter: (place: Place<MemoryHolder>): void => this.#linkHolders.join(place),
+      enter: (place: QueueNode<MemoryHolder>): void => this.#linkHolders.join(place),
     };
   }
 
@@ -169,7 +169,7 @@ export class MemoryShare implements MemoryAccount {
     this.#pool.onRefused();
   }
 
-  enter(place: Place<MemoryHolder>): void {
+  enter(place: QueueNode<MemoryHolder>): void {
     this.#holders.join(place);
   }
 

@@ -1,10 +1,9 @@
 import net from "node:net";
 import { brokenOff } from "../http/broken-off.ts";
 import { noTlsBehind } from "../http/portal.ts";
+import { CertificateFault, UnknownIssuer } from "../tls/server-certificate.ts";
 import { LinkRefused } from "../wire/handshake.ts";
 import { CarrierLost } from "./carrier-end.ts";
-import { CertificateFault } from "./shown-certificate.ts";
-import { UnknownIssuer } from "./unknown-issuer.ts";
 import { damagedAnswer, HELD_BACK, MiddleBox } from "./upgrade-answer.ts";
 
 export const CONNECTING = "connecting";

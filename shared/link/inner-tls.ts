@@ -1,11 +1,16 @@
 import { constants } from "node:crypto";
 import tls from "node:tls";
 import { sniOf } from "../address/sni.ts";
+import {
+  type CertificateFault,
+  certificateFault,
+  innerCaWords,
+  shownBy,
+  UnknownIssuer,
+} from "../tls/server-certificate.ts";
 import type { TlsMaterial } from "../tls/tls-material.ts";
 import { type InnerLink, InnerPipe, LinkDuplex, TOLD } from "./inner-pipe.ts";
 import { LinkKey } from "./proof.ts";
-import { type CertificateFault, certificateFault, shownBy } from "./shown-certificate.ts";
-import { innerCaWords, UnknownIssuer } from "./unknown-issuer.ts";
 
 /**
  * TLS 1.3 over a link, where somebody in between opens the TLS of its carriers (design: "Layers"). The certificates are

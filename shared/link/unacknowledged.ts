@@ -1,5 +1,5 @@
-import { LookTimer } from "../basics/look-timer.ts";
-import { Place } from "../basics/queue.ts";
+import { QueueNode } from "../basics/queue.ts";
+import { SharedInterval } from "../basics/timers.ts";
 import type { MemoryHold, MemoryHolder } from "../limits/hold.ts";
 
 /** How often it is looked whether acknowledgements come, ms. */
@@ -31,9 +31,9 @@ interface Watched {
  */
 export class Unacknowledged implements MemoryHolder, MemoryHold {
   /** As one of those that can free memory. */
-  readonly place = new Place<MemoryHolder>(this);
+  readonly place = new QueueNode<MemoryHolder>(this);
   readonly #link: Watched;
-  readonly #look: Place<() => void>;
+  readonly #look: QueueNode<() => void>;
   /** Where the bytes of the link ended at the last looks, oldest first, as far as the peer has not come there yet. */
   readonly #ends: number[] = [];
   #acked = 0;
@@ -44,7 +44,7 @@ export class Unacknowledged implements MemoryHolder, MemoryHold {
 
   constructor(link: Watched) {
     this.#link = link;
-    this.#look = LookTimer.every(LOOK_MS).add(this.look);
+    this.#look = SharedInterval.every(LOOK_MS).add(this.look);
   }
 
   /** Called every `LOOK_MS`. */

@@ -1,9 +1,9 @@
 import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
 import { networkOf } from "../address/source-network.ts";
 import { BySource } from "../basics/by-source.ts";
-import { Penalties } from "../basics/penalties.ts";
-import { Crowd } from "../basics/queue.ts";
-import { seconds } from "../basics/seconds.ts";
+import { OrderedSet } from "../basics/queue.ts";
+import { Penalties } from "../basics/rate-limit.ts";
+import { seconds } from "../basics/text.ts";
 import { answerAndEnd } from "../http/connection-end.ts";
 import { type MemoryAccount, UNBOUNDED } from "../limits/hold.ts";
 import { TlsOverhead } from "../tls/tls-overhead.ts";
@@ -53,7 +53,7 @@ export interface AcceptRules {
 }
 
 /** Why a connection gets no handshake. */
-export interface Refusal {
+export interface HandshakeRefusal {
   readonly sentence: string;
   /** It does not even get the protocol's last word. */
   readonly silently?: boolean;
@@ -74,7 +74,7 @@ export interface Protocol {
   /** May this address come at all? Absent: each may. */
   admits?(address: string): boolean;
   /** Whose handshake this would be, from what stands in front of it. Absent: all share one budget. */
-  budgetFor?(connection: IncomingConnection): HandshakeBudget | Refusal;
+  budgetFor?(connection: IncomingConnection): HandshakeBudget | HandshakeRefusal;
   /** Its turn has come. `over` or `refuse` ends its time here. */
   onTurn(connection: IncomingConnection): void;
 }
@@ -112,7 +112,7 @@ export class Acceptor {
   /** Handshakes in progress, in the order in which they began. */
   readonly #handshakes = new BySource<IncomingConnection>();
   /** Accepted and not closed. */
-  readonly #open = new Crowd<IncomingConnection>();
+  readonly #open = new OrderedSet<IncomingConnection>();
   readonly #overhead = new TlsOverhead();
   readonly #penalties = new Penalties();
   /** When a handshake last began for a network that had its share in progress. */
@@ -229,11 +229,11 @@ export class Acceptor {
   }
 
   /** Ends a connection at its turn with the protocol's last word, or without one. */
-  refuse(connection: IncomingConnection, refusal: Refusal): void {
+  refuse(connection: IncomingConnection, refusal: HandshakeRefusal): void {
     if (this.over(connection)) this.#refuse(connection, refusal);
   }
 
-  #refuse(connection: IncomingConnection, { sentence, silently = false }: Refusal): void {
+  #refuse(connection: IncomingConnection, { sentence, silently = false }: HandshakeRefusal): void {
     const { raw } = connection;
     const { lastWord } = this.#protocol;
     if (silently || lastWord === undefined) raw.destroy();
@@ -305,7 +305,7 @@ export class Acceptor {
     return false;
   }
 
-  #budgetFor(connection: IncomingConnection, preface: Preface): HandshakeBudget | Refusal {
+  #budgetFor(connection: IncomingConnection, preface: Preface): HandshakeBudget | HandshakeRefusal {
     if (preface.problem !== undefined) return { sentence: preface.problem, silently: preface.beforeTls };
     connection.client = preface.source;
     connection.hello = preface.hello;

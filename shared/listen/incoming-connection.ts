@@ -1,7 +1,7 @@
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { networkOf } from "../address/source-network.ts";
-import { GrowingBytes } from "../basics/growing-bytes.ts";
+import { GrowingBytes } from "../basics/bytes.ts";
 import { HeldBytes } from "../limits/held-bytes.ts";
 import type { MemoryAccount } from "../limits/hold.ts";
 import { rawSocketOf } from "../relay/reset.ts";

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { Duplex } from "node:stream";
 import { type TestContext, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { LookTimer } from "../basics/look-timer.ts";
+import { SharedInterval } from "../basics/timers.ts";
 import { DESTROYED, type MemoryHold, memoryNeeded } from "../limits/hold.ts";
 import { MemoryPool } from "../limits/memory-pool.ts";
 import { SpliceMemory, type WaitingSink } from "./splice-memory.ts";
@@ -31,7 +31,7 @@ function direction(sink: Duplex, source: Duplex = new Stuck()): WaitingSink & { 
 function looked(): Promise<void> {
   return new Promise((resolve, reject) => {
     const deadline = setTimeout(reject, 5_000, new Error("no look")); // looks keep no process alive
-    const place = LookTimer.every(100).add(() => {
+    const place = SharedInterval.every(100).add(() => {
       place.leave();
       clearTimeout(deadline);
       resolve();

@@ -2,8 +2,8 @@ import { readFileSync } from "node:fs";
 import { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { TLSSocket } from "node:tls";
-import { LookTimer } from "../basics/look-timer.ts";
-import { Place } from "../basics/queue.ts";
+import { QueueNode } from "../basics/queue.ts";
+import { SharedInterval } from "../basics/timers.ts";
 import {
   DESTROYED,
   type MemoryAccount,
@@ -45,8 +45,8 @@ export class SpliceMemory implements MemoryHolder, MemoryHold {
   readonly #account: SpliceAccount;
   readonly #directions: readonly WaitingSink[];
   readonly #giveUp: () => void;
-  readonly #place = new Place<MemoryHolder>(this);
-  #look: Place<() => void> | undefined;
+  readonly #place = new QueueNode<MemoryHolder>(this);
+  #look: QueueNode<() => void> | undefined;
   #held = 0;
   #taken = 0;
   #listens = false;
@@ -60,7 +60,7 @@ export class SpliceMemory implements MemoryHolder, MemoryHold {
 
   /** Something was written; `isFull`: its sink is not taking it. What holds something already is counted by the next look. */
   onWrite(isFull: boolean): void {
-    this.#look ??= LookTimer.every(LOOK_MS).add(this.#count);
+    this.#look ??= SharedInterval.every(LOOK_MS).add(this.#count);
     if (isFull && this.#held === 0) this.#count();
   }
 

@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { before } from "node:test";
 import tls, { type TLSSocket } from "node:tls";
-import { TlsListener, type TlsListenerOptions, type VirtualHost } from "../listen/tls.ts";
+import { TlsListener, type TlsListenerOptions, type VirtualHost } from "../listen/listeners.ts";
 import { Authority, type CertificateAndKey } from "../pki/certificates.ts";
 import { WatchedTls } from "./tls-files.ts";
 
@@ -19,7 +19,7 @@ before(async () => {
 /** A TLS listener of its own, and clients that come to it. */
 export class Fixture implements AsyncDisposable {
   readonly dir: string;
-  readonly secured: { socket: TLSSocket; door: VirtualHost }[] = [];
+  readonly secured: { socket: TLSSocket; host: VirtualHost }[] = [];
   readonly failed: string[] = [];
   readonly logged: string[] = [];
   readonly #clients: Socket[] = [];
@@ -55,19 +55,19 @@ export class Fixture implements AsyncDisposable {
       },
     );
     const { files } = this;
-    const door: VirtualHost = {
+    const host: VirtualHost = {
       get tls() {
         return files.content;
       },
     };
     this.listener = new TlsListener({
-      doors: { single: door, find: () => door },
+      hosts: { single: host, find: () => host },
       handshakeTimeoutMs: 10_000,
       maxHandshakes: 1_000,
       maxWaitingHandshakes: 1_000,
       turnsAway: false,
       backlog: 128,
-      onSecure: (socket, door) => this.secured.push({ socket, door }),
+      onConnection: ({ socket, host }) => this.secured.push({ socket, host }),
       onHandshakeFailed: ({ how, error, remote }) => this.failed.push(`${how} ${remote} ${error.message}`),
       onError: (error) => this.logged.push(error.message),
       ...options,
@@ -95,7 +95,7 @@ export class Fixture implements AsyncDisposable {
     return socket.resume();
   }
 
-  async next(count = 1): Promise<{ socket: TLSSocket; door: VirtualHost }> {
+  async next(count = 1): Promise<{ socket: TLSSocket; host: VirtualHost }> {
     await eventually(() => this.secured.length >= count);
     return this.secured[count - 1] ?? assert.fail();
   }

@@ -1,4 +1,4 @@
-import { Place } from "../basics/queue.ts";
+import { QueueNode } from "../basics/queue.ts";
 import { type MemoryAccount, type MemoryHolder, PRESSURE, relieve } from "../limits/hold.ts";
 import type { Stream } from "./stream.ts";
 
@@ -17,7 +17,7 @@ export class Memory implements MemoryHolder {
   readonly #open: Iterable<Stream>;
   /** Streams that are over on the wire, with bytes that no reader has taken yet. */
   readonly #unreadStreams = new Set<Stream>();
-  readonly #place = new Place<MemoryHolder>(this);
+  readonly #place = new QueueNode<MemoryHolder>(this);
   #reservedCredit = 0;
   #held = 0;
   #relief: NodeJS.Timeout | undefined;

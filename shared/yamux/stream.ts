@@ -1,7 +1,7 @@
 import { Duplex } from "node:stream";
-import { Place } from "../basics/queue.ts";
-import { Backlog } from "../limits/backlog.ts";
-import { compact, DESTROYED, Movement, memoryNeeded } from "../limits/hold.ts";
+import { ByteQueue, compact } from "../basics/bytes.ts";
+import { QueueNode } from "../basics/queue.ts";
+import { DESTROYED, Movement, memoryNeeded } from "../limits/hold.ts";
 import { sessionLost, streamReset } from "./errors.ts";
 import { type CreditBudget, ReceiveWindow, SendWindow } from "./window.ts";
 
@@ -56,7 +56,7 @@ const NOTHING: readonly Buffer[] = [];
 export class Stream extends Duplex {
   readonly id: number;
   /** Among those that have something to send. */
-  readonly turn = new Place<Stream>(this);
+  readonly turn = new QueueNode<Stream>(this);
   /** Called once, when the peer's ACK arrives. */
   onAcknowledged: (() => void) | undefined;
   readonly #wire: StreamWire;
@@ -69,7 +69,7 @@ export class Stream extends Duplex {
   #released = false;
   /** Bytes received and not yet taken by the reader: one piece in the Duplex's own buffer, the rest in `#backlog`. */
   #unread = 0;
-  readonly #backlog = new Backlog();
+  readonly #backlog = new ByteQueue();
   /** `_read` was called and not answered: nobody calls it again before a `push`. */
   #isAsked = false;
   /** Of what is unread. */
