@@ -1,5 +1,5 @@
 import { createHash, X509Certificate } from "node:crypto";
-import { RecentMap, RecentMap } from "../../shared/basics/recent-map.ts";
+import { RecentMap } from "../../shared/basics/recent-map.ts";
 import { isSelfSigned, mayHaveSigned } from "../../shared/tls/client-trust.ts";
 import { publicKeyOf } from "../../shared/tls/der.ts";
 import { certificates } from "../../shared/tls/tls-material.ts";
