@@ -102,7 +102,7 @@ async function verifyToken(
   if (verifier === undefined) return { refused: "tokens are not taken here any more" };
   const network = networkOf(sourceOf(socket).address);
   const sentence = `too many tokens of callers of cluster "${door.cluster}" are being verified (--max-judged-agents): the oldest was dropped`;
-  return await door.tunnels.verifying.callers.during({ socket, network }, { ...bounds, sentence }, (signal) =>
+  return await door.tunnels.verifying.callers.run({ socket, network }, { ...bounds, sentence }, (signal) =>
     inTime(verifier.verify(token, { signal, network }), signal),
   );
 }
