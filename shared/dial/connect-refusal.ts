@@ -1,5 +1,6 @@
 import { revealsSecret } from "../basics/text.ts";
-import { PORTAL_CURE, placeOf, portalAt } from "../http/portal.ts";
+import { PORTAL_CURE, portalAt } from "../faults/tunnel-rows.ts";
+import { placeOf } from "../http/portal.ts";
 import { parseRetryAfter } from "../http/retry-after.ts";
 import { printable } from "../outcomes.ts";
 import type { AuthenticationFailed } from "./auth/authentication.ts";

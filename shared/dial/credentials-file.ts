@@ -1,7 +1,7 @@
 import { FileTooLargeError } from "../documents/read-bounded.ts";
 import { readFailure } from "../documents/read-failure.ts";
 import { BoundedFile } from "./bounded-file.ts";
-import { RouteFault } from "./fault.ts";
+import { ProxyFileFault, type RouteFault } from "./fault.ts";
 import { CONTROL_CHARACTER, type ProxyCredentials } from "./proxy-route.ts";
 
 /** A wrong path may lead to anything. */
@@ -55,6 +55,6 @@ export class CredentialsFile {
 
   #fault(what: string): RouteFault {
     const { path } = this.#file;
-    return new RouteFault("proxy_auth_required", `--proxy-credentials-file ${path} ${what}`, { at: path });
+    return new ProxyFileFault("proxy_auth_required", `--proxy-credentials-file ${path} ${what}`, { at: path });
   }
 }

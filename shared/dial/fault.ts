@@ -1,3 +1,5 @@
+import { DialFault } from "../faults/faults.ts";
+
 /** Who stands in the way, and how: one word for metrics and the doctor, the message for people. */
 export type RouteFaultCode =
   // the network, to the server or to a proxy
@@ -22,13 +24,14 @@ export type RouteFaultCode =
   | "proxy_tls"
   | "proxy_protocol";
 
-/** A way out that did not lead to its destination. */
-export class RouteFault extends Error {
-  readonly fault: RouteFaultCode;
-  /** Whose fault: the destination's own way, or the proxy's (`formatProxy`). */
-  readonly at: string;
-  /** The proxy said when to come back (RFC 9110 §10.2.3), ms. */
-  readonly retryAfterMs: number | undefined;
+/** A route that did not lead to its destination. */
+export class RouteFault extends DialFault {
+  declare readonly fault: RouteFaultCode;
+
+  /** The destination itself, or the proxy (`formatProxy`). */
+  get at(): string {
+    return this.facts.by;
+  }
 
   /** `message`: a sentence that names the culprit and a cure, without secrets. */
   constructor(
@@ -36,12 +39,12 @@ export class RouteFault extends Error {
     message: string,
     { at, retryAfterMs, cause }: { readonly at: string; readonly retryAfterMs?: number; readonly cause?: unknown },
   ) {
-    super(message, { cause });
-    this.fault = fault;
-    this.at = at;
-    this.retryAfterMs = retryAfterMs;
+    super(fault, message, { facts: { by: at }, retryAfterMs, cause });
   }
 }
+
+/** A file of the agent for its proxies cannot be used: nothing of the network is at fault. */
+export class ProxyFileFault extends RouteFault {}
 
 /** The time was over while Kerberos asked for a ticket: the proxy has answered, the KDC has not. */
 export class KdcTimeout extends RouteFault {}

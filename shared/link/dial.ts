@@ -11,12 +11,13 @@ import { Carrier, WEBSOCKET_BOUNDS } from "./carrier.ts";
 import type { ControlMessage, Hello, OuterHello, Resumed, Welcome } from "./control.ts";
 import {
   CONNECTING,
+  type DialProgress,
   type DialStep,
   dialFault,
   GREETING,
   type PassedProxy,
   SECURING,
-  tooLate,
+  timeoutFault,
   UPGRADING,
   unwelcomed,
 } from "./dial-fault.ts";
@@ -182,7 +183,7 @@ class Attempt {
     this.#interrupted.promise.catch(() => {});
     this.#timer = setTimeout(() => {
       const sentence = `no tunnel within ${seconds(options.timeoutMs)}: timed out ${this.#step}`;
-      this.#interrupt(tooLate({ step: this.#step, proxy: this.#proxy }, sentence));
+      this.#interrupt(timeoutFault(this.#progress(), sentence));
     }, options.timeoutMs);
     options.signal?.addEventListener("abort", this.#onAbort, { once: true });
     if (options.signal?.aborted) this.#onAbort();
@@ -271,7 +272,7 @@ class Attempt {
 
   #circumstances() {
     const { host, trust = {} } = this.#options;
-    return { host, ca: trust.ca, isBoxLikely: trust.outerCa !== undefined || this.#proxy !== undefined };
+    return { host, ca: trust.ca, isMiddleboxLikely: trust.outerCa !== undefined || this.#proxy !== undefined };
   }
 
   /** The upgrade, and what follows in the same turn: the carrier has to read the socket from its first frame. */
@@ -342,12 +343,11 @@ class Attempt {
   /** As a sentence, unless it is one of ours. */
   explain(error: Error): Error {
     if (error === this.#reason) return error;
-    return dialFault(error, {
-      step: this.#step,
-      host: this.#options.host,
-      proxy: this.#proxy,
-      noProtocol: this.#noProtocol,
-    });
+    return dialFault(error, this.#progress());
+  }
+
+  #progress(): DialProgress {
+    return { step: this.#step, host: this.#options.host, proxy: this.#proxy, noProtocol: this.#noProtocol };
   }
 
   #race<T>(step: (resolve: (value: T) => void, reject: (error: Error) => void) => void): Promise<T> {
