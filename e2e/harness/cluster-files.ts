@@ -2,7 +2,7 @@ import { rename, rm, writeFile } from "node:fs/promises";
 import { stringify } from "yaml";
 import { Authority, type CertificateAndKey } from "../../shared/pki/certificates.ts";
 import type { CallerListener } from "./caller.ts";
-import { inTurn } from "./in-turn.ts";
+import { inTurn } from "./concurrently.ts";
 import { TempDir } from "./temp.ts";
 
 /** What of a cluster's document a test wants otherwise; each side keeps what is not named. */

@@ -4,7 +4,7 @@ import { buffer } from "node:stream/consumers";
 import { setTimeout as sleep } from "node:timers/promises";
 import { WebSocket } from "ws";
 import type { Connection } from "./caller.ts";
-import { doorBefore } from "./door.ts";
+import { doorBefore } from "./connect-port.ts";
 import { Payload } from "./payload.ts";
 import { Random } from "./random.ts";
 import type { TlsTarget } from "./targets/web.ts";

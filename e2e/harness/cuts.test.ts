@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import { test } from "node:test";
-import { endOf } from "./end-of.ts";
+import { endOf } from "./peer-end.ts";
 import { type FaultRelay, startRelay } from "./faults.ts";
 import { Payload } from "./payload.ts";
 import { echoTarget, sinkTarget, sourceTarget } from "./targets/plain.ts";

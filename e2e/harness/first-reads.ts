@@ -1,7 +1,7 @@
 import { fork } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { type CallerListener, dialListener } from "./caller.ts";
-import { inTurn } from "./in-turn.ts";
+import { inTurn } from "./concurrently.ts";
 import { within } from "./wait.ts";
 
 /** CONNECTs to a target that speaks first, by a reader in a process of its own. */

@@ -1,7 +1,7 @@
 import type { Connection } from "./caller.ts";
 import { Conversation, http2Conversation, webSocketConversation } from "./conversations.ts";
 import { Exchange, type ExchangeTarget, exchangeTarget, type Pace } from "./exchange.ts";
-import { inTurn } from "./in-turn.ts";
+import { inTurn } from "./concurrently.ts";
 import type { TcpTarget } from "./targets/tcp.ts";
 import { http2Target, type TlsTarget, webSocketTarget } from "./targets/web.ts";
 

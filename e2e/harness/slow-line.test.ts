@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import { test } from "node:test";
-import { endOf } from "./end-of.ts";
+import { endOf } from "./peer-end.ts";
 import { PayloadCheck } from "./payload.ts";
 import { type SlowLine, startSlowLine } from "./slow-line.ts";
 import { echoTarget, halfCloseTarget, resettingTarget, sinkTarget, sourceTarget } from "./targets/plain.ts";

@@ -1,5 +1,5 @@
 import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
-import { Lane } from "./lane.ts";
+import { Lane } from "./slow-direction.ts";
 import type { Direction } from "./relayed-pair.ts";
 import { listenOnLoopback } from "./targets/tcp.ts";
 

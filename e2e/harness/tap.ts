@@ -1,6 +1,6 @@
 import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
 import type { CallerListener } from "./caller.ts";
-import { endOf } from "./end-of.ts";
+import { endOf } from "./peer-end.ts";
 import { listenOnLoopback } from "./targets/tcp.ts";
 
 /** Stands before a TCP listener for one connection, and shows the bytes beneath TLS that the listener sends. */

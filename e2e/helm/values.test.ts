@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { mapInTurn } from "../harness/in-turn.ts";
+import { mapInTurn } from "../harness/concurrently.ts";
 import { type Chart, template, type Values } from "./harness/helm.ts";
 import { helmMissing } from "./harness/helm-program.ts";
 

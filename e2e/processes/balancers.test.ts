@@ -7,7 +7,7 @@ import { test } from "node:test";
 import type { ServerOptions } from "../../server/options/options.ts";
 import { freePort } from "../harness/targets/absent.ts";
 import { TempDir } from "../harness/temp.ts";
-import { echoes, Towns } from "../harness/towns.ts";
+import { echoes, Towns } from "../harness/separate-clusters.ts";
 import { waitFor, within } from "../harness/wait.ts";
 
 const PAGE = readFileSync(new URL("../../docs/load-balancers.md", import.meta.url), "utf8");

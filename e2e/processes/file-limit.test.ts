@@ -11,7 +11,7 @@ import { freePort } from "../harness/targets/absent.ts";
 import { TARGETS } from "../harness/targets.ts";
 import { TempDir } from "../harness/temp.ts";
 import { within } from "../harness/wait.ts";
-import { Witness } from "../harness/witness.ts";
+import { Witness } from "../harness/steady-caller.ts";
 
 const LIMIT = 200;
 /** Of these a sixteenth is kept back: 12. */

@@ -5,12 +5,12 @@ import { test } from "node:test";
 import { createSite, type Site } from "../harness/binaries.ts";
 import { connectThrough, dialListener } from "../harness/caller.ts";
 import { FULL, IN_CI } from "../harness/counts.ts";
-import { inTurn } from "../harness/in-turn.ts";
+import { inTurn } from "../harness/concurrently.ts";
 import type { ManagedProcess } from "../harness/processes.ts";
 import { freePort } from "../harness/targets/absent.ts";
 import { TARGETS } from "../harness/targets.ts";
 import { waitFor, within } from "../harness/wait.ts";
-import { Witness } from "../harness/witness.ts";
+import { Witness } from "../harness/steady-caller.ts";
 
 /** What does not belong on a port, whichever it is. */
 const GARBAGE: Readonly<Record<string, Buffer>> = {

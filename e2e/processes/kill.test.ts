@@ -3,7 +3,7 @@ import { connect } from "node:net";
 import { test } from "node:test";
 import { createSite, type Site } from "../harness/binaries.ts";
 import { type Connection, connectThrough } from "../harness/caller.ts";
-import { endOf } from "../harness/end-of.ts";
+import { endOf } from "../harness/peer-end.ts";
 import type { ManagedProcess } from "../harness/processes.ts";
 import { TARGETS } from "../harness/targets.ts";
 import { waitFor, within } from "../harness/wait.ts";

@@ -7,7 +7,7 @@ import { ORDERLY_LIFE_MS } from "../../shared/basics/backoff.ts";
 import { createSite, type Site } from "../harness/binaries.ts";
 import { type Connection, connectThrough, dialListener } from "../harness/caller.ts";
 import { atFull, FULL, IN_CI } from "../harness/counts.ts";
-import { endOf } from "../harness/end-of.ts";
+import { endOf } from "../harness/peer-end.ts";
 import { startRelay } from "../harness/faults.ts";
 import type { ManagedProcess } from "../harness/processes.ts";
 import { freePort } from "../harness/targets/absent.ts";

@@ -12,7 +12,7 @@ import { ClusterFolder } from "../harness/cluster-files.ts";
 import { ClusterNetworks } from "../harness/cluster-networks.ts";
 import { type ClusterServer, startClusterServer } from "../harness/cluster-server.ts";
 import { atFull } from "../harness/counts.ts";
-import { inTurn } from "../harness/in-turn.ts";
+import { inTurn } from "../harness/concurrently.ts";
 import { fdCount } from "../harness/proc.ts";
 import { Random, seedOfRun } from "../harness/random.ts";
 import { waitFor, within } from "../harness/wait.ts";

@@ -7,7 +7,7 @@ import { ScriptedProxy } from "../../shared/dial/testing/scripted-proxy.ts";
 import { Authority, type LeafOptions } from "../../shared/pki/certificates.ts";
 import { certificateOf } from "../../shared/pki/testing.ts";
 import { agentSays, asAgent, type DoctorChange, type Examined, examined, site } from "../harness/doctor.ts";
-import { MiddleBox } from "../harness/middle-box.ts";
+import { MiddleBox } from "../harness/middlebox.ts";
 import { startWorld, type World } from "../harness/world.ts";
 
 const DAY = 86_400_000;

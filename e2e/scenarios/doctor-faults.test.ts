@@ -9,7 +9,7 @@ import { type ProxyScript, ScriptedProxy } from "../../shared/dial/testing/scrip
 import { UNRECOGNIZED_NAME_ALERT } from "../../shared/listen/client-hello.ts";
 import { Authority, type CertificateAndKey } from "../../shared/pki/certificates.ts";
 import { agentSays, asAgent, type DoctorChange, type Examined, examined, type Place, site } from "../harness/doctor.ts";
-import { MiddleBox } from "../harness/middle-box.ts";
+import { MiddleBox } from "../harness/middlebox.ts";
 import { blackHoleTarget, freePort } from "../harness/targets/absent.ts";
 import { startWorld, type World } from "../harness/world.ts";
 

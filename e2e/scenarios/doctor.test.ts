@@ -11,7 +11,7 @@ import { formatProxy } from "../../shared/dial/proxy-route.ts";
 import { type ProxyRequest, ScriptedProxy } from "../../shared/dial/testing/scripted-proxy.ts";
 import { type DoctorChange, examined } from "../harness/doctor.ts";
 import { captureLog } from "../harness/log-lines.ts";
-import { MiddleBox, messagesIn } from "../harness/middle-box.ts";
+import { MiddleBox, messagesIn } from "../harness/middlebox.ts";
 import { startSlowLine } from "../harness/slow-line.ts";
 import { startWorld, type World } from "../harness/world.ts";
 

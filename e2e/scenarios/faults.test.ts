@@ -5,11 +5,11 @@ import { test } from "node:test";
 import { createSite } from "../harness/binaries.ts";
 import { type Connection, connectThrough, dialListener } from "../harness/caller.ts";
 import { atFull, FULL } from "../harness/counts.ts";
-import { endOf } from "../harness/end-of.ts";
+import { endOf } from "../harness/peer-end.ts";
 import { captureLog } from "../harness/log-lines.ts";
 import { TARGETS } from "../harness/targets.ts";
 import { waitFor, within } from "../harness/wait.ts";
-import { Witness } from "../harness/witness.ts";
+import { Witness } from "../harness/steady-caller.ts";
 import { startWorld, type World } from "../harness/world.ts";
 
 // ── processes that end without a word ────────────────────────────────────────────────────────────────────────────

@@ -6,7 +6,7 @@ import { Flag, FrameType, header } from "../../shared/yamux/frame.ts";
 import { captureLog, type LogLine } from "../harness/log-lines.ts";
 import { helloText, type RawAgent, rawAgent } from "../harness/raw-agent.ts";
 import { waitFor, within } from "../harness/wait.ts";
-import { Witness } from "../harness/witness.ts";
+import { Witness } from "../harness/steady-caller.ts";
 import { startWorld, type World } from "../harness/world.ts";
 
 /**

@@ -6,7 +6,7 @@ import { type Fleet, startFleet } from "../harness/fleet.ts";
 import { captureLog } from "../harness/log-lines.ts";
 import { Payload, PayloadCheck } from "../harness/payload.ts";
 import { Random, seedOfRun } from "../harness/random.ts";
-import { Vandal } from "../harness/vandal.ts";
+import { Vandal } from "../harness/random-cuts.ts";
 import { waitFor } from "../harness/wait.ts";
 import { startWorld, type World } from "../harness/world.ts";
 

@@ -7,7 +7,7 @@ import type { ServerOptions } from "../../server/options/options.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
 import { SUBPROTOCOL, TUNNEL_PATH } from "../../shared/wire/handshake.ts";
 import { captureLog } from "../harness/log-lines.ts";
-import { MiddleBox, messagesIn } from "../harness/middle-box.ts";
+import { MiddleBox, messagesIn } from "../harness/middlebox.ts";
 import { waitFor, within } from "../harness/wait.ts";
 import { startWorld } from "../harness/world.ts";
 

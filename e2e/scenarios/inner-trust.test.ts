@@ -12,7 +12,7 @@ import { defaultsOf } from "../../shared/config/options.ts";
 import { Authority, type CertificateAndKey } from "../../shared/pki/certificates.ts";
 import { crlOf } from "../../shared/pki/testing.ts";
 import { captureLog, type LogLine } from "../harness/log-lines.ts";
-import { MiddleBox } from "../harness/middle-box.ts";
+import { MiddleBox } from "../harness/middlebox.ts";
 import { waitFor, within } from "../harness/wait.ts";
 
 /** An agent has 10 s to prove itself anew. */

@@ -12,7 +12,7 @@ import { Tenants } from "../../server/testing/tenants.ts";
 import { defaultsOf } from "../../shared/config/options.ts";
 import { captureLog, type LogLine } from "../harness/log-lines.ts";
 import { waitFor, within } from "../harness/wait.ts";
-import { Witness } from "../harness/witness.ts";
+import { Witness } from "../harness/steady-caller.ts";
 import { startWorld, type World } from "../harness/world.ts";
 
 /**

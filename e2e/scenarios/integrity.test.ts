@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { atFull } from "../harness/counts.ts";
-import { inTurn } from "../harness/in-turn.ts";
+import { inTurn } from "../harness/concurrently.ts";
 import { CLOSINGS, type Closing, encodeTransfer, play, type Transfer, transferTarget } from "../harness/transfer.ts";
 import { within } from "../harness/wait.ts";
 import { startWorld, type Via } from "../harness/world.ts";

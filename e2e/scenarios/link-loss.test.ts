@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Connection } from "../harness/caller.ts";
 import { atFull } from "../harness/counts.ts";
-import { endOf } from "../harness/end-of.ts";
+import { endOf } from "../harness/peer-end.ts";
 import { Exchange, exchangeTarget } from "../harness/exchange.ts";
 import { heldMemory } from "../harness/held-memory.ts";
 import { captureLog } from "../harness/log-lines.ts";

@@ -6,7 +6,7 @@ import { ClusterFolder, numbered } from "../harness/cluster-files.ts";
 import { ClusterNetworks } from "../harness/cluster-networks.ts";
 import { startClusterServer } from "../harness/cluster-server.ts";
 import { atFull } from "../harness/counts.ts";
-import { inTurn } from "../harness/in-turn.ts";
+import { inTurn } from "../harness/concurrently.ts";
 import { Random, seedOfRun } from "../harness/random.ts";
 
 const CLUSTERS = atFull(100, 20);

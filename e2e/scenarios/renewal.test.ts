@@ -5,7 +5,7 @@ import type { CertificateAndKey } from "../../shared/pki/certificates.ts";
 import { captureLog } from "../harness/log-lines.ts";
 import { agentFiles, serverFiles } from "../harness/pki-files.ts";
 import { waitFor } from "../harness/wait.ts";
-import { Witness } from "../harness/witness.ts";
+import { Witness } from "../harness/steady-caller.ts";
 import { startWorld } from "../harness/world.ts";
 
 function write({ cert, key }: CertificateAndKey, certFile: string, keyFile: string): void {

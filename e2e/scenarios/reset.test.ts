@@ -3,7 +3,7 @@ import type { Socket } from "node:net";
 import { test } from "node:test";
 import { connectThrough } from "../harness/caller.ts";
 import { atFull } from "../harness/counts.ts";
-import { endOf } from "../harness/end-of.ts";
+import { endOf } from "../harness/peer-end.ts";
 import { Payload } from "../harness/payload.ts";
 import { tapBefore } from "../harness/tap.ts";
 import { sendPayload, sourceTarget } from "../harness/targets/plain.ts";

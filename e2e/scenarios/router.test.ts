@@ -12,7 +12,7 @@ import { scrapeRegistry } from "../harness/scrape.ts";
 import { freePort } from "../harness/targets/absent.ts";
 import { tcpTarget } from "../harness/targets/tcp.ts";
 import { TempDir } from "../harness/temp.ts";
-import { agentsName, callersName, echoes, type TownName, Towns } from "../harness/towns.ts";
+import { agentsName, callersName, echoes, type TownName, Towns } from "../harness/separate-clusters.ts";
 import { waitFor } from "../harness/wait.ts";
 
 interface RouteText {

@@ -5,7 +5,7 @@ import type { AgentOptions } from "../../agent/options.ts";
 import type { ServerOptions } from "../../server/options/options.ts";
 import type { Server } from "../../server/server.ts";
 import { type Connection, connectThrough } from "../harness/caller.ts";
-import { endOf } from "../harness/end-of.ts";
+import { endOf } from "../harness/peer-end.ts";
 import { type FaultRelay, startRelay } from "../harness/faults.ts";
 import { captureLog, type LogLine } from "../harness/log-lines.ts";
 import { scrapeRegistry } from "../harness/scrape.ts";

@@ -11,7 +11,7 @@ import { Tenants, unixCallerAt } from "../../server/testing/tenants.ts";
 import { ISSUER, Issuer, nowS, SUBJECT } from "../../server/tokens/testing.ts";
 import { defaultsOf } from "../../shared/config/options.ts";
 import { captureLog, type LogLine } from "../harness/log-lines.ts";
-import { MiddleBox, messagesIn } from "../harness/middle-box.ts";
+import { MiddleBox, messagesIn } from "../harness/middlebox.ts";
 import { waitFor } from "../harness/wait.ts";
 
 interface Blue extends AsyncDisposable {

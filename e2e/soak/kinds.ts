@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { resetSocket } from "../../shared/relay/reset.ts";
 import type { Connection } from "../harness/caller.ts";
-import { endOf } from "../harness/end-of.ts";
+import { endOf } from "../harness/peer-end.ts";
 import { Payload, PayloadCheck } from "../harness/payload.ts";
 import type { Random } from "../harness/random.ts";
 import { CLOSINGS, encodeTransfer, play } from "../harness/transfer.ts";

@@ -1,5 +1,5 @@
 import type { Socket } from "node:net";
-import { endOf } from "../harness/end-of.ts";
+import { endOf } from "../harness/peer-end.ts";
 import { Payload } from "../harness/payload.ts";
 import { sendPayload, sourceTarget } from "../harness/targets/plain.ts";
 import { type TargetServer, type TcpTarget, tcpTarget } from "../harness/targets/tcp.ts";

@@ -1,6 +1,6 @@
 import { ClusterFolder, numbered } from "../../harness/cluster-files.ts";
 import { type ClusterServerProcess, startClusterProcess } from "../../harness/cluster-processes.ts";
-import { inTurn } from "../../harness/in-turn.ts";
+import { inTurn } from "../../harness/concurrently.ts";
 import type { Bench } from "../bench.ts";
 import { BenchChild } from "../child.ts";
 import type { HandshakeMethods, Visitor } from "../many/handshakes.ts";

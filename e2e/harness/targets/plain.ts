@@ -1,6 +1,6 @@
 import { createHash, type Hash } from "node:crypto";
 import type { Socket } from "node:net";
-import { endOf } from "../end-of.ts";
+import { endOf } from "../peer-end.ts";
 import { Payload } from "../payload.ts";
 import { type TcpTarget, tcpTarget } from "./tcp.ts";
 

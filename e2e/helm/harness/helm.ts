@@ -1,7 +1,7 @@
 import { spawn } from "node:child_process";
 import { text } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
-import { mapInTurn } from "../../harness/in-turn.ts";
+import { mapInTurn } from "../../harness/concurrently.ts";
 import { findHelm } from "./helm-program.ts";
 import { type KubeObject, type Labels, type Pod, parseObjects, podsOf } from "./objects.ts";
 import { sidecarPods } from "./sidecar.ts";

@@ -1,4 +1,4 @@
-import { mapInTurn } from "../../harness/in-turn.ts";
+import { mapInTurn } from "../../harness/concurrently.ts";
 import { namespaceOf, type Render, renderAll } from "../../helm/harness/helm.ts";
 import { examples, oddInstallations } from "../../helm/harness/installations.ts";
 import { withMistake } from "../../helm/harness/mistake.ts";

@@ -1,4 +1,4 @@
-import { mapInTurn } from "../../../harness/in-turn.ts";
+import { mapInTurn } from "../../../harness/concurrently.ts";
 import { isService, type Printed, printedConfig } from "../command-line.ts";
 import type { Render } from "../helm.ts";
 import { type Container, nameOf, type Pod } from "../objects.ts";

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { startRelay } from "./faults.ts";
 import { Random } from "./random.ts";
 import { echoTarget } from "./targets/plain.ts";
-import { type Blow, nextBlow, Vandal } from "./vandal.ts";
+import { type Blow, nextBlow, Vandal } from "./random-cuts.ts";
 import { waitFor } from "./wait.ts";
 
 function blows(seed: number, count: number): Blow[] {

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { BehindBox } from "../harness/behind-box.ts";
-import { closeFrames, holdsBack, Rewriter, type Rewriting } from "../harness/box-habits.ts";
-import type { Habit } from "../harness/middle-box.ts";
+import { BehindBox } from "../harness/behind-middlebox.ts";
+import { closeFrames, holdsBack, Rewriter, type Rewriting } from "../harness/middlebox-behaviour.ts";
+import type { Habit } from "../harness/middlebox.ts";
 import { Random, seedOfRun } from "../harness/random.ts";
 import { waitFor } from "../harness/wait.ts";
 

@@ -5,7 +5,7 @@ import type { Agent } from "../../agent/agent.ts";
 import type { AgentOptions } from "../../agent/options.ts";
 import type { ServerOptions } from "../../server/options/options.ts";
 import { captureLog, type LogLine } from "./log-lines.ts";
-import { type Habit, MiddleBox } from "./middle-box.ts";
+import { type Habit, MiddleBox } from "./middlebox.ts";
 import { type Scrape, scrapeRegistry } from "./scrape.ts";
 import { encodeTransfer, play, type TransferTarget, transferTarget } from "./transfer.ts";
 import { within } from "./wait.ts";

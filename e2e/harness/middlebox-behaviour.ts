@@ -1,5 +1,5 @@
 import { type FrameShape, frame } from "../../shared/link/testing-frames.ts";
-import type { Habit, Sides } from "./middle-box.ts";
+import type { Habit, Sides } from "./middlebox.ts";
 import type { Random } from "./random.ts";
 
 const HEAD_END = "\r\n\r\n";

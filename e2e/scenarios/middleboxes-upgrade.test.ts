@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { BehindBox } from "../harness/behind-box.ts";
-import { answers, edits, holdsBack } from "../harness/box-habits.ts";
-import type { Habit } from "../harness/middle-box.ts";
+import { BehindBox } from "../harness/behind-middlebox.ts";
+import { answers, edits, holdsBack } from "../harness/middlebox-behaviour.ts";
+import type { Habit } from "../harness/middlebox.ts";
 import { waitFor } from "../harness/wait.ts";
 
 // What boxes do to the upgrade: each has its word in one line of the log for each attempt and in the metric, and when
