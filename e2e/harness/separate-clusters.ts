@@ -8,70 +8,73 @@ import { TARGETS } from "./targets.ts";
 import { TempDir } from "./temp.ts";
 import { World } from "./world.ts";
 
-export type TownName = "blue" | "green";
-export type Town = World<"echo">;
+export type SeparateClusterName = "blue" | "green";
+export type SeparateCluster = World<"echo">;
 
 /** One for all: each log listens for the end of the process. */
-const log = createLogger({ level: "silent", format: "json", name: "towns" });
+const log = createLogger({ level: "silent", format: "json", name: "clusters" });
 
-export const agentsName = (name: TownName): string => `${name}.agents.example`;
-export const callersName = (name: TownName): string => `${name}.callers.example`;
+export const agentsName = (name: SeparateClusterName): string => `${name}.agents.example`;
+export const callersName = (name: SeparateClusterName): string => `${name}.callers.example`;
 
 /** Clusters beside each other, each with a server and trust of its own; what stands in front knows them by name alone. */
-export class Towns implements AsyncDisposable {
-  readonly #towns = new Map<TownName, Town>();
+export class SeparateClusters implements AsyncDisposable {
+  readonly #clusters = new Map<SeparateClusterName, SeparateCluster>();
 
-  static async start(names: readonly TownName[], options: Partial<ServerOptions> = {}): Promise<Towns> {
-    const towns = new Towns();
+  static async start(
+    names: readonly SeparateClusterName[],
+    options: Partial<ServerOptions> = {},
+  ): Promise<SeparateClusters> {
+    const clusters = new SeparateClusters();
     try {
-      for (const name of names) await towns.#startServer(name, options);
-      return towns;
+      for (const name of names) await clusters.#startServer(name, options);
+      return clusters;
     } catch (error) {
-      await towns[Symbol.asyncDispose]();
+      await clusters[Symbol.asyncDispose]();
       throw error;
     }
   }
 
-  get all(): Iterable<Town> {
-    return this.#towns.values();
+  get all(): Iterable<SeparateCluster> {
+    return this.#clusters.values();
   }
 
-  town(name: TownName): Town {
-    return this.#towns.get(name) ?? assert.fail();
+  cluster(name: SeparateClusterName): SeparateCluster {
+    return this.#clusters.get(name) ?? assert.fail();
   }
 
   /** Where the server of this cluster listens, as `host:port`. */
-  address(name: TownName, listener: "agents" | "callers"): string {
-    return `127.0.0.1:${this.town(name).server.addresses[listener]?.port}`;
+  address(name: SeparateClusterName, listener: "agents" | "callers"): string {
+    return `127.0.0.1:${this.cluster(name).server.addresses[listener]?.port}`;
   }
 
   /** An agent of each cluster, over what stands in front. */
   async startAgents(port: number): Promise<void> {
-    for (const [name, town] of this.#towns) {
+    for (const [name, cluster] of this.#clusters) {
       const server = [`wss://${agentsName(name)}:${port}`];
-      await town.startAgent({ proxyServerHost: "", server, serverAddress: `127.0.0.1:${port}` });
+      await cluster.startAgent({ proxyServerHost: "", server, serverAddress: `127.0.0.1:${port}` });
     }
   }
 
   /** A caller of this cluster, over what stands in front, to the cluster's own target. */
-  connect(name: TownName, port: number): Promise<Connection> {
-    const town = this.town(name);
-    const tls = { ...callerTls(town.dir.path), servername: callersName(name) };
-    return connectThrough({ host: "127.0.0.1", port, tls }, town.targets.echo.address);
+  connect(name: SeparateClusterName, port: number): Promise<Connection> {
+    const cluster = this.cluster(name);
+    const tls = { ...callerTls(cluster.dir.path), servername: callersName(name) };
+    return connectThrough({ host: "127.0.0.1", port, tls }, cluster.targets.echo.address);
   }
 
-  async #startServer(name: TownName, options: Partial<ServerOptions>): Promise<void> {
-    const town: Town = new World(new TempDir(), { echo: await TARGETS.echo() }, { log });
-    this.#towns.set(name, town);
-    await town.makePki();
-    const { serverAuthority, clusterAuthority } = town.pki;
+  async #startServer(name: SeparateClusterName, options: Partial<ServerOptions>): Promise<void> {
+    const cluster: SeparateCluster = new World(new TempDir(), { echo: await TARGETS.echo() }, { log });
+    this.#clusters.set(name, cluster);
+    await cluster.makePki();
+    const { serverAuthority, clusterAuthority } = cluster.pki;
     const forCallers = await serverAuthority.issue({ cn: name, names: [callersName(name)], usage: "server" });
     const forAgents = await clusterAuthority.issue({ cn: name, names: [agentsName(name)], usage: "server" });
     const written = (file: string, text: string): string => {
-      writeFileSync(town.dir.file(file), text);
-      return town.dir.file(file);
+      writeFileSync(cluster.dir.file(file), text);
+      return cluster.dir.file(file);
     };
-    await town.startServer({
+    await cluster.startServer({
       serverId: name,
       serverCert: written("callers.crt", forCallers.cert),
       serverKey: written("callers.key", forCallers.key),
@@ -82,7 +85,7 @@ export class Towns implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    for (const town of this.#towns.values()) await town[Symbol.asyncDispose]();
+    for (const cluster of this.#clusters.values()) await cluster[Symbol.asyncDispose]();
   }
 }
 
