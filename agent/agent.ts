@@ -10,7 +10,7 @@ import { MemoryPool } from "../shared/limits/memory-pool.ts";
 import { MemoryWatch } from "../shared/limits/memory-watch.ts";
 import type { Hello } from "../shared/link/control.ts";
 import { ConditionLog } from "../shared/runtime/condition-log.ts";
-import { FileRoom } from "../shared/runtime/file-room.ts";
+import { FileDescriptors } from "../shared/runtime/file-descriptors.ts";
 import { liveLinks } from "../shared/runtime/link-metrics.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
 import { ThrottledLog } from "../shared/runtime/throttled-log.ts";
@@ -65,7 +65,7 @@ export class Agent implements AsyncDisposable {
   readonly #pool: MemoryPool;
   #memoryWatch: MemoryWatch | undefined;
   readonly #throttledLog: ThrottledLog;
-  readonly #files: FileRoom;
+  readonly #files: FileDescriptors;
   readonly #credentials: KeptCredentials;
   readonly #expiry: AgentExpiry;
   #expiryLog: ConditionLog | undefined;
@@ -85,7 +85,7 @@ export class Agent implements AsyncDisposable {
     const memory = this.#pool.share("");
     const throttledLog = new ThrottledLog(log);
     this.#throttledLog = throttledLog;
-    this.#files = new FileRoom({ metrics: this.metrics, throttledLog, owner: "the agent" });
+    this.#files = new FileDescriptors({ metrics: this.metrics, throttledLog, owner: "the agent" });
     const streams: ServeDeps = {
       policy: this.#policy(),
       dials: this.#dials,

@@ -3,8 +3,8 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import type { TokenTrust } from "../clusters/token-document.ts";
-import { verifierOf } from "./settings.ts";
-import { captureLog, ISSUER, Issuer, never, SUBJECT, tempDir } from "./testing.ts";
+import { createVerifier } from "./create-verifier.ts";
+import { captureLog, ISSUER, Issuer, never, SUBJECT, tempDir } from "./testing/tokens.ts";
 
 test("what a cluster's document says becomes the verifier of its kind", async (t) => {
   const dir = await tempDir(t);
@@ -20,7 +20,7 @@ test("what a cluster's document says becomes the verifier of its kind", async (t
   ];
   const said: string[] = [];
   for (const one of settings) {
-    const verifier = verifierOf(one, log, () => {});
+    const verifier = createVerifier(one, log, () => {});
     t.after(() => verifier.close());
     const [kind] = Object.keys(await verifier.verify(await issuer.token(), { signal: never() }));
     said.push(kind ?? "");
@@ -29,6 +29,9 @@ test("what a cluster's document says becomes the verifier of its kind", async (t
 
   const review = { kind: "tokenReview", audience: "culvert", kubeconfig: join(dir, "none") } as const;
   const names = { agentNamespace: "culvert", agentServiceAccount: "agent" };
-  assert.throws(() => verifierOf({ ...review, ...names }, log, () => {}), /kubeconfig .*none: .*no such file$/);
-  assert.throws(() => verifierOf({ ...review, agentNamespace: "culvert" }, log, () => {}), /say whose tokens count/);
+  assert.throws(() => createVerifier({ ...review, ...names }, log, () => {}), /kubeconfig .*none: .*no such file$/);
+  assert.throws(
+    () => createVerifier({ ...review, ...names, agentServiceAccount: "" }, log, () => {}),
+    /say whose tokens count/,
+  );
 });

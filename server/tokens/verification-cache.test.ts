@@ -1,23 +1,23 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type Judged, Verdicts } from "./verdicts.ts";
+import { type CacheableResult, VerificationCache } from "./verification-cache.ts";
 import type { VerificationResult } from "./verifier.ts";
 
 const FAR = Date.now() + 3_600_000;
-const refused = (name: string): Judged => ({ verdict: { refused: name }, keepUntilMs: FAR });
-const good = (subject: string): Judged => ({
-  verdict: { ok: { subject, expiresAt: new Date(FAR) } },
-  keepUntilMs: FAR,
+const refused = (name: string): CacheableResult => ({ result: { refused: name }, untilMs: FAR });
+const good = (subject: string): CacheableResult => ({
+  result: { ok: { subject, expiresAt: new Date(FAR) } },
+  untilMs: FAR,
 });
 const NETWORK = "10.0.0.1";
 
 /** Questions that are answered when the test says so. */
-function open(verdicts: Verdicts) {
-  const answers = new Map<string, (judged: Judged) => void>();
+function open(cache: VerificationCache) {
+  const answers = new Map<string, (found: CacheableResult) => void>();
   const dropped: string[] = [];
   /** `null`: of a tunnel that stands. */
   const ask = (token: string, network: string | null = NETWORK): Promise<VerificationResult> =>
-    verdicts.of(token, network ?? undefined, (signal) => {
+    cache.get(token, network ?? undefined, (signal) => {
       signal.addEventListener("abort", () => dropped.push(token));
       return new Promise((resolve) => answers.set(token, resolve));
     });
@@ -26,30 +26,30 @@ function open(verdicts: Verdicts) {
 }
 
 test("no more verdicts are kept than allowed: the oldest goes", async () => {
-  const verdicts = new Verdicts({ maxKept: 2, maxAsked: 10 });
+  const cache = new VerificationCache({ maxKept: 2, maxPending: 10 });
   const asked: string[] = [];
   const ask = (token: string) =>
-    verdicts.of(token, NETWORK, async () => {
+    cache.get(token, NETWORK, async () => {
       asked.push(token);
       return refused(token);
     });
   for (const token of ["a", "b", "c", "b", "c", "a"]) assert.deepEqual(await ask(token), { refused: token });
   assert.deepEqual(asked, ["a", "b", "c", "a"]);
-  verdicts.forget();
+  cache.clear();
   await ask("a");
   assert.deepEqual(asked.slice(4), ["a"]);
 });
 
 test("refusals by the hundred take no place from a good verdict", async () => {
-  const verdicts = new Verdicts({ maxKept: 2, maxAsked: 10 });
-  await verdicts.of("good", NETWORK, async () => good("agent"));
-  for (let count = 0; count < 50; count++) await verdicts.of(`bad ${count}`, NETWORK, async () => refused("bad"));
-  assert.ok("ok" in (await verdicts.of("good", NETWORK, () => assert.fail("it was asked again"))));
+  const cache = new VerificationCache({ maxKept: 2, maxPending: 10 });
+  await cache.get("good", NETWORK, async () => good("agent"));
+  for (let count = 0; count < 50; count++) await cache.get(`bad ${count}`, NETWORK, async () => refused("bad"));
+  assert.ok("ok" in (await cache.get("good", NETWORK, () => assert.fail("it was asked again"))));
 });
 
 test("one too many questions drop the oldest of the network that has most, and its peer is told to come back", async () => {
-  const verdicts = new Verdicts({ maxKept: 10, maxAsked: 3 });
-  const { ask, answer, dropped } = open(verdicts);
+  const cache = new VerificationCache({ maxKept: 10, maxPending: 3 });
+  const { ask, answer, dropped } = open(cache);
   const flood = ["f1", "f2", "f3"].map((token) => ask(token));
   const [honest, same] = [ask("h1", "10.0.0.2"), ask("h1", "10.0.0.3")];
   const first = await (flood[0] ?? assert.fail());
@@ -65,9 +65,9 @@ test("one too many questions drop the oldest of the network that has most, and i
 });
 
 test("tokens of tunnels that stand are asked about whatever peers ask", async () => {
-  const verdicts = new Verdicts({ maxKept: 10, maxAsked: 1 });
-  const { ask, answer, dropped, asked } = open(verdicts);
-  const standing = verdicts.of("mine", undefined, async () => good("agent"));
+  const cache = new VerificationCache({ maxKept: 10, maxPending: 1 });
+  const { ask, answer, dropped, asked } = open(cache);
+  const standing = cache.get("mine", undefined, async () => good("agent"));
   void ask("f1");
   const own = ask("s1", null);
   void ask("f2");
@@ -80,10 +80,10 @@ test("tokens of tunnels that stand are asked about whatever peers ask", async ()
 test("a network has a hundred questions at once and fifty a second, and others have theirs", async (t) => {
   let now = 0;
   t.mock.method(performance, "now", () => now);
-  const verdicts = new Verdicts({ maxKept: 10, maxAsked: 10 });
+  const cache = new VerificationCache({ maxKept: 10, maxPending: 10 });
   let count = 0;
   const isAsked = async (network: string): Promise<boolean> => {
-    const verdict = await verdicts.of(`token ${count++}`, network, async () => refused("bad"));
+    const verdict = await cache.get(`token ${count++}`, network, async () => refused("bad"));
     return "refused" in verdict;
   };
   const askedOf = async (network: string, many: number): Promise<number> => {
@@ -95,15 +95,15 @@ test("a network has a hundred questions at once and fifty a second, and others h
   assert.equal(await askedOf("10.0.0.2", 10), 10);
   now = 1_000;
   assert.equal(await askedOf("10.0.0.1", 200), 50);
-  const late = await verdicts.of("late", "10.0.0.1", () => assert.fail("asked"));
+  const late = await cache.get("late", "10.0.0.1", () => assert.fail("asked"));
   assert.ok("unavailable" in late && late.retryAfterMs === 20, JSON.stringify(late));
 });
 
 test("a judge that fails leaves nothing behind: the next one is asked", async () => {
-  const verdicts = new Verdicts({ maxKept: 10, maxAsked: 1 });
+  const cache = new VerificationCache({ maxKept: 10, maxPending: 1 });
   await assert.rejects(
-    verdicts.of("secret", NETWORK, () => Promise.reject(new Error("broken"))),
+    cache.get("secret", NETWORK, () => Promise.reject(new Error("broken"))),
     /broken/,
   );
-  assert.deepEqual(await verdicts.of("secret", NETWORK, async () => refused("x")), { refused: "x" });
+  assert.deepEqual(await cache.get("secret", NETWORK, async () => refused("x")), { refused: "x" });
 });

@@ -10,8 +10,8 @@ import type { TLSSocket } from "node:tls";
 import { type CryptoKey, exportJWK, generateKeyPair, type JSONWebKeySet, SignJWT } from "jose";
 import { type Logger, pino } from "pino";
 import { stringify } from "yaml";
-import { Authority } from "../../shared/pki/certificates.ts";
-import type { VerificationResult } from "./verifier.ts";
+import { Authority } from "../../../shared/pki/certificates.ts";
+import type { VerificationResult } from "../verifier.ts";
 
 export const ISSUER = "https://kubernetes.default.svc";
 export const SUBJECT = "system:serviceaccount:culvert:agent";
@@ -22,7 +22,7 @@ export async function tempDir(t: TestContext): Promise<string> {
   return dir;
 }
 
-/** For whoever waits to the end; each call has one of its own, as in the server. */
+/** A signal that never aborts. Each call makes a new one, as in the server. */
 export const never = (): AbortSignal => new AbortController().signal;
 
 export const nowS = (): number => Math.floor(Date.now() / 1_000);
@@ -45,7 +45,7 @@ export class Issuer {
     return new Issuer(kid, algorithm, await generateKeyPair(algorithm, { extractable: true }));
   }
 
-  /** A token that any verifier of these tests takes; `change` says what is special, `undefined` leaves a claim out. */
+  /** A token that the verifiers of these tests accept, but for `change`; `undefined` leaves a claim out. */
   token(change: Readonly<Record<string, unknown>> = {}): Promise<string> {
     const claims = { iss: ISSUER, aud: ["culvert"], sub: SUBJECT, exp: nowS() + 3_600, ...change };
     return new SignJWT(JSON.parse(JSON.stringify(claims)))
@@ -58,13 +58,13 @@ export class Issuer {
   }
 }
 
-/** A token as a text, without anybody's signature. */
+/** The text of a token without a valid signature. */
 export function unsigned(header: object, payload: object, signature = ""): string {
   const part = (value: object) => Buffer.from(JSON.stringify(value)).toString("base64url");
   return `${part(header)}.${part(payload)}.${signature}`;
 }
 
-/** A request that a test's HTTPS server was asked, with the name in the client certificate. */
+/** A request to the HTTPS server of a test, with the name in the client certificate. */
 export interface Asked {
   readonly method: string;
   readonly path: string;
@@ -79,7 +79,7 @@ export interface Answer {
   readonly body: unknown;
 }
 
-/** An API server or an issuer on loopback: `answer` may be changed at any time, and may never come. */
+/** An API server or an issuer on loopback. `answer` may be replaced at any time, and may never resolve. */
 export class HttpsStub {
   readonly asked: Asked[] = [];
   readonly authority: Authority;
@@ -120,7 +120,7 @@ export class HttpsStub {
     return `https://localhost:${(this.#server.address() as AddressInfo).port}`;
   }
 
-  /** Writes a kubeconfig for a client with a certificate of its own into the folder; returns its path. */
+  /** Writes a kubeconfig with a client certificate into the folder, and returns its path. */
   async kubeconfig(folder: string): Promise<string> {
     const { cert, key } = await this.authority.issue({ cn: "culvert-server", usage: "client" });
     const base64 = (text: string) => Buffer.from(text).toString("base64");
@@ -137,7 +137,7 @@ export class HttpsStub {
     return path;
   }
 
-  /** Nobody answers any more. */
+  /** Stops the server. */
   stop(): void {
     this.#server.close();
     this.#server.closeAllConnections();
@@ -145,8 +145,8 @@ export class HttpsStub {
 }
 
 /** The sentence of a refusal, or what it was instead. */
-export function refusal(verdict: VerificationResult): string {
-  return "refused" in verdict ? verdict.refused : `no refusal: ${JSON.stringify(verdict)}`;
+export function refusal(result: VerificationResult): string {
+  return "refused" in result ? result.refused : `no refusal: ${JSON.stringify(result)}`;
 }
 
 export function captureLog(): { log: Logger; messages: () => string[] } {
@@ -155,7 +155,7 @@ export function captureLog(): { log: Logger; messages: () => string[] } {
   return { log, messages: () => lines.map((line) => JSON.parse(line).msg) };
 }
 
-/** Does the sentence hold any run of characters that is long enough to be of use? */
+/** Whether the sentence holds a piece of the token that is long enough to be of use. */
 export function showsPartOf(token: string, sentence: string): boolean {
   const LENGTH = 10;
   for (let at = 0; at + LENGTH <= token.length; at++) {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { ReviewReach } from "./review-reach.ts";
+import { ApiServerMonitor } from "./token-review.ts";
 
 const SECOND = 1_000;
 
@@ -9,7 +9,7 @@ test("an API server is asked each minute while nobody else asks it, every 10 s w
   t.mock.method(performance, "now", () => now);
   t.mock.timers.enable({ apis: ["setInterval"] });
   let asked = 0;
-  const reach = new ReviewReach(
+  const monitor = new ApiServerMonitor(
     () => {
       asked++;
     },
@@ -25,15 +25,15 @@ test("an API server is asked each minute while nobody else asks it, every 10 s w
     return asked - before;
   };
   assert.equal(asked, 1, "at the start");
-  reach.answered();
+  monitor.answered();
   assert.equal(askedIn(50), 0);
-  reach.answered(); // by an agent's token
+  monitor.answered(); // by an agent's token
   assert.equal(askedIn(50), 0);
   assert.equal(askedIn(10), 1);
-  reach.failed("down");
+  monitor.failed("down");
   assert.equal(askedIn(30), 3);
-  reach.answered();
+  monitor.answered();
   assert.equal(askedIn(50), 0);
-  reach.close();
+  monitor.close();
   assert.equal(askedIn(200), 0);
 });

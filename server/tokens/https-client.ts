@@ -1,14 +1,14 @@
 import { Agent, type RequestOptions, request } from "node:https";
 import { identityWords } from "../../shared/tls/identity-words.ts";
 
-/** One request over TLS, and what is believed on the way. */
+/** One request over TLS, with the certificates that it trusts and shows. */
 export interface HttpsRequest {
   readonly url: URL;
   readonly method: "GET" | "POST" | "PUT";
   readonly headers: Readonly<Record<string, string>>;
   readonly body?: string;
   readonly tls: Pick<RequestOptions, "ca" | "cert" | "key" | "servername">;
-  /** The deadline for the whole of it. */
+  /** Deadline of the whole request. */
   readonly signal: AbortSignal;
 }
 
@@ -22,18 +22,18 @@ export interface HttpsAnswer {
 const MAX_ANSWER_BYTES = 1024 * 1024;
 
 /**
- * Requests to the API server or the issuer of tokens. `fetch` would not do: client certificates and a CA of one's own
- * need undici as a package, whose present version asks for a newer Node than we promise.
+ * Sends requests to API servers and issuers of tokens. It is not `fetch`, which takes client certificates and CAs only with
+ * the package undici, whose present version needs a newer Node than culvert promises.
  */
 export class HttpsClient {
-  /** Connections are kept for requests with the very same certificates (Node compares them), never for others. */
+  /** Node reuses a connection only for requests with equal certificates. */
   readonly #agent = new Agent({ keepAlive: true });
 
   async send(wanted: HttpsRequest): Promise<HttpsAnswer> {
     try {
       return await this.#try(wanted);
     } catch (error) {
-      // A kept connection that the server had closed just then: asking twice does no harm here.
+      // The server had just closed a kept connection. A second try does no harm.
       if (error instanceof StaleConnection && !wanted.signal.aborted) return await this.#try(wanted);
       throw error;
     }
@@ -76,7 +76,7 @@ function waitOf(retryAfter: string | undefined): number | undefined {
   return retryAfter !== undefined && /^\d{1,6}$/.test(retryAfter) ? Number(retryAfter) * 1_000 : undefined;
 }
 
-/** Node's words for a failed request, for a sentence: several addresses fail with one error that has none of its own. */
+/** The reason of a failed request, for a sentence. Failures at several addresses are one error without a message. */
 export function failureOf(error: unknown): string {
   if (error instanceof AggregateError) return [...new Set(error.errors.map(failureOf))].join("; ");
   return error instanceof Error ? identityWords(error) : String(error);

@@ -6,7 +6,8 @@ import { type TestContext, test } from "node:test";
 import { exportSPKI } from "jose";
 import { hugeFileAt, pipeAt } from "../../shared/documents/testing-files.ts";
 import { until } from "../../shared/link/testing.ts";
-import { type JwtOptions, JwtVerifier } from "./jwt.ts";
+import type { JwtTrust } from "../clusters/token-document.ts";
+import { JwtVerifier } from "./jwt-verifier.ts";
 import {
   captureLog,
   HttpsStub,
@@ -19,10 +20,10 @@ import {
   showsPartOf,
   tempDir,
   unsigned,
-} from "./testing.ts";
+} from "./testing/tokens.ts";
 
 /** A verifier that knows one issuer's keys from a file. */
-async function fromFile(t: TestContext, change: Partial<JwtOptions> = {}) {
+async function fromFile(t: TestContext, change: Partial<JwtTrust> = {}) {
   const issuer = await Issuer.create();
   const dir = await tempDir(t);
   const file = join(dir, "jwks.json");
@@ -33,7 +34,7 @@ async function fromFile(t: TestContext, change: Partial<JwtOptions> = {}) {
   };
   write(JSON.stringify(await issuer.keySet()));
   const { log, messages } = captureLog();
-  const options = { issuer: ISSUER, audiences: ["culvert"], keys: { file }, subjects: [SUBJECT], ...change };
+  const options = { issuer: ISSUER, audience: "culvert", jwks: { file }, subjects: [SUBJECT], ...change };
   const verifier = new JwtVerifier(options, log);
   t.after(() => verifier.close());
   return {
@@ -139,17 +140,17 @@ test("a star in a subject ends at the next colon, and alone it is everybody", as
 test("options with which anybody could come in are refused", async (t) => {
   const { file } = await fromFile(t);
   const { log } = captureLog();
-  const make = (change: Partial<JwtOptions>) => () =>
-    new JwtVerifier({ issuer: ISSUER, audiences: ["culvert"], keys: { file }, subjects: [SUBJECT], ...change }, log);
+  const make = (change: Partial<JwtTrust>) => () =>
+    new JwtVerifier({ issuer: ISSUER, audience: "culvert", jwks: { file }, subjects: [SUBJECT], ...change }, log);
   for (const algorithm of ["none", "HS256", "HS512", "es256", "A128KW"]) {
     assert.throws(make({ algorithms: ["ES256", algorithm] }), new RegExp(`algorithm "${algorithm}" cannot prove`));
   }
   assert.throws(make({ issuer: "" }), /need an issuer and an audience/);
-  assert.throws(make({ audiences: [] }), /need an issuer and an audience/);
+  assert.throws(make({ audience: "" }), /need an issuer and an audience/);
   assert.throws(make({ subjects: [] }), /say whose tokens count/);
-  assert.throws(make({ keys: { url: new URL("http://localhost/jwks") } }), /must come over https/);
-  const url = new URL("https://localhost/jwks");
-  assert.throws(make({ keys: { url, caFile: file } }), /CA certificate .*jwks\.json holds no PEM certificate/);
+  assert.throws(make({ jwks: { url: "http://localhost/jwks" } }), /must come over https/);
+  const url = "https://localhost/jwks";
+  assert.throws(make({ jwks: { url, caFile: file } }), /CA certificate .*jwks\.json holds no PEM certificate/);
 });
 
 test("an algorithm that is not on the list is refused, although the key would fit", async (t) => {
@@ -160,7 +161,7 @@ test("an algorithm that is not on the list is refused, although the key would fi
 test("a key file that cannot be used fails the start, each with its reason and no word of its content", async (t) => {
   const { file, write, issuer } = await fromFile(t);
   const { log } = captureLog();
-  const options = { issuer: ISSUER, audiences: ["culvert"], subjects: [SUBJECT] };
+  const options = { issuer: ISSUER, audience: "culvert", subjects: [SUBJECT] };
   const [key] = (await issuer.keySet()).keys;
   const cases: [string, RegExp][] = [
     ["not json", /jwks\.json is no JSON Web Key Set$/],
@@ -172,12 +173,12 @@ test("a key file that cannot be used fails the start, each with its reason and n
   for (const [text, sentence] of cases) {
     write(text);
     assert.throws(
-      () => new JwtVerifier({ ...options, keys: { file } }, log),
+      () => new JwtVerifier({ ...options, jwks: { file } }, log),
       ({ message }: Error) => sentence.test(message) && !message.includes("c2VjcmV0"),
     );
   }
   assert.throws(
-    () => new JwtVerifier({ ...options, keys: { file: "/nowhere/jwks.json" } }, log),
+    () => new JwtVerifier({ ...options, jwks: { file: "/nowhere/jwks.json" } }, log),
     /jwks\.json cannot be read: there is no such file$/,
   );
   using _pipe = pipeAt(`${file}.pipe`);
@@ -186,7 +187,7 @@ test("a key file that cannot be used fails the start, each with its reason and n
     ["pipe", /pipe cannot be read: it is a pipe, a socket or a device, not a regular file$/],
     ["huge", /huge cannot be read: it is larger than 4 MiB$/],
   ] as const) {
-    assert.throws(() => new JwtVerifier({ ...options, keys: { file: `${file}.${kind}` } }, log), sentence);
+    assert.throws(() => new JwtVerifier({ ...options, jwks: { file: `${file}.${kind}` } }, log), sentence);
   }
 });
 
@@ -210,9 +211,9 @@ async function fromUrl(t: TestContext) {
   stub.answer = () => ({ status: 200, body: keySet });
   const caFile = join(await tempDir(t), "ca.crt");
   writeFileSync(caFile, stub.authority.cert);
-  const keys = { url: new URL(`${stub.url}/openid/v1/jwks`), caFile };
+  const jwks = { url: `${stub.url}/openid/v1/jwks`, caFile };
   const make = () => {
-    const options = { issuer: ISSUER, audiences: ["culvert"], keys, subjects: [SUBJECT] };
+    const options = { issuer: ISSUER, audience: "culvert", jwks, subjects: [SUBJECT] };
     const verifier = new JwtVerifier(options, captureLog().log);
     t.after(() => verifier.close());
     return verifier;
@@ -287,8 +288,8 @@ test("a token that cannot be good by its own claims costs no fetch of keys", asy
 
 test("an issuer whose certificate comes from another CA is not believed", async (t) => {
   const { issuer, stub } = await fromUrl(t);
-  const keys = { url: new URL(`${stub.url}/jwks`) };
-  const options = { issuer: ISSUER, audiences: ["culvert"], keys, subjects: [SUBJECT] };
+  const jwks = { url: `${stub.url}/jwks` };
+  const options = { issuer: ISSUER, audience: "culvert", jwks, subjects: [SUBJECT] };
   const verifier = new JwtVerifier(options, captureLog().log);
   t.after(() => verifier.close());
   const verdict = await verifier.verify(await issuer.token(), { signal: never() });

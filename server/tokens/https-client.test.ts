@@ -5,8 +5,8 @@ import type { AddressInfo, Socket } from "node:net";
 import { test } from "node:test";
 import { testCertificate } from "../../shared/link/testing.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
-import { failureOf, HttpsClient } from "./https.ts";
-import { never } from "./testing.ts";
+import { failureOf, HttpsClient } from "./https-client.ts";
+import { never } from "./testing/tokens.ts";
 
 test("a kept connection that breaks under a request is no failure: the request goes out once more", async (t) => {
   const { ca, leaf } = await testCertificate();
