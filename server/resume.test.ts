@@ -7,7 +7,7 @@ import { Link } from "../shared/link/link.ts";
 import { LinkKey } from "../shared/link/proof.ts";
 import type { CertificateAndKey } from "../shared/pki/certificates.ts";
 import { CloseCode, LinkRefused } from "../shared/wire/handshake.ts";
-import { encodeAnswer, readOpen } from "../shared/wire/open.ts";
+import { encodeAnswer, readOpen } from "../shared/wire/stream-head.ts";
 import { Session } from "../shared/yamux/session.ts";
 import type { Stream } from "../shared/yamux/stream.ts";
 import { CONNECT, callerOf, collect, pki, type start as Start, start, until } from "./testing/server.ts";

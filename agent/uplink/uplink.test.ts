@@ -7,7 +7,7 @@ import { UNBOUNDED } from "../../shared/limits/hold.ts";
 import { CarrierLost } from "../../shared/link/carrier-end.ts";
 import { dialFault, SECURING } from "../../shared/link/dial-fault.ts";
 import type { LinkWatcher } from "../../shared/link/link.ts";
-import { welcome } from "../../shared/link/testing.ts";
+import { welcome } from "../../shared/link/testing/ends.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { DuplexTransport } from "../../shared/yamux/duplex-transport.ts";
 import { Flag, FrameType, GoAwayCode, header } from "../../shared/yamux/frame.ts";

@@ -6,7 +6,7 @@ import type { InnerPipe } from "../../shared/link/inner-pipe.ts";
 import { dialInner } from "../../shared/link/inner-tls.ts";
 import type { Link } from "../../shared/link/link.ts";
 import type { LinkKey } from "../../shared/link/proof.ts";
-import { TappedLink } from "../../shared/link/tapped-link.ts";
+import { TappedLink } from "../../shared/link/untrusted-link.ts";
 import { Connection, type ConnectionOwner } from "./connection.ts";
 import type { Credentials } from "./credentials.ts";
 import {

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { PassThrough } from "node:stream";
 import { CulvertError, type OutcomeCode } from "../../shared/outcomes.ts";
+import { encodeProbe, encodeProbeBegun, parseProbe } from "../../shared/wire/probe.ts";
 import {
   encodeAnswer,
   encodeHead,
@@ -9,8 +10,7 @@ import {
   parseAnswer,
   parseOpen,
   receiveHead,
-} from "../../shared/wire/open.ts";
-import { encodeProbe, encodeProbeBegun, parseProbe } from "../../shared/wire/probe.ts";
+} from "../../shared/wire/stream-head.ts";
 import { assertPrintable, attempt, splits, type Target } from "../target.ts";
 
 const LENGTH_BYTES = 2;

@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { dialOuter } from "../../shared/link/dial.ts";
 import { encodeWords, type InnerHello, parseInnerAnswer } from "../../shared/link/inner-hello.ts";
 import { dialInner } from "../../shared/link/inner-tls.ts";
-import { TappedLink } from "../../shared/link/tapped-link.ts";
+import { TappedLink } from "../../shared/link/untrusted-link.ts";
 import type { CertificateAndKey } from "../../shared/pki/certificates.ts";
 import type { Server } from "../server.ts";
 import { pki, start, until } from "../testing/server.ts";

@@ -3,7 +3,7 @@ import type { TLSSocket } from "node:tls";
 import type { Carrier } from "../../shared/link/carrier.ts";
 import { type InnerHello, parseInnerHello, type Refused } from "../../shared/link/inner-hello.ts";
 import { type InnerServers, type InnerTls, PeerFault } from "../../shared/link/inner-tls.ts";
-import { TappedLink } from "../../shared/link/tapped-link.ts";
+import { TappedLink } from "../../shared/link/untrusted-link.ts";
 import { agentStatus, CulvertError, printable } from "../../shared/outcomes.ts";
 import type { TlsMaterial } from "../../shared/tls/tls-material.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";

@@ -17,8 +17,8 @@ import {
 } from "./carrier-end.ts";
 import { BadControlMessage, type ControlMessage, MAX_CONTROL_BYTES, parseControl } from "./control.ts";
 import { ControlRate } from "./control-rate.ts";
+import { BINARY, frameHeader, PayloadLane } from "./frame-parser.ts";
 import { Liveness } from "./liveness.ts";
-import { BINARY, frameHeader, PayloadLane } from "./payload-lane.ts";
 import { WaitingControl } from "./waiting-control.ts";
 
 /** One binary message is at most so long with its header, four TLS records, unless one buffer is larger. */

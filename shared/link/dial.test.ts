@@ -9,7 +9,7 @@ import { RUN_SOURCES, source } from "../runtime/testing-run.ts";
 import { CertificateFault, UnknownIssuer } from "../tls/server-certificate.ts";
 import type { Passage } from "./dial.ts";
 import { NoTls, SECURING, tooLate } from "./dial-fault.ts";
-import { dial, failure, HELLO, Inbox, LinkServer, RawServer, testCertificate, until } from "./testing.ts";
+import { dial, failure, HELLO, Inbox, LinkServer, RawServer, testCertificate, until } from "./testing/ends.ts";
 import { HELD_BACK, MiddleBox } from "./upgrade-answer.ts";
 
 test("each step that takes too long is named, and its socket closed", async (t) => {

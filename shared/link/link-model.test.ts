@@ -6,7 +6,7 @@ import type { ProvenResume } from "./control.ts";
 import { Link, LinkLost } from "./link.ts";
 import type { LinkPool } from "./outgoing.ts";
 import { LinkKey } from "./proof.ts";
-import { Wire } from "./testing-wire.ts";
+import { Wire } from "./testing/wire.ts";
 
 type Side = "agent" | "server";
 const OTHER: Record<Side, Side> = { agent: "server", server: "agent" };

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import type { TransportConsumer } from "../yamux/transport.ts";
 import { Link } from "./link.ts";
 import type { LinkPool } from "./outgoing.ts";
-import { Wire } from "./testing-wire.ts";
+import { Wire } from "./testing/wire.ts";
 
 const KIB = 1024;
 const FLOOR = 64 * KIB;

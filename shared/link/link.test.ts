@@ -4,7 +4,7 @@ import { CloseCode } from "../wire/handshake.ts";
 import type { CarrierLost } from "./carrier-end.ts";
 import type { ControlMessage } from "./control.ts";
 import { Link, type Resumption } from "./link.ts";
-import { lost, Wire } from "./testing-wire.ts";
+import { lost, Wire } from "./testing/wire.ts";
 
 const GRACE_MS = 30_000;
 

@@ -1,11 +1,11 @@
 import { CloseCode, LinkRefused } from "../wire/handshake.ts";
 import type { Transport, TransportConsumer } from "../yamux/transport.ts";
+import { Unacknowledged } from "./ack-progress.ts";
 import { Acks } from "./acks.ts";
+import { AT_FIRST, Leg, type LinkCarrier, type ResumeAt, SUPERSEDED, type Successor } from "./carrier-cursor.ts";
 import { CarrierLost, PeerViolation } from "./carrier-end.ts";
 import type { ControlMessage } from "./control.ts";
-import { AT_FIRST, Leg, type LinkCarrier, type ResumeAt, SUPERSEDED, type Successor } from "./leg.ts";
 import { type LinkPool, Outgoing } from "./outgoing.ts";
-import { Unacknowledged } from "./unacknowledged.ts";
 
 export interface LinkOptions {
   /** How long a link waits for a new carrier, ms; 0: it ends with its carrier. */

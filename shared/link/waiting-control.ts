@@ -1,5 +1,5 @@
 import type { ControlMessage } from "./control.ts";
-import { frameHeader, TEXT } from "./payload-lane.ts";
+import { frameHeader, TEXT } from "./frame-parser.ts";
 
 const NOTHING: readonly Buffer[] = [];
 

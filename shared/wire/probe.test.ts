@@ -3,7 +3,6 @@ import { duplexPair } from "node:stream";
 import { test } from "node:test";
 import fc from "fast-check";
 import { CulvertError } from "../outcomes.ts";
-import { encodeHead } from "./open.ts";
 import {
   encodeProbe,
   encodeProbeBegun,
@@ -12,6 +11,7 @@ import {
   parseProbe,
   readProbeAnswer,
 } from "./probe.ts";
+import { encodeHead } from "./stream-head.ts";
 
 /** A stream from which these bytes come, and then the end. */
 function streamOf(bytes: Buffer) {

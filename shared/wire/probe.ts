@@ -1,7 +1,7 @@
 import type { Duplex } from "node:stream";
 import { z } from "zod";
 import { CulvertError, isOutcomeCode, type OutcomeCode, printable } from "../outcomes.ts";
-import { encodeHead, parseJson, receiveHead } from "./open.ts";
+import { encodeHead, parseJson, receiveHead } from "./stream-head.ts";
 
 /**
  * The head of a stream of kind `probe`: an agent measures the way to its server (design: "Stream head").

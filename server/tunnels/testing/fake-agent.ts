@@ -2,7 +2,7 @@ import { duplexPair } from "node:stream";
 import { CarrierLost } from "../../../shared/link/carrier-end.ts";
 import type { ControlMessage } from "../../../shared/link/control.ts";
 import type { LinkWatcher } from "../../../shared/link/link.ts";
-import { encodeAnswer, type OpenAnswer, type OpenRequest, readOpen } from "../../../shared/wire/open.ts";
+import { encodeAnswer, type OpenAnswer, type OpenRequest, readOpen } from "../../../shared/wire/stream-head.ts";
 import { DuplexTransport } from "../../../shared/yamux/duplex-transport.ts";
 import type { SessionOptions } from "../../../shared/yamux/options.ts";
 import { Session } from "../../../shared/yamux/session.ts";

@@ -1,5 +1,5 @@
 import type { Duplex } from "node:stream";
-import { type OpenAnswer, parseAnswer, receiveHead } from "./open.ts";
+import { type OpenAnswer, parseAnswer, receiveHead } from "../stream-head.ts";
 
 /** The agent's answer off a stream, for tests that stand in for a server. */
 export function readAnswer(stream: Duplex, deadlineMs: number): Promise<OpenAnswer> {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import { PRESSURE, type Pressure, relieve } from "../limits/hold.ts";
-import { Unacknowledged } from "./unacknowledged.ts";
+import { Unacknowledged } from "./ack-progress.ts";
 
 const MIB = 1024 * 1024;
 

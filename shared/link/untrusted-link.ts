@@ -1,4 +1,4 @@
-import type { LinkCarrier } from "./leg.ts";
+import type { LinkCarrier } from "./carrier-cursor.ts";
 import { Link, type LinkOptions, type LinkWatcher } from "./link.ts";
 
 /** Who is asked for a new carrier has peace for so long, ms: each costs both ends two handshakes and more. */

@@ -1,6 +1,6 @@
-import { Authority } from "../pki/certificates.ts";
-import type { TransportConsumer } from "../yamux/transport.ts";
-import type { InnerLink } from "./inner-pipe.ts";
+import { Authority } from "../../pki/certificates.ts";
+import type { TransportConsumer } from "../../yamux/transport.ts";
+import type { InnerLink } from "../inner-pipe.ts";
 
 /** One end of a link in memory: what is written arrives at the other in a later turn. */
 export class End implements InnerLink {

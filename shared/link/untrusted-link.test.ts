@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import type { LinkCarrier } from "./carrier-cursor.ts";
 import { type ControlMessage, parseControl } from "./control.ts";
-import type { LinkCarrier } from "./leg.ts";
-import { TappedLink } from "./tapped-link.ts";
-import { Inbox, until, welcome } from "./testing.ts";
+import { Inbox, until, welcome } from "./testing/ends.ts";
+import { TappedLink } from "./untrusted-link.ts";
 
 /** A carrier on which somebody in between says what the test wants. */
 class TappedCarrier implements LinkCarrier {

@@ -13,8 +13,8 @@ import {
   parseOpen,
   readOpen,
   receiveHead,
-} from "./open.ts";
-import { readAnswer } from "./testing.ts";
+} from "./stream-head.ts";
+import { readAnswer } from "./testing/answer.ts";
 
 const REQUEST: OpenRequest = { kind: "connect", target: { host: "10.0.0.1", port: 10250 }, timeoutMs: 5000, id: "x1" };
 

@@ -4,8 +4,8 @@ import { test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
 import fc from "fast-check";
 import * as ws from "ws";
-import { frameHeader, PayloadLane } from "./payload-lane.ts";
-import { type FrameShape, frame } from "./testing-frames.ts";
+import { frameHeader, PayloadLane } from "./frame-parser.ts";
+import { type FrameShape, frame } from "./testing/frames.ts";
 
 const MAX_PAYLOAD = 16 * 1024 * 1024;
 
