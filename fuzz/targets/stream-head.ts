@@ -1,14 +1,16 @@
 import assert from "node:assert/strict";
 import { PassThrough } from "node:stream";
 import { CulvertError, type OutcomeCode } from "../../shared/outcomes.ts";
-import { encodeProbe, encodeProbeBegun, parseProbe } from "../../shared/wire/probe.ts";
 import {
   encodeAnswer,
   encodeHead,
   encodeOpen,
+  encodeProbe,
+  encodeProbeBegun,
   MAX_HEAD_BYTES,
   parseAnswer,
   parseOpen,
+  parseProbe,
   receiveHead,
 } from "../../shared/wire/stream-head.ts";
 import { assertPrintable, attempt, splits, type Target } from "../target.ts";

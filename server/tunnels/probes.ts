@@ -13,8 +13,8 @@ import {
   MAX_PROBE_MS,
   type ProbeMode,
   parseProbe,
-} from "../../shared/wire/probe.ts";
-import { receiveHead } from "../../shared/wire/stream-head.ts";
+  receiveHead,
+} from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 
 /** A few more than one, so that whoever is one too many is told why. */

@@ -1,34 +1,34 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import { PRESSURE, type Pressure, relieve } from "../limits/hold.ts";
-import { Unacknowledged } from "./ack-progress.ts";
+import { AckProgress } from "./ack-progress.ts";
 
 const MIB = 1024 * 1024;
 
 /** A link of which the test says how far it is, and what it is looked at by. */
 function watched(t: TestContext) {
   const link = {
-    isCarried: true,
-    bytes: 0,
-    acked: 0,
+    suspended: false,
+    unacknowledged: 0,
+    acknowledged: 0,
     ended: [] as string[],
-    end(sentence: string) {
-      link.ended.push(sentence);
+    destroy({ message }: Error) {
+      link.ended.push(message);
     },
     send(bytes: number) {
-      link.bytes += bytes;
+      link.unacknowledged += bytes;
     },
     acknowledge(bytes: number) {
-      link.acked += bytes;
-      link.bytes -= bytes;
+      link.acknowledged += bytes;
+      link.unacknowledged -= bytes;
     },
   };
-  const unacknowledged = new Unacknowledged(link);
-  t.after(() => unacknowledged.stop());
+  const progress = new AckProgress(link);
+  t.after(() => progress.stop());
   const look = (times: number) => {
-    for (let i = 0; i < times && link.ended.length === 0; i++) unacknowledged.look();
+    for (let i = 0; i < times && link.ended.length === 0; i++) progress.look();
   };
-  return { link, unacknowledged, look };
+  return { link, progress, look };
 }
 
 test("a link of which nothing is acknowledged for 60 s ends, and not before", (t) => {
@@ -41,7 +41,7 @@ test("a link of which nothing is acknowledged for 60 s ends, and not before", (t
 });
 
 test("one that acknowledges next to nothing is among the first to be given up where memory is wanted", (t) => {
-  const { link, unacknowledged, look } = watched(t);
+  const { link, progress, look } = watched(t);
   link.send(1_000_000);
   for (let round = 0; round < 20; round++) {
     look(1);
@@ -50,18 +50,18 @@ test("one that acknowledges next to nothing is among the first to be given up wh
   assert.deepEqual(link.ended, []);
   const small = { held: 999_000, movedAt: performance.now() - 30_000, paceMs: 0, giveUp: () => assert.fail() };
   const isEnough = () => link.ended.length > 0;
-  assert.equal(relieve([small, ...unacknowledged.holds()], isEnough, performance.now(), PRESSURE.wanted), 1);
+  assert.equal(relieve([small, ...progress.holds()], isEnough, performance.now(), PRESSURE.wanted), 1);
 });
 
 test("one whose slow line takes minutes for all that it was sent goes on, and is the last to be given up", (t) => {
-  const { link, unacknowledged, look } = watched(t);
+  const { link, progress, look } = watched(t);
   link.send(16 * MIB);
   const later = performance.now() + 1_000;
-  const pressed = (pressure: Pressure) => relieve(unacknowledged.holds(), () => false, later, pressure);
-  while (link.bytes > MIB) {
+  const pressed = (pressure: Pressure) => relieve(progress.holds(), () => false, later, pressure);
+  while (link.unacknowledged > MIB) {
     look(1);
     link.acknowledge(5 * 64 * 1024);
-    assert.deepEqual([link.ended, pressed(PRESSURE.limit)], [[], 0], `${link.bytes} bytes are left`);
+    assert.deepEqual([link.ended, pressed(PRESSURE.limit)], [[], 0], `${link.unacknowledged} bytes are left`);
   }
   assert.equal(pressed(PRESSURE.last), 1);
 });
@@ -81,9 +81,9 @@ test("time without a carrier does not count, and what was counted before is not 
   const { link, look } = watched(t);
   link.send(1);
   look(10);
-  link.isCarried = false;
+  link.suspended = true;
   look(100);
-  link.isCarried = true;
+  link.suspended = false;
   look(2);
   assert.deepEqual(link.ended, []);
   look(1);
@@ -91,12 +91,12 @@ test("time without a carrier does not count, and what was counted before is not 
 });
 
 test("where memory is short a link can be given up after 10 s, with all that it holds", (t) => {
-  const { link, unacknowledged, look } = watched(t);
+  const { link, progress, look } = watched(t);
   link.send(4_096);
   look(2);
-  assert.deepEqual([...unacknowledged.holds()], []);
+  assert.deepEqual([...progress.holds()], []);
   look(1);
-  const [hold] = unacknowledged.holds();
+  const [hold] = progress.holds();
   assert.equal(hold?.held, 4_096);
   assert.ok(performance.now() - (hold?.movedAt ?? 0) > 14_900);
   hold?.giveUp();

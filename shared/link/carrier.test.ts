@@ -378,7 +378,7 @@ describe("what takes its time", { concurrency: true }, () => {
     relay.silence();
     const since = performance.now();
     for (const reason of await Promise.all([nearInbox.closed, farInbox.closed])) {
-      assert.match(reason?.message ?? "", /^nothing was heard for 0\.[56] s$/);
+      assert.match(reason?.message ?? "", /^nothing was received for 0\.[56] s$/);
     }
     // Between the last byte heard and the silence lies up to one interval; checks come eight times in one.
     const tookMs = performance.now() - since;
@@ -392,7 +392,7 @@ describe("what takes its time", { concurrency: true }, () => {
     await new Promise((resolve) => setTimeout(resolve, 350));
     assert.equal(nearInbox.closedCount, 0, "answers to its pings keep the link alive");
     relay.silence();
-    assert.match((await nearInbox.closed)?.message ?? "", /^nothing was heard for/);
+    assert.match((await nearInbox.closed)?.message ?? "", /^nothing was received for/);
   });
 
   test("a peer that never answers our close frame is cut after two seconds", async () => {

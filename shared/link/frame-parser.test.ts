@@ -4,7 +4,8 @@ import { test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
 import fc from "fast-check";
 import * as ws from "ws";
-import { frameHeader, PayloadLane } from "./frame-parser.ts";
+import { FrameParser } from "./frame-parser.ts";
+import { frameHeader } from "./frame-writer.ts";
 import { type FrameShape, frame } from "./testing/frames.ts";
 
 const MAX_PAYLOAD = 16 * 1024 * 1024;
@@ -54,11 +55,11 @@ class Heard {
   readonly short: string[] = [];
   readonly closes: Buffer[] = [];
   violation: string | undefined;
-  readonly lane: PayloadLane;
+  readonly lane: FrameParser;
 
   constructor(peerMasks: boolean, toWs: (bytes: Buffer) => void = () => {}) {
     const mask = peerMasks ? { mask: Buffer.alloc(4) } : {};
-    this.lane = new PayloadLane(
+    this.lane = new FrameParser(
       {
         onPayload: (piece) => this.payload.push(piece),
         // To ws too, which tells of it in its place: so the order shows.

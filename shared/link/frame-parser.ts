@@ -1,29 +1,19 @@
 import { isUtf8 } from "node:buffer";
+import { BINARY, CLOSE, frameHeader, TEXT } from "./frame-writer.ts";
 
-/**
- * The express lane of a carrier: takes the payload of binary WebSocket frames out of the byte stream as it arrives, and
- * hands every other byte on to ws (RFC 6455 §5.2).
- *
- * ws copies each message together before it delivers it and stops its socket after every TLS record, which is more than a
- * fifth of what receiving costs (docs/decisions/0003-payload-passes-by-ws.md). Payload needs neither: the session reads
- * bytes in any split.
- * Pings and short texts are taken, too, and close is looked at. Longer text, pong and everything that is not well
- * formed is ws's to judge and to answer.
- */
-export interface LaneConsumer {
+/** What a `FrameParser` finds. */
+export interface FrameConsumer {
   /** A piece of binary payload, in order. */
   onPayload(piece: Buffer): void;
   /** A ping (RFC 6455 §5.5.2), with its payload. */
   onPing(payload: Buffer): void;
   /** A close frame (RFC 6455 §5.5.1) has passed to ws whole; this was its payload. Nothing follows it. */
   onClose(payload: Buffer): void;
-  /** A text message of at most 125 bytes, which is UTF-8: acks are, and they come 200 times a second. */
+  /** A text message of at most 125 bytes, which is UTF-8. Acks are such messages, and they come 200 times a second. */
   onText(text: Buffer): void;
-  /** Bytes for ws: whole frames that are not ours, in any split. */
+  /** Bytes for ws: whole frames of other kinds, in any split. */
   onOther(bytes: Buffer): void;
-  /**
-   * What ws would not notice: a message inside a binary one, a frame that is too long, a flood. The lane has stopped.
-   */
+  /** A violation that ws would not notice: a message inside a binary one, a frame that is too long, a flood. Nothing follows. */
   onViolation(sentence: string): void;
 }
 
@@ -33,10 +23,7 @@ const OPCODE = 0x0f;
 const MASKED = 0x80;
 const LENGTH = 0x7f;
 const CONTINUATION = 0x0;
-export const TEXT = 0x1;
-export const BINARY = 0x2;
 const FIRST_CONTROL = 0x8;
-const CLOSE = 0x8;
 const PING = 0x9;
 const PONG = 0xa;
 const OPCODES: ReadonlySet<number> = new Set([CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG]);
@@ -45,29 +32,36 @@ const MAX_HEADER = 14;
 const EMPTY = Buffer.alloc(0);
 /** RFC 6455 §5.5. */
 const MAX_CONTROL = 125;
-/** A text message up to this is taken, too: as long as a length of one byte can say. */
+/** Maximum length of a text message that is read here, bytes: what a length of one byte can say. */
 const MAX_TEXT = 125;
 /**
- * So many frames without payload of ours may come in a second, from a box that pings, or that ends each message with an
- * empty fragment: they cost 1 or 2 % of a core, and a flood of them all of it.
+ * Maximum number of frames without payload in a second. A middlebox may send pings, or end each message with an empty
+ * fragment, which costs 1 or 2 % of a core; a flood costs all of it.
  */
 const MAX_IDLE_FRAMES = 20_000;
 const SECOND_MS = 1_000;
 
-export class PayloadLane {
-  readonly #consumer: LaneConsumer;
-  /** Clients mask, servers do not (RFC 6455 §5.1): what the peer must do. */
+/**
+ * Reads WebSocket frames (RFC 6455 §5.2) from the bytes of a socket as they arrive. It delivers the payload of binary frames,
+ * pings and short texts, and passes every other byte to ws, which verifies and answers it; a close frame goes both ways.
+ *
+ * ws copies each message together before it delivers it and stops its socket after every TLS record, which is more than a
+ * fifth of the cost of receiving (docs/decisions/0003-payload-passes-by-ws.md). The session reads bytes in any split.
+ */
+export class FrameParser {
+  readonly #consumer: FrameConsumer;
+  /** The peer is a client, which masks (RFC 6455 §5.1). */
   readonly #peerMasks: boolean;
   readonly #maxPayload: number;
   readonly #header = Buffer.allocUnsafeSlow(MAX_HEADER);
   #headerLength = 0;
   /** Payload bytes of the present frame still to come. */
   #left = 0;
-  #ours = false;
-  /** The payload of a ping or a short text that is passing, as far as it has come, and which of them it is. */
+  #isPayload = false;
+  /** The payload of the present ping, close or short text, as far as it has arrived, and which of them it is. */
   #short: Buffer | undefined;
   #shortKind: typeof PING | typeof TEXT | typeof CLOSE = PING;
-  /** Frames without payload of ours since `#idleSince`, on the clock of `performance.now()`. */
+  /** Frames without payload since `#idleSince`, on the clock of `performance.now()`. */
   #idleFrames = 0;
   #idleSince = Number.NEGATIVE_INFINITY;
   /** The kind of the fragmented message under way. */
@@ -77,7 +71,7 @@ export class PayloadLane {
   #maskAt = 0;
   #state: "open" | "to-ws" | "stopped" = "open";
 
-  constructor(consumer: LaneConsumer, bounds: { readonly peerMasks: boolean; readonly maxPayload: number }) {
+  constructor(consumer: FrameConsumer, bounds: { readonly peerMasks: boolean; readonly maxPayload: number }) {
     this.#consumer = consumer;
     this.#peerMasks = bounds.peerMasks;
     this.#maxPayload = bounds.maxPayload;
@@ -95,8 +89,8 @@ export class PayloadLane {
     const end = Math.min(chunk.length, offset + this.#left);
     const piece = offset === 0 && end === chunk.length ? chunk : chunk.subarray(offset, end);
     this.#left -= piece.length;
-    if ((this.#ours || this.#short !== undefined) && this.#mask !== undefined) this.#unmask(piece, this.#mask);
-    if (this.#ours) this.#consumer.onPayload(piece);
+    if ((this.#isPayload || this.#short !== undefined) && this.#mask !== undefined) this.#unmask(piece, this.#mask);
+    if (this.#isPayload) this.#consumer.onPayload(piece);
     else if (this.#short !== undefined) this.#takeShort(this.#short, piece);
     else this.#consumer.onOther(piece);
     return end;
@@ -118,7 +112,7 @@ export class PayloadLane {
     this.#consumer.onClose(payload);
   }
 
-  /** ws knows what to say of it. */
+  /** Passes a short frame to ws, which answers it. */
   #passShort(opcode: typeof TEXT | typeof CLOSE, payload: Buffer): void {
     this.#consumer.onOther(frameHeader(opcode, payload.length, this.#peerMasks));
     if (payload.length > 0) this.#consumer.onOther(payload);
@@ -148,18 +142,18 @@ export class PayloadLane {
     const opcode = first & OPCODE;
     const final = (first & FIN) !== 0;
     this.#left = payloadLength(this.#header);
-    this.#ours = opcode === BINARY || (opcode === CONTINUATION && this.#fragmented === "binary");
-    if ((!this.#ours || this.#left === 0) && this.#isFlood()) {
+    this.#isPayload = opcode === BINARY || (opcode === CONTINUATION && this.#fragmented === "binary");
+    if ((!this.#isPayload || this.#left === 0) && this.#isFlood()) {
       this.#stop(`more than ${MAX_IDLE_FRAMES} frames a second carry no payload`);
     } else if (opcode < FIRST_CONTROL && opcode !== CONTINUATION && this.#fragmented === "binary") {
       this.#stop("a message begins inside another");
-    } else if (this.#ours && this.#left > this.#maxPayload) {
+    } else if (this.#isPayload && this.#left > this.#maxPayload) {
       this.#stop(`a frame of ${this.#left} bytes is too long`);
     } else if (!this.#isWellFormed(first)) {
-      // Its length means nothing, nor does what seems to follow it.
+      // The length of a malformed frame means nothing, nor do the bytes behind it.
       this.#state = "to-ws";
       this.#passHeader(length);
-    } else if (this.#ours) {
+    } else if (this.#isPayload) {
       this.#fragmented = final ? "none" : "binary";
       this.#readMask(length);
     } else if (final && isShort(opcode, this.#left)) {
@@ -172,7 +166,7 @@ export class PayloadLane {
     }
   }
 
-  /** One more frame without payload of ours. The clock is read once in so many. */
+  /** Counts a frame without payload. The clock is read once in `MAX_IDLE_FRAMES`. */
   #isFlood(): boolean {
     this.#idleFrames++;
     if (this.#idleFrames <= MAX_IDLE_FRAMES) return false;
@@ -187,7 +181,7 @@ export class PayloadLane {
     this.#consumer.onOther(Buffer.from(this.#header.subarray(0, length)));
   }
 
-  /** What is not well formed goes to ws, which closes with the right code. */
+  /** A malformed frame goes to ws, which closes with the right code. */
   #isWellFormed(first: number): boolean {
     if ((first & RESERVED) !== 0 || !OPCODES.has(first & OPCODE)) return false;
     if ((((this.#header[1] as number) & MASKED) !== 0) !== this.#peerMasks) return false;
@@ -211,7 +205,7 @@ export class PayloadLane {
   }
 }
 
-/** A frame that is looked at here when it has come whole. */
+/** Whether the frame is read here once it is complete. */
 function isShort(opcode: number, length: number): boolean {
   if (opcode === TEXT) return length <= MAX_TEXT;
   return (opcode === PING || opcode === CLOSE) && length <= MAX_CONTROL;
@@ -230,39 +224,15 @@ function payloadLength(header: Buffer): number {
   return header.readUInt32BE(2) * 2 ** 32 + header.readUInt32BE(6);
 }
 
-/** The header of a message in one frame; with a mask key of zero for a client (RFC 6455 §5.3). */
-export function frameHeader(
-  opcode: typeof BINARY | typeof TEXT | typeof CLOSE,
-  length: number,
-  masked: boolean,
-): Buffer {
-  const maskBit = masked ? MASKED : 0;
-  const maskBytes = masked ? 4 : 0;
-  let header: Buffer;
-  if (length < 126) {
-    header = Buffer.allocUnsafe(2 + maskBytes);
-    header[1] = maskBit | length;
-  } else if (length < 0x1_0000) {
-    header = Buffer.allocUnsafe(4 + maskBytes);
-    header[1] = maskBit | 126;
-    header.writeUInt16BE(length, 2);
-  } else {
-    header = Buffer.allocUnsafe(10 + maskBytes);
-    header[1] = maskBit | 127;
-    header.writeUInt32BE(0, 2);
-    header.writeUInt32BE(length, 6);
-  }
-  header[0] = FIN | opcode;
-  if (masked) header.writeUInt32BE(0, header.length - 4);
-  return header;
-}
-
 const key = new Uint8Array(4);
 const keyWord = new Uint32Array(key.buffer);
-/** Below, a view of the words costs more than the bytes. */
+/** Length from which words pay, bytes: below, the view of the words costs more. */
 const LEAST_BY_WORDS = 32;
 
-/** In place, and by words: byte by byte it costs ten times as much, more than all else on the way. `at`: where in the key the piece begins. */
+/**
+ * Unmasks in place (RFC 6455 §5.3), by words: byte by byte it costs ten times as much, more than the rest of receiving. `at`:
+ * where in the key the piece begins.
+ */
 function unmask(piece: Buffer, mask: Uint8Array, at: number): void {
   const { length, byteOffset } = piece;
   if (length < LEAST_BY_WORDS) {

@@ -40,7 +40,7 @@ function joined() {
   /** The far end gets bytes, and says so. Returns how often its word made the near end ask for more. */
   const deliver = (bytes: number): number => {
     wire.deliver("agent", bytes);
-    far.confirm();
+    far.acks.now();
     const before = asked;
     wire.deliver("server", 1);
     return asked - before;

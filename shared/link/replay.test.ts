@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import fc from "fast-check";
-import { Replay } from "./replay.ts";
+import { Replay } from "./outgoing.ts";
 import { until } from "./testing/ends.ts";
 
 setFlagsFromString("--expose-gc");

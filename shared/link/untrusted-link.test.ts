@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { LinkCarrier } from "./carrier-cursor.ts";
 import { type ControlMessage, parseControl } from "./control.ts";
+import { UntrustedLink } from "./inner-pipe.ts";
 import { Inbox, until, welcome } from "./testing/ends.ts";
-import { TappedLink } from "./untrusted-link.ts";
 
 /** A carrier on which somebody in between says what the test wants. */
 class TappedCarrier implements LinkCarrier {
@@ -24,9 +24,9 @@ class TappedCarrier implements LinkCarrier {
   }
 }
 
-function tapped(askedEveryMs: number) {
+function untrusted(askedEveryMs: number) {
   const carrier = new TappedCarrier();
-  const link = new TappedLink("box", carrier, { replayBytes: 1_000 }, askedEveryMs);
+  const link = new UntrustedLink("box", carrier, { replayBytes: 1_000 }, askedEveryMs);
   const heard: ControlMessage[] = [];
   link.watch({ onControl: (message) => heard.push(message) });
   link.start(new Inbox());
@@ -36,14 +36,14 @@ function tapped(askedEveryMs: number) {
 const ROTATE = { type: "rotate", reason: "says the box" } as const;
 
 test("nobody in between sends an agent away, or welcomes it anew", () => {
-  const { carrier, heard, link } = tapped(60_000);
+  const { carrier, heard, link } = untrusted(60_000);
   carrier.say({ type: "drain", retryAfterMs: 86_400_000 }, welcome());
   assert.deepEqual(heard, []);
   assert.equal(link.closed, false);
 });
 
 test("a flood of wishes for a new carrier is one wish, and a later one", async () => {
-  const { carrier, heard } = tapped(50);
+  const { carrier, heard } = untrusted(50);
   const last = { ...ROTATE, reason: "the last" };
   carrier.say(...Array<ControlMessage>(100).fill(ROTATE), last);
   assert.deepEqual(heard, [ROTATE]);
@@ -52,7 +52,7 @@ test("a flood of wishes for a new carrier is one wish, and a later one", async (
 });
 
 test("when the link is over nobody is asked any more", async () => {
-  const { carrier, heard, link } = tapped(20);
+  const { carrier, heard, link } = untrusted(20);
   carrier.say(ROTATE, ROTATE);
   link.destroy();
   await new Promise((resolve) => setTimeout(resolve, 60));

@@ -4,14 +4,14 @@ import { test } from "node:test";
 import fc from "fast-check";
 import { CulvertError } from "../outcomes.ts";
 import {
+  encodeHead,
   encodeProbe,
   encodeProbeBegun,
   encodeProbeRefusal,
   PROBE_MODES,
   parseProbe,
   readProbeAnswer,
-} from "./probe.ts";
-import { encodeHead } from "./stream-head.ts";
+} from "./stream-head.ts";
 
 /** A stream from which these bytes come, and then the end. */
 function streamOf(bytes: Buffer) {

@@ -4,14 +4,14 @@ import { formatTarget, parseTarget, type Target } from "../address/target.ts";
 import { CulvertError, isOutcomeCode, type OutcomeCode, outcome, printable } from "../outcomes.ts";
 
 /**
- * The head of a stream: the first message each way (design: "Stream head").
+ * The head of a stream: the first message each way (docs/architecture.md).
  *
  * ```
  *  server ── SYN, head {"kind":"connect","target":"10.0.0.1:10250","timeoutMs":5000,"id":"…"} ──▶ agent
  *         ◀── ACK (before it resolves and dials) ──
  *         ◀── head {"ok":true,"address":"10.0.0.1:10250"}  or  {"error":"dial_refused","detail":"…"} ──
  * ```
- * On the wire a head is a uint16 length and so many bytes of JSON. What follows it belongs to caller and target.
+ * On the wire a head is a uint16 length and that many bytes of JSON. What follows it belongs to caller and target.
  */
 export interface OpenRequest {
   readonly kind: "connect";
@@ -24,21 +24,21 @@ export interface OpenRequest {
   readonly timed?: true;
 }
 
-/** Of an agent's way to a target, ms; a literal address needs no name server. */
+/** How long the agent's steps to the target took, ms. A literal address needs no name server. */
 export interface OpenTimes {
   readonly dnsMs: number;
   readonly dialMs: number;
 }
 
-/** What the agent says after the dial. */
+/** The agent's answer after the dial. */
 export type OpenAnswer =
   | { readonly ok: true; readonly address?: string; readonly times?: OpenTimes }
   | { readonly ok: false; readonly error: OutcomeCode; readonly detail: string };
 
-/** JSON of a head, bytes; a longer one is refused on its length. */
+/** Maximum length of the JSON of a head, bytes. */
 export const MAX_HEAD_BYTES = 4096;
 
-/** A peer may ask for as long as it likes; no dial is worth more than this. */
+/** A peer may ask for any timeout; no dial takes longer than this. */
 const MAX_TIMEOUT_MS = 300_000;
 const LENGTH_BYTES = 2;
 const MAX_DETAIL_BYTES = 200;
@@ -64,7 +64,7 @@ const answerSchema = z.union([
   z.object({ error: z.string().max(64), detail: z.string().max(MAX_HEAD_BYTES).optional() }),
 ]);
 
-/** The bytes that go with the SYN. */
+/** The head of a CONNECT, which goes with the SYN. */
 export function encodeOpen(request: OpenRequest): Buffer {
   return encodeHead({
     kind: request.kind,
@@ -75,7 +75,7 @@ export function encodeOpen(request: OpenRequest): Buffer {
   });
 }
 
-/** The agent's answer. A code that an agent may not send goes out as `internal`. */
+/** The head of the agent's answer. A code that an agent may not send becomes `internal`. */
 export function encodeAnswer(answer: OpenAnswer): Buffer {
   if (answer.ok) {
     const { address, times } = answer;
@@ -85,7 +85,7 @@ export function encodeAnswer(answer: OpenAnswer): Buffer {
   return encodeHead({ error, detail: printable(answer.detail, MAX_DETAIL_BYTES) });
 }
 
-/** A value as a head: uint16 length and JSON. */
+/** Encodes a value as a head: uint16 length and JSON. */
 export function encodeHead(value: object): Buffer {
   const json = JSON.stringify(value);
   const length = Buffer.byteLength(json);
@@ -96,7 +96,7 @@ export function encodeHead(value: object): Buffer {
   return head;
 }
 
-/** Reads the request off a stream; what follows stays in the stream. Rejects with a `CulvertError` fit for an answer. */
+/** Reads the request from a stream; what follows stays there. Rejects with a `CulvertError` that can be the answer. */
 export function readOpen(stream: Duplex, deadlineMs: number): Promise<OpenRequest> {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(() => {
@@ -120,8 +120,9 @@ export function readOpen(stream: Duplex, deadlineMs: number): Promise<OpenReques
 }
 
 /**
- * Takes one head off a stream and calls back once, with it or with what came between; returns a function that stops waiting. Without promises and timers,
- * because each CONNECT passes here twice. `read(n)` gives exactly n bytes or none, so nothing has to be put back.
+ * Reads one head from a stream and calls back once, with its JSON or with an error; returns a function that stops waiting.
+ * It uses neither promises nor timers, because each CONNECT passes here twice. `read(n)` returns exactly n bytes or none
+ * until the stream ends, so nothing has to be put back.
  */
 export function receiveHead(
   stream: Duplex,
@@ -166,11 +167,11 @@ export function receiveHead(
   return stop;
 }
 
-/** The request in a head's JSON. Throws `CulvertError`: `bad_target`, `forbidden` for an unknown kind, else `internal`. */
+/** Parses a request. Throws `CulvertError`: `bad_target`, `forbidden` for an unknown kind, else `internal`. */
 export function parseOpen(json: Buffer): OpenRequest {
   const value = parseJson(json);
   const request = requestSchema.safeParse(value);
-  // First the kind: what else a head of a kind to come has may not fit our schema.
+  // The kind is checked first: the other fields of a later kind may not fit this schema.
   const kind = request.data?.kind ?? kindSchema.safeParse(value).data?.kind;
   if (kind !== undefined && kind !== "connect") {
     throw new CulvertError("forbidden", `streams of kind "${printable(kind, 32)}" are not taken here`);
@@ -186,7 +187,7 @@ export function parseOpen(json: Buffer): OpenRequest {
   };
 }
 
-/** The answer in a head's JSON; only outcomes that an agent may name survive, and only one line of its text. */
+/** Parses an answer. It keeps only codes that an agent may send, and one line of the text. */
 export function parseAnswer(json: Buffer): OpenAnswer {
   const answer = answerSchema.safeParse(parseJson(json));
   if (!answer.success) throw new CulvertError("internal", "the agent's answer to a stream is malformed");
@@ -201,11 +202,82 @@ export function parseAnswer(json: Buffer): OpenAnswer {
   return { ok: false, error: "internal", detail: printable(`${named}${detail}`, MAX_DETAIL_BYTES) };
 }
 
-/** `undefined` stands for what is no JSON: no schema takes it. */
+/** Returns `undefined`, which no schema accepts, for invalid JSON. */
 export function parseJson(json: Buffer): unknown {
   try {
     return JSON.parse(json.toString("utf8"));
   } catch {
     return undefined;
   }
+}
+
+/**
+ * The head of a stream of kind `probe`, by which an agent measures the path to its server.
+ *
+ * ```
+ *  agent ── SYN, head {"kind":"probe","mode":"echo"} ──▶ server
+ *        ◀── head {"ok":true,"time":1790000000000}  or  {"error":"limited","detail":"…","retryAfterMs":3000} ──
+ * ```
+ * Then `echo` sends back what it receives, `source` sends bytes until the agent resets the stream, `sink` discards bytes.
+ */
+export const PROBE_MODES = ["echo", "source", "sink"] as const;
+export type ProbeMode = (typeof PROBE_MODES)[number];
+
+/** A probe that the server has accepted. */
+export interface ProbeBegun {
+  /** The server's clock, ms since 1970; a server may leave it out. */
+  readonly time: number | undefined;
+}
+
+/** Time from its head to its last byte, ms. It bounds the bytes of a probe. */
+export const MAX_PROBE_MS = 10_000;
+
+const probeRequestSchema = z.object({ kind: z.string(), mode: z.string().max(32).optional() });
+const probeAnswerSchema = z.union([
+  z.object({ ok: z.literal(true), time: z.number().int().min(0).max(8.64e15).optional() }),
+  z.object({
+    error: z.string().max(64),
+    detail: z.string().max(512).optional(),
+    retryAfterMs: z.number().min(0).max(3_600_000).optional(),
+  }),
+]);
+
+/** The head of a probe, which goes with the SYN. */
+export function encodeProbe(mode: ProbeMode): Buffer {
+  return encodeHead({ kind: "probe", mode });
+}
+
+/** Parses the mode of a probe. Throws a `CulvertError` that can be the answer: agents open nothing but probes. */
+export function parseProbe(json: Buffer): ProbeMode {
+  const request = probeRequestSchema.safeParse(parseJson(json));
+  if (!request.success || request.data.kind !== "probe") {
+    throw new CulvertError("forbidden", "agents open streams of kind probe only");
+  }
+  const { mode } = request.data;
+  const known = PROBE_MODES.find((name) => name === mode);
+  if (known !== undefined) return known;
+  throw new CulvertError(
+    "forbidden",
+    `a probe is one of ${PROBE_MODES.join(", ")}, not "${printable(mode ?? "", 32)}"`,
+  );
+}
+
+export function encodeProbeBegun(time: number): Buffer {
+  return encodeHead({ ok: true, time });
+}
+
+export function encodeProbeRefusal({ code, message, retryAfterMs }: CulvertError): Buffer {
+  return encodeHead({ error: code, detail: printable(message), ...(retryAfterMs !== undefined && { retryAfterMs }) });
+}
+
+/** Reads the server's answer. Rejects with a `CulvertError` for a refusal, or when the stream ends without one. */
+export async function readProbeAnswer(stream: Duplex): Promise<ProbeBegun> {
+  const head = new Promise<Buffer>((resolve, reject) => receiveHead(stream, resolve, reject));
+  const answer = probeAnswerSchema.safeParse(parseJson(await head));
+  if (!answer.success) throw new CulvertError("internal", "the server's answer to a probe is malformed");
+  if ("ok" in answer.data) return { time: answer.data.time };
+  const { error, detail = "", retryAfterMs } = answer.data;
+  const code: OutcomeCode = isOutcomeCode(error) ? error : "internal";
+  const sentence = printable(detail) || `the server refused the probe (${printable(error, 64)})`;
+  throw new CulvertError(code, sentence, retryAfterMs === undefined ? {} : { retryAfterMs });
 }

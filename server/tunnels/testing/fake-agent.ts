@@ -1,7 +1,7 @@
 import { duplexPair } from "node:stream";
 import { CarrierLost } from "../../../shared/link/carrier-end.ts";
 import type { ControlMessage } from "../../../shared/link/control.ts";
-import type { LinkWatcher } from "../../../shared/link/link.ts";
+import type { LinkWatcher } from "../../../shared/link/link-options.ts";
 import { encodeAnswer, type OpenAnswer, type OpenRequest, readOpen } from "../../../shared/wire/stream-head.ts";
 import { DuplexTransport } from "../../../shared/yamux/duplex-transport.ts";
 import type { SessionOptions } from "../../../shared/yamux/options.ts";
