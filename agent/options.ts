@@ -1,7 +1,7 @@
 import { parseRule } from "../shared/address/target-rule.ts";
 import { AGENT_ONLY } from "../shared/config/konnectivity.ts";
 import { type Draft, type OptionsOf, option, section } from "../shared/config/options.ts";
-import { parseProxyUrl } from "../shared/dial/proxy-url.ts";
+import { parseProxyUrl } from "../shared/dial/proxy-route.ts";
 import {
   adminAllowedHosts,
   adminBindAddress,

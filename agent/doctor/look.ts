@@ -1,7 +1,7 @@
 import { type IncomingMessage, request } from "node:http";
 import type { Socket } from "node:net";
 import { type ConnectionOptions, connect, type TLSSocket } from "node:tls";
-import { sniOf } from "../../shared/address/sni.ts";
+import { sniOf } from "../../shared/address/server-name.ts";
 import { isCallersPort } from "../../shared/link/upgrade-answer.ts";
 import { version } from "../../shared/runtime/version.ts";
 import { DOCTOR } from "../../shared/wire/handshake.ts";

@@ -1,4 +1,4 @@
-import { brokenOff } from "../../shared/http/broken-off.ts";
+import { peerAction } from "../../shared/http/connection-end.ts";
 import { CarrierLost } from "../../shared/link/carrier-end.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 
@@ -25,6 +25,6 @@ export function isDraining(error: unknown): error is LinkRefused {
 export function partingWords(error: unknown, mayBeCut: boolean): string | undefined {
   if (isDraining(error)) return error.reason;
   const cause = error instanceof Error ? error.cause : undefined;
-  const isCut = cause instanceof CarrierLost || (cause instanceof Error && brokenOff(cause) !== undefined);
+  const isCut = cause instanceof CarrierLost || (cause instanceof Error && peerAction(cause) !== undefined);
   return isCut && mayBeCut ? "the server that sent us away takes no connections any more" : undefined;
 }

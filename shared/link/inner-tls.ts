@@ -1,6 +1,6 @@
 import { constants } from "node:crypto";
 import tls from "node:tls";
-import { sniOf } from "../address/sni.ts";
+import { sniOf } from "../address/server-name.ts";
 import { tellJudgedBy } from "../listen/tls.ts";
 import type { TlsMaterial } from "../tls/tls-material.ts";
 import { type InnerLink, InnerPipe, LinkDuplex, TOLD } from "./inner-pipe.ts";

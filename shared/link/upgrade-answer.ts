@@ -1,8 +1,6 @@
 import type { IncomingHttpHeaders, IncomingMessage } from "node:http";
 import { repeats } from "../basics/repeats.ts";
-import { placeOf } from "../http/portal.ts";
-import { isOurs } from "../http/response-fields.ts";
-import { parseRetryAfter } from "../http/retry-after.ts";
+import { isOurs, parseRetryAfter, printableLocation } from "../http/response-fields.ts";
 import { printable } from "../outcomes.ts";
 import { clockNote } from "../tls/clock-skew.ts";
 import { LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
@@ -151,7 +149,7 @@ export function judgeAnswer(
     return new LinkRefused({ status, reason: `${reason}${note}`, retryAfterMs });
   }
   if (status >= 300 && status < 400) {
-    const where = placeOf(shown(headers.location));
+    const where = printableLocation(shown(headers.location));
     return box("redirected", `the upgrade was sent elsewhere, to "${where}"`, `a portal that wants a login? ${CURE}`);
   }
   // RFC 9110 §15.5.2 and §15.5.8, RFC 6585 §6.

@@ -1,5 +1,5 @@
 import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
-import { networkOf } from "../address/source-network.ts";
+import { networkOf } from "../address/network.ts";
 import { BySource } from "../basics/by-source.ts";
 import { Penalties } from "../basics/penalties.ts";
 import { Crowd } from "../basics/queue.ts";

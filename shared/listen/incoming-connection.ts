@@ -1,5 +1,5 @@
 import type { Socket } from "node:net";
-import { networkOf } from "../address/source-network.ts";
+import { networkOf } from "../address/network.ts";
 import { GrowingBytes } from "../basics/growing-bytes.ts";
 import { HeldBytes } from "../limits/held-bytes.ts";
 import type { MemoryAccount } from "../limits/hold.ts";
