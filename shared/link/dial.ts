@@ -4,6 +4,7 @@ import tls from "node:tls";
 import { WebSocket } from "ws";
 import { sniOf } from "../address/sni.ts";
 import { seconds } from "../basics/seconds.ts";
+import { beforeVerification } from "../node/sockets.ts";
 import { certificateFault, shownBy } from "../tls/server-certificate.ts";
 import { LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
 import { Carrier, WEBSOCKET_BOUNDS } from "./carrier.ts";
@@ -252,8 +253,7 @@ class Attempt {
         ALPNProtocols: ["http/1.1"],
       });
       let shown: readonly Buffer[] = [];
-      // Before Node judges the certificate, and throws it away with the connection.
-      socket.prependOnceListener("secure", () => {
+      beforeVerification(socket, () => {
         shown = shownBy(socket);
       });
       socket.on("error", (error) => reject(certificateFault(error, shown, this.#circumstances()) ?? error));
