@@ -9,13 +9,13 @@ import { controlGroups } from "../shared/limits/memory-limit.ts";
 import { MemoryPool } from "../shared/limits/memory-pool.ts";
 import { MemoryWatch } from "../shared/limits/memory-watch.ts";
 import type { Hello } from "../shared/link/control.ts";
-import { FileRoom } from "../shared/runtime/file-room.ts";
+import { ConditionLog } from "../shared/runtime/condition-log.ts";
+import { FileDescriptors } from "../shared/runtime/file-descriptors.ts";
 import { liveLinks } from "../shared/runtime/link-metrics.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
 import { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { version } from "../shared/runtime/version.ts";
-import { expiryWarnings } from "../shared/tls/expiry.ts";
-import { ValidityLog } from "../shared/tls/validity-log.ts";
+import { expiryConditions, expiryWarnings } from "../shared/tls/expiry.ts";
 import { HANDSHAKE_VERSION } from "../shared/wire/handshake.ts";
 import type { Session } from "../shared/yamux/session.ts";
 import { AgentMetrics } from "./metrics.ts";
@@ -65,10 +65,10 @@ export class Agent implements AsyncDisposable {
   readonly #pool: MemoryPool;
   #memoryWatch: MemoryWatch | undefined;
   readonly #throttledLog: ThrottledLog;
-  readonly #files: FileRoom;
+  readonly #files: FileDescriptors;
   readonly #credentials: KeptCredentials;
   readonly #expiry: AgentExpiry;
-  #validity: ValidityLog | undefined;
+  #expiryLog: ConditionLog | undefined;
   readonly #uplinks: readonly Uplink[];
   #health: Admin | undefined;
   #admin: Admin | undefined;
@@ -85,7 +85,7 @@ export class Agent implements AsyncDisposable {
     const memory = this.#pool.share("");
     const throttledLog = new ThrottledLog(log);
     this.#throttledLog = throttledLog;
-    this.#files = new FileRoom({ metrics: this.metrics, throttledLog, owner: "the agent" });
+    this.#files = new FileDescriptors({ metrics: this.metrics, throttledLog, owner: "the agent" });
     const streams: ServeDeps = {
       policy: this.#policy(),
       dials: this.#dials,
@@ -171,7 +171,8 @@ export class Agent implements AsyncDisposable {
   /** What only an operator can mend fails the start before any server has seen this agent. */
   async start(): Promise<void> {
     this.#checkCredentials();
-    this.#validity = new ValidityLog(this.#log, () => this.#expiry);
+    this.#expiryLog = new ConditionLog(this.#log, () => expiryConditions(this.#expiry, new Date()));
+    this.#expiryLog.check();
     const { health, admin } = listeners(this.#options);
     await Promise.all([health, admin].filter(({ port }) => port !== 0).map(checkPort));
     this.#watchCredentials();
@@ -216,7 +217,7 @@ export class Agent implements AsyncDisposable {
   #watchCredentials(): void {
     const watch = watchFiles(pathsOf(this.#options), () => {
       const isUsable = this.#credentials.refresh();
-      this.#validity?.look();
+      this.#expiryLog?.check();
       if (!isUsable) return watch.tellAgain();
       this.#log.info("credentials have changed: connections are replaced");
       for (const uplink of this.#uplinks) uplink.changeCarriers();
@@ -253,7 +254,7 @@ export class Agent implements AsyncDisposable {
 
   async #closeListeners(): Promise<void> {
     this.#credentialWatch?.close();
-    this.#validity?.close();
+    this.#expiryLog?.close();
     this.#files.stop();
     this.#memoryWatch?.stop();
     await Promise.all([this.#health?.close(), this.#admin?.close()]);

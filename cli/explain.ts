@@ -1,7 +1,7 @@
 import { existsSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { Help } from "commander";
-import { nearest } from "../shared/basics/nearest.ts";
+import { nearest } from "../shared/basics/text.ts";
 import { helpWidth } from "../shared/config/help-width.ts";
 import { ConfigError } from "../shared/config/options.ts";
 

@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
-import { seconds } from "../../shared/basics/seconds.ts";
+import { seconds } from "../../shared/basics/text.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import {
   encodeProbe,

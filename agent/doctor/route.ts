@@ -1,7 +1,7 @@
 import { promises as dns, type LookupAddress } from "node:dns";
 import { isIP, type Socket } from "node:net";
 import { formatTarget, type Target } from "../../shared/address/target.ts";
-import { untilAborted } from "../../shared/basics/until-aborted.ts";
+import { untilAborted } from "../../shared/basics/promises.ts";
 import { dialTcp, networkFault } from "../../shared/dial/dial-tcp.ts";
 import { type Environment, environmentProxy } from "../../shared/dial/environment.ts";
 import { KdcTimeout, RouteFault } from "../../shared/dial/fault.ts";

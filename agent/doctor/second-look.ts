@@ -2,7 +2,7 @@ import { type IncomingHttpHeaders, type IncomingMessage, request } from "node:ht
 import type { Socket } from "node:net";
 import { type ConnectionOptions, connect, type TLSSocket } from "node:tls";
 import { sniOf } from "../../shared/address/sni.ts";
-import { repeats } from "../../shared/basics/repeats.ts";
+import { revealsSecret } from "../../shared/basics/text.ts";
 import { isCallersPort } from "../../shared/link/upgrade-answer.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { version } from "../../shared/runtime/version.ts";
@@ -85,6 +85,6 @@ export function boxesIn(headers: IncomingHttpHeaders, secret = ""): string {
 }
 
 function named(field: string, text: string, secret: string): string {
-  const name = repeats(text, secret) ? "(not shown: it repeats our token)" : printable(text, MAX_NAME);
+  const name = revealsSecret(text, secret) ? "(not shown: it revealsSecret our token)" : printable(text, MAX_NAME);
   return name === "" ? "" : `, ${field} "${name}"`;
 }

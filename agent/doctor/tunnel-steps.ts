@@ -4,7 +4,8 @@ import type { Hello } from "../../shared/link/control.ts";
 import {
   type CarrierDialOptions,
   type Dialled,
-  type OuterDialled,
+  type DialledOuter,
+  dialCarrier,
   type Passage,
   probeServer,
 } from "../../shared/link/dial.ts";
@@ -180,7 +181,7 @@ export interface TunnelDial {
 
 type Started =
   | { readonly kind: "outside"; readonly done: Promise<Dialled> }
-  | { readonly kind: "inside"; readonly done: Promise<OuterDialled> };
+  | { readonly kind: "inside"; readonly done: Promise<DialledOuter> };
 
 /** A dial whose TLS stands, and what comes of it. */
 export type Underway = Started & {
@@ -223,7 +224,7 @@ type Dial = (dial: TunnelDial, to: CarrierDialOptions) => Started;
 
 const outside: Dial = ({ rule, credentials, hello }, to) => ({
   kind: "outside",
-  done: dialServer(to, rule, credentials, () => hello),
+  done: dialServer(to, rule, credentials, (ready) => dialCarrier({ ...ready, hello: () => hello })),
 });
 
 const inside: Dial = ({ rule, credentials }, to) => ({

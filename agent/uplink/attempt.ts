@@ -1,6 +1,6 @@
-import type { Hello } from "../../shared/link/control.ts";
-import type { Dialled } from "../../shared/link/dial.ts";
+import { type CarrierDialOptions, dialAgain, dialCarrier } from "../../shared/link/dial.ts";
 import { Link } from "../../shared/link/link.ts";
+import { LinkKey } from "../../shared/link/proof.ts";
 import { Connection, type ConnectionOwner } from "./connection.ts";
 import {
   carrierOptions,
@@ -11,7 +11,7 @@ import {
   reportToRoute,
   resumeTerms,
 } from "./dial-context.ts";
-import { ByToken } from "./next-carrier.ts";
+import { provenBy } from "./resumption.ts";
 import { dialServer, dialTerminators } from "./tls-terminator.ts";
 import { connectViaMiddlebox } from "./via-middlebox.ts";
 
@@ -43,28 +43,30 @@ export async function connectDirectly(
   terms: DialTerms,
 ): Promise<Connection> {
   let shown = terms.credentials;
-  const { carrier, welcome, remote } = await dial(reach, terms, () => reach.hello);
+  const { hello } = reach;
+  const { carrier, welcome, remote } = await dial(reach, terms, (to) => dialCarrier({ ...to, hello: () => hello }));
   const { graceMs } = welcome;
   const link = new Link(welcome.link, remote, carrier, { ...linkOptions(reach), graceMs });
-  const proof = new ByToken(reach.hello, welcome.token);
+  const key = LinkKey.parse(welcome.key);
   return new Connection(link, welcome, owner, {
     ...connectionOptions(reach, () => shown),
     redial: async (words, signal) => {
       const again = resumeTerms(reach, graceMs, signal);
-      const dialled = await dial(reach, again, () => proof.hello(words()));
+      const resumes = () => ({ ...hello, resume: key.prove(words()) });
+      const dialled = await dial(reach, again, (to) => dialAgain({ ...to, hello: resumes }));
       shown = again.credentials;
-      return proof.take(dialled);
+      return provenBy(key, link.id, dialled);
     },
   });
 }
 
 /** Once TLS with the server stands, nobody is in between. */
-function dial(reach: DialContext, terms: DialTerms, hello: () => Hello): Promise<Dialled> {
+function dial<T>(reach: DialContext, terms: DialTerms, dial: (to: CarrierDialOptions) => Promise<T>): Promise<T> {
   const { path } = reach;
   const to = carrierOptions(reach, terms);
   const onSecure = (): void => {
     path.intercepted = false;
   };
   const watched = { ...to, watch: { ...to.watch, onSecure } };
-  return reportToRoute(reach, terms, dialServer(watched, reach, terms.credentials, hello));
+  return reportToRoute(reach, terms, dialServer(watched, reach, terms.credentials, dial));
 }

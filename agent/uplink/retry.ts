@@ -98,7 +98,7 @@ const LABELS: Readonly<Record<number, string>> = {
   [CloseCode.draining]: "draining",
   [CloseCode.unknownLink]: "unknown_link",
   [CloseCode.foreignLink]: "foreign_link",
-  [CloseCode.badToken]: "bad_token",
+  [CloseCode.badProof]: "bad_proof",
   [CloseCode.linkOfAnother]: "link_of_another",
   [CloseCode.badOffset]: "bad_offset",
 };

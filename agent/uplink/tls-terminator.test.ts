@@ -3,6 +3,7 @@ import { once } from "node:events";
 import { type AddressInfo, Socket } from "node:net";
 import { type TestContext, test } from "node:test";
 import tls from "node:tls";
+import { dialCarrier } from "../../shared/link/dial.ts";
 import { HELLO, KEEPALIVE_MS, testCertificate } from "../../shared/link/testing.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
 import { verifyPeer } from "../../shared/tls/identity.ts";
@@ -116,7 +117,9 @@ test("our certificate is shown to nobody but the server, where it is known or li
     const { port, shown, seen } = await stranger(t);
     const to = { host: "localhost", port, path: "/", tls: {}, keepaliveMs: KEEPALIVE_MS, timeoutMs: 5_000 };
     const credentials = { ca: ours.cert, ...pair, ...(outerCa && { outerCa }) };
-    const dialled = dialServer(to, { innerTls, path: { intercepted } }, credentials, () => HELLO);
+    const dialled = dialServer(to, { innerTls, path: { intercepted } }, credentials, (ready) =>
+      dialCarrier({ ...ready, hello: () => HELLO }),
+    );
     await assert.rejects(dialled, UnknownIssuer);
     await seen;
     assert.deepEqual(shown, expected, `${innerTls}, ${intercepted}`);

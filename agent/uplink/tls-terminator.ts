@@ -1,15 +1,7 @@
-import type { Hello, OuterHello } from "../../shared/link/control.ts";
-import {
-  type CarrierDialOptions,
-  type Dialled,
-  dialCarrier,
-  dialOuter,
-  type OuterDialled,
-  probeServer,
-} from "../../shared/link/dial.ts";
+import { type CarrierDialOptions, type DialledOuter, dialOuter, probeServer } from "../../shared/link/dial.ts";
 import { UnknownIssuer } from "../../shared/tls/server-certificate.ts";
 import { wellKnownAuthorities } from "../../shared/tls/well-known-authorities.ts";
-import { HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/handshake.ts";
+import { LinkRefused } from "../../shared/wire/handshake.ts";
 import type { Credentials } from "./credentials.ts";
 
 /**
@@ -63,21 +55,20 @@ export async function dialTerminators<T>(
 }
 
 /** Shows the server all that we have; whether it is the server is asked first where that is doubtful. */
-export async function dialServer(
+export async function dialServer<T>(
   to: CarrierDialOptions,
   rule: TerminatorRule,
   credentials: Credentials,
-  hello: () => Hello,
-): Promise<Dialled> {
+  dial: (to: CarrierDialOptions) => Promise<T>,
+): Promise<T> {
   const { ca, cert, key, token } = credentials;
   const until = performance.now() + to.timeoutMs;
   if (isDoubtful(rule, credentials)) await probeServer({ ...to, watch: {}, tls: { ...to.tls, ca } });
   try {
-    return await dialCarrier({
+    return await dial({
       ...to,
       tls: { ...to.tls, ca, cert, key },
       ...(token && { headers: { authorization: `Bearer ${token.text}` } }),
-      hello,
       timeoutMs: Math.max(1, until - performance.now()),
     });
   } catch (error) {
@@ -90,15 +81,9 @@ function isDoubtful({ innerTls, path }: TerminatorRule, { cert, outerCa }: Crede
   return innerTls === "auto" && cert !== undefined && (outerCa !== undefined || path.intercepted);
 }
 
-const BARE_HELLO = { type: "hello", version: HANDSHAKE_VERSION, inner: true } as const satisfies OuterHello;
-
 /** Shows a box of these authorities nothing of ours. */
-export function dialMiddlebox(
-  to: CarrierDialOptions,
-  ca: CarrierDialOptions["tls"]["ca"],
-  hello: () => OuterHello = () => BARE_HELLO,
-): Promise<OuterDialled> {
-  return dialOuter({ ...to, tls: { ...to.tls, ca }, hello });
+export function dialMiddlebox(to: CarrierDialOptions, ca: CarrierDialOptions["tls"]["ca"]): Promise<DialledOuter> {
+  return dialOuter({ ...to, tls: { ...to.tls, ca } });
 }
 
 /**

@@ -1,6 +1,6 @@
 import type { Carrier } from "../../shared/link/carrier.ts";
 import type { Hello, OuterHello } from "../../shared/link/control.ts";
-import type { CarrierDialOptions, OuterDialled } from "../../shared/link/dial.ts";
+import { type CarrierDialOptions, dialAgain, OUTER_HELLO } from "../../shared/link/dial.ts";
 import { type InnerHello, type InnerWelcome, parseInnerAnswer, type Renewed } from "../../shared/link/inner-hello.ts";
 import type { InnerPipe } from "../../shared/link/inner-pipe.ts";
 import { dialInner } from "../../shared/link/inner-tls.ts";
@@ -18,7 +18,7 @@ import {
   reportToRoute,
   resumeTerms,
 } from "./dial-context.ts";
-import { ByKey } from "./next-carrier.ts";
+import { provenBy } from "./resumption.ts";
 import { dialMiddlebox, middleboxCa, outerTrust } from "./tls-terminator.ts";
 
 /** The TLS connectDirectly may end in between: nothing is shown in it, and all in the inner TLS over the link. */
@@ -37,7 +37,6 @@ export async function connectViaMiddlebox(
   const keepaliveMs = (): number => Math.min(reach.path.keepaliveMs, answer.keepaliveMs);
   link.settle(answer.link, graceMs);
   carrier.setKeepalive(keepaliveMs());
-  const proof = new ByKey(key);
   return new Connection(link, answer, owner, {
     ...connectionOptions(reach, () => shown),
     pipe,
@@ -50,8 +49,11 @@ export async function connectViaMiddlebox(
     },
     redial: async (words, signal) => {
       const again = resumeTerms(reach, graceMs, signal);
-      const next = { hello: () => proof.hello(words()), keepaliveMs: keepaliveMs() };
-      return proof.take(await dial(reach, again, outerTrust(again.credentials), next), link.id);
+      const to = carrierOptions(reach, again);
+      const tls = { ...to.tls, ca: outerTrust(again.credentials) };
+      const hello = (): OuterHello => ({ ...OUTER_HELLO, resume: key.prove(words()) });
+      const dialled = dialAgain({ ...to, tls, hello, keepaliveMs: keepaliveMs() });
+      return provenBy(key, link.id, await reportToRoute(reach, again, dialled));
     },
   });
 }
@@ -70,7 +72,7 @@ async function meet(reach: DialContext, terms: DialTerms, ca: OuterCa, renews?: 
   const { server, hello } = reach;
   const { timeoutMs } = terms;
   const until = performance.now() + timeoutMs;
-  const { carrier, remote } = await dial(reach, terms, ca);
+  const { carrier, remote } = await reportToRoute(reach, terms, dialMiddlebox(carrierOptions(reach, terms), ca));
   const link = new TappedLink(remote, carrier, linkOptions(reach));
   const inside = await handshakeInside(link, {
     ...terms,
@@ -79,18 +81,6 @@ async function meet(reach: DialContext, terms: DialTerms, ca: OuterCa, renews?: 
     ...(renews !== undefined && { renews }),
   });
   return { ...inside, link, carrier };
-}
-
-/** `next`: of a link that goes on, how it proves itself and how often it pings. */
-function dial(
-  reach: DialContext,
-  terms: DialTerms,
-  ca: OuterCa,
-  next?: { readonly hello: () => OuterHello; readonly keepaliveMs: number },
-): Promise<OuterDialled> {
-  const to = carrierOptions(reach, terms);
-  const { keepaliveMs = to.keepaliveMs, hello } = next ?? {};
-  return reportToRoute(reach, terms, dialMiddlebox({ ...to, keepaliveMs }, ca, hello));
 }
 
 export interface InnerHelloOptions {

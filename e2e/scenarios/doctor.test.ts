@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import type { ServerStatus } from "../../server/operators/status.ts";
 import { Tenants } from "../../server/testing/tenants.ts";
-import { ISSUER, Issuer, nowS, SUBJECT } from "../../server/tokens/testing.ts";
+import { ISSUER, Issuer, nowS, SUBJECT } from "../../server/tokens/testing/tokens.ts";
 import { formatProxy } from "../../shared/dial/proxy-route.ts";
 import { type ProxyRequest, ScriptedProxy } from "../../shared/dial/testing/scripted-proxy.ts";
 import { type DoctorChange, examined } from "../harness/doctor.ts";

@@ -7,7 +7,7 @@ import { describe, type TestContext, test } from "node:test";
 import { type Agent, startAgent } from "../../agent/agent.ts";
 import { type AgentOptions, agentOptions } from "../../agent/options.ts";
 import { Tenants, unixCallerAt } from "../../server/testing/tenants.ts";
-import { ISSUER, Issuer, SUBJECT } from "../../server/tokens/testing.ts";
+import { ISSUER, Issuer, SUBJECT } from "../../server/tokens/testing/tokens.ts";
 import { defaultsOf } from "../../shared/config/options.ts";
 import { Authority, type CertificateAndKey } from "../../shared/pki/certificates.ts";
 import { crlOf } from "../../shared/pki/testing.ts";

@@ -8,7 +8,7 @@ import { test } from "node:test";
 import { startAgent } from "../../agent/agent.ts";
 import { agentOptions } from "../../agent/options.ts";
 import { Tenants, unixCallerAt } from "../../server/testing/tenants.ts";
-import { ISSUER, Issuer, nowS, SUBJECT } from "../../server/tokens/testing.ts";
+import { ISSUER, Issuer, nowS, SUBJECT } from "../../server/tokens/testing/tokens.ts";
 import { defaultsOf } from "../../shared/config/options.ts";
 import { captureLog, type LogLine } from "../harness/log-lines.ts";
 import { MiddleBox, messagesIn } from "../harness/middle-box.ts";

@@ -135,10 +135,9 @@ async function whoSays(
 async function serve({ link, inner, hello, credential }: Met, deps: InnerDeps): Promise<void> {
   const { pipe, key } = inner;
   const graceMs = graceOf(hello, deps.options);
-  const admitted = await orRefused(inner, () => reserve(hello, credential, deps));
+  const admitted = await orRefused(inner, () => reserve(hello, credential, deps, key));
   const { entry } = admitted;
   try {
-    entry.key = key;
     link.settle(entry.id, graceMs);
     pipe.sendWords(welcomeWords(entry, graceMs, deps.options));
     await hold({ link, pipe }, hello, admitted, credential, deps);

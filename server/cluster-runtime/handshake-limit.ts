@@ -1,5 +1,6 @@
 import { networkOf } from "../../shared/address/source-network.ts";
-import type { TokenBucket } from "../../shared/basics/token-bucket.ts";
+import type { TokenBucket } from "../../shared/basics/rate-limit.ts";
+import { RecentMap } from "../../shared/basics/recent-map.ts";
 import type { HandshakeBudget } from "../../shared/listen/handshake-queue.ts";
 
 /** Time for which a network that has proved a credential is remembered, ms. */
@@ -25,7 +26,7 @@ export class HandshakeLimit {
   readonly #unproven: Budget;
   readonly #proven: Budget;
   /** Time of the last proof of each network, the oldest first. */
-  readonly #provedAt = new Map<string, number>();
+  readonly #provedAt = new RecentMap<string, number>(MAX_PROOFS);
 
   constructor(options: HandshakeLimitOptions) {
     this.#options = options;
@@ -57,9 +58,7 @@ export class HandshakeLimit {
     const now = this.#now();
     const before = this.#provedAt.get(network);
     if (before !== undefined && now - before < RENEW_MS) return;
-    this.#provedAt.delete(network);
     this.#provedAt.set(network, now);
-    if (this.#provedAt.size > MAX_PROOFS) this.#provedAt.delete(this.#provedAt.keys().next().value ?? "");
   }
 
   #now(): number {

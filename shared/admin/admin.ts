@@ -2,7 +2,7 @@ import type { IncomingMessage } from "node:http";
 import { type AddressInfo, createServer, type Server } from "node:net";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import type { Registry } from "prom-client";
-import { onceASecond } from "../basics/once-a-second.ts";
+import { oncePerSecond } from "../basics/timers.ts";
 import { printable } from "../outcomes.ts";
 import type { Check } from "../runtime/check.ts";
 import { type ListenAt, listenError } from "../runtime/listen-error.ts";
@@ -109,7 +109,7 @@ function onRequest(request: FastifyRequest, reply: FastifyReply, allowedHosts?: 
 
 function addRoutes(app: FastifyInstance, { checks, metrics, status, trial, log }: AdminOptions): void {
   // One buffer for all who read it, however slowly.
-  const rendered = onceASecond(async () => Buffer.from(await metrics.metrics()));
+  const rendered = oncePerSecond(async () => Buffer.from(await metrics.metrics()));
   app.get("/metrics", async (_request, reply) => reply.type(metrics.contentType).send(await rendered()));
   if (status !== undefined) {
     app.get("/status", async () => status());

@@ -1,4 +1,4 @@
-import { untilAborted } from "../basics/until-aborted.ts";
+import { untilAborted } from "../basics/promises.ts";
 import { readBounded } from "../documents/read-bounded.ts";
 
 /** A file that somebody has named, and that may be anything: a pipe, a device, on a disk of a server that is gone. */

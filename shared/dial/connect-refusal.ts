@@ -1,4 +1,4 @@
-import { repeats } from "../basics/repeats.ts";
+import { revealsSecret } from "../basics/text.ts";
 import { PORTAL_CURE, placeOf, portalAt } from "../http/portal.ts";
 import { parseRetryAfter } from "../http/retry-after.ts";
 import { printable } from "../outcomes.ts";
@@ -77,7 +77,7 @@ function meaning(status: number, authority: string): readonly [RouteFaultCode, s
 
 /** `403 Forbidden: the words of its page`, or where a portal sends us. */
 function answerText({ head, page, secrets }: RefusedConnect): string {
-  const shown = (text: string): string => (secrets.some((secret) => repeats(text, secret)) ? "" : text);
+  const shown = (text: string): string => (secrets.some((secret) => revealsSecret(text, secret)) ? "" : text);
   const line = printable(`${head.status} ${shown(head.reason)}`);
   const [location = ""] = isPortal(head.status) ? (head.fields.get("location") ?? []) : [];
   const place = placeOf(shown(location));

@@ -1,5 +1,5 @@
 import { extname, join } from "node:path";
-import { seconds } from "../basics/seconds.ts";
+import { seconds } from "../basics/text.ts";
 import { printable } from "../outcomes.ts";
 import { forkConfined } from "./confined-process.ts";
 

@@ -1,5 +1,5 @@
 import { fileURLToPath } from "node:url";
-import { seconds } from "../basics/seconds.ts";
+import { seconds } from "../basics/text.ts";
 import { readFailure } from "../documents/read-failure.ts";
 import { printable } from "../outcomes.ts";
 import { identityWords } from "../tls/identity-words.ts";

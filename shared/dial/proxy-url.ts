@@ -9,7 +9,7 @@ const EXAMPLE = "http://proxy.example.com:3128";
 
 /**
  * `http://[user:password@]host[:port]`, also `https://`, `socks5://` and `socks5h://`; without a scheme it is `http`.
- * Throws an Error whose message continues the name of an option or a variable and never repeats the text: it may hold
+ * Throws an Error whose message continues the name of an option or a variable and never revealsSecret the text: it may hold
  * a password.
  */
 export function parseProxyUrl(text: string): ProxyServer {

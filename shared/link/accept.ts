@@ -13,8 +13,8 @@ export interface AcceptOptions {
   /** Thousands may say hello at once. */
   readonly turns: TurnQueue;
   /**
-   * Judges the hello and answers it, or leaves that to the inner TLS; throws `LinkRefused` with a close code to refuse.
-   * Called at most once.
+   * Answers the hello, or leaves that to the inner TLS; throws `LinkRefused` with a close code to refuse. Called at most
+   * once.
    */
   welcome(hello: Hello | OuterHello): Welcome | Resumed | undefined;
 }

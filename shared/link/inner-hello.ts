@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { firstFault, inOurWords } from "../basics/schema-words.ts";
+import { firstIssue, schemaMessage } from "../basics/schema-errors.ts";
 import { MAX_TOKEN_BYTES } from "../http/bearer.ts";
 import { LinkRefused } from "../wire/handshake.ts";
 import { helloSchema, welcomeSchema } from "./control.ts";
@@ -13,8 +13,8 @@ const innerHelloSchema = helloSchema.omit({ resume: true }).extend({
 });
 export type InnerHello = z.infer<typeof innerHelloSchema>;
 
-/** There is no token: a resume is proved by the key of the inner TLS. */
-const innerWelcomeSchema = welcomeSchema.omit({ token: true, received: true });
+/** It has no key: both ends take that from the inner TLS. */
+const innerWelcomeSchema = welcomeSchema.omit({ key: true });
 export type InnerWelcome = z.infer<typeof innerWelcomeSchema>;
 
 const renewedSchema = z.object({ type: z.literal("renewed") });
@@ -73,7 +73,7 @@ function parse<T>(schema: z.ZodType<T>, json: string, what: string): T {
   } catch {
     throw new Error(`the inner ${what} is not JSON`);
   }
-  const parsed = schema.safeParse(value, { error: inOurWords });
+  const parsed = schema.safeParse(value, { error: schemaMessage });
   if (parsed.success) return parsed.data;
-  throw new Error(`bad inner ${what}: ${firstFault(parsed.error)}`);
+  throw new Error(`bad inner ${what}: ${firstIssue(parsed.error)}`);
 }

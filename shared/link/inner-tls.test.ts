@@ -42,7 +42,7 @@ test("the ends know each other, carry first words and then bytes, and have one k
   assert.match(await far.pipe.readWords(), /^\{"type":"hello".*\}$/);
   const inbox = inboxOf(far);
   await until(() => inbox.text === "behind the words");
-  assert.equal(far.key.accepts(near.key.prove("s/1", 7)), true);
+  assert.equal(far.key.accepts(near.key.prove({ link: "s/1", received: 7 })), true);
   near.pipe.end();
   assert.equal(await inbox.closed, undefined);
 });
@@ -73,7 +73,7 @@ test("of many handshakes at once each link gets its own, and none comes from one
       const dialled = dialInner(ends.agent, { host: "server.example", tls, timeoutMs: TIMEOUT_MS, signal });
       const [near, far] = await Promise.all([dialled, accepted]);
       assert.equal(verifyPeer(far.socket, undefined).identity?.cn, names[number]);
-      assert.equal(far.key.accepts(near.key.prove("s/1", number)), true);
+      assert.equal(far.key.accepts(near.key.prove({ link: "s/1", received: number })), true);
       near.pipe.destroy();
     });
     await Promise.all(met);

@@ -99,7 +99,7 @@ test("somebody who is no culvert may stand where --server says: host and port ar
   }
 });
 
-test("a token that an answer repeats, wherever in it, is in no message", () => {
+test("a token that an answer revealsSecret, wherever in it, is in no message", () => {
   const token = "eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJhZ2VudCJ9.c2lnbmF0dXJlLW9mLWl0";
   const echo = `{"headers": {"authorization": "Bearer ${token}", "host": "x"}}`;
   const answers: [status: number, message: string, headers: Record<string, string>, body: string][] = [
@@ -117,7 +117,7 @@ test("a token that an answer repeats, wherever in it, is in no message", () => {
     const verdict = judgeAnswer({ statusCode, statusMessage, headers }, body, [token]);
     const said = JSON.stringify([statusCode, verdict.message, verdict]);
     for (const part of token.split(".")) assert.ok(!said.includes(part.slice(0, 8)), said);
-    assert.match(verdict.message, /not shown: it repeats our token/);
+    assert.match(verdict.message, /not shown: it revealsSecret our token/);
   }
 });
 

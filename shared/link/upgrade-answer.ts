@@ -1,5 +1,5 @@
 import type { IncomingHttpHeaders, IncomingMessage } from "node:http";
-import { repeats } from "../basics/repeats.ts";
+import { revealsSecret } from "../basics/text.ts";
 import { placeOf } from "../http/portal.ts";
 import { isOurs } from "../http/response-fields.ts";
 import { parseRetryAfter } from "../http/retry-after.ts";
@@ -189,7 +189,8 @@ type Showing = (text: string | undefined) => string;
 
 /** Some backends repeat the request that they were asked, with all its headers: what holds a secret is left out whole. */
 function showing(secrets: readonly string[]): Showing {
-  return (text = "") => (secrets.some((secret) => repeats(text, secret)) ? "(not shown: it repeats our token)" : text);
+  return (text = "") =>
+    secrets.some((secret) => revealsSecret(text, secret)) ? "(not shown: it revealsSecret our token)" : text;
 }
 
 function plainText(headers: IncomingHttpHeaders, body: string): string {

@@ -1,11 +1,11 @@
 import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
 import { networkOf } from "../address/source-network.ts";
 import { BySource } from "../basics/by-source.ts";
-import { Penalties } from "../basics/penalties.ts";
-import { Crowd } from "../basics/queue.ts";
-import { seconds } from "../basics/seconds.ts";
+import { OrderedSet } from "../basics/queue.ts";
+import { Penalties } from "../basics/rate-limit.ts";
+import { seconds } from "../basics/text.ts";
 import { answerAndEnd } from "../http/connection-end.ts";
-import { type MemoryAccount, UNBOUNDED } from "../limits/hold.ts";
+import { type MemoryAccount, UNBOUNDED } from "../limits/memory-account.ts";
 import { TlsOverhead } from "../tls/tls-overhead.ts";
 import type { Departures } from "./departures.ts";
 import { type FailedHandshake, HandshakeBacklog } from "./handshake-backlog.ts";
@@ -112,7 +112,7 @@ export class Acceptor {
   /** Handshakes in progress, in the order in which they began. */
   readonly #handshakes = new BySource<IncomingConnection>();
   /** Accepted and not closed. */
-  readonly #open = new Crowd<IncomingConnection>();
+  readonly #open = new OrderedSet<IncomingConnection>();
   readonly #overhead = new TlsOverhead();
   readonly #penalties = new Penalties();
   /** When a handshake last began for a network that had its share in progress. */

@@ -1,6 +1,6 @@
 import { BySource } from "../basics/by-source.ts";
-import { Crowd } from "../basics/queue.ts";
-import type { MemoryAccount } from "../limits/hold.ts";
+import { OrderedSet } from "../basics/queue.ts";
+import type { MemoryAccount } from "../limits/memory-account.ts";
 import { HandshakeQueue } from "./handshake-queue.ts";
 import type { IncomingConnection, WaitingEvents } from "./incoming-connection.ts";
 import type { Preface, PrefaceReader } from "./preface.ts";
@@ -66,9 +66,9 @@ export class HandshakeBacklog implements WaitingEvents {
   /** Have not sent what stands in front of their handshake. */
   readonly #reading = new BySource<IncomingConnection>();
   /** Their turn would come too late; in the order of arrival. */
-  readonly #surplus = new Crowd<IncomingConnection>();
+  readonly #surplus = new OrderedSet<IncomingConnection>();
   /** Of those, the ones in the queue. */
-  readonly #toBeTold = new Crowd<IncomingConnection>();
+  readonly #toBeTold = new OrderedSet<IncomingConnection>();
   #begun = 0;
 
   constructor(options: HandshakeBacklogOptions) {

@@ -1,5 +1,5 @@
 import { BySource } from "../basics/by-source.ts";
-import { Crowd, Place, Queue } from "../basics/queue.ts";
+import { OrderedSet, Queue, QueueNode } from "../basics/queue.ts";
 
 /** Handshakes that share one limit, for example those of one cluster's agents. Budgets take turns with each other. */
 export interface HandshakeBudget {
@@ -64,7 +64,7 @@ class BudgetLine<T extends QueuedHandshake> {
   readonly budget: HandshakeBudget;
   readonly items = new BySource<T>();
   /** In the order of turns, while somebody waits here. */
-  readonly place: Place<BudgetLine<T>> = new Place(this);
+  readonly place: QueueNode<BudgetLine<T>> = new QueueNode(this);
 
   constructor(budget: HandshakeBudget) {
     this.budget = budget;
@@ -88,9 +88,9 @@ export class HandshakeQueue<T extends QueuedHandshake> {
   readonly #waiting = new BySource<T>();
   readonly #lines = new WeakMap<HandshakeBudget, BudgetLine<T>>();
   readonly #turns = new Queue<BudgetLine<T>>();
-  readonly #first = new Crowd<T>();
+  readonly #first = new OrderedSet<T>();
   /** In progress and not slow. */
-  readonly #begun = new Crowd<T>();
+  readonly #begun = new OrderedSet<T>();
   #limit: number;
   #turn: NodeJS.Immediate | undefined;
   #hasArrived = false;

@@ -1,9 +1,9 @@
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { networkOf } from "../address/source-network.ts";
-import { GrowingBytes } from "../basics/growing-bytes.ts";
-import { HeldBytes } from "../limits/held-bytes.ts";
-import type { MemoryAccount } from "../limits/hold.ts";
+import { GrowingBytes } from "../basics/bytes.ts";
+import type { MemoryAccount } from "../limits/memory-account.ts";
+import { HeldBytes } from "../limits/memory-account.ts";
 import { rawSocketOf } from "../node/sockets.ts";
 import { type HandshakeBudget, type QueuedHandshake, UNLIMITED } from "./handshake-queue.ts";
 import type { FoundHello, Preface, PrefaceReader } from "./preface.ts";

@@ -1,7 +1,8 @@
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { type DetailedPeerCertificate, type PeerCertificate, TLSSocket } from "node:tls";
-import { matchesPieces, piecesMeet } from "../basics/wildcard.ts";
+import { RecentMap } from "../basics/recent-map.ts";
+import { matchesWildcard, wildcardsOverlap } from "../basics/text.ts";
 import { printable } from "../outcomes.ts";
 
 /** What a verified certificate says about who presented it (RFC 5280 §4.1.2.6 subject, §4.2.1.6 subjectAltName). */
@@ -58,7 +59,7 @@ export function parsePattern(text: string): IdentityPattern {
 /** True if each part of the pattern matches at least one value of its field. */
 export function matches(pattern: IdentityPattern, identity: PeerIdentity): boolean {
   return pattern.parts.every(({ field, pieces }) =>
-    values(identity, field).some((value) => matchesPieces(pieces, value)),
+    values(identity, field).some((value) => matchesWildcard(pieces, value)),
   );
 }
 
@@ -79,7 +80,7 @@ function mayMatch(issued: IdentityPattern, asked: IdentityPattern): boolean {
     for (const part of issued.parts) {
       if (part.field !== field) continue;
       isNamed = true;
-      meets ||= piecesMeet(part.pieces, pieces);
+      meets ||= wildcardsOverlap(part.pieces, pieces);
     }
     if (isNamed && !meets) return false;
   }
@@ -217,8 +218,7 @@ function isoDate(openssl: string): string {
  * One caller presents the same certificate at each CONNECT and taking it apart costs 40 µs, so the last few are kept.
  * Only what the certificate says is kept, never whether it was accepted.
  */
-const recent = new Map<string, { readonly ca: string | undefined; readonly identity: PeerIdentity }>();
-const RECENT_MAX = 64;
+const recent = new RecentMap<string, { readonly ca: string | undefined; readonly identity: PeerIdentity }>(64);
 
 function identityOf(certificate: PeerCertificate, socket: TLSSocket, ca: string | undefined): PeerIdentity {
   const { fingerprint256 } = certificate;
@@ -226,7 +226,6 @@ function identityOf(certificate: PeerCertificate, socket: TLSSocket, ca: string 
   // By another CA the same certificate may have come with another chain.
   if (known !== undefined && known.ca === ca) return known.identity;
   const identity = { ...read(certificate), chain: chainOf(socket) };
-  if (recent.size >= RECENT_MAX) recent.delete(recent.keys().next().value ?? "");
   recent.set(fingerprint256, { ca, identity });
   return identity;
 }

@@ -34,7 +34,8 @@ export const CloseCode = {
   badControl: 4450,
   silent: 4451,
   draining: 4452,
-  badToken: 4453,
+  /** A resume that does not prove that the link is its own, or not any more. */
+  badProof: 4453,
   /** The link belongs to another credential, agent id or process. */
   linkOfAnother: 4454,
   badOffset: 4455,

@@ -1,4 +1,4 @@
-import { untilAborted } from "../../basics/until-aborted.ts";
+import { untilAborted } from "../../basics/promises.ts";
 import { FileVersion } from "./file-version.ts";
 import { KerberosMissing } from "./kerberos.ts";
 
