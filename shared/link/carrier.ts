@@ -376,7 +376,7 @@ export class Carrier implements Omit<Transport, "room"> {
 
   /** Our side has seen something wrong: say so to the peer, and end now for our own. */
   #fail(code: number, sentence: string, told = sentence): void {
-    this.#endFor(code, new PeerViolation(sentence), told);
+    this.#endFor(code, new PeerViolation(sentence, code), told);
   }
 
   #endFor(code: number, failure: Error, told = failure.message): void {

@@ -286,8 +286,14 @@ class Attempt {
         ...WEBSOCKET_BOUNDS,
         ...(headers === undefined ? {} : { headers }),
       });
-      ws.on("error", (error) => reject(damagedAnswer(error) ?? error));
+      let isAnswered = false;
+      // After the answer, ws itself objects to what came, unless the error has a code of the network's.
+      ws.on("error", (error: NodeJS.ErrnoException) => {
+        const isOfWs = error.code === undefined || error.code.startsWith("WS_ERR_");
+        reject(isAnswered && isOfWs ? damagedAnswer(error) : error);
+      });
       ws.once("upgrade", (response) => {
+        isAnswered = true;
         watch?.onAnswer?.(response);
         mendAnswer(response);
       });

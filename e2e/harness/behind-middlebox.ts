@@ -5,14 +5,14 @@ import type { Agent } from "../../agent/agent.ts";
 import type { AgentOptions } from "../../agent/options.ts";
 import type { ServerOptions } from "../../server/options/options.ts";
 import { captureLog, type LogLine } from "./log-lines.ts";
-import { type Habit, MiddleBox } from "./middle-box.ts";
+import { Middlebox, type MiddleboxBehaviour } from "./middlebox.ts";
 import { type Scrape, scrapeRegistry } from "./scrape.ts";
 import { encodeTransfer, play, type TransferTarget, transferTarget } from "./transfer.ts";
 import { within } from "./wait.ts";
 import { startWorld, type World } from "./world.ts";
 
-export interface BehindBoxOptions {
-  readonly habit?: (connection: number) => Habit | undefined;
+export interface BehindMiddleboxOptions {
+  readonly habit?: (connection: number) => MiddleboxBehaviour | undefined;
   /** Off: the box has the agent's own certificate, and a CA that the agent takes for the server's. */
   readonly innerTls?: boolean;
   readonly server?: Partial<ServerOptions>;
@@ -22,9 +22,9 @@ export interface BehindBoxOptions {
 const TRANSFER_MS = 60_000;
 
 /** A server and its agent, and a box in between that opens the TLS and has habits. */
-export class BehindBox {
+export class BehindMiddlebox {
   readonly world: World<"echo">;
-  readonly box: MiddleBox;
+  readonly box: Middlebox;
   readonly lines: readonly LogLine[];
   readonly #target: TransferTarget;
   readonly #own: Partial<AgentOptions>;
@@ -32,7 +32,7 @@ export class BehindBox {
 
   private constructor(
     world: World<"echo">,
-    box: MiddleBox,
+    box: Middlebox,
     more: { lines: readonly LogLine[]; target: TransferTarget; own: Partial<AgentOptions> },
   ) {
     this.world = world;
@@ -42,7 +42,7 @@ export class BehindBox {
     this.#own = more.own;
   }
 
-  static async start(t: TestContext, options: BehindBoxOptions = {}): Promise<BehindBox> {
+  static async start(t: TestContext, options: BehindMiddleboxOptions = {}): Promise<BehindMiddlebox> {
     const { innerTls = true, habit, server, agent } = options;
     const { log, lines } = captureLog("debug");
     const world = await startWorld({
@@ -50,7 +50,7 @@ export class BehindBox {
       server: { innerTls: innerTls ? "auto" : "never", agentWaitMs: 5_000, ...server },
     });
     t.after(() => world[Symbol.asyncDispose]());
-    const box = await MiddleBox.start(world.server.addresses.agents?.port ?? 0);
+    const box = await Middlebox.start(world.server.addresses.agents?.port ?? 0);
     t.after(() => box[Symbol.asyncDispose]());
     if (habit !== undefined) box.habit = habit;
     const boxCa = world.dir.file("box-ca.crt");
@@ -59,7 +59,7 @@ export class BehindBox {
     const trust = innerTls ? { outerCa: boxCa } : ({ caCert: boxCa, innerTls: "never" } as const);
     const target = await transferTarget();
     t.after(() => target[Symbol.asyncDispose]());
-    return new BehindBox(world, box, { lines, target, own: { proxyServerPort: box.port, ...trust, ...agent } });
+    return new BehindMiddlebox(world, box, { lines, target, own: { proxyServerPort: box.port, ...trust, ...agent } });
   }
 
   startAgent({ wait = true } = {}): Promise<Agent> {

@@ -1,7 +1,7 @@
 import type { Socket } from "node:net";
 
 /** One direction of a slow line. */
-export interface LaneOptions {
+export interface SlowDirectionOptions {
   readonly bytesPerSecond: number;
   /** What may wait in front of the wire; when it is full, senders wait. */
   readonly queueBytes: number;
@@ -30,8 +30,8 @@ interface Packet {
  * Where a router drops, this lets the sender wait: its TCP stalls, as congestion control makes it stall. What the kernels
  * hold of a socket that is not read comes on top of the queue.
  */
-export class Lane {
-  readonly #options: LaneOptions;
+export class SlowDirection {
+  readonly #options: SlowDirectionOptions;
   readonly #count: (bytes: number) => void;
   /** Sources and what takes their bytes; who was let in last is at the end. */
   readonly #ways = new Map<Socket, Socket>();
@@ -44,7 +44,7 @@ export class Lane {
   #nextTurn: NodeJS.Immediate | undefined;
   #stopped = false;
 
-  constructor(options: LaneOptions, count: (bytes: number) => void) {
+  constructor(options: SlowDirectionOptions, count: (bytes: number) => void) {
     this.#options = options;
     this.#count = count;
   }

@@ -2,13 +2,13 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { startRelay } from "./faults.ts";
 import { Random } from "./random.ts";
+import { nextCut, type PlannedCut, RandomCuts } from "./random-cuts.ts";
 import { echoTarget } from "./targets/plain.ts";
-import { type Blow, nextBlow, Vandal } from "./vandal.ts";
 import { waitFor } from "./wait.ts";
 
-function blows(seed: number, count: number): Blow[] {
+function blows(seed: number, count: number): PlannedCut[] {
   const options = { random: new Random(seed), everyMs: [2000, 5000] } as const;
-  return Array.from({ length: count }, () => nextBlow(options));
+  return Array.from({ length: count }, () => nextCut(options));
 }
 
 test("a seed is a sequence: the same again, another one for another seed, spread over its range", () => {
@@ -47,14 +47,17 @@ test("the blows of a seed are the same each time, and of every kind", () => {
   assert.ok(many.some(({ next }) => next === undefined) && many.some(({ next }) => next !== undefined));
 });
 
-test("a vandal strikes until it is disposed, and keeps the story", async () => {
+test("random cuts go on until it is disposed, and keeps the story", async () => {
   await using target = await echoTarget();
   await using relay = await startRelay(target);
-  const vandal = new Vandal(relay, { random: new Random(5), everyMs: [1, 5] });
-  await waitFor(() => vandal.story.length >= 5);
-  vandal[Symbol.dispose]();
-  const told = vandal.story.length;
-  assert.match(vandal.story[0] ?? "", /^\d+ ms: \{"cut":.* after 0 connections, 0 cuts, 0 bytes forward, 0 backward$/);
+  const randomCuts = new RandomCuts(relay, { random: new Random(5), everyMs: [1, 5] });
+  await waitFor(() => randomCuts.story.length >= 5);
+  randomCuts[Symbol.dispose]();
+  const length = randomCuts.story.length;
+  assert.match(
+    randomCuts.story[0] ?? "",
+    /^\d+ ms: \{"cut":.* after 0 connections, 0 cuts, 0 bytes forward, 0 backward$/,
+  );
   await new Promise((resolve) => setTimeout(resolve, 30));
-  assert.equal(vandal.story.length, told);
+  assert.equal(randomCuts.story.length, length);
 });

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { BehindBox } from "../harness/behind-box.ts";
-import { closeFrames, holdsBack, Rewriter, type Rewriting } from "../harness/box-habits.ts";
-import type { Habit } from "../harness/middle-box.ts";
+import { BehindMiddlebox } from "../harness/behind-middlebox.ts";
+import type { MiddleboxBehaviour } from "../harness/middlebox.ts";
+import { closeFrames, holdsBack, Rewriter, type Rewriting } from "../harness/middlebox-behaviour.ts";
 import { Random, seedOfRun } from "../harness/random.ts";
 import { waitFor } from "../harness/wait.ts";
 
@@ -29,7 +29,7 @@ for (const [what, rewriting] of Object.entries(REWRITING)) {
         rewriters.push(made);
         return made;
       };
-      const behind = await BehindBox.start(t, { innerTls, habit });
+      const behind = await BehindMiddlebox.start(t, { innerTls, habit });
       await behind.startAgent();
       await behind.transfers(6, 1_000_000);
       const { made, answered } = rewriters.at(-1) as Rewriter;
@@ -41,7 +41,7 @@ for (const [what, rewriting] of Object.entries(REWRITING)) {
 }
 
 test("thousands of pings in one read cost neither connection nor memory, and streams go on", async (t) => {
-  const behind = await BehindBox.start(t);
+  const behind = await BehindMiddlebox.start(t);
   await behind.startAgent();
   const { near, far } = behind.box.opened.at(-1) ?? {};
   assert.ok(near && far);
@@ -58,7 +58,7 @@ test("thousands of pings in one read cost neither connection nor memory, and str
 
 for (const code of [1000, 1001, 1002, 1008, 1009, 1011]) {
   test(`a box that closes every connection with ${code} now and then ends no stream`, async (t) => {
-    const behind = await BehindBox.start(t);
+    const behind = await BehindMiddlebox.start(t);
     const agent = await behind.startAgent();
     await using connection = await behind.world.connect("echo");
     const echo = async (text: string) => {
@@ -87,7 +87,7 @@ for (const code of [1000, 1001, 1002, 1008, 1009, 1011]) {
 
 test("a box that cuts each connection over what one stream sends costs that link, and not the cluster", async (t) => {
   const DISLIKED = "what a box does not like";
-  const habit = (): Habit => ({
+  const habit = (): MiddleboxBehaviour => ({
     fromAgent: (bytes, { toServer }) => toServer(bytes),
     fromServer: (bytes, { toAgent, toServer }) => {
       if (bytes.includes(DISLIKED)) {
@@ -96,7 +96,7 @@ test("a box that cuts each connection over what one stream sends costs that link
       } else toAgent(bytes);
     },
   });
-  const behind = await BehindBox.start(t, { innerTls: false, habit });
+  const behind = await BehindMiddlebox.start(t, { innerTls: false, habit });
   await behind.startAgent();
   await using connection = await behind.world.connect("echo");
   await connection.send(DISLIKED);
@@ -113,7 +113,7 @@ for (const innerTls of [true, false]) {
   test(`a box that cuts what is silent is found out, and from then on nothing is silent for so long, ${innerTls ? "with" : "without"} inner TLS`, async (t) => {
     const IDLE_MS = 1_500;
     const slow = { keepaliveMs: 30_000 };
-    const behind = await BehindBox.start(t, { innerTls, server: slow, agent: slow });
+    const behind = await BehindMiddlebox.start(t, { innerTls, server: slow, agent: slow });
     await behind.startAgent();
     await using connection = await behind.world.connect("echo");
     const cuts = cutsIdle(behind, IDLE_MS);
@@ -141,7 +141,7 @@ for (const innerTls of [true, false]) {
 }
 
 /** Ends connections on which nothing has come from the server's side for so long. */
-function cutsIdle(behind: BehindBox, idleMs: number): { count(): number; stop(): void } {
+function cutsIdle(behind: BehindMiddlebox, idleMs: number): { count(): number; stop(): void } {
   let count = 0;
   const heard = new Map<object, { length: number; at: number }>();
   const timer = setInterval(() => {
@@ -163,7 +163,7 @@ function cutsIdle(behind: BehindBox, idleMs: number): { count(): number; stop():
 test("a box that cuts what is old is found out, and from then on each connection is replaced before", async (t) => {
   const AGE_MS = 5_500;
   const lively = { keepaliveMs: 1_000 };
-  const behind = await BehindBox.start(t, { server: lively, agent: lively });
+  const behind = await BehindMiddlebox.start(t, { server: lively, agent: lively });
   await behind.startAgent();
   await using connection = await behind.world.connect("echo");
   let cuts = 0;
@@ -199,7 +199,7 @@ test("a box that holds all bytes for a while is named, and streams arrive whole,
   const HELD_MS = 600; // a ping and its answer, each no less
   const keepalive = { keepaliveMs: 1_500 };
   const habit = () => holdsBack("both", { forMs: HELD_MS, bytes: 32 * 1024 });
-  const behind = await BehindBox.start(t, { innerTls: false, habit, server: keepalive, agent: keepalive });
+  const behind = await BehindMiddlebox.start(t, { innerTls: false, habit, server: keepalive, agent: keepalive });
   await behind.startAgent();
   await behind.transfers(2, 40_000);
   const learned = await waitFor(() => behind.said("path learned")[0], { deadlineMs: 30_000 });
@@ -218,7 +218,7 @@ test("a box that passes nothing on any more, to old connections and new ones, is
   const hasty = { keepaliveMs: 300, handshakeTimeoutMs: 1_000, syncIntervalMs: 20 };
   let stuck = false;
   // What it has taken while it was stuck is never seen again, nor is anything behind that.
-  const habit = (): Habit => {
+  const habit = (): MiddleboxBehaviour => {
     const lost = { up: false, down: false };
     const isLost = (way: "up" | "down", bytes: Buffer) => {
       lost[way] ||= stuck && !bytes.toString("latin1").startsWith("HTTP/1.1 101");
@@ -234,7 +234,7 @@ test("a box that passes nothing on any more, to old connections and new ones, is
       },
     };
   };
-  const behind = await BehindBox.start(t, { innerTls: false, habit, server: { keepaliveMs: 300 }, agent: hasty });
+  const behind = await BehindMiddlebox.start(t, { innerTls: false, habit, server: { keepaliveMs: 300 }, agent: hasty });
   await behind.startAgent();
   await using connection = await behind.world.connect("echo");
   stuck = true;
@@ -254,7 +254,7 @@ test("a box that passes nothing on any more, to old connections and new ones, is
 });
 
 /** One tunnel from the first to the last, and no connection of it ended. */
-function assertNothingLost(behind: BehindBox): void {
+function assertNothingLost(behind: BehindMiddlebox): void {
   for (const msg of ["uplink suspended", "uplink lost", "tunnel suspended", "tunnel lost", "tunnel closed"]) {
     assert.deepEqual(behind.said(msg), [], msg);
   }

@@ -1,19 +1,19 @@
 import { type FrameShape, frame } from "../../shared/link/testing-frames.ts";
-import type { Habit, Sides } from "./middle-box.ts";
+import type { MiddleboxBehaviour, Sides } from "./middlebox.ts";
 import type { Random } from "./random.ts";
 
 const HEAD_END = "\r\n\r\n";
 const [CONTINUATION, TEXT, CLOSE, PING, PONG] = [0x0, 0x1, 0x8, 0x9, 0xa];
 
 /** Answers every request itself, as a portal does, and leaves the connection open. */
-export function answers(answer: string): Habit {
+export function answers(answer: string): MiddleboxBehaviour {
   return { fromAgent: (_bytes, { toAgent }) => toAgent(Buffer.from(answer)), fromServer: () => {} };
 }
 
 type Edit = (head: string) => string;
 
 /** Passes all on but the HTTP heads, which it changes. */
-export function edits(heads: { readonly request?: Edit; readonly answer?: Edit }): Habit {
+export function edits(heads: { readonly request?: Edit; readonly answer?: Edit }): MiddleboxBehaviour {
   const request = new HeadEditor(heads.request);
   const answer = new HeadEditor(heads.answer);
   return {
@@ -49,7 +49,7 @@ class HeadEditor {
 export function holdsBack(
   directions: "from the agent" | "from the server" | "both",
   { bytes = Number.POSITIVE_INFINITY, forMs = Number.POSITIVE_INFINITY },
-): Habit {
+): MiddleboxBehaviour {
   const kept: Store[] = [];
   const store = (held: boolean): Store => {
     const made = held ? new Store(bytes, forMs) : new Store(0, 0);
@@ -108,7 +108,7 @@ export interface Rewriting {
 }
 
 /** Speaks WebSocket to both sides: the same messages, in other frames, under other masks. */
-export class Rewriter implements Habit {
+export class Rewriter implements MiddleboxBehaviour {
   readonly #random: Random;
   readonly #rewriting: Rewriting;
   readonly #up = new Frames();

@@ -19,7 +19,7 @@ export interface Sides {
 }
 
 /** What a box does to the bytes of one connection, instead of passing them on as they are. */
-export interface Habit {
+export interface MiddleboxBehaviour {
   fromAgent(bytes: Buffer, sides: Sides): void;
   fromServer(bytes: Buffer, sides: Sides): void;
   /** The connection has ended. */
@@ -27,7 +27,7 @@ export interface Habit {
 }
 
 /** A box that opens TLS under a CA of its own, as companies have them, and reads all that passes. */
-export class MiddleBox implements AsyncDisposable {
+export class Middlebox implements AsyncDisposable {
   readonly authority: Authority;
   readonly opened: Opened[] = [];
   /** Client certificates that it was shown; it asks for them. */
@@ -35,7 +35,7 @@ export class MiddleBox implements AsyncDisposable {
   /** What it shows to the server in the agent's place. */
   clientTls: { readonly cert?: string; readonly key?: string } = {};
   /** What it does to its connections, each by its number from 1; `undefined`: it only reads. */
-  habit: (connection: number) => Habit | undefined = () => undefined;
+  habit: (connection: number) => MiddleboxBehaviour | undefined = () => undefined;
   readonly #server: Server;
 
   private constructor(authority: Authority, server: Server) {
@@ -44,11 +44,11 @@ export class MiddleBox implements AsyncDisposable {
   }
 
   /** Before the server on this port of this machine. */
-  static async start(port: number): Promise<MiddleBox> {
+  static async start(port: number): Promise<Middlebox> {
     const authority = await Authority.create("Corp Inspection CA");
     const leaf = await authority.issue({ cn: "127.0.0.1", names: ["127.0.0.1", "localhost"], usage: "server" });
     const server = createServer({ ...leaf, requestCert: true, rejectUnauthorized: false });
-    const box = new MiddleBox(authority, server);
+    const box = new Middlebox(authority, server);
     server.on("secureConnection", (near) => box.#open(near, port));
     server.on("tlsClientError", () => {});
     server.listen(0, "127.0.0.1");
@@ -110,7 +110,7 @@ export class MiddleBox implements AsyncDisposable {
   }
 }
 
-const PASSES_ON: Habit = {
+const PASSES_ON: MiddleboxBehaviour = {
   fromAgent: (bytes, { toServer }) => toServer(bytes),
   fromServer: (bytes, { toAgent }) => toAgent(bytes),
 };

@@ -5,7 +5,7 @@ import { type TcpTarget, tcpTarget } from "./targets/tcp.ts";
  * A port that leads through the tunnel, one CONNECT for each connection: clients are used as they are. Node's TLS on a
  * TLS socket would do for them, too, but HTTP/2 on it may keep a process from ending.
  */
-export function doorBefore(connect: () => Promise<Connection>): Promise<TcpTarget> {
+export function portThrough(connect: () => Promise<Connection>): Promise<TcpTarget> {
   return tcpTarget((client) => {
     connect().then(
       ({ socket }) => {

@@ -5,8 +5,8 @@ const EVERY_MS = 10;
 /** A stall of a loaded machine is shorter; a fault that holds up everybody is not. */
 const WORST_MS = 1_000;
 
-/** An innocent caller: echoes a few bytes again and again while others misbehave, and tells if it noticed anything. */
-export class Witness implements AsyncDisposable {
+/** A caller that echoes a few bytes again and again while others misbehave, and reports whether it was disturbed. */
+export class SteadyCaller implements AsyncDisposable {
   readonly #connection: Connection;
   readonly #ended: Promise<void>;
   #stopped = false;
@@ -16,16 +16,17 @@ export class Witness implements AsyncDisposable {
 
   constructor(connection: Connection) {
     this.#connection = connection;
-    if (connection.status !== 200) this.#failure = new Error(`the witness was refused: ${connection.reason}`);
+    if (connection.status !== 200) this.#failure = new Error(`the steady caller was refused: ${connection.reason}`);
     this.#ended = this.#run();
   }
 
   /** Ends the watch; throws when the stream did not go on as if nothing had been. */
   async assertUnharmed(): Promise<void> {
     await this.#stop();
-    if (this.#failure) throw new Error(`the witness noticed: ${this.#failure.message}`, { cause: this.#failure });
-    if (this.rounds === 0) throw new Error("the witness saw nothing at all");
-    if (this.worstMs > WORST_MS) throw new Error(`one echo of the witness took ${this.worstMs} ms`);
+    if (this.#failure)
+      throw new Error(`the steady caller was disturbed: ${this.#failure.message}`, { cause: this.#failure });
+    if (this.rounds === 0) throw new Error("the steady caller saw nothing at all");
+    if (this.worstMs > WORST_MS) throw new Error(`one echo of the steady caller took ${this.worstMs} ms`);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

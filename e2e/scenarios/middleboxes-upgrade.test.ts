@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { BehindBox } from "../harness/behind-box.ts";
-import { answers, edits, holdsBack } from "../harness/box-habits.ts";
-import type { Habit } from "../harness/middle-box.ts";
+import { BehindMiddlebox } from "../harness/behind-middlebox.ts";
+import type { MiddleboxBehaviour } from "../harness/middlebox.ts";
+import { answers, edits, holdsBack } from "../harness/middlebox-behaviour.ts";
 import { waitFor } from "../harness/wait.ts";
 
 // What boxes do to the upgrade: each has its word in one line of the log for each attempt and in the metric, and when
@@ -21,7 +21,7 @@ const instead = (from: RegExp, to: string) => (head: string) => head.replace(fro
 const stripped = (head: string) => without("Connection")(without("Upgrade")(head));
 const answer = (edit: (head: string) => string) => () => edits({ answer: edit });
 
-const IN_THE_WAY: Readonly<Record<string, { habit: () => Habit; word: string; says: RegExp }>> = {
+const IN_THE_WAY: Readonly<Record<string, { habit: () => MiddleboxBehaviour; word: string; says: RegExp }>> = {
   "takes the upgrade out of the request": {
     habit: () => edits({ request: stripped }),
     ...{ word: "upgrade_stripped", says: /^the upgrade did not reach the server \(4\d\d / },
@@ -94,7 +94,7 @@ const IN_THE_WAY: Readonly<Record<string, { habit: () => Habit; word: string; sa
 for (const [what, { habit, word, says }] of Object.entries(IN_THE_WAY)) {
   test(`a box that ${what} is "${word}", and the agent comes up when it lets go`, async (t) => {
     // Its CA is the one that the agent knows: each attempt is one connection.
-    const behind = await BehindBox.start(t, {
+    const behind = await BehindMiddlebox.start(t, {
       ...{ innerTls: false, agent: HASTY },
       habit: (connection) => (connection <= SPOILED ? habit() : undefined),
     });
@@ -110,7 +110,7 @@ for (const [what, { habit, word, says }] of Object.entries(IN_THE_WAY)) {
   });
 }
 
-const HARMLESS: Readonly<Record<string, () => Habit>> = {
+const HARMLESS: Readonly<Record<string, () => MiddleboxBehaviour>> = {
   "takes the subprotocol out of the answer": answer(without("Sec-WebSocket-Protocol")),
   "writes its name into request and answer": () =>
     edits({
@@ -132,7 +132,7 @@ const HARMLESS: Readonly<Record<string, () => Habit>> = {
 for (const [what, habit] of Object.entries(HARMLESS)) {
   test(`a box that ${what} does no harm`, async (t) => {
     for (const innerTls of [true, false]) {
-      const behind = await BehindBox.start(t, { innerTls, habit });
+      const behind = await BehindMiddlebox.start(t, { innerTls, habit });
       await behind.startAgent();
       await behind.transfers(2, 300_000);
       assert.equal(behind.said("uplink attempt failed").length, 0);
@@ -148,7 +148,7 @@ test("behind a captive portal the agent tries on, and is there when somebody has
     page("200 OK", "Log in"),
     "HTTP/1.1 511 Network Authentication Required\r\nContent-Length: 0\r\n\r\n",
   ];
-  const behind = await BehindBox.start(t, {
+  const behind = await BehindMiddlebox.start(t, {
     agent: HASTY,
     habit: (connection) => (loggedIn ? undefined : answers(portal[connection % portal.length] as string)),
   });

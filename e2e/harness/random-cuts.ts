@@ -2,8 +2,8 @@ import type { FaultRelay } from "./faults.ts";
 import type { Random } from "./random.ts";
 import type { Cut, CutPoint } from "./relayed-pair.ts";
 
-/** One act of violence against a path. */
-export interface Blow {
+/** One cut of a path. */
+export interface PlannedCut {
   readonly afterMs: number;
   /** Now, or so many bytes later: in the middle of a TLS record. */
   readonly cut: Cut | CutPoint;
@@ -11,9 +11,9 @@ export interface Blow {
   readonly next?: CutPoint;
 }
 
-export interface VandalOptions {
+export interface RandomCutsOptions {
   readonly random: Random;
-  /** Shortest and longest time between two blows. */
+  /** Shortest and longest time between two cuts, ms. */
   readonly everyMs: readonly [number, number];
 }
 
@@ -22,8 +22,8 @@ const RESUME_BYTES = 6_000;
 /** Within the first records of whatever is sent next. */
 const RECORD_BYTES = 40_000;
 
-/** What the seed says is done next. */
-export function nextBlow({ random, everyMs }: VandalOptions): Blow {
+/** The next cut; the seed decides it. */
+export function nextCut({ random, everyMs }: RandomCutsOptions): PlannedCut {
   const afterMs = random.between(...everyMs);
   const how = random.pick<Cut>(["fin", "rst", "silence"]);
   const cut = random.chance(0.5) ? pointIn(random, how, RECORD_BYTES) : how;
@@ -36,15 +36,15 @@ function pointIn(random: Random, how: Cut, bytes: number): CutPoint {
   return random.chance(0.5) ? { how, forward: at } : { how, backward: at };
 }
 
-/** Cuts a path again and again until it is told to stop, and keeps the story for whoever has to understand it. */
-export class Vandal implements Disposable {
+/** Cuts a path again and again until it is disposed, and records what it did. */
+export class RandomCuts implements Disposable {
   readonly #relay: FaultRelay;
-  readonly #options: VandalOptions;
+  readonly #options: RandomCutsOptions;
   readonly #began = performance.now();
   #timer: NodeJS.Timeout | undefined;
   readonly story: string[] = [];
 
-  constructor(relay: FaultRelay, options: VandalOptions) {
+  constructor(relay: FaultRelay, options: RandomCutsOptions) {
     this.#relay = relay;
     this.#options = options;
     this.#plan();
@@ -55,14 +55,14 @@ export class Vandal implements Disposable {
   }
 
   #plan(): void {
-    const blow = nextBlow(this.#options);
+    const planned = nextCut(this.#options);
     this.#timer = setTimeout(() => {
-      this.#strike(blow);
+      this.#cut(planned);
       this.#plan();
-    }, blow.afterMs);
+    }, planned.afterMs);
   }
 
-  #strike({ cut, next }: Blow): void {
+  #cut({ cut, next }: PlannedCut): void {
     if (next !== undefined) this.#relay.cutLater(1, next);
     if (typeof cut === "string") this.#relay.cut(cut);
     else this.#relay.cutAt(cut);
