@@ -14,7 +14,7 @@ import { Session } from "../shared/yamux/session.ts";
 import type { Stream } from "../shared/yamux/stream.ts";
 import type { Agent } from "./agent.ts";
 import type { AgentOptions } from "./options.ts";
-import { prepared } from "./testing.ts";
+import { prepared } from "./testing/agent.ts";
 
 /** An agent, a server that takes its tunnel, and the server's sessions. */
 async function connected(t: TestContext, change: Partial<AgentOptions> = {}) {

@@ -9,30 +9,28 @@ import { controlGroups } from "../shared/limits/memory-limit.ts";
 import { MemoryPool } from "../shared/limits/memory-pool.ts";
 import { MemoryWatch } from "../shared/limits/memory-watch.ts";
 import type { Hello } from "../shared/link/control.ts";
-import { FileRoom } from "../shared/runtime/file-room.ts";
+import { ConditionLog } from "../shared/runtime/condition-log.ts";
+import { FileDescriptors } from "../shared/runtime/file-descriptors.ts";
 import { liveLinks } from "../shared/runtime/link-metrics.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
-import { StrangerLog } from "../shared/runtime/stranger-log.ts";
+import { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { version } from "../shared/runtime/version.ts";
-import { expiryWarnings } from "../shared/tls/expiry.ts";
-import { ValidityLog } from "../shared/tls/validity-log.ts";
+import { expiryConditions, expiryWarnings } from "../shared/tls/expiry.ts";
 import { HANDSHAKE_VERSION } from "../shared/wire/handshake.ts";
 import type { Session } from "../shared/yamux/session.ts";
 import { AgentMetrics } from "./metrics.ts";
 import type { AgentOptions } from "./options.ts";
 import { checkPort, type ListenAt } from "./ports.ts";
 import { credentialCheck, readiness, status } from "./status.ts";
+import { sharedLookup } from "./streams/lookup.ts";
 import { TargetPolicy } from "./streams/policy.ts";
-import { sharedLookup } from "./streams/resolve.ts";
 import { DialSlots, type ServeDeps, serve } from "./streams/serve.ts";
 import { attempt } from "./uplink/attempt.ts";
-import { pathsOf } from "./uplink/credentials.ts";
-import { AgentExpiry } from "./uplink/expiring.ts";
-import { Uplink } from "./uplink/keep.ts";
-import { KeptCredentials } from "./uplink/kept-credentials.ts";
+import { AgentExpiry, KeptCredentials, pathsOf } from "./uplink/credentials.ts";
 import { Path } from "./uplink/path.ts";
+import { AgentRoutes } from "./uplink/proxy-route.ts";
 import { formatServer, wantedServers } from "./uplink/servers.ts";
-import { WayOut } from "./uplink/way-out.ts";
+import { Uplink } from "./uplink/uplink.ts";
 
 export interface AgentDeps {
   readonly log: Logger;
@@ -66,11 +64,11 @@ export class Agent implements AsyncDisposable {
   readonly #dials: DialSlots;
   readonly #pool: MemoryPool;
   #memoryWatch: MemoryWatch | undefined;
-  readonly #strangers: StrangerLog;
-  readonly #files: FileRoom;
+  readonly #throttledLog: ThrottledLog;
+  readonly #files: FileDescriptors;
   readonly #credentials: KeptCredentials;
   readonly #expiry: AgentExpiry;
-  #validity: ValidityLog | undefined;
+  #expiryLog: ConditionLog | undefined;
   readonly #uplinks: readonly Uplink[];
   #health: Admin | undefined;
   #admin: Admin | undefined;
@@ -85,15 +83,15 @@ export class Agent implements AsyncDisposable {
     this.#pool = new MemoryPool(options.memoryLimit);
     this.metrics.memory.watch(this.#pool);
     const memory = this.#pool.share("");
-    const strangers = new StrangerLog(log);
-    this.#strangers = strangers;
-    this.#files = new FileRoom({ metrics: this.metrics, strangers, owner: "the agent" });
+    const throttledLog = new ThrottledLog(log);
+    this.#throttledLog = throttledLog;
+    this.#files = new FileDescriptors({ metrics: this.metrics, throttledLog, owner: "the agent" });
     const streams: ServeDeps = {
       policy: this.#policy(),
       dials: this.#dials,
       metrics: this.metrics,
       log,
-      strangers,
+      throttledLog,
       lookup: sharedLookup(),
       dialTimeoutMs: options.dialTimeoutMs,
       stallTimeoutMs: options.stallTimeoutMs,
@@ -104,7 +102,7 @@ export class Agent implements AsyncDisposable {
     this.#credentials = new KeptCredentials(options, log);
     this.#expiry = new AgentExpiry(options, () => this.#credentials.held);
     this.metrics.expiry.watch(() => this.#expiry);
-    const wayOut = new WayOut(options, { env, log });
+    const wayOut = new AgentRoutes(options, { env, log });
     this.#uplinks = wantedServers(options).map((server) => {
       const path = new Path(options);
       const name = formatServer(server);
@@ -173,7 +171,8 @@ export class Agent implements AsyncDisposable {
   /** What only an operator can mend fails the start before any server has seen this agent. */
   async start(): Promise<void> {
     this.#checkCredentials();
-    this.#validity = new ValidityLog(this.#log, () => this.#expiry);
+    this.#expiryLog = new ConditionLog(this.#log, () => expiryConditions(this.#expiry, new Date()));
+    this.#expiryLog.check();
     const { health, admin } = listeners(this.#options);
     await Promise.all([health, admin].filter(({ port }) => port !== 0).map(checkPort));
     this.#watchCredentials();
@@ -183,7 +182,7 @@ export class Agent implements AsyncDisposable {
     for (const uplink of this.#uplinks) uplink.start();
     await settledWithin(this.whenConnected(), TUNNEL_FIRST_MS);
     const common = {
-      ...{ metrics: this.metrics.registry, log: this.#log, strangers: this.#strangers },
+      ...{ metrics: this.metrics.registry, log: this.#log, throttledLog: this.#throttledLog },
       checks: () => [
         ...readiness(this.#uplinks, this.#options.readiness),
         credentialCheck(expiryWarnings(this.#expiry, new Date())),
@@ -218,7 +217,7 @@ export class Agent implements AsyncDisposable {
   #watchCredentials(): void {
     const watch = watchFiles(pathsOf(this.#options), () => {
       const isUsable = this.#credentials.refresh();
-      this.#validity?.look();
+      this.#expiryLog?.check();
       if (!isUsable) return watch.tellAgain();
       this.#log.info("credentials have changed: connections are replaced");
       for (const uplink of this.#uplinks) uplink.changeCarriers();
@@ -255,7 +254,7 @@ export class Agent implements AsyncDisposable {
 
   async #closeListeners(): Promise<void> {
     this.#credentialWatch?.close();
-    this.#validity?.close();
+    this.#expiryLog?.close();
     this.#files.stop();
     this.#memoryWatch?.stop();
     await Promise.all([this.#health?.close(), this.#admin?.close()]);

@@ -10,16 +10,11 @@ import {
   type OutcomeHistogram,
   Tally,
 } from "../shared/runtime/metrics.ts";
+import type { StreamEnd, StreamMetrics } from "./streams/serve.ts";
 import { LESSONS, type LearnedPath, type Lesson } from "./uplink/path.ts";
+import type { UplinkMetrics, UplinkState } from "./uplink/uplink.ts";
 
-/** What is known of a stream when it is over. */
-export interface StreamEnd {
-  readonly outcome: OutcomeCode | "ok";
-  readonly bytesUp?: number | undefined;
-  readonly bytesDown?: number | undefined;
-}
-
-export type UplinkStateName = "waiting" | "connecting" | "connected" | "suspended" | "draining" | "closed";
+type UplinkStateName = UplinkState["state"];
 
 /** What is shown of one uplink. */
 export interface LiveUplink {
@@ -46,7 +41,7 @@ const KONNECTIVITY = "konnectivity_network_proxy_agent";
 const KONNECTIVITY_DIAL_BUCKETS = [0.005, 0.025, 0.1, 0.5, 2.5, 10, 30];
 
 /** The agent's metrics, with Konnectivity's names as aliases (design: "Seen from outside"). */
-export class AgentMetrics {
+export class AgentMetrics implements StreamMetrics, UplinkMetrics {
   readonly registry: Registry;
   readonly links: LinkMetrics;
   readonly memory: MemoryMetrics;

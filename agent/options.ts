@@ -13,8 +13,7 @@ import {
   streamRows,
   tlsRows,
 } from "../shared/runtime/common-options.ts";
-import { parseHostPort, parseServerUrl } from "./server-url.ts";
-import { repeatedServer } from "./uplink/servers.ts";
+import { parseHostPort, parseServerUrl, repeatedServer } from "./uplink/servers.ts";
 
 const server = section("The server", {
   server: option.list(

@@ -2,8 +2,8 @@ import type { MemoryPool } from "../shared/limits/memory-pool.ts";
 import type { Check } from "../shared/runtime/check.ts";
 import type { AgentOptions } from "./options.ts";
 import type { DialSlots } from "./streams/serve.ts";
-import type { Uplink, UplinkState } from "./uplink/keep.ts";
 import type { LearnedPath } from "./uplink/path.ts";
+import type { Uplink, UplinkState } from "./uplink/uplink.ts";
 
 type ReadinessRule = AgentOptions["readiness"];
 

@@ -2,6 +2,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { extname } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
+import { deferred } from "../shared/basics/promises.ts";
 
 /** Lines kept of each child, for the report of its death. */
 const KEPT_LINES = 20;
@@ -31,14 +32,12 @@ export class Children {
   readonly died: Promise<never>;
   readonly #onLine: (name: string, line: string) => void;
   readonly #running = new Map<ChildProcess, Promise<void>>();
-  #reportDeath: (error: Error) => void = () => {};
+  readonly #death = deferred<never>();
   #closing = false;
 
   constructor(onLine: (name: string, line: string) => void) {
     this.#onLine = onLine;
-    this.died = new Promise((_, reject) => {
-      this.#reportDeath = reject;
-    });
+    this.died = this.#death.promise;
     this.died.catch(() => {});
     process.once("exit", this.#onExit);
   }
@@ -60,10 +59,7 @@ export class Children {
       },
     );
     const log: string[] = [];
-    let speak: () => void = () => {};
-    const firstLine = new Promise<void>((resolve) => {
-      speak = resolve;
-    });
+    const { promise: firstLine, resolve: speak } = deferred();
     for (const stream of [child.stdout, child.stderr]) {
       if (stream === null) continue;
       createInterface({ input: stream }).on("line", (line) => {
@@ -76,7 +72,7 @@ export class Children {
     const ended = new Promise<void>((resolve) => {
       const onEnd = (how: string): void => {
         this.#running.delete(child);
-        if (!this.#closing) this.#reportDeath(new ChildDied(name, how, log));
+        if (!this.#closing) this.#death.reject(new ChildDied(name, how, log));
         resolve();
       };
       child.once("error", (error) => onEnd(error.message));

@@ -1,8 +1,7 @@
 import { Command } from "commander";
 import { z } from "zod";
 import { helpWidth } from "../shared/config/help-width.ts";
-import { headOf, headText } from "./doctor-head.ts";
-import { stepLines } from "./doctor-report.ts";
+import { headOf, headText, stepLines } from "./doctor-report.ts";
 import { adminAddress } from "./status.ts";
 import { NoStatus } from "./status-answer.ts";
 import { askAdmin } from "./status-ask.ts";

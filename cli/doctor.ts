@@ -1,11 +1,9 @@
-import { diagnose } from "../agent/doctor/doctor.ts";
-import { doctorOptions } from "../agent/doctor/options.ts";
+import { diagnose, doctorOptions } from "../agent/doctor/doctor.ts";
 import { helpText } from "../shared/config/flags.ts";
 import { readOptions } from "../shared/config/read-options.ts";
 import { printConfig } from "../shared/config/show-options.ts";
 import { FROM_SERVER, runFromServer } from "./doctor-from-server.ts";
-import { headOf, headText } from "./doctor-head.ts";
-import { reportJson, reportTo } from "./doctor-report.ts";
+import { headOf, headText, reportJson, reportTo } from "./doctor-report.ts";
 import { flagHint } from "./flag-hint.ts";
 
 /**

@@ -2,8 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { OUTCOMES } from "../shared/outcomes.ts";
 import { CloseCode } from "../shared/wire/handshake.ts";
-import { runExplain } from "./explain.ts";
-import { codesOf, explainedCodes } from "./explained-codes.ts";
+import { codesOf, explainedCodes, runExplain } from "./explain.ts";
 
 function explain(code?: string): string {
   let text = "";

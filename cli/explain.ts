@@ -1,8 +1,9 @@
+import { existsSync, readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
 import { Help } from "commander";
-import { nearest } from "../shared/basics/nearest.ts";
+import { nearest } from "../shared/basics/text.ts";
 import { helpWidth } from "../shared/config/help-width.ts";
 import { ConfigError } from "../shared/config/options.ts";
-import { type Explained, explainedCodes } from "./explained-codes.ts";
 
 /** `culvert explain`: all codes with a line each, or what the pages say of one. Throws a `ConfigError`. */
 export function runExplain(
@@ -42,4 +43,103 @@ function unknownCode(asked: string, guess: string | undefined): string {
 
 function clip(text: string, width: number): string {
   return text.length <= width ? text : `${text.slice(0, width - 1)}…`;
+}
+
+/** What the pages say of one code: an outcome, a fault that an agent or its doctor names, or a WebSocket close code. */
+export interface Explained {
+  /** Page that says so, such as docs/errors.md. */
+  readonly page: string;
+  readonly inShort: string;
+  /** Paragraphs, list items and rows of tables, each without line breaks. */
+  readonly paragraphs: readonly string[];
+}
+
+/** Where codes are explained, the first page first. */
+const PAGES = ["errors.md", "doctor.md", "corporate-networks.md", "link-protocol.md"] as const;
+
+/** Codes by name, in the order of the pages. Throws a `ConfigError` where the pages are not beside the program. */
+export function explainedCodes(): Map<string, Explained[]> {
+  const codes = new Map<string, Explained[]>();
+  const add = (code: string, explained: Explained) => codes.set(code, [...(codes.get(code) ?? []), explained]);
+  for (const name of PAGES) {
+    const text = readFileSync(new URL(name, docsFolder()), "utf8");
+    for (const [code, explained] of codesOf(`docs/${name}`, text)) {
+      // The other words of the protocol's page are names of its fields.
+      if (name !== "link-protocol.md" || /^4\d{3}$/.test(code)) add(code, explained);
+    }
+  }
+  return codes;
+}
+
+/** docs/ stands beside package.json: above `dist` as well as above the sources. */
+function docsFolder(): URL {
+  const candidates = ["../docs/", "../../docs/"].map((path) => new URL(path, import.meta.url));
+  const found = candidates.find((folder) => existsSync(fileURLToPath(new URL("errors.md", folder))));
+  if (found === undefined) throw new ConfigError("docs/errors.md is missing beside dist/: install the whole package");
+  return found;
+}
+
+/** The codes of a page: headings of the third level that are one word, and rows of tables that begin with codes. */
+export function codesOf(page: string, text: string): [code: string, Explained][] {
+  const rows = tableRows(text);
+  const sections = text.split(/^(?=#{1,3} )/m).flatMap((section): [string, Explained][] => {
+    const [, code] = /^### (\w+)\n/.exec(section) ?? [];
+    if (code === undefined) return [];
+    const inShort = rows.find(({ codes, isLink }) => isLink && codes.includes(code))?.cells.join(", ") ?? "";
+    return [[code, { page, inShort, paragraphs: paragraphsOf(section.slice(section.indexOf("\n"))) }]];
+  });
+  const inTables = rows.flatMap(({ codes, cells, isLink }): [string, Explained][] => {
+    const inShort = cells.join(": ");
+    return isLink ? [] : codes.map((code) => [code, { page, inShort, paragraphs: [inShort] }]);
+  });
+  return [...sections, ...inTables];
+}
+
+interface Row {
+  readonly codes: readonly string[];
+  /** The row leads to the section that explains its code. */
+  readonly isLink: boolean;
+  readonly cells: readonly string[];
+}
+
+/** One or more codes as they stand in the first cell, such as `[`limited`](#limited)` or `` `dns` `refused` ``. */
+const WORDS = /^(?:(?:\[`\w+`\]\(#\w+\)|`\w+…?`) ?)+$/;
+/** The number may stand beside the words of its close. */
+const CLOSE_CODE = /^(?:close code )?(4\d{3})\b ?(.*)$/;
+
+/** The rows that are about codes: of close codes, of words as logs and `--json` have them. */
+function tableRows(text: string): Row[] {
+  return text.split("\n").flatMap((line) => {
+    const [first = "", ...cells] = cellsOf(line);
+    const [, closeCode, beside = ""] = CLOSE_CODE.exec(first) ?? [];
+    const words = WORDS.test(first) ? [...first.matchAll(/`(\w+)`/g)].map(([, word = ""]) => word) : [];
+    const codes = closeCode === undefined ? words : [closeCode];
+    const said = [beside, ...cells].map(plain).filter((cell) => cell !== "");
+    return codes.length === 0 ? [] : [{ codes, isLink: first.startsWith("["), cells: said }];
+  });
+}
+
+function cellsOf(line: string): string[] {
+  if (!line.startsWith("| ")) return [];
+  const cells = line.split(/(?<!\\)\|/).map((cell) => cell.trim());
+  return cells.slice(1, -1);
+}
+
+/** A table becomes a list. */
+function paragraphsOf(section: string): string[] {
+  const blocks = section.trim().split(/\n{2,}/);
+  return blocks.flatMap((block) => {
+    if (!block.startsWith("| ")) return [plain(block)];
+    const [, , ...rows] = block.split("\n");
+    return rows.map((row) => `- ${cellsOf(row).map(plain).join(": ")}`);
+  });
+}
+
+/** Markdown as it reads best in a terminal. */
+function plain(text: string): string {
+  return text
+    .replace(/\[([^\]]+)\]\([^)]*\)/g, "$1")
+    .replaceAll("**", "")
+    .replace(/\s*\n\s*/g, " ")
+    .trim();
 }

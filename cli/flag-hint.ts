@@ -1,4 +1,4 @@
-import { nearest } from "../shared/basics/nearest.ts";
+import { nearest } from "../shared/basics/text.ts";
 import { flagNames } from "../shared/config/options.ts";
 
 /** Names that commands have for the same option; each command has one of a row. */

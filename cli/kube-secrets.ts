@@ -1,7 +1,7 @@
 import { z } from "zod";
-import { failureOf, type HttpsAnswer, HttpsClient } from "../server/tokens/https.ts";
+import { failureOf, type HttpsAnswer, HttpsClient } from "../server/tokens/https-client.ts";
 import { type ApiAccess, checkAccess, type ReadAccess } from "../server/tokens/kube-access.ts";
-import { firstFault, inOurWords } from "../shared/basics/schema-words.ts";
+import { firstIssue, schemaMessage } from "../shared/basics/schema-errors.ts";
 import { printable } from "../shared/outcomes.ts";
 
 const SecretObject = z.looseObject({
@@ -45,9 +45,9 @@ export class KubeSecrets {
     const answer = await this.#ask("GET", name);
     if (answer.status === 404) return undefined;
     this.#expectSuccess(answer, "GET", name);
-    const parsed = SecretObject.safeParse(jsonOf(answer.text), { error: inOurWords });
+    const parsed = SecretObject.safeParse(jsonOf(answer.text), { error: schemaMessage });
     if (parsed.success) return parsed.data;
-    throw new KubeFailure(`${this.#host} answers with no Secret for ${name}: ${firstFault(parsed.error)}`);
+    throw new KubeFailure(`${this.#host} answers with no Secret for ${name}: ${firstIssue(parsed.error)}`);
   }
 
   /** False: a Secret of this name exists by now. */

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
-import { prepared } from "../agent/testing.ts";
+import { prepared } from "../agent/testing/agent.ts";
 import { TestRouter } from "../router/testing.ts";
 import { fetchText, start } from "../server/testing/server.ts";
 import { ROOT } from "../shared/runtime/testing-run.ts";

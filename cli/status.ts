@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { parseTarget, type Target } from "../shared/address/target.ts";
-import { nearest } from "../shared/basics/nearest.ts";
+import { nearest } from "../shared/basics/text.ts";
 import { ConfigError } from "../shared/config/options.ts";
 import { printable } from "../shared/outcomes.ts";
 import { NoStatus, readAgentStatus, readRouterStatus, readStatus } from "./status-answer.ts";

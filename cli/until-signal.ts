@@ -1,4 +1,5 @@
 import { constants } from "node:os";
+import { deferred } from "../shared/basics/promises.ts";
 
 /** Signals within this time are one Ctrl-C, ms: a terminal sends it to this process, and npm passes its own on. */
 const SAME_WISH_MS = 1_000;
@@ -15,10 +16,7 @@ export function untilSignal(onSecond: (signal: Signal) => void): {
 } {
   let received: Signal | undefined;
   let firstAt = 0;
-  let first: () => void = () => {};
-  const signal = new Promise<void>((resolve) => {
-    first = resolve;
-  });
+  const { promise: signal, resolve: first } = deferred();
   const onSignal = (name: Signal): void => {
     const now = performance.now();
     if (received === undefined) firstAt = now;

@@ -1,6 +1,6 @@
 import type { Socket } from "node:net";
 import { BySource } from "../shared/basics/by-source.ts";
-import { Crowd } from "../shared/basics/queue.ts";
+import { OrderedSet } from "../shared/basics/queue.ts";
 
 export interface ClientConnectionsOptions {
   readonly most: number;
@@ -19,7 +19,7 @@ interface Newcomer {
 /** The clients' connections: how many are open, and which one goes when there is one too many. */
 export class ClientConnections {
   readonly #options: ClientConnectionsOptions;
-  readonly #open = new Crowd<Socket>();
+  readonly #open = new OrderedSet<Socket>();
   /** Those that are not settled; how old one is, is looked at when there are too many. */
   readonly #young = new BySource<Newcomer>();
   #whenEmpty: (() => void) | undefined;

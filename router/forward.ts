@@ -3,14 +3,14 @@ import { formatTarget } from "../shared/address/target.ts";
 import { dialTarget } from "../shared/dial/dial-target.ts";
 import { answerAndEnd } from "../shared/http/connection-end.ts";
 import { UNRECOGNIZED_NAME_ALERT } from "../shared/listen/client-hello.ts";
+import { sourceOf } from "../shared/listen/incoming-connection.ts";
 import { type Endpoint, encodeProxyV2 } from "../shared/listen/proxy-protocol.ts";
-import { sourceOf } from "../shared/listen/source.ts";
 import { toCulvertError } from "../shared/outcomes.ts";
 import { resetSocket } from "../shared/relay/reset.ts";
 import { splice } from "../shared/relay/splice.ts";
-import type { FileRoom } from "../shared/runtime/file-room.ts";
+import type { FileDescriptors } from "../shared/runtime/file-descriptors.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
-import type { StrangerLog } from "../shared/runtime/stranger-log.ts";
+import type { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import type { Backend, Backends } from "./backends.ts";
 import type { Hellos } from "./hellos.ts";
 import type { RouterMetrics } from "./metrics.ts";
@@ -25,8 +25,8 @@ export interface ForwardDeps {
   readonly backends: Backends;
   readonly metrics: RouterMetrics;
   readonly log: Logger;
-  readonly strangers: StrangerLog;
-  readonly files: Pick<FileRoom, "shortage" | "shortageBehind">;
+  readonly throttledLog: ThrottledLog;
+  readonly files: Pick<FileDescriptors, "shortage" | "shortageBehind">;
 }
 
 /** One connection, from its ClientHello to its last byte. The socket has an error listener and allows half-open. */
@@ -54,7 +54,7 @@ function mustHaveFiles({ files: { shortage } }: ForwardDeps): void {
 
 /** A connection to the first backend that can be had: avoided ones last, each for a while, within the time for all. */
 async function reach(client: Socket, route: Route, deps: ForwardDeps) {
-  const { options, backends, metrics, strangers, files } = deps;
+  const { options, backends, metrics, throttledLog, files } = deps;
   const started = performance.now();
   for (const backend of backends.inOrder(route, started)) {
     const leftMs = started + options.connectTimeoutMs - performance.now();
@@ -82,7 +82,7 @@ async function reach(client: Socket, route: Route, deps: ForwardDeps) {
       metrics.backendFailed(route.name);
       const errno = (cause as NodeJS.ErrnoException | undefined)?.code;
       const fields = { route: route.name, backend: backend.address, ...(isItsFault && { code }), errno };
-      strangers.tell("warn", fields, "backend not reached");
+      throttledLog.write("warn", fields, "backend not reached");
     } finally {
       client.off("close", cancel);
     }
@@ -117,7 +117,7 @@ async function join(client: Socket, socket: Socket, deps: ForwardDeps, joined: J
   deps.log.info({ ...fields, ...(error !== undefined && { reason: error.message }) }, "connection closed");
 }
 
-function refuse(client: Socket, error: unknown, fields: object, { metrics, log, strangers }: ForwardDeps): void {
+function refuse(client: Socket, error: unknown, fields: object, { metrics, log, throttledLog }: ForwardDeps): void {
   if (!(error instanceof Refusal)) throw error;
   const line = { ...fields, reason: error.message };
   metrics.refused(error.code);
@@ -125,7 +125,7 @@ function refuse(client: Socket, error: unknown, fields: object, { metrics, log, 
   else resetSocket(client);
   // Who goes without a word is a balancer's probe or a scanner of ports.
   if (error.code === "gone") log.debug(line, "connection refused");
-  else strangers.tell(error.hasAlert ? "info" : "warn", line, MESSAGES[error.code]);
+  else throttledLog.write(error.hasAlert ? "info" : "warn", line, MESSAGES[error.code]);
 }
 
 /** Each has log lines of its own, so that a flood of one does not hide another. */

@@ -4,14 +4,13 @@ import { formatTarget } from "../shared/address/target.ts";
 import { type Admin, startAdmin } from "../shared/admin/admin.ts";
 import { MOST_CONNECTIONS } from "../shared/admin/connections.ts";
 import { ConfigError } from "../shared/config/options.ts";
-import { limitFor } from "../shared/limits/descriptor-watch.ts";
-import { fileLimitWarning, withOwnFiles } from "../shared/limits/file-limit.ts";
-import { sourceOf } from "../shared/listen/source.ts";
+import { fileLimitWarning } from "../shared/limits/file-descriptors.ts";
+import { sourceOf } from "../shared/listen/incoming-connection.ts";
 import { resetSocket } from "../shared/relay/reset.ts";
-import { FileRoom, type FileRoomDeps } from "../shared/runtime/file-room.ts";
+import { FileDescriptors, type FileDescriptorsDeps } from "../shared/runtime/file-descriptors.ts";
 import { type ListenAt, listenError } from "../shared/runtime/listen-error.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
-import { StrangerLog } from "../shared/runtime/stranger-log.ts";
+import { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { type BackendState, Backends } from "./backends.ts";
 import { ClientConnections } from "./client-connections.ts";
 import { forward } from "./forward.ts";
@@ -26,7 +25,7 @@ export interface RouterDeps {
   /** Port 0 means a free port, not "off": for tests. */
   readonly listenEphemeral?: boolean;
   /** What is open, and the limit, if not those of this process: for tests. */
-  readonly files?: Pick<FileRoomDeps, "limit" | "count">;
+  readonly files?: Pick<FileDescriptorsDeps, "limit" | "count">;
 }
 
 export interface RouterAddresses {
@@ -78,8 +77,8 @@ export class Router implements AsyncDisposable {
   readonly #options: RouterOptions;
   readonly #log: Logger;
   readonly #ephemeral: boolean;
-  readonly #strangers: StrangerLog;
-  readonly #files: FileRoom;
+  readonly #throttledLog: ThrottledLog;
+  readonly #files: FileDescriptors;
   readonly #store: RouteStore;
   readonly #backends = new Backends();
   readonly #hellos: Hellos;
@@ -96,7 +95,7 @@ export class Router implements AsyncDisposable {
     this.#store = store;
     this.#log = log;
     this.#ephemeral = listenEphemeral;
-    this.#strangers = new StrangerLog(log);
+    this.#throttledLog = new ThrottledLog(log);
     this.#open = new ClientConnections({ most: options.maxConnections, youngMs: YOUNG_MS });
     this.#hellos = new Hellos({ timeoutMs: options.helloTimeoutMs, most: options.maxHellos });
     this.#backends.use(store.table);
@@ -107,7 +106,12 @@ export class Router implements AsyncDisposable {
       faults: () => store.faults.length,
       backends: () => this.#countBackends(),
     });
-    this.#files = new FileRoom({ metrics: this.metrics, strangers: this.#strangers, owner: "this router", ...files });
+    this.#files = new FileDescriptors({
+      metrics: this.metrics,
+      throttledLog: this.#throttledLog,
+      owner: "this router",
+      ...files,
+    });
     this.#server = createServer({
       allowHalfOpen: true,
       noDelay: true,
@@ -121,9 +125,7 @@ export class Router implements AsyncDisposable {
     const { port, bindAddress, healthPort, adminPort } = this.#options;
     if (this.#store.table.routes.length === 0) this.#log.warn("there are no routes yet: every connection is refused");
     const operators = [healthPort, adminPort].filter((each) => each !== 0).length;
-    const warning = fileLimitWarning(
-      limitFor(withOwnFiles(2 * this.#options.maxConnections + operators * MOST_CONNECTIONS)),
-    );
+    const warning = fileLimitWarning(2 * this.#options.maxConnections + operators * MOST_CONNECTIONS);
     if (warning !== undefined) this.#log.warn(warning);
     this.addresses.clients = await this.#listen({
       port,
@@ -143,7 +145,7 @@ export class Router implements AsyncDisposable {
   async #openForOperators(): Promise<void> {
     const { healthPort, healthBindAddress, healthShowsClusters, adminPort, adminBindAddress } = this.#options;
     const { registry, withoutNames } = this.metrics;
-    const common = { log: this.#log, strangers: this.#strangers };
+    const common = { log: this.#log, throttledLog: this.#throttledLog };
     if (healthPort !== 0 || this.#ephemeral) {
       const flags = { option: "--health-port", hostOption: "--health-bind-address" };
       const shows = healthShowsClusters ? "names" : "counts";
@@ -194,7 +196,7 @@ export class Router implements AsyncDisposable {
   readonly #onListenerError = (error: Error): void => {
     this.metrics.listenerFailed();
     // Seldom, since libuv tells nothing of a want of descriptors; where it comes, for each connection.
-    this.#strangers.tell("error", { err: error }, "a listener failed");
+    this.#throttledLog.write("error", { err: error }, "a listener failed");
   };
 
   readonly #onConnection = (client: Socket): void => {
@@ -210,14 +212,14 @@ export class Router implements AsyncDisposable {
       backends: this.#backends,
       metrics: this.metrics,
       log: this.#log,
-      strangers: this.#strangers,
+      throttledLog: this.#throttledLog,
       files: this.#files,
     });
   };
 
   #drop(client: Socket): void {
     this.metrics.refused("full");
-    this.#strangers.tell("warn", { remote: sourceOf(client).address }, "connection dropped (--max-connections)");
+    this.#throttledLog.write("warn", { remote: sourceOf(client).address }, "connection dropped (--max-connections)");
     resetSocket(client);
   }
 

@@ -2,8 +2,9 @@ import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import type { Carrier } from "../shared/link/carrier.ts";
 import type { Hello } from "../shared/link/control.ts";
-import { dialCarrier } from "../shared/link/dial.ts";
+import { dialAgain, dialCarrier } from "../shared/link/dial.ts";
 import { Link } from "../shared/link/link.ts";
+import { LinkKey } from "../shared/link/proof.ts";
 import type { CertificateAndKey } from "../shared/pki/certificates.ts";
 import { CloseCode, LinkRefused } from "../shared/wire/handshake.ts";
 import { encodeAnswer, readOpen } from "../shared/wire/open.ts";
@@ -26,13 +27,13 @@ class ResumingAgent {
   readonly server: Server;
   readonly link: Link;
   readonly session: Session;
+  readonly key: LinkKey;
   carrier: Carrier;
-  token: string;
 
-  private constructor(server: Server, carrier: Carrier, id: string, token: string) {
+  private constructor(server: Server, carrier: Carrier, id: string, key: string) {
     this.server = server;
     this.carrier = carrier;
-    this.token = token;
+    this.key = LinkKey.parse(key);
     this.link = new Link(id, "server", carrier, { graceMs: 60_000, replayBytes: 1 << 24 });
     this.session = new Session("client", this.link, { onStream: (stream) => void echo(stream), onClosed: () => {} });
     after(() => this.session.destroy());
@@ -40,22 +41,22 @@ class ResumingAgent {
 
   static async start(server: Server, hello = HELLO, by = pki.agent): Promise<ResumingAgent> {
     const { carrier, welcome } = await dial(server, hello, by);
-    return new ResumingAgent(server, carrier, welcome.link, welcome.token);
+    return new ResumingAgent(server, carrier, welcome.link, welcome.key);
   }
 
-  /** What an honest hello would say now. */
-  words(change: Partial<Resume> = {}): Resume {
-    return { link: this.link.id, token: this.token, received: this.link.received, ...change };
+  /** What an honest hello would say now, unless it names another link or offset; `key`: what it is proved by. */
+  words(change: { link?: string; received?: number } = {}, key = this.key): Resume {
+    return key.prove({ link: this.link.id, received: this.link.received, ...change });
   }
 
   /** Asks as an agent would, and goes on over the new carrier. */
   async resume(hello = HELLO, by = pki.agent): Promise<void> {
     this.link.holdAcks();
     const resume = this.words();
-    const { carrier, welcome } = await dial(this.server, { ...hello, resume }, by);
+    const { carrier, resumed } = await dialAgain(dialOptions(this.server, { ...hello, resume }, by));
+    assert.ok(this.key.isAnswer(this.link.id, resumed));
     this.carrier = carrier;
-    this.token = welcome.token;
-    this.link.resume(carrier, "server", { peerReceived: welcome.received, named: resume.received });
+    this.link.resume(carrier, "server", { peerReceived: resumed.received, named: resume.received });
     this.link.confirm();
   }
 }
@@ -66,14 +67,18 @@ function sessionOn({ carrier, welcome }: Awaited<ReturnType<typeof dial>>): Sess
   return new Session("client", link, { onStream: (stream) => void echo(stream), onClosed: () => {} });
 }
 
-function dial(server: Server, hello: Hello, { cert, key }: CertificateAndKey = pki.agent) {
+function dial(server: Server, hello: Hello, by?: CertificateAndKey) {
+  return dialCarrier(dialOptions(server, hello, by));
+}
+
+function dialOptions(server: Server, hello: Hello, { cert, key }: CertificateAndKey = pki.agent) {
   const port = server.addresses.agents?.port ?? 0;
-  return dialCarrier({
+  return {
     ...{ host: "localhost", port, address: { host: "127.0.0.1", port }, path: "/culvert/v1/tunnel" },
     tls: { ca: pki.ca.cert, cert, key },
     hello: () => hello,
     ...{ keepaliveMs: 20_000, timeoutMs: 5_000 },
-  });
+  };
 }
 
 async function echo(stream: Stream): Promise<void> {
@@ -86,7 +91,8 @@ async function echo(stream: Stream): Promise<void> {
 
 /** The code with which a hello is refused. */
 async function refusalOf(server: Server, hello: Hello, by?: CertificateAndKey): Promise<number | undefined> {
-  const error = await dial(server, hello, by).then(
+  const dialled = hello.resume === undefined ? dial(server, hello, by) : dialAgain(dialOptions(server, hello, by));
+  const error = await dialled.then(
     ({ carrier }) => {
       carrier.destroy();
       return new Error("it was accepted");
@@ -142,14 +148,17 @@ test("a resume that disagrees in one thing is refused with a code of its own, an
   const agent = await ResumingAgent.start(server);
   const say = await connection(server);
   await say("before");
-  const stale = agent.token;
+  const stale = agent.words();
+  const used = agent.words();
+  await dialAgain(dialOptions(server, { ...HELLO, resume: used }));
   await agent.resume();
-  await say("a word on the new carrier makes the token before it stale");
+  await say("and resumed");
   const other = await pki.ca.issue({ cn: "another-agent", usage: "client" });
-  const { unknownLink, foreignLink, badToken, linkOfAnother, badOffset } = CloseCode;
+  const { unknownLink, foreignLink, badProof, linkOfAnother, badOffset } = CloseCode;
   const table: [string, Hello, number, string, CertificateAndKey?][] = [
-    ["no token of it", { ...HELLO, resume: agent.words({ token: "x".repeat(43) }) }, badToken, "bad_token"],
-    ["a stale token", { ...HELLO, resume: agent.words({ token: stale }) }, badToken, "bad_token"],
+    ["another key", { ...HELLO, resume: agent.words({}, LinkKey.random()) }, badProof, "bad_proof"],
+    ["a stale counter", { ...HELLO, resume: stale }, badProof, "bad_proof"],
+    ["a used counter", { ...HELLO, resume: used }, badProof, "bad_proof"],
     ["another certificate", { ...HELLO, resume: agent.words() }, linkOfAnother, "link_of_another", other],
     ["another process", { ...HELLO, instance: "2", resume: agent.words() }, linkOfAnother, "link_of_another"],
     ["another agent id", { ...HELLO, agentId: "b", resume: agent.words() }, linkOfAnother, "link_of_another"],
@@ -164,20 +173,20 @@ test("a resume that disagrees in one thing is refused with a code of its own, an
     await say(`still here: ${what}`);
   }
   assert.ok(
-    server.lines.every((line) => !JSON.stringify(line).includes(agent.token)),
-    "no token in the log",
+    server.lines.every((line) => !JSON.stringify(line).includes(agent.key.text)),
+    "no key in the log",
   );
   agent.carrier.destroy();
   await until(() => server.lines.some(({ msg }) => msg === "tunnel suspended"));
-  assert.equal(await refusalOf(server, { ...HELLO, resume: agent.words({ token: stale }) }), badToken);
+  assert.equal(await refusalOf(server, { ...HELLO, resume: stale }), badProof);
   await agent.resume();
-  await say("and resumed");
+  await say("and resumed once more");
 });
 
 test("a link that is refused again and again is one warning, other links have theirs, and each time is counted", async () => {
   await using server = await start(BRIEF);
   const agent = await ResumingAgent.start(server);
-  const resume = { link: `${agent.link.id}-gone`, token: "x".repeat(43), received: 0 };
+  const resume = agent.words({ link: `${agent.link.id}-gone` });
   const warnings = () => server.lines.filter(({ msg, level }) => msg === "resume refused" && level === "warn").length;
   for (let time = 0; time < 5; time++) {
     assert.equal(await refusalOf(server, { ...HELLO, resume }), CloseCode.unknownLink);
@@ -189,31 +198,33 @@ test("a link that is refused again and again is one warning, other links have th
   assert.match(await server.metrics.registry.metrics(), /result="unknown_link",cause="unknown"\} 20$/m);
 });
 
-test("a welcome that is lost leaves the token before it good", async () => {
+test("answers that are lost cost nothing: the next resume has a higher counter", async () => {
   await using server = await start(BRIEF);
   const agent = await ResumingAgent.start(server);
   const say = await connection(server);
   agent.link.holdAcks();
   for (let lost = 0; lost < 3; lost++) {
-    const { carrier } = await dial(server, { ...HELLO, resume: agent.words() });
+    const { carrier } = await dialAgain(dialOptions(server, { ...HELLO, resume: agent.words() }));
     carrier.destroy(); // the agent has not read the answer
   }
   agent.link.releaseAcks();
   await say("on the carrier that was there all the time");
   await agent.resume();
-  await say("with the first token");
+  await say("on the next one");
 });
 
-test("two resumes at once leave the link unharmed, whichever of them goes on", async () => {
+test("two resumes at once leave the link unharmed, and a hello that arrives twice is accepted once", async () => {
   await using server = await start(BRIEF);
   const agent = await ResumingAgent.start(server);
   const say = await connection(server);
   agent.link.holdAcks();
-  const hello = { ...HELLO, resume: agent.words() };
-  const [first, second] = await Promise.all([dial(server, hello), dial(server, hello)]);
-  first.carrier.destroy();
-  second.carrier.destroy();
-  agent.token = first.welcome.token;
+  const twice = () => dialAgain(dialOptions(server, { ...HELLO, resume }));
+  const resume = agent.words();
+  const [first, second] = await Promise.allSettled([twice(), twice()]);
+  assert.deepEqual([first.status, second.status].sort(), ["fulfilled", "rejected"]);
+  const third = await dialAgain(dialOptions(server, { ...HELLO, resume: agent.words() }));
+  for (const each of [first, second]) if (each.status === "fulfilled") each.value.carrier.destroy();
+  third.carrier.destroy();
   await agent.resume();
   await say("once more");
 });

@@ -1,18 +1,17 @@
 import type { AddressInfo } from "node:net";
-import { formatTarget, type Target } from "../shared/address/target.ts";
+import { formatTarget } from "../shared/address/target.ts";
 import { type Admin, startAdmin } from "../shared/admin/admin.ts";
-import { onceASecond } from "../shared/basics/once-a-second.ts";
+import { oncePerSecond } from "../shared/basics/timers.ts";
 import { TurnQueue } from "../shared/basics/turn-queue.ts";
 import { controlGroups } from "../shared/limits/memory-limit.ts";
 import { MemoryPool } from "../shared/limits/memory-pool.ts";
 import type { MemoryShare } from "../shared/limits/memory-share.ts";
 import { MemoryWatch } from "../shared/limits/memory-watch.ts";
-import type { TlsListener } from "../shared/listen/tls.ts";
-import { CulvertError } from "../shared/outcomes.ts";
-import { FileRoom } from "../shared/runtime/file-room.ts";
+import type { TlsListener } from "../shared/listen/listeners.ts";
+import { FileDescriptors } from "../shared/runtime/file-descriptors.ts";
 import { liveLinks } from "../shared/runtime/link-metrics.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
-import { StrangerLog } from "../shared/runtime/stranger-log.ts";
+import { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { type Expiring, expiryWarnings } from "../shared/tls/expiry.ts";
 import { AgentPorts } from "./agents/agent-ports.ts";
 import { RETRY_AFTER_S } from "./agents/refusal.ts";
@@ -23,9 +22,8 @@ import { type ConnectDeps, connect } from "./callers/connect.ts";
 import type { FrontendHandler } from "./callers/connect-reader.ts";
 import type { ClusterRuntime } from "./cluster-runtime/cluster-runtime.ts";
 import { type ClusterSource, Clusters } from "./cluster-runtime/clusters.ts";
-import { flagCluster } from "./cluster-runtime/flag-cluster.ts";
-import { FlagTls } from "./cluster-runtime/flags.ts";
-import { endRevokedAgents, reverifyAgents, rotate } from "./cluster-runtime/reverify-agents.ts";
+import { FlagTls, flagCluster } from "./cluster-runtime/flags.ts";
+import { endRevokedAgents, reverifyAgents, rotateAgents } from "./cluster-runtime/reverify-agents.ts";
 import type { ClusterVirtualHost } from "./cluster-runtime/virtual-host.ts";
 import type { ClusterChanges } from "./clusters/cluster.ts";
 import { ClusterStore } from "./clusters/store.ts";
@@ -34,7 +32,7 @@ import { fileNeedWarning } from "./listeners/file-need.ts";
 import { openTlsPort } from "./listeners/tls-port.ts";
 import { WaitingConnections } from "./listeners/waiting-connections.ts";
 import { type ListenerName, ServerMetrics } from "./metrics/server-metrics.ts";
-import { tryTarget } from "./operators/connect-check.ts";
+import { checkConnect } from "./operators/connect-check.ts";
 import { roundTripsOf } from "./operators/round-trips.ts";
 import { type Condition, endingSoon, readiness, type ServerStatus, status } from "./operators/status.ts";
 import type { ServerOptions } from "./options/options.ts";
@@ -91,9 +89,9 @@ export class Server implements AsyncDisposable {
   #memoryWatch: MemoryWatch | undefined;
   readonly #options: ServerOptions;
   readonly #log: Logger;
-  readonly #strangers: StrangerLog;
+  readonly #throttledLog: ThrottledLog;
   readonly #ephemeral: boolean;
-  readonly #files: FileRoom;
+  readonly #files: FileDescriptors;
   readonly #entrances: Entrances;
   #store: ClusterStore | undefined;
   #serving: Clusters | undefined;
@@ -101,10 +99,10 @@ export class Server implements AsyncDisposable {
   #callers: TlsListener<ClusterVirtualHost> | undefined;
   readonly #agents: AgentPorts;
   /** They look at every cluster, and whoever reaches the health port may ask for them. */
-  readonly #recentFaults = onceASecond(() => this.#clusterFaults());
-  readonly #recentWarnings = onceASecond(() => this.#serving?.warnings() ?? []);
-  readonly #recentEnds = onceASecond(() => expiryWarnings(endingSoon(this.#expiring()), new Date()));
-  readonly #recentReviews = onceASecond(() => this.#serving?.tokenReviews() ?? []);
+  readonly #recentFaults = oncePerSecond(() => this.#clusterFaults());
+  readonly #recentWarnings = oncePerSecond(() => this.#serving?.warnings() ?? []);
+  readonly #recentEnds = oncePerSecond(() => expiryWarnings(endingSoon(this.#expiring()), new Date()));
+  readonly #recentReviews = oncePerSecond(() => this.#serving?.tokenReviews() ?? []);
   /** What is verified again, of all clusters. */
   readonly #turns = new TurnQueue();
   readonly #callersAgain = new CallersAgain(this.#turns);
@@ -118,9 +116,9 @@ export class Server implements AsyncDisposable {
   constructor(options: ServerOptions, { log, listenEphemeral = false }: ServerDeps) {
     this.#options = options;
     this.#log = log;
-    this.#strangers = new StrangerLog(log);
+    this.#throttledLog = new ThrottledLog(log);
     const { metrics } = this;
-    this.#files = new FileRoom({ metrics, strangers: this.#strangers, owner: "this server" });
+    this.#files = new FileDescriptors({ metrics, throttledLog: this.#throttledLog, owner: "this server" });
     this.#ephemeral = listenEphemeral;
     this.#pool = new MemoryPool(options.memoryLimit);
     this.#memoryOfStrangers = this.#pool.share("");
@@ -130,7 +128,7 @@ export class Server implements AsyncDisposable {
     this.#links = new Links(options.serverId);
     this.#agents = new AgentPorts({
       ...{ options, waiting, links: this.#links },
-      ...{ metrics: this.metrics, log, strangers: this.#strangers, memory: this.#memoryOfStrangers },
+      ...{ metrics: this.metrics, log, throttledLog: this.#throttledLog, memory: this.#memoryOfStrangers },
       draining: () => this.#draining,
       onDropped: (port) => this.#onDropped(port),
     });
@@ -178,12 +176,12 @@ export class Server implements AsyncDisposable {
       onAgentsRenewed: (caChanged) => {
         for (const served of this.#serving?.all() ?? []) {
           if (caChanged && served.cluster.agents.ca === undefined) reverifyAgents(served);
-          else rotate(served, "the server's certificates have changed");
+          else rotateAgents(served, "the server's certificates have changed");
         }
         if (caChanged) void this.#store?.settleAgain();
       },
       onCrlChanged: () => {
-        this.#serving?.lookAtCrls();
+        this.#serving?.checkCrls();
         for (const served of this.#serving?.all() ?? []) {
           const { agents, callers } = served.cluster;
           if (agents.crl === undefined) endRevokedAgents(served, this.#turns);
@@ -234,7 +232,7 @@ export class Server implements AsyncDisposable {
     else if (what.agents.trust) reverifyAgents(served);
     else {
       if (what.agents.crl) endRevokedAgents(served, this.#turns);
-      if (what.agents.material) rotate(served, "the certificate of its cluster has changed");
+      if (what.agents.material) rotateAgents(served, "the certificate of its cluster has changed");
     }
   }
 
@@ -271,16 +269,16 @@ export class Server implements AsyncDisposable {
     if (!this.#isOn(serverPort, serverCert)) return;
     const common = {
       ...{ options: this.#options, metrics: this.metrics, log: this.#log },
-      ...{ strangers: this.#strangers, memory: this.#memoryOfStrangers },
+      ...{ throttledLog: this.#throttledLog, memory: this.#memoryOfStrangers },
     };
     const { listener, address } = await openTlsPort(
       {
-        ...{ name: "callers", doors: serving.callerDoors, proxyProtocol: this.#options.serverProxyProtocol },
+        ...{ name: "callers", hosts: serving.callerHosts, proxyProtocol: this.#options.serverProxyProtocol },
         ...{ port: serverPort, host: serverBindAddress, option: "--server-port" },
         hostOption: "--server-bind-address",
         keepaliveMs: this.#options.frontendKeepaliveMs,
         turnsAway: false, // kube-apiserver would not obey
-        onSecure: (socket, door) => this.#entrances.take(door, socket),
+        onConnection: ({ socket, host }) => this.#entrances.take(host, socket),
       },
       common,
     );
@@ -291,52 +289,48 @@ export class Server implements AsyncDisposable {
   #connecting(): ConnectDeps {
     return {
       options: this.#options,
-      tunnels: this.tunnels,
+      clusters: { get: (name) => this.#serving?.get(name) },
       metrics: this.metrics,
       log: this.#log,
-      strangers: this.#strangers,
+      throttledLog: this.#throttledLog,
       unauthenticatedMemory: this.#memoryOfStrangers,
-      mustAdmit: (cluster, target) => this.#mustAdmit(cluster, target),
-      paceOf: (cluster) => this.#serving?.get(cluster)?.pace,
       draining: () => this.#draining,
-      mustHaveFiles: () => this.#files.mustHaveRoom("overloaded"),
+      files: this.#files,
     };
-  }
-
-  /** A cluster that is not served has nobody who could say yes. */
-  #mustAdmit(cluster: string, target: Target): void {
-    const served = this.#serving?.get(cluster);
-    if (served === undefined) throw new CulvertError("unknown_cluster", `cluster "${cluster}" is not served here`);
-    served.mustAdmit(target);
   }
 
   #handler(door: Door): FrontendHandler {
     const deps = this.#connecting();
     return {
       onConnect: (request, socket) => void connect(request, socket, door, deps),
-      onRefused: (refused) => this.#strangers.tell("info", { cluster: door.cluster, ...refused }, "request refused"),
+      onRefused: (refused) =>
+        this.#throttledLog.write("info", { cluster: door.cluster, ...refused }, "request refused"),
       onLeft: (left) => tellLeft({ listener: "callers", cluster: door.cluster, ...left }, deps),
       onDropped: () => this.#onDropped(door.kind === "unix" ? "unix" : "callers"),
     };
   }
 
-  async #openForAgents({ agentDoors, plainAgentDoors }: Clusters): Promise<void> {
+  async #openForAgents({ agentHosts, plainAgentHosts }: Clusters): Promise<void> {
     const { agentPort, clusterCert, agentInsecurePort, agentInsecureTrustedCidrs } = this.#options;
-    if (this.#isOn(agentPort, clusterCert)) await this.#agents.openSecure(agentDoors);
+    if (this.#isOn(agentPort, clusterCert)) await this.#agents.openSecure(agentHosts);
     if (this.#isOn(agentInsecurePort, agentInsecureTrustedCidrs[0] ?? ""))
-      await this.#agents.openInsecure(plainAgentDoors);
+      await this.#agents.openInsecure(plainAgentHosts);
     Object.assign(this.addresses, this.#agents.addresses);
   }
 
   #onDropped(listener: ListenerName): void {
     this.metrics.waitingDropped(listener);
-    this.#strangers.tell("warn", { listener }, "connection dropped: too many say nothing (--max-waiting-connections)");
+    this.#throttledLog.write(
+      "warn",
+      { listener },
+      "connection dropped: too many say nothing (--max-waiting-connections)",
+    );
   }
 
   async #openForOperators(): Promise<void> {
     const { healthPort, healthBindAddress, healthShowsClusters, adminPort, adminBindAddress } = this.#options;
     const { registry, withoutNames } = this.metrics;
-    const common = { log: this.#log, strangers: this.#strangers };
+    const common = { log: this.#log, throttledLog: this.#throttledLog };
     if (this.#isOn(healthPort)) {
       const flags = { option: "--health-port", hostOption: "--health-bind-address" };
       const shows = healthShowsClusters ? "names" : "counts";
@@ -354,7 +348,7 @@ export class Server implements AsyncDisposable {
         metrics: registry,
         checks: () => readiness(this.#condition(), "names"),
         status: () => this.#status(),
-        trial: (asked) => tryTarget(asked, this.#connecting()),
+        trial: (asked) => checkConnect(asked, this.#connecting()),
         allowedHosts: this.#options.adminAllowedHosts,
       });
       this.addresses.admin = this.#admin.address;
@@ -367,7 +361,7 @@ export class Server implements AsyncDisposable {
       serverId: this.#options.serverId,
       listeners: this.#shownAddresses(),
       clusters: this.#serving?.all() ?? [],
-      strangers: this.metrics.strangers,
+      refusals: this.metrics.refusals,
       problems: [...this.#files.problems(), ...this.#clusterFaults()],
       pool: this.#pool,
       draining: this.#draining,

@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { fetchText, start, until } from "./testing/server.ts";
-import { HttpsStub, tempDir } from "./tokens/testing.ts";
+import { HttpsStub, tempDir } from "./tokens/testing/tokens.ts";
 
 const FAILING = /^culvert_server_token_review_failing\{cluster="default"\} (\d)$/m;
 const NO = { status: 201, body: { status: { authenticated: false } } };
 
-test("readyz, metrics and log say that tokens cannot be judged before an agent has come, and where that is wanted the server is not ready", async (t) => {
+test("readyz, metrics and log say that tokens cannot be verified before an agent has come, and where that is wanted the server is not ready", async (t) => {
   const stub = await HttpsStub.start(t);
   let answer = { status: 403, body: "" as unknown };
   stub.answer = () => answer;
@@ -22,7 +22,7 @@ test("readyz, metrics and log say that tokens cannot be judged before an agent h
   const failing = async (): Promise<string | undefined> => FAILING.exec(await server.metrics.registry.metrics())?.[1];
 
   await until(
-    async () => (await failing()) === "1" && strict.lines.some(({ msg }) => msg === "tokens cannot be judged"),
+    async () => (await failing()) === "1" && strict.lines.some(({ msg }) => msg === "tokens cannot be verified"),
   );
   // What readyz shows of clusters is a second old at most.
   await until(async () => /warning: cluster/.test((await readyz(server)).text));
@@ -37,7 +37,7 @@ test("readyz, metrics and log say that tokens cannot be judged before an agent h
     /^\[\+\]token-reviews ok: 0 of 1 API servers answer; 1 warning, named at/m,
   );
   assert.match((await readyz(strict)).text, /^\[-\]token-reviews failed/m);
-  const said = server.lines.filter(({ msg }) => msg === "tokens cannot be judged");
+  const said = server.lines.filter(({ msg }) => msg === "tokens cannot be verified");
   assert.deepEqual(
     said.map(({ level, cluster }) => [level, cluster]),
     [["warn", "default"]],

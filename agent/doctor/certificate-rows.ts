@@ -1,4 +1,4 @@
-import type { Relation } from "../../shared/link/unknown-issuer.ts";
+import type { Relation } from "../../shared/tls/server-certificate.ts";
 import type { Row } from "./handshake-rows.ts";
 import { date, type Found } from "./row-words.ts";
 import type { Culprit } from "./steps.ts";

@@ -1,6 +1,9 @@
+import { CredentialsFile } from "../../shared/dial/credentials-file.ts";
+import { RouteFault } from "../../shared/dial/fault.ts";
+import { createLogger } from "../../shared/runtime/logger.ts";
 import { type CredentialFiles, type Credentials, readCredentials } from "../uplink/credentials.ts";
+import { KeptProxyTls, type RouteOptions } from "../uplink/proxy-route.ts";
 import { caExpired, firstOf, isOver, linksIn } from "./certificates.ts";
-import { faultsOfProxyFiles, type ProxyFiles } from "./proxy-files.ts";
 import { type Finding, type Passed, StepFailed } from "./steps.ts";
 
 /** What there is to say of a file. */
@@ -85,3 +88,26 @@ function outerAuthorities({ outerCa: [outer, ...more] = [] }: Credentials): Seen
 function unusable(sentence: string): Seen {
   return { words: sentence, finding: { culprit: "configuration", by: sentence } };
 }
+
+export type ProxyFiles = Pick<RouteOptions, "proxyCredentialsFile" | "proxyCa" | "proxyCert" | "proxyKey">;
+
+/** What an agent will say of its files for proxies, as soon as a proxy has need of them. */
+export async function faultsOfProxyFiles(files: ProxyFiles): Promise<readonly string[]> {
+  const { proxyCredentialsFile, proxyCa: caFile, proxyCert: certFile, proxyKey: keyFile } = files;
+  const tls = new KeptProxyTls({ caFile, certFile, keyFile }, SILENT);
+  const reading = [
+    ...(proxyCredentialsFile === "" ? [] : [new CredentialsFile(proxyCredentialsFile).read(NEVER)]),
+    (async () => tls.current())(),
+  ];
+  const read = await Promise.allSettled(reading);
+  return read.flatMap((result) => (result.status === "rejected" ? sentenceOf(result.reason) : []));
+}
+
+function sentenceOf(fault: unknown): string {
+  if (fault instanceof RouteFault) return fault.message;
+  throw fault;
+}
+
+/** A file has a limit of its own. */
+const NEVER = new AbortController().signal;
+const SILENT = createLogger({ level: "silent", format: "json", name: "doctor", destination: { write: () => {} } });

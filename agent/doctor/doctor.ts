@@ -1,7 +1,8 @@
+import { type Draft, defineOptions, type OptionsOf, option, section } from "../../shared/config/options.ts";
 import type { Environment } from "../../shared/dial/environment.ts";
+import { agentOptions, settleWithoutCredential } from "../options.ts";
 import { formatServer, wantedServers } from "../uplink/servers.ts";
 import { type Examination, examine } from "./examine.ts";
-import type { DoctorOptions } from "./options.ts";
 import type { Step } from "./steps.ts";
 import { judge, type Verdict } from "./verdict.ts";
 
@@ -37,3 +38,27 @@ export async function diagnose(options: DoctorOptions, env: Environment, watcher
   }
   return { healthy: servers.every(({ verdict }) => verdict.culprit === "none"), servers };
 }
+
+const own = section("The doctor", {
+  json: option.boolean(false, "Everything that was found, as JSON."),
+  seconds: option.integer(5, "Seconds for which each direction is measured. 0: not at all.", { min: 0, max: 8 }),
+});
+
+const rows = { ...own, ...agentOptions.options };
+
+/** Those of the agent: what is looked at is what it would do. */
+export const doctorOptions = defineOptions<typeof rows>({
+  ...agentOptions,
+  command: "doctor",
+  summary:
+    "Goes the way of an agent with the same options, step by step, and says who is in the way, and what to do next. Exit code 0: nobody is; 1: somebody is; 2: the options cannot be used.",
+  example: [
+    "culvert doctor --server wss://culvert.example.com:8091 --ca-cert cluster-ca.crt \\",
+    "  --agent-cert agent.crt --agent-key agent.key",
+    "culvert doctor --from-server blue 10.0.0.1:10250   # at a server: one connection through its agents",
+  ],
+  options: rows,
+  settle: (draft) => settleWithoutCredential(draft as unknown as Draft<typeof agentOptions.options>),
+});
+
+export type DoctorOptions = OptionsOf<typeof doctorOptions>;

@@ -5,16 +5,15 @@ import type { Environment } from "../../shared/dial/environment.ts";
 import type { Hello } from "../../shared/link/control.ts";
 import { HANDSHAKE_VERSION } from "../../shared/wire/handshake.ts";
 import type { AgentOptions } from "../options.ts";
-import type { ServerLocation } from "../server-url.ts";
 import type { Credentials } from "../uplink/credentials.ts";
-import { compareClocks } from "./clock.ts";
+import type { ServerLocation } from "../uplink/servers.ts";
 import { readConfiguration } from "./configuration.ts";
-import { dialTunnel, type Welcomed } from "./dial.ts";
-import { DOCTOR_SOFTWARE } from "./look.ts";
-import { download, NoProbes, openProbe, pingpong, upload } from "./measure.ts";
+import { download, NoProbes, openProbe, type ProbeTunnel, pingpong, probeTunnel, upload } from "./measure.ts";
+import { leave, type Open } from "./route.ts";
+import { DOCTOR_SOFTWARE } from "./second-look.ts";
 import { type Step, StepFailed, StepLog, type StepName } from "./steps.ts";
-import { type ProbeTunnel, probeTunnel } from "./tunnel.ts";
-import { leave, type Open } from "./way-out.ts";
+import { dialTunnel, type Welcomed } from "./tunnel-steps.ts";
+import { compareClocks } from "./verdict.ts";
 
 export interface Examination {
   readonly options: AgentOptions;

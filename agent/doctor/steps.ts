@@ -1,5 +1,5 @@
 import type { RouteFaultCode } from "../../shared/dial/fault.ts";
-import type { Relation } from "../../shared/link/unknown-issuer.ts";
+import type { Relation } from "../../shared/tls/server-certificate.ts";
 
 /** What is looked at, in this order. */
 export const STEPS = [

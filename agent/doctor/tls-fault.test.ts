@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { dialFault, NoTls, SECURING, tooLate } from "../../shared/link/dial-fault.ts";
-import type { TunnelDial } from "./outer-tls.ts";
-import { tlsFault } from "./tls-fault.ts";
+import { LinkRefused } from "../../shared/wire/handshake.ts";
+import { refusalFinding, tlsFault } from "./tls-fault.ts";
+import type { TunnelDial } from "./tunnel-steps.ts";
 
 test("what is no TLS is found at the server, and behind a proxy at the proxy, with who named it", async () => {
   const dial = { at: "server:443" } as TunnelDial;
@@ -33,5 +34,22 @@ test("a handshake that somebody cuts, one that nobody answers, and one that TLS 
     assert.deepEqual(await findingOf(dialFault(cut, standing(through))), { ...finding, handshake: "cut" });
     assert.deepEqual(await findingOf(tooLate(standing(through), "late")), { ...finding, handshake: "silent" });
     assert.deepEqual(await findingOf(dialFault(alert, standing(through))), at);
+  }
+});
+
+test("a refusal of credentials that are out of their validity period may be the clock's fault", () => {
+  const outOfTime = [
+    ["certificate_expired", "ended"],
+    ["token_expired", "ended"],
+    ["certificate_not_yet_valid", "early"],
+    ["token_not_yet_valid", "early"],
+    ["certificate_missing", undefined],
+    [undefined, undefined],
+  ] as const;
+  for (const [fault, expected] of outOfTime) {
+    // The sentence decides nothing, whatever it says.
+    const refusal = new LinkRefused({ status: 401, reason: "it expired", note: "; a note of the agent", fault });
+    const finding = { culprit: "not_admitted", by: "it expired", ...(expected && { outOfTime: expected }) };
+    assert.deepEqual(refusalFinding(refusal), finding);
   }
 });

@@ -1,15 +1,13 @@
 import { X509Certificate } from "node:crypto";
 import { GrpcServer, NoHandshake, NoTls } from "../../shared/link/dial-fault.ts";
 import { InnerTlsFault } from "../../shared/link/inner-tls.ts";
-import { CertificateFault } from "../../shared/link/shown-certificate.ts";
-import { UnknownIssuer } from "../../shared/link/unknown-issuer.ts";
-import { printable } from "../../shared/outcomes.ts";
+import { type CredentialFault, printable } from "../../shared/outcomes.ts";
+import { CertificateFault, UnknownIssuer } from "../../shared/tls/server-certificate.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { caExpired, chainIn, isEarly, isOver, linksIn, validityOf } from "./certificates.ts";
-import { lookAt, type Seen } from "./look.ts";
-import type { TunnelDial } from "./outer-tls.ts";
-import { refusalFinding } from "./refusal.ts";
+import { lookAt, type Seen } from "./second-look.ts";
 import { type ChainLink, type Culprit, type Finding, StepFailed } from "./steps.ts";
+import type { TunnelDial } from "./tunnel-steps.ts";
 
 /** What OpenSSL says of a handshake. */
 const TLS_CULPRITS: ReadonlyMap<string, Culprit> = new Map([
@@ -144,4 +142,18 @@ function shown([leaf]: readonly ChainLink[]): string {
 function lateValidity(chain: readonly ChainLink[]): Pick<Finding, "validFrom" | "validTo"> {
   const late = chain.find((link) => isOver(link) || isEarly(link)) ?? chain[0];
   return late === undefined ? {} : validityOf(late);
+}
+
+/** By the server's clock, the certificate or token is out of its validity period. */
+const OUT_OF_TIME: Readonly<Partial<Record<CredentialFault, Finding["outOfTime"]>>> = {
+  certificate_expired: "ended",
+  token_expired: "ended",
+  certificate_not_yet_valid: "early",
+  token_not_yet_valid: "early",
+};
+
+/** The server's refusal, in its own words. The step `clock` compares the clocks. */
+export function refusalFinding({ reason, fault }: LinkRefused): Finding {
+  const outOfTime = fault && OUT_OF_TIME[fault];
+  return { culprit: "not_admitted", by: reason, ...(outOfTime && { outOfTime }) };
 }

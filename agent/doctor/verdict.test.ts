@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { compareClocks } from "./clock.ts";
 import type { Culprit, Finding, Step, StepName } from "./steps.ts";
-import { judge } from "./verdict.ts";
+import { compareClocks, judge } from "./verdict.ts";
 
 const NOW = Date.parse("2026-06-15T12:00:00Z");
 const HOUR = 3_600_000;

@@ -1,7 +1,7 @@
-import { ahead } from "../../shared/tls/clock-skew.ts";
+import { ahead, CLOCK_TOLERANCE_MS } from "../../shared/tls/clock-skew.ts";
+import { rowOf, SET_THE_CLOCK } from "./fault-words.ts";
 import type { Row } from "./handshake-rows.ts";
-import { rowOf, SET_THE_CLOCK } from "./rows.ts";
-import type { Culprit, Finding, Step } from "./steps.ts";
+import type { Culprit, Finding, Passed, Step } from "./steps.ts";
 
 /** What the steps come to. */
 export interface Verdict extends Row {
@@ -96,4 +96,12 @@ function clockRow(aheadMs: number, { culprit, by }: Finding): Row {
   if (culprit === "not_admitted") return { sentence: `${off}, and the server says: ${by}.`, next: SET_THE_CLOCK };
   const harm = culprit === "clock" ? "certificates and tokens will not be valid by it" : "by it, what is valid is not";
   return { sentence: `${off}: ${harm}.`, next: SET_THE_CLOCK };
+}
+
+/** This machine's clock beside the server's; a header's date has whole seconds, and the way takes its time. */
+export function compareClocks(serverTime: number, from: string, now = Date.now()): Passed<undefined> {
+  const aheadMs = now - serverTime;
+  const detail = `${ahead(aheadMs)} (${from})`;
+  const finding: Finding = { culprit: "clock", by: ahead(aheadMs) };
+  return { value: undefined, detail, aheadMs, ...(Math.abs(aheadMs) > CLOCK_TOLERANCE_MS && { finding }) };
 }

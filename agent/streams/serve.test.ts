@@ -5,16 +5,16 @@ import { type Duplex, duplexPair } from "node:stream";
 import { type TestContext, test } from "node:test";
 import { pino } from "pino";
 import { parseTarget } from "../../shared/address/target.ts";
-import { UNBOUNDED } from "../../shared/limits/hold.ts";
+import { UNBOUNDED } from "../../shared/limits/memory-account.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
-import { StrangerLog } from "../../shared/runtime/stranger-log.ts";
+import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { encodeOpen, type OpenAnswer } from "../../shared/wire/open.ts";
 import { readAnswer } from "../../shared/wire/testing.ts";
 import { DuplexTransport } from "../../shared/yamux/duplex-transport.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
-import type { StreamEnd } from "../metrics.ts";
 import { TargetPolicy } from "./policy.ts";
+import type { StreamEnd } from "./serve.ts";
 import { DialSlots, type ServeDeps, serve } from "./serve.ts";
 
 /** A server's session whose streams an agent serves, and what the agent counted. */
@@ -38,7 +38,7 @@ function joined(t: TestContext, change: Partial<ServeDeps> = {}) {
       dialFinished: (outcome) => void dialled.push(outcome),
     },
     log,
-    strangers: new StrangerLog(log),
+    throttledLog: new ThrottledLog(log),
     dialTimeoutMs: 2_000,
     stallTimeoutMs: 0,
     memory: UNBOUNDED,

@@ -1,26 +1,42 @@
 import { isIP, type Socket } from "node:net";
 import { formatTarget, type Target } from "../../shared/address/target.ts";
 import { dialTarget, type Lookup } from "../../shared/dial/dial-target.ts";
-import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
+import { CulvertError, type OutcomeCode, toCulvertError } from "../../shared/outcomes.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";
 import { splice } from "../../shared/relay/splice.ts";
 import type { SpliceAccount } from "../../shared/relay/splice-memory.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
-import type { StrangerLog } from "../../shared/runtime/stranger-log.ts";
+import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { encodeAnswer, readOpen } from "../../shared/wire/open.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
-import type { AgentMetrics } from "../metrics.ts";
+import { TimedLookup } from "./lookup.ts";
 import type { TargetPolicy } from "./policy.ts";
-import { TimedLookup } from "./timed-lookup.ts";
+
+/** What is known of a stream when it is over. */
+export interface StreamEnd {
+  readonly outcome: OutcomeCode | "ok";
+  readonly bytesUp?: number | undefined;
+  readonly bytesDown?: number | undefined;
+}
+
+/** What is counted of streams. */
+export interface StreamMetrics {
+  /** A stream was accepted. One `streamFinished` follows each call. */
+  streamOpened(): void;
+  streamFinished(end: StreamEnd): void;
+  /** A target was reached, or not. `pendingDials(-1)` is called separately. */
+  dialFinished(outcome: OutcomeCode | "ok", dialMs: number): void;
+  pendingDials(delta: number): void;
+}
 
 /** What serving a stream takes; the same for all streams of an agent. */
 export interface ServeDeps {
   readonly policy: Pick<TargetPolicy, "decide">;
   readonly dials: DialSlots;
-  readonly metrics: Pick<AgentMetrics, "streamOpened" | "streamFinished" | "pendingDials" | "dialFinished">;
+  readonly metrics: StreamMetrics;
   readonly log: Logger;
   /** Of streams that should not be: a broken server may open any number. */
-  readonly strangers: Pick<StrangerLog, "tell">;
+  readonly throttledLog: Pick<ThrottledLog, "write">;
   /** The longest a dial may take; the server may ask for less. */
   readonly dialTimeoutMs: number;
   readonly stallTimeoutMs: number;
@@ -71,7 +87,7 @@ export class DialSlots {
  * ```
  */
 export async function serve(stream: Stream, deps: ServeDeps): Promise<void> {
-  const { metrics, log, strangers } = deps;
+  const { metrics, log, throttledLog } = deps;
   stream.on("error", ignore);
   // At once: the server tells by it an agent that is there and dials from one that is not there any more.
   stream.accept();
@@ -122,7 +138,7 @@ export async function serve(stream: Stream, deps: ServeDeps): Promise<void> {
     const durationMs = performance.now() - openedAt;
     const line = { id, target: where, code: refusal.code, reason: refusal.message, ...rounded({ durationMs }) };
     if (refusal.code === "internal")
-      strangers.tell("error", { ...line, err: refusal.cause ?? refusal }, "stream refused");
+      throttledLog.write("error", { ...line, err: refusal.cause ?? refusal }, "stream refused");
     else log.debug(line, "stream refused");
   }
 }

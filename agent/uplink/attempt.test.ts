@@ -1,14 +1,17 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import net from "node:net";
 import { test } from "node:test";
+import { setTimeout as pause } from "node:timers/promises";
+import type { Passage } from "../../shared/link/dial.ts";
 import { HELLO, LinkServer, testCertificate } from "../../shared/link/testing.ts";
-import { UnknownIssuer } from "../../shared/link/unknown-issuer.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
+import { UnknownIssuer } from "../../shared/tls/server-certificate.ts";
 import { DEFAULT_OPTIONS } from "../../shared/yamux/options.ts";
-import { attempt } from "./attempt.ts";
+import { attempt, connectDirectly } from "./attempt.ts";
 import type { Credentials } from "./credentials.ts";
+import type { DialContext } from "./dial-context.ts";
 import { Path } from "./path.ts";
-import type { Reach } from "./reach.ts";
 
 test("who stands at the end of TLS is remembered until somebody else stands there", async (t) => {
   const server = await LinkServer.start();
@@ -16,7 +19,7 @@ test("who stands at the end of TLS is remembered until somebody else stands ther
   const { ca } = await testCertificate();
   let credentials: Credentials = { ca: (await Authority.create("another")).cert };
   const path = new Path({ keepaliveMs: 20_000, maxCarrierAgeMs: 0 });
-  const reach: Partial<Reach> = {
+  const reach: Partial<DialContext> = {
     server: { host: "localhost", port: server.port, path: "/" },
     way: { open: async () => ({ socket: net.connect(server.port, server.host) }), worked: () => {}, failed: () => {} },
     credentials: { current: () => credentials },
@@ -24,11 +27,45 @@ test("who stands at the end of TLS is remembered until somebody else stands ther
     ...{ replayBytes: 65_536, retry: { baseMs: 10, capMs: 20 }, session: DEFAULT_OPTIONS },
   };
   const owner = { onClosed: () => {} };
-  const attempted = () => attempt(reach as Reach, owner as never, new AbortController().signal);
+  const attempted = () => attempt(reach as DialContext, owner as never, new AbortController().signal);
   await assert.rejects(attempted(), UnknownIssuer);
   assert.equal(path.intercepted, true);
   credentials = { ca };
   const { session } = await attempted();
   assert.equal(path.intercepted, false);
   session.destroy(new Error("the test is over"));
+});
+
+const TIMEOUT_MS = 1_500;
+const SLOW_MS = 300;
+
+test("where somebody may stand between, the look at the server and the dial have one deadline together", async (t) => {
+  const server = await LinkServer.start();
+  t.after(() => server[Symbol.asyncDispose]());
+  const { ca, leaf } = await testCertificate();
+  let opened = 0;
+  const open = async (signal: AbortSignal): Promise<Passage> => {
+    opened++;
+    if (opened === 2) {
+      await once(signal, "abort");
+      throw signal.reason;
+    }
+    await pause(SLOW_MS);
+    return { socket: net.connect(server.port, server.host) };
+  };
+  const reach: Partial<DialContext> = {
+    server: { host: "localhost", port: server.port, path: "/" },
+    way: { open, worked: () => {}, failed: () => {} },
+    ...{ tls: { minVersion: "TLSv1.2", ciphers: "" }, innerTls: "auto", hello: HELLO, timeoutMs: TIMEOUT_MS },
+    path: new Path({ keepaliveMs: 20_000, maxCarrierAgeMs: 0 }),
+  };
+  const { signal } = new AbortController();
+  const terms = { credentials: { ca, ...leaf, outerCa: [ca] }, timeoutMs: TIMEOUT_MS, signal };
+  const late = await connectDirectly(reach as DialContext, {} as never, terms).then(
+    () => undefined,
+    (error: Error) => error.message,
+  );
+  const [, seconds] = /no tunnel within ([\d.]+) s/.exec(late ?? "") ?? [];
+  assert.equal(opened, 2);
+  assert.ok(Number(seconds) * 1_000 < TIMEOUT_MS, late);
 });

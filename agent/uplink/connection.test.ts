@@ -31,7 +31,7 @@ function connection(t: TestContext, carrierAgeMs: () => number | undefined, owne
           words();
           const accept = async () => {
             const next = new Wire();
-            resolve({ carrier: next.agent as never, remote: "new", link: "s1-1", received: 0 });
+            resolve({ carrier: next.agent as never, remote: "new", received: 0 });
             await new Promise((settled) => setImmediate(settled));
             return next;
           };

@@ -1,6 +1,10 @@
+import { readBoundedSync } from "../../shared/documents/read-bounded.ts";
+import { readFailure } from "../../shared/documents/read-failure.ts";
+import { unfitToken, unverifiedClaims } from "../../shared/http/bearer.ts";
+import type { Logger } from "../../shared/runtime/logger.ts";
+import { AuthorityEnds, type Expiring } from "../../shared/tls/expiry.ts";
 import { loadClientTls, TlsFileError, type TlsMaterial, type Validity } from "../../shared/tls/tls-material.ts";
 import { wellKnownAuthorities } from "../../shared/tls/well-known-authorities.ts";
-import { type AgentToken, readToken } from "./token.ts";
 
 /** Files with what proves the agent to the server, and the server to the agent; "" = not given. */
 export interface CredentialFiles {
@@ -75,5 +79,151 @@ function readTls({ caCert, agentCert, agentKey }: CredentialFiles): Partial<TlsM
   } catch (error) {
     if (!(error instanceof TlsFileError)) throw error;
     throw new Error(`${FLAGS[error.file]}: ${error.message}`, { cause: error });
+  }
+}
+
+/** A bearer token, and when it ends, if it says so. */
+export interface AgentToken {
+  readonly text: string;
+  readonly expiresAt: Date | undefined;
+  readonly issuedAt?: Date | undefined;
+}
+
+/** Reads the token that Kubernetes puts into the file, and replaces there before it ends. Throws a sentence without it. */
+export function readToken(path: string): AgentToken {
+  const text = readText(path).trim();
+  const unfit = unfitToken(text);
+  if (unfit !== undefined) throw new Error(`the token in ${path} ${unfit}`);
+  const claims = unverifiedClaims(text);
+  return { text, expiresAt: claims?.expiresAt, issuedAt: claims?.issuedAt };
+}
+
+function readText(path: string): string {
+  try {
+    return readBoundedSync(path).toString("utf8");
+  } catch (error) {
+    throw new Error(`the token ${path} cannot be read: ${readFailure(error)}`, { cause: error });
+  }
+}
+
+/**
+ * What an agent shows to its servers: what the files hold, read anew each time. While that cannot be used it is what they
+ * held before, as long as that is valid; nor is what has ended already, or has not begun, taken in place of what is valid
+ * (design: "Trust": a broken new file keeps the old one and says so).
+ */
+export class KeptCredentials {
+  readonly #files: CredentialFiles;
+  readonly #log: Logger;
+  #held: Credentials | undefined;
+  #fault: Error | undefined;
+
+  constructor(files: CredentialFiles, log: Logger) {
+    this.#files = files;
+    this.#log = log;
+  }
+
+  /** Throws a sentence when the files cannot be used and nothing valid was read before. */
+  current(): Credentials {
+    if (!this.refresh() && !lasts(this.#held)) throw this.#fault;
+    return this.#held as Credentials;
+  }
+
+  /** What was read last and could be used. */
+  get held(): Credentials | undefined {
+    return this.#held;
+  }
+
+  /** Can the files be used as they are now? Why not is said once. */
+  refresh(): boolean {
+    try {
+      const read = readCredentials(this.#files);
+      this.#mustNotBeWorse(read);
+      this.#held = read;
+      this.#fault = undefined;
+      return true;
+    } catch (error) {
+      const { message: reason } = error as Error;
+      if (this.#held !== undefined && reason !== this.#fault?.message) {
+        const fate = lasts(this.#held) ? "stay" : "have expired";
+        this.#log.error({ reason }, `new credentials are not usable, the old ones ${fate}`);
+      }
+      this.#fault = error as Error;
+      return false;
+    }
+  }
+
+  #mustNotBeWorse(read: Credentials): void {
+    if (!lasts(this.#held)) return;
+    if (!lasts(read)) throw endedError(read);
+    if (!hasBegun(read) && hasBegun(this.#held)) throw earlyError(read);
+  }
+}
+
+function endedError(credentials: Credentials): Error {
+  return new Error(`the certificate or token in the files ended on ${endOf(credentials)?.toISOString()}`);
+}
+
+function earlyError({ notBefore }: Credentials): Error {
+  return new Error(
+    `the certificate in the files is not valid before ${notBefore?.toISOString()}: from then on it is used`,
+  );
+}
+
+function lasts(credentials: Credentials | undefined): credentials is Credentials {
+  if (credentials === undefined) return false;
+  const end = endOf(credentials);
+  return end === undefined || end > new Date();
+}
+
+function hasBegun({ notBefore }: Credentials): boolean {
+  return notBefore === undefined || notBefore <= new Date();
+}
+
+/** What of an agent's credentials has an end. Authorities in between (`--outer-ca`) are their owner's to look after. */
+export class AgentExpiry {
+  readonly #files: CredentialFiles & { readonly cluster: string };
+  readonly #held: () => Credentials | undefined;
+  #authorities = new AuthorityEnds("");
+
+  /** `held`: what the agent shows to its servers now, and believes them by. */
+  constructor(files: CredentialFiles & { readonly cluster: string }, held: () => Credentials | undefined) {
+    this.#files = files;
+    this.#held = held;
+  }
+
+  *[Symbol.iterator](): Generator<Expiring> {
+    const { cluster, caCert, agentCert, serviceAccountTokenPath } = this.#files;
+    const { cert, notBefore, notAfter, ca = "", token } = this.#held() ?? {};
+    const consequence = "servers refuse this agent";
+    if (cert !== undefined && notBefore !== undefined && notAfter !== undefined) {
+      yield {
+        ...{ role: "agent_cert", cluster, thing: "certificate", by: "--agent-cert", fields: { file: agentCert } },
+        ...{ notBefore, notAfter, content: cert, consequence },
+      };
+    }
+    if (this.#authorities.pem !== ca) this.#authorities = new AuthorityEnds(ca);
+    const next = this.#authorities.next(new Date());
+    if (next !== undefined) {
+      yield {
+        ...{ role: "server_ca", cluster, thing: "CA", by: "--ca-cert", fields: { file: caCert }, ...next, content: ca },
+        consequence: "this agent refuses servers with its certificates",
+      };
+    }
+    if (token?.expiresAt !== undefined) {
+      // The warning times depend on the lifetime of the token. A token without an issue time counts as issued just now
+      // at each look, so no warning comes before it has expired.
+      const { text: content, expiresAt } = token;
+      const { issuedAt = new Date(Math.min(expiresAt.getTime(), Date.now() - 1_000)) } = token;
+      yield {
+        ...{ role: "token", cluster, thing: "token", by: "--service-account-token-path" },
+        ...{
+          notBefore: issuedAt,
+          notAfter: expiresAt,
+          content,
+          consequence,
+          fields: { file: serviceAccountTokenPath },
+        },
+      };
+    }
   }
 }

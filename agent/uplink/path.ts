@@ -1,4 +1,4 @@
-import { seconds } from "../../shared/basics/seconds.ts";
+import { seconds } from "../../shared/basics/text.ts";
 import type { CarrierLost } from "../../shared/link/carrier-end.ts";
 
 export interface PathOptions {

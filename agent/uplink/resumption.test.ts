@@ -1,23 +1,22 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import { CarrierLost } from "../../shared/link/carrier-end.ts";
-import type { Hello } from "../../shared/link/control.ts";
-import type { Dialled } from "../../shared/link/dial.ts";
+import type { ProvenResume } from "../../shared/link/control.ts";
+import type { DialledAgain } from "../../shared/link/dial.ts";
 import { Link } from "../../shared/link/link.ts";
-import { HELLO, welcome } from "../../shared/link/testing.ts";
+import { LinkKey } from "../../shared/link/proof.ts";
 import { Wire } from "../../shared/link/testing-wire.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
-import { ByToken } from "./next-carrier.ts";
-import { Resumption } from "./resumption.ts";
+import { provenBy, Resumption } from "./resumption.ts";
 
 const GRACE_MS = 30_000;
 const CUT = new CarrierLost("cut", { lossCause: "reset", ageMs: 1, idleMs: 1 });
 
 interface Dial {
-  readonly words: Hello["resume"];
+  readonly resume: ProvenResume;
   readonly signal: AbortSignal;
-  /** The server welcomes it; returns the new carrier's wire. */
-  accept(change?: Partial<Dialled["welcome"]>): Promise<Wire>;
+  /** The server, or somebody else with this key, says that it has so much; returns the new carrier's wire. */
+  accept(received?: number, by?: LinkKey): Promise<Wire>;
   refuse(error: unknown): Promise<void>;
 }
 
@@ -31,22 +30,24 @@ function resumable(t: TestContext) {
   const elsewhere: LinkRefused[] = [];
   const disowned = { count: 0 };
   const failures: unknown[] = [];
-  const byToken = new ByToken(HELLO, "first");
+  const key = LinkKey.random();
   const resumption = new Resumption({
     link,
     retry: { baseMs: 100, capMs: 10_000 },
     redial: (say, signal) =>
       new Promise((resolve, reject) => {
+        const resume = key.prove(say());
         const settled = () => new Promise<void>((done) => setImmediate(done));
         signal.addEventListener("abort", () => reject(new Error("the attempt was cancelled")));
         dials.push({
-          words: byToken.hello(say()).resume,
+          resume,
           signal,
-          accept: async (change) => {
+          accept: async (received = 0, by = key) => {
             const next = new Wire();
-            const answer = welcome({ token: `token-${dials.length}`, ...change });
-            const carrier = next.agent as unknown as Dialled["carrier"];
-            resolve(byToken.take({ carrier, welcome: answer, remote: "new" }));
+            const carrier = next.agent as unknown as DialledAgain["carrier"];
+            const resumed = { type: "resumed", version: 1, received, proof: by.answer(resume, received) } as const;
+            const dialled = Promise.resolve({ carrier, resumed, remote: "new" });
+            resolve(dialled.then((answered) => provenBy(key, link.id, answered)));
             await settled();
             return next;
           },
@@ -68,22 +69,22 @@ function resumable(t: TestContext) {
 
 const refused = (closeCode: number) => new LinkRefused({ closeCode, reason: "no" });
 
-test("a lost carrier is dialled for at once, with what was received, and the next time with the new token", async (t) => {
+test("a lost carrier is replaced at once, with what was received, and each attempt has a higher counter", async (t) => {
   const { link, wire, dials } = resumable(t);
   wire.server.write([Buffer.from("seven b")], 7);
   wire.deliver("server", 100);
   wire.agent.over(CUT);
   assert.deepEqual(
-    dials.map(({ words }) => words),
-    [{ link: "s1-1", token: "first", received: 7 }],
+    dials.map(({ resume }) => [resume.link, resume.counter, resume.received]),
+    [["s1-1", 1, 7]],
   );
   const next = await dials[0]?.accept();
   assert.equal(link.suspended, false);
   next?.agent.over(CUT);
-  assert.deepEqual(dials[1]?.words, { link: "s1-1", token: "token-1", received: 7 });
+  assert.equal(dials[1]?.resume.counter, 2);
 });
 
-test("while the link waits, failures are followed by short waits, and the token stays the same", async (t) => {
+test("while the link waits, failures are followed by short waits", async (t) => {
   const { link, wire, dials, failures } = resumable(t);
   wire.agent.over(CUT);
   for (let attempt = 1; attempt <= 12; attempt++) {
@@ -92,7 +93,6 @@ test("while the link waits, failures are followed by short waits, and the token 
     t.mock.timers.tick(1_000);
     assert.equal(dials.length, attempt + 1, "a second at most");
   }
-  assert.deepEqual([...new Set(dials.map(({ words }) => words?.token))], ["first"]);
   await dials.at(-1)?.accept();
   assert.equal(link.suspended, false);
 });
@@ -132,7 +132,7 @@ test("a carrier that has lived for a second is replaced at once, whatever became
 });
 
 test("a link that the server does not know is over, whatever of its grace is left", async (t) => {
-  for (const code of ["unknownLink", "badToken", "linkOfAnother", "badOffset"] as const) {
+  for (const code of ["unknownLink", "badProof", "linkOfAnother", "badOffset"] as const) {
     await t.test(code, async (each) => {
       const { link, wire, dials, ends } = resumable(each);
       wire.agent.over(CUT);
@@ -208,7 +208,7 @@ test("when the grace is over nothing is dialled any more, and an attempt under w
 test("a planned change that is refused leaves the link to the carrier it has", async (t) => {
   const { link, wire, dials, resumption, ends } = resumable(t);
   resumption.begin();
-  await dials[0]?.refuse(refused(CloseCode.badToken));
+  await dials[0]?.refuse(refused(CloseCode.badProof));
   assert.deepEqual([link.suspended, link.closed, ends.length], [false, false, 0]);
   wire.server.write([Buffer.from("on")], 2);
   wire.deliver("server", 2);
@@ -236,17 +236,20 @@ test("a carrier that is lost while its successor is dialled needs no second dial
   assert.equal(link.suspended, false);
 });
 
-test("a welcome that cannot be for this link ends it: nobody knows what was meant", async (t) => {
-  await t.test("another link's id", async (each) => {
-    const { link, wire, dials } = resumable(each);
-    wire.agent.over(CUT);
-    const next = await dials[0]?.accept({ link: "s1-2" });
-    assert.deepEqual([link.closed, next?.agent.closedWith], [true, CloseCode.badControl]);
-  });
-  await t.test("an offset that was never sent", async (each) => {
-    const { link, wire, dials } = resumable(each);
-    wire.agent.over(CUT);
-    const next = await dials[0]?.accept({ received: 5 });
-    assert.deepEqual([link.closed, next?.agent.closedWith], [true, CloseCode.badOffset]);
-  });
+test("an answer without the server's proof is worth nothing: the carrier is closed, and the next one is dialled", async (t) => {
+  const { link, wire, dials, failures } = resumable(t);
+  wire.agent.over(CUT);
+  const next = await dials[0]?.accept(0, LinkKey.random());
+  assert.match(String(failures[0]), /does not prove that it comes from the server/);
+  assert.deepEqual([link.suspended, link.closed, next?.agent.gone], [true, false, true]);
+  t.mock.timers.tick(1_000);
+  await dials[1]?.accept();
+  assert.equal(link.suspended, false);
+});
+
+test("an answer with an offset that was never sent ends the link", async (t) => {
+  const { link, wire, dials } = resumable(t);
+  wire.agent.over(CUT);
+  const next = await dials[0]?.accept(5);
+  assert.deepEqual([link.closed, next?.agent.closedWith], [true, CloseCode.badOffset]);
 });

@@ -1,13 +1,34 @@
 import { type BackoffOptions, backoffMs } from "../../shared/basics/backoff.ts";
+import type { Carrier } from "../../shared/link/carrier.ts";
+import type { ProvenResume } from "../../shared/link/control.ts";
+import type { DialledAgain } from "../../shared/link/dial.ts";
 import type { Link } from "../../shared/link/link.ts";
+import type { LinkKey } from "../../shared/link/proof.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
-import type { NextCarrier, ResumeWords } from "./next-carrier.ts";
 
 /** What is done with a link to give it another carrier. */
 export type ResumptionLink = Pick<
   Link,
   "id" | "received" | "suspended" | "holdAcks" | "releaseAcks" | "resume" | "confirm" | "destroy"
 >;
+
+/** What a hello says of the link that it resumes, beside the proof. */
+export type ResumeWords = Pick<ProvenResume, "link" | "received">;
+
+/** A carrier on which the server goes on with the link. */
+export interface NextCarrier {
+  readonly carrier: Carrier;
+  readonly remote: string;
+  /** What the server has of the link. */
+  readonly received: number;
+}
+
+/** Checks that the server of this link answered. Closes the carrier and throws a sentence if not. */
+export function provenBy(key: LinkKey, link: string, { carrier, remote, resumed }: DialledAgain): NextCarrier {
+  if (key.isAnswer(link, resumed)) return { carrier, remote, received: resumed.received };
+  carrier.destroy();
+  throw new Error("the answer to the resume does not prove that it comes from the server of this link");
+}
 
 export interface ResumptionDeps {
   readonly link: ResumptionLink;
@@ -44,7 +65,7 @@ const ELSEWHERE_AT_LAST = 5;
 /** With these the server says that this link will never go on. */
 const FINAL_CODES: ReadonlySet<number | undefined> = new Set([
   CloseCode.unknownLink,
-  CloseCode.badToken,
+  CloseCode.badProof,
   CloseCode.linkOfAnother,
   CloseCode.badOffset,
 ]);
@@ -139,14 +160,13 @@ export class Resumption {
     }
   }
 
-  #goOn({ carrier, remote, link: answered, received }: NextCarrier, named: number): void {
+  #goOn({ carrier, remote, received }: NextCarrier, named: number): void {
     const { link } = this.#deps;
     if (this.#stopped) {
       carrier.destroy();
       return;
     }
     try {
-      if (answered !== link.id) throw new Error(`the server answered a resume with another link, ${answered}`);
       link.resume(carrier, remote, { peerReceived: received, named });
     } catch (error) {
       const { badOffset, badControl } = CloseCode;

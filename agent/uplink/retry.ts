@@ -1,8 +1,10 @@
 import { backoffMs } from "../../shared/basics/backoff.ts";
 import { RouteFault } from "../../shared/dial/fault.ts";
-import { UnknownIssuer } from "../../shared/link/unknown-issuer.ts";
+import { peerAction } from "../../shared/http/connection-end.ts";
+import { CarrierLost } from "../../shared/link/carrier-end.ts";
 import { CallersPort, MiddleBox } from "../../shared/link/upgrade-answer.ts";
 import { printable } from "../../shared/outcomes.ts";
+import { UnknownIssuer } from "../../shared/tls/server-certificate.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 
 export interface RetryOptions {
@@ -96,7 +98,7 @@ const LABELS: Readonly<Record<number, string>> = {
   [CloseCode.draining]: "draining",
   [CloseCode.unknownLink]: "unknown_link",
   [CloseCode.foreignLink]: "foreign_link",
-  [CloseCode.badToken]: "bad_token",
+  [CloseCode.badProof]: "bad_proof",
   [CloseCode.linkOfAnother]: "link_of_another",
   [CloseCode.badOffset]: "bad_offset",
 };
@@ -111,4 +113,31 @@ function sentence(error: unknown): string {
   const code = (error as NodeJS.ErrnoException).code;
   if (error.message === "") return code ?? error.name;
   return code === undefined || error.message.includes(code) ? error.message : `${error.message} (${code})`;
+}
+
+/** A server that has sent us away closes its port under whoever still comes, at the latest so long after its last link, ms. */
+export const SHUTDOWN_MS = 1_000;
+/** A link may outlast the word that sent it away by hours: a cut so long after it, ms, need not be that server's. */
+export const DRAIN_CUT_MS = 60_000;
+
+/** What may be met of a server that leaves: its refusals, the end of its port. */
+export interface ServerShutdown {
+  readonly answers: boolean;
+  readonly cuts: boolean;
+}
+
+/** The server drains, and says so: a planned restart, after which it or another server takes the agent. */
+export function isDraining(error: unknown): error is LinkRefused {
+  return error instanceof LinkRefused && error.closeCode === CloseCode.draining;
+}
+
+/**
+ * What an attempt meets at a server that ends in order, in words for that: nothing is wrong, and nobody in between is to be
+ * asked. `mayBeCut`: it has just sent us away, or gone. `undefined`: it is something else.
+ */
+export function shutdownReason(error: unknown, mayBeCut: boolean): string | undefined {
+  if (isDraining(error)) return error.reason;
+  const cause = error instanceof Error ? error.cause : undefined;
+  const isCut = cause instanceof CarrierLost || (cause instanceof Error && peerAction(cause) !== undefined);
+  return isCut && mayBeCut ? "the server that sent us away takes no connections any more" : undefined;
 }

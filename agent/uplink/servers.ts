@@ -1,6 +1,6 @@
+import { isIPv6 } from "node:net";
 import { bracketed } from "../../shared/address/target.ts";
 import { TUNNEL_PATH } from "../../shared/wire/handshake.ts";
-import { parseHostPort, parseServerUrl, type ServerLocation } from "../server-url.ts";
 
 /** The options that say which servers there are. */
 export interface ServersOptions {
@@ -30,4 +30,48 @@ export function formatServer(server: ServerLocation): string {
   const { address } = server;
   const via = address === undefined ? "" : ` at ${bracketed(address.host)}:${address.port}`;
   return `wss://${bracketed(server.host)}:${server.port}${server.path}${via}`;
+}
+
+/** Where an agent finds its server: a name that is verified, and what is dialled for it. */
+export interface ServerLocation {
+  /** For SNI, verification and the Host header; no brackets. */
+  readonly host: string;
+  readonly port: number;
+  readonly path: string;
+  /** `--server-address`: dialled in place of host and port. */
+  readonly address?: { readonly host: string; readonly port: number };
+}
+
+/** `wss://host[:port][/path]`; throws an Error whose message continues "--server". */
+export function parseServerUrl(text: string): ServerLocation {
+  const example = "wss://culvert.example.com:443";
+  const scheme = /^([A-Za-z][A-Za-z0-9+.-]*):\/\//.exec(text)?.[1]?.toLowerCase();
+  if (scheme === undefined) throw new Error(`needs a URL such as ${example}`);
+  if (scheme === "ws" || scheme === "http")
+    throw new Error(`must be wss://: tunnels are always inside TLS (${example})`);
+  if (scheme !== "wss") throw new Error(`must begin with wss:// (${example})`);
+  let url: URL;
+  try {
+    url = new URL(text);
+  } catch {
+    throw new Error(`is not a valid URL; expected one such as ${example}`);
+  }
+  // The text itself is not repeated: it may hold a password.
+  if (url.username !== "" || url.password !== "")
+    throw new Error("must not contain a user or password; agents show a certificate");
+  if (url.port === "0") throw new Error("names port 0, which cannot be dialled: name a port from 1 to 65535");
+  if (url.search !== "" || url.hash !== "") throw new Error("must not contain ? or #");
+  const path = url.pathname === "/" ? TUNNEL_PATH : url.pathname;
+  return { host: url.hostname.replace(/^\[(.*)\]$/, "$1"), port: url.port === "" ? 443 : Number(url.port), path };
+}
+
+/** `HOST[:PORT]`, IPv6 in brackets when a port follows; throws an Error whose message continues "--server-address". */
+export function parseHostPort(text: string): { readonly host: string; readonly port?: number } {
+  const match = /^(?:\[([0-9A-Fa-f:.%\w]+)\]|([^:\s/@[\]]+))(?::(\d{1,5}))?$/.exec(text);
+  const port = match?.[3] === undefined ? undefined : Number(match[3]);
+  const host = match?.[1] ?? match?.[2] ?? (isIPv6(text) ? text : undefined);
+  if (host === undefined || port === 0 || (port ?? 1) > 65_535) {
+    throw new Error("needs HOST or HOST:PORT, an IPv6 address in brackets");
+  }
+  return { host, ...(port === undefined ? {} : { port }) };
 }

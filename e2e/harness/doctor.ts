@@ -4,8 +4,13 @@ import type { RequestListener } from "node:http";
 import { createServer } from "node:https";
 import type { AddressInfo } from "node:net";
 import { startAgent } from "../../agent/agent.ts";
-import { diagnose, type Report, type ServerReport } from "../../agent/doctor/doctor.ts";
-import { type DoctorOptions, doctorOptions } from "../../agent/doctor/options.ts";
+import {
+  type DoctorOptions,
+  diagnose,
+  doctorOptions,
+  type Report,
+  type ServerReport,
+} from "../../agent/doctor/doctor.ts";
 import { reportJson, reportTo } from "../../cli/doctor-report.ts";
 import { defaultsOf } from "../../shared/config/options.ts";
 import type { CertificateAndKey } from "../../shared/pki/certificates.ts";

@@ -2,6 +2,7 @@ import { randomBytes, randomUUID } from "node:crypto";
 import { connect as connectTcp, type Socket } from "node:net";
 import { connect as connectTls, type SecureContext, type TLSSocket } from "node:tls";
 import { backoffMs } from "../../shared/basics/backoff.ts";
+import { LinkKey } from "../../shared/link/proof.ts";
 import { HANDSHAKE_VERSION, SUBPROTOCOL, TUNNEL_PATH } from "../../shared/wire/handshake.ts";
 
 export interface LightAgentOptions {
@@ -34,7 +35,7 @@ const Opcode = { text: 0x1, binary: 0x2, close: 0x8 } as const;
 /** What of a link is needed to resume it. */
 interface HeldLink {
   readonly link: string;
-  readonly token: string;
+  readonly key: LinkKey;
   /** Payload that has arrived. */
   received: number;
 }
@@ -135,10 +136,11 @@ class Attempt {
   #received: Buffer = Buffer.alloc(0);
   #upgraded = false;
 
-  constructor(socket: TLSSocket, who: { agentId: string; instance: string }, resume: HeldLink | undefined) {
+  constructor(socket: TLSSocket, who: { agentId: string; instance: string }, held: HeldLink | undefined) {
     this.#socket = socket;
+    const resume = held?.key.prove(held);
     this.#hello = JSON.stringify({ type: "hello", version: HANDSHAKE_VERSION, ...who, software: "light", resume });
-    this.#link = resume;
+    this.#link = held;
     socket.on("error", ignore);
     socket.on("data", this.#onData);
     socket.write(
@@ -176,11 +178,10 @@ class Attempt {
     if (opcode !== Opcode.text) return;
     const message = JSON.parse(body.toString("utf8"));
     if (message.type === "ping") this.#answerPing();
-    if (message.type !== "welcome") return;
-    const { link, token } = message;
-    const held = { link, token, received: this.#link?.link === link ? (this.#link?.received ?? 0) : 0 };
-    this.#link = held;
-    this.onWelcome(held);
+    if (message.type === "welcome") {
+      this.#link = { link: message.link, key: LinkKey.parse(message.key), received: 0 };
+    } else if (message.type !== "resumed") return;
+    if (this.#link !== undefined) this.onWelcome(this.#link);
   }
 
   /** What has come is acknowledged with it: a peer that never does so is taken for one that reads nothing. */

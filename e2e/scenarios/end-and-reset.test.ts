@@ -20,7 +20,7 @@ import { startWorld } from "../harness/world.ts";
 const ROUNDS = 12;
 
 const WELCOME = {
-  ...{ type: "welcome", version: 1, serverId: "raw", link: "raw/1", token: "t".repeat(43), received: 0, graceMs: 0 },
+  ...{ type: "welcome", version: 1, serverId: "raw", link: "raw/1", key: "k".repeat(43), graceMs: 0 },
   ...{ keepaliveMs: 20_000, initialWindow: 65_536 },
 } as const;
 

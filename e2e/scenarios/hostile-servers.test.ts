@@ -18,7 +18,7 @@ const HANDSHAKE_MS = 1_000;
 const HASTY = { handshakeTimeoutMs: HANDSHAKE_MS, syncIntervalMs: 20, syncIntervalCapMs: 40 } as const;
 
 const WELCOME = {
-  ...{ type: "welcome", version: 1, serverId: "raw", link: "raw/1", token: "t".repeat(43), received: 0, graceMs: 0 },
+  ...{ type: "welcome", version: 1, serverId: "raw", link: "raw/1", key: "k".repeat(43), graceMs: 0 },
   ...{ keepaliveMs: 20_000, initialWindow: 65_536 },
 } as const;
 

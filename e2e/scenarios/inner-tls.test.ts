@@ -7,7 +7,7 @@ import type { ServerOptions } from "../../server/options/options.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
 import { SUBPROTOCOL, TUNNEL_PATH } from "../../shared/wire/handshake.ts";
 import { captureLog } from "../harness/log-lines.ts";
-import { MiddleBox, messagesIn } from "../harness/middle-box.ts";
+import { Middlebox, messagesIn } from "../harness/middlebox.ts";
 import { waitFor, within } from "../harness/wait.ts";
 import { startWorld } from "../harness/world.ts";
 
@@ -26,7 +26,7 @@ async function behindBox(
     server: { innerTls: "auto", agentWaitMs: 5_000, linkGraceMs: 30_000, ...server },
   });
   t.after(() => world[Symbol.asyncDispose]());
-  const box = await MiddleBox.start(world.server.addresses.agents?.port ?? 0);
+  const box = await Middlebox.start(world.server.addresses.agents?.port ?? 0);
   t.after(() => box[Symbol.asyncDispose]());
   const outerCa = world.dir.file("outer-ca.crt");
   await writeFile(outerCa, box.authority.cert);
@@ -81,7 +81,7 @@ test("without the box's CA the agent fails closed, and names who stands there", 
   assert.equal(messages(box).length, 0);
 });
 
-test("a box that cuts every connection costs no stream: the link goes on by proof, and no token crosses", async (t) => {
+test("a box that cuts every connection costs no stream: the link is resumed by proof", async (t) => {
   const { box, start, world, line } = await behindBox(t);
   await start();
   await using connection = await world.connect("echo");
@@ -121,14 +121,26 @@ test("a box that has seen everything cannot take the link over", async (t) => {
 
   const seen = outerHellos(box).findLast(({ resume }) => resume !== undefined);
   assert.ok(seen?.resume);
-  const { link, counter, received } = seen.resume as { link: string; counter: number; received: number };
+  const { counter, received } = seen.resume as { counter: number; received: number };
   const port = world.server.addresses.agents?.port ?? 0;
   const own = { type: "hello", version: 1, inner: true };
   const refused: [string, object, RegExp][] = [
-    ["the hello once more", seen as object, /no proof/],
-    ["a higher counter", { ...own, resume: { ...seen?.resume, counter: counter + 1 } }, /no proof/],
-    ["another offset", { ...own, resume: { ...seen?.resume, received: received + 1 } }, /no proof/],
-    ["a token", { ...own, inner: undefined, ...names, resume: { link, token: "t".repeat(43), received } }, /./],
+    ["the hello once more", seen as object, /the proof of this resume is wrong/],
+    [
+      "a higher counter",
+      { ...own, resume: { ...seen?.resume, counter: counter + 1 } },
+      /the proof of this resume is wrong/,
+    ],
+    [
+      "another offset",
+      { ...own, resume: { ...seen?.resume, received: received + 1 } },
+      /the proof of this resume is wrong/,
+    ],
+    [
+      "a hello outside the inner TLS",
+      { ...own, inner: undefined, ...names, resume: { ...seen.resume, counter: counter + 1 } },
+      /./,
+    ],
   ];
   for (const [what, hello, reason] of refused) {
     const { code, words } = await closeOf(await sayHello(box, port, hello));
@@ -320,7 +332,7 @@ interface SeenHello {
 }
 
 /** What agents have said first, as the box has read it. */
-function outerHellos(box: MiddleBox): SeenHello[] {
+function outerHellos(box: Middlebox): SeenHello[] {
   return box.opened.flatMap(({ sent }) => {
     const [first] = messagesIn(Buffer.concat(sent));
     return first === undefined || first.length === 0 ? [] : [JSON.parse(first.toString()) as SeenHello];
@@ -328,7 +340,7 @@ function outerHellos(box: MiddleBox): SeenHello[] {
 }
 
 /** A connection of the box's own, with a hello that it has made. */
-function sayHello(box: MiddleBox, port: number, hello: object): Promise<WebSocket> {
+function sayHello(box: Middlebox, port: number, hello: object): Promise<WebSocket> {
   return new Promise((resolve, reject) => {
     const ws = new WebSocket(`wss://127.0.0.1:${port}${TUNNEL_PATH}`, [SUBPROTOCOL], {
       createConnection: () => box.dial(port),
@@ -359,7 +371,7 @@ function closeOf(ws: WebSocket): Promise<{ readonly code: number; readonly words
   return within(closed, 5_000, "the server's refusal");
 }
 
-function messages(box: MiddleBox): Buffer {
+function messages(box: Middlebox): Buffer {
   return Buffer.concat(
     box.opened.flatMap(({ sent, answered }) => [sent, answered].flatMap((half) => messagesIn(Buffer.concat(half)))),
   );

@@ -4,22 +4,22 @@ import { encodeWords, parseInnerAnswer, parseInnerHello, splitWords } from "../.
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { attempt, type Target } from "../target.ts";
 
-const TOKEN = "t".repeat(43);
+const SECRET = "t".repeat(43);
 const AGENT = { version: 1, agentId: "a-1", instance: "i", software: "culvert/1" };
 const WINDOWS = { keepaliveMs: 20_000, graceMs: 30_000, initialWindow: 65_536, freshWindow: 262_144 };
 const HELLO = { type: "hello", ...AGENT };
-const WELCOME = { type: "welcome", version: 1, serverId: "s", link: "s.1", token: TOKEN, received: 0, ...WINDOWS };
+const WELCOME = { type: "welcome", version: 1, serverId: "s", link: "s.1", key: SECRET, ...WINDOWS };
 
 /** The text messages of a carrier, and the same words inside inner TLS: uint16 length and JSON. */
 export const handshake: Target = {
   name: "handshake",
   maxLength: MAX_CONTROL_BYTES,
   seeds: [
-    { ...HELLO, cluster: "blue", probe: true, resume: { link: "s.1", token: TOKEN, received: 9 } },
-    { type: "hello", version: 1, inner: true, resume: { link: "s.1", proof: TOKEN, counter: 1, received: 0 } },
+    { ...HELLO, cluster: "blue", probe: true, resume: { link: "s.1", proof: SECRET, counter: 7, received: 9 } },
+    { type: "hello", version: 1, inner: true, resume: { link: "s.1", proof: SECRET, counter: 1, received: 0 } },
     { ...HELLO, bearer: "x.y.z", renews: "s.1" },
     WELCOME,
-    { type: "resumed", version: 1, received: 0, proof: TOKEN },
+    { type: "resumed", version: 1, received: 0, proof: SECRET },
     { type: "renewed" },
     { type: "refused", status: 403, closeCode: 4403, reason: "no", retryAfterMs: 5 },
     { type: "ping" },
@@ -27,7 +27,19 @@ export const handshake: Target = {
     { type: "rotate", reason: "r" },
     { type: "drain", retryAfterMs: 3 },
   ].map((message) => Buffer.from(JSON.stringify(message))),
-  words: [...Object.keys({ ...WELCOME, ...HELLO, inner: 1, resume: 1, bearer: 1, renews: 1 })]
+  words: [
+    ...Object.keys({
+      ...WELCOME,
+      ...HELLO,
+      inner: 1,
+      resume: 1,
+      proof: 1,
+      counter: 1,
+      received: 1,
+      bearer: 1,
+      renews: 1,
+    }),
+  ]
     .map((key) => `"${key}":`)
     .concat([
       '"__proto__":{',

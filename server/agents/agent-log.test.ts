@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { mock, test } from "node:test";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import { agentOf, type Line, start, until } from "../testing/server.ts";
-import { AgentLog, type Teller } from "./agent-log.ts";
+import { AgentLog, type LoggedAgent } from "./agent-log.ts";
 
 const LINES = 20;
 
@@ -16,11 +16,11 @@ function logOf() {
     connected: 1,
     lines,
     tell: (agentId: string, level: "info" | "error" = "info") =>
-      log.tell(level, { cluster, identity, agentId }, { agent: agentId }, "tunnel opened"),
-    told: () => lines.filter(({ level }) => level === "info").length,
+      log.write(level, { cluster, identity, agentId }, { agent: agentId }, "tunnel opened"),
+    told: () => lines.filter(({ level, omitted }) => level === "info" && omitted === undefined).length,
   };
   const tunnels = () => new Set(Array.from({ length: it.connected }, () => ({ agent: { identity } })));
-  const cluster = { name: "blue", tunnels } as unknown as Teller["cluster"];
+  const cluster = { name: "blue", tunnels } as unknown as LoggedAgent["cluster"];
   return it;
 }
 
@@ -32,8 +32,8 @@ test("what an agent writes beyond its lines of a minute is at debug, and how man
     assert.equal(log.told(), LINES);
     assert.equal(log.lines.length, LINES + 5);
     mock.timers.tick(60_000);
-    const { level, cluster, identity, untold } = log.lines.at(-1) ?? assert.fail();
-    assert.deepEqual([level, cluster, identity, untold], ["warn", "blue", "CN=agent", 5]);
+    const { level, cluster, identity, omitted } = log.lines.at(-1) ?? assert.fail();
+    assert.deepEqual([level, cluster, identity, omitted], ["info", "blue", "CN=agent", 5]);
     log.tell("a");
     assert.equal(log.told(), LINES + 1);
     mock.timers.tick(60_000);

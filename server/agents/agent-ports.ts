@@ -3,7 +3,7 @@ import { TurnQueue } from "../../shared/basics/turn-queue.ts";
 import { InnerServers } from "../../shared/link/inner-tls.ts";
 import type { Acceptor } from "../../shared/listen/acceptor.ts";
 import { Departures } from "../../shared/listen/departures.ts";
-import type { TlsDoors } from "../../shared/listen/tls.ts";
+import type { VirtualHosts } from "../../shared/listen/listeners.ts";
 import type { ClusterVirtualHost } from "../cluster-runtime/virtual-host.ts";
 import type { PortDeps } from "../listeners/accept-rules.ts";
 import { openPlainPort } from "../listeners/plain-port.ts";
@@ -12,7 +12,6 @@ import type { ServerOptions } from "../options/options.ts";
 import { AgentLog } from "./agent-log.ts";
 import { AnonymousCarriers } from "./anonymous.ts";
 import { doorByHost } from "./host.ts";
-import { RefusedResumes } from "./refused-resumes.ts";
 import { type UpgradeDeps, UpgradePort } from "./upgrade.ts";
 
 type AgentPortName = "agents" | "agents-insecure";
@@ -40,10 +39,7 @@ interface OpenPort {
 export class AgentPorts {
   readonly #deps: AgentPortsDeps;
   readonly #ports: OpenPort[] = [];
-  readonly #common: Pick<
-    UpgradeDeps,
-    "beforeHello" | "innerHandshakes" | "innerServers" | "turns" | "agentLog" | "refusedResumes"
-  >;
+  readonly #common: Pick<UpgradeDeps, "beforeHello" | "innerHandshakes" | "innerServers" | "turns" | "agentLog">;
   /** Agents are lost together, and come back together, with a path or with a balancer: neither waits for the other. */
   readonly #departures = new Departures(new TurnQueue());
 
@@ -55,23 +51,22 @@ export class AgentPorts {
       innerServers: new InnerServers(),
       turns: new TurnQueue(),
       agentLog: new AgentLog(deps.log),
-      refusedResumes: new RefusedResumes(),
     };
   }
 
   /** Where agents bring their certificate; rejects with a `ConfigError`. */
-  async openSecure(doors: TlsDoors<ClusterVirtualHost>): Promise<void> {
+  async openSecure(doors: VirtualHosts<ClusterVirtualHost>): Promise<void> {
     const { agentPort: port, agentBindAddress: host, agentProxyProtocol: proxyProtocol } = this.#deps.options;
     const upgrades = await this.#upgradePort("agents", { doorNamed: (name) => doors.find(name) });
     const opened = await openTlsPort(
       {
-        ...{ name: "agents", doors, proxyProtocol, port, host, option: "--agent-port" },
+        ...{ name: "agents", hosts: doors, proxyProtocol, port, host, option: "--agent-port" },
         hostOption: "--agent-bind-address",
         keepaliveMs: 0, // the carrier has its own
         turnsAway: true,
         mostUnread: MOST_UNREAD,
         departures: this.#departures,
-        onSecure: (socket, door, backInMs) => upgrades.take(socket, door, backInMs),
+        onConnection: ({ socket, host, backInMs }) => upgrades.take(socket, host, backInMs),
       },
       this.#deps,
     );
@@ -79,7 +74,7 @@ export class AgentPorts {
   }
 
   /** Where they come without one, and the Host of their request names the cluster; rejects with a `ConfigError`. */
-  async openInsecure(doors: TlsDoors<ClusterVirtualHost>): Promise<void> {
+  async openInsecure(doors: VirtualHosts<ClusterVirtualHost>): Promise<void> {
     const { agentInsecurePort: port, agentInsecureBindAddress: host } = this.#deps.options;
     const { agentInsecureProxyProtocol: proxyProtocol, agentInsecureTrustedCidrs: trustedCidrs } = this.#deps.options;
     const upgrades = await this.#upgradePort("agents-insecure", {
@@ -90,7 +85,7 @@ export class AgentPorts {
         ...{ name: "agents-insecure", proxyProtocol, trustedCidrs, port, host, option: "--agent-insecure-port" },
         hostOption: "--agent-insecure-bind-address",
         ...{ keepaliveMs: 0, turnsAway: true, departures: this.#departures },
-        onOpen: (socket, backInMs) => upgrades.take(socket, undefined, backInMs),
+        onConnection: ({ socket, backInMs }) => upgrades.take(socket, undefined, backInMs),
       },
       this.#deps,
     );

@@ -3,34 +3,29 @@ import type { WebSocket } from "ws";
 import type { TurnQueue } from "../../shared/basics/turn-queue.ts";
 import { acceptCarrier } from "../../shared/link/accept.ts";
 import type { Carrier } from "../../shared/link/carrier.ts";
-import type { Hello, OuterHello, Resumed, Welcome } from "../../shared/link/control.ts";
+import type { Hello, OuterHello, Welcome } from "../../shared/link/control.ts";
 import { PeerFault } from "../../shared/link/inner-tls.ts";
 import { Link } from "../../shared/link/link.ts";
-import { remoteOf, sourceOf } from "../../shared/listen/source.ts";
+import { remoteOf, sourceOf } from "../../shared/listen/incoming-connection.ts";
 import { agentStatus, CulvertError, printable } from "../../shared/outcomes.ts";
-import type { Logger } from "../../shared/runtime/logger.ts";
-import type { StrangerLog } from "../../shared/runtime/stranger-log.ts";
-import { CloseCode, HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/handshake.ts";
+import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
+import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { Credential } from "../tunnels/credential.ts";
-import type { ResumableLink } from "../tunnels/links.ts";
+import type { Resumption } from "../tunnels/links.ts";
 import type { AnonymousCarriers } from "./anonymous.ts";
 import { HandshakeTime } from "./handshake-time.ts";
 import { giveBack, graceOf, mustAgree, mustStillBeTrusted, reserve, welcomeWords } from "./hello.ts";
 import { attachInside, type InnerDeps, type Stranger } from "./inner.ts";
 import { refusalKind } from "./refusal-kind.ts";
-import type { RefusedResumes } from "./refused-resumes.ts";
 import { type Admitted, hold, linkOptions } from "./run-tunnel.ts";
 
 export interface AttachDeps extends InnerDeps {
   readonly options: InnerDeps["options"] & { readonly helloTimeoutMs: number };
-  readonly log: Pick<Logger, "debug">;
-  /** The log of those who come as often as they like. */
-  readonly strangers: StrangerLog;
+  readonly throttledLog: ThrottledLog;
   /** Of all agents together. */
   readonly turns: TurnQueue;
   /** Anonymous carriers whose hello has come, and wants inner TLS. */
   readonly innerHandshakes: AnonymousCarriers;
-  readonly refusedResumes: RefusedResumes;
 }
 
 /** Who has come, as far as the TLS outside and the request say. */
@@ -46,16 +41,13 @@ export interface Arrival {
 /** What a hello has got: a place for a new tunnel, the link that goes on, or the inner TLS handshake. */
 type Verdict =
   | ({ readonly kind: "new"; readonly credential: Credential } & Admitted)
-  | { readonly kind: "resume"; readonly entry: ResumableLink; readonly hand: Hand }
+  | ({
+      readonly kind: "resume";
+      readonly peerReceived: number;
+      /** What the agent has shown on this carrier. */
+      readonly credential: Credential | undefined;
+    } & Resumption)
   | { readonly kind: "inner" };
-
-/** How a link goes on over a new carrier. */
-interface Hand {
-  readonly answer: Welcome | Resumed;
-  readonly peerReceived: number;
-  readonly onConfirmed?: () => void;
-  readonly credential?: Credential;
-}
 
 /**
  * One connection of an agent: the first of a tunnel, which is told here to its end, or another one for a link that is
@@ -77,7 +69,7 @@ export async function attach(ws: WebSocket, socket: Socket, arrival: Arrival, de
         judged = true;
         if (words.resume !== undefined) who.resumes = words.resume.link;
         verdict = "inner" in words ? judgeOuter(words, deps) : judge(words, mustBeKnown(arrival, deps), deps);
-        if (verdict.kind === "resume") return verdict.hand.answer;
+        if (verdict.kind === "resume") return verdict.answer;
         return verdict.kind === "new" ? firstWelcome(words as Hello, verdict, deps) : undefined;
       },
     });
@@ -101,7 +93,7 @@ export async function attach(ws: WebSocket, socket: Socket, arrival: Arrival, de
       const { identity, remote } = who;
       const reason = "a fault of this server: its log has it";
       deps.metrics.agentRefused("internal", { cluster: deps.cluster.name, from: identity, reason });
-      deps.agentLog.tell(
+      deps.agentLog.write(
         "error",
         { cluster: deps.cluster, identity },
         { err: error, identity, remote },
@@ -116,7 +108,8 @@ export async function attach(ws: WebSocket, socket: Socket, arrival: Arrival, de
 /** Who says everything outside must have proved it there. */
 function mustBeKnown({ credential }: Arrival, { door, cluster }: AttachDeps): Credential {
   if (credential instanceof CulvertError) {
-    throw new LinkRefused({ closeCode: CloseCode.unauthenticated, reason: credential.message });
+    const { message: reason, fault } = credential;
+    throw new LinkRefused({ closeCode: CloseCode.unauthenticated, reason, fault });
   }
   if (door.innerTls !== "always") return credential;
   const reason = `agents of cluster "${cluster.name}" come with inner TLS only (--inner-tls=always of the agent)`;
@@ -125,36 +118,25 @@ function mustBeKnown({ credential }: Arrival, { door, cluster }: AttachDeps): Cr
 
 /** The hello's words may only agree with what the credential says (design: "Trust"). */
 function judge(hello: Hello, credential: Credential, deps: AttachDeps): Verdict {
-  const { cluster, links, door, options } = deps;
+  const { cluster, links, door } = deps;
   mustAgree(hello, cluster);
   mustStillBeTrusted(credential, door);
-  const entry = links.judge(cluster.name, hello, credential.identity);
-  if (entry === undefined) return { kind: "new", credential, ...reserve(hello, credential, deps) };
-  const token = entry.tokens.issue(hello.resume?.token);
-  const words = welcomeWords(entry, graceOf(hello, options), options);
-  const answer = { ...words, token, received: entry.link?.received ?? 0 };
-  const onConfirmed = () => entry.tokens.confirm(token);
-  const peerReceived = hello.resume?.received ?? 0;
-  return { kind: "resume", entry, hand: { answer, peerReceived, onConfirmed, credential } };
+  const { agentId, instance, resume } = hello;
+  if (resume === undefined) return { kind: "new", credential, ...reserve(hello, credential, deps) };
+  const owner = { agentId, instance, identity: credential.identity };
+  const peerReceived = resume.received;
+  return { kind: "resume", peerReceived, credential, ...links.resume(cluster.name, resume, owner) };
 }
 
-/** Whoever says no more than that is known by what comes inside, or by a proof that only the link's agent can make. */
+/** An outer hello does not say who sends it: that is known from the inner TLS, or from the proof of a resume. */
 function judgeOuter({ resume }: OuterHello, { cluster, links, door }: AttachDeps): Verdict {
   if (door.innerTls === "never") {
     const reason = `cluster "${cluster.name}" takes no inner TLS (--inner-tls of the server, agents.innerTls of its document)`;
     throw new LinkRefused({ closeCode: CloseCode.forbidden, reason });
   }
   if (resume === undefined) return { kind: "inner" };
-  const entry = links.judgeProof(cluster.name, resume);
-  const { received } = entry.link;
-  entry.key.spend(resume);
-  const answer: Resumed = {
-    type: "resumed",
-    version: HANDSHAKE_VERSION,
-    received,
-    proof: entry.key.answer(resume, received),
-  };
-  return { kind: "resume", entry, hand: { answer, peerReceived: resume.received } };
+  const peerReceived = resume.received;
+  return { kind: "resume", peerReceived, credential: undefined, ...links.resume(cluster.name, resume, undefined) };
 }
 
 /** A resume is done with its answer; who begins an inner handshake takes longer, and may be anybody. */
@@ -168,18 +150,15 @@ function enterInner(
 }
 
 function firstWelcome(hello: Hello, { entry }: Admitted, { options }: AttachDeps): Welcome {
-  return { ...welcomeWords(entry, graceOf(hello, options), options), token: entry.tokens.issue(), received: 0 };
+  return { ...welcomeWords(entry, graceOf(hello, options), options), key: entry.key.text };
 }
 
 /** The tunnel notices, and tells. */
-function resume(carrier: Carrier, { entry, hand }: Verdict & { readonly kind: "resume" }, remote: string): void {
-  const { answer, peerReceived, onConfirmed, credential } = hand;
+function resume(carrier: Carrier, verdict: Verdict & { readonly kind: "resume" }, remote: string): void {
+  const { entry, link, answer, peerReceived, credential } = verdict;
   try {
     if (credential !== undefined) entry.onCredential?.(credential);
-    entry.link?.offer(carrier, remote, {
-      ...{ peerReceived, named: answer.received },
-      ...(onConfirmed && { onConfirmed }),
-    });
+    link.offer(carrier, remote, { peerReceived, named: answer.received });
   } catch (error) {
     carrier.destroy(error as Error);
     throw error;
@@ -190,7 +169,7 @@ function resume(carrier: Carrier, { entry, hand }: Verdict & { readonly kind: "r
 const RESUME_REFUSALS: Readonly<Record<number, string>> = {
   [CloseCode.unknownLink]: "unknown_link",
   [CloseCode.foreignLink]: "foreign_link",
-  [CloseCode.badToken]: "bad_token",
+  [CloseCode.badProof]: "bad_proof",
   [CloseCode.linkOfAnother]: "link_of_another",
   [CloseCode.badOffset]: "bad_offset",
 };
@@ -198,7 +177,7 @@ const RESUME_REFUSALS: Readonly<Record<number, string>> = {
 function refusedAfterUpgrade(
   error: unknown,
   { remote, address, identity, shown, resumes = "" }: Stranger,
-  { cluster, metrics, agentLog, log, strangers, refusedResumes }: AttachDeps,
+  { cluster, metrics, agentLog, throttledLog }: AttachDeps,
 ): void {
   const refusal = error instanceof LinkRefused ? error : undefined;
   const reason = printable(refusal?.reason ?? (error instanceof Error ? error.message : String(error)));
@@ -211,8 +190,8 @@ function refusedAfterUpgrade(
   const level = closeCode === CloseCode.draining ? "info" : "warn";
   if (resumeRefusal !== undefined) {
     metrics.links.resumeFailed(resumeRefusal);
-    if (refusedResumes.isNew(resumes, closeCode)) strangers.tell("warn", line, "resume refused", resumeRefusal);
-    else log.debug(line, "resume refused");
-  } else if (identity === "") strangers.tell(level, line, "agent refused", refusalKind(code, shown));
-  else agentLog.tell(level, { cluster, identity }, line, "agent refused");
+    // An agent whose server was killed asks for its old link several times a minute, until the grace of the link is over.
+    throttledLog.write("warn", line, "resume refused", { kind: resumeRefusal, once: `${resumes} ${closeCode}` });
+  } else if (identity === "") throttledLog.write(level, line, "agent refused", { kind: refusalKind(code, shown) });
+  else agentLog.write(level, { cluster, identity }, line, "agent refused");
 }

@@ -1,5 +1,6 @@
 import type { Hello } from "../../shared/link/control.ts";
 import type { InnerWelcome } from "../../shared/link/inner-hello.ts";
+import type { LinkKey } from "../../shared/link/proof.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { permits } from "../../shared/tls/identity.ts";
 import { CloseCode, HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/handshake.ts";
@@ -23,7 +24,7 @@ export function mustAgree(hello: Pick<Hello, "cluster">, { name }: Pick<ClusterT
 
 /**
  * A hello may come long after the credential was judged. Tunnels that stand when trust changes are judged again
- * (`serving/trust-change.ts`), and this is none yet.
+ * (`cluster-runtime/reverify-agents.ts`), and this is none yet.
  */
 export function mustStillBeTrusted(
   { peer, ca }: Credential,
@@ -43,17 +44,18 @@ export interface ReserveDeps {
   draining(): boolean;
 }
 
-/** A place for a new tunnel, or `LinkRefused`. */
+/** A place for a new tunnel, or `LinkRefused`. `innerKey`: the key of the inner TLS that it begins with. */
 export function reserve(
   { agentId, instance, probe }: Pick<Hello, "agentId" | "instance" | "probe">,
   { identity }: Credential,
   { cluster, links, draining }: ReserveDeps,
+  innerKey?: LinkKey,
 ): Admitted {
   if (draining()) throw new LinkRefused({ closeCode: CloseCode.draining, reason: "this server is shutting down" });
   const candidate = { agentId, instance, identity };
   cluster.pace.begin(candidate);
   const place = probe === true ? cluster.reserveProbe() : cluster.reserve(candidate);
-  return { place, entry: links.issue(cluster.name, candidate) };
+  return { place, entry: links.issue(cluster.name, candidate, innerKey) };
 }
 
 /** The tunnel is over, or never came. */

@@ -1,5 +1,5 @@
 import type { IncomingMessage } from "node:http";
-import type { TlsDoors } from "../../shared/listen/tls.ts";
+import type { VirtualHosts } from "../../shared/listen/listeners.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { ClusterVirtualHost } from "../cluster-runtime/virtual-host.ts";
 import { valuesOf } from "../listeners/request-reader.ts";
@@ -23,7 +23,7 @@ const LIMITED_RETRY_MS = 1_000;
 export function doorByHost(
   { rawHeaders }: Pick<IncomingMessage, "rawHeaders">,
   address: string,
-  doors: TlsDoors<ClusterVirtualHost>,
+  doors: VirtualHosts<ClusterVirtualHost>,
 ): ClusterVirtualHost | CulvertError | Answer {
   const [host, ...others] = valuesOf(rawHeaders, "host");
   if (host === undefined || host === "" || others.length > 0) return NOT_ONE;

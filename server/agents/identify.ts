@@ -2,10 +2,9 @@ import type { IncomingHttpHeaders } from "node:http";
 import type { Socket } from "node:net";
 import { networkOf } from "../../shared/address/network.ts";
 import { type PresentedToken, presentedToken } from "../../shared/http/bearer.ts";
-import { judgedByCa } from "../../shared/listen/tls.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
-import { type IdentityPattern, judgePeer, type PeerIdentity, permits, subjectOf } from "../../shared/tls/identity.ts";
-import type { TokenAsker, TokenVerifier } from "../tokens/verifier.ts";
+import { type IdentityPattern, type PeerIdentity, permits, subjectOf, verifyPeer } from "../../shared/tls/identity.ts";
+import type { TokenVerifier, VerifyContext } from "../tokens/verifier.ts";
 import type { Credential } from "../tunnels/credential.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
 
@@ -27,6 +26,13 @@ export interface AgentRules {
   proved?(address: string): void;
 }
 
+/** The agent's end of a TLS connection: `IncomingConnection` outside, `InnerTls` inside. */
+export interface TlsPeer {
+  readonly socket: Socket;
+  /** The CA (PEM) by which TLS verifies its certificate. */
+  readonly verifiedBy: string | undefined;
+}
+
 /** How long others may take over an agent's token, and how many agents of one cluster. */
 export interface Patience {
   /** Where the agent comes from, which an inner TLS does not know. */
@@ -43,21 +49,23 @@ export interface Patience {
  * or within the deadline.
  */
 export async function identify(
-  socket: Socket,
+  peer: TlsPeer,
   headers: IncomingHttpHeaders,
   rules: AgentRules,
   patience: Patience,
 ): Promise<Credential> {
   const presented = rules.verifier && presentedToken(headers.authorization);
-  if (presented === undefined) return byCertificate(socket, rules);
+  if (presented === undefined) return byCertificate(peer, rules);
   mustName(presented, rules.tunnels.name);
   const { name, verifying } = rules.tunnels;
   const { address, deadlineMs, maxJudged: most, onJudging } = patience;
   const network = networkOf(address);
   const sentence = `too many tokens of agents of cluster "${name}" are being verified (--max-judged-agents): the oldest was dropped`;
   onJudging();
-  const credential = await verifying.agents.during({ socket, network }, { most, deadlineMs, sentence }, (signal) =>
-    byToken(presented.token, rules, { signal, network }),
+  const credential = await verifying.agents.run(
+    { socket: peer.socket, network },
+    { most, deadlineMs, sentence },
+    (signal) => byToken(presented.token, rules, { signal, network }),
   );
   rules.proved?.(address);
   return credential;
@@ -72,15 +80,14 @@ export function mustName({ cluster }: PresentedToken, served: string): void {
   );
 }
 
-function byCertificate(socket: Socket, rules: AgentRules): Credential {
+function byCertificate({ socket, verifiedBy: by }: TlsPeer, rules: AgentRules): Credential {
   const { identities, rule, verifier } = rules;
-  const { identity: peer, refusal } = judgePeer(socket);
+  const { identity: peer, refusal, fault: credentialFault } = verifyPeer(socket, by);
   if (peer === undefined) {
     const or = verifier === undefined ? "" : ", and no token (--service-account-token-path)";
-    throw new CulvertError("unauthenticated", `${refusal}${or}`);
+    throw new CulvertError("unauthenticated", `${refusal}${or}`, { fault: credentialFault });
   }
   // A handshake of before is no proof: who came with the old CA would stay for ever.
-  const by = judgedByCa(socket);
   if (by !== undefined && by !== rules.ca) {
     throw new CulvertError("draining", "the CA of this cluster has changed during the handshake: connect again");
   }
@@ -92,7 +99,7 @@ function byCertificate(socket: Socket, rules: AgentRules): Credential {
   throw new CulvertError("forbidden", `the client certificate ${printable(identity, 120)} ${why}`);
 }
 
-async function byToken(text: string, rules: AgentRules, asker: TokenAsker): Promise<Credential> {
+async function byToken(text: string, rules: AgentRules, asker: VerifyContext): Promise<Credential> {
   // Asked for anew each time: the rules may be others when the token is judged again.
   const verifier: Pick<TokenVerifier, "verify"> = {
     verify: (token, by) => {
@@ -106,7 +113,7 @@ async function byToken(text: string, rules: AgentRules, asker: TokenAsker): Prom
     const token = { text, identity: verdict.ok, verifier };
     return { identity: `SUB=${verdict.ok.subject}`, peer: undefined, ca: undefined, token };
   }
-  if ("refused" in verdict) throw new CulvertError("unauthenticated", verdict.refused);
+  if ("refused" in verdict) throw new CulvertError("unauthenticated", verdict.refused, { fault: verdict.fault });
   throw new CulvertError("overloaded", verdict.unavailable, {
     retryAfterMs: verdict.retryAfterMs,
     cause: new Error(verdict.detail),

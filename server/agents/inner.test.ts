@@ -29,7 +29,6 @@ async function insideOf(server: Server, names?: Names, through = server.addresse
   const { carrier, remote } = await dialOuter({
     ...{ host: outside, port, address: { host: "127.0.0.1", port: through }, path: "/culvert/v1/tunnel" },
     ...{ tls: { ca }, keepaliveMs: 20_000, timeoutMs: 5_000 },
-    hello: () => ({ type: "hello", version: 1, inner: true }),
   });
   const link = new TappedLink(remote, carrier, { replayBytes: 1024 * 1024 });
   // As if one certificate were good for all clusters.

@@ -124,21 +124,20 @@ function readHello(json: string): InnerHello {
 /** What others take to judge a token has a deadline of its own. */
 async function whoSays(
   proofs: IncomingHttpHeaders,
-  { socket }: InnerTls,
+  inner: InnerTls,
   address: string,
   { door, options: { handshakeTimeoutMs: deadlineMs, maxJudgedAgents: maxJudged } }: InnerDeps,
 ): Promise<Credential> {
-  return await identify(socket, proofs, door, { address, deadlineMs, maxJudged, onJudging: () => {} });
+  return await identify(inner, proofs, door, { address, deadlineMs, maxJudged, onJudging: () => {} });
 }
 
 /** A new tunnel, to its end. */
 async function serve({ link, inner, hello, credential }: Met, deps: InnerDeps): Promise<void> {
   const { pipe, key } = inner;
   const graceMs = graceOf(hello, deps.options);
-  const admitted = await orRefused(inner, () => reserve(hello, credential, deps));
+  const admitted = await orRefused(inner, () => reserve(hello, credential, deps, key));
   const { entry } = admitted;
   try {
-    entry.key = key;
     link.settle(entry.id, graceMs);
     pipe.sendWords(welcomeWords(entry, graceMs, deps.options));
     await hold({ link, pipe }, hello, admitted, credential, deps);
@@ -158,17 +157,19 @@ function renew({ inner: { pipe }, hello, credential }: Met, { cluster, links }: 
 
 function refused(error: unknown): Refused {
   if (error instanceof LinkRefused) {
-    const { closeCode, reason, retryAfterMs } = error;
+    const { closeCode, reason, fault, retryAfterMs } = error;
     return {
       ...{ type: "refused", reason },
+      ...(fault !== undefined && { fault }),
       ...(closeCode !== undefined && { closeCode }),
       ...(retryAfterMs !== undefined && { retryAfterMs }),
     };
   }
   if (!(error instanceof CulvertError)) return { type: "refused", status: 500, reason: "a fault of this server" };
-  const { code, message, retryAfterMs } = error;
+  const { code, message, fault, retryAfterMs } = error;
   return {
     ...{ type: "refused", status: agentStatus(code), reason: printable(message) },
+    ...(fault !== undefined && { fault }),
     ...(retryAfterMs !== undefined && { retryAfterMs }),
   };
 }

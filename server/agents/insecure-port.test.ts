@@ -2,6 +2,8 @@ import assert from "node:assert/strict";
 import { connect as dialPlain } from "node:net";
 import { after, before, test } from "node:test";
 import { connect as dialTls } from "node:tls";
+import { dialAgain } from "../../shared/link/dial.ts";
+import { LinkKey } from "../../shared/link/proof.ts";
 import { encodeProxyV2 } from "../../shared/listen/proxy-protocol.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { Balancer } from "../testing/balancer.ts";
@@ -17,7 +19,7 @@ import {
   trustTokens,
 } from "../testing/insecure-port.ts";
 import { collect, until } from "../testing/server.ts";
-import { type AgentWords, agentAt, answerOf, dialAs, Tenants, unixCallerAt } from "../testing/tenants.ts";
+import { type AgentWords, agentAt, answerOf, dialOptionsOf, Tenants, unixCallerAt } from "../testing/tenants.ts";
 
 /** blue and red take tokens of an issuer each; blue also stands behind a wildcard. */
 let tenants: Tenants;
@@ -57,22 +59,21 @@ test("a link goes on over either port, for the same identity only", async () => 
   const { lines } = tenants.server;
   const logged = lines.length;
   const { link, welcome: first, session } = await agentAt(tenants.server, "blue", { ...words, through: balancer });
-  let resumeToken = first.token;
+  const key = LinkKey.parse(first.key);
   for (const way of [{}, { through: balancer }]) {
-    const wish = () => ({ link: link.id, token: resumeToken, received: link.received });
-    const thief = dialAs(tenants.server, {
-      ...words,
-      ...way,
-      token: await tokenOf("blue", { sub: OTHER }),
-      resume: wish(),
-    });
-    await assert.rejects(thief, (error) => error instanceof LinkRefused && /another/.test(error.message));
+    const resumeAs = async (sub?: string) => {
+      const [token, resume] = [
+        await tokenOf("blue", sub === undefined ? {} : { sub }),
+        key.prove({ link: link.id, received: link.received }),
+      ];
+      return dialAgain(dialOptionsOf(tenants.server, { ...words, ...way, token, resume }));
+    };
+    await assert.rejects(resumeAs(OTHER), (error) => error instanceof LinkRefused && /another/.test(error.message));
     link.holdAcks();
-    const resume = wish();
-    const { carrier, welcome } = await dialAs(tenants.server, { ...words, ...way, resume });
-    assert.equal(welcome.link, link.id);
-    resumeToken = welcome.token;
-    link.resume(carrier, "server", { peerReceived: welcome.received, named: resume.received });
+    const named = link.received;
+    const { carrier, resumed } = await resumeAs();
+    assert.ok(key.isAnswer(link.id, resumed));
+    link.resume(carrier, "server", { peerReceived: resumed.received, named });
     link.confirm();
     assert.match(await answerOf(await unixCallerAt(at.uds)), /^HTTP\/1.1 200 .*blue$/s);
   }

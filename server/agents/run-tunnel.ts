@@ -8,7 +8,7 @@ import { isViolation } from "../../shared/yamux/errors.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
-import { TokenWatch } from "../tokens/watch.ts";
+import { TokenWatch } from "../tokens/token-watch.ts";
 import type { Credential, ProvenToken } from "../tunnels/credential.ts";
 import type { Links, ResumableLink } from "../tunnels/links.ts";
 import type { ClusterTunnels, Place } from "../tunnels/registry.ts";
@@ -60,7 +60,7 @@ export async function hold(
   const innerTls = pipe !== link;
   const line = { cluster: cluster.name, agent: agentId, tunnel: entry.id, remote: link.remote };
   const tell = (level: "info" | "warn", fields: Readonly<Record<string, unknown>>, message: string) =>
-    agentLog.tell(level, { cluster, identity, agentId }, { ...line, ...fields }, message);
+    agentLog.write(level, { cluster, identity, agentId }, { ...line, ...fields }, message);
   const tunnel = new Tunnel(
     agent,
     link,
@@ -138,7 +138,7 @@ function watchToken(
 ): TokenWatch {
   const owner = {
     onAsk: (reason: string) => tunnel.rotate(reason),
-    onCut: (reason: string) => tunnel.destroy(new Error(reason)),
+    onTimeout: (reason: string) => tunnel.destroy(new Error(reason)),
     onUnavailable,
   };
   return new TokenWatch(text, identity, owner, { verifier, everyMs: JUDGE_EVERY_MS, patienceMs: PATIENCE_MS });

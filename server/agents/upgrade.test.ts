@@ -10,18 +10,17 @@ import { InnerServers } from "../../shared/link/inner-tls.ts";
 import { textFrame } from "../../shared/link/testing-frames.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
-import { StrangerLog } from "../../shared/runtime/stranger-log.ts";
+import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { SUBPROTOCOL, TUNNEL_PATH } from "../../shared/wire/handshake.ts";
 import { WaitingConnections } from "../listeners/waiting-connections.ts";
 import { ServerMetrics } from "../metrics/server-metrics.ts";
 import { serverOptions } from "../options/options.ts";
 import { collect, type Line, pki, until } from "../testing/server.ts";
-import type { Verdict } from "../tokens/verifier.ts";
+import type { VerificationResult } from "../tokens/verifier.ts";
 import { Links } from "../tunnels/links.ts";
 import { ClusterTunnels } from "../tunnels/registry.ts";
 import { AgentLog } from "./agent-log.ts";
 import { AnonymousCarriers } from "./anonymous.ts";
-import { RefusedResumes } from "./refused-resumes.ts";
 import { type AgentDoor, type UpgradeDeps, UpgradePort } from "./upgrade.ts";
 
 /** A port of agents on loopback, each connection coming through the door that `doorOf` its server name has. */
@@ -37,10 +36,9 @@ async function portOf(
     options: { ...defaultsOf(serverOptions), serverId: "srv", ...more },
     metrics: new ServerMetrics({ processMetrics: false }),
     log,
-    strangers: new StrangerLog(log),
+    throttledLog: new ThrottledLog(log),
     turns: new TurnQueue(),
     agentLog: new AgentLog(log),
-    refusedResumes: new RefusedResumes(),
     waiting: new WaitingConnections(more.maxWaitingConnections ?? 100),
     ...{ beforeHello: new AnonymousCarriers(8), innerHandshakes: new AnonymousCarriers(8) },
     links: new Links("srv"),
@@ -119,7 +117,7 @@ test("an agent that is turned away hears 503 and when to come back; a stranger o
 });
 
 test("each 401 says by what one may prove oneself, and no other answer does", async () => {
-  const refuse = async (): Promise<Verdict> => ({ refused: "the token is none" });
+  const refuse = async (): Promise<VerificationResult> => ({ refused: "the token is none" });
   const doors: Record<string, AgentDoor> = {
     tokens: doorOf("tokens", { verifier: { verify: refuse, close: () => {} } }),
     certificates: doorOf("certificates"),
@@ -191,8 +189,8 @@ test("of whom nobody knows who it is has one deadline: a late hello, or none, ge
 });
 
 test("agents whose tokens are judged for long push nobody of another cluster out, and are bounded in their own", async () => {
-  let judge: (verdict: Verdict) => void = () => {};
-  const verdict = new Promise<Verdict>((resolve) => {
+  let judge: (verdict: VerificationResult) => void = () => {};
+  const verdict = new Promise<VerificationResult>((resolve) => {
     judge = resolve;
   });
   const slow = doorOf("slow", { verifier: { verify: () => verdict, close: () => {} } });
@@ -228,7 +226,7 @@ test("agents whose tokens are judged for long push nobody of another cluster out
 
 test("a name beside an agent's token is the name of the cluster that it came to, or it is refused unjudged", async () => {
   const asked: string[] = [];
-  const verify = async (token: string): Promise<Verdict> => {
+  const verify = async (token: string): Promise<VerificationResult> => {
     asked.push(token);
     return { refused: "the token is none" };
   };
@@ -245,7 +243,7 @@ const toldReasons = (lines: readonly Line[]) =>
   lines.filter(({ level, msg }) => level !== "debug" && msg === "agent refused").map(({ reason }) => String(reason));
 
 test("a doctor's look is no refused agent, unless it shows a credential or asks for a tunnel", async () => {
-  const refuse = async (): Promise<Verdict> => ({ refused: "the token is none" });
+  const refuse = async (): Promise<VerificationResult> => ({ refused: "the token is none" });
   await using it = await portOf(() => doorOf("default", { verifier: { verify: refuse, close: () => {} } }));
   const look = `Host: x\r\nConnection: close\r\nUser-Agent: culvert-doctor/0.1.0\r\n`;
   assert.match(await it.send({}, `GET ${TUNNEL_PATH} HTTP/1.1\r\n${look}\r\n`), /^HTTP\/1\.1 401 /);
@@ -260,7 +258,7 @@ test("a doctor's look is no refused agent, unless it shows a credential or asks 
 });
 
 test("a flood without a credential, or of one bad kind, hides no refusal of another", async () => {
-  const refuse = async (): Promise<Verdict> => ({ refused: "the token is none" });
+  const refuse = async (): Promise<VerificationResult> => ({ refused: "the token is none" });
   const door = doorOf("default", { verifier: { verify: refuse, close: () => {} } });
   await using it = await portOf(() => door);
   for (let count = 0; count < 11; count++) await it.ask({}).over;
@@ -280,7 +278,7 @@ test("a flood without a credential, or of one bad kind, hides no refusal of anot
 });
 
 test("a stranger makes up no kinds of refusals: names, tokens and paths of his own choice share ten lines", async () => {
-  const refuse = async (token: string): Promise<Verdict> => ({ refused: `the token ${token} is none` });
+  const refuse = async (token: string): Promise<VerificationResult> => ({ refused: `the token ${token} is none` });
   const tokens = doorOf("tokens", { verifier: { verify: refuse, close: () => {} } });
   await using it = await portOf((name) => (name === "tokens" ? tokens : doorOf("default")));
   for (let count = 0; count < 12; count++) {

@@ -6,10 +6,10 @@ import websocket from "@fastify/websocket";
 import { type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from "fastify";
 import { networkOf } from "../../shared/address/network.ts";
 import { WEBSOCKET_BOUNDS } from "../../shared/link/carrier.ts";
-import { formatEndpoint, remoteOf, sourceOf } from "../../shared/listen/source.ts";
+import { formatEndpoint, IncomingConnection, remoteOf, sourceOf } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
-import type { StrangerLog } from "../../shared/runtime/stranger-log.ts";
+import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { claimedBy } from "../../shared/tls/identity.ts";
 import { SUBPROTOCOL } from "../../shared/wire/handshake.ts";
 import { tellLeft } from "../listeners/closed-early.ts";
@@ -25,7 +25,7 @@ import { challenge } from "./challenge.ts";
 import { claimedCertificate } from "./claimed-certificate.ts";
 import { HandshakeTime } from "./handshake-time.ts";
 import { nameIn } from "./host.ts";
-import { identify } from "./identify.ts";
+import { identify, type TlsPeer } from "./identify.ts";
 import type { InnerDoor } from "./inner.ts";
 import { answerRaw } from "./raw-answer.ts";
 import { type Answer, answerTo, type HttpRefusal, TurnedAway } from "./refusal.ts";
@@ -73,14 +73,13 @@ function otherName(cluster: string): Answer {
 /** Why somebody gets no tunnel. */
 type Refusal = CulvertError | HttpRefusal | Answer;
 
-export interface UpgradeDeps
-  extends Pick<AttachDeps, "turns" | "innerServers" | "innerHandshakes" | "agentLog" | "refusedResumes"> {
+export interface UpgradeDeps extends Pick<AttachDeps, "turns" | "innerServers" | "innerHandshakes" | "agentLog"> {
   readonly options: UpgradeOptions;
   readonly links: AttachDeps["links"];
   readonly metrics: ServerMetrics;
   readonly log: Logger;
   /** The log of those who are no agents of ours. */
-  readonly strangers: StrangerLog;
+  readonly throttledLog: ThrottledLog;
   /** Connections of all TCP ports together that have asked for nothing. */
   readonly waiting: WaitingConnections;
   /** Anonymous carriers of all ports together, until their hello. */
@@ -248,7 +247,7 @@ export class UpgradePort {
     const line = { remote: remoteOf(socket), cluster, code: status, reason, ...more };
     const shown = shownBy(socket, headers, door);
     if (isDoctorsLook(headers, shown)) this.#deps.log.debug(line, "a doctor's look without a credential was refused");
-    else this.#deps.strangers.tell(level, line, "agent refused", refusalKind(status, shown));
+    else this.#deps.throttledLog.write(level, line, "agent refused", { kind: refusalKind(status, shown) });
   }
 
   /** Why this is no upgrade of an agent. In this order, so that a stranger learns nothing but that it is one. */
@@ -260,7 +259,7 @@ export class UpgradePort {
     if (!("tunnels" in door)) return door;
     let credential: Credential | CulvertError;
     try {
-      credential = await identify(socket, request.headers, door, {
+      credential = await identify(tlsPeerOf(socket), request.headers, door, {
         address: sourceOf(socket).address,
         deadlineMs: options.handshakeTimeoutMs,
         maxJudged: options.maxJudgedAgents,
@@ -330,4 +329,8 @@ export class UpgradePort {
     this.#tell(socket as Socket, answer, { headers: {} });
     answerRaw(socket, answer);
   }
+}
+
+function tlsPeerOf(socket: Socket): TlsPeer {
+  return IncomingConnection.of(socket) ?? { socket, verifiedBy: undefined };
 }

@@ -4,21 +4,20 @@ import type { Duplex } from "node:stream";
 import type { TLSSocket } from "node:tls";
 import { networkOf } from "../../shared/address/network.ts";
 import { BEARER_CHALLENGE, presentedToken } from "../../shared/http/bearer.ts";
+import { IncomingConnection, sourceOf } from "../../shared/listen/incoming-connection.ts";
 import type { Endpoint } from "../../shared/listen/proxy-protocol.ts";
-import { sourceOf } from "../../shared/listen/source.ts";
-import { judgedByCa } from "../../shared/listen/tls.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import {
   CERTIFICATE_CHALLENGE,
   type IdentityPattern,
-  judgePeer,
   type PeerIdentity,
   permits,
   shortSubject,
+  verifyPeer,
 } from "../../shared/tls/identity.ts";
 import { inTime, mustName } from "../agents/identify.ts";
 import type { UnixHost } from "../cluster-runtime/virtual-host.ts";
-import type { TokenVerifier, Verdict } from "../tokens/verifier.ts";
+import type { TokenVerifier, VerificationResult } from "../tokens/verifier.ts";
 import type { CallerProof, OpenConnects } from "../tunnels/open-connects.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
 
@@ -26,8 +25,6 @@ import type { ClusterTunnels } from "../tunnels/registry.ts";
 export interface Caller {
   /** For logs. */
   readonly name: string;
-  /** The cluster that this caller's credential belongs to. */
-  readonly cluster: string;
   /** Absent: it came over a unix socket. */
   readonly proof?: CallerProof;
 }
@@ -82,7 +79,7 @@ export async function authenticate(
   mustName(presented, door.cluster);
   const { verifier } = door;
   const verdict = await verifyToken(presented.token, socket as TLSSocket, door, bounds);
-  if ("refused" in verdict) throw new CulvertError("unauthenticated", verdict.refused);
+  if ("refused" in verdict) throw new CulvertError("unauthenticated", verdict.refused, { fault: verdict.fault });
   if ("unavailable" in verdict) {
     const { unavailable, retryAfterMs, detail } = verdict;
     throw new CulvertError("overloaded", unavailable, { retryAfterMs, cause: new Error(detail) });
@@ -95,12 +92,17 @@ export async function authenticate(
   return admitted(door, `SUB=${printable(verdict.ok.subject, 100)}`, proof, socket);
 }
 
-async function verifyToken(token: string, socket: Socket, door: CallerDoor, bounds: TokenBounds): Promise<Verdict> {
+async function verifyToken(
+  token: string,
+  socket: Socket,
+  door: CallerDoor,
+  bounds: TokenBounds,
+): Promise<VerificationResult> {
   const { verifier } = door;
   if (verifier === undefined) return { refused: "tokens are not taken here any more" };
   const network = networkOf(sourceOf(socket).address);
   const sentence = `too many tokens of callers of cluster "${door.cluster}" are being verified (--max-judged-agents): the oldest was dropped`;
-  return await door.tunnels.verifying.callers.during({ socket, network }, { ...bounds, sentence }, (signal) =>
+  return await door.tunnels.verifying.callers.run({ socket, network }, { ...bounds, sentence }, (signal) =>
     inTime(verifier.verify(token, { signal, network }), signal),
   );
 }
@@ -113,13 +115,13 @@ export function challenges(door: Door): readonly string[] {
 
 /** The same by what the connection itself shows: for requests that get no further anyway. */
 export function authenticateSocket(door: Door, socket: unknown): Caller {
-  if (door.kind === "unix") return { name: "unix", cluster: door.cluster };
-  const { identity, refusal: why } = judgePeer(socket as TLSSocket);
+  if (door.kind === "unix") return { name: "unix" };
+  const by = IncomingConnection.of(socket as TLSSocket)?.verifiedBy;
+  const { identity, refusal: why, fault: credentialFault } = verifyPeer(socket as TLSSocket, by);
   if (identity === undefined) {
     const or = door.verifier === undefined ? "" : ", and no token (Proxy-Authorization: Bearer)";
-    throw new CulvertError("unauthenticated", `${why}${or}`);
+    throw new CulvertError("unauthenticated", `${why}${or}`, { fault: credentialFault });
   }
-  const by = judgedByCa(socket as TLSSocket);
   if (by !== undefined && by !== door.ca) {
     throw new CulvertError("unauthenticated", "the CA of this cluster has changed during the handshake: connect again");
   }
@@ -148,5 +150,5 @@ export function callerSource(door: Door, socket: unknown): Endpoint | undefined 
 function admitted(door: CallerDoor, name: string, proof: CallerProof, socket: unknown): Caller {
   const objection = door.objection(sourceOf(socket as TLSSocket).address);
   if (objection !== undefined) throw objection;
-  return { name, cluster: door.cluster, proof };
+  return { name, proof };
 }

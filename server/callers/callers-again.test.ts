@@ -6,17 +6,17 @@ import { TurnQueue } from "../../shared/basics/turn-queue.ts";
 import { certificateOf } from "../../shared/pki/testing.ts";
 import { ClientTrust } from "../../shared/tls/client-trust.ts";
 import type { ClusterVirtualHost } from "../cluster-runtime/virtual-host.ts";
-import type { TokenVerifier, Verdict } from "../tokens/verifier.ts";
+import type { TokenVerifier, VerificationResult } from "../tokens/verifier.ts";
 import { OpenConnect, OpenConnects } from "../tunnels/open-connects.ts";
 import { CallersAgain } from "./callers-again.ts";
 
 /** What this takes of a door. */
-type Door = Pick<ClusterVirtualHost, "open" | "trust" | "verifier" | "identities" | "rule" | "notFrom">;
+type Door = Pick<ClusterVirtualHost, "open" | "trust" | "verifier" | "identities" | "rule" | "sourceObjection">;
 
 function doorOf(more: Partial<Door> = {}): { door: ClusterVirtualHost } & { parts: Door } {
   const parts: Door = {
     ...{ open: new OpenConnects(), trust: new ClientTrust(""), verifier: undefined, identities: [], rule: "a list" },
-    notFrom: () => undefined,
+    sourceObjection: () => undefined,
     ...more,
   };
   return { door: parts as ClusterVirtualHost, parts };
@@ -31,9 +31,9 @@ class Judge implements TokenVerifier {
   asked = 0;
   atOnce = 0;
   most = 0;
-  verdict: (token: string) => Verdict = () => ({ ok: { subject: "s", expiresAt: new Date() } });
+  verdict: (token: string) => VerificationResult = () => ({ ok: { subject: "s", expiresAt: new Date() } });
 
-  async verify(token: string): Promise<Verdict> {
+  async verify(token: string): Promise<VerificationResult> {
     this.asked++;
     this.most = Math.max(this.most, ++this.atOnce);
     await new Promise((resolve) => setImmediate(resolve));

@@ -3,7 +3,7 @@ import type { TurnQueue } from "../../shared/basics/turn-queue.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { type PeerIdentity, shortSubject } from "../../shared/tls/identity.ts";
 import type { ClusterVirtualHost } from "../cluster-runtime/virtual-host.ts";
-import type { TokenVerifier, Verdict } from "../tokens/verifier.ts";
+import type { TokenVerifier, VerificationResult } from "../tokens/verifier.ts";
 import type { Admitted, OpenConnect } from "../tunnels/open-connects.ts";
 import { notPermitted } from "./authenticate.ts";
 
@@ -30,7 +30,8 @@ export class CallersAgain {
   async verify(door: ClusterVirtualHost): Promise<void> {
     const tokens: Admitted[] = [];
     for (const admitted of door.open.all()) {
-      for (const connect of admitted.connects) this.#turns.run(() => refuseIf(connect, door.notFrom(connect.address)));
+      for (const connect of admitted.connects)
+        this.#turns.run(() => refuseIf(connect, door.sourceObjection(connect.address)));
       const { proof } = admitted;
       if (proof?.kind === "token") tokens.push(admitted);
       else if (proof !== undefined) this.#turns.run(() => this.#refuse(admitted, certificateFault(proof.peer, door)));
@@ -76,7 +77,11 @@ function certificateFault(peer: PeerIdentity, door: ClusterVirtualHost): Culvert
 }
 
 /** Never "unavailable": for whom nobody speaks within the time, the new rules do not speak. */
-async function verdictOf(token: string, verifier: TokenVerifier | undefined, signal: AbortSignal): Promise<Verdict> {
+async function verdictOf(
+  token: string,
+  verifier: TokenVerifier | undefined,
+  signal: AbortSignal,
+): Promise<VerificationResult> {
   if (verifier === undefined) return { refused: "tokens are not taken here any more" };
   for (;;) {
     try {

@@ -3,7 +3,7 @@ import type { Duplex } from "node:stream";
 import type { TLSSocket } from "node:tls";
 import { networkOf } from "../../shared/address/network.ts";
 import { TurnQueue } from "../../shared/basics/turn-queue.ts";
-import { formatEndpoint } from "../../shared/listen/source.ts";
+import { formatEndpoint } from "../../shared/listen/incoming-connection.ts";
 import { printable, toCulvertError } from "../../shared/outcomes.ts";
 import { HTTP_2, RequestReader, valuesOf } from "../listeners/request-reader.ts";
 import { Sockets } from "../listeners/sockets.ts";

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import type { Duplex } from "node:stream";
 import { test } from "node:test";
-import type { Verdict } from "../tokens/verifier.ts";
+import type { VerificationResult } from "../tokens/verifier.ts";
 import { fakeAgent } from "../tunnels/testing/fake-agent.ts";
 import { CONNECT, ESTABLISHED, start, until } from "./testing/caller.ts";
 
@@ -188,8 +188,8 @@ test("CONNECTs whose tokens are being verified take no room of those that wait f
 });
 
 test("what comes while a token is verified counts for unauthenticated peers, and for the cluster once its caller is admitted", async () => {
-  let decide: (verdict: Verdict) => void = () => {};
-  const verifier = { verify: () => new Promise<Verdict>((resolve) => (decide = resolve)), close: () => {} };
+  let decide: (verdict: VerificationResult) => void = () => {};
+  const verifier = { verify: () => new Promise<VerificationResult>((resolve) => (decide = resolve)), close: () => {} };
   await using world = await start([], { verifier, agentWaitMs: 1_000 });
   const { cluster, unauthenticatedMemory } = world;
   const held = () => [unauthenticatedMemory.held, cluster.memory.held];
@@ -197,7 +197,7 @@ test("what comes while a token is verified counts for unauthenticated peers, and
   const answer = caller.ask(withToken("Bearer a.b.c") + "x".repeat(10_000));
   await until(() => held().includes(10_000));
   assert.deepEqual(held(), [10_000, 0], "a stranger has sent it");
-  decide({ ok: { subject: "me" } } as Verdict);
+  decide({ ok: { subject: "me" } } as VerificationResult);
   await until(() => cluster.pendingConnects === 1);
   assert.deepEqual(held(), [0, 10_000]);
   assert.match(await answer, /^HTTP\/1\.1 503 no agent of cluster/);

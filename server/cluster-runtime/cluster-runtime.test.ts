@@ -21,7 +21,7 @@ function serve(cluster: Cluster): ClusterRuntime {
 
 function refusal(served: ClusterRuntime, target = TARGET): CulvertError | undefined {
   try {
-    served.mustAdmit(target);
+    served.requireAdmission(target);
     return undefined;
   } catch (error) {
     assert.ok(error instanceof CulvertError);

@@ -1,63 +1,62 @@
 import type { Target } from "../../shared/address/target.ts";
-import { TokenBucket } from "../../shared/basics/token-bucket.ts";
+import { TokenBucket } from "../../shared/basics/rate-limit.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
+import { ConditionLog } from "../../shared/runtime/condition-log.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { WatchedCrl } from "../../shared/tls/crl-file.ts";
-import type { Expiring } from "../../shared/tls/expiry.ts";
+import { type Expiring, expiryConditions } from "../../shared/tls/expiry.ts";
 import type { WatchedTls } from "../../shared/tls/tls-files.ts";
 import { unfit } from "../../shared/tls/tls-material.ts";
-import { ValidityLog } from "../../shared/tls/validity-log.ts";
-import type { Cluster, ClusterChanges, InnerTlsRule } from "../clusters/cluster.ts";
+import { type Cluster, type ClusterChanges, type InnerTlsRule, SIDES, type SideName } from "../clusters/cluster.ts";
 import type { Limits } from "../clusters/document.ts";
 import { ClusterFigures } from "../metrics/cluster-figures.ts";
-import type { Reach } from "../tokens/review-reach.ts";
+import type { ApiServerState } from "../tokens/token-review.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
 import { SideExpiry } from "./expiring.ts";
-import { missingWarning } from "./missing-material.ts";
 import { ClusterVirtualHost, type UnixHost } from "./virtual-host.ts";
+import { missingWarning } from "./warnings.ts";
 
 export interface ClusterRuntimeDeps {
-  /** What the flags say of each side, where clusters leave it out. */
+  /** Certificates of the flags, for sides that leave them out. */
   readonly flags: {
     readonly agents: WatchedTls | undefined;
     readonly callers: WatchedTls | undefined;
-    /** `--client-crl-file`, for both. */
+    /** `--client-crl-file`, for both sides. */
     readonly crl?: WatchedCrl | undefined;
   };
-  /** There are no documents: the flags are the one cluster. */
+  /** There are no documents: the flags describe the one cluster. */
   readonly isOfFlags: boolean;
-  /** `--inner-tls`, for clusters that do not say. */
+  /** `--inner-tls`, for clusters that leave it out. */
   readonly innerTls: InnerTlsRule;
   readonly log: Logger;
 }
 
-const SIDES = ["agents", "callers"] as const;
-/** So many seconds' worth is let through at once: callers come in bursts, after a restart above all. */
+/** Seconds' worth of CONNECTs that pass at once, because callers come in bursts, above all after a restart. */
 const CONNECT_BURST_S = 2;
-/** Bytes come in chunks; what is more than this would be seen by the neighbours. */
+/** Seconds' worth of bytes that pass at once. Bytes come in chunks; a longer burst would disturb the neighbours. */
 const BYTES_BURST_S = 0.1;
 
 /**
- * While the connections of a cluster hold more than `limits.memory` each of them is slowed down to 1 MB/s, so that what they
- * hold gets less as their readers go on.
+ * While the connections of a cluster hold more than `limits.memory`, each of them is slowed down to 1 MB/s, so that the
+ * memory shrinks as their readers go on.
  */
 const MS_PER_BYTE_ABOVE_CAP = 1 / 1_000;
 
-/** One cluster as this server serves it: its tunnels, its doors on the TLS ports, and what its callers may ask for. */
+/** One cluster as this server serves it: its tunnels, its virtual hosts on the TLS ports, and its admission of CONNECTs. */
 export class ClusterRuntime {
   readonly tunnels: ClusterTunnels;
   readonly agents: ClusterVirtualHost;
   readonly callers: ClusterVirtualHost;
   readonly unix: UnixHost;
   readonly figures: ClusterFigures;
-  /** It is what the flags say, and no document's. */
+  /** It comes from the flags, not from a document. */
   readonly isOfFlags: boolean;
   readonly #expiry: readonly SideExpiry[];
-  readonly #validity: ValidityLog;
+  readonly #expiryLog: ConditionLog;
   #cluster: Cluster;
   #connects: TokenBucket | undefined;
   #bytes: TokenBucket | undefined;
-  /** How long to rest after so many bytes, ms and fractions. Every connection asks, also one that is older than the limit. */
+  /** Pause after this many bytes, ms with fractions. Every connection asks, also one that is older than the limit. */
   readonly pace = (bytes: number): number => {
     this.figures.carried += bytes;
     const restMs = this.#bytes?.charge(bytes) ?? 0;
@@ -71,13 +70,13 @@ export class ClusterRuntime {
     this.tunnels = tunnels;
     tunnels.probes.paceOfConnections = this.pace;
     this.isOfFlags = deps.isOfFlags;
-    const rule = (side: "agents" | "callers") =>
+    const rule = (side: SideName) =>
       deps.isOfFlags ? `--${side.slice(0, -1)}-identities` : `${side}.identities of its cluster`;
     const common = {
       ...deps,
       onHandshakeLimit: () => this.figures.limitHit("handshakesPerSecond"),
     };
-    const depsOf = (clients: "agents" | "callers") => ({
+    const depsOf = (clients: SideName) => ({
       ...common,
       clients,
       flags: flags[clients],
@@ -87,39 +86,40 @@ export class ClusterRuntime {
     this.agents = new ClusterVirtualHost(tunnels, cluster.agents, depsOf("agents"));
     this.callers = new ClusterVirtualHost(tunnels, cluster.callers, depsOf("callers"));
     this.unix = { kind: "unix", cluster: cluster.name, tunnels };
-    this.#fit(cluster);
-    this.#limit(cluster);
-    // These look at themselves until they are closed, so nothing may fail behind them.
+    this.#apply(cluster);
+    this.#applyLimits(cluster);
+    // These have timers until they are closed, so nothing may throw after they are made.
     this.figures = new ClusterFigures();
     this.#expiry = SIDES.map((side) => new SideExpiry(side, () => this.#inUse(side)));
-    this.#validity = new ValidityLog(deps.log, () => this.expiring());
+    this.#expiryLog = new ConditionLog(deps.log, () => expiryConditions(this.expiring(), new Date()));
+    this.#expiryLog.check();
   }
 
   get cluster(): Cluster {
     return this.#cluster;
   }
 
-  /** Why it is not served as its document says, or why nobody comes who is meant to. */
+  /** Why it is not served as its document says, or why clients cannot connect. */
   problems(now = new Date()): string[] {
     return SIDES.flatMap((side) => {
-      const { tokenProblem, mayDoWithoutTls } = this[side];
-      const missing = mayDoWithoutTls ? undefined : missingWarning(side)(this);
+      const { tokenProblem, worksWithoutTls } = this[side];
+      const missing = worksWithoutTls ? undefined : missingWarning(side)(this);
       return [missing ?? [], tokenProblem ?? [], this.#unfit(side, now) ?? []].flat();
     });
   }
 
-  /** How the API servers that judge its tokens can be reached; `undefined`: none is asked. */
-  get tokenReach(): Reach | undefined {
-    const reaches = SIDES.flatMap((side) => this[side].verifier?.reach ?? []);
-    return reaches.find(({ state }) => state === "failing") ?? reaches[0];
+  /** Whether the API servers that verify its tokens answer; `undefined` if none is asked. */
+  get apiServerState(): ApiServerState | undefined {
+    const states = SIDES.flatMap((side) => this[side].verifier?.apiServer ?? []);
+    return states.find(({ state }) => state === "failing") ?? states[0];
   }
 
-  /** What its document names and has an end; what the flags name is told once for all clusters. */
+  /** The certificates of its document that expire. Those of the flags are reported once for all clusters. */
   *expiring(): Generator<Expiring> {
     for (const side of this.#expiry) yield* side;
   }
 
-  #inUse(side: (typeof SIDES)[number]) {
+  #inUse(side: SideName) {
     const { ownCertificate: certificate, ownCa: ca } = this[side];
     const { name: cluster, file } = this.#cluster;
     const fields = { cluster, file };
@@ -127,7 +127,7 @@ export class ClusterRuntime {
     return { certificate, ca, by, cluster, certificateFields: fields, caFields: fields };
   }
 
-  #unfit(side: (typeof SIDES)[number], now: Date): string | undefined {
+  #unfit(side: SideName, now: Date): string | undefined {
     const { ownCertificate } = this[side];
     const fault = ownCertificate && unfit(ownCertificate, now);
     if (fault === undefined) return undefined;
@@ -135,29 +135,29 @@ export class ClusterRuntime {
     return `${file}: cluster "${name}": ${side}.cert ${fault}: ${side} refuse this server`;
   }
 
-  /** It is not served any more; what is open is its owner's to end. */
+  /** It is not served any more. Its owner ends what is open. */
   close(): void {
     this.tunnels.closedBecause = `cluster "${this.#cluster.name}" is not served here any more`;
     this.agents.close();
     this.callers.close();
     this.figures.close();
-    this.#validity.close();
+    this.#expiryLog.close();
   }
 
   update(cluster: Cluster, what: ClusterChanges): void {
     this.#cluster = cluster;
-    this.#fit(cluster);
-    if (what.limits) this.#limit(cluster);
-    this.#validity.look();
+    this.#apply(cluster);
+    if (what.limits) this.#applyLimits(cluster);
+    this.#expiryLog.check();
   }
 
-  #fit({ name, agents, callers, suspended }: Cluster): void {
+  #apply({ name, agents, callers, suspended }: Cluster): void {
     this.tunnels.closedBecause = suspended ? `cluster "${name}" is suspended` : undefined;
     this.agents.update(agents, suspended);
     this.callers.update(callers, suspended);
   }
 
-  #limit({ name, limits: { connectsPerSecond, bytesPerSecond, handshakesPerSecond, memory } }: Cluster): void {
+  #applyLimits({ name, limits: { connectsPerSecond, bytesPerSecond, handshakesPerSecond, memory } }: Cluster): void {
     const sentence = `cluster "${name}" is at its limit: ${handshakesPerSecond} handshakes a second (limits.handshakesPerSecond)`;
     for (const side of SIDES) this[side].handshakes.set(() => bucketOf(handshakesPerSecond, CONNECT_BURST_S), sentence);
     this.tunnels.memory.cap = memory ?? Number.POSITIVE_INFINITY;
@@ -165,8 +165,8 @@ export class ClusterRuntime {
     this.#bytes = bucketOf(bytesPerSecond, BYTES_BURST_S);
   }
 
-  /** May this target be asked for, now? Throws `forbidden` or `limited`; each yes counts as one CONNECT. */
-  mustAdmit(target: Target): void {
+  /** Counts one CONNECT for this target; throws `forbidden` or `limited` if it may not be opened now. */
+  requireAdmission(target: Target): void {
     const { name, suspended, targets, limits } = this.#cluster;
     if (suspended) throw new CulvertError("forbidden", `cluster "${name}" is suspended`);
     const objection = targets.judge(target);

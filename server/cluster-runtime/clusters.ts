@@ -1,22 +1,18 @@
 import { ConfigError } from "../../shared/config/options.ts";
-import type { TlsDoors } from "../../shared/listen/tls.ts";
+import type { VirtualHosts } from "../../shared/listen/listeners.ts";
+import { ConditionLog } from "../../shared/runtime/condition-log.ts";
 import type { Expiring } from "../../shared/tls/expiry.ts";
 import { changedKeys } from "../clusters/changes.ts";
 import type { Cluster, ClusterChanges } from "../clusters/cluster.ts";
 import type { ServerNames } from "../clusters/names.ts";
 import type { ClusterListener } from "../clusters/store.ts";
-import type { Reach } from "../tokens/review-reach.ts";
+import type { ApiServerState } from "../tokens/token-review.ts";
 import type { Registry } from "../tunnels/registry.ts";
-import { warningsOf } from "./all-warnings.ts";
 import { ClusterRuntime, type ClusterRuntimeDeps } from "./cluster-runtime.ts";
-import { missingWarning } from "./missing-material.ts";
-import { namesPassByWarning } from "./names-pass-by.ts";
-import { sharedCaWarning } from "./shared-ca.ts";
-import { tokenOnlyWarning } from "./token-only.ts";
 import type { ClusterVirtualHost } from "./virtual-host.ts";
-import { CrlLog, documentCrlWarnings, flagCrlWarnings } from "./warnings.ts";
+import { documentCrlWarnings, flagCrlWarnings, sharedCaWarning, WARNINGS, warningsOf } from "./warnings.ts";
 
-/** Which clusters there are: the documents', or the one of the flags. */
+/** Where clusters come from: the documents of `--clusters`, or the flags. */
 export interface ClusterSource {
   readonly clusters: ReadonlyMap<string, Cluster>;
   readonly agentNames: Pick<ServerNames<Cluster>, "find">;
@@ -30,41 +26,43 @@ export interface ClustersDeps extends ClusterRuntimeDeps {
   readonly maxAgents: number;
   readonly serverId: string;
   readonly drainTimeoutMs: number;
-  /** It is served from now on. */
+  /** The cluster is served from now on. */
   onAdded(served: ClusterRuntime): void;
   onChanged(served: ClusterRuntime, what: ClusterChanges): void;
-  /** Nobody finds it any more; what it has open is to be drained. */
+  /** New clients do not find the cluster any more; what it has open is to be drained. */
   onRemoved(served: ClusterRuntime): void;
 }
 
-/** The way to the API server that judges a cluster's tokens. */
+/** A cluster and the state of the API server that verifies its tokens. */
 export interface TokenReviewState {
   readonly cluster: string;
-  readonly reach: Reach;
+  readonly reach: ApiServerState;
 }
 
-/** The clusters that are served now, and the doors at which they are found. */
+/** The clusters that are served now, and their virtual hosts on the TLS ports. */
 export class Clusters implements ClusterListener {
-  readonly agentDoors: TlsDoors<ClusterVirtualHost>;
-  /** Where TLS has ended in front, and names come in the request. */
-  readonly plainAgentDoors: TlsDoors<ClusterVirtualHost>;
-  readonly callerDoors: TlsDoors<ClusterVirtualHost>;
+  readonly agentHosts: VirtualHosts<ClusterVirtualHost>;
+  /** For connections whose TLS ended at a load balancer, and whose name comes in the request. */
+  readonly plainAgentHosts: VirtualHosts<ClusterVirtualHost>;
+  readonly callerHosts: VirtualHosts<ClusterVirtualHost>;
   readonly #deps: ClustersDeps;
   readonly #served = new Map<string, ClusterRuntime>();
-  /** Clusters that are to be served and cannot, and why. */
+  /** Clusters that cannot be served, and why. */
   readonly #unserved = new Map<string, string>();
-  readonly #crlLog: CrlLog;
+  readonly #crlLog: ConditionLog;
   #started = false;
 
   constructor(deps: ClustersDeps) {
     this.#deps = deps;
-    this.agentDoors = this.#doors("agents", () => deps.source.agentNames, hasCertificate);
-    this.plainAgentDoors = this.#doors("agents", () => deps.source.agentNames, canDoWithoutTls);
-    this.#crlLog = new CrlLog(deps.log, () => this.#crlWarnings());
-    this.callerDoors = this.#doors("callers", () => deps.source.callerNames, hasCertificate);
+    this.agentHosts = this.#hosts("agents", () => deps.source.agentNames, hasCertificate);
+    this.plainAgentHosts = this.#hosts("agents", () => deps.source.agentNames, worksOnPlainPort);
+    this.#crlLog = new ConditionLog(deps.log, () =>
+      this.#crlWarnings().map((message) => ({ level: "warn", fields: {}, message })),
+    );
+    this.callerHosts = this.#hosts("callers", () => deps.source.callerNames, hasCertificate);
   }
 
-  /** Throws a `ConfigError` for a cluster that cannot be served as it is said. */
+  /** Throws a `ConfigError` for a cluster that cannot be served. */
   start(): void {
     this.#deps.source.listen(this);
     this.#started = true;
@@ -72,7 +70,7 @@ export class Clusters implements ClusterListener {
     for (const warn of WARNINGS) {
       for (const warning of warningsOf(this.#served.values(), warn)) this.#deps.log.warn(warning);
     }
-    this.#crlLog.look();
+    this.#crlLog.check();
   }
 
   get(name: string): ClusterRuntime | undefined {
@@ -88,25 +86,25 @@ export class Clusters implements ClusterListener {
     return [...this.#unserved.values(), ...[...this.#served.values()].flatMap((served) => served.problems())];
   }
 
-  /** What is odd about the clusters now, and may be meant: what can be mended, since it stays in readyz until it is. */
+  /** Warnings that readyz shows until their cause is removed. */
   warnings(): string[] {
     return [...warningsOf(this.#served.values(), sharedCaWarning), ...this.#crlWarnings()];
   }
 
-  /** Of those whose tokens an API server judges. */
+  /** The clusters whose tokens an API server verifies. */
   tokenReviews(): TokenReviewState[] {
-    return [...this.#served].flatMap(([cluster, { tokenReach }]) =>
-      tokenReach === undefined ? [] : { cluster, reach: tokenReach },
+    return [...this.#served].flatMap(([cluster, { apiServerState }]) =>
+      apiServerState === undefined ? [] : { cluster, reach: apiServerState },
     );
   }
 
-  /** What of the documents' certificates and CAs has an end. */
+  /** The certificates and CAs of the documents that expire. */
   *expiring(): Generator<Expiring> {
     for (const served of this.#served.values()) yield* served.expiring();
   }
 
-  /** To be called when the CRLs of the flags are others. */
-  readonly lookAtCrls = (): void => this.#crlLog.lookSoon();
+  /** Call it when the CRLs of the flags have changed. */
+  readonly checkCrls = (): void => this.#crlLog.checkSoon();
 
   #crlWarnings(): string[] {
     const { crl } = this.#deps.flags;
@@ -131,13 +129,13 @@ export class Clusters implements ClusterListener {
       const { name, file, suspended } = cluster;
       this.#deps.log.info({ cluster: name, file, ...(suspended && { suspended }) }, "cluster added");
       this.#warnOf(served, []);
-      this.#crlLog.lookSoon();
+      this.#crlLog.checkSoon();
     }
     this.#deps.onAdded(served);
   }
 
-  /** Somebody who is shut out, or let in again, is no change like any other. */
-  #tellChange({ name, file, suspended }: Cluster, what: ClusterChanges): void {
+  /** Suspending and resuming are warnings, unlike other changes. */
+  #logChange({ name, file, suspended }: Cluster, what: ClusterChanges): void {
     const line = { cluster: name, file, changed: changedKeys(what) };
     if (what.suspended) this.#deps.log.warn(line, suspended ? "cluster suspended" : "cluster resumed");
     else this.#deps.log.info(line, "cluster changed");
@@ -149,7 +147,7 @@ export class Clusters implements ClusterListener {
     }
   }
 
-  /** What is wrong with a cluster stops the start, and later keeps out that one. */
+  /** A cluster that cannot be served fails the start; later it only keeps itself out. */
   #make(make: () => ClusterRuntime, { name, file }: Cluster): ClusterRuntime | undefined {
     try {
       return make();
@@ -165,15 +163,15 @@ export class Clusters implements ClusterListener {
   onChanged(cluster: Cluster, _before: Cluster, what: ClusterChanges): void {
     const served = this.#served.get(cluster.name);
     if (served === undefined) {
-      this.onAdded(cluster); // it could not be served as it was
+      this.onAdded(cluster); // its last version could not be served
       return;
     }
     if (what.maxAgents) served.tunnels.maxAgents = cluster.agents.maxAgents ?? this.#deps.maxAgents;
     const before = warningsAbout(served);
     served.update(cluster, what);
-    this.#tellChange(cluster, what);
+    this.#logChange(cluster, what);
     this.#warnOf(served, before);
-    this.#crlLog.lookSoon();
+    this.#crlLog.checkSoon();
     this.#deps.onChanged(served, what);
   }
 
@@ -192,39 +190,30 @@ export class Clusters implements ClusterListener {
     for (const served of this.#served.values()) served.close();
   }
 
-  #doors(
+  #hosts(
     side: "agents" | "callers",
     names: () => ClusterSource["agentNames"],
-    isUsable: (door: ClusterVirtualHost) => boolean,
-  ): TlsDoors<ClusterVirtualHost> {
+    isUsable: (host: ClusterVirtualHost) => boolean,
+  ): VirtualHosts<ClusterVirtualHost> {
     const served = this.#served;
     return {
       get single() {
         if (served.size !== 1) return undefined;
         const [only] = served.values();
-        const door = only?.[side];
-        return door?.side.sni.length === 0 && isUsable(door) ? door : undefined;
+        const host = only?.[side];
+        return host?.side.sni.length === 0 && isUsable(host) ? host : undefined;
       },
       find: (serverName) => {
         const cluster = names().find(serverName);
-        const door = cluster && served.get(cluster.name)?.[side];
-        return door !== undefined && isUsable(door) ? door : undefined;
+        const host = cluster && served.get(cluster.name)?.[side];
+        return host !== undefined && isUsable(host) ? host : undefined;
       },
     };
   }
 }
 
-/** Enough to see what is meant: a thousand clusters may name one file. */
+/** Maximum number of warnings about CRLs, because a thousand clusters may name one file. */
 const MAX_CRL_WARNINGS = 10;
-
-/** What the log says of a cluster, when it comes and when that is new. */
-const WARNINGS = [
-  sharedCaWarning,
-  tokenOnlyWarning,
-  namesPassByWarning,
-  missingWarning("agents"),
-  missingWarning("callers"),
-];
 
 function warningsAbout(served: ClusterRuntime): string[] {
   return WARNINGS.flatMap((warn) => warn(served) ?? []);
@@ -234,7 +223,7 @@ function hasCertificate({ material }: ClusterVirtualHost): boolean {
   return material !== undefined;
 }
 
-/** Inner TLS shows the certificate, too; tokens alone need none. */
-function canDoWithoutTls(door: ClusterVirtualHost): boolean {
-  return hasCertificate(door) || door.innerTls === "never";
+/** Inner TLS shows the certificate too; only tokens need none. */
+function worksOnPlainPort(host: ClusterVirtualHost): boolean {
+  return hasCertificate(host) || host.innerTls === "never";
 }

@@ -1,11 +1,11 @@
 import { AuthorityEnds, type Expiring } from "../../shared/tls/expiry.ts";
 import type { Validity } from "../../shared/tls/tls-material.ts";
-import type { Clients } from "./missing-material.ts";
+import type { SideName } from "../clusters/cluster.ts";
 
-/** What one side shows and judges by, and what names it: two flags, or two keys of a document. */
+/** The certificate and CA of one side, and the flags or document keys that name them. */
 export interface SideInUse {
   readonly certificate: (Validity & { readonly cert: string }) | undefined;
-  /** PEM; empty as `undefined`: there is none. */
+  /** PEM; empty or `undefined` if there is none. */
   readonly ca: string | undefined;
   readonly by: { readonly certificate: string; readonly ca: string };
   readonly cluster: string;
@@ -13,13 +13,13 @@ export interface SideInUse {
   readonly caFields: Expiring["fields"];
 }
 
-/** What of one side has an end. The CA's certificates are read once for each content. */
+/** The certificate and CAs of one side that expire. The CA bundle is parsed once for each content. */
 export class SideExpiry {
-  readonly #clients: Clients;
+  readonly #clients: SideName;
   readonly #inUse: () => SideInUse;
   #authorities = new AuthorityEnds("");
 
-  constructor(clients: Clients, inUse: () => SideInUse) {
+  constructor(clients: SideName, inUse: () => SideInUse) {
     this.#clients = clients;
     this.#inUse = inUse;
   }

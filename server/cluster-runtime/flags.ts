@@ -1,13 +1,73 @@
+import { resolve } from "node:path";
 import { ConfigError } from "../../shared/config/options.ts";
+import { ConditionLog } from "../../shared/runtime/condition-log.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import { WatchedCrl } from "../../shared/tls/crl-file.ts";
-import type { Expiring } from "../../shared/tls/expiry.ts";
+import { type Expiring, expiryConditions } from "../../shared/tls/expiry.ts";
+import { type IdentityPattern, parsePattern } from "../../shared/tls/identity.ts";
 import { WatchedTls } from "../../shared/tls/tls-files.ts";
 import type { ServerTls, TlsFiles, Validity } from "../../shared/tls/tls-material.ts";
-import { ValidityLog } from "../../shared/tls/validity-log.ts";
 import type { FlagAuthorities } from "../clusters/claimed-certificates.ts";
-import type { ServerOptions } from "../options/options.ts";
+import { type Cluster, SIDES, type SideName } from "../clusters/cluster.ts";
+import { TargetRules } from "../clusters/targets.ts";
+import type { TokenTrust } from "../clusters/token-document.ts";
+import { DEFAULT_CLUSTER, type ServerOptions } from "../options/options.ts";
+import type { ClusterSource } from "./clusters.ts";
 import { SideExpiry } from "./expiring.ts";
+
+/** Konnectivity's four flags for tokens of agents. */
+type TokenReviewFlags = Pick<
+  ServerOptions,
+  "authenticationAudience" | "agentNamespace" | "agentServiceAccount" | "kubeconfig"
+>;
+
+type FlagClusterOptions = TokenReviewFlags & Pick<ServerOptions, "agentIdentities" | "callerIdentities" | "udsName">;
+
+/** The one cluster of a server without `--clusters`, as its flags describe it. */
+export function flagCluster(options: FlagClusterOptions): ClusterSource {
+  const cluster: Cluster = {
+    name: DEFAULT_CLUSTER,
+    file: "the flags",
+    agents: {
+      sni: [],
+      identities: patterns("--agent-identities", options.agentIdentities),
+      ...(options.authenticationAudience !== "" && { token: tokenReview(options) }),
+    },
+    callers: {
+      sni: [],
+      identities: patterns("--caller-identities", options.callerIdentities),
+      ...(options.udsName === "" ? {} : { uds: options.udsName }),
+    },
+    targets: new TargetRules([], []),
+    limits: {},
+    suspended: false,
+  };
+  const names = { find: () => cluster };
+  return {
+    clusters: new Map([[cluster.name, cluster]]),
+    agentNames: names,
+    callerNames: names,
+    listen: (listener) => listener.onAdded(cluster),
+  };
+}
+
+function tokenReview(flags: TokenReviewFlags): TokenTrust {
+  const { authenticationAudience: audience, agentNamespace, agentServiceAccount, kubeconfig } = flags;
+  return {
+    ...{ kind: "tokenReview", audience, agentNamespace, agentServiceAccount },
+    ...(kubeconfig !== "" && { kubeconfig: resolve(kubeconfig) }),
+  };
+}
+
+function patterns(option: string, texts: readonly string[]): IdentityPattern[] {
+  try {
+    return texts.map(parsePattern);
+  } catch (error) {
+    throw new ConfigError([`${option}: ${(error as Error).message}.`], { cause: error });
+  }
+}
+
+// ── certificates ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 type FlagTlsOptions = Pick<
   ServerOptions,
@@ -19,29 +79,31 @@ const FLAGS = {
   callers: { certificate: "--server-cert", ca: "--server-ca-cert" },
 } as const;
 
-/** A certificate in use: whose it is, when it is good, and why newer files are not in its place. */
-export interface Certificate extends Validity {
-  readonly name: string;
-  readonly problem: string | undefined;
-}
-
 export interface FlagTlsDeps {
   readonly log: Logger;
-  /** What agents are shown or verified by has changed. */
+  /** The certificate shown to agents, or the CA that verifies them, has changed. */
   onAgentsRenewed(caChanged: boolean): void;
-  /** What callers are verified by has changed. */
+  /** The CA that verifies callers has changed. */
   onCallersCaChanged(): void;
-  /** Other certificates may be revoked. */
+  /** The set of revoked certificates may have changed. */
   onCrlChanged(): void;
 }
 
-/** Certificates and CAs of the flags: of the one cluster, or of every side of a cluster that brings none. */
+/** A certificate in use, for readiness. */
+export interface CertificateState extends Validity {
+  /** Its side, `agents` or `callers`. */
+  readonly name: string;
+  /** Why newer files did not replace it. */
+  readonly problem: string | undefined;
+}
+
+/** The certificates and CAs of the flags, which serve every side of a cluster that brings none of its own. */
 export class FlagTls {
   readonly agents: WatchedTls | undefined;
   readonly callers: WatchedTls | undefined;
   readonly crl: WatchedCrl | undefined;
   readonly #expiry: readonly SideExpiry[];
-  readonly #validity: ValidityLog;
+  readonly #expiryLog: ConditionLog;
   #authorities: FlagAuthorities = {};
 
   /** Throws a `ConfigError`. */
@@ -49,46 +111,51 @@ export class FlagTls {
     const { clusterCert, clusterKey, clusterCaCert, serverCert, serverKey, serverCaCert } = options;
     const { log } = deps;
     const onAgentsRenewed = ({ ca }: ServerTls, before: ServerTls): void => {
-      this.#validity.look();
+      this.#expiryLog.check();
       deps.onAgentsRenewed(ca !== before.ca);
     };
     const onCallersRenewed = ({ ca }: ServerTls, before: ServerTls): void => {
-      this.#validity.look();
+      this.#expiryLog.check();
       if (ca !== before.ca) deps.onCallersCaChanged();
     };
     const ofAgents = { certFile: clusterCert, keyFile: clusterKey, caFile: clusterCaCert };
     const ofCallers = { certFile: serverCert, keyFile: serverKey, caFile: serverCaCert };
-    this.agents = watched("agents", ofAgents, () => new WatchedTls(ofAgents, { log, onRenewed: onAgentsRenewed }));
+    const { clientCrlFile } = options;
+    const onCrl = (): void => deps.onCrlChanged();
     try {
-      this.callers = watched(
-        "callers",
-        ofCallers,
-        () => new WatchedTls(ofCallers, { log, onRenewed: onCallersRenewed }),
-      );
-      this.crl = watchedCrl(options.clientCrlFile, () => deps.onCrlChanged(), log);
+      this.agents = watched("The listener for agents", ofAgents.certFile, () => {
+        return new WatchedTls(ofAgents, { log, onRenewed: onAgentsRenewed });
+      });
+      this.callers = watched("The listener for callers", ofCallers.certFile, () => {
+        return new WatchedTls(ofCallers, { log, onRenewed: onCallersRenewed });
+      });
+      this.crl = watched("--client-crl-file", clientCrlFile, () => {
+        return new WatchedCrl(clientCrlFile, { log, onRenewed: onCrl });
+      });
     } catch (error) {
       this.agents?.close();
       this.callers?.close();
       throw error;
     }
     this.#expiry = [this.#expiryOf("agents", ofAgents), this.#expiryOf("callers", ofCallers)];
-    this.#validity = new ValidityLog(log, () => this.expiring());
+    this.#expiryLog = new ConditionLog(log, () => expiryConditions(this.expiring(), new Date()));
+    this.#expiryLog.check();
   }
 
-  #expiryOf(clients: "agents" | "callers", { certFile, caFile }: TlsFiles): SideExpiry {
+  #expiryOf(side: SideName, { certFile, caFile }: TlsFiles): SideExpiry {
     const files = { certificateFields: { file: certFile }, caFields: { file: caFile } };
-    return new SideExpiry(clients, () => {
-      const certificate = this[clients]?.content;
-      return { certificate, ca: certificate?.ca, by: FLAGS[clients], cluster: "", ...files };
+    return new SideExpiry(side, () => {
+      const certificate = this[side]?.content;
+      return { certificate, ca: certificate?.ca, by: FLAGS[side], cluster: "", ...files };
     });
   }
 
-  /** What of it has an end. */
+  /** The certificates and CAs that expire. */
   *expiring(): Generator<Expiring> {
     for (const side of this.#expiry) yield* side;
   }
 
-  /** Another object only when one of the CAs is another. */
+  /** The same object as long as no CA changes. */
   get authorities(): FlagAuthorities {
     const agents = this.agents?.content.ca;
     const callers = this.callers?.content.ca;
@@ -97,9 +164,8 @@ export class FlagTls {
     return this.#authorities;
   }
 
-  /** For readiness. */
-  certificates(): Certificate[] {
-    return (["callers", "agents"] as const).flatMap((name) => {
+  certificates(): CertificateState[] {
+    return [...SIDES].reverse().flatMap((name) => {
       const side = this[name];
       if (side === undefined) return [];
       const { notBefore, notAfter, lacksServerAuth } = side.content;
@@ -111,24 +177,16 @@ export class FlagTls {
     this.agents?.close();
     this.callers?.close();
     this.crl?.close();
-    this.#validity.close();
+    this.#expiryLog.close();
   }
 }
 
-function watchedCrl(path: string, onRenewed: () => void, log: Logger): WatchedCrl | undefined {
+/** `undefined` if the flag names no file. */
+function watched<T>(what: string, path: string, watch: () => T): T | undefined {
   if (path === "") return undefined;
-  try {
-    return new WatchedCrl(path, { log, onRenewed });
-  } catch (error) {
-    throw new ConfigError([`--client-crl-file: ${(error as Error).message}.`], { cause: error });
-  }
-}
-
-function watched(name: string, { certFile }: TlsFiles, watch: () => WatchedTls): WatchedTls | undefined {
-  if (certFile === "") return undefined;
   try {
     return watch();
   } catch (error) {
-    throw new ConfigError([`The listener for ${name}: ${(error as Error).message}.`], { cause: error });
+    throw new ConfigError([`${what}: ${(error as Error).message}.`], { cause: error });
   }
 }

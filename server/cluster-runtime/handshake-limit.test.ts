@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { TokenBucket } from "../../shared/basics/token-bucket.ts";
+import { TokenBucket } from "../../shared/basics/rate-limit.ts";
 import { HandshakeLimit } from "./handshake-limit.ts";
 
 function limitOf(perSecond: number) {

@@ -1,32 +1,32 @@
 import { networkOf } from "../../shared/address/network.ts";
-import type { TokenBucket } from "../../shared/basics/token-bucket.ts";
+import type { TokenBucket } from "../../shared/basics/rate-limit.ts";
+import { RecentMap } from "../../shared/basics/recent-map.ts";
 import type { HandshakeBudget } from "../../shared/listen/handshake-queue.ts";
 
-/** A network that has proved a credential is remembered for so long after the last proof, ms. */
+/** Time for which a network that has proved a credential is remembered, ms. */
 const PROOF_MS = 600_000;
-/** A newer proof is noted when the one before is older than this, ms: connections come by the thousand a second. */
+/** A newer proof is recorded only when the last one is older than this, ms, because connections arrive by the thousand. */
 const RENEW_MS = 60_000;
-/** Most networks that are remembered of one side of a cluster; the oldest proof is forgotten for a newer one. */
+/** Maximum number of networks remembered for one side of a cluster; the oldest proof makes room for a new one. */
 const MAX_PROOFS = 1_024;
 
 export interface HandshakeLimitOptions {
-  /** The limit was reached by a client that had to wait. */
+  /** A client has met the limit and has to wait. */
   onReached(): void;
   /** Milliseconds. */
   readonly now?: () => number;
 }
 
 /**
- * The TLS handshakes of one cluster's agents, or of its callers. Networks from which a credential was proved lately
- * have a budget of their own and take turns with all others together: a flood by clients that prove nothing keeps none
- * of the known ones out.
+ * Limits the TLS handshakes of the agents of one cluster, or of its callers. Networks that proved a credential lately have
+ * a budget of their own, so that a flood by unauthenticated clients does not keep them out.
  */
 export class HandshakeLimit {
   readonly #options: HandshakeLimitOptions;
   readonly #unproven: Budget;
   readonly #proven: Budget;
-  /** When a network last proved a credential, the oldest first. */
-  readonly #provedAt = new Map<string, number>();
+  /** Time of the last proof of each network, the oldest first. */
+  readonly #provedAt = new RecentMap<string, number>(MAX_PROOFS);
 
   constructor(options: HandshakeLimitOptions) {
     this.#options = options;
@@ -34,12 +34,12 @@ export class HandshakeLimit {
     this.#proven = new Budget(options, true);
   }
 
-  /** There is a limit now. */
+  /** Whether there is a limit now. */
   get isSet(): boolean {
     return this.#unproven.bucket !== undefined;
   }
 
-  /** Each budget gets a bucket of its own; `undefined`: no limit. `sentence` names the limit. */
+  /** Gives each budget a bucket of its own; `undefined` removes the limit. `sentence` names the limit in refusals. */
   set(bucketOf: () => TokenBucket | undefined, sentence: string): void {
     for (const budget of [this.#unproven, this.#proven]) {
       budget.bucket = bucketOf();
@@ -52,15 +52,13 @@ export class HandshakeLimit {
     return this.#now() - provedAt < PROOF_MS ? this.#proven : this.#unproven;
   }
 
-  /** A client from this address has proved a credential of this cluster. */
+  /** Records that a client from this address has proved a credential of this cluster. */
   proved(address: string): void {
     const network = networkOf(address);
     const now = this.#now();
     const before = this.#provedAt.get(network);
     if (before !== undefined && now - before < RENEW_MS) return;
-    this.#provedAt.delete(network);
     this.#provedAt.set(network, now);
-    if (this.#provedAt.size > MAX_PROOFS) this.#provedAt.delete(this.#provedAt.keys().next().value ?? "");
   }
 
   #now(): number {

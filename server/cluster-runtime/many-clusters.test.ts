@@ -8,6 +8,7 @@ import { connect } from "node:net";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { connect as dialTls } from "node:tls";
+import { LinkKey } from "../../shared/link/proof.ts";
 import { encodeProxyV2 } from "../../shared/listen/proxy-protocol.ts";
 import { certificateOf } from "../../shared/pki/testing.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
@@ -21,7 +22,7 @@ import {
   Tenants,
   unixCallerAt,
 } from "../testing/tenants.ts";
-import { ISSUER, Issuer, SUBJECT } from "../tokens/testing.ts";
+import { ISSUER, Issuer, SUBJECT } from "../tokens/testing/tokens.ts";
 import { ClusterTunnels } from "../tunnels/registry.ts";
 
 const NAMES = ["blue", "red", "gold", "lime"] as const;
@@ -200,7 +201,7 @@ for (const { as, at, what, role, steals, code, says, ...words } of AGENT_CROSSIN
     const refusal = await agentAt(tenants.server, as, {
       ...{ at: tenants.get(at), by, agentId: "the-same" },
       ...words,
-      ...(stolen && { resume: { link: stolen.link, token: stolen.token, received: 0 } }),
+      ...(stolen && { resume: LinkKey.parse(stolen.key).prove({ link: stolen.link, received: 0 }) }),
     }).then(
       () => assert.fail("it was let in"),
       (error: unknown) => error,

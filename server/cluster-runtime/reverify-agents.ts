@@ -5,20 +5,35 @@ import type { Tunnel } from "../tunnels/tunnel.ts";
 import type { ClusterRuntime } from "./cluster-runtime.ts";
 import type { ClusterVirtualHost } from "./virtual-host.ts";
 
-/** Asks every agent of a cluster for a new connection; its streams notice nothing. */
-export function rotate({ tunnels }: ClusterRuntime, reason: string): void {
+/** Time in which an agent proves by a new handshake that it is still trusted, ms: one resume, and one that was lost. */
+const PROOF_MS = 10_000;
+
+/** Asks every agent of a cluster for a new connection. Its streams do not notice. */
+export function rotateAgents({ tunnels }: ClusterRuntime, reason: string): void {
   for (const tunnel of tunnels.tunnels()) tunnel.rotate(reason);
 }
 
-/** How long an agent may take to prove by a new handshake that it is still trusted, ms: a resume, and one that was lost. */
-const PROOF_MS = 10_000;
-
-/** Ends the tunnels of a cluster whose certificates are revoked now. Others notice nothing: nothing speaks against them. */
+/** Ends the tunnels of a cluster whose certificates are revoked now. The others do not notice. */
 export function endRevokedAgents({ agents, tunnels }: ClusterRuntime, turns: TurnQueue): void {
   for (const tunnel of tunnels.tunnels()) {
     turns.run(() => {
       if (!tunnel.closed && isRevoked(tunnel, agents)) endAsRevoked(tunnel);
     });
+  }
+}
+
+/**
+ * Applies changed trust to the tunnels of a cluster. Agents that are no longer among the identities end now. Only a new
+ * handshake can tell whether a certificate is good by the present CA (RFC 5280 §6.1), so the others are asked for one,
+ * and end unless it succeeds in time.
+ */
+export function reverifyAgents({ cluster, agents, tunnels }: ClusterRuntime): void {
+  for (const tunnel of tunnels.tunnels()) {
+    const { peer } = tunnel;
+    if (peer !== undefined && !permits(agents.identities, "agent", peer)) {
+      tunnel.destroy(new Error(`${printable(subjectOf(peer), 120)} is no longer among ${agents.rule}`));
+    } else if (isRevoked(tunnel, agents)) endAsRevoked(tunnel);
+    else tunnel.mustProve(`the trust of cluster "${cluster.name}" has changed`, PROOF_MS);
   }
 }
 
@@ -28,21 +43,4 @@ function isRevoked({ peer }: Tunnel, { trust }: ClusterVirtualHost): boolean {
 
 function endAsRevoked(tunnel: Tunnel): void {
   tunnel.destroy(new Error("the agent's certificate is revoked"));
-}
-
-/**
- * Judges the tunnels of a cluster whose trust has changed. Who is not among the identities goes now. Whether a
- * certificate stands by the CA that is in use now, only a handshake can tell (RFC 5280 §6.1): each agent is asked for
- * one, and whoever has none in time goes, too.
- */
-export function reverifyAgents({ cluster, agents, tunnels }: ClusterRuntime): void {
-  for (const tunnel of tunnels.tunnels()) {
-    const { peer } = tunnel;
-    if (peer !== undefined && !permits(agents.identities, "agent", peer)) {
-      tunnel.destroy(new Error(`${printable(subjectOf(peer), 120)} is no longer among ${agents.rule}`));
-    } else if (isRevoked(tunnel, agents)) endAsRevoked(tunnel);
-    else {
-      tunnel.mustProve(`the trust of cluster "${cluster.name}" has changed`, PROOF_MS);
-    }
-  }
 }

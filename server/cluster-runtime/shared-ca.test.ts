@@ -8,10 +8,9 @@ import type { ClusterSide } from "../clusters/cluster.ts";
 import { fetchText, pki, until } from "../testing/server.ts";
 import { Tenants } from "../testing/tenants.ts";
 import { ClusterTunnels } from "../tunnels/registry.ts";
-import { warningsOf } from "./all-warnings.ts";
 import { ClusterRuntime } from "./cluster-runtime.ts";
-import { sharedCaWarning } from "./shared-ca.ts";
 import { clusterOf } from "./testing/clusters.ts";
+import { sharedCaWarning, warningsOf } from "./warnings.ts";
 
 const certificate = () => ({ ...pki.server, notBefore: new Date(), notAfter: new Date() });
 const side = (more: Partial<ClusterSide> = {}) => ({

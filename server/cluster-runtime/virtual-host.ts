@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import type { HandshakeBudget } from "../../shared/listen/handshake-queue.ts";
-import type { TlsDoor } from "../../shared/listen/tls.ts";
+import type { VirtualHost } from "../../shared/listen/listeners.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import { ClientTrust } from "../../shared/tls/client-trust.ts";
@@ -9,55 +9,54 @@ import type { PeerIdentity } from "../../shared/tls/identity.ts";
 import type { RevocationList } from "../../shared/tls/revocation-list.ts";
 import type { WatchedTls } from "../../shared/tls/tls-files.ts";
 import type { TlsMaterial, TlsPair } from "../../shared/tls/tls-material.ts";
-import type { AgentSide, CallerSide, ClusterSide, InnerTlsRule } from "../clusters/cluster.ts";
-import type { Reach } from "../tokens/review-reach.ts";
-import { verifierOf } from "../tokens/settings.ts";
+import type { AgentSide, CallerSide, ClusterSide, InnerTlsRule, SideName } from "../clusters/cluster.ts";
+import { createVerifier } from "../tokens/create-verifier.ts";
+import type { ApiServerState } from "../tokens/token-review.ts";
 import type { TokenVerifier } from "../tokens/verifier.ts";
 import { OpenConnects } from "../tunnels/open-connects.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
 import { HandshakeLimit } from "./handshake-limit.ts";
-import { type Clients, missingSentence } from "./missing-material.ts";
+import { missingSentence } from "./warnings.ts";
 
 export interface VirtualHostDeps {
-  /** Who comes to it. */
-  readonly clients: Clients;
-  /** For what the side leaves out. */
+  /** The peers that connect to it. */
+  readonly clients: SideName;
+  /** The certificates of the flags, for what the side leaves out. */
   readonly flags: WatchedTls | undefined;
   readonly flagCrl: Pick<WatchedCrl, "content"> | undefined;
-  /** There is no document: the flags are the cluster. */
+  /** There is no document: the flags describe the cluster. */
   readonly isOfFlags: boolean;
   /** `--inner-tls`, for a side that leaves it out. */
   readonly innerTls: InnerTlsRule;
-  /** Where to look for who is let in: the words of a refusal. */
+  /** The flag or key that lists the permitted identities; refusals name it. */
   readonly rule: string;
   readonly log: Logger;
-  /** The limit of this side came into effect for a client. */
+  /** The limit of handshakes has stopped a client. */
   onHandshakeLimit(): void;
-}
-
-/** A unix socket: whoever may write to the file is a caller. */
-export interface UnixHost {
-  readonly kind: "unix";
-  readonly cluster: string;
-  /** Of the cluster that it leads to. */
-  readonly tunnels: ClusterTunnels;
 }
 
 const NO_LISTS: readonly RevocationList[] = [];
 
+/** A cluster's own unix socket: every process that may write to the file is a caller. */
+export interface UnixHost {
+  readonly kind: "unix";
+  readonly cluster: string;
+  readonly tunnels: ClusterTunnels;
+}
+
 /**
- * One side of a cluster on its TLS port: the certificate that it shows, and whom it lets in. What the cluster's document
- * leaves out is the server's flags' to say.
+ * One side of a cluster on a TLS port, which clients select by SNI: the certificate that it shows, and the credentials that
+ * it accepts. The server's flags apply where the cluster's document leaves something out.
  */
-export class ClusterVirtualHost implements TlsDoor {
+export class ClusterVirtualHost implements VirtualHost {
   readonly kind = "tls";
   readonly tunnels: ClusterTunnels;
   readonly rule: string;
-  /** The TLS handshakes under this side's names. */
+  /** Limits the TLS handshakes under the names of this side. */
   readonly handshakes: HandshakeLimit;
-  /** CONNECTs of those who came through it as callers. */
+  /** The open CONNECTs of its callers. */
   readonly open = new OpenConnects();
-  readonly #clients: Clients;
+  readonly #clients: SideName;
   readonly #flags: WatchedTls | undefined;
   readonly #isOfFlags: boolean;
   readonly #innerTls: InnerTlsRule;
@@ -70,7 +69,7 @@ export class ClusterVirtualHost implements TlsDoor {
   #tls: TlsMaterial | undefined;
   #trust: ClientTrust | undefined;
 
-  /** Throws a sentence about a token setting that cannot be. */
+  /** Throws a sentence about a token setting that cannot work. */
   constructor(tunnels: ClusterTunnels, side: AgentSide | CallerSide, deps: VirtualHostDeps) {
     const { clients, flags, flagCrl, isOfFlags, innerTls, rule, log, onHandshakeLimit } = deps;
     this.tunnels = tunnels;
@@ -83,7 +82,7 @@ export class ClusterVirtualHost implements TlsDoor {
     this.#innerTls = innerTls;
     this.#log = log;
     this.#side = side;
-    this.#verifier = side.token && verifierOf(side.token, log, this.#onReach);
+    this.#verifier = side.token && createVerifier(side.token, log, this.#onApiServer);
   }
 
   get limitsHandshakes(): boolean {
@@ -98,7 +97,7 @@ export class ClusterVirtualHost implements TlsDoor {
     this.handshakes.proved(address);
   }
 
-  /** May agents whose outer TLS ends in between prove themselves inside? */
+  /** Whether agents may, or must, authenticate by TLS inside the link, because a middlebox ends the TLS outside. */
   get innerTls(): InnerTlsRule {
     return ("innerTls" in this.#side && this.#side.innerTls) || this.#innerTls;
   }
@@ -115,22 +114,22 @@ export class ClusterVirtualHost implements TlsDoor {
     return this.#side.identities;
   }
 
-  /** Present: tokens are taken here. Another object when the rules for them are others. */
+  /** Present where tokens are accepted. Changed rules for tokens make a new object. */
   get verifier(): TokenVerifier | undefined {
     return this.#verifier;
   }
 
-  readonly #onReach = (reach: Reach): void => {
+  readonly #onApiServer = (state: ApiServerState): void => {
     const { cluster } = this;
-    if (reach.state === "failing") this.#log.warn({ cluster, reason: reach.fault }, "tokens cannot be judged");
-    else this.#log.info({ cluster }, "tokens can be judged: the API server has answered");
+    if (state.state === "failing") this.#log.warn({ cluster, reason: state.fault }, "tokens cannot be verified");
+    else this.#log.info({ cluster }, "tokens can be verified: the API server has answered");
   };
 
   close(): void {
     this.#verifier?.close();
   }
 
-  /** Another version of the document. */
+  /** Applies a new version of the document. */
   update(side: ClusterSide, suspended: boolean): void {
     if (this.#tokenProblem !== undefined || !isDeepStrictEqual(side.token, this.#side.token)) this.#renewVerifier(side);
     this.#side = side;
@@ -140,23 +139,23 @@ export class ClusterVirtualHost implements TlsDoor {
   #renewVerifier({ token }: ClusterSide): void {
     const before = this.#verifier;
     try {
-      this.#verifier = token && verifierOf(token, this.#log, this.#onReach);
+      this.#verifier = token && createVerifier(token, this.#log, this.#onApiServer);
       this.#tokenProblem = undefined;
       before?.close();
     } catch (error) {
       const reason = (error as Error).message;
       this.#tokenProblem = `cluster "${this.cluster}": ${reason}`;
-      this.#log.error({ cluster: this.cluster, reason }, "new rules for tokens are not usable, the old ones stay");
+      this.#log.error({ cluster: this.cluster, reason }, "new token rules cannot be used; the old ones stay in force");
     }
   }
 
-  /** What the side has together with the flags; `undefined`: a certificate or a CA is missing. */
+  /** The certificate and CA of the side, completed by the flags; `undefined` if one of them is missing. */
   get material(): TlsMaterial | undefined {
     if (this.#isUnixOnly) return undefined;
     const { certificate, ca } = this.#given;
     if (certificate === undefined || ca === undefined) return undefined;
     const { cert, key, notAfter } = certificate;
-    // The same object as long as nothing has changed: a TLS context costs 3 ms.
+    // A new object costs a TLS context, which takes 3 ms.
     if (this.#tls?.cert !== cert || this.#tls.key !== key || this.#tls.ca !== ca)
       this.#tls = { cert, key, ca, notAfter };
     return this.#tls;
@@ -168,58 +167,58 @@ export class ClusterVirtualHost implements TlsDoor {
     return { certificate, ca };
   }
 
-  /** What keeps everybody from coming over TLS, if somebody was meant to: `agents.ca is missing: …`. */
+  /** Why nobody can connect over TLS although somebody was meant to, such as `agents.ca is missing: …`. */
   get missing(): string | undefined {
     if (this.#isUnixOnly || this.#isOfFlags) return undefined;
     const { certificate, ca } = this.#given;
     return missingSentence(this.#clients, { certificate: certificate === undefined, ca: ca === undefined });
   }
 
-  /** Agents without names may be meant for `--agent-insecure-port` alone, where a token is all that they need. */
-  get mayDoWithoutTls(): boolean {
+  /** Agents with a token and without names may be meant for `--agent-insecure-port`, which needs no certificate. */
+  get worksWithoutTls(): boolean {
     const { sni, token } = this.#side;
     return this.#clients === "agents" && sni.length === 0 && token !== undefined && this.innerTls === "never";
   }
 
-  /** Whoever proves himself by a token needs no CA. */
+  /** A side that accepts tokens needs no CA. */
   #fallbackCa(flags: TlsMaterial | undefined): string | undefined {
-    if (!this.#meansFlagCa) return "";
+    if (!this.#usesFlagCa) return "";
     return flags?.ca ?? (this.#side.token === undefined ? undefined : "");
   }
 
-  /** Where a document says whose tokens count, and names no identities, certificates are not meant. */
-  get #meansFlagCa(): boolean {
+  /** A document that accepts tokens and lists no identities accepts no certificates of the flags' CA. */
+  get #usesFlagCa(): boolean {
     const { token, identities } = this.#side;
     return token === undefined || this.#isOfFlags || identities.length > 0;
   }
 
-  /** The flags have a CA for this side, and it verifies nobody here, because the cluster's document wants tokens. */
-  get passesOverFlagCa(): boolean {
+  /** The flags have a CA for this side, but the document accepts tokens only. */
+  get ignoresFlagCa(): boolean {
     const { ca = "" } = this.#flags?.content ?? {};
-    return ca !== "" && this.#side.ca === undefined && !this.#meansFlagCa;
+    return ca !== "" && this.#side.ca === undefined && !this.#usesFlagCa;
   }
 
-  /** By its document nobody comes over TLS: not even when it is the only cluster, under any name. */
+  /** The document gives callers a unix socket and no names, so nobody connects over TLS, even if it is the only cluster. */
   get #isUnixOnly(): boolean {
     return !this.#isOfFlags && "uds" in this.#side && this.#side.uds !== undefined && this.#side.sni.length === 0;
   }
 
-  /** What its document has it show; `undefined`: what the flags say, or nothing. */
+  /** The certificate of its document, if there is one. */
   get ownCertificate(): TlsPair | undefined {
     return this.#isUnixOnly ? undefined : this.#side.certificate;
   }
 
-  /** By which its document has clients verified; `undefined`: by what the flags say, or none. */
+  /** The CA of its document, if there is one. */
   get ownCa(): string | undefined {
     return this.#isUnixOnly ? undefined : this.#side.ca;
   }
 
-  /** By which certificates are verified now. */
+  /** The CA that verifies certificates now. */
   get ca(): string | undefined {
     return this.material?.ca;
   }
 
-  /** The same with CRLs, for certificates that a handshake has verified by the CA alone. */
+  /** The CA together with its CRLs; the TLS handshake verifies by the CA alone. */
   get trust(): ClientTrust {
     const ca = this.ca ?? "";
     const lists = (this.#side.crl ?? this.#flagCrl?.content)?.lists ?? NO_LISTS;
@@ -227,7 +226,7 @@ export class ClusterVirtualHost implements TlsDoor {
     return this.#trust;
   }
 
-  /** What the CRLs say against a certificate that a handshake has just verified; continues "the client certificate". */
+  /** Why the CRLs refuse a certificate that a handshake has verified; the text continues "the client certificate". */
   crlFault({ chain }: PeerIdentity): string | undefined {
     const { trust } = this;
     if (trust.lists.length === 0) return undefined;
@@ -239,7 +238,7 @@ export class ClusterVirtualHost implements TlsDoor {
       : "is not signed by a CA that is accepted here";
   }
 
-  /** Why the rules for tokens are not those of its document. */
+  /** Why the token rules in force are not those of the document. */
   get tokenProblem(): string | undefined {
     return this.#tokenProblem;
   }
@@ -250,14 +249,14 @@ export class ClusterVirtualHost implements TlsDoor {
     return material;
   }
 
-  /** What speaks against whoever comes from `address`, beside the name. */
+  /** Why a client from `address` is refused whatever its credential; `undefined` if it is not. */
   objection(address: string): CulvertError | undefined {
     if (this.#suspended) return new CulvertError("forbidden", `cluster "${this.cluster}" is suspended`);
-    return this.notFrom(address);
+    return this.sourceObjection(address);
   }
 
-  /** The same without `suspended`, which lets open connections end in order. */
-  notFrom(address: string): CulvertError | undefined {
+  /** As `objection`, but ignores `suspended`, which lets open connections end in order. */
+  sourceObjection(address: string): CulvertError | undefined {
     const { sourceCIDRs } = this.#side;
     if (sourceCIDRs === undefined || sourceCIDRs.includes(address)) return undefined;
     const from = printable(address, 50);

@@ -1,23 +1,112 @@
-import { LookTimer } from "../../shared/basics/look-timer.ts";
-import type { Place } from "../../shared/basics/queue.ts";
-import type { Logger } from "../../shared/runtime/logger.ts";
 import type { CrlFile, WatchedCrl } from "../../shared/tls/crl-file.ts";
 import type { RevocationList } from "../../shared/tls/revocation-list.ts";
+import { authoritiesOf } from "../clusters/authority.ts";
+import { SIDES, type SideName } from "../clusters/cluster.ts";
 import type { ClusterRuntime } from "./cluster-runtime.ts";
 
-/** So long before its end a CRL should have been followed by the next one, ms; of one that is short, a quarter of its time. */
+type Warning = (runtime: ClusterRuntime) => string | undefined;
+
+/** A warning names this many clusters; the rest is counted, because a thousand may be made from one template. */
+const MAX_NAMED = 3;
+
+/** One warning about all clusters together. */
+export function warningsOf(clusters: Iterable<ClusterRuntime>, warning: Warning): string[] {
+  const warnings = [...clusters].flatMap((runtime) => warning(runtime) ?? []);
+  const more = warnings.length - MAX_NAMED;
+  return more > 0 ? [...warnings.slice(0, MAX_NAMED), `the same is true of ${more} more clusters`] : warnings;
+}
+
+/**
+ * Warns of a cluster whose two CAs are the same, or have signed each other, while a list of identities is missing: then
+ * only Konnectivity's names keep an agent's certificate from opening the callers' port.
+ */
+export function sharedCaWarning({ cluster, isOfFlags, callers, agents }: ClusterRuntime): string | undefined {
+  const missing = [
+    ...(callers.identities.length === 0 ? [isOfFlags ? "--caller-identities" : "callers.identities"] : []),
+    ...(agents.identities.length === 0 ? [isOfFlags ? "--agent-identities" : "agents.identities"] : []),
+  ];
+  if (missing.length === 0 || !shareAuthority(callers.ca, agents.ca)) return undefined;
+  const whose = isOfFlags ? "" : ` of cluster "${cluster.name}" (${cluster.file})`;
+  return `callers and agents${whose} come from the same CA: give ${missing.join(" and ")}, or a certificate of one role may open the other's port`;
+}
+
+function shareAuthority(one: string | undefined, other: string | undefined): boolean {
+  if (one === undefined || other === undefined) return false;
+  return authoritiesOf(one).some((authority) => authoritiesOf(other).some((its) => its.overlaps(authority)));
+}
+
+/**
+ * Warns of a cluster whose document accepts agents by token only although `--cluster-ca-cert` is given: agents with a
+ * certificate of that CA are refused there.
+ */
+export function tokenOnlyWarning({ cluster, agents }: ClusterRuntime): string | undefined {
+  if (!agents.ignoresFlagCa) return undefined;
+  return `agents of cluster "${cluster.name}" (${cluster.file}) come with a token only: --cluster-ca-cert does not count where a document has agents.token and neither agents.identities nor agents.ca`;
+}
+
+/** Warns of a cluster that denies addresses but allows every name, because a name may resolve to a denied address. */
+export function namesBypassDenyWarning({ cluster }: ClusterRuntime): string | undefined {
+  if (!cluster.targets.namesBypassDeny) return undefined;
+  return `${cluster.file}: cluster "${cluster.name}": deny names addresses and there is no allow, so a name that resolves to one of them passes: the agents resolve it. Add allow, or give the agents --deny-target`;
+}
+
+/** Flags that supply the certificate, its key and the CA of a side whose document leaves them out. */
+const FLAGS = {
+  agents: { cert: "--cluster-cert", key: "--cluster-key", ca: "--cluster-ca-cert" },
+  callers: { cert: "--server-cert", key: "--server-key", ca: "--server-ca-cert" },
+} as const;
+
+/** Names the keys that a side of a document lacks, and the flags that could replace them. */
+export function missingSentence(
+  side: SideName,
+  lacks: { readonly certificate: boolean; readonly ca: boolean },
+): string | undefined {
+  const keys = [...(lacks.certificate ? (["cert", "key"] as const) : []), ...(lacks.ca ? (["ca"] as const) : [])];
+  if (keys.length === 0) return undefined;
+  const [verb, has] = keys.length === 1 ? ["is", "has one"] : ["are", "have them"];
+  const missing = enumerated(keys.map((key) => `${side}.${key}`));
+  return `${missing} ${verb} missing: neither the document nor ${enumerated(keys.map((key) => FLAGS[side][key]))} ${has}`;
+}
+
+/** Warns of a side of a cluster that nobody can reach over TLS. */
+export function missingWarning(side: SideName): Warning {
+  return (runtime) => {
+    const { missing, worksWithoutTls } = runtime[side];
+    if (missing === undefined) return undefined;
+    const { name, file } = runtime.cluster;
+    const only = worksWithoutTls ? ", so its agents can come by --agent-insecure-port only" : "";
+    return `${file}: cluster "${name}": ${missing}${only}`;
+  };
+}
+
+function enumerated(words: readonly string[]): string {
+  return words.length === 1 ? words.join() : `${words.slice(0, -1).join(", ")} and ${words.at(-1)}`;
+}
+
+/** All warnings about one cluster that are logged when they begin to apply. */
+export const WARNINGS: readonly Warning[] = [
+  sharedCaWarning,
+  tokenOnlyWarning,
+  namesBypassDenyWarning,
+  missingWarning("agents"),
+  missingWarning("callers"),
+];
+
+// ── revocation lists ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** A CRL should be replaced this long before its end, ms; one of a short life in the last quarter of it. */
 const NOTICE_MS = 86_400_000;
 
-/** What is to be done about the CRLs of a file: somebody is refused because of one, or soon will be, or one is of no use. */
+/** Warns of the CRLs of a file that have expired, expire soon, or belong to no CA in use. */
 export function crlWarnings(
-  by: string,
+  file: string,
   { lists }: CrlFile,
   isKnown: (list: RevocationList) => boolean,
   now: Date,
 ): string[] {
   return lists.flatMap((list, index) => {
     const fault = ageFault(list, now) ?? (isKnown(list) ? undefined : UNKNOWN);
-    return fault === undefined ? [] : `CRL ${index + 1} of ${by} ${fault}`;
+    return fault === undefined ? [] : `CRL ${index + 1} of ${file} ${fault}`;
   });
 }
 
@@ -32,60 +121,22 @@ function ageFault({ thisUpdate, nextUpdate }: RevocationList, now: Date): string
   return `expires on ${end}, and certificates of its CA are refused from then on: replace it`;
 }
 
-const SIDES = ["agents", "callers"] as const;
-
-/** Those of one cluster's document. */
-export function documentCrlWarnings(served: ClusterRuntime, now = new Date()): string[] {
-  const { name, file: document } = served.cluster;
+/** Warnings about the CRLs that the document of a cluster names. */
+export function documentCrlWarnings(runtime: ClusterRuntime, now = new Date()): string[] {
+  const { name, file } = runtime.cluster;
   return SIDES.flatMap((side) => {
-    const crl = served.cluster[side].crl;
+    const crl = runtime.cluster[side].crl;
     if (crl === undefined) return [];
-    const { trust } = served[side];
-    return crlWarnings(`${side}.crl of cluster "${name}" (${document})`, crl, (list) => trust.knows(list), now);
+    const { trust } = runtime[side];
+    return crlWarnings(`${side}.crl of cluster "${name}" (${file})`, crl, (list) => trust.knows(list), now);
   });
 }
 
-/** Those of `--client-crl-file`, which is for every side that has no CRLs of its own. */
-export function flagCrlWarnings(crl: WatchedCrl, served: Iterable<ClusterRuntime>, now = new Date()): string[] {
-  const all = [...served];
+/** Warnings about `--client-crl-file`, which applies to every side without CRLs of its own. */
+export function flagCrlWarnings(crl: WatchedCrl, clusters: Iterable<ClusterRuntime>, now = new Date()): string[] {
+  const all = [...clusters];
   const isKnown = (list: RevocationList) =>
     all.some((one) => SIDES.some((side) => one.cluster[side].crl === undefined && one[side].trust.knows(list)));
   const problem = crl.problem === undefined ? [] : [`--client-crl-file: ${crl.problem}; the old one stays in use`];
   return [...problem, ...crlWarnings(`--client-crl-file (${crl.path})`, crl.content, isKnown, now)];
-}
-
-/** How often it is looked whether a CRL has become too old in use, ms. */
-const LOOK_MS = 60_000;
-
-/** Tells once of each warning about CRLs, when it comes. */
-export class CrlLog {
-  readonly #log: Pick<Logger, "warn">;
-  readonly #warnings: () => readonly string[];
-  readonly #place: Place<() => void>;
-  #logged: readonly string[] = [];
-  #soon: NodeJS.Immediate | undefined;
-
-  /** `warnings`: those of now; it looks at them until it is closed. */
-  constructor(log: Pick<Logger, "warn">, warnings: () => readonly string[]) {
-    this.#log = log;
-    this.#warnings = warnings;
-    this.#place = LookTimer.every(LOOK_MS).add(this.look);
-  }
-
-  /** To be called when other CRLs or CAs may be in use; a thousand clusters that change together are one look. */
-  lookSoon(): void {
-    this.#soon ??= setImmediate(this.look);
-  }
-
-  readonly look = (): void => {
-    this.#soon = undefined;
-    const before = this.#logged;
-    this.#logged = this.#warnings();
-    for (const warning of this.#logged) if (!before.includes(warning)) this.#log.warn(warning);
-  };
-
-  close(): void {
-    clearImmediate(this.#soon);
-    this.#place.leave();
-  }
 }

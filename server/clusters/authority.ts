@@ -1,4 +1,5 @@
 import { createHash, X509Certificate } from "node:crypto";
+import { RecentMap } from "../../shared/basics/recent-map.ts";
 import { isSelfSigned, mayHaveSigned } from "../../shared/tls/client-trust.ts";
 import { publicKeyOf } from "../../shared/tls/der.ts";
 import { certificates } from "../../shared/tls/tls-material.ts";
@@ -26,7 +27,7 @@ export class Authority {
   }
 
   /** May one certificate come from both? */
-  meets(other: Authority): boolean {
+  overlaps(other: Authority): boolean {
     return this.key === other.key || this.#isSignedBy(other) || other.#isSignedBy(this);
   }
 
@@ -56,16 +57,10 @@ function folded(name: string): string {
   return name.toLowerCase().replace(/[^\S\n]+/g, " ");
 }
 
-/** Many clusters leave their CA to the same flags, and one bundle often serves both sides of a cluster. */
-const recent = new Map<string, readonly Authority[]>();
-const RECENT_MAX = 64;
+/** Many clusters use the CA of the flags, and one bundle often serves both sides of a cluster. */
+const recent = new RecentMap<string, readonly Authority[]>(64);
 
 /** The CAs of a bundle (PEM). */
 export function authoritiesOf(pem: string): readonly Authority[] {
-  const known = recent.get(pem);
-  if (known !== undefined) return known;
-  const found = certificates(pem).map((certificate) => new Authority(certificate));
-  if (recent.size >= RECENT_MAX) recent.delete(recent.keys().next().value ?? "");
-  recent.set(pem, found);
-  return found;
+  return recent.getOrMake(pem, () => certificates(pem).map((certificate) => new Authority(certificate)));
 }

@@ -23,9 +23,6 @@ export function conflict(one: Claim, other: Claim): boolean {
   return one.overlaps(other);
 }
 
-export const SIDES = ["agents", "callers"] as const;
-export type Side = (typeof SIDES)[number];
-
 /** A cluster in a sentence: its name, its file and the number of its document. */
 export function shown({ name, file, document }: Cluster): string {
   return `cluster "${name}" (${file}${document === undefined ? "" : `, document ${document}`})`;

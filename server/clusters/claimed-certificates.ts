@@ -1,8 +1,8 @@
 import { printable } from "../../shared/outcomes.ts";
 import { type IdentityPattern, patternsMeet } from "../../shared/tls/identity.ts";
 import { type Authority, authoritiesOf } from "./authority.ts";
-import { type Claim, SIDES, type Side, shown } from "./claim.ts";
-import type { Cluster } from "./cluster.ts";
+import { type Claim, shown } from "./claim.ts";
+import { type Cluster, SIDES, type SideName } from "./cluster.ts";
 import { type Outline, outline } from "./overlap-index.ts";
 
 /** The CAs (PEM) of the server's flags, for sides that have none of their own. Another object when they are others. */
@@ -36,7 +36,7 @@ export function certificateClaims(cluster: Cluster, flags: FlagAuthorities): Cla
 }
 
 interface Trust {
-  readonly side: Side;
+  readonly side: SideName;
   readonly authority: Authority;
   /** Empty: every certificate of the CA. */
   readonly identities: readonly IdentityPattern[];
@@ -66,7 +66,7 @@ class CertificateClaim implements Claim {
     const [mine, theirs] = [this.#trust, other.#trust];
     const open = mine.identities.length === 0 || theirs.identities.length === 0;
     return (
-      (open || meeting(mine.identities, theirs.identities) !== undefined) && mine.authority.meets(theirs.authority)
+      (open || meeting(mine.identities, theirs.identities) !== undefined) && mine.authority.overlaps(theirs.authority)
     );
   }
 

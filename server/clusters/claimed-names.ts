@@ -1,5 +1,5 @@
-import { type Claim, SIDES, type Side, shown } from "./claim.ts";
-import type { Cluster } from "./cluster.ts";
+import { type Claim, shown } from "./claim.ts";
+import { type Cluster, SIDES, type SideName } from "./cluster.ts";
 
 /** The cluster's own name, its socket and the names by which clients ask for it. */
 export function nameClaims(cluster: Cluster): Claim[] {
@@ -52,7 +52,7 @@ class NameClaim implements Claim {
 }
 
 /** A star stands for one label (names.ts), so that one wildcard at most covers a name. */
-function serverNameClaims(cluster: Cluster, side: Side, name: string): NameClaim[] {
+function serverNameClaims(cluster: Cluster, side: SideName, name: string): NameClaim[] {
   const cure = "a name leads to one cluster, so remove it from one of them";
   const named = { kind: `${side}.sni`, name, cure };
   const dot = name.indexOf(".");
@@ -69,7 +69,11 @@ class AnyNameClaim implements Claim {
   readonly shares: string | undefined;
   readonly #cure: string;
 
-  constructor(cluster: Cluster, side: Side, { nameless, cure }: { readonly nameless: boolean; readonly cure: string }) {
+  constructor(
+    cluster: Cluster,
+    side: SideName,
+    { nameless, cure }: { readonly nameless: boolean; readonly cure: string },
+  ) {
     this.key = `any ${side}.sni`;
     this.cluster = cluster;
     this.shares = nameless ? undefined : "with names of its own";

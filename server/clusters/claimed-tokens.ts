@@ -1,7 +1,7 @@
-import { piecesMeet } from "../../shared/basics/wildcard.ts";
+import { wildcardsOverlap } from "../../shared/basics/text.ts";
 import { printable } from "../../shared/outcomes.ts";
-import { type Claim, SIDES, type Side, shown } from "./claim.ts";
-import type { Cluster } from "./cluster.ts";
+import { type Claim, shown } from "./claim.ts";
+import { type Cluster, SIDES, type SideName } from "./cluster.ts";
 import { type Outline, outline } from "./overlap-index.ts";
 import type { TokenTrust } from "./token-document.ts";
 
@@ -20,13 +20,13 @@ class TokenClaim implements Claim {
   readonly key: string;
   readonly cluster: Cluster;
   readonly shares = undefined;
-  readonly #side: Side;
+  readonly #side: SideName;
   readonly #audience: string;
   /** Absent: whichever the API server knows. */
   readonly #issuer: string | undefined;
   readonly #subjects: readonly SubjectPattern[];
 
-  constructor(cluster: Cluster, side: Side, token: TokenTrust) {
+  constructor(cluster: Cluster, side: SideName, token: TokenTrust) {
     this.key = `tokens for ${token.audience}`;
     this.cluster = cluster;
     this.#side = side;
@@ -66,7 +66,7 @@ class TokenClaim implements Claim {
   }
 }
 
-/** A pattern as server/tokens/subject.ts reads it: a star ends at a colon, or alone is everybody. */
+/** A pattern as server/tokens/verifier.ts reads it: a star ends at a colon, or alone is everybody. */
 interface SubjectPattern {
   readonly text: string;
   /** Absent: everybody. */
@@ -80,5 +80,5 @@ export function subjectPattern(text: string): SubjectPattern {
 /** Can one subject match both patterns? */
 export function subjectsMeet({ parts }: SubjectPattern, { parts: others }: SubjectPattern): boolean {
   if (parts === undefined || others === undefined) return true;
-  return parts.length === others.length && parts.every((part, index) => piecesMeet(part, others[index] ?? []));
+  return parts.length === others.length && parts.every((part, index) => wildcardsOverlap(part, others[index] ?? []));
 }

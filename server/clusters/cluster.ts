@@ -6,7 +6,11 @@ import type { SourceCidrs } from "./source-cidrs.ts";
 import type { TargetRules } from "./targets.ts";
 import type { TokenTrust } from "./token-document.ts";
 
-/** One workload cluster as its document says it: read, checked and frozen. A change of the document makes a new one. */
+/** The two kinds of peers that a cluster accepts, as a document names them. */
+export const SIDES = ["agents", "callers"] as const;
+export type SideName = (typeof SIDES)[number];
+
+/** One workload cluster as its document describes it: read, validated and frozen. A changed document makes a new object. */
 export interface Cluster {
   readonly name: string;
   /** Where it is written, for messages. */

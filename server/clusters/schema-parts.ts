@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { nearest } from "../../shared/basics/nearest.ts";
+import { nearest } from "../../shared/basics/text.ts";
 import { printable } from "../../shared/outcomes.ts";
 
 /** The kinds of values in a document whose scalars are text. Each message continues the path of its key. */

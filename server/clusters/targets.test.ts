@@ -74,7 +74,7 @@ for (const asked of [...SPELLINGS, "web.default.svc.corp.example"]) {
 }
 
 test("names pass by where addresses are denied and nothing is allowed", () => {
-  const passBy = (allow: string[], deny: string[]) => new TargetRules(allow, deny).namesPassBy;
+  const passBy = (allow: string[], deny: string[]) => new TargetRules(allow, deny).namesBypassDeny;
   assert.equal(passBy([], ["10.0.0.0/8"]), true);
   assert.equal(passBy([], ["*.svc"]), false);
   assert.equal(passBy(["*.svc"], ["10.0.0.0/8"]), false);

@@ -25,7 +25,7 @@ export class TargetRules {
   }
 
   /** Addresses are denied, and no allow rule keeps out the names that resolve to them. */
-  get namesPassBy(): boolean {
+  get namesBypassDeny(): boolean {
     return this.#allow.length === 0 && this.#deny.some(({ kind }) => kind === "address");
   }
 

@@ -1,11 +1,11 @@
-import type { MemoryAccount } from "../../shared/limits/hold.ts";
+import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
 import type { AcceptRules } from "../../shared/listen/acceptor.ts";
 import type { Departures } from "../../shared/listen/departures.ts";
 import type { FailedHandshake } from "../../shared/listen/handshake-backlog.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { ListenAt } from "../../shared/runtime/listen-error.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
-import type { StrangerLog } from "../../shared/runtime/stranger-log.ts";
+import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { SourceCidrs } from "../clusters/source-cidrs.ts";
 import type { ListenerName, ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
@@ -38,7 +38,7 @@ export interface PortDeps {
   >;
   readonly metrics: ServerMetrics;
   readonly log: Logger;
-  readonly strangers: StrangerLog;
+  readonly throttledLog: ThrottledLog;
   /** What those hold who have not said yet which cluster's they are. */
   readonly memory: Pick<MemoryAccount, "hold" | "enter">;
 }
@@ -61,10 +61,10 @@ export const WORDS = {
   },
 } as const;
 
-/** How much the port takes from strangers, and who hears of those that came to nothing. */
+/** How much the port takes from throttledLog, and who hears of those that came to nothing. */
 export function acceptRules(
   { name, proxyProtocol, keepaliveMs, turnsAway, departures, mostUnread }: Port,
-  { options, metrics, log, strangers, memory }: PortDeps,
+  { options, metrics, log, throttledLog, memory }: PortDeps,
   { failed, dropped, reasonOf }: (typeof WORDS)[keyof typeof WORDS],
 ): AcceptRules {
   const balancers = new SourceCidrs(options.proxyProtocolTrustedCidrs);
@@ -82,7 +82,7 @@ export function acceptRules(
     departures,
     onHandshakeFailed,
     // Seldom, since libuv tells nothing of a want of descriptors (see DescriptorWatch); where it comes, for each connection.
-    onError: (error) => strangers.tell("error", { err: error, listener: name }, "a listener failed"),
+    onError: (error) => throttledLog.write("error", { err: error, listener: name }, "a listener failed"),
   };
 
   function onHandshakeFailed({ how, error, remote }: FailedHandshake): void {
@@ -91,7 +91,7 @@ export function acceptRules(
     const line = { listener: name, remote, reason: reasonOf(error) };
     // Who goes without a word is a balancer's probe or a scanner of ports; who complains has something to say.
     if (how === "silent") log.debug(line, failed);
-    else if (how === "failed") strangers.tell("info", line, failed);
-    else strangers.tell("warn", line, `${dropped} (${BOUNDS[how]})`);
+    else if (how === "failed") throttledLog.write("info", line, failed);
+    else throttledLog.write("warn", line, `${dropped} (${BOUNDS[how]})`);
   }
 }

@@ -1,6 +1,6 @@
 import type { TLSSocket } from "node:tls";
 import type { Logger } from "../../shared/runtime/logger.ts";
-import type { StrangerLog } from "../../shared/runtime/stranger-log.ts";
+import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { leftWords } from "./handshake-failures.ts";
 
 /** A client that has done its TLS handshake and left before its request was whole. */
@@ -17,11 +17,11 @@ export interface Left {
  */
 export function tellLeft(
   { socket, ...whose }: Left,
-  { log, strangers }: { readonly log: Logger; readonly strangers: StrangerLog },
+  { log, throttledLog }: { readonly log: Logger; readonly throttledLog: ThrottledLog },
 ): void {
   const isSilent = socket.bytesRead === 0;
   const line = { ...whose, reason: isSilent ? leftWords(socket) : "it was the beginning of one, and no more" };
   const message = `connection ended after its TLS handshake, without ${isSilent ? "a request" : "a whole request"}`;
-  if (socket.authorized) strangers.tell("info", line, message);
+  if (socket.authorized) throttledLog.write("info", line, message);
   else log.debug(line, message);
 }

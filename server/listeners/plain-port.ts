@@ -1,7 +1,8 @@
-import type { AddressInfo, Socket } from "node:net";
+import type { AddressInfo } from "node:net";
 import { LOOPBACK } from "../../shared/address/network.ts";
 import type { Acceptor } from "../../shared/listen/acceptor.ts";
-import { plainListener } from "../../shared/listen/plain.ts";
+import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
+import { plainListener } from "../../shared/listen/listeners.ts";
 import { listenError } from "../../shared/runtime/listen-error.ts";
 import { SourceCidrs } from "../clusters/source-cidrs.ts";
 import { acceptRules, type Port, type PortDeps, WORDS } from "./accept-rules.ts";
@@ -10,7 +11,7 @@ import { acceptRules, type Port, type PortDeps, WORDS } from "./accept-rules.ts"
 export interface PlainPort extends Port {
   /** Beside loopback, from where connections are taken. */
   readonly trustedCidrs: readonly string[];
-  onOpen(socket: Socket, backInMs: number | undefined): void;
+  onConnection(connection: IncomingConnection): void;
 }
 
 /** Opens the port; rejects with a `ConfigError` that names the flag at fault. */
@@ -22,7 +23,7 @@ export async function openPlainPort(
   const listener = plainListener({
     ...acceptRules(port, deps, WORDS.plain),
     admits: (address) => trusted.includes(address),
-    onOpen: port.onOpen,
+    onConnection: port.onConnection,
   });
   try {
     return { listener, address: await listener.listen(port.port, port.host) };

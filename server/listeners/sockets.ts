@@ -1,6 +1,6 @@
 import type { Duplex } from "node:stream";
 import { BySource } from "../../shared/basics/by-source.ts";
-import { Crowd } from "../../shared/basics/queue.ts";
+import { OrderedSet } from "../../shared/basics/queue.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";
 import type { WaitingConnections } from "./waiting-connections.ts";
 
@@ -27,7 +27,7 @@ export interface SocketsOptions {
  */
 export class Sockets {
   readonly #options: SocketsOptions;
-  readonly #all = new Crowd<Duplex>();
+  readonly #all = new OrderedSet<Duplex>();
   /** Of those that have not said what they want. */
   readonly #deadlines = new WeakMap<Duplex, NodeJS.Timeout>();
   /** The same, but for those that are set aside; in the order of arrival. */

@@ -1,23 +1,27 @@
 import type { AddressInfo } from "node:net";
-import type { SecureVersion, TLSSocket } from "node:tls";
+import type { SecureVersion } from "node:tls";
 import { ConfigError } from "../../shared/config/options.ts";
-import { type TlsDoor, type TlsDoors, TlsListener } from "../../shared/listen/tls.ts";
+import {
+  type HostedConnection,
+  TlsListener,
+  type VirtualHost,
+  type VirtualHosts,
+} from "../../shared/listen/listeners.ts";
 import { listenError } from "../../shared/runtime/listen-error.ts";
 import { acceptRules, type Port, type PortDeps, WORDS } from "./accept-rules.ts";
 
 /** One of the ports that callers and agents come to over TLS. */
-export interface TlsPort<Door extends TlsDoor> extends Port {
+export interface TlsPort<Host extends VirtualHost> extends Port {
   readonly name: "callers" | "agents";
-  readonly doors: TlsDoors<Door>;
-  /** `backInMs`: there are too many; tell this one to come back after so long. */
-  onSecure(socket: TLSSocket, door: Door, backInMs: number | undefined): void;
+  readonly hosts: VirtualHosts<Host>;
+  onConnection(connection: HostedConnection<Host>): void;
 }
 
 /** Opens the port; rejects with a `ConfigError` that names the file or the flag at fault. */
-export async function openTlsPort<Door extends TlsDoor>(
-  port: TlsPort<Door>,
+export async function openTlsPort<Host extends VirtualHost>(
+  port: TlsPort<Host>,
   deps: PortDeps,
-): Promise<{ listener: TlsListener<Door>; address: AddressInfo }> {
+): Promise<{ listener: TlsListener<Host>; address: AddressInfo }> {
   const listener = createListener(port, deps);
   try {
     return { listener, address: await listener.listen(port.port, port.host) };
@@ -26,12 +30,12 @@ export async function openTlsPort<Door extends TlsDoor>(
   }
 }
 
-function createListener<Door extends TlsDoor>(port: TlsPort<Door>, deps: PortDeps): TlsListener<Door> {
-  const { doors, onSecure } = port;
+function createListener<Host extends VirtualHost>(port: TlsPort<Host>, deps: PortDeps): TlsListener<Host> {
+  const { hosts, onConnection } = port;
   const { tlsMinVersion, cipherSuites: ciphers } = deps.options;
   const rules = acceptRules(port, deps, WORDS.tls);
   try {
-    return new TlsListener({ ...rules, doors, minVersion: tlsMinVersion as SecureVersion, ciphers, onSecure });
+    return new TlsListener({ ...rules, hosts, minVersion: tlsMinVersion as SecureVersion, ciphers, onConnection });
   } catch (error) {
     throw new ConfigError([`The listener for ${port.name}: ${(error as Error).message}.`], { cause: error });
   }

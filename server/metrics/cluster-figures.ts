@@ -1,5 +1,5 @@
-import { LookTimer } from "../../shared/basics/look-timer.ts";
-import type { Place } from "../../shared/basics/queue.ts";
+import type { QueueNode } from "../../shared/basics/queue.ts";
+import { SharedInterval } from "../../shared/basics/timers.ts";
 import type { Limits } from "../clusters/document.ts";
 import { RecentRefusals } from "./refusals.ts";
 
@@ -30,10 +30,10 @@ export class ClusterFigures {
   readonly limitsHit = new Map<keyof Limits, number>();
   readonly refusals = new RecentRefusals();
   readonly #looks: { readonly connects: number; readonly carried: number }[] = [];
-  readonly #place: Place<() => void>;
+  readonly #place: QueueNode<() => void>;
 
   constructor() {
-    this.#place = LookTimer.every(LOOK_MS).add(this.look);
+    this.#place = SharedInterval.every(LOOK_MS).add(this.look);
   }
 
   close(): void {

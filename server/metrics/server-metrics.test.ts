@@ -90,13 +90,13 @@ test("a resume is counted by what came of it, and by how the connection before w
   links.resumed({ suspendedMs: 0, replayedBytes: 0, lost: undefined });
   links.resumed({ suspendedMs: 500, replayedBytes: 10, lost: { lossCause: "silent" } });
   links.resumed({ suspendedMs: 500, replayedBytes: 10, lost: { lossCause: "silent" } });
-  links.resumeFailed("bad_token");
+  links.resumeFailed("bad_proof");
   const text = (await registry.metrics()).split("\n");
   has(
     text,
     'culvert_server_link_resumes_total{result="moved",cause="planned"} 1',
     'culvert_server_link_resumes_total{result="resumed",cause="silent"} 2',
-    'culvert_server_link_resumes_total{result="bad_token",cause="unknown"} 1',
+    'culvert_server_link_resumes_total{result="bad_proof",cause="unknown"} 1',
     "culvert_server_link_suspended_seconds_total 1",
     "culvert_server_link_replayed_bytes_total 20",
   );
@@ -208,7 +208,7 @@ test("what one cluster does is told to its figures, and refusals of those who ca
     ["agent 403", "caller forbidden"],
   );
   assert.deepEqual(
-    metrics.strangers.list().map(({ code }) => code),
+    metrics.refusals.list().map(({ code }) => code),
     ["unauthenticated"],
   );
 });

@@ -4,7 +4,7 @@ import type { Expiring } from "../../shared/tls/expiry.ts";
 import { unfit } from "../../shared/tls/tls-material.ts";
 import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";
 import type { TokenReviewState } from "../cluster-runtime/clusters.ts";
-import type { Certificate } from "../cluster-runtime/flags.ts";
+import type { CertificateState } from "../cluster-runtime/flags.ts";
 import type { RecentRefusals } from "../metrics/refusals.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
 import type { RoundTrips } from "./round-trips.ts";
@@ -17,7 +17,7 @@ export interface Condition {
     readonly up: boolean;
     readonly problem?: string | undefined;
   }>;
-  readonly certificates: readonly Certificate[];
+  readonly certificates: readonly CertificateState[];
   /** Certificates and CAs, of clusters too, that end soon, and CAs that have ended. */
   readonly ends: readonly string[];
   /** Why some clusters are not served as their documents say; absent: the flags are the one cluster. */
@@ -117,7 +117,7 @@ function shownListeners(all: Condition["listeners"], down: Condition["listeners"
   return down.map(({ name, problem }) => `${name} not open${why(problem)}`).join(", ");
 }
 
-function shownCertificate(certificate: Certificate, now: Date, withProblem: boolean): string {
+function shownCertificate(certificate: CertificateState, now: Date, withProblem: boolean): string {
   const { name, notAfter, problem } = certificate;
   const life = unfit(certificate, now) ?? `good until ${notAfter.toISOString()}`;
   const why = withProblem ? problem : WHERE_NAMED;
@@ -131,7 +131,7 @@ export interface Shown {
   readonly listeners: Readonly<Record<string, string>>;
   readonly clusters: Iterable<Pick<ClusterRuntime, "cluster" | "tunnels" | "figures">>;
   /** Who was refused and has come to no cluster. */
-  readonly strangers: RecentRefusals;
+  readonly refusals: RecentRefusals;
   /** Why some clusters are not served as their documents say, and what runs out. */
   readonly problems: readonly string[];
   readonly pool: Pick<MemoryPool, "report">;
@@ -140,7 +140,7 @@ export interface Shown {
 }
 
 /** What `/status` shows: clusters, their agents, what each tunnel holds, and all of them together. */
-export function status({ serverId, listeners, clusters, strangers, problems, pool, draining, roundTrips }: Shown) {
+export function status({ serverId, listeners, clusters, refusals, problems, pool, draining, roundTrips }: Shown) {
   return {
     kind: "server" as const,
     serverId,
@@ -148,7 +148,7 @@ export function status({ serverId, listeners, clusters, strangers, problems, poo
     draining,
     memory: pool.report(),
     problems,
-    refusals: strangers.list(),
+    refusals: refusals.list(),
     clusters: [...clusters].map((cluster) => shownCluster(cluster, roundTrips)),
   };
 }

@@ -7,6 +7,7 @@ import { join } from "node:path";
 import type { Duplex } from "node:stream";
 import { connect as dialTls, type TLSSocket } from "node:tls";
 import { stringify } from "yaml";
+import type { Hello, ProvenResume } from "../../shared/link/control.ts";
 import { dialCarrier } from "../../shared/link/dial.ts";
 import { Link } from "../../shared/link/link.ts";
 import { Authority, type CertificateAndKey } from "../../shared/pki/certificates.ts";
@@ -133,36 +134,36 @@ export interface AgentWords {
   readonly instance?: string;
   /** In the hello. */
   readonly cluster?: string;
-  readonly resume?: { readonly link: string; readonly token: string; readonly received: number };
+  readonly resume?: ProvenResume;
   /** The balancer that ends TLS in front of the port without. */
   readonly through?: Pick<Balancer, "port" | "authority">;
   /** In place of the cluster's own name. */
   readonly host?: string;
 }
 
-/** The agent's side up to the welcome. */
-export function dialAs(server: TenantServer, words: AgentWords) {
+/** How such an agent dials. */
+export function dialOptionsOf(server: TenantServer, words: AgentWords) {
   const { at, by, token, agentId = "a", instance = "1", cluster, resume, through, host = at.sni } = words;
-  return dialCarrier({
+  return {
     host,
     port: 443,
     address: { host: "127.0.0.1", port: through?.port ?? server.addresses.agents?.port ?? 0 },
     path: "/culvert/v1/tunnel",
     tls: { ca: (through ?? at).authority.cert, ...by },
     ...(token !== undefined && { headers: { authorization: `Bearer ${token}` } }),
-    hello: () => ({
+    hello: (): Hello => ({
       ...{ type: "hello", version: 1, agentId, instance, software: "test" },
       ...(cluster !== undefined && { cluster }),
       ...(resume !== undefined && { resume }),
     }),
     keepaliveMs: 20_000,
     timeoutMs: 5_000,
-  });
+  };
 }
 
 /** An agent whose every target says `greeting`, its cluster's name; without one they echo. */
 export async function agentAt(server: TenantServer, greeting: string | undefined, words: AgentWords) {
-  const { carrier, welcome, remote } = await dialAs(server, words);
+  const { carrier, welcome, remote } = await dialCarrier(dialOptionsOf(server, words));
   const link = new Link(welcome.link, remote, carrier, { graceMs: 0, replayBytes: 1024 * 1024 });
   let over: (reason: Error | undefined) => void = () => {};
   const closed = new Promise<Error | undefined>((resolve) => {

@@ -1,6 +1,5 @@
-import { Penalties } from "../../shared/basics/penalties.ts";
-import { seconds } from "../../shared/basics/seconds.ts";
-import { TokenBuckets } from "../../shared/basics/token-buckets.ts";
+import { Penalties, TokenBuckets } from "../../shared/basics/rate-limit.ts";
+import { seconds } from "../../shared/basics/text.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 
 /** Who begins a tunnel. */

@@ -1,9 +1,8 @@
 import { randomUUID } from "node:crypto";
-import type { Hello, ProvenResume } from "../../shared/link/control.ts";
+import type { ProvenResume, Resumed } from "../../shared/link/control.ts";
 import type { Link } from "../../shared/link/link.ts";
-import type { LinkKey } from "../../shared/link/proof.ts";
-import { ResumeTokens } from "../../shared/link/resume-tokens.ts";
-import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
+import { LinkKey } from "../../shared/link/proof.ts";
+import { CloseCode, HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { Candidate } from "./admit.ts";
 import type { Credential } from "./credential.ts";
 
@@ -15,14 +14,23 @@ export interface ResumableLink {
   readonly id: string;
   readonly cluster: string;
   readonly owner: Candidate;
-  readonly tokens: ResumeTokens;
+  /** Every resume proves that it has this key. */
+  readonly key: LinkKey;
+  /** The key comes out of an inner TLS: a new carrier says nothing else of who opens it. */
+  readonly isInner: boolean;
   /** There from its first carrier on. */
   link: HeldLink | undefined;
-  /** Under inner TLS: what a resume is proved by, in place of a token; and until when its credential is good. */
-  key: LinkKey | undefined;
+  /** When the certificate of its agent expires. */
   goodUntil: Date | undefined;
   /** Its owner was admitted once more with this. */
   onCredential: ((credential: Credential) => void) | undefined;
+}
+
+/** A resume that has been accepted. */
+export interface Resumption {
+  readonly entry: ResumableLink;
+  readonly link: HeldLink;
+  readonly answer: Resumed;
 }
 
 /** The links that this server has issued and that are not over. */
@@ -38,16 +46,16 @@ export class Links {
     return this.#links.size;
   }
 
-  /** A name that tells every server whose link it is. */
-  issue(cluster: string, owner: Candidate): ResumableLink {
+  /** A new link, whose id tells every server which one issued it. `innerKey`: of the inner TLS that it begins with. */
+  issue(cluster: string, owner: Candidate, innerKey?: LinkKey): ResumableLink {
     const id = `${this.#serverId}/${randomUUID()}`;
     const entry: ResumableLink = {
       id,
       cluster,
       owner,
-      tokens: new ResumeTokens(),
+      key: innerKey ?? LinkKey.random(),
+      isInner: innerKey !== undefined,
       link: undefined,
-      key: undefined,
       goodUntil: undefined,
       onCredential: undefined,
     };
@@ -60,38 +68,28 @@ export class Links {
   }
 
   /**
-   * The link that a hello asks to go on with, or `LinkRefused` with a code of its own for each thing that disagrees. The
-   * link is left as it is until the new carrier is there.
+   * The link that a hello resumes, or `LinkRefused` with a code of its own for each thing that disagrees. A resume that is
+   * refused changes nothing; one that is accepted has used its proof up. `owner`: who has been authenticated on this
+   * carrier. It is absent under inner TLS, where the proof alone tells; that renews no credential, so it is not accepted
+   * when the certificate has expired.
    */
-  judge(cluster: string, { agentId, instance, resume }: Hello, identity: string): ResumableLink | undefined {
-    if (resume === undefined) return undefined;
+  resume(cluster: string, resume: ProvenResume, owner: Candidate | undefined): Resumption {
     const entry = this.#links.get(resume.link);
-    // Another cluster's is as if it were not there: its CA may give the same names to others.
+    // A link of another cluster counts as unknown: the CA there may give the same names to others.
     if (entry?.link === undefined || entry.cluster !== cluster) throw this.#unknown(resume.link);
-    const { tokens, link } = entry;
-    mustOwn(entry, { agentId, instance, identity });
-    if (!tokens.accepts(resume.token)) throw refusal("badToken", "this is not the token of the link, or not any more");
-    if (!link.canResumeAt(resume.received)) throw badOffset(resume.received);
-    return entry;
-  }
-
-  /**
-   * The same for a carrier of which nothing is known: that it is the link's own agent says the key, which comes out of the
-   * inner TLS. It renews no credential, so it is worth nothing when that has ended.
-   */
-  judgeProof(
-    cluster: string,
-    resume: ProvenResume,
-  ): ResumableLink & { readonly link: HeldLink; readonly key: LinkKey } {
-    const entry = this.#links.get(resume.link);
-    if (entry?.link === undefined || entry.cluster !== cluster) throw this.#unknown(resume.link);
-    const { link, key, goodUntil } = entry;
-    if (key?.accepts(resume) !== true) throw refusal("badToken", "this is no proof for the link, or not any more");
-    if (goodUntil !== undefined && goodUntil < new Date()) {
+    const { link, key, isInner, goodUntil } = entry;
+    if (owner !== undefined) mustOwn(entry, owner);
+    if (isInner !== (owner === undefined) || !key.accepts(resume)) {
+      throw refusal("badProof", "the proof of this resume is wrong, or was used before");
+    }
+    if (owner === undefined && goodUntil !== undefined && goodUntil < new Date()) {
       throw refusal("unknownLink", "the certificate by which this link was opened has expired");
     }
+    const { received } = link;
     if (!link.canResumeAt(resume.received)) throw badOffset(resume.received);
-    return Object.assign(entry, { link, key });
+    key.spend(resume);
+    const proof = key.answer(resume, received);
+    return { entry, link, answer: { type: "resumed", version: HANDSHAKE_VERSION, received, proof } };
   }
 
   /** The link whose owner has come through another inner TLS, to prove anew that it is he. */

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import type { Duplex } from "node:stream";
-import { Place, Queue } from "../../shared/basics/queue.ts";
+import { Queue, QueueNode } from "../../shared/basics/queue.ts";
 import type { CulvertError } from "../../shared/outcomes.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";
 import type { PeerIdentity } from "../../shared/tls/identity.ts";
@@ -23,7 +23,7 @@ export class OpenConnect {
   readonly address: string;
   readonly #socket: Duplex;
   readonly #pending: UnansweredCaller;
-  readonly #place = new Place<OpenConnect>(this);
+  readonly #place = new QueueNode<OpenConnect>(this);
   #admitted: Admitted | undefined;
   #refusal: CulvertError | undefined;
 

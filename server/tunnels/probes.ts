@@ -1,9 +1,9 @@
 import { randomBytes } from "node:crypto";
 import { Duplex, Transform } from "node:stream";
-import { seconds } from "../../shared/basics/seconds.ts";
-import { TokenBucket } from "../../shared/basics/token-bucket.ts";
+import { compact } from "../../shared/basics/bytes.ts";
+import { TokenBucket } from "../../shared/basics/rate-limit.ts";
+import { seconds } from "../../shared/basics/text.ts";
 import { formatSize } from "../../shared/config/durations.ts";
-import { compact } from "../../shared/limits/hold.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import { type SpliceOptions, splice } from "../../shared/relay/splice.ts";
 import type { SpliceAccount } from "../../shared/relay/splice-memory.ts";

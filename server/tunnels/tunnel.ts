@@ -1,6 +1,7 @@
 import type { Target } from "../../shared/address/target.ts";
-import { Crowd } from "../../shared/basics/queue.ts";
-import { UNBOUNDED } from "../../shared/limits/hold.ts";
+import { deferred } from "../../shared/basics/promises.ts";
+import { OrderedSet } from "../../shared/basics/queue.ts";
+import { UNBOUNDED } from "../../shared/limits/memory-account.ts";
 import type { Link, LinkWatcher } from "../../shared/link/link.ts";
 import { type OutcomeCode, toCulvertError } from "../../shared/outcomes.ts";
 import type { PeerIdentity } from "../../shared/tls/identity.ts";
@@ -9,7 +10,7 @@ import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
 import { DialRecord } from "./dial-record.ts";
-import { type Cancellable, Opening, type OpenOptions } from "./opening.ts";
+import { Opening, type OpenOptions } from "./opening.ts";
 import type { Pickable } from "./pick.ts";
 import { ProbeRoom, Probes } from "./probes.ts";
 
@@ -46,7 +47,7 @@ export const ROUND_TRIP_WITHIN_MS = 1_000;
 
 let uses = 0;
 
-/** Who is told what becomes of a tunnel's link. */
+/** Events of a tunnel and its link. */
 export type TunnelWatcher = Omit<LinkWatcher, "onControl">;
 
 /** One connected agent: who it is, and the session that reaches it. Ends when its link ends. */
@@ -57,7 +58,7 @@ export class Tunnel implements Pickable {
   readonly closedWith: Promise<Error | undefined>;
   readonly #link: TunnelLink;
   readonly #session: Session;
-  readonly #openings = new Crowd<Opening>();
+  readonly #openings = new OrderedSet<Opening>();
   readonly #dials = new DialRecord();
   #peer: PeerIdentity | undefined;
   #asked = false;
@@ -80,10 +81,8 @@ export class Tunnel implements Pickable {
     this.#peer = agent.peer;
     this.#link = link;
     this.#provesByResume = pipe === link;
-    let over: (reason: Error | undefined) => void = () => {};
-    this.closedWith = new Promise((resolve) => {
-      over = resolve;
-    });
+    const closed = deferred<Error | undefined>();
+    this.closedWith = closed.promise;
     link.watch({
       ...watcher,
       onSuspended: (cause) => {
@@ -107,7 +106,7 @@ export class Tunnel implements Pickable {
     this.#session = new Session(
       "server",
       pipe,
-      { onStream: (stream) => probes.take(stream), onClosed: (reason) => over(reason) },
+      { onStream: (stream) => probes.take(stream), onClosed: closed.resolve },
       options,
     );
   }
@@ -212,8 +211,8 @@ export class Tunnel implements Pickable {
     return this.#lastUsed;
   }
 
-  /** Asks the agent for `target`. The stream comes when the agent has answered that it is connected. */
-  open(target: Target, options: OpenOptions): Cancellable<Stream> {
+  /** Asks the agent for `target`; resolves when the agent has answered that it is connected. */
+  open(target: Target, options: OpenOptions): Promise<Stream> {
     this.#lastUsed = ++uses;
     const opening = new Opening(this.#session, this.#link, target, this.agent.agentId, options);
     this.#openings.add(opening);
@@ -227,7 +226,7 @@ export class Tunnel implements Pickable {
         if (isFailedDial(error)) this.#dials.failed();
       },
     );
-    return opening;
+    return opening.promise;
   }
 
   /** Asks the agent for a new connection; its streams notice nothing. */

@@ -1,5 +1,5 @@
 import { BlockList, isIP, isIPv6, type SocketAddress } from "node:net";
-import { matchesPieces } from "../basics/wildcard.ts";
+import { matchesWildcard } from "../basics/text.ts";
 import { parseNetwork } from "./network.ts";
 
 interface PortRange {
@@ -72,7 +72,7 @@ export function matchesAddress(rule: AddressRule, address: SocketAddress): boole
 function matchesHost(rule: HostRule, host: string): boolean {
   const { pieces } = rule;
   const any = pieces.length === 2 && pieces.every((piece) => piece === "");
-  return any || (isIP(host) === 0 && matchesPieces(pieces, host));
+  return any || (isIP(host) === 0 && matchesWildcard(pieces, host));
 }
 
 /** Does the rule cover this port of this host and address? Without an address only host rules can match. */

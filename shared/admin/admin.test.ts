@@ -9,7 +9,7 @@ import { ConfigError } from "../config/options.ts";
 import type { Check } from "../runtime/check.ts";
 import { createLogger } from "../runtime/logger.ts";
 import { Instruments } from "../runtime/metrics.ts";
-import { StrangerLog } from "../runtime/stranger-log.ts";
+import { ThrottledLog } from "../runtime/throttled-log.ts";
 import { type Admin, type AdminOptions, startAdmin } from "./admin.ts";
 import { MOST_CONNECTIONS } from "./connections.ts";
 
@@ -19,7 +19,7 @@ const FLAGS = { option: "--health-port", hostOption: "--health-bind-address" };
 
 function start(options: Partial<AdminOptions> = {}): Promise<Admin> {
   const { registry } = new Instruments({ processMetrics: false });
-  const common = { metrics: registry, log, strangers: new StrangerLog(log), checks: () => [] };
+  const common = { metrics: registry, log, throttledLog: new ThrottledLog(log), checks: () => [] };
   return startAdmin({ port: 0, host: "127.0.0.1", ...FLAGS, ...common, ...options });
 }
 

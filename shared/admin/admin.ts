@@ -2,12 +2,12 @@ import type { IncomingMessage } from "node:http";
 import { type AddressInfo, createServer, type Server } from "node:net";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import type { Registry } from "prom-client";
-import { onceASecond } from "../basics/once-a-second.ts";
+import { oncePerSecond } from "../basics/timers.ts";
 import { printable } from "../outcomes.ts";
 import type { Check } from "../runtime/check.ts";
 import { type ListenAt, listenError } from "../runtime/listen-error.ts";
 import { LOG_LEVELS, type Logger } from "../runtime/logger.ts";
-import type { StrangerLog } from "../runtime/stranger-log.ts";
+import type { ThrottledLog } from "../runtime/throttled-log.ts";
 import { Connections, mostConnections } from "./connections.ts";
 import { isOwnHost } from "./host-rule.ts";
 import { BODY_LIMIT, OneRequest } from "./one-request.ts";
@@ -25,7 +25,7 @@ export interface AdminOptions extends ListenAt {
   /** Given: a request whose Host is no address, not `localhost` and none of these names is refused. */
   readonly allowedHosts?: readonly string[];
   readonly log: Logger;
-  readonly strangers: Pick<StrangerLog, "tell">;
+  readonly throttledLog: Pick<ThrottledLog, "write">;
 }
 
 export interface Admin {
@@ -43,7 +43,7 @@ const HEADER_LIMIT = 8_192;
  */
 export async function startAdmin(options: AdminOptions): Promise<Admin> {
   const app = await appOf(options);
-  const { log, strangers, option } = options;
+  const { log, throttledLog, option } = options;
   const connections = new Connections({
     most: mostConnections(),
     onConnection: (connection) => {
@@ -51,11 +51,11 @@ export async function startAdmin(options: AdminOptions): Promise<Admin> {
       app.server.emit("connection", first);
       first.begin();
     },
-    onDropped: () => strangers.tell("warn", { option }, "connection dropped: too many at once on this port"),
+    onDropped: () => throttledLog.write("warn", { option }, "connection dropped: too many at once on this port"),
   });
   const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => connections.take(socket));
   const address = await listen(server, options);
-  server.on("error", (error) => strangers.tell("error", { err: error, option }, "a listener failed"));
+  server.on("error", (error) => throttledLog.write("error", { err: error, option }, "a listener failed"));
   log.debug({ address: address.address, port: address.port, option }, "listening");
   let closing: Promise<void> | undefined;
   const close = async (): Promise<void> => {
@@ -109,7 +109,7 @@ function onRequest(request: FastifyRequest, reply: FastifyReply, allowedHosts?: 
 
 function addRoutes(app: FastifyInstance, { checks, metrics, status, trial, log }: AdminOptions): void {
   // One buffer for all who read it, however slowly.
-  const rendered = onceASecond(async () => Buffer.from(await metrics.metrics()));
+  const rendered = oncePerSecond(async () => Buffer.from(await metrics.metrics()));
   app.get("/metrics", async (_request, reply) => reply.type(metrics.contentType).send(await rendered()));
   if (status !== undefined) {
     app.get("/status", async () => status());

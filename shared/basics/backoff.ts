@@ -1,4 +1,3 @@
-/** How long to wait between attempts (design: "Lifecycle"). Pure. */
 export interface BackoffOptions {
   readonly baseMs: number;
   readonly capMs: number;
@@ -13,28 +12,26 @@ export const DEFAULT_BACKOFF: BackoffOptions = {
 };
 
 /**
- * So many attempts come within the base each, before the wait doubles: about a second in all, in which a server restarts
- * or a path comes back. A link that is back must not wait for an agent that gave up early (docs/decisions/0005).
+ * So many attempts wait for at most `baseMs` each before the wait doubles: about a second in all, in which a server
+ * restarts or a path comes back (docs/decisions/0005).
  */
 const EAGER_ATTEMPTS = 7;
 
-/** A connection that lived so long was healthy: losing it is the first of its kind, whatever came before. */
+/** A connection that lived so long, ms, was healthy: its loss is counted as the first, whatever came before. */
 const HEALTHY_LIFE_MS = 60_000;
 
 /**
- * A connection that lived so long and is ended in order by its peer is no failure at all: peers restart, one after the
- * other. Ended sooner it is one, or a peer that takes everybody and keeps nobody would be dialled in a loop; as it is, it
- * hears from each of us once in this time.
+ * A connection that lived so long, ms, and was closed in order by its peer is no failure: peers restart one after the other.
+ * One that was closed sooner is a failure, or a peer that accepts and closes at once would be dialled in a loop.
  */
 export const ORDERLY_LIFE_MS = 1_000;
 
-/** A peer may send us away, but not for good. */
+/** A peer may ask us to wait, but not for ever. */
 const MAX_RETRY_AFTER_MS = 10 * 60_000;
 
 /**
- * The wait before attempt number `attempt` (0 is the first after a loss): full jitter, so that a
- * thousand agents of a restarted server spread over the whole interval. What a server asks for in
- * Retry-After or drain is a floor, and the jitter comes on top of it for the same reason.
+ * The wait before attempt number `attempt` (0 is the first after a loss), ms: full jitter, so that a thousand agents of a
+ * restarted server spread over the whole interval. What a server asks for in Retry-After or drain is added to it.
  */
 export function backoffMs(attempt: number, retryAfterMs = 0, options: Partial<BackoffOptions> = {}): number {
   const { baseMs, capMs, random } = { ...DEFAULT_BACKOFF, ...options };
@@ -44,12 +41,12 @@ export function backoffMs(attempt: number, retryAfterMs = 0, options: Partial<Ba
   return Math.round(floor + random() * ceiling);
 }
 
-/** How a connection ended: its peer sent us away or closed it in order, or it was lost. */
+/** How a connection ended: its peer asked us to leave or closed it in order, or it was lost. */
 export type Ending = "in order" | "lost";
 
 /**
- * How many connections in a row have not lasted, this one counted. Attempts that fail in between are forgiven by the next
- * welcome; these are not, or a peer that takes everybody and keeps nobody would be dialled in a loop.
+ * How many connections in a row have not lasted, this one included. Unlike failed attempts, they are not forgotten at the
+ * next welcome, or a peer that accepts and closes at once would be dialled in a loop.
  */
 export function shortLivesAfter(before: number, ending: Ending, livedMs: number): number {
   if (ending === "in order") return livedMs >= ORDERLY_LIFE_MS ? 0 : before + 1;

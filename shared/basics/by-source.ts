@@ -1,17 +1,15 @@
-import { Place, Queue } from "./queue.ts";
+import { Queue, QueueNode } from "./queue.ts";
 
-/**
- * Sources without items that are kept for the next one: those of a busy source come and go by the thousand a second.
- */
+/** So many sources without items are kept: the items of a busy source come and go by the thousand a second. */
 const KEPT_EMPTY = 64;
 
-/** One source's items, in order of arrival. */
+/** The items of one source, in order of arrival. */
 class SourceLine<T> {
   readonly source: string;
   readonly items = new Queue<T>();
-  readonly turn: Place<SourceLine<T>> = new Place(this);
-  /** Among the sources that have as many items. */
-  readonly rank: Place<SourceLine<T>> = new Place(this);
+  readonly turn: QueueNode<SourceLine<T>> = new QueueNode(this);
+  /** Its node among the sources that have as many items. */
+  readonly rank: QueueNode<SourceLine<T>> = new QueueNode(this);
 
   constructor(source: string) {
     this.source = source;
@@ -20,13 +18,13 @@ class SourceLine<T> {
 
 interface Entry<T> {
   readonly line: SourceLine<T>;
-  readonly inLine: Place<T>;
-  readonly inOrder: Place<T>;
+  readonly inLine: QueueNode<T>;
+  readonly inOrder: QueueNode<T>;
 }
 
 /**
- * Items of many sources (networks, identities) that share one bound: it knows which source has most, so that its oldest
- * item can make room for a newcomer, and whose turn is next. So one source that floods displaces its own items, and
+ * Items of many sources (networks, identities) that share one bound. It knows which source has most items, so that the
+ * oldest of them can make room for a new one, and whose turn is next: a source that floods displaces its own items, and
  * waits behind itself. All operations take constant time.
  */
 export class BySource<T extends object> {
@@ -36,7 +34,7 @@ export class BySource<T extends object> {
   readonly #lines = new Map<string, SourceLine<T>>();
   /** Sources that have items, in the order of their turns. */
   readonly #turns = new Queue<SourceLine<T>>();
-  /** Sources by their number of items; at 0, those that are kept although they have none. */
+  /** Sources by their number of items; at 0 those that are kept without any. */
   readonly #ranks: Queue<SourceLine<T>>[] = [new Queue()];
   #most = 0;
 
@@ -44,7 +42,7 @@ export class BySource<T extends object> {
     return this.#order.size;
   }
 
-  /** How many sources have items. */
+  /** The number of sources that have items. */
   get sources(): number {
     return this.#turns.size;
   }
@@ -57,11 +55,11 @@ export class BySource<T extends object> {
     return this.#entries.has(item);
   }
 
-  /** An item that is here already stays where it is. */
+  /** Adds an item; one that is here already stays where it is. */
   add(item: T, source: string): void {
     if (this.#entries.has(item)) return;
     const line = this.#lineOf(source);
-    const entry = { line, inLine: new Place(item), inOrder: new Place(item) };
+    const entry = { line, inLine: new QueueNode(item), inOrder: new QueueNode(item) };
     this.#entries.set(item, entry);
     this.#order.join(entry.inOrder);
     line.items.join(entry.inLine);
@@ -69,7 +67,7 @@ export class BySource<T extends object> {
     this.#rank(line);
   }
 
-  /** False: it was not here. */
+  /** Returns false if it was not here. */
   delete(item: T): boolean {
     const entry = this.#entries.get(item);
     if (entry === undefined) return false;
@@ -84,17 +82,17 @@ export class BySource<T extends object> {
     return true;
   }
 
-  /** The oldest item of the source that has most: the one to drop when there are too many. */
+  /** The oldest item of the source that has most: the one to drop when there are too many items. */
   get oldestOfFullest(): T | undefined {
     return this.#ranks[this.#most]?.first?.member.items.first?.member;
   }
 
-  /** The oldest item of the source whose turn it is. When that is deleted, the turn is another source's. */
+  /** The oldest item of the source whose turn it is. Deleting it gives the turn to another source. */
   get next(): T | undefined {
     return this.#turns.first?.member.items.first?.member;
   }
 
-  /** The turn is another source's, although nothing of this one was deleted. */
+  /** Gives the turn to another source without deleting an item. */
   passTurn(): void {
     const line = this.#turns.first?.member;
     if (line === undefined) return;
@@ -102,7 +100,7 @@ export class BySource<T extends object> {
     this.#turns.join(line.turn);
   }
 
-  /** In order of arrival; those that leave before it is their turn are passed over. */
+  /** Visits the items in order of arrival, without those that leave before their turn. */
   [Symbol.iterator](): IterableIterator<T> {
     return this.#order[Symbol.iterator]();
   }
@@ -119,7 +117,7 @@ export class BySource<T extends object> {
     return line;
   }
 
-  /** The number of its items has changed by one. */
+  /** Called when the number of its items has changed by one. */
   #rank(line: SourceLine<T>): void {
     const { size } = line.items;
     this.#ranks[size] ??= new Queue();

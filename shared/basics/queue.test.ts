@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import fc from "fast-check";
-import { Crowd, Place, Queue } from "./queue.ts";
+import { OrderedSet, Queue, QueueNode } from "./queue.ts";
 
 setFlagsFromString("--expose-gc");
 const collect: (options?: { type: "minor" }) => void = runInNewContext("gc");
@@ -16,8 +16,8 @@ test("whoever joins and leaves, those who are there are those a Set would have, 
     { weight: 1, arbitrary: fc.constant({ does: "all leave" as const, who: 0 }) },
   );
   const property = fc.property(fc.array(step, { maxLength: 60 }), (steps) => {
-    const [queue, crowd, set] = [new Queue<object>(), new Crowd(), new Set<object>()];
-    const places = MEMBERS.map((member) => new Place<object>(member));
+    const [queue, crowd, set] = [new Queue<object>(), new OrderedSet(), new Set<object>()];
+    const places = MEMBERS.map((member) => new QueueNode<object>(member));
     for (const { does, who } of steps) {
       const [member, place] = [MEMBERS[who] ?? assert.fail(), places[who] ?? assert.fail()];
       if (does === "joins") {
@@ -40,7 +40,7 @@ test("whoever joins and leaves, those who are there are those a Set would have, 
 });
 
 test("who leaves before it is his turn is not visited, and who joins meanwhile neither", () => {
-  const crowd = new Crowd<{ number: number }>();
+  const crowd = new OrderedSet<{ number: number }>();
   const [first, second, third, late] = [0, 1, 2, 3].map((number) => MEMBERS[number] ?? assert.fail());
   assert.ok(first && second && third && late);
   for (const member of [first, second, third]) crowd.add(member);
@@ -55,14 +55,14 @@ test("who leaves before it is his turn is not visited, and who joins meanwhile n
 });
 
 test("a place stands in one queue: to join another is to leave the first", () => {
-  const [one, other, place] = [new Queue<string>(), new Queue<string>(), new Place("it")];
+  const [one, other, place] = [new Queue<string>(), new Queue<string>(), new QueueNode("it")];
   one.join(place);
   other.join(place);
   assert.deepEqual([[...one], [...other], one.leave(place)], [[], ["it"], false]);
 });
 
 test("who has left is free at the next minor collection, also when the place where he was is old", () => {
-  const crowd = new Crowd();
+  const crowd = new OrderedSet();
   const present: object[] = [];
   /** A few at a time, as connections are. */
   const pass = (count: number): void => {

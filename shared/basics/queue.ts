@@ -1,10 +1,10 @@
-/** A place in a queue. Its holder keeps it for as long as it likes, and stands in one queue with it or in none. */
-export class Place<T> {
+/** A member's node in a queue. Its owner keeps it for as long as it likes; it stands in one queue or in none. */
+export class QueueNode<T> {
   readonly member: T;
-  /** This and what follows is the queue's own. */
+  /** These three fields are the queue's own. */
   queue: Queue<T> | undefined;
-  before: Place<T> | undefined;
-  behind: Place<T> | undefined;
+  before: QueueNode<T> | undefined;
+  behind: QueueNode<T> | undefined;
 
   constructor(member: T) {
     this.member = member;
@@ -13,65 +13,65 @@ export class Place<T> {
     this.behind = undefined;
   }
 
-  /** Wherever it stands; false: nowhere. */
+  /** Leaves the queue that it stands in. Returns false if it stands in none. */
   leave(): boolean {
     return this.queue?.leave(this) ?? false;
   }
 }
 
 /**
- * Members in the order in which they came, of whom any may leave: for those who come and go by the thousand a second.
+ * Members in the order in which they joined; any of them can leave. For members that come and go by the thousand a second.
  *
- * A Set would do, and is what it was. But V8 puts a table with new room in the place of one that is full of deleted entries, an
- * old one in the place of an old one, and all that an old object names, also when nobody has that object any more, survives minor
- * collections: with 32 connections at a time each of them so became old (docs/decisions/0018). Who has left here is named by nobody.
+ * A `Set` would do, but V8 replaces its table when it is full of deleted entries, and an old table that nobody uses any more
+ * still keeps its entries alive through minor collections (docs/decisions/0018). This list keeps no reference to a member that
+ * has left.
  */
 export class Queue<T> {
-  #first: Place<T> | undefined;
-  #last: Place<T> | undefined;
+  #first: QueueNode<T> | undefined;
+  #last: QueueNode<T> | undefined;
   #size = 0;
 
   get size(): number {
     return this.#size;
   }
 
-  /** Whoever has been here for longest. */
-  get first(): Place<T> | undefined {
+  /** The node that has been here for longest. */
+  get first(): QueueNode<T> | undefined {
     return this.#first;
   }
 
-  /** Behind all others; whoever is here already stays where he is. */
-  join(place: Place<T>): void {
-    if (place.queue === this) return;
-    place.leave();
-    place.queue = this;
-    place.before = this.#last;
-    if (this.#last === undefined) this.#first = place;
-    else this.#last.behind = place;
-    this.#last = place;
+  /** Puts the node behind all others, out of any other queue; a node that is here already stays where it is. */
+  join(node: QueueNode<T>): void {
+    if (node.queue === this) return;
+    node.leave();
+    node.queue = this;
+    node.before = this.#last;
+    if (this.#last === undefined) this.#first = node;
+    else this.#last.behind = node;
+    this.#last = node;
     this.#size++;
   }
 
-  /** False: he was not here. */
-  leave(place: Place<T>): boolean {
-    if (place.queue !== this) return false;
-    const { before, behind } = place;
+  /** Returns false if the node was not here. */
+  leave(node: QueueNode<T>): boolean {
+    if (node.queue !== this) return false;
+    const { before, behind } = node;
     if (before === undefined) this.#first = behind;
     else before.behind = behind;
     if (behind === undefined) this.#last = before;
     else behind.before = before;
-    place.queue = undefined;
-    place.before = undefined;
-    place.behind = undefined;
+    node.queue = undefined;
+    node.before = undefined;
+    node.behind = undefined;
     this.#size--;
     return true;
   }
 
-  /** Those who are here now, but for those who are not when it is their turn. */
+  /** Visits the members of this moment, without those that have left before their turn. */
   *[Symbol.iterator](): IterableIterator<T> {
-    const places: Place<T>[] = [];
-    for (let place = this.#first; place !== undefined; place = place.behind) places.push(place);
-    for (const place of places) if (place.queue === this) yield place.member;
+    const nodes: QueueNode<T>[] = [];
+    for (let node = this.#first; node !== undefined; node = node.behind) nodes.push(node);
+    for (const node of nodes) if (node.queue === this) yield node.member;
   }
 
   clear(): void {
@@ -79,36 +79,36 @@ export class Queue<T> {
   }
 }
 
-/** A `Queue` of objects that hold no place themselves: what a `Set` is to them, for as many as that. */
-export class Crowd<T extends object> {
+/** A `Queue` of objects that keep no node themselves: what a `Set` of them would be, in the order of their arrival. */
+export class OrderedSet<T extends object> {
   readonly #queue = new Queue<T>();
-  readonly #places = new WeakMap<T, Place<T>>();
+  readonly #nodes = new WeakMap<T, QueueNode<T>>();
 
   get size(): number {
     return this.#queue.size;
   }
 
-  /** Whoever has been here for longest. */
+  /** The member that has been here for longest. */
   get first(): T | undefined {
     return this.#queue.first?.member;
   }
 
   add(member: T): void {
-    if (this.#places.has(member)) return;
-    const place = new Place(member);
-    this.#places.set(member, place);
-    this.#queue.join(place);
+    if (this.#nodes.has(member)) return;
+    const node = new QueueNode(member);
+    this.#nodes.set(member, node);
+    this.#queue.join(node);
   }
 
-  /** False: it was not here. */
+  /** Returns false if it was not here. */
   delete(member: T): boolean {
-    const place = this.#places.get(member);
-    if (place === undefined) return false;
-    this.#places.delete(member); // now, and not when it is collected: the table would keep the place
-    return this.#queue.leave(place);
+    const node = this.#nodes.get(member);
+    if (node === undefined) return false;
+    this.#nodes.delete(member); // at once: until the next collection the table would keep the node, and so the member
+    return this.#queue.leave(node);
   }
 
-  /** Those who are here now, but for those who leave before it is their turn, also if they come back. */
+  /** Visits the members of this moment, without those that leave before their turn, even if they come back. */
   [Symbol.iterator](): IterableIterator<T> {
     return this.#queue[Symbol.iterator]();
   }

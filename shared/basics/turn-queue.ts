@@ -1,15 +1,14 @@
-/** Jobs in one turn at most; each is about 0.3 ms of work, the listeners of what it ends or begins included. */
+/** Jobs in one turn of the event loop at most; each is about 0.3 ms of work, with the listeners that it calls. */
 const MOST = 8;
-/** A turn longer than this, ms, is one that a bystander notices. */
+/** A longer turn, ms, would be noticed by other connections. */
 const LONG_MS = 4;
 
 /**
- * Does what comes all at once a few at a time: the first at once, then so many in each turn of the loop as keep the turns
- * short, in order. What thousands of connections bring together, when a path that was away is back, must not keep the
- * others waiting (docs/decisions/0008).
+ * Runs jobs that come all at once a few at a time, in order: the first at once, then in each turn of the event loop as many
+ * as keep the turns short. When a lost path is back, thousands of connections come together, and the others must not wait
+ * for them (docs/decisions/0008).
  */
 export class TurnQueue {
-  /** In order. */
   readonly #waiting = new Set<() => void>();
   #perTurn = MOST;
   #room = MOST;
@@ -17,7 +16,7 @@ export class TurnQueue {
   #begunAt = 0;
   readonly #now: () => number;
 
-  /** `now`: ms, from any moment on. */
+  /** @param now ms, from any moment on */
   constructor(now = () => performance.now()) {
     this.#now = now;
   }

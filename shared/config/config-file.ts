@@ -1,7 +1,7 @@
 import { constants, createReadStream, fstatSync, openSync } from "node:fs";
 import { Socket } from "node:net";
 import type { Readable } from "node:stream";
-import { nearest } from "../basics/nearest.ts";
+import { nearest } from "../basics/text.ts";
 import { yamlEntries } from "../documents/yaml-entries.ts";
 import { printable } from "../outcomes.ts";
 import type { RawValue, RawValues } from "./flags.ts";

@@ -1,4 +1,4 @@
-import { nearest } from "../basics/nearest.ts";
+import { nearest } from "../basics/text.ts";
 import { printable } from "../outcomes.ts";
 import type { RawValue, RawValues } from "./flags.ts";
 import { envName, type OptionTable } from "./options.ts";

@@ -1,5 +1,5 @@
 import { Command, Option as Flag } from "commander";
-import { nearest } from "../basics/nearest.ts";
+import { nearest } from "../basics/text.ts";
 import { helpWidth } from "./help-width.ts";
 import { envName, flagName, flagNames, type OptionTable, type Rows } from "./options.ts";
 

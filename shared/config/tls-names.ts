@@ -1,5 +1,5 @@
 import { getCiphers } from "node:tls";
-import { nearest } from "../basics/nearest.ts";
+import { nearest } from "../basics/text.ts";
 
 const TLS13_SUITES = ["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"];
 

@@ -1,4 +1,4 @@
-import { GrowingBytes } from "../basics/growing-bytes.ts";
+import { GrowingBytes } from "../basics/bytes.ts";
 
 /** Status line and header of a proxy's answer to CONNECT (RFC 9112 §4, §5). */
 export interface AnswerHead {

@@ -1,4 +1,4 @@
-import { repeats } from "../basics/repeats.ts";
+import { revealsSecret } from "../basics/text.ts";
 import { CAPTIVE_PORTAL_CURE, captivePortalAt, parseRetryAfter, printableLocation } from "../http/response-fields.ts";
 import { printable } from "../outcomes.ts";
 import type { AuthenticationFailed } from "./auth/authentication.ts";
@@ -77,7 +77,7 @@ function meaning(status: number, authority: string): readonly [RouteFaultCode, s
 
 /** `403 Forbidden: text of its page`, or the address of a captive portal. */
 function answerText({ head, page, secrets }: RefusedConnect): string {
-  const shown = (text: string): string => (secrets.some((secret) => repeats(text, secret)) ? "" : text);
+  const shown = (text: string): string => (secrets.some((secret) => revealsSecret(text, secret)) ? "" : text);
   const line = printable(`${head.status} ${shown(head.reason)}`);
   const [location = ""] = isCaptivePortal(head.status) ? (head.fields.get("location") ?? []) : [];
   const redirect = printableLocation(shown(location));

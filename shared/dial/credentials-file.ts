@@ -1,4 +1,4 @@
-import { untilAborted } from "../basics/until-aborted.ts";
+import { untilAborted } from "../basics/promises.ts";
 import { FileTooLargeError, readBounded } from "../documents/read-bounded.ts";
 import { readFailure } from "../documents/read-failure.ts";
 import type { ProxyCredentials } from "./auth/scheme.ts";

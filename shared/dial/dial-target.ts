@@ -1,7 +1,8 @@
 import { type LookupAddress, lookup as systemLookup } from "node:dns";
 import { connect, isIP, type Socket } from "node:net";
 import { formatTarget, type Target } from "../address/target.ts";
-import { seconds } from "../basics/seconds.ts";
+import { deferred } from "../basics/promises.ts";
+import { seconds } from "../basics/text.ts";
 import { CulvertError, type OutcomeCode } from "../outcomes.ts";
 
 /** All addresses of a name, in the order in which they are to be tried. */
@@ -44,20 +45,18 @@ const ATTEMPT_MS = { min: 250, max: 1_000 };
 const FIRST_EPHEMERAL_PORT = 32_768;
 
 class DialAttempt implements TargetDial {
-  readonly promise: Promise<Socket>;
   readonly #options: TargetDialOptions;
+  readonly #dialled = deferred<Socket>();
   #timer: NodeJS.Timeout | undefined;
   #socket: Socket | undefined;
-  #resolve!: (socket: Socket) => void;
-  #reject!: (error: CulvertError) => void;
   #settled = false;
 
   constructor(options: TargetDialOptions) {
     this.#options = options;
-    this.promise = new Promise((resolve, reject) => {
-      this.#resolve = resolve;
-      this.#reject = reject;
-    });
+  }
+
+  get promise(): Promise<Socket> {
+    return this.#dialled.promise;
   }
 
   start(): void {
@@ -140,7 +139,7 @@ class DialAttempt implements TargetDial {
       return;
     }
     this.#settle();
-    this.#resolve(socket);
+    this.#dialled.resolve(socket);
   };
 
   readonly #onError = (error: NodeJS.ErrnoException): void => {
@@ -151,7 +150,7 @@ class DialAttempt implements TargetDial {
     if (this.#settled) return;
     this.#socket?.destroy();
     this.#settle();
-    this.#reject(error);
+    this.#dialled.reject(error);
   }
 
   #settle(): void {

@@ -190,7 +190,7 @@ test("a password that is refused is sent once, and its refusal says where to loo
   assert.equal(proxy.requests.length, 2);
 });
 
-test("an answer that repeats what it was sent in confidence is not shown", async () => {
+test("an answer that revealsSecret what it was sent in confidence is not shown", async () => {
   const echoes = [BASIC, BASIC.slice(6), "you said Circle of Life!", BASIC.slice(0, 20)];
   for (const echo of echoes) {
     for (const status of ["407 Again", "403 No", "302 Found"]) {

@@ -1,6 +1,6 @@
 import type { Socket } from "node:net";
 import { formatTarget, type Target } from "../address/target.ts";
-import { untilAborted } from "../basics/until-aborted.ts";
+import { untilAborted } from "../basics/promises.ts";
 import { printable } from "../outcomes.ts";
 import { Authentication, AuthenticationFailed } from "./auth/authentication.ts";
 import { importKerberos, type LoadKerberos } from "./auth/kerberos.ts";

@@ -2,7 +2,7 @@ import { once } from "node:events";
 import http, { type IncomingMessage } from "node:http";
 import https from "node:https";
 import { fileURLToPath } from "node:url";
-import { seconds } from "../basics/seconds.ts";
+import { seconds } from "../basics/text.ts";
 import { readFailure } from "../documents/read-failure.ts";
 import { printable } from "../outcomes.ts";
 import { identityWords } from "../tls/identity-words.ts";

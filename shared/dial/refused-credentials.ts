@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
-import { untilAborted } from "../basics/until-aborted.ts";
+import { deferred, untilAborted } from "../basics/promises.ts";
+import { RecentMap } from "../basics/recent-map.ts";
 import type { ProxyCredentials } from "./auth/scheme.ts";
 import { RouteFault, type RouteFaultCode } from "./fault.ts";
 
@@ -39,7 +40,7 @@ export interface LoginObserver {
 /** What is known about one pair of user and password. */
 interface LoginRecord {
   /** The last answer of each proxy. A proxy that has accepted them keeps this answer until it refuses them. */
-  readonly answers: Map<string, "accepted" | RouteFaultCode>;
+  readonly answers: RecentMap<string, "accepted" | RouteFaultCode>;
   /** How often they were sent and not accepted, by any proxy, since the last half an hour without a failure. */
   failures: number;
   failedAtMs: number;
@@ -54,7 +55,7 @@ interface LoginRecord {
  * pair is sent at once.
  */
 export class RefusedCredentials {
-  readonly #records = new Map<string, LoginRecord>();
+  readonly #records = new RecentMap<string, LoginRecord>(MAX_REMEMBERED);
   readonly #now: () => number;
 
   constructor(now: () => number) {
@@ -71,9 +72,14 @@ export class RefusedCredentials {
     const key = createHash("sha256")
       .update(JSON.stringify([user, password]))
       .digest("hex");
-    const fresh = { answers: new Map(), failures: 0, failedAtMs: 0, waitUntilMs: 0, pending: undefined };
-    const record: LoginRecord = this.#records.get(key) ?? fresh;
-    remember(this.#records, key, record);
+    const record = this.#records.get(key) ?? {
+      answers: new RecentMap(MAX_REMEMBERED),
+      failures: 0,
+      failedAtMs: 0,
+      waitUntilMs: 0,
+      pending: undefined,
+    };
+    this.#records.set(key, record);
     return record;
   }
 
@@ -102,7 +108,7 @@ export class RefusedCredentials {
     const { answers } = record;
     // A balancer's 503 does not withdraw a refusal.
     if (!isCertain && answers.get(proxy) === REFUSED) return;
-    remember(answers, proxy, "accepted");
+    answers.set(proxy, "accepted");
     if ([...answers.values()].every((answer) => answer === "accepted")) record.failures = 0;
   }
 
@@ -110,7 +116,7 @@ export class RefusedCredentials {
   failed(record: LoginRecord, proxy: string, fault: RouteFaultCode, times: number): void {
     // A fault after a login that works is the network's or the target's.
     if (fault !== REFUSED && record.answers.get(proxy) === "accepted") return;
-    remember(record.answers, proxy, fault);
+    record.answers.set(proxy, fault);
     record.failures = this.recentFailures(record) + times;
     record.failedAtMs = this.#now();
     // Without an answer the target may be at fault, and others may work: that costs no wait at first.
@@ -152,13 +158,12 @@ export class LoginAttempt implements LoginObserver {
     }
     this.#signal.throwIfAborted();
     this.#memory.check(record, this.#proxy, source);
-    const pending = new Promise<void>((resolve) => {
-      this.#done = () => {
-        if (record.pending === pending) record.pending = undefined;
-        resolve();
-      };
-    });
-    record.pending = pending;
+    const { promise, resolve } = deferred();
+    this.#done = () => {
+      if (record.pending === promise) record.pending = undefined;
+      resolve();
+    };
+    record.pending = promise;
     this.#record = record;
   }
 
@@ -189,14 +194,6 @@ export class LoginAttempt implements LoginObserver {
   #isAccepted({ answers }: LoginRecord): boolean {
     return answers.get(this.#proxy) === "accepted";
   }
-}
-
-/** Adds an entry as the latest, and removes the oldest one of too many. */
-function remember<T>(map: Map<string, T>, key: string, value: T): void {
-  map.delete(key);
-  map.set(key, value);
-  const [oldest] = map.keys();
-  if (map.size > MAX_REMEMBERED && oldest !== undefined) map.delete(oldest);
 }
 
 function minutes(ms: number): string {

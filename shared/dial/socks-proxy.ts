@@ -3,7 +3,7 @@ import { isIP, type Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { addressBytes } from "../address/network.ts";
 import { formatTarget, type Target } from "../address/target.ts";
-import { untilAborted } from "../basics/until-aborted.ts";
+import { untilAborted } from "../basics/promises.ts";
 import { peerAction } from "../http/connection-end.ts";
 import { CHECK_PASSWORD, type ProxyCredentials, WITHHELD } from "./auth/scheme.ts";
 import { dialTcp, lookupTimeout, networkFault } from "./dial-tcp.ts";

@@ -23,18 +23,18 @@ test("a hello offers our version or the next one, with inner TLS as well, and no
 const HELLO_OF_US = { ...HELLO, version: 1, cluster: "blue", probe: true };
 const WRONG = [null, 7, -1, 1.5, true, "", "\u0000 !", "x".repeat(300), [], ["x"], {}, { a: { b: [] } }];
 const RESUMES = [
-  { link: "l" },
-  { link: "l", token: "t".repeat(43) },
-  { link: "l", token: 7, received: 0 },
-  { link: "l", token: "x", received: -1 },
+  { proof: "p" },
+  { link: "l", proof: "p".repeat(43), counter: 1 },
+  { link: "l", proof: 7, counter: 1, received: 0 },
+  { link: "l", proof: "p".repeat(43), counter: 1, received: -1 },
 ];
 const WELCOME = {
-  ...{ type: "welcome", version: 1, serverId: "s", link: "l", token: "t".repeat(43), received: 0 },
+  ...{ type: "welcome", version: 1, serverId: "s", link: "l", key: "k".repeat(43) },
   ...{ keepaliveMs: 1_000, graceMs: 0, initialWindow: 65_536, freshWindow: 65_536 },
 };
 const MESSAGES = [
-  { ...HELLO_OF_US, resume: {} },
-  { type: "hello", version: 1, inner: true, resume: {} },
+  { ...HELLO_OF_US, resume: RESUMES[0] },
+  { type: "hello", version: 1, inner: true, resume: RESUMES[0] },
   WELCOME,
   { type: "resumed", version: 1, received: 0, proof: "p".repeat(43) },
   { type: "ack", received: 0 },
@@ -97,5 +97,12 @@ test("an ack of what is no offset is refused", () => {
   const offsets = ["-1", "1.5", "007", "9007199254740992", "1e300", '"1"', "null", ""];
   for (const received of offsets) {
     assert.throws(() => parseControl(`{"type":"ack","received":${received}}`), BadControlMessage, received);
+  }
+});
+
+test("a resume that proves nothing is ignored, so that its agent is given a new link", () => {
+  for (const resume of [{ link: "l", token: "t".repeat(43), received: 0 }, {}, null, "l", 7]) {
+    const hello = parseControl(JSON.stringify({ ...HELLO_OF_US, resume }));
+    assert.ok(hello?.type === "hello" && hello.resume === undefined, JSON.stringify(resume));
   }
 });

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { firstFault, inOurWords } from "../basics/schema-words.ts";
+import { firstIssue, schemaMessage } from "../basics/schema-errors.ts";
 import { HANDSHAKE_VERSION } from "../wire/handshake.ts";
 
 /** The text messages of a carrier (design: "Handshake"). Unknown fields are ignored, unknown types too. */
@@ -11,8 +11,17 @@ const agentId = name.regex(/^[A-Za-z0-9._:-]+$/);
 
 /** Payload bytes since a link began: a position in one of its directions. */
 const offset = z.number().int().min(0).max(Number.MAX_SAFE_INTEGER);
-/** 256 random bits in base64url. */
-const token = z.string().regex(/^[\w-]{43}$/);
+/** 256 bits in base64url: the key of a link, or a proof made with it. */
+const secret = z.string().regex(/^[\w-]{43}$/);
+
+/**
+ * A new carrier for a link that is there already. `received`: what the agent has of the link. `proof`: see `LinkKey`. A
+ * resume that proves nothing is ignored, and its agent is given a new link.
+ */
+const resumeSchema = z.preprocess(
+  (value) => (value instanceof Object && "proof" in value ? value : undefined),
+  z.object({ link: name, proof: secret, counter: offset, received: offset }).optional(),
+);
 
 /** The newest version that the agent speaks. One newer than ours will do with ours (docs/versions.md). */
 const offeredVersion = z.literal([HANDSHAKE_VERSION, HANDSHAKE_VERSION + 1], {
@@ -34,33 +43,26 @@ export const helloSchema = z.object({
   software: z.string().max(256),
   /** This peer only measures: it gets no callers' streams, and nothing of its agent's id is touched. */
   probe: z.boolean().optional(),
-  /** A new carrier for a link that is there already; `received`: what the agent has of it. */
-  resume: z.object({ link: name, token, received: offset }).optional(),
+  resume: resumeSchema,
 });
 export type Hello = z.infer<typeof helloSchema>;
+export type ProvenResume = NonNullable<Hello["resume"]>;
 
-/** 256 bits in base64url, made with a key that only the two ends of the inner TLS have. */
-const proof = token;
-
-/**
- * The hello of a carrier on which inner TLS comes next, or goes on: it says nothing of whose it is (design: "Handshake").
- * A resume is proved, because a token could be used by whoever reads it on the way.
- */
+/** The hello of a carrier on which inner TLS begins or continues. It does not say which agent it belongs to. */
 const outerHelloSchema = z.object({
   type: z.literal("hello"),
   version: offeredVersion,
   inner: z.literal(true),
-  resume: z.object({ link: name, proof, counter: offset, received: offset }).optional(),
+  resume: resumeSchema,
 });
 export type OuterHello = z.infer<typeof outerHelloSchema>;
-export type ProvenResume = NonNullable<OuterHello["resume"]>;
 
-/** The answer to such a resume; `received`: what the server has of the link. All else was said inside. */
+/** The server's answer to a resume. `received`: what the server has of the link. */
 const resumedSchema = z.object({
   type: z.literal("resumed"),
   version: chosenVersion,
   received: offset,
-  proof,
+  proof: secret,
 });
 export type Resumed = z.infer<typeof resumedSchema>;
 
@@ -69,10 +71,8 @@ export const welcomeSchema = z.object({
   version: chosenVersion,
   serverId: name,
   link: name,
-  /** Resumes this link, once; the one before it stays good until the first message behind this welcome. */
-  token,
-  /** What the server has of the link. */
-  received: offset,
+  /** Proves that a later resume of this link comes from the same agent. With inner TLS it comes out of that instead. */
+  key: secret,
   keepaliveMs: z.number().int().min(10).max(3_600_000),
   /** How long the link waits for a new carrier when one is lost; 0: it ends with its carrier. */
   graceMs: z.number().int().min(0).max(3_600_000),
@@ -132,9 +132,9 @@ export function parseControl(text: string): ControlMessage | undefined {
   if (data === undefined) throw new BadControlMessage("a control message must be a JSON object with a type");
   if (!KNOWN_TYPES.has(data.type)) return undefined;
   const isOuter = data.type === "hello" && data.inner === true;
-  const parsed = (isOuter ? outerHelloSchema : controlSchema).safeParse(value, { error: inOurWords });
+  const parsed = (isOuter ? outerHelloSchema : controlSchema).safeParse(value, { error: schemaMessage });
   if (parsed.success) return parsed.data;
-  throw new BadControlMessage(`bad ${data.type} message: ${firstFault(parsed.error)}`);
+  throw new BadControlMessage(`bad ${data.type} message: ${firstIssue(parsed.error)}`);
 }
 
 function parseJson(text: string): unknown {

@@ -6,11 +6,10 @@ import { test } from "node:test";
 import { UNRECOGNIZED_NAME_ALERT } from "../listen/client-hello.ts";
 import { Authority } from "../pki/certificates.ts";
 import { RUN_SOURCES, source } from "../runtime/testing-run.ts";
+import { CertificateFault, UnknownIssuer } from "../tls/server-certificate.ts";
 import type { Passage } from "./dial.ts";
 import { NoTls, SECURING, tooLate } from "./dial-fault.ts";
-import { CertificateFault } from "./shown-certificate.ts";
 import { dial, failure, HELLO, Inbox, LinkServer, RawServer, testCertificate, until } from "./testing.ts";
-import { UnknownIssuer } from "./unknown-issuer.ts";
 import { HELD_BACK, MiddleBox } from "./upgrade-answer.ts";
 
 test("each step that takes too long is named, and its socket closed", async (t) => {

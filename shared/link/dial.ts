@@ -3,8 +3,11 @@ import net from "node:net";
 import tls from "node:tls";
 import { WebSocket } from "ws";
 import { sniOf } from "../address/server-name.ts";
-import { seconds } from "../basics/seconds.ts";
-import { LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
+import { deferred } from "../basics/promises.ts";
+import { seconds } from "../basics/text.ts";
+import { beforeVerification } from "../node/sockets.ts";
+import { certificateFault, shownBy } from "../tls/server-certificate.ts";
+import { HANDSHAKE_VERSION, LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
 import { Carrier, WEBSOCKET_BOUNDS } from "./carrier.ts";
 import type { ControlMessage, Hello, OuterHello, Resumed, Welcome } from "./control.ts";
 import {
@@ -18,7 +21,6 @@ import {
   UPGRADING,
   unwelcomed,
 } from "./dial-fault.ts";
-import { certificateFault, shownBy } from "./shown-certificate.ts";
 import { damagedAnswer, mendAnswer, readAnswer } from "./upgrade-answer.ts";
 
 /** Where to, and how: all but the words. */
@@ -70,27 +72,25 @@ export interface DialWatcher {
 }
 
 export interface DialOptions extends CarrierDialOptions {
-  /** Asked when it is sent: a resume names what has been received by then. */
-  readonly hello: () => Hello;
+  /** Called when the hello is sent, because a resume names what has been received by then. */
+  readonly hello: () => Hello | OuterHello;
 }
 
-export interface OuterDialOptions extends CarrierDialOptions {
-  readonly hello: () => OuterHello;
-}
-
-/** A carrier that the server has welcomed. */
-export interface Dialled {
+/** A carrier on which the agent has sent its hello. */
+export interface DialledOuter {
   readonly carrier: Carrier;
-  readonly welcome: Welcome;
   /** The address that was reached. */
   readonly remote: string;
 }
 
-/** A carrier for inner TLS, which comes next where there is no answer. */
-export interface OuterDialled {
-  readonly carrier: Carrier;
-  readonly resumed: Resumed | undefined;
-  readonly remote: string;
+/** A carrier that the server has welcomed. */
+export interface Dialled extends DialledOuter {
+  readonly welcome: Welcome;
+}
+
+/** A carrier on which somebody has answered a resume; `LinkKey` tells whether it was the server. */
+export interface DialledAgain extends DialledOuter {
+  readonly resumed: Resumed;
 }
 
 /**
@@ -103,15 +103,24 @@ export async function dialCarrier(options: DialOptions): Promise<Dialled> {
   return { ...reached, welcome: answer as Welcome };
 }
 
-/** The same where the outer TLS ends in between: the server answers a resume only. */
-export async function dialOuter(options: OuterDialOptions): Promise<OuterDialled> {
+/** Dials another carrier for a link. Rejects as `dialCarrier` does. */
+export async function dialAgain(options: DialOptions): Promise<DialledAgain> {
+  const { answer, ...reached } = await dial(options, { hello: options.hello, expects: "resumed" });
+  return { ...reached, resumed: answer as Resumed };
+}
+
+/** Dials a carrier for inner TLS: no answer is expected outside of it. Rejects as `dialCarrier` does. */
+export async function dialOuter(options: CarrierDialOptions): Promise<DialledOuter> {
   try {
-    const { answer, ...reached } = await dial(options, { hello: options.hello, expects: "resumed" });
-    return { ...reached, resumed: answer as Resumed | undefined };
+    const { carrier, remote } = await dial(options, { hello: () => OUTER_HELLO });
+    return { carrier, remote };
   } catch (error) {
     throw error instanceof LinkRefused && error.status === 401 ? withoutInner(error) : error;
   }
 }
+
+/** The hello that asks for inner TLS and says nothing else. */
+export const OUTER_HELLO = { type: "hello", version: HANDSHAKE_VERSION, inner: true } as const satisfies OuterHello;
 
 /** The server misses what is shown inside inner TLS only. */
 function withoutInner({ reason, retryAfterMs }: LinkRefused): LinkRefused {
@@ -134,13 +143,11 @@ export async function probeServer(options: CarrierDialOptions): Promise<void> {
 
 interface Greeting {
   readonly hello: () => Hello | OuterHello;
-  readonly expects: "welcome" | "resumed";
+  /** Absent: inner TLS comes next. */
+  readonly expects?: "welcome" | "resumed";
 }
 
-interface Reached {
-  readonly carrier: Carrier;
-  readonly remote: string;
-  /** Of the type that was expected; without one, inner TLS comes next. */
+interface Reached extends DialledOuter {
   readonly answer: ControlMessage | undefined;
 }
 
@@ -161,8 +168,7 @@ async function dial(options: CarrierDialOptions, greeting: Greeting): Promise<Re
 class Attempt {
   readonly #options: CarrierDialOptions;
   readonly #timer: NodeJS.Timeout;
-  readonly #interrupted: Promise<never>;
-  #reject: (error: Error) => void = () => {};
+  readonly #interrupted = deferred<never>();
   /** Ours, not the network's: the deadline or the owner's signal. */
   #reason: Error | undefined;
   /** Of what opens the connection. */
@@ -174,10 +180,7 @@ class Attempt {
 
   constructor(options: CarrierDialOptions) {
     this.#options = options;
-    this.#interrupted = new Promise((_, reject) => {
-      this.#reject = reject;
-    });
-    this.#interrupted.catch(() => {});
+    this.#interrupted.promise.catch(() => {});
     this.#timer = setTimeout(() => {
       const sentence = `no tunnel within ${seconds(options.timeoutMs)}: timed out ${this.#step}`;
       this.#interrupt(tooLate({ step: this.#step, proxy: this.#proxy }, sentence));
@@ -190,7 +193,7 @@ class Attempt {
 
   #interrupt(reason: Error): void {
     this.#reason = reason;
-    this.#reject(reason);
+    this.#interrupted.reject(reason);
     this.#abort.abort(reason);
   }
 
@@ -224,7 +227,7 @@ class Attempt {
   async #openBy(open: NonNullable<CarrierDialOptions["open"]>): Promise<Passage> {
     const opening = open(this.#abort.signal);
     try {
-      return await Promise.race([opening, this.#interrupted]);
+      return await Promise.race([opening, this.#interrupted.promise]);
     } catch (error) {
       this.#reason = await opening.then(
         (late) => {
@@ -252,8 +255,7 @@ class Attempt {
         ALPNProtocols: ["http/1.1"],
       });
       let shown: readonly Buffer[] = [];
-      // Before Node judges the certificate, and throws it away with the connection.
-      socket.prependOnceListener("secure", () => {
+      beforeVerification(socket, () => {
         shown = shownBy(socket);
       });
       socket.on("error", (error) => reject(certificateFault(error, shown, this.#circumstances()) ?? error));
@@ -284,8 +286,14 @@ class Attempt {
         ...WEBSOCKET_BOUNDS,
         ...(headers === undefined ? {} : { headers }),
       });
-      ws.on("error", (error) => reject(damagedAnswer(error) ?? error));
+      let isAnswered = false;
+      // After the answer, ws itself objects to what came, unless the error has a code of the network's.
+      ws.on("error", (error: NodeJS.ErrnoException) => {
+        const isOfWs = error.code === undefined || error.code.startsWith("WS_ERR_");
+        reject(isAnswered && isOfWs ? damagedAnswer(error) : error);
+      });
       ws.once("upgrade", (response) => {
+        isAnswered = true;
         watch?.onAnswer?.(response);
         mendAnswer(response);
       });
@@ -310,7 +318,7 @@ class Attempt {
     this.#step = GREETING;
     const { keepaliveMs } = this.#options;
     const words = hello();
-    if ("inner" in words && words.resume === undefined) {
+    if (expects === undefined) {
       carrier.sendControl(words);
       resolve(undefined);
       return;
@@ -343,7 +351,7 @@ class Attempt {
   }
 
   #race<T>(step: (resolve: (value: T) => void, reject: (error: Error) => void) => void): Promise<T> {
-    return Promise.race([new Promise<T>(step), this.#interrupted]);
+    return Promise.race([new Promise<T>(step), this.#interrupted.promise]);
   }
 }
 

@@ -1,6 +1,7 @@
 import { z } from "zod";
-import { firstFault, inOurWords } from "../basics/schema-words.ts";
+import { firstIssue, schemaMessage } from "../basics/schema-errors.ts";
 import { MAX_TOKEN_BYTES } from "../http/bearer.ts";
+import { credentialFault } from "../outcomes.ts";
 import { LinkRefused } from "../wire/handshake.ts";
 import { helloSchema, welcomeSchema } from "./control.ts";
 
@@ -13,8 +14,8 @@ const innerHelloSchema = helloSchema.omit({ resume: true }).extend({
 });
 export type InnerHello = z.infer<typeof innerHelloSchema>;
 
-/** There is no token: a resume is proved by the key of the inner TLS. */
-const innerWelcomeSchema = welcomeSchema.omit({ token: true, received: true });
+/** It has no key: both ends take that from the inner TLS. */
+const innerWelcomeSchema = welcomeSchema.omit({ key: true });
 export type InnerWelcome = z.infer<typeof innerWelcomeSchema>;
 
 const renewedSchema = z.object({ type: z.literal("renewed") });
@@ -25,6 +26,7 @@ const refusedSchema = z.object({
   status: z.number().int().optional(),
   closeCode: z.number().int().optional(),
   reason: z.string().max(2_048),
+  fault: z.string().max(64).optional(),
   retryAfterMs: z.number().min(0).optional(),
 });
 export type Refused = z.infer<typeof refusedSchema>;
@@ -58,11 +60,11 @@ export function parseInnerHello(json: string): InnerHello {
 export function parseInnerAnswer(json: string): InnerWelcome | Renewed {
   const answer = parse(answerSchema, json, "answer");
   if (answer.type !== "refused") return answer;
-  const { status, closeCode, reason, retryAfterMs } = answer;
+  const { status, closeCode, reason, fault, retryAfterMs } = answer;
   throw new LinkRefused({
     ...(status !== undefined && { status }),
     ...(closeCode !== undefined && { closeCode }),
-    ...{ reason, retryAfterMs },
+    ...{ reason, fault: credentialFault(fault), retryAfterMs },
   });
 }
 
@@ -73,7 +75,7 @@ function parse<T>(schema: z.ZodType<T>, json: string, what: string): T {
   } catch {
     throw new Error(`the inner ${what} is not JSON`);
   }
-  const parsed = schema.safeParse(value, { error: inOurWords });
+  const parsed = schema.safeParse(value, { error: schemaMessage });
   if (parsed.success) return parsed.data;
-  throw new Error(`bad inner ${what}: ${firstFault(parsed.error)}`);
+  throw new Error(`bad inner ${what}: ${firstIssue(parsed.error)}`);
 }

@@ -1,5 +1,6 @@
 import { Duplex } from "node:stream";
 import type { TLSSocket } from "node:tls";
+import { deferred } from "../basics/promises.ts";
 import { wholeRecords } from "../tls/tls-records.ts";
 import type { Transport, TransportConsumer } from "../yamux/transport.ts";
 import { encodeWords, type InnerAnswer, type InnerHello, splitWords } from "./inner-hello.ts";
@@ -22,25 +23,25 @@ type Done = (error?: Error | null) => void;
  * until there is one by `allowance`.
  */
 export class LinkDuplex extends Duplex implements TransportConsumer {
-  /** The link is gone, and why. */
-  readonly over: Promise<Error | undefined>;
   onRoom: () => void = () => {};
   /** The same at once, for whoever hears of the end from elsewhere. */
   endedBy: Error | undefined;
   readonly #link: InnerLink;
   #allowance: number;
-  #tellOver: (reason: Error | undefined) => void = () => {};
+  readonly #over = deferred<Error | undefined>();
 
   /** `allowance`: bytes that may arrive until `admit`. */
   constructor(link: InnerLink, allowance: number) {
     super({ allowHalfOpen: true });
     this.#link = link;
     this.#allowance = allowance;
-    this.over = new Promise((resolve) => {
-      this.#tellOver = resolve;
-    });
     this.on("error", ignore);
     link.start(this);
+  }
+
+  /** Resolves when the link is gone, with the reason. */
+  get over(): Promise<Error | undefined> {
+    return this.#over.promise;
   }
 
   /** The peer is known: it may send what it likes. */
@@ -60,7 +61,7 @@ export class LinkDuplex extends Duplex implements TransportConsumer {
 
   onClosed(reason: Error | undefined): void {
     this.endedBy = reason;
-    this.#tellOver(reason);
+    this.#over.resolve(reason);
     if (reason === undefined) this.push(null);
     else this.destroy(reason);
   }

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { test } from "node:test";
 import tls from "node:tls";
-import { judgePeer } from "../tls/identity.ts";
+import { verifyPeer } from "../tls/identity.ts";
 import { LinkDuplex, TOLD } from "./inner-pipe.ts";
 import { dialInner, type InnerDialOptions, InnerServers, type InnerTls } from "./inner-tls.ts";
 import { type End, link, pki } from "./testing-inner.ts";
@@ -34,7 +34,7 @@ test("who brings the session of an agent's handshake, and no certificate, is not
     const far = await accepted;
     far.pipe.sendWords({ type: "renewed" });
     await once(near, "data"); // a session would have come before
-    return judgePeer(far.socket);
+    return verifyPeer(far.socket, undefined);
   };
   assert.equal((await meet(agent)).identity?.cn, "agent");
   assert.match((await meet(session === undefined ? {} : { session })).refusal ?? "", /no client certificate was sent/);
@@ -96,6 +96,6 @@ test("a handshake that fails, and whose end TLS hears of later, is not the next 
     t.after(() => ends.agent.destroy());
     // In the turn of the failure: the one before may have more to say.
     const [far] = await Promise.all([servers.accept(ends.server, material, TIMEOUT_MS), dial(ends.agent, next)]);
-    assert.equal(judgePeer(far.socket).identity?.cn, "next");
+    assert.equal(verifyPeer(far.socket, undefined).identity?.cn, "next");
   }
 });

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import tls from "node:tls";
 import { Authority, type CertificateAndKey } from "../pki/certificates.ts";
-import { judgePeer } from "../tls/identity.ts";
+import { verifyPeer } from "../tls/identity.ts";
 import { LinkDuplex } from "./inner-pipe.ts";
 import { dialInner, InnerServers, type InnerTls, PeerFault } from "./inner-tls.ts";
 import { Inbox, until } from "./testing.ts";
@@ -36,13 +36,13 @@ function inboxOf({ pipe }: InnerTls): Inbox {
 
 test("the ends know each other, carry first words and then bytes, and have one key", async (t) => {
   const { near, far } = await joined(t);
-  assert.equal(judgePeer(far.socket).identity?.cn, "agent");
+  assert.equal(verifyPeer(far.socket, undefined).identity?.cn, "agent");
   near.pipe.sendWords({ type: "hello", version: 1, agentId: "a", instance: "i", software: "test" });
   near.pipe.write([Buffer.from("behind the words")], 16);
   assert.match(await far.pipe.readWords(), /^\{"type":"hello".*\}$/);
   const inbox = inboxOf(far);
   await until(() => inbox.text === "behind the words");
-  assert.equal(far.key.accepts(near.key.prove("s/1", 7)), true);
+  assert.equal(far.key.accepts(near.key.prove({ link: "s/1", received: 7 })), true);
   near.pipe.end();
   assert.equal(await inbox.closed, undefined);
 });
@@ -50,9 +50,9 @@ test("the ends know each other, carry first words and then bytes, and have one k
 test("a stranger, and whoever shows nothing, is not taken for an agent", async (t) => {
   const stranger = await (await Authority.create("ca")).issue({ cn: "agent", usage: "client" });
   const { far } = await joined(t, { by: stranger });
-  assert.match(judgePeer(far.socket).refusal ?? "", /not signed by a CA/);
+  assert.match(verifyPeer(far.socket, undefined).refusal ?? "", /not signed by a CA/);
   const silent = await joined(t, { by: "nobody" });
-  assert.match(judgePeer(silent.far.socket).refusal ?? "", /no client certificate/);
+  assert.match(verifyPeer(silent.far.socket, undefined).refusal ?? "", /no client certificate/);
 });
 
 test("of many handshakes at once each link gets its own, and none comes from one that has failed", async () => {
@@ -72,8 +72,8 @@ test("of many handshakes at once each link gets its own, and none comes from one
       const { signal } = new AbortController();
       const dialled = dialInner(ends.agent, { host: "server.example", tls, timeoutMs: TIMEOUT_MS, signal });
       const [near, far] = await Promise.all([dialled, accepted]);
-      assert.equal(judgePeer(far.socket).identity?.cn, names[number]);
-      assert.equal(far.key.accepts(near.key.prove("s/1", number)), true);
+      assert.equal(verifyPeer(far.socket, undefined).identity?.cn, names[number]);
+      assert.equal(far.key.accepts(near.key.prove({ link: "s/1", received: number })), true);
       near.pipe.destroy();
     });
     await Promise.all(met);

@@ -1,12 +1,17 @@
 import { constants } from "node:crypto";
 import tls from "node:tls";
 import { sniOf } from "../address/server-name.ts";
-import { tellJudgedBy } from "../listen/tls.ts";
+import { beforeVerification } from "../node/sockets.ts";
+import {
+  type CertificateFault,
+  certificateFault,
+  innerCaWords,
+  shownBy,
+  UnknownIssuer,
+} from "../tls/server-certificate.ts";
 import type { TlsMaterial } from "../tls/tls-material.ts";
 import { type InnerLink, InnerPipe, LinkDuplex, TOLD } from "./inner-pipe.ts";
 import { LinkKey } from "./proof.ts";
-import { type CertificateFault, certificateFault, shownBy } from "./shown-certificate.ts";
-import { innerCaWords, UnknownIssuer } from "./unknown-issuer.ts";
 
 /**
  * TLS 1.3 over a link, where somebody in between opens the TLS of its carriers (design: "Layers"). The certificates are
@@ -21,6 +26,8 @@ const MAX_ANONYMOUS_BYTES = 32 * 1024;
 /** The two ends know each other, as far as TLS can tell. */
 export interface InnerTls {
   readonly socket: tls.TLSSocket;
+  /** The CA (PEM) by which the peer's certificate was verified; absent: Node's own. */
+  readonly verifiedBy: string | undefined;
   readonly pipe: InnerPipe;
   /** Gives the link its later carriers. */
   readonly key: LinkKey;
@@ -79,15 +86,14 @@ async function dial(link: InnerLink, options: InnerDialOptions): Promise<InnerTl
   });
   const secured = new Promise<void>((resolve, reject) => {
     let shown: readonly Buffer[] = [];
-    // Before Node judges the certificate, and throws it away with the connection.
-    socket.prependOnceListener("secure", () => {
+    beforeVerification(socket, () => {
       shown = shownBy(socket);
     });
     socket.on("error", (error) => reject(new InnerTlsFault(error, shown, options)));
     socket.once("secureConnect", resolve);
   });
   await handshake(secured, bottom, options.timeoutMs, options.signal);
-  return found(link, bottom, socket);
+  return found(link, bottom, socket, options.tls.ca);
 }
 
 /** TLS servers without a handshake that are kept, of one material: one costs as much as a few handshakes. */
@@ -95,7 +101,7 @@ const MAX_IDLE = 8;
 
 /**
  * The server's side: TLS servers that never listen. Each has one handshake at a time, so that there is no doubt whose the
- * connection is that it finds secure. Clients are judged by `judgePeer`.
+ * connection is that it finds secure. Clients are judged by `verifyPeer`.
  */
 export class InnerServers {
   readonly #idle = new WeakMap<TlsMaterial, tls.Server[]>();
@@ -117,8 +123,7 @@ export class InnerServers {
       throw new PeerFault(error);
     });
     this.#keep(server, material); // one whose handshake has failed is not used again: its end may be yet to come
-    tellJudgedBy(socket, material.ca);
-    return found(link, bottom, socket);
+    return found(link, bottom, socket, material.ca);
   }
 
   #keep(server: tls.Server, material: TlsMaterial): void {
@@ -135,17 +140,17 @@ function serverOf({ cert, key, ca }: TlsMaterial): tls.Server {
     ca: ca === "" ? [] : ca, // left out, it would be the system's
     minVersion: "TLSv1.3",
     requestCert: true,
-    rejectUnauthorized: false, // `judgePeer` says why, in words
+    rejectUnauthorized: false, // `verifyPeer` says why, in words
     ALPNProtocols: [INNER_PROTOCOL],
     secureOptions: constants.SSL_OP_NO_TICKET, // a resumed session would skip the certificate
   });
 }
 
-function found(link: InnerLink, bottom: LinkDuplex, socket: tls.TLSSocket): InnerTls {
+function found(link: InnerLink, bottom: LinkDuplex, socket: tls.TLSSocket, verifiedBy: string | undefined): InnerTls {
   if (socket.alpnProtocol !== INNER_PROTOCOL) {
     throw new PeerFault(new Error("inner TLS: the peer does not speak its protocol"));
   }
-  return { socket, pipe: new InnerPipe(link, bottom, socket), key: LinkKey.of(socket) };
+  return { socket, verifiedBy, pipe: new InnerPipe(link, bottom, socket), key: LinkKey.of(socket) };
 }
 
 /** Whatever goes wrong, also before TLS has begun, leaves no link behind. */

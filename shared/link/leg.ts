@@ -20,8 +20,6 @@ export interface ResumeAt {
   readonly peerReceived: number;
   /** What we have told the peer that we have: where it begins. */
   readonly named: number;
-  /** The first message has come on this carrier: its peer has read our welcome. */
-  onConfirmed?(): void;
 }
 
 /** Where the first carrier of a link begins. */
@@ -32,15 +30,12 @@ export class Leg {
   readonly carrier: LinkCarrier;
   /** The offset of the next byte that arrives on it. */
   #arriving: number;
-  /** To be told of the first message on it; `undefined` from then on. */
-  #onFirstWord: (() => void) | undefined;
   /** The carrier before it, until the peer is known to have this one. */
   #previous: LinkCarrier | undefined;
 
-  constructor(carrier: LinkCarrier, { named, onConfirmed }: ResumeAt) {
+  constructor(carrier: LinkCarrier, { named }: ResumeAt) {
     this.carrier = carrier;
     this.#arriving = named;
-    this.#onFirstWord = onConfirmed;
   }
 
   /** It has taken over from a carrier that may still be alive. */
@@ -51,9 +46,6 @@ export class Leg {
 
   /** A message has come on it. */
   hear(): void {
-    const onFirstWord = this.#onFirstWord;
-    this.#onFirstWord = undefined;
-    onFirstWord?.();
     this.closePrevious();
   }
 

@@ -2,9 +2,10 @@ import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import fc from "fast-check";
 import type { TransportConsumer } from "../yamux/transport.ts";
+import type { ProvenResume } from "./control.ts";
 import { Link, LinkLost } from "./link.ts";
 import type { LinkPool } from "./outgoing.ts";
-import { ResumeTokens } from "./resume-tokens.ts";
+import { LinkKey } from "./proof.ts";
 import { Wire } from "./testing-wire.ts";
 
 type Side = "agent" | "server";
@@ -67,13 +68,13 @@ class Pool implements LinkPool {
 /** A hello under way: what it names was true when it was sent. */
 interface Resume {
   readonly wire: Wire;
-  readonly token: string;
-  readonly received: number;
-  judged: boolean;
-  /** The agent waits for it still. */
+  readonly words: ProvenResume;
+  /** It has reached the server. */
+  arrived: boolean;
+  /** The agent still waits for the answer. */
   wanted: boolean;
   /** What the server has answered. */
-  welcome: { readonly token: string; readonly received: number } | undefined;
+  answer: { readonly received: number; readonly proof: string } | undefined;
 }
 
 /** Both ends of a link, the wires between them, and the agent's attempts. */
@@ -82,13 +83,14 @@ class World {
   readonly oracles: Record<Side, Oracle> = { agent: new Oracle("agent"), server: new Oracle("server") };
   readonly wires: Wire[] = [new Wire()];
   readonly resumes: Resume[] = [];
-  readonly tokens = new ResumeTokens();
+  readonly keys: Record<Side, LinkKey>;
   readonly pool = new Pool();
   readonly tick: (ms: number) => void;
-  token = this.tokens.issue();
 
   constructor(tick: (ms: number) => void) {
     this.tick = tick;
+    const server = LinkKey.random();
+    this.keys = { server, agent: LinkKey.parse(server.text) };
     const wire = this.wires[0] as Wire;
     const { pool } = this;
     const make = (side: Side) =>
@@ -114,51 +116,52 @@ class World {
   dial(): void {
     if (this.attempt !== undefined || this.links.agent.closed) return;
     this.links.agent.holdAcks();
-    this.hello(this.token, this.links.agent.received, true);
+    this.resumes.push(this.hello(this.prove(this.links.agent.received), true));
   }
 
-  hello(token: string, received: number, wanted: boolean): Resume {
+  /** What a hello says that the agent makes now. */
+  prove(received: number, key = this.keys.agent): ProvenResume {
+    return key.prove({ link: "link", received });
+  }
+
+  hello(words: ProvenResume, wanted = false): Resume {
     const wire = new Wire();
     this.wires.push(wire);
-    const resume: Resume = { wire, token, received, judged: false, wanted, welcome: undefined };
-    if (wanted) this.resumes.push(resume);
-    return resume;
+    return { wire, words, arrived: false, wanted, answer: undefined };
   }
 
-  /** The hello reaches the server, which accepts or refuses it. Returns whether it was accepted. */
-  judge(resume: Resume): boolean {
-    if (resume.judged || resume.wire.isCut) return false;
-    resume.judged = true;
-    const { server } = this.links;
-    if (!this.tokens.accepts(resume.token) || !server.canResumeAt(resume.received)) {
-      resume.wire.cut();
+  /** The hello reaches the server, which accepts or refuses it as `Links.resume` does. Returns whether it was accepted. */
+  arrive(resume: Resume): boolean {
+    const { wire, words } = resume;
+    if (resume.arrived || wire.isCut) return false;
+    resume.arrived = true;
+    const [link, key] = [this.links.server, this.keys.server];
+    if (!key.accepts(words) || !link.canResumeAt(words.received)) {
+      wire.cut();
       return false;
     }
-    const token = this.tokens.issue(resume.token);
-    resume.welcome = { token, received: server.received };
-    server.offer(resume.wire.server, "new", {
-      peerReceived: resume.received,
-      named: resume.welcome.received,
-      onConfirmed: () => this.tokens.confirm(token),
-    });
+    key.spend(words);
+    const { received } = link;
+    resume.answer = { received, proof: key.answer(words, received) };
+    link.offer(wire.server, "new", { peerReceived: words.received, named: received });
     return true;
   }
 
   /** What the agent says and still waits for is accepted. */
   honestHello(): void {
     const { attempt } = this;
-    if (attempt === undefined || attempt.judged || attempt.wire.isCut || this.links.server.closed) return;
-    assert.ok(this.judge(attempt), "an honest resume was refused");
+    if (attempt === undefined || attempt.arrived || attempt.wire.isCut || this.links.server.closed) return;
+    assert.ok(this.arrive(attempt), "an honest resume was refused");
   }
 
-  /** The welcome reaches the agent, or the agent sees that it was refused. */
+  /** The answer reaches the agent, or the agent sees that it was refused. */
   answer(resume: Resume): void {
-    if (!resume.judged || !resume.wanted) return;
-    if (resume.welcome === undefined) this.giveUp(resume);
+    if (!resume.arrived || !resume.wanted) return;
+    if (resume.answer === undefined) this.giveUp(resume);
     else if (!resume.wire.isCut && !this.links.agent.closed) {
       resume.wanted = false;
-      this.token = resume.welcome.token;
-      const at = { peerReceived: resume.welcome.received, named: resume.received };
+      assert.ok(this.keys.agent.isAnswer("link", resume.answer), "the agent does not believe its server");
+      const at = { peerReceived: resume.answer.received, named: resume.words.received };
       this.links.agent.resume(resume.wire.agent, "new", at);
       this.links.agent.confirm();
     }
@@ -197,7 +200,7 @@ class World {
     for (const wire of this.wires) wire.cut();
     this.dial();
     const resume = this.attempt as Resume;
-    assert.ok(this.judge(resume), "an honest resume was refused");
+    assert.ok(this.arrive(resume), "an honest resume was refused");
     this.answer(resume);
     for (let round = 0; round < 2 || (round < 200 && !this.isQuiet()); round++) {
       for (const side of ["agent", "server"] as const) resume.wire.deliver(side, 1 << 20);
@@ -207,7 +210,7 @@ class World {
       assert.equal(this.oracles[side].received, this.oracles[OTHER[side]].sent, `${side} has not got everything`);
       assert.equal(this.links[side].unacknowledged, 0, `${side} keeps what has arrived`);
     }
-    for (const { token } of this.resumes) assert.ok(!this.tokens.accepts(token), "a used token is still good");
+    for (const { words } of this.resumes) assert.ok(!this.keys.server.accepts(words), "an old proof is still good");
   }
 
   isQuiet(): boolean {
@@ -288,14 +291,15 @@ const steps = [
     (back) =>
       new Step(`hello -${back} arrives late`, (world) => {
         const resume = pick(world.resumes, back);
-        if (resume !== undefined) world.judge(resume);
+        if (resume !== undefined) world.arrive(resume);
       }),
   ),
   which.map(
     (back) =>
       new Step(`hello -${back} arrives a second time`, (world) => {
         const resume = pick(world.resumes, back);
-        if (resume !== undefined) world.judge(world.hello(resume.token, resume.received, false));
+        if (resume?.arrived !== true) return;
+        assert.equal(world.arrive(world.hello(resume.words)), false, "a proof was accepted twice");
       }),
   ),
   fc.constantFrom(-1, 1).map(
@@ -303,18 +307,20 @@ const steps = [
       new Step(
         `a hello names an offset ${beyond > 0 ? "ahead of what was sent" : "behind what was freed"}`,
         (world) => {
+          if (world.attempt !== undefined) return;
           const { server } = world.links;
           const { sent } = world.oracles.server;
           const offset = beyond > 0 ? sent + 1 : sent - server.unacknowledged - 1;
           const before = [server.suspended, server.closed, server.unacknowledged];
-          assert.equal(world.judge(world.hello(world.token, offset, false)), false);
+          assert.equal(world.arrive(world.hello(world.prove(offset))), false);
           assert.deepEqual([server.suspended, server.closed, server.unacknowledged], before);
         },
       ),
   ),
   fc.constant(
-    new Step("a hello comes with a wrong token", (world) => {
-      assert.equal(world.judge(world.hello("x".repeat(43), world.links.agent.received, false)), false);
+    new Step("a hello comes that another key proves", (world) => {
+      const words = world.prove(world.links.agent.received, LinkKey.random());
+      assert.equal(world.arrive(world.hello(words)), false);
     }),
   ),
 ];

@@ -1,4 +1,4 @@
-import { seconds } from "../basics/seconds.ts";
+import { seconds } from "../basics/text.ts";
 
 /** The peer is looked at so often in an interval. */
 const LOOKS = 8;

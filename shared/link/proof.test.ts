@@ -12,7 +12,7 @@ function ends(): { readonly agent: LinkKey; readonly server: LinkKey } {
 
 test("a proof is good for what it says, until it has been used", () => {
   const { agent, server } = ends();
-  const resume = agent.prove("s/1", 700);
+  const resume = agent.prove({ link: "s/1", received: 700 });
   assert.equal(server.accepts(resume), true);
   assert.equal(server.accepts(resume), true, "a refusal for another reason has not used it up");
   server.spend(resume);
@@ -21,16 +21,16 @@ test("a proof is good for what it says, until it has been used", () => {
 
 test("a later try is good although an earlier one was never seen, and then the earlier one is not", () => {
   const { agent, server } = ends();
-  const withheld = agent.prove("s/1", 700);
-  const later = agent.prove("s/1", 800);
+  const withheld = agent.prove({ link: "s/1", received: 700 });
+  const later = agent.prove({ link: "s/1", received: 800 });
   server.spend(later);
   assert.equal(server.accepts(withheld), false);
-  assert.equal(server.accepts(agent.prove("s/1", 800)), true);
+  assert.equal(server.accepts(agent.prove({ link: "s/1", received: 800 })), true);
 });
 
 test("nothing in it can be changed by whoever has not the key", () => {
   const { agent, server } = ends();
-  const resume = agent.prove("s/1", 700);
+  const resume = agent.prove({ link: "s/1", received: 700 });
   const changes: Partial<ProvenResume>[] = [
     { link: "s/2" },
     { counter: resume.counter + 1 },
@@ -44,10 +44,10 @@ test("nothing in it can be changed by whoever has not the key", () => {
 
 test("an answer is the server's, to the last try, and no echo of the proof", () => {
   const { agent, server } = ends();
-  const before = agent.prove("s/1", 700);
+  const before = agent.prove({ link: "s/1", received: 700 });
   const old = { received: 40, proof: server.answer(before, 40) };
   assert.equal(agent.isAnswer("s/1", old), true);
-  const resume = agent.prove("s/1", 700);
+  const resume = agent.prove({ link: "s/1", received: 700 });
   assert.equal(agent.isAnswer("s/1", old), false);
   assert.equal(agent.isAnswer("s/1", { received: 40, proof: server.answer(resume, 40) }), true);
   assert.equal(agent.isAnswer("s/1", { received: 41, proof: server.answer(resume, 40) }), false);

@@ -1,22 +1,32 @@
-import { createHmac, timingSafeEqual } from "node:crypto";
+import { createHmac, randomBytes, timingSafeEqual } from "node:crypto";
 import type { TLSSocket } from "node:tls";
 import type { ProvenResume } from "./control.ts";
 
-/** RFC 5705 §4: labels that are no RFC's begin with EXPORTER-. */
+/** RFC 5705 §4: labels that no RFC defines begin with EXPORTER-. */
 const EXPORTER_LABEL = "EXPORTER-culvert-resume";
 const KEY_BYTES = 32;
 
 /**
- * What gives a link under inner TLS its next carrier (design: "Link and resumption"). The key comes out of the inner
- * handshake and never travels; each try of the agent has a higher counter than all before. So whoever has seen every
- * message of the past can make none of the future.
+ * Proves that a new carrier belongs to the agent of a link (docs/link-protocol.md, "Resumption by proof"). Both ends hold
+ * the key. Each attempt of the agent has a higher counter than all before it, so a recorded hello is worth nothing later,
+ * and an answer that is lost costs nothing.
  */
 export class LinkKey {
   readonly #key: Buffer;
-  /** The agent: of the last try. The server: the highest that was accepted. */
+  /** At the agent the counter of its last attempt, at the server the highest one that it accepted. */
   #counter = 0;
 
-  /** Both ends get the same one from the two ends of a TLS connection (RFC 8446 §7.5), after its handshake. */
+  /** A new key, which the server sends in its first welcome. */
+  static random(): LinkKey {
+    return new LinkKey(randomBytes(KEY_BYTES));
+  }
+
+  /** The key in a welcome. */
+  static parse(text: string): LinkKey {
+    return new LinkKey(Buffer.from(text, "base64url"));
+  }
+
+  /** Both ends get the same key from their end of a TLS connection after its handshake (RFC 8446 §7.5); nobody sends it. */
   static of(socket: TLSSocket): LinkKey {
     return new LinkKey(socket.exportKeyingMaterial(KEY_BYTES, EXPORTER_LABEL, Buffer.alloc(0)));
   }
@@ -25,17 +35,22 @@ export class LinkKey {
     this.#key = key;
   }
 
+  /** As `parse` takes it. A secret: it goes into a welcome and nowhere else. */
+  get text(): string {
+    return this.#key.toString("base64url");
+  }
+
   // ── the agent ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-  /** The words of the next try. */
-  prove(link: string, received: number): ProvenResume {
+  /** What the hello of the next attempt says. */
+  prove({ link, received }: Pick<ProvenResume, "link" | "received">): ProvenResume {
     this.#counter++;
     const counter = this.#counter;
     return { link, counter, received, proof: this.#mac("hello", link, counter, received).toString("base64url") };
   }
 
-  /** Did the server of this link answer the last try? */
-  isAnswer(link: string, { received, proof }: { readonly received: number; readonly proof: string }): boolean {
+  /** Whether the server of this link answered the last attempt. */
+  isAnswer(link: string, { received, proof }: Pick<ProvenResume, "received" | "proof">): boolean {
     return this.#fits(proof, "resumed", link, this.#counter, received);
   }
 
@@ -45,23 +60,23 @@ export class LinkKey {
     return this.#fits(proof, "hello", link, counter, received) && counter > this.#counter;
   }
 
-  /** The resume has been accepted: this counter and those before it are used up. */
+  /** The resume was accepted: its counter and those before it are used up. */
   spend({ counter }: ProvenResume): void {
     this.#counter = Math.max(this.#counter, counter);
   }
 
-  /** That it is the server which names what it has. */
+  /** Proves to the agent that its server answers, and how much the server has received. */
   answer({ link, counter }: ProvenResume, received: number): string {
     return this.#mac("resumed", link, counter, received).toString("base64url");
   }
 
-  #fits(proof: string, ...words: [side: string, link: string, counter: number, received: number]): boolean {
+  #fits(proof: string, ...signed: [side: string, link: string, counter: number, received: number]): boolean {
     const shown = Buffer.from(proof, "base64url");
-    const due = this.#mac(...words);
-    return shown.length === due.length && timingSafeEqual(shown, due);
+    const expected = this.#mac(...signed);
+    return shown.length === expected.length && timingSafeEqual(shown, expected);
   }
 
-  #mac(...words: [side: string, link: string, counter: number, received: number]): Buffer {
-    return createHmac("sha256", this.#key).update(JSON.stringify(words)).digest();
+  #mac(...signed: [side: string, link: string, counter: number, received: number]): Buffer {
+    return createHmac("sha256", this.#key).update(JSON.stringify(signed)).digest();
   }
 }

@@ -21,7 +21,7 @@ const REPLAY_BYTES = 16 * 1024 * 1024;
 /** The welcome of a server in tests. */
 export function welcome(change: Partial<Welcome> = {}): Welcome {
   const base = { type: "welcome", version: 1, serverId: "s1", link: "s1-1", initialWindow: 65_536 } as const;
-  return { ...base, token: "t".repeat(43), received: 0, keepaliveMs: KEEPALIVE_MS, graceMs: 0, ...change };
+  return { ...base, key: "k".repeat(43), keepaliveMs: KEEPALIVE_MS, graceMs: 0, ...change };
 }
 
 let certificate: Promise<{ ca: string; leaf: CertificateAndKey }> | undefined;

@@ -1,11 +1,11 @@
 import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
 import { networkOf } from "../address/network.ts";
 import { BySource } from "../basics/by-source.ts";
-import { Penalties } from "../basics/penalties.ts";
-import { Crowd } from "../basics/queue.ts";
-import { seconds } from "../basics/seconds.ts";
+import { OrderedSet } from "../basics/queue.ts";
+import { Penalties } from "../basics/rate-limit.ts";
+import { seconds } from "../basics/text.ts";
 import { answerAndEnd } from "../http/connection-end.ts";
-import { type MemoryAccount, UNBOUNDED } from "../limits/hold.ts";
+import { type MemoryAccount, UNBOUNDED } from "../limits/memory-account.ts";
 import { TlsOverhead } from "../tls/tls-overhead.ts";
 import type { Departures } from "./departures.ts";
 import { type FailedHandshake, HandshakeBacklog } from "./handshake-backlog.ts";
@@ -53,7 +53,7 @@ export interface AcceptRules {
 }
 
 /** Why a connection gets no handshake. */
-export interface Refusal {
+export interface HandshakeRefusal {
   readonly sentence: string;
   /** It does not even get the protocol's last word. */
   readonly silently?: boolean;
@@ -74,7 +74,7 @@ export interface Protocol {
   /** May this address come at all? Absent: each may. */
   admits?(address: string): boolean;
   /** Whose handshake this would be, from what stands in front of it. Absent: all share one budget. */
-  budgetFor?(connection: IncomingConnection): HandshakeBudget | Refusal;
+  budgetFor?(connection: IncomingConnection): HandshakeBudget | HandshakeRefusal;
   /** Its turn has come. `over` or `refuse` ends its time here. */
   onTurn(connection: IncomingConnection): void;
 }
@@ -111,11 +111,8 @@ export class Acceptor {
   readonly #backlog: HandshakeBacklog;
   /** Handshakes in progress, in the order in which they began. */
   readonly #handshakes = new BySource<IncomingConnection>();
-  readonly #connectionOf = new WeakMap<Socket, IncomingConnection>();
   /** Accepted and not closed. */
-  readonly #open = new Crowd<Socket>();
-  /** The socket on top of one that was handed on. */
-  readonly #onTop = new WeakMap<Socket, Socket>();
+  readonly #open = new OrderedSet<IncomingConnection>();
   readonly #overhead = new TlsOverhead();
   readonly #penalties = new Penalties();
   /** When a handshake last began for a network that had its share in progress. */
@@ -175,22 +172,20 @@ export class Acceptor {
     return this.#open.size;
   }
 
-  /** No new connections, and none that is still in its handshake. Those that were handed on live on. */
+  /** Accepts no new connections, and ends those in their handshake. Those that were handed on stay open. */
   stopAccepting(): void {
     if (this.#net.listening) this.#net.close();
     this.#backlog.clear();
-    for (const { raw } of this.#handshakes) {
-      this.over(raw);
-      raw.destroy();
+    for (const connection of this.#handshakes) {
+      this.over(connection);
+      connection.raw.destroy();
     }
   }
 
-  /**
-   * What stands behind this port has changed: ends a handshake that began unread, since nobody knows whom it came to.
-   */
+  /** The port's virtual hosts have changed: ends the handshakes that began unread, since nobody knows whom they came to. */
   endUnread(): void {
     for (const connection of this.#handshakes) {
-      if (!connection.isUnread || this.over(connection.raw) === undefined) continue;
+      if (!connection.isUnread || !this.over(connection)) continue;
       connection.raw.destroy();
       this.failed(connection, new Error("what is behind this port has changed, and it had not said whom it came to"));
     }
@@ -200,37 +195,32 @@ export class Acceptor {
     this.stopAccepting();
     this.#overhead.stop();
     // From above: Node 20 dies of a TCP socket that is destroyed beneath a TLS socket which is just saying goodbye.
-    for (const raw of this.#open) (this.#onTop.get(raw) ?? raw).destroy();
+    for (const { socket } of this.#open) socket.destroy();
   }
 
-  /**
-   * The handshake of this one is over, well or not. Undefined for one that was over already: dropped, failed, or ended
-   * with the listener.
-   */
-  over(raw: Socket | undefined): IncomingConnection | undefined {
-    const connection = raw && this.#connectionOf.get(raw);
-    if (connection?.state !== "handshake") return undefined;
-    connection.state = "over";
+  /** Ends the state `handshake`. False: it had ended before, because the connection was dropped, failed, or was stopped. */
+  over(connection: IncomingConnection): boolean {
+    if (connection.state !== "handshake") return false;
+    connection.state = "closed"; // unless it is handed on
     this.#handshakes.delete(connection);
-    this.#connectionOf.delete(connection.raw);
     if (!connection.isUnread) this.#backlog.done(connection);
-    return connection;
+    return true;
   }
 
-  /** From now on `socket` is the connection: itself, or what was made on top of it. */
+  /** Hands the connection on: `socket` is `raw` itself, or the TLS socket that was made on it. */
   handOn(connection: IncomingConnection, socket: Socket): void {
     const { raw } = connection;
+    connection.handedOn(socket);
     socket.allowHalfOpen = true;
     raw.allowHalfOpen = true;
     if (socket === raw) return;
-    this.#onTop.set(raw, socket);
     this.#rules.departures?.watch(socket);
-    this.#overhead.watch(raw, socket, () => this.#endFlood(connection, socket));
+    this.#overhead.watch(raw, socket, () => this.#endFlood(connection));
   }
 
-  #endFlood(connection: IncomingConnection, socket: Socket): void {
+  #endFlood(connection: IncomingConnection): void {
     this.#penalties.add(connection.network);
-    socket.destroy();
+    connection.socket.destroy();
     this.#report(
       connection,
       "failed",
@@ -239,11 +229,11 @@ export class Acceptor {
   }
 
   /** Ends a connection at its turn with the protocol's last word, or without one. */
-  refuse(connection: IncomingConnection, refusal: Refusal): void {
-    if (this.over(connection.raw) !== undefined) this.#refuse(connection, refusal);
+  refuse(connection: IncomingConnection, refusal: HandshakeRefusal): void {
+    if (this.over(connection)) this.#refuse(connection, refusal);
   }
 
-  #refuse(connection: IncomingConnection, { sentence, silently = false }: Refusal): void {
+  #refuse(connection: IncomingConnection, { sentence, silently = false }: HandshakeRefusal): void {
     const { raw } = connection;
     const { lastWord } = this.#protocol;
     if (silently || lastWord === undefined) raw.destroy();
@@ -262,32 +252,30 @@ export class Acceptor {
 
   readonly #onConnection = (raw: Socket): void => {
     raw.on("error", ignore);
+    const connection = new IncomingConnection(raw);
     const { proxyProtocol } = this.#rules;
     const address = raw.remoteAddress ?? "";
     if (this.#protocol.admits?.(address) === false) {
-      this.#cut(raw, "untrusted", "its address is none of those that may come here");
+      this.#cut(connection, "untrusted", "its address is none of those that may come here");
       return;
     }
     if (proxyProtocol?.required === true && !proxyProtocol.trusts(address)) {
       const sentence = "only the balancers may come here (PROXY protocol), and its address is none of theirs";
-      this.#cut(raw, "failed", sentence);
+      this.#cut(connection, "failed", sentence);
       return;
     }
     const unread = this.#mayBeginUnread() && this.#penalties.leftMs(networkOf(address)) === 0;
-    this.#open.add(raw);
-    raw.on("close", () => {
-      this.#open.delete(raw);
-      this.#onTop.delete(raw);
-    });
+    this.#open.add(connection);
+    raw.on("close", () => this.#open.delete(connection));
     this.#rules.departures?.watch(raw);
-    if (unread) this.#begin(new IncomingConnection(raw));
-    else this.#backlog.add(raw);
+    if (unread) this.#begin(connection);
+    else this.#backlog.add(connection);
   };
 
-  #cut(raw: Socket, how: FailedHandshake["how"], sentence: string): void {
-    const { remote } = new IncomingConnection(raw);
-    raw.destroy();
-    this.#rules.onHandshakeFailed({ how, error: new Error(sentence), remote });
+  #cut(connection: IncomingConnection, how: FailedHandshake["how"], sentence: string): void {
+    connection.state = "closed";
+    connection.raw.destroy();
+    this.#report(connection, how, new Error(sentence));
   }
 
   /** Nobody is on his way in, so nobody has to wait for one that may never speak. */
@@ -312,12 +300,12 @@ export class Acceptor {
       return true;
     }
     connection.handOver();
-    connection.state = "over";
+    connection.state = "closed";
     this.#refuse(connection, budget);
     return false;
   }
 
-  #budgetFor(connection: IncomingConnection, preface: Preface): HandshakeBudget | Refusal {
+  #budgetFor(connection: IncomingConnection, preface: Preface): HandshakeBudget | HandshakeRefusal {
     if (preface.problem !== undefined) return { sentence: preface.problem, silently: preface.beforeTls };
     connection.client = preface.source;
     connection.hello = preface.hello;
@@ -346,18 +334,17 @@ export class Acceptor {
     const { raw } = connection;
     connection.state = "handshake";
     this.#handshakes.add(connection, connection.network);
-    this.#connectionOf.set(raw, connection);
     if (this.#handshakes.size > this.#rules.maxHandshakes) this.#dropOldest();
     this.#rules.departures?.arrived(raw);
     raw.on("close", () => {
-      if (this.over(raw)) this.failed(connection, new CutOff(this.#protocol.begins));
+      if (this.over(connection)) this.failed(connection, new CutOff(this.#protocol.begins));
     });
     if (!raw.destroyed) this.#protocol.onTurn(connection);
   }
 
   #dropOldest(): void {
-    const connection = this.over(this.#handshakes.oldestOfFullest?.raw);
-    if (connection === undefined) return;
+    const connection = this.#handshakes.oldestOfFullest;
+    if (connection === undefined || !this.over(connection)) return;
     connection.raw.destroy();
     const sentence = `too many ${this.#protocol.begins}s at once: the oldest was dropped`;
     this.#report(connection, "dropped", new Error(sentence));

@@ -1,5 +1,5 @@
 import { canonicalServerName } from "../address/server-name.ts";
-import { GrowingBytes } from "../basics/growing-bytes.ts";
+import { GrowingBytes } from "../basics/bytes.ts";
 
 /** What was read: the name asked for, if any, or a sentence that says why nobody can tell. */
 export type ClientHello =

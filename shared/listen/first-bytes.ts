@@ -1,5 +1,5 @@
 import type { Socket } from "node:net";
-import { GrowingBytes } from "../basics/growing-bytes.ts";
+import { GrowingBytes } from "../basics/bytes.ts";
 
 /** What a reader of first bytes has made of them. */
 export interface FirstBytes<T> {

@@ -3,10 +3,10 @@ import { once } from "node:events";
 import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
 import { test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
-import { UNBOUNDED } from "../limits/hold.ts";
+import { UNBOUNDED } from "../limits/memory-account.ts";
 import { MemoryPool } from "../limits/memory-pool.ts";
 import { HandshakeBacklog, type HandshakeBacklogOptions } from "./handshake-backlog.ts";
-import type { IncomingConnection } from "./incoming-connection.ts";
+import { IncomingConnection } from "./incoming-connection.ts";
 import { PrefaceReader } from "./preface.ts";
 
 /** A backlog in front of handshakes that are begun one at a time, and over when the test says so. */
@@ -32,7 +32,7 @@ class Fixture implements AsyncDisposable {
     });
     this.#server = createServer((raw) => {
       this.#accepted.push(raw.on("error", () => {}));
-      this.backlog.add(raw);
+      this.backlog.add(new IncomingConnection(raw));
     });
   }
 

@@ -1,9 +1,8 @@
-import type { Socket } from "node:net";
 import { BySource } from "../basics/by-source.ts";
-import { Crowd } from "../basics/queue.ts";
-import type { MemoryAccount } from "../limits/hold.ts";
+import { OrderedSet } from "../basics/queue.ts";
+import type { MemoryAccount } from "../limits/memory-account.ts";
 import { HandshakeQueue } from "./handshake-queue.ts";
-import { IncomingConnection, type WaitingEvents } from "./incoming-connection.ts";
+import type { IncomingConnection, WaitingEvents } from "./incoming-connection.ts";
 import type { Preface, PrefaceReader } from "./preface.ts";
 
 /** A handshake that came to nothing, or never began. */
@@ -67,9 +66,9 @@ export class HandshakeBacklog implements WaitingEvents {
   /** Have not sent what stands in front of their handshake. */
   readonly #reading = new BySource<IncomingConnection>();
   /** Their turn would come too late; in the order of arrival. */
-  readonly #surplus = new Crowd<IncomingConnection>();
+  readonly #surplus = new OrderedSet<IncomingConnection>();
   /** Of those, the ones in the queue. */
-  readonly #toBeTold = new Crowd<IncomingConnection>();
+  readonly #toBeTold = new OrderedSet<IncomingConnection>();
   #begun = 0;
 
   constructor(options: HandshakeBacklogOptions) {
@@ -87,13 +86,12 @@ export class HandshakeBacklog implements WaitingEvents {
   }
 
   /** A connection that was accepted; it has an error listener. */
-  add(raw: Socket): void {
+  add(connection: IncomingConnection): void {
     const { maxBegun, readerFor } = this.#options;
-    const connection = new IncomingConnection(raw);
     this.#queue.onArrival();
     this.#reading.add(connection, connection.network);
     if (this.#reading.size > maxBegun) this.#dropReading();
-    if (!raw.destroyed) connection.wait(readerFor(connection), this.#options, this);
+    if (!connection.raw.destroyed) connection.wait(readerFor(connection), this.#options, this);
   }
 
   /** The handshake of this one is over, or it was refused before. */

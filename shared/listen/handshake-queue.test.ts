@@ -12,7 +12,12 @@ interface Numbered extends QueuedHandshake {
 /** A queue of handshakes that are told apart by their numbers. */
 function queueOf(most = 1_000) {
   const begun: number[] = [];
-  const handshakes = Array.from({ length: 100 }, (_, number) => ({ number, budget: UNLIMITED, network: "one" }));
+  const handshakes = Array.from({ length: 100 }, (_, number) => ({
+    number,
+    budget: UNLIMITED,
+    network: "one",
+    begunAt: 0,
+  }));
   const at = (number: number) => handshakes[number] ?? assert.fail();
   const queue = new HandshakeQueue<Numbered>({ most, mayBegin: () => true, begin: ({ number }) => begun.push(number) });
   return {
@@ -101,7 +106,7 @@ async function namesBegun(waiting: readonly (QueuedHandshake & { readonly name: 
   return begun.slice(0, count);
 }
 
-const from = (network: string, budget = UNLIMITED) => ({ name: network, network, budget });
+const from = (network: string, budget = UNLIMITED) => ({ name: network, network, budget, begunAt: 0 });
 
 test("networks take turns, however many clients of one of them wait in front", async () => {
   const many = Array.from({ length: 500 }, () => from("flood"));
@@ -131,7 +136,12 @@ test("a budget that has nothing left holds up its own clients only, and they beg
 
 test("too many are dropped where they come from: the oldest of the network with most", () => {
   const queue = new HandshakeQueue<Numbered>({ most: 1, mayBegin: () => true, begin: () => {} });
-  const items = ["a", "flood", "flood", "b"].map((network, number) => ({ number, network, budget: UNLIMITED }));
+  const items = ["a", "flood", "flood", "b"].map((network, number) => ({
+    number,
+    network,
+    budget: UNLIMITED,
+    begunAt: 0,
+  }));
   for (const item of items) queue.enter(item);
   assert.equal(queue.oldestOfFullest?.number, 1);
   queue.clear();

@@ -1,5 +1,5 @@
 import { BySource } from "../basics/by-source.ts";
-import { Crowd, Place, Queue } from "../basics/queue.ts";
+import { OrderedSet, Queue, QueueNode } from "../basics/queue.ts";
 
 /** Handshakes that share one limit, for example those of one cluster's agents. Budgets take turns with each other. */
 export interface HandshakeBudget {
@@ -20,6 +20,8 @@ export interface QueuedHandshake {
   readonly budget: HandshakeBudget;
   /** The network that it comes from (`networkOf`): those of one budget take turns by it. */
   readonly network: string;
+  /** When its handshake began, by `performance.now()`; the queue sets it. */
+  begunAt: number;
 }
 
 export interface HandshakeQueueOptions<T> {
@@ -62,7 +64,7 @@ class BudgetLine<T extends QueuedHandshake> {
   readonly budget: HandshakeBudget;
   readonly items = new BySource<T>();
   /** In the order of turns, while somebody waits here. */
-  readonly place: Place<BudgetLine<T>> = new Place(this);
+  readonly place: QueueNode<BudgetLine<T>> = new QueueNode(this);
 
   constructor(budget: HandshakeBudget) {
     this.budget = budget;
@@ -86,10 +88,9 @@ export class HandshakeQueue<T extends QueuedHandshake> {
   readonly #waiting = new BySource<T>();
   readonly #lines = new WeakMap<HandshakeBudget, BudgetLine<T>>();
   readonly #turns = new Queue<BudgetLine<T>>();
-  readonly #first = new Crowd<T>();
+  readonly #first = new OrderedSet<T>();
   /** In progress and not slow. */
-  readonly #begun = new Crowd<T>();
-  readonly #begunAt = new WeakMap<T, number>();
+  readonly #begun = new OrderedSet<T>();
   #limit: number;
   #turn: NodeJS.Immediate | undefined;
   #hasArrived = false;
@@ -151,7 +152,7 @@ export class HandshakeQueue<T extends QueuedHandshake> {
   /** It has gone before its turn, or its handshake is over. */
   leave(item: T): void {
     if (this.#remove(item) || this.#first.delete(item)) return;
-    if (this.#forget(item)) this.#schedule();
+    if (this.#begun.delete(item)) this.#schedule();
   }
 
   #remove(item: T): boolean {
@@ -160,11 +161,6 @@ export class HandshakeQueue<T extends QueuedHandshake> {
     line.items.delete(item);
     if (line.items.size === 0) this.#turns.leave(line.place);
     return true;
-  }
-
-  #forget(item: T): boolean {
-    this.#begunAt.delete(item);
-    return this.#begun.delete(item);
   }
 
   /** Forgets all, and returns those that waited. */
@@ -212,7 +208,7 @@ export class HandshakeQueue<T extends QueuedHandshake> {
     if (item === undefined) return;
     this.#begunSince++;
     this.#begun.add(item);
-    this.#begunAt.set(item, performance.now());
+    item.begunAt = performance.now();
     this.#options.begin(item);
     this.#schedule();
   };
@@ -278,8 +274,8 @@ export class HandshakeQueue<T extends QueuedHandshake> {
 
   #forgetSlow(now: number): void {
     let { first } = this.#begun;
-    while (first !== undefined && now - (this.#begunAt.get(first) ?? 0) >= SLOW_MS) {
-      this.#forget(first); // those behind it began later
+    while (first !== undefined && now - first.begunAt >= SLOW_MS) {
+      this.#begun.delete(first); // those behind it began later
       first = this.#begun.first;
     }
   }

@@ -1,81 +1,125 @@
 import type { Socket } from "node:net";
+import type { Duplex } from "node:stream";
 import { networkOf } from "../address/network.ts";
-import { GrowingBytes } from "../basics/growing-bytes.ts";
-import { HeldBytes } from "../limits/held-bytes.ts";
-import type { MemoryAccount } from "../limits/hold.ts";
+import { GrowingBytes } from "../basics/bytes.ts";
+import type { MemoryAccount } from "../limits/memory-account.ts";
+import { HeldBytes } from "../limits/memory-account.ts";
+import { rawSocketOf } from "../node/sockets.ts";
 import { type HandshakeBudget, type QueuedHandshake, UNLIMITED } from "./handshake-queue.ts";
 import type { FoundHello, Preface, PrefaceReader } from "./preface.ts";
 import type { Endpoint } from "./proxy-protocol.ts";
-import { formatEndpoint, sourceOf } from "./source.ts";
 
-/** What its owner hears of a connection while it waits for its handshake. */
+/** Events of a connection that waits for its handshake. */
 export interface WaitingEvents {
-  /** What stands in front of the handshake has come. */
   onPreface(connection: IncomingConnection, preface: Preface): void;
-  /** It has ended, or was reset. */
+  /** The client has ended or reset the connection. */
   onGone(connection: IncomingConnection): void;
-  /** Its time is over. */
+  /** The deadline has passed. */
   onLate(connection: IncomingConnection): void;
-  /** It has sent more than anybody has to send before a handshake. */
+  /** The client has sent more bytes than are needed before a handshake. */
   onTooMuch(connection: IncomingConnection): void;
-  /** What it holds is needed. */
+  /** The process needs the memory that the connection holds. */
   onMemoryNeeded(connection: IncomingConnection): void;
 }
 
-/** How long a connection may wait, and with what. */
+/** Bounds of a connection that waits for its handshake. */
 export interface WaitingBounds {
   readonly deadlineMs: number;
-  /** Bytes that it may have sent by then. */
+  /** Maximum number of bytes that are read before the handshake begins. */
   readonly mostBytes: number;
-  /** Where they are counted. */
+  /** The account that these bytes are counted in. */
   readonly memory: Pick<MemoryAccount, "hold" | "enter">;
 }
 
-/** More than a ClientHello has; what a client sends behind it stays in the kernel. */
+/** Reading stops at so many bytes, more than any ClientHello has; what follows stays in the kernel. */
 const ENOUGH_BYTES = 16_384;
 
+/** How the kernel writes an IPv4 address on a socket that accepts IPv4 and IPv6 (RFC 4291 §2.5.5.2). */
+const V4_ON_V6 = /^::ffff:(?=\d+\.)/;
+
 /**
- * A connection from its accept to the end of its handshake.
- *
- * ```
- *  reading ── its PROXY header and ClientHello have come ──▶ queued ── its turn ──▶ handshake ──▶ over
- * ```
- *
- * Bytes are read while it waits and given back at its turn: only a reader notices that a client has hung up, and a
- * client that says nothing must not stand in the way of others.
+ * The property of a socket that leads to its connection. A TLS server's events and `request.socket` give only a socket;
+ * this is the one place where a fact about a socket is found through the socket. All other facts are in the connection.
  */
-export class IncomingConnection implements QueuedHandshake {
+const CONNECTION = Symbol("IncomingConnection");
+
+interface WithConnection {
+  [CONNECTION]?: IncomingConnection;
+}
+
+/**
+ * The state of a connection. Its owner is the backlog in `preface` and `queued`, the acceptor in `handshake`, and from
+ * `request` on the port that it was handed to.
+ */
+export type ConnectionState = "preface" | "queued" | "handshake" | "request" | "open" | "closed";
+
+/**
+ * A connection from its accept to its close, with every fact that is known about it.
+ *
+ * ```
+ *  preface ─▶ queued ─▶ handshake ─▶ request ─▶ open        preface: PROXY header and ClientHello are read
+ *     └─────────┴──────────┴───────────┴─────────┴─▶ closed  request: the port reads the first request
+ * ```
+ *
+ * Bytes are read while the connection waits, and given back at its turn: only a reader notices that a client has hung up.
+ * `Host` is the type of the virtual host that the connection came to.
+ */
+export class IncomingConnection<Host = unknown> implements QueuedHandshake {
+  /** The TCP or unix socket. */
   readonly raw: Socket;
-  /** Its peer as the kernel names it: a socket that was cut no longer knows. */
+  state: ConnectionState = "preface";
+  /** Address and port of the other end, as the kernel knew them at the accept. */
   readonly peer: Endpoint;
-  state: "reading" | "queued" | "handshake" | "over" = "reading";
   /** The client behind the balancer, if a PROXY header names one. */
   client: Endpoint | undefined;
+  /** The ClientHello, if the listener reads it. */
   hello: FoundHello | undefined;
+  /** The virtual host that the connection came to; a port that finds it by each request's Host sets it again. */
+  host: Host | undefined;
+  /** The CA (PEM) by which TLS verifies the client's certificate; the host may have another one meanwhile. */
+  verifiedBy: string | undefined;
   budget: HandshakeBudget = UNLIMITED;
-  /** Tell the client to come back after so many milliseconds, in place of serving it. */
+  /** When the handshake began, by `performance.now()`. */
+  begunAt = 0;
+  /** Set when the server has too many clients: this one is told to come back after so many milliseconds. */
   backInMs: number | undefined;
-  /** Its handshake began before a byte of it was read. */
+  /** The handshake began before any byte was read. */
   isUnread = true;
-  readonly #read = new GrowingBytes();
-  #consumed = 0;
-  #reader: PrefaceReader | undefined;
-  #timer: NodeJS.Timeout | undefined;
-  #events: WaitingEvents | undefined;
-  #held: HeldBytes | undefined;
-  #mostBytes = Number.POSITIVE_INFINITY;
+  #socket: Socket;
+  #deadline: NodeJS.Timeout | undefined;
+  /** Present in the states `preface` and `queued`. */
+  #waiting: HeldPreface | undefined;
 
   constructor(raw: Socket) {
     this.raw = raw;
-    this.peer = sourceOf(raw);
+    this.#socket = raw;
+    this.peer = kernelPeerOf(raw);
+    (raw as WithConnection)[CONNECTION] = this;
   }
 
-  /** The client, or the balancer in front of it that does not name it. */
+  /** The connection of this socket, or of the TLS socket on it. `Host` is the caller's word for what its port has set. */
+  static of<Host = unknown>(socket: Duplex): IncomingConnection<Host> | undefined {
+    return (socket as WithConnection)[CONNECTION] as IncomingConnection<Host> | undefined;
+  }
+
+  /** The socket to speak on: the TLS socket once the handshake is done, before that `raw`. */
+  get socket(): Socket {
+    return this.#socket;
+  }
+
+  /** The handshake is done, or none is needed: from now on the connection is spoken on `socket`. */
+  handedOn(socket: Socket): void {
+    this.state = "request";
+    this.#socket = socket;
+    (socket as WithConnection)[CONNECTION] = this;
+  }
+
+  /** The client's address, or the balancer's if it names no client. */
   get source(): Endpoint {
     return this.client ?? this.peer;
   }
 
-  /** The same for logs. */
+  /** The source as it is written in logs. */
   get remote(): string {
     return formatEndpoint(this.source);
   }
@@ -86,60 +130,108 @@ export class IncomingConnection implements QueuedHandshake {
   }
 
   get hasSpoken(): boolean {
-    return this.#read.length > 0;
+    return (this.#waiting?.read.length ?? 0) > 0;
   }
 
-  /** From now on it is read. The socket has an error listener, and closes when its peer ends. */
+  /** Sets the one deadline of the connection; it replaces the one before. */
+  setDeadline(ms: number, onLate: () => void): void {
+    clearTimeout(this.#deadline);
+    this.#deadline = setTimeout(onLate, ms);
+  }
+
+  clearDeadline(): void {
+    clearTimeout(this.#deadline);
+    this.#deadline = undefined;
+  }
+
+  /** Begins to read the preface. The socket has an error listener, and closes when its peer ends. */
   wait(reader: PrefaceReader, { deadlineMs, mostBytes, memory }: WaitingBounds, events: WaitingEvents): void {
     this.isUnread = false;
-    this.#mostBytes = mostBytes;
-    this.#held = new HeldBytes(memory, () => events.onMemoryNeeded(this));
-    this.#reader = reader;
-    this.#events = events;
-    this.#timer = setTimeout(() => events.onLate(this), deadlineMs);
+    const held = new HeldBytes(memory, () => events.onMemoryNeeded(this));
+    this.#waiting = { reader, events, held, mostBytes, read: new GrowingBytes(), consumed: 0 };
+    this.setDeadline(deadlineMs, () => events.onLate(this));
     this.raw.on("data", this.#onData);
     this.raw.on("close", this.#onClose);
   }
 
   readonly #onData = (chunk: Buffer): void => {
-    this.#read.append(chunk);
-    this.#held?.add(chunk.length);
-    if (this.#read.length >= ENOUGH_BYTES) this.raw.pause();
-    const found = this.#reader?.push(chunk);
+    const waiting = this.#waiting;
+    if (waiting === undefined) return;
+    const { read, held, events } = waiting;
+    read.append(chunk);
+    held.add(chunk.length);
+    if (read.length >= ENOUGH_BYTES) this.raw.pause();
+    const found = waiting.reader?.push(chunk);
     if (found !== undefined) {
-      this.#reader = undefined;
-      this.#consumed = found.consumed;
-      this.#events?.onPreface(this, found.found);
+      waiting.reader = undefined;
+      waiting.consumed = found.consumed;
+      events.onPreface(this, found.found);
     }
-    const isWaiting = this.state === "reading" || this.state === "queued";
-    if (isWaiting && this.#read.length > this.#mostBytes) this.#events?.onTooMuch(this);
+    if (this.#waiting === waiting && read.length > waiting.mostBytes) events.onTooMuch(this);
   };
 
   readonly #onClose = (): void => {
-    clearTimeout(this.#timer);
-    this.#held?.clear();
-    this.#events?.onGone(this);
+    this.clearDeadline();
+    this.#waiting?.held.clear();
+    this.#waiting?.events.onGone(this);
   };
 
-  /** Gives the socket back, paused, as if nobody had read from it but its PROXY header. */
+  /** Gives back what was read, except the PROXY header. The socket is paused. */
   handOver(): void {
-    if (this.isUnread) return;
-    this.#release();
+    const waiting = this.#waiting;
+    if (waiting === undefined) return;
+    this.#stopWaiting();
     this.raw.pause();
-    const rest = this.#read.bytes.subarray(this.#consumed);
+    const rest = waiting.read.bytes.subarray(waiting.consumed);
     if (rest.length > 0) this.raw.unshift(rest);
   }
 
   /** Ends the connection without an answer. */
   destroy(): void {
-    this.#release();
+    this.#stopWaiting();
     this.raw.destroy();
   }
 
-  #release(): void {
-    clearTimeout(this.#timer);
-    this.#held?.clear();
+  #stopWaiting(): void {
+    this.clearDeadline();
+    this.#waiting?.held.clear();
+    this.#waiting = undefined;
     this.raw.off("data", this.#onData);
     this.raw.off("close", this.#onClose);
   }
+}
+
+/** What a connection holds while it waits for its handshake. */
+interface HeldPreface {
+  /** Absent once the preface has come. */
+  reader: PrefaceReader | undefined;
+  readonly events: WaitingEvents;
+  readonly held: HeldBytes;
+  readonly mostBytes: number;
+  readonly read: GrowingBytes;
+  consumed: number;
+}
+
+/** The address and port that the kernel has for the other end. IPv4 is written as IPv4. */
+function kernelPeerOf(socket: Socket): Endpoint {
+  const { remoteAddress = "nowhere", remotePort = 0 } = rawSocketOf(socket) ?? socket;
+  return { address: remoteAddress.replace(V4_ON_V6, ""), port: remotePort };
+}
+
+/**
+ * The source of any socket, also of one that no listener of ours has accepted. Prefer `IncomingConnection.source`: the
+ * kernel soon forgets the address of a connection that was lost.
+ */
+export function sourceOf(socket: Socket): Endpoint {
+  return IncomingConnection.of(socket)?.source ?? kernelPeerOf(socket);
+}
+
+/** The source of any socket as it is written in logs. Prefer `IncomingConnection.remote`. */
+export function remoteOf(socket: Socket): string {
+  return formatEndpoint(sourceOf(socket));
+}
+
+/** An end of a connection as it is written in logs. */
+export function formatEndpoint({ address, port }: Endpoint): string {
+  return `${address}:${port}`;
 }

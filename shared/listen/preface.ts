@@ -1,4 +1,4 @@
-import { GrowingBytes } from "../basics/growing-bytes.ts";
+import { GrowingBytes } from "../basics/bytes.ts";
 import { type ClientHello, ClientHelloReader } from "./client-hello.ts";
 import type { FirstBytes } from "./first-bytes.ts";
 import { type Endpoint, readProxyHeader } from "./proxy-protocol.ts";

@@ -4,20 +4,20 @@ import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { after, before, test } from "node:test";
 import tls, { type TLSSocket } from "node:tls";
 import { Authority, type CertificateAndKey } from "../pki/certificates.ts";
-import { judgePeer } from "../tls/identity.ts";
+import { verifyPeer } from "../tls/identity.ts";
 import { UNRECOGNIZED_NAME_ALERT } from "./client-hello.ts";
-import { type TlsDoor, TlsListener } from "./tls.ts";
+import { TlsListener, type VirtualHost } from "./listeners.ts";
 
-interface NamedDoor extends TlsDoor {
+interface NamedHost extends VirtualHost {
   readonly name: string;
   readonly authority: Authority;
   readonly client: CertificateAndKey;
 }
 
-const doors = new Map<string, NamedDoor>();
-const secured: { socket: TLSSocket; door: NamedDoor }[] = [];
+const hosts = new Map<string, NamedHost>();
+const secured: { socket: TLSSocket; host: NamedHost }[] = [];
 const failed: string[] = [];
-let listener: TlsListener<NamedDoor>;
+let listener: TlsListener<NamedHost>;
 let port: number;
 
 before(async () => {
@@ -25,21 +25,21 @@ before(async () => {
     const authority = await Authority.create(name);
     const { cert, key } = await authority.issue({ cn: name, names: [`${name}.example`], usage: "server" });
     const client = await authority.issue({ cn: `${name}-client`, usage: "client" });
-    doors.set(`${name}.example`, {
+    hosts.set(`${name}.example`, {
       name,
       authority,
       client,
       tls: { cert, key, ca: authority.cert, notAfter: new Date(Date.now() + 3_600_000) },
     });
   }
-  listener = new TlsListener<NamedDoor>({
-    doors: { single: undefined, find: (serverName) => doors.get(serverName ?? "") },
+  listener = new TlsListener<NamedHost>({
+    hosts: { single: undefined, find: (serverName) => hosts.get(serverName ?? "") },
     handshakeTimeoutMs: 10_000,
     maxHandshakes: 100,
     maxWaitingHandshakes: 100,
     turnsAway: false,
     backlog: 128,
-    onSecure: (socket, door) => secured.push({ socket, door }),
+    onConnection: ({ socket, host }) => secured.push({ socket, host }),
     onHandshakeFailed: ({ error }) => failed.push(error.message),
     onError: (error) => failed.push(error.message),
   });
@@ -48,19 +48,19 @@ before(async () => {
 
 after(() => listener.destroyAll());
 
-function door(name: string): NamedDoor {
-  return doors.get(`${name}.example`) ?? assert.fail();
+function host(name: string): NamedHost {
+  return hosts.get(`${name}.example`) ?? assert.fail();
 }
 
 /** As the client of one cluster, under the name of one. */
 function dial(as: string, servername: string, through = port): TLSSocket {
-  const { client, authority } = door(as);
+  const { client, authority } = host(as);
   return tls
     .connect({ port: through, host: "127.0.0.1", servername, ca: authority.cert, rejectUnauthorized: false, ...client })
     .on("error", () => {});
 }
 
-async function next(count: number): Promise<{ socket: TLSSocket; door: NamedDoor }> {
+async function next(count: number): Promise<{ socket: TLSSocket; host: NamedHost }> {
   await eventually(() => secured.length >= count);
   return secured[count - 1] ?? assert.fail();
 }
@@ -78,18 +78,18 @@ test("each name shows its own certificate and knows its own clients", async () =
     const count = secured.length + 1;
     const socket = dial(name, `${name.toUpperCase()}.Example.`);
     const accepted = await next(count);
-    assert.equal(accepted.door.name, name);
+    assert.equal(accepted.host.name, name);
     assert.equal(socket.getPeerX509Certificate()?.subject, `CN=${name}`);
-    assert.equal(judgePeer(accepted.socket).identity?.cn, `${name}-client`);
+    assert.equal(verifyPeer(accepted.socket, undefined).identity?.cn, `${name}-client`);
     socket.destroy();
   }
 });
 
-test("a client of one cluster is nobody at the door of another", async () => {
+test("a client certificate of one cluster is refused at the host of another", async () => {
   const count = secured.length + 1;
   const socket = dial("blue", "red.example");
   const { socket: accepted } = await next(count);
-  assert.match(judgePeer(accepted).refusal ?? "", /no client certificate was sent|not signed by a CA/);
+  assert.match(verifyPeer(accepted, undefined).refusal ?? "", /no client certificate was sent|not signed by a CA/);
   socket.destroy();
 });
 
@@ -113,7 +113,7 @@ for (const [name, hello, says] of REFUSED) {
   });
 }
 
-test("a ClientHello in pieces of one byte comes to the right door, and what follows it arrives whole", async () => {
+test("a ClientHello in pieces of one byte finds its virtual host, and what follows it arrives whole", async () => {
   const crumbler = createServer((near) => {
     const far = connect({ port, host: "127.0.0.1", noDelay: true }).on("error", () => near.destroy());
     near.on("error", () => far.destroy());
@@ -124,7 +124,7 @@ test("a ClientHello in pieces of one byte comes to the right door, and what foll
   const count = secured.length + 1;
   const socket = dial("red", "red.example", (crumbler.address() as AddressInfo).port);
   const accepted = await next(count);
-  assert.equal(accepted.door.name, "red");
+  assert.equal(accepted.host.name, "red");
   socket.end(Buffer.alloc(100_000, "x"));
   let received = 0;
   for await (const chunk of accepted.socket) received += (chunk as Buffer).length;

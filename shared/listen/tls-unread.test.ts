@@ -3,7 +3,7 @@ import { once } from "node:events";
 import type { Socket } from "node:net";
 import { test } from "node:test";
 import { eventually, type Fixture, listening, readCalls } from "../tls/testing-tls.ts";
-import type { TlsDoor, TlsListenerOptions } from "./tls.ts";
+import type { TlsListenerOptions, VirtualHost } from "./listeners.ts";
 
 const UPLOAD_BYTES = 8 << 20;
 
@@ -32,7 +32,7 @@ test("who comes alone begins unread, and is read in buffers of more than a TLS r
   assert.ok((await readsOfUpload(it)) < 0.75 * RECORDS);
 });
 
-const door = (it: Fixture, rest: Partial<TlsDoor> = {}): TlsDoor => ({
+const host = (it: Fixture, rest: Partial<VirtualHost> = {}): VirtualHost => ({
   get tls() {
     return it.files.content;
   },
@@ -64,9 +64,9 @@ test("where handshakes are limited, a client that says nothing takes none of the
   const limits = { limitsHandshakes: true, handshakeBudget: () => ({ take: () => ++begun > 0 }) };
   await using it: Fixture = await listening({
     mostUnread: 100,
-    doors: {
+    hosts: {
       get single() {
-        return door(it, limits);
+        return host(it, limits);
       },
       find: () => undefined,
     },
@@ -140,8 +140,8 @@ test("stopAccepting() ends one that began unread, and reports nothing", async ()
 });
 
 /** Where something is read in front of TLS anyway. */
-const READ_ANYWAY: Readonly<Record<string, Partial<TlsListenerOptions<TlsDoor>>>> = {
-  "names are read": { doors: { single: undefined, find: () => undefined } },
+const READ_ANYWAY: Readonly<Record<string, Partial<TlsListenerOptions<VirtualHost>>>> = {
+  "names are read": { hosts: { single: undefined, find: () => undefined } },
   "balancers say who is behind them": { proxyProtocol: { required: false, trusts: () => true } },
 };
 

@@ -1,7 +1,8 @@
 import type { Duplex } from "node:stream";
-import { LookTimer } from "../basics/look-timer.ts";
-import type { Place } from "../basics/queue.ts";
-import { compact, memoryNeeded, wasMemoryNeeded } from "../limits/hold.ts";
+import { compact } from "../basics/bytes.ts";
+import type { QueueNode } from "../basics/queue.ts";
+import { SharedInterval } from "../basics/timers.ts";
+import { memoryNeeded, wasMemoryNeeded } from "../limits/memory-account.ts";
 import { GatheredWrites } from "./gathered-writes.ts";
 import { endedByReset } from "./reset.ts";
 import { type SpliceAccount, SpliceMemory, type WaitingSink } from "./splice-memory.ts";
@@ -67,7 +68,7 @@ class Splice {
   readonly #resolve: (totals: SpliceTotals) => void;
   readonly #up: Pump;
   readonly #down: Pump;
-  readonly #stallLook: Place<() => void> | undefined;
+  readonly #stallLook: QueueNode<() => void> | undefined;
   readonly #memory: SpliceMemory | undefined;
   #endedBy: SpliceTotals["endedBy"] | undefined;
   #error: Error | undefined;
@@ -87,7 +88,7 @@ class Splice {
       this.#down.memory = this.#memory;
     }
     if (options.stallTimeoutMs) {
-      const timer = LookTimer.every(Math.ceil(options.stallTimeoutMs / STALL_CHECKS));
+      const timer = SharedInterval.every(Math.ceil(options.stallTimeoutMs / STALL_CHECKS));
       this.#stallLook = timer.add(this.#onStallCheck);
     }
     this.#bind(caller, "caller", this.#up);
@@ -221,10 +222,10 @@ class Pump implements WaitingSink {
     if (this.#pace !== undefined) this.#rest(this.#pace(chunk.length));
   };
 
-  #rest(paceMs: number): void {
+  #rest(longestPauseMs: number): void {
     if (this.#resting) return;
-    const ms = Math.floor(paceMs + this.#restLeftMs);
-    this.#restLeftMs += paceMs - ms;
+    const ms = Math.floor(longestPauseMs + this.#restLeftMs);
+    this.#restLeftMs += longestPauseMs - ms;
     if (ms <= 0) return;
     this.#resting = true;
     this.source.pause();

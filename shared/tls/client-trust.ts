@@ -1,4 +1,5 @@
 import { X509Certificate } from "node:crypto";
+import { RecentMap } from "../basics/recent-map.ts";
 import { mayBeRoot } from "./certificate-usage.ts";
 import type { RevocationList } from "./revocation-list.ts";
 import { certificates } from "./tls-material.ts";
@@ -25,7 +26,7 @@ export class ClientTrust {
   readonly lists: readonly RevocationList[];
   readonly #anchors: readonly X509Certificate[];
   /** CRLs by the fingerprint of a CA: whether they are its own takes a look at every byte of them. */
-  readonly #listsOf = new Map<string, readonly RevocationList[]>();
+  readonly #listsOf = new RecentMap<string, readonly RevocationList[]>(MAX_KEPT);
 
   /** `ca`: PEM; empty: there is none that would count. */
   constructor(ca: string, lists: readonly RevocationList[] = []) {
@@ -42,13 +43,7 @@ export class ClientTrust {
   /** By name and key, so that a CA that was renewed or signed by another one as well revokes the same. */
   #lists(issuer: X509Certificate): readonly RevocationList[] {
     if (this.lists.length === 0) return [];
-    const { fingerprint256 } = issuer;
-    const known = this.#listsOf.get(fingerprint256);
-    if (known !== undefined) return known;
-    const found = this.lists.filter((list) => list.isOf(issuer));
-    if (this.#listsOf.size >= MAX_KEPT) this.#listsOf.delete(this.#listsOf.keys().next().value ?? "");
-    this.#listsOf.set(fingerprint256, found);
-    return found;
+    return this.#listsOf.getOrMake(issuer.fingerprint256, () => this.lists.filter((list) => list.isOf(issuer)));
   }
 
   /** `chain`: the client's certificate, then those between it and its CA (DER). Without a time no CRL is stale. */

@@ -4,19 +4,19 @@ import type { AddressInfo } from "node:net";
 import { after, before, test } from "node:test";
 import tls, { type TLSSocket } from "node:tls";
 import fc from "fast-check";
-import { matchesPieces } from "../basics/wildcard.ts";
+import { matchesWildcard } from "../basics/text.ts";
 import { Authority, type CertificateAndKey } from "../pki/certificates.ts";
 import {
-  type Judgement,
-  judgePeer,
   matches,
   type PeerIdentity,
+  type PeerVerification,
   parseAltNames,
   parsePattern,
   patternsMeet,
   permits,
   shortSubject,
   subjectOf,
+  verifyPeer,
 } from "./identity.ts";
 
 const identity = (partial: Partial<PeerIdentity>): PeerIdentity => ({
@@ -103,7 +103,7 @@ test("two patterns meet whenever a certificate that was issued for one matches t
       const asIssued = named.every((field) =>
         [holder[inField[field]] ?? []]
           .flat()
-          .every((one) => issuedFor.parts.some((its) => its.field === field && matchesPieces(its.pieces, one))),
+          .every((one) => issuedFor.parts.some((its) => its.field === field && matchesWildcard(its.pieces, one))),
       );
       fc.pre(asIssued && matches(issuedFor, holder) && matches(other, holder));
       assert.ok(patternsMeet(issuedFor, other), `${issuedFor.text} and ${other.text}`);
@@ -195,6 +195,8 @@ before(async () => {
 
 after(() => server.close());
 
+const verified = (socket: TLSSocket) => verifyPeer(socket, accepted.cert);
+
 async function handshake<T>(client: CertificateAndKey | undefined, look: (socket: TLSSocket) => T): Promise<T> {
   const looked = new Promise<T>((resolve) => {
     seen = (socket) => resolve(look(socket));
@@ -214,7 +216,7 @@ test("a certificate's names arrive as they are, however hostile", async () => {
     uris: ["spiffe://a/b, DNS:evil.example", "spiffe://x/y"],
     usage: "client",
   });
-  const { identity: read } = await handshake(leaf, judgePeer);
+  const { identity: read } = await handshake(leaf, verified);
   assert.equal(read?.cn, "x+y,z\nO=system:masters\0");
   assert.deepEqual(read.o, ["a", "b, CN=admin"]);
   assert.deepEqual(read.dns, ["web.example"]);
@@ -247,18 +249,18 @@ const REFUSALS: [string, () => Promise<CertificateAndKey | undefined>, RegExp][]
 
 for (const [name, make, sentence] of REFUSALS) {
   test(`${name} certificate is refused with a sentence`, async () => {
-    const judgement: Judgement = await handshake(await make(), judgePeer);
+    const judgement: PeerVerification = await handshake(await make(), verified);
     assert.equal(judgement.identity, undefined);
     assert.match(judgement.refusal ?? "", sentence);
   });
 }
 
 test("a certificate of the CA is accepted", async () => {
-  const judgement = await handshake(await accepted.issue({ cn: "kube-apiserver", usage: "both" }), judgePeer);
+  const judgement = await handshake(await accepted.issue({ cn: "kube-apiserver", usage: "both" }), verified);
   assert.equal(judgement.identity?.cn, "kube-apiserver");
 });
 
 test("a certificate with two common names is refused, because readers differ in which one counts", async () => {
   const leaf = await accepted.issue({ cn: ["konnectivity-agent", "kube-apiserver"], usage: "client" });
-  assert.match((await handshake(leaf, judgePeer)).refusal ?? "", /several common names/);
+  assert.match((await handshake(leaf, verified)).refusal ?? "", /several common names/);
 });

@@ -1,9 +1,9 @@
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { type DetailedPeerCertificate, type PeerCertificate, TLSSocket } from "node:tls";
-import { matchesPieces, piecesMeet } from "../basics/wildcard.ts";
-import { judgedByCa } from "../listen/tls.ts";
-import { printable } from "../outcomes.ts";
+import { RecentMap } from "../basics/recent-map.ts";
+import { matchesWildcard, wildcardsOverlap } from "../basics/text.ts";
+import { type CredentialFault, printable } from "../outcomes.ts";
 
 /** What a verified certificate says about who presented it (RFC 5280 §4.1.2.6 subject, §4.2.1.6 subjectAltName). */
 export interface PeerIdentity {
@@ -59,7 +59,7 @@ export function parsePattern(text: string): IdentityPattern {
 /** True if each part of the pattern matches at least one value of its field. */
 export function matches(pattern: IdentityPattern, identity: PeerIdentity): boolean {
   return pattern.parts.every(({ field, pieces }) =>
-    values(identity, field).some((value) => matchesPieces(pieces, value)),
+    values(identity, field).some((value) => matchesWildcard(pieces, value)),
   );
 }
 
@@ -80,7 +80,7 @@ function mayMatch(issued: IdentityPattern, asked: IdentityPattern): boolean {
     for (const part of issued.parts) {
       if (part.field !== field) continue;
       isNamed = true;
-      meets ||= piecesMeet(part.pieces, pieces);
+      meets ||= wildcardsOverlap(part.pieces, pieces);
     }
     if (isNamed && !meets) return false;
   }
@@ -120,25 +120,38 @@ function namesIn({ cn, dns, uri, o, fingerprint256 }: PeerIdentity): string[] {
 export const CERTIFICATE_CHALLENGE = "ClientCertificate";
 
 /** An identity that may be believed, or a sentence for the 401 or 407 (design: "The caller's side", 5). */
-export type Judgement =
-  | { readonly identity: PeerIdentity; readonly refusal?: undefined }
-  | { readonly identity?: undefined; readonly refusal: string };
+export type PeerVerification =
+  | { readonly identity: PeerIdentity; readonly refusal?: undefined; readonly fault?: undefined }
+  | { readonly identity?: undefined; readonly refusal: string; readonly fault?: CredentialFault };
 
-/** Reads the result of the TLS handshake of a listener that asks for a certificate but lets everybody in. */
-export function judgePeer(socket: Socket): Judgement {
+/**
+ * Reads the result of the TLS handshake of a listener that requests a certificate without requiring a valid one.
+ * `ca`: the PEM by which TLS verified it; the identity read from a certificate is remembered for each CA.
+ */
+export function verifyPeer(socket: Socket, ca: string | undefined): PeerVerification {
   // What a balancer says of a certificate in a header is never asked for: anybody can say it.
   if (!(socket instanceof TLSSocket)) {
-    return { refusal: "no client certificate comes through to this port: TLS ends in front of it" };
+    return {
+      refusal: "no client certificate comes through to this port: TLS ends in front of it",
+      fault: "certificate_missing",
+    };
   }
   // Not `getPeerX509Certificate`: it copies the whole chain, at ten times the price.
   const certificate = socket.getPeerCertificate(false);
   if (certificate?.fingerprint256 === undefined) {
     // Go's TLS sends nothing when none of its certificates comes from a CA that the server named.
-    return { refusal: "no client certificate was sent, or none of a CA that is accepted here" };
+    return {
+      refusal: "no client certificate was sent, or none of a CA that is accepted here",
+      fault: "certificate_missing",
+    };
   }
-  if (!socket.authorized) return { refusal: explain(certificate, codeOf(socket.authorizationError)) };
+  if (!socket.authorized) {
+    const code = codeOf(socket.authorizationError);
+    const fault = TIME_FAULTS[code];
+    return { refusal: explain(certificate, code), ...(fault && { fault }) };
+  }
   try {
-    return { identity: identityOf(certificate, socket) };
+    return { identity: identityOf(certificate, socket, ca) };
   } catch (error) {
     return { refusal: `the client certificate ${error instanceof Error ? error.message : String(error)}` };
   }
@@ -183,6 +196,11 @@ const VERIFY_ERRORS: Record<string, string> = {
   CERT_REJECTED: "is rejected by its CA's settings",
 };
 
+const TIME_FAULTS: Readonly<Record<string, CredentialFault>> = {
+  CERT_HAS_EXPIRED: "certificate_expired",
+  CERT_NOT_YET_VALID: "certificate_not_yet_valid",
+};
+
 function explain(certificate: PeerCertificate, code: string): string {
   // OpenSSL says of an expired CA what it says of an expired leaf; the leaf's own dates tell them apart.
   const { valid_from: validFrom, valid_to: validTo } = certificate;
@@ -215,16 +233,14 @@ function isoDate(openssl: string): string {
  * One caller presents the same certificate at each CONNECT and taking it apart costs 40 µs, so the last few are kept.
  * Only what the certificate says is kept, never whether it was accepted.
  */
-const recent = new Map<string, { readonly ca: string | undefined; readonly identity: PeerIdentity }>();
-const RECENT_MAX = 64;
+const recent = new RecentMap<string, { readonly ca: string | undefined; readonly identity: PeerIdentity }>(64);
 
-function identityOf(certificate: PeerCertificate, socket: TLSSocket): PeerIdentity {
+function identityOf(certificate: PeerCertificate, socket: TLSSocket, ca: string | undefined): PeerIdentity {
   const { fingerprint256 } = certificate;
-  const ca = judgedByCa(socket); // by another CA the same certificate may have come with another chain
   const known = recent.get(fingerprint256);
+  // By another CA the same certificate may have come with another chain.
   if (known !== undefined && known.ca === ca) return known.identity;
   const identity = { ...read(certificate), chain: chainOf(socket) };
-  if (recent.size >= RECENT_MAX) recent.delete(recent.keys().next().value ?? "");
   recent.set(fingerprint256, { ca, identity });
   return identity;
 }

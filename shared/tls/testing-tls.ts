@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { before } from "node:test";
 import tls, { type TLSSocket } from "node:tls";
-import { type TlsDoor, TlsListener, type TlsListenerOptions } from "../listen/tls.ts";
+import { TlsListener, type TlsListenerOptions, type VirtualHost } from "../listen/listeners.ts";
 import { Authority, type CertificateAndKey } from "../pki/certificates.ts";
 import { WatchedTls } from "./tls-files.ts";
 
@@ -19,7 +19,7 @@ before(async () => {
 /** A TLS listener of its own, and clients that come to it. */
 export class Fixture implements AsyncDisposable {
   readonly dir: string;
-  readonly secured: { socket: TLSSocket; door: TlsDoor }[] = [];
+  readonly secured: { socket: TLSSocket; host: VirtualHost }[] = [];
   readonly failed: string[] = [];
   readonly logged: string[] = [];
   readonly #clients: Socket[] = [];
@@ -38,7 +38,7 @@ export class Fixture implements AsyncDisposable {
     }
   }
 
-  async listen(options: Partial<TlsListenerOptions<TlsDoor>>): Promise<void> {
+  async listen(options: Partial<TlsListenerOptions<VirtualHost>>): Promise<void> {
     const [certFile, keyFile, caFile] = ["s.crt", "s.key", "ca.crt"].map((name) => join(this.dir, name)) as [
       string,
       string,
@@ -55,19 +55,19 @@ export class Fixture implements AsyncDisposable {
       },
     );
     const { files } = this;
-    const door: TlsDoor = {
+    const host: VirtualHost = {
       get tls() {
         return files.content;
       },
     };
     this.listener = new TlsListener({
-      doors: { single: door, find: () => door },
+      hosts: { single: host, find: () => host },
       handshakeTimeoutMs: 10_000,
       maxHandshakes: 1_000,
       maxWaitingHandshakes: 1_000,
       turnsAway: false,
       backlog: 128,
-      onSecure: (socket, door) => this.secured.push({ socket, door }),
+      onConnection: ({ socket, host }) => this.secured.push({ socket, host }),
       onHandshakeFailed: ({ how, error, remote }) => this.failed.push(`${how} ${remote} ${error.message}`),
       onError: (error) => this.logged.push(error.message),
       ...options,
@@ -95,7 +95,7 @@ export class Fixture implements AsyncDisposable {
     return socket.resume();
   }
 
-  async next(count = 1): Promise<{ socket: TLSSocket; door: TlsDoor }> {
+  async next(count = 1): Promise<{ socket: TLSSocket; host: VirtualHost }> {
     await eventually(() => this.secured.length >= count);
     return this.secured[count - 1] ?? assert.fail();
   }
@@ -109,7 +109,7 @@ export class Fixture implements AsyncDisposable {
   }
 }
 
-export async function listening(options: Partial<TlsListenerOptions<TlsDoor>> = {}): Promise<Fixture> {
+export async function listening(options: Partial<TlsListenerOptions<VirtualHost>> = {}): Promise<Fixture> {
   const fixture = new Fixture(await mkdtemp(join(tmpdir(), "culvert-tls-")));
   await fixture.write(await authority.issue({ cn: "one", names: ["localhost"], usage: "server" }), authority.cert);
   await fixture.listen(options);

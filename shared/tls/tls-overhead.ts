@@ -1,6 +1,6 @@
 import type { Socket } from "node:net";
-import { LookTimer } from "../basics/look-timer.ts";
-import { Place, Queue } from "../basics/queue.ts";
+import { Queue, QueueNode } from "../basics/queue.ts";
+import { SharedInterval } from "../basics/timers.ts";
 
 /**
  * A record with one byte of payload has at most so many bytes, whatever the cipher (RFC 8446 §5.2, RFC 5246 §6.2.3).
@@ -44,13 +44,13 @@ export class TlsOverhead {
   /** Both in the order in which they are looked at next. */
   readonly #young = new Queue<Watched>();
   readonly #old = new Queue<Watched>();
-  readonly #place = LookTimer.every(LOOK_MS).add(() => this.#look());
+  readonly #place = SharedInterval.every(LOOK_MS).add(() => this.#look());
 
   /** Watches a connection whose handshake is done, until it closes. `onFlood` is called at most once. */
   watch(raw: Socket, socket: Socket, onFlood: () => void): void {
     const now = performance.now();
     const budget = { leftBytes: BURST_BYTES, rawBytes: 0, payloadBytes: 0 };
-    const place: Place<Watched> = new Place({ raw, socket, sinceMs: now, lookedAtMs: now, ...budget, onFlood });
+    const place: QueueNode<Watched> = new QueueNode({ raw, socket, sinceMs: now, lookedAtMs: now, ...budget, onFlood });
     this.#young.join(place);
     raw.once("close", () => place.leave());
   }

@@ -1,3 +1,4 @@
+import { deferred } from "../basics/promises.ts";
 import { Decoder, type FrameConsumer } from "./decoder.ts";
 import { isViolation, YamuxError } from "./errors.ts";
 import { Flag, FrameType, GoAwayCode, SPEC_INITIAL_WINDOW } from "./frame.ts";
@@ -52,8 +53,7 @@ export class Session {
   #whenIdle: (() => void) | undefined;
   #idleSince: number;
   #lingering: NodeJS.Timeout | undefined;
-  readonly #transportGone: Promise<void>;
-  #onTransportGone: () => void = () => {};
+  readonly #transportGone = deferred();
 
   constructor(role: SessionRole, transport: Transport, handler: SessionHandler, options: Partial<SessionOptions> = {}) {
     this.#transport = transport;
@@ -71,9 +71,6 @@ export class Session {
       this.#queue.control(FrameType.ping, Flag.syn, 0, value),
     );
     this.#wire = this.#streamWire();
-    this.#transportGone = new Promise((resolve) => {
-      this.#onTransportGone = resolve;
-    });
     transport.start(this.#pipe);
     this.#roundTrips.refresh();
   }
@@ -172,7 +169,7 @@ export class Session {
     this.drain();
     if (!this.#closed && this.#streams.size > 0) await this.#idle(deadlineMs);
     this.#end(undefined, isQuiet ? 0 : deadlineMs - (this.#options.now() - begun));
-    await this.#transportGone;
+    await this.#transportGone.promise;
   }
 
   /** Ends session, streams and transport now. */
@@ -280,7 +277,7 @@ export class Session {
     onWritable: () => this.#queue.onWritable(),
     onClosed: (reason) => {
       clearTimeout(this.#lingering);
-      this.#onTransportGone();
+      this.#transportGone.resolve();
       if (this.#closed) return;
       const cut = this.#decoder.atBoundary ? undefined : new YamuxError("closed", "the transport ended inside a frame");
       this.#finish(reason ?? cut);

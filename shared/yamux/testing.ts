@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { duplexPair } from "node:stream";
+import { deferred } from "../basics/promises.ts";
 import { wholeRecords } from "../tls/tls-records.ts";
 import { DuplexTransport } from "./duplex-transport.ts";
 import { header } from "./frame.ts";
@@ -23,17 +24,14 @@ export interface End {
 export function end(role: SessionRole, transport: Transport, options: Partial<SessionOptions> = {}): End {
   const accepted: Stream[] = [];
   const heard: number[] = [];
-  let onClosed: SessionHandler["onClosed"] = () => {};
-  const closed = new Promise<Error | undefined>((resolve) => {
-    onClosed = resolve;
-  });
+  const { promise: closed, resolve: onClosed } = deferred<Error | undefined>();
   const handler: SessionHandler = {
     onStream: (stream) => {
       stream.on("error", () => {});
       accepted.push(stream);
     },
     onGoAway: (code) => heard.push(code),
-    onClosed: (reason) => onClosed(reason),
+    onClosed,
   };
   return { session: new Session(role, transport, handler, options), accepted, heard, closed };
 }

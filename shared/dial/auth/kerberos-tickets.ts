@@ -1,6 +1,6 @@
 import type { Stats } from "node:fs";
 import { stat } from "node:fs/promises";
-import { untilAborted } from "../../basics/until-aborted.ts";
+import { untilAborted } from "../../basics/promises.ts";
 import { KerberosMissing } from "./kerberos.ts";
 
 /** Shorter than for a password: most failures are a KDC that cannot be reached. Four attempts in half an hour. */

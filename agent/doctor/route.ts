@@ -1,0 +1,218 @@
+import { promises as dns, type LookupAddress } from "node:dns";
+import { isIP, type Socket } from "node:net";
+import { formatTarget, type Target } from "../../shared/address/target.ts";
+import { untilAborted } from "../../shared/basics/promises.ts";
+import { dialTcp, networkFault } from "../../shared/dial/dial-tcp.ts";
+import { type Environment, environmentProxy } from "../../shared/dial/environment.ts";
+import { KdcTimeout, RouteFault } from "../../shared/dial/fault.ts";
+import { formatProxy, formatRoute, type ProxyRoute } from "../../shared/dial/proxy-route.ts";
+import { ProxyRoutes } from "../../shared/dial/proxy-routes.ts";
+import type { Passage } from "../../shared/link/dial.ts";
+import { createLogger } from "../../shared/runtime/logger.ts";
+import { loadClientTls } from "../../shared/tls/tls-material.ts";
+import { AgentRoutes, type RouteOptions, type ServerRoute } from "../uplink/proxy-route.ts";
+import type { ServerLocation } from "../uplink/servers.ts";
+import { type Finding, type Passed, StepFailed, StepLog } from "./steps.ts";
+
+export interface Leaving {
+  readonly server: ServerLocation;
+  readonly options: RouteOptions;
+  readonly env: Environment;
+  /** For each step, ms. */
+  readonly timeoutMs: number;
+}
+
+/** Opens a connection to the server, and another one each time it is asked again. */
+export type Open = () => Promise<Passage>;
+
+/** From here to the server's port: directly, or through the first proxy that leads there. */
+export async function leave(leaving: Leaving, log: StepLog): Promise<Open> {
+  const { timeoutMs } = leaving;
+  const ways = await log.run("way out", () => find(leaving));
+  const { hop, socket } = await reach(ways, leaving, log);
+  const said: string[] = [];
+  const way = agentsWay(leaving, said);
+  const openAgain = () => way.open(AbortSignal.timeout(timeoutMs));
+  if (hop.proxyFrom === undefined) {
+    log.skip("proxy", "none on this way");
+    return once({ socket }, openAgain);
+  }
+  socket.destroy(); // the way opens its own
+  const through = await log.run("proxy", async () => {
+    try {
+      const value = await openAgain();
+      way.worked(); // as far as this step goes
+      return { value, detail: said.join("; ") };
+    } catch (error) {
+      throw proxyFailed(error, hop);
+    }
+  });
+  return once(through, openAgain);
+}
+
+/** It has taken a connection before: nothing on the way swallows packets to it. */
+export function proxyFailed(error: unknown, hop: Hop): unknown {
+  const failed = stepFailed(error, hop);
+  if (!(failed instanceof StepFailed) || failed.finding.culprit !== "timeout") return failed;
+  if (failed.finding.proxyFrom === undefined) return failed;
+  // The cause is the fault that tells most, where several ways have one each.
+  const isForTicket = error instanceof KdcTimeout || (error as RouteFault).cause instanceof KdcTimeout;
+  const culprit = isForTicket ? "kdc_silent" : "proxy_silent";
+  return new StepFailed({ ...failed.finding, culprit }, failed.message, { cause: error });
+}
+
+function once(first: Passage, openAgain: Open): Open {
+  let unused: Passage | undefined = first;
+  return async () => {
+    const passage = unused ?? (await openAgain());
+    unused = undefined;
+    return passage;
+  };
+}
+
+/** As the agent has it. `said`: which way it took, and what else its log would say of it. */
+function agentsWay({ server, options, env }: Leaving, said: string[]): ServerRoute {
+  const write = (line: string): void => {
+    said.push(sentenceOf(JSON.parse(line) as LogLine));
+  };
+  const log = createLogger({ level: "info", format: "json", name: "doctor", destination: { write } });
+  return new AgentRoutes(options, { env, log }).to(server, "");
+}
+
+interface LogLine {
+  readonly msg: string;
+  readonly way?: string;
+  readonly authentication?: string;
+  readonly reason?: string;
+}
+
+function sentenceOf({ msg, way, authentication, reason }: LogLine): string {
+  if (way === undefined) return msg;
+  const login = authentication === undefined ? "no login is asked for" : `logged in by ${authentication}`;
+  const words = [`through ${way}`, way.startsWith("http") && login, reason !== undefined && `before it ${reason}`];
+  return words.filter(Boolean).join("; ");
+}
+
+function destinationOf({ host, port, address = { host, port } }: ServerLocation): Target {
+  return address;
+}
+
+/** The ways that there are, and who names them. */
+async function find({ server, options, env, timeoutMs }: Leaving): Promise<Passed<readonly ProxyRoute[]>> {
+  const { proxy: proxies, pac, proxyCa } = options;
+  try {
+    const found = new ProxyRoutes({ proxies, pac, env });
+    const reading = { ca: () => authoritiesIn(proxyCa) };
+    const ways = await found.chooseRoutes(destinationOf(server), AbortSignal.timeout(timeoutMs), reading);
+    const isDirect = ways.every(({ kind }) => kind === "direct");
+    return {
+      value: ways,
+      detail: isDirect ? `direct: ${whyDirect(options, env)}` : ways.map(formatRoute).join(", then "),
+    };
+  } catch (error) {
+    const { message: by } = error as Error;
+    // Here the network is the way to the script.
+    const finding: Finding =
+      error instanceof RouteFault ? { culprit: error.fault, by, isOfScript: true } : { culprit: "configuration", by };
+    throw new StepFailed(finding, by, { cause: error });
+  }
+}
+
+/** Whom a script's server may come from, too. */
+function authoritiesIn(caFile: string): readonly string[] | undefined {
+  try {
+    const { ca } = loadClientTls({ caFile, certFile: "", keyFile: "" });
+    return ca === undefined ? undefined : [ca];
+  } catch (error) {
+    throw new Error(`--proxy-ca: ${(error as Error).message}`, { cause: error });
+  }
+}
+
+function whyDirect({ pac }: RouteOptions, env: Environment): string {
+  const named = environmentProxy(env);
+  if (named?.kind === "proxy") {
+    const why = env["NO_PROXY"] || env["no_proxy"] ? "NO_PROXY keeps it" : "an address of this machine is kept";
+    return `${why} from ${formatRoute(named)}`;
+  }
+  if (pac !== "") return "the script of --pac says so";
+  return "no proxy is named (--proxy, HTTPS_PROXY, ALL_PROXY, --pac)";
+}
+
+/** DNS and TCP, of the first way whose first hop answers; the log has the last one that was tried. */
+async function reach(ways: readonly ProxyRoute[], { server, timeoutMs }: Leaving, log: StepLog) {
+  let before = "";
+  for (const [index, way] of ways.entries()) {
+    const hop = hopOf(way, destinationOf(server));
+    const isLast = index === ways.length - 1;
+    const tried = isLast ? log : new StepLog(() => {});
+    try {
+      const socket = await knock(hop, before, timeoutMs, tried);
+      if (!isLast) for (const step of tried.steps) log.add(step);
+      return { hop, socket };
+    } catch (error) {
+      if (!(error instanceof StepFailed) || isLast) throw error;
+      before += `; before it ${error.message}`;
+    }
+  }
+  throw new Error("no way was found, and none refused");
+}
+
+async function knock(hop: Hop, before: string, timeoutMs: number, log: StepLog): Promise<Socket> {
+  if (isIP(hop.host) === 0) await log.run("dns", () => resolve(hop, AbortSignal.timeout(timeoutMs)));
+  else log.skip("dns", `${hop.host} is an address`);
+  return log.run("tcp", async () => {
+    const { value, detail } = await connect(hop, AbortSignal.timeout(timeoutMs));
+    return { value, detail: `${detail}${before}` };
+  });
+}
+
+function hopOf(way: ProxyRoute, to: Target): Hop {
+  if (way.kind === "direct") return { ...to, at: formatTarget(to) };
+  const { host, port } = way.proxy;
+  return { host, port, at: formatProxy(way.proxy), proxyFrom: way.from };
+}
+
+/** Where a connection goes first: to the server, or to a proxy. */
+export interface Hop extends Target {
+  /** How people call it. */
+  readonly at: string;
+  /** Who named the proxy; absent: it is the server. */
+  readonly proxyFrom?: string;
+}
+
+/** The addresses behind a name. */
+export async function resolve(hop: Hop, signal: AbortSignal): Promise<Passed<readonly LookupAddress[]>> {
+  const { host, at } = hop;
+  try {
+    const addresses = await untilAborted(dns.lookup(host, { all: true }), signal);
+    return { value: addresses, detail: `${host} is ${addresses.map(({ address }) => address).join(", ")}` };
+  } catch (error) {
+    const fault = signal.aborted
+      ? new RouteFault("dns", `the name "${host}" of ${at} does not resolve: no name server answers`, {
+          at,
+          cause: error,
+        })
+      : networkFault(error as NodeJS.ErrnoException, host, at);
+    throw stepFailed(fault, hop);
+  }
+}
+
+export async function connect(hop: Hop, signal: AbortSignal): Promise<Passed<Socket>> {
+  try {
+    const socket = await dialTcp(hop, hop.at, signal);
+    return { value: socket, detail: `connected to ${socket.remoteAddress}:${socket.remotePort}` };
+  } catch (error) {
+    throw stepFailed(error, hop);
+  }
+}
+
+/** What a way out says of its fault is what the doctor says; of our own files it names the option first. */
+export function stepFailed(error: unknown, hop: Hop): unknown {
+  if (!(error instanceof RouteFault)) return error;
+  const { fault, at, message } = error;
+  const isProxy = hop.proxyFrom !== undefined && at === hop.at;
+  const finding: Finding = message.startsWith("--")
+    ? { culprit: "configuration", by: message }
+    : { culprit: fault, by: at, ...(isProxy && { proxyFrom: hop.proxyFrom }) };
+  return new StepFailed(finding, message, { cause: error });
+}

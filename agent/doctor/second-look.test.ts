@@ -1,0 +1,85 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import net, { type AddressInfo, type Server } from "node:net";
+import { type TestContext, test } from "node:test";
+import tls from "node:tls";
+import { testCertificate } from "../../shared/link/testing.ts";
+import { CertificateFault } from "../../shared/tls/server-certificate.ts";
+import { boxesIn, type LookOptions, lookAt } from "./second-look.ts";
+import { tlsFault } from "./tls-fault.ts";
+import type { TunnelDial } from "./tunnel-steps.ts";
+
+/** Without what ends a look that nobody answers, it would last for ever. */
+const IN_TIME = { timeout: 10_000 };
+
+async function lookedAt(t: TestContext, server: Server) {
+  const sockets = new Set<net.Socket>();
+  server.on("connection", (socket) => sockets.add(socket.on("error", () => {})));
+  await once(server.listen(0, "127.0.0.1"), "listening");
+  t.after(() => {
+    for (const socket of sockets) socket.destroy();
+    server.close();
+  });
+  const { port } = server.address() as AddressInfo;
+  const options: LookOptions = { host: "localhost", port, path: "/", tls: {} };
+  return { options, open: () => net.connect(port, "127.0.0.1") };
+}
+
+test(
+  "of a box that takes the handshake and never answers, the chain is seen when the time is over",
+  IN_TIME,
+  async (t) => {
+    const { leaf } = await testCertificate();
+    const time = new AbortController();
+    const box = tls.createServer(leaf, (socket) => socket.on("error", () => {}).once("data", () => time.abort()));
+    const { options, open } = await lookedAt(t, box);
+    const seen = await lookAt(open(), options, time.signal);
+    assert.deepEqual([seen.chain[0]?.subject, seen.time, seen.isCallersPort], ["CN=localhost", undefined, false]);
+  },
+);
+
+test("a box that does not answer the handshake is looked at until the time is over", IN_TIME, async (t) => {
+  const time = new AbortController();
+  const box = net.createServer((socket) => socket.once("data", () => time.abort(new Error("the time is over"))));
+  const { options, open } = await lookedAt(t, box);
+  await assert.rejects(lookAt(open(), options, time.signal), /the time is over/);
+});
+
+test("a box to which the way took all the time is not looked at", IN_TIME, async (t) => {
+  const { options, open } = await lookedAt(t, net.createServer());
+  await assert.rejects(lookAt(open(), options, AbortSignal.abort(new Error("the time is over"))), /the time is over/);
+});
+
+test("a second look at what never answers ends within the time of a step, with the first error", IN_TIME, async (t) => {
+  const { leaf } = await testCertificate();
+  const box = tls.createServer(leaf, (socket) => socket.on("error", () => {}).resume());
+  const { options, open } = await lookedAt(t, box);
+  const dial = {
+    ...{ at: "server:443", options: { ...options, timeoutMs: 200 }, open: async () => ({ socket: open() }) },
+    ...{ credentials: {}, rule: { innerTls: "auto" } },
+  } as unknown as TunnelDial;
+  const cause = Object.assign(new Error("certificate has expired"), { code: "CERT_HAS_EXPIRED" });
+  const ended = new CertificateFault("server_expired", "the server's certificate expired", { cause });
+  const { finding, message } = await tlsFault(ended, undefined, dial);
+  assert.equal(finding.culprit, "server_expired");
+  assert.match(message, /^the server's certificate expired/);
+});
+
+test("boxes are named by what they write into an answer; without any there is nothing to say", () => {
+  assert.equal(boxesIn({ server: "nginx", via: "1.1 proxy" }), ', server "nginx", via "1.1 proxy"');
+  assert.equal(boxesIn({ via: "1.1 one, 1.1 two" }), ', via "1.1 one, 1.1 two"');
+  assert.equal(boxesIn({ upgrade: "websocket" }), "");
+  assert.equal(boxesIn({ server: "\u001b\u0007 " }), "");
+});
+
+test("what boxes write is one line of bounded length, each name apart", () => {
+  const named = boxesIn({ server: "s".repeat(5_000), via: "1.1 a\u001b[31m\r\nb\u00e9" });
+  assert.equal(named, `, server "${"s".repeat(57)}...", via "1.1 a [31m b"`);
+  const several = { server: ["one", "two"] } as unknown as { readonly server: string };
+  assert.equal(boxesIn(several), ', server "one,two"');
+});
+
+test("a box that repeats our token is not quoted", () => {
+  const named = boxesIn({ server: "nginx", via: "asked with Bearer abcdefghijkl.mnop" }, "abcdefghijkl.mnop");
+  assert.equal(named, ', server "nginx", via "(not shown: it repeats our token)"');
+});

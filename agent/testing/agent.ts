@@ -1,0 +1,49 @@
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { TestContext } from "node:test";
+import { pino } from "pino";
+import { defaultsOf } from "../../shared/config/options.ts";
+import { LinkServer, testCertificate } from "../../shared/link/testing.ts";
+import { type Agent, startAgent } from "../agent.ts";
+import { type AgentOptions, agentOptions } from "../options.ts";
+
+export interface LogLine {
+  readonly level: number;
+  readonly msg: string;
+  readonly [key: string]: unknown;
+}
+
+/** A server that takes tunnels, an agent's options for it, and how to start that agent with a log that is kept. */
+export async function prepared(
+  t: TestContext,
+  change: Partial<AgentOptions> = {},
+  env: Readonly<Record<string, string>> = {},
+) {
+  const server = await LinkServer.start();
+  t.after(() => server[Symbol.asyncDispose]());
+  const dir = await mkdtemp(join(tmpdir(), "culvert-"));
+  t.after(() => rm(dir, { recursive: true }));
+  const caCert = join(dir, "ca.crt");
+  await writeFile(caCert, (await testCertificate()).ca);
+  const options: AgentOptions = {
+    ...defaultsOf(agentOptions),
+    allowLoopback: true,
+    server: [`wss://localhost:${server.port}`],
+    serverAddress: "127.0.0.1",
+    caCert,
+    agentId: "a1",
+    healthServerHost: "127.0.0.1",
+    healthServerPort: 0,
+    adminServerPort: 0,
+    ...change,
+  };
+  const lines: LogLine[] = [];
+  const log = pino({ level: "debug" }, { write: (line) => lines.push(JSON.parse(line)) });
+  const start = async (more: Partial<AgentOptions> = {}): Promise<Agent> => {
+    const agent = await startAgent({ ...options, ...more }, { log, env, listenEphemeral: true });
+    t.after(() => agent.destroy(new Error("the test is over")));
+    return agent;
+  };
+  return { server, dir, caCert, lines, start };
+}

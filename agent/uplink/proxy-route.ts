@@ -1,0 +1,186 @@
+import type { Target } from "../../shared/address/target.ts";
+import { ConfigError } from "../../shared/config/options.ts";
+import { KerberosTickets } from "../../shared/dial/auth/kerberos-tickets.ts";
+import { CredentialsFile } from "../../shared/dial/credentials-file.ts";
+import type { Environment } from "../../shared/dial/environment.ts";
+import { RouteFault } from "../../shared/dial/fault.ts";
+import { formatProxy, formatRoute, type ProxyRoute } from "../../shared/dial/proxy-route.ts";
+import { type OpenedRoute, type OpenRouteOptions, ProxyRoutes } from "../../shared/dial/proxy-routes.ts";
+import type { ProxyTls } from "../../shared/dial/proxy-tls.ts";
+import type { Passage } from "../../shared/link/dial.ts";
+import { printable } from "../../shared/outcomes.ts";
+import type { Logger } from "../../shared/runtime/logger.ts";
+import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
+import { loadClientTls, TlsFileError, type TlsFiles } from "../../shared/tls/tls-material.ts";
+import type { ServerLocation } from "./servers.ts";
+
+/** The options that say how the agent leaves its network; "" = not given. */
+export interface RouteOptions {
+  readonly proxy: readonly string[];
+  readonly pac: string;
+  readonly proxyCredentialsFile: string;
+  readonly proxyCa: string;
+  readonly proxyCert: string;
+  readonly proxyKey: string;
+}
+
+/** How the carriers to one server leave the network. */
+export interface ServerRoute {
+  /** For `dialCarrier`. Rejects with a `RouteFault`. */
+  open(signal: AbortSignal): Promise<Passage>;
+  /** It led to the server: a line in the log, if another one did before. */
+  worked(): void;
+  /** What it led to was not the server: another way goes first next time. */
+  failed(): void;
+}
+
+/** A way that has opened a connection. */
+interface Taken {
+  readonly way: ProxyRoute;
+  /** By which scheme it was entered, of those that it has offered. */
+  readonly authentication: string | undefined;
+}
+
+/** How all carriers of one agent leave its network: each is opened the same way, a resume like the first one. */
+export class AgentRoutes {
+  readonly #log: Logger;
+  /** Of ways: a server may be lost, and found by another one, many times a second. */
+  readonly #changes: ThrottledLog;
+  /** By which one each server was reached last. */
+  readonly #working = new Map<string, string>();
+  readonly #ways: ProxyRoutes;
+  readonly #credentials: CredentialsFile | undefined;
+  readonly #tls: KeptProxyTls;
+  readonly #tickets: KerberosTickets;
+  readonly #said = new Set<string>();
+
+  /** Throws a `ConfigError`. */
+  constructor(options: RouteOptions, { env, log }: { readonly env: Environment; readonly log: Logger }) {
+    this.#log = log;
+    this.#changes = new ThrottledLog(log);
+    const { proxyCa: caFile, proxyCert: certFile, proxyKey: keyFile } = options;
+    this.#tls = new KeptProxyTls({ caFile, certFile, keyFile }, log);
+    this.#tickets = new KerberosTickets(env);
+    this.#credentials =
+      options.proxyCredentialsFile === "" ? undefined : new CredentialsFile(options.proxyCredentialsFile);
+    try {
+      this.#ways = new ProxyRoutes({ proxies: options.proxy, pac: options.pac, env });
+    } catch (error) {
+      throw new ConfigError([`${(error as Error).message}.`], { cause: error });
+    }
+  }
+
+  /** To this server, which logs call `name`. */
+  to(server: ServerLocation, name: string): ServerRoute {
+    const destination = server.address ?? { host: server.host, port: server.port };
+    let taken: Taken | undefined;
+    let passedOver: readonly RouteFault[] = [];
+    return {
+      open: async (signal) => {
+        let authentication: string | undefined;
+        const {
+          socket,
+          route: way,
+          failed,
+        } = await this.#open(destination, signal, (scheme, offered) => {
+          authentication = `${scheme} (offered: ${offered})`;
+        });
+        taken = { way, authentication };
+        if (failed.length > 0) passedOver = failed; // an attempt may open several, and those come last in the next one
+        return { socket, proxy: way.kind === "proxy" ? { at: formatProxy(way.proxy), from: way.from } : undefined };
+      },
+      worked: () => {
+        if (taken !== undefined) this.#tellChange(name, taken, passedOver);
+        passedOver = [];
+      },
+      failed: () => {
+        if (taken !== undefined) this.#ways.failed(destination, taken.way);
+        passedOver = [];
+      },
+    };
+  }
+
+  #open(
+    to: Target,
+    signal: AbortSignal,
+    onAuthenticated: NonNullable<OpenRouteOptions["onAuthenticated"]>,
+  ): Promise<OpenedRoute> {
+    const onNote = (note: string): void => this.#sayOnce(note);
+    const tls = (): ProxyTls => this.#tls.current();
+    return this.#ways.open(
+      to,
+      { credentials: this.#credentials, tls, tickets: this.#tickets, onNote, onAuthenticated },
+      signal,
+    );
+  }
+
+  /** With what is wrong with those that should have come first: nobody else tells, since this one is good. */
+  #tellChange(server: string, { way: now, authentication }: Taken, passedOver: readonly RouteFault[]): void {
+    const before = this.#working.get(server);
+    const way = formatRoute(now);
+    this.#working.set(server, way);
+    const reason = printable(passedOver.map(({ message }) => message).join("; "), MAX_REASON);
+    // The direct way is no news, unless there should have been a proxy.
+    if (before === way || (before === undefined && now.kind === "direct" && reason === "")) return;
+    const login = authentication === undefined ? {} : { authentication };
+    this.#changes.write("info", { server, ...login, way, ...(reason === "" ? {} : { reason }) }, "way out");
+  }
+
+  #sayOnce(note: string): void {
+    if (this.#said.has(note)) return;
+    this.#said.add(note);
+    this.#log.warn(note);
+  }
+}
+
+/** Of several ways' faults together, as for an attempt that failed. */
+const MAX_REASON = 1_100;
+
+interface Held extends ProxyTls {
+  readonly notAfter: Date | undefined;
+}
+
+/**
+ * TLS to `https://` proxies: what the files hold, read anew each time, as the agent's own certificate is. While that cannot
+ * be used it is what they held before, as long as it is valid.
+ */
+export class KeptProxyTls {
+  readonly #files: TlsFiles;
+  readonly #log: Logger;
+  #held: Held | undefined;
+  #said = "";
+
+  constructor(files: TlsFiles, log: Logger) {
+    this.#files = files;
+    this.#log = log;
+  }
+
+  /** Throws a `RouteFault` when the files cannot be used and nothing valid was read before. */
+  current(): ProxyTls {
+    try {
+      const { ca, cert, key, notAfter } = loadClientTls(this.#files);
+      this.#held = { ca: ca === undefined ? undefined : [ca], cert, key, notAfter };
+      this.#said = "";
+      return this.#held;
+    } catch (error) {
+      if (!(error instanceof TlsFileError)) throw error;
+      return this.#old(error);
+    }
+  }
+
+  #old(error: TlsFileError): ProxyTls {
+    const flag = FLAGS[error.file];
+    const reason = `${flag}: ${error.message}`;
+    if (this.#held === undefined || (this.#held.notAfter !== undefined && this.#held.notAfter <= new Date()))
+      throw new RouteFault("proxy_tls", reason, { at: flag, cause: error });
+    if (reason !== this.#said)
+      this.#log.error({ reason }, "new files for TLS to proxies are not usable, the old ones stay");
+    this.#said = reason;
+    return this.#held;
+  }
+}
+
+const FLAGS = { caFile: "--proxy-ca", certFile: "--proxy-cert", keyFile: "--proxy-key" } as const satisfies Record<
+  keyof TlsFiles,
+  string
+>;

@@ -1,0 +1,837 @@
+import assert from "node:assert/strict";
+import { type Duplex, duplexPair } from "node:stream";
+import { type TestContext, test } from "node:test";
+import { pino } from "pino";
+import { RouteFault } from "../../shared/dial/fault.ts";
+import { UNBOUNDED } from "../../shared/limits/memory-account.ts";
+import { CarrierLost } from "../../shared/link/carrier-end.ts";
+import { dialFault, SECURING } from "../../shared/link/dial-fault.ts";
+import type { LinkWatcher } from "../../shared/link/link.ts";
+import { welcome } from "../../shared/link/testing.ts";
+import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
+import { DuplexTransport } from "../../shared/yamux/duplex-transport.ts";
+import { Flag, FrameType, GoAwayCode, header } from "../../shared/yamux/frame.ts";
+import { Session } from "../../shared/yamux/session.ts";
+import type { Stream } from "../../shared/yamux/stream.ts";
+import { Connection, type ConnectionOptions, type ConnectionOwner, type UplinkLink } from "./connection.ts";
+import { Path } from "./path.ts";
+import { Uplink } from "./uplink.ts";
+
+/** A link over a pair of Duplex, whose far end the test holds. */
+class PairLink extends DuplexTransport implements UplinkLink {
+  readonly id: string;
+  readonly remote = "test";
+  readonly received = 0;
+  readonly unacknowledged = 0;
+  lost: CarrierLost | undefined;
+  watcher: LinkWatcher = {};
+
+  constructor(...[id, duplex]: [string, ...ConstructorParameters<typeof DuplexTransport>]) {
+    super(duplex);
+    this.id = id;
+  }
+
+  watch(watcher: LinkWatcher): void {
+    this.watcher = watcher;
+  }
+
+  override destroy(reason?: Error): void {
+    super.destroy(reason);
+    this.watcher.onClosed?.();
+  }
+
+  holdAcks(): void {}
+  releaseAcks(): void {}
+  confirm(): void {}
+  get suspended(): boolean {
+    return this.lost !== undefined;
+  }
+
+  suspend(cause: CarrierLost): void {
+    this.lost = cause;
+    this.watcher.onSuspended?.(cause);
+  }
+
+  resume(): void {
+    const { lost } = this;
+    this.lost = undefined;
+    this.watcher.onResumed?.({ suspendedMs: lost === undefined ? 0 : 1, lost, replayedBytes: 0 });
+  }
+}
+
+interface Tunnel {
+  readonly link: PairLink;
+  readonly session: Session;
+  readonly near: Duplex;
+  readonly far: Duplex;
+}
+
+interface Line {
+  readonly level: number;
+  readonly msg: string;
+  readonly server?: string;
+  readonly omitted?: number;
+  readonly waitMs?: number;
+  readonly attempt?: number;
+  readonly streams?: number;
+  readonly leavingMs?: number;
+  readonly failedTries?: number;
+  readonly reason?: string;
+}
+
+/** An uplink, the server's ends of its links, and the attempts that wait for the test's answer. */
+function uplink(t: TestContext) {
+  const tunnels: Tunnel[] = [];
+  const attempts: { accept(): Tunnel; refuse(error: unknown): void; readonly signal: AbortSignal }[] = [];
+  const lines: Line[] = [];
+  const counted = { connects: 0 };
+  const failed: string[] = [];
+  /** Results of resumes, and their causes where they are counted. */
+  const resumes: string[] = [];
+  /** Why links that are suspended find no new carrier. */
+  const redialError = { error: new Error("no way") };
+  const options: ConnectionOptions = {
+    session: { maxWindow: 65_536, budget: 1_000_000, maxStreams: 10, pool: UNBOUNDED },
+    retry: { baseMs: 100, capMs: 10_000, random: () => 1 },
+    carrierAgeMs: () => undefined,
+    redial: () => Promise.reject(redialError.error),
+  };
+
+  const attempt = (owner: ConnectionOwner, signal: AbortSignal): Promise<Connection> =>
+    new Promise((resolve, reject) => {
+      const accept = (): Tunnel => {
+        const [near, far] = duplexPair();
+        const session = new Session("server", new DuplexTransport(far), { onStream: () => {}, onClosed: () => {} });
+        const link = new PairLink(`link-${tunnels.length + 1}`, near);
+        resolve(new Connection(link, welcome(), owner, options));
+        const tunnel = { link, session, near, far };
+        tunnels.push(tunnel);
+        return tunnel;
+      };
+      attempts.push({ accept, refuse: reject, signal });
+    });
+  const path = new Path({ keepaliveMs: 20_000, maxCarrierAgeMs: 0 });
+  const learned: string[] = [];
+  const up = new Uplink({
+    server: "wss://s",
+    attempt,
+    onStream: (stream) => {
+      stream.on("error", () => {});
+      stream.accept();
+    },
+    retry: { baseMs: 100, capMs: 10_000, random: () => 1 },
+    drainTimeoutMs: 60_000,
+    path,
+    metrics: {
+      pathLearned: (lesson) => learned.push(lesson),
+      uplinkConnected: () => counted.connects++,
+      attemptFailed: (label) => failed.push(label),
+      sessionEnded: () => {},
+      links: {
+        suspended: () => {},
+        resumed: ({ lost }) => resumes.push(`resumed ${lost?.lossCause}`),
+        resumeFailed: (result, cause) => resumes.push(`${result} ${cause}`),
+        graceOver: () => {},
+      },
+    },
+    log: pino({ level: "debug" }, { write: (line) => lines.push(JSON.parse(line)) }),
+  });
+  t.after(() => {
+    up.destroy(new Error("the test is over"));
+    for (const { session } of tunnels) session.destroy();
+  });
+  return { up, attempts, tunnels, lines, counted, failed, resumes, redialError, path, learned };
+}
+
+function open(tunnel: Tunnel): Stream {
+  const stream = tunnel.session.open();
+  stream.on("error", () => {});
+  return stream;
+}
+
+/** The first server has taken us, and said go-away after a second: another attempt is under way. */
+async function sentAway(
+  { up, attempts }: Pick<ReturnType<typeof uplink>, "up" | "attempts">,
+  pass: (ms: number) => void,
+) {
+  up.start();
+  const first = attempts[0]?.accept() ?? assert.fail();
+  await until(() => up.connected, "connected");
+  pass(1_000);
+  first.session.drain();
+  await until(() => attempts.length === 2, "the next attempt");
+  return first;
+}
+
+/** A clock that moves only when told to, and timers that do not move with it. Returns what lets time pass. */
+function stoppedClock(t: TestContext): (ms: number) => void {
+  let now = 0;
+  t.mock.method(performance, "now", () => now);
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  return (ms) => {
+    now += ms;
+  };
+}
+
+async function until(condition: () => boolean, what: string): Promise<void> {
+  const deadline = Date.now() + 3_000;
+  while (!condition()) {
+    if (Date.now() > deadline) throw new Error(`not in time: ${what}`);
+    // Date and setImmediate: some tests hold the clock and the timers.
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+}
+
+const PLAIN = 30;
+const DEBUG = 20;
+const INFO = 30;
+const WARN = 40;
+const ERROR = 50;
+
+test("waits after failures grow from base to cap, and each is one line", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { up, attempts, lines, counted, failed } = uplink(t);
+  up.start();
+  const eager = new Array<number>(7).fill(100);
+  for (const waitMs of [...eager, 200, 400, 800, 1_600, 3_200, 6_400, 10_000, 10_000]) {
+    const { length } = attempts;
+    attempts.at(-1)?.refuse(Object.assign(new Error("connect ECONNREFUSED 10.0.0.1:443"), { code: "ECONNREFUSED" }));
+    await until(() => up.state.state === "waiting", "waiting");
+    assert.equal(lines.at(-1)?.waitMs, waitMs);
+    t.mock.timers.tick(waitMs - 1);
+    assert.equal(attempts.length, length);
+    t.mock.timers.tick(1);
+    assert.equal(attempts.length, length + 1);
+  }
+  assert.deepEqual(lines.map(({ level, msg, reason }) => [level, msg, reason])[0], [
+    WARN,
+    "uplink attempt failed",
+    "connect ECONNREFUSED 10.0.0.1:443",
+  ]);
+  assert.deepEqual([lines.length, failed.length, counted.connects], [15, 15, 0]);
+});
+
+test("one and the same failure is logged once a minute, another one at once, and all at debug level", async (t) => {
+  stoppedClock(t);
+  const { up, attempts, lines } = uplink(t);
+  const of = (...levels: number[]) =>
+    lines.filter(({ level, msg }) => levels.includes(level) && msg === "uplink attempt failed").length;
+  let attempt = 0;
+  const fail = async (reason: string): Promise<number> => {
+    attempts[attempt++]?.refuse(new Error(reason));
+    await until(() => up.state.state === "waiting", "waiting");
+    t.mock.timers.tick(Number(lines.at(-1)?.waitMs));
+    await until(() => attempts.length > attempt, "the next attempt");
+    return of(WARN);
+  };
+  up.start();
+  assert.deepEqual([await fail("refused"), await fail("refused"), await fail("timed out")], [1, 1, 2]);
+  assert.equal(await fail("refused"), 2);
+  t.mock.timers.tick(60_000);
+  assert.equal(await fail("refused"), 3);
+  assert.equal(of(WARN, DEBUG), 5);
+  const { near } = attempts[attempt++]?.accept() ?? assert.fail();
+  await until(() => up.connected, "connected");
+  near.destroy(new Error("cut"));
+  await until(() => up.state.state === "waiting", "waiting");
+  t.mock.timers.tick(60_000);
+  await until(() => attempts.length > attempt, "the next attempt");
+  assert.equal(await fail("refused"), 4, "it is another outage");
+});
+
+test("a refused credential is said as an error with the server's sentence, and tried again slowly", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { up, attempts, lines, failed } = uplink(t);
+  up.start();
+  const refusals = [{ status: 401 }, { status: 403 }, { closeCode: CloseCode.unauthenticated }, { closeCode: 4403 }];
+  for (const refusal of refusals) {
+    attempts.at(-1)?.refuse(new LinkRefused({ ...refusal, reason: 'the certificate of "x" has expired' }));
+    await until(() => up.state.state === "waiting", "waiting");
+    const line = lines.at(-1);
+    assert.deepEqual([line?.level, line?.waitMs], [ERROR, 10_000]);
+    assert.match(line?.reason ?? "", /the certificate of "x" has expired/);
+    t.mock.timers.tick(10_000);
+  }
+  assert.deepEqual(failed, ["unauthenticated", "forbidden", "unauthenticated", "forbidden"]);
+});
+
+test("Retry-After is obeyed, with some spread behind it", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { up, attempts, lines } = uplink(t);
+  up.start();
+  attempts[0]?.refuse(new LinkRefused({ status: 503, reason: "draining", retryAfterMs: 7_000 }));
+  await until(() => up.state.state === "waiting", "waiting");
+  assert.deepEqual([lines[0]?.level, lines[0]?.waitMs], [WARN, 7_100]);
+});
+
+test("a lost link is replaced within the base wait, and losing it again and again makes the waits grow", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { up, attempts, lines } = uplink(t);
+  up.start();
+  for (const waitMs of [...new Array<number>(7).fill(100), 200, 400]) {
+    const { near } = attempts.at(-1)?.accept() ?? assert.fail();
+    await until(() => up.connected, "connected");
+    near.destroy(new Error("cut"));
+    await until(() => up.state.state === "waiting", "waiting");
+    assert.deepEqual([lines.at(-1)?.msg, lines.at(-1)?.waitMs], ["uplink lost", waitMs]);
+    t.mock.timers.tick(waitMs);
+  }
+});
+
+test("a minute of health forgives the failures before it", async (t) => {
+  const pass = stoppedClock(t);
+  const { up, attempts, lines } = uplink(t);
+  up.start();
+  for (const waitMs of [...new Array<number>(7).fill(100), 200, 400]) {
+    attempts.at(-1)?.refuse(new Error("no"));
+    await until(() => up.state.state === "waiting", "waiting");
+    t.mock.timers.tick(waitMs);
+  }
+  const { near } = attempts.at(-1)?.accept() ?? assert.fail();
+  await until(() => up.connected, "connected");
+  pass(61_000);
+  near.destroy(new Error("cut"));
+  await until(() => up.state.state === "waiting", "waiting");
+  assert.equal(lines.at(-1)?.waitMs, 100);
+});
+
+/** The ways in which a server ends a tunnel in order. */
+const IN_ORDER: Readonly<Record<string, (tunnel: Tunnel) => void>> = {
+  "sends it away with a drain message": ({ link }) => link.watcher.onControl?.({ type: "drain", retryAfterMs: 0 }),
+  "sends it away with go-away": ({ session }) => session.drain(),
+  "sends go-away and closes": ({ session }) => void session.close(0),
+  "closes without a word": ({ far }) => far.end(),
+};
+
+for (const [how, end] of Object.entries(IN_ORDER)) {
+  test(`a server that ${how}, time after time: the next attempt comes at once, as if nothing had failed`, async (t) => {
+    const pass = stoppedClock(t);
+    const { up, attempts, lines } = uplink(t);
+    up.start();
+    for (let restart = 1; restart <= 5; restart++) {
+      const { length } = attempts;
+      const tunnel = attempts.at(-1)?.accept() ?? assert.fail();
+      await until(() => up.connected, "connected");
+      pass(1_000);
+      end(tunnel);
+      await until(() => attempts.length === length + 1, "the next attempt, before any timer");
+      const ended = lines.find(({ waitMs }) => waitMs !== undefined);
+      assert.match(ended?.msg ?? "", /^uplink (sent away|closed by the server)$/);
+      assert.deepEqual([ended?.level, ended?.waitMs], [PLAIN, 0]);
+      tunnel.near.destroy();
+      await until(() => [...up.connections()].length === 0, "the old link's end");
+      // While it restarts: the waits of a first outage.
+      for (let attempt = 1; attempt <= 9; attempt++) {
+        attempts.at(-1)?.refuse(new Error("connect ECONNREFUSED"));
+        await until(() => up.state.state === "waiting", "waiting");
+        assert.deepEqual(
+          [lines.at(-1)?.attempt, lines.at(-1)?.waitMs],
+          [attempt, Math.max(100, 100 * 2 ** (attempt - 7))],
+        );
+        t.mock.timers.tick(lines.at(-1)?.waitMs ?? 0);
+      }
+      lines.length = 0;
+    }
+  });
+
+  test(`a server that ${how} at once, again and again, is not dialled in a loop`, async (t) => {
+    stoppedClock(t);
+    const { up, attempts } = uplink(t);
+    up.start();
+    for (const most of [0, ...new Array<number>(6).fill(100), 200, 400]) {
+      const { length } = attempts;
+      const tunnel = attempts.at(-1)?.accept() ?? assert.fail();
+      await until(() => up.connected, "connected");
+      end(tunnel);
+      await until(() => !up.connected, "its end");
+      assert.equal(up.state.state, most === 0 ? "connecting" : "waiting", "at once the first time only");
+      t.mock.timers.tick(most);
+      assert.equal(attempts.length, length + 1);
+    }
+  });
+}
+
+test("a server that is killed twice within a minute: the first outage does not lengthen the waits of the second", async (t) => {
+  const pass = stoppedClock(t);
+  const { up, attempts, lines } = uplink(t);
+  up.start();
+  for (const kill of [1, 2]) {
+    const tunnel = attempts.at(-1)?.accept() ?? assert.fail();
+    await until(() => up.connected, "connected");
+    pass(20_000);
+    tunnel.near.destroy(new Error("cut"));
+    await until(() => up.state.state === "waiting", "waiting");
+    assert.deepEqual([lines.at(-1)?.msg, lines.at(-1)?.waitMs], ["uplink lost", 100], `kill ${kill}`);
+    for (let attempt = 1; attempt <= 10; attempt++) {
+      t.mock.timers.tick(lines.at(-1)?.waitMs ?? 0);
+      attempts.at(-1)?.refuse(new Error("connect ECONNREFUSED"));
+      await until(() => lines.at(-1)?.attempt === kill + attempt, "one attempt more");
+    }
+    t.mock.timers.tick(lines.at(-1)?.waitMs ?? 0);
+  }
+});
+
+test("a go-away that finds fault is a loss: it is no word of a server that restarts", async (t) => {
+  const pass = stoppedClock(t);
+  const { up, attempts, lines } = uplink(t);
+  up.start();
+  const { far } = attempts[0]?.accept() ?? assert.fail();
+  await until(() => up.connected, "connected");
+  pass(1_000);
+  far.write(header(FrameType.goAway, Flag.none, 0, GoAwayCode.protocolError));
+  await until(() => up.state.state === "waiting", "waiting");
+  assert.deepEqual([lines.at(-1)?.level, lines.at(-1)?.msg, lines.at(-1)?.waitMs], [WARN, "uplink lost", 100]);
+  assert.match(lines.at(-1)?.reason ?? "", /go-away 1/);
+});
+
+test("sent away by the server: the new link stands before the old one ends, whose streams live on", async (t) => {
+  const { up, attempts, lines } = uplink(t);
+  up.start();
+  const first = attempts[0]?.accept() ?? assert.fail();
+  await up.whenConnected();
+  const stream = open(first);
+  await until(() => stream.acknowledged, "the stream");
+
+  first.link.watcher.onControl?.({ type: "drain", retryAfterMs: 5_000 });
+  first.session.drain();
+  assert.equal(attempts.length, 2, "the next attempt begins at once");
+  assert.equal(up.connected, false);
+  attempts[1]?.accept();
+  await up.whenConnected();
+  assert.equal([...up.connections()].length, 2);
+  assert.equal(stream.destroyed, false);
+
+  stream.resume().end();
+  await until(() => [...up.connections()].length === 2, "still two: the agent's half is open");
+  stream.destroy();
+  await until(() => [...up.connections()].length === 1 && first.session.closed, "the old link has ended");
+  assert.equal(up.connected, true);
+  const [away, left] = ["uplink sent away", "uplink left"].map((msg) => lines.find((line) => line.msg === msg));
+  assert.deepEqual([away?.streams, away?.waitMs], [1, 0]);
+  assert.equal(left?.reason, "in order");
+  assert.ok(Number.isInteger(left?.leavingMs));
+});
+
+test("when no other server takes an agent that was sent away, it keeps away for as long as it was asked", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { up, attempts, lines } = uplink(t);
+  up.start();
+  const first = attempts[0]?.accept() ?? assert.fail();
+  await until(() => up.connected, "connected");
+  first.link.watcher.onControl?.({ type: "drain", retryAfterMs: 5_000 });
+  attempts[1]?.refuse(new LinkRefused({ status: 503, reason: "draining" }));
+  await until(() => up.state.state === "waiting", "waiting");
+  assert.equal(lines.at(-1)?.waitMs, 5_100);
+});
+
+test("what a server that ends in order does to the next attempts reads as that, and what another one does as ever", async (t) => {
+  const pass = stoppedClock(t);
+  const { up, attempts, lines } = uplink(t);
+  const fails = async (error: Error): Promise<readonly unknown[]> => {
+    attempts.at(-1)?.refuse(error);
+    await until(() => up.state.state === "waiting", "waiting");
+    const { msg, level, reason } = lines.at(-1) ?? {};
+    assert.equal(msg, "uplink attempt failed");
+    t.mock.timers.tick(60_000); // as long as a reason is not logged again
+    return [level, reason];
+  };
+  const standing = { step: SECURING, host: "server", proxy: undefined } as const;
+  const peerAction = () => dialFault(Object.assign(new Error("closed"), { code: "ECONNRESET" }), standing);
+  const first = await sentAway({ up, attempts }, pass);
+  const draining = new LinkRefused({ closeCode: CloseCode.draining, reason: "this server is shutting down" });
+  assert.deepEqual(await fails(draining), [INFO, "this server is shutting down"]);
+  const goes = "the server that sent us away takes no connections any more";
+  assert.deepEqual(await fails(peerAction()), [INFO, goes]);
+  const wrong = new Error("something else");
+  assert.deepEqual(await fails(wrong), [WARN, "something else"]);
+  pass(60_000);
+  await fails(wrong); // begun before
+  assert.equal((await fails(peerAction()))[0], WARN, "it sent us away too long ago");
+  assert.deepEqual(await fails(draining), [INFO, "this server is shutting down"]);
+  first.near.destroy();
+  await until(() => [...up.connections()].length === 0, "the old link's end");
+  pass(500);
+  t.mock.timers.tick(10_000);
+  assert.deepEqual(await fails(peerAction()), [INFO, goes]);
+  pass(11_000);
+  assert.deepEqual(await fails(wrong), [WARN, "something else"]);
+  assert.match(
+    String((await fails(peerAction()))[1]),
+    /^what answers there closed the connection in the TLS handshake/,
+  );
+});
+
+test("a server that drains is no warning to an agent that it has never taken, nor to a link that is to be resumed", async (t) => {
+  const { up, attempts, tunnels, lines, redialError } = uplink(t);
+  const draining = new LinkRefused({ closeCode: CloseCode.draining, reason: "this server is shutting down" });
+  redialError.error = draining;
+  up.start();
+  attempts[0]?.refuse(draining);
+  await until(() => attempts.length === 2, "the next attempt");
+  attempts[1]?.accept();
+  await until(() => up.connected, "connected");
+  tunnels[0]?.link.suspend(CUT);
+  await until(() => lines.some(({ msg }) => msg === "uplink not resumed"), "a resume that fails");
+  const levels = (wanted: string) => lines.filter(({ msg }) => msg === wanted).map(({ level }) => level);
+  assert.deepEqual([levels("uplink attempt failed"), levels("uplink not resumed")], [[INFO], [INFO]]);
+});
+
+test("the pause that a server asked for ends with that server", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { up, attempts } = uplink(t);
+  up.start();
+  const first = attempts[0]?.accept() ?? assert.fail();
+  await until(() => up.connected, "connected");
+  first.link.watcher.onControl?.({ type: "drain", retryAfterMs: 60_000 });
+  attempts[1]?.refuse(new LinkRefused({ status: 503, reason: "draining", retryAfterMs: 60_000 }));
+  await until(() => up.state.state === "waiting", "waiting");
+  t.mock.timers.tick(1_000);
+  assert.equal(attempts.length, 2);
+  first.near.destroy();
+  await until(() => [...up.connections()].length === 0, "the old link's end");
+  t.mock.timers.tick(200);
+  assert.equal(attempts.length, 3);
+});
+
+test("a server that has gone asks for no pause of the attempt that is under way", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { up, attempts, lines } = uplink(t);
+  up.start();
+  const first = attempts[0]?.accept() ?? assert.fail();
+  await until(() => up.connected, "connected");
+  first.link.watcher.onControl?.({ type: "drain", retryAfterMs: 60_000 });
+  first.near.destroy();
+  await until(() => [...up.connections()].length === 0, "the old link's end");
+  attempts[1]?.refuse(new Error("connect ECONNREFUSED"));
+  await until(() => up.state.state === "waiting", "waiting");
+  assert.equal(lines.at(-1)?.waitMs, 100);
+});
+
+test("what failed while the old server was leaving is not held against its successor", async (t) => {
+  const pass = stoppedClock(t);
+  const { up, attempts, lines } = uplink(t);
+  const first = await sentAway({ up, attempts }, pass);
+  for (let i = 0; i < 15; i++) {
+    attempts.at(-1)?.refuse(new Error("connect ECONNREFUSED"));
+    await until(() => up.state.state === "waiting", "waiting");
+    if (i < 14) t.mock.timers.tick(lines.at(-1)?.waitMs ?? 0);
+  }
+  assert.equal(lines.at(-1)?.waitMs, 10_000);
+  const { length } = attempts;
+  first.near.destroy();
+  await until(() => [...up.connections()].length === 0, "the old link's end");
+  t.mock.timers.tick(100);
+  assert.equal(attempts.length, length + 1);
+  attempts.at(-1)?.refuse(new Error("connect ECONNREFUSED"));
+  await until(() => up.state.state === "waiting", "waiting");
+  assert.deepEqual([lines.at(-1)?.attempt, lines.at(-1)?.waitMs], [1, 100]);
+});
+
+test("what is held against a new server stays when the old one has left at last", async (t) => {
+  const pass = stoppedClock(t);
+  const { up, attempts, lines } = uplink(t);
+  up.start();
+  const first = attempts[0]?.accept() ?? assert.fail();
+  await until(() => up.connected, "connected");
+  open(first);
+  await until(() => first.session.pendingOpens === 0, "the stream");
+  pass(1_000);
+  first.session.drain();
+  await until(() => attempts.length === 2, "the next attempt");
+  for (let i = 1; i <= 12; i++) {
+    const { near } = attempts.at(-1)?.accept() ?? assert.fail();
+    await until(() => up.connected, "connected");
+    near.destroy(new Error("cut"));
+    await until(() => up.state.state === "waiting", "waiting");
+    if (i < 12) t.mock.timers.tick(lines.at(-1)?.waitMs ?? 0);
+  }
+  assert.equal(lines.at(-1)?.waitMs, 3_200);
+  const { length } = attempts;
+  first.near.destroy();
+  await until(() => [...up.connections()].length === 0, "the old link's end");
+  t.mock.timers.tick(3_199);
+  assert.equal(attempts.length, length);
+});
+
+const CUT = new CarrierLost("the connection was cut (ECONNRESET)", { lossCause: "reset", ageMs: 9, idleMs: 1 });
+
+test("a connection that has lost its carrier is suspended, says why, and goes on as it was", async (t) => {
+  const { up, attempts, tunnels, lines } = uplink(t);
+  up.start();
+  attempts[0]?.accept();
+  await until(() => up.connected, "connected");
+  const { link } = tunnels[0] as Tunnel;
+  link.suspend(CUT);
+  assert.deepEqual([up.state.state, up.connected], ["suspended", false]);
+  const line = lines.find(({ msg }) => msg === "uplink suspended");
+  assert.deepEqual([line?.level, line?.reason], [WARN, CUT.message]);
+  link.resume();
+  assert.deepEqual([up.state.state, lines.at(-1)?.msg, attempts.length], ["connected", "uplink resumed", 1]);
+});
+
+test("a path that cuts again and again fills no log, and at the end of the minute it says how often", async (t) => {
+  const { up, attempts, tunnels, lines } = uplink(t);
+  up.start();
+  attempts[0]?.accept();
+  await until(() => up.connected, "connected");
+  const { link } = tunnels[0] as Tunnel;
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  for (let cut = 0; cut < 200; cut++) {
+    link.suspend(CUT);
+    link.resume();
+  }
+  const told = (msg: string) => lines.filter((line) => line.msg === msg && line.level >= INFO).length;
+  assert.deepEqual([told("uplink suspended"), told("uplink resumed")], [10, 10]);
+  t.mock.timers.tick(60_000);
+  const { msg, server } = lines.find(({ omitted }) => omitted === 190) ?? assert.fail();
+  assert.deepEqual(
+    [msg, server],
+    ["uplink suspended: 190 more in a minute were logged at debug level only", "wss://s"],
+  );
+});
+
+test("an attempt that fails each time for another reason is bounded, too", async (t) => {
+  const { up, attempts, lines } = uplink(t);
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  up.start();
+  for (let count = 0; count < 12; count++) {
+    await until(() => attempts.length > count, "another attempt");
+    attempts[count]?.refuse(new Error(`reason ${count}`));
+    await until(() => up.state.state === "waiting", "it has failed");
+    t.mock.timers.tick(2_000);
+  }
+  const failed = lines.filter(({ msg }) => msg === "uplink attempt failed");
+  assert.deepEqual([failed.length, failed.filter(({ level }) => level === WARN).length], [12, 10]);
+});
+
+test("a resume that fails for one reason again and again is one warning, and counted with what the carrier was lost by", async (t) => {
+  const { up, attempts, tunnels, lines, resumes, redialError } = uplink(t);
+  up.start();
+  attempts[0]?.accept();
+  await until(() => up.connected, "connected");
+  const { link } = tunnels[0] as Tunnel;
+  const warnings = () => lines.filter(({ msg, level }) => msg === "uplink not resumed" && level === WARN);
+  up.changeCarriers();
+  await until(() => warnings().length === 1, "the first failure");
+  link.suspend(CUT);
+  await until(() => resumes.length >= 4, "more of them");
+  assert.equal(warnings().length, 1);
+  redialError.error = new LinkRefused({ closeCode: CloseCode.foreignLink, reason: "another server's" });
+  await until(() => warnings().length === 2, "another reason");
+  link.resume();
+  assert.equal(resumes[0], "failed planned");
+  assert.deepEqual([...new Set(resumes.slice(1))], ["failed reset", "foreign_link reset", "resumed reset"]);
+  up.changeCarriers();
+  await until(() => warnings().length === 3, "the first failure after a resume");
+});
+
+test("a resume that meets other servers in turn is one warning for each, and the end of the search says how often", async (t) => {
+  const { up, attempts, tunnels, lines, resumes, redialError } = uplink(t);
+  up.start();
+  attempts[0]?.accept();
+  await until(() => up.connected, "connected");
+  const { link } = tunnels[0] as Tunnel;
+  const no = (reason: string) => new LinkRefused({ closeCode: CloseCode.badControl, reason });
+  redialError.error = no("b");
+  link.suspend(CUT);
+  for (const reason of ["a", "b", "a", "b"]) {
+    const { length } = resumes;
+    await until(() => resumes.length > length, "a failure");
+    redialError.error = no(reason);
+  }
+  link.resume();
+  assert.equal(lines.filter(({ msg, level }) => msg === "uplink not resumed" && level === WARN).length, 2);
+  const tries = resumes.filter((result) => !result.startsWith("resumed")).length;
+  assert.equal(lines.find(({ msg }) => msg === "uplink resumed")?.failedTries, tries);
+});
+
+test("another server behind the balancer is connected to at once, while the old link still looks for its own", async (t) => {
+  const { up, attempts, tunnels, redialError } = uplink(t);
+  redialError.error = new LinkRefused({ closeCode: CloseCode.foreignLink, reason: "another server's" });
+  up.start();
+  attempts[0]?.accept();
+  await until(() => up.connected, "connected");
+  const old = tunnels[0] as Tunnel;
+  const stream = open(old);
+  await until(() => stream.acknowledged, "the stream");
+  old.link.suspend(CUT);
+  await until(() => attempts.length === 2, "an attempt for a new link");
+  attempts[1]?.accept();
+  await until(() => up.connected, "connected to the other server");
+  assert.equal([...up.connections()].length, 2);
+  old.link.resume();
+  assert.equal(stream.destroyed, false, "its streams go on");
+  assert.equal(up.state.state, "connected");
+});
+
+test("closing does not wait for a link whose server is not to be found, though it has streams", async (t) => {
+  const { up, attempts, tunnels, lines, redialError } = uplink(t);
+  redialError.error = new LinkRefused({ closeCode: CloseCode.foreignLink, reason: "another server's" });
+  up.start();
+  attempts[0]?.accept();
+  await until(() => up.connected, "connected");
+  const old = tunnels[0] as Tunnel;
+  const stream = open(old);
+  await until(() => stream.acknowledged, "the stream");
+  old.link.suspend(CUT);
+  await until(() => attempts.length === 2, "an attempt for a new link");
+  attempts[1]?.accept();
+  await until(() => up.connected, "connected to the other server");
+  void up.close(60_000);
+  await until(() => lines.some(({ msg }) => msg === "uplink left"), "the end of the search");
+  const left = lines.find(({ msg }) => msg === "uplink left");
+  assert.deepEqual(
+    [left?.reason, left?.failedTries],
+    ["5 times in a row another server than the link's has answered", 5],
+  );
+});
+
+test("an agent whose certificate has become another's leaves its link to the streams, and begins a new one at once", async (t) => {
+  const { up, attempts, tunnels, lines, redialError } = uplink(t);
+  redialError.error = new LinkRefused({ closeCode: CloseCode.linkOfAnother, reason: "another certificate" });
+  up.start();
+  const old = attempts[0]?.accept() ?? assert.fail();
+  await until(() => up.connected, "connected");
+  const stream = open(old);
+  await until(() => stream.acknowledged, "the stream");
+  up.changeCarriers();
+  await until(() => attempts.length === 2, "an attempt for a new link");
+  await until(() => old.session.draining, "go-away on the old one");
+  assert.equal(stream.destroyed, false);
+  // The id is the old link's as long as that one lives.
+  attempts[1]?.refuse(new LinkRefused({ closeCode: CloseCode.duplicate, reason: "belongs to another certificate" }));
+  await until(() => up.state.state === "waiting", "waiting");
+  stream.destroy();
+  await until(() => attempts.length === 3, "the next attempt");
+  attempts[2]?.accept();
+  await up.whenConnected();
+  assert.deepEqual([tunnels.length, [...up.connections()].length], [2, 1]);
+  assert.equal(lines.filter(({ msg }) => msg.startsWith("uplink begins anew")).length, 1);
+});
+
+test("an agent whose certificate has become another's, and that carries nothing, begins one new link", async (t) => {
+  const { up, attempts, tunnels, lines, redialError } = uplink(t);
+  redialError.error = new LinkRefused({ closeCode: CloseCode.linkOfAnother, reason: "another certificate" });
+  up.start();
+  attempts[0]?.accept();
+  await until(() => up.connected, "connected");
+  up.changeCarriers();
+  await until(() => attempts.length > 1 && lines.some(({ msg }) => msg === "uplink left"), "the old link to have left");
+  assert.equal(attempts.length, 2);
+  attempts[1]?.accept();
+  await up.whenConnected();
+  assert.deepEqual([tunnels.length, [...up.connections()].length], [2, 1]);
+  assert.equal(
+    lines.some(({ msg }) => msg === "uplink closed by the server"),
+    false,
+  );
+});
+
+test("a server that does not know the link any more is up: the next attempt comes at once", async (t) => {
+  const { up, attempts, tunnels, lines } = uplink(t);
+  up.start();
+  attempts[0]?.accept();
+  await until(() => up.connected, "connected");
+  const refusal = new LinkRefused({ closeCode: CloseCode.unknownLink, reason: "no such link any more" });
+  tunnels[0]?.near.destroy(refusal);
+  await until(() => attempts.length === 2, "the next attempt");
+  assert.deepEqual([lines.at(-1)?.msg, lines.at(-1)?.waitMs], ["uplink lost", 0]);
+});
+
+test("drain sends go-away and keeps what is open; close waits for it, then ends the link", async (t) => {
+  const { up, attempts, counted } = uplink(t);
+  up.start();
+  const { session } = attempts[0]?.accept() ?? assert.fail();
+  await up.whenConnected();
+  const stream = session.open();
+  stream.on("error", () => {});
+  await until(() => stream.acknowledged, "the stream");
+  const closing = up.close(3_000);
+  await until(() => session.draining, "go-away");
+  assert.equal(up.state.state, "draining");
+  assert.equal(stream.destroyed, false);
+  stream.destroy();
+  await closing;
+  await until(() => session.closed, "the end of the link");
+  assert.deepEqual([up.state.state, attempts.length, counted.connects], ["closed", 1, 1]);
+});
+
+test("streams that are left at the deadline of close are lost, and nothing is dialled any more", async (t) => {
+  const { up, attempts } = uplink(t);
+  up.start();
+  const { session } = attempts[0]?.accept() ?? assert.fail();
+  await up.whenConnected();
+  const stream = session.open();
+  const lost = new Promise((resolve) => stream.on("error", () => {}).once("close", resolve));
+  await until(() => stream.acknowledged, "the stream");
+  await up.close(30);
+  await lost;
+  assert.deepEqual([up.state.state, attempts.length], ["closed", 1]);
+});
+
+test("closing while it connects cancels the attempt, and a link that comes too late is ended", async (t) => {
+  const { up, attempts } = uplink(t);
+  up.start();
+  const waiting = assert.rejects(up.whenConnected(), /closed/);
+  await up.close(1_000);
+  await waiting;
+  assert.equal(attempts[0]?.signal.aborted, true);
+  const { near: late } = attempts[0]?.accept() ?? assert.fail();
+  await until(() => late.destroyed, "the late link's end");
+  assert.equal(up.state.state, "closed");
+});
+
+test("closing while it waits stops the timer", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { up, attempts, lines } = uplink(t);
+  up.start();
+  attempts[0]?.refuse(new Error("no"));
+  await until(() => up.state.state === "waiting", "waiting");
+  await up.close(1_000);
+  t.mock.timers.tick(60_000);
+  assert.equal(attempts.length, 1);
+  assert.deepEqual([lines.at(-1)?.level, lines.at(-1)?.msg], [PLAIN, "uplink closed"]);
+});
+
+test("a cut after which nobody listened for a while is a restart, and teaches nothing of the path", async (t) => {
+  for (const [error, lessons] of [
+    [new RouteFault("refused", "the server refused the connection", { at: "s:443" }), []],
+    [new Error("another fault"), ["idle_limit"]],
+  ] as const) {
+    const { up, attempts, tunnels, resumes, redialError, learned } = uplink(t);
+    redialError.error = error;
+    up.start();
+    attempts[0]?.accept();
+    await up.whenConnected();
+    const { link } = tunnels[0] as Tunnel;
+    for (let cut = 1; cut <= 2; cut++) {
+      const failedBefore = resumes.length;
+      link.suspend(new CarrierLost("cut", { lossCause: "reset", ageMs: 60_000 * cut, idleMs: 15_000 }));
+      await until(() => resumes.length > failedBefore, "a try that failed");
+      link.resume();
+    }
+    assert.deepEqual(learned, lessons, error.message);
+  }
+});
+
+test("what is learned of the path is one line and one count, and a new pace wants a new carrier", async (t) => {
+  const { up, attempts, lines, resumes, path, learned } = uplink(t);
+  up.start();
+  attempts[0]?.accept();
+  await up.whenConnected();
+  const cut = { lossCause: "fin", ageMs: 1_000, idleMs: 15_000 } as const;
+  for (let i = 0; i < 3; i++) path.onLost(cut);
+  const said = lines.filter(({ msg }) => msg === "path learned");
+  assert.equal(said.length, 1);
+  assert.match(
+    said[0]?.reason ?? "",
+    /^this path cuts connections that are silent for 15 s: pings now come every 9 s$/,
+  );
+  assert.deepEqual(learned, ["idle_limit"]);
+  await new Promise((settled) => setImmediate(settled));
+  assert.deepEqual(resumes, ["failed planned"], "it was dialled for, beside the present one");
+  for (let i = 0; i < 3; i++) path.onEcho(2_000);
+  assert.deepEqual(learned, ["idle_limit", "held_back"]);
+  await new Promise((settled) => setImmediate(settled));
+  assert.equal(resumes.length, 1, "no other carrier would help");
+});

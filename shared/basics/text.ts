@@ -1,0 +1,87 @@
+/** The known word nearest to a mistyped one, or `undefined` when none is near enough to be a guess. */
+export function nearest(word: string, known: Iterable<string>): string | undefined {
+  if (word.length > 100) return undefined;
+  let best: string | undefined;
+  // With a third of its letters wrong a word is no typing error any more, and everything is near to one letter.
+  let bestDistance = Math.min(Math.max(2, Math.floor(word.length / 3)) + 1, word.length);
+  for (const candidate of known) {
+    const distance = editDistance(word, candidate, bestDistance);
+    if (distance < bestDistance) {
+      best = candidate;
+      bestDistance = distance;
+    }
+  }
+  return best;
+}
+
+/** Damerau-Levenshtein distance (neighbours swapped count once); `limit` or more is returned as `limit`. */
+export function editDistance(a: string, b: string, limit = Number.POSITIVE_INFINITY): number {
+  if (Math.abs(a.length - b.length) >= limit) return limit;
+  let before: number[] = [];
+  let above = Array.from({ length: b.length + 1 }, (_, index) => index);
+  for (let i = 1; i <= a.length; i++) {
+    const row = [i];
+    for (let j = 1; j <= b.length; j++) {
+      const cost = a[i - 1] === b[j - 1] ? 0 : 1;
+      let least = Math.min((above[j] ?? 0) + 1, (row[j - 1] ?? 0) + 1, (above[j - 1] ?? 0) + cost);
+      if (i > 1 && j > 1 && a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1]) {
+        least = Math.min(least, (before[j - 2] ?? 0) + 1);
+      }
+      row.push(least);
+    }
+    before = above;
+    above = row;
+  }
+  return Math.min(above[b.length] ?? 0, limit);
+}
+
+/** A time for a sentence, with two digits below 10 s: 4899 ms is "4.9 s", 60 ms is "0.06 s", 125400 ms is "125 s". */
+export function seconds(ms: number): string {
+  const value = ms / 1_000;
+  return `${Number(value < 10 ? value.toPrecision(2) : value.toFixed(0))} s`;
+}
+
+/** So many characters identify a secret: a text that was truncated may hold no more of it. */
+const TELLTALE = 8;
+/** Letters and digits stay the same in every escaping; the characters between them may not. */
+const RUN = new RegExp(`[A-Za-z0-9]{${TELLTALE},}`, "g");
+
+/** Does a text from outside contain this secret, or the beginning of one of its runs of letters and digits? */
+export function revealsSecret(text: string, secret: string): boolean {
+  if (secret === "") return false;
+  const parts = [secret, ...(secret.match(RUN) ?? [])];
+  return parts.some((part) => text.includes(part.slice(0, TELLTALE)));
+}
+
+/**
+ * Does `value` match a pattern with stars, given as the pieces between them (`a*b` is `["a", "b"]`; one piece alone is the
+ * value itself)? In linear time, unlike a regular expression that backtracks.
+ */
+export function matchesWildcard(pieces: readonly string[], value: string): boolean {
+  const first = pieces[0] ?? "";
+  if (pieces.length <= 1) return value === first;
+  const last = pieces.at(-1) ?? "";
+  const end = value.length - last.length;
+  if (end < first.length || !value.startsWith(first) || !value.endsWith(last)) return false;
+  let from = first.length;
+  for (const piece of pieces.slice(1, -1)) {
+    const found = value.indexOf(piece, from);
+    if (found < 0 || found + piece.length > end) return false;
+    from = found + piece.length;
+  }
+  return true;
+}
+
+/**
+ * Is there a value that matches both patterns, given as for `matchesWildcard`? For two patterns with stars there is one as
+ * soon as their ends agree: what stands between the stars of one fits into a star of the other.
+ */
+export function wildcardsOverlap(one: readonly string[], other: readonly string[]): boolean {
+  if (one.length <= 1) return matchesWildcard(other, one[0] ?? "");
+  if (other.length <= 1) return matchesWildcard(one, other[0] ?? "");
+  const [start, otherStart] = [one[0] ?? "", other[0] ?? ""];
+  const [end, otherEnd] = [one.at(-1) ?? "", other.at(-1) ?? ""];
+  return (
+    (start.startsWith(otherStart) || otherStart.startsWith(start)) && (end.endsWith(otherEnd) || otherEnd.endsWith(end))
+  );
+}

@@ -1,0 +1,25 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { type AddressInfo, connect, createServer, type Socket } from "node:net";
+import { test } from "node:test";
+import { IncomingConnection, remoteOf, sourceOf } from "./incoming-connection.ts";
+
+for (const host of ["::", "127.0.0.1"]) {
+  test(`an IPv4 client of a listener on ${host} is shown as one`, async (t) => {
+    const server = createServer().listen(0, host);
+    t.after(() => server.close());
+    await once(server, "listening").catch(() => t.skip("no IPv6 here"));
+    if (!server.listening) return;
+    const accepted = once(server, "connection");
+    const client = connect((server.address() as AddressInfo).port, "127.0.0.1");
+    t.after(() => client.destroy());
+    const [socket] = (await accepted) as [Socket];
+    t.after(() => socket.destroy());
+    assert.equal(sourceOf(socket).address, "127.0.0.1");
+    assert.equal(remoteOf(socket), `127.0.0.1:${client.localPort}`);
+    const connection = new IncomingConnection(socket);
+    assert.equal(sourceOf(socket).address, "127.0.0.1");
+    connection.client = { address: "2001:db8::1", port: 7 };
+    assert.equal(sourceOf(socket).address, "2001:db8::1");
+  });
+}

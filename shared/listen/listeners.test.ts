@@ -1,0 +1,272 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { mkdtemp, readdir, rm, writeFile } from "node:fs/promises";
+import type { AddressInfo, Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+import tls from "node:tls";
+import { Authority } from "../pki/certificates.ts";
+import { verifyPeer } from "../tls/identity.ts";
+import { authority, eventually, Fixture, listening, readCalls } from "../tls/testing-tls.ts";
+
+test("a client with a certificate, and one without, are both handed over for judgement", async () => {
+  await using it = await listening();
+  it.tls();
+  const first = await it.next(1);
+  assert.equal(verifyPeer(first.socket, undefined).identity?.cn, "client");
+  assert.equal(it.listener.handshakes, 0);
+  it.tls({ cert: undefined, key: undefined } as unknown as tls.ConnectionOptions);
+  assert.match(verifyPeer((await it.next(2)).socket, undefined).refusal ?? "", /no client certificate was sent/);
+});
+
+test("HTTP/1.1 is chosen where it is offered, and what a client of HTTP/2 alone offers lets it say so", async () => {
+  await using it = await listening();
+  for (const [ALPNProtocols, chosen] of [
+    [["http/1.1"], "http/1.1"],
+    [["h2", "http/1.1"], "http/1.1"],
+    [["h2"], "h2"],
+    [["konnectivity", "h2"], "h2"],
+    [["other"], "other"],
+    [undefined, false],
+  ] as const) {
+    const client = it.tls((ALPNProtocols && { ALPNProtocols: [...ALPNProtocols] }) as tls.ConnectionOptions);
+    await once(client, "secureConnect");
+    assert.equal(client.alpnProtocol, chosen, String(ALPNProtocols));
+  }
+});
+
+test("after a client's end() a megabyte still arrives", async () => {
+  await using it = await listening();
+  const socket = it.tls({ allowHalfOpen: true } as tls.ConnectionOptions);
+  socket.end("request");
+  const { socket: accepted } = await it.next();
+  accepted.resume();
+  await once(accepted, "end");
+  assert.equal(accepted.writable, true);
+  accepted.end(Buffer.alloc(1 << 20, "x"));
+  let received = 0;
+  socket.on("data", (chunk: Buffer) => (received += chunk.length));
+  await once(socket, "end");
+  assert.equal(received, 1 << 20);
+});
+
+const UPLOAD_BYTES = 8 << 20;
+
+test("an upload is read in buffers of a whole TLS record, although the ClientHello was read before", async () => {
+  await using it = await listening();
+  const counts: number[] = [];
+  // Buffers of 1 KiB in between double the calls each time; a kernel that is short of buffers does so now and then.
+  while (counts.length < 3 && !(Math.min(...counts) < 1.5 * (UPLOAD_BYTES / 16_384))) {
+    const socket = it.tls();
+    const { socket: accepted } = await it.next(counts.length + 1);
+    const before = await readCalls();
+    let received = 0;
+    accepted.on("data", (chunk: Buffer) => (received += chunk.length));
+    socket.end(Buffer.alloc(UPLOAD_BYTES));
+    await once(accepted, "end");
+    counts.push((await readCalls()) - before);
+    assert.equal(received, UPLOAD_BYTES);
+  }
+  assert.ok(Math.min(...counts) < 1.5 * (UPLOAD_BYTES / 16_384), `${counts} reads`);
+});
+
+for (const version of ["TLSv1.2", "TLSv1.3"] as const) {
+  test(`a saved session is not resumed over ${version}`, async () => {
+    await using it = await listening();
+    const range = { minVersion: version, maxVersion: version };
+    const saved: Buffer[] = [];
+    const first = it.tls(range).on("session", (session) => saved.push(session));
+    const { socket } = await it.next(1);
+    assert.equal(socket.getProtocol(), version);
+    first.resume(); // TLS 1.3 sends a session after the handshake
+    await eventually(() => saved.length > 0);
+    const again = it.tls({ ...range, session: saved.at(-1) });
+    const second = await it.next(2);
+    await eventually(() => again.getProtocol() !== null);
+    assert.equal(again.isSessionReused(), false);
+    assert.equal(second.socket.isSessionReused(), false);
+    assert.equal(verifyPeer(second.socket, undefined).identity?.cn, "client");
+  });
+}
+
+test("the control: a plain TLS server does resume that way", async () => {
+  const pair = await authority.issue({ cn: "one", names: ["localhost"], usage: "server" });
+  const server = tls.createServer({ cert: pair.cert, key: pair.key }, (socket) =>
+    socket.on("error", () => {}).write("x"),
+  );
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  const options = { port, host: "127.0.0.1", servername: "localhost", ca: authority.cert };
+  const saved: Buffer[] = [];
+  const first = tls.connect(options).on("session", (session) => saved.push(session));
+  first.resume();
+  await eventually(() => saved.length > 0);
+  const again = tls.connect({ ...options, session: saved.at(-1) });
+  await once(again, "secureConnect");
+  assert.equal(again.isSessionReused(), true);
+  for (const socket of [first, again]) socket.destroy();
+  server.close();
+});
+
+test("an old protocol version is refused", async () => {
+  await using it = await listening({ minVersion: "TLSv1.3" });
+  const [error] = (await once(it.tls({ maxVersion: "TLSv1.2" }), "error").catch((reason) => [reason])) as [Error];
+  assert.match(error.message, /version|alert/i);
+  await eventually(() => it.failed.length === 1 && it.listener.connections === 0);
+});
+
+test("a handshake that never ends is cut at its deadline, and nobody else notices", async () => {
+  await using it = await listening({ handshakeTimeoutMs: 80 });
+  const silent = it.tcp();
+  await eventually(() => it.listener.handshakes === 1);
+  it.tls();
+  const { socket } = await it.next();
+  await eventually(() => silent.destroyed);
+  assert.match(it.failed[0] ?? "", /^silent 127\.0\.0\.1:\d+ .*handshake timeout/i);
+  assert.equal(it.listener.handshakes, 0);
+  assert.equal(socket.destroyed, false);
+});
+
+for (const [name, bytes] of [
+  ["garbage", Buffer.alloc(200, 0xff)],
+  ["plain HTTP", Buffer.from("CONNECT a:1 HTTP/1.1\r\n\r\n")],
+  ["half a ClientHello and then the end", Buffer.from("1603010200010001fc0303", "hex")],
+] as const) {
+  test(`${name} is cut and reported once`, async () => {
+    await using it = await listening();
+    const socket = it.tcp();
+    socket.end(bytes);
+    await eventually(() => it.failed.length > 0 && it.listener.connections === 0);
+    assert.equal(it.failed.length, 1);
+    assert.match(it.failed[0] ?? "", /^failed /);
+    assert.equal(it.listener.handshakes, 0);
+    assert.equal(it.secured.length, 0);
+  });
+}
+
+test("a handshake that fails behind a balancer is reported as that of the client behind it", async () => {
+  await using it = await listening({ proxyProtocol: { required: true, trusts: () => true } });
+  it.tcp().end("PROXY TCP4 203.0.113.9 192.0.2.1 4711 443\r\nGET / HTTP/1.1\r\n\r\n");
+  await eventually(() => it.failed.length > 0 && it.listener.connections === 0);
+  assert.match(it.failed.join(), /^failed 203\.0\.113\.9:4711 /);
+});
+
+for (const [how, leave] of [
+  ["resets", (socket: Socket) => socket.resetAndDestroy()],
+  ["ends", (socket: Socket) => socket.end()],
+] as const) {
+  test(`a probe that connects and ${how} without a word is reported as silent, and leaves nothing`, async () => {
+    await using it = await listening();
+    const socket = it.tcp();
+    await eventually(() => it.listener.handshakes === 1);
+    leave(socket);
+    await eventually(() => it.listener.connections === 0);
+    assert.equal(it.failed.length, 1);
+    assert.match(it.failed[0] ?? "", /^silent /);
+  });
+}
+
+test("one handshake too many drops the oldest, and a real client still gets in", async () => {
+  await using it = await listening({ maxHandshakes: 3 });
+  const silent: Socket[] = [];
+  for (let count = 1; count <= 3; count++) {
+    silent.push(it.tcp());
+    await eventually(() => it.listener.handshakes === count);
+  }
+  it.tls();
+  await it.next();
+  await eventually(() => silent[0]?.destroyed === true);
+  assert.deepEqual(
+    silent.map((socket) => socket.destroyed),
+    [true, false, false],
+  );
+  assert.equal(it.failed.length, 1);
+  assert.match(it.failed[0] ?? "", /^dropped 127\.0\.0\.1:\d+ too many TLS handshakes at once/);
+});
+
+test("stopAccepting() ends handshakes and the port, and leaves open connections alone", async () => {
+  await using it = await listening();
+  const open = it.tls();
+  const { socket } = await it.next();
+  const silent = it.tcp();
+  await eventually(() => it.listener.handshakes === 1);
+  it.listener.stopAccepting();
+  it.listener.stopAccepting();
+  await once(silent, "close");
+  socket.write("still here");
+  assert.equal(String((await once(open, "data"))[0]), "still here");
+  await assert.rejects(once(it.tcp(), "connect"), { code: "ECONNREFUSED" });
+  assert.equal(it.failed.length, 0);
+  it.listener.destroyAll();
+  await once(open, "close");
+});
+
+test("a port in use is an error that keeps Node's code", async () => {
+  await using it = await listening();
+  const again = new Fixture(await mkdtemp(join(tmpdir(), "culvert-tls-")));
+  await again.write(await authority.issue({ cn: "one", usage: "server" }), authority.cert);
+  await again.listen({});
+  again.listener.stopAccepting();
+  await assert.rejects(again.listener.listen(it.port, "127.0.0.1"), { code: "EADDRINUSE" });
+  assert.equal(again.listener.listening, false);
+  assert.equal(it.listener.listening, true);
+  await again[Symbol.asyncDispose]();
+});
+
+test("missing files and unknown ciphers stop the start with a sentence", async () => {
+  const it = new Fixture(await mkdtemp(join(tmpdir(), "culvert-tls-")));
+  await assert.rejects(it.listen({}), /the certificate .*s\.crt cannot be read: there is no such file/);
+  await it.write(await authority.issue({ cn: "one", usage: "server" }), authority.cert);
+  await assert.rejects(it.listen({ ciphers: "NO-SUCH-CIPHER" }), /cipher/i);
+  await rm(it.dir, { recursive: true });
+});
+
+test("changed files serve new connections, open ones live on, broken ones change nothing", async () => {
+  await using it = await listening();
+  const old = it.tls();
+  await it.next(1);
+  assert.equal(old.getPeerX509Certificate()?.subject, "CN=one");
+
+  await writeFile(join(it.dir, "s.crt"), "-----BEGIN NOTHING-----\n");
+  await eventually(() => it.files.problem !== undefined);
+  assert.match(it.files.problem ?? "", /s\.crt holds no PEM certificate/);
+  assert.match(it.logged.at(-1) ?? "", /the old ones stay: \{"file":"[^"]*s\.crt",/);
+  await it.write(await authority.issue({ cn: "one", usage: "server" }), "no PEM");
+  await eventually(() => /the CA certificate/.test(it.files.problem ?? ""));
+  assert.match(it.logged.at(-1) ?? "", /the old ones stay: \{"file":"[^"]*ca\.crt",/, "the file at fault");
+  const during = it.tls();
+  await it.next(2);
+  assert.equal(during.getPeerX509Certificate()?.subject, "CN=one");
+
+  const otherAuthority = await Authority.create("other");
+  const notAfter = new Date(Math.ceil(Date.now() / 1000) * 1000 + 3_600_000);
+  const pair = await authority.issue({ cn: "two", names: ["localhost"], usage: "server", notAfter });
+  await it.write(pair, otherAuthority.cert);
+  await eventually(() => it.files.problem === undefined && it.files.content.notAfter.getTime() === notAfter.getTime());
+  await eventually(() => it.logged.at(-1) === "certificates were read again");
+  const renewed = it.tls(await otherAuthority.issue({ cn: "late", usage: "client" }));
+  const { socket } = await it.next(3);
+  assert.equal(renewed.getPeerX509Certificate()?.subject, "CN=two");
+  assert.equal(verifyPeer(socket, undefined).identity?.cn, "late");
+  it.tls();
+  assert.match(verifyPeer((await it.next(4)).socket, undefined).refusal ?? "", /not signed by a CA/);
+  assert.equal(old.destroyed, false);
+});
+
+test("a hundred callers at once leave no file descriptor behind", async () => {
+  await using it = await listening();
+  const before = (await readdir("/proc/self/fd")).length;
+  const clients = Array.from({ length: 100 }, () => it.tls());
+  await it.next(100);
+  for (const socket of clients) socket.destroy();
+  for (const { socket } of it.secured) socket.resume();
+  // Whoever left the server's last bytes unread is seen as a reset, the others as an end.
+  await eventually(() => it.secured.every(({ socket }) => socket.destroyed || socket.readableEnded));
+  it.listener.destroyAll();
+  await eventually(() => it.listener.connections === 0);
+  const deadline = Date.now() + 20_000;
+  while ((await readdir("/proc/self/fd")).length > before && Date.now() < deadline) await new Promise(setImmediate);
+  assert.ok((await readdir("/proc/self/fd")).length <= before);
+});

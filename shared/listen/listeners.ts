@@ -1,0 +1,243 @@
+import { constants } from "node:crypto";
+import type { AddressInfo } from "node:net";
+import {
+  createSecureContext,
+  createServer as createTlsServer,
+  type SecureVersion,
+  type TLSSocket,
+  type Server as TlsServer,
+} from "node:tls";
+import { rawSocketOf, readWholeRecords } from "../node/sockets.ts";
+import type { TlsMaterial } from "../tls/tls-material.ts";
+import { Acceptor, type AcceptRules, type HandshakeRefusal } from "./acceptor.ts";
+import { MAX_CLIENT_HELLO, UNRECOGNIZED_NAME_ALERT } from "./client-hello.ts";
+import { type HandshakeBudget, UNLIMITED } from "./handshake-queue.ts";
+import { IncomingConnection } from "./incoming-connection.ts";
+import { MAX_V2_CONTENT } from "./proxy-protocol.ts";
+
+/** One of the names behind a TLS port: its certificate, and the CA that it verifies clients by. */
+export interface VirtualHost {
+  /** Another object whenever the content is another. */
+  readonly tls: TlsMaterial;
+  /** How many handshakes may begin for clients from this address. Absent: any number. */
+  handshakeBudget?(address: string): HandshakeBudget;
+  /** A client from this address has shown a certificate of this host's CA. */
+  proved?(address: string): void;
+  /** The number of handshakes is limited: none may begin for a client that has sent nothing. */
+  readonly limitsHandshakes?: boolean;
+}
+
+/** The virtual hosts of a port. */
+export interface VirtualHosts<Host extends VirtualHost> {
+  /** Set when every name leads to one host, so that no name needs to be read. */
+  readonly single: Host | undefined;
+  /** Finds a host by the canonical name in the ClientHello (RFC 6066 §3); `undefined`: the client sent no name. */
+  find(serverName: string | undefined): Host | undefined;
+}
+
+export interface TlsListenerOptions<Host extends VirtualHost> extends AcceptRules {
+  readonly hosts: VirtualHosts<Host>;
+  readonly minVersion?: SecureVersion | undefined;
+  /** OpenSSL's list; empty or absent: Node's. */
+  readonly ciphers?: string | undefined;
+  /** The handshake is done, whatever the certificate: `verifyPeer` reads it. Both sockets have an error listener. */
+  onConnection(connection: HostedConnection<Host>): void;
+}
+
+/** A connection whose virtual host is known. */
+export type HostedConnection<Host> = IncomingConnection<Host> & { readonly socket: TLSSocket; readonly host: Host };
+
+/**
+ * A TCP listener that speaks TLS and requests a client certificate, and leaves it to others to refuse one. It is a
+ * `net.Server` that hands its sockets to TLS servers, one for each virtual host, which never listen themselves:
+ * connections wait in between for their handshake, and the server name is read there. So a client that asks for an
+ * unknown name is shown no certificate, and no context changes during a handshake. Sessions are never resumed: a resumed
+ * one would skip the client certificate.
+ */
+export class TlsListener<Host extends VirtualHost = VirtualHost> {
+  readonly #options: TlsListenerOptions<Host>;
+  readonly #acceptor: Acceptor;
+  /** One TLS server for each material in use. */
+  readonly #servers = new WeakMap<TlsMaterial, TlsServer | string>();
+
+  /** Throws OpenSSL's error for ciphers that it does not know. */
+  constructor(options: TlsListenerOptions<Host>) {
+    this.#options = options;
+    createSecureContext(contextOptions(options));
+    this.#acceptor = new Acceptor(options, {
+      begins: "TLS handshake",
+      mostBefore: MAX_CLIENT_HELLO + MAX_V2_CONTENT,
+      readsName: () => options.hosts.single === undefined,
+      mayBeginUnread: () => options.hosts.single?.limitsHandshakes !== true,
+      lastWord: UNRECOGNIZED_NAME_ALERT,
+      budgetFor: (connection) => {
+        const host = this.#hostOf(connection);
+        if ("sentence" in host) return host;
+        return host.handshakeBudget?.(connection.source.address) ?? UNLIMITED;
+      },
+      onTurn: (connection) => this.#onTurn(connection),
+    });
+  }
+
+  /** Rejects with Node's error, for example EADDRINUSE. */
+  listen(port: number, host: string): Promise<AddressInfo> {
+    return this.#acceptor.listen(port, host);
+  }
+
+  get listening(): boolean {
+    return this.#acceptor.listening;
+  }
+
+  /** Connections whose handshake is not done: it is in progress, or has not begun. */
+  get handshakes(): number {
+    return this.#acceptor.handshakes;
+  }
+
+  /** Accepted connections that are still open, those in their handshake included. */
+  get connections(): number {
+    return this.#acceptor.connections;
+  }
+
+  /** Accepts no new connections, and ends those in their handshake. Those that were handed on stay open. */
+  stopAccepting(): void {
+    this.#acceptor.stopAccepting();
+  }
+
+  /** The virtual hosts have changed: a client that has not said which it wants must not see the certificate of the old one. */
+  endUnread(): void {
+    this.#acceptor.endUnread();
+  }
+
+  destroyAll(): void {
+    this.#acceptor.destroyAll();
+  }
+
+  /** The virtual host that the client asks for, or why there is none (RFC 6066 §3: unrecognized_name). */
+  #hostOf({ hello }: IncomingConnection): Host | HandshakeRefusal {
+    const { hosts } = this.#options;
+    const name = hello?.serverName;
+    const host = hello === undefined ? hosts.single : hosts.find(name);
+    if (host !== undefined) return host;
+    if (name === undefined) return { sentence: "it asks for no server name (SNI), and one is needed here" };
+    return { sentence: `no cluster has the server name "${name}"` };
+  }
+
+  /** The virtual host is found again, since clusters may have changed while the client waited. */
+  #onTurn(connection: IncomingConnection): void {
+    const host = this.#hostOf(connection);
+    if ("sentence" in host) {
+      this.#acceptor.refuse(connection, host);
+      return;
+    }
+    const server = this.#serverOf(host.tls);
+    if (typeof server === "string") {
+      this.#acceptor.refuse(connection, { sentence: server, silently: true });
+      return;
+    }
+    connection.host = host;
+    connection.verifiedBy = host.tls.ca;
+    server.emit("connection", connection.raw);
+  }
+
+  /** A sentence: OpenSSL refuses certificate or key, for example a key that is too short. */
+  #serverOf(material: TlsMaterial): TlsServer | string {
+    const known = this.#servers.get(material);
+    if (known !== undefined) return known;
+    const made = this.#makeServer(material);
+    this.#servers.set(material, made);
+    return made;
+  }
+
+  #makeServer(material: TlsMaterial): TlsServer | string {
+    let server: TlsServer;
+    try {
+      server = createTlsServer({
+        ...contextOptions(this.#options, material),
+        ALPNCallback: chooseProtocol,
+        requestCert: true,
+        rejectUnauthorized: false,
+        handshakeTimeout: this.#options.handshakeTimeoutMs,
+      });
+    } catch (error) {
+      return `the certificate of this virtual host cannot be used: ${(error as Error).message}`;
+    }
+    server.on("secureConnection", this.#onSecure);
+    readWholeRecords(server);
+    server.on("tlsClientError", this.#onTlsError);
+    return server;
+  }
+
+  readonly #onSecure = (socket: TLSSocket): void => {
+    socket.on("error", ignore);
+    const connection = connectionOf<Host>(socket);
+    // It is over already if it was dropped, or the listener was stopped, during the last step of the handshake.
+    if (connection === undefined || !this.#acceptor.over(connection)) {
+      socket.destroy();
+      return;
+    }
+    this.#acceptor.handOn(connection, socket);
+    if (socket.authorized) connection.host?.proved?.(connection.source.address);
+    this.#options.onConnection(connection as HostedConnection<Host>); // `#onTurn` has set the host
+  };
+
+  readonly #onTlsError = (error: Error, socket: TLSSocket): void => {
+    const connection = connectionOf(socket);
+    if (connection === undefined || !this.#acceptor.over(connection)) return;
+    const { raw } = connection;
+    // Node leaves the socket open after a timeout. One turn later, because an alert may still be on its way out.
+    setImmediate(() => raw.destroy());
+    this.#acceptor.failed(connection, error);
+  };
+}
+
+/** The connection beneath a TLS socket in its handshake. */
+function connectionOf<Door>(socket: TLSSocket): IncomingConnection<Door> | undefined {
+  const raw = rawSocketOf(socket);
+  return raw && IncomingConnection.of(raw);
+}
+
+type ContextSettings = Pick<TlsListenerOptions<VirtualHost>, "minVersion" | "ciphers">;
+
+function contextOptions({ minVersion, ciphers }: ContextSettings, material?: TlsMaterial) {
+  return {
+    // Without a CA no certificate is accepted; left out, the system's CAs would count.
+    ...(material && { cert: material.cert, key: material.key, ca: material.ca === "" ? [] : material.ca }),
+    minVersion: minVersion ?? "TLSv1.2",
+    ...(ciphers ? { ciphers } : {}),
+    // Tickets off; session ids need a cache, and `readWholeRecords` has none.
+    secureOptions: constants.SSL_OP_NO_TICKET,
+  } as const;
+}
+
+/**
+ * HTTP/1.1 if the client offers it. A gRPC client offers HTTP/2 alone, and gets it so that a sentence can answer its
+ * first bytes. Otherwise the first protocol offered: Node's callback must choose one or fail the handshake.
+ */
+function chooseProtocol({ protocols }: { readonly protocols: readonly string[] }): string | undefined {
+  return ["http/1.1", "h2"].find((name) => protocols.includes(name)) ?? protocols[0];
+}
+
+export interface PlainListenerOptions extends AcceptRules {
+  /** May this address connect at all? Connections from others are closed at once. */
+  admits(address: string): boolean;
+  /** The socket has an error listener, and its first bytes are still to be read. */
+  onConnection(connection: IncomingConnection): void;
+}
+
+/** A TCP listener for HTTP without TLS, with the bounds and the order of the TLS listener. */
+export function plainListener(options: PlainListenerOptions): Acceptor {
+  const acceptor: Acceptor = new Acceptor(options, {
+    begins: "HTTP request",
+    readsName: () => false,
+    lastWord: undefined,
+    admits: (address) => options.admits(address),
+    onTurn: (connection) => {
+      acceptor.over(connection);
+      acceptor.handOn(connection, connection.raw);
+      options.onConnection(connection);
+    },
+  });
+  return acceptor;
+}
+
+function ignore(): void {}

@@ -1,0 +1,115 @@
+import type { Logger } from "./logger.ts";
+
+/** Lines of one budget in one interval. */
+const LINES = 10;
+const INTERVAL_MS = 60_000;
+/** Budgets in use at one time. Later ones share one budget, so that nobody can make this map grow without end. */
+const MAX_BUDGETS = 10_000;
+
+type WarnLevel = "info" | "warn" | "error";
+type Fields = Readonly<Record<string, unknown>>;
+
+/** A limited number of lines that lines with the same key share. */
+export interface LineBudget {
+  readonly key: string;
+  readonly lines: number;
+  /** Asked when `lines` are used up: the number of lines that this interval may have after all. */
+  readonly moreLines?: () => number;
+  /** What the line at the end of the interval says was omitted. */
+  readonly subject: string;
+  /** Fields of the line at the end of the interval. */
+  readonly fields: Fields;
+}
+
+/** How a line is counted. */
+export interface LineOptions {
+  /**
+   * Separates lines with one message, so that a flood of one kind does not hide another. It is one of a few constants and
+   * never text from a peer, which could otherwise get any number of lines.
+   */
+  readonly kind?: string;
+  /** Lines with the same message and the same text here are repetitions: one of them is written in an interval. */
+  readonly once?: string;
+  /** Replaces the budget of the message. Each of them must have a line left. */
+  readonly budgets?: readonly LineBudget[];
+}
+
+/** The use of a budget since its interval began. */
+interface Usage {
+  readonly level: WarnLevel;
+  readonly written: Set<string>;
+  lines: number;
+  allowed: number;
+  omitted: number;
+}
+
+/**
+ * A log for lines that peers can cause as often as they like. The first lines of each message, and of each cluster or server in
+ * its fields, have their own level; the rest of a minute is logged at debug level, and one line at its end says how many
+ * lines that were. Metrics count every event.
+ */
+export class ThrottledLog {
+  readonly #log: Logger;
+  readonly #usages = new Map<string, Usage>();
+
+  constructor(log: Logger) {
+    this.#log = log;
+  }
+
+  /** `message` is a constant. */
+  write(level: WarnLevel, fields: Fields, message: string, { kind, once, budgets }: LineOptions = {}): void {
+    const counted = (budgets ?? [messageBudget(fields, message, kind)]).map((budget) => this.#bounded(budget));
+    const usedUp = counted.find((budget) => !this.#hasRoom(budget, once));
+    if (usedUp !== undefined) {
+      this.#usageOf(usedUp, level).omitted++;
+      this.#log.debug(fields, message);
+      return;
+    }
+    for (const budget of counted) {
+      const usage = this.#usageOf(budget, level);
+      usage.lines++;
+      if (once !== undefined) usage.written.add(once);
+    }
+    this.#log[level](fields, message);
+  }
+
+  #bounded(budget: LineBudget): LineBudget {
+    return this.#usages.size < MAX_BUDGETS || this.#usages.has(budget.key) ? budget : SHARED;
+  }
+
+  /** Does not count the line. A new budget is not stored before it has written a line. */
+  #hasRoom({ key, lines, moreLines }: LineBudget, once: string | undefined): boolean {
+    const usage = this.#usages.get(key);
+    if (usage === undefined) return lines > 0;
+    if (once !== undefined && usage.written.has(once)) return false;
+    // `moreLines` may count thousands of agents: it is not asked for each line of a flood.
+    if (usage.lines >= usage.allowed && usage.omitted % lines === 0)
+      usage.allowed = Math.max(usage.allowed, moreLines?.() ?? 0);
+    return usage.lines < usage.allowed;
+  }
+
+  #usageOf(budget: LineBudget, level: WarnLevel): Usage {
+    const known = this.#usages.get(budget.key);
+    if (known !== undefined) return known;
+    const usage: Usage = { level, written: new Set(), lines: 0, allowed: budget.lines, omitted: 0 };
+    this.#usages.set(budget.key, usage);
+    setTimeout(() => this.#endInterval(budget, usage), INTERVAL_MS).unref();
+    return usage;
+  }
+
+  #endInterval({ key, subject, fields }: LineBudget, { level, omitted }: Usage): void {
+    this.#usages.delete(key);
+    if (omitted > 0)
+      this.#log[level](
+        { ...fields, omitted },
+        `${subject}: ${omitted} more in a minute were logged at debug level only`,
+      );
+  }
+}
+
+const SHARED: LineBudget = { key: "", lines: LINES, subject: "lines about many different things", fields: {} };
+
+function messageBudget({ cluster, server }: Fields, message: string, kind: string | undefined): LineBudget {
+  const key = [cluster ?? server ?? "", message, kind ?? ""].join("\n");
+  return { key, lines: LINES, subject: message, fields: { cluster, server, kind } };
+}
