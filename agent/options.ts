@@ -12,7 +12,7 @@ import {
   settlePorts,
   streamRows,
   tlsRows,
-} from "../shared/runtime/common-options.ts";
+} from "../shared/config/common-options.ts";
 import { parseHostPort, parseServerUrl, repeatedServer } from "./uplink/servers.ts";
 
 const server = section("The server", {

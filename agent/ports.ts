@@ -1,5 +1,5 @@
 import { createServer } from "node:net";
-import { listenError } from "../shared/runtime/listen-error.ts";
+import { listenError } from "../shared/config/listen-address.ts";
 
 /** A port to listen on, with the flag that moves it. "" is every interface. */
 export type ListenAt = Parameters<typeof listenError>[1];

@@ -5,7 +5,7 @@ import {
   healthShowsClusters,
   logRows,
   settlePorts,
-} from "../shared/runtime/common-options.ts";
+} from "../shared/config/common-options.ts";
 
 const routing = section("Routing", {
   routes: option.string(

@@ -6,7 +6,7 @@ export const FOLDERS = {
   "shared/http": ["shared"],
   "shared/limits": ["shared", "shared/basics"],
   "shared/documents": ["shared", "shared/basics", "yaml"],
-  "shared/config": ["shared", "shared/basics", "shared/documents", "commander", "yaml"],
+  "shared/config": ["shared", "shared/basics", "shared/documents", "shared/limits", "commander", "yaml"],
   "shared/runtime": ["shared", "shared/basics", "shared/config", "shared/limits", "pino", "pino-pretty", "prom-client"],
   "shared/pki": ["@peculiar/x509"],
   "shared/tls": ["shared", "shared/basics", "shared/documents"],

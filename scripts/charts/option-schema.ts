@@ -1,7 +1,7 @@
-import type { Option } from "../../shared/config/option.ts";
+import type { Option } from "../../shared/config/options.ts";
 import type { Schema } from "./values-file.ts";
 
-/** As shared/config/durations.ts reads them. */
+/** As shared/config/values.ts reads them. */
 const DURATION = "^(0|(([0-9]+(\\.[0-9]*)?|\\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$";
 /** An IP address, perhaps in brackets, or a name: a colon elsewhere belongs to somebody's port. */
 const ADDRESS = "^(\\[?[0-9A-Fa-f:.]+\\]?|[^\\s/@:\\[\\]]*)$";

@@ -3,7 +3,7 @@ import type { AcceptRules } from "../../shared/listen/acceptor.ts";
 import type { Departures } from "../../shared/listen/departures.ts";
 import type { FailedHandshake } from "../../shared/listen/handshake-backlog.ts";
 import { printable } from "../../shared/outcomes.ts";
-import type { ListenAt } from "../../shared/runtime/listen-error.ts";
+import type { ListenAt } from "../../shared/config/listen-address.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { SourceCidrs } from "../clusters/source-cidrs.ts";

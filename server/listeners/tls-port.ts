@@ -7,7 +7,7 @@ import {
   type VirtualHost,
   type VirtualHosts,
 } from "../../shared/listen/listeners.ts";
-import { listenError } from "../../shared/runtime/listen-error.ts";
+import { listenError } from "../../shared/config/listen-address.ts";
 import { acceptRules, type Port, type PortDeps, WORDS } from "./accept-rules.ts";
 
 /** One of the ports that callers and agents come to over TLS. */

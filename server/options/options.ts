@@ -12,7 +12,7 @@ import {
   settlePorts,
   streamRows,
   tlsRows,
-} from "../../shared/runtime/common-options.ts";
+} from "../../shared/config/common-options.ts";
 import { parsePattern } from "../../shared/tls/identity.ts";
 import { TUNNEL_PATH } from "../../shared/wire/handshake.ts";
 import { SourceCidrs } from "../clusters/source-cidrs.ts";

@@ -1,4 +1,4 @@
-import { constants, createReadStream, fstatSync, openSync } from "node:fs";
+import { accessSync, constants, createReadStream, fstatSync, openSync, statSync } from "node:fs";
 import { Socket } from "node:net";
 import type { Readable } from "node:stream";
 import { nearest } from "../basics/text.ts";
@@ -6,7 +6,6 @@ import { yamlEntries } from "../documents/yaml-entries.ts";
 import { printable } from "../outcomes.ts";
 import type { RawValue, RawValues } from "./flags.ts";
 import { camelName, flagNames, type OptionTable } from "./options.ts";
-import { unreadable } from "./unreadable.ts";
 
 const MAX_FILE_BYTES = 1_048_576;
 /** How long a pipe may take from its opening to its end, ms. */
@@ -101,4 +100,16 @@ function unusable(problems: readonly string[]): ConfigFile {
 function bounded(problems: readonly string[]): string[] {
   if (problems.length <= MAX_PROBLEMS) return [...problems];
   return [...problems.slice(0, MAX_PROBLEMS), `These are the first ${MAX_PROBLEMS} faults of the file.`];
+}
+
+/** Why a file cannot be read, or `undefined`. */
+export function unreadable(path: string): string | undefined {
+  try {
+    accessSync(path, constants.R_OK);
+    return statSync(path).isDirectory() ? `${path} is a directory, not a file` : undefined;
+  } catch (error) {
+    const code = (error as NodeJS.ErrnoException).code;
+    if (code === "ENOENT") return `${path} does not exist`;
+    return code === "EACCES" ? `${path} is not readable for this user` : `cannot read ${path} (${code})`;
+  }
 }

@@ -1,6 +1,5 @@
 import { Command, Option as Flag } from "commander";
 import { nearest } from "../basics/text.ts";
-import { helpWidth } from "./help-width.ts";
 import { envName, flagName, flagNames, type OptionTable, type Rows } from "./options.ts";
 
 /** One value as a source delivered it; `as` is how a message names it ("--uds-name"). */
@@ -197,4 +196,9 @@ function collect(rows: Map<string, RawValue>, key: string, as: string, text: str
 
 function clip(text: string): string {
   return text.length <= 60 ? text : `${text.slice(0, 57)}...`;
+}
+
+/** Columns of a help text: the terminal's, as far as lines stay readable; 100 for a file or a pager. */
+export function helpWidth(): number {
+  return Math.min(Math.max(process.stdout.columns ?? 100, 80), 120);
 }

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { listenError } from "../config/listen-address.ts";
 import { ConfigError } from "../config/options.ts";
-import { listenError } from "./listen-error.ts";
 
 const AT = { port: 8090, host: "192.0.2.1", option: "--server-port", hostOption: "--server-bind-address" };
 

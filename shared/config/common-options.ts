@@ -1,12 +1,12 @@
 import { randomBytes } from "node:crypto";
 import { hostname } from "node:os";
-import { formatSize } from "../config/durations.ts";
-import { IGNORED_BY_BOTH } from "../config/konnectivity.ts";
-import type { Option } from "../config/option.ts";
-import { type Draft, defineOptions, type OptionTable, option, type Rows, section } from "../config/options.ts";
-import { overlap } from "../config/overlap.ts";
 import { defaultMemoryLimit } from "../limits/memory-limit.ts";
-import { LOG_LEVELS } from "./logger.ts";
+import { LOG_LEVELS } from "../runtime/logger.ts";
+import { IGNORED_BY_BOTH } from "./konnectivity.ts";
+import { overlap } from "./listen-address.ts";
+import type { Option } from "./options.ts";
+import { type Draft, defineOptions, type OptionTable, option, type Rows, section } from "./options.ts";
+import { formatSize } from "./values.ts";
 
 /** What the tables of server and agent share: both ends of a tunnel have the same bounds (design: "Bounds"). */
 

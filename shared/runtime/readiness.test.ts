@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
-import { FileRoom } from "./file-room.ts";
 import { createLogger } from "./logger.ts";
+import { FileRoom } from "./readiness.ts";
 import { ThrottledLog } from "./throttled-log.ts";
 
 test("a process that runs out of file descriptors says so with figures, counts it, and refuses connections in words", async (t) => {

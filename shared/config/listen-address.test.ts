@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { overlap } from "./overlap.ts";
+import { overlap } from "./listen-address.ts";
 
 const TABLE: ReadonlyArray<readonly [one: string, other: string, expected: boolean]> = [
   ["", "", true],
