@@ -89,9 +89,9 @@ function rowsOf(heading: string): (readonly [name: string, word: string])[] {
 function wordsOf({ options, foreign }: OptionTable, flags: readonly string[]): Map<string, string> {
   const names = Object.values(options).map(({ konnectivity }) => konnectivity?.slice(2) ?? "");
   const words = new Map(names.filter((name) => flags.includes(name)).map((name) => [name, "works"]));
-  for (const [name, { judge }] of Object.entries(foreign)) {
-    const verdict = judge("\0");
-    words.set(name, verdict !== "fine" && "refused" in verdict ? "by value" : "no effect");
+  for (const [name, { effectOf }] of Object.entries(foreign)) {
+    const effect = effectOf("\0");
+    words.set(name, effect !== "harmless" && "refused" in effect ? "by value" : "no effect");
   }
   return words;
 }

@@ -8,8 +8,8 @@ import { type Endpoint, encodeProxyV2 } from "../shared/listen/proxy-protocol.ts
 import { toCulvertError } from "../shared/outcomes.ts";
 import { resetSocket } from "../shared/relay/reset.ts";
 import { splice } from "../shared/relay/splice.ts";
-import type { FileRoom } from "../shared/runtime/readiness.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
+import type { FileRoom } from "../shared/runtime/readiness.ts";
 import type { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import type { Backend, Backends } from "./backends.ts";
 import type { Hellos } from "./hellos.ts";

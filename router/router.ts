@@ -3,14 +3,14 @@ import { networkOf } from "../shared/address/source-network.ts";
 import { formatTarget } from "../shared/address/target.ts";
 import { type Admin, startAdmin } from "../shared/admin/admin.ts";
 import { MOST_CONNECTIONS } from "../shared/admin/connections.ts";
+import { type ListenAddress, listenError } from "../shared/config/listen-address.ts";
 import { ConfigError } from "../shared/config/options.ts";
 import { limitFor } from "../shared/limits/descriptor-watch.ts";
 import { fileLimitWarning, withOwnFiles } from "../shared/limits/file-limit.ts";
 import { sourceOf } from "../shared/listen/incoming-connection.ts";
 import { resetSocket } from "../shared/relay/reset.ts";
-import { FileRoom, type FileRoomDeps } from "../shared/runtime/readiness.ts";
-import { type ListenAt, listenError } from "../shared/config/listen-address.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
+import { FileRoom, type FileRoomDeps } from "../shared/runtime/readiness.ts";
 import { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { type BackendState, Backends } from "./backends.ts";
 import { ClientConnections } from "./client-connections.ts";
@@ -183,7 +183,7 @@ export class Router implements AsyncDisposable {
     );
   }
 
-  #listen(at: ListenAt): Promise<AddressInfo> {
+  #listen(at: ListenAddress): Promise<AddressInfo> {
     const server = this.#server;
     return new Promise((resolve, reject) => {
       const onError = (error: Error): void => reject(listenError(error, at));

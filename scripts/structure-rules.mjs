@@ -13,8 +13,8 @@ export const FOLDERS = {
   "shared/relay": ["shared/basics", "shared/limits"],
   "shared/listen": ["shared/address", "shared/basics", "shared/http", "shared/limits", "shared/relay", "shared/tls"],
   "shared/admin": [
-    ...["shared", "shared/address", "shared/basics", "shared/http", "shared/limits", "shared/listen", "shared/runtime"],
-    ...["fastify", "prom-client"],
+    ...["shared", "shared/address", "shared/basics", "shared/config", "shared/http", "shared/limits", "shared/listen"],
+    ...["shared/runtime", "fastify", "prom-client"],
   ],
   "shared/dial/auth": ["shared/basics", "kerberos"],
   "shared/dial": [

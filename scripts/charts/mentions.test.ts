@@ -10,7 +10,7 @@ const table = defineOptions({
   example: [],
   options: { dialTimeoutMs: option.duration("4s", "", { konnectivity: "--backend-dial-timeout" }) },
   foreign: {},
-  settle: () => {},
+  resolve: () => {},
 }) as unknown as OptionTable;
 const known = knownNames(
   [table],

@@ -9,7 +9,7 @@ const SIZE = "^[0-9]+(\\.[0-9]+)? *(B|Ki|KiB|Mi|MiB|Gi|GiB)?$";
 
 /** What a value of an option may be, by its kind. Bounds of durations and sizes are checked when the process starts. */
 export function optionSchema(row: Option<unknown>): Schema {
-  const { min, max } = row.bounds ?? {};
+  const { min, max } = row.range ?? {};
   switch (row.kind) {
     case "true|false":
       return { type: "boolean" };

@@ -16,7 +16,7 @@ const router = tableOf("router", { routes: option.string("", "Routes.") });
 const TABLES = new Map([server, router].map((table) => [table.command, table]));
 
 function tableOf(command: string, options: OptionTable["options"]): OptionTable {
-  return defineOptions({ command, summary: "", envPrefix: "X", example: [], options, foreign: {}, settle: () => {} });
+  return defineOptions({ command, summary: "", envPrefix: "X", example: [], options, foreign: {}, resolve: () => {} });
 }
 
 function schemaOf(text: string, chartOptions = "{}"): ReturnType<typeof valuesSchema> {

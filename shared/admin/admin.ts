@@ -3,16 +3,17 @@ import { type AddressInfo, createServer, isIP, isIPv6, type Server } from "node:
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import type { Registry } from "prom-client";
 import { oncePerSecond } from "../basics/timers.ts";
-import { type ListenAt, listenError } from "../config/listen-address.ts";
+import { LOG_LEVELS } from "../config/common-options.ts";
+import { type ListenAddress, listenError } from "../config/listen-address.ts";
 import { printable } from "../outcomes.ts";
-import { LOG_LEVELS, type Logger } from "../runtime/logger.ts";
+import type { Logger } from "../runtime/logger.ts";
 import type { Check } from "../runtime/readiness.ts";
 import type { ThrottledLog } from "../runtime/throttled-log.ts";
 import { Connections, mostConnections } from "./connections.ts";
 import { BODY_LIMIT, CONNECT_TO_ADMIN, CONNECT_TO_HEALTH, OneRequest, refusalOf } from "./single-request.ts";
 
 /** Port 0 takes a free one: whether 0 means "off" is the caller's business. */
-export interface AdminOptions extends ListenAt {
+export interface AdminOptions extends ListenAddress {
   /** For /healthz, /livez, /ready and /readyz. */
   readonly checks: () => readonly Check[];
   readonly metrics: Registry;
@@ -153,7 +154,7 @@ function report(checks: readonly Check[], ready: boolean): string {
   return [...lines, `readyz check ${ready ? "passed" : "failed"}`, ""].join("\n");
 }
 
-async function listen(server: Server, at: ListenAt): Promise<AddressInfo> {
+async function listen(server: Server, at: ListenAddress): Promise<AddressInfo> {
   const { port, host } = at;
   try {
     return await listening(server, port, host === "" ? "::" : host);

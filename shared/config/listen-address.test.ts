@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { overlap } from "./listen-address.ts";
+import { addressesOverlap, listenError } from "./listen-address.ts";
+import { ConfigError } from "./options.ts";
 
 const TABLE: ReadonlyArray<readonly [one: string, other: string, expected: boolean]> = [
   ["", "", true],
@@ -31,6 +32,27 @@ const TABLE: ReadonlyArray<readonly [one: string, other: string, expected: boole
 
 for (const [one, other, expected] of TABLE) {
   test(`"${one}" and "${other}" ${expected ? "cannot" : "can"} have the same port`, () => {
-    assert.deepEqual([overlap(one, other), overlap(other, one)], [expected, expected]);
+    assert.deepEqual([addressesOverlap(one, other), addressesOverlap(other, one)], [expected, expected]);
   });
 }
+
+const AT = { port: 8090, host: "192.0.2.1", option: "--server-port", hostOption: "--server-bind-address" };
+
+for (const [code, sentence] of [
+  ["EADDRINUSE", /^Cannot listen on 192\.0\.2\.1 port 8090: it is in use by another process; .* \(--server-port\)\.$/],
+  ["EACCES", /this user may not use the port; .* \(--server-port\)\.$/],
+  ["EADDRNOTAVAIL", /this host does not have the address; .* \(--server-bind-address\)\.$/],
+  ["EAFNOSUPPORT", /no addresses of this kind; .* \(--server-bind-address\)\.$/],
+  ["ENOTFOUND", /the name does not resolve; .* \(--server-bind-address\)\.$/],
+] as const) {
+  test(`a listener that fails with ${code} names the flag at fault, of the port or of its address`, () => {
+    const error = listenError(Object.assign(new Error(), { code }), AT);
+    assert.ok(error instanceof ConfigError);
+    assert.match(error.message, sentence);
+  });
+}
+
+test("an error that no flag cures stays as it is", () => {
+  const error = Object.assign(new Error("no"), { code: "ENOMEM" });
+  assert.equal(listenError(error, AT), error);
+});

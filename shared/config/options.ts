@@ -1,20 +1,56 @@
-import { isIP } from "node:net";
 import {
   cipherList,
   cipherSuite,
   formatDuration,
   formatSize,
+  inRange,
   MAX_DURATION_MS,
+  type NumberRange,
+  parseAddress,
+  parseBoolean,
   parseDuration,
+  parseIdentifier,
+  parseInteger,
+  parseLine,
+  parseMode,
+  parseOneOf,
   parseSize,
+  splitList,
   TLS_VERSIONS,
   tlsVersion,
 } from "./values.ts";
 
+/** What an option can have besides its default and its help. */
+export interface OptionExtras {
+  /** Konnectivity's flag that sets this option too; often it has the same name. */
+  readonly konnectivity?: `--${string}`;
+  /** One more environment variable, read when our own is not set. */
+  readonly environment?: string;
+  /** Help shows it in place of a default that says nothing ("", 0, a generated value). */
+  readonly defaultText?: string;
+}
+
 /**
- * The option table of a command (design: "Configuration"): one row gives the flag, the environment
- * variable, the key of the YAML file, `--help` and the docs page.
+ * One configurable value. Every source delivers text, of which `read` makes a value; it throws an Error whose message continues
+ * "--name …".
  */
+export interface Option<T> extends OptionExtras {
+  readonly kind: string;
+  readonly default: T;
+  readonly help: string;
+  /** Only for lists: what separates items in one text. Flags may also be repeated. */
+  readonly separator?: string;
+  /** The value is a path of a file that must be readable when the process starts. */
+  readonly mustBeReadable?: true;
+  readonly section?: string;
+  /** The allowed range, for help and docs: `64KiB to 1GiB`. */
+  readonly limits?: string;
+  /** The allowed range as numbers: milliseconds, bytes, or what is counted. */
+  readonly range?: NumberRange;
+  read(texts: readonly string[]): T;
+  /** Text that `read` turns into the same value; for lists, one text for each item. */
+  write(value: T): readonly string[];
+}
 
 // biome-ignore lint/suspicious/noExplicitAny: rows of every value type stand in one table.
 export type Rows = Readonly<Record<string, Option<any>>>;
@@ -23,37 +59,43 @@ export type Rows = Readonly<Record<string, Option<any>>>;
 export type ValuesOf<R extends Rows> = { readonly [K in keyof R]: R[K] extends Option<infer V> ? V : never };
 export type OptionsOf<T extends { readonly options: Rows }> = ValuesOf<T["options"]>;
 
-/** What becomes of a flag of Konnectivity (or klog) that has no row of its own. */
-export type Verdict = "fine" | { readonly ignored: string } | { readonly refused: string };
+/** What a flag of Konnectivity without a row of its own does: nothing is lost, it is ignored for a reason, or it is refused. */
+export type ForeignFlagEffect = "harmless" | { readonly ignored: string } | { readonly refused: string };
 
+/** A flag of Konnectivity (or klog) without a row of its own. */
 export interface ForeignFlag {
   readonly boolean: boolean;
   readonly help: string;
-  judge(value: string): Verdict;
+  effectOf(value: string): ForeignFlagEffect;
 }
 
 /** Where a value came from, in rising precedence. */
 export type Source = "default" | "file" | "env" | "flag";
 
-/** The values before they are final: `settle` of a table checks what crosses options, and may derive. */
+/** The values before they are final. */
 export interface Draft<R extends Rows> {
   readonly values: { -readonly [K in keyof R]: ValuesOf<R>[K] };
-  /** Was it set by the operator, in whatever way? */
+  /** Whether the operator has set it, by any source. */
   given(key: keyof R): boolean;
-  /** A sentence; all of them are shown at once. */
+  /** Takes a sentence; all of them are shown together. */
   problem(sentence: string): void;
   warn(sentence: string): void;
 }
 
+/**
+ * The options of a command. One row gives the flag, the environment variable, the key of the YAML file, `--help` and the line of
+ * docs/options.md.
+ */
 export interface OptionTable<R extends Rows = Rows> {
   readonly command: string;
   readonly summary: string;
   readonly envPrefix: string;
-  /** A command line to begin with, in lines. */
+  /** Lines of a command line to begin with. */
   readonly example: readonly string[];
   readonly options: R;
   readonly foreign: Readonly<Record<string, ForeignFlag>>;
-  settle(draft: Draft<R>): void;
+  /** Checks what depends on several options, and may derive values. */
+  resolve(draft: Draft<R>): void;
 }
 
 export function defineOptions<R extends Rows>(table: OptionTable<R>): OptionTable<R> {
@@ -67,12 +109,12 @@ export function section<R extends Rows>(title: string, rows: R): R {
   ) as unknown as R;
 }
 
-/** The values of a table when nothing is set; what tests and the harness start from. */
+/** The values of a table when nothing is set. */
 export function defaultsOf<R extends Rows>(table: OptionTable<R>): ValuesOf<R> {
   return Object.fromEntries(Object.entries(table.options).map(([key, row]) => [key, row.default])) as ValuesOf<R>;
 }
 
-/** A configuration that cannot be used; every fault found, each a sentence for the operator. Exit code 2. */
+/** A configuration that cannot be used, with every fault as a sentence for the operator. The process ends with exit code 2. */
 export class ConfigError extends Error {
   override readonly name = "ConfigError";
   readonly problems: readonly string[];
@@ -84,12 +126,12 @@ export class ConfigError extends Error {
   }
 }
 
-/** `connectTimeoutMs` → `connect-timeout`: the unit is in the value outside, in the name inside. */
+/** `connectTimeoutMs` → `connect-timeout`: operators write the unit in the value, code in the name. */
 export function flagName(key: string, row: Option<unknown>): string {
   return camelName(key, row).replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
 }
 
-/** `connectTimeoutMs` → `connectTimeout`, as a YAML file may spell it. */
+/** `connectTimeoutMs` → `connectTimeout`, another spelling in YAML files. */
 export function camelName(key: string, row: Option<unknown>): string {
   return row.kind === "duration" ? key.replace(/Ms$/, "") : key;
 }
@@ -98,7 +140,7 @@ export function envName(prefix: string, key: string, row: Option<unknown>): stri
   return `${prefix}_${flagName(key, row).replaceAll("-", "_").toUpperCase()}`;
 }
 
-/** Every name of a flag → the key of its row; Konnectivity's other names included. */
+/** Every name of a flag → the key of its row; Konnectivity's names included. */
 export function flagNames(options: Rows): Map<string, string> {
   const names = new Map<string, string>();
   for (const [key, row] of Object.entries(options)) {
@@ -108,145 +150,97 @@ export function flagNames(options: Rows): Map<string, string> {
   return names;
 }
 
-/** What an option may say about itself besides its default and its help. */
-export interface OptionExtras {
-  /** Konnectivity's flag that this option answers to; the same name where it was kept. */
-  readonly konnectivity?: `--${string}`;
-  /** One more environment variable, read after our own. */
-  readonly environment?: string;
-  /** Shown in help in place of a default that says nothing ("", 0, a generated value). */
-  readonly defaultText?: string;
-}
-
-/**
- * One configurable value (design: "Configuration"): every source delivers text, `read` makes a value
- * of it or throws an Error whose message continues "--name …".
- */
-export interface Option<T> extends OptionExtras {
-  readonly kind: string;
-  readonly default: T;
-  readonly help: string;
-  /** Set for lists: how several items stand in one text. Flags may also be repeated. */
-  readonly separator?: string;
-  /** The file must be readable when the process starts. */
-  readonly mustBeReadable?: true;
-  readonly section?: string;
-  /** Which values of its kind it takes, where not all. */
-  readonly limits?: string;
-  /** The same as numbers: milliseconds, bytes, or what is counted. */
-  readonly bounds?: Bounds;
-  read(texts: readonly string[]): T;
-  /** Text that `read` takes back; for lists, one text for each item. */
-  write(value: T): readonly string[];
-}
-
-export interface NumberBounds extends OptionExtras {
-  readonly min?: number;
-  readonly max?: number;
-}
-
-export interface DurationBounds extends OptionExtras {
+/** A range in the syntax of its option: `64KiB`, `1h`. */
+export interface TextRange extends OptionExtras {
   readonly min?: string;
   readonly max?: string;
-  /** 0 is taken as well, below `min`: it means "off". */
+  /** 0 is allowed below `min`: it means "off". */
   readonly orZero?: boolean;
 }
 
-export interface ListExtras<T> extends OptionExtras {
+export interface ListExtras extends OptionExtras {
   readonly separator?: "," | ";";
   /** Checks and rewrites one item; throws an Error that names the fault. */
-  readonly item?: (text: string) => T;
+  readonly item?: (text: string) => string;
 }
 
 /** The kinds of options: `option.duration("10s", "How long …")`. */
 export const option = {
   string: (fallback: string, help: string, extras: OptionExtras = {}): Option<string> =>
-    scalar("text", fallback, help, extras, oneLine, String),
+    scalar("text", fallback, help, extras, parseLine, String),
 
-  /** A name that other processes and logs show: no spaces, bounded. */
+  /** A name that other processes and logs show: without spaces, at most 128 characters. */
   identifier: (fallback: string, help: string, extras: OptionExtras = {}): Option<string> =>
     scalar("name", fallback, help, extras, parseIdentifier, String),
 
-  /** A name or an address to bind to or to dial, "" for every interface; the brackets of an IPv6 address may stay. */
+  /** A name or an address to bind to or to dial; "" is every interface. An IPv6 address may be in brackets. */
   address: (fallback: string, help: string, extras: OptionExtras = {}): Option<string> =>
     scalar("address", fallback, help, extras, parseAddress, String),
 
   /** A file that is read at the start, and again when it changes. */
   file: (fallback: string, help: string, extras: OptionExtras = {}): Option<string> => ({
-    ...scalar("file", fallback, help, extras, oneLine, String),
+    ...scalar("file", fallback, help, extras, parseLine, String),
     mustBeReadable: true,
   }),
 
   boolean: (fallback: boolean, help: string, extras: OptionExtras = {}): Option<boolean> =>
     scalar("true|false", fallback, help, extras, parseBoolean, String),
 
-  integer: (fallback: number, help: string, extras: NumberBounds = {}): Option<number> => {
-    const row = scalar("number", fallback, help, extras, bounded(parseInteger, String, extras), String);
-    return withLimits(row, extras, String);
+  integer: (fallback: number, help: string, extras: NumberRange & OptionExtras = {}): Option<number> => {
+    const row = scalar("number", fallback, help, extras, inRange(parseInteger, String, extras), String);
+    return withRange(row, extras, String);
   },
 
   port: (fallback: number, help: string, extras: OptionExtras = {}): Option<number> =>
-    scalar("port", fallback, help, extras, bounded(parseInteger, String, { min: 0, max: 65_535 }), String),
+    scalar("port", fallback, help, extras, inRange(parseInteger, String, { min: 0, max: 65_535 }), String),
 
-  size: (fallback: string, help: string, extras: DurationBounds = {}): Option<number> => {
-    const bounds = boundsOf(extras, parseSize);
-    const parse = bounded(parseSize, formatSize, bounds);
-    return withLimits(scalar("size", parseSize(fallback), help, extras, parse, formatSize), bounds, formatSize);
+  size: (fallback: string, help: string, extras: TextRange = {}): Option<number> => {
+    const range = rangeOf(extras, parseSize);
+    const parse = inRange(parseSize, formatSize, range);
+    return withRange(scalar("size", parseSize(fallback), help, extras, parse, formatSize), range, formatSize);
   },
 
-  /** Milliseconds in the program, Go's syntax outside. */
-  duration: (fallback: string, help: string, extras: DurationBounds = {}): Option<number> => {
-    const bounds = boundsOf(extras, parseDuration);
+  /** Milliseconds inside the program, Go's syntax outside. */
+  duration: (fallback: string, help: string, extras: TextRange = {}): Option<number> => {
+    const range = rangeOf(extras, parseDuration);
     const read = (text: string): number => Math.ceil(parseDuration(text));
-    const parse = bounded(read, formatDuration, { max: MAX_DURATION_MS, ...bounds });
+    const parse = inRange(read, formatDuration, { max: MAX_DURATION_MS, ...range });
     const row = scalar("duration", parseDuration(fallback), help, extras, parse, formatDuration);
-    return withLimits(row, bounds, formatDuration);
+    return withRange(row, range, formatDuration);
   },
 
-  /** Permission bits in octal, as chmod takes them. */
+  /** Permission bits in octal, as chmod has them. */
   fileMode: (fallback: string, help: string, extras: OptionExtras = {}): Option<number> =>
     scalar("octal", parseMode(fallback), help, extras, parseMode, (mode) => mode.toString(8).padStart(4, "0")),
 
+  /** `read` replaces other spellings of a value. */
   oneOf: <const V extends string>(
     values: readonly V[],
     fallback: NoInfer<V>,
     help: string,
     extras: OptionExtras & { readonly read?: (text: string) => string } = {},
   ): Option<V> => {
-    const parse = (text: string): V => {
-      const meant = extras.read?.(text) ?? text;
-      const found = values.find((value) => value === meant);
-      if (found === undefined) throw new Error(`needs one of ${values.join(", ")}, not ${shown(text)}`);
-      return found;
-    };
+    const parse = (text: string): V => parseOneOf(values, extras.read?.(text) ?? text);
     return scalar(values.join("|"), fallback, help, extras, parse, String);
   },
 
-  /** The oldest TLS version that is spoken, in OpenSSL's spelling; Go's is understood. */
+  /** The oldest TLS version that is spoken, in OpenSSL's spelling or Go's. */
   tlsVersion: (help: string, extras: OptionExtras = {}): Option<(typeof TLS_VERSIONS)[number]> =>
     option.oneOf(TLS_VERSIONS, "TLSv1.2", help, { ...extras, read: tlsVersion }),
 
-  /** The `ciphers` of Node's TLS out of a list of suites; "" leaves Node's own. */
+  /** A list of suites as the `ciphers` of Node's TLS; "" is Node's own list. */
   cipherSuites: (help: string, extras: OptionExtras = {}): Option<string> => ({
-    ...withoutParser(extras),
-    kind: "list",
+    ...listRow([], help, ",", extras),
     default: "",
-    help,
-    separator: ",",
-    read: (texts) => cipherList(texts.flatMap((text) => split(text, ",")).map(cipherSuite)),
-    write: (value) => split(value, ":"),
+    read: (texts) => cipherList(texts.flatMap((text) => splitList(text, ",")).map(cipherSuite)),
+    write: (value) => splitList(value, ":"),
   }),
 
-  list: (fallback: readonly string[], help: string, extras: ListExtras<string> = {}): Option<readonly string[]> => {
-    const separator = extras.separator ?? ",";
-    const item = extras.item ?? oneLine;
+  list: (fallback: readonly string[], help: string, extras: ListExtras = {}): Option<readonly string[]> => {
+    const { separator = ",", item = parseLine } = extras;
     return {
-      ...withoutParser(extras),
-      kind: "list",
-      default: fallback,
-      help,
-      separator,
-      read: (texts) => texts.flatMap((text) => split(text, separator)).map(item),
+      ...listRow(fallback, help, separator, extras),
+      read: (texts) => texts.flatMap((text) => splitList(text, separator)).map(item),
       write: (value) => value,
     };
   },
@@ -261,18 +255,22 @@ function scalar<T>(
   format: (value: T) => string,
 ): Option<T> {
   return {
-    ...withoutParser(extras),
+    ...onlyExtras(extras),
     kind,
     default: fallback,
     help,
-    // As with Go's flags, the last of several wins.
+    // The last of several wins, as with Go's flags.
     read: (texts) => parse(texts.at(-1) ?? ""),
     write: (value) => [format(value)],
   };
 }
 
-function withoutParser(extras: OptionExtras): OptionExtras {
-  const { konnectivity, environment, defaultText } = extras;
+function listRow(fallback: readonly string[], help: string, separator: string, extras: OptionExtras) {
+  return { ...onlyExtras(extras), kind: "list", default: fallback, help, separator };
+}
+
+/** Without the ranges and parsers that callers put into the same object. */
+function onlyExtras({ konnectivity, environment, defaultText }: OptionExtras): OptionExtras {
   return {
     ...(konnectivity === undefined ? {} : { konnectivity }),
     ...(environment === undefined ? {} : { environment }),
@@ -280,13 +278,7 @@ function withoutParser(extras: OptionExtras): OptionExtras {
   };
 }
 
-export interface Bounds {
-  readonly min?: number;
-  readonly max?: number;
-  readonly orZero?: boolean;
-}
-
-function boundsOf({ min, max, orZero = false }: DurationBounds, parse: (text: string) => number): Bounds {
+function rangeOf({ min, max, orZero = false }: TextRange, parse: (text: string) => number): NumberRange {
   return {
     ...(min === undefined ? {} : { min: parse(min) }),
     ...(max === undefined ? {} : { max: parse(max) }),
@@ -294,78 +286,10 @@ function boundsOf({ min, max, orZero = false }: DurationBounds, parse: (text: st
   };
 }
 
-function bounded(
-  parse: (text: string) => number,
-  format: (value: number) => string,
-  bounds: Bounds,
-): (text: string) => number {
-  const { min = 0, max = Number.MAX_SAFE_INTEGER, orZero = false } = bounds;
-  return (text) => {
-    const value = parse(text);
-    if (orZero && value === 0) return value;
-    if (value < min) throw new Error(`needs ${orZero ? "0, or " : ""}at least ${format(min)}, not ${shown(text)}`);
-    if (value > max) throw new Error(`takes at most ${format(max)}, not ${shown(text)}`);
-    return value;
-  };
-}
-
-function withLimits<T>(row: Option<T>, bounds: Bounds, format: (value: number) => string): Option<T> {
-  const { min, max, orZero } = bounds;
+function withRange<T>(row: Option<T>, range: NumberRange, format: (value: number) => string): Option<T> {
+  const { min, max, orZero } = range;
   if (min === undefined && max === undefined) return row;
-  const zero = orZero ? "0, or " : "";
-  if (min === undefined) return { ...row, bounds, limits: `at most ${format(max as number)}` };
-  return {
-    ...row,
-    bounds,
-    limits: `${zero}${max === undefined ? `at least ${format(min)}` : `${format(min)} to ${format(max)}`}`,
-  };
-}
-
-function split(text: string, separator: string): string[] {
-  return text
-    .split(separator)
-    .map((item) => item.trim())
-    .filter((item) => item !== "");
-}
-
-/** Control bytes in a name or path are always a quoting accident, and would forge log lines. */
-function oneLine(text: string): string {
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: finding them is the point.
-  if (/[\x00-\x1f\x7f]/.test(text)) throw new Error("must not contain line breaks or control characters");
-  return text;
-}
-
-/** A colon that belongs to no IPv6 address is somebody's port, which has an option of its own. */
-function parseAddress(text: string): string {
-  const address = text.replace(/^\[(.*)\]$/, "$1");
-  if (isIP(address) !== 0 || /^[^\s/@:[\]]*$/.test(oneLine(address))) return address;
-  throw new Error(`needs a host name or an IP address, without scheme and port, not ${shown(text)}`);
-}
-
-function parseIdentifier(text: string): string {
-  if (!/^[A-Za-z0-9._:-]{0,128}$/.test(text)) throw new Error("needs at most 128 letters, digits and . _ : -");
-  return text;
-}
-
-/** The spellings of Go's strconv.ParseBool, which Konnectivity's manifests may use. */
-function parseBoolean(text: string): boolean {
-  if (["true", "t", "1"].includes(text.toLowerCase())) return true;
-  if (["false", "f", "0"].includes(text.toLowerCase())) return false;
-  throw new Error(`needs true or false, not ${shown(text)}`);
-}
-
-function parseInteger(text: string): number {
-  if (!/^-?\d{1,15}$/.test(text.trim())) throw new Error(`needs a whole number, not ${shown(text)}`);
-  return Number(text);
-}
-
-function parseMode(text: string): number {
-  if (!/^(0o)?[0-7]{3,4}$/.test(text)) throw new Error(`needs a mode in octal such as 0660, not ${shown(text)}`);
-  const mode = Number.parseInt(text.replace("0o", ""), 8);
-  if (mode > 0o777) throw new Error(`takes permission bits only (at most 0777), not ${shown(text)}`);
-  return mode;
-}
-
-function shown(text: string): string {
-  return JSON.stringify(text.length <= 60 ? text : `${text.slice(0, 57)}...`);
+  if (min === undefined) return { ...row, range, limits: `at most ${format(max as number)}` };
+  const span = max === undefined ? `at least ${format(min)}` : `${format(min)} to ${format(max)}`;
+  return { ...row, range, limits: `${orZero ? "0, or " : ""}${span}` };
 }

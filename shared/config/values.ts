@@ -1,10 +1,86 @@
+import { isIP } from "node:net";
 import { getCiphers } from "node:tls";
 import { nearest } from "../basics/text.ts";
 
 /**
- * Durations in Go's syntax and sizes with KiB/MiB (design: "Configuration"), so that values can be
- * copied from a Konnectivity manifest. Pure: text in, milliseconds or bytes out.
+ * How texts of flags, environment variables, configuration files and documents become values: one parser for each kind. A parser
+ * throws an Error whose message continues the name of an option or the path of a key: `needs a whole number, not "x"`.
  */
+
+/** Limits of a number: milliseconds, bytes, or what is counted. */
+export interface NumberRange {
+  readonly min?: number;
+  readonly max?: number;
+  /** 0 is allowed below `min`: it means "off". */
+  readonly orZero?: boolean;
+}
+
+/** `parse`, refusing numbers outside the range; `format` writes the limits in the message. */
+export function inRange(
+  parse: (text: string) => number,
+  format: (value: number) => string,
+  { min = 0, max = Number.MAX_SAFE_INTEGER, orZero = false }: NumberRange,
+): (text: string) => number {
+  return (text) => {
+    const value = parse(text);
+    if (orZero && value === 0) return value;
+    if (value < min) throw new Error(`needs ${orZero ? "0, or " : ""}at least ${format(min)}, not ${quoted(text)}`);
+    if (value > max) throw new Error(`takes at most ${format(max)}, not ${quoted(text)}`);
+    return value;
+  };
+}
+
+export function parseInteger(text: string): number {
+  if (!/^-?\d{1,15}$/.test(text.trim())) throw new Error(`needs a whole number, not ${quoted(text)}`);
+  return Number(text);
+}
+
+/** Accepts the spellings of Go's strconv.ParseBool, which Konnectivity's manifests may use. */
+export function parseBoolean(text: string): boolean {
+  if (["true", "t", "1"].includes(text.toLowerCase())) return true;
+  if (["false", "f", "0"].includes(text.toLowerCase())) return false;
+  throw new Error(`needs true or false, not ${quoted(text)}`);
+}
+
+export function parseOneOf<const V extends string>(values: readonly V[], text: string): V {
+  const found = values.find((value) => value === text);
+  if (found === undefined) throw new Error(`needs one of ${values.join(", ")}, not ${quoted(text)}`);
+  return found;
+}
+
+/** Control bytes in a name or path are always a quoting accident, and would forge log lines. */
+export function parseLine(text: string): string {
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: finding them is the point.
+  if (/[\x00-\x1f\x7f]/.test(text)) throw new Error("must not contain line breaks or control characters");
+  return text;
+}
+
+/** A host name or an IP address. A port after it is refused, since ports have options of their own. */
+export function parseAddress(text: string): string {
+  const address = text.replace(/^\[(.*)\]$/, "$1");
+  if (isIP(address) !== 0 || /^[^\s/@:[\]]*$/.test(parseLine(address))) return address;
+  throw new Error(`needs a host name or an IP address, without scheme and port, not ${quoted(text)}`);
+}
+
+export function parseIdentifier(text: string): string {
+  if (!/^[A-Za-z0-9._:-]{0,128}$/.test(text)) throw new Error("needs at most 128 letters, digits and . _ : -");
+  return text;
+}
+
+/** Permission bits in octal, such as `0660`. */
+export function parseMode(text: string): number {
+  if (!/^(0o)?[0-7]{3,4}$/.test(text)) throw new Error(`needs a mode in octal such as 0660, not ${quoted(text)}`);
+  const mode = Number.parseInt(text.replace("0o", ""), 8);
+  if (mode > 0o777) throw new Error(`takes permission bits only (at most 0777), not ${quoted(text)}`);
+  return mode;
+}
+
+export function splitList(text: string, separator: string): string[] {
+  return text
+    .split(separator)
+    .map((item) => item.trim())
+    .filter((item) => item !== "");
+}
 
 const UNIT_MS: Readonly<Record<string, number>> = {
   ns: 1e-6,
@@ -17,7 +93,7 @@ const UNIT_MS: Readonly<Record<string, number>> = {
   h: 3_600_000,
 };
 
-/** The longest delay a Node timer takes; a longer one would fire at once. */
+/** The longest delay of a Node timer, ms; a longer one would fire at once. */
 export const MAX_DURATION_MS = 2_147_483_647;
 
 const DURATION = /^(?:(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+$/;
@@ -36,11 +112,11 @@ export function parseDuration(text: string): number {
     total += Number(number) * (UNIT_MS[unit as string] as number);
   }
   if (total > MAX_DURATION_MS) throw new Error(`is longer than a timer can wait (596h): ${quoted(text)}`);
-  // Sums of decimal fractions carry dust far below a nanosecond.
+  // Sums of decimal fractions have errors far below a nanosecond.
   return Math.round(total * 1e6) / 1e6;
 }
 
-/** The shortest usual spelling of a duration; `parseDuration` reads it back to the same number. */
+/** The usual spelling of a duration; `parseDuration` returns the same number for it. */
 export function formatDuration(ms: number): string {
   if (ms === 0) return "0s";
   let rest = ms;
@@ -84,7 +160,7 @@ export function parseSize(text: string): number {
   return bytes;
 }
 
-/** The largest unit that divides the size; `parseSize` reads it back to the same number. */
+/** A size in the largest unit that divides it; `parseSize` returns the same number for it. */
 export function formatSize(bytes: number): string {
   for (const unit of ["GiB", "MiB", "KiB"]) {
     const size = UNIT_BYTES[unit] as number;
@@ -93,13 +169,9 @@ export function formatSize(bytes: number): string {
   return `${bytes}B`;
 }
 
-function quoted(text: string): string {
-  return JSON.stringify(text.length <= 40 ? text : `${text.slice(0, 37)}...`);
-}
-
 const TLS13_SUITES = ["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"];
 
-/** Go's names, as `--cipher-suites` of Konnectivity takes them, to OpenSSL's. */
+/** Go's names, which `--cipher-suites` of Konnectivity has, to OpenSSL's. */
 const OPENSSL_NAMES: Readonly<Record<string, string>> = {
   TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256: "ECDHE-ECDSA-AES128-GCM-SHA256",
   TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384: "ECDHE-ECDSA-AES256-GCM-SHA384",
@@ -117,12 +189,12 @@ const OPENSSL_NAMES: Readonly<Record<string, string>> = {
   TLS_RSA_WITH_AES_256_GCM_SHA384: "AES256-GCM-SHA384",
 };
 
-/** One suite by Go's or OpenSSL's name, as OpenSSL's. */
+/** OpenSSL's name of a suite, from Go's name or OpenSSL's. */
 export function cipherSuite(text: string): string {
   const name = text.trim();
   if (TLS13_SUITES.includes(name)) return name;
   const openssl = OPENSSL_NAMES[name] ?? name;
-  // getCiphers is lower case; anything else in an OpenSSL cipher string (`!`, `@SECLEVEL`) is a rule, no suite.
+  // Names of getCiphers are in lower case. Other parts of an OpenSSL cipher string (`!`, `@SECLEVEL`) are rules, not suites.
   if (/^[A-Z0-9-]+$/.test(openssl) && getCiphers().includes(openssl.toLowerCase())) return openssl;
   const guess = nearest(name, [...Object.keys(OPENSSL_NAMES), ...TLS13_SUITES]);
   throw new Error(
@@ -131,8 +203,8 @@ export function cipherSuite(text: string): string {
 }
 
 /**
- * Suites as the `ciphers` of Node's TLS. As in Go, the list says nothing about TLS 1.3 unless it names
- * a suite of it; Node would take the absence of such a suite as "no TLS 1.3".
+ * Suites as the `ciphers` of Node's TLS. As in Go, a list without suites of TLS 1.3 does not switch TLS 1.3 off, which it would do
+ * in Node.
  */
 export function cipherList(suites: readonly string[]): string {
   if (suites.length === 0) return "";
@@ -142,13 +214,17 @@ export function cipherList(suites: readonly string[]): string {
 
 export const TLS_VERSIONS = ["TLSv1.2", "TLSv1.3"] as const;
 
-/** Go's spelling of a TLS version (`VersionTLS12`), or OpenSSL's, as OpenSSL's. */
+/** OpenSSL's name of a TLS version, from Go's (`VersionTLS12`) or OpenSSL's. */
 export function tlsVersion(text: string): string {
   const match = /^(?:VersionTLS|TLSv|TLS)?1\.?([0-3])$/.exec(text);
   if (match?.[1] === "0" || match?.[1] === "1") {
     throw new Error("asks for TLS 1.0 or 1.1, which are not offered (RFC 8996); use VersionTLS12 or VersionTLS13");
   }
-  // Empty means the default, as with Konnectivity.
+  // As with Konnectivity, empty is the default.
   if (text === "") return "TLSv1.2";
   return match === null ? text : `TLSv1.${match[1]}`;
+}
+
+function quoted(text: string): string {
+  return JSON.stringify(text.length <= 60 ? text : `${text.slice(0, 57)}...`);
 }

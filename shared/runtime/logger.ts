@@ -3,8 +3,6 @@ import { type DestinationStream, type Logger as PinoLogger, pino, stdTimeFunctio
 
 export type Logger = PinoLogger;
 
-export const LOG_LEVELS = ["trace", "debug", "info", "warn", "error", "fatal", "silent"] as const;
-
 export interface LoggerOptions {
   readonly level: string;
   /** `auto`: lines for people when stdout is a terminal, JSON otherwise. */

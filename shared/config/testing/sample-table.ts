@@ -41,7 +41,7 @@ export const table = defineOptions({
     logtostderr: ignored("klog", true),
     v: ignored("klog"),
   },
-  settle: ({ values, given, problem }) => {
+  resolve: ({ values, given, problem }) => {
     if (given("window") && values.window === 17 * 1024) problem("A window of 17KiB brings bad luck.");
   },
 });
