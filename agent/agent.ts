@@ -13,8 +13,8 @@ import type { Hello } from "../shared/link/control.ts";
 import { version } from "../shared/runtime/build-info.ts";
 import { liveLinks } from "../shared/runtime/common-metrics.ts";
 import { ConditionLog } from "../shared/runtime/condition-log.ts";
+import { FileDescriptors } from "../shared/runtime/file-descriptors.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
-import { FileRoom } from "../shared/runtime/readiness.ts";
 import { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { expiryConditions, expiryWarnings } from "../shared/tls/expiry.ts";
 import { HANDSHAKE_VERSION } from "../shared/wire/handshake.ts";
@@ -66,7 +66,7 @@ export class Agent implements AsyncDisposable {
   readonly #pool: MemoryPool;
   #memoryWatch: MemoryWatch | undefined;
   readonly #throttledLog: ThrottledLog;
-  readonly #files: FileRoom;
+  readonly #files: FileDescriptors;
   readonly #credentials: KeptCredentials;
   readonly #expiry: AgentExpiry;
   #expiryLog: ConditionLog | undefined;
@@ -86,7 +86,7 @@ export class Agent implements AsyncDisposable {
     const memory = this.#pool.share("");
     const throttledLog = new ThrottledLog(log);
     this.#throttledLog = throttledLog;
-    this.#files = new FileRoom({ metrics: this.metrics, throttledLog, owner: "the agent" });
+    this.#files = new FileDescriptors({ metrics: this.metrics, throttledLog, owner: "the agent" });
     const streams: ServeDeps = {
       policy: this.#policy(),
       dials: this.#dials,

@@ -3,7 +3,7 @@ import { type Duplex, duplexPair } from "node:stream";
 import { type TestContext, test } from "node:test";
 import { pino } from "pino";
 import { RouteFault } from "../../shared/dial/fault.ts";
-import { UNBOUNDED } from "../../shared/limits/hold.ts";
+import { UNBOUNDED } from "../../shared/limits/memory-account.ts";
 import { CarrierLost } from "../../shared/link/carrier-end.ts";
 import { dialFault, SECURING } from "../../shared/link/dial-fault.ts";
 import type { LinkWatcher } from "../../shared/link/link.ts";

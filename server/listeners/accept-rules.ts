@@ -1,4 +1,4 @@
-import type { MemoryAccount } from "../../shared/limits/hold.ts";
+import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
 import type { AcceptRules } from "../../shared/listen/acceptor.ts";
 import type { Departures } from "../../shared/listen/departures.ts";
 import type { FailedHandshake } from "../../shared/listen/handshake-backlog.ts";

@@ -87,7 +87,7 @@ export class ServerMetrics {
   readonly memory: MemoryMetrics;
   readonly expiry: ExpiryMetrics;
   /** Of those who have come to no cluster. */
-  readonly strangers = new RecentRefusals();
+  readonly refusals = new RecentRefusals();
   readonly #open = new Tally();
   readonly #established = new Tally();
   readonly #pending = new Tally();
@@ -315,7 +315,7 @@ export class ServerMetrics {
   }
 
   #refused(cluster: string, refusal: Refusal): void {
-    (this.#clusters.figuresOf(cluster)?.refusals ?? this.strangers).tell(refusal);
+    (this.#clusters.figuresOf(cluster)?.refusals ?? this.refusals).tell(refusal);
   }
 
   /** It was reset because its caller would not be let in now. */

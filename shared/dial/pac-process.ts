@@ -20,6 +20,7 @@ const OUTSIDE = "192.0.2.1";
 /** Our parent kills us long before; this ends a loop whose parent is gone. */
 let until = Number.POSITIVE_INFINITY;
 // QuickJS has a limit of its own, which counts nothing here: WebAssembly tells it no size of what it has allocated.
+// Here and not in shared/node: this process may read no file of ours but this one.
 setFlagsFromString(`--wasm-max-mem-pages=${MEMORY_LIMIT_PAGES}`);
 const quickjs = await QuickJS.create({ interruptHandler: () => performance.now() > until });
 

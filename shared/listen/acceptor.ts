@@ -5,7 +5,7 @@ import { OrderedSet } from "../basics/queue.ts";
 import { Penalties } from "../basics/rate-limit.ts";
 import { seconds } from "../basics/text.ts";
 import { answerAndEnd } from "../http/connection-end.ts";
-import { type MemoryAccount, UNBOUNDED } from "../limits/hold.ts";
+import { type MemoryAccount, UNBOUNDED } from "../limits/memory-account.ts";
 import { TlsOverhead } from "../tls/tls-overhead.ts";
 import type { Departures } from "./departures.ts";
 import { type FailedHandshake, HandshakeBacklog } from "./handshake-backlog.ts";

@@ -1,6 +1,5 @@
-import v8 from "node:v8";
 import { ConfigError } from "../config/options.ts";
-import { tooFewFilesToStart } from "../limits/out-of-files.ts";
+import { tooFewFilesToStart } from "../limits/file-descriptors.ts";
 import type { Logger } from "./logger.ts";
 
 /** What a process runs: a server or an agent. */
@@ -108,14 +107,4 @@ export async function run(
 
 function asError(error: unknown): Error {
   return error instanceof Error ? error : new Error(String(error));
-}
-
-/**
- * Lets V8 collect the young buffers of a relay with cheap scavenges, instead of marking the whole heap for each 30 MB that
- * passes through (docs/decisions/0004), and keeps what connections leave behind out of the old generation (0018). Called first
- * of all in a process that moves bytes.
- */
-export function tuneHeapForRelaying(): void {
-  v8.setFlagsFromString("--heap-growing-percent=400");
-  v8.setFlagsFromString("--no-allocation-site-pretenuring");
 }
