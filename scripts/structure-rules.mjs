@@ -26,15 +26,15 @@ export const FOLDERS = {
   "shared/node": [],
   "shared/limits": ["shared", "shared/basics", "shared/node"],
   "shared/documents": ["shared", "shared/basics", "yaml"],
-  "shared/config": ["shared", "shared/basics", "shared/documents", "commander", "yaml"],
+  "shared/config": ["shared", "shared/basics", "shared/documents", "shared/limits", "commander", "yaml"],
   "shared/runtime": ["shared", "shared/basics", "shared/config", "shared/limits", "pino", "pino-pretty", "prom-client"],
   "shared/pki": ["@peculiar/x509"],
   "shared/tls": ["shared", "shared/basics", "shared/documents"],
   "shared/relay": ["shared/basics", "shared/limits", "shared/node"],
   "shared/listen": ["shared/address", "shared/basics", "shared/http", "shared/limits", "shared/node", "shared/tls"],
   "shared/admin": [
-    ...["shared", "shared/address", "shared/basics", "shared/http", "shared/limits", "shared/listen", "shared/runtime"],
-    ...["fastify", "prom-client"],
+    ...["shared", "shared/address", "shared/basics", "shared/config", "shared/http", "shared/limits", "shared/listen"],
+    ...["shared/runtime", "fastify", "prom-client"],
   ],
   "shared/dial/auth": ["shared/basics", "kerberos"],
   "shared/dial": [
