@@ -2,6 +2,7 @@ import { randomUUID } from "node:crypto";
 import type { AddressInfo } from "node:net";
 import type { SecureVersion } from "node:tls";
 import { type Admin, startAdmin } from "../shared/admin/admin.ts";
+import type { ListenAddress } from "../shared/config/listen-address.ts";
 import { ConfigError } from "../shared/config/options.ts";
 import type { Environment } from "../shared/dial/environment.ts";
 import { type FileWatch, watchFiles } from "../shared/documents/watch-files.ts";
@@ -9,18 +10,18 @@ import { controlGroups } from "../shared/limits/memory-limit.ts";
 import { MemoryPool } from "../shared/limits/memory-pool.ts";
 import { MemoryWatch } from "../shared/limits/memory-watch.ts";
 import type { Hello } from "../shared/link/control.ts";
-import { FileRoom } from "../shared/runtime/file-room.ts";
-import { liveLinks } from "../shared/runtime/link-metrics.ts";
+import { version } from "../shared/runtime/build-info.ts";
+import { liveLinks } from "../shared/runtime/common-metrics.ts";
+import { ConditionLog } from "../shared/runtime/condition-log.ts";
+import { FileDescriptors } from "../shared/runtime/file-descriptors.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
 import { ThrottledLog } from "../shared/runtime/throttled-log.ts";
-import { version } from "../shared/runtime/version.ts";
-import { expiryWarnings } from "../shared/tls/expiry.ts";
-import { ValidityLog } from "../shared/tls/validity-log.ts";
+import { expiryConditions, expiryWarnings } from "../shared/tls/expiry.ts";
 import { HANDSHAKE_VERSION } from "../shared/wire/handshake.ts";
 import type { Session } from "../shared/yamux/session.ts";
 import { AgentMetrics } from "./metrics.ts";
 import type { AgentOptions } from "./options.ts";
-import { checkPort, type ListenAt } from "./ports.ts";
+import { checkPort } from "./ports.ts";
 import { credentialCheck, readiness, status } from "./status.ts";
 import { sharedLookup } from "./streams/lookup.ts";
 import { TargetPolicy } from "./streams/policy.ts";
@@ -65,10 +66,10 @@ export class Agent implements AsyncDisposable {
   readonly #pool: MemoryPool;
   #memoryWatch: MemoryWatch | undefined;
   readonly #throttledLog: ThrottledLog;
-  readonly #files: FileRoom;
+  readonly #files: FileDescriptors;
   readonly #credentials: KeptCredentials;
   readonly #expiry: AgentExpiry;
-  #validity: ValidityLog | undefined;
+  #expiryLog: ConditionLog | undefined;
   readonly #uplinks: readonly Uplink[];
   #health: Admin | undefined;
   #admin: Admin | undefined;
@@ -85,7 +86,7 @@ export class Agent implements AsyncDisposable {
     const memory = this.#pool.share("");
     const throttledLog = new ThrottledLog(log);
     this.#throttledLog = throttledLog;
-    this.#files = new FileRoom({ metrics: this.metrics, throttledLog, owner: "the agent" });
+    this.#files = new FileDescriptors({ metrics: this.metrics, throttledLog, owner: "the agent" });
     const streams: ServeDeps = {
       policy: this.#policy(),
       dials: this.#dials,
@@ -171,7 +172,8 @@ export class Agent implements AsyncDisposable {
   /** What only an operator can mend fails the start before any server has seen this agent. */
   async start(): Promise<void> {
     this.#checkCredentials();
-    this.#validity = new ValidityLog(this.#log, () => this.#expiry);
+    this.#expiryLog = new ConditionLog(this.#log, () => expiryConditions(this.#expiry, new Date()));
+    this.#expiryLog.check();
     const { health, admin } = listeners(this.#options);
     await Promise.all([health, admin].filter(({ port }) => port !== 0).map(checkPort));
     this.#watchCredentials();
@@ -216,7 +218,7 @@ export class Agent implements AsyncDisposable {
   #watchCredentials(): void {
     const watch = watchFiles(pathsOf(this.#options), () => {
       const isUsable = this.#credentials.refresh();
-      this.#validity?.look();
+      this.#expiryLog?.check();
       if (!isUsable) return watch.tellAgain();
       this.#log.info("credentials have changed: connections are replaced");
       for (const uplink of this.#uplinks) uplink.changeCarriers();
@@ -253,7 +255,7 @@ export class Agent implements AsyncDisposable {
 
   async #closeListeners(): Promise<void> {
     this.#credentialWatch?.close();
-    this.#validity?.close();
+    this.#expiryLog?.close();
     this.#files.stop();
     this.#memoryWatch?.stop();
     await Promise.all([this.#health?.close(), this.#admin?.close()]);
@@ -302,7 +304,7 @@ function helloOf({ agentId, cluster }: AgentOptions): Hello {
 }
 
 /** Where the listeners of the operator's ports go. */
-function listeners(options: AgentOptions): { readonly health: ListenAt; readonly admin: ListenAt } {
+function listeners(options: AgentOptions): { readonly health: ListenAddress; readonly admin: ListenAddress } {
   const { healthServerPort, healthServerHost, adminServerPort, adminBindAddress } = options;
   return {
     health: {

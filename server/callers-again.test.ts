@@ -14,7 +14,7 @@ import {
   Tenants,
   unixCallerAt,
 } from "./testing/tenants.ts";
-import { ISSUER, Issuer, SUBJECT } from "./tokens/testing.ts";
+import { ISSUER, Issuer, SUBJECT } from "./tokens/testing/tokens.ts";
 
 /** Until a CONNECT that would not be let in now is over, ms. */
 const WITHIN_MS = 5_000;
@@ -172,5 +172,5 @@ test("a cluster that is known but not served says no", async () => {
     body: JSON.stringify({ cluster: "ghost", target: "10.0.0.1:443" }),
   });
   const { outcome, sentence } = (await response.json()) as { outcome: string; sentence: string };
-  assert.deepEqual([outcome, sentence], ["unknown_cluster", 'cluster "ghost" is not served here']);
+  assert.deepEqual([outcome, sentence], ["unknown_cluster", 'there is no cluster "ghost" here']);
 });

@@ -1,5 +1,5 @@
 import type { AddressInfo } from "node:net";
-import { formatTarget, type Target } from "../shared/address/target.ts";
+import { formatTarget } from "../shared/address/target.ts";
 import { type Admin, startAdmin } from "../shared/admin/admin.ts";
 import { oncePerSecond } from "../shared/basics/timers.ts";
 import { TurnQueue } from "../shared/basics/turn-queue.ts";
@@ -8,9 +8,8 @@ import { MemoryPool } from "../shared/limits/memory-pool.ts";
 import type { MemoryShare } from "../shared/limits/memory-share.ts";
 import { MemoryWatch } from "../shared/limits/memory-watch.ts";
 import type { TlsListener } from "../shared/listen/listeners.ts";
-import { CulvertError } from "../shared/outcomes.ts";
-import { FileRoom } from "../shared/runtime/file-room.ts";
-import { liveLinks } from "../shared/runtime/link-metrics.ts";
+import { liveLinks } from "../shared/runtime/common-metrics.ts";
+import { FileDescriptors } from "../shared/runtime/file-descriptors.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
 import { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { type Expiring, expiryWarnings } from "../shared/tls/expiry.ts";
@@ -33,7 +32,7 @@ import { fileNeedWarning } from "./listeners/file-need.ts";
 import { openTlsPort } from "./listeners/tls-port.ts";
 import { WaitingConnections } from "./listeners/waiting-connections.ts";
 import { type ListenerName, ServerMetrics } from "./metrics/server-metrics.ts";
-import { tryTarget } from "./operators/connect-check.ts";
+import { checkConnect } from "./operators/connect-check.ts";
 import { roundTripsOf } from "./operators/round-trips.ts";
 import { type Condition, endingSoon, readiness, type ServerStatus, status } from "./operators/status.ts";
 import type { ServerOptions } from "./options/options.ts";
@@ -92,7 +91,7 @@ export class Server implements AsyncDisposable {
   readonly #log: Logger;
   readonly #throttledLog: ThrottledLog;
   readonly #ephemeral: boolean;
-  readonly #files: FileRoom;
+  readonly #files: FileDescriptors;
   readonly #entrances: Entrances;
   #store: ClusterStore | undefined;
   #serving: Clusters | undefined;
@@ -119,7 +118,7 @@ export class Server implements AsyncDisposable {
     this.#log = log;
     this.#throttledLog = new ThrottledLog(log);
     const { metrics } = this;
-    this.#files = new FileRoom({ metrics, throttledLog: this.#throttledLog, owner: "this server" });
+    this.#files = new FileDescriptors({ metrics, throttledLog: this.#throttledLog, owner: "this server" });
     this.#ephemeral = listenEphemeral;
     this.#pool = new MemoryPool(options.memoryLimit);
     this.#memoryOfStrangers = this.#pool.share("");
@@ -290,23 +289,14 @@ export class Server implements AsyncDisposable {
   #connecting(): ConnectDeps {
     return {
       options: this.#options,
-      tunnels: this.tunnels,
+      clusters: { get: (name) => this.#serving?.get(name) },
       metrics: this.metrics,
       log: this.#log,
       throttledLog: this.#throttledLog,
       unauthenticatedMemory: this.#memoryOfStrangers,
-      mustAdmit: (cluster, target) => this.#mustAdmit(cluster, target),
-      paceOf: (cluster) => this.#serving?.get(cluster)?.pace,
       draining: () => this.#draining,
-      mustHaveFiles: () => this.#files.mustHaveRoom("overloaded"),
+      files: this.#files,
     };
-  }
-
-  /** A cluster that is not served has nobody who could say yes. */
-  #mustAdmit(cluster: string, target: Target): void {
-    const served = this.#serving?.get(cluster);
-    if (served === undefined) throw new CulvertError("unknown_cluster", `cluster "${cluster}" is not served here`);
-    served.requireAdmission(target);
   }
 
   #handler(door: Door): FrontendHandler {
@@ -358,7 +348,7 @@ export class Server implements AsyncDisposable {
         metrics: registry,
         checks: () => readiness(this.#condition(), "names"),
         status: () => this.#status(),
-        trial: (asked) => tryTarget(asked, this.#connecting()),
+        trial: (asked) => checkConnect(asked, this.#connecting()),
         allowedHosts: this.#options.adminAllowedHosts,
       });
       this.addresses.admin = this.#admin.address;
@@ -371,7 +361,7 @@ export class Server implements AsyncDisposable {
       serverId: this.#options.serverId,
       listeners: this.#shownAddresses(),
       clusters: this.#serving?.all() ?? [],
-      strangers: this.metrics.strangers,
+      refusals: this.metrics.refusals,
       problems: [...this.#files.problems(), ...this.#clusterFaults()],
       pool: this.#pool,
       draining: this.#draining,

@@ -5,7 +5,7 @@ import { type Duplex, duplexPair } from "node:stream";
 import { type TestContext, test } from "node:test";
 import { pino } from "pino";
 import { parseTarget } from "../../shared/address/target.ts";
-import { UNBOUNDED } from "../../shared/limits/hold.ts";
+import { UNBOUNDED } from "../../shared/limits/memory-account.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { encodeOpen, type OpenAnswer } from "../../shared/wire/stream-head.ts";

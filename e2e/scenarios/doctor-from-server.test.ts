@@ -2,22 +2,22 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createServer } from "node:net";
 import { test } from "node:test";
-import type { Trial } from "../../server/operators/connect-check.ts";
+import type { ConnectCheck } from "../../server/operators/connect-check.ts";
 import { freePort } from "../harness/targets/absent.ts";
 import { within } from "../harness/wait.ts";
 import { startWorld, type World } from "../harness/world.ts";
 
 /** As `culvert doctor --from-server` asks. */
-async function tried({ server }: Pick<World, "server">, asked: unknown): Promise<Trial> {
+async function tried({ server }: Pick<World, "server">, asked: unknown): Promise<ConnectCheck> {
   const response = await fetch(`http://127.0.0.1:${server.addresses.admin?.port}/trial`, {
     method: "POST",
     headers: { "content-type": "application/json" },
     body: JSON.stringify(asked),
   });
-  return (await response.json()) as Trial;
+  return (await response.json()) as ConnectCheck;
 }
 
-const states = ({ steps }: Trial): string => steps.map(({ step, state }) => `${step} ${state}`).join(", ");
+const states = ({ steps }: ConnectCheck): string => steps.map(({ step, state }) => `${step} ${state}`).join(", ");
 
 test("a target that is reached: the times of server, link, name server and dial are told apart", async (t) => {
   await using world = await startWorld();

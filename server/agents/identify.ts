@@ -1,10 +1,10 @@
 import type { IncomingHttpHeaders } from "node:http";
 import type { Socket } from "node:net";
-import { networkOf } from "../../shared/address/source-network.ts";
+import { networkOf } from "../../shared/address/network.ts";
 import { type PresentedToken, presentedToken } from "../../shared/http/bearer.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import { type IdentityPattern, type PeerIdentity, permits, subjectOf, verifyPeer } from "../../shared/tls/identity.ts";
-import type { TokenAsker, TokenVerifier } from "../tokens/verifier.ts";
+import type { TokenVerifier, VerifyContext } from "../tokens/verifier.ts";
 import type { Credential } from "../tunnels/credential.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
 
@@ -62,7 +62,7 @@ export async function identify(
   const network = networkOf(address);
   const sentence = `too many tokens of agents of cluster "${name}" are being verified (--max-judged-agents): the oldest was dropped`;
   onJudging();
-  const credential = await verifying.agents.during(
+  const credential = await verifying.agents.run(
     { socket: peer.socket, network },
     { most, deadlineMs, sentence },
     (signal) => byToken(presented.token, rules, { signal, network }),
@@ -82,10 +82,10 @@ export function mustName({ cluster }: PresentedToken, served: string): void {
 
 function byCertificate({ socket, verifiedBy: by }: TlsPeer, rules: AgentRules): Credential {
   const { identities, rule, verifier } = rules;
-  const { identity: peer, refusal } = verifyPeer(socket, by);
+  const { identity: peer, refusal, fault: credentialFault } = verifyPeer(socket, by);
   if (peer === undefined) {
     const or = verifier === undefined ? "" : ", and no token (--service-account-token-path)";
-    throw new CulvertError("unauthenticated", `${refusal}${or}`);
+    throw new CulvertError("unauthenticated", `${refusal}${or}`, { fault: credentialFault });
   }
   // A handshake of before is no proof: who came with the old CA would stay for ever.
   if (by !== undefined && by !== rules.ca) {
@@ -99,7 +99,7 @@ function byCertificate({ socket, verifiedBy: by }: TlsPeer, rules: AgentRules): 
   throw new CulvertError("forbidden", `the client certificate ${printable(identity, 120)} ${why}`);
 }
 
-async function byToken(text: string, rules: AgentRules, asker: TokenAsker): Promise<Credential> {
+async function byToken(text: string, rules: AgentRules, asker: VerifyContext): Promise<Credential> {
   // Asked for anew each time: the rules may be others when the token is judged again.
   const verifier: Pick<TokenVerifier, "verify"> = {
     verify: (token, by) => {
@@ -113,7 +113,7 @@ async function byToken(text: string, rules: AgentRules, asker: TokenAsker): Prom
     const token = { text, identity: verdict.ok, verifier };
     return { identity: `SUB=${verdict.ok.subject}`, peer: undefined, ca: undefined, token };
   }
-  if ("refused" in verdict) throw new CulvertError("unauthenticated", verdict.refused);
+  if ("refused" in verdict) throw new CulvertError("unauthenticated", verdict.refused, { fault: verdict.fault });
   throw new CulvertError("overloaded", verdict.unavailable, {
     retryAfterMs: verdict.retryAfterMs,
     cause: new Error(verdict.detail),

@@ -2,7 +2,7 @@ import type { IncomingHttpHeaders } from "node:http";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import type { TLSSocket } from "node:tls";
-import { networkOf } from "../../shared/address/source-network.ts";
+import { networkOf } from "../../shared/address/network.ts";
 import { BEARER_CHALLENGE, presentedToken } from "../../shared/http/bearer.ts";
 import { IncomingConnection, sourceOf } from "../../shared/listen/incoming-connection.ts";
 import type { Endpoint } from "../../shared/listen/proxy-protocol.ts";
@@ -25,8 +25,6 @@ import type { ClusterTunnels } from "../tunnels/registry.ts";
 export interface Caller {
   /** For logs. */
   readonly name: string;
-  /** The cluster that this caller's credential belongs to. */
-  readonly cluster: string;
   /** Absent: it came over a unix socket. */
   readonly proof?: CallerProof;
 }
@@ -81,7 +79,7 @@ export async function authenticate(
   mustName(presented, door.cluster);
   const { verifier } = door;
   const verdict = await verifyToken(presented.token, socket as TLSSocket, door, bounds);
-  if ("refused" in verdict) throw new CulvertError("unauthenticated", verdict.refused);
+  if ("refused" in verdict) throw new CulvertError("unauthenticated", verdict.refused, { fault: verdict.fault });
   if ("unavailable" in verdict) {
     const { unavailable, retryAfterMs, detail } = verdict;
     throw new CulvertError("overloaded", unavailable, { retryAfterMs, cause: new Error(detail) });
@@ -104,7 +102,7 @@ async function verifyToken(
   if (verifier === undefined) return { refused: "tokens are not taken here any more" };
   const network = networkOf(sourceOf(socket).address);
   const sentence = `too many tokens of callers of cluster "${door.cluster}" are being verified (--max-judged-agents): the oldest was dropped`;
-  return await door.tunnels.verifying.callers.during({ socket, network }, { ...bounds, sentence }, (signal) =>
+  return await door.tunnels.verifying.callers.run({ socket, network }, { ...bounds, sentence }, (signal) =>
     inTime(verifier.verify(token, { signal, network }), signal),
   );
 }
@@ -117,12 +115,12 @@ export function challenges(door: Door): readonly string[] {
 
 /** The same by what the connection itself shows: for requests that get no further anyway. */
 export function authenticateSocket(door: Door, socket: unknown): Caller {
-  if (door.kind === "unix") return { name: "unix", cluster: door.cluster };
+  if (door.kind === "unix") return { name: "unix" };
   const by = IncomingConnection.of(socket as TLSSocket)?.verifiedBy;
-  const { identity, refusal: why } = verifyPeer(socket as TLSSocket, by);
+  const { identity, refusal: why, fault: credentialFault } = verifyPeer(socket as TLSSocket, by);
   if (identity === undefined) {
     const or = door.verifier === undefined ? "" : ", and no token (Proxy-Authorization: Bearer)";
-    throw new CulvertError("unauthenticated", `${why}${or}`);
+    throw new CulvertError("unauthenticated", `${why}${or}`, { fault: credentialFault });
   }
   if (by !== undefined && by !== door.ca) {
     throw new CulvertError("unauthenticated", "the CA of this cluster has changed during the handshake: connect again");
@@ -152,5 +150,5 @@ export function callerSource(door: Door, socket: unknown): Endpoint | undefined 
 function admitted(door: CallerDoor, name: string, proof: CallerProof, socket: unknown): Caller {
   const objection = door.objection(sourceOf(socket as TLSSocket).address);
   if (objection !== undefined) throw objection;
-  return { name, cluster: door.cluster, proof };
+  return { name, proof };
 }

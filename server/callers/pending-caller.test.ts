@@ -2,8 +2,9 @@ import assert from "node:assert/strict";
 import { Duplex } from "node:stream";
 import { test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
-import { PRESSURE, UNBOUNDED } from "../../shared/limits/hold.ts";
+import { UNBOUNDED } from "../../shared/limits/memory-account.ts";
 import { MemoryPool } from "../../shared/limits/memory-pool.ts";
+import { RECLAIM } from "../../shared/limits/reclaim.ts";
 import type { CulvertError } from "../../shared/outcomes.ts";
 import { PendingCaller } from "./pending-caller.ts";
 
@@ -55,13 +56,13 @@ test("what came before the caller was admitted moves to the account of its clust
   await turn();
   const held = () => [unauthenticated.held, red.held];
   assert.deepEqual(held(), [3_000, 0]);
-  pending.admitted(red);
+  pending.chargeTo(red);
   assert.deepEqual(held(), [0, 3_000]);
   socket.push(Buffer.alloc(500));
   await turn();
   assert.deepEqual(held(), [0, 3_500]);
   assert.equal(
-    red.relieve(() => false, performance.now() + 1_000, PRESSURE.limit),
+    red.reclaim(() => false, performance.now() + 1_000, RECLAIM.stalled),
     1,
     "it is its cluster's to end",
   );
@@ -104,14 +105,9 @@ test("where a little memory is missing few of those that wait are refused, also 
 test("where memory is short a CONNECT that waits with such bytes is refused as overloaded", async () => {
   const pool = new MemoryPool(2_000);
   const { socket, pending } = eager(pool.share("red"));
-  let refusal: CulvertError | undefined;
-  const cancel = (reason: CulvertError) => {
-    refusal = reason;
-  };
-  void pending.during({ promise: new Promise<never>(() => {}), cancel });
   const deadline = performance.now() + 5_000;
-  while (refusal === undefined && performance.now() < deadline) await turn();
-  assert.equal(refusal?.code, "overloaded");
+  while (!pending.signal.aborted && performance.now() < deadline) await turn();
+  assert.equal((pending.signal.reason as CulvertError).code, "overloaded");
   pending.release();
   assert.equal(pool.held, 0);
   socket.destroy();

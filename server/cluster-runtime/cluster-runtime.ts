@@ -1,16 +1,16 @@
 import type { Target } from "../../shared/address/target.ts";
 import { TokenBucket } from "../../shared/basics/rate-limit.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
+import { ConditionLog } from "../../shared/runtime/condition-log.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { WatchedCrl } from "../../shared/tls/crl-file.ts";
-import type { Expiring } from "../../shared/tls/expiry.ts";
+import { type Expiring, expiryConditions } from "../../shared/tls/expiry.ts";
 import type { WatchedTls } from "../../shared/tls/tls-files.ts";
 import { unfit } from "../../shared/tls/tls-material.ts";
-import { ValidityLog } from "../../shared/tls/validity-log.ts";
 import { type Cluster, type ClusterChanges, type InnerTlsRule, SIDES, type SideName } from "../clusters/cluster.ts";
 import type { Limits } from "../clusters/document.ts";
 import { ClusterFigures } from "../metrics/cluster-figures.ts";
-import type { Reach } from "../tokens/review-reach.ts";
+import type { ApiServerState } from "../tokens/token-review.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
 import { SideExpiry } from "./expiring.ts";
 import { ClusterVirtualHost, type UnixHost } from "./virtual-host.ts";
@@ -52,7 +52,7 @@ export class ClusterRuntime {
   /** It comes from the flags, not from a document. */
   readonly isOfFlags: boolean;
   readonly #expiry: readonly SideExpiry[];
-  readonly #validity: ValidityLog;
+  readonly #expiryLog: ConditionLog;
   #cluster: Cluster;
   #connects: TokenBucket | undefined;
   #bytes: TokenBucket | undefined;
@@ -91,7 +91,8 @@ export class ClusterRuntime {
     // These have timers until they are closed, so nothing may throw after they are made.
     this.figures = new ClusterFigures();
     this.#expiry = SIDES.map((side) => new SideExpiry(side, () => this.#inUse(side)));
-    this.#validity = new ValidityLog(deps.log, () => this.expiring());
+    this.#expiryLog = new ConditionLog(deps.log, () => expiryConditions(this.expiring(), new Date()));
+    this.#expiryLog.check();
   }
 
   get cluster(): Cluster {
@@ -108,9 +109,9 @@ export class ClusterRuntime {
   }
 
   /** Whether the API servers that verify its tokens answer; `undefined` if none is asked. */
-  get tokenReach(): Reach | undefined {
-    const reaches = SIDES.flatMap((side) => this[side].verifier?.reach ?? []);
-    return reaches.find(({ state }) => state === "failing") ?? reaches[0];
+  get apiServerState(): ApiServerState | undefined {
+    const states = SIDES.flatMap((side) => this[side].verifier?.apiServer ?? []);
+    return states.find(({ state }) => state === "failing") ?? states[0];
   }
 
   /** The certificates of its document that expire. Those of the flags are reported once for all clusters. */
@@ -140,14 +141,14 @@ export class ClusterRuntime {
     this.agents.close();
     this.callers.close();
     this.figures.close();
-    this.#validity.close();
+    this.#expiryLog.close();
   }
 
   update(cluster: Cluster, what: ClusterChanges): void {
     this.#cluster = cluster;
     this.#apply(cluster);
     if (what.limits) this.#applyLimits(cluster);
-    this.#validity.look();
+    this.#expiryLog.check();
   }
 
   #apply({ name, agents, callers, suspended }: Cluster): void {

@@ -1,15 +1,16 @@
 import { ConfigError } from "../../shared/config/options.ts";
 import type { VirtualHosts } from "../../shared/listen/listeners.ts";
+import { ConditionLog } from "../../shared/runtime/condition-log.ts";
 import type { Expiring } from "../../shared/tls/expiry.ts";
 import { changedKeys } from "../clusters/changes.ts";
 import type { Cluster, ClusterChanges } from "../clusters/cluster.ts";
 import type { ServerNames } from "../clusters/names.ts";
 import type { ClusterListener } from "../clusters/store.ts";
-import type { Reach } from "../tokens/review-reach.ts";
+import type { ApiServerState } from "../tokens/token-review.ts";
 import type { Registry } from "../tunnels/registry.ts";
 import { ClusterRuntime, type ClusterRuntimeDeps } from "./cluster-runtime.ts";
 import type { ClusterVirtualHost } from "./virtual-host.ts";
-import { CrlLog, documentCrlWarnings, flagCrlWarnings, sharedCaWarning, WARNINGS, warningsOf } from "./warnings.ts";
+import { documentCrlWarnings, flagCrlWarnings, sharedCaWarning, WARNINGS, warningsOf } from "./warnings.ts";
 
 /** Where clusters come from: the documents of `--clusters`, or the flags. */
 export interface ClusterSource {
@@ -35,7 +36,7 @@ export interface ClustersDeps extends ClusterRuntimeDeps {
 /** A cluster and the state of the API server that verifies its tokens. */
 export interface TokenReviewState {
   readonly cluster: string;
-  readonly reach: Reach;
+  readonly reach: ApiServerState;
 }
 
 /** The clusters that are served now, and their virtual hosts on the TLS ports. */
@@ -48,14 +49,16 @@ export class Clusters implements ClusterListener {
   readonly #served = new Map<string, ClusterRuntime>();
   /** Clusters that cannot be served, and why. */
   readonly #unserved = new Map<string, string>();
-  readonly #crlLog: CrlLog;
+  readonly #crlLog: ConditionLog;
   #started = false;
 
   constructor(deps: ClustersDeps) {
     this.#deps = deps;
     this.agentHosts = this.#hosts("agents", () => deps.source.agentNames, hasCertificate);
     this.plainAgentHosts = this.#hosts("agents", () => deps.source.agentNames, worksOnPlainPort);
-    this.#crlLog = new CrlLog(deps.log, () => this.#crlWarnings());
+    this.#crlLog = new ConditionLog(deps.log, () =>
+      this.#crlWarnings().map((message) => ({ level: "warn", fields: {}, message })),
+    );
     this.callerHosts = this.#hosts("callers", () => deps.source.callerNames, hasCertificate);
   }
 
@@ -90,8 +93,8 @@ export class Clusters implements ClusterListener {
 
   /** The clusters whose tokens an API server verifies. */
   tokenReviews(): TokenReviewState[] {
-    return [...this.#served].flatMap(([cluster, { tokenReach }]) =>
-      tokenReach === undefined ? [] : { cluster, reach: tokenReach },
+    return [...this.#served].flatMap(([cluster, { apiServerState }]) =>
+      apiServerState === undefined ? [] : { cluster, reach: apiServerState },
     );
   }
 

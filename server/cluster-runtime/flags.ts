@@ -1,12 +1,12 @@
 import { resolve } from "node:path";
 import { ConfigError } from "../../shared/config/options.ts";
+import { ConditionLog } from "../../shared/runtime/condition-log.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import { WatchedCrl } from "../../shared/tls/crl-file.ts";
-import type { Expiring } from "../../shared/tls/expiry.ts";
+import { type Expiring, expiryConditions } from "../../shared/tls/expiry.ts";
 import { type IdentityPattern, parsePattern } from "../../shared/tls/identity.ts";
 import { WatchedTls } from "../../shared/tls/tls-files.ts";
 import type { ServerTls, TlsFiles, Validity } from "../../shared/tls/tls-material.ts";
-import { ValidityLog } from "../../shared/tls/validity-log.ts";
 import type { FlagAuthorities } from "../clusters/claimed-certificates.ts";
 import { type Cluster, SIDES, type SideName } from "../clusters/cluster.ts";
 import { TargetRules } from "../clusters/targets.ts";
@@ -103,7 +103,7 @@ export class FlagTls {
   readonly callers: WatchedTls | undefined;
   readonly crl: WatchedCrl | undefined;
   readonly #expiry: readonly SideExpiry[];
-  readonly #validity: ValidityLog;
+  readonly #expiryLog: ConditionLog;
   #authorities: FlagAuthorities = {};
 
   /** Throws a `ConfigError`. */
@@ -111,11 +111,11 @@ export class FlagTls {
     const { clusterCert, clusterKey, clusterCaCert, serverCert, serverKey, serverCaCert } = options;
     const { log } = deps;
     const onAgentsRenewed = ({ ca }: ServerTls, before: ServerTls): void => {
-      this.#validity.look();
+      this.#expiryLog.check();
       deps.onAgentsRenewed(ca !== before.ca);
     };
     const onCallersRenewed = ({ ca }: ServerTls, before: ServerTls): void => {
-      this.#validity.look();
+      this.#expiryLog.check();
       if (ca !== before.ca) deps.onCallersCaChanged();
     };
     const ofAgents = { certFile: clusterCert, keyFile: clusterKey, caFile: clusterCaCert };
@@ -138,7 +138,8 @@ export class FlagTls {
       throw error;
     }
     this.#expiry = [this.#expiryOf("agents", ofAgents), this.#expiryOf("callers", ofCallers)];
-    this.#validity = new ValidityLog(log, () => this.expiring());
+    this.#expiryLog = new ConditionLog(log, () => expiryConditions(this.expiring(), new Date()));
+    this.#expiryLog.check();
   }
 
   #expiryOf(side: SideName, { certFile, caFile }: TlsFiles): SideExpiry {
@@ -176,7 +177,7 @@ export class FlagTls {
     this.agents?.close();
     this.callers?.close();
     this.crl?.close();
-    this.#validity.close();
+    this.#expiryLog.close();
   }
 }
 

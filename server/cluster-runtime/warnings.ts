@@ -1,6 +1,3 @@
-import type { QueueNode } from "../../shared/basics/queue.ts";
-import { SharedInterval } from "../../shared/basics/timers.ts";
-import type { Logger } from "../../shared/runtime/logger.ts";
 import type { CrlFile, WatchedCrl } from "../../shared/tls/crl-file.ts";
 import type { RevocationList } from "../../shared/tls/revocation-list.ts";
 import { authoritiesOf } from "../clusters/authority.ts";
@@ -142,40 +139,4 @@ export function flagCrlWarnings(crl: WatchedCrl, clusters: Iterable<ClusterRunti
     all.some((one) => SIDES.some((side) => one.cluster[side].crl === undefined && one[side].trust.knows(list)));
   const problem = crl.problem === undefined ? [] : [`--client-crl-file: ${crl.problem}; the old one stays in use`];
   return [...problem, ...crlWarnings(`--client-crl-file (${crl.path})`, crl.content, isKnown, now)];
-}
-
-/** Interval at which CRLs in use are checked for their age, ms. */
-const CHECK_MS = 60_000;
-
-/** Logs each warning about CRLs once, when it begins to apply. */
-export class CrlLog {
-  readonly #log: Pick<Logger, "warn">;
-  readonly #warnings: () => readonly string[];
-  readonly #place: QueueNode<() => void>;
-  #logged: readonly string[] = [];
-  #soon: NodeJS.Immediate | undefined;
-
-  /** `warnings` returns those that apply now; it is called until this log is closed. */
-  constructor(log: Pick<Logger, "warn">, warnings: () => readonly string[]) {
-    this.#log = log;
-    this.#warnings = warnings;
-    this.#place = SharedInterval.every(CHECK_MS).add(this.check);
-  }
-
-  /** Call it when CRLs or CAs may have changed. A thousand clusters that change together cause one check. */
-  checkSoon(): void {
-    this.#soon ??= setImmediate(this.check);
-  }
-
-  readonly check = (): void => {
-    this.#soon = undefined;
-    const before = this.#logged;
-    this.#logged = this.#warnings();
-    for (const warning of this.#logged) if (!before.includes(warning)) this.#log.warn(warning);
-  };
-
-  close(): void {
-    clearImmediate(this.#soon);
-    this.#place.leave();
-  }
 }

@@ -208,7 +208,7 @@ test("what one cluster does is told to its figures, and refusals of those who ca
     ["agent 403", "caller forbidden"],
   );
   assert.deepEqual(
-    metrics.strangers.list().map(({ code }) => code),
+    metrics.refusals.list().map(({ code }) => code),
     ["unauthenticated"],
   );
 });

@@ -1,8 +1,6 @@
 import type { Registry } from "prom-client";
 import { type OutcomeCode, outcome } from "../../shared/outcomes.ts";
-import { ExpiryMetrics } from "../../shared/runtime/expiry-metrics.ts";
-import { LinkMetrics } from "../../shared/runtime/link-metrics.ts";
-import { MemoryMetrics } from "../../shared/runtime/memory-metrics.ts";
+import { ExpiryMetrics, LinkMetrics, MemoryMetrics } from "../../shared/runtime/common-metrics.ts";
 import {
   type ByCluster,
   DIAL_BUCKETS,
@@ -87,7 +85,7 @@ export class ServerMetrics {
   readonly memory: MemoryMetrics;
   readonly expiry: ExpiryMetrics;
   /** Of those who have come to no cluster. */
-  readonly strangers = new RecentRefusals();
+  readonly refusals = new RecentRefusals();
   readonly #open = new Tally();
   readonly #established = new Tally();
   readonly #pending = new Tally();
@@ -315,7 +313,7 @@ export class ServerMetrics {
   }
 
   #refused(cluster: string, refusal: Refusal): void {
-    (this.#clusters.figuresOf(cluster)?.refusals ?? this.strangers).tell(refusal);
+    (this.#clusters.figuresOf(cluster)?.refusals ?? this.refusals).tell(refusal);
   }
 
   /** It was reset because its caller would not be let in now. */

@@ -1,151 +1,147 @@
 import { isIP } from "node:net";
 import { z } from "zod";
 import { parseTarget, type Target } from "../../shared/address/target.ts";
-import { type CulvertError, type OutcomeCode, toCulvertError } from "../../shared/outcomes.ts";
+import { CulvertError, type OutcomeCode, toCulvertError } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { OpenTimes } from "../../shared/wire/stream-head.ts";
-import { type Asker, type ReachDeps, reach } from "../tunnels/open-stream.ts";
-import type { Registry } from "../tunnels/registry.ts";
+import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";
+import { type OpenContext, type OpenStreamDeps, openStream } from "../tunnels/open-stream.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
 
-export interface TrialDeps extends ReachDeps {
-  readonly tunnels: Pick<Registry, "cluster">;
+export interface ConnectCheckDeps extends OpenStreamDeps {
+  readonly clusters: { get(name: string): Pick<ClusterRuntime, "tunnels" | "requireAdmission"> | undefined };
   readonly log: Logger;
-  /** As for a caller's CONNECT. */
-  mustAdmit(cluster: string, target: Target): void;
-  mustHaveFiles(): void;
+  /** Throws `overloaded` when this process has hardly a file descriptor left. */
+  readonly files: { mustHaveRoom(code: "overloaded"): void };
 }
 
-/** `server`: cluster, rules and agent; `link`: until the agent has taken the stream; the rest is the agent's. */
-export type TrialStepName = "server" | "link" | "dns" | "dial";
+/** `server`: cluster, rules and agent; `link`: until the agent has accepted the stream; `dns`, `dial`: at the agent. */
+export type CheckStepName = "server" | "link" | "dns" | "dial";
 
-export interface TrialStep {
-  readonly step: TrialStepName;
+export interface CheckStep {
+  readonly step: CheckStepName;
   readonly state: "passed" | "failed" | "skipped" | "not reached";
   readonly ms?: number;
   readonly detail: string;
 }
 
-/** What became of one connection, step by step. */
-export interface Trial {
+/** The result of one test connection, step by step. */
+export interface ConnectCheck {
   readonly cluster: string;
   readonly target: string;
   readonly outcome: OutcomeCode | "ok";
   /** For a person. */
   readonly sentence: string;
-  readonly steps: readonly TrialStep[];
+  readonly steps: readonly CheckStep[];
 }
 
-const askedSchema = z.object({ cluster: z.string().max(253), target: z.string().max(300) });
+const requestSchema = z.object({ cluster: z.string().max(253), target: z.string().max(300) });
 
-/** How long a target that was reached may take to see our end. */
+/** How long a target may take to close after the server has ended the test connection, ms. */
 const LINGER_MS = 1_000;
 const ID = "doctor";
 
-/** What is known of a connection while it is tried; moments by `performance.now()`. */
-interface Course {
+/** Moments of a test connection by `performance.now()`, and what was learned from the agent. */
+interface Progress {
   readonly startedAt: number;
-  pickedAt?: number;
-  tunnel?: Tunnel;
-  /** What came of the agent that was asked first, where this is the second. */
-  before?: CulvertError;
-  takenAt?: number;
+  pickedAt?: number | undefined;
+  tunnel?: Tunnel | undefined;
+  /** Why the first agent was not used, if `tunnel` is the second. */
+  before?: CulvertError | undefined;
+  acceptedAt?: number | undefined;
   answeredAt?: number;
   times?: OpenTimes;
   address?: string;
 }
 
-/** One connection as a caller of the cluster would have it, ended as soon as it stands (`culvert doctor --from-server`). */
-export async function tryTarget(body: unknown, deps: TrialDeps): Promise<Trial> {
-  const asked = askedSchema.safeParse(body);
-  const { cluster = "", target = "" } = asked.data ?? {};
-  const course: Course = { startedAt: performance.now() };
+/** Opens one connection as a caller of the cluster would, and ends it at once (`culvert doctor --from-server`). */
+export async function checkConnect(body: unknown, deps: ConnectCheckDeps): Promise<ConnectCheck> {
+  const request = requestSchema.safeParse(body);
+  const { cluster = "", target = "" } = request.data ?? {};
+  const progress: Progress = { startedAt: performance.now() };
   let refusal: CulvertError | undefined;
   try {
-    await walk(cluster, parseTarget(target), course, deps);
+    await openAndEnd(cluster, parseTarget(target), progress, deps);
   } catch (error) {
     refusal = toCulvertError(error);
   }
-  const steps = stepsOf(course, target, refusal, performance.now());
+  const steps = stepsOf(progress, target, refusal, performance.now());
   const outcome = refusal?.code ?? "ok";
-  const agent = course.tunnel?.agent.agentId;
-  deps.log.info({ cluster, target, agent, outcome, reason: refusal?.message }, "connection tried for the doctor");
+  const agent = progress.tunnel?.agent.agentId;
+  deps.log.info({ cluster, target, agent, outcome, reason: refusal?.message }, "connection checked for the doctor");
   const sentence = refusal?.message ?? `${target} of cluster "${cluster}" is reached, through agent "${agent}"`;
   return { cluster, target, outcome, sentence, steps };
 }
 
-async function walk(name: string, target: Target, course: Course, deps: TrialDeps): Promise<void> {
-  const cluster = deps.tunnels.cluster(name);
-  deps.mustAdmit(name, target);
-  deps.mustHaveFiles();
-  const { stream } = await reach(target, cluster, askerOf(course, deps), deps);
-  // In order, or the target would log a broken connection.
-  stream.end();
+async function openAndEnd(name: string, target: Target, progress: Progress, deps: ConnectCheckDeps): Promise<void> {
+  const cluster = deps.clusters.get(name);
+  if (cluster === undefined) throw new CulvertError("unknown_cluster", `there is no cluster "${name}" here`);
+  cluster.requireAdmission(target);
+  deps.files.mustHaveRoom("overloaded");
+  const stream = await openStream(target, cluster.tunnels, contextOf(progress, deps), deps);
+  stream.end(); // in order, or the target would log a broken connection
   stream.resume();
   setTimeout(() => stream.destroy(), LINGER_MS).unref();
 }
 
-/** Who asks as a CONNECT does, and notes what it meets. */
-function askerOf(course: Course, { options }: TrialDeps): Asker {
+function contextOf(progress: Progress, { options }: ConnectCheckDeps): OpenContext {
   return {
     id: ID,
-    leftMs: () => options.connectTimeoutMs - (performance.now() - course.startedAt),
-    during: (step) => step.promise,
-    onPicked: (tunnel, before) => {
-      Object.assign(course, { tunnel, before, pickedAt: performance.now(), takenAt: undefined });
-    },
+    deadline: progress.startedAt + options.connectTimeoutMs,
+    signal: new AbortController().signal, // the doctor's request is not cancelled
+    tunnel: undefined,
     watch: {
+      onPicked: (tunnel, before) => {
+        Object.assign(progress, { tunnel, before, pickedAt: performance.now(), acceptedAt: undefined });
+      },
       onAcknowledged: () => {
-        course.takenAt = performance.now();
+        progress.acceptedAt = performance.now();
       },
       onAnswer: (answer) => {
-        course.answeredAt = performance.now();
+        progress.answeredAt = performance.now();
         if (!answer.ok) return;
-        if (answer.times !== undefined) course.times = answer.times;
-        if (answer.address !== undefined) course.address = answer.address;
+        if (answer.times !== undefined) progress.times = answer.times;
+        if (answer.address !== undefined) progress.address = answer.address;
       },
     },
   };
 }
 
-/** The course of a connection as steps, the one that the refusal belongs to and those behind it. */
-function stepsOf(course: Course, target: string, refusal: CulvertError | undefined, endedAt: number): TrialStep[] {
-  const { startedAt, pickedAt, tunnel, before, takenAt, answeredAt, times, address } = course;
-  const why = refusal?.message ?? "";
-  const failed = (step: TrialStepName, since: number): TrialStep => {
-    return { step, state: "failed", ms: rounded(endedAt - since), detail: why };
+/** The progress of a connection as steps: those that passed, the one that failed, and those after it. */
+function stepsOf(progress: Progress, target: string, refusal: CulvertError | undefined, endedAt: number): CheckStep[] {
+  const { startedAt, pickedAt, tunnel, before, acceptedAt, answeredAt, times, address } = progress;
+  const failed = (step: CheckStepName, since: number): CheckStep => {
+    return { step, state: "failed", ms: rounded(endedAt - since), detail: refusal?.message ?? "" };
   };
-  const unreached = (...steps: TrialStepName[]): TrialStep[] =>
+  const notReached = (...steps: CheckStepName[]): CheckStep[] =>
     steps.map((step) => ({ step, state: "not reached", detail: "" }));
   if (pickedAt === undefined || tunnel === undefined) {
-    return [failed("server", startedAt), ...unreached("link", "dns", "dial")];
+    return [failed("server", startedAt), ...notReached("link", "dns", "dial")];
   }
-  const { agentId } = tunnel.agent;
   const instead = before === undefined ? "" : `, as ${before.message}`;
-  const server = passed("server", pickedAt - startedAt, `agent "${agentId}" (${tunnel.remote}) is picked${instead}`);
-  if (takenAt === undefined) return [server, failed("link", pickedAt), ...unreached("dns", "dial")];
-  const linkMs = takenAt - pickedAt;
-  const rtt = `least round trip ${leastRoundTrip(tunnel.rttMs, linkMs).toFixed(1)} ms`;
-  const link = passed("link", linkMs, `the agent has taken the stream; ${rtt}`);
-  if (refusal?.code === "dial_name") return [server, link, failed("dns", takenAt), ...unreached("dial")];
-  if (refusal !== undefined) {
-    return [server, link, dnsOf(target, refusal.code), failed("dial", takenAt)];
-  }
+  const picked = `agent "${tunnel.agent.agentId}" (${tunnel.remote}) is picked${instead}`;
+  const server = passed("server", pickedAt - startedAt, picked);
+  if (acceptedAt === undefined) return [server, failed("link", pickedAt), ...notReached("dns", "dial")];
+  const linkMs = acceptedAt - pickedAt;
+  const roundTrip = `least round trip ${leastRoundTrip(tunnel.rttMs, linkMs).toFixed(1)} ms`;
+  const link = passed("link", linkMs, `the agent has taken the stream; ${roundTrip}`);
+  if (refusal?.code === "dial_name") return [server, link, failed("dns", acceptedAt), ...notReached("dial")];
+  if (refusal !== undefined) return [server, link, dnsStep(target, refusal.code), failed("dial", acceptedAt)];
   const reached = address ?? "the target";
-  if (times === undefined) {
-    const together = (answeredAt ?? endedAt) - takenAt;
-    return [server, link, dnsOf(target, "ok"), passed("dial", together, reached)];
-  }
-  return [server, link, dnsOf(target, "ok", times), passed("dial", times.dialMs, `${reached}, from the agent`)];
+  const dial =
+    times === undefined
+      ? passed("dial", (answeredAt ?? endedAt) - acceptedAt, reached)
+      : passed("dial", times.dialMs, `${reached}, from the agent`);
+  return [server, link, dnsStep(target, "ok", times), dial];
 }
 
-/** The stream went there and its ACK came back, too; pings come seldom, and none may have come yet (0). */
+/** The stream and its ACK took one round trip, too. `pingMs` is 0 before the first ping, which may come late. */
 function leastRoundTrip(pingMs: number, linkMs: number): number {
   return pingMs === 0 ? linkMs : Math.min(pingMs, linkMs);
 }
 
-/** Ends behind the dial's first packet, or the policy's look at an address: a name has been resolved by then. */
-const RESOLVED: ReadonlySet<Trial["outcome"]> = new Set([
+/** Outcomes after the first packet of the dial, or after the agent's policy has seen the address: the name was resolved. */
+const RESOLVED: ReadonlySet<ConnectCheck["outcome"]> = new Set([
   "ok",
   "dial_refused",
   "dial_unreachable",
@@ -153,8 +149,8 @@ const RESOLVED: ReadonlySet<Trial["outcome"]> = new Set([
   "forbidden",
 ]);
 
-/** What is known of the name; an agent tells no time of a dial that failed, and one of an earlier version none at all. */
-function dnsOf(target: string, outcome: Trial["outcome"], times?: OpenTimes): TrialStep {
+/** An agent gives no times for a dial that failed, and an agent of an earlier version gives none at all. */
+function dnsStep(target: string, outcome: ConnectCheck["outcome"], times?: OpenTimes): CheckStep {
   const step = "dns";
   const host = target.slice(0, target.lastIndexOf(":"));
   if (isIP(host.replace(/^\[|\]$/g, "")) !== 0) return { step, state: "skipped", detail: `${host} is an address` };
@@ -163,7 +159,7 @@ function dnsOf(target: string, outcome: Trial["outcome"], times?: OpenTimes): Tr
   return { step, state: "skipped", detail: "the agent has not told it apart from the dial" };
 }
 
-function passed(step: TrialStepName, ms: number, detail: string): TrialStep {
+function passed(step: CheckStepName, ms: number, detail: string): CheckStep {
   return { step, state: "passed", ms: rounded(ms), detail };
 }
 

@@ -1,5 +1,5 @@
 import type { MemoryPool } from "../../shared/limits/memory-pool.ts";
-import { type Check, counted, WHERE_NAMED } from "../../shared/runtime/check.ts";
+import { type Check, counted, WHERE_NAMED } from "../../shared/runtime/readiness.ts";
 import type { Expiring } from "../../shared/tls/expiry.ts";
 import { unfit } from "../../shared/tls/tls-material.ts";
 import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";
@@ -131,7 +131,7 @@ export interface Shown {
   readonly listeners: Readonly<Record<string, string>>;
   readonly clusters: Iterable<Pick<ClusterRuntime, "cluster" | "tunnels" | "figures">>;
   /** Who was refused and has come to no cluster. */
-  readonly strangers: RecentRefusals;
+  readonly refusals: RecentRefusals;
   /** Why some clusters are not served as their documents say, and what runs out. */
   readonly problems: readonly string[];
   readonly pool: Pick<MemoryPool, "report">;
@@ -140,7 +140,7 @@ export interface Shown {
 }
 
 /** What `/status` shows: clusters, their agents, what each tunnel holds, and all of them together. */
-export function status({ serverId, listeners, clusters, strangers, problems, pool, draining, roundTrips }: Shown) {
+export function status({ serverId, listeners, clusters, refusals, problems, pool, draining, roundTrips }: Shown) {
   return {
     kind: "server" as const,
     serverId,
@@ -148,7 +148,7 @@ export function status({ serverId, listeners, clusters, strangers, problems, poo
     draining,
     memory: pool.report(),
     problems,
-    refusals: strangers.list(),
+    refusals: refusals.list(),
     clusters: [...clusters].map((cluster) => shownCluster(cluster, roundTrips)),
   };
 }

@@ -8,59 +8,54 @@ import type { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 
 export interface OpenOptions {
-  /** This server's name for the connection, for the logs of both ends. */
+  /** The server's name for the connection, for the logs of both ends. */
   readonly id: string;
-  /** The whole time until an answer must be there. */
+  /** Aborted with a `CulvertError` when nobody waits any more: the reset makes the agent give up its dial. */
+  readonly signal: AbortSignal;
+  /** The whole time until an answer must be there, ms. */
   readonly timeoutMs: number;
-  /** What the agent gets of it for its dial. */
+  /** The part of that time that the agent gets for its dial. */
   readonly dialTimeoutMs: number;
-  /** An agent that has not taken the stream by then is as good as gone. */
+  /** An agent that has not taken the stream after so many milliseconds does not respond. */
   readonly ackTimeoutMs: number;
-  /** Could another agent take it? Asked while this one's link waits for a new connection. */
+  /** Could another agent take the stream? Asked while the link of this one has no connection. */
   hasAlternative(): boolean;
-  /** The next tunnel that takes streams, whichever it is: the agent that is waited for, or one that has come meanwhile. */
-  whenAvailable(): Cancellable<unknown>;
-  /** Given: the agent is asked for the times of its steps. */
+  /** Resolves when any tunnel takes streams: this one again, or one that has come meanwhile. */
+  whenAvailable(until: AbortSignal): Promise<unknown>;
+  /** Present: the agent is asked for the times of its steps. */
   readonly watch?: OpeningWatcher;
 }
 
-/** Who looks on while a stream is opened. */
 export interface OpeningWatcher {
   /** The agent has taken the stream. */
   onAcknowledged(): void;
   onAnswer(answer: OpenAnswer): void;
 }
 
-/** What an opening sees of the link below its session. */
+/** The link below the session, as far as an opening uses it. */
 export interface OpeningLink {
   readonly suspended: boolean;
   probe(withinMs: number): void;
 }
 
-/** Something under way that can be given up. After `cancel`, `promise` rejects with that reason. */
-export interface Cancellable<T> {
-  readonly promise: Promise<T>;
-  cancel(reason: CulvertError): void;
-}
-
-/** The agent's own timeout has to arrive before ours, or the caller hears of the agent instead of the target. */
+/** The agent's own timeout has to arrive before ours, or the caller reads about the agent instead of the target. */
 const ANSWER_MARGIN_MS = 100;
 
-/** An agent that took no stream has so long for a sign of life; one that is only busy gives it. */
+/** The connection of an agent that took no stream is lost if nothing comes from it within this time, ms. */
 const PROBE_MS = 5_000;
 
 /**
  * One stream from SYN to answer.
  *
  * ```
- *  opened ── ACK within ackTimeoutMs ──▶ acknowledged ── answer within timeoutMs ──▶ handed out
+ *  opened ── ACK within ackTimeoutMs ──▶ acknowledged ── answer within timeoutMs ──▶ resolved
  *     └─ else agent_timeout, another agent may be tried   └─ else agent_timeout, final
  * ```
  *
- * While the link is suspended the request goes to another agent at once, where there is one or one comes; else it waits
- * for the resume.
+ * If the link is suspended, the opening fails as soon as another agent can take the stream. Until then it waits for the
+ * resume.
  */
-export class Opening implements Cancellable<Stream> {
+export class Opening {
   readonly #session: Session;
   readonly #target: Target;
   readonly #link: OpeningLink;
@@ -71,9 +66,9 @@ export class Opening implements Cancellable<Stream> {
   #stream: Stream | undefined;
   #stopReading: () => void = ignore;
   #timer: NodeJS.Timeout | undefined;
-  /** Looks out for another agent while the link is suspended. */
-  #lookout: Cancellable<unknown> | undefined;
-  #settled = false;
+  /** Present while another agent is waited for, because the link is suspended. */
+  #lookout: AbortController | undefined;
+  #isOver = false;
 
   constructor(session: Session, link: OpeningLink, target: Target, agentId: string, options: OpenOptions) {
     this.#session = session;
@@ -81,13 +76,20 @@ export class Opening implements Cancellable<Stream> {
     this.#target = target;
     this.#agentId = agentId;
     this.#options = options;
+    const { signal } = options;
+    if (signal.aborted) {
+      this.#opened.reject(signal.reason);
+      return;
+    }
+    signal.addEventListener("abort", this.#onAbort);
     try {
       this.#begin(target, options);
     } catch (error) {
-      this.#fail(refusedHere(error, agentId));
+      this.#fail(sessionRefusal(error, agentId));
     }
   }
 
+  /** Resolves when the agent has answered that it is connected; rejects with a `CulvertError`. */
   get promise(): Promise<Stream> {
     return this.#opened.promise;
   }
@@ -99,44 +101,36 @@ export class Opening implements Cancellable<Stream> {
       encodeOpen({ kind: "connect", target, timeoutMs: dialMs, id, ...(timed && { timed }) }),
     );
     this.#stream = stream;
-    // For the stream's whole life: between answer and splice nobody else listens.
+    // It stays for the stream's whole life: between answer and splice nobody else listens.
     stream.on("error", ignore);
     stream.onAcknowledged = this.#onAcknowledged;
     this.#stopReading = receiveHead(stream, this.#onHead, this.#onLost);
     this.#timer = setTimeout(this.#onTimeout, Math.min(ackTimeoutMs, timeoutMs));
   }
 
-  /** The caller has left, or nobody waits any more: the reset makes the agent give up its dial. */
-  cancel(reason: CulvertError): void {
-    this.#fail(reason);
-  }
+  readonly #onAbort = (): void => this.#fail(this.#options.signal.reason);
 
   /** The link has lost its connection. */
   onSuspended(): void {
-    if (!this.#settled && !this.#moveOn()) this.#lookOut();
+    if (this.#isOver || this.#failIfAlternative()) return;
+    this.#lookout?.abort();
+    this.#lookout = new AbortController();
+    this.#options.whenAvailable(this.#lookout.signal).then(() => this.#failIfAlternative(), ignore);
   }
 
-  /** Another agent is asked at once, where there is one. */
-  #moveOn(): boolean {
-    const movesOn = this.#link.suspended && this.#options.hasAlternative();
-    if (movesOn) this.#fail(this.#connectionLost());
-    return movesOn;
-  }
-
-  #lookOut(): void {
-    const lookout = this.#options.whenAvailable();
-    this.#lookout = lookout;
-    lookout.promise.then(() => this.#moveOn(), ignore);
+  #failIfAlternative(): boolean {
+    const hasAlternative = this.#link.suspended && this.#options.hasAlternative();
+    if (hasAlternative) this.#fail(this.#connectionLost());
+    return hasAlternative;
   }
 
   readonly #onAcknowledged = (): void => {
-    if (this.#settled) return;
+    if (this.#isOver) return;
     this.#options.watch?.onAcknowledged();
-    this.#waitOn();
+    this.#waitForAnswer();
   };
 
-  /** Until the whole time is over. */
-  #waitOn(): void {
+  #waitForAnswer(): void {
     clearTimeout(this.#timer);
     this.#timer = setTimeout(this.#onTimeout, Math.max(1, this.#leftMs));
   }
@@ -149,11 +143,11 @@ export class Opening implements Cancellable<Stream> {
     const agent = `agent "${this.#agentId}"`;
     const acknowledged = this.#stream?.acknowledged ?? false;
     if (this.#link.suspended) {
-      if (this.#leftMs > 1) this.#waitOn();
+      if (this.#leftMs > 1) this.#waitForAnswer();
       else this.#fail(this.#connectionLost());
       return;
     }
-    // A process that stands still, or a path that swallows everything: the next CONNECTs should not have to find out.
+    // The process may be stopped, or the path may drop everything: the next CONNECTs should not have to wait, too.
     if (!acknowledged) this.#link.probe(PROBE_MS);
     const sentence = acknowledged
       ? `${agent} took the request for ${formatTarget(this.#target)} but did not answer in time`
@@ -168,7 +162,10 @@ export class Opening implements Cancellable<Stream> {
       const answer = parseAnswer(json);
       this.#options.watch?.onAnswer(answer);
       if (answer.ok) this.#succeed();
-      else this.#fail(new CulvertError(answer.error, answer.detail || `the agent answered ${answer.error}`));
+      else {
+        const sentence = answer.detail || `the agent answered ${answer.error}`;
+        this.#fail(new CulvertError(answer.error, sentence, { refusedBy: "agent" }));
+      }
     } catch (failure) {
       this.#fail(
         failure instanceof CulvertError ? failure : new CulvertError("internal", "a broken answer of the agent"),
@@ -182,12 +179,12 @@ export class Opening implements Cancellable<Stream> {
     const agent = `agent "${this.#agentId}"`;
     const code = (error as NodeJS.ErrnoException).code;
     if (code === "ECONNRESET" && this.#stream?.acknowledged === false) {
-      // RST in place of ACK: it takes no more streams (yamux: "Opening a stream").
-      if (this.#session.draining)
-        return new CulvertError("draining", `${agent} is going away: try again`, { cause: error });
-      return new CulvertError("agent_exhausted", `${agent} takes no more connections: try again, or add agents`, {
-        cause: error,
-      });
+      // RST in place of ACK: the agent takes no more streams (yamux: "Opening a stream").
+      return this.#session.draining
+        ? new CulvertError("draining", `${agent} is going away: try again`, { cause: error })
+        : new CulvertError("agent_exhausted", `${agent} takes no more connections: try again, or add agents`, {
+            cause: error,
+          });
     }
     if (code === "ESESSION") return this.#connectionLost(error);
     return new CulvertError("agent_lost", `${agent} broke off before its answer`, { cause: error });
@@ -198,29 +195,30 @@ export class Opening implements Cancellable<Stream> {
   }
 
   #succeed(): void {
-    if (this.#settled || this.#stream === undefined) return;
-    this.#settle();
+    if (this.#isOver || this.#stream === undefined) return;
+    this.#finish();
     this.#opened.resolve(this.#stream);
   }
 
   #fail(error: CulvertError): void {
-    if (this.#settled) return;
-    this.#settle();
+    if (this.#isOver) return;
+    this.#finish();
     this.#stream?.destroy();
     this.#opened.reject(error);
   }
 
-  #settle(): void {
-    this.#settled = true;
+  #finish(): void {
+    this.#isOver = true;
     clearTimeout(this.#timer);
     this.#stopReading();
-    this.#lookout?.cancel(new CulvertError("internal", "nobody waits for another agent any more"));
+    this.#options.signal.removeEventListener("abort", this.#onAbort);
+    this.#lookout?.abort();
     if (this.#stream !== undefined) this.#stream.onAcknowledged = undefined;
   }
 }
 
-/** The session would not even open a stream. */
-function refusedHere(error: unknown, agentId: string): CulvertError {
+/** Why the session opened no stream. */
+function sessionRefusal(error: unknown, agentId: string): CulvertError {
   if (error instanceof CulvertError) return error;
   if (!(error instanceof YamuxError)) throw error;
   switch (error.reason) {
@@ -246,12 +244,12 @@ function refusedHere(error: unknown, agentId: string): CulvertError {
   }
 }
 
-/** A Duplex in a splice that is a stream of a lost session, not one that its target reset. */
+/** Whether a stream has ended because its session was lost, and not because the target has reset it. */
 export function isSessionLost(stream: Duplex): boolean {
   return (stream.errored as NodeJS.ErrnoException | null)?.code === "ESESSION";
 }
 
-/** Of such a one: one end has closed its session, and nothing has gone wrong. */
+/** Whether a stream's session was closed by one of its ends, and nothing has gone wrong. */
 export function isClosedInOrder(stream: Duplex): boolean {
   return stream.errored?.cause === undefined;
 }

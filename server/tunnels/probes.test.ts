@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { duplexPair } from "node:stream";
 import { test } from "node:test";
 import { heldMemory } from "../../e2e/harness/held-memory.ts";
-import { UNBOUNDED } from "../../shared/limits/hold.ts";
+import { UNBOUNDED } from "../../shared/limits/memory-account.ts";
 import { encodeHead, encodeProbe, type ProbeMode, readProbeAnswer } from "../../shared/wire/stream-head.ts";
 import { DuplexTransport } from "../../shared/yamux/duplex-transport.ts";
 import { Session } from "../../shared/yamux/session.ts";

@@ -9,6 +9,8 @@ import type { Tunnel } from "./tunnel.ts";
 const LIMITS = { serverId: "srv", maxAgents: 2, drainTimeoutMs: 50 };
 const A = { agentId: "a", instance: "1", identity: "CN=agent" };
 
+const nobody = () => new AbortController().signal;
+
 function code(expected: string, says: RegExp): (error: unknown) => boolean {
   return (error) => error instanceof CulvertError && error.code === expected && says.test(error.message);
 }
@@ -22,18 +24,18 @@ test("a cluster that is not known is told as such", () => {
 
 test("a CONNECT that waits is given the first agent the moment it comes", async () => {
   const cluster = new ClusterTunnels("default", LIMITS);
-  const waiting = cluster.whenAvailable(5_000);
+  const waiting = cluster.whenAvailable(5_000, nobody());
   const { tunnel } = fakeAgent();
   const place = cluster.reserve(A);
   assert.equal(cluster.pick(), undefined, "a reservation is no tunnel yet");
   place.hold(tunnel);
-  assert.equal(await waiting.promise, tunnel);
+  assert.equal(await waiting, tunnel);
 });
 
 test("waiting in vain ends with a sentence that names the cluster", async () => {
   const cluster = new ClusterTunnels("blue", LIMITS);
   await assert.rejects(
-    cluster.whenAvailable(10).promise,
+    cluster.whenAvailable(10, nobody()),
     code("no_agent", /^no agent of cluster "blue" is connected: check that one runs, and its log$/),
   );
 });
@@ -43,14 +45,15 @@ test("agents that all drain are told apart from no agents", async () => {
   const agent = fakeAgent();
   cluster.reserve(A).hold(agent.tunnel);
   agent.say({ type: "drain", retryAfterMs: 0 });
-  await assert.rejects(cluster.whenAvailable(10).promise, code("draining", /going away/));
+  await assert.rejects(cluster.whenAvailable(10, nobody()), code("draining", /going away/));
 });
 
 test("a caller that leaves stops waiting", async () => {
   const cluster = new ClusterTunnels("default", LIMITS);
-  const waiting = cluster.whenAvailable(5_000);
-  waiting.cancel(new CulvertError("caller_gone", "gone"));
-  await assert.rejects(waiting.promise, code("caller_gone", /gone/));
+  const caller = new AbortController();
+  const waiting = cluster.whenAvailable(5_000, caller.signal);
+  caller.abort(new CulvertError("caller_gone", "gone"));
+  await assert.rejects(waiting, code("caller_gone", /gone/));
 });
 
 test("two hellos at once cannot both have the last place", () => {
@@ -107,10 +110,10 @@ function starts(cluster: ClusterTunnels, instances: readonly string[]) {
         { host: "x", port: 1 },
         {
           ...{ id: "", timeoutMs: 500, dialTimeoutMs: 500, ackTimeoutMs: 500 },
-          ...{ hasAlternative: () => false, whenAvailable: () => cluster.whenAvailable(0) },
+          ...{ signal: nobody(), hasAlternative: () => false, whenAvailable: () => cluster.whenAvailable(0, nobody()) },
         },
       )
-      .promise.catch(() => {});
+      .catch(() => {});
     return { ...agent, place };
   });
   after(() => {
@@ -177,7 +180,10 @@ test("a peer that only measures has a place beside the agent with its id, and ge
   const measuring = cluster.reserveProbe();
   measuring.hold(doctor.tunnel);
   assert.equal(cluster.pick(), undefined);
-  await assert.rejects(cluster.whenAvailable(10).promise, code("no_agent", /no agent of cluster "blue" is connected/));
+  await assert.rejects(
+    cluster.whenAvailable(10, nobody()),
+    code("no_agent", /no agent of cluster "blue" is connected/),
+  );
   const { tunnel } = fakeAgent();
   cluster.reserve(A).hold(tunnel);
   assert.equal(cluster.pick(), tunnel);

@@ -1,12 +1,10 @@
-import { deferred } from "../../shared/basics/promises.ts";
 import { MemoryPool } from "../../shared/limits/memory-pool.ts";
 import type { MemoryShare } from "../../shared/limits/memory-share.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
-import { TokenRoom } from "../tokens/token-room.ts";
+import { VerificationSlots } from "../tokens/verification-slots.ts";
 import { admit, type Candidate, type IdHolder } from "./admit.ts";
 import { AgentPace } from "./agent-pace.ts";
-import type { Cancellable } from "./opening.ts";
 import { OtherProcesses } from "./other-processes.ts";
 import { pick } from "./pick.ts";
 import { ProbeRoom } from "./probes.ts";
@@ -55,7 +53,7 @@ export class ClusterTunnels {
   /** CONNECTs of this cluster that have no answer yet. */
   pendingConnects = 0;
   /** Agents and callers whose token is being verified. */
-  readonly verifying = { agents: new TokenRoom(), callers: new TokenRoom() };
+  readonly verifying = { agents: new VerificationSlots(), callers: new VerificationSlots() };
   /** How often its agents begin tunnels. */
   readonly pace = new AgentPace();
   /** What its agents measure. */
@@ -242,26 +240,30 @@ export class ClusterTunnels {
   }
 
   /** The first tunnel that takes streams, or after `timeoutMs` the sentence that says why there is none. */
-  whenAvailable(timeoutMs: number): Cancellable<Tunnel> {
-    const { promise, resolve, reject } = deferred<Tunnel>();
-    const stop = () => {
-      clearTimeout(timer);
-      this.#waiters.delete(look);
-    };
-    const look = () => {
-      const tunnel = this.pick();
-      if (tunnel === undefined) return;
-      stop();
-      resolve(tunnel);
-    };
-    const cancel = (reason: CulvertError) => {
-      stop();
-      reject(reason);
-    };
-    const timer = setTimeout(() => cancel(this.#noAgent()), Math.max(0, timeoutMs));
-    this.#waiters.add(look);
-    look();
-    return { promise, cancel };
+  whenAvailable(timeoutMs: number, signal: AbortSignal): Promise<Tunnel> {
+    return new Promise((resolve, reject) => {
+      const stop = () => {
+        clearTimeout(timer);
+        this.#waiters.delete(look);
+        signal.removeEventListener("abort", onAbort);
+      };
+      const look = () => {
+        const tunnel = this.pick();
+        if (tunnel === undefined) return;
+        stop();
+        resolve(tunnel);
+      };
+      const fail = (reason: CulvertError) => {
+        stop();
+        reject(reason);
+      };
+      const onAbort = () => fail(signal.reason);
+      const timer = setTimeout(() => fail(this.#noAgent()), Math.max(0, timeoutMs));
+      this.#waiters.add(look);
+      signal.addEventListener("abort", onAbort);
+      if (signal.aborted) onAbort();
+      else look();
+    });
   }
 
   #noAgent(): CulvertError {

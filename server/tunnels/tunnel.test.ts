@@ -8,8 +8,9 @@ import { type FakeAgent, type FakeAgentOptions, fakeAgent } from "./testing/fake
 const TARGET = { host: "10.0.0.1", port: 10250 };
 const OPTIONS = {
   ...{ id: "1", timeoutMs: 2_000, dialTimeoutMs: 1_000, ackTimeoutMs: 1_000 },
+  signal: new AbortController().signal,
   hasAlternative: () => false,
-  whenAvailable: () => ({ promise: new Promise<never>(() => {}), cancel: () => {} }),
+  whenAvailable: () => new Promise<never>(() => {}),
 };
 
 function code(expected: string, more: { retryable?: boolean; says?: RegExp } = {}): (error: unknown) => boolean {
@@ -37,7 +38,7 @@ function using(options: FakeAgentOptions = {}): FakeAgent & Disposable {
 
 test("an opened stream carries bytes both ways behind the heads", async () => {
   using agent = using({ onTarget: (stream) => stream.pipe(stream) });
-  const stream = await agent.tunnel.open(TARGET, OPTIONS).promise;
+  const stream = await agent.tunnel.open(TARGET, OPTIONS);
   stream.write("hello");
   const [echo] = await once(stream, "data");
   assert.equal(String(echo), "hello");
@@ -52,14 +53,14 @@ test("the agent is asked for the target, and for a dial that ends before we give
       return { ok: true };
     },
   });
-  await agent.tunnel.open(TARGET, { ...OPTIONS, id: "z9", timeoutMs: 600 }).promise;
+  await agent.tunnel.open(TARGET, { ...OPTIONS, id: "z9", timeoutMs: 600 });
   assert.deepEqual(seen, { kind: "connect", target: TARGET, timeoutMs: 500, id: "z9" });
 });
 
 test("what the agent refuses arrives with its code and its words", async () => {
   using agent = using({ answer: () => ({ ok: false, error: "dial_refused", detail: "10.0.0.1:10250 refused" }) });
   await assert.rejects(
-    agent.tunnel.open(TARGET, OPTIONS).promise,
+    agent.tunnel.open(TARGET, OPTIONS),
     code("dial_refused", { retryable: false, says: /^10\.0\.0\.1:10250 refused$/ }),
   );
   assert.equal(agent.tunnel.streamCount, 0);
@@ -68,7 +69,7 @@ test("what the agent refuses arrives with its code and its words", async () => {
 test("an agent that does not take the stream is passed over", async () => {
   using agent = using({ onStream: () => {} });
   const opening = agent.tunnel.open(TARGET, { ...OPTIONS, ackTimeoutMs: 20 });
-  await assert.rejects(opening.promise, code("agent_timeout", { retryable: true, says: /agent "a" does not respond/ }));
+  await assert.rejects(opening, code("agent_timeout", { retryable: true, says: /agent "a" does not respond/ }));
   assert.equal(agent.tunnel.streamCount, 0);
   assert.equal(agent.link.probes, 1, "and it is asked for a sign of life");
 });
@@ -77,16 +78,17 @@ test("an agent that takes the stream and never answers is not tried elsewhere", 
   using agent = using({ onStream: (stream) => stream.accept() });
   const started = performance.now();
   const opening = agent.tunnel.open(TARGET, { ...OPTIONS, ackTimeoutMs: 200, timeoutMs: 500 });
-  await assert.rejects(opening.promise, code("agent_timeout", { retryable: false, says: /did not answer in time/ }));
+  await assert.rejects(opening, code("agent_timeout", { retryable: false, says: /did not answer in time/ }));
   assert.ok(performance.now() - started >= 450, "the acknowledged stream got its whole time");
 });
 
 test("a caller that leaves resets the stream at the agent", async () => {
   using agent = using({ onStream: (stream) => stream.accept() });
-  const opening = agent.tunnel.open(TARGET, OPTIONS);
+  const caller = new AbortController();
+  const opening = agent.tunnel.open(TARGET, { ...OPTIONS, signal: caller.signal });
   await until(() => agent.streams.length === 1);
-  opening.cancel(new CulvertError("caller_gone", "gone"));
-  await assert.rejects(opening.promise, code("caller_gone"));
+  caller.abort(new CulvertError("caller_gone", "gone"));
+  await assert.rejects(opening, code("caller_gone"));
   await until(() => agent.streams[0]?.destroyed === true);
   assert.equal(agent.tunnel.pendingOpens, 0);
 });
@@ -94,9 +96,9 @@ test("a caller that leaves resets the stream at the agent", async () => {
 test("an answer after the end of the wait is nobody's", async () => {
   using agent = using({ onStream: (stream) => stream.accept() });
   const opening = agent.tunnel.open(TARGET, { ...OPTIONS, timeoutMs: 20 });
-  await assert.rejects(opening.promise, code("agent_timeout"));
+  await assert.rejects(opening, code("agent_timeout"));
   agent.streams[0]?.write(encodeAnswer({ ok: true }));
-  await agent.tunnel.open(TARGET, { ...OPTIONS, timeoutMs: 5 }).promise.catch(() => {});
+  await agent.tunnel.open(TARGET, { ...OPTIONS, timeoutMs: 5 }).catch(() => {});
   assert.equal(agent.tunnel.closed, false);
 });
 
@@ -105,16 +107,13 @@ test("losing the session during the dial is agent_lost, and another agent may be
   const opening = agent.tunnel.open(TARGET, OPTIONS);
   await until(() => agent.streams.length === 1);
   agent.cut();
-  await assert.rejects(
-    opening.promise,
-    code("agent_lost", { retryable: true, says: /connection to agent "a" was lost/ }),
-  );
-  await assert.rejects(agent.tunnel.open(TARGET, OPTIONS).promise, code("agent_lost", { retryable: true }));
+  await assert.rejects(opening, code("agent_lost", { retryable: true, says: /connection to agent "a" was lost/ }));
+  await assert.rejects(agent.tunnel.open(TARGET, OPTIONS), code("agent_lost", { retryable: true }));
 });
 
 test("a reset in place of the ACK says that the agent takes no more", async () => {
   using agent = using({ onStream: (stream) => stream.reset() });
-  await assert.rejects(agent.tunnel.open(TARGET, OPTIONS).promise, code("agent_exhausted", { retryable: true }));
+  await assert.rejects(agent.tunnel.open(TARGET, OPTIONS), code("agent_exhausted", { retryable: true }));
 });
 
 test("a reset behind the ACK is an agent that broke off", async () => {
@@ -124,7 +123,7 @@ test("a reset behind the ACK is an agent that broke off", async () => {
       setImmediate(() => stream.reset());
     },
   });
-  await assert.rejects(agent.tunnel.open(TARGET, OPTIONS).promise, code("agent_lost", { says: /broke off/ }));
+  await assert.rejects(agent.tunnel.open(TARGET, OPTIONS), code("agent_lost", { says: /broke off/ }));
 });
 
 test("a malformed answer is internal, and costs the stream only", async () => {
@@ -134,7 +133,7 @@ test("a malformed answer is internal, and costs the stream only", async () => {
       stream.write(Buffer.from([0, 3, 0x7b, 0x7b, 0x7b]));
     },
   });
-  await assert.rejects(agent.tunnel.open(TARGET, OPTIONS).promise, code("internal"));
+  await assert.rejects(agent.tunnel.open(TARGET, OPTIONS), code("internal"));
   assert.equal(agent.tunnel.closed, false);
   assert.equal(agent.tunnel.streamCount, 0);
 });
@@ -143,7 +142,7 @@ test("an agent that said go-away, or asked to drain, takes nothing new", async (
   using leaving = using();
   leaving.session.drain();
   await until(() => leaving.tunnel.draining);
-  await assert.rejects(leaving.tunnel.open(TARGET, OPTIONS).promise, code("draining", { retryable: true }));
+  await assert.rejects(leaving.tunnel.open(TARGET, OPTIONS), code("draining", { retryable: true }));
 
   using asking = using();
   asking.say({ type: "drain", retryAfterMs: 0 });
@@ -152,7 +151,7 @@ test("an agent that said go-away, or asked to drain, takes nothing new", async (
 
 test("draining tells the agent when to come back, and keeps what is open", async () => {
   using agent = using({ onTarget: (stream) => stream.pipe(stream) });
-  const stream = await agent.tunnel.open(TARGET, OPTIONS).promise;
+  const stream = await agent.tunnel.open(TARGET, OPTIONS);
   agent.tunnel.drain(5_000);
   assert.deepEqual(agent.control, [{ type: "drain", retryAfterMs: 5_000 }]);
   stream.write("still here");
@@ -185,11 +184,11 @@ test("a link that is suspended during the dial: another agent is asked at once, 
   const patient = () =>
     tunnel.open(TARGET, { ...OPTIONS, timeoutMs: 60, ackTimeoutMs: 1, hasAlternative: () => another });
   link.suspend();
-  await assert.rejects(asking.promise, code("agent_lost", { says: /^the connection to agent "a" was lost$/ }));
+  await assert.rejects(asking, code("agent_lost", { says: /^the connection to agent "a" was lost$/ }));
   another = false;
   const since = performance.now();
   const waiting = patient();
-  await assert.rejects(waiting.promise, code("agent_lost", { says: /^the connection to agent "a" was lost$/ }));
+  await assert.rejects(waiting, code("agent_lost", { says: /^the connection to agent "a" was lost$/ }));
   assert.ok(performance.now() - since >= 55, "not before its deadline");
 });
 

@@ -1,7 +1,7 @@
 import type { Target } from "../../shared/address/target.ts";
 import { deferred } from "../../shared/basics/promises.ts";
 import { OrderedSet } from "../../shared/basics/queue.ts";
-import { UNBOUNDED } from "../../shared/limits/hold.ts";
+import { UNBOUNDED } from "../../shared/limits/memory-account.ts";
 import type { Link } from "../../shared/link/link.ts";
 import type { LinkWatcher } from "../../shared/link/link-options.ts";
 import { type OutcomeCode, toCulvertError } from "../../shared/outcomes.ts";
@@ -11,7 +11,7 @@ import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
 import { DialRecord } from "./dial-record.ts";
-import { type Cancellable, Opening, type OpenOptions } from "./opening.ts";
+import { Opening, type OpenOptions } from "./opening.ts";
 import type { Pickable } from "./pick.ts";
 import { ProbeRoom, Probes } from "./probes.ts";
 
@@ -48,7 +48,7 @@ export const ROUND_TRIP_WITHIN_MS = 1_000;
 
 let uses = 0;
 
-/** Who is told what becomes of a tunnel's link. */
+/** Events of a tunnel and its link. */
 export type TunnelWatcher = Omit<LinkWatcher, "onControl">;
 
 /** One connected agent: who it is, and the session that reaches it. Ends when its link ends. */
@@ -212,8 +212,8 @@ export class Tunnel implements Pickable {
     return this.#lastUsed;
   }
 
-  /** Asks the agent for `target`. The stream comes when the agent has answered that it is connected. */
-  open(target: Target, options: OpenOptions): Cancellable<Stream> {
+  /** Asks the agent for `target`; resolves when the agent has answered that it is connected. */
+  open(target: Target, options: OpenOptions): Promise<Stream> {
     this.#lastUsed = ++uses;
     const opening = new Opening(this.#session, this.#link, target, this.agent.agentId, options);
     this.#openings.add(opening);
@@ -227,7 +227,7 @@ export class Tunnel implements Pickable {
         if (isFailedDial(error)) this.#dials.failed();
       },
     );
-    return opening;
+    return opening.promise;
   }
 
   /** Asks the agent for a new connection; its streams notice nothing. */

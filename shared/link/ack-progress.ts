@@ -1,6 +1,7 @@
 import { QueueNode } from "../basics/queue.ts";
 import { SharedInterval } from "../basics/timers.ts";
-import type { MemoryHold, MemoryHolder } from "../limits/hold.ts";
+import type { MemoryHolder } from "../limits/memory-account.ts";
+import type { Reclaimable } from "../limits/reclaim.ts";
 import { PeerViolation } from "./carrier-end.ts";
 
 /** How often progress is checked, ms. */
@@ -34,7 +35,7 @@ export interface WatchedLink {
  *
  * Only time with a carrier counts, over all carriers together: a peer may answer pings, or come again and again.
  */
-export class AckProgress implements MemoryHolder, MemoryHold {
+export class AckProgress implements MemoryHolder, Reclaimable {
   /** Its place among those that can free memory. */
   readonly place = new QueueNode<MemoryHolder>(this);
   readonly #link: WatchedLink;
@@ -99,19 +100,19 @@ export class AckProgress implements MemoryHolder, MemoryHold {
     return this.#link.unacknowledged;
   }
 
-  get movedAt(): number {
+  get lastProgressAt(): number {
     return this.#progressAt ?? performance.now() - this.#ends.length * LOOK_MS;
   }
 
-  get paceMs(): number {
+  get longestPauseMs(): number {
     return this.#progressAt === undefined ? 0 : LOOK_MS;
   }
 
-  giveUp(): void {
+  evict(): void {
     this.#end("memory is short, and the other end does not acknowledge what it is sent");
   }
 
-  *holds(): Iterable<MemoryHold> {
+  *reclaimables(): Iterable<Reclaimable> {
     if (this.#ends.length > LOOKS_WHEN_SHORT) yield this;
   }
 

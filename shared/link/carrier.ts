@@ -2,6 +2,7 @@ import type { Duplex } from "node:stream";
 import type { RawData, WebSocket } from "ws";
 import type { TurnQueue } from "../basics/turn-queue.ts";
 import { PEER_GONE } from "../listen/departures.ts";
+import { takeDataListener } from "../node/http.ts";
 import { printable } from "../outcomes.ts";
 import { CloseCode } from "../wire/handshake.ts";
 import type { Transport, TransportConsumer } from "../yamux/transport.ts";
@@ -70,6 +71,7 @@ export class Carrier implements Omit<Transport, "room"> {
   readonly #control: ControlReader;
   readonly #liveness: Liveness;
   #parser: FrameParser | undefined;
+  #readRest = (): void => {};
   #consumer: TransportConsumer | undefined;
   /** Payload that came before delivery began; `undefined` from then on. */
   #early: Buffer[] | undefined = [];
@@ -111,10 +113,15 @@ export class Carrier implements Omit<Transport, "room"> {
     if (ws.readyState === ws.CLOSED) queueMicrotask(() => this.#onClose(ABNORMAL_CLOSURE, Buffer.alloc(0)));
   }
 
-  /** Takes the place of ws's own listener on the socket. Without exactly one, ws delivers everything as messages. */
+  /** Takes the place of ws's own listener on the socket. Where that cannot be, ws delivers everything as messages. */
   #readFrames(): void {
-    const [toWs, ...others] = this.#socket.listeners("data");
-    if (toWs === undefined || others.length > 0) return;
+    const taken = takeDataListener(this.#socket, (chunk) => {
+      this.#liveness.received();
+      this.#parser?.push(chunk);
+      if (!this.#isOpen) this.#waitForClose();
+    });
+    if (taken === undefined) return;
+    this.#readRest = taken.readRest;
     this.#parser = new FrameParser(
       {
         onPayload: this.#onPayload,
@@ -123,7 +130,7 @@ export class Carrier implements Omit<Transport, "room"> {
         onClose: (payload) => setImmediate(this.#onCloseFrame, payload), // ws may refuse the frame first
         onOther: (bytes) => {
           this.#flushControl(); // ws may answer with a close frame
-          toWs.call(this.#socket, bytes);
+          taken.toWs(bytes);
         },
         onViolation: (sentence) => {
           this.#fail(CloseCode.protocolError, sentence, `${LINK_ENDED}: ${sentence}`);
@@ -132,22 +139,8 @@ export class Carrier implements Omit<Transport, "room"> {
       },
       { peerMasks: this.#role === "server", maxPayload: MAX_MESSAGE_BYTES },
     );
-    this.#socket.off("data", toWs as (chunk: Buffer) => void);
-    this.#socket.on("data", (chunk: Buffer) => {
-      this.#liveness.received();
-      this.#parser?.push(chunk);
-      if (!this.#isOpen) this.#waitForClose();
-    });
-    // ws would itself read what a paused socket still holds when it closes, from the middle of a frame.
-    this.#socket.prependOnceListener("close", this.#readRest);
     this.#socket.once(PEER_GONE, this.#onPeerGone);
   }
-
-  readonly #readRest = (): void => {
-    // Node.js 26 returns one chunk for each read(), older versions return all of them together.
-    for (let rest: Buffer | null = this.#socket.read(); rest !== null; rest = this.#socket.read())
-      this.#parser?.push(rest);
-  };
 
   /** Sets the time between pings, ms: the smaller of both ends' values, known after the handshake. */
   setKeepalive(keepaliveMs: number): void {
@@ -286,7 +279,7 @@ export class Carrier implements Omit<Transport, "room"> {
 
   /** Ends for our side now and tells the peer why: `told`, if that differs. */
   #fail(code: number, sentence: string, told = sentence): void {
-    this.#endFor(code, new PeerViolation(sentence), told);
+    this.#endFor(code, new PeerViolation(sentence, code), told);
   }
 
   #endFor(code: number, failure: Error, told = failure.message): void {

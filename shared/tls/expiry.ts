@@ -56,6 +56,18 @@ export function expirySentence(expiring: Expiring, stage: LifeStage): string {
   return `${what} ${UNUSABLE[stage.state]}: ${consequence}`;
 }
 
+/** What ends soon, has ended or has not begun, for the log. */
+export function* expiryConditions(inUse: Iterable<Expiring>, now: Date) {
+  for (const expiring of inUse) {
+    const stage = lifeStageOf(expiring, now);
+    if (stage === undefined) continue;
+    const { role, content, notBefore, notAfter } = expiring;
+    const level: "warn" | "error" = stage.state === "ending" ? "warn" : "error";
+    const fields = { ...expiring.fields, notBefore, notAfter };
+    yield { level, fields, message: expirySentence(expiring, stage), content: `${role}\n${content}` };
+  }
+}
+
 /** What ends soon, has ended or has not begun, for `readyz`. */
 export function expiryWarnings(inUse: Iterable<Expiring>, now: Date): string[] {
   const warnings: string[] = [];

@@ -1,5 +1,6 @@
 import { QueueNode } from "../basics/queue.ts";
-import { type MemoryAccount, type MemoryHolder, PRESSURE, relieve } from "../limits/hold.ts";
+import type { MemoryAccount, MemoryHolder } from "../limits/memory-account.ts";
+import { RECLAIM, reclaim } from "../limits/reclaim.ts";
 import type { Stream } from "./stream.ts";
 
 /** A session above its budget gives up what has stopped, so often, ms. */
@@ -64,18 +65,18 @@ export class Memory implements MemoryHolder {
   hold(delta: number): void {
     this.#held += delta;
     this.#pool.hold(delta);
-    if (this.#isSpent) this.#relief ??= setTimeout(this.#relieve, RELIEF_MS).unref();
+    if (this.#isSpent) this.#relief ??= setTimeout(this.#reclaim, RELIEF_MS).unref();
   }
 
-  readonly #relieve = (): void => {
+  readonly #reclaim = (): void => {
     this.#relief = undefined;
     if (!this.#isSpent) return;
     const isEnough = () => this.#held <= this.#budget * RELIEVED_BELOW;
-    this.resets += relieve(this.holds(), isEnough, this.#now(), PRESSURE.limit);
-    if (this.#isSpent) this.#relief ??= setTimeout(this.#relieve, RELIEF_MS).unref();
+    this.resets += reclaim(this.reclaimables(), isEnough, this.#now(), RECLAIM.stalled);
+    if (this.#isSpent) this.#relief ??= setTimeout(this.#reclaim, RELIEF_MS).unref();
   };
 
-  *holds(): Iterable<Stream> {
+  *reclaimables(): Iterable<Stream> {
     for (const stream of this.#open) if (stream.held > 0) yield stream;
     yield* this.#unreadStreams;
   }
@@ -113,9 +114,9 @@ export class Memory implements MemoryHolder {
   /** Resets the stream that holds most, among the open ones and those that are over. */
   resetLargest(): void {
     let largest: Stream | undefined;
-    for (const stream of this.holds()) if (stream.held > (largest?.held ?? 0)) largest = stream;
+    for (const stream of this.reclaimables()) if (stream.held > (largest?.held ?? 0)) largest = stream;
     if (largest === undefined) return;
     this.resets++;
-    largest.giveUp();
+    largest.evict();
   }
 }

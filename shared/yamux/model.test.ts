@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { test } from "node:test";
 import fc from "fast-check";
-import { type MemoryAccount, UNBOUNDED } from "../limits/hold.ts";
+import { type MemoryAccount, UNBOUNDED } from "../limits/memory-account.ts";
 import type { SessionOptions } from "./options.ts";
 import type { Stream } from "./stream.ts";
 import { type End, pair, turn, until } from "./testing.ts";

@@ -1,4 +1,4 @@
-import { type MemoryAccount, UNBOUNDED } from "../limits/hold.ts";
+import { type MemoryAccount, UNBOUNDED } from "../limits/memory-account.ts";
 import { SPEC_INITIAL_WINDOW } from "./frame.ts";
 
 /** Every bound of a session, with what it protects from. */

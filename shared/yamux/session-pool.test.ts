@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import type { MemoryAccount } from "../limits/hold.ts";
+import type { MemoryAccount } from "../limits/memory-account.ts";
 import type { Stream } from "./stream.ts";
 import { type End, frame, handHeld, pair, turn, until } from "./testing.ts";
 
@@ -32,7 +32,7 @@ class Pool implements MemoryAccount {
 
   enter(): void {}
 
-  leaveBehind(): void {}
+  countOrphaned(): void {}
 
   hold(delta: number): void {
     this.held += delta;

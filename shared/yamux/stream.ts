@@ -1,7 +1,8 @@
 import { Duplex } from "node:stream";
 import { ByteQueue, compact } from "../basics/bytes.ts";
 import { QueueNode } from "../basics/queue.ts";
-import { DESTROYED, Movement, memoryNeeded } from "../limits/hold.ts";
+import { DESTROYED, memoryNeeded } from "../limits/memory-account.ts";
+import { ProgressTracker } from "../limits/reclaim.ts";
 import { sessionLost, streamReset } from "./errors.ts";
 import { type CreditBudget, ReceiveWindow, SendWindow } from "./window.ts";
 
@@ -72,8 +73,8 @@ export class Stream extends Duplex {
   readonly #backlog = new ByteQueue();
   /** `_read` was called and not answered: nobody calls it again before a `push`. */
   #isAsked = false;
-  /** Of what is unread. */
-  readonly #movement = new Movement();
+  /** When the reader took something of what is unread; made when bytes are left unread for the first time. */
+  #progress: ProgressTracker | undefined;
   /** Something has been left unread: what is taken of it counts as a movement. */
   #stands = false;
   /** Bytes among them that the reader had taken and put back: their credit has been given already. */
@@ -114,12 +115,12 @@ export class Stream extends Duplex {
   }
 
   /** Since when nothing of that has been taken, ms on the session's clock. */
-  get movedAt(): number {
-    return this.#movement.at;
+  get lastProgressAt(): number {
+    return this.#progress?.lastProgressAt ?? 0;
   }
 
-  get paceMs(): number {
-    return this.#movement.paceMs;
+  get longestPauseMs(): number {
+    return this.#progress?.longestPauseMs ?? 0;
   }
 
   /** What the peer may have under way. */
@@ -150,7 +151,7 @@ export class Stream extends Duplex {
   }
 
   /** The memory that it holds is needed. */
-  giveUp(): void {
+  evict(): void {
     this.destroy(memoryNeeded());
   }
 
@@ -292,7 +293,8 @@ export class Stream extends Duplex {
 
   #stand(): void {
     this.#stands = true;
-    this.#movement.begin(this.#wire.now());
+    if (this.#progress === undefined) this.#progress = new ProgressTracker(this.#wire.now());
+    else this.#progress.restart(this.#wire.now());
   }
 
   /** Counts what the reader has taken since last time, and gives the peer credit for it. */
@@ -301,7 +303,7 @@ export class Stream extends Duplex {
     if (taken <= 0) return;
     this.#unread -= taken;
     this.#wire.hold(-taken);
-    if (this.#stands) this.#movement.move(this.#wire.now());
+    if (this.#stands) this.#progress?.progress(this.#wire.now());
     this.#stands &&= this.#unread > 0;
     if (this.#remoteEnded || this.#released) return;
     const again = Math.min(taken, this.#returned);

@@ -12,7 +12,7 @@ import { OpenConnects } from "../../tunnels/open-connects.ts";
 import { Registry } from "../../tunnels/registry.ts";
 import type { FakeAgent } from "../../tunnels/testing/fake-agent.ts";
 import type { Door } from "../authenticate.ts";
-import { type ConnectOptions, connect } from "../connect.ts";
+import { type ConnectDeps, connect } from "../connect.ts";
 import { Frontend, type FrontendOptions } from "../connect-reader.ts";
 
 export const ESTABLISHED = "HTTP/1.1 200 Connection Established\r\n\r\n";
@@ -35,7 +35,7 @@ export interface Line {
 export async function start(
   agents: readonly FakeAgent[],
   options: Partial<
-    ConnectOptions & FrontendOptions & { draining: boolean; filesUsedUp: boolean; verifier: TokenVerifier }
+    ConnectDeps["options"] & FrontendOptions & { draining: boolean; filesUsedUp: boolean; verifier: TokenVerifier }
   > = {},
 ) {
   const lines: Line[] = [];
@@ -65,16 +65,16 @@ export async function start(
       stallTimeoutMs: 0,
       ...options,
     },
-    tunnels,
+    clusters: { get: () => ({ tunnels: cluster, requireAdmission: () => {}, pace: () => 0 }) },
     metrics,
     log,
     throttledLog: new ThrottledLog(log),
     unauthenticatedMemory,
-    mustAdmit: () => {},
-    paceOf: () => undefined,
     draining: () => options.draining ?? false,
-    mustHaveFiles: () => {
-      if (options.filesUsedUp) throw new CulvertError("overloaded", "no files");
+    files: {
+      mustHaveRoom: () => {
+        if (options.filesUsedUp) throw new CulvertError("overloaded", "no files");
+      },
     },
   };
   const common = { cluster: "default", tunnels: cluster };
