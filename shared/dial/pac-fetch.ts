@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import http, { type IncomingMessage } from "node:http";
 import https from "node:https";
-import { wellKnownAuthorities } from "../tls/well-known-authorities.ts";
+import { wellKnownAuthorities } from "../tls/authorities.ts";
 
 /** As browsers have it: a server that leads in circles is broken. */
 const MAX_REDIRECTS = 5;

@@ -1,10 +1,10 @@
 import type { IncomingHttpHeaders, IncomingMessage } from "node:http";
 import { revealsSecret } from "../basics/text.ts";
+import { clockNote } from "../http/clock-skew.ts";
 import { placeOf } from "../http/portal.ts";
 import { faultIn, isOurs } from "../http/response-fields.ts";
 import { parseRetryAfter } from "../http/retry-after.ts";
 import { printable } from "../outcomes.ts";
-import { clockNote } from "../tls/clock-skew.ts";
 import { LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
 
 /** What stands between and answers in place of the server: a word for metrics. */

@@ -1,6 +1,6 @@
 import { X509Certificate } from "node:crypto";
 import { RecentMap } from "../basics/recent-map.ts";
-import { mayBeRoot } from "./certificate-usage.ts";
+import { mayBeRoot } from "./certificate-fields.ts";
 import type { RevocationList } from "./revocation-list.ts";
 import { certificates } from "./tls-material.ts";
 

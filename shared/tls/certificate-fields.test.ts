@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { X509Certificate } from "node:crypto";
 import { test } from "node:test";
 import { certificateOf } from "../pki/testing.ts";
-import { type Usage, usageOf } from "./certificate-usage.ts";
+import { type Usage, usageOf } from "./certificate-fields.ts";
 
 const PURPOSE = "1.3.6.1.5.5.7.3";
 const [SERVER, CLIENT, CODE] = [`${PURPOSE}.1`, `${PURPOSE}.2`, `${PURPOSE}.3`];
