@@ -228,10 +228,10 @@ export class ClusterVirtualHost implements VirtualHost {
   crlFault({ chain }: PeerIdentity): string | undefined {
     const { trust } = this;
     if (trust.lists.length === 0) return undefined;
-    const standing = trust.standing(chain, new Date());
-    if (standing === "stands") return undefined;
-    if (standing === "revoked") return "is revoked";
-    return standing === "stale"
+    const status = trust.status(chain, new Date());
+    if (status === "valid") return undefined;
+    if (status === "revoked") return "is revoked";
+    return status === "crl_expired"
       ? "cannot be accepted, because the CRL of its CA has expired: this server needs a new one"
       : "is not signed by a CA that is accepted here";
   }

@@ -99,14 +99,14 @@ const CLIENT_AUTH = "1.3.6.1.5.5.7.3.2";
 const ANY = "2.5.29.37.0";
 
 /** What the extended key usage of a certificate lets it be. */
-export interface Usage {
+export interface CertificateUsage {
   readonly servers: boolean;
   readonly clients: boolean;
   readonly any: boolean;
 }
 
 /** One without that extension may be anything. */
-export function usageOf({ keyUsage }: Pick<X509Certificate, "keyUsage">): Usage {
+export function usageOf({ keyUsage }: Pick<X509Certificate, "keyUsage">): CertificateUsage {
   // Node calls the extended one by this name; its types do not know that it may be absent.
   const usages: readonly string[] | undefined = keyUsage;
   return {
