@@ -8,7 +8,7 @@ import { createLogger, isForPeople, type Logger } from "../shared/runtime/logger
 import { type Closable, run } from "../shared/runtime/run.ts";
 import { flagHint } from "./flag-hint.ts";
 
-/** What every table with a log has (shared/runtime/common-options.ts). */
+/** What every table with a log has (shared/config/common-options.ts). */
 type LogValues = { readonly logLevel: string; readonly logFormat: "auto" | "json" | "pretty" };
 
 /**

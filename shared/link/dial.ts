@@ -2,7 +2,7 @@ import type { IncomingMessage } from "node:http";
 import net from "node:net";
 import tls from "node:tls";
 import { WebSocket } from "ws";
-import { sniOf } from "../address/sni.ts";
+import { sniOf } from "../address/server-name.ts";
 import { deferred } from "../basics/promises.ts";
 import { seconds } from "../basics/text.ts";
 import { beforeVerification } from "../node/sockets.ts";

@@ -3,9 +3,9 @@ import { once } from "node:events";
 import net from "node:net";
 import { test } from "node:test";
 import tls from "node:tls";
-import { brokenOff } from "./broken-off.ts";
+import { peerAction } from "./connection-end.ts";
 
-/** What node:tls makes of a peer that does so when the handshake begins. */
+/** The error of node:tls when the peer ends the connection at the beginning of the handshake. */
 async function inHandshake(t: { after(done: () => void): void }, end: (socket: net.Socket) => void): Promise<Error> {
   const server = net.createServer((socket) => socket.on("error", () => {}).once("data", () => end(socket)));
   t.after(() => server.close());
@@ -15,11 +15,11 @@ async function inHandshake(t: { after(done: () => void): void }, end: (socket: n
   return error as Error;
 }
 
-test("an end in order is told from a reset, whatever Node says of it", async (t) => {
-  assert.equal(brokenOff(await inHandshake(t, (socket) => socket.end())), "closed the connection");
-  assert.equal(brokenOff(await inHandshake(t, (socket) => socket.resetAndDestroy())), "reset the connection");
+test("an orderly close is distinguished from a reset in every error that Node has for them", async (t) => {
+  assert.equal(peerAction(await inHandshake(t, (socket) => socket.end())), "closed the connection");
+  assert.equal(peerAction(await inHandshake(t, (socket) => socket.resetAndDestroy())), "reset the connection");
   const hangUp = Object.assign(new Error("socket hang up"), { code: "ECONNRESET" });
   const pipe = Object.assign(new Error("write EPIPE"), { code: "EPIPE", syscall: "write" });
-  assert.deepEqual([hangUp, pipe].map(brokenOff), ["closed the connection", "closed the connection"]);
-  assert.equal(brokenOff(Object.assign(new Error("x"), { code: "ECONNREFUSED", syscall: "connect" })), undefined);
+  assert.deepEqual([hangUp, pipe].map(peerAction), ["closed the connection", "closed the connection"]);
+  assert.equal(peerAction(Object.assign(new Error("x"), { code: "ECONNREFUSED", syscall: "connect" })), undefined);
 });

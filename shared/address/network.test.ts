@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { networkOf } from "./source-network.ts";
+import { networkOf } from "./network.ts";
 
 for (const [addresses, network] of [
   [["192.0.2.7", "::ffff:192.0.2.7", "::FFFF:192.0.2.7"], "192.0.2.7"],

@@ -3,9 +3,9 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after } from "node:test";
-import { ignored, refusedUnless } from "./konnectivity.ts";
-import { defineOptions, type OptionsOf, option, section } from "./options.ts";
-import { readOptions } from "./read-options.ts";
+import { ignored, refusedUnless } from "../konnectivity.ts";
+import { defineOptions, type OptionsOf, option, section } from "../options.ts";
+import { readOptions } from "../read-options.ts";
 
 /** A table with a row of every kind, and the ways to read it. */
 export const table = defineOptions({
@@ -41,7 +41,7 @@ export const table = defineOptions({
     logtostderr: ignored("klog", true),
     v: ignored("klog"),
   },
-  settle: ({ values, given, problem }) => {
+  resolve: ({ values, given, problem }) => {
     if (given("window") && values.window === 17 * 1024) problem("A window of 17KiB brings bad luck.");
   },
 });

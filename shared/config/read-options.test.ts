@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { read } from "./testing.ts";
+import { read } from "./testing/sample-table.ts";
 
 test("a variable that names no option is a warning with the nearest name", async () => {
   const { problems, warnings } = await read([], {

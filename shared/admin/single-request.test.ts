@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { Duplex } from "node:stream";
 import { test } from "node:test";
-import { ANSWER_MS, OneRequest, REQUEST_MS } from "./one-request.ts";
+import { ANSWER_MS, OneRequest, REQUEST_MS } from "./single-request.ts";
 
 /** A connection that takes what is written when `drain` is called. */
 class Connection extends Duplex {

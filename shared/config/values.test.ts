@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { formatDuration, formatSize, MAX_DURATION_MS, parseDuration, parseSize } from "./durations.ts";
+import { formatDuration, formatSize, MAX_DURATION_MS, parseDuration, parseSize } from "./values.ts";
 
 test("durations are read as Go reads them", () => {
   const table: [string, number][] = [
