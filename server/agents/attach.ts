@@ -108,7 +108,8 @@ export async function attach(ws: WebSocket, socket: Socket, arrival: Arrival, de
 /** Who says everything outside must have proved it there. */
 function mustBeKnown({ credential }: Arrival, { door, cluster }: AttachDeps): Credential {
   if (credential instanceof CulvertError) {
-    throw new LinkRefused({ closeCode: CloseCode.unauthenticated, reason: credential.message });
+    const { message: reason, fault } = credential;
+    throw new LinkRefused({ closeCode: CloseCode.unauthenticated, reason, fault });
   }
   if (door.innerTls !== "always") return credential;
   const reason = `agents of cluster "${cluster.name}" come with inner TLS only (--inner-tls=always of the agent)`;

@@ -157,17 +157,19 @@ function renew({ inner: { pipe }, hello, credential }: Met, { cluster, links }: 
 
 function refused(error: unknown): Refused {
   if (error instanceof LinkRefused) {
-    const { closeCode, reason, retryAfterMs } = error;
+    const { closeCode, reason, fault, retryAfterMs } = error;
     return {
       ...{ type: "refused", reason },
+      ...(fault !== undefined && { fault }),
       ...(closeCode !== undefined && { closeCode }),
       ...(retryAfterMs !== undefined && { retryAfterMs }),
     };
   }
   if (!(error instanceof CulvertError)) return { type: "refused", status: 500, reason: "a fault of this server" };
-  const { code, message, retryAfterMs } = error;
+  const { code, message, fault, retryAfterMs } = error;
   return {
     ...{ type: "refused", status: agentStatus(code), reason: printable(message) },
+    ...(fault !== undefined && { fault }),
     ...(retryAfterMs !== undefined && { retryAfterMs }),
   };
 }

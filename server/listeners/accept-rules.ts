@@ -1,9 +1,9 @@
+import type { ListenAddress } from "../../shared/config/listen-address.ts";
 import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
 import type { AcceptRules } from "../../shared/listen/acceptor.ts";
 import type { Departures } from "../../shared/listen/departures.ts";
 import type { FailedHandshake } from "../../shared/listen/handshake-backlog.ts";
 import { printable } from "../../shared/outcomes.ts";
-import type { ListenAt } from "../../shared/runtime/listen-error.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { SourceCidrs } from "../clusters/source-cidrs.ts";
@@ -12,7 +12,7 @@ import type { ServerOptions } from "../options/options.ts";
 import { handshakeWords } from "./handshake-failures.ts";
 
 /** One of the TCP ports that callers and agents come to. */
-export interface Port extends ListenAt {
+export interface Port extends ListenAddress {
   readonly name: Exclude<ListenerName, "unix">;
   readonly proxyProtocol: "off" | "optional" | "required";
   /** TCP keepalive, ms; 0: off. */

@@ -1,5 +1,5 @@
 import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
-import { networkOf } from "../address/source-network.ts";
+import { networkOf } from "../address/network.ts";
 import { BySource } from "../basics/by-source.ts";
 import { OrderedSet } from "../basics/queue.ts";
 import { Penalties } from "../basics/rate-limit.ts";
