@@ -43,7 +43,7 @@ test("time stands still while others judge, and goes on behind it", async () => 
 
 test("who was cut, and closes later only, is over in time all the same", async () => {
   const [socket] = duplexPair();
-  socket._destroy = () => {}; // it keeps its place (shared/listen/departures.ts)
+  socket._destroy = () => {}; // it keeps its place (shared/listen/paced-close.ts)
   let isOver = false;
   new HandshakeTime(socket, 10).occupy(() => {
     isOver = true;

@@ -1,7 +1,7 @@
 import type { Duplex } from "node:stream";
 import type { RawData, WebSocket } from "ws";
 import type { TurnQueue } from "../basics/turn-queue.ts";
-import { PEER_GONE } from "../listen/departures.ts";
+import { PEER_GONE } from "../listen/paced-close.ts";
 import { takeDataListener } from "../node/http.ts";
 import { printable } from "../outcomes.ts";
 import { CloseCode } from "../wire/handshake.ts";

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { checkServerIdentity, type PeerCertificate } from "node:tls";
-import { identityWords } from "./identity-words.ts";
+import { identityWords } from "./certificate-names.ts";
 
 function wordsFor(host: string, certificate: { subjectaltname?: string; subject?: object }): string {
   const error = checkServerIdentity(host, { subject: {}, ...certificate } as PeerCertificate);

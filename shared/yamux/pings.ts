@@ -2,7 +2,7 @@ import { YamuxError } from "./errors.ts";
 
 const REFRESH_EVERY_MS = 5_000;
 const KEPT_SAMPLES = 4;
-/** More pings than this under way at once: the peer does not answer, and the oldest stands for all. */
+/** With so many pings unanswered the peer does not answer, and no more are sent. */
 const MAX_UNDER_WAY = 64;
 
 interface Ping {
@@ -11,8 +11,8 @@ interface Ping {
   reject(error: Error): void;
 }
 
-/** The session's pings: who waits for which answer, and the least round trip of the last few. */
-export class RoundTrips {
+/** The pings of a session, and the shortest of its last round trips. */
+export class Pings {
   readonly #now: () => number;
   readonly #send: (value: number) => void;
   readonly #underWay = new Map<number, Ping>();
@@ -26,14 +26,14 @@ export class RoundTrips {
     this.#send = send;
   }
 
-  /** 0 before the first answer. */
+  /** The shortest of the last round trips, ms; 0 before the first answer. */
   leastMs = 0;
 
   ping(): Promise<number> {
     return new Promise((resolve, reject) => this.#start({ sentAt: this.#now(), resolve, reject }));
   }
 
-  /** Measures again when the last measurement has aged; called where the figure is used, so nothing has to tick. */
+  /** Measures again if the last measurement is old. Called when the figure is used, so that no timer is needed. */
   refresh(): void {
     const now = this.#now();
     if (this.#stopped || now - this.#refreshedAt < REFRESH_EVERY_MS) return;
@@ -52,7 +52,7 @@ export class RoundTrips {
     this.#send(value);
   }
 
-  /** The peer answered; an answer to nothing is ignored. */
+  /** The peer has answered; an answer to no ping is ignored. */
   onAnswer(value: number): void {
     const ping = this.#underWay.get(value);
     if (ping === undefined) return;

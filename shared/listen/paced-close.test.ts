@@ -7,7 +7,7 @@ import { setImmediate as turn } from "node:timers/promises";
 import { connect as connectTls, createServer as createTlsServer } from "node:tls";
 import { TurnQueue } from "../basics/turn-queue.ts";
 import { Authority } from "../pki/certificates.ts";
-import { Departures, PEER_GONE } from "./departures.ts";
+import { PacedClose, PEER_GONE } from "./paced-close.ts";
 
 /** More than one turn releases. */
 const MANY = 40;
@@ -32,11 +32,11 @@ class Connection extends Duplex {
   }
 }
 
-function here(departures: Departures, count: number, make = () => new Connection()): Connection[] {
+function here(pacedClose: PacedClose, count: number, make = () => new Connection()): Connection[] {
   return Array.from({ length: count }, () => {
     const connection = make();
-    departures.arrived(connection);
-    departures.watch(connection);
+    pacedClose.arrived(connection);
+    pacedClose.watch(connection);
     return connection.resume();
   });
 }
@@ -63,43 +63,43 @@ const count = (connections: readonly Connection[], which: "released" | "gone"): 
   connections.reduce((sum, each) => sum + each[which], 0);
 
 test("one of many that is cut says so in its turn, and keeps its place until a newcomer takes it", async () => {
-  const departures = new Departures(new TurnQueue(), MANY);
-  const old = here(departures, MANY, () => new Connection().heard());
+  const pacedClose = new PacedClose(new TurnQueue(), MANY);
+  const old = here(pacedClose, MANY, () => new Connection().heard());
   cut(old);
   assert.ok(old.every(({ destroyed }) => destroyed));
-  assert.ok(departures.held > 0 && departures.held < MANY, `${departures.held} had their turn at once`);
-  await until(() => departures.held === MANY);
+  assert.ok(pacedClose.held > 0 && pacedClose.held < MANY, `${pacedClose.held} had their turn at once`);
+  await until(() => pacedClose.held === MANY);
   assert.deepEqual([count(old, "gone"), count(old, "released")], [MANY, 0]);
-  const [first] = here(departures, 2) as [Connection, Connection];
+  const [first] = here(pacedClose, 2) as [Connection, Connection];
   await until(() => old.filter(({ closed }) => closed).length === 2);
-  assert.equal(departures.held, MANY - 2);
+  assert.equal(pacedClose.held, MANY - 2);
   await once(first.destroy(), "close");
-  here(departures, 1);
-  assert.equal(departures.held, MANY - 2, "the place of the one that has closed is free");
-  here(departures, MANY);
-  assert.equal(departures.held, 0);
+  here(pacedClose, 1);
+  assert.equal(pacedClose.held, MANY - 2, "the place of the one that has closed is free");
+  here(pacedClose, MANY);
+  assert.equal(pacedClose.held, 0);
   await until(() => old.every(({ closed }) => closed));
   assert.ok(old.every(({ released }) => released === 1));
 });
 
 test("nobody keeps a place for more than 60 s, nor once it is over", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
-  const departures = new Departures(new TurnQueue(), MANY);
-  const lost = here(departures, MANY, () => new Connection().heard());
+  const pacedClose = new PacedClose(new TurnQueue(), MANY);
+  const lost = here(pacedClose, MANY, () => new Connection().heard());
   cut(lost);
-  await until(() => departures.held === MANY);
+  await until(() => pacedClose.held === MANY);
   t.mock.timers.tick(59_999);
-  assert.equal(departures.held, MANY);
+  assert.equal(pacedClose.held, MANY);
   t.mock.timers.tick(1);
-  assert.equal(departures.held, 0);
+  assert.equal(pacedClose.held, 0);
   await until(() => lost.every(({ closed }) => closed));
 
-  const others = here(departures, MANY, () => new Connection().heard());
+  const others = here(pacedClose, MANY, () => new Connection().heard());
   cut(others);
-  await until(() => departures.held === MANY);
-  departures.end();
+  await until(() => pacedClose.held === MANY);
+  pacedClose.end();
   await until(() => others.every(({ closed }) => closed));
-  const last = here(departures, MANY, () => new Connection().heard());
+  const last = here(pacedClose, MANY, () => new Connection().heard());
   cut(last);
   await until(() => last.every(({ closed }) => closed));
   assert.equal(count(last, "gone"), 0);
@@ -112,21 +112,21 @@ for (const { what, present, make, lose } of [
   { what: "many that have ended", present: MANY, make: () => new Connection().heard(), lose: end },
 ]) {
   test(`${what} are released in their turn`, async () => {
-    const departures = new Departures(new TurnQueue(), MANY);
-    const lost = here(departures, present, make);
+    const pacedClose = new PacedClose(new TurnQueue(), MANY);
+    const lost = here(pacedClose, present, make);
     await lose(lost);
     assert.ok(count(lost, "released") > 0 && count(lost, "released") < present);
     await until(() => lost.every(({ closed }) => closed));
-    assert.deepEqual([departures.held, count(lost, "gone")], [0, 0]);
+    assert.deepEqual([pacedClose.held, count(lost, "gone")], [0, 0]);
   });
 }
 
 test("a connection that is destroyed while more is to be read from it harms nobody", { timeout: 10_000 }, async () => {
   const turns = new TurnQueue();
-  const departures = new Departures(turns);
+  const pacedClose = new PacedClose(turns);
   const ca = await Authority.create("ca");
   const server = createTlsServer(await ca.issue({ cn: "server", usage: "server" }), (socket) => {
-    departures.watch(socket);
+    pacedClose.watch(socket);
     socket.on("error", () => {});
     // TLS has more records in hand, and gives them to whoever is there.
     socket.once("data", () => {
@@ -144,10 +144,10 @@ test("a connection that is destroyed while more is to be read from it harms nobo
 });
 
 test("connections that their peers reset together still say why, and close", { timeout: 10_000 }, async () => {
-  const departures = new Departures(new TurnQueue());
+  const pacedClose = new PacedClose(new TurnQueue());
   const [accepted, clients]: [Socket[], Socket[]] = [[], []];
   const server = createServer((socket) => {
-    departures.watch(socket);
+    pacedClose.watch(socket);
     socket.on("error", () => {}).resume();
     accepted.push(socket);
   });

@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import type { Socket } from "node:net";
 import { test } from "node:test";
-import { eventually, type Fixture, listening, readCalls } from "../tls/testing-tls.ts";
 import type { TlsListenerOptions, VirtualHost } from "./listeners.ts";
+import { eventually, type Fixture, listening, readCalls } from "./testing/tls-clients.ts";
 
 const UPLOAD_BYTES = 8 << 20;
 

@@ -29,7 +29,7 @@ const MANY = 1_000;
  * takes for an error number, and throws where nobody can catch it: so one that may be read does not wait at all. And one that
  * has ended is not held: that may have been TLS, and beneath it the peer may send for as long as it likes.
  */
-export class Departures {
+export class PacedClose {
   readonly #turns: TurnQueue;
   readonly #many: number;
   /** In the order of their turns. */

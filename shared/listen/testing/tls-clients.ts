@@ -5,9 +5,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { before } from "node:test";
 import tls, { type TLSSocket } from "node:tls";
-import { TlsListener, type TlsListenerOptions, type VirtualHost } from "../listen/listeners.ts";
-import { Authority, type CertificateAndKey } from "../pki/certificates.ts";
-import { WatchedTls } from "./tls-files.ts";
+import { Authority, type CertificateAndKey } from "../../pki/certificates.ts";
+import { WatchedTls } from "../../tls/tls-material.ts";
+import { TlsListener, type TlsListenerOptions, type VirtualHost } from "../listeners.ts";
 
 export let authority: Authority;
 let client: CertificateAndKey;

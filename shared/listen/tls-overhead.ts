@@ -24,7 +24,7 @@ const YOUNG_MS = 15_000;
 const LOOKS_FOR_OLD = 20;
 
 /** What a connection may still waste. */
-interface Watched {
+interface WatchedConnection {
   readonly raw: Pick<Socket, "bytesRead">;
   readonly socket: Pick<Socket, "bytesRead">;
   readonly sinceMs: number;
@@ -42,15 +42,22 @@ interface Watched {
  */
 export class TlsOverhead {
   /** Both in the order in which they are looked at next. */
-  readonly #young = new Queue<Watched>();
-  readonly #old = new Queue<Watched>();
+  readonly #young = new Queue<WatchedConnection>();
+  readonly #old = new Queue<WatchedConnection>();
   readonly #place = SharedInterval.every(LOOK_MS).add(() => this.#look());
 
   /** Watches a connection whose handshake is done, until it closes. `onFlood` is called at most once. */
   watch(raw: Socket, socket: Socket, onFlood: () => void): void {
     const now = performance.now();
     const budget = { leftBytes: BURST_BYTES, rawBytes: 0, payloadBytes: 0 };
-    const place: QueueNode<Watched> = new QueueNode({ raw, socket, sinceMs: now, lookedAtMs: now, ...budget, onFlood });
+    const place: QueueNode<WatchedConnection> = new QueueNode({
+      raw,
+      socket,
+      sinceMs: now,
+      lookedAtMs: now,
+      ...budget,
+      onFlood,
+    });
     this.#young.join(place);
     raw.once("close", () => place.leave());
   }
@@ -67,7 +74,7 @@ export class TlsOverhead {
     this.#lookAt(this.#old, Math.ceil(this.#old.size / LOOKS_FOR_OLD), now);
   }
 
-  #lookAt(watched: Queue<Watched>, most: number, now: number): void {
+  #lookAt(watched: Queue<WatchedConnection>, most: number, now: number): void {
     for (let left = Math.min(most, watched.size); left > 0; left--) {
       const place = watched.first;
       if (place === undefined) return;
@@ -79,7 +86,7 @@ export class TlsOverhead {
     }
   }
 
-  #isWithin(watched: Watched, now: number): boolean {
+  #isWithin(watched: WatchedConnection, now: number): boolean {
     const { raw, socket, leftBytes, rawBytes, payloadBytes, lookedAtMs } = watched;
     const wasted = wastedBytes(raw.bytesRead - rawBytes, socket.bytesRead - payloadBytes);
     const regained = ((now - lookedAtMs) / 1_000) * BYTES_PER_SECOND;

@@ -1,3 +1,4 @@
+import type { X509Certificate } from "node:crypto";
 import type { PeerCertificate } from "node:tls";
 import { printable } from "../outcomes.ts";
 import { parseAltNames } from "./identity.ts";
@@ -38,4 +39,26 @@ function readNames(text: string): string[] {
 interface WrongIdentity extends NodeJS.ErrnoException {
   readonly host?: string;
   readonly cert?: PeerCertificate;
+}
+
+/** `CN`, or else the organisation, of a certificate's issuer; the words are a stranger's. */
+export function issuerName({ issuer }: Pick<X509Certificate, "issuer">): string | undefined {
+  const lines = (issuer ?? "").split("\n");
+  const partOf = (field: string) => lines.find((line) => line.startsWith(`${field}=`))?.slice(field.length + 1);
+  const name = partOf("CN") ?? partOf("O");
+  return name === undefined ? undefined : printable(name, 100);
+}
+
+/** OpenSSL's words for a chain that leads to none of our CAs; whoever expired or has another name is somebody we know. */
+const UNTRUSTED: ReadonlySet<string | undefined> = new Set([
+  "UNABLE_TO_GET_ISSUER_CERT",
+  "UNABLE_TO_GET_ISSUER_CERT_LOCALLY",
+  "UNABLE_TO_VERIFY_LEAF_SIGNATURE",
+  "SELF_SIGNED_CERT_IN_CHAIN",
+  "DEPTH_ZERO_SELF_SIGNED_CERT",
+  "CERT_SIGNATURE_FAILURE",
+]);
+
+export function isUntrusted({ code }: NodeJS.ErrnoException): boolean {
+  return UNTRUSTED.has(code);
 }

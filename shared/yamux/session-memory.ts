@@ -3,13 +3,13 @@ import type { MemoryAccount, MemoryHolder } from "../limits/memory-account.ts";
 import { RECLAIM, reclaim } from "../limits/reclaim.ts";
 import type { Stream } from "./stream.ts";
 
-/** A session above its budget gives up what has stopped, so often, ms. */
-const RELIEF_MS = 50;
-/** Until it holds less than this share of its budget. */
-const RELIEVED_BELOW = 0.9;
+/** Above its budget a session resets streams whose readers have stopped, in this interval, ms. */
+const RECLAIM_MS = 50;
+/** It does so until it holds less than this share of its budget. */
+const RECLAIM_TO = 0.9;
 
 /** What the streams of one session hold, against the session's budget and the pool. */
-export class Memory implements MemoryHolder {
+export class SessionMemory implements MemoryHolder {
   /** Streams reset because the session held more than its budget. */
   resets = 0;
   readonly #budget: number;
@@ -18,18 +18,18 @@ export class Memory implements MemoryHolder {
   readonly #open: Iterable<Stream>;
   /** Streams that are over on the wire, with bytes that no reader has taken yet. */
   readonly #unreadStreams = new Set<Stream>();
-  readonly #place = new QueueNode<MemoryHolder>(this);
+  readonly #node = new QueueNode<MemoryHolder>(this);
   #reservedCredit = 0;
   #held = 0;
-  #relief: NodeJS.Timeout | undefined;
+  #timer: NodeJS.Timeout | undefined;
 
-  /** `open`: the streams of the session that are not over. */
+  /** @param open the streams of the session that are not over */
   constructor(budget: number, pool: MemoryAccount, now: () => number, open: Iterable<Stream>) {
     this.#budget = budget;
     this.#pool = pool;
     this.#now = now;
     this.#open = open;
-    pool.enter(this.#place);
+    pool.enter(this.#node);
   }
 
   /** Bytes received that no reader has taken. */
@@ -37,7 +37,7 @@ export class Memory implements MemoryHolder {
     return this.#held;
   }
 
-  /** Streams that the session has forgotten and that still hold bytes. */
+  /** The number of streams that the session has forgotten and that still hold bytes. */
   get unreadStreams(): number {
     return this.#unreadStreams.size;
   }
@@ -56,24 +56,24 @@ export class Memory implements MemoryHolder {
     return this.#held > this.#budget;
   }
 
-  /** The stream that holds most has to go, whether it moves or not. */
+  /** The stream that holds most is reset, even if it moves. */
   get isOverrun(): boolean {
     return this.#held > 2 * this.#budget;
   }
 
-  /** What is held has changed by `delta`. */
+  /** Bytes that are held have changed by `delta`. */
   hold(delta: number): void {
     this.#held += delta;
     this.#pool.hold(delta);
-    if (this.#isSpent) this.#relief ??= setTimeout(this.#reclaim, RELIEF_MS).unref();
+    if (this.#isSpent) this.#timer ??= setTimeout(this.#reclaim, RECLAIM_MS).unref();
   }
 
   readonly #reclaim = (): void => {
-    this.#relief = undefined;
+    this.#timer = undefined;
     if (!this.#isSpent) return;
-    const isEnough = () => this.#held <= this.#budget * RELIEVED_BELOW;
+    const isEnough = () => this.#held <= this.#budget * RECLAIM_TO;
     this.resets += reclaim(this.reclaimables(), isEnough, this.#now(), RECLAIM.stalled);
-    if (this.#isSpent) this.#relief ??= setTimeout(this.#reclaim, RELIEF_MS).unref();
+    if (this.#isSpent) this.#timer ??= setTimeout(this.#reclaim, RECLAIM_MS).unref();
   };
 
   *reclaimables(): Iterable<Stream> {
@@ -81,7 +81,7 @@ export class Memory implements MemoryHolder {
     yield* this.#unreadStreams;
   }
 
-  /** Takes credit beyond an initial window from budget and pool, or says no. */
+  /** Takes credit beyond an initial window from budget and pool. Returns false if there is none. */
   reserve(bytes: number): boolean {
     if (this.#isSpent || this.#reservedCredit + bytes > this.#budget || !this.#pool.reserve(bytes)) return false;
     this.#reservedCredit += bytes;
@@ -94,7 +94,7 @@ export class Memory implements MemoryHolder {
     this.#pool.release(bytes);
   }
 
-  /** The stream is over on the wire: its credit is free, what it holds is not. */
+  /** The stream is over on the wire: its credit is free, but not yet what it holds. */
   release(stream: Stream): void {
     this.giveBack(stream.reservedCredit);
     if (stream.unread > 0) this.#unreadStreams.add(stream);
@@ -105,10 +105,10 @@ export class Memory implements MemoryHolder {
     this.#unreadStreams.delete(stream);
   }
 
-  /** The session is over; streams that are over, too, and unread are their readers'. */
+  /** The session is over. Streams that were over before and are unread belong to their readers. */
   close(): void {
-    clearTimeout(this.#relief);
-    this.#place.leave();
+    clearTimeout(this.#timer);
+    this.#node.leave();
   }
 
   /** Resets the stream that holds most, among the open ones and those that are over. */

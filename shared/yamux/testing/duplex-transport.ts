@@ -1,5 +1,5 @@
 import type { Duplex } from "node:stream";
-import type { Transport, TransportConsumer } from "./transport.ts";
+import type { Transport, TransportConsumer } from "../transport.ts";
 
 /** A session over any Duplex: a socket, a pipe, one end of `duplexPair()`. */
 export class DuplexTransport implements Transport {

@@ -1,14 +1,14 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { duplexPair } from "node:stream";
-import { deferred } from "../basics/promises.ts";
-import { wholeRecords } from "../tls/tls-records.ts";
+import { deferred } from "../../basics/promises.ts";
+import { wholeRecords } from "../../tls/tls-records.ts";
+import { header } from "../frame.ts";
+import type { SessionOptions } from "../options.ts";
+import { Session, type SessionHandler, type SessionRole } from "../session.ts";
+import type { Stream } from "../stream.ts";
+import type { Transport, TransportConsumer } from "../transport.ts";
 import { DuplexTransport } from "./duplex-transport.ts";
-import { header } from "./frame.ts";
-import type { SessionOptions } from "./options.ts";
-import { Session, type SessionHandler, type SessionRole } from "./session.ts";
-import type { Stream } from "./stream.ts";
-import type { Transport, TransportConsumer } from "./transport.ts";
 
 /** One end of a session as a test holds it. */
 export interface End {
