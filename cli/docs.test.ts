@@ -10,7 +10,7 @@ import type { OptionTable } from "../shared/config/options.ts";
 import { readOptions } from "../shared/config/read-options.ts";
 import { yamlDocuments } from "../shared/documents/yaml-documents.ts";
 import { OUTCOMES, type OutcomeCode, outcome } from "../shared/outcomes.ts";
-import { ROOT } from "../shared/runtime/testing-run.ts";
+import { ROOT } from "../shared/runtime/testing/project.ts";
 import { createPki } from "./pki.ts";
 
 const PAGES = [

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { encodeAnswer, readOpen } from "../../shared/wire/open.ts";
+import { encodeAnswer, readOpen } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { type CallerListener, dialListener } from "../harness/caller.ts";
 import { answering, echo, rawHead, type ScriptedAgent, scriptedAgent } from "../harness/scripted-agent.ts";
