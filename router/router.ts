@@ -1,14 +1,14 @@
 import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
-import { networkOf } from "../shared/address/source-network.ts";
+import { networkOf } from "../shared/address/network.ts";
 import { formatTarget } from "../shared/address/target.ts";
 import { type Admin, startAdmin } from "../shared/admin/admin.ts";
 import { MOST_CONNECTIONS } from "../shared/admin/connections.ts";
+import { type ListenAddress, listenError } from "../shared/config/listen-address.ts";
 import { ConfigError } from "../shared/config/options.ts";
 import { fileLimitWarning } from "../shared/limits/file-descriptors.ts";
 import { sourceOf } from "../shared/listen/incoming-connection.ts";
 import { resetSocket } from "../shared/relay/reset.ts";
 import { FileDescriptors, type FileDescriptorsDeps } from "../shared/runtime/file-descriptors.ts";
-import { type ListenAt, listenError } from "../shared/runtime/listen-error.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
 import { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { type BackendState, Backends } from "./backends.ts";
@@ -180,7 +180,7 @@ export class Router implements AsyncDisposable {
     );
   }
 
-  #listen(at: ListenAt): Promise<AddressInfo> {
+  #listen(at: ListenAddress): Promise<AddressInfo> {
     const server = this.#server;
     return new Promise((resolve, reject) => {
       const onError = (error: Error): void => reject(listenError(error, at));

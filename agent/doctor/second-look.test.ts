@@ -4,7 +4,7 @@ import net, { type AddressInfo, type Server } from "node:net";
 import { type TestContext, test } from "node:test";
 import tls from "node:tls";
 import { DialFault } from "../../shared/faults/faults.ts";
-import { testCertificate } from "../../shared/link/testing.ts";
+import { testCertificate } from "../../shared/link/testing/ends.ts";
 import { type LookOptions, lookAt, middleboxNames } from "./second-look.ts";
 import { tlsFault } from "./tls-fault.ts";
 import type { TunnelDial } from "./tunnel-steps.ts";

@@ -1,7 +1,7 @@
 import type { IncomingMessage } from "node:http";
 import type { TLSSocket } from "node:tls";
 import { isUnknownIssuer } from "../../shared/faults/faults.ts";
-import type { Hello } from "../../shared/link/control.ts";
+import type { Hello, InnerWelcome, Renewed } from "../../shared/link/control.ts";
 import {
   type CarrierDialOptions,
   type Dialled,
@@ -10,7 +10,6 @@ import {
   type Passage,
   probeServer,
 } from "../../shared/link/dial.ts";
-import type { InnerWelcome, Renewed } from "../../shared/link/inner-hello.ts";
 import { dialInner, type InnerTls } from "../../shared/link/inner-tls.ts";
 import { Link } from "../../shared/link/link.ts";
 import { printable } from "../../shared/outcomes.ts";
@@ -189,7 +188,7 @@ async function admittedInside(
   const { pipe } = await log.run("inner tls", () => innerTlsStep(link, openedBy, dial));
   const greeting = sendHello(pipe, dial, AbortSignal.timeout(dial.options.timeoutMs)).then(requireWelcome);
   const welcome = await log.run("admission", () => admissionStep(greeting, (words) => words, dial));
-  link.settle(welcome.link, 0);
+  link.assignId(welcome.link, 0);
   carrier.setKeepalive(Math.min(dial.options.keepaliveMs, welcome.keepaliveMs));
   return { link, pipe, welcome };
 }

@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { isUnknownIssuer } from "../../shared/faults/faults.ts";
 import type { Passage } from "../../shared/link/dial.ts";
-import { HELLO, LinkServer, testCertificate } from "../../shared/link/testing.ts";
+import { HELLO, LinkServer, testCertificate } from "../../shared/link/testing/ends.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
 import { DEFAULT_OPTIONS } from "../../shared/yamux/options.ts";
 import { attempt, connectDirectly } from "./attempt.ts";

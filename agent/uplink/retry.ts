@@ -1,6 +1,6 @@
 import { backoffMs } from "../../shared/basics/backoff.ts";
 import { DialFault, type FaultCode, faultRow } from "../../shared/faults/faults.ts";
-import { brokenOff } from "../../shared/http/broken-off.ts";
+import { peerAction } from "../../shared/http/connection-end.ts";
 import { CarrierLost } from "../../shared/link/carrier-end.ts";
 import { CallersPort } from "../../shared/link/upgrade-answer.ts";
 import { printable } from "../../shared/outcomes.ts";
@@ -147,6 +147,6 @@ export function isDraining(error: unknown): error is LinkRefused {
 export function shutdownReason(error: unknown, mayBeCut: boolean): string | undefined {
   if (isDraining(error)) return error.reason;
   const cause = error instanceof Error ? error.cause : undefined;
-  const isCut = cause instanceof CarrierLost || (cause instanceof Error && brokenOff(cause) !== undefined);
+  const isCut = cause instanceof CarrierLost || (cause instanceof Error && peerAction(cause) !== undefined);
   return isCut && mayBeCut ? "the server that drained this agent accepts no connections any more" : undefined;
 }

@@ -5,7 +5,7 @@ import { type TestContext, test } from "node:test";
 import tls from "node:tls";
 import { DialFault, isUnknownIssuer } from "../../shared/faults/faults.ts";
 import { dialCarrier } from "../../shared/link/dial.ts";
-import { HELLO, KEEPALIVE_MS, testCertificate } from "../../shared/link/testing.ts";
+import { HELLO, KEEPALIVE_MS, testCertificate } from "../../shared/link/testing/ends.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { retryAfter } from "./retry.ts";

@@ -1,6 +1,6 @@
 import { type DialFault, isUnknownIssuer } from "../../shared/faults/faults.ts";
 import { type CarrierDialOptions, type DialledOuter, dialOuter, probeServer } from "../../shared/link/dial.ts";
-import { wellKnownAuthorities } from "../../shared/tls/well-known-authorities.ts";
+import { wellKnownAuthorities } from "../../shared/tls/authorities.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import type { Credentials } from "./credentials.ts";
 

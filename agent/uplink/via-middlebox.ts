@@ -1,12 +1,17 @@
 import type { Carrier } from "../../shared/link/carrier.ts";
-import type { Hello, OuterHello } from "../../shared/link/control.ts";
+import {
+  type Hello,
+  type InnerHello,
+  type InnerWelcome,
+  type OuterHello,
+  parseInnerReply,
+  type Renewed,
+} from "../../shared/link/control.ts";
 import { type CarrierDialOptions, dialAgain, OUTER_HELLO } from "../../shared/link/dial.ts";
-import { type InnerHello, type InnerWelcome, parseInnerAnswer, type Renewed } from "../../shared/link/inner-hello.ts";
-import type { InnerPipe } from "../../shared/link/inner-pipe.ts";
+import { type InnerPipe, UntrustedLink } from "../../shared/link/inner-pipe.ts";
 import { dialInner } from "../../shared/link/inner-tls.ts";
 import type { Link } from "../../shared/link/link.ts";
 import type { LinkKey } from "../../shared/link/proof.ts";
-import { TappedLink } from "../../shared/link/tapped-link.ts";
 import { Connection, type ConnectionOwner } from "./connection.ts";
 import type { Credentials } from "./credentials.ts";
 import {
@@ -35,7 +40,7 @@ export async function connectViaMiddlebox(
   }
   const { graceMs } = answer;
   const keepaliveMs = (): number => Math.min(context.path.keepaliveMs, answer.keepaliveMs);
-  link.settle(answer.link, graceMs);
+  link.assignId(answer.link, graceMs);
   carrier.setKeepalive(keepaliveMs());
   return new Connection(link, answer, owner, {
     ...connectionOptions(context, () => used),
@@ -60,7 +65,7 @@ export async function connectViaMiddlebox(
 
 /** The inner TLS over a new link, with the server's answer. */
 interface InnerTlsStart extends InnerHandshake {
-  readonly link: TappedLink;
+  readonly link: UntrustedLink;
   readonly carrier: Carrier;
 }
 
@@ -75,7 +80,7 @@ async function startInnerTls(
   const { timeoutMs } = terms;
   const until = performance.now() + timeoutMs;
   const { carrier, remote } = await reportToRoute(context, terms, dialMiddlebox(carrierOptions(context, terms), ca));
-  const link = new TappedLink(remote, carrier, linkOptions(context));
+  const link = new UntrustedLink(remote, carrier, linkOptions(context));
   const handshake = await handshakeInside(link, {
     ...terms,
     ...{ host: server.host, hello },
@@ -131,7 +136,7 @@ export async function sendHello(
   };
   try {
     pipe.sendWords(words);
-    return parseInnerAnswer(await pipe.readWords());
+    return parseInnerReply(await pipe.readWords());
   } catch (error) {
     pipe.destroy(error as Error);
     throw error;

@@ -1,10 +1,10 @@
 import type { FaultFacts, FaultRow, FaultText } from "./fault-row.ts";
 
-export const PORTAL_CURE =
+export const CAPTIVE_PORTAL_CURE =
   "log in from this machine with a browser that goes through it, or ask its administrators to let this machine pass without";
 
 /** A captive portal: the agent meets it in the proxy's answer to CONNECT or in place of TLS, and says the same. */
-export function portalAt(proxy: string): string {
+export function captivePortalAt(proxy: string): string {
   return `the proxy ${proxy} shows a web page in place of the server, most likely a login (a captive portal)`;
 }
 
@@ -51,7 +51,7 @@ export const TUNNEL_FAULTS = {
     }),
     viaProxy: ({ by, proxyFrom }) => ({
       sentence: `${capital(noTlsBehind(by))}.`,
-      next: `Check the port in --server: is it the server's port for agents? If it is, it is the proxy: ${PORTAL_CURE}; ${proxyFrom} names it.`,
+      next: `Check the port in --server: is it the server's port for agents? If it is, it is the proxy: ${CAPTIVE_PORTAL_CURE}; ${proxyFrom} names it.`,
     }),
   },
   tls: {
@@ -92,8 +92,8 @@ export const TUNNEL_FAULTS = {
       next: "Check host, port and path in --server. Open the URL of --server with https:// in a browser from here, and see who it is.",
     }),
     viaProxy: ({ by, proxyFrom }) => ({
-      sentence: `${capital(portalAt(by))}.`,
-      next: `${capital(PORTAL_CURE)}; ${proxyFrom} names it.`,
+      sentence: `${capital(captivePortalAt(by))}.`,
+      next: `${capital(CAPTIVE_PORTAL_CURE)}; ${proxyFrom} names it.`,
     }),
   },
   redirected: {

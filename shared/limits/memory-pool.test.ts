@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import fc from "fast-check";
 import { QueueNode } from "../basics/queue.ts";
-import { MemoryMetrics } from "../runtime/memory-metrics.ts";
+import { MemoryMetrics } from "../runtime/common-metrics.ts";
 import { Instruments } from "../runtime/metrics.ts";
 import type { MemoryHolder } from "./memory-account.ts";
 import { MemoryPool } from "./memory-pool.ts";

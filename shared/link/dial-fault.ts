@@ -1,7 +1,7 @@
 import net from "node:net";
 import { DialFault } from "../faults/faults.ts";
 import { noTlsBehind } from "../faults/tunnel-rows.ts";
-import { brokenOff } from "../http/broken-off.ts";
+import { peerAction } from "../http/connection-end.ts";
 import { CloseCode, LinkRefused } from "../wire/handshake.ts";
 import { CarrierLost, PeerViolation } from "./carrier-end.ts";
 import { damagedAnswer, HELD_BACK, middleboxFault } from "./upgrade-answer.ts";
@@ -81,7 +81,7 @@ export function dialFault(error: Error, progress: DialProgress): Error {
   }
   if (code === UNRECOGNIZED_NAME) return new DialFault("unknown_name", unknownName(host), ofServer);
   if (code === NO_PROTOCOL || isHttp2(error)) return new DialFault("grpc_server", `${HTTP2_ONLY} (${step})`, ofServer);
-  const broken = brokenOff(error);
+  const broken = peerAction(error);
   if (broken !== undefined && step === UPGRADING && noProtocol === true) {
     return new DialFault("grpc_server", `${peerOf(proxy)} ${broken} ${LIKE_GRPC}`, ofServer);
   }

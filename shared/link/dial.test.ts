@@ -6,10 +6,10 @@ import { test } from "node:test";
 import { DialFault, isUnknownIssuer } from "../faults/faults.ts";
 import { UNRECOGNIZED_NAME_ALERT } from "../listen/client-hello.ts";
 import { Authority } from "../pki/certificates.ts";
-import { RUN_SOURCES, source } from "../runtime/testing-run.ts";
+import { RUN_SOURCES, source } from "../runtime/testing/project.ts";
 import type { Passage } from "./dial.ts";
 import { SECURING, timeoutFault } from "./dial-fault.ts";
-import { dial, failure, HELLO, Inbox, LinkServer, RawServer, testCertificate, until } from "./testing.ts";
+import { dial, failure, HELLO, Inbox, LinkServer, RawServer, testCertificate, until } from "./testing/ends.ts";
 import { HELD_BACK } from "./upgrade-answer.ts";
 
 test("each step that takes too long is named, and its socket closed", async (t) => {

@@ -1,7 +1,8 @@
 import { constants } from "node:crypto";
 import tls from "node:tls";
-import { sniOf } from "../address/sni.ts";
+import { sniOf } from "../address/server-name.ts";
 import { type DialFault, isUnknownIssuer } from "../faults/faults.ts";
+import { beforeVerification } from "../node/sockets.ts";
 import { certificateFault, innerCaWords, shownBy } from "../tls/server-certificate.ts";
 import type { TlsMaterial } from "../tls/tls-material.ts";
 import { type InnerLink, InnerPipe, LinkDuplex, TOLD } from "./inner-pipe.ts";
@@ -80,8 +81,7 @@ async function dial(link: InnerLink, options: InnerDialOptions): Promise<InnerTl
   });
   const secured = new Promise<void>((resolve, reject) => {
     let shown: readonly Buffer[] = [];
-    // Before Node judges the certificate, and throws it away with the connection.
-    socket.prependOnceListener("secure", () => {
+    beforeVerification(socket, () => {
       shown = shownBy(socket);
     });
     socket.on("error", (error) => reject(new InnerTlsFault(error, shown, options)));

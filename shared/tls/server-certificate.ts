@@ -2,12 +2,10 @@ import { X509Certificate } from "node:crypto";
 import type { DetailedPeerCertificate, PeerCertificate, TLSSocket } from "node:tls";
 import type { CaRelation, FaultFacts } from "../faults/fault-row.ts";
 import { DialFault } from "../faults/faults.ts";
-import { usageOf } from "./certificate-usage.ts";
-import { namesIn } from "./identity-words.ts";
-import { isInstalled, signs } from "./installed-authorities.ts";
-import { issuerName } from "./issuer-name.ts";
+import { isInstalled, signs } from "./authorities.ts";
+import { usageOf } from "./certificate-fields.ts";
+import { issuerName, isUntrusted, namesIn } from "./certificate-names.ts";
 import { certificates } from "./tls-material.ts";
-import { isUntrusted } from "./untrusted.ts";
 
 /** More certificates than any real chain has; CAs that have signed each other never come to an end. */
 const MAX_CHAIN = 10;
