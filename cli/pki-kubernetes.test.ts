@@ -4,7 +4,7 @@ import { once } from "node:events";
 import { createServer } from "node:https";
 import type { AddressInfo } from "node:net";
 import { type TestContext, test } from "node:test";
-import { HttpsClient } from "../server/tokens/https.ts";
+import { HttpsClient } from "../server/tokens/https-client.ts";
 import { ConfigError } from "../shared/config/options.ts";
 import { Authority } from "../shared/pki/certificates.ts";
 import { KubeFailure, KubeSecrets } from "./kube-secrets.ts";

@@ -1,5 +1,5 @@
 import type { Socket } from "node:net";
-import { networkOf } from "../shared/address/source-network.ts";
+import { networkOf } from "../shared/address/network.ts";
 import { BySource } from "../shared/basics/by-source.ts";
 import { seconds } from "../shared/basics/text.ts";
 import { type ClientHello, ClientHelloReader } from "../shared/listen/client-hello.ts";

@@ -373,6 +373,6 @@ test("an address that is not this host's is told with the flag at fault", async 
     ["--admin-bind-address", { adminBindAddress: "192.0.2.1" }],
   ] as const) {
     await using test = new TestRouter();
-    await assert.rejects(test.start([], change), { message: new RegExp(`none of this host's.*\\(${flag}\\)`) });
+    await assert.rejects(test.start([], change), { message: new RegExp(`does not have the address.*\\(${flag}\\)`) });
   }
 });

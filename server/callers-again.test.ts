@@ -14,7 +14,7 @@ import {
   Tenants,
   unixCallerAt,
 } from "./testing/tenants.ts";
-import { ISSUER, Issuer, SUBJECT } from "./tokens/testing.ts";
+import { ISSUER, Issuer, SUBJECT } from "./tokens/testing/tokens.ts";
 
 /** Until a CONNECT that would not be let in now is over, ms. */
 const WITHIN_MS = 5_000;

@@ -5,8 +5,8 @@ import { MemoryPool } from "../shared/limits/memory-pool.ts";
 import type { MemoryShare } from "../shared/limits/memory-share.ts";
 import { MemoryWatch } from "../shared/limits/memory-watch.ts";
 import type { TlsListener } from "../shared/listen/listeners.ts";
-import { FileRoom } from "../shared/runtime/file-room.ts";
-import { liveLinks } from "../shared/runtime/link-metrics.ts";
+import { liveLinks } from "../shared/runtime/common-metrics.ts";
+import { FileDescriptors } from "../shared/runtime/file-descriptors.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
 import { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { AgentPorts } from "./agents/agent-ports.ts";
@@ -75,7 +75,7 @@ export class Server implements AsyncDisposable {
   readonly #pool: MemoryPool;
   readonly #unauthenticatedMemory: MemoryShare;
   #memoryWatch: MemoryWatch | undefined;
-  readonly #files: FileRoom;
+  readonly #files: FileDescriptors;
   readonly #links: Links;
   readonly #callers: CallerListeners;
   #callersPort: TlsListener<ClusterVirtualHost> | undefined;
@@ -97,7 +97,7 @@ export class Server implements AsyncDisposable {
     this.#log = log;
     this.#throttledLog = throttledLog;
     this.#ephemeral = listenEphemeral;
-    this.#files = new FileRoom({ metrics, throttledLog, owner: "this server" });
+    this.#files = new FileDescriptors({ metrics, throttledLog, owner: "this server" });
     this.#pool = new MemoryPool(options.memoryLimit);
     this.#unauthenticatedMemory = this.#pool.share("");
     this.tunnels = new Registry(this.#pool);

@@ -5,7 +5,7 @@ import { after, before, test } from "node:test";
 import { LinkRefused } from "../shared/wire/handshake.ts";
 import { until, within } from "./testing/server.ts";
 import { agentAt, answerOf, callerAt, type Tenant, Tenants } from "./testing/tenants.ts";
-import { ISSUER, Issuer, nowS, SUBJECT, unsigned } from "./tokens/testing.ts";
+import { ISSUER, Issuer, nowS, SUBJECT, unsigned } from "./tokens/testing/tokens.ts";
 
 /** blue takes tokens of its own issuer from agents and callers; red takes those of another. */
 let tenants: Tenants;

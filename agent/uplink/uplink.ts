@@ -2,7 +2,7 @@ import { backoffMs, type Ending, shortLivesAfter } from "../../shared/basics/bac
 import { RouteFault } from "../../shared/dial/fault.ts";
 import type { CarrierLost } from "../../shared/link/carrier-end.ts";
 import { LinkLost, type Resumption } from "../../shared/link/link.ts";
-import { type LinkMetrics, PLANNED } from "../../shared/runtime/link-metrics.ts";
+import { type LinkMetrics, PLANNED } from "../../shared/runtime/common-metrics.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";

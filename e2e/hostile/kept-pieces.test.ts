@@ -6,7 +6,7 @@ import { setTimeout as sleep, setImmediate as turn } from "node:timers/promises"
 import { connect as connectTls } from "node:tls";
 import { encodeProbe, readProbeAnswer } from "../../shared/wire/probe.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
-import { frame } from "../../shared/yamux/testing.ts";
+import { frame } from "../../shared/yamux/testing/sessions.ts";
 import { assertUnharmed } from "../harness/bystander.ts";
 import { connectThrough } from "../harness/caller.ts";
 import { INSPECTED } from "../harness/inspector.ts";

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
 import { type TestContext, test } from "node:test";
 import { stringify } from "yaml";
-import { type Answer, HttpsStub, ISSUER, Issuer, SUBJECT } from "../../server/tokens/testing.ts";
+import { type Answer, HttpsStub, ISSUER, Issuer, SUBJECT } from "../../server/tokens/testing/tokens.ts";
 import { NO_TOKEN } from "../../server/tokens/token-review.ts";
 import { assertUnharmed } from "../harness/bystander.ts";
 import { startAgentProcess } from "../harness/cluster-processes.ts";

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { after, before, describe, test } from "node:test";
-import { SUBJECT } from "../../server/tokens/testing.ts";
+import { SUBJECT } from "../../server/tokens/testing/tokens.ts";
 import { Company } from "./harness/company.ts";
 import { missing } from "./harness/missing.ts";
 import { Mitmproxy } from "./harness/mitmproxy.ts";

@@ -11,8 +11,8 @@ import { ClusterAgents } from "../harness/cluster-agents.ts";
 import { ClusterFolder } from "../harness/cluster-files.ts";
 import { ClusterNetworks } from "../harness/cluster-networks.ts";
 import { type ClusterServer, startClusterServer } from "../harness/cluster-server.ts";
+import { runConcurrently } from "../harness/concurrently.ts";
 import { atFull } from "../harness/counts.ts";
-import { inTurn } from "../harness/in-turn.ts";
 import { fdCount } from "../harness/proc.ts";
 import { Random, seedOfRun } from "../harness/random.ts";
 import { waitFor, within } from "../harness/wait.ts";
@@ -134,7 +134,7 @@ test("hostile hellos by the hundred, whole, changed and unfinished: the server s
   const real = await nodeHello({ servername: "blue.example" });
   const before = await settledDescriptors();
   const cases = Object.values(NOBODY).concat(real);
-  await inTurn(ROUNDS * cases.length, 32, async (index) => {
+  await runConcurrently(ROUNDS * cases.length, 32, async (index) => {
     const bytes = Buffer.from(cases[index % cases.length] as Buffer);
     const port = random.pick([clusters.callerPort, clusters.agentPort]);
     for (let changes = random.between(0, 4); changes > 0; changes--) {

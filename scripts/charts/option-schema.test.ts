@@ -4,8 +4,7 @@ import { Ajv } from "ajv";
 import { agentOptions } from "../../agent/options.ts";
 import { routerOptions } from "../../router/options.ts";
 import { serverOptions } from "../../server/options/options.ts";
-import { type Option, option } from "../../shared/config/option.ts";
-import { flagName, type OptionTable } from "../../shared/config/options.ts";
+import { flagName, type Option, type OptionTable, option } from "../../shared/config/options.ts";
 import { optionDescription, optionSchema } from "./option-schema.ts";
 
 const TABLES = [serverOptions, agentOptions, routerOptions] as unknown as OptionTable[];

@@ -114,7 +114,8 @@ export async function attach(
 /** A plain hello requires a credential from the outer TLS or the Authorization header. */
 function requireAuthenticated({ credential }: Admission, { host, cluster }: AttachDeps): Credential {
   if (credential instanceof CulvertError) {
-    throw new LinkRefused({ closeCode: CloseCode.unauthenticated, reason: credential.message });
+    const { message: reason, fault } = credential;
+    throw new LinkRefused({ closeCode: CloseCode.unauthenticated, reason, fault });
   }
   if (host.innerTls !== "always") return credential;
   const reason = `agents of cluster "${cluster.name}" come with inner TLS only (--inner-tls=always of the agent)`;

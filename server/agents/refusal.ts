@@ -3,7 +3,7 @@ import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { BEARER_CHALLENGE, presentedToken } from "../../shared/http/bearer.ts";
 import { answerAndEnd, REST_OF_LARGE_HEADER } from "../../shared/http/connection-end.ts";
-import { proxyStatus } from "../../shared/http/response-fields.ts";
+import { type ProxyStatus, proxyStatus } from "../../shared/http/response-fields.ts";
 import { agentStatus, CulvertError, type Outcome, outcome, printable } from "../../shared/outcomes.ts";
 import { CERTIFICATE_CHALLENGE, certificateVerdict } from "../../shared/tls/identity.ts";
 import { DOCTOR, SUBPROTOCOL } from "../../shared/wire/handshake.ts";
@@ -39,8 +39,8 @@ export interface Answer {
   readonly sentence: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly level: Outcome["level"];
-  /** RFC 9209 §2.3; absent: the request itself is at fault. */
-  readonly error?: string;
+  /** Absent: the request itself is at fault. */
+  readonly proxy?: ProxyStatus;
 }
 
 /** Writes the answer, which is the last thing on the connection. Its date tells an agent whether its own clock is wrong. */
@@ -56,8 +56,12 @@ export function answerRaw(socket: Duplex, answer: Answer): void {
 }
 
 /** Without Proxy-Status an agent would take the answer for one of a proxy on its path. */
-export function headersOf({ sentence, headers, error = "http_request_error" }: Answer): Record<string, string> {
-  return { ...headers, "proxy-status": proxyStatus(error, sentence), connection: "close" };
+export function headersOf({
+  sentence,
+  headers,
+  proxy = { error: "http_request_error" },
+}: Answer): Record<string, string> {
+  return { ...headers, "proxy-status": proxyStatus(proxy, sentence), connection: "close" };
 }
 
 /** The answer to an outcome, or to a request that is no upgrade. */
@@ -66,10 +70,11 @@ export function answerTo(refusal: CulvertError | HttpRefusal, agentPath: string)
     const { code, message } = refusal;
     const { level, proxyStatus: error } = outcome(code);
     const status = agentStatus(code);
+    const proxy = { error, fault: refusal.fault };
     const backInS = backInSeconds(refusal);
-    if (backInS === undefined) return { status, sentence: printable(message), headers: {}, level, error };
+    if (backInS === undefined) return { status, sentence: printable(message), headers: {}, level, proxy };
     const sentence = `${printable(message)}: come back in ${backInS} s`;
-    return { status, sentence, headers: { "retry-after": String(backInS) }, level, error };
+    return { status, sentence, headers: { "retry-after": String(backInS) }, level, proxy };
   }
   const { status, sentence, headers } = HTTP_REFUSALS[refusal];
   return { status, sentence: sentence(agentPath), headers, level: "info" };

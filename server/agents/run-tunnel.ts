@@ -8,7 +8,7 @@ import { isViolation } from "../../shared/yamux/errors.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
-import { TokenWatch } from "../tokens/watch.ts";
+import { TokenWatch } from "../tokens/token-watch.ts";
 import type { Credential, ProvenToken } from "../tunnels/credential.ts";
 import type { Links, ResumableLink } from "../tunnels/links.ts";
 import type { ClusterTunnels, Place } from "../tunnels/registry.ts";
@@ -141,7 +141,7 @@ function watchToken(
 ): TokenWatch {
   const owner = {
     onAsk: (reason: string) => tunnel.rotate(reason),
-    onCut: (reason: string) => tunnel.destroy(new Error(reason)),
+    onTimeout: (reason: string) => tunnel.destroy(new Error(reason)),
     onUnavailable,
   };
   return new TokenWatch(text, identity, owner, { verifier, everyMs: VERIFY_EVERY_MS, patienceMs: PATIENCE_MS });

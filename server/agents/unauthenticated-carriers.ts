@@ -1,5 +1,5 @@
 import type { Duplex } from "node:stream";
-import { networkOf } from "../../shared/address/source-network.ts";
+import { networkOf } from "../../shared/address/network.ts";
 import { BySource } from "../../shared/basics/by-source.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 

@@ -1,6 +1,6 @@
 import type { IncomingMessage } from "node:http";
 import { formatTarget, parseTarget, shownAuthority } from "../../shared/address/target.ts";
-import type { MemoryAccount } from "../../shared/limits/hold.ts";
+import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";

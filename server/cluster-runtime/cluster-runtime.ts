@@ -10,7 +10,7 @@ import { unfit } from "../../shared/tls/tls-material.ts";
 import { type Cluster, type ClusterChanges, type InnerTlsRule, SIDES, type SideName } from "../clusters/cluster.ts";
 import type { Limits } from "../clusters/document.ts";
 import { ClusterFigures } from "../metrics/cluster-figures.ts";
-import type { Reach } from "../tokens/review-reach.ts";
+import type { ApiServerState } from "../tokens/token-review.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
 import { SideExpiry } from "./expiring.ts";
 import { ClusterVirtualHost, type UnixHost } from "./virtual-host.ts";
@@ -109,9 +109,9 @@ export class ClusterRuntime {
   }
 
   /** Whether the API servers that verify its tokens answer; `undefined` if none is asked. */
-  get tokenReach(): Reach | undefined {
-    const reaches = SIDES.flatMap((side) => this[side].verifier?.reach ?? []);
-    return reaches.find(({ state }) => state === "failing") ?? reaches[0];
+  get apiServerState(): ApiServerState | undefined {
+    const states = SIDES.flatMap((side) => this[side].verifier?.apiServer ?? []);
+    return states.find(({ state }) => state === "failing") ?? states[0];
   }
 
   /** The certificates of its document that expire. Those of the flags are reported once for all clusters. */

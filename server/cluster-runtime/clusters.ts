@@ -6,7 +6,7 @@ import { changedKeys } from "../clusters/changes.ts";
 import type { Cluster, ClusterChanges } from "../clusters/cluster.ts";
 import type { ServerNames } from "../clusters/names.ts";
 import type { ClusterListener } from "../clusters/store.ts";
-import type { Reach } from "../tokens/review-reach.ts";
+import type { ApiServerState } from "../tokens/token-review.ts";
 import type { Registry } from "../tunnels/registry.ts";
 import { ClusterRuntime, type ClusterRuntimeDeps } from "./cluster-runtime.ts";
 import type { ClusterVirtualHost } from "./virtual-host.ts";
@@ -36,7 +36,7 @@ export interface ClustersDeps extends ClusterRuntimeDeps {
 /** A cluster and the state of the API server that verifies its tokens. */
 export interface TokenReviewState {
   readonly cluster: string;
-  readonly reach: Reach;
+  readonly reach: ApiServerState;
 }
 
 /** The clusters that are served now, and their virtual hosts on the TLS ports. */
@@ -93,8 +93,8 @@ export class Clusters implements ClusterListener {
 
   /** The clusters whose tokens an API server verifies. */
   tokenReviews(): TokenReviewState[] {
-    return [...this.#served].flatMap(([cluster, { tokenReach }]) =>
-      tokenReach === undefined ? [] : { cluster, reach: tokenReach },
+    return [...this.#served].flatMap(([cluster, { apiServerState }]) =>
+      apiServerState === undefined ? [] : { cluster, reach: apiServerState },
     );
   }
 

@@ -22,7 +22,7 @@ import {
   Tenants,
   unixCallerAt,
 } from "../testing/tenants.ts";
-import { ISSUER, Issuer, SUBJECT } from "../tokens/testing.ts";
+import { ISSUER, Issuer, SUBJECT } from "../tokens/testing/tokens.ts";
 import { ClusterTunnels } from "../tunnels/registry.ts";
 
 const NAMES = ["blue", "red", "gold", "lime"] as const;

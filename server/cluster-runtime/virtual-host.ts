@@ -10,8 +10,8 @@ import type { RevocationList } from "../../shared/tls/revocation-list.ts";
 import type { WatchedTls } from "../../shared/tls/tls-files.ts";
 import type { TlsMaterial, TlsPair } from "../../shared/tls/tls-material.ts";
 import type { AgentSide, CallerSide, ClusterSide, InnerTlsRule, SideName } from "../clusters/cluster.ts";
-import type { Reach } from "../tokens/review-reach.ts";
-import { verifierOf } from "../tokens/settings.ts";
+import { createVerifier } from "../tokens/create-verifier.ts";
+import type { ApiServerState } from "../tokens/token-review.ts";
 import type { TokenVerifier } from "../tokens/verifier.ts";
 import { OpenConnects } from "../tunnels/open-connects.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
@@ -82,7 +82,7 @@ export class ClusterVirtualHost implements VirtualHost {
     this.#innerTls = innerTls;
     this.#log = log;
     this.#side = side;
-    this.#verifier = side.token && verifierOf(side.token, log, this.#onReach);
+    this.#verifier = side.token && createVerifier(side.token, log, this.#onApiServer);
   }
 
   get limitsHandshakes(): boolean {
@@ -119,9 +119,9 @@ export class ClusterVirtualHost implements VirtualHost {
     return this.#verifier;
   }
 
-  readonly #onReach = (reach: Reach): void => {
+  readonly #onApiServer = (state: ApiServerState): void => {
     const { cluster } = this;
-    if (reach.state === "failing") this.#log.warn({ cluster, reason: reach.fault }, "tokens cannot be verified");
+    if (state.state === "failing") this.#log.warn({ cluster, reason: state.fault }, "tokens cannot be verified");
     else this.#log.info({ cluster }, "tokens can be verified: the API server has answered");
   };
 
@@ -139,7 +139,7 @@ export class ClusterVirtualHost implements VirtualHost {
   #renewVerifier({ token }: ClusterSide): void {
     const before = this.#verifier;
     try {
-      this.#verifier = token && verifierOf(token, this.#log, this.#onReach);
+      this.#verifier = token && createVerifier(token, this.#log, this.#onApiServer);
       this.#tokenProblem = undefined;
       before?.close();
     } catch (error) {

@@ -57,7 +57,7 @@ function folded(name: string): string {
   return name.toLowerCase().replace(/[^\S\n]+/g, " ");
 }
 
-/** Many clusters leave their CA to the same flags, and one bundle often serves both sides of a cluster. */
+/** Many clusters use the CA of the flags, and one bundle often serves both sides of a cluster. */
 const recent = new RecentMap<string, readonly Authority[]>(64);
 
 /** The CAs of a bundle (PEM). */

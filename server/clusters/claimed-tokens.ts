@@ -66,7 +66,7 @@ class TokenClaim implements Claim {
   }
 }
 
-/** A pattern as server/tokens/subject.ts reads it: a star ends at a colon, or alone is everybody. */
+/** A pattern as server/tokens/verifier.ts reads it: a star ends at a colon, or alone is everybody. */
 interface SubjectPattern {
   readonly text: string;
   /** Absent: everybody. */

@@ -1,5 +1,5 @@
 import type { z } from "zod";
-import { formatSize, parseSize } from "../../shared/config/durations.ts";
+import { formatSize, parseSize } from "../../shared/config/values.ts";
 import type { PlainValue } from "../../shared/documents/yaml-documents.ts";
 import { parsePattern } from "../../shared/tls/identity.ts";
 import type { InnerTlsRule } from "./cluster.ts";

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { after, test } from "node:test";
 import fc from "fast-check";
 import { certificateOf } from "../../shared/pki/testing.ts";
-import { matchesSubject } from "../tokens/subject.ts";
+import { matchesSubject } from "../tokens/verifier.ts";
 import { subjectPattern, subjectsMeet } from "./claimed-tokens.ts";
 import { MaterialFiles } from "./material.ts";
 import { loadClusterFile, parseClusterFile } from "./read.ts";

@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
-import { verifierOf } from "../tokens/settings.ts";
-import { captureLog, HttpsStub, ISSUER, Issuer, never, SUBJECT, tempDir } from "../tokens/testing.ts";
+import { createVerifier } from "../tokens/create-verifier.ts";
+import { captureLog, HttpsStub, ISSUER, Issuer, never, SUBJECT, tempDir } from "../tokens/testing/tokens.ts";
 import { MaterialFiles } from "./material.ts";
 import { loadClusterFile, parseClusterFile } from "./read.ts";
 
@@ -20,7 +20,7 @@ test("an issuer's keys come from a URL whose CA stands beside the document", asy
     const loaded = loadClusterFile(parseClusterFile(join(folder, "blue.yaml"), text(jwksCa)), new MaterialFiles());
     assert.deepEqual(loaded.faults, []);
     const token = loaded.clusters[0]?.agents.token ?? assert.fail("no token");
-    const verifier = verifierOf(token, captureLog().log, () => {});
+    const verifier = createVerifier(token, captureLog().log, () => {});
     t.after(() => verifier.close());
     return Object.keys(await verifier.verify(await issuer.token(), { signal: never() }))[0];
   };

@@ -5,7 +5,7 @@ import fc from "fast-check";
 import { certificateOf } from "../../shared/pki/testing.ts";
 import { ClientTrust } from "../../shared/tls/client-trust.ts";
 import { type PeerIdentity, parsePattern, permits } from "../../shared/tls/identity.ts";
-import { matchesSubject } from "../tokens/subject.ts";
+import { matchesSubject } from "../tokens/verifier.ts";
 import type { Cluster, ClusterSide } from "./cluster.ts";
 import { ServerNames } from "./names.ts";
 import { type Candidate, settle } from "./settle.ts";

@@ -3,7 +3,7 @@ import { dirname, join, resolve } from "node:path";
 import { ConfigError } from "../../shared/config/options.ts";
 import { FileTooLargeError, readBounded } from "../../shared/documents/read-bounded.ts";
 import { readFailure } from "../../shared/documents/read-failure.ts";
-import { outOfFiles } from "../../shared/limits/out-of-files.ts";
+import { descriptorShortage } from "../../shared/limits/file-descriptors.ts";
 import { changesOf } from "./changes.ts";
 import type { FlagAuthorities } from "./claimed-certificates.ts";
 import type { Cluster, ClusterChanges } from "./cluster.ts";
@@ -296,7 +296,7 @@ async function readText(path: string): Promise<string | { readonly fault: string
   try {
     return (await readBounded(path)).toString("utf8");
   } catch (error) {
-    if (outOfFiles(error)) throw error; // which says nothing of this file
+    if (descriptorShortage(error)) throw error; // which says nothing of this file
     const { code } = error as NodeJS.ErrnoException;
     return code === "ENOENT" ? undefined : { fault: whyUnreadable(error as NodeJS.ErrnoException) };
   }

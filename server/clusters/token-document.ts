@@ -35,8 +35,10 @@ export const tokenDocument = section({ tokenReview: tokenReview.optional(), jwt:
   },
 );
 
-/** Paths are as they were written in the document, and absolute in a `Cluster`. */
-export type TokenTrust = z.output<typeof tokenReview> | z.output<typeof jwt>;
+export type JwtTrust = z.output<typeof jwt>;
+
+/** The tokens that a side accepts. Paths are as they were written in the document, and absolute in a `Cluster`. */
+export type TokenTrust = z.output<typeof tokenReview> | JwtTrust;
 
 function algorithm(value: string): string {
   if (ASYMMETRIC.includes(value)) return value;

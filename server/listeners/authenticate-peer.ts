@@ -1,5 +1,5 @@
 import type { Socket } from "node:net";
-import { networkOf } from "../../shared/address/source-network.ts";
+import { networkOf } from "../../shared/address/network.ts";
 import type { PresentedToken } from "../../shared/http/bearer.ts";
 import { CulvertError, type OutcomeCode, printable } from "../../shared/outcomes.ts";
 import {
@@ -78,10 +78,10 @@ export type RoleName = keyof typeof ROLES;
 /** Verifies the certificate of a TLS peer; throws `unauthenticated` or the outcome of its role. */
 export function verifyCertificate({ socket, verifiedBy }: TlsPeer, role: RoleName, rules: PeerRules): PeerIdentity {
   const { tokenHint, caChanged } = ROLES[role];
-  const { identity, refusal } = verifyPeer(socket, verifiedBy);
+  const { identity, refusal, fault: credentialFault } = verifyPeer(socket, verifiedBy);
   if (identity === undefined) {
     const or = rules.verifier === undefined ? "" : `, and no token (${tokenHint})`;
-    throw new CulvertError("unauthenticated", `${refusal}${or}`);
+    throw new CulvertError("unauthenticated", `${refusal}${or}`, { fault: credentialFault });
   }
   // Otherwise a peer that came with the old CA could stay forever.
   if (verifiedBy !== undefined && verifiedBy !== rules.ca) {
@@ -128,11 +128,11 @@ export async function verifyToken(
   const { plural } = ROLES[role];
   const network = networkOf(address);
   const sentence = `too many tokens of ${plural} of cluster "${name}" are being verified (--max-judged-agents): the oldest was dropped`;
-  return await verifying[plural].during({ socket, network }, { most, deadlineMs, sentence }, async (signal) => {
+  return await verifying[plural].run({ socket, network }, { most, deadlineMs, sentence }, async (signal) => {
     const { verifier } = rules;
     if (verifier === undefined) throw new CulvertError("unauthenticated", TOKENS_NOT_ACCEPTED);
     const result = await orOverloaded(verifier.verify(token, { signal, network }), signal);
-    if ("refused" in result) throw new CulvertError("unauthenticated", result.refused);
+    if ("refused" in result) throw new CulvertError("unauthenticated", result.refused, { fault: result.fault });
     if ("unavailable" in result) {
       const { unavailable, retryAfterMs, detail } = result;
       throw new CulvertError("overloaded", unavailable, { retryAfterMs, cause: new Error(detail) });

@@ -1,6 +1,5 @@
 import { MOST_CONNECTIONS } from "../../shared/admin/connections.ts";
-import { limitFor } from "../../shared/limits/descriptor-watch.ts";
-import { fileLimitWarning, withOwnFiles } from "../../shared/limits/file-limit.ts";
+import { fileLimitWarning } from "../../shared/limits/file-descriptors.ts";
 import type { ServerOptions } from "../options/options.ts";
 import { ALL_PORTS_FACTOR } from "./connections.ts";
 
@@ -39,10 +38,10 @@ export function unauthenticatedAllowed(bounds: Bounds, { tcpPorts, unixSockets, 
 export function filesNeeded(bounds: Bounds, entries: Entries): number {
   const listeners = entries.tcpPorts + entries.unixSockets;
   const agents = FILES_PER_AGENT * bounds.maxAgents;
-  return withOwnFiles(listeners + unauthenticatedAllowed(bounds, entries) + bounds.maxPendingConnects + agents);
+  return listeners + unauthenticatedAllowed(bounds, entries) + bounds.maxPendingConnects + agents;
 }
 
 /** A warning if the limit of open files would be reached, or nearly so, before those bounds. */
 export function fileNeedWarning(bounds: Bounds, entries: Entries, limit?: number): string | undefined {
-  return fileLimitWarning(limitFor(filesNeeded(bounds, entries)), limit);
+  return fileLimitWarning(filesNeeded(bounds, entries), limit);
 }

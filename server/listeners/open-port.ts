@@ -1,8 +1,9 @@
 import type { AddressInfo } from "node:net";
 import type { SecureVersion } from "node:tls";
 import { LOOPBACK } from "../../shared/address/network.ts";
+import { type ListenAddress, listenError } from "../../shared/config/listen-address.ts";
 import { ConfigError } from "../../shared/config/options.ts";
-import type { MemoryAccount } from "../../shared/limits/hold.ts";
+import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
 import type { Acceptor, AcceptRules } from "../../shared/listen/acceptor.ts";
 import type { Departures } from "../../shared/listen/departures.ts";
 import type { FailedHandshake } from "../../shared/listen/handshake-backlog.ts";
@@ -15,7 +16,6 @@ import {
   type VirtualHosts,
 } from "../../shared/listen/listeners.ts";
 import { printable } from "../../shared/outcomes.ts";
-import { type ListenAt, listenError } from "../../shared/runtime/listen-error.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { SourceCidrs } from "../clusters/source-cidrs.ts";
@@ -24,7 +24,7 @@ import type { ServerOptions } from "../options/options.ts";
 import { handshakeFailure } from "./handshake-failures.ts";
 
 /** One of the TCP ports that callers and agents connect to. */
-interface Port extends ListenAt {
+interface Port extends ListenAddress {
   readonly name: Exclude<ListenerName, "unix">;
   readonly proxyProtocol: "off" | "optional" | "required";
   /** TCP keepalive, ms; 0: off. */

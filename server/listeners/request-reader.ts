@@ -2,6 +2,7 @@ import { createServer, type IncomingMessage, type Server } from "node:http";
 import { Duplex } from "node:stream";
 import { HeaderEnd } from "../../shared/http/header-end.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
+import { feedParser, moveRequest } from "../../shared/node/http.ts";
 
 /** Handles the one request of a connection. `request.socket` is the connection's socket for an upgrade only. */
 export interface RequestHandler {
@@ -60,7 +61,7 @@ export class RequestReader {
       (request: IncomingMessage): void => {
         const { connection } = request.socket as unknown as FirstHeader;
         if (method === "onRequest") request.socket.destroy(); // otherwise the parser has let it go
-        if (method === "onUpgrade") request.socket = connection.socket; // another one would be destroyed with the request
+        if (method === "onUpgrade") moveRequest(request, connection.socket);
         handler[method](request, connection);
       };
     this.#http.on("connect", handle("onConnect"));
@@ -88,7 +89,7 @@ export class RequestReader {
         socket.pause();
         if (length < piece.length) socket.unshift(piece.subarray(length));
       }
-      header.emit("data", piece.subarray(0, length)); // past the buffer of a stream: the parser takes all at once
+      feedParser(header, piece.subarray(0, length));
       if (startsLikeHttp2 && end.hasEnded) setImmediate(onHttp2);
     };
     // Node's parser wants more bytes behind the empty line of a request that could be the beginning of HTTP/2.

@@ -2,7 +2,7 @@ import type { AddressInfo } from "node:net";
 import { type Admin, startAdmin } from "../../shared/admin/admin.ts";
 import { oncePerSecond } from "../../shared/basics/timers.ts";
 import type { MemoryPool } from "../../shared/limits/memory-pool.ts";
-import type { FileRoom } from "../../shared/runtime/file-room.ts";
+import type { FileDescriptors } from "../../shared/runtime/file-descriptors.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { type Expiring, expiryWarnings } from "../../shared/tls/expiry.ts";
@@ -24,7 +24,7 @@ export interface OperatorPortsDeps {
   readonly log: Logger;
   readonly throttledLog: ThrottledLog;
   readonly metrics: ServerMetrics;
-  readonly files: FileRoom;
+  readonly files: FileDescriptors;
   readonly pool: MemoryPool;
   readonly tunnels: Registry;
   /** Its fields are `undefined` before the clusters are read. */

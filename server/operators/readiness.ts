@@ -1,4 +1,4 @@
-import { type Check, counted, WHERE_NAMED } from "../../shared/runtime/check.ts";
+import { type Check, counted, WHERE_NAMED } from "../../shared/runtime/readiness.ts";
 import type { Expiring } from "../../shared/tls/expiry.ts";
 import { unfit } from "../../shared/tls/tls-material.ts";
 import type { TokenReviewState } from "../cluster-runtime/clusters.ts";

@@ -3,7 +3,7 @@ import { writeFile } from "node:fs/promises";
 import { connect as dialPlain } from "node:net";
 import { join } from "node:path";
 import { SUBPROTOCOL, TUNNEL_PATH } from "../../shared/wire/handshake.ts";
-import { ISSUER, Issuer, SUBJECT } from "../tokens/testing.ts";
+import { ISSUER, Issuer, SUBJECT } from "../tokens/testing/tokens.ts";
 import { collect, within } from "./server.ts";
 import type { TenantServer, Tenants } from "./tenants.ts";
 

@@ -6,7 +6,7 @@ import { stringify } from "yaml";
 import { hugeFileAt, pipeAt } from "../../shared/documents/testing-files.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
 import { checkAccess, inCluster, kubeconfig } from "./kube-access.ts";
-import { tempDir } from "./testing.ts";
+import { tempDir } from "./testing/tokens.ts";
 
 interface Parts {
   readonly cluster?: object;

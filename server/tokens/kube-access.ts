@@ -8,26 +8,26 @@ import { readFailure } from "../../shared/documents/read-failure.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { certificates } from "../../shared/tls/tls-material.ts";
 
-/** How to speak to an API server: where it is, whom to believe, and who we are. */
+/** Address of an API server, the CA that it is trusted by, and the credentials of this process. */
 export interface ApiAccess {
   readonly server: URL;
   readonly tls: {
     readonly ca?: string;
     readonly cert?: string;
     readonly key?: string;
-    /** The name in its certificate, where it is not the one in the URL. */
+    /** The name in its certificate, where it differs from the one in the URL. */
     readonly servername?: string;
   };
   readonly token?: string;
 }
 
-/** Reads the files anew at each call: tokens and certificates of controllers live for hours. Throws a sentence. */
+/** Reads the files anew at each call, because tokens and certificates live for hours. Throws a sentence. */
 export type ReadAccess = () => ApiAccess;
 
-/** Where Kubernetes puts a pod's own credentials. */
+/** Folder in which Kubernetes mounts the credentials of a pod. */
 const POD_CREDENTIALS = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/** A pod's access to its own API server. */
+/** Access of a pod to the API server of its cluster. */
 export function inCluster(env: NodeJS.ProcessEnv = process.env, folder = POD_CREDENTIALS): ReadAccess {
   return () => {
     const { KUBERNETES_SERVICE_HOST: host, KUBERNETES_SERVICE_PORT: port = "443" } = env;
@@ -75,7 +75,7 @@ const Kubeconfig = z.object({
   ),
 });
 
-/** A kubeconfig's current context. What it asks for beyond certificates and tokens is refused, not left out. */
+/** Access by the current context of a kubeconfig. It is refused if it needs more than certificates and tokens. */
 export function kubeconfig(path: string): ReadAccess {
   return () => {
     try {
@@ -131,7 +131,7 @@ function accessOf(path: string): ApiAccess {
   };
 }
 
-/** Anything else in a user (exec, auth-provider, as, …) says that these alone are not who he is. */
+/** Keys of a user that are supported. Others (exec, auth-provider, as, …) mean that these do not suffice. */
 const SUPPORTED: ReadonlySet<string> = new Set([
   ...["client-certificate", "client-certificate-data", "client-key", "client-key-data"],
   ...["token", "tokenFile"],
@@ -143,7 +143,7 @@ function readConfig(path: string): z.infer<typeof Kubeconfig> {
   try {
     content = parse(text);
   } catch (error) {
-    // YAML's message shows the line, and lines hold keys.
+    // The parser's message would show the line, which may hold a key.
     throw new Error("it is no YAML", { cause: error });
   }
   const read = Kubeconfig.safeParse(content, { error: schemaMessage });
@@ -165,12 +165,12 @@ function readText(path: string): string {
   }
 }
 
-/** Throws a sentence if this access cannot work, whatever the API server says. */
+/** Throws a sentence if this access cannot work, whatever the API server answers. */
 export function checkAccess(read: ReadAccess): void {
   const { server, tls } = read();
   const where = `the API server ${server.host}`;
   try {
-    // Node passes over what it cannot read in a CA file, and would then believe nobody.
+    // Node ignores what it cannot read in a CA file, and would then trust no server.
     if (tls.ca !== undefined && certificates(tls.ca).length === 0) throw new Error("it holds no certificate");
   } catch (error) {
     throw new Error(`the CA of ${where} cannot be used: there is no certificate in it, or a damaged one`, {

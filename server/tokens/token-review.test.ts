@@ -3,7 +3,6 @@ import { writeFileSync } from "node:fs";
 import { type TestContext, test } from "node:test";
 import { until } from "../../shared/link/testing.ts";
 import { kubeconfig } from "./kube-access.ts";
-import type { Reach } from "./review-reach.ts";
 import {
   type Answer,
   type Asked,
@@ -15,7 +14,8 @@ import {
   showsPartOf,
   tempDir,
   unsigned,
-} from "./testing.ts";
+} from "./testing/tokens.ts";
+import type { ApiServerState } from "./token-review.ts";
 import { type TokenReviewOptions, TokenReviewVerifier } from "./token-review.ts";
 
 /** A token as an API server gets to see it; who signed it is the API server's business. */
@@ -35,9 +35,9 @@ async function reviewed(t: TestContext, change: Partial<TokenReviewOptions> = {}
   const dir = await tempDir(t);
   const path = await stub.kubeconfig(dir);
   const verifier = new TokenReviewVerifier({
-    audiences: ["culvert"],
-    agentNamespaces: ["culvert"],
-    agentServiceAccounts: ["agent"],
+    audience: "culvert",
+    agentNamespace: "culvert",
+    agentServiceAccount: "agent",
     access: kubeconfig(path),
     ...change,
   });
@@ -118,10 +118,9 @@ test("a token that is over, endless, too long, for somebody else or none at all 
 });
 
 test("patterns with a star let in what fits both of them", async (t) => {
-  const { stub, verify } = await reviewed(t, { agentNamespaces: ["team-*", "x"], agentServiceAccounts: ["*-agent"] });
+  const { stub, verify } = await reviewed(t, { agentNamespace: "team-*", agentServiceAccount: "*-agent" });
   const cases: [string, boolean][] = [
     ["team-1:my-agent", true],
-    ["x:my-agent", true],
     ["y:my-agent", false],
     ["team-1:agent", false],
   ];
@@ -206,12 +205,12 @@ test("a verdict is good for a minute, a refusal for ten seconds, and neither bey
 
 test("options without an audience or with an access that cannot work fail the start", async (t) => {
   const { path } = await reviewed(t);
-  const options = { audiences: ["culvert"], agentNamespaces: ["*"], agentServiceAccounts: ["*"] };
+  const options = { audience: "culvert", agentNamespace: "*", agentServiceAccount: "*" };
   assert.throws(
-    () => new TokenReviewVerifier({ ...options, audiences: [], access: kubeconfig(path) }),
+    () => new TokenReviewVerifier({ ...options, audience: "", access: kubeconfig(path) }),
     /need an audience/,
   );
-  for (const none of [{ agentNamespaces: [] }, { agentServiceAccounts: [] }]) {
+  for (const none of [{ agentNamespace: "" }, { agentServiceAccount: "" }]) {
     const make = () => new TokenReviewVerifier({ ...options, ...none, access: kubeconfig(path) });
     assert.throws(make, /say whose tokens count: agentNamespace and agentServiceAccount/);
   }
@@ -240,10 +239,10 @@ test("whoever waits may give up, and the others still get their verdict", async 
 });
 
 test("the API server is asked at the start although no agent has come, and whoever asks hears when it fails and answers again", async (t) => {
-  const changes: Reach[] = [];
-  const { stub, verify, verifier } = await reviewed(t, { onReach: (reach) => changes.push(reach) });
+  const changes: ApiServerState[] = [];
+  const { stub, verify, verifier } = await reviewed(t, { onApiServer: (state) => changes.push(state) });
   stub.answer = () => yes({ authenticated: false });
-  assert.deepEqual(verifier.reach, { state: "untried" });
+  assert.deepEqual(verifier.apiServer, { state: "untried" });
   await until(() => changes.length === 1);
   assert.deepEqual(changes, [{ state: "answers" }]);
   assert.equal(stub.asked.length, 1);
@@ -263,8 +262,8 @@ test("the API server is asked at the start although no agent has come, and whoev
 });
 
 test("a question that was dropped says nothing about the API server", async (t) => {
-  const changes: Reach[] = [];
-  const { stub, verifier } = await reviewed(t, { onReach: (reach) => changes.push(reach) });
+  const changes: ApiServerState[] = [];
+  const { stub, verifier } = await reviewed(t, { onApiServer: (state) => changes.push(state) });
   stub.answer = () => new Promise(() => {});
   await until(() => stub.asked.length === 1);
   verifier.close();

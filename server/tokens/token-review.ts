@@ -1,35 +1,44 @@
 import { z } from "zod";
 import { untilAborted } from "../../shared/basics/promises.ts";
+import type { QueueNode } from "../../shared/basics/queue.ts";
+import { SharedInterval } from "../../shared/basics/timers.ts";
 import { unfitToken, unverifiedClaims } from "../../shared/http/bearer.ts";
 import { printable } from "../../shared/outcomes.ts";
-import { claimsFault, quoted } from "./claims.ts";
-import { failureOf, HttpsClient } from "./https.ts";
+import { failureOf, HttpsClient } from "./https-client.ts";
 import { type ApiAccess, checkAccess, type ReadAccess } from "./kube-access.ts";
-import { type Reach, ReviewReach } from "./review-reach.ts";
-import { identityOf, matchesPart, notPermitted } from "./subject.ts";
-import { type Judged, keptUntil, VERDICTS, Verdicts } from "./verdicts.ts";
-import { NO_END, type TokenAsker, type TokenVerifier, type VerificationResult } from "./verifier.ts";
+import { CACHE_BOUNDS, type CacheableResult, cacheUntil, VerificationCache } from "./verification-cache.ts";
+import {
+  identityOf,
+  matchesPart,
+  NO_END,
+  notPermitted,
+  quoted,
+  refuseByClaims,
+  type TokenVerifier,
+  type VerificationResult,
+  type VerifyContext,
+} from "./verifier.ts";
 
 export interface TokenReviewOptions {
-  /** The token must be for one of them, and the API server must say so. */
-  readonly audiences: readonly string[];
-  /** Patterns with `*`: whose tokens are an agent's. */
-  readonly agentNamespaces: readonly string[];
-  readonly agentServiceAccounts: readonly string[];
+  /** The token must be for this audience, and the API server must confirm it. */
+  readonly audience: string;
+  /** Patterns with `*` for the accounts whose tokens are accepted. */
+  readonly agentNamespace: string;
+  readonly agentServiceAccount: string;
   readonly access: ReadAccess;
-  /** Longest time until a token that was withdrawn (its pod or account deleted) is noticed, ms; at most a minute. */
+  /** Longest time until a withdrawn token (its pod or account was deleted) is noticed, ms; at most a minute. */
   readonly keepMs?: number;
-  /** Given: the API server is also asked when no agent comes, and this hears of it when that begins or ceases to work. */
-  readonly onReach?: (reach: Reach) => void;
+  /** If given, the API server is also asked while no agent comes, and this is called when it begins to answer or to fail. */
+  readonly onApiServer?: (state: ApiServerState) => void;
 }
 
-/** The agent's whole attempt has 10 s. */
+/** Deadline of one review, ms; the agent's whole attempt has 10 s. */
 const TIMEOUT_MS = 5_000;
 const RETRY_AFTER_MS = 5_000;
 const HOW_TO_PERMIT = "bind the account that this server uses to the ClusterRole system:auth-delegator";
-/** What is asked about where it only counts whether there is an answer. */
+/** A token that is none, for reviews that only test whether the API server answers. */
 export const NO_TOKEN = "culvert-is-this-api-server-reachable";
-/** Anything shorter stands in half the sentences there are. */
+/** Shortest piece of a token that is removed from sentences, characters; shorter ones occur in plain words. */
 const LEAST_SECRET = 8;
 
 /** The part of a TokenReview's answer that is read (authentication.k8s.io/v1). */
@@ -43,73 +52,72 @@ const Review = z.object({
 });
 type ReviewStatus = z.infer<typeof Review>["status"];
 
-/** Asks an API server whose token this is. It also knows of accounts and pods that have gone since the token was made. */
+/** Verifies tokens by a TokenReview of an API server, which also knows of accounts and pods deleted since. */
 export class TokenReviewVerifier implements TokenVerifier {
   readonly #options: TokenReviewOptions;
   readonly #client = new HttpsClient();
-  readonly #verdicts = new Verdicts(VERDICTS);
+  readonly #cache = new VerificationCache(CACHE_BOUNDS);
   readonly #closed = new AbortController();
-  readonly #reach: ReviewReach | undefined;
+  readonly #monitor: ApiServerMonitor | undefined;
 
-  /** Throws a sentence for whoever wrote the options. */
+  /** Throws a sentence for the author of the document. */
   constructor(options: TokenReviewOptions) {
-    if (options.audiences.length === 0) {
+    if (options.audience === "") {
       throw new Error("token reviews need an audience: without one, a token made for the API server itself would do");
     }
     // Any pod of the cluster gets a token for any audience that it asks for.
-    if (options.agentNamespaces.length === 0 || options.agentServiceAccounts.length === 0) {
+    if (!options.agentNamespace || !options.agentServiceAccount) {
       throw new Error("say whose tokens count: agentNamespace and agentServiceAccount, with * as a wildcard");
     }
     checkAccess(options.access);
     this.#options = options;
-    const { onReach } = options;
-    if (onReach !== undefined) {
+    const { onApiServer } = options;
+    if (onApiServer !== undefined) {
       const ask = () => void this.#review(NO_TOKEN, new Date(), this.#closed.signal);
-      this.#reach = new ReviewReach(ask, onReach);
+      this.#monitor = new ApiServerMonitor(ask, onApiServer);
     }
   }
 
-  get reach(): Reach {
-    return this.#reach?.now ?? { state: "untried" };
+  get apiServer(): ApiServerState {
+    return this.#monitor?.state ?? { state: "untried" };
   }
 
-  async verify(token: string, { signal, network }: TokenAsker): Promise<VerificationResult> {
+  async verify(token: string, { signal, network }: VerifyContext): Promise<VerificationResult> {
     const unfit = unfitToken(token);
     if (unfit !== undefined) return { refused: `the token ${unfit}` };
-    // Nobody need be asked about these, and nobody can be made to ask with them.
+    // These are refused without a review, so that they cannot cause requests to the API server.
     const claims = unverifiedClaims(token);
     if (claims?.expiresAt === undefined) return { refused: NO_END };
-    const { audiences } = this.#options;
-    const fault = claimsFault(claims, { audiences });
-    if (fault !== undefined) return { refused: fault };
+    const refusal = refuseByClaims(claims, { audience: this.#options.audience });
+    if (refusal !== undefined) return refusal;
     const end = claims.expiresAt;
     return await untilAborted(
-      this.#verdicts.of(token, network, (dropped) => this.#judge(token, end, dropped)),
+      this.#cache.get(token, network, (dropped) => this.#cacheable(token, end, dropped)),
       signal,
     );
   }
 
   close(): void {
-    this.#reach?.close();
+    this.#monitor?.close();
     this.#closed.abort();
     this.#client.close();
   }
 
-  async #judge(token: string, end: Date, dropped: AbortSignal): Promise<Judged> {
-    const verdict = await this.#review(token, end, dropped);
-    return { verdict, keepUntilMs: keptUntil(verdict, this.#options.keepMs) };
+  async #cacheable(token: string, end: Date, dropped: AbortSignal): Promise<CacheableResult> {
+    const result = await this.#review(token, end, dropped);
+    return { result, untilMs: cacheUntil(result, this.#options.keepMs) };
   }
 
   async #review(token: string, end: Date, dropped: AbortSignal): Promise<VerificationResult> {
-    const verdict = await this.#reviewed(token, end, dropped);
-    // That nobody waits for the answer any more says nothing about the API server.
-    if (dropped.aborted) return verdict;
-    if ("unavailable" in verdict) this.#reach?.failed(`${verdict.unavailable} (${verdict.detail})`);
-    else this.#reach?.answered();
-    return verdict;
+    const result = await this.#resultOf(token, end, dropped);
+    // A dropped request says nothing about the API server.
+    if (dropped.aborted) return result;
+    if ("unavailable" in result) this.#monitor?.failed(`${result.unavailable} (${result.detail})`);
+    else this.#monitor?.answered();
+    return result;
   }
 
-  async #reviewed(token: string, end: Date, dropped: AbortSignal): Promise<VerificationResult> {
+  async #resultOf(token: string, end: Date, dropped: AbortSignal): Promise<VerificationResult> {
     let access: ApiAccess;
     try {
       access = this.#options.access();
@@ -137,10 +145,10 @@ export class TokenReviewVerifier implements TokenVerifier {
     token: string,
     dropped: AbortSignal,
   ): ReturnType<HttpsClient["send"]> {
-    const { audiences } = this.#options;
-    const review = { apiVersion: "authentication.k8s.io/v1", kind: "TokenReview", spec: { token, audiences } };
+    const spec = { token, audiences: [this.#options.audience] };
+    const review = { apiVersion: "authentication.k8s.io/v1", kind: "TokenReview", spec };
     return this.#client.send({
-      // An API server behind a proxy (Rancher, kcp) has a path of its own in front.
+      // The URL of an API server behind a proxy (Rancher, kcp) has a path.
       url: new URL(`${server.href.replace(/\/$/, "")}/apis/authentication.k8s.io/v1/tokenreviews`),
       method: "POST",
       headers: {
@@ -159,35 +167,106 @@ export class TokenReviewVerifier implements TokenVerifier {
     token: string,
     end: Date,
   ): VerificationResult {
-    const wanted = this.#options.audiences;
+    const { audience, agentNamespace, agentServiceAccount } = this.#options;
     if (authenticated !== true) {
       const why = error === "" ? "" : `: ${printable(without(token, error), 300)}`;
-      return { refused: `the API server does not accept the token for ${quoted(wanted, " or ")}${why}` };
+      const refused = `the API server does not accept the token for ${quoted(audience)}${why}`;
+      const { issuedAt } = unverifiedClaims(token) ?? {};
+      return issuedAt !== undefined && issuedAt > new Date() ? { refused, fault: "token_not_yet_valid" } : { refused };
     }
-    // One that knows nothing of audiences accepts the tokens that workloads send to the API server itself.
-    if (!audiences.some((audience) => wanted.includes(audience))) {
-      return { refused: `the API server does not say that the token is for ${quoted(wanted, " or ")}` };
+    // An API server that ignores audiences would accept the tokens that workloads send to the API server itself.
+    if (!audiences.includes(audience)) {
+      return { refused: `the API server does not say that the token is for ${quoted(audience)}` };
     }
     const identity = identityOf(user?.username ?? "", end);
-    const { agentNamespaces, agentServiceAccounts } = this.#options;
     const { namespace, serviceAccount } = identity;
     const permitted =
       namespace !== undefined &&
       serviceAccount !== undefined &&
-      agentNamespaces.some((pattern) => matchesPart(pattern, namespace)) &&
-      agentServiceAccounts.some((pattern) => matchesPart(pattern, serviceAccount));
+      matchesPart(agentNamespace, namespace) &&
+      matchesPart(agentServiceAccount, serviceAccount);
     return permitted ? { ok: identity } : { refused: notPermitted(identity) };
   }
 }
 
-/** What an agent may read, and what the operator should. */
+/** `why` goes to the agent, `detail` to the operator's log. */
 function unavailable(why: string, detail: string, retryAfterMs = RETRY_AFTER_MS): VerificationResult {
-  const sentence = `the API server that judges tokens cannot be asked: ${why}`;
+  const sentence = `the API server that verifies tokens cannot be asked: ${why}`;
   return { unavailable: sentence, detail: printable(detail, 300), retryAfterMs };
 }
 
-/** An error's text is the API server's, or a webhook's behind it; that it shows no token is ours to see to. */
+/** Removes pieces of the token from the error text of an API server or a webhook behind it. */
 function without(token: string, text: string): string {
   const pieces = [token, ...token.split(".")].filter((piece) => piece.length >= LEAST_SECRET);
   return pieces.reduce((rest, piece) => rest.replaceAll(piece, "[token]"), text);
+}
+
+// ── state of the API server ──────────────────────────────────────────────────────────────────────────────────────────
+
+/** Whether the API server that verifies tokens answers. */
+export type ApiServerState =
+  /** No request has ended yet. */
+  | { readonly state: "untried" }
+  | { readonly state: "answers" }
+  /** `fault` is a sentence for operators, with addresses. `hasAnswered`: it answered before, since the start. */
+  | { readonly state: "failing"; readonly fault: string; readonly hasAnswered: boolean };
+
+/** Interval at which the monitor checks whether a request is due, ms. */
+const CHECK_MS = 10_000;
+/** After this long without a review the monitor makes one of its own, ms. */
+const QUIET_MS = 60_000;
+
+/**
+ * Knows whether the API server answers, by the last request. Agents cause most requests. While none comes the monitor makes
+ * one each minute, or every 10 s while the API server fails, so that a fault is known before an agent meets it.
+ */
+export class ApiServerMonitor {
+  readonly #ask: () => void;
+  readonly #onChanged: (state: ApiServerState) => void;
+  readonly #place: QueueNode<() => void>;
+  #state: ApiServerState = { state: "untried" };
+  #askedAtMs = 0;
+
+  /** `ask` sends a request whose end is reported by `answered` or `failed`. */
+  constructor(ask: () => void, onChanged: (state: ApiServerState) => void) {
+    this.#ask = ask;
+    this.#onChanged = onChanged;
+    this.#place = SharedInterval.every(CHECK_MS).add(() => this.#check());
+    this.#send();
+  }
+
+  get state(): ApiServerState {
+    return this.#state;
+  }
+
+  answered(): void {
+    this.#askedAtMs = performance.now();
+    if (this.#state.state !== "answers") this.#change({ state: "answers" });
+  }
+
+  failed(fault: string): void {
+    this.#askedAtMs = performance.now();
+    const before = this.#state;
+    const hasAnswered = before.state === "answers" || (before.state === "failing" && before.hasAnswered);
+    if (before.state !== "failing" || before.fault !== fault) this.#change({ state: "failing", fault, hasAnswered });
+  }
+
+  close(): void {
+    this.#place.leave();
+  }
+
+  #check(): void {
+    const isQuiet = performance.now() - this.#askedAtMs >= QUIET_MS;
+    if (this.#state.state === "failing" || isQuiet) this.#send();
+  }
+
+  #send(): void {
+    this.#askedAtMs = performance.now();
+    this.#ask();
+  }
+
+  #change(state: ApiServerState): void {
+    this.#state = state;
+    this.#onChanged(state);
+  }
 }

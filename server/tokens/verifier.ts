@@ -1,47 +1,120 @@
-import type { Reach } from "./review-reach.ts";
+import { matchesWildcard } from "../../shared/basics/text.ts";
+import type { UnverifiedClaims } from "../../shared/http/bearer.ts";
+import { type CredentialFault, printable } from "../../shared/outcomes.ts";
+import type { ApiServerState } from "./token-review.ts";
 
-/** Whom a valid token names. */
+/** The account that a valid token names. */
 export interface TokenIdentity {
-  /** The same for every token of this account: `system:serviceaccount:NAMESPACE:NAME`, or another issuer's `sub`. */
+  /** Equal for all tokens of an account: `system:serviceaccount:NAMESPACE:NAME`, or the `sub` of another issuer. */
   readonly subject: string;
   readonly namespace?: string;
   readonly serviceAccount?: string;
   readonly expiresAt: Date;
 }
 
-/** What a verifier says of a token. The sentences are for whoever sent it, too: they never hold the token or a piece of it. */
+/** The token is not accepted; only another token may be. */
+export interface TokenRefused {
+  readonly refused: string;
+  readonly fault?: CredentialFault;
+}
+
+/** The result of a verification. Its sentences go to the sender of the token too, and never hold a piece of the token. */
 export type VerificationResult =
   | { readonly ok: TokenIdentity }
-  /** Time will not mend it: another token may. */
-  | { readonly refused: string }
-  /** Nobody can say now: the one to ask is down. `detail` has addresses and paths, for the operator's log alone. */
+  | TokenRefused
+  /** The verifier cannot tell now. `detail` has addresses and paths, for the operator's log alone. */
   | { readonly unavailable: string; readonly detail: string; readonly retryAfterMs: number };
 
-/** Who waits for a verdict. */
-export interface TokenAsker {
-  /** Whoever waits gives up. */
+/** The request for one verification. */
+export interface VerifyContext {
+  /** Aborted when the result is not needed any more. */
   readonly signal: AbortSignal;
-  /** Where the token came from (`networkOf`); absent: with a tunnel that stands, which waits behind no peer. */
+  /** Network that the token came from (`networkOf`); absent for a tunnel that is open, which waits behind no peer. */
   readonly network?: string;
 }
 
-/** One way to tell whose token this is. */
+/** One way to verify tokens. */
 export interface TokenVerifier {
-  /** Present where an API server is asked: whether it can be. */
-  readonly reach?: Reach;
-  /** Rejects with the signal's reason only. */
-  verify(token: string, asker: TokenAsker): Promise<VerificationResult>;
-  /** Ends what it holds open: watches of files, connections. */
+  /** Present where an API server verifies the tokens. */
+  readonly apiServer?: ApiServerState;
+  /** Rejects only with the signal's reason. */
+  verify(token: string, context: VerifyContext): Promise<VerificationResult>;
+  /** Releases watches of files and connections. */
   close(): void;
 }
 
-/** Clocks of two machines differ by so much, s. */
+/** Clocks of two machines may differ by this much, s. */
 export const CLOCK_TOLERANCE_S = 30;
 
-/** A token that lasts for ever could never be taken back by its issuer. */
+/** The issuer could never take back a token without an end. */
 export const NO_END = "the token has no end (exp): use a projected service account token, which has one";
 
 export function expiredAt(end: Date | undefined): string {
   const when = end === undefined ? "" : ` at ${end.toISOString().replace(".000", "")}`;
   return `the token expired${when}: the agent's token file holds an old one, or a clock is wrong`;
+}
+
+/** Claims that a token needs before it is verified. */
+export interface RequiredClaims {
+  /** Absent where only the verifying API server knows the issuer. */
+  readonly issuer?: string;
+  readonly audience: string;
+}
+
+/**
+ * Says why a token cannot be good, whatever its signature; `undefined` if it may be. It reads claims that nobody has
+ * verified: a forged token may pass, but an honest mistake costs no verification.
+ */
+export function refuseByClaims(
+  claims: UnverifiedClaims,
+  { issuer, audience }: RequiredClaims,
+): TokenRefused | undefined {
+  if (claims.expiresAt === undefined) return { refused: NO_END };
+  if (issuer !== undefined && claims.issuer !== issuer) {
+    return { refused: `the token was issued by ${quoted(claims.issuer)}, not by ${quoted(issuer)}` };
+  }
+  if (!claims.audiences.includes(audience)) {
+    return { refused: `the token is for ${quoted(claims.audiences)}, not for ${quoted(audience)}` };
+  }
+  if (claims.expiresAt.getTime() + CLOCK_TOLERANCE_S * 1_000 < Date.now()) {
+    return { refused: expiredAt(claims.expiresAt), fault: "token_expired" };
+  }
+  return undefined;
+}
+
+/** Quotes names from outside for a sentence. */
+export function quoted(value: unknown): string {
+  const values = value === undefined ? [] : [value].flat();
+  if (values.length === 0) return "nobody";
+  return printable(values.map((one) => `"${String(one)}"`).join(", "), 200);
+}
+
+/** The first parts of a ServiceAccount in tokens and user names of Kubernetes. It has four parts without colons. */
+const PREFIX = ["system", "serviceaccount"] as const;
+
+/** Makes an identity from a verified subject. */
+export function identityOf(subject: string, expiresAt: Date): TokenIdentity {
+  const [system, kind, namespace, serviceAccount, ...rest] = subject.split(":");
+  const isServiceAccount = system === PREFIX[0] && kind === PREFIX[1] && rest.length === 0;
+  if (!isServiceAccount || !namespace || !serviceAccount) return { subject, expiresAt };
+  return { subject, namespace, serviceAccount, expiresAt };
+}
+
+/** Whether a subject matches a pattern, in which `*` stands for characters but a colon, or alone for every subject. */
+export function matchesSubject(pattern: string, subject: string): boolean {
+  if (pattern === "*") return true;
+  const wanted = pattern.split(":");
+  const parts = subject.split(":");
+  return wanted.length === parts.length && wanted.every((part, index) => matchesPart(part, parts[index] ?? ""));
+}
+
+/** Whether one part of a subject, such as a namespace, matches a pattern. */
+export function matchesPart(pattern: string, value: string): boolean {
+  return matchesWildcard(pattern.split("*"), value);
+}
+
+/** The refusal of a valid token whose account is not permitted. */
+export function notPermitted({ subject, namespace, serviceAccount }: TokenIdentity): string {
+  if (namespace === undefined) return `the token's subject "${printable(subject, 120)}" is not permitted here`;
+  return `service account ${printable(`${namespace}/${serviceAccount}`, 120)} is not permitted here`;
 }

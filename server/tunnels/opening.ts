@@ -162,7 +162,10 @@ export class Opening {
       const answer = parseAnswer(json);
       this.#options.watch?.onAnswer(answer);
       if (answer.ok) this.#succeed();
-      else this.#fail(new CulvertError(answer.error, answer.detail || `the agent answered ${answer.error}`));
+      else {
+        const sentence = answer.detail || `the agent answered ${answer.error}`;
+        this.#fail(new CulvertError(answer.error, sentence, { refusedBy: "agent" }));
+      }
     } catch (failure) {
       this.#fail(
         failure instanceof CulvertError ? failure : new CulvertError("internal", "a broken answer of the agent"),

@@ -3,7 +3,7 @@ import { Duplex, Transform } from "node:stream";
 import { compact } from "../../shared/basics/bytes.ts";
 import { TokenBucket } from "../../shared/basics/rate-limit.ts";
 import { seconds } from "../../shared/basics/text.ts";
-import { formatSize } from "../../shared/config/durations.ts";
+import { formatSize } from "../../shared/config/values.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import { type SpliceOptions, splice } from "../../shared/relay/splice.ts";
 import type { SpliceAccount } from "../../shared/relay/splice-memory.ts";

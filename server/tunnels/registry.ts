@@ -2,7 +2,7 @@ import { MemoryPool } from "../../shared/limits/memory-pool.ts";
 import type { MemoryShare } from "../../shared/limits/memory-share.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
-import { TokenRoom } from "../tokens/token-room.ts";
+import { VerificationSlots } from "../tokens/verification-slots.ts";
 import { admit, type Candidate, type IdHolder } from "./admit.ts";
 import { AgentPace } from "./agent-pace.ts";
 import { OtherProcesses } from "./other-processes.ts";
@@ -53,7 +53,7 @@ export class ClusterTunnels {
   /** CONNECTs of this cluster that have no answer yet. */
   pendingConnects = 0;
   /** Agents and callers whose token is being verified. */
-  readonly verifying = { agents: new TokenRoom(), callers: new TokenRoom() };
+  readonly verifying = { agents: new VerificationSlots(), callers: new VerificationSlots() };
   /** How often its agents begin tunnels. */
   readonly pace = new AgentPace();
   /** What its agents measure. */

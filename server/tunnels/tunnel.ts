@@ -1,7 +1,7 @@
 import type { Target } from "../../shared/address/target.ts";
 import { deferred } from "../../shared/basics/promises.ts";
 import { OrderedSet } from "../../shared/basics/queue.ts";
-import { UNBOUNDED } from "../../shared/limits/hold.ts";
+import { UNBOUNDED } from "../../shared/limits/memory-account.ts";
 import type { Link, LinkWatcher } from "../../shared/link/link.ts";
 import { type OutcomeCode, toCulvertError } from "../../shared/outcomes.ts";
 import type { PeerIdentity } from "../../shared/tls/identity.ts";

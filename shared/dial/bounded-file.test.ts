@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
-import { BoundedFile } from "./bounded-file.ts";
+import { BoundedFile } from "./credentials-file.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "culvert-bounded-"));
 after(() => rmSync(folder, { recursive: true }));

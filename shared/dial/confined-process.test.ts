@@ -5,7 +5,7 @@ import { mkdirSync, mkdtempSync, realpathSync, rmSync, symlinkSync, writeFileSyn
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { type TestContext, test } from "node:test";
-import { forkConfined } from "./confined-process.ts";
+import { forkConfined } from "./pac-sandbox.ts";
 
 /** What code would try that has broken out of its sandbox; each throws where it is denied. `beside` is the program's folder. */
 const ATTEMPTS: Readonly<Record<string, string>> = {

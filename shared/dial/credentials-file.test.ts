@@ -4,9 +4,9 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
+import type { ProxyCredentials } from "./auth/scheme.ts";
 import { CredentialsFile } from "./credentials-file.ts";
 import { RouteFault } from "./fault.ts";
-import type { ProxyCredentials } from "./proxy-route.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "culvert-credentials-"));
 after(() => rmSync(folder, { recursive: true }));

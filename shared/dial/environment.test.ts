@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type Environment, environmentProxy, proxyFromEnvironment } from "./environment.ts";
+import { type Environment, environmentProxy, environmentRoute } from "./environment.ts";
 import { formatRoute } from "./proxy-route.ts";
 
 const SERVER = { host: "culvert.example.com", port: 443 };
@@ -24,7 +24,7 @@ const ROWS: readonly [title: string, env: Environment, way: string | undefined][
 
 for (const [title, env, way] of ROWS) {
   test(title, () => {
-    const found = proxyFromEnvironment(env, SERVER);
+    const found = environmentRoute(env, SERVER);
     assert.equal(found === undefined ? undefined : formatRoute(found), way);
   });
 }

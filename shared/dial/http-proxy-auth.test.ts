@@ -141,14 +141,14 @@ test("a proxy that calls every nonce stale has trouble of its own, and one that 
 test("who follows the password hears of each time it goes out, and of the answer that proves it taken", async () => {
   const offer = (more = "") => `Digest realm="x", nonce="n", qop="auth"${more}`;
   const stale = ({ index }: ProxyRequest) => ({ offers: [offer(index === 0 ? "" : ", stale=true")] });
-  const followed = async (proxy: ScriptedProxy, mayRepeat: boolean) => {
+  const followed = async (proxy: ScriptedProxy, mayResend: boolean) => {
     const heard: string[] = [];
-    const showing = {
-      onShown: () => heard.push("shown"),
-      onTaken: () => heard.push("taken"),
-      mayRepeat: () => mayRepeat || !heard.includes("shown"),
+    const login = {
+      onSent: () => heard.push("shown"),
+      onAccepted: () => heard.push("taken"),
+      mayResend: () => mayResend || !heard.includes("shown"),
     };
-    const end = await open(proxy, { credentials, showing }).then(
+    const end = await open(proxy, { credentials, login }).then(
       (socket) => void socket.destroy(),
       ({ fault }: RouteFault) => fault,
     );

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { bypassesProxy } from "./no-proxy.ts";
+import { bypassesProxy } from "./environment.ts";
 import { NO_PROXY_ROWS } from "./testing/no-proxy-rows.ts";
 
 for (const [noProxy, host, port, proxied] of NO_PROXY_ROWS) {

@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { parsePacResult } from "./pac-result.ts";
+import { parsePacResult } from "./pac.ts";
 import { formatRoute } from "./proxy-route.ts";
 
-const SCRIPT = { from: "PAC", isNamedInClear: false };
+const SCRIPT = { from: "PAC", isUnverified: false };
 
 const ROWS: readonly [text: string, ways: readonly string[] | undefined][] = [
   ["DIRECT", ["direct"]],

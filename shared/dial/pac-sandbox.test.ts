@@ -129,7 +129,7 @@ for (const message of ["null", '"ready?"', "{}", '{ "result": 1 }', '{ "result":
     const program = join(folder, "program.mjs");
     writeFileSync(program, `process.send(${message}); process.on("message", () => {});`);
     forkBy(t, (_program, options) => fork(program, { ...options, execArgv: [] }));
-    await failsWith(evaluate(""), /^sent what is no answer$/);
+    await failsWith(evaluate(""), /^sent an invalid answer$/);
   });
 }
 

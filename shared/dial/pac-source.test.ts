@@ -9,7 +9,7 @@ import { join } from "node:path";
 import { after, test } from "node:test";
 import { pathToFileURL } from "node:url";
 import { RouteFault, type RouteFaultCode } from "./fault.ts";
-import { type PacReading, type PacSource, pacSource } from "./pac-source.ts";
+import { type PacReadOptions, type PacSource, pacSource } from "./pac-source.ts";
 import { serve, serveTls } from "./testing/pac-server.ts";
 import { withoutVerification } from "./testing/scripted-proxy.ts";
 
@@ -155,7 +155,7 @@ async function rejectsWith(
   source: PacSource,
   fault: RouteFaultCode,
   sentence: RegExp,
-  reading: PacReading = {},
+  reading: PacReadOptions = {},
   signal = AbortSignal.timeout(30_000),
 ) {
   await assert.rejects(source.read(signal, reading), (error) => {

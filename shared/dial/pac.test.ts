@@ -36,7 +36,7 @@ test("an answer that is no way, and a script that breaks, are faults that name t
   const at = { fault: "pac", at: path };
   await assert.rejects(ways("a"), {
     ...at,
-    message: `the PAC script ${path} names no way that we know: "TELEPORT now"`,
+    message: `the PAC script ${path} names no proxy of a known kind: "TELEPORT now"`,
   });
   script('throw new Error("no luck")');
   await assert.rejects(ways("a"), { ...at, message: `the PAC script ${path} failed: no luck` });
@@ -47,5 +47,5 @@ function script(body: string): void {
 }
 
 function ways(host: string, port = 443): Promise<readonly ProxyRoute[]> {
-  return pac.ways({ host, port }, AbortSignal.timeout(60_000));
+  return pac.routes({ host, port }, AbortSignal.timeout(60_000));
 }

@@ -53,20 +53,20 @@ for (const offer of OFFERS) {
   test(`a proxy that a PAC script of an http:// URL names is shown nothing by ${offer.split(" ")[0]}`, async (t) => {
     await using proxy = await guarded({ offers: [offer] });
     const pac = await serve(t, (_request, response) => response.end(script(`PROXY ${placeOf(proxy)}`)));
-    let tickets = 0;
-    const negotiate = new (class extends KerberosTickets {
+    let requested = 0;
+    const tickets = new (class extends KerberosTickets {
       override take(): Promise<never> {
-        tickets++;
+        requested++;
         throw new Error("no ticket");
       }
     })({});
     for (const given of [file(t), {}]) {
-      const { message, at } = await rejected(ways({ pac }), "proxy_auth_withheld", { ...given, negotiate });
+      const { message, at } = await rejected(ways({ pac }), "proxy_auth_withheld", { ...given, tickets });
       assert.match(message, WITHHELD);
       assert.ok(message.replace(/ \(407.*/, "").split(" ").length <= 30, message);
       assert.equal(at, `http://${placeOf(proxy)}`);
     }
-    assert.deepEqual([authorizations(proxy), tickets], [[undefined, undefined], 0]);
+    assert.deepEqual([authorizations(proxy), requested], [[undefined, undefined], 0]);
   });
 }
 

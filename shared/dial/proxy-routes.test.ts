@@ -35,10 +35,10 @@ test("NO_PROXY is an answer of the environment: --pac is not asked, --proxy not 
 
 test("each destination has a memory of its own", async () => {
   const out = ways({ proxies: ["a:1", "b:1"] });
-  const [a] = await out.ways(SERVER, never());
+  const [a] = await out.chooseRoutes(SERVER, never());
   assert.ok(a);
   out.failed(SERVER, a);
-  const order = async (host: string) => (await out.ways({ ...SERVER, host }, never())).map(formatRoute);
+  const order = async (host: string) => (await out.chooseRoutes({ ...SERVER, host }, never())).map(formatRoute);
   assert.deepEqual(await order("culvert.example.com"), ["http://b:1 (--proxy)", "http://a:1 (--proxy)"]);
   assert.deepEqual(await order("other.example.com"), ["http://a:1 (--proxy)", "http://b:1 (--proxy)"]);
 });
@@ -54,8 +54,8 @@ test("the direct way is opened, and told", async (t) => {
   await once(server, "listening");
   t.after(() => server.close());
   const { port } = server.address() as AddressInfo;
-  const { socket, way } = await ways({}).open({ host: "127.0.0.1", port }, {}, never());
-  assert.deepEqual(way, { kind: "direct" });
+  const { socket, route } = await ways({}).open({ host: "127.0.0.1", port }, {}, never());
+  assert.deepEqual(route, { kind: "direct" });
   const [hello] = await once(socket, "data");
   assert.equal(String(hello), "hello");
 });
@@ -67,8 +67,8 @@ test("a way is opened through an HTTP proxy", async (t) => {
   await once(proxy, "listening");
   t.after(() => proxy.close());
   const { port } = proxy.address() as AddressInfo;
-  const { socket, way } = await ways({ proxies: [`http://127.0.0.1:${port}`] }).open(SERVER, {}, never());
-  assert.equal(formatRoute(way), `http://127.0.0.1:${port} (--proxy)`);
+  const { socket, route } = await ways({ proxies: [`http://127.0.0.1:${port}`] }).open(SERVER, {}, never());
+  assert.equal(formatRoute(route), `http://127.0.0.1:${port} (--proxy)`);
   const chunks: Buffer[] = [];
   for await (const chunk of socket) chunks.push(chunk as Buffer);
   assert.equal(String(Buffer.concat(chunks)), "to culvert.example.com:443");
@@ -80,10 +80,10 @@ test("the next way is tried when one fails; which did and which did not is remem
   const opens = await socks(t, 0);
   const out = new ProxyRoutes({ proxies: [refuses.at, opens.at, "socks5h://third"], pac: "", env: {} }, () => now);
   const order = async () =>
-    (await out.ways(SERVER, never())).map((way) => way.kind === "proxy" && formatProxy(way.proxy));
-  const { socket, way } = await out.open(SERVER, {}, never());
+    (await out.chooseRoutes(SERVER, never())).map((way) => way.kind === "proxy" && formatProxy(way.proxy));
+  const { socket, route } = await out.open(SERVER, {}, never());
   socket.destroy();
-  assert.equal(formatRoute(way), `${opens.at} (--proxy)`);
+  assert.equal(formatRoute(route), `${opens.at} (--proxy)`);
   assert.deepEqual(await order(), [opens.at, "socks5h://third:1080", refuses.at]);
   now += 10 * 60_000;
   assert.deepEqual(await order(), [opens.at, refuses.at, "socks5h://third:1080"]);
@@ -127,8 +127,8 @@ test("a way that is silent does not keep the next one from its turn", async (t) 
     t.mock.timers.tick(4_000);
   });
   const opens = await socks(t, 0);
-  const { way } = await ways({ proxies: [silent.at, opens.at] }).open(SERVER, {}, never());
-  assert.equal(formatRoute(way), `${opens.at} (--proxy)`);
+  const { route } = await ways({ proxies: [silent.at, opens.at] }).open(SERVER, {}, never());
+  assert.equal(formatRoute(route), `${opens.at} (--proxy)`);
 });
 
 test("a slow way that was cut short for the sake of others has all the time that they have left", async (t) => {
@@ -136,8 +136,8 @@ test("a slow way that was cut short for the sake of others has all the time that
   const slow = await slowSocks(t, 4_500);
   const gone = await socks(t, 0);
   await gone.close();
-  const { way, failed } = await ways({ proxies: [slow.at, gone.at] }).open(SERVER, {}, never());
-  assert.equal(formatRoute(way), `${slow.at} (--proxy)`);
+  const { route, failed } = await ways({ proxies: [slow.at, gone.at] }).open(SERVER, {}, never());
+  assert.equal(formatRoute(route), `${slow.at} (--proxy)`);
   assert.deepEqual(
     failed.map(({ at }) => at),
     [gone.at],
@@ -155,8 +155,8 @@ test("a slow way that was cut short is given its time in the next attempt, if th
   let now = 0;
   const out = new ProxyRoutes({ proxies: [slow.at, silent.at], pac: "", env: {} }, () => now++);
   await rejected(out, "timeout", {}, abort.signal);
-  const { way } = await out.open(SERVER, {}, never());
-  assert.equal(formatRoute(way), `${slow.at} (--proxy)`);
+  const { route } = await out.open(SERVER, {}, never());
+  assert.equal(formatRoute(route), `${slow.at} (--proxy)`);
 });
 
 test("a proxy in the environment gets nothing that belongs to others", async (t) => {
@@ -180,7 +180,7 @@ function slowSocks(t: TestContext, ms: number) {
 }
 
 async function named(options: Partial<ProxyRoutesOptions>): Promise<readonly string[]> {
-  return (await ways(options).ways(SERVER, never())).map(formatRoute);
+  return (await ways(options).chooseRoutes(SERVER, never())).map(formatRoute);
 }
 
 function pacFile(t: TestContext, answer: string): string {

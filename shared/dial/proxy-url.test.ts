@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { formatProxy } from "./proxy-route.ts";
-import { parseProxyUrl } from "./proxy-url.ts";
+import { formatProxy, parseProxyUrl } from "./proxy-route.ts";
 
 /** Text → `formatProxy`, user and password. */
 const ROWS: readonly [text: string, proxy: string, user?: string, password?: string][] = [

@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { ProxyRoute } from "./proxy-route.ts";
-import { parseProxyUrl } from "./proxy-url.ts";
-import { RouteHistory } from "./ways-memory.ts";
+import { parseProxyUrl } from "./proxy-route.ts";
+import { RouteHistory } from "./proxy-routes.ts";
 
 const [A, B, C] = ["a", "b", "c"].map(
-  (text): ProxyRoute => ({ kind: "proxy", proxy: parseProxyUrl(text), from: "test", isNamedInClear: false }),
+  (text): ProxyRoute => ({ kind: "proxy", proxy: parseProxyUrl(text), from: "test", isUnverified: false }),
 ) as [ProxyRoute, ProxyRoute, ProxyRoute];
 const ALL = [A, B, C];
 

@@ -1,7 +1,7 @@
 import type { Duplex } from "node:stream";
 import type { WebSocket } from "ws";
 import type { TurnQueue } from "../basics/turn-queue.ts";
-import { CloseCode, LinkRefused } from "../wire/handshake.ts";
+import { CloseCode, closeReason, LinkRefused } from "../wire/handshake.ts";
 import { Carrier } from "./carrier.ts";
 import { CarrierLost } from "./carrier-end.ts";
 import type { ControlMessage, Hello, OuterHello, Resumed, Welcome } from "./control.ts";
@@ -81,7 +81,7 @@ export function acceptCarrier(ws: WebSocket, socket: Duplex, options: AcceptOpti
         }
         resolve({ carrier, hello, welcome });
       } catch (error) {
-        if (error instanceof LinkRefused) refuse(error.closeCode ?? CloseCode.badHello, error, error.reason);
+        if (error instanceof LinkRefused) refuse(error.closeCode ?? CloseCode.badHello, error, closeReason(error));
         else refuse(INTERNAL_ERROR, error as Error, "internal error");
       }
     };

@@ -1,11 +1,10 @@
-import { CloseCode, LinkRefused } from "../wire/handshake.ts";
+import { CloseCode, LinkRefused, parseCloseReason } from "../wire/handshake.ts";
 
 /**
- * What a peer says that has nothing more to send, or that gives the link up with a code of WebSocket's own. Without these
- * words such a code is from a box in between that closes what it finds too old, too quiet or too large, and is polite
- * about it.
+ * First word of the close reason of a peer that has nothing more to send, or that gives the link up with a code of
+ * WebSocket's own. Without it such a code comes from a middlebox that closes a connection.
  */
-export const LINK_ENDED = "the link has ended";
+export const LINK_ENDED = "link_ended";
 
 /** RFC 6455 §7.1.5: no close frame came. */
 export const ABNORMAL_CLOSURE = 1006;
@@ -49,6 +48,13 @@ export class CarrierLost extends Error {
 /** The peer has broken the protocol, or flooded us. */
 export class PeerViolation extends Error {
   override readonly name = "PeerViolation";
+  /** What this end closes with: `protocolError` where the bytes are no WebSocket frames. */
+  readonly closeCode: number | undefined;
+
+  constructor(message: string, closeCode?: number) {
+    super(message);
+    this.closeCode = closeCode;
+  }
 }
 
 /** No frame says who it was. */
@@ -79,7 +85,8 @@ export function judgeClose(
   { code, reason, socketError, wasEnding, role }: Closed,
   lost: (cause: LossCause, sentence: string) => CarrierLost,
 ): Error | undefined {
-  if (code === CloseCode.normal && (wasEnding || reason === LINK_ENDED)) return undefined;
+  const isEnd = reason.split(": ", 1)[0] === LINK_ENDED;
+  if (code === CloseCode.normal && (wasEnding || isEnd)) return undefined;
   const words = reason === "" ? "" : `: ${reason}`;
   if (code === ABNORMAL_CLOSURE) {
     const cause = socketError?.code;
@@ -89,8 +96,8 @@ export function judgeClose(
   }
   const sentence = `the peer closed with ${code}${words}`;
   if (code < OURS.from || code > OURS.to) {
-    return reason.startsWith(LINK_ENDED) ? new Error(sentence) : lost("closed", sentence);
+    return isEnd ? new Error(sentence) : lost("closed", sentence);
   }
   if (OURS_OF_A_CARRIER.has(code)) return lost("closed", sentence);
-  return role === "client" ? new LinkRefused({ closeCode: code, reason }) : new Error(sentence);
+  return role === "client" ? new LinkRefused({ closeCode: code, ...parseCloseReason(reason) }) : new Error(sentence);
 }

@@ -2,6 +2,7 @@ import type { Duplex } from "node:stream";
 import type { RawData, WebSocket } from "ws";
 import type { TurnQueue } from "../basics/turn-queue.ts";
 import { PEER_GONE } from "../listen/departures.ts";
+import { takeDataListener } from "../node/http.ts";
 import { printable } from "../outcomes.ts";
 import { wholeRecords } from "../tls/tls-records.ts";
 import { CloseCode } from "../wire/handshake.ts";
@@ -86,6 +87,7 @@ export class Carrier implements Omit<Transport, "room"> {
   readonly #liveness: Liveness;
   readonly #openedAt = performance.now();
   #lane: PayloadLane | undefined;
+  #readRest = (): void => {};
   #consumer: TransportConsumer | undefined;
   /** Payload that came before delivery began; `undefined` from then on. */
   #early: Buffer[] | undefined = [];
@@ -133,10 +135,15 @@ export class Carrier implements Omit<Transport, "room"> {
     if (ws.readyState === ws.CLOSED) queueMicrotask(() => this.#onClose(ABNORMAL_CLOSURE, Buffer.alloc(0)));
   }
 
-  /** Steps in front of ws's own listener on the socket; without exactly one, ws delivers everything as messages. */
+  /** Payload passes by ws. Where that cannot be, ws delivers everything as messages. */
   #openLane(): void {
-    const [toWs, ...others] = this.#socket.listeners("data");
-    if (toWs === undefined || others.length > 0) return;
+    const taken = takeDataListener(this.#socket, (chunk) => {
+      this.#liveness.heard();
+      this.#lane?.push(chunk);
+      if (this.#ws.readyState !== this.#ws.OPEN) this.#waitForClose();
+    });
+    if (taken === undefined) return;
+    this.#readRest = taken.readRest;
     this.#lane = new PayloadLane(
       {
         onPayload: this.#onPayload,
@@ -145,7 +152,7 @@ export class Carrier implements Omit<Transport, "room"> {
         onClose: (payload) => setImmediate(this.#onCloseFrame, payload), // ws may have an objection first
         onOther: (bytes) => {
           this.#writeWaiting(); // ws may answer with the end
-          toWs.call(this.#socket, bytes);
+          taken.toWs(bytes);
         },
         onViolation: (sentence) => {
           this.#fail(CloseCode.protocolError, sentence, `${LINK_ENDED}: ${sentence}`);
@@ -154,22 +161,8 @@ export class Carrier implements Omit<Transport, "room"> {
       },
       { peerMasks: !this.#masked, maxPayload: MAX_MESSAGE_BYTES },
     );
-    this.#socket.off("data", toWs as (chunk: Buffer) => void);
-    this.#socket.on("data", (chunk: Buffer) => {
-      this.#liveness.heard();
-      this.#lane?.push(chunk);
-      if (this.#ws.readyState !== this.#ws.OPEN) this.#waitForClose();
-    });
-    // What a paused socket still holds when it closes, ws would read by itself, from the middle of a frame.
-    this.#socket.prependOnceListener("close", this.#readRest);
     this.#socket.once(PEER_GONE, this.#onPeerGone);
   }
-
-  readonly #readRest = (): void => {
-    // Node.js 26 returns one chunk for each read(), older versions return all of them together.
-    for (let rest: Buffer | null = this.#socket.read(); rest !== null; rest = this.#socket.read())
-      this.#lane?.push(rest);
-  };
 
   /** Milliseconds between pings; the smaller of both ends' wishes, known after the handshake. */
   setKeepalive(keepaliveMs: number): void {
@@ -383,7 +376,7 @@ export class Carrier implements Omit<Transport, "room"> {
 
   /** Our side has seen something wrong: say so to the peer, and end now for our own. */
   #fail(code: number, sentence: string, told = sentence): void {
-    this.#endFor(code, new PeerViolation(sentence), told);
+    this.#endFor(code, new PeerViolation(sentence, code), told);
   }
 
   #endFor(code: number, failure: Error, told = failure.message): void {

@@ -5,7 +5,7 @@ import net from "node:net";
 import { test } from "node:test";
 import { UNRECOGNIZED_NAME_ALERT } from "../listen/client-hello.ts";
 import { Authority } from "../pki/certificates.ts";
-import { RUN_SOURCES, source } from "../runtime/testing-run.ts";
+import { RUN_SOURCES, source } from "../runtime/testing/project.ts";
 import { CertificateFault, UnknownIssuer } from "../tls/server-certificate.ts";
 import type { Passage } from "./dial.ts";
 import { NoTls, SECURING, tooLate } from "./dial-fault.ts";

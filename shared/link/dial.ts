@@ -2,9 +2,10 @@ import type { IncomingMessage } from "node:http";
 import net from "node:net";
 import tls from "node:tls";
 import { WebSocket } from "ws";
-import { sniOf } from "../address/sni.ts";
+import { sniOf } from "../address/server-name.ts";
 import { deferred } from "../basics/promises.ts";
 import { seconds } from "../basics/text.ts";
+import { beforeVerification } from "../node/sockets.ts";
 import { certificateFault, shownBy } from "../tls/server-certificate.ts";
 import { HANDSHAKE_VERSION, LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
 import { Carrier, WEBSOCKET_BOUNDS } from "./carrier.ts";
@@ -254,8 +255,7 @@ class Attempt {
         ALPNProtocols: ["http/1.1"],
       });
       let shown: readonly Buffer[] = [];
-      // Before Node judges the certificate, and throws it away with the connection.
-      socket.prependOnceListener("secure", () => {
+      beforeVerification(socket, () => {
         shown = shownBy(socket);
       });
       socket.on("error", (error) => reject(certificateFault(error, shown, this.#circumstances()) ?? error));
@@ -286,8 +286,14 @@ class Attempt {
         ...WEBSOCKET_BOUNDS,
         ...(headers === undefined ? {} : { headers }),
       });
-      ws.on("error", (error) => reject(damagedAnswer(error) ?? error));
+      let isAnswered = false;
+      // After the answer, ws itself objects to what came, unless the error has a code of the network's.
+      ws.on("error", (error: NodeJS.ErrnoException) => {
+        const isOfWs = error.code === undefined || error.code.startsWith("WS_ERR_");
+        reject(isAnswered && isOfWs ? damagedAnswer(error) : error);
+      });
       ws.once("upgrade", (response) => {
+        isAnswered = true;
         watch?.onAnswer?.(response);
         mendAnswer(response);
       });

@@ -1,6 +1,7 @@
 import { z } from "zod";
 import { firstIssue, schemaMessage } from "../basics/schema-errors.ts";
 import { MAX_TOKEN_BYTES } from "../http/bearer.ts";
+import { credentialFault } from "../outcomes.ts";
 import { LinkRefused } from "../wire/handshake.ts";
 import { helloSchema, welcomeSchema } from "./control.ts";
 
@@ -25,6 +26,7 @@ const refusedSchema = z.object({
   status: z.number().int().optional(),
   closeCode: z.number().int().optional(),
   reason: z.string().max(2_048),
+  fault: z.string().max(64).optional(),
   retryAfterMs: z.number().min(0).optional(),
 });
 export type Refused = z.infer<typeof refusedSchema>;
@@ -58,11 +60,11 @@ export function parseInnerHello(json: string): InnerHello {
 export function parseInnerAnswer(json: string): InnerWelcome | Renewed {
   const answer = parse(answerSchema, json, "answer");
   if (answer.type !== "refused") return answer;
-  const { status, closeCode, reason, retryAfterMs } = answer;
+  const { status, closeCode, reason, fault, retryAfterMs } = answer;
   throw new LinkRefused({
     ...(status !== undefined && { status }),
     ...(closeCode !== undefined && { closeCode }),
-    ...{ reason, retryAfterMs },
+    ...{ reason, fault: credentialFault(fault), retryAfterMs },
   });
 }
 

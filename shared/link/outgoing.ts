@@ -1,4 +1,4 @@
-import { type MemoryAccount, UNBOUNDED } from "../limits/hold.ts";
+import { type MemoryAccount, UNBOUNDED } from "../limits/memory-account.ts";
 import { IN_FLIGHT_FLOOR, InFlight } from "./in-flight.ts";
 import { Replay } from "./replay.ts";
 

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
-import { PRESSURE, type Pressure, relieve } from "../limits/hold.ts";
+import { RECLAIM, type ReclaimLevel, reclaim } from "../limits/reclaim.ts";
 import { Unacknowledged } from "./unacknowledged.ts";
 
 const MIB = 1024 * 1024;
@@ -48,22 +48,27 @@ test("one that acknowledges next to nothing is among the first to be given up wh
     link.acknowledge(1);
   }
   assert.deepEqual(link.ended, []);
-  const small = { held: 999_000, movedAt: performance.now() - 30_000, paceMs: 0, giveUp: () => assert.fail() };
+  const small = {
+    held: 999_000,
+    lastProgressAt: performance.now() - 30_000,
+    longestPauseMs: 0,
+    evict: () => assert.fail(),
+  };
   const isEnough = () => link.ended.length > 0;
-  assert.equal(relieve([small, ...unacknowledged.holds()], isEnough, performance.now(), PRESSURE.wanted), 1);
+  assert.equal(reclaim([small, ...unacknowledged.reclaimables()], isEnough, performance.now(), RECLAIM.longStalled), 1);
 });
 
 test("one whose slow line takes minutes for all that it was sent goes on, and is the last to be given up", (t) => {
   const { link, unacknowledged, look } = watched(t);
   link.send(16 * MIB);
   const later = performance.now() + 1_000;
-  const pressed = (pressure: Pressure) => relieve(unacknowledged.holds(), () => false, later, pressure);
+  const pressed = (pressure: ReclaimLevel) => reclaim(unacknowledged.reclaimables(), () => false, later, pressure);
   while (link.bytes > MIB) {
     look(1);
     link.acknowledge(5 * 64 * 1024);
-    assert.deepEqual([link.ended, pressed(PRESSURE.limit)], [[], 0], `${link.bytes} bytes are left`);
+    assert.deepEqual([link.ended, pressed(RECLAIM.stalled)], [[], 0], `${link.bytes} bytes are left`);
   }
-  assert.equal(pressed(PRESSURE.last), 1);
+  assert.equal(pressed(RECLAIM.slow), 1);
 });
 
 test("one that is slow and acknowledges each byte within 55 s goes on for ever", (t) => {
@@ -94,11 +99,11 @@ test("where memory is short a link can be given up after 10 s, with all that it 
   const { link, unacknowledged, look } = watched(t);
   link.send(4_096);
   look(2);
-  assert.deepEqual([...unacknowledged.holds()], []);
+  assert.deepEqual([...unacknowledged.reclaimables()], []);
   look(1);
-  const [hold] = unacknowledged.holds();
+  const [hold] = unacknowledged.reclaimables();
   assert.equal(hold?.held, 4_096);
-  assert.ok(performance.now() - (hold?.movedAt ?? 0) > 14_900);
-  hold?.giveUp();
+  assert.ok(performance.now() - (hold?.lastProgressAt ?? 0) > 14_900);
+  hold?.evict();
   assert.deepEqual(link.ended, ["memory is short, and the other end does not acknowledge what it is sent"]);
 });

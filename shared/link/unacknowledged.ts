@@ -1,6 +1,7 @@
 import { QueueNode } from "../basics/queue.ts";
 import { SharedInterval } from "../basics/timers.ts";
-import type { MemoryHold, MemoryHolder } from "../limits/hold.ts";
+import type { MemoryHolder } from "../limits/memory-account.ts";
+import type { Reclaimable } from "../limits/reclaim.ts";
 
 /** How often it is looked whether acknowledgements come, ms. */
 const LOOK_MS = 5_000;
@@ -29,7 +30,7 @@ interface Watched {
  * Only time with a carrier counts, and it goes on counting over a change of carriers: a peer may answer pings, or come
  * again and again.
  */
-export class Unacknowledged implements MemoryHolder, MemoryHold {
+export class Unacknowledged implements MemoryHolder, Reclaimable {
   /** As one of those that can free memory. */
   readonly place = new QueueNode<MemoryHolder>(this);
   readonly #link: Watched;
@@ -70,19 +71,19 @@ export class Unacknowledged implements MemoryHolder, MemoryHold {
     return this.#link.bytes;
   }
 
-  get movedAt(): number {
+  get lastProgressAt(): number {
     return this.#progressAt ?? performance.now() - this.#ends.length * LOOK_MS;
   }
 
-  get paceMs(): number {
+  get longestPauseMs(): number {
     return this.#progressAt === undefined ? 0 : LOOK_MS;
   }
 
-  giveUp(): void {
+  evict(): void {
     this.#link.end("memory is short, and the other end does not acknowledge what it is sent");
   }
 
-  *holds(): Iterable<MemoryHold> {
+  *reclaimables(): Iterable<Reclaimable> {
     if (this.#ends.length > LOOKS_WHEN_SHORT) yield this;
   }
 

@@ -1,11 +1,11 @@
 import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
-import { networkOf } from "../address/source-network.ts";
+import { networkOf } from "../address/network.ts";
 import { BySource } from "../basics/by-source.ts";
 import { OrderedSet } from "../basics/queue.ts";
 import { Penalties } from "../basics/rate-limit.ts";
 import { seconds } from "../basics/text.ts";
 import { answerAndEnd } from "../http/connection-end.ts";
-import { type MemoryAccount, UNBOUNDED } from "../limits/hold.ts";
+import { type MemoryAccount, UNBOUNDED } from "../limits/memory-account.ts";
 import { TlsOverhead } from "../tls/tls-overhead.ts";
 import type { Departures } from "./departures.ts";
 import { type FailedHandshake, HandshakeBacklog } from "./handshake-backlog.ts";

@@ -1,5 +1,6 @@
 import type { Duplex } from "node:stream";
 import type { TurnQueue } from "../basics/turn-queue.ts";
+import { deferRelease, isReadError } from "../node/sockets.ts";
 
 /** A socket says so, with the error, that was cut and is not to be released yet: it closes later. */
 export const PEER_GONE = Symbol("the peer has gone");
@@ -62,13 +63,11 @@ export class Departures {
 
   /** From now on this socket goes by these rules. */
   watch(socket: Duplex): void {
-    const release = socket._destroy;
-    socket._destroy = (error, done) => {
-      const now = (): void => release.call(socket, error, done);
-      if (isReadError(error)) this.#turns.run(() => this.#cut(socket, error, now));
-      else if (socket.readableEnded) this.#turns.run(now);
-      else now();
-    };
+    deferRelease(socket, (error, release) => {
+      if (isReadError(error)) this.#turns.run(() => this.#cut(socket, error, release));
+      else if (socket.readableEnded) this.#turns.run(release);
+      else release();
+    });
   }
 
   /** Whoever is held is released, and nobody is held from now on. */
@@ -104,9 +103,4 @@ export class Departures {
     for (const release of this.#held) this.#turns.run(release);
     this.#held.clear();
   }
-}
-
-/** libuv reads no more after the first. */
-function isReadError(error: NodeJS.ErrnoException | null): error is NodeJS.ErrnoException {
-  return error?.syscall === "read";
 }

@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
 import { test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
-import { UNBOUNDED } from "../limits/hold.ts";
+import { UNBOUNDED } from "../limits/memory-account.ts";
 import { MemoryPool } from "../limits/memory-pool.ts";
 import { HandshakeBacklog, type HandshakeBacklogOptions } from "./handshake-backlog.ts";
 import { IncomingConnection } from "./incoming-connection.ts";

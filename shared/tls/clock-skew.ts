@@ -11,16 +11,8 @@ export function ahead(ms: number): string {
 /** What to say of the clocks where an answer with this Date header (RFC 9110 §6.6.1) refuses us; "" where they agree. */
 export function clockNote(date: string | undefined, now: number): string {
   const aheadMs = now - Date.parse(date ?? "");
-  return Math.abs(aheadMs) > CLOCK_TOLERANCE_MS ? `${NOTE}${ahead(aheadMs)}` : "";
+  return Math.abs(aheadMs) > CLOCK_TOLERANCE_MS ? `; this machine's clock is ${ahead(aheadMs)}` : "";
 }
-
-/** A reason as it was before such a note was put behind it. */
-export function withoutClockNote(reason: string): string {
-  const noteAt = reason.lastIndexOf(NOTE);
-  return noteAt < 0 ? reason : reason.slice(0, noteAt);
-}
-
-const NOTE = "; this machine's clock is ";
 
 const UNITS = [
   ["day", 86_400_000],

@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { promisify } from "node:util";
 import { Authority } from "../pki/certificates.ts";
-import { RUN_SOURCES, source } from "../runtime/testing-run.ts";
+import { RUN_SOURCES, source } from "../runtime/testing/project.ts";
 import { isInstalled, signs } from "./installed-authorities.ts";
 
 test("a CA has signed a certificate if name and key are its own, not by its name alone", async () => {

@@ -7,7 +7,7 @@ import { after, test } from "node:test";
 import { rootCertificates } from "node:tls";
 import { promisify } from "node:util";
 import { Authority } from "../pki/certificates.ts";
-import { RUN_SOURCES, source } from "../runtime/testing-run.ts";
+import { RUN_SOURCES, source } from "../runtime/testing/project.ts";
 import { extraAuthorities } from "./well-known-authorities.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "culvert-ca-"));

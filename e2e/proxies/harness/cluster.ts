@@ -1,7 +1,7 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { stringify } from "yaml";
-import { ISSUER, Issuer, SUBJECT } from "../../../server/tokens/testing.ts";
+import { ISSUER, Issuer, SUBJECT } from "../../../server/tokens/testing/tokens.ts";
 import { NAMES } from "./addresses.ts";
 
 /** What agents prove themselves with, as flags. */

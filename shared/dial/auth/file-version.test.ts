@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
-import { FileVersion } from "./file-version.ts";
+import { FileVersion } from "./kerberos-tickets.ts";
 
 test("a file that changes has another version, and one that cannot be looked at has one as well", async (t) => {
   const dir = mkdtempSync(join(tmpdir(), "culvert-version-"));

@@ -1,0 +1,53 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer } from "node:https";
+import type { AddressInfo, Socket } from "node:net";
+import { test } from "node:test";
+import { testCertificate } from "../../shared/link/testing.ts";
+import { Authority } from "../../shared/pki/certificates.ts";
+import { failureOf, HttpsClient } from "./https-client.ts";
+import { never } from "./testing/tokens.ts";
+
+test("a kept connection that breaks under a request is no failure: the request goes out once more", async (t) => {
+  const { ca, leaf } = await testCertificate();
+  const seen = new WeakSet<Socket>();
+  let connections = 0;
+  const server = createServer(leaf, ({ socket }, response) => {
+    if (seen.has(socket)) {
+      socket.destroy();
+      return;
+    }
+    seen.add(socket);
+    connections++;
+    response.end("fine");
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const client = new HttpsClient();
+  t.after(() => {
+    client.close();
+    server.close();
+    server.closeAllConnections();
+  });
+  const url = new URL(`https://localhost:${(server.address() as AddressInfo).port}`);
+  for (let i = 1; i <= 3; i++) {
+    const { status, text } = await client.send({ url, method: "GET", headers: {}, tls: { ca }, signal: never() });
+    assert.deepEqual([status, text, connections], [200, "fine", i]);
+  }
+});
+
+test("a server that is called by an address which its certificate lacks is told with the names that it has", async (t) => {
+  const authority = await Authority.create("ca");
+  const leaf = await authority.issue({ cn: "api", names: ["api.example"], usage: "server" });
+  const server = createServer(leaf).listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const client = new HttpsClient();
+  t.after(() => {
+    client.close();
+    server.close();
+  });
+  const url = new URL(`https://127.0.0.1:${(server.address() as AddressInfo).port}`);
+  const asked = client.send({ url, method: "GET", headers: {}, tls: { ca: authority.cert }, signal: never() });
+  const error = await asked.catch((reason: unknown) => reason);
+  assert.match(failureOf(error), /the certificate is for api\.example, not for 127\.0\.0\.1$/);
+});

@@ -1,0 +1,227 @@
+import {
+  createLocalJWKSet,
+  createRemoteJWKSet,
+  customFetch,
+  decodeProtectedHeader,
+  errors,
+  type JSONWebKeySet,
+  type JWTVerifyGetKey,
+  jwtVerify,
+} from "jose";
+import { untilAborted } from "../../shared/basics/promises.ts";
+import { readBoundedSync } from "../../shared/documents/read-bounded.ts";
+import { readFailure } from "../../shared/documents/read-failure.ts";
+import { WatchedFiles } from "../../shared/documents/watched-files.ts";
+import { tokenExpiry, unfitToken, unverifiedClaims } from "../../shared/http/bearer.ts";
+import { printable } from "../../shared/outcomes.ts";
+import type { Logger } from "../../shared/runtime/logger.ts";
+import { loadClientTls } from "../../shared/tls/tls-material.ts";
+import { ASYMMETRIC } from "../../shared/tls/token-algorithms.ts";
+import type { JwtTrust } from "../clusters/token-document.ts";
+import { failureOf, HttpsClient } from "./https-client.ts";
+import { CACHE_BOUNDS, type CacheableResult, cacheUntil, VerificationCache } from "./verification-cache.ts";
+import {
+  CLOCK_TOLERANCE_S,
+  expiredAt,
+  identityOf,
+  matchesSubject,
+  NO_END,
+  notPermitted,
+  quoted,
+  refuseByClaims,
+  type TokenVerifier,
+  type VerificationResult,
+  type VerifyContext,
+} from "./verifier.ts";
+
+/** When an agent should try again while the issuer's keys cannot be fetched, ms. */
+const RETRY_AFTER_MS = 5_000;
+
+const NO_JWT = "the token is no signed JWT";
+const UNKNOWN_KEY = [
+  errors.JWKSNoMatchingKey,
+  errors.JWKSMultipleMatchingKeys,
+  errors.JWSSignatureVerificationFailed,
+] as const;
+const MALFORMED = [errors.JWSInvalid, errors.JWTInvalid, errors.JOSENotSupported] as const;
+
+/** Verifies tokens by the issuer's public keys (RFC 7519, RFC 8725), without a request for each token. */
+export class JwtVerifier implements TokenVerifier {
+  readonly #trust: Omit<JwtTrust, "kind">;
+  readonly #algorithms: readonly string[];
+  readonly #keys: IssuerKeys;
+  readonly #cache = new VerificationCache(CACHE_BOUNDS);
+
+  /** Throws a sentence for the author of the document. */
+  constructor(trust: Omit<JwtTrust, "kind">, log: Logger) {
+    this.#trust = trust;
+    this.#algorithms = trust.algorithms ?? ASYMMETRIC;
+    const forbidden = this.#algorithms.find((name) => !ASYMMETRIC.includes(name));
+    if (forbidden !== undefined) {
+      throw new Error(`algorithm "${forbidden}" cannot prove who made a token; allowed are ${ASYMMETRIC.join(", ")}`);
+    }
+    if (trust.issuer === "" || trust.audience === "") {
+      throw new Error("tokens need an issuer and an audience: without them, a token made for anybody would do");
+    }
+    if (trust.subjects.length === 0) throw new Error("say whose tokens count: there are no subjects");
+    this.#keys = issuerKeys(trust.jwks, log, () => this.#cache.clear());
+  }
+
+  async verify(token: string, { signal, network }: VerifyContext): Promise<VerificationResult> {
+    const unfit = unfitToken(token);
+    if (unfit !== undefined) return { refused: `the token ${unfit}` };
+    const claims = unverifiedClaims(token);
+    if (claims === undefined) return { refused: NO_JWT };
+    const refusal = refuseByClaims(claims, this.#trust);
+    if (refusal !== undefined) return refusal;
+    return await untilAborted(
+      this.#cache.get(token, network, () => this.#cacheable(token)),
+      signal,
+    );
+  }
+
+  close(): void {
+    this.#keys.close();
+  }
+
+  async #cacheable(token: string): Promise<CacheableResult> {
+    const result = await this.#verify(token);
+    return { result, untilMs: cacheUntil(result) };
+  }
+
+  async #verify(token: string): Promise<VerificationResult> {
+    const { issuer, audience, subjects } = this.#trust;
+    try {
+      const { payload } = await jwtVerify(token, this.#keys.find, {
+        issuer,
+        audience,
+        algorithms: [...this.#algorithms],
+        clockTolerance: CLOCK_TOLERANCE_S,
+        requiredClaims: ["sub", "exp"],
+      });
+      const end = tokenExpiry(token);
+      if (end === undefined) return { refused: NO_END };
+      const identity = identityOf(payload.sub ?? "", end);
+      const permitted = subjects.some((pattern) => matchesSubject(pattern, identity.subject));
+      return permitted ? { ok: identity } : { refused: notPermitted(identity) };
+    } catch (error) {
+      return this.#explain(error, token);
+    }
+  }
+
+  #explain(error: unknown, token: string): VerificationResult {
+    if (error instanceof errors.JWTExpired) {
+      return { refused: expiredAt(tokenExpiry(token)), fault: "token_expired" };
+    }
+    // The signature was good, so the issuer made these claims, and a sentence may show them.
+    if (error instanceof errors.JWTClaimValidationFailed) {
+      const refused = this.#badClaim(error);
+      return error.claim === "nbf" ? { refused, fault: "token_not_yet_valid" } : { refused };
+    }
+    if (error instanceof errors.JOSEAlgNotAllowed) {
+      const algorithm = printable(String(decodeProtectedHeader(token).alg), 20);
+      return { refused: `the token's algorithm "${algorithm}" is not allowed (${this.#algorithms.join(", ")})` };
+    }
+    if (UNKNOWN_KEY.some((kind) => error instanceof kind)) {
+      return { refused: "the token is signed by a key that is not the issuer's" };
+    }
+    if (MALFORMED.some((kind) => error instanceof kind)) return { refused: NO_JWT };
+    const detail = error instanceof errors.JWKSTimeout ? "it took too long to answer" : failureOf(error);
+    return { unavailable: "the keys of the token issuer cannot be had now", detail, retryAfterMs: RETRY_AFTER_MS };
+  }
+
+  #badClaim({ claim, payload }: errors.JWTClaimValidationFailed): string {
+    const { issuer, audience } = this.#trust;
+    if (claim === "aud") return `the token is for ${quoted(payload.aud)}, not for ${quoted(audience)}`;
+    if (claim === "iss") return `the token was issued by ${quoted(payload.iss)}, not by ${quoted(issuer)}`;
+    if (claim === "nbf") return "the token is not valid yet: check both clocks";
+    if (claim === "exp") return NO_END;
+    if (claim === "sub") return "the token names nobody (sub)";
+    return `the token's claim "${printable(claim, 40)}" is not acceptable`;
+  }
+}
+
+// ── keys ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** The issuer's public keys as they are at present, a JWKS (RFC 7517 §5). */
+interface IssuerKeys {
+  readonly find: JWTVerifyGetKey;
+  close(): void;
+}
+
+/** `onChanged` is called when results verified by earlier keys are not good any more. */
+function issuerKeys(location: JwtTrust["jwks"], log: Logger, onChanged: () => void): IssuerKeys {
+  return "file" in location
+    ? keysInFile(location.file, log, onChanged)
+    : keysAt(new URL(location.url), location.caFile);
+}
+
+/** Throws a sentence if the file cannot be used at the start; a later one that cannot leaves the old keys in force. */
+function keysInFile(file: string, log: Logger, onRenewed: () => void): IssuerKeys {
+  const renewed = "keys of the token issuer have changed";
+  const unusable = "new keys of the token issuer cannot be used";
+  const keys = new WatchedFiles({ paths: [file], load: () => readKeys(file), renewed, unusable }, { log, onRenewed });
+  return { find: (header, token) => keys.content(header, token), close: () => keys.close() };
+}
+
+function readKeys(file: string): JWTVerifyGetKey {
+  let text: string;
+  try {
+    text = readBoundedSync(file).toString("utf8");
+  } catch (error) {
+    throw new Error(`the key set ${file} cannot be read: ${readFailure(error)}`, { cause: error });
+  }
+  let keys: JSONWebKeySet;
+  let find: JWTVerifyGetKey;
+  try {
+    keys = JSON.parse(text);
+    find = createLocalJWKSet(keys);
+  } catch (error) {
+    throw new Error(`the key set ${file} is no JSON Web Key Set`, { cause: error });
+  }
+  if (keys.keys.length === 0) throw new Error(`the key set ${file} holds no key: nobody could come in`);
+  // With a secret key in the file, its readers could make tokens.
+  if (keys.keys.some((key) => key.kty === "oct" || key.d !== undefined)) {
+    throw new Error(`the key set ${file} holds a private or a shared key: give the public ones only`);
+  }
+  return find;
+}
+
+/** Shortest time between requests for unknown keys, ms, because an unauthenticated peer can name keys that do not exist. */
+const COOLDOWN_MS = 30_000;
+/** Time without requests after one that failed, ms, because each token would cause another one. */
+const FAILED_COOLDOWN_MS = 5_000;
+/** Longest time for which a key that the issuer has withdrawn stays good, ms. */
+const MAX_AGE_MS = 600_000;
+const TIMEOUT_MS = 5_000;
+
+function keysAt(url: URL, caFile: string | undefined): IssuerKeys {
+  if (url.protocol !== "https:") throw new Error(`the keys of the token issuer must come over https, not from ${url}`);
+  const client = new HttpsClient();
+  // The CA file is read anew for each request, and once now so that a wrong path fails the start.
+  const tls = (): { readonly ca?: string } => (caFile === undefined ? {} : loadClientTls({ caFile }));
+  tls();
+  const fetchKeys = async (headers: Headers, signal: AbortSignal): Promise<Response> => {
+    const wanted = { url, method: "GET", headers: Object.fromEntries(headers), tls: tls(), signal } as const;
+    const { status, text } = await client.send(wanted);
+    if (status !== 200) throw new Error(`it answered ${status}`);
+    createLocalJWKSet(JSON.parse(text)); // throws for a malformed key set, which then counts as a failed request
+    return new Response(text, { status });
+  };
+  let failed: { readonly error: unknown; readonly at: number } | undefined;
+  const find = createRemoteJWKSet(url, {
+    cooldownDuration: COOLDOWN_MS,
+    cacheMaxAge: MAX_AGE_MS,
+    timeoutDuration: TIMEOUT_MS,
+    [customFetch]: async (_href, { headers, signal }) => {
+      if (failed !== undefined && Date.now() - failed.at < FAILED_COOLDOWN_MS) throw failed.error;
+      try {
+        return await fetchKeys(headers, signal);
+      } catch (error) {
+        failed = { error, at: Date.now() };
+        throw error;
+      }
+    },
+  });
+  return { find, close: () => client.close() };
+}

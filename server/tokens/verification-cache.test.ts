@@ -1,0 +1,109 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { type CacheableResult, VerificationCache } from "./verification-cache.ts";
+import type { VerificationResult } from "./verifier.ts";
+
+const FAR = Date.now() + 3_600_000;
+const refused = (name: string): CacheableResult => ({ result: { refused: name }, untilMs: FAR });
+const good = (subject: string): CacheableResult => ({
+  result: { ok: { subject, expiresAt: new Date(FAR) } },
+  untilMs: FAR,
+});
+const NETWORK = "10.0.0.1";
+
+/** Questions that are answered when the test says so. */
+function open(cache: VerificationCache) {
+  const answers = new Map<string, (found: CacheableResult) => void>();
+  const dropped: string[] = [];
+  /** `null`: of a tunnel that stands. */
+  const ask = (token: string, network: string | null = NETWORK): Promise<VerificationResult> =>
+    cache.get(token, network ?? undefined, (signal) => {
+      signal.addEventListener("abort", () => dropped.push(token));
+      return new Promise((resolve) => answers.set(token, resolve));
+    });
+  const answer = (token: string): void => answers.get(token)?.(refused(token));
+  return { ask, answer, dropped, asked: () => [...answers.keys()] };
+}
+
+test("no more verdicts are kept than allowed: the oldest goes", async () => {
+  const cache = new VerificationCache({ maxKept: 2, maxPending: 10 });
+  const asked: string[] = [];
+  const ask = (token: string) =>
+    cache.get(token, NETWORK, async () => {
+      asked.push(token);
+      return refused(token);
+    });
+  for (const token of ["a", "b", "c", "b", "c", "a"]) assert.deepEqual(await ask(token), { refused: token });
+  assert.deepEqual(asked, ["a", "b", "c", "a"]);
+  cache.clear();
+  await ask("a");
+  assert.deepEqual(asked.slice(4), ["a"]);
+});
+
+test("refusals by the hundred take no place from a good verdict", async () => {
+  const cache = new VerificationCache({ maxKept: 2, maxPending: 10 });
+  await cache.get("good", NETWORK, async () => good("agent"));
+  for (let count = 0; count < 50; count++) await cache.get(`bad ${count}`, NETWORK, async () => refused("bad"));
+  assert.ok("ok" in (await cache.get("good", NETWORK, () => assert.fail("it was asked again"))));
+});
+
+test("one too many questions drop the oldest of the network that has most, and its peer is told to come back", async () => {
+  const cache = new VerificationCache({ maxKept: 10, maxPending: 3 });
+  const { ask, answer, dropped } = open(cache);
+  const flood = ["f1", "f2", "f3"].map((token) => ask(token));
+  const [honest, same] = [ask("h1", "10.0.0.2"), ask("h1", "10.0.0.3")];
+  const first = await (flood[0] ?? assert.fail());
+  assert.ok("unavailable" in first && first.retryAfterMs === 1_000, JSON.stringify(first));
+  assert.deepEqual(dropped, ["f1"]);
+  for (const token of ["f2", "f3", "h1"]) answer(token);
+  assert.deepEqual(await Promise.all([...flood.slice(1), honest, same]), [
+    { refused: "f2" },
+    { refused: "f3" },
+    { refused: "h1" },
+    { refused: "h1" },
+  ]);
+});
+
+test("tokens of tunnels that stand are asked about whatever peers ask", async () => {
+  const cache = new VerificationCache({ maxKept: 10, maxPending: 1 });
+  const { ask, answer, dropped, asked } = open(cache);
+  const standing = cache.get("mine", undefined, async () => good("agent"));
+  void ask("f1");
+  const own = ask("s1", null);
+  void ask("f2");
+  answer("s1");
+  assert.deepEqual(await own, { refused: "s1" });
+  assert.ok("ok" in (await standing));
+  assert.deepEqual([asked(), dropped], [["f1", "s1", "f2"], ["f1"]]);
+});
+
+test("a network has a hundred questions at once and fifty a second, and others have theirs", async (t) => {
+  let now = 0;
+  t.mock.method(performance, "now", () => now);
+  const cache = new VerificationCache({ maxKept: 10, maxPending: 10 });
+  let count = 0;
+  const isAsked = async (network: string): Promise<boolean> => {
+    const verdict = await cache.get(`token ${count++}`, network, async () => refused("bad"));
+    return "refused" in verdict;
+  };
+  const askedOf = async (network: string, many: number): Promise<number> => {
+    let asked = 0;
+    for (let index = 0; index < many; index++) if (await isAsked(network)) asked++;
+    return asked;
+  };
+  assert.equal(await askedOf("10.0.0.1", 200), 100);
+  assert.equal(await askedOf("10.0.0.2", 10), 10);
+  now = 1_000;
+  assert.equal(await askedOf("10.0.0.1", 200), 50);
+  const late = await cache.get("late", "10.0.0.1", () => assert.fail("asked"));
+  assert.ok("unavailable" in late && late.retryAfterMs === 20, JSON.stringify(late));
+});
+
+test("a judge that fails leaves nothing behind: the next one is asked", async () => {
+  const cache = new VerificationCache({ maxKept: 10, maxPending: 1 });
+  await assert.rejects(
+    cache.get("secret", NETWORK, () => Promise.reject(new Error("broken"))),
+    /broken/,
+  );
+  assert.deepEqual(await cache.get("secret", NETWORK, async () => refused("x")), { refused: "x" });
+});

@@ -1,0 +1,141 @@
+import { createHash } from "node:crypto";
+import { BySource } from "../../shared/basics/by-source.ts";
+import { untilAborted } from "../../shared/basics/promises.ts";
+import { TokenBuckets } from "../../shared/basics/rate-limit.ts";
+import { RecentMap } from "../../shared/basics/recent-map.ts";
+import type { VerificationResult } from "./verifier.ts";
+
+/** A fresh result, and until when it may be used again, ms since the epoch. */
+export interface CacheableResult {
+  readonly result: VerificationResult;
+  readonly untilMs: number;
+}
+
+export interface VerificationCacheOptions {
+  /** Maximum number of good results, and of refusals; one more drops the oldest of its kind. */
+  readonly maxKept: number;
+  /**
+   * Maximum number of tokens of peers that are verified at once. One more drops the oldest of the network that has most,
+   * whose peer is asked to come back. Tokens of open tunnels do not count.
+   */
+  readonly maxPending: number;
+}
+
+export const CACHE_BOUNDS: VerificationCacheOptions = { maxKept: 4_096, maxPending: 64 };
+
+/**
+ * Verifications for one network: a burst of as many as agents of a cluster may come from behind one address after its path
+ * was lost (`--max-agents`), and as many a second as client-go lets one client ask of an API server.
+ */
+const PER_NETWORK = { burst: 100, perSecond: 50 };
+
+/** Longest time until a withdrawn token is noticed, ms: its account or its issuer's key was deleted. */
+const MAX_KEEP_MS = 60_000;
+/** Refusals are kept shorter, ms, because a created account or a bound role ends their cause. */
+const KEEP_REFUSAL_MS = 10_000;
+/** When a peer whose verification was dropped should come back, ms. */
+const CROWDED_RETRY_MS = 1_000;
+
+/** Until when a result found now may be used again, ms since the epoch; `keepMs` bounds it. */
+export function cacheUntil(result: VerificationResult, keepMs = MAX_KEEP_MS): number {
+  if ("unavailable" in result) return 0;
+  if ("refused" in result) return Date.now() + KEEP_REFUSAL_MS;
+  return Math.min(Date.now() + Math.min(keepMs, MAX_KEEP_MS), result.ok.expiresAt.getTime());
+}
+
+/**
+ * Results of recent verifications, and one verification in progress for all who present the same token. A flood of invalid
+ * tokens displaces neither good results nor the verifications of open tunnels.
+ */
+export class VerificationCache {
+  readonly #maxPending: number;
+  readonly #good: ResultMap;
+  readonly #refused: ResultMap;
+  readonly #budget = new TokenBuckets(PER_NETWORK);
+  /** Verifications in progress. */
+  readonly #pending = new Map<string, Promise<VerificationResult>>();
+  /** The pending ones that peers wait for, by network. */
+  readonly #byNetwork = new BySource<AbortController>();
+
+  constructor({ maxKept, maxPending }: VerificationCacheOptions) {
+    this.#maxPending = maxPending;
+    this.#good = new ResultMap(maxKept);
+    this.#refused = new ResultMap(maxKept);
+  }
+
+  /** `network` is where the token came from; `undefined` for the token of an open tunnel. */
+  get(
+    token: string,
+    network: string | undefined,
+    verify: (dropped: AbortSignal) => Promise<CacheableResult>,
+  ): Promise<VerificationResult> {
+    // A memory dump of this process must not show tokens.
+    const digest = createHash("sha256").update(token).digest("base64");
+    const kept = this.#good.get(digest) ?? this.#refused.get(digest);
+    if (kept !== undefined) return Promise.resolve(kept);
+    const pending = this.#pending.get(digest);
+    if (pending !== undefined) return pending;
+    const waitMs = network === undefined ? 0 : this.#budget.take(network);
+    if (waitMs > 0) return Promise.resolve(crowded("its network has sent too many tokens", waitMs));
+    const dropped = new AbortController();
+    if (network !== undefined) this.#byNetwork.add(dropped, network);
+    const result = this.#verify(digest, dropped, verify);
+    this.#pending.set(digest, result);
+    if (this.#byNetwork.size > this.#maxPending) this.#byNetwork.oldestOfFullest?.abort();
+    return result;
+  }
+
+  clear(): void {
+    this.#good.clear();
+    this.#refused.clear();
+  }
+
+  async #verify(
+    digest: string,
+    dropped: AbortController,
+    verify: (dropped: AbortSignal) => Promise<CacheableResult>,
+  ): Promise<VerificationResult> {
+    const leave = (): void => void this.#byNetwork.delete(dropped);
+    dropped.signal.addEventListener("abort", leave);
+    try {
+      const { result, untilMs } = await untilAborted(verify(dropped.signal), dropped.signal);
+      if ("ok" in result) this.#good.set(digest, result, untilMs);
+      else this.#refused.set(digest, result, untilMs);
+      return result;
+    } catch (error) {
+      if (!dropped.signal.aborted) throw error;
+      return crowded(`${this.#maxPending} are being verified now`, CROWDED_RETRY_MS);
+    } finally {
+      leave();
+      this.#pending.delete(digest);
+    }
+  }
+}
+
+/** Results by the digest of their token, the most recent ones. */
+class ResultMap {
+  readonly #results: RecentMap<string, CacheableResult>;
+
+  constructor(max: number) {
+    this.#results = new RecentMap(max);
+  }
+
+  get(digest: string): VerificationResult | undefined {
+    const kept = this.#results.get(digest);
+    if (kept !== undefined && kept.untilMs > Date.now()) return kept.result;
+    this.#results.delete(digest);
+    return undefined;
+  }
+
+  set(digest: string, result: VerificationResult, untilMs: number): void {
+    if (untilMs > Date.now()) this.#results.set(digest, { result, untilMs });
+  }
+
+  clear(): void {
+    this.#results.clear();
+  }
+}
+
+function crowded(detail: string, retryAfterMs: number): VerificationResult {
+  return { unavailable: "more tokens wait for verification than this server has time for", detail, retryAfterMs };
+}
