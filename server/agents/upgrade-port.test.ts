@@ -13,7 +13,7 @@ import { CulvertError } from "../../shared/outcomes.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { SUBPROTOCOL, TUNNEL_PATH } from "../../shared/wire/handshake.ts";
-import { WaitingConnections } from "../listeners/connections.ts";
+import { WaitingConnections } from "../listeners/port-connections.ts";
 import { ServerMetrics } from "../metrics/server-metrics.ts";
 import { serverOptions } from "../options/options.ts";
 import { collect, type Line, pki, until } from "../testing/server.ts";

@@ -10,8 +10,8 @@ import type { Logger } from "../../shared/runtime/logger.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { claimedBy } from "../../shared/tls/identity.ts";
 import { SUBPROTOCOL } from "../../shared/wire/handshake.ts";
-import { Connections, type WaitingConnections } from "../listeners/connections.ts";
 import { logClosedEarly } from "../listeners/handshake-failures.ts";
+import { PortConnections, type WaitingConnections } from "../listeners/port-connections.ts";
 import { RequestReader } from "../listeners/request-reader.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
@@ -90,7 +90,7 @@ type AgentConnection = IncomingConnection<AgentHost>;
  * ```
  */
 export class UpgradePort {
-  readonly connections: Connections;
+  readonly connections: PortConnections;
   readonly #app: FastifyInstance;
   readonly #requests: RequestReader;
   readonly #deps: UpgradeDeps;
@@ -98,7 +98,7 @@ export class UpgradePort {
 
   private constructor(deps: UpgradeDeps) {
     this.#deps = deps;
-    this.connections = new Connections({
+    this.connections = new PortConnections({
       deadlineMs: deps.options.handshakeTimeoutMs,
       maxWaiting: deps.options.maxWaitingConnections,
       waiting: deps.waiting,

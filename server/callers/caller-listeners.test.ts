@@ -5,7 +5,7 @@ import { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { UnixHost } from "../cluster-runtime/virtual-host.ts";
-import { WaitingConnections } from "../listeners/connections.ts";
+import { WaitingConnections } from "../listeners/port-connections.ts";
 import { ClusterTunnels } from "../tunnels/registry.ts";
 import type { CallerHost } from "./authenticate.ts";
 import { CallerListeners } from "./caller-listeners.ts";

@@ -7,8 +7,8 @@ import { printable, toCulvertError } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { UnixHost } from "../cluster-runtime/virtual-host.ts";
-import { Connections, WaitingConnections } from "../listeners/connections.ts";
 import { logClosedEarly } from "../listeners/handshake-failures.ts";
+import { PortConnections, WaitingConnections } from "../listeners/port-connections.ts";
 import { HTTP_2, RequestReader, valuesOf } from "../listeners/request-reader.ts";
 import type { ListenerName } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
@@ -129,7 +129,7 @@ export class CallerListeners {
 /** The connections of one virtual host or unix socket: reads one CONNECT of each, and refuses other requests. */
 class CallerListener {
   /** Every connection that has not closed. */
-  readonly connections: Connections;
+  readonly connections: PortConnections;
   readonly #requests: RequestReader;
   /** Under a flood of one cluster the connections of other clusters still have their turns. */
   readonly #turns = new TurnQueue();
@@ -141,7 +141,7 @@ class CallerListener {
     const isUnix = host.kind === "unix";
     this.#host = host;
     this.#deps = deps;
-    this.connections = new Connections({
+    this.connections = new PortConnections({
       deadlineMs: options.headerTimeoutMs,
       maxWaiting: options.maxWaitingConnections,
       waiting: isUnix ? new WaitingConnections(options.maxWaitingConnections) : deps.waiting,

@@ -1,7 +1,7 @@
 import { MOST_CONNECTIONS } from "../../shared/admin/connections.ts";
 import { fileLimitWarning } from "../../shared/limits/file-descriptors.ts";
 import type { ServerOptions } from "../options/options.ts";
-import { ALL_PORTS_FACTOR } from "./connections.ts";
+import { ALL_PORTS_FACTOR } from "./port-connections.ts";
 
 type Bounds = Pick<
   ServerOptions,

@@ -6,7 +6,7 @@ import { IncomingConnection } from "../../../shared/listen/incoming-connection.t
 import { CulvertError } from "../../../shared/outcomes.ts";
 import { createLogger } from "../../../shared/runtime/logger.ts";
 import { ThrottledLog } from "../../../shared/runtime/throttled-log.ts";
-import { WaitingConnections } from "../../listeners/connections.ts";
+import { WaitingConnections } from "../../listeners/port-connections.ts";
 import { ServerMetrics } from "../../metrics/server-metrics.ts";
 import type { TokenVerifier } from "../../tokens/verifier.ts";
 import { OpenConnects } from "../../tunnels/open-connects.ts";

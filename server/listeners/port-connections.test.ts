@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
 import { deferred } from "../../shared/basics/promises.ts";
 import { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
-import { Connections, type ConnectionsOptions, WaitingConnections } from "./connections.ts";
+import { PortConnections, type PortConnectionsOptions, WaitingConnections } from "./port-connections.ts";
 
 /** A connection after its handshake, from this address. */
 function connection(address = "192.0.2.1"): IncomingConnection {
@@ -20,8 +20,8 @@ function destroyed(all: readonly IncomingConnection[]): boolean[] {
   return all.map(({ socket }) => socket.destroyed);
 }
 
-function connections(more: Partial<ConnectionsOptions> = {}): Connections {
-  return new Connections({
+function connections(more: Partial<PortConnectionsOptions> = {}): PortConnections {
+  return new PortConnections({
     deadlineMs: 60_000,
     maxWaiting: 3,
     waiting: new WaitingConnections(100),

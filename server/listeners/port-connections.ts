@@ -11,7 +11,7 @@ interface WaitingConnection {
 }
 
 /**
- * Connections of all TCP ports and clusters together whose request has not come. One too many drops the oldest of the
+ * PortConnections of all TCP ports and clusters together whose request has not come. One too many drops the oldest of the
  * network that has most.
  */
 export class WaitingConnections {
@@ -44,11 +44,11 @@ export class WaitingConnections {
   }
 }
 
-export interface ConnectionsOptions {
+export interface PortConnectionsOptions {
   /** How long a connection may take until its request has come, ms. */
   readonly deadlineMs: number;
   /**
-   * Connections of this port whose request has not come. One more drops the oldest of the network that has most: real
+   * PortConnections of this port whose request has not come. One more drops the oldest of the network that has most: real
    * clients take milliseconds.
    */
   readonly maxWaiting: number;
@@ -65,14 +65,14 @@ export interface ConnectionsOptions {
  * `open`. Node checks its own timeouts for headers from time to time only, and not at all in an http.Server that does not
  * listen.
  */
-export class Connections {
-  readonly #options: ConnectionsOptions;
+export class PortConnections {
+  readonly #options: PortConnectionsOptions;
   readonly #all = new OrderedSet<IncomingConnection>();
   /** Those whose request has not come, except those that are set aside; in the order of arrival. */
   readonly #waiting = new BySource<IncomingConnection>();
   #whenEmpty: (() => void) | undefined;
 
-  constructor(options: ConnectionsOptions) {
+  constructor(options: PortConnectionsOptions) {
     this.#options = options;
   }
 
