@@ -1,8 +1,8 @@
 import type { TLSSocket } from "node:tls";
 import type { Carrier } from "../../shared/link/carrier.ts";
-import { type InnerHello, parseInnerHello, type Refused } from "../../shared/link/inner-hello.ts";
+import { type InnerHello, parseInnerHello, type Refused } from "../../shared/link/control.ts";
+import { UntrustedLink } from "../../shared/link/inner-pipe.ts";
 import { type InnerServers, type InnerTls, PeerFault } from "../../shared/link/inner-tls.ts";
-import { TappedLink } from "../../shared/link/tapped-link.ts";
 import { agentStatus, CulvertError, printable } from "../../shared/outcomes.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { ServerNames } from "../clusters/names.ts";
@@ -43,7 +43,7 @@ export interface AgentPeer {
 
 /** An authenticated agent at the other end of an inner TLS. */
 interface InnerAgent {
-  readonly link: TappedLink;
+  readonly link: UntrustedLink;
   readonly inner: InnerTls;
   readonly hello: InnerHello;
   readonly credential: Credential;
@@ -60,7 +60,7 @@ export async function attachInside(
   deps: InnerDeps,
 ): Promise<void> {
   const { host, options } = deps;
-  const link = new TappedLink(peer.remote, carrier, linkOptions(0, deps));
+  const link = new UntrustedLink(peer.remote, carrier, linkOptions(0, deps));
   const inner = await deps.innerServers.accept(link, host.tls, deadline.leftMs);
   const json = await receiveHello(inner, deadline.leftMs);
   const agent = await orRefuse(inner, async () => {
@@ -130,7 +130,7 @@ async function beginTunnel({ link, inner, hello, credential }: InnerAgent, deps:
   const admitted = await orRefuse(inner, () => reserve(hello, credential, deps, key));
   const { entry } = admitted;
   try {
-    link.settle(entry.id, graceMs);
+    link.assignId(entry.id, graceMs);
     pipe.sendWords(welcomeFields(entry, graceMs, deps.options));
     await runTunnel({ link, pipe }, hello, admitted, credential, deps);
   } finally {

@@ -10,11 +10,11 @@ import { agentStatus, CulvertError, printable } from "../../shared/outcomes.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { Credential } from "../tunnels/credential.ts";
-import type { Resumption } from "../tunnels/links.ts";
+import type { AcceptedResume } from "../tunnels/links.ts";
 import { type AgentPeer, attachInside, type InnerDeps } from "./attach-inside.ts";
 import { graceOf, release, requireSameCluster, requireStillTrusted, reserve, welcomeFields } from "./hello.ts";
 import { refusalKind } from "./refusal.ts";
-import { type Admitted, linkOptions, runTunnel } from "./run-tunnel.ts";
+import { type AdmittedAgent, linkOptions, runTunnel } from "./run-tunnel.ts";
 import type { UnauthenticatedCarriers } from "./unauthenticated-carriers.ts";
 import { HandshakeDeadline } from "./unauthenticated-carriers.ts";
 
@@ -39,13 +39,13 @@ export interface Admission {
 
 /** What follows a hello: a new tunnel, the resume of a link, or the handshake of an inner TLS. */
 type HelloResult =
-  | ({ readonly kind: "new"; readonly credential: Credential } & Admitted)
+  | ({ readonly kind: "new"; readonly credential: Credential } & AdmittedAgent)
   | ({
       readonly kind: "resume";
       readonly peerReceived: number;
       /** The agent's credential on this carrier. */
       readonly credential: Credential | undefined;
-    } & Resumption)
+    } & AcceptedResume)
   | { readonly kind: "inner" };
 
 /**
@@ -154,7 +154,7 @@ function enterInner(
   innerHandshakes.enter(cluster.name, address, deadline, (reason) => carrier.abandon(CloseCode.limited, reason));
 }
 
-function firstWelcome(hello: Hello, { entry }: Admitted, { options }: AttachDeps): Welcome {
+function firstWelcome(hello: Hello, { entry }: AdmittedAgent, { options }: AttachDeps): Welcome {
   return { ...welcomeFields(entry, graceOf(hello, options), options), key: entry.key.text };
 }
 

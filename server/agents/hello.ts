@@ -1,5 +1,4 @@
-import type { Hello } from "../../shared/link/control.ts";
-import type { InnerWelcome } from "../../shared/link/inner-hello.ts";
+import type { Hello, InnerWelcome } from "../../shared/link/control.ts";
 import type { LinkKey } from "../../shared/link/proof.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { permits } from "../../shared/tls/identity.ts";
@@ -9,7 +8,7 @@ import type { ServerOptions } from "../options/options.ts";
 import type { Credential } from "../tunnels/credential.ts";
 import type { Links, ResumableLink } from "../tunnels/links.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
-import type { Admitted } from "./run-tunnel.ts";
+import type { AdmittedAgent } from "./run-tunnel.ts";
 
 // The checks of a hello message, outside or inside an inner TLS, and the answer to it.
 
@@ -50,7 +49,7 @@ export function reserve(
   { identity }: Credential,
   { cluster, links, draining }: ReserveDeps,
   innerKey?: LinkKey,
-): Admitted {
+): AdmittedAgent {
   if (draining()) throw new LinkRefused({ closeCode: CloseCode.draining, reason: "this server is shutting down" });
   const candidate = { agentId, instance, identity };
   cluster.pace.begin(candidate);
@@ -59,7 +58,7 @@ export function reserve(
 }
 
 /** Frees the place of a tunnel that has ended or has never begun. */
-export function release({ place, entry }: Admitted, links: Links): void {
+export function release({ place, entry }: AdmittedAgent, links: Links): void {
   place.release();
   if (entry.link === undefined) links.forget(entry.id);
 }

@@ -31,10 +31,10 @@ const HTTP_REFUSALS = {
     headers: { upgrade: "websocket" },
   },
 } as const;
-export type HttpRefusal = keyof typeof HTTP_REFUSALS;
+export type AgentHttpRefusal = keyof typeof HTTP_REFUSALS;
 
 /** A refusal before the upgrade: plain HTTP, so that an agent's log, or curl, shows the sentence. */
-export interface Answer {
+export interface AgentAnswer {
   readonly status: number;
   readonly sentence: string;
   readonly headers: Readonly<Record<string, string>>;
@@ -44,7 +44,7 @@ export interface Answer {
 }
 
 /** Writes the answer, which is the last thing on the connection. Its date tells an agent whether its own clock is wrong. */
-export function answerRaw(socket: Duplex, answer: Answer): void {
+export function answerRaw(socket: Duplex, answer: AgentAnswer): void {
   const { status, sentence } = answer;
   const lines = Object.entries(headersOf(answer)).map(([name, value]) => `${name}: ${value}\r\n`);
   answerAndEnd(
@@ -60,12 +60,12 @@ export function headersOf({
   sentence,
   headers,
   proxy = { error: "http_request_error" },
-}: Answer): Record<string, string> {
+}: AgentAnswer): Record<string, string> {
   return { ...headers, "proxy-status": proxyStatus(proxy, sentence), connection: "close" };
 }
 
 /** The answer to an outcome, or to a request that is no upgrade. */
-export function answerTo(refusal: CulvertError | HttpRefusal, agentPath: string): Answer {
+export function answerTo(refusal: CulvertError | AgentHttpRefusal, agentPath: string): AgentAnswer {
   if (refusal instanceof CulvertError) {
     const { code, message } = refusal;
     const { level, proxyStatus: error } = outcome(code);

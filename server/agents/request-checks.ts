@@ -5,7 +5,7 @@ import { readProxyHeader } from "../../shared/listen/proxy-protocol.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { ClusterVirtualHost } from "../cluster-runtime/virtual-host.ts";
 import { HTTP_2, valuesOf } from "../listeners/request-reader.ts";
-import type { Answer } from "./refusal.ts";
+import type { AgentAnswer } from "./refusal.ts";
 
 // Checks of a request on an agents' port that need nothing but the request.
 
@@ -24,7 +24,7 @@ export interface RequestFacts {
  * A fault of a request that is found before the peer is authenticated. Strict where a proxy in front could read the request
  * in another way (RFC 9112 §11.2), and where no agent sends such a request.
  */
-export function requestFault({ httpVersion, rawHeaders, isUpgrade }: RequestFacts): Answer | undefined {
+export function requestFault({ httpVersion, rawHeaders, isUpgrade }: RequestFacts): AgentAnswer | undefined {
   const values = (name: string): string[] => valuesOf(rawHeaders, name);
   if (httpVersion !== "1.1") return refusal(505, `HTTP/${httpVersion} is not spoken here: agents upgrade by HTTP/1.1`);
   if (rawHeaders.length > 2 * MOST_LINES) return refusal(431, `the request has more than ${MOST_LINES} header lines`);
@@ -40,7 +40,7 @@ export function requestFault({ httpVersion, rawHeaders, isUpgrade }: RequestFact
 }
 
 /** Refuses the page of a browser, which could open a tunnel with the credential of the browser's user. */
-export function originFault(rawHeaders: readonly string[], allowed: readonly string[]): Answer | undefined {
+export function originFault(rawHeaders: readonly string[], allowed: readonly string[]): AgentAnswer | undefined {
   const isRefused = valuesOf(rawHeaders, "origin").some((origin) => !allowed.includes(origin));
   return isRefused ? refusal(403, "requests with this Origin are refused (--agent-allowed-origins)") : undefined;
 }
@@ -58,7 +58,7 @@ export function findByHost(
   { rawHeaders }: Pick<IncomingMessage, "rawHeaders">,
   address: string,
   hosts: VirtualHosts<ClusterVirtualHost>,
-): ClusterVirtualHost | CulvertError | Answer {
+): ClusterVirtualHost | CulvertError | AgentAnswer {
   const [value, ...others] = valuesOf(rawHeaders, "host");
   // With two of them, a proxy in front could read another one than this server (RFC 9112 §3.2).
   if (value === undefined || value === "" || others.length > 0) {
@@ -81,7 +81,7 @@ export function hostName(host: string): string {
 }
 
 /** Refuses a request whose SNI and Host lead to different clusters: a proxy in front may read the other one. */
-export function otherName(cluster: string): Answer {
+export function otherName(cluster: string): AgentAnswer {
   const sentence = `Host names cluster "${cluster}", and the connection came to another one by its server name (SNI)`;
   return { ...refusal(421, sentence), level: "warn" };
 }
@@ -89,7 +89,7 @@ export function otherName(cluster: string): Answer {
 // ── peers that are no agents, or send no HTTP ──────────────────────────────────────────────────────────────────────
 
 /** A peer that sends a CONNECT takes this port for the callers' port. */
-export const CALLER: Answer = {
+export const CALLER: AgentAnswer = {
   ...refusal(405, "this is the port of culvert's agents; callers come to --server-port"),
   headers: { allow: "GET" },
 };
@@ -98,7 +98,7 @@ export const CALLER: Answer = {
  * A peer that speaks HTTP/2 is a client of gRPC, and on this port most often a konnectivity-agent in the middle of a
  * migration.
  */
-const GRPC: Answer = {
+const GRPC: AgentAnswer = {
   ...refusal(
     505,
     "the client speaks gRPC (HTTP/2), as konnectivity-agent does: this is culvert, whose server takes culvert agents only (docs/konnectivity.md)",
@@ -119,7 +119,7 @@ const PROXY_HEADER = refusal(
 export function parseErrorAnswer(
   error: NodeJS.ErrnoException & { readonly rawPacket?: Buffer },
   headerLimit: number,
-): Answer | undefined {
+): AgentAnswer | undefined {
   const { code = "", rawPacket } = error;
   if (code === "HPE_HEADER_OVERFLOW") {
     return refusal(
@@ -153,6 +153,6 @@ export function claimedCertificate(headers: IncomingHttpHeaders): string | undef
   return Object.keys(headers).find((name) => CERTIFICATE_HEADERS.some((header) => header.test(name)));
 }
 
-function refusal(status: number, sentence: string): Answer {
+function refusal(status: number, sentence: string): AgentAnswer {
   return { status, sentence, headers: {}, level: "info" };
 }

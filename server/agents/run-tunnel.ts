@@ -1,6 +1,7 @@
 import { type CarrierLost, PeerViolation } from "../../shared/link/carrier-end.ts";
 import type { Hello } from "../../shared/link/control.ts";
-import { type Link, LinkLost, type LinkOptions, type Resumption } from "../../shared/link/link.ts";
+import type { Link } from "../../shared/link/link.ts";
+import { LinkLost, type LinkOptions, type ResumeReport } from "../../shared/link/link-options.ts";
 import { silenceMs } from "../../shared/link/liveness.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { PeerIdentity } from "../../shared/tls/identity.ts";
@@ -28,7 +29,7 @@ export interface RunTunnelDeps {
 }
 
 /** An agent that may begin a tunnel: its place, and the entry of its link. */
-export interface Admitted {
+export interface AdmittedAgent {
   readonly place: Place;
   readonly entry: ResumableLink;
 }
@@ -52,7 +53,7 @@ export function linkOptions(
 export async function runTunnel(
   { link, pipe }: TunnelTransport,
   { agentId, instance, software, probe = false }: Pick<Hello, "agentId" | "instance" | "software" | "probe">,
-  { place, entry }: Admitted,
+  { place, entry }: AdmittedAgent,
   { identity, peer, token }: Credential,
   { options, cluster, links, metrics, agentLog }: RunTunnelDeps,
 ): Promise<void> {
@@ -112,7 +113,7 @@ export async function runTunnel(
     if (place.abandoned) tunnel.destroy(new Error("the agent has begun anew"));
   }
 
-  function onResumed(resumption: Resumption): void {
+  function onResumed(resumption: ResumeReport): void {
     const { suspendedMs, replayedBytes } = resumption;
     metrics.links.resumed(resumption);
     cluster.tunnelResumed();

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { duplexPair } from "node:stream";
 import { test } from "node:test";
-import { until } from "../../shared/link/testing.ts";
+import { until } from "../../shared/link/testing/ends.ts";
 import { HandshakeDeadline, UnauthenticatedCarriers } from "./unauthenticated-carriers.ts";
 
 test("a carrier that is not authenticated in time is destroyed, and gives up its place when it has closed", async () => {
@@ -43,7 +43,7 @@ test("the deadline is paused while a token is verified", async () => {
 
 test("a destroyed carrier that closes later gives up its place at the deadline", async () => {
   const [socket] = duplexPair();
-  socket._destroy = () => {}; // it keeps its place (shared/listen/departures.ts)
+  socket._destroy = () => {}; // it keeps its place (shared/listen/paced-close.ts)
   let isOver = false;
   new HandshakeDeadline(socket, 10).occupy(() => {
     isOver = true;

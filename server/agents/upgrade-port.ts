@@ -19,11 +19,11 @@ import type { Credential } from "../tunnels/credential.ts";
 import { type Admission, type AttachDeps, attach } from "./attach.ts";
 import { type AgentHost, authenticateAgent } from "./authenticate-agent.ts";
 import {
-  type Answer,
+  type AgentAnswer,
+  type AgentHttpRefusal,
   answerRaw,
   answerTo,
   challenge,
-  type HttpRefusal,
   isDoctorRequest,
   refusalKind,
   shownCredential,
@@ -50,7 +50,7 @@ type UpgradeOptions = AttachDeps["options"] &
   Pick<ServerOptions, "agentPath" | "agentAllowedOrigins" | "headerLimit" | "maxWaitingConnections">;
 
 /** Why a request gets no tunnel. */
-type Refusal = CulvertError | HttpRefusal | Answer;
+type UpgradeRefusal = CulvertError | AgentHttpRefusal | AgentAnswer;
 
 export interface UpgradeDeps extends Pick<AttachDeps, "turns" | "innerServers" | "innerHandshakes" | "agentLog"> {
   readonly options: UpgradeOptions;
@@ -66,7 +66,7 @@ export interface UpgradeDeps extends Pick<AttachDeps, "turns" | "innerServers" |
   readonly hostOf?: (
     request: Pick<IncomingMessage, "rawHeaders">,
     address: string,
-  ) => AgentHost | CulvertError | Answer;
+  ) => AgentHost | CulvertError | AgentAnswer;
   /** Present on the TLS port: the virtual host that a name in the ClientHello would lead to. */
   readonly hostNamed?: (name: string) => AgentHost | undefined;
   draining(): boolean;
@@ -187,7 +187,7 @@ export class UpgradePort {
   };
 
   /** Refuses a request that is no upgrade; `answer` is sent unless something else is wrong with it. */
-  async #onOther(request: IncomingMessage, connection: AgentConnection, answer?: Answer): Promise<void> {
+  async #onOther(request: IncomingMessage, connection: AgentConnection, answer?: AgentAnswer): Promise<void> {
     watchForEnd(connection.socket);
     const { headers, rawHeaders, httpVersion } = request;
     const url = answer === undefined ? (request.url ?? "") : this.#deps.options.agentPath;
@@ -200,9 +200,9 @@ export class UpgradePort {
 
   #refuse(
     connection: AgentConnection,
-    answer: Answer,
+    answer: AgentAnswer,
     request: Pick<CheckedRequest, "headers">,
-    refusal: Refusal,
+    refusal: UpgradeRefusal,
   ): void {
     this.connections.requestReceived(connection);
     const cause = refusal instanceof CulvertError && refusal.cause instanceof Error ? refusal.cause.message : undefined;
@@ -210,7 +210,11 @@ export class UpgradePort {
     answerRaw(connection.socket, answer);
   }
 
-  #answerTo(refusal: Refusal, { headers: sent }: Pick<CheckedRequest, "headers">, { host }: AgentConnection): Answer {
+  #answerTo(
+    refusal: UpgradeRefusal,
+    { headers: sent }: Pick<CheckedRequest, "headers">,
+    { host }: AgentConnection,
+  ): AgentAnswer {
     const isAnswer = typeof refusal !== "string" && !(refusal instanceof CulvertError);
     const answer = isAnswer ? refusal : answerTo(refusal, this.#deps.options.agentPath);
     if (answer.status !== 401 || host === undefined) return answer;
@@ -219,7 +223,7 @@ export class UpgradePort {
 
   #logRefused(
     { socket, remote, source, host }: AgentConnection,
-    { status, sentence: reason, level }: Answer,
+    { status, sentence: reason, level }: AgentAnswer,
     { headers }: Pick<CheckedRequest, "headers">,
     detail?: string,
   ): void {
@@ -238,7 +242,7 @@ export class UpgradePort {
    * Whether this is the upgrade of an agent. The checks are in this order so that an unauthenticated peer learns nothing
    * but that it is unauthenticated.
    */
-  async #admit(request: CheckedRequest, connection: AgentConnection): Promise<Admission | Refusal> {
+  async #admit(request: CheckedRequest, connection: AgentConnection): Promise<Admission | UpgradeRefusal> {
     const { options, links, draining, hostNamed } = this.#deps;
     const fault = requestFault({ ...request, isUpgrade: request.ws });
     if (fault !== undefined) return fault;
@@ -275,7 +279,7 @@ export class UpgradePort {
   }
 
   /** On the TLS port the ClientHello has named the virtual host; on the port in clear the request does. */
-  #findHost(request: CheckedRequest, connection: AgentConnection): AgentHost | CulvertError | Answer {
+  #findHost(request: CheckedRequest, connection: AgentConnection): AgentHost | CulvertError | AgentAnswer {
     const found = this.#deps.hostOf?.(request, connection.source.address) ?? connection.host;
     if (found === undefined) return new CulvertError("internal", "a connection without a virtual host");
     connection.host = "tunnels" in found ? found : undefined;
@@ -324,7 +328,7 @@ function connectionOf(request: FastifyRequest): AgentConnection {
   return connection;
 }
 
-function isAdmission(admitted: Admission | Refusal): admitted is Admission {
+function isAdmission(admitted: Admission | UpgradeRefusal): admitted is Admission {
   return typeof admitted === "object" && "credential" in admitted;
 }
 

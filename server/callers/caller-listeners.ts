@@ -184,7 +184,7 @@ class CallerListener {
   }
 
   /** Answers a request that is no CONNECT, or no HTTP. Unauthenticated peers read only that they are unauthenticated. */
-  #refuse(connection: IncomingConnection, refusal: reply.HttpRefusal): void {
+  #refuse(connection: IncomingConnection, refusal: reply.CallerHttpRefusal): void {
     if (!this.connections.requestReceived(connection)) return;
     const { socket } = connection;
     try {
@@ -208,6 +208,6 @@ class CallerListener {
 }
 
 /** A web proxy is asked for whole URLs (RFC 9112 §3.2.2), as curl does for http:// through `--proxy`. */
-function refusalOf({ url = "" }: IncomingMessage): reply.HttpRefusal {
+function refusalOf({ url = "" }: IncomingMessage): reply.CallerHttpRefusal {
   return /^\w+:\/\//.test(url) ? "wholeUrl" : "method";
 }

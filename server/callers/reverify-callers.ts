@@ -5,7 +5,7 @@ import { type PeerIdentity, shortSubject } from "../../shared/tls/identity.ts";
 import type { ClusterVirtualHost } from "../cluster-runtime/virtual-host.ts";
 import { identityRefusal, TOKENS_NOT_ACCEPTED } from "../listeners/authenticate-peer.ts";
 import type { TokenVerifier, VerificationResult } from "../tokens/verifier.ts";
-import type { Admitted, OpenConnect } from "../tunnels/open-connects.ts";
+import type { AdmittedCredential, OpenConnect } from "../tunnels/open-connects.ts";
 
 /** A CONNECT that is not permitted any more ends within 5 s, of which the files and the resets take a part. */
 const VERIFIED_WITHIN_MS = 4_000;
@@ -28,7 +28,7 @@ export class CallerReverification {
 
   /** Resolves when all are verified. */
   async verify(host: ClusterVirtualHost): Promise<void> {
-    const tokens: Admitted[] = [];
+    const tokens: AdmittedCredential[] = [];
     for (const admitted of host.open.all()) {
       for (const connect of admitted.connects)
         this.#turns.run(() => refuseIf(connect, host.sourceObjection(connect.address)));
@@ -45,12 +45,12 @@ export class CallerReverification {
     await Promise.all(Array.from({ length: TOKENS_AT_ONCE }, worker));
   }
 
-  #refuse({ connects }: Admitted, refusal: CulvertError | undefined): void {
+  #refuse({ connects }: AdmittedCredential, refusal: CulvertError | undefined): void {
     if (refusal === undefined) return;
     for (const connect of connects) this.#turns.run(() => connect.refuse(refusal));
   }
 
-  async #verifyToken(admitted: Admitted, host: ClusterVirtualHost, signal: AbortSignal): Promise<void> {
+  async #verifyToken(admitted: AdmittedCredential, host: ClusterVirtualHost, signal: AbortSignal): Promise<void> {
     const { proof } = admitted;
     const { verifier } = host;
     // Under unchanged rules the token needs no verification: that it may have expired ends no open connection.
@@ -69,9 +69,9 @@ function refuseIf(connect: OpenConnect, refusal: CulvertError | undefined): void
 
 /** Why a certificate is not permitted any more; its dates do not count. */
 function certificateFault(peer: PeerIdentity, host: ClusterVirtualHost): CulvertError | undefined {
-  const standing = host.trust.standing(peer.chain);
-  if (standing === "stands") return identityRefusal(peer, "caller", host);
-  const why = standing === "revoked" ? "is revoked" : "is not signed by a CA that is still accepted here";
+  const status = host.trust.status(peer.chain);
+  if (status === "valid") return identityRefusal(peer, "caller", host);
+  const why = status === "revoked" ? "is revoked" : "is not signed by a CA that is still accepted here";
   const sentence = `the client certificate ${shortSubject(peer)} ${why}`;
   return new CulvertError("unauthenticated", sentence);
 }

@@ -46,7 +46,7 @@ export interface TokenBounds {
   readonly most: number;
 }
 
-interface Role {
+interface PeerRole {
   readonly plural: "agents" | "callers";
   /** How the peer sends a token: a part of the error for a peer without a credential. */
   readonly tokenHint: string;
@@ -71,7 +71,7 @@ const ROLES = {
     notPermitted: "unauthenticated",
     isOfOtherSide: "is an agent's, not a caller's",
   },
-} as const satisfies Record<string, Role>;
+} as const satisfies Record<string, PeerRole>;
 
 export type RoleName = keyof typeof ROLES;
 

@@ -5,7 +5,6 @@ import { type ListenAddress, listenError } from "../../shared/config/listen-addr
 import { ConfigError } from "../../shared/config/options.ts";
 import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
 import type { Acceptor, AcceptRules } from "../../shared/listen/acceptor.ts";
-import type { Departures } from "../../shared/listen/departures.ts";
 import type { FailedHandshake } from "../../shared/listen/handshake-backlog.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import {
@@ -15,6 +14,7 @@ import {
   type VirtualHost,
   type VirtualHosts,
 } from "../../shared/listen/listeners.ts";
+import type { PacedClose } from "../../shared/listen/paced-close.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
@@ -32,7 +32,7 @@ interface Port extends ListenAddress {
   /** Whether its clients come back later when they are told to. */
   readonly turnsAway: boolean;
   /** How its connections end if many are lost together. */
-  readonly departures?: Departures;
+  readonly pacedClose?: PacedClose;
   /** See `AcceptRules`. */
   readonly mostUnread?: number;
 }
@@ -133,7 +133,7 @@ export const MESSAGES = {
 
 /** The bounds for unauthenticated peers on a port, and the log of the connections that fail. */
 function acceptRules(
-  { name, proxyProtocol, keepaliveMs, turnsAway, departures, mostUnread }: Port,
+  { name, proxyProtocol, keepaliveMs, turnsAway, pacedClose, mostUnread }: Port,
   { options, metrics, log, throttledLog, memory }: PortDeps,
   { failed, dropped, reasonOf }: (typeof MESSAGES)[keyof typeof MESSAGES],
 ): AcceptRules {
@@ -149,7 +149,7 @@ function acceptRules(
     backlog: options.listenBacklog,
     memory,
     keepAliveMs: keepaliveMs === 0 ? undefined : keepaliveMs,
-    departures,
+    pacedClose,
     onHandshakeFailed,
     // It is seldom called, because libuv does not report a lack of descriptors (see DescriptorWatch).
     onError: (error) => throttledLog.write("error", { err: error, listener: name }, "a listener failed"),

@@ -2,9 +2,8 @@ import type net from "node:net";
 import tls from "node:tls";
 import { sniOf } from "../address/server-name.ts";
 import { peerAction } from "../http/connection-end.ts";
-import { identityWords } from "../tls/identity-words.ts";
-import { isUntrusted } from "../tls/untrusted.ts";
-import { wellKnownAuthorities } from "../tls/well-known-authorities.ts";
+import { wellKnownAuthorities } from "../tls/authorities.ts";
+import { identityWords, isUntrusted } from "../tls/certificate-names.ts";
 import { RouteFault } from "./fault.ts";
 import { formatProxy, type ProxyServer } from "./proxy-route.ts";
 

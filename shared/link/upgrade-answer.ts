@@ -1,8 +1,8 @@
 import type { IncomingHttpHeaders, IncomingMessage } from "node:http";
 import { revealsSecret } from "../basics/text.ts";
+import { clockNote } from "../http/clock-skew.ts";
 import { faultIn, isOurs, parseRetryAfter, printableLocation } from "../http/response-fields.ts";
 import { printable } from "../outcomes.ts";
-import { clockNote } from "../tls/clock-skew.ts";
 import { LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
 
 /** What stands between and answers in place of the server: a word for metrics. */
