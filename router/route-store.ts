@@ -1,7 +1,7 @@
 import { promises } from "node:fs";
 import { join } from "node:path";
 import { FileTooLargeError, readBounded } from "../shared/documents/read-bounded.ts";
-import { readFailure } from "../shared/documents/read-failure.ts";
+import { readFailure } from "../shared/documents/read-bounded.ts";
 import { outOfFiles } from "../shared/limits/out-of-files.ts";
 import { parseRoutes, type RouteDocuments } from "./route-document.ts";
 import { type Route, RouteTable } from "./routes.ts";

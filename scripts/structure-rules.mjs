@@ -23,7 +23,7 @@ export const FOLDERS = {
   "shared/address": ["shared", "shared/basics"],
   "shared/http": ["shared"],
   "shared/limits": ["shared", "shared/basics"],
-  "shared/documents": ["shared", "shared/basics", "yaml"],
+  "shared/documents": ["shared", "shared/basics", "shared/limits", "yaml", "zod"],
   "shared/config": ["shared", "shared/basics", "shared/documents", "commander", "yaml"],
   "shared/runtime": ["shared", "shared/basics", "shared/config", "shared/limits", "pino", "pino-pretty", "prom-client"],
   "shared/pki": ["@peculiar/x509"],

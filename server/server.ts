@@ -178,7 +178,7 @@ export class Server implements AsyncDisposable {
           if (caChanged && served.cluster.agents.ca === undefined) reverifyAgents(served);
           else rotateAgents(served, "the server's certificates have changed");
         }
-        if (caChanged) void this.#store?.settleAgain();
+        if (caChanged) void this.#store?.resolveAgain();
       },
       onCrlChanged: () => {
         this.#serving?.checkCrls();
@@ -192,7 +192,7 @@ export class Server implements AsyncDisposable {
         for (const { cluster, callers } of this.#serving?.all() ?? []) {
           if (cluster.callers.ca === undefined) void this.#callersAgain.verify(callers);
         }
-        void this.#store?.settleAgain();
+        void this.#store?.resolveAgain();
       },
     });
     this.#flags = flags;

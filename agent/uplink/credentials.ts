@@ -1,5 +1,5 @@
 import { readBoundedSync } from "../../shared/documents/read-bounded.ts";
-import { readFailure } from "../../shared/documents/read-failure.ts";
+import { readFailure } from "../../shared/documents/read-bounded.ts";
 import { unfitToken, unverifiedClaims } from "../../shared/http/bearer.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import { AuthorityEnds, type Expiring } from "../../shared/tls/expiry.ts";

@@ -359,14 +359,16 @@ test("behind a balancer the source is who the PROXY header says, and only a trus
   agent.session.destroy();
 });
 
-test("a certificate that OpenSSL refuses closes its own door, and the server lives on for the others", async () => {
+test("a certificate that OpenSSL refuses closes its own virtual host, and the server lives on for the others", async () => {
   await using mine = await Tenants.create(["blue", "red"]);
   const { cert, key } = weakPair();
   await writeFile(join(mine.folder, "red.crt"), cert);
   await writeFile(join(mine.folder, "red.key"), key);
   const server = await mine.start();
   assert.equal((await callerAt(server, "red.example", mine.get("red").caller)).getPeerX509Certificate(), undefined);
-  await until(() => server.lines.some(({ reason }) => /certificate of this door cannot be used/.test(String(reason))));
+  await until(() =>
+    server.lines.some(({ reason }) => /certificate of this virtual host cannot be used/.test(String(reason))),
+  );
   const blue = await agentAt(server, "blue", { at: mine.get("blue"), by: mine.get("blue").agent });
   assert.match(await answerOf(await unixCallerAt(mine.get("blue").uds)), /blue$/);
   blue.session.destroy();

@@ -1,6 +1,6 @@
 import type { CrlFile, WatchedCrl } from "../../shared/tls/crl-file.ts";
 import type { RevocationList } from "../../shared/tls/revocation-list.ts";
-import { authoritiesOf } from "../clusters/authority.ts";
+import { authoritiesOf } from "../clusters/certificate-reservations.ts";
 import { SIDES, type SideName } from "../clusters/cluster.ts";
 import type { ClusterRuntime } from "./cluster-runtime.ts";
 

@@ -6,7 +6,7 @@ import { printable } from "../../shared/outcomes.ts";
 import type { ListenAt } from "../../shared/runtime/listen-error.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
-import { SourceCidrs } from "../clusters/source-cidrs.ts";
+import { SourceCidrs } from "../clusters/access-rules.ts";
 import type { ListenerName, ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import { handshakeWords } from "./handshake-failures.ts";

@@ -4,7 +4,7 @@ import type { Acceptor } from "../../shared/listen/acceptor.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { plainListener } from "../../shared/listen/listeners.ts";
 import { listenError } from "../../shared/runtime/listen-error.ts";
-import { SourceCidrs } from "../clusters/source-cidrs.ts";
+import { SourceCidrs } from "../clusters/access-rules.ts";
 import { acceptRules, type Port, type PortDeps, WORDS } from "./accept-rules.ts";
 
 /** The port that agents come to in clear, from a balancer that has ended their TLS. */

@@ -15,7 +15,7 @@ import {
 } from "../../shared/runtime/common-options.ts";
 import { parsePattern } from "../../shared/tls/identity.ts";
 import { TUNNEL_PATH } from "../../shared/wire/handshake.ts";
-import { SourceCidrs } from "../clusters/source-cidrs.ts";
+import { SourceCidrs } from "../clusters/access-rules.ts";
 import { wideNetworks } from "./wide-networks.ts";
 
 const INNER_TLS = ["never", "auto", "always"] as const;

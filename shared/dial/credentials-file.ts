@@ -1,5 +1,4 @@
-import { FileTooLargeError } from "../documents/read-bounded.ts";
-import { readFailure } from "../documents/read-failure.ts";
+import { FileTooLargeError, readFailure } from "../documents/read-bounded.ts";
 import { BoundedFile } from "./bounded-file.ts";
 import { RouteFault } from "./fault.ts";
 import { CONTROL_CHARACTER, type ProxyCredentials } from "./proxy-route.ts";

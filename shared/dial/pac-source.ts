@@ -1,6 +1,6 @@
 import { fileURLToPath } from "node:url";
 import { seconds } from "../basics/text.ts";
-import { readFailure } from "../documents/read-failure.ts";
+import { readFailure } from "../documents/read-bounded.ts";
 import { printable } from "../outcomes.ts";
 import { identityWords } from "../tls/identity-words.ts";
 import { isUntrusted } from "../tls/untrusted.ts";

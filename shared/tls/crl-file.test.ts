@@ -5,7 +5,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
-import { hugeFileAt, pipeAt } from "../documents/testing-files.ts";
+import { hugeFileAt, pipeAt } from "../documents/testing/files.ts";
 import { certificateOf, crlOf, emptyExtension as extension } from "../pki/testing.ts";
 import { loadCrls, WatchedCrl } from "./crl-file.ts";
 import { eventually } from "./testing-tls.ts";

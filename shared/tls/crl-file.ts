@@ -1,5 +1,4 @@
-import { readBoundedSync } from "../documents/read-bounded.ts";
-import { readFailure } from "../documents/read-failure.ts";
+import { readBoundedSync, readFailure } from "../documents/read-bounded.ts";
 import { WatchedFiles, type WatchedFilesOptions } from "../documents/watched-files.ts";
 import { RevocationList } from "./revocation-list.ts";
 

@@ -6,11 +6,12 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { RUN_SOURCES, source } from "../runtime/testing-run.ts";
-import { hugeFileAt, pipeAt } from "./testing-files.ts";
-import { lookAtAllFiles, type WatchFilesOptions, watchFiles } from "./watch-files.ts";
+import { recheckAllFiles, type WatchTiming } from "./file-watcher.ts";
+import { hugeFileAt, pipeAt } from "./testing/files.ts";
+import { watchFiles } from "./watched-files.ts";
 
 /** Only events, unless a directory is missing: a poll must not hide a missed event. */
-const FAST: WatchFilesOptions = { settleMs: 20, pollMs: 60_000, missingPollMs: 20 };
+const FAST: WatchTiming = { settleMs: 20, pollMs: 60_000, missingPollMs: 20 };
 
 class Fixture implements AsyncDisposable {
   readonly directory: string;
@@ -25,7 +26,7 @@ class Fixture implements AsyncDisposable {
     return join(this.directory, ...names);
   }
 
-  watch(names: string[], options: WatchFilesOptions = FAST): void {
+  watch(names: string[], options: WatchTiming = FAST): void {
     const watch = watchFiles(
       names.map((name) => this.at(name)),
       () => this.changes++,
@@ -75,7 +76,7 @@ test("a file that is written over is a change; the same content again is none", 
 
 test("a change that could not be used is told again by the next poll, until it can", async () => {
   await using files = await fixture({ a: "1" });
-  const watch = watchFiles([files.at("a")], () => ++files.changes < 3 && watch.tellAgain(), { ...FAST, pollMs: 20 });
+  const watch = watchFiles([files.at("a")], () => ++files.changes < 3 && watch.retry(), { ...FAST, pollMs: 20 });
   files.stop = () => watch.close();
   await writeFile(files.at("a"), "2");
   await files.changed(3);
@@ -191,28 +192,42 @@ test("the poll finds what no event told", async () => {
   await writeFile(files.at("one", "a"), "1");
   await writeFile(files.at("two", "a"), "2");
   await symlink("one", files.at("live"));
-  files.watch(["live/a"], { ...FAST, pollMs: 20 });
+  files.watch(["live/a"], { ...FAST, pollMs: 20, missingPollMs: 60_000 });
   // The swapped link lies above the watched directories.
   await symlink("two", files.at("next"));
   await rename(files.at("next"), files.at("live"));
   await files.changed(1);
 });
 
-test("a change that no event told is found when somebody asks for all files to be looked at", async () => {
+test("a change that caused no event is found when an operator asks for all files to be read again", async () => {
   await using files = await fixture({ mark: "" });
+  for (const name of ["one", "two"]) {
+    await mkdir(files.at(name));
+    await writeFile(files.at(name, "a"), name);
+  }
+  await symlink("one", files.at("live"));
+  files.watch(["live/a"], { ...FAST, missingPollMs: 60_000 });
+  // The swapped link lies above the watched directories.
+  await symlink("two", files.at("next"));
+  await rename(files.at("next"), files.at("live"));
+  await files.quiet();
+  recheckAllFiles();
+  await files.changed(1);
+  files.stop();
+  recheckAllFiles();
+  await files.quiet();
+});
+
+test("a link to a link: each of them is watched", async () => {
+  await using files = await fixture();
   for (const name of ["first", "middle", "last"]) await mkdir(files.at(name));
   for (const name of ["one", "two"]) await writeFile(files.at("last", name), name);
   await symlink(files.at("middle", "link"), files.at("first", "link"));
   await symlink(files.at("last", "one"), files.at("middle", "link"));
-  files.watch(["first/link"]); // its folder and that of the file are watched, and the one between them is not
+  files.watch(["first/link"]);
   await symlink(files.at("last", "two"), files.at("middle", "new"));
   await rename(files.at("middle", "new"), files.at("middle", "link"));
-  await files.quiet();
-  lookAtAllFiles();
   await files.changed(1);
-  files.stop();
-  lookAtAllFiles();
-  await files.quiet();
 });
 
 test("nothing is reported after close()", async () => {
@@ -224,7 +239,7 @@ test("nothing is reported after close()", async () => {
 });
 
 test("a watch keeps no process alive", () => {
-  const code = `import { watchFiles } from ${JSON.stringify(source("./watch-files.ts", import.meta.url).href)};
+  const code = `import { watchFiles } from ${JSON.stringify(source("./watched-files.ts", import.meta.url).href)};
     watchFiles([process.execPath, "/nonexistent/culvert/a"], () => {}); console.log("watching");`;
   const args = [...RUN_SOURCES, "--input-type=module", "--eval", code];
   const child = spawnSync(process.execPath, args, { timeout: 10_000, encoding: "utf8" });

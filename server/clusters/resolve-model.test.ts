@@ -2,15 +2,16 @@ import assert from "node:assert/strict";
 import { X509Certificate } from "node:crypto";
 import { test } from "node:test";
 import fc from "fast-check";
+import type { FileCandidate } from "../../shared/documents/resolve-conflicts.ts";
 import { certificateOf } from "../../shared/pki/testing.ts";
 import { ClientTrust } from "../../shared/tls/client-trust.ts";
 import { type PeerIdentity, parsePattern, permits } from "../../shared/tls/identity.ts";
 import { matchesSubject } from "../tokens/verifier.ts";
+import { TargetRules } from "./access-rules.ts";
 import type { Cluster, ClusterSide } from "./cluster.ts";
+import type { TokenTrust } from "./document.ts";
 import { ServerNames } from "./names.ts";
-import { type Candidate, settle } from "./settle.ts";
-import { TargetRules } from "./targets.ts";
-import type { TokenTrust } from "./token-document.ts";
+import { resolveClusters } from "./reservations.ts";
 
 // Small sets of what documents can say, and all that clients could bring: whatever files come and go, nothing that one client
 // brings may lead to two clusters.
@@ -129,22 +130,22 @@ test("whatever documents say, no credential and no name leads to two clusters, a
     fc.property(versions, (history) => {
       let inUse: ReadonlyMap<string, readonly Cluster[]> = new Map();
       for (const files of history) {
-        const candidates = files.map((documents, index): Candidate => {
+        const candidates = files.map((documents, index): FileCandidate<Cluster> => {
           const path = String(index);
           const before = inUse.get(path) ?? [];
           if (documents === "touched") return { file: path, before, next: before.map((one) => ({ ...one })) };
           return { file: path, before, next: documents?.map((one) => cluster(path, one)) };
         });
-        const settled = settle(candidates, FLAGS);
-        inUse = settled.inUse;
+        const resolved = resolveClusters(candidates, FLAGS);
+        inUse = resolved.inUse;
         mustBeApart([...inUse.values()].flat());
-        const refused = new Set(settled.problems.map((problem) => problem.file));
+        const refused = new Set(resolved.problems.map((problem) => problem.file));
         for (const [index, { file: path, before, next }] of candidates.entries()) {
           assert.ok(files[index] !== "touched" || !refused.has(path), "who asks for nothing new is not refused");
           assert.equal(inUse.get(path), refused.has(path) ? before : (next ?? before));
         }
         // What is in use is not touched by being looked at once more.
-        const again = settle(
+        const again = resolveClusters(
           [...inUse].map(([path, before]) => ({ file: path, before, next: before })),
           FLAGS,
           {},

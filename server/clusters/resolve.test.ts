@@ -2,10 +2,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { certificateOf } from "../../shared/pki/testing.ts";
 import type { Cluster } from "./cluster.ts";
-import { MaterialFiles } from "./material.ts";
-import { loadClusterFile, parseClusterFile } from "./read.ts";
-import { settle } from "./settle.ts";
-import { clusterText } from "./testing.ts";
+import { MaterialFiles, parseClusterFile } from "./read.ts";
+import { resolveClusters } from "./reservations.ts";
+import { clusterText } from "./testing/clusters.ts";
 
 const NOTHING: readonly Cluster[] = [];
 /** What a document that leaves its CAs out is judged by. */
@@ -15,9 +14,9 @@ const FLAGS = {
 };
 
 function clusters(file: string, ...texts: string[]): readonly Cluster[] {
-  const loaded = loadClusterFile(parseClusterFile(file, texts.join("\n---\n")), new MaterialFiles());
+  const loaded = parseClusterFile(file, texts.join("\n---\n"), new MaterialFiles()).load();
   assert.deepEqual(loaded.faults, []);
-  return loaded.clusters;
+  return loaded.documents;
 }
 
 /** As `clusterText`, with this name on the agents' port. */
@@ -25,16 +24,16 @@ function named(name: string, sni: string): string {
   return clusterText(name).replace(`${name}.agents.example`, sni);
 }
 
-function problemsOf(settled: ReturnType<typeof settle>): string[] {
-  return settled.problems.map(({ file, sentence }) => `${file}: ${sentence}`);
+function problemsOf(resolved: ReturnType<typeof resolveClusters>): string[] {
+  return resolved.problems.map(({ file, sentence }) => `${file}: ${sentence}`);
 }
 
 test("clusters with names and identities of their own stand beside each other under one CA", () => {
-  const settled = settle(
+  const resolved = resolveClusters(
     ["a", "b", "c"].map((name) => ({ file: name, before: NOTHING, next: clusters(name, clusterText(name)) })),
   );
-  assert.deepEqual(settled.problems, []);
-  assert.equal([...settled.inUse.values()].flat().length, 3);
+  assert.deepEqual(resolved.problems, []);
+  assert.equal([...resolved.inUse.values()].flat().length, 3);
 });
 
 /** Two files of which the first was there; what the second is told. */
@@ -86,19 +85,19 @@ for (const [what, first, second, sentence] of [
   test(`whoever comes second to ${what} is the problem, whatever the order of the files`, () => {
     for (const newcomer of ["b", "0"]) {
       const before = clusters("a", first);
-      const settled = settle(
+      const resolved = resolveClusters(
         [
           { file: newcomer, before: NOTHING, next: clusters(newcomer, second) },
           { file: "a", before, next: before },
         ],
         FLAGS,
       );
-      assert.equal(settled.inUse.get("a"), before);
-      assert.deepEqual(settled.inUse.get(newcomer), []);
-      assert.ok(settled.problems.every(({ file }) => file === newcomer));
+      assert.equal(resolved.inUse.get("a"), before);
+      assert.deepEqual(resolved.inUse.get(newcomer), []);
+      assert.ok(resolved.problems.every(({ file }) => file === newcomer));
       assert.ok(
-        problemsOf(settled).some((problem) => sentence.test(problem)),
-        problemsOf(settled).join("\n"),
+        problemsOf(resolved).some((problem) => sentence.test(problem)),
+        problemsOf(resolved).join("\n"),
       );
     }
   });
@@ -106,7 +105,7 @@ for (const [what, first, second, sentence] of [
 
 test("two documents of one file that are in each other's way are told apart by their numbers", () => {
   const next = clusters("a", clusterText("blue"), "# nothing", clusterText("blue"));
-  const [first] = problemsOf(settle([{ file: "a", before: NOTHING, next }]));
+  const [first] = problemsOf(resolveClusters([{ file: "a", before: NOTHING, next }]));
   assert.equal(
     first,
     'a: document 3: cluster "blue": the name "blue" is taken by cluster "blue" (a, document 1): give one of them another.',
@@ -114,33 +113,33 @@ test("two documents of one file that are in each other's way are told apart by t
 });
 
 test("a name may move from one cluster to another in one change", () => {
-  const settled = settle([
+  const resolved = resolveClusters([
     { file: "a", before: clusters("a", named("blue", "x.example")), next: clusters("a", named("blue", "y.example")) },
     { file: "b", before: clusters("b", named("red", "y.example")), next: clusters("b", named("red", "x.example")) },
   ]);
-  assert.deepEqual(settled.problems, []);
+  assert.deepEqual(resolved.problems, []);
 });
 
 test("a cluster may move to another file", () => {
-  const settled = settle([
+  const resolved = resolveClusters([
     { file: "a", before: clusters("a", clusterText("blue")), next: NOTHING },
     { file: "b", before: NOTHING, next: clusters("b", clusterText("blue")) },
   ]);
-  assert.deepEqual(settled.problems, []);
+  assert.deepEqual(resolved.problems, []);
 });
 
 test("a file that keeps its old version keeps its names from those who were about to take them", () => {
   const old = clusters("a", named("blue", "x.example"));
-  const settled = settle([
+  const resolved = resolveClusters([
     // Gives up x.example, but wants what c has: it stays as it was.
     { file: "a", before: old, next: clusters("a", named("blue", "z.example")) },
     { file: "b", before: NOTHING, next: clusters("b", named("red", "x.example")) },
     { file: "c", before: clusters("c", named("green", "z.example")), next: undefined },
   ]);
-  assert.equal(settled.inUse.get("a"), old);
-  assert.deepEqual(settled.inUse.get("b"), []);
+  assert.equal(resolved.inUse.get("a"), old);
+  assert.deepEqual(resolved.inUse.get("b"), []);
   assert.deepEqual(
-    settled.problems.map(({ file }) => file),
+    resolved.problems.map(({ file }) => file),
     ["a", "b"],
   );
 });
@@ -148,15 +147,18 @@ test("a file that keeps its old version keeps its names from those who were abou
 test("clusters that leave their CA to a server that has none share nothing", () => {
   const open = (name: string) => clusterText(name).replace(`["CN=${name}"]`, "[]");
   const files = ["a", "b"].map((name) => ({ file: name, before: NOTHING, next: clusters(name, open(name)) }));
-  assert.deepEqual(problemsOf(settle(files)), []);
-  assert.deepEqual(problemsOf(settle(files, { agents: "", callers: "" })), []);
-  assert.match(problemsOf(settle(files, FLAGS)).join(), /agents\.ca is left out, and the server's is also that of/);
+  assert.deepEqual(problemsOf(resolveClusters(files)), []);
+  assert.deepEqual(problemsOf(resolveClusters(files, { agents: "", callers: "" })), []);
+  assert.match(
+    problemsOf(resolveClusters(files, FLAGS)).join(),
+    /agents\.ca is left out, and the server's is also that of/,
+  );
 });
 
 test("whoever drops its identities under a shared CA is the problem, not those who were there", () => {
   const before = clusters("a", clusterText("blue"));
   const other = clusters("b", clusterText("red"));
-  const settled = settle(
+  const resolved = resolveClusters(
     [
       { file: "a", before, next: clusters("a", clusterText("blue").replace('["CN=blue"]', "[]")) },
       { file: "b", before: other, next: other },
@@ -164,35 +166,35 @@ test("whoever drops its identities under a shared CA is the problem, not those w
     FLAGS,
   );
   assert.deepEqual(
-    settled.inUse,
+    resolved.inUse,
     new Map([
       ["a", before],
       ["b", other],
     ]),
   );
-  assert.equal(settled.problems[0]?.file, "a");
+  assert.equal(resolved.problems[0]?.file, "a");
 });
 
 test("two clusters of one file may not have one name", () => {
-  const settled = settle([
+  const resolved = resolveClusters([
     { file: "a", before: NOTHING, next: clusters("a", clusterText("blue"), clusterText("blue")) },
   ]);
-  assert.deepEqual(settled.inUse.get("a"), []);
+  assert.deepEqual(resolved.inUse.get("a"), []);
 });
 
 test("clusters that conflict by other CAs in the flags both stay in use, and the second is a problem until it is mended", () => {
   const before = ["a", "b"].map((name) => clusters(name, clusterText(name, "").replace(`["CN=${name}"]`, "['CN=*']")));
   const files = before.map((inUse, index) => ({ file: index === 0 ? "a" : "b", before: inUse, next: inUse }));
   const none = {};
-  const settled = settle(files, FLAGS, none);
-  assert.deepEqual([...settled.inUse.values()], before);
+  const resolved = resolveClusters(files, FLAGS, none);
+  assert.deepEqual([...resolved.inUse.values()], before);
   assert.deepEqual(
-    settled.problems.map(({ file }) => file),
+    resolved.problems.map(({ file }) => file),
     ["b"],
   );
-  assert.match(settled.problems[0]?.sentence ?? "", /one certificate can have "CN=\*" here and "CN=\*" there/);
+  assert.match(resolved.problems[0]?.sentence ?? "", /one certificate can have "CN=\*" here and "CN=\*" there/);
   const mended = clusters("b", clusterText("b"));
   const open = [{ file: "a", before: before[0] ?? [], next: clusters("a", clusterText("a")) }];
   const next = [...open, { file: "b", before: before[1] ?? [], next: mended }];
-  assert.deepEqual(settle(next, FLAGS, none).problems, []);
+  assert.deepEqual(resolveClusters(next, FLAGS, none).problems, []);
 });

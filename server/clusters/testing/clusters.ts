@@ -1,10 +1,10 @@
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { Authority } from "../../shared/pki/certificates.ts";
-import type { Cluster, ClusterChanges } from "./cluster.ts";
-import { type ClusterListener, ClusterStore } from "./store.ts";
-import type { WatchTiming } from "./watch-owned-files.ts";
+import type { WatchTiming } from "../../../shared/documents/file-watcher.ts";
+import { Authority } from "../../../shared/pki/certificates.ts";
+import type { Cluster, ClusterChanges } from "../cluster.ts";
+import { type ClusterListener, ClusterStore } from "../store.ts";
 
 /** Only events, unless a directory is missing: a poll must not hide a missed event. */
 export const FAST: WatchTiming = { settleMs: 10, pollMs: 60_000, missingPollMs: 20 };

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { parseTarget } from "../../shared/address/target.ts";
-import { TargetRules } from "./targets.ts";
+import { TargetRules } from "./access-rules.ts";
 
 /** allow, deny, target, refused? */
 const RULES: [string, string[], string[], string, RegExp | undefined][] = [
@@ -39,7 +39,7 @@ const RULES: [string, string[], string[], string, RegExp | undefined][] = [
 
 for (const [name, allow, deny, target, reason] of RULES) {
   test(name, () => {
-    const given = new TargetRules(allow, deny).judge(parseTarget(target));
+    const given = new TargetRules(allow, deny).objection(parseTarget(target));
     if (reason === undefined) assert.equal(given, undefined);
     else assert.match(given ?? "", reason);
   });
@@ -65,7 +65,7 @@ for (const asked of [...SPELLINGS, "web.default.svc.corp.example"]) {
   test(`a denied Service is denied as ${asked}`, () => {
     for (const pattern of PATTERNS) {
       assert.match(
-        new TargetRules([], [pattern]).judge(parseTarget(`${asked}:443`)) ?? "",
+        new TargetRules([], [pattern]).objection(parseTarget(`${asked}:443`)) ?? "",
         /^the rule "deny /,
         pattern,
       );

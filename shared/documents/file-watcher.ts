@@ -1,62 +1,75 @@
-import { type FSWatcher, watch } from "node:fs";
-import { basename, dirname, join } from "node:path";
-import { inodeOf, resolved, whenFilesAreToBeRead } from "../../shared/documents/watch-files.ts";
+import { type FSWatcher, readlinkSync, realpathSync, statSync, watch } from "node:fs";
+import { basename, dirname, join, resolve } from "node:path";
 
 export interface WatchTiming {
-  /** Changes come in bursts; they are told so long after the first of them, ms. */
+  /** Changes come in bursts; they are reported this long after the first of them, ms. */
   readonly settleMs: number;
-  /** Everything is looked at so often even if no event arrives: network file systems send none, ms. */
+  /** Interval at which all owners are suspects even without an event, because network file systems send none, ms. */
   readonly pollMs: number;
-  /** The same for what lies in a directory that does not exist or cannot be watched, ms. */
+  /** Interval at which directories that are missing, replaced or cannot be watched are checked, ms. */
   readonly missingPollMs: number;
 }
 
-const TIMING: WatchTiming = { settleMs: 200, pollMs: 30_000, missingPollMs: 1_000 };
+const WATCH_TIMING: WatchTiming = { settleMs: 200, pollMs: 30_000, missingPollMs: 1_000 };
 
-/** Owners whose files may have changed; all of them, if nobody can tell. */
+/** Owners whose files may have changed; `all` if that cannot be told. */
 export type Suspects = ReadonlySet<string> | "all";
 
+const watchers = new Set<FileWatcher>();
+
+/** Makes every watcher of this process report all its owners soon: an operator has asked for it (SIGHUP). */
+export function recheckAllFiles(): void {
+  for (const watcher of watchers) watcher.recheck();
+}
+
 /**
- * Watches many files, each for the owners that read it, and tells which of those should look again: with a thousand
+ * Watches many files, each for the owners that read it, and reports which owners should read again: with a thousand
  * clusters, an edit of one must not read the files of all. Whether a content has changed is for the owner to see.
- * Directories are watched, as in `shared/documents/watch-files.ts`; that one compares a few files, and all of them each time.
- * Keeps no process alive.
+ *
+ * Directories are watched, not files, because Kubernetes swaps a `..data` symlink and editors rename over a file. A watcher
+ * keeps no process alive.
  */
-export class OwnedFilesWatch {
+export class FileWatcher {
   readonly #folder: string | undefined;
   readonly #onSuspects: (suspects: Suspects) => Promise<void>;
   readonly #timing: WatchTiming;
-  /** Each path that an owner follows, and the file that it leads to; and their directories. */
+  /** The paths of each owner as they were given. */
+  readonly #given = new Map<string, readonly string[]>();
+  /** The paths of each owner together with the links and files that they lead to. */
+  readonly #pathsOf = new Map<string, ReadonlySet<string>>();
+  /** The owners of each of these paths, and of each of their directories. */
   readonly #owners = new Map<string, Set<string>>();
   readonly #directoryOwners = new Map<string, Set<string>>();
-  readonly #pathsOf = new Map<string, readonly string[]>();
   readonly #watches = new Map<string, { readonly watcher: FSWatcher; readonly inode: number }>();
   #suspects = new Set<string>();
   #all = false;
   #pending: NodeJS.Timeout | undefined;
-  #telling = false;
+  #reporting = false;
   #again = false;
   #closed = false;
   readonly #poll: NodeJS.Timeout;
   readonly #missingPoll: NodeJS.Timeout;
-  readonly #forget: () => void;
 
-  /** Anything new in `folder` is told as well. */
-  constructor(folder: string | undefined, onSuspects: (suspects: Suspects) => Promise<void>, timing = TIMING) {
+  /** `folder`: new files in it are reported, too, by a report that may name no owner. One report waits for the last. */
+  constructor(
+    onSuspects: (suspects: Suspects) => Promise<void>,
+    { folder, timing }: { readonly folder?: string; readonly timing?: Partial<WatchTiming> | undefined } = {},
+  ) {
     this.#folder = folder;
     this.#onSuspects = onSuspects;
-    this.#timing = timing;
+    this.#timing = { ...WATCH_TIMING, ...timing };
     if (folder !== undefined) this.#watchDirectory(folder);
-    this.#poll = setInterval(() => this.#suspect("all"), timing.pollMs).unref();
-    this.#missingPoll = setInterval(this.#onMissingPoll, timing.missingPollMs).unref();
-    this.#forget = whenFilesAreToBeRead(() => this.#suspect("all"));
+    this.#poll = setInterval(() => this.recheck(), this.#timing.pollMs).unref();
+    this.#missingPoll = setInterval(this.#checkDirectories, this.#timing.missingPollMs).unref();
+    watchers.add(this);
   }
 
-  /** `owner` reads these files from now on, and no others. Call it before they are read: no change falls between. */
-  follow(owner: string, paths: Iterable<string>): void {
-    const before = this.#pathsOf.get(owner) ?? [];
-    const now = new Set([...paths].flatMap((path) => [path, resolved(path)]));
-    this.#pathsOf.set(owner, [...now]);
+  /** `owner` reads these files from now on, and no others. Call it before they are read, so that no change is missed. */
+  follow(owner: string, paths: readonly string[]): void {
+    const before = this.#pathsOf.get(owner) ?? new Set();
+    const now = new Set(paths.flatMap(withLinkTargets));
+    this.#given.set(owner, paths);
+    this.#pathsOf.set(owner, now);
     for (const path of now) {
       add(this.#owners, path, owner);
       const directory = dirname(path);
@@ -68,26 +81,28 @@ export class OwnedFilesWatch {
       if (!now.has(path)) remove(this.#owners, path, owner);
       const directory = dirname(path);
       if (!directories.has(directory)) remove(this.#directoryOwners, directory, owner);
-      if (!this.#isWanted(directory)) this.#unwatch(directory);
+      if (directory !== this.#folder && !this.#directoryOwners.has(directory)) this.#unwatch(directory);
     }
   }
 
   forget(owner: string): void {
     this.follow(owner, []);
+    this.#given.delete(owner);
     this.#pathsOf.delete(owner);
+  }
+
+  /** Reports all owners soon. */
+  recheck(): void {
+    this.#suspect("all");
   }
 
   close(): void {
     this.#closed = true;
-    this.#forget();
+    watchers.delete(this);
     clearTimeout(this.#pending);
     clearInterval(this.#poll);
     clearInterval(this.#missingPoll);
     for (const directory of [...this.#watches.keys()]) this.#unwatch(directory);
-  }
-
-  #isWanted(directory: string): boolean {
-    return directory === this.#folder || this.#directoryOwners.has(directory);
   }
 
   #onEvent(directory: string, name: string | null): void {
@@ -95,14 +110,14 @@ export class OwnedFilesWatch {
     const owners = path === undefined ? undefined : this.#owners.get(path);
     if (owners !== undefined) this.#suspect(owners);
     else if (path !== undefined && this.#watches.has(path)) this.#suspect(this.#directoryOwners.get(path) ?? []);
-    // Kubernetes swaps `..data`, through which all files of a directory lead; a directory tells its own end by its name.
+    // All files of a mounted volume lead through `..data`. A directory reports its own end under its name.
     else if (name === null || name.startsWith("..") || name === basename(directory)) {
       this.#suspect(this.#directoryOwners.get(directory) ?? []);
     } else if (directory === this.#folder) this.#suspect([]);
   }
 
-  /** Directories that came or were replaced, whose watch is deaf, and those that cannot be watched at all. */
-  readonly #onMissingPoll = (): void => {
+  /** Watches directories that have appeared or were replaced. A watch follows the inode and misses a replacement. */
+  readonly #checkDirectories = (): void => {
     const wanted = new Set(this.#directoryOwners.keys());
     if (this.#folder !== undefined) wanted.add(this.#folder);
     for (const directory of wanted) {
@@ -114,26 +129,31 @@ export class OwnedFilesWatch {
     }
   };
 
-  /** None: there may be somebody new. */
+  /** Without owners it reports that there may be a new file. */
   #suspect(owners: Iterable<string> | "all"): void {
     if (owners === "all") this.#all = true;
     else for (const owner of owners) this.#suspects.add(owner);
-    if (this.#telling) this.#again = true;
+    if (this.#reporting) this.#again = true;
     else this.#schedule();
   }
 
   #schedule(): void {
-    if (!this.#closed) this.#pending ??= setTimeout(() => void this.#tell(), this.#timing.settleMs).unref();
+    if (!this.#closed) this.#pending ??= setTimeout(() => void this.#report(), this.#timing.settleMs).unref();
   }
 
-  async #tell(): Promise<void> {
+  async #report(): Promise<void> {
     const suspects = this.#all ? "all" : this.#suspects;
     this.#suspects = new Set();
     this.#all = false;
     this.#again = false;
-    this.#telling = true;
+    this.#reporting = true;
+    // Their links may lead elsewhere now.
+    for (const owner of suspects === "all" ? [] : suspects) {
+      const paths = this.#given.get(owner);
+      if (paths !== undefined) this.follow(owner, paths);
+    }
     await this.#onSuspects(suspects);
-    this.#telling = false;
+    this.#reporting = false;
     this.#pending = undefined;
     if (this.#again) this.#schedule();
   }
@@ -147,13 +167,42 @@ export class OwnedFilesWatch {
       watcher.on("error", () => this.#unwatch(directory)); // the poll takes over
       this.#watches.set(directory, { watcher, inode });
     } catch {
-      // No watch is left on this machine, or the directory has just gone: the poll finds changes.
+      // The machine has no watch left, or the directory has just gone: the poll finds changes.
     }
   }
 
   #unwatch(directory: string): void {
     this.#watches.get(directory)?.watcher.close();
     this.#watches.delete(directory);
+  }
+}
+
+/** Maximum number of links that are followed; a longer chain is watched at its ends. */
+const MAX_LINKS = 8;
+
+/** A path, the links that it leads through, and the file at the end. */
+function withLinkTargets(path: string): string[] {
+  const found = [path];
+  for (let at = path; found.length < MAX_LINKS; found.push(at)) {
+    try {
+      at = resolve(dirname(at), readlinkSync(at));
+    } catch {
+      break; // no link, or nothing there
+    }
+  }
+  try {
+    found.push(realpathSync(path));
+  } catch {
+    // there is no such file now
+  }
+  return found;
+}
+
+function inodeOf(path: string): number | undefined {
+  try {
+    return statSync(path).ino;
+  } catch {
+    return undefined;
   }
 }
 
