@@ -2,6 +2,7 @@ import { randomUUID } from "node:crypto";
 import type { AddressInfo } from "node:net";
 import type { SecureVersion } from "node:tls";
 import { type Admin, startAdmin } from "../shared/admin/admin.ts";
+import type { ListenAddress } from "../shared/config/listen-address.ts";
 import { ConfigError } from "../shared/config/options.ts";
 import type { Environment } from "../shared/dial/environment.ts";
 import { type ContentWatch, watchFiles } from "../shared/documents/watched-files.ts";
@@ -9,18 +10,18 @@ import { controlGroups } from "../shared/limits/memory-limit.ts";
 import { MemoryPool } from "../shared/limits/memory-pool.ts";
 import { MemoryWatch } from "../shared/limits/memory-watch.ts";
 import type { Hello } from "../shared/link/control.ts";
+import { version } from "../shared/runtime/build-info.ts";
+import { liveLinks } from "../shared/runtime/common-metrics.ts";
 import { ConditionLog } from "../shared/runtime/condition-log.ts";
-import { FileRoom } from "../shared/runtime/file-room.ts";
-import { liveLinks } from "../shared/runtime/link-metrics.ts";
+import { FileDescriptors } from "../shared/runtime/file-descriptors.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
 import { ThrottledLog } from "../shared/runtime/throttled-log.ts";
-import { version } from "../shared/runtime/version.ts";
 import { expiryConditions, expiryWarnings } from "../shared/tls/expiry.ts";
 import { HANDSHAKE_VERSION } from "../shared/wire/handshake.ts";
 import type { Session } from "../shared/yamux/session.ts";
 import { AgentMetrics } from "./metrics.ts";
 import type { AgentOptions } from "./options.ts";
-import { checkPort, type ListenAt } from "./ports.ts";
+import { checkPort } from "./ports.ts";
 import { credentialCheck, readiness, status } from "./status.ts";
 import { sharedLookup } from "./streams/lookup.ts";
 import { TargetPolicy } from "./streams/policy.ts";
@@ -65,7 +66,7 @@ export class Agent implements AsyncDisposable {
   readonly #pool: MemoryPool;
   #memoryWatch: MemoryWatch | undefined;
   readonly #throttledLog: ThrottledLog;
-  readonly #files: FileRoom;
+  readonly #files: FileDescriptors;
   readonly #credentials: KeptCredentials;
   readonly #expiry: AgentExpiry;
   #expiryLog: ConditionLog | undefined;
@@ -85,7 +86,7 @@ export class Agent implements AsyncDisposable {
     const memory = this.#pool.share("");
     const throttledLog = new ThrottledLog(log);
     this.#throttledLog = throttledLog;
-    this.#files = new FileRoom({ metrics: this.metrics, throttledLog, owner: "the agent" });
+    this.#files = new FileDescriptors({ metrics: this.metrics, throttledLog, owner: "the agent" });
     const streams: ServeDeps = {
       policy: this.#policy(),
       dials: this.#dials,
@@ -303,7 +304,7 @@ function helloOf({ agentId, cluster }: AgentOptions): Hello {
 }
 
 /** Where the listeners of the operator's ports go. */
-function listeners(options: AgentOptions): { readonly health: ListenAt; readonly admin: ListenAt } {
+function listeners(options: AgentOptions): { readonly health: ListenAddress; readonly admin: ListenAddress } {
   const { healthServerPort, healthServerHost, adminServerPort, adminBindAddress } = options;
   return {
     health: {

@@ -1,18 +1,18 @@
 import { parseRule } from "../shared/address/target-rule.ts";
-import { AGENT_ONLY } from "../shared/config/konnectivity.ts";
-import { type Draft, type OptionsOf, option, section } from "../shared/config/options.ts";
-import { parseProxyUrl } from "../shared/dial/proxy-url.ts";
 import {
   adminAllowedHosts,
   adminBindAddress,
+  checkPair,
+  checkPorts,
   defineService,
   generatedId,
   logRows,
-  settlePair,
-  settlePorts,
   streamRows,
   tlsRows,
-} from "../shared/runtime/common-options.ts";
+} from "../shared/config/common-options.ts";
+import { AGENT_ONLY } from "../shared/config/konnectivity.ts";
+import { type Draft, type OptionsOf, option, section } from "../shared/config/options.ts";
+import { parseProxyUrl } from "../shared/dial/proxy-route.ts";
 import { parseHostPort, parseServerUrl, repeatedServer } from "./uplink/servers.ts";
 
 const server = section("The server", {
@@ -156,14 +156,14 @@ export const agentOptions = defineService({
   ],
   options: rows,
   foreign: AGENT_ONLY,
-  settle,
+  resolve,
 });
 
 export type AgentOptions = OptionsOf<typeof agentOptions>;
 
-function settle(draft: Draft<typeof rows>): void {
+function resolve(draft: Draft<typeof rows>): void {
   const { agentCert, agentKey, serviceAccountTokenPath } = draft.values;
-  settleWithoutCredential(draft);
+  resolveWithoutCredential(draft);
   if (agentCert === "" && agentKey === "" && serviceAccountTokenPath === "") {
     draft.problem(
       "The server must know its agents: give --agent-cert and --agent-key, or --service-account-token-path.",
@@ -172,16 +172,16 @@ function settle(draft: Draft<typeof rows>): void {
 }
 
 /** All but that there is a credential: the doctor looks at the way to the server without one, too. */
-export function settleWithoutCredential(draft: Draft<typeof rows>): void {
+export function resolveWithoutCredential(draft: Draft<typeof rows>): void {
   const { values } = draft;
-  settleServers(draft);
+  checkServers(draft);
   for (const rule of values.allowTarget) attempt(draft, () => parseRule(rule, "--allow-target"));
   for (const rule of values.denyTarget) attempt(draft, () => parseRule(rule, "--deny-target"));
-  settlePair(draft, ["--agent-cert", values.agentCert], ["--agent-key", values.agentKey]);
+  checkPair(draft, ["--agent-cert", values.agentCert], ["--agent-key", values.agentKey]);
   if (values.outerCa !== "" && values.innerTls === "never") {
     draft.warn("--outer-ca has no effect with --inner-tls=never: whoever opens TLS would read everything.");
   }
-  settlePair(draft, ["--proxy-cert", values.proxyCert], ["--proxy-key", values.proxyKey]);
+  checkPair(draft, ["--proxy-cert", values.proxyCert], ["--proxy-key", values.proxyKey]);
   for (const [index, proxy] of values.proxy.entries()) {
     const name = values.proxy.length === 1 ? "--proxy " : `--proxy (number ${index + 1}) `;
     attempt(draft, () => parseProxyUrl(proxy), name);
@@ -189,14 +189,14 @@ export function settleWithoutCredential(draft: Draft<typeof rows>): void {
   if (values.syncIntervalMs > values.syncIntervalCapMs) {
     draft.problem("--sync-interval must not be longer than --sync-interval-cap.");
   }
-  settlePorts(draft, [
+  checkPorts(draft, [
     ["--health-server-port", values.healthServerPort, values.healthServerHost],
     ["--admin-server-port", values.adminServerPort, values.adminBindAddress],
   ]);
   if (values.agentId === "") values.agentId = generatedId();
 }
 
-function settleServers(draft: Draft<typeof rows>): void {
+function checkServers(draft: Draft<typeof rows>): void {
   const { values } = draft;
   const { server: urls } = values;
   if (urls.length === 0 && values.proxyServerHost === "") {
@@ -207,7 +207,7 @@ function settleServers(draft: Draft<typeof rows>): void {
       draft.problem("--server and --proxy-server-host cannot be given together; name every server with --server.");
     else if (draft.given("proxyServerPort"))
       draft.problem("--proxy-server-port has no effect with --server; put the port in the URL.");
-    settleUrls(draft);
+    checkUrls(draft);
   } else if (values.proxyServerPort === 0) {
     draft.problem("--proxy-server-port must not be 0.");
   }
@@ -216,7 +216,7 @@ function settleServers(draft: Draft<typeof rows>): void {
     draft.problem("--server-address is dialled in place of one server; with several, each is dialled by its name.");
 }
 
-function settleUrls(draft: Draft<typeof rows>): void {
+function checkUrls(draft: Draft<typeof rows>): void {
   const { server: urls } = draft.values;
   // By number: the text may hold a password.
   const name = (index: number): string => (urls.length === 1 ? "--server " : `--server (number ${index + 1}) `);

@@ -1,14 +1,11 @@
 import { createServer } from "node:net";
-import { listenError } from "../shared/runtime/listen-error.ts";
-
-/** A port to listen on, with the flag that moves it. "" is every interface. */
-export type ListenAt = Parameters<typeof listenError>[1];
+import { type ListenAddress, listenError } from "../shared/config/listen-address.ts";
 
 /**
  * Rejects, with a sentence, if the port cannot be opened. The listener itself comes later (it would hold up the first
  * tunnel), and must not be what finds out: by then a server has this agent already.
  */
-export function checkPort(at: ListenAt): Promise<void> {
+export function checkPort(at: ListenAddress): Promise<void> {
   const { port, host } = at;
   return new Promise((resolve, reject) => {
     const probe = createServer((socket) => socket.destroy());

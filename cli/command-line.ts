@@ -1,6 +1,6 @@
 import { Command, CommanderError } from "commander";
-import { helpWidth } from "../shared/config/help-width.ts";
-import { version } from "../shared/runtime/version.ts";
+import { helpWidth } from "../shared/config/flags.ts";
+import { version } from "../shared/runtime/build-info.ts";
 import { STATUS_COLUMNS } from "./status-columns.ts";
 
 // A reader that has seen enough (`| head`) closes the pipe; whatever the command does has to be ended in order all the same.

@@ -6,8 +6,8 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
-import { testCertificate } from "../shared/link/testing.ts";
-import { RUN_SOURCES, source } from "../shared/runtime/testing-run.ts";
+import { testCertificate } from "../shared/link/testing/ends.ts";
+import { RUN_SOURCES, source } from "../shared/runtime/testing/project.ts";
 import { ChildDied, Children } from "./demo-children.ts";
 
 /** Alive, and not just waiting for its parent to ask how it ended. */

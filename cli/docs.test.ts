@@ -11,7 +11,7 @@ import { readOptions } from "../shared/config/read-options.ts";
 import { validate } from "../shared/documents/schema.ts";
 import { type PlainValue, yamlDocuments } from "../shared/documents/yaml-documents.ts";
 import { OUTCOMES, type OutcomeCode, outcome } from "../shared/outcomes.ts";
-import { ROOT } from "../shared/runtime/testing-run.ts";
+import { ROOT } from "../shared/runtime/testing/project.ts";
 import { createPki } from "./pki.ts";
 
 const PAGES = [
@@ -20,8 +20,9 @@ const PAGES = [
   ...["docs/versions.md", "examples/systemd/README.md", "docs/konnectivity.md"],
   ...["docs/errors.md", "docs/clusters.md", "docs/corporate-networks.md", "docs/doctor.md", "docs/metrics.md"],
   ...["docs/link.md", "docs/link-protocol.md", "docs/load-balancers.md", "docs/logs.md", "docs/glossary.md"],
-  ...["docs/kubernetes.md", "docs/image.md"],
+  ...["docs/kubernetes.md", "docs/image.md", "docs/architecture.md"],
 ];
+const DECISIONS = readdirSync(join(ROOT, "docs/decisions")).map((name) => `docs/decisions/${name}`);
 
 function page(name: string): string {
   return readFileSync(join(ROOT, name), "utf8");
@@ -70,6 +71,30 @@ test("the documents that docs/clusters.md shows are taken as they stand", () => 
       assert.deepEqual(parsed.faults, undefined);
     }
   }
+});
+
+test("files and folders of the sources that the pages name exist", () => {
+  const path = /`((?:shared|server|agent|router|cli|e2e|scripts|fuzz|helm|docs)\/(?![^`]*NAME)[\w./-]*[\w/])`/g;
+  const named = [...PAGES, ...DECISIONS].flatMap((name) => [...page(name).matchAll(path)].map(([, file = ""]) => file));
+  const isThere = (file: string) => ["", ".ts", ".test.ts"].some((end) => existsSync(join(ROOT, `${file}${end}`)));
+  assert.ok(named.length > 50);
+  assert.deepEqual(new Set(named.filter((file) => !isThere(file))), new Set());
+});
+
+test("a decision begins with what was decided, and says why and what it costs", () => {
+  for (const name of DECISIONS) {
+    const order = ["Decision", "Why", "Price"].map((word) => page(name).search(new RegExp(`^\\*{1,2}${word}\\.`, "m")));
+    assert.ok(!order.includes(-1), `${name} lacks one of Decision, Why, Price`);
+    assert.deepEqual(
+      order.toSorted((a, b) => a - b),
+      order,
+      name,
+    );
+  }
+});
+
+test("the glossary has at most 25 words", () => {
+  assert.ok([...page("docs/glossary.md").matchAll(/^\| (?!word|---)/gm)].length <= 25);
 });
 
 test("links between the pages lead to files and headings that exist", () => {

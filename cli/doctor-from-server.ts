@@ -1,6 +1,6 @@
 import { Command } from "commander";
 import { z } from "zod";
-import { helpWidth } from "../shared/config/help-width.ts";
+import { helpWidth } from "../shared/config/flags.ts";
 import { headOf, headText, stepLines } from "./doctor-report.ts";
 import { adminAddress } from "./status.ts";
 import { NoStatus } from "./status-answer.ts";

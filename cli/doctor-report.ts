@@ -2,7 +2,7 @@ import { hostname } from "node:os";
 import type { DoctorWatcher } from "../agent/doctor/doctor.ts";
 import type { Step } from "../agent/doctor/steps.ts";
 import { printable } from "../shared/outcomes.ts";
-import { version } from "../shared/runtime/version.ts";
+import { version } from "../shared/runtime/build-info.ts";
 
 const SIGNS = { passed: "✓", failed: "✗", skipped: "–", "not reached": "–" } as const satisfies Record<
   Step["state"],

@@ -2,7 +2,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { Help } from "commander";
 import { nearest } from "../shared/basics/text.ts";
-import { helpWidth } from "../shared/config/help-width.ts";
+import { helpWidth } from "../shared/config/flags.ts";
 import { ConfigError } from "../shared/config/options.ts";
 
 /** `culvert explain`: all codes with a line each, or what the pages say of one. Throws a `ConfigError`. */

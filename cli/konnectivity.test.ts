@@ -9,7 +9,7 @@ import { ServerMetrics } from "../server/metrics/server-metrics.ts";
 import { serverOptions } from "../server/options/options.ts";
 import type { OptionTable } from "../shared/config/options.ts";
 import { readOptions } from "../shared/config/read-options.ts";
-import { ROOT } from "../shared/runtime/testing-run.ts";
+import { ROOT } from "../shared/runtime/testing/project.ts";
 import { ARGUMENT_LISTS, type ArgumentList, FLAGS_OF_0_36 } from "./testing-konnectivity.ts";
 
 const dir = mkdtempSync(join(tmpdir(), "culvert-konnectivity-"));
@@ -89,9 +89,9 @@ function rowsOf(heading: string): (readonly [name: string, word: string])[] {
 function wordsOf({ options, foreign }: OptionTable, flags: readonly string[]): Map<string, string> {
   const names = Object.values(options).map(({ konnectivity }) => konnectivity?.slice(2) ?? "");
   const words = new Map(names.filter((name) => flags.includes(name)).map((name) => [name, "works"]));
-  for (const [name, { judge }] of Object.entries(foreign)) {
-    const verdict = judge("\0");
-    words.set(name, verdict !== "fine" && "refused" in verdict ? "by value" : "no effect");
+  for (const [name, { effectOf }] of Object.entries(foreign)) {
+    const effect = effectOf("\0");
+    words.set(name, effect !== "harmless" && "refused" in effect ? "by value" : "no effect");
   }
   return words;
 }

@@ -10,7 +10,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { buildInfo } from "../shared/runtime/build-info.ts";
-import { ROOT, RUN_SOURCES, source } from "../shared/runtime/testing-run.ts";
+import { ROOT, RUN_SOURCES, source } from "../shared/runtime/testing/project.ts";
 
 const MAIN = fileURLToPath(source("main.ts", import.meta.url));
 

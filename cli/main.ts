@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-import { tooFewFilesToStart } from "../shared/limits/out-of-files.ts";
+import { tooFewFilesToStart } from "../shared/limits/file-descriptors.ts";
 
 // For process 1, as in a container, the kernel drops signals that have no listener: a short command would end at SIGKILL
 // only. Commands with listeners of their own are left to them.

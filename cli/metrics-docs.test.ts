@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { prepared } from "../agent/testing/agent.ts";
 import { TestRouter } from "../router/testing.ts";
 import { fetchText, start } from "../server/testing/server.ts";
-import { ROOT } from "../shared/runtime/testing-run.ts";
+import { ROOT } from "../shared/runtime/testing/project.ts";
 
 const PAGE = readFileSync(join(ROOT, "docs/metrics.md"), "utf8");
 

@@ -3,12 +3,12 @@ import type { OptionTable, Rows, ValuesOf } from "../shared/config/options.ts";
 import { readOptions } from "../shared/config/read-options.ts";
 import { printConfig } from "../shared/config/show-options.ts";
 import { recheckAllFiles } from "../shared/documents/file-watcher.ts";
-import { tuneHeapForRelaying } from "../shared/runtime/heap.ts";
+import { tuneHeapForRelaying } from "../shared/node/v8.ts";
 import { createLogger, isForPeople, type Logger } from "../shared/runtime/logger.ts";
 import { type Closable, run } from "../shared/runtime/run.ts";
 import { flagHint } from "./flag-hint.ts";
 
-/** What every table with a log has (shared/runtime/common-options.ts). */
+/** What every table with a log has (shared/config/common-options.ts). */
 type LogValues = { readonly logLevel: string; readonly logFormat: "auto" | "json" | "pretty" };
 
 /**

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join, relative } from "node:path";
-import { ROOT } from "../shared/runtime/testing-run.ts";
+import { ROOT } from "../shared/runtime/testing/project.ts";
 
 const CORPUS = join(ROOT, "fuzz", "corpus");
 /** Inputs that have shown a bug stand apart: they are never left out. */

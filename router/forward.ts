@@ -8,7 +8,7 @@ import { type Endpoint, encodeProxyV2 } from "../shared/listen/proxy-protocol.ts
 import { toCulvertError } from "../shared/outcomes.ts";
 import { resetSocket } from "../shared/relay/reset.ts";
 import { splice } from "../shared/relay/splice.ts";
-import type { FileRoom } from "../shared/runtime/file-room.ts";
+import type { FileDescriptors } from "../shared/runtime/file-descriptors.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
 import type { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import type { Backend, Backends } from "./backends.ts";
@@ -26,7 +26,7 @@ export interface ForwardDeps {
   readonly metrics: RouterMetrics;
   readonly log: Logger;
   readonly throttledLog: ThrottledLog;
-  readonly files: Pick<FileRoom, "shortage" | "shortageBehind">;
+  readonly files: Pick<FileDescriptors, "shortage" | "shortageBehind">;
 }
 
 /** One connection, from its ClientHello to its last byte. The socket has an error listener and allows half-open. */

@@ -1,11 +1,11 @@
-import { type Draft, defineOptions, type OptionsOf, option, section } from "../shared/config/options.ts";
 import {
   adminAllowedHosts,
   adminBindAddress,
+  checkPorts,
   healthShowsClusters,
   logRows,
-  settlePorts,
-} from "../shared/runtime/common-options.ts";
+} from "../shared/config/common-options.ts";
+import { type Draft, defineOptions, type OptionsOf, option, section } from "../shared/config/options.ts";
 
 const routing = section("Routing", {
   routes: option.string(
@@ -71,17 +71,17 @@ export const routerOptions = defineOptions({
   example: ["culvert router --routes /etc/culvert/routes --port 443"],
   options: rows,
   foreign: {},
-  settle,
+  resolve,
 });
 
 export type RouterOptions = OptionsOf<typeof routerOptions>;
 
-function settle(draft: Draft<typeof rows>): void {
+function resolve(draft: Draft<typeof rows>): void {
   const { values } = draft;
   if (values.routes === "") draft.problem("Where to? Give --routes, a file or a directory with routes.");
   if (values.port === 0) draft.problem("--port must not be 0: nobody could come.");
   if (values.adminBindAddress === "") values.adminBindAddress = "127.0.0.1";
-  settlePorts(draft, [
+  checkPorts(draft, [
     ["--port", values.port, values.bindAddress],
     ["--health-port", values.healthPort, values.healthBindAddress],
     ["--admin-port", values.adminPort, values.adminBindAddress],

@@ -1,8 +1,7 @@
 import { promises } from "node:fs";
 import { join } from "node:path";
-import { FileTooLargeError, readBounded } from "../shared/documents/read-bounded.ts";
-import { readFailure } from "../shared/documents/read-bounded.ts";
-import { outOfFiles } from "../shared/limits/out-of-files.ts";
+import { FileTooLargeError, readBounded, readFailure } from "../shared/documents/read-bounded.ts";
+import { descriptorShortage } from "../shared/limits/file-descriptors.ts";
 import { parseRoutes, type RouteDocuments } from "./route-document.ts";
 import { type Route, RouteTable } from "./routes.ts";
 import { settleRoutes } from "./settle-routes.ts";
@@ -82,7 +81,7 @@ export class RouteStore {
     try {
       await this.#readChanged();
     } catch (error) {
-      if (!outOfFiles(error)) throw error;
+      if (!descriptorShortage(error)) throw error;
       // What was read stays, and it is tried again at the next look: the files may be good.
       const isNew = this.#lack === undefined;
       this.#lack = `${this.#options.path}: its routes cannot be read: ${readFailure(error)}.`;
@@ -140,7 +139,7 @@ async function signatures(path: string): Promise<Signatures> {
     const files = await Promise.all(paths.map(async (file) => [file, await signature(file)] as const));
     return { files: new Map(files.filter((file): file is [string, string] => file[1] !== undefined)) };
   } catch (error) {
-    if (outOfFiles(error)) throw error;
+    if (descriptorShortage(error)) throw error;
     const { code } = error as NodeJS.ErrnoException;
     const fault =
       code === "ENOENT" ? "does not exist: give --routes a file or a directory" : `cannot be read (${code})`;
@@ -167,7 +166,7 @@ async function readRoutes(path: string): Promise<RouteDocuments> {
   try {
     return parseRoutes((await readBounded(path, MAX_FILE_BYTES)).toString("utf8"));
   } catch (error) {
-    if (outOfFiles(error)) throw error; // else it would stay unread until it changes
+    if (descriptorShortage(error)) throw error; // else it would stay unread until it changes
     if (error instanceof FileTooLargeError) return { faults: [`${error.message}: put its routes into several files.`] };
     return { faults: [`it cannot be read: ${readFailure(error)}.`] };
   }

@@ -6,7 +6,7 @@ import { type TestContext, test } from "node:test";
 import { ConfigError } from "../shared/config/options.ts";
 import { UNRECOGNIZED_NAME_ALERT } from "../shared/listen/client-hello.ts";
 import { readProxyHeader } from "../shared/listen/proxy-protocol.ts";
-import { helloFor, helloMessage, inRecords } from "../shared/listen/testing-hello.ts";
+import { helloFor, helloMessage, inRecords } from "../shared/listen/testing/client-hello.ts";
 import { readAll, readSome, TestBackend, TestRouter, until } from "./testing.ts";
 
 const BLUE = helloFor("blue.example");
@@ -373,6 +373,6 @@ test("an address that is not this host's is told with the flag at fault", async 
     ["--admin-bind-address", { adminBindAddress: "192.0.2.1" }],
   ] as const) {
     await using test = new TestRouter();
-    await assert.rejects(test.start([], change), { message: new RegExp(`none of this host's.*\\(${flag}\\)`) });
+    await assert.rejects(test.start([], change), { message: new RegExp(`does not have the address.*\\(${flag}\\)`) });
   }
 });

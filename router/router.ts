@@ -1,15 +1,14 @@
 import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
-import { networkOf } from "../shared/address/source-network.ts";
+import { networkOf } from "../shared/address/network.ts";
 import { formatTarget } from "../shared/address/target.ts";
 import { type Admin, startAdmin } from "../shared/admin/admin.ts";
 import { MOST_CONNECTIONS } from "../shared/admin/connections.ts";
+import { type ListenAddress, listenError } from "../shared/config/listen-address.ts";
 import { ConfigError } from "../shared/config/options.ts";
-import { limitFor } from "../shared/limits/descriptor-watch.ts";
-import { fileLimitWarning, withOwnFiles } from "../shared/limits/file-limit.ts";
+import { fileLimitWarning } from "../shared/limits/file-descriptors.ts";
 import { sourceOf } from "../shared/listen/incoming-connection.ts";
 import { resetSocket } from "../shared/relay/reset.ts";
-import { FileRoom, type FileRoomDeps } from "../shared/runtime/file-room.ts";
-import { type ListenAt, listenError } from "../shared/runtime/listen-error.ts";
+import { FileDescriptors, type FileDescriptorsDeps } from "../shared/runtime/file-descriptors.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
 import { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { type BackendState, Backends } from "./backends.ts";
@@ -26,7 +25,7 @@ export interface RouterDeps {
   /** Port 0 means a free port, not "off": for tests. */
   readonly listenEphemeral?: boolean;
   /** What is open, and the limit, if not those of this process: for tests. */
-  readonly files?: Pick<FileRoomDeps, "limit" | "count">;
+  readonly files?: Pick<FileDescriptorsDeps, "limit" | "count">;
 }
 
 export interface RouterAddresses {
@@ -79,7 +78,7 @@ export class Router implements AsyncDisposable {
   readonly #log: Logger;
   readonly #ephemeral: boolean;
   readonly #throttledLog: ThrottledLog;
-  readonly #files: FileRoom;
+  readonly #files: FileDescriptors;
   readonly #store: RouteStore;
   readonly #backends = new Backends();
   readonly #hellos: Hellos;
@@ -107,7 +106,7 @@ export class Router implements AsyncDisposable {
       faults: () => store.faults.length,
       backends: () => this.#countBackends(),
     });
-    this.#files = new FileRoom({
+    this.#files = new FileDescriptors({
       metrics: this.metrics,
       throttledLog: this.#throttledLog,
       owner: "this router",
@@ -126,9 +125,7 @@ export class Router implements AsyncDisposable {
     const { port, bindAddress, healthPort, adminPort } = this.#options;
     if (this.#store.table.routes.length === 0) this.#log.warn("there are no routes yet: every connection is refused");
     const operators = [healthPort, adminPort].filter((each) => each !== 0).length;
-    const warning = fileLimitWarning(
-      limitFor(withOwnFiles(2 * this.#options.maxConnections + operators * MOST_CONNECTIONS)),
-    );
+    const warning = fileLimitWarning(2 * this.#options.maxConnections + operators * MOST_CONNECTIONS);
     if (warning !== undefined) this.#log.warn(warning);
     this.addresses.clients = await this.#listen({
       port,
@@ -183,7 +180,7 @@ export class Router implements AsyncDisposable {
     );
   }
 
-  #listen(at: ListenAt): Promise<AddressInfo> {
+  #listen(at: ListenAddress): Promise<AddressInfo> {
     const server = this.#server;
     return new Promise((resolve, reject) => {
       const onError = (error: Error): void => reject(listenError(error, at));

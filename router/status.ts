@@ -1,4 +1,4 @@
-import { type Check, counted } from "../shared/runtime/check.ts";
+import { type Check, counted } from "../shared/runtime/readiness.ts";
 import type { Backends } from "./backends.ts";
 import type { RouteTable } from "./routes.ts";
 

@@ -129,6 +129,6 @@ test("what cannot start says which option is wrong, and leaves nothing open", as
     ["--health-bind-address", { healthBindAddress: NOBODYS }],
     ["--admin-bind-address", { adminBindAddress: NOBODYS }],
   ] as const) {
-    await assert.rejects(start(host), { message: new RegExp(`none of this host's.*\\(${flag}\\)`) });
+    await assert.rejects(start(host), { message: new RegExp(`does not have the address.*\\(${flag}\\)`) });
   }
 });

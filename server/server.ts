@@ -8,8 +8,8 @@ import { MemoryPool } from "../shared/limits/memory-pool.ts";
 import type { MemoryShare } from "../shared/limits/memory-share.ts";
 import { MemoryWatch } from "../shared/limits/memory-watch.ts";
 import type { TlsListener } from "../shared/listen/listeners.ts";
-import { FileRoom } from "../shared/runtime/file-room.ts";
-import { liveLinks } from "../shared/runtime/link-metrics.ts";
+import { liveLinks } from "../shared/runtime/common-metrics.ts";
+import { FileDescriptors } from "../shared/runtime/file-descriptors.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
 import { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { type Expiring, expiryWarnings } from "../shared/tls/expiry.ts";
@@ -91,7 +91,7 @@ export class Server implements AsyncDisposable {
   readonly #log: Logger;
   readonly #throttledLog: ThrottledLog;
   readonly #ephemeral: boolean;
-  readonly #files: FileRoom;
+  readonly #files: FileDescriptors;
   readonly #entrances: Entrances;
   #store: ClusterStore | undefined;
   #serving: Clusters | undefined;
@@ -118,7 +118,7 @@ export class Server implements AsyncDisposable {
     this.#log = log;
     this.#throttledLog = new ThrottledLog(log);
     const { metrics } = this;
-    this.#files = new FileRoom({ metrics, throttledLog: this.#throttledLog, owner: "this server" });
+    this.#files = new FileDescriptors({ metrics, throttledLog: this.#throttledLog, owner: "this server" });
     this.#ephemeral = listenEphemeral;
     this.#pool = new MemoryPool(options.memoryLimit);
     this.#memoryOfStrangers = this.#pool.share("");

@@ -204,11 +204,30 @@ export function isOutcomeCode(value: unknown): value is OutcomeCode {
   return typeof value === "string" && Object.hasOwn(OUTCOMES, value);
 }
 
+/** What is wrong with a refused credential. Programs decide by this word, and people read the sentence beside it. */
+export const CREDENTIAL_FAULTS = [
+  "certificate_missing",
+  "certificate_expired",
+  "certificate_not_yet_valid",
+  "token_expired",
+  "token_not_yet_valid",
+] as const;
+export type CredentialFault = (typeof CREDENTIAL_FAULTS)[number];
+
+/** The word in a field or message from a peer; `undefined` for a word of a later version. */
+export function credentialFault(word: unknown): CredentialFault | undefined {
+  return CREDENTIAL_FAULTS.find((known) => known === word);
+}
+
 export interface CulvertErrorOptions extends ErrorOptions {
   /** The agent accepted the stream (yamux ACK) before this end: another agent must not be tried. */
   readonly acknowledged?: boolean;
   /** When it is worth another try, ms from now (RFC 9110 §10.2.3). */
   readonly retryAfterMs?: number;
+  /** Present where a credential was refused and a program can tell why. */
+  readonly fault?: CredentialFault | undefined;
+  /** An agent answered with this end; absent: this process decided it. */
+  readonly refusedBy?: "agent";
 }
 
 /** A bad end that somebody is told about: `message` is a sentence for a person, without secrets. */
@@ -217,12 +236,16 @@ export class CulvertError extends Error {
   readonly code: OutcomeCode;
   readonly acknowledged: boolean;
   readonly retryAfterMs: number | undefined;
+  readonly fault: CredentialFault | undefined;
+  readonly refusedBy: "agent" | undefined;
 
   constructor(code: OutcomeCode, message: string, options: CulvertErrorOptions = {}) {
     super(message, options);
     this.code = code;
     this.acknowledged = options.acknowledged ?? false;
     this.retryAfterMs = options.retryAfterMs;
+    this.fault = options.fault;
+    this.refusedBy = options.refusedBy;
   }
 
   /** May another agent of the same cluster be tried? (design: "Outcomes", retry) */

@@ -1,6 +1,6 @@
 import { type Draft, defineOptions, type OptionsOf, option, section } from "../../shared/config/options.ts";
 import type { Environment } from "../../shared/dial/environment.ts";
-import { agentOptions, settleWithoutCredential } from "../options.ts";
+import { agentOptions, resolveWithoutCredential } from "../options.ts";
 import { formatServer, wantedServers } from "../uplink/servers.ts";
 import { type Examination, examine } from "./examine.ts";
 import type { Step } from "./steps.ts";
@@ -58,7 +58,7 @@ export const doctorOptions = defineOptions<typeof rows>({
     "culvert doctor --from-server blue 10.0.0.1:10250   # at a server: one connection through its agents",
   ],
   options: rows,
-  settle: (draft) => settleWithoutCredential(draft as unknown as Draft<typeof agentOptions.options>),
+  resolve: (draft) => resolveWithoutCredential(draft as unknown as Draft<typeof agentOptions.options>),
 });
 
 export type DoctorOptions = OptionsOf<typeof doctorOptions>;

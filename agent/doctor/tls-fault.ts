@@ -1,8 +1,7 @@
 import { X509Certificate } from "node:crypto";
 import { GrpcServer, NoHandshake, NoTls } from "../../shared/link/dial-fault.ts";
 import { InnerTlsFault } from "../../shared/link/inner-tls.ts";
-import { printable } from "../../shared/outcomes.ts";
-import { withoutClockNote } from "../../shared/tls/clock-skew.ts";
+import { type CredentialFault, printable } from "../../shared/outcomes.ts";
 import { CertificateFault, UnknownIssuer } from "../../shared/tls/server-certificate.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { caExpired, chainIn, isEarly, isOver, linksIn, validityOf } from "./certificates.ts";
@@ -145,16 +144,16 @@ function lateValidity(chain: readonly ChainLink[]): Pick<Finding, "validFrom" | 
   return late === undefined ? {} : validityOf(late);
 }
 
-/** How the server, or an API server that it asks, says that a certificate or token is out of its time. */
-const TIMES = [
-  ["ended", /\bexpired\b/],
-  ["early", /\bnot valid (?:before|yet)\b/],
-] as const;
+/** By the server's clock, the certificate or token is out of its validity period. */
+const OUT_OF_TIME: Readonly<Partial<Record<CredentialFault, Finding["outOfTime"]>>> = {
+  certificate_expired: "ended",
+  token_expired: "ended",
+  certificate_not_yet_valid: "early",
+  token_not_yet_valid: "early",
+};
 
-/** The server's no, in its own words: the doctor has a step for the clocks. */
-export function refusalFinding({ status, closeCode, reason }: LinkRefused): Finding {
-  const by = withoutClockNote(reason);
-  const isOfCredentials = status === 401 || closeCode === CloseCode.unauthenticated;
-  const outOfTime = isOfCredentials ? TIMES.find(([, words]) => words.test(by))?.[0] : undefined;
-  return { culprit: "not_admitted", by, ...(outOfTime && { outOfTime }) };
+/** The server's refusal, in its own words. The step `clock` compares the clocks. */
+export function refusalFinding({ reason, fault }: LinkRefused): Finding {
+  const outOfTime = fault && OUT_OF_TIME[fault];
+  return { culprit: "not_admitted", by: reason, ...(outOfTime && { outOfTime }) };
 }

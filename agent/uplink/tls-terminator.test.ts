@@ -1,19 +1,17 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { type AddressInfo, Socket } from "node:net";
+import type { AddressInfo } from "node:net";
 import { type TestContext, test } from "node:test";
 import tls from "node:tls";
 import { dialCarrier } from "../../shared/link/dial.ts";
-import { HELLO, KEEPALIVE_MS, testCertificate } from "../../shared/link/testing.ts";
+import { HELLO, KEEPALIVE_MS, testCertificate } from "../../shared/link/testing/ends.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
-import { verifyPeer } from "../../shared/tls/identity.ts";
 import { UnknownIssuer } from "../../shared/tls/server-certificate.ts";
-import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
+import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { retryAfter } from "./retry.ts";
 import {
   dialServer,
   dialTerminators,
-  isUnseen,
   middleboxCa,
   outerTrust,
   type TerminatorRule,
@@ -124,16 +122,6 @@ test("our certificate is shown to nobody but the server, where it is known or li
     await seen;
     assert.deepEqual(shown, expected, `${innerTls}, ${intercepted}`);
   }
-});
-
-const { unauthenticated: closeCode } = CloseCode;
-
-test("a server that has seen no certificate is told from one that does not take ours", () => {
-  // Over TLS the doctor's tests hear the server itself (e2e/scenarios/doctor-faults.test.ts).
-  const { refusal = "" } = verifyPeer(new Socket(), undefined);
-  assert.equal(isUnseen(new LinkRefused({ closeCode, reason: refusal })), true);
-  const refused = ["the client certificate expired on 2026-01-01", 'agents of cluster "blue" come with inner TLS only'];
-  for (const reason of refused) assert.equal(isUnseen(new LinkRefused({ closeCode, reason })), false);
 });
 
 test("a certificate that was not seen is refused as before, and the cure is beside the server's sentence", () => {

@@ -1,6 +1,6 @@
 import { type CarrierDialOptions, type DialledOuter, dialOuter, probeServer } from "../../shared/link/dial.ts";
+import { wellKnownAuthorities } from "../../shared/tls/authorities.ts";
 import { UnknownIssuer } from "../../shared/tls/server-certificate.ts";
-import { wellKnownAuthorities } from "../../shared/tls/well-known-authorities.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import type { Credentials } from "./credentials.ts";
 
@@ -72,7 +72,9 @@ export async function dialServer<T>(
       timeoutMs: Math.max(1, until - performance.now()),
     });
   } catch (error) {
-    throw cert !== undefined && error instanceof LinkRefused && isUnseen(error) ? new UnseenCertificate(error) : error;
+    throw cert !== undefined && error instanceof LinkRefused && error.fault === "certificate_missing"
+      ? new UnseenCertificate(error)
+      : error;
   }
 }
 
@@ -104,14 +106,6 @@ export function middleboxCa(
 export function outerTrust({ ca, outerCa = [] }: Credentials): CarrierDialOptions["tls"]["ca"] {
   if (ca === undefined && outerCa.length === 0) return undefined;
   return [...(ca === undefined ? wellKnownAuthorities() : [ca]), ...outerCa];
-}
-
-/** How both sentences begin that say of a certificate that none has come (shared/tls/identity.ts, `verifyPeer`). */
-const UNSEEN = /^no client certificate /;
-
-/** Does the server miss a certificate? */
-export function isUnseen({ reason }: LinkRefused): boolean {
-  return UNSEEN.test(reason);
 }
 
 /**

@@ -2,7 +2,7 @@ import { rename, rm, writeFile } from "node:fs/promises";
 import { stringify } from "yaml";
 import { Authority, type CertificateAndKey } from "../../shared/pki/certificates.ts";
 import type { CallerListener } from "./caller.ts";
-import { inTurn } from "./in-turn.ts";
+import { runConcurrently } from "./concurrently.ts";
 import { TempDir } from "./temp.ts";
 
 /** What of a cluster's document a test wants otherwise; each side keeps what is not named. */
@@ -128,7 +128,7 @@ export class ClusterFolder implements Disposable {
   static async create(names: readonly string[]): Promise<ClusterFolder> {
     const folder = new ClusterFolder();
     const clusters: ClusterFiles[] = [];
-    await inTurn(names.length, 8, async (index) => {
+    await runConcurrently(names.length, 8, async (index) => {
       const cluster = await ClusterFiles.create(names[index] as string, folder.dir);
       await cluster.write();
       clusters[index] = cluster;

@@ -4,7 +4,7 @@ import { buffer } from "node:stream/consumers";
 import { setTimeout as sleep } from "node:timers/promises";
 import { WebSocket } from "ws";
 import type { Connection } from "./caller.ts";
-import { doorBefore } from "./door.ts";
+import { portThrough } from "./connect-port.ts";
 import { Payload } from "./payload.ts";
 import { Random } from "./random.ts";
 import type { TlsTarget } from "./targets/web.ts";
@@ -71,7 +71,7 @@ export async function http2Conversation(
   target: TlsTarget,
   connect: () => Promise<Connection>,
 ): Promise<Conversation> {
-  const door = await doorBefore(connect);
+  const door = await portThrough(connect);
   const session = connectHttp2(`https://${door.address}`, { ca: target.certificate.cert });
   const lost = failureOf(session);
   const ask = async (body: Buffer) => {
@@ -93,7 +93,7 @@ export async function webSocketConversation(
   seed: number,
   connect: () => Promise<Connection>,
 ): Promise<Conversation> {
-  const door = await doorBefore(connect);
+  const door = await portThrough(connect);
   const client = new WebSocket(`ws://${door.address}/`, { perMessageDeflate: false });
   const lost = failureOf(client);
   await Promise.race([once(client, "open"), lost]);

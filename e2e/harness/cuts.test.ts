@@ -2,9 +2,9 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import { test } from "node:test";
-import { endOf } from "./end-of.ts";
 import { type FaultRelay, startRelay } from "./faults.ts";
 import { Payload } from "./payload.ts";
+import { peerEnd } from "./peer-end.ts";
 import { echoTarget, sinkTarget, sourceTarget } from "./targets/plain.ts";
 import { type TcpTarget, tcpTarget } from "./targets/tcp.ts";
 import { waitFor, within } from "./wait.ts";
@@ -22,7 +22,7 @@ async function received(socket: Socket): Promise<{ bytes: number; end: string }>
   socket.on("data", (chunk: Buffer) => {
     bytes += chunk.length;
   });
-  const end = await within(endOf(socket), 5_000, "the end of the connection");
+  const end = await within(peerEnd(socket), 5_000, "the end of the connection");
   return { bytes, end };
 }
 
@@ -106,7 +106,7 @@ test("a silenced connection takes everything, brings nothing and tells nobody; n
   await waitFor(() => target.bytes === 6);
   const [atTarget] = target.connections;
   let told = false;
-  for (const each of [atTarget?.ended, endOf(socket.resume())]) void each?.then(() => (told = true));
+  for (const each of [atTarget?.ended, peerEnd(socket.resume())]) void each?.then(() => (told = true));
   relay.cut("silence");
   const block = Buffer.alloc(1_000_000);
   for (let i = 0; i < 20; i++) await new Promise((resolve) => socket.write(block, resolve));

@@ -1,7 +1,7 @@
 import { fork } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { type CallerListener, dialListener } from "./caller.ts";
-import { inTurn } from "./in-turn.ts";
+import { runConcurrently } from "./concurrently.ts";
 import { within } from "./wait.ts";
 
 /** CONNECTs to a target that speaks first, by a reader in a process of its own. */
@@ -22,9 +22,9 @@ export interface FirstReads {
   readonly asleep: number;
 }
 
-/** The only answer that kube-apiserver takes (design: "The caller's side", 2). */
+/** The only answer that kube-apiserver takes (docs/architecture.md). */
 export const ESTABLISHED = "HTTP/1.1 200 Connection Established\r\n\r\n";
-/** Half of the gap (design: "The caller's side", 2). */
+/** Half of the gap (docs/architecture.md). */
 const SLEEP_MS = 50;
 const DEADLINE_MS = 15_000;
 
@@ -102,7 +102,7 @@ async function onOrder(order: FirstReadsOrder): Promise<void> {
   const rest: Record<string, number> = {};
   const watch = new SleepWatch();
   let asleep = 0;
-  await inTurn(order.count, order.atOnce, async () => {
+  await runConcurrently(order.count, order.atOnce, async () => {
     let got = await read(order, watch);
     for (; got.asleep && got.first !== ESTABLISHED; asleep++) got = await read(order, watch);
     first[got.first] = (first[got.first] ?? 0) + 1;

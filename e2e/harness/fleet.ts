@@ -1,7 +1,7 @@
 import type { Connection } from "./caller.ts";
+import { runConcurrently } from "./concurrently.ts";
 import { Conversation, http2Conversation, webSocketConversation } from "./conversations.ts";
 import { Exchange, type ExchangeTarget, exchangeTarget, type Pace } from "./exchange.ts";
-import { inTurn } from "./in-turn.ts";
 import type { TcpTarget } from "./targets/tcp.ts";
 import { http2Target, type TlsTarget, webSocketTarget } from "./targets/web.ts";
 
@@ -53,7 +53,7 @@ export class Fleet implements AsyncDisposable {
       Array.from({ length: share }, (_, i) => ({ name: `${kind} ${i + 1}`, pace })),
     );
     const opened: Connection[] = [];
-    await inTurn(crews.length, AT_ONCE, async (i) => {
+    await runConcurrently(crews.length, AT_ONCE, async (i) => {
       opened[i] = await open(exchange)();
     });
     for (const [i, { name, pace }] of crews.entries()) {

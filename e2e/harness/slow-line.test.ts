@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import { test } from "node:test";
-import { endOf } from "./end-of.ts";
 import { PayloadCheck } from "./payload.ts";
+import { peerEnd } from "./peer-end.ts";
 import { type SlowLine, startSlowLine } from "./slow-line.ts";
 import { echoTarget, halfCloseTarget, resettingTarget, sinkTarget, sourceTarget } from "./targets/plain.ts";
 import { waitFor, within } from "./wait.ts";
@@ -31,7 +31,7 @@ test("every byte comes, in order, and so do ends and resets", async () => {
   await using other = await startSlowLine(resetting, { bytesPerSecond: 1_000_000, queueBytes: 256 * KIB, rttMs: 2 });
   const reset = dial(other).resume();
   reset.write("abc");
-  assert.equal(await within(endOf(reset), 5_000, "a reset"), "ECONNRESET");
+  assert.equal(await within(peerEnd(reset), 5_000, "a reset"), "ECONNRESET");
 });
 
 test("all connections together have the rate of the one wire, each way", async () => {

@@ -1,6 +1,6 @@
 import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
-import { Lane } from "./lane.ts";
 import type { Direction } from "./relayed-pair.ts";
+import { SlowDirection } from "./slow-direction.ts";
 import { listenOnLoopback } from "./targets/tcp.ts";
 
 export interface SlowLineOptions {
@@ -16,7 +16,7 @@ export interface SlowLineOptions {
 export class SlowLine implements AsyncDisposable {
   readonly host = "127.0.0.1";
   readonly #behind: { readonly host: string; readonly port: number };
-  readonly #lanes: Readonly<Record<Direction, Lane>>;
+  readonly #lanes: Readonly<Record<Direction, SlowDirection>>;
   readonly #sockets = new Set<Socket>();
   readonly #server: Server;
   /** Bytes delivered since the start. */
@@ -26,7 +26,7 @@ export class SlowLine implements AsyncDisposable {
     this.#behind = behind;
     const { bytesPerSecond, queueBytes, rttMs } = options;
     const lane = (direction: Direction) =>
-      new Lane({ bytesPerSecond, queueBytes, delayMs: rttMs / 2 }, (length) => {
+      new SlowDirection({ bytesPerSecond, queueBytes, delayMs: rttMs / 2 }, (length) => {
         this.bytes[direction] += length;
       });
     this.#lanes = { forward: lane("forward"), backward: lane("backward") };

@@ -1,6 +1,6 @@
 import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
 import type { CallerListener } from "./caller.ts";
-import { endOf } from "./end-of.ts";
+import { peerEnd } from "./peer-end.ts";
 import { listenOnLoopback } from "./targets/tcp.ts";
 
 /** Stands before a TCP listener for one connection, and shows the bytes beneath TLS that the listener sends. */
@@ -44,7 +44,7 @@ export class Tap implements AsyncDisposable {
     const back = connect({ ...this.#behind, allowHalfOpen: true, noDelay: true });
     this.front = front;
     this.back = back;
-    this.#onEnded(endOf(back));
+    this.#onEnded(peerEnd(back));
     front.on("error", () => back.resetAndDestroy());
     back.on("error", () => front.resetAndDestroy());
     back.on("data", (chunk: Buffer) => {

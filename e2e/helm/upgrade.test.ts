@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { mapInTurn } from "../harness/in-turn.ts";
+import { mapConcurrently } from "../harness/concurrently.ts";
 import { TempDir } from "../harness/temp.ts";
 import { CHART_NAMES, type Installation, type Render, render } from "./harness/helm.ts";
 import { helmMissing } from "./harness/helm-program.ts";
@@ -24,14 +24,14 @@ describe("an upgrade to the next version of a chart", { skip: helmMissing() }, (
   test("replaces no certificate, and nothing that Kubernetes will not have changed", async () => {
     using dir = new TempDir();
     const installations = [...examples(), ...oddInstallations()];
-    const before = await mapInTurn(installations, render);
+    const before = await mapConcurrently(installations, render);
     const folders = new Map(CHART_NAMES.map((chart) => [chart, nextVersion(chart, dir.path)]));
     const next = installations.map((one) => ({
       ...one,
       folder: folders.get(one.chart) ?? assert.fail(),
       isUpgrade: true,
     }));
-    const after = await mapInTurn(next, render);
+    const after = await mapConcurrently(next, render);
     for (const [index, old] of before.entries()) compare(old, after[index] ?? assert.fail());
   });
 });

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { mapInTurn } from "../harness/in-turn.ts";
+import { mapConcurrently } from "../harness/concurrently.ts";
 import { type Chart, template, type Values } from "./harness/helm.ts";
 import { helmMissing } from "./harness/helm-program.ts";
 
@@ -188,7 +188,7 @@ const OF_AGENT: readonly (readonly [Values, string])[] = [
 
 for (const [chart, wrong] of Object.entries({ "culvert-server": OF_SERVER, "culvert-agent": OF_AGENT })) {
   describe(`${chart} refuses`, { skip: helmMissing() }, () => {
-    const answers = mapInTurn(wrong, ([values]) => template({ name: chart, chart: chart as Chart, values }));
+    const answers = mapConcurrently(wrong, ([values]) => template({ name: chart, chart: chart as Chart, values }));
 
     for (const [index, [values, sentence]] of wrong.entries()) {
       test(`${JSON.stringify(values)}`, async () => {

@@ -18,7 +18,7 @@ import { whatIsMissing } from "./prerequisites.ts";
 import { type Report, rowLine, section, withSection } from "./report.ts";
 import { Runner } from "./run-checks.ts";
 import { readSettings, type Settings, USAGE } from "./settings.ts";
-import type { Lane } from "./world/egress.ts";
+import type { SlowDirection } from "./world/egress.ts";
 import { createWorld, type World } from "./world/world.ts";
 
 const RESULTS = fileURLToPath(new URL("../../docs/kubernetes-results.md", import.meta.url));
@@ -69,7 +69,12 @@ async function runLanes(world: World, settings: Settings, charts: readonly Check
   return rows;
 }
 
-async function runLane(world: World, lane: Lane, { only, repeat }: Settings, charts: readonly Check[]): Promise<Row[]> {
+async function runLane(
+  world: World,
+  lane: SlowDirection,
+  { only, repeat }: Settings,
+  charts: readonly Check[],
+): Promise<Row[]> {
   if (lane === "direct") await world.network.open();
   else await world.network.close();
   const kubeApiserver = await world.startKubeApiserver(lane === "direct" ? undefined : world.egress(lane));

@@ -1,5 +1,5 @@
 import type { Row } from "./check.ts";
-import type { Lane } from "./world/egress.ts";
+import type { SlowDirection } from "./world/egress.ts";
 
 /** One Kubernetes version on one machine. */
 export interface Report {
@@ -9,8 +9,8 @@ export interface Report {
   readonly rows: readonly Row[];
 }
 
-const LANES: Record<Lane, string> = { direct: "directly", uds: "unix socket", tcp: "TCP + mTLS" };
-const ALL_LANES = Object.keys(LANES) as Lane[];
+const LANES: Record<SlowDirection, string> = { direct: "directly", uds: "unix socket", tcp: "TCP + mTLS" };
+const ALL_LANES = Object.keys(LANES) as SlowDirection[];
 const CULVERT_LANES = ALL_LANES.filter((lane) => lane !== "direct");
 const TIME_GOAL = 1.5;
 const DIAL_GOAL_MS = 5;
@@ -71,12 +71,12 @@ class RowsOfCheck {
     return this.first.trouble === true;
   }
 
-  on(lane: Lane): Row | undefined {
+  on(lane: SlowDirection): Row | undefined {
     return this.#rows.find((row) => row.lane === lane);
   }
 
   /** What it costs more than directly, in the unit of its goal. */
-  cost(lane: Lane): { readonly text: string; readonly met: boolean } | undefined {
+  cost(lane: SlowDirection): { readonly text: string; readonly met: boolean } | undefined {
     const [here, direct] = [this.on(lane), this.on("direct")];
     if (!here || !direct) return undefined;
     if (this.first.goal === "time") {
@@ -94,7 +94,7 @@ function useCells(check: RowsOfCheck): string[] {
   return [check.first.check, ...ALL_LANES.map((lane) => timeCell(check, lane)), dials, printedCell(check)];
 }
 
-function timeCell(check: RowsOfCheck, lane: Lane): string {
+function timeCell(check: RowsOfCheck, lane: SlowDirection): string {
   const row = check.on(lane);
   if (!row) return "";
   if (row.failure !== undefined) return "**failed**";
@@ -146,7 +146,7 @@ function versionOf(text: string): string {
   return /^## Kubernetes (\S+)/.exec(text)?.[1] ?? "";
 }
 
-function nameOf(lane: Lane): string {
+function nameOf(lane: SlowDirection): string {
   return LANES[lane];
 }
 

@@ -1,8 +1,8 @@
 import { parseArgs } from "node:util";
 import { NEWEST, OLDER } from "./assets.ts";
-import type { Lane } from "./world/egress.ts";
+import type { SlowDirection } from "./world/egress.ts";
 
-const LANES: readonly Lane[] = ["uds", "tcp", "direct"];
+const LANES: readonly SlowDirection[] = ["uds", "tcp", "direct"];
 
 export const USAGE = `npm run e2e:kubernetes -- [options]
 
@@ -14,7 +14,7 @@ export const USAGE = `npm run e2e:kubernetes -- [options]
 
 export interface Settings {
   readonly kubernetes: string;
-  readonly lanes: readonly Lane[];
+  readonly lanes: readonly SlowDirection[];
   readonly only: string;
   readonly repeat: number;
   readonly write: boolean;

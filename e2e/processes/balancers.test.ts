@@ -5,9 +5,9 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { connect } from "node:net";
 import { test } from "node:test";
 import type { ServerOptions } from "../../server/options/options.ts";
+import { echoes, SeparateClusters } from "../harness/separate-clusters.ts";
 import { freePort } from "../harness/targets/absent.ts";
 import { TempDir } from "../harness/temp.ts";
-import { echoes, Towns } from "../harness/towns.ts";
 import { waitFor, within } from "../harness/wait.ts";
 
 const PAGE = readFileSync(new URL("../../docs/load-balancers.md", import.meta.url), "utf8");
@@ -88,56 +88,56 @@ class Balancer implements AsyncDisposable {
 }
 
 /** Where the page's servers are, of two clusters. */
-function backends(towns: Towns): Record<string, string> {
+function backends(clusters: SeparateClusters): Record<string, string> {
   return {
-    "10.0.0.11:8091": towns.address("blue", "agents"),
-    "10.0.0.11:8090": towns.address("blue", "callers"),
-    "10.0.0.21:8091": towns.address("green", "agents"),
-    "10.0.0.21:8090": towns.address("green", "callers"),
+    "10.0.0.11:8091": clusters.address("blue", "agents"),
+    "10.0.0.11:8090": clusters.address("blue", "callers"),
+    "10.0.0.21:8091": clusters.address("green", "agents"),
+    "10.0.0.21:8090": clusters.address("green", "callers"),
   };
 }
 
-async function comesThroughByName(towns: Towns, port: number): Promise<void> {
-  await towns.startAgents(port);
+async function comesThroughByName(clusters: SeparateClusters, port: number): Promise<void> {
+  await clusters.startAgents(port);
   for (const name of ["blue", "green"] as const) {
-    await using connection = await towns.connect(name, port);
+    await using connection = await clusters.connect(name, port);
     await echoes(connection, `hello from ${name}`);
   }
 }
 
 test("haproxy passes TLS through with PROXY version 2", { skip: missing("haproxy") }, async () => {
-  await using towns = await Towns.start(["blue"], PROXIED);
+  await using clusters = await SeparateClusters.start(["blue"], PROXIED);
   const [agents, callers] = [await freePort(), await freePort()];
   const text = located(configurations("haproxy")[0] ?? "", {
     ":443": `127.0.0.1:${agents}`,
     ":8443": `127.0.0.1:${callers}`,
-    "10.0.0.11:8091": towns.address("blue", "agents"),
-    "10.0.0.11:8090": towns.address("blue", "callers"),
+    "10.0.0.11:8091": clusters.address("blue", "agents"),
+    "10.0.0.11:8090": clusters.address("blue", "callers"),
   });
   await using _balancer = await Balancer.start("haproxy", text, [agents, callers]);
-  await towns.startAgents(agents);
-  await using connection = await towns.connect("blue", callers);
+  await clusters.startAgents(agents);
+  await using connection = await clusters.connect("blue", callers);
   await echoes(connection, "through haproxy");
   // The header was not only tolerated: without one nobody comes in.
-  const past = Number(towns.address("blue", "callers").split(":")[1]);
-  await assert.rejects(towns.connect("blue", past));
+  const past = Number(clusters.address("blue", "callers").split(":")[1]);
+  await assert.rejects(clusters.connect("blue", past));
 });
 
 test("haproxy passes TLS through by name", { skip: missing("haproxy") }, async () => {
-  await using towns = await Towns.start(["blue", "green"]);
+  await using clusters = await SeparateClusters.start(["blue", "green"]);
   const port = await freePort();
-  const text = located(configurations("haproxy")[1] ?? "", { ":443": `127.0.0.1:${port}`, ...backends(towns) });
+  const text = located(configurations("haproxy")[1] ?? "", { ":443": `127.0.0.1:${port}`, ...backends(clusters) });
   await using _balancer = await Balancer.start("haproxy", text, [port]);
-  await comesThroughByName(towns, port);
+  await comesThroughByName(clusters, port);
 });
 
 test("nginx passes TLS through by name, with PROXY version 1", { skip: missing("nginx") }, async () => {
-  await using towns = await Towns.start(["blue", "green"], PROXIED);
+  await using clusters = await SeparateClusters.start(["blue", "green"], PROXIED);
   const port = await freePort();
   const text = located(configurations("nginx")[0] ?? "", {
     "listen 443": `listen 127.0.0.1:${port}`,
-    ...backends(towns),
+    ...backends(clusters),
   });
   await using _balancer = await Balancer.start("nginx", text, [port]);
-  await comesThroughByName(towns, port);
+  await comesThroughByName(clusters, port);
 });

@@ -2,16 +2,16 @@ import assert from "node:assert/strict";
 import { connect, type Socket } from "node:net";
 import { test } from "node:test";
 import { askAdmin, askStatus } from "../../cli/status-ask.ts";
-import { filesLeft } from "../../shared/limits/descriptor-watch.ts";
+import { filesLeft } from "../../shared/limits/file-descriptors.ts";
 import { createSite } from "../harness/binaries.ts";
 import { connectThrough } from "../harness/caller.ts";
 import { flags } from "../harness/pki-files.ts";
 import { startCulvert } from "../harness/processes.ts";
+import { SteadyCaller } from "../harness/steady-caller.ts";
 import { freePort } from "../harness/targets/absent.ts";
 import { TARGETS } from "../harness/targets.ts";
 import { TempDir } from "../harness/temp.ts";
 import { within } from "../harness/wait.ts";
-import { Witness } from "../harness/witness.ts";
 
 const LIMIT = 200;
 /** Of these a sixteenth is kept back: 12. */
@@ -25,7 +25,7 @@ test("a server that comes to its limit of open files says so in log, readiness a
   const adminPort = await freePort();
   await using server = await site.startServer({ handshakeTimeout: "1m", adminPort }, { fileLimit: LIMIT });
   await using _agent = await site.startAgent();
-  await using witness = new Witness(await connectThrough(site.listener("uds"), echo.address));
+  await using steadyCaller = new SteadyCaller(await connectThrough(site.listener("uds"), echo.address));
   const readyz = async () => {
     const answer = await fetch(`http://127.0.0.1:${site.healthPort}/readyz?verbose`);
     return `${answer.status} ${await answer.text()}`;
@@ -51,7 +51,7 @@ test("a server that comes to its limit of open files says so in log, readiness a
       { path: "/trial", body: asked, withinMs: 5_000 },
     );
     assert.equal(JSON.parse(trial.body).outcome, "overloaded");
-    await witness.assertUnharmed();
+    await steadyCaller.assertUnharmed();
   } finally {
     for (const socket of silent) socket.destroy();
   }
@@ -70,7 +70,7 @@ test("an agent that comes to its limit of open files refuses new streams, and st
   const healthServerPort = await freePort();
   await using agent = await site.startAgent({ healthServerPort }, { wait: false, fileLimit: LIMIT });
   await agent.waitForHealth(`http://127.0.0.1:${healthServerPort}/readyz`);
-  await using witness = new Witness(await connectThrough(site.listener("uds"), echo.address));
+  await using steadyCaller = new SteadyCaller(await connectThrough(site.listener("uds"), echo.address));
   const readyz = async () => {
     const answer = await fetch(`http://127.0.0.1:${healthServerPort}/readyz?verbose`);
     return `${answer.status} ${await answer.text()}`;
@@ -91,7 +91,7 @@ test("an agent that comes to its limit of open files refuses new streams, and st
     assert.equal(last.status, 503);
     assert.match(last.reason, /^the agent has 1\d\d of its 200 files open: raise its limit/);
     assert.match(await readyz(), /^503 [\s\S]*^\[-\]file-descriptors failed: 1[89]\d of 200 in use$/m);
-    await witness.assertUnharmed();
+    await steadyCaller.assertUnharmed();
   } finally {
     for (const one of held) await one[Symbol.asyncDispose]();
   }

@@ -4,13 +4,13 @@ import { connect, type Socket } from "node:net";
 import { test } from "node:test";
 import { createSite, type Site } from "../harness/binaries.ts";
 import { connectThrough, dialListener } from "../harness/caller.ts";
+import { runConcurrently } from "../harness/concurrently.ts";
 import { FULL, IN_CI } from "../harness/counts.ts";
-import { inTurn } from "../harness/in-turn.ts";
 import type { ManagedProcess } from "../harness/processes.ts";
+import { SteadyCaller } from "../harness/steady-caller.ts";
 import { freePort } from "../harness/targets/absent.ts";
 import { TARGETS } from "../harness/targets.ts";
 import { waitFor, within } from "../harness/wait.ts";
-import { Witness } from "../harness/witness.ts";
 
 /** What does not belong on a port, whichever it is. */
 const GARBAGE: Readonly<Record<string, Buffer>> = {
@@ -41,12 +41,12 @@ test("garbage on every port of both processes: all of it is cut, nobody else not
   const agentPorts = { healthServerPort: ports.agentHealth, adminServerPort: ports.agentAdmin };
   await using agent = await site.startAgent({ ...agentPorts, healthServerHost: "127.0.0.1" }, { wait: false });
   await agent.waitForHealth(`http://127.0.0.1:${ports.agentHealth}/readyz`);
-  await using witness = new Witness(await connectThrough(site.listener("tls"), echo.address));
+  await using steadyCaller = new SteadyCaller(await connectThrough(site.listener("tls"), echo.address));
 
   const doors = doorsOf(site, ports);
   const throwAll = async (rounds: number) => {
     const throws = Object.values(doors).flatMap((dial) => Object.values(GARBAGE).map((bytes) => ({ dial, bytes })));
-    await inTurn(rounds * throws.length, 16, async (index) => {
+    await runConcurrently(rounds * throws.length, 16, async (index) => {
       const { dial, bytes } = throws[index % throws.length] as (typeof throws)[number];
       await thrown(dial(), bytes);
     });
@@ -60,7 +60,7 @@ test("garbage on every port of both processes: all of it is cut, nobody else not
   };
   await throwAll(ROUNDS);
 
-  await witness.assertUnharmed();
+  await steadyCaller.assertUnharmed();
   await using after = await connectThrough(site.listener("uds"), echo.address);
   assert.equal(after.status, 200);
   for (const process of [server, agent]) assertCalm(process);
@@ -78,7 +78,7 @@ test("a flood of connections that say nothing costs the server its bounds, not i
   const most = 20;
   await using server = await site.startServer({ maxHandshakes: most, maxWaitingConnections: most });
   await using _agent = await site.startAgent();
-  await using witness = new Witness(await connectThrough(site.listener("tls"), echo.address));
+  await using steadyCaller = new SteadyCaller(await connectThrough(site.listener("tls"), echo.address));
   const doors = Object.values(serverDoors(site));
   const before = server.fdCount();
   const silent: Socket[] = [];
@@ -91,7 +91,7 @@ test("a flood of connections that say nothing costs the server its bounds, not i
       const bound = before + doors.length * most + 40;
       await waitFor(() => server.fdCount() < bound, { what: `fewer than ${bound} descriptors, from ${before}` });
     }
-    await witness.assertUnharmed();
+    await steadyCaller.assertUnharmed();
     const held = () => silent.filter(({ closed, readableEnded }) => !closed && !readableEnded).length;
     await waitFor(() => held() <= doors.length * most);
     assertCalm(server);

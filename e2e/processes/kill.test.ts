@@ -3,7 +3,7 @@ import { connect } from "node:net";
 import { test } from "node:test";
 import { createSite, type Site } from "../harness/binaries.ts";
 import { type Connection, connectThrough } from "../harness/caller.ts";
-import { endOf } from "../harness/end-of.ts";
+import { peerEnd } from "../harness/peer-end.ts";
 import type { ManagedProcess } from "../harness/processes.ts";
 import { TARGETS } from "../harness/targets.ts";
 import { waitFor, within } from "../harness/wait.ts";
@@ -27,7 +27,7 @@ test(`a server is killed: callers see the end at once, and of ${KILLS} restarts 
     for (let kill = 1; kill <= KILLS && !backMs.some((ms) => ms < BACK_MS); kill++) {
       const callers = [await open(site, "tls", echo.address), await open(site, "uds", echo.address)];
       const failedBefore = lines(agent, "uplink not resumed").length;
-      const ends = Promise.all(callers.map(({ socket }) => endOf(socket.resume())));
+      const ends = Promise.all(callers.map(({ socket }) => peerEnd(socket.resume())));
       server.kill("SIGKILL");
       await within(ends, AT_ONCE_MS, "the end of every caller");
       await within(server.exited, AT_ONCE_MS, "the end of the server");

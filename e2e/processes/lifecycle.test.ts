@@ -7,8 +7,8 @@ import { ORDERLY_LIFE_MS } from "../../shared/basics/backoff.ts";
 import { createSite, type Site } from "../harness/binaries.ts";
 import { type Connection, connectThrough, dialListener } from "../harness/caller.ts";
 import { atFull, FULL, IN_CI } from "../harness/counts.ts";
-import { endOf } from "../harness/end-of.ts";
 import { startRelay } from "../harness/faults.ts";
+import { peerEnd } from "../harness/peer-end.ts";
 import type { ManagedProcess } from "../harness/processes.ts";
 import { freePort } from "../harness/targets/absent.ts";
 import { TARGETS } from "../harness/targets.ts";
@@ -54,7 +54,7 @@ describe("the end of a process", { concurrency: 2 }, () => {
     await using server = await site.startServer({ drainTimeout: `${DRAIN_MS}ms` });
     await using _agent = await site.startAgent();
     await using connection = await open(site, "tls", echo.address);
-    const ended = endOf(connection.socket.resume());
+    const ended = peerEnd(connection.socket.resume());
     const askedAt = performance.now();
     server.kill("SIGTERM");
     assert.equal(await ended, "ECONNRESET");
@@ -95,7 +95,7 @@ describe("the end of a process", { concurrency: 2 }, () => {
     await using connection = await open(site, "tls", sink.address);
     await connection.send("some bytes");
     await waitFor(() => sink.bytes === 10);
-    const ended = endOf(connection.socket.resume());
+    const ended = peerEnd(connection.socket.resume());
     const askedAt = performance.now();
     agent.kill("SIGTERM");
     assert.equal(await ended, "ECONNRESET");

@@ -58,7 +58,7 @@ test("a mounted Secret that changes is read again: certificate and CAs, old and 
   volume.update(secret(old.server, old.ca, young.ca));
   await eventually(async () => (await ask(young.caller)).status === 200, "the new CA to count");
   assert.equal((await ask(old.caller)).status, 200);
-  await using witness = await dial(young.caller);
+  await using steadyCaller = await dial(young.caller);
   volume.update(secret(young.server, old.ca, young.ca));
   await eventually(async () => (await ask(old.caller)).shown === "server of new", "the new certificate");
 
@@ -88,8 +88,8 @@ test("a mounted Secret that changes is read again: certificate and CAs, old and 
   assert.equal((await ask(young.caller)).status, 200);
   assert.doesNotMatch(await readyz(site), /not usable now/);
 
-  await witness.send("all the while");
-  assert.equal((await witness.readBytes(13)).toString(), "all the while");
+  await steadyCaller.send("all the while");
+  assert.equal((await steadyCaller.readBytes(13)).toString(), "all the while");
   assert.doesNotMatch(server.log.join("\n"), /PRIVATE KEY/);
 });
 

@@ -4,16 +4,16 @@ import { describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { createSite } from "../harness/binaries.ts";
 import { connectThrough } from "../harness/caller.ts";
+import { runConcurrently } from "../harness/concurrently.ts";
 import { atFull, FULL } from "../harness/counts.ts";
-import { endOf } from "../harness/end-of.ts";
-import { inTurn } from "../harness/in-turn.ts";
+import { peerEnd } from "../harness/peer-end.ts";
 import { flags, serverFiles } from "../harness/pki-files.ts";
 import { startCulvert } from "../harness/processes.ts";
 import { freePort } from "../harness/targets/absent.ts";
 import { TARGETS } from "../harness/targets.ts";
 import { within } from "../harness/wait.ts";
 
-/** A second signal counts as another wish only so long after the first (design: "Lifecycle"). */
+/** A second signal counts as another wish only so long after the first. */
 const SAME_WISH_MS = 1_000;
 
 const PAIRS = [
@@ -43,7 +43,7 @@ describe("signals", { concurrency: 2 }, () => {
       assert.equal((await connection.readBytes(10)).toString(), "still here");
       assert.equal(server.running, true);
 
-      const ended = endOf(connection.socket.resume());
+      const ended = peerEnd(connection.socket.resume());
       await sleep(Math.max(0, SAME_WISH_MS + 100 - (performance.now() - firstAt)));
       const secondAt = performance.now();
       server.kill(second);
@@ -60,7 +60,7 @@ describe("signals", { concurrency: 2 }, () => {
     await using _server = await site.startServer();
     await using agent = await site.startAgent();
     await using connection = await connectThrough(site.listener("tls"), echo.address);
-    const ended = endOf(connection.socket.resume());
+    const ended = peerEnd(connection.socket.resume());
     agent.kill("SIGTERM");
     await agent.waitForLog(/"closing"/);
     await sleep(SAME_WISH_MS + 100);
@@ -88,7 +88,7 @@ describe("signals", { concurrency: 2 }, () => {
   test("a signal in the middle of the start ends the process in order, and leaves no socket behind", async () => {
     using site = await createSite();
     const { serverCert: _c, serverKey: _k, serverCaCert: _a, ...files } = serverFiles(site.dir.path);
-    await inTurn(atFull(8, 4), 2, async (index) => {
+    await runConcurrently(atFull(8, 4), 2, async (index) => {
       const udsName = site.dir.file(`s${index}`);
       const ports = { agentPort: await freePort(), agentBindAddress: "127.0.0.1", healthPort: 0, adminPort: 0 };
       await using server = startCulvert(["server", ...flags({ udsName, ...ports, ...files })]);

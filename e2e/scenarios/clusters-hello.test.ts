@@ -5,14 +5,14 @@ import { duplexPair } from "node:stream";
 import { after, before, test } from "node:test";
 import { type ConnectionOptions, connect as connectTls, type TLSSocket } from "node:tls";
 import { UNRECOGNIZED_NAME_ALERT } from "../../shared/listen/client-hello.ts";
-import { extension, helloMessage, inRecords, nodeHello } from "../../shared/listen/testing-hello.ts";
+import { extension, helloMessage, inRecords, nodeHello } from "../../shared/listen/testing/client-hello.ts";
 import { connectThrough } from "../harness/caller.ts";
 import { ClusterAgents } from "../harness/cluster-agents.ts";
 import { ClusterFolder } from "../harness/cluster-files.ts";
 import { ClusterNetworks } from "../harness/cluster-networks.ts";
 import { type ClusterServer, startClusterServer } from "../harness/cluster-server.ts";
+import { runConcurrently } from "../harness/concurrently.ts";
 import { atFull } from "../harness/counts.ts";
-import { inTurn } from "../harness/in-turn.ts";
 import { fdCount } from "../harness/proc.ts";
 import { Random, seedOfRun } from "../harness/random.ts";
 import { waitFor, within } from "../harness/wait.ts";
@@ -134,7 +134,7 @@ test("hostile hellos by the hundred, whole, changed and unfinished: the server s
   const real = await nodeHello({ servername: "blue.example" });
   const before = await settledDescriptors();
   const cases = Object.values(NOBODY).concat(real);
-  await inTurn(ROUNDS * cases.length, 32, async (index) => {
+  await runConcurrently(ROUNDS * cases.length, 32, async (index) => {
     const bytes = Buffer.from(cases[index % cases.length] as Buffer);
     const port = random.pick([clusters.callerPort, clusters.agentPort]);
     for (let changes = random.between(0, 4); changes > 0; changes--) {

@@ -7,7 +7,7 @@ import { ScriptedProxy } from "../../shared/dial/testing/scripted-proxy.ts";
 import { Authority, type LeafOptions } from "../../shared/pki/certificates.ts";
 import { certificateOf } from "../../shared/pki/testing.ts";
 import { agentSays, asAgent, type DoctorChange, type Examined, examined, site } from "../harness/doctor.ts";
-import { MiddleBox } from "../harness/middle-box.ts";
+import { Middlebox } from "../harness/middlebox.ts";
 import { startWorld, type World } from "../harness/world.ts";
 
 const DAY = 86_400_000;
@@ -101,7 +101,7 @@ test("--ca-cert of another CA of the same name, whatever --inner-tls and --outer
 
 test("behind a box that is known, --ca-cert of another CA of the same name is told inside of inner TLS", async (t) => {
   await using world = await startWorld({ agents: 0, server: { innerTls: "auto" } });
-  const box = await MiddleBox.start(world.server.addresses.agents?.port ?? 0);
+  const box = await Middlebox.start(world.server.addresses.agents?.port ?? 0);
   t.after(() => box[Symbol.asyncDispose]());
   const outerCa = here.dir.file("outer-ca.crt");
   writeFileSync(outerCa, box.authority.cert);

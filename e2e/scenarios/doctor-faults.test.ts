@@ -9,7 +9,7 @@ import { type ProxyScript, ScriptedProxy } from "../../shared/dial/testing/scrip
 import { UNRECOGNIZED_NAME_ALERT } from "../../shared/listen/client-hello.ts";
 import { Authority, type CertificateAndKey } from "../../shared/pki/certificates.ts";
 import { agentSays, asAgent, type DoctorChange, type Examined, examined, type Place, site } from "../harness/doctor.ts";
-import { MiddleBox } from "../harness/middle-box.ts";
+import { Middlebox } from "../harness/middlebox.ts";
 import { blackHoleTarget, freePort } from "../harness/targets/absent.ts";
 import { startWorld, type World } from "../harness/world.ts";
 
@@ -325,7 +325,7 @@ test("9: TLS that a CA of the company intercepts", async () => {
 
 /** A box that opens TLS before a server, and what an agent that knows its CA has to say. */
 async function opened(t: TestContext, world: World<never>) {
-  const box = await MiddleBox.start(world.server.addresses.agents?.port ?? 0);
+  const box = await Middlebox.start(world.server.addresses.agents?.port ?? 0);
   t.after(() => box[Symbol.asyncDispose]());
   const outerCa = world.dir.file("outer-ca.crt");
   writeFileSync(outerCa, box.authority.cert);

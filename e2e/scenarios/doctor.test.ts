@@ -11,7 +11,7 @@ import { formatProxy } from "../../shared/dial/proxy-route.ts";
 import { type ProxyRequest, ScriptedProxy } from "../../shared/dial/testing/scripted-proxy.ts";
 import { type DoctorChange, examined } from "../harness/doctor.ts";
 import { captureLog } from "../harness/log-lines.ts";
-import { MiddleBox, messagesIn } from "../harness/middle-box.ts";
+import { Middlebox, messagesIn } from "../harness/middlebox.ts";
 import { startSlowLine } from "../harness/slow-line.ts";
 import { startWorld, type World } from "../harness/world.ts";
 
@@ -179,7 +179,7 @@ test("a token is shown inside only, where TLS is opened on the way", async () =>
   });
   const server = await tenants.start();
   const token = await issuer.token({ exp: nowS() + 600 });
-  await using box = await MiddleBox.start(server.addresses.agents?.port ?? 0);
+  await using box = await Middlebox.start(server.addresses.agents?.port ?? 0);
   const { verdict, steps, text } = await examined(
     { dir: { path: folder }, server },
     {

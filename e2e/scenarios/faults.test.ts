@@ -5,11 +5,11 @@ import { test } from "node:test";
 import { createSite } from "../harness/binaries.ts";
 import { type Connection, connectThrough, dialListener } from "../harness/caller.ts";
 import { atFull, FULL } from "../harness/counts.ts";
-import { endOf } from "../harness/end-of.ts";
 import { captureLog } from "../harness/log-lines.ts";
+import { peerEnd } from "../harness/peer-end.ts";
+import { SteadyCaller } from "../harness/steady-caller.ts";
 import { TARGETS } from "../harness/targets.ts";
 import { waitFor, within } from "../harness/wait.ts";
-import { Witness } from "../harness/witness.ts";
 import { startWorld, type World } from "../harness/world.ts";
 
 // ── processes that end without a word ────────────────────────────────────────────────────────────────────────────
@@ -22,11 +22,11 @@ test("an agent that is killed, without grace: open callers see a reset at once, 
   const overTls = await open(connectThrough(site.listener("tls"), echo.address));
   const overUds = await open(connectThrough(site.listener("uds"), echo.address));
   await using _other = await site.startAgent({ agentId: "other" });
-  await using witness = new Witness(await connectThrough(site.listener("uds"), echo.address));
+  await using steadyCaller = new SteadyCaller(await connectThrough(site.listener("uds"), echo.address));
 
   const killedAt = performance.now();
   doomed.kill("SIGKILL");
-  const [tls, uds] = await Promise.all([endOf(overTls.socket.resume()), endOf(overUds.socket.resume())]);
+  const [tls, uds] = await Promise.all([peerEnd(overTls.socket.resume()), peerEnd(overUds.socket.resume())]);
   const noticedMs = performance.now() - killedAt;
   assert.equal(tls, "ECONNRESET", "TLS: a raw reset, no end in order");
   assert.equal(uds, "fin", "a unix socket knows no reset");
@@ -36,7 +36,7 @@ test("an agent that is killed, without grace: open callers see a reset at once, 
     await using next = await connectThrough(site.listener("tls"), echo.address);
     assert.equal(next.status, 200, next.reason);
   }
-  await witness.assertUnharmed();
+  await steadyCaller.assertUnharmed();
   assert.equal(server.running, true);
 });
 
@@ -85,7 +85,7 @@ test("a path that drops everything silently is found within 2.5 keepalives at bo
   });
   await using caller = await world.connect("echo", { via: "tls" });
   assert.equal(caller.status, 200);
-  const ended = endOf(caller.socket.resume());
+  const ended = peerEnd(caller.socket.resume());
   world.relay.drop();
   const droppedAt = performance.now();
   const foundAfterMs = async (message: string) => {
@@ -98,7 +98,7 @@ test("a path that drops everything silently is found within 2.5 keepalives at bo
     assert.ok(foundMs >= KEEPALIVE_MS && foundMs <= FOUND_WITHIN_MS, `${foundMs} ms`);
   }
   for (const line of lines.filter(({ msg }) => msg === "tunnel lost" || msg === "uplink lost")) {
-    assert.match(String(line["reason"]), /nothing was heard for 0\.\d s/);
+    assert.match(String(line["reason"]), /nothing was received for 0\.\d s/);
   }
   assert.equal(await ended, "ECONNRESET");
 
@@ -129,7 +129,7 @@ for (const how of ["fin", "rst"] as const) {
     await using world = await startWorld({ targets: ["echo"], relay: true, server: { linkGraceMs: 0 } });
     await using caller = await world.connect("echo", { via: "tls" });
     assert.equal(caller.status, 200);
-    const ended = endOf(caller.socket.resume());
+    const ended = peerEnd(caller.socket.resume());
     const cutAt = performance.now();
     world.relay.cut(how);
     assert.equal(await ended, "ECONNRESET");
@@ -177,7 +177,7 @@ const STRANGERS: Readonly<Record<string, Stranger>> = {
 for (const [what, { dial, first, drip, hears }] of Object.entries(STRANGERS)) {
   test(`${what} is cut at the deadline, and nobody else notices`, async () => {
     await using world = await startWorld({ targets: ["echo"], server: HASTY });
-    await using witness = new Witness(await world.connect("echo", { via: "tls" }));
+    await using steadyCaller = new SteadyCaller(await world.connect("echo", { via: "tls" }));
     const stranger = dial(world);
     const heard: Buffer[] = [];
     stranger.on("error", () => {}).on("data", (chunk: Buffer) => heard.push(chunk));
@@ -193,7 +193,7 @@ for (const [what, { dial, first, drip, hears }] of Object.entries(STRANGERS)) {
     const cutMs = performance.now() - openedAt;
     assert.ok(cutMs >= CUT.min && cutMs <= CUT.max, `${cutMs} ms`);
     assert.match(Buffer.concat(heard).toString("latin1"), hears ?? /^$/);
-    await witness.assertUnharmed();
+    await steadyCaller.assertUnharmed();
   });
 }
 
@@ -202,7 +202,7 @@ const FLOOD = atFull(3000);
 
 test(`${FLOOD} half-open TLS handshakes: real callers and agents still get in, and all are cut`, async (context) => {
   await using world = await startWorld({ targets: ["echo"], server: { handshakeTimeoutMs: atFull(4_000, 1_000) } });
-  await using witness = new Witness(await world.connect("echo", { via: "tls" }));
+  await using steadyCaller = new SteadyCaller(await world.connect("echo", { via: "tls" }));
   const strangers: Socket[] = [];
   for (let i = 0; i < FLOOD; i++) {
     const stranger = toPort(i % 5 === 0 ? "agents" : "callers")(world);
@@ -216,7 +216,7 @@ test(`${FLOOD} half-open TLS handshakes: real callers and agents still get in, a
   await world.startAgent();
   context.diagnostic(`a CONNECT in the middle of it took ${Math.round(answeredMs)} ms`);
   await within(closed, 10_000, "every half-open handshake to be cut");
-  await witness.assertUnharmed();
+  await steadyCaller.assertUnharmed();
   await using after = await world.connect("echo", { via: "tls" });
   assert.equal(after.status, 200);
 });
@@ -225,7 +225,7 @@ const IDLE = atFull(2000);
 
 test(`${IDLE} unix sockets that never send: callers still get through, and all are told 408 at the deadline`, async () => {
   await using world = await startWorld({ targets: ["echo"], server: { headerTimeoutMs: atFull(1_500, 800) } });
-  await using witness = new Witness(await world.connect("echo"));
+  await using steadyCaller = new SteadyCaller(await world.connect("echo"));
   const idle = Array.from({ length: IDLE }, () => dialListener(world.listener("uds")));
   const answers = idle.map(async (socket) => {
     const heard: Buffer[] = [];
@@ -241,7 +241,7 @@ test(`${IDLE} unix sockets that never send: callers still get through, and all a
   }
   const all = new Set(await within(Promise.all(answers), 10_000, "the idle to be cut"));
   assert.deepEqual([...all], ["HTTP/1.1 408"]);
-  await witness.assertUnharmed();
+  await steadyCaller.assertUnharmed();
 });
 
 // ── helpers ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -5,8 +5,8 @@ import { LINK_ENDED } from "../../shared/link/carrier-end.ts";
 import { Flag, FrameType, header } from "../../shared/yamux/frame.ts";
 import { captureLog, type LogLine } from "../harness/log-lines.ts";
 import { helloText, type RawAgent, rawAgent } from "../harness/raw-agent.ts";
+import { SteadyCaller } from "../harness/steady-caller.ts";
 import { waitFor, within } from "../harness/wait.ts";
-import { Witness } from "../harness/witness.ts";
 import { startWorld, type World } from "../harness/world.ts";
 
 /**
@@ -17,7 +17,7 @@ const HELLO_TIMEOUT_MS = 400;
 /** An agent that takes no stream is noticed so late. */
 const ACK_TIMEOUT_MS = 6_000;
 let world: World<"echo">;
-let witness: Witness;
+let steadyCaller: SteadyCaller;
 let lines: LogLine[];
 
 before(async () => {
@@ -27,15 +27,15 @@ before(async () => {
     ...{ targets: ["echo"], log: captured.log },
     server: { helloTimeoutMs: HELLO_TIMEOUT_MS, agentAckTimeoutMs: ACK_TIMEOUT_MS },
   });
-  witness = new Witness(await world.connect("echo", { via: "tls" }));
+  steadyCaller = new SteadyCaller(await world.connect("echo", { via: "tls" }));
 });
 
 after(async () => {
   try {
-    await witness.assertUnharmed();
+    await steadyCaller.assertUnharmed();
     assert.equal(lines.filter(({ level }) => level === "error" || level === "fatal").length, 0, "a peer is no error");
   } finally {
-    await witness[Symbol.asyncDispose]();
+    await steadyCaller[Symbol.asyncDispose]();
     await world[Symbol.asyncDispose]();
   }
 });

@@ -6,7 +6,7 @@ import { type Fleet, startFleet } from "../harness/fleet.ts";
 import { captureLog } from "../harness/log-lines.ts";
 import { Payload, PayloadCheck } from "../harness/payload.ts";
 import { Random, seedOfRun } from "../harness/random.ts";
-import { Vandal } from "../harness/vandal.ts";
+import { RandomCuts } from "../harness/random-cuts.ts";
 import { waitFor } from "../harness/wait.ts";
 import { startWorld, type World } from "../harness/world.ts";
 
@@ -34,14 +34,14 @@ test(`200 streams live through ${LENGTH_MS / 1000} s of cuts, silence and broken
   const seed = seedOfRun();
   await using world = await startWorld({ relay: true, ...HASTY });
   await using fleet = await launch(world, seed);
-  const vandal = new Vandal(world.relay, { random: new Random(seed), everyMs: BLOWS_EVERY_MS });
+  const randomCuts = new RandomCuts(world.relay, { random: new Random(seed), everyMs: BLOWS_EVERY_MS });
   await sleep(LENGTH_MS);
-  vandal[Symbol.dispose]();
+  randomCuts[Symbol.dispose]();
   const { cuts, accepted } = world.relay;
   const faults = await fleet.finish();
-  context.diagnostic(`seed ${seed}: ${vandal.story.length} blows, ${cuts} connections cut, ${accepted} accepted`);
-  assert.equal(faults.length, 0, story(seed, faults, vandal.story));
-  assert.ok(cuts >= vandal.story.length / 2, `${cuts} cuts are too few to prove anything`);
+  context.diagnostic(`seed ${seed}: ${randomCuts.story.length} blows, ${cuts} connections cut, ${accepted} accepted`);
+  assert.equal(faults.length, 0, story(seed, faults, randomCuts.story));
+  assert.ok(cuts >= randomCuts.story.length / 2, `${cuts} cuts are too few to prove anything`);
 });
 
 const CHANGES = LENGTH_MS / 2_000;

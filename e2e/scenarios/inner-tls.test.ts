@@ -7,7 +7,7 @@ import type { ServerOptions } from "../../server/options/options.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
 import { SUBPROTOCOL, TUNNEL_PATH } from "../../shared/wire/handshake.ts";
 import { captureLog } from "../harness/log-lines.ts";
-import { MiddleBox, messagesIn } from "../harness/middle-box.ts";
+import { Middlebox, messagesIn } from "../harness/middlebox.ts";
 import { waitFor, within } from "../harness/wait.ts";
 import { startWorld } from "../harness/world.ts";
 
@@ -26,7 +26,7 @@ async function behindBox(
     server: { innerTls: "auto", agentWaitMs: 5_000, linkGraceMs: 30_000, ...server },
   });
   t.after(() => world[Symbol.asyncDispose]());
-  const box = await MiddleBox.start(world.server.addresses.agents?.port ?? 0);
+  const box = await Middlebox.start(world.server.addresses.agents?.port ?? 0);
   t.after(() => box[Symbol.asyncDispose]());
   const outerCa = world.dir.file("outer-ca.crt");
   await writeFile(outerCa, box.authority.cert);
@@ -332,7 +332,7 @@ interface SeenHello {
 }
 
 /** What agents have said first, as the box has read it. */
-function outerHellos(box: MiddleBox): SeenHello[] {
+function outerHellos(box: Middlebox): SeenHello[] {
   return box.opened.flatMap(({ sent }) => {
     const [first] = messagesIn(Buffer.concat(sent));
     return first === undefined || first.length === 0 ? [] : [JSON.parse(first.toString()) as SeenHello];
@@ -340,7 +340,7 @@ function outerHellos(box: MiddleBox): SeenHello[] {
 }
 
 /** A connection of the box's own, with a hello that it has made. */
-function sayHello(box: MiddleBox, port: number, hello: object): Promise<WebSocket> {
+function sayHello(box: Middlebox, port: number, hello: object): Promise<WebSocket> {
   return new Promise((resolve, reject) => {
     const ws = new WebSocket(`wss://127.0.0.1:${port}${TUNNEL_PATH}`, [SUBPROTOCOL], {
       createConnection: () => box.dial(port),
@@ -371,7 +371,7 @@ function closeOf(ws: WebSocket): Promise<{ readonly code: number; readonly words
   return within(closed, 5_000, "the server's refusal");
 }
 
-function messages(box: MiddleBox): Buffer {
+function messages(box: Middlebox): Buffer {
   return Buffer.concat(
     box.opened.flatMap(({ sent, answered }) => [sent, answered].flatMap((half) => messagesIn(Buffer.concat(half)))),
   );

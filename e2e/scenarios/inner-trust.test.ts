@@ -12,7 +12,7 @@ import { defaultsOf } from "../../shared/config/options.ts";
 import { Authority, type CertificateAndKey } from "../../shared/pki/certificates.ts";
 import { crlOf } from "../../shared/pki/testing.ts";
 import { captureLog, type LogLine } from "../harness/log-lines.ts";
-import { MiddleBox } from "../harness/middle-box.ts";
+import { Middlebox } from "../harness/middlebox.ts";
 import { waitFor, within } from "../harness/wait.ts";
 
 /** An agent has 10 s to prove itself anew. */
@@ -30,7 +30,7 @@ async function boxed(t: TestContext) {
   await write();
   await writeFile(file("server.ca"), blue.authority.cert);
   const server = await tenants.start({ agentWaitMs: 5_000, linkGraceMs: 30_000 });
-  const box = await MiddleBox.start(server.addresses.agents?.port ?? 0);
+  const box = await Middlebox.start(server.addresses.agents?.port ?? 0);
   t.after(() => box[Symbol.asyncDispose]());
   await writeFile(file("outer.ca"), box.authority.cert);
 

@@ -11,8 +11,8 @@ import { Balancer } from "../../server/testing/balancer.ts";
 import { Tenants } from "../../server/testing/tenants.ts";
 import { defaultsOf } from "../../shared/config/options.ts";
 import { captureLog, type LogLine } from "../harness/log-lines.ts";
+import { SteadyCaller } from "../harness/steady-caller.ts";
 import { waitFor, within } from "../harness/wait.ts";
-import { Witness } from "../harness/witness.ts";
 import { startWorld, type World } from "../harness/world.ts";
 
 /**
@@ -23,7 +23,7 @@ const HANDSHAKE_TIMEOUT_MS = 1_000;
 const BOUND = 16;
 let world: World<"echo">;
 let balancer: Balancer;
-let witnesses: Witness[];
+let steadyCallers: SteadyCaller[];
 let lines: LogLine[];
 
 before(async () => {
@@ -42,7 +42,7 @@ before(async () => {
   // A stream for each: the second goes to the agent that has none.
   await world.startAgent({ proxyServerPort: balancer.port, outerCa });
   await world.startAgent();
-  witnesses = [new Witness(await world.connect("echo")), new Witness(await world.connect("echo"))];
+  steadyCallers = [new SteadyCaller(await world.connect("echo")), new SteadyCaller(await world.connect("echo"))];
   assert.deepEqual(
     [...world.server.tunnels.tunnels()].map(({ streamCount }) => streamCount),
     [1, 1],
@@ -51,7 +51,7 @@ before(async () => {
 
 after(async () => {
   try {
-    for (const witness of witnesses) await witness.assertUnharmed();
+    for (const steadyCaller of steadyCallers) await steadyCaller.assertUnharmed();
     assert.deepEqual(
       lines.filter(({ level }) => level === "error" || level === "fatal"),
       [],
@@ -61,7 +61,7 @@ after(async () => {
       assert.equal(opened.length, 1, "it was one link all the time");
     }
   } finally {
-    for (const witness of witnesses) await witness[Symbol.asyncDispose]();
+    for (const steadyCaller of steadyCallers) await steadyCaller[Symbol.asyncDispose]();
     await balancer[Symbol.asyncDispose]();
     await world[Symbol.asyncDispose]();
   }

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { runConcurrently } from "../harness/concurrently.ts";
 import { atFull } from "../harness/counts.ts";
-import { inTurn } from "../harness/in-turn.ts";
 import { CLOSINGS, type Closing, encodeTransfer, play, type Transfer, transferTarget } from "../harness/transfer.ts";
 import { within } from "../harness/wait.ts";
 import { startWorld, type Via } from "../harness/world.ts";
@@ -18,7 +18,7 @@ for (const via of ["uds", "tls"] as const) {
     await using target = await transferTarget();
     await using world = await startWorld();
     const moved = { up: 0, down: 0 };
-    await inTurn(CONNECTIONS / 2, AT_ONCE, async (index) => {
+    await runConcurrently(CONNECTIONS / 2, AT_ONCE, async (index) => {
       const transfer = transferOf(index, via);
       await within(run(via, transfer), DEADLINE_MS, `the transfer ${JSON.stringify(transfer)}`);
       moved.up += transfer.bytesUp;

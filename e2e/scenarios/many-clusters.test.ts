@@ -5,8 +5,8 @@ import { ClusterAgents } from "../harness/cluster-agents.ts";
 import { ClusterFolder, numbered } from "../harness/cluster-files.ts";
 import { ClusterNetworks } from "../harness/cluster-networks.ts";
 import { startClusterServer } from "../harness/cluster-server.ts";
+import { runConcurrently } from "../harness/concurrently.ts";
 import { atFull } from "../harness/counts.ts";
-import { inTurn } from "../harness/in-turn.ts";
 import { Random, seedOfRun } from "../harness/random.ts";
 
 const CLUSTERS = atFull(100, 20);
@@ -21,7 +21,7 @@ test(`${CLUSTERS} clusters with one target address: each of ${CONNECTS} random C
     socket.on("data", (question) => socket.end(`${names[network]} hears ${question}`));
   });
   using agents = new ClusterAgents();
-  await inTurn(CLUSTERS * AGENTS, 16, async (index) => {
+  await runConcurrently(CLUSTERS * AGENTS, 16, async (index) => {
     const network = index % CLUSTERS;
     // Alike in every cluster, as the target is.
     const agentId = `node-${Math.floor(index / CLUSTERS)}`;
@@ -37,7 +37,7 @@ test(`${CLUSTERS} clusters with one target address: each of ${CONNECTS} random C
     network: random.between(0, CLUSTERS - 1),
     via: random.pick<"tls" | "uds">(["tls", "uds"]),
   }));
-  await inTurn(CONNECTS, 32, async (index) => {
+  await runConcurrently(CONNECTS, 32, async (index) => {
     const { network, via } = draws[index] as (typeof draws)[number];
     const cluster = folder.get(names[network] as string);
     await using connection = await connectThrough(await cluster.listener(via, server.callerPort), networks.target);

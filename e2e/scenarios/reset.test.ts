@@ -3,8 +3,8 @@ import type { Socket } from "node:net";
 import { test } from "node:test";
 import { connectThrough } from "../harness/caller.ts";
 import { atFull } from "../harness/counts.ts";
-import { endOf } from "../harness/end-of.ts";
 import { Payload } from "../harness/payload.ts";
+import { peerEnd } from "../harness/peer-end.ts";
 import { tapBefore } from "../harness/tap.ts";
 import { sendPayload, sourceTarget } from "../harness/targets/plain.ts";
 import { type TcpTarget, tcpTarget } from "../harness/targets/tcp.ts";
@@ -31,7 +31,7 @@ test("a target's reset is a TCP reset for a caller over TLS, without close_notif
   await using _ = tap;
   await using connection = await connectThrough(listener, world.targets.banner.address);
   assert.match(await connection.read(), /^220 /);
-  const end = endOf(connection.socket);
+  const end = peerEnd(connection.socket);
   connection.socket.resume();
   const before = tap.received;
   only(world.targets.banner).resetAndDestroy();
@@ -56,7 +56,7 @@ test("a caller's reset over TLS is a TCP reset for the target", async () => {
   await using _ = tap;
   await using connection = await connectThrough(listener, world.targets.banner.address);
   assert.match(await connection.read(), /^220 /);
-  const end = endOf(only(world.targets.banner));
+  const end = peerEnd(only(world.targets.banner));
   tap.back?.resetAndDestroy();
   assert.equal(await soon(end, "the end for the target"), "ECONNRESET");
 });
@@ -65,7 +65,7 @@ test("a caller that leaves the unix socket in the middle of an answer is a TCP r
   await using world = await startWorld({ targets: ["source"] });
   await using connection = await world.connect("source", { via: "uds" });
   await connection.readBytes(MIB);
-  const end = endOf(only(world.targets.source));
+  const end = peerEnd(only(world.targets.source));
   connection.socket.destroy();
   assert.equal(await soon(end, "the end for the target"), "ECONNRESET");
 });
@@ -78,7 +78,7 @@ test("a download that the target cuts by a reset never passes for a whole one, h
     await using _ = tap;
     await using connection = await connectThrough(listener, target.address);
     const { socket } = connection;
-    const end = endOf(socket);
+    const end = peerEnd(socket);
     await connection.readBytes(1 + round * 20_000); // and then it reads nothing for a while
     only(target).resetAndDestroy();
     await waitFor(() => target.open === 0);
@@ -99,7 +99,7 @@ test("an upload that the caller cuts by a reset never passes for a whole one, ho
     sendPayload(connection.socket, new Payload(), 64 * MIB);
     await waitFor(() => (tap.back?.bytesWritten ?? 0) > round * 20_000);
     const socket = only(target);
-    const end = endOf(socket);
+    const end = peerEnd(socket);
     tap.back?.resetAndDestroy();
     if (round % 2 === 0) await new Promise(setImmediate);
     socket.resume();
@@ -122,7 +122,7 @@ test("ends in order stay so at both ends, whoever is first", async () => {
     for (const via of ["uds", "tls"] as const) {
       await using connection = await connectThrough(via === "tls" ? listener : world.listener("uds"), target.address);
       const { socket } = connection;
-      const ends = [endOf(socket), endOf(only(target))];
+      const ends = [peerEnd(socket), peerEnd(only(target))];
       if (first === "caller") socket.end("bye");
       else socket.on("end", () => socket.end("bye"));
       socket.resume();

@@ -9,10 +9,16 @@ import { type Router, startRouter } from "../../router/router.ts";
 import { defaultsOf } from "../../shared/config/options.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import { scrapeRegistry } from "../harness/scrape.ts";
+import {
+  agentsName,
+  callersName,
+  echoes,
+  type SeparateClusterName,
+  SeparateClusters,
+} from "../harness/separate-clusters.ts";
 import { freePort } from "../harness/targets/absent.ts";
 import { tcpTarget } from "../harness/targets/tcp.ts";
 import { TempDir } from "../harness/temp.ts";
-import { agentsName, callersName, echoes, type TownName, Towns } from "../harness/towns.ts";
 import { waitFor } from "../harness/wait.ts";
 
 interface RouteText {
@@ -24,18 +30,18 @@ const log = createLogger({ level: "silent", format: "json", name: "router" });
 
 /** A router with the servers of these clusters behind it, and their agents connected through it. */
 class RoutedTowns implements AsyncDisposable {
-  readonly towns: Towns;
-  readonly #names: readonly TownName[];
+  readonly clusters: SeparateClusters;
+  readonly #names: readonly SeparateClusterName[];
   readonly #dir = new TempDir();
   #router: Router | undefined;
 
-  private constructor(towns: Towns, names: readonly TownName[]) {
-    this.towns = towns;
+  private constructor(clusters: SeparateClusters, names: readonly SeparateClusterName[]) {
+    this.clusters = clusters;
     this.#names = names;
   }
 
-  static async start(...names: TownName[]): Promise<RoutedTowns> {
-    const routed = new RoutedTowns(await Towns.start(names), names);
+  static async start(...names: SeparateClusterName[]): Promise<RoutedTowns> {
+    const routed = new RoutedTowns(await SeparateClusters.start(names), names);
     try {
       await routed.#start();
       return routed;
@@ -51,7 +57,7 @@ class RoutedTowns implements AsyncDisposable {
     const addresses = { bindAddress: "127.0.0.1", healthBindAddress: "127.0.0.1" };
     const values = { ...defaultsOf(routerOptions), ...ports, ...addresses, routes, drainTimeoutMs: 60_000 };
     this.#router = await startRouter(values, { log, listenEphemeral: true });
-    await this.towns.startAgents(this.port);
+    await this.clusters.startAgents(this.port);
   }
 
   get router(): Router {
@@ -65,8 +71,8 @@ class RoutedTowns implements AsyncDisposable {
   /** One for the agents and one for the callers of each cluster. */
   get routes(): RouteText[] {
     return this.#names.flatMap((name) => [
-      { sni: [agentsName(name)], to: [this.towns.address(name, "agents")] },
-      { sni: [callersName(name)], to: [this.towns.address(name, "callers")] },
+      { sni: [agentsName(name)], to: [this.clusters.address(name, "agents")] },
+      { sni: [callersName(name)], to: [this.clusters.address(name, "callers")] },
     ]);
   }
 
@@ -81,7 +87,7 @@ class RoutedTowns implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.towns[Symbol.asyncDispose]();
+    await this.clusters[Symbol.asyncDispose]();
     this.#router?.destroy(new Error("the test ends"));
     await this.#router?.close();
     this.#dir[Symbol.dispose]();
@@ -91,8 +97,8 @@ class RoutedTowns implements AsyncDisposable {
 test("agents and callers of two clusters come through one router, each to its own server", async () => {
   await using routed = await RoutedTowns.start("blue", "green");
   for (const name of ["blue", "green"] as const) {
-    assert.equal([...routed.towns.town(name).server.tunnels.tunnels()].length, 1);
-    await using connection = await routed.towns.connect(name, routed.port);
+    assert.equal([...routed.clusters.cluster(name).server.tunnels.tunnels()].length, 1);
+    await using connection = await routed.clusters.connect(name, routed.port);
     await echoes(connection, `hello from ${name}`);
     assert.equal(await routed.metric("connections_total", { route: agentsName(name) }), 1);
     assert.equal(await routed.metric("connections_total", { route: callersName(name) }), 1);
@@ -124,35 +130,35 @@ test("a ClientHello in segments of one byte finds its way, and so does all that 
     router.on("error", () => client.destroy()).pipe(client);
     client.on("close", () => router.destroy());
   });
-  await using connection = await routed.towns.connect("blue", drip.port);
+  await using connection = await routed.clusters.connect("blue", drip.port);
   await echoes(connection, "byte by byte");
 });
 
 test("a backend that is gone is passed over, and a route that moves is followed by the next connection", async () => {
   await using routed = await RoutedTowns.start("blue");
-  const { towns, routes } = routed;
+  const { clusters, routes } = routed;
   const reads = () => routed.metric("route_reads_total", { result: "ok" });
   const dead = `127.0.0.1:${await freePort()}`;
-  await using witness = await towns.connect("blue", routed.port);
+  await using steadyCaller = await clusters.connect("blue", routed.port);
   routed.write(routes.map(({ sni, to }) => ({ sni, to: [dead, ...to] })));
   await waitFor(async () => (await reads()) === 1, { what: "the new routes" });
   for (let count = 0; count < 3; count++) {
-    await using connection = await towns.connect("blue", routed.port);
+    await using connection = await clusters.connect("blue", routed.port);
     await echoes(connection, "past the dead one");
   }
   routed.write(routes.slice(0, 1));
   await waitFor(async () => (await reads()) === 2, { what: "routes without callers" });
-  await assert.rejects(towns.connect("blue", routed.port), /unrecognized name/i);
-  await echoes(witness, "open connections live on");
+  await assert.rejects(clusters.connect("blue", routed.port), /unrecognized name/i);
+  await echoes(steadyCaller, "open connections live on");
 });
 
 test("a router that drains keeps tunnels and callers, and takes no new ones", async () => {
   await using routed = await RoutedTowns.start("blue");
-  await using connection = await routed.towns.connect("blue", routed.port);
+  await using connection = await routed.clusters.connect("blue", routed.port);
   const closed = routed.router.close();
-  await assert.rejects(routed.towns.connect("blue", routed.port), { code: "ECONNREFUSED" });
+  await assert.rejects(routed.clusters.connect("blue", routed.port), { code: "ECONNREFUSED" });
   await echoes(connection, "still here");
-  for (const { agents } of routed.towns.all) {
+  for (const { agents } of routed.clusters.all) {
     for (const agent of agents) agent.destroy(new Error("the test goes on without it"));
   }
   connection.socket.destroy();

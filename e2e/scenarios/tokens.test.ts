@@ -11,7 +11,7 @@ import { Tenants, unixCallerAt } from "../../server/testing/tenants.ts";
 import { ISSUER, Issuer, nowS, SUBJECT } from "../../server/tokens/testing/tokens.ts";
 import { defaultsOf } from "../../shared/config/options.ts";
 import { captureLog, type LogLine } from "../harness/log-lines.ts";
-import { MiddleBox, messagesIn } from "../harness/middle-box.ts";
+import { Middlebox, messagesIn } from "../harness/middlebox.ts";
 import { waitFor } from "../harness/wait.ts";
 
 interface Blue extends AsyncDisposable {
@@ -22,7 +22,7 @@ interface Blue extends AsyncDisposable {
   /** What the agent's file holds from now on. */
   renew(token: string): Promise<void>;
   /** Opens TLS between the two, if that was asked for. */
-  readonly box: MiddleBox | undefined;
+  readonly box: Middlebox | undefined;
   /** A CONNECT to a target that echoes. */
   connect(): Promise<Duplex>;
 }
@@ -46,7 +46,7 @@ async function startBlue(lifeS: number, { boxed = false } = {}): Promise<Blue> {
   };
   await renew(await issuer.token({ exp: nowS() + lifeS }));
   const serverPort = server.addresses.agents?.port ?? 0;
-  const box = boxed ? await MiddleBox.start(serverPort) : undefined;
+  const box = boxed ? await Middlebox.start(serverPort) : undefined;
   if (box !== undefined) await writeFile(join(folder, "outer.ca"), box.authority.cert);
   const { log, lines } = captureLog();
   const agent = await startAgent(

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { resetSocket } from "../../shared/relay/reset.ts";
 import type { Connection } from "../harness/caller.ts";
-import { endOf } from "../harness/end-of.ts";
 import { Payload, PayloadCheck } from "../harness/payload.ts";
+import { peerEnd } from "../harness/peer-end.ts";
 import type { Random } from "../harness/random.ts";
 import { CLOSINGS, encodeTransfer, play } from "../harness/transfer.ts";
 import { within } from "../harness/wait.ts";
@@ -108,7 +108,7 @@ async function resetByCaller({ connect, targets, tally, random, via }: Errand): 
 
 async function resetByTarget({ connect, targets, tally, via }: Errand): Promise<void> {
   await using connection = await connect(targets.resetting.address);
-  const end = endOf(connection.socket);
+  const end = peerEnd(connection.socket);
   connection.socket.resume();
   connection.socket.write(new Payload().at(0, RESET_AFTER_BYTES));
   const how = await within(end, DEADLINE_MS, "the target's reset");

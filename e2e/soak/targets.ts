@@ -1,6 +1,6 @@
 import type { Socket } from "node:net";
-import { endOf } from "../harness/end-of.ts";
 import { Payload } from "../harness/payload.ts";
+import { peerEnd } from "../harness/peer-end.ts";
 import { sendPayload, sourceTarget } from "../harness/targets/plain.ts";
 import { type TargetServer, type TcpTarget, tcpTarget } from "../harness/targets/tcp.ts";
 import { refusedTarget, TARGETS } from "../harness/targets.ts";
@@ -29,7 +29,7 @@ export async function startTargets(tally: Tally): Promise<SoakTargets> {
   const endless = (socket: Socket) => {
     socket.resume();
     sendPayload(socket, new Payload(), Number.POSITIVE_INFINITY);
-    void endOf(socket).then((how) => {
+    void peerEnd(socket).then((how) => {
       if (how !== "ECONNRESET") tally.fault(`a target saw "${how}" in place of its caller's reset`);
     });
   };

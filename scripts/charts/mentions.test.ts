@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { option } from "../../shared/config/option.ts";
-import { defineOptions, type OptionTable } from "../../shared/config/options.ts";
+import { defineOptions, type OptionTable, option } from "../../shared/config/options.ts";
 import { knownNames, unknownMentions } from "./mentions.ts";
 
 const table = defineOptions({
@@ -11,7 +10,7 @@ const table = defineOptions({
   example: [],
   options: { dialTimeoutMs: option.duration("4s", "", { konnectivity: "--backend-dial-timeout" }) },
   foreign: {},
-  settle: () => {},
+  resolve: () => {},
 }) as unknown as OptionTable;
 const known = knownNames(
   [table],

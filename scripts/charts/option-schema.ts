@@ -1,7 +1,7 @@
-import type { Option } from "../../shared/config/option.ts";
+import type { Option } from "../../shared/config/options.ts";
 import type { Schema } from "./values-file.ts";
 
-/** As shared/config/durations.ts reads them. */
+/** As shared/config/values.ts reads them. */
 const DURATION = "^(0|(([0-9]+(\\.[0-9]*)?|\\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$";
 /** An IP address, perhaps in brackets, or a name: a colon elsewhere belongs to somebody's port. */
 const ADDRESS = "^(\\[?[0-9A-Fa-f:.]+\\]?|[^\\s/@:\\[\\]]*)$";
@@ -9,7 +9,7 @@ const SIZE = "^[0-9]+(\\.[0-9]+)? *(B|Ki|KiB|Mi|MiB|Gi|GiB)?$";
 
 /** What a value of an option may be, by its kind. Bounds of durations and sizes are checked when the process starts. */
 export function optionSchema(row: Option<unknown>): Schema {
-  const { min, max } = row.bounds ?? {};
+  const { min, max } = row.range ?? {};
   switch (row.kind) {
     case "true|false":
       return { type: "boolean" };

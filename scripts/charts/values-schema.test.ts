@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Ajv, type ValidateFunction } from "ajv";
-import { option } from "../../shared/config/option.ts";
-import { defineOptions, type OptionTable } from "../../shared/config/options.ts";
+import { defineOptions, type OptionTable, option } from "../../shared/config/options.ts";
 import { parseChartOptions } from "./chart-options.ts";
 import { clusterDocumentsSchema } from "./cluster-documents.ts";
 import { parseValues } from "./values-file.ts";
@@ -17,7 +16,7 @@ const router = tableOf("router", { routes: option.string("", "Routes.") });
 const TABLES = new Map([server, router].map((table) => [table.command, table]));
 
 function tableOf(command: string, options: OptionTable["options"]): OptionTable {
-  return defineOptions({ command, summary: "", envPrefix: "X", example: [], options, foreign: {}, settle: () => {} });
+  return defineOptions({ command, summary: "", envPrefix: "X", example: [], options, foreign: {}, resolve: () => {} });
 }
 
 function schemaOf(text: string, chartOptions = "{}"): ReturnType<typeof valuesSchema> {

@@ -11,7 +11,7 @@ import { agentStatus, CulvertError, printable } from "../../shared/outcomes.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { Credential } from "../tunnels/credential.ts";
-import type { Resumption } from "../tunnels/links.ts";
+import type { AcceptedResume } from "../tunnels/links.ts";
 import type { AnonymousCarriers } from "./anonymous.ts";
 import { HandshakeTime } from "./handshake-time.ts";
 import { giveBack, graceOf, mustAgree, mustStillBeTrusted, reserve, welcomeWords } from "./hello.ts";
@@ -46,7 +46,7 @@ type Verdict =
       readonly peerReceived: number;
       /** What the agent has shown on this carrier. */
       readonly credential: Credential | undefined;
-    } & Resumption)
+    } & AcceptedResume)
   | { readonly kind: "inner" };
 
 /**
@@ -108,7 +108,8 @@ export async function attach(ws: WebSocket, socket: Socket, arrival: Arrival, de
 /** Who says everything outside must have proved it there. */
 function mustBeKnown({ credential }: Arrival, { door, cluster }: AttachDeps): Credential {
   if (credential instanceof CulvertError) {
-    throw new LinkRefused({ closeCode: CloseCode.unauthenticated, reason: credential.message });
+    const { message: reason, fault } = credential;
+    throw new LinkRefused({ closeCode: CloseCode.unauthenticated, reason, fault });
   }
   if (door.innerTls !== "always") return credential;
   const reason = `agents of cluster "${cluster.name}" come with inner TLS only (--inner-tls=always of the agent)`;

@@ -1,6 +1,6 @@
 import type { IncomingHttpHeaders } from "node:http";
 import type { Socket } from "node:net";
-import { networkOf } from "../../shared/address/source-network.ts";
+import { networkOf } from "../../shared/address/network.ts";
 import { type PresentedToken, presentedToken } from "../../shared/http/bearer.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import { type IdentityPattern, type PeerIdentity, permits, subjectOf, verifyPeer } from "../../shared/tls/identity.ts";
@@ -82,10 +82,10 @@ export function mustName({ cluster }: PresentedToken, served: string): void {
 
 function byCertificate({ socket, verifiedBy: by }: TlsPeer, rules: AgentRules): Credential {
   const { identities, rule, verifier } = rules;
-  const { identity: peer, refusal } = verifyPeer(socket, by);
+  const { identity: peer, refusal, fault: credentialFault } = verifyPeer(socket, by);
   if (peer === undefined) {
     const or = verifier === undefined ? "" : ", and no token (--service-account-token-path)";
-    throw new CulvertError("unauthenticated", `${refusal}${or}`);
+    throw new CulvertError("unauthenticated", `${refusal}${or}`, { fault: credentialFault });
   }
   // A handshake of before is no proof: who came with the old CA would stay for ever.
   if (by !== undefined && by !== rules.ca) {
@@ -113,7 +113,7 @@ async function byToken(text: string, rules: AgentRules, asker: VerifyContext): P
     const token = { text, identity: verdict.ok, verifier };
     return { identity: `SUB=${verdict.ok.subject}`, peer: undefined, ca: undefined, token };
   }
-  if ("refused" in verdict) throw new CulvertError("unauthenticated", verdict.refused);
+  if ("refused" in verdict) throw new CulvertError("unauthenticated", verdict.refused, { fault: verdict.fault });
   throw new CulvertError("overloaded", verdict.unavailable, {
     retryAfterMs: verdict.retryAfterMs,
     cause: new Error(verdict.detail),

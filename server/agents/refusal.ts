@@ -1,4 +1,4 @@
-import { proxyStatus } from "../../shared/http/response-fields.ts";
+import { type ProxyStatus, proxyStatus } from "../../shared/http/response-fields.ts";
 import { agentStatus, CulvertError, type Outcome, outcome, printable } from "../../shared/outcomes.ts";
 import { SUBPROTOCOL } from "../../shared/wire/handshake.ts";
 
@@ -32,13 +32,17 @@ export interface Answer {
   readonly sentence: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly level: Outcome["level"];
-  /** RFC 9209 §2.3; left out, the request itself is at fault. */
-  readonly error?: string;
+  /** Absent: the request itself is at fault. */
+  readonly proxy?: ProxyStatus;
 }
 
 /** All that is written before the sentence; without the mark an agent takes it for somebody else's. */
-export function headersOf({ sentence, headers, error = "http_request_error" }: Answer): Record<string, string> {
-  return { ...headers, "proxy-status": proxyStatus(error, sentence), connection: "close" };
+export function headersOf({
+  sentence,
+  headers,
+  proxy = { error: "http_request_error" },
+}: Answer): Record<string, string> {
+  return { ...headers, "proxy-status": proxyStatus(proxy, sentence), connection: "close" };
 }
 
 /** How an agent is told its outcome, and anybody else that this is the wrong place. */
@@ -46,11 +50,12 @@ export function answerTo(refusal: CulvertError | HttpRefusal, agentPath: string)
   if (refusal instanceof CulvertError) {
     const { code, message } = refusal;
     const { level, proxyStatus: error } = outcome(code);
+    const proxy = { error, fault: refusal.fault };
     const status = agentStatus(code);
     const backInS = backInSeconds(refusal);
-    if (backInS === undefined) return { status, sentence: printable(message), headers: {}, level, error };
+    if (backInS === undefined) return { status, sentence: printable(message), headers: {}, level, proxy };
     const sentence = `${printable(message)}: come back in ${backInS} s`;
-    return { status, sentence, headers: { "retry-after": String(backInS) }, level, error };
+    return { status, sentence, headers: { "retry-after": String(backInS) }, level, proxy };
   }
   const { status, sentence, headers } = HTTP_REFUSALS[refusal];
   return { status, sentence: sentence(agentPath), headers, level: "info" };

@@ -2,7 +2,7 @@ import type { IncomingHttpHeaders } from "node:http";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import type { TLSSocket } from "node:tls";
-import { networkOf } from "../../shared/address/source-network.ts";
+import { networkOf } from "../../shared/address/network.ts";
 import { BEARER_CHALLENGE, presentedToken } from "../../shared/http/bearer.ts";
 import { IncomingConnection, sourceOf } from "../../shared/listen/incoming-connection.ts";
 import type { Endpoint } from "../../shared/listen/proxy-protocol.ts";
@@ -79,7 +79,7 @@ export async function authenticate(
   mustName(presented, door.cluster);
   const { verifier } = door;
   const verdict = await verifyToken(presented.token, socket as TLSSocket, door, bounds);
-  if ("refused" in verdict) throw new CulvertError("unauthenticated", verdict.refused);
+  if ("refused" in verdict) throw new CulvertError("unauthenticated", verdict.refused, { fault: verdict.fault });
   if ("unavailable" in verdict) {
     const { unavailable, retryAfterMs, detail } = verdict;
     throw new CulvertError("overloaded", unavailable, { retryAfterMs, cause: new Error(detail) });
@@ -117,10 +117,10 @@ export function challenges(door: Door): readonly string[] {
 export function authenticateSocket(door: Door, socket: unknown): Caller {
   if (door.kind === "unix") return { name: "unix" };
   const by = IncomingConnection.of(socket as TLSSocket)?.verifiedBy;
-  const { identity, refusal: why } = verifyPeer(socket as TLSSocket, by);
+  const { identity, refusal: why, fault: credentialFault } = verifyPeer(socket as TLSSocket, by);
   if (identity === undefined) {
     const or = door.verifier === undefined ? "" : ", and no token (Proxy-Authorization: Bearer)";
-    throw new CulvertError("unauthenticated", `${why}${or}`);
+    throw new CulvertError("unauthenticated", `${why}${or}`, { fault: credentialFault });
   }
   if (by !== undefined && by !== door.ca) {
     throw new CulvertError("unauthenticated", "the CA of this cluster has changed during the handshake: connect again");

@@ -2,7 +2,7 @@ import type { IncomingMessage } from "node:http";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { formatTarget, parseTarget, shownAuthority } from "../../shared/address/target.ts";
-import type { MemoryAccount } from "../../shared/limits/hold.ts";
+import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
 import { sourceOf } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";

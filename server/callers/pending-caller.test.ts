@@ -2,8 +2,9 @@ import assert from "node:assert/strict";
 import { Duplex } from "node:stream";
 import { test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
-import { PRESSURE, UNBOUNDED } from "../../shared/limits/hold.ts";
+import { UNBOUNDED } from "../../shared/limits/memory-account.ts";
 import { MemoryPool } from "../../shared/limits/memory-pool.ts";
+import { RECLAIM } from "../../shared/limits/reclaim.ts";
 import type { CulvertError } from "../../shared/outcomes.ts";
 import { PendingCaller } from "./pending-caller.ts";
 
@@ -61,7 +62,7 @@ test("what came before the caller was admitted moves to the account of its clust
   await turn();
   assert.deepEqual(held(), [0, 3_500]);
   assert.equal(
-    red.relieve(() => false, performance.now() + 1_000, PRESSURE.limit),
+    red.reclaim(() => false, performance.now() + 1_000, RECLAIM.stalled),
     1,
     "it is its cluster's to end",
   );

@@ -1,7 +1,7 @@
 import type { Duplex } from "node:stream";
 import { ByteQueue } from "../../shared/basics/bytes.ts";
-import { HeldBytes } from "../../shared/limits/held-bytes.ts";
-import type { MemoryAccount } from "../../shared/limits/hold.ts";
+import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
+import { HeldBytes } from "../../shared/limits/memory-account.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import * as reply from "./reply.ts";
 

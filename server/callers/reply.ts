@@ -1,6 +1,6 @@
 import type { Duplex } from "node:stream";
 import { answerAndEnd } from "../../shared/http/connection-end.ts";
-import { proxyStatus } from "../../shared/http/response-fields.ts";
+import { type ProxyStatus, proxyStatus } from "../../shared/http/response-fields.ts";
 import { type CulvertError, outcome, printable } from "../../shared/outcomes.ts";
 
 /** The only file that writes HTTP on a raw socket. */
@@ -49,7 +49,12 @@ export function refused(socket: Duplex, error: CulvertError, challenges: readonl
   const asked = status === 407 ? challenges.map((challenge) => `Proxy-Authenticate: ${challenge}\r\n`).join("") : "";
   const { retryAfterMs } = error;
   const retryAfter = retryAfterMs === undefined ? "" : `Retry-After: ${Math.ceil(retryAfterMs / 1_000)}\r\n`;
-  send(socket, status, error.message, `${asked}${retryAfter}${marked(type, error.message)}`);
+  send(
+    socket,
+    status,
+    error.message,
+    `${asked}${retryAfter}${marked({ error: type, fault: error.fault, refusedBy: error.refusedBy }, error.message)}`,
+  );
 }
 
 export function sentenceOf(refusal: HttpRefusal): string {
@@ -64,11 +69,11 @@ export function refusedRequest(socket: Duplex, refusal: HttpRefusal): void {
 
 /** Marked, because a proxy on an agent's way that takes CONNECT alone answers the same. */
 function onlyConnect(sentence: string): string {
-  return `Allow: CONNECT\r\n${marked("http_request_error", sentence)}`;
+  return `Allow: CONNECT\r\n${marked({ error: "http_request_error" }, sentence)}`;
 }
 
-function marked(error: string, sentence: string): string {
-  return `Proxy-Status: ${proxyStatus(error, sentence)}\r\n`;
+function marked(status: ProxyStatus, sentence: string): string {
+  return `Proxy-Status: ${proxyStatus(status, sentence)}\r\n`;
 }
 
 /** kubectl shows its user the status line, and nothing else, so the sentence stands there (design, 4). */

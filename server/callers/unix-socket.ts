@@ -2,7 +2,7 @@ import { chmod, lstat, unlink } from "node:fs/promises";
 import { connect, createServer, type Server, type Socket } from "node:net";
 import { ConfigError } from "../../shared/config/options.ts";
 import { readFailure } from "../../shared/documents/read-bounded.ts";
-import { outOfFiles } from "../../shared/limits/out-of-files.ts";
+import { descriptorShortage } from "../../shared/limits/file-descriptors.ts";
 
 export interface UnixSocketOptions {
   readonly path: string;
@@ -73,7 +73,7 @@ function isAnswered(path: string): Promise<boolean> {
     probe.setTimeout(PROBE_TIMEOUT_MS, () => answer(true));
     probe.on("connect", () => answer(true));
     probe.on("error", (error: NodeJS.ErrnoException) => {
-      if (outOfFiles(error)) reject(error);
+      if (descriptorShortage(error)) reject(error);
       else answer(!["ECONNREFUSED", "ENOENT"].includes(error.code ?? ""));
     });
   });

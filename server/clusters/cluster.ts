@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
-import type { CrlFile } from "../../shared/tls/crl-file.ts";
 import type { IdentityPattern } from "../../shared/tls/identity.ts";
+import type { CrlFile } from "../../shared/tls/revocation-list.ts";
 import type { TlsPair } from "../../shared/tls/tls-material.ts";
 import type { SourceCidrs, TargetRules } from "./access-rules.ts";
 import type { Limits, TokenTrust } from "./document.ts";

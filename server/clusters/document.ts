@@ -1,7 +1,7 @@
 import { isAbsolute } from "node:path";
 import { z } from "zod";
 import { parseServerNamePattern } from "../../shared/address/server-name.ts";
-import { formatSize, parseSize } from "../../shared/config/durations.ts";
+import { formatSize, parseSize } from "../../shared/config/values.ts";
 import { list, orIssue, parsed, section, text } from "../../shared/documents/schema.ts";
 import { parsePattern } from "../../shared/tls/identity.ts";
 import { ASYMMETRIC } from "../../shared/tls/token-algorithms.ts";

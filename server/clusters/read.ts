@@ -2,7 +2,7 @@ import { dirname, resolve } from "node:path";
 import type { FileContent, ParsedFile } from "../../shared/documents/document-store.ts";
 import { readBoundedSync } from "../../shared/documents/read-bounded.ts";
 import { faultsOf, type ValidatedDocument, validateDocuments } from "../../shared/documents/schema.ts";
-import { type CrlFile, CrlFileError, loadCrls } from "../../shared/tls/crl-file.ts";
+import { type CrlFile, CrlFileError, loadCrls } from "../../shared/tls/revocation-list.ts";
 import { loadClientTls, loadPair, TlsFileError, type TlsPair } from "../../shared/tls/tls-material.ts";
 import { type Cluster, type ClusterSide, SIDES, type SideName } from "./cluster.ts";
 import { type ClusterDocument, clusterDocument, type TokenTrust } from "./document.ts";

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { MOST_CONNECTIONS } from "../../shared/admin/connections.ts";
-import { filesLeft } from "../../shared/limits/descriptor-watch.ts";
+import { filesLeft } from "../../shared/limits/file-descriptors.ts";
 import { fileNeedWarning, filesNeeded, strangersAllowed } from "./file-need.ts";
 
 const BOUNDS = {
@@ -23,14 +23,14 @@ test("health and admin ports hold so many connections at most, and those need fi
   assert.equal(strangersAllowed(BOUNDS, entries), 224 + 2 * MOST_CONNECTIONS);
 });
 
-test("agents that are held, with what they have replaced and what they move to, callers that wait for an answer, listeners and the process itself need files beside the strangers", () => {
-  assert.equal(filesNeeded(BOUNDS, { tcpPorts: 1, unixSockets: 0, operatorPorts: 0 }), 112 + 1_000 + 4 * 100 + 1 + 40);
-  assert.equal(filesNeeded(BOUNDS, { tcpPorts: 1, unixSockets: 1, operatorPorts: 0 }), 212 + 1_000 + 4 * 100 + 2 + 40);
+test("agents that are held, with what they have replaced and what they move to, callers that wait for an answer, and listeners need files beside unauthenticated peers", () => {
+  assert.equal(filesNeeded(BOUNDS, { tcpPorts: 1, unixSockets: 0, operatorPorts: 0 }), 112 + 1_000 + 4 * 100 + 1);
+  assert.equal(filesNeeded(BOUNDS, { tcpPorts: 1, unixSockets: 1, operatorPorts: 0 }), 212 + 1_000 + 4 * 100 + 2);
 });
 
 test("with the limit that the warning names nothing is few when all bounds are reached, and with one less something is", () => {
   const entries = { tcpPorts: 2, unixSockets: 1, operatorPorts: 0 };
-  const needed = filesNeeded(BOUNDS, entries);
+  const needed = filesNeeded(BOUNDS, entries) + 40; // those of the process itself
   const named = Number(/ulimit -n (\d+)/.exec(fileNeedWarning(BOUNDS, entries, 1_024) ?? "")?.[1]);
   assert.equal(filesLeft(needed, named, "enough"), "enough");
   assert.equal(filesLeft(needed, named - 1, "enough"), "few");

@@ -1,6 +1,5 @@
 import { MOST_CONNECTIONS } from "../../shared/admin/connections.ts";
-import { limitFor } from "../../shared/limits/descriptor-watch.ts";
-import { fileLimitWarning, withOwnFiles } from "../../shared/limits/file-limit.ts";
+import { fileLimitWarning } from "../../shared/limits/file-descriptors.ts";
 import type { ServerOptions } from "../options/options.ts";
 import { FULL_ONES } from "./waiting-connections.ts";
 
@@ -33,16 +32,16 @@ export function strangersAllowed(bounds: Bounds, { tcpPorts, unixSockets, operat
 }
 
 /**
- * How many files the server has open when all of them, and agents and callers of one cluster that wait for an answer, have
- * come. No bound says how many have been answered.
+ * Descriptors for all of them, and for the agents and waiting callers of one cluster. No bound says how many callers have been
+ * answered.
  */
 export function filesNeeded(bounds: Bounds, entries: Entries): number {
   const listeners = entries.tcpPorts + entries.unixSockets;
   const agents = FILES_PER_AGENT * bounds.maxAgents;
-  return withOwnFiles(listeners + strangersAllowed(bounds, entries) + bounds.maxPendingConnects + agents);
+  return listeners + strangersAllowed(bounds, entries) + bounds.maxPendingConnects + agents;
 }
 
 /** The warning about a limit of open files that they would come up against, or near, before those bounds. */
 export function fileNeedWarning(bounds: Bounds, entries: Entries, limit?: number): string | undefined {
-  return fileLimitWarning(limitFor(filesNeeded(bounds, entries)), limit);
+  return fileLimitWarning(filesNeeded(bounds, entries), limit);
 }

@@ -1,9 +1,9 @@
 import type { AddressInfo } from "node:net";
 import { LOOPBACK } from "../../shared/address/network.ts";
+import { listenError } from "../../shared/config/listen-address.ts";
 import type { Acceptor } from "../../shared/listen/acceptor.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { plainListener } from "../../shared/listen/listeners.ts";
-import { listenError } from "../../shared/runtime/listen-error.ts";
 import { SourceCidrs } from "../clusters/access-rules.ts";
 import { acceptRules, type Port, type PortDeps, WORDS } from "./accept-rules.ts";
 

@@ -1,7 +1,7 @@
 import { createServer, type IncomingMessage, type Server } from "node:http";
-import type { Socket } from "node:net";
 import { Duplex } from "node:stream";
 import { HeaderEnd } from "../../shared/http/header-end.ts";
+import { feedParser, moveRequest } from "../../shared/node/http.ts";
 
 /** What becomes of the one request of a connection. `request.socket` is not the connection, but for an upgrade. */
 export interface RequestHandler {
@@ -59,7 +59,7 @@ export class RequestReader {
       (request: IncomingMessage): void => {
         const { connection } = request.socket as unknown as FirstHeader;
         if (method === "onRequest") request.socket.destroy(); // else the parser has let it go
-        if (method === "onUpgrade") request.socket = connection as Socket; // any other, Node would destroy with its request
+        if (method === "onUpgrade") moveRequest(request, connection);
         handler[method](request, connection);
       };
     this.#http.on("connect", handle("onConnect"));
@@ -86,7 +86,7 @@ export class RequestReader {
         connection.pause();
         if (length < piece.length) connection.unshift(piece.subarray(length));
       }
-      header.emit("data", piece.subarray(0, length)); // past the buffer of a stream: the parser takes all at once
+      feedParser(header, piece.subarray(0, length));
       if (startsLikeHttp2 && end.hasEnded) setImmediate(onWhole);
     };
     // Node's parser wants more behind an empty line where it takes the request for the beginning of HTTP/2.

@@ -1,5 +1,6 @@
 import type { AddressInfo } from "node:net";
 import type { SecureVersion } from "node:tls";
+import { listenError } from "../../shared/config/listen-address.ts";
 import { ConfigError } from "../../shared/config/options.ts";
 import {
   type HostedConnection,
@@ -7,7 +8,6 @@ import {
   type VirtualHost,
   type VirtualHosts,
 } from "../../shared/listen/listeners.ts";
-import { listenError } from "../../shared/runtime/listen-error.ts";
 import { acceptRules, type Port, type PortDeps, WORDS } from "./accept-rules.ts";
 
 /** One of the ports that callers and agents come to over TLS. */

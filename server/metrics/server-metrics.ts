@@ -1,8 +1,6 @@
 import type { Registry } from "prom-client";
 import { type OutcomeCode, outcome } from "../../shared/outcomes.ts";
-import { ExpiryMetrics } from "../../shared/runtime/expiry-metrics.ts";
-import { LinkMetrics } from "../../shared/runtime/link-metrics.ts";
-import { MemoryMetrics } from "../../shared/runtime/memory-metrics.ts";
+import { ExpiryMetrics, LinkMetrics, MemoryMetrics } from "../../shared/runtime/common-metrics.ts";
 import {
   type ByCluster,
   DIAL_BUCKETS,

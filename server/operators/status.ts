@@ -1,5 +1,5 @@
 import type { MemoryPool } from "../../shared/limits/memory-pool.ts";
-import { type Check, counted, WHERE_NAMED } from "../../shared/runtime/check.ts";
+import { type Check, counted, WHERE_NAMED } from "../../shared/runtime/readiness.ts";
 import type { Expiring } from "../../shared/tls/expiry.ts";
 import { unfit } from "../../shared/tls/tls-material.ts";
 import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";

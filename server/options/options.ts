@@ -1,18 +1,18 @@
 import { LOOPBACK } from "../../shared/address/network.ts";
-import { SERVER_ONLY } from "../../shared/config/konnectivity.ts";
-import { type Draft, type OptionsOf, option, section, type Verdict } from "../../shared/config/options.ts";
 import {
   adminAllowedHosts,
   adminBindAddress,
+  checkPair,
+  checkPorts,
   defineService,
   generatedId,
   healthShowsClusters,
   logRows,
-  settlePair,
-  settlePorts,
   streamRows,
   tlsRows,
-} from "../../shared/runtime/common-options.ts";
+} from "../../shared/config/common-options.ts";
+import { SERVER_ONLY } from "../../shared/config/konnectivity.ts";
+import { type Draft, type ForeignFlagEffect, type OptionsOf, option, section } from "../../shared/config/options.ts";
 import { parsePattern } from "../../shared/tls/identity.ts";
 import { TUNNEL_PATH } from "../../shared/wire/handshake.ts";
 import { SourceCidrs } from "../clusters/access-rules.ts";
@@ -281,11 +281,11 @@ export const serverOptions = defineService({
     mode: {
       boolean: false,
       help: "culvert speaks HTTP CONNECT only; in the EgressSelectorConfiguration write `proxyProtocol: HTTPConnect`.",
-      judge: judgeMode,
+      effectOf: effectOfMode,
     },
     ...SERVER_ONLY,
   },
-  settle,
+  resolve,
 });
 
 export type ServerOptions = OptionsOf<typeof serverOptions>;
@@ -293,13 +293,13 @@ export type ServerOptions = OptionsOf<typeof serverOptions>;
 /** The name of the one cluster of a server that is configured by flags alone. */
 export const DEFAULT_CLUSTER = "default";
 
-function settle(draft: Draft<typeof rows>): void {
+function resolve(draft: Draft<typeof rows>): void {
   const { values } = draft;
   if (values.maxWindow < values.initialWindow) draft.problem("--max-window must not be smaller than --initial-window.");
-  settlePair(draft, ["--server-cert", values.serverCert], ["--server-key", values.serverKey]);
-  if (values.clusters === "") settleCallers(draft);
-  else settleClusters(draft);
-  settlePair(draft, ["--cluster-cert", values.clusterCert], ["--cluster-key", values.clusterKey]);
+  checkPair(draft, ["--server-cert", values.serverCert], ["--server-key", values.serverKey]);
+  if (values.clusters === "") checkCallers(draft);
+  else checkClusters(draft);
+  checkPair(draft, ["--cluster-cert", values.clusterCert], ["--cluster-key", values.clusterKey]);
   const { serverProxyProtocol, agentProxyProtocol, agentInsecureProxyProtocol } = values;
   const proxied = [serverProxyProtocol, agentProxyProtocol, agentInsecureProxyProtocol].some((rule) => rule !== "off");
   if (proxied && values.proxyProtocolTrustedCidrs.length === 0) {
@@ -307,21 +307,21 @@ function settle(draft: Draft<typeof rows>): void {
   }
   if (values.agentPort === 0 && values.agentInsecurePort === 0) {
     draft.warn("--agent-port=0: no agent can connect to this server.");
-  } else if (values.clusters === "") settleAgents(draft);
-  settleInsecure(draft);
+  } else if (values.clusters === "") checkAgents(draft);
+  checkInsecure(draft);
   if (!/^\/[\w./~-]*$/.test(values.agentPath))
     draft.problem("--agent-path must be a plain path such as /culvert/v1/tunnel.");
   if (values.dialTimeoutMs === 0) values.dialTimeoutMs = values.connectTimeoutMs;
   if (values.dialTimeoutMs > values.connectTimeoutMs && draft.given("dialTimeoutMs")) {
     draft.warn("--dial-timeout is longer than --connect-timeout, which ends the wait first.");
   }
-  settleOwnPorts(draft);
+  checkOwnPorts(draft);
   if (values.serverId === "") values.serverId = generatedId();
 }
 
-function settleOwnPorts(draft: Draft<typeof rows>): void {
+function checkOwnPorts(draft: Draft<typeof rows>): void {
   const { values } = draft;
-  settlePorts(draft, [
+  checkPorts(draft, [
     ["--server-port", values.serverPort, values.serverBindAddress],
     ["--agent-port", values.agentPort, values.agentBindAddress],
     ["--agent-insecure-port", values.agentInsecurePort, values.agentInsecureBindAddress],
@@ -331,7 +331,7 @@ function settleOwnPorts(draft: Draft<typeof rows>): void {
 }
 
 /** Without cluster documents, agents need what the flags say. */
-function settleAgents(draft: Draft<typeof rows>): void {
+function checkAgents(draft: Draft<typeof rows>): void {
   const { values } = draft;
   const showsCertificate = values.agentPort !== 0 || values.innerTls !== "never";
   if (showsCertificate && values.clusterCert === "" && values.clusterKey === "") {
@@ -356,7 +356,7 @@ function settleAgents(draft: Draft<typeof rows>): void {
 }
 
 /** Whoever reaches this port sees and says in clear what the balancer in front has read. */
-function settleInsecure(draft: Draft<typeof rows>): void {
+function checkInsecure(draft: Draft<typeof rows>): void {
   const { agentInsecurePort, agentInsecureBindAddress: address, agentInsecureTrustedCidrs } = draft.values;
   if (agentInsecurePort === 0) {
     if (agentInsecureTrustedCidrs.length > 0) {
@@ -379,7 +379,7 @@ function settleInsecure(draft: Draft<typeof rows>): void {
 }
 
 /** The TCP listener exists when --server-port or --server-cert is given; from here on port 0 says that it does not. */
-function settleCallers(draft: Draft<typeof rows>): void {
+function checkCallers(draft: Draft<typeof rows>): void {
   const { values } = draft;
   const asked = draft.given("serverPort") || values.serverCert !== "";
   if (asked && values.serverPort === 0 && values.serverCert !== "") {
@@ -404,7 +404,7 @@ function settleCallers(draft: Draft<typeof rows>): void {
 }
 
 /** What is one cluster's alone stands in its document; a certificate in the flags is for those that bring none. */
-function settleClusters(draft: Draft<typeof rows>): void {
+function checkClusters(draft: Draft<typeof rows>): void {
   const { values } = draft;
   const elsewhere: [flag: string, given: boolean, key: string][] = [
     ["--uds-name", values.udsName !== "", "callers.uds"],
@@ -423,8 +423,8 @@ function settleClusters(draft: Draft<typeof rows>): void {
   }
 }
 
-function judgeMode(value: string): Verdict {
-  if (value === "" || value === "http-connect") return "fine";
+function effectOfMode(value: string): ForeignFlagEffect {
+  if (value === "" || value === "http-connect") return "harmless";
   if (value !== "grpc")
     return { refused: `has no mode ${JSON.stringify(value.slice(0, 40))}; culvert speaks http-connect.` };
   return {

@@ -21,13 +21,13 @@ import { failureOf, HttpsClient } from "./https-client.ts";
 import { CACHE_BOUNDS, type CacheableResult, cacheUntil, VerificationCache } from "./verification-cache.ts";
 import {
   CLOCK_TOLERANCE_S,
-  claimsFault,
   expiredAt,
   identityOf,
   matchesSubject,
   NO_END,
   notPermitted,
   quoted,
+  refuseByClaims,
   type TokenVerifier,
   type VerificationResult,
   type VerifyContext,
@@ -71,8 +71,8 @@ export class JwtVerifier implements TokenVerifier {
     if (unfit !== undefined) return { refused: `the token ${unfit}` };
     const claims = unverifiedClaims(token);
     if (claims === undefined) return { refused: NO_JWT };
-    const fault = claimsFault(claims, this.#trust);
-    if (fault !== undefined) return { refused: fault };
+    const refusal = refuseByClaims(claims, this.#trust);
+    if (refusal !== undefined) return refusal;
     return await untilAborted(
       this.#cache.get(token, network, () => this.#cacheable(token)),
       signal,
@@ -109,9 +109,14 @@ export class JwtVerifier implements TokenVerifier {
   }
 
   #explain(error: unknown, token: string): VerificationResult {
-    if (error instanceof errors.JWTExpired) return { refused: expiredAt(tokenExpiry(token)) };
+    if (error instanceof errors.JWTExpired) {
+      return { refused: expiredAt(tokenExpiry(token)), fault: "token_expired" };
+    }
     // The signature was good, so the issuer made these claims, and a sentence may show them.
-    if (error instanceof errors.JWTClaimValidationFailed) return { refused: this.#badClaim(error) };
+    if (error instanceof errors.JWTClaimValidationFailed) {
+      const refused = this.#badClaim(error);
+      return error.claim === "nbf" ? { refused, fault: "token_not_yet_valid" } : { refused };
+    }
     if (error instanceof errors.JOSEAlgNotAllowed) {
       const algorithm = printable(String(decodeProtectedHeader(token).alg), 20);
       return { refused: `the token's algorithm "${algorithm}" is not allowed (${this.#algorithms.join(", ")})` };

@@ -8,12 +8,12 @@ import { failureOf, HttpsClient } from "./https-client.ts";
 import { type ApiAccess, checkAccess, type ReadAccess } from "./kube-access.ts";
 import { CACHE_BOUNDS, type CacheableResult, cacheUntil, VerificationCache } from "./verification-cache.ts";
 import {
-  claimsFault,
   identityOf,
   matchesPart,
   NO_END,
   notPermitted,
   quoted,
+  refuseByClaims,
   type TokenVerifier,
   type VerificationResult,
   type VerifyContext,
@@ -88,8 +88,8 @@ export class TokenReviewVerifier implements TokenVerifier {
     // These are refused without a review, so that they cannot cause requests to the API server.
     const claims = unverifiedClaims(token);
     if (claims?.expiresAt === undefined) return { refused: NO_END };
-    const fault = claimsFault(claims, { audience: this.#options.audience });
-    if (fault !== undefined) return { refused: fault };
+    const refusal = refuseByClaims(claims, { audience: this.#options.audience });
+    if (refusal !== undefined) return refusal;
     const end = claims.expiresAt;
     return await untilAborted(
       this.#cache.get(token, network, (dropped) => this.#cacheable(token, end, dropped)),
@@ -170,7 +170,9 @@ export class TokenReviewVerifier implements TokenVerifier {
     const { audience, agentNamespace, agentServiceAccount } = this.#options;
     if (authenticated !== true) {
       const why = error === "" ? "" : `: ${printable(without(token, error), 300)}`;
-      return { refused: `the API server does not accept the token for ${quoted(audience)}${why}` };
+      const refused = `the API server does not accept the token for ${quoted(audience)}${why}`;
+      const { issuedAt } = unverifiedClaims(token) ?? {};
+      return issuedAt !== undefined && issuedAt > new Date() ? { refused, fault: "token_not_yet_valid" } : { refused };
     }
     // An API server that ignores audiences would accept the tokens that workloads send to the API server itself.
     if (!audiences.includes(audience)) {

@@ -1,6 +1,6 @@
 import { matchesWildcard } from "../../shared/basics/text.ts";
 import type { UnverifiedClaims } from "../../shared/http/bearer.ts";
-import { printable } from "../../shared/outcomes.ts";
+import { type CredentialFault, printable } from "../../shared/outcomes.ts";
 import type { ApiServerState } from "./token-review.ts";
 
 /** The account that a valid token names. */
@@ -12,11 +12,16 @@ export interface TokenIdentity {
   readonly expiresAt: Date;
 }
 
+/** The token is not accepted; only another token may be. */
+export interface TokenRefused {
+  readonly refused: string;
+  readonly fault?: CredentialFault;
+}
+
 /** The result of a verification. Its sentences go to the sender of the token too, and never hold a piece of the token. */
 export type VerificationResult =
   | { readonly ok: TokenIdentity }
-  /** The token is not accepted; only another token may be. */
-  | { readonly refused: string }
+  | TokenRefused
   /** The verifier cannot tell now. `detail` has addresses and paths, for the operator's log alone. */
   | { readonly unavailable: string; readonly detail: string; readonly retryAfterMs: number };
 
@@ -60,15 +65,20 @@ export interface RequiredClaims {
  * Says why a token cannot be good, whatever its signature; `undefined` if it may be. It reads claims that nobody has
  * verified: a forged token may pass, but an honest mistake costs no verification.
  */
-export function claimsFault(claims: UnverifiedClaims, { issuer, audience }: RequiredClaims): string | undefined {
-  if (claims.expiresAt === undefined) return NO_END;
+export function refuseByClaims(
+  claims: UnverifiedClaims,
+  { issuer, audience }: RequiredClaims,
+): TokenRefused | undefined {
+  if (claims.expiresAt === undefined) return { refused: NO_END };
   if (issuer !== undefined && claims.issuer !== issuer) {
-    return `the token was issued by ${quoted(claims.issuer)}, not by ${quoted(issuer)}`;
+    return { refused: `the token was issued by ${quoted(claims.issuer)}, not by ${quoted(issuer)}` };
   }
   if (!claims.audiences.includes(audience)) {
-    return `the token is for ${quoted(claims.audiences)}, not for ${quoted(audience)}`;
+    return { refused: `the token is for ${quoted(claims.audiences)}, not for ${quoted(audience)}` };
   }
-  if (claims.expiresAt.getTime() + CLOCK_TOLERANCE_S * 1_000 < Date.now()) return expiredAt(claims.expiresAt);
+  if (claims.expiresAt.getTime() + CLOCK_TOLERANCE_S * 1_000 < Date.now()) {
+    return { refused: expiredAt(claims.expiresAt), fault: "token_expired" };
+  }
   return undefined;
 }
 

@@ -2,7 +2,7 @@ import type { Duplex } from "node:stream";
 import { formatTarget, type Target } from "../../shared/address/target.ts";
 import { deferred } from "../../shared/basics/promises.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
-import { encodeOpen, type OpenAnswer, parseAnswer, receiveHead } from "../../shared/wire/open.ts";
+import { encodeOpen, type OpenAnswer, parseAnswer, receiveHead } from "../../shared/wire/stream-head.ts";
 import { YamuxError } from "../../shared/yamux/errors.ts";
 import type { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
@@ -162,7 +162,10 @@ export class Opening {
       const answer = parseAnswer(json);
       this.#options.watch?.onAnswer(answer);
       if (answer.ok) this.#succeed();
-      else this.#fail(new CulvertError(answer.error, answer.detail || `the agent answered ${answer.error}`));
+      else {
+        const sentence = answer.detail || `the agent answered ${answer.error}`;
+        this.#fail(new CulvertError(answer.error, sentence, { refusedBy: "agent" }));
+      }
     } catch (failure) {
       this.#fail(
         failure instanceof CulvertError ? failure : new CulvertError("internal", "a broken answer of the agent"),

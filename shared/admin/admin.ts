@@ -1,20 +1,19 @@
 import type { IncomingMessage } from "node:http";
-import { type AddressInfo, createServer, type Server } from "node:net";
+import { type AddressInfo, createServer, isIP, isIPv6, type Server } from "node:net";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import type { Registry } from "prom-client";
 import { oncePerSecond } from "../basics/timers.ts";
+import { LOG_LEVELS } from "../config/common-options.ts";
+import { type ListenAddress, listenError } from "../config/listen-address.ts";
 import { printable } from "../outcomes.ts";
-import type { Check } from "../runtime/check.ts";
-import { type ListenAt, listenError } from "../runtime/listen-error.ts";
-import { LOG_LEVELS, type Logger } from "../runtime/logger.ts";
+import type { Logger } from "../runtime/logger.ts";
+import type { Check } from "../runtime/readiness.ts";
 import type { ThrottledLog } from "../runtime/throttled-log.ts";
 import { Connections, mostConnections } from "./connections.ts";
-import { isOwnHost } from "./host-rule.ts";
-import { BODY_LIMIT, OneRequest } from "./one-request.ts";
-import { CONNECT_TO_ADMIN, CONNECT_TO_HEALTH, refusalOf } from "./refusal.ts";
+import { BODY_LIMIT, CONNECT_TO_ADMIN, CONNECT_TO_HEALTH, OneRequest, refusalOf } from "./single-request.ts";
 
 /** Port 0 takes a free one: whether 0 means "off" is the caller's business. */
-export interface AdminOptions extends ListenAt {
+export interface AdminOptions extends ListenAddress {
   /** For /healthz, /livez, /ready and /readyz. */
   readonly checks: () => readonly Check[];
   readonly metrics: Registry;
@@ -155,7 +154,7 @@ function report(checks: readonly Check[], ready: boolean): string {
   return [...lines, `readyz check ${ready ? "passed" : "failed"}`, ""].join("\n");
 }
 
-async function listen(server: Server, at: ListenAt): Promise<AddressInfo> {
+async function listen(server: Server, at: ListenAddress): Promise<AddressInfo> {
   const { port, host } = at;
   try {
     return await listening(server, port, host === "" ? "::" : host);
@@ -178,4 +177,18 @@ async function listening(server: Server, port: number, host: string): Promise<Ad
     });
   });
   return server.address() as AddressInfo;
+}
+
+/**
+ * Whether a request with this Host may be for the admin port. A page in an operator's browser reaches a loopback port
+ * when its own name resolves to 127.0.0.1 (DNS rebinding), and then Host still is that name; an address or `localhost`
+ * cannot be made to lead elsewhere.
+ */
+export function isOwnHost(host: string | undefined, allowed: readonly string[]): boolean {
+  const [, bracketed, plain] = /^(?:\[([^\]]*)\]|([^:[\]]*))(?::\d*)?$/.exec(host ?? "") ?? [];
+  if (bracketed !== undefined) return isIPv6(bracketed);
+  if (plain === undefined || plain === "") return false;
+  if (isIP(plain) !== 0) return true;
+  const name = plain.toLowerCase().replace(/\.$/, "");
+  return name === "localhost" || allowed.some((each) => each.toLowerCase() === name);
 }

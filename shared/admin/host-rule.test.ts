@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { isOwnHost } from "./host-rule.ts";
+import { isOwnHost } from "./admin.ts";
 
 const ALLOWED = ["Admin.Example", "culvert-server"];
 

@@ -4,7 +4,7 @@ import { closeSync, openSync, writeSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { defaultsOf } from "./options.ts";
-import { configFile, dir, good, read, table } from "./testing.ts";
+import { configFile, dir, good, read, table } from "./testing/sample-table.ts";
 
 test("a file has kebab-case or camelCase keys, scalars as they are written, and lists", async () => {
   const config = configFile(`

@@ -1,4 +1,4 @@
-import { constants, createReadStream, fstatSync, openSync } from "node:fs";
+import { accessSync, constants, createReadStream, fstatSync, openSync, statSync } from "node:fs";
 import { Socket } from "node:net";
 import type { Readable } from "node:stream";
 import { nearest } from "../basics/text.ts";
@@ -6,19 +6,18 @@ import { yamlEntries } from "../documents/yaml-entries.ts";
 import { printable } from "../outcomes.ts";
 import type { RawValue, RawValues } from "./flags.ts";
 import { camelName, flagNames, type OptionTable } from "./options.ts";
-import { unreadable } from "./unreadable.ts";
 
 const MAX_FILE_BYTES = 1_048_576;
-/** How long a pipe may take from its opening to its end, ms. */
+/** Time from opening a pipe to its end, ms. */
 const PIPE_MS = 10_000;
-/** Faults shown of one file: enough to see what is wrong with it. */
+/** Faults of one file that are reported. */
 const MAX_PROBLEMS = 20;
 
 export interface ConfigFile extends RawValues {
   readonly problems: string[];
 }
 
-/** The YAML file of `--config`: a mapping of option names (kebab-case, with underscores, or camelCase) to scalars or lists. */
+/** Reads the YAML file of `--config`: it maps option names (kebab-case, with underscores, or camelCase) to scalars or lists. */
 export async function readConfigFile(table: OptionTable, path: string): Promise<ConfigFile> {
   const fault = unreadable(path);
   if (fault !== undefined) return unusable([`--config: ${fault}.`]);
@@ -29,7 +28,6 @@ export async function readConfigFile(table: OptionTable, path: string): Promise<
     return unusable([`--config: cannot read ${path} (${(error as Error).message}).`]);
   }
   if (text === undefined) return unusable([`--config: ${path} is larger than 1 MiB.`]);
-  // The parser is loaded only when there is a file: most starts have none.
   const { entries, faults } = await yamlEntries(text);
   if (faults.length > 0) return unusable(faults.map((sentence) => `${path}: ${sentence}`));
 
@@ -55,7 +53,19 @@ export async function readConfigFile(table: OptionTable, path: string): Promise<
   return { rows, foreign, problems: bounded(problems) };
 }
 
-/** Counts the bytes that come, since a pipe or a device has no size. `undefined`: the file is too large. */
+/** Why this user cannot read the file; `undefined`: it is readable. */
+export function unreadable(path: string): string | undefined {
+  try {
+    accessSync(path, constants.R_OK);
+    return statSync(path).isDirectory() ? `${path} is a directory, not a file` : undefined;
+  } catch (error) {
+    const code = (error as NodeJS.ErrnoException).code;
+    if (code === "ENOENT") return `${path} does not exist`;
+    return code === "EACCES" ? `${path} is not readable for this user` : `cannot read ${path} (${code})`;
+  }
+}
+
+/** Counts the bytes that it reads, since a pipe or a device has no size. `undefined`: the file is too large. */
 async function readBounded(path: string): Promise<string | undefined> {
   const source = opened(path);
   const late = () => source.destroy(new Error(`a pipe, and its writer has not ended within ${PIPE_MS / 1_000} s`));
@@ -75,8 +85,8 @@ async function readBounded(path: string): Promise<string | undefined> {
 }
 
 /**
- * A pipe (`--config <(…)`) is opened without waiting for its writer, and the event loop reads it. Opened in the usual
- * way it would block a thread until there is a writer.
+ * Opens a pipe (`--config <(…)`) without waiting for its writer, and reads it in the event loop. A usual open() would block a
+ * thread until there is a writer.
  */
 function opened(path: string): Readable {
   const fd = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);

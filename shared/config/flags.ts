@@ -1,44 +1,43 @@
 import { Command, Option as Flag } from "commander";
 import { nearest } from "../basics/text.ts";
-import { helpWidth } from "./help-width.ts";
 import { envName, flagName, flagNames, type OptionTable, type Rows } from "./options.ts";
 
-/** One value as a source delivered it; `as` is how a message names it ("--uds-name"). */
+/** One value as a source delivered it; messages call it `as` ("--uds-name"). */
 export interface RawValue {
   readonly as: string;
   readonly texts: string[];
 }
 
-/** What one source says, before anything is interpreted. */
+/** The texts of one source, before they are parsed. */
 export interface RawValues {
   readonly rows: Map<string, RawValue>;
-  /** Flags of Konnectivity without a row: name → value. */
+  /** Konnectivity's flags without a row: name → value. */
   readonly foreign: Map<string, string>;
 }
 
 export interface UnknownFlag {
   readonly flag: string;
-  /** A known flag that it may be a typing error of. */
+  /** The known flag that may have been meant. */
   readonly guess: string | undefined;
 }
 
 export interface ParsedFlags extends RawValues {
   readonly problems: string[];
-  /** Flags that the table does not have. */
   readonly unknown: readonly UnknownFlag[];
-  /** Names of those that it has and that do something. */
+  /** Names of flags that have an effect. */
   readonly meant: readonly string[];
   readonly help: boolean;
   readonly printConfig: boolean;
   readonly config: string | undefined;
 }
 
-const CONFIG_HELP = "YAML file with options; its keys are the names of the flags. Flags and environment win over it.";
+const CONFIG_HELP =
+  "YAML file with options. Its keys are the names of flags. Flags and environment variables override it.";
 const PRINT_HELP = "Print the effective values as YAML, each with its source, and exit.";
 
 /**
- * The command line of a table. Spelling is Konnectivity's: underscores equal dashes, `--flag value`
- * and `--flag=value`, bare flags for booleans, the last of several wins. Every fault is collected.
+ * Parses the command line of a table, spelt as for Konnectivity: underscores equal dashes, `--flag value` and `--flag=value`, bare
+ * flags for booleans, the last of several wins. All faults are collected.
  */
 export function parseFlags<R extends Rows>(table: OptionTable<R>, argv: readonly string[]): ParsedFlags {
   const rows = new Map<string, RawValue>();
@@ -48,7 +47,7 @@ export function parseFlags<R extends Rows>(table: OptionTable<R>, argv: readonly
   const keys = flagNames(table.options);
   const command = buildCommand(table);
   const known = command.options.map((flag) => flag.name());
-  // What is accepted without effect, or refused, is nobody's aim.
+  // A guess must not lead to a flag without effect, or to one that is refused.
   const meant = known.filter((name) => !Object.hasOwn(table.foreign, name));
 
   for (const flag of command.options) {
@@ -80,7 +79,7 @@ export function parseFlags<R extends Rows>(table: OptionTable<R>, argv: readonly
   };
 }
 
-/** The text of `--help`: our own names only; docs/options.md has Konnectivity's. */
+/** The text of `--help`. It has our own names of options only; docs/options.md has Konnectivity's too. */
 export function helpText(table: OptionTable): string {
   const command = buildCommand(table);
   command.addHelpText(
@@ -95,6 +94,11 @@ Precedence: flag, environment, --config file, default.${Object.keys(table.foreig
   let text = "";
   command.configureOutput({ writeOut: (part) => (text += part) }).outputHelp();
   return text;
+}
+
+/** Columns of a help text: those of the terminal, between 80 and 120; 100 for a file or a pager. */
+export function helpWidth(): number {
+  return Math.min(Math.max(process.stdout.columns ?? 100, 80), 120);
 }
 
 function envExample(table: OptionTable): string {
@@ -112,7 +116,7 @@ function buildCommand(table: OptionTable): Command {
     .configureHelp({ optionTerm, helpWidth: helpWidth(), minWidthToWrap: 30 });
   for (const [key, row] of Object.entries(table.options)) {
     const name = flagName(key, row);
-    // Every value is optional to commander, so that "--server-cert --server-key x" is one clear fault of ours.
+    // For commander every value is optional, so that "--server-cert --server-key x" gets our own clear error.
     const flag = new Flag(`--${name} [${row.kind}]`, `${row.help}${choiceNote(row)}${defaultNote(row)}`);
     command.addOption(flag.helpGroup(`${row.section ?? "Options"}:`));
     const alias = row.konnectivity?.slice(2);
@@ -131,7 +135,7 @@ function buildCommand(table: OptionTable): Command {
   return command;
 }
 
-/** Values are shown as what they are, needed; a long choice would push every description to the right. */
+/** Shows `<kind>` for commander's `[kind]`. A long choice would push every description to the right. */
 function optionTerm(flag: Flag): string {
   return flag.flags.replace(/\[(.*)\]/, (_, kind: string) => (kind.length > 12 ? "<choice>" : `<${kind}>`));
 }
@@ -153,7 +157,7 @@ function normalise(argument: string): string {
   return name.replaceAll("_", "-") + argument.slice(name.length);
 }
 
-/** `--dial-timeout -5s` → `--dial-timeout=-5s`: a wrong value, which commander would take for a flag. */
+/** `--dial-timeout -5s` → `--dial-timeout=-5s`: otherwise commander would take the wrong value for a flag. */
 function withNegatives(argv: readonly string[]): string[] {
   const joined: string[] = [];
   for (const argument of argv) {
@@ -166,7 +170,7 @@ function withNegatives(argv: readonly string[]): string[] {
 
 interface FlagNames {
   readonly known: readonly string[];
-  /** Those that do something, for guesses. */
+  /** Those with an effect, for guesses. */
   readonly meant: readonly string[];
 }
 
@@ -177,13 +181,13 @@ function unknownArguments(rest: readonly string[], names: FlagNames, unknown: Un
     const isFlag = argument.startsWith("-") && argument !== "-" && argument !== "--";
     if (isFlag) {
       const flag = argument.replace(/=.*$/s, "");
-      // A flag that takes a value would have taken this one.
+      // Commander has parsed all known flags with values, so this one takes none.
       if (names.known.some((name) => flag === `--${name}`)) problems.push(`${flag} takes no value.`);
       else unknown.push({ flag: clip(flag), guess: nearest(flag.replace(/^-+/, ""), names.meant) });
     } else if (!afterUnknown) {
       problems.push(`Unexpected argument ${JSON.stringify(clip(argument))}: options are written --name=value.`);
     }
-    // What follows an unknown flag is most likely its value; one complaint is enough.
+    // The argument after an unknown flag is most likely its value, and needs no error of its own.
     afterUnknown = isFlag && !argument.includes("=");
   }
   return problems;

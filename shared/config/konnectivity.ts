@@ -1,53 +1,52 @@
 import type { ForeignFlag } from "./options.ts";
 
 /**
- * Flags of Konnectivity's binaries that have no row in our tables (design: "Configuration"). They are
- * never accepted without effect: what means nothing here is warned of, what is missing is refused.
+ * Flags of Konnectivity's binaries that have no row in our tables. None is ignored in silence: a flag that has no meaning here
+ * causes a warning, a flag that asks for a missing feature is refused.
  */
 
-/** Accepted; the start names it in one warning line together with the others, each with its reason. */
+/** Accepted; one warning line at the start names all these flags with their reasons. */
 export function ignored(help: string, boolean = false): ForeignFlag {
-  return { boolean, help, judge: () => ({ ignored: help }) };
+  return { boolean, help, effectOf: () => ({ ignored: help }) };
 }
 
-/** Refused with a sentence, except for the values that ask for nothing. */
+/** Refused with a sentence, except for values that ask for nothing. */
 export function refusedUnless(harmless: readonly string[], refused: string, boolean = false): ForeignFlag {
   return {
     boolean,
     help: refused,
-    judge: (value) => (harmless.includes(value.trim()) ? "fine" : { refused }),
+    effectOf: (value) => (harmless.includes(value.trim()) ? "harmless" : { refused }),
   };
 }
 
-/** Accepted like `ignored`, and without a word where the value switches the function off. */
+/** Like `ignored`, but without a warning where the value switches the function off. */
 function ignoredUnlessOff(help: string, off: readonly string[], boolean = false): ForeignFlag {
-  return { boolean, help, judge: (value) => (off.includes(value.trim()) ? "fine" : { ignored: help }) };
+  return { boolean, help, effectOf: (value) => (off.includes(value.trim()) ? "harmless" : { ignored: help }) };
 }
 
-/** How Go writes a boolean that is false. */
+/** Go's spellings of false. */
 const GO_FALSE: readonly string[] = ["false", "f", "0", "F", "FALSE", "False"];
 
 const ALL_SERVE_ALL = "every agent of a cluster serves all its targets";
-
 const EACH_SERVER = "agents are given every server by --server, and keep a tunnel to each URL";
 
-/** `--server-count`: culvert servers do not count each other. */
+/** `--server-count`: culvert servers do not know their number. */
 const SERVER_COUNT: ForeignFlag = {
   boolean: false,
   help: EACH_SERVER,
-  judge: (value) => {
+  effectOf: (value) => {
     if (!/^\d+$/.test(value.trim())) return { refused: "needs the number of servers, or is left out." };
-    return Number(value) === 1 ? "fine" : { ignored: EACH_SERVER };
+    return Number(value) === 1 ? "harmless" : { ignored: EACH_SERVER };
   },
 };
 
 const STRATEGIES: ReadonlySet<string> = new Set(["destHost", "default", "defaultRoute"]);
 
-/** `--proxy-strategies`: what falls back to any agent routes as culvert does, while agents are of one kind. */
+/** `--proxy-strategies`: a list that ends in any agent means what culvert does, since all its agents are alike. */
 const PROXY_STRATEGIES: ForeignFlag = {
   boolean: false,
   help: ALL_SERVE_ALL,
-  judge: (value) => {
+  effectOf: (value) => {
     const names = value.split(",").map((name) => name.trim());
     const unknown = names.find((name) => name !== "" && !STRATEGIES.has(name));
     if (unknown !== undefined) return { refused: `there is no strategy ${JSON.stringify(unknown.slice(0, 40))}.` };
@@ -58,17 +57,17 @@ const PROXY_STRATEGIES: ForeignFlag = {
           "destHost alone chooses agents by name or address, which is not built yet. For agents of several clusters use --clusters; else let the list end in default.",
       };
     }
-    return names.length === 1 && last !== "defaultRoute" ? "fine" : { ignored: ALL_SERVE_ALL };
+    return names.length === 1 && last !== "defaultRoute" ? "harmless" : { ignored: ALL_SERVE_ALL };
   },
 };
 
-/** `--agent-identifiers`, in the form of a URL's query. Whoever takes what nobody else is for is like every agent here. */
+/** `--agent-identifiers`, in the form of a URL's query. An agent of the default route is like every agent of culvert. */
 const AGENT_IDENTIFIERS: ForeignFlag = {
   boolean: false,
   help: ALL_SERVE_ALL,
-  judge: (value) => {
+  effectOf: (value) => {
     const pairs = [...new URLSearchParams(value.trim())];
-    if (pairs.length === 0) return "fine";
+    if (pairs.length === 0) return "harmless";
     if (pairs.every(([name, is]) => name === "default-route" && is === "true")) return { ignored: ALL_SERVE_ALL };
     return {
       refused:
@@ -78,13 +77,12 @@ const AGENT_IDENTIFIERS: ForeignFlag = {
 };
 
 const LEASES = "no leases are used: agents are given every server by --server";
-
 const REVIEWS = "answers about tokens are kept for a minute";
 const WINDOWS = "streams have windows: --max-window";
 const KLOG = "klog's: use --log-level and --log-format";
 const PPROF = "Go's profiler";
 
-/** Flags of the server alone. */
+/** Only the server has these flags. */
 export const SERVER_ONLY: Readonly<Record<string, ForeignFlag>> = {
   "proxy-strategies": PROXY_STRATEGIES,
   "server-count": SERVER_COUNT,
@@ -94,7 +92,7 @@ export const SERVER_ONLY: Readonly<Record<string, ForeignFlag>> = {
   "frontend-write-channel-size": ignored(WINDOWS),
 };
 
-/** Flags of the agent alone. */
+/** Only the agent has these flags. */
 export const AGENT_ONLY: Readonly<Record<string, ForeignFlag>> = {
   "agent-identifiers": AGENT_IDENTIFIERS,
   "alpn-proto": refusedUnless(
@@ -108,7 +106,7 @@ export const AGENT_ONLY: Readonly<Record<string, ForeignFlag>> = {
   "probe-interval": ignored("a lost tunnel is noticed by --keepalive"),
 };
 
-/** Flags that both of Konnectivity's binaries have and that mean nothing here; klog's own (k8s.io/klog/v2) among them. */
+/** Flags of both of Konnectivity's binaries that have no meaning here, among them klog's (k8s.io/klog/v2). */
 export const IGNORED_BY_BOTH: Readonly<Record<string, ForeignFlag>> = {
   "xfr-channel-size": ignored(WINDOWS),
   "warn-on-channel-limit": ignored(WINDOWS, true),

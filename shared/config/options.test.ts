@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { helpText } from "./flags.ts";
 import { defaultsOf } from "./options.ts";
 import { optionsMarkdown, printConfig } from "./show-options.ts";
-import { configFile, dir, good, read, table } from "./testing.ts";
+import { configFile, dir, good, read, table } from "./testing/sample-table.ts";
 
 test("without any source every value is its default", async () => {
   assert.deepEqual(await good([]), defaultsOf(table));

@@ -15,7 +15,7 @@ const SOURCE_TEXT: Readonly<Record<Source, string>> = {
   default: "default",
 };
 
-/** `--print-config`: the effective values as YAML that `--config` takes back, each with its source; secrets masked. */
+/** `--print-config`: the effective values as YAML that `--config` reads, each with its source. Secrets are masked. */
 export function printConfig<R extends Rows>(
   table: OptionTable<R>,
   values: ValuesOf<R>,
@@ -64,10 +64,10 @@ export function optionsMarkdown(table: OptionTable): string {
 function foreignMarkdown(table: OptionTable): string[] {
   if (Object.keys(table.foreign).length === 0) return [];
   const ignored: string[] = [];
-  const judged: string[] = [];
+  const refused: string[] = [];
   for (const [name, flag] of Object.entries(table.foreign)) {
     const line = `| ${code(`--${name}`)} | ${cell(flag.help)} |`;
-    (canRefuse(flag) ? judged : ignored).push(line);
+    (canRefuse(flag) ? refused : ignored).push(line);
   }
   return [
     "### Konnectivity's other flags",
@@ -76,7 +76,7 @@ function foreignMarkdown(table: OptionTable): string[] {
     "",
     "| flag | what culvert does |",
     "| --- | --- |",
-    ...judged,
+    ...refused,
     "",
     "Accepted with one warning line that gives the reason:",
     "",
@@ -87,9 +87,9 @@ function foreignMarkdown(table: OptionTable): string[] {
   ];
 }
 
-function canRefuse({ judge }: ForeignFlag): boolean {
-  const verdict = judge("\0");
-  return verdict !== "fine" && "refused" in verdict;
+function canRefuse({ effectOf }: ForeignFlag): boolean {
+  const effect = effectOf("\0");
+  return effect !== "harmless" && "refused" in effect;
 }
 
 function lastOfSection(table: OptionTable, key: string): boolean {
@@ -99,8 +99,8 @@ function lastOfSection(table: OptionTable, key: string): boolean {
 }
 
 /**
- * Proxies are named by URLs with a password in them, a PAC script's may have a token in its query; so are others by mistake,
- * which are shown before they are refused.
+ * Masks the password of a proxy's URL and the token in the query of a PAC script's URL. Other options get such URLs by mistake, and
+ * their values are shown before they are refused.
  */
 function withoutSecret(text: string): string {
   return text
@@ -109,7 +109,7 @@ function withoutSecret(text: string): string {
     .replace(/^([a-z][a-z\d+.-]*:\/\/[^?#]*)\?[^#]+/i, "$1?***");
 }
 
-/** A JSON string is a YAML string; what the kinds write without quotes is a plain scalar in both. */
+/** A JSON string is a YAML string. Numbers, durations, sizes and names are plain scalars, which need no quotes. */
 function yamlValue(texts: readonly string[], list: boolean): string {
   if (list) return `[${texts.map((text) => JSON.stringify(text)).join(", ")}]`;
   const text = texts[0] ?? "";

@@ -1,7 +1,7 @@
 import { promises } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { isDeepStrictEqual } from "node:util";
-import { outOfFiles } from "../limits/out-of-files.ts";
+import { descriptorShortage } from "../limits/file-descriptors.ts";
 import { FileWatcher, type Suspects, type WatchTiming } from "./file-watcher.ts";
 import { FileTooLargeError, MAX_FILE_BYTES, readBounded, readFailure } from "./read-bounded.ts";
 import type { DocumentProblem, FileCandidate, Resolved } from "./resolve-conflicts.ts";
@@ -235,7 +235,7 @@ export class DocumentStore<T> {
     try {
       return (await readBounded(path, this.#options.maxBytes)).toString("utf8");
     } catch (error) {
-      if (outOfFiles(error)) throw error; // which says nothing about this file
+      if (descriptorShortage(error)) throw error; // which says nothing about this file
       const { code } = error as NodeJS.ErrnoException;
       return code === "ENOENT" ? undefined : { fault: this.#whyUnreadable(error as NodeJS.ErrnoException) };
     }

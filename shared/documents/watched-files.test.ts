@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { RUN_SOURCES, source } from "../runtime/testing-run.ts";
+import { RUN_SOURCES, source } from "../runtime/testing/project.ts";
 import { recheckAllFiles, type WatchTiming } from "./file-watcher.ts";
 import { hugeFileAt, pipeAt } from "./testing/files.ts";
 import { watchFiles } from "./watched-files.ts";

@@ -3,34 +3,35 @@ import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import fc from "fast-check";
 import { QueueNode } from "../basics/queue.ts";
-import { MemoryMetrics } from "../runtime/memory-metrics.ts";
+import { MemoryMetrics } from "../runtime/common-metrics.ts";
 import { Instruments } from "../runtime/metrics.ts";
-import type { MemoryHold, MemoryHolder } from "./hold.ts";
+import type { MemoryHolder } from "./memory-account.ts";
 import { MemoryPool } from "./memory-pool.ts";
 import type { MemoryShare } from "./memory-share.ts";
+import type { Reclaimable } from "./reclaim.ts";
 
 const RUNS = process.env["CI"] === "true" ? 5_000 : 500;
 const KIB = 1024;
 
 /** A connection that holds bytes of a share, and has not moved for a while. */
-class Stopped implements MemoryHold, MemoryHolder {
+class Stopped implements Reclaimable, MemoryHolder {
   held: number;
-  movedAt: number;
-  readonly paceMs: number;
+  lastProgressAt: number;
+  readonly longestPauseMs: number;
   readonly #share: MemoryShare;
   readonly #place = new QueueNode<MemoryHolder>(this);
 
-  /** `paceMs`: for so long it stood still before, and moved again. */
-  constructor(share: MemoryShare, held: number, stalledMs = 1_000, paceMs = 0) {
+  /** `longestPauseMs`: for so long it stood still before, and moved again. */
+  constructor(share: MemoryShare, held: number, stalledMs = 1_000, longestPauseMs = 0) {
     this.#share = share;
     this.held = held;
-    this.paceMs = paceMs;
-    this.movedAt = performance.now() - stalledMs;
+    this.longestPauseMs = longestPauseMs;
+    this.lastProgressAt = performance.now() - stalledMs;
     share.hold(held);
     share.enter(this.#place);
   }
 
-  *holds(): Iterable<MemoryHold> {
+  *reclaimables(): Iterable<Reclaimable> {
     yield this;
   }
 
@@ -38,7 +39,7 @@ class Stopped implements MemoryHold, MemoryHolder {
     return this.held === 0;
   }
 
-  giveUp(): void {
+  evict(): void {
     this.#share.hold(-this.held);
     this.held = 0;
     this.#place.leave();
@@ -99,7 +100,7 @@ test("where nothing has stopped, clusters above their part are refused new strea
   await looked();
   assert.deepEqual([pool.isFull, red.isFull, blue.isFull], [true, true, false]);
   assert.deepEqual([red.isSpent, blue.isSpent], [true, false], "nor do their windows stop growing");
-  moving.giveUp();
+  moving.evict();
   assert.deepEqual([pool.isFull, red.isFull], [false, false]);
 });
 
@@ -155,10 +156,10 @@ test("where the process is full a cluster is refused by what its connections tak
 test("what a connection leaves behind in the kernel counts while the process is short of memory, and only then", () => {
   const pool = new MemoryPool(100 * KIB);
   const red = pool.share("red");
-  red.leaveBehind(10 * KIB);
+  red.countOrphaned(10 * KIB);
   assert.equal(red.held, 0, "of a pool that is used up nobody knows what the kernel has");
   pool.onProcess(50 * KIB);
-  red.leaveBehind(10 * KIB);
+  red.countOrphaned(10 * KIB);
   pool.onProcess(20 * KIB);
   assert.equal(red.held, 10 * KIB);
   pool.onProcess(0);
@@ -325,7 +326,7 @@ test("however many connections are ended, the pool looks again every 50 ms and n
   const share = pool.share("red");
   let passes = 0;
   const counted: MemoryHolder = {
-    holds: () => {
+    reclaimables: () => {
       passes++;
       return [];
     },

@@ -1,13 +1,13 @@
-import { PRESSURE, type Pressure } from "./hold.ts";
-import { MemoryShare, RELIEVED_BELOW } from "./memory-share.ts";
+import { MemoryShare, RECLAIM_TO } from "./memory-share.ts";
+import { RECLAIM, type ReclaimLevel } from "./reclaim.ts";
 
-/** Memory that could not be had at once is looked for again after so long, ms. */
+/** When not enough could be reclaimed, it is tried again after so long, ms. */
 const AGAIN_MS = 50;
-/** Credit was refused so short a time ago that those who have much of it give some back, ms. */
+/** For so long after a refusal of credit, ms, sessions that have much of it give some back. */
 const WANTED_MS = 1_000;
 /**
- * Where the process takes too much, clusters give up what they hold down to this share of the limit. The rest of what it
- * takes is not theirs to give: malloc keeps what was freed for what comes next, and returns little of it.
+ * When the process takes too much memory, clusters keep at least this share of the limit. The rest is not theirs to give
+ * back: malloc keeps what was freed for later and returns little of it.
  */
 const LEFT_WHEN_SHORT = 1 / 8;
 
@@ -15,12 +15,12 @@ const LEFT_WHEN_SHORT = 1 / 8;
  * What all tunnels of one process hold together, against `--memory-limit`: bytes that streams hold for slow readers, bytes
  * that links keep until they are acknowledged, and what waits in the sockets beside them. Each cluster has a share.
  *
- * Above the limit, the clusters that hold more than their part of it give up what has stopped moving (`relieve`). Only
- * where nothing has stopped are their new streams refused.
+ * Above the limit, memory is reclaimed from connections that have stopped, of the clusters that hold more than their part.
+ * New streams of those are refused only if nothing has stopped.
  *
  * Credit beyond initial windows is a promise to hold more, so it has to fit beside what is held.
  *
- * Called for every chunk, hence additions only: the holders are walked when memory is short.
+ * `hold` is called for every chunk and only adds; holders are walked when memory is short.
  */
 export class MemoryPool {
   readonly limit: number;
@@ -44,7 +44,7 @@ export class MemoryPool {
     this.limit = limit;
   }
 
-  /** The share of a cluster, from now on until it is closed. "": of those who have not said whose they are. */
+  /** Opens the share of a cluster; "" is for peers that have not been authenticated yet. */
   share(cluster: string): MemoryShare {
     const share: MemoryShare = new MemoryShare(cluster, this, () => this.#shares.delete(share));
     this.#shares.add(share);
@@ -65,7 +65,7 @@ export class MemoryPool {
     return this.#reserved;
   }
 
-  /** Streams that were refused because nothing could be given up. */
+  /** Streams that were refused because nothing could be reclaimed. */
   get refused(): number {
     return this.#refused;
   }
@@ -100,17 +100,17 @@ export class MemoryPool {
     return this.#processFull;
   }
 
-  /** What each of those who hold something may take in all, with its connections, where the process is full. */
+  /** The bytes that a cluster which holds something may take in all, with its connections, when the process is full. */
   get fairFootprint(): number {
     return this.limit / Math.max(1, this.#active);
   }
 
-  /** Somebody has been refused credit a short time ago. */
+  /** Credit was refused a short time ago. */
   get isCreditWanted(): boolean {
     return performance.now() - this.#creditRefusedAt < WANTED_MS;
   }
 
-  /** Bytes that each of those who hold something may hold. */
+  /** Bytes that each cluster which holds something may hold. */
   get fairShare(): number {
     return this.#allowed / Math.max(1, this.#active);
   }
@@ -120,18 +120,18 @@ export class MemoryPool {
     return Math.max(this.limit * LEFT_WHEN_SHORT, Math.min(this.limit, this.#held - this.#processExcess));
   }
 
-  /** One share more or less holds something. */
+  /** The number of shares that hold something has changed. */
   countActive(delta: 1 | -1): void {
     this.#active += delta;
   }
 
   hold(delta: number): void {
     this.#held += delta;
-    if (this.#held > this.limit) this.relieveSoon();
+    if (this.#held > this.limit) this.reclaimSoon();
     else if (this.#processExcess === 0) this.#full = false;
   }
 
-  /** Takes credit beyond an initial window, or says no. */
+  /** Takes credit beyond an initial window. Returns false if there is none. */
   reserve(bytes: number): boolean {
     if (this.isSpent || this.#held + this.#reserved + bytes > this.limit) {
       this.#creditRefusedAt = performance.now();
@@ -141,10 +141,10 @@ export class MemoryPool {
     return true;
   }
 
-  /** Credit was refused to one that has less than its part: others give up what has stopped, for the next time. */
+  /** Credit was refused to a cluster that has less than its part: memory is reclaimed from others, for the next time. */
   makeRoom(): void {
     this.#roomWanted = true;
-    if (this.#soon === undefined) this.#later ??= setTimeout(this.#relieve, AGAIN_MS).unref();
+    if (this.#soon === undefined) this.#later ??= setTimeout(this.#reclaim, AGAIN_MS).unref();
   }
 
   release(bytes: number): void {
@@ -155,34 +155,34 @@ export class MemoryPool {
     this.#refused++;
   }
 
-  /** The process takes so many bytes more than it should; 0: it has enough. `isFull`: it can take little more. */
+  /** The process takes `excess` bytes more than it should; 0: it has enough. `isFull`: it can take little more. */
   onProcess(excess: number, isFull = false): void {
     this.#processExcess = excess;
     this.#processFull = isFull;
     if (excess > 0) {
-      this.relieveSoon();
+      this.reclaimSoon();
       return;
     }
-    for (const share of this.#shares) share.forgetLeftBehind();
+    for (const share of this.#shares) share.forgetOrphaned();
     if (this.#held <= this.limit) this.#full = false;
   }
 
   /** At the end of this turn of the event loop. */
-  relieveSoon(): void {
-    if (this.#later === undefined) this.#soon ??= setImmediate(this.#relieve);
+  reclaimSoon(): void {
+    if (this.#later === undefined) this.#soon ??= setImmediate(this.#reclaim);
   }
 
-  readonly #relieve = (): void => {
+  readonly #reclaim = (): void => {
     this.#forgetNextPass();
     const now = performance.now();
-    if (this.isSpent || this.#roomWanted) this.#relieveAll(Math.min(this.#allowed, this.limit * RELIEVED_BELOW), now);
+    if (this.isSpent || this.#roomWanted) this.#reclaimAll(Math.min(this.#allowed, this.limit * RECLAIM_TO), now);
     for (const share of this.#shares) {
-      if (share.isAboveCap) this.#ended += share.relieveToCap(now);
+      if (share.isAboveCap) this.#ended += share.reclaimToCap(now);
     }
-    // Each connection that was ended may have asked for a pass of its own; this one has seen what they changed.
+    // Connections that were ended may have asked for another pass, but this one has seen what they changed.
     this.#forgetNextPass();
     if (this.#full || [...this.#shares].some(({ isAboveCap }) => isAboveCap)) {
-      this.#later = setTimeout(this.#relieve, AGAIN_MS).unref();
+      this.#later = setTimeout(this.#reclaim, AGAIN_MS).unref();
     }
   };
 
@@ -193,24 +193,24 @@ export class MemoryPool {
     this.#later = undefined;
   }
 
-  /** Readers that make progress in steps are left alone unless the process is short, or another cluster cannot get its part. */
-  get #pressure(): Pressure {
-    if (!this.isSpent) return PRESSURE.wanted;
-    return this.isProcessShort || this.#roomWanted ? PRESSURE.last : PRESSURE.limit;
+  /** Slow readers are spared unless the process is short, or another cluster cannot get its part. */
+  get #level(): ReclaimLevel {
+    if (!this.isSpent) return RECLAIM.longStalled;
+    return this.isProcessShort || this.#roomWanted ? RECLAIM.slow : RECLAIM.stalled;
   }
 
-  /** Who holds most goes first; nobody is taken more than what is beyond a fair part. */
-  #relieveAll(target: number, now: number): void {
+  /** Clusters that hold most come first, and only what is beyond a fair part is taken from each. */
+  #reclaimAll(target: number, now: number): void {
     const part = target / Math.max(1, this.#active);
-    const pressure = this.#pressure;
+    const level = this.#level;
     const above = [...this.#shares].filter(({ held }) => held > part).sort((one, other) => other.held - one.held);
     for (const share of above) {
       if (this.#held <= target) break;
-      this.#ended += share.relieve(() => this.#held <= target || share.held <= part, now, pressure);
+      this.#ended += share.reclaim(() => this.#held <= target || share.held <= part, now, level);
     }
     this.#roomWanted = false;
     this.#full = this.isSpent && this.#held > target;
-    // What has been freed counts at once; whether that was enough is seen when the process is looked at next.
+    // What was freed counts at once; the next look at the process shows whether it was enough.
     this.#processExcess = this.#full ? this.#processExcess : 0;
   }
 

@@ -2,9 +2,10 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { QueueNode } from "../basics/queue.ts";
-import type { MemoryHold, MemoryHolder } from "./hold.ts";
+import type { MemoryHolder } from "./memory-account.ts";
 import { MemoryPool } from "./memory-pool.ts";
 import type { MemoryShare } from "./memory-share.ts";
+import type { Reclaimable } from "./reclaim.ts";
 
 const MIB = 1024 * 1024;
 const CAP = 16 * MIB;
@@ -12,9 +13,9 @@ const CAP = 16 * MIB;
 type Account = Pick<MemoryShare, "hold" | "enter">;
 
 /** A connection that holds bytes of a share. Its reader takes a byte now and then, unless it has stopped. */
-class Connection implements MemoryHold, MemoryHolder {
+class Connection implements Reclaimable, MemoryHolder {
   held: number;
-  readonly paceMs = 0;
+  readonly longestPauseMs = 0;
   readonly #share: Account;
   readonly #stalledMs: number;
   readonly #place = new QueueNode<MemoryHolder>(this);
@@ -27,15 +28,15 @@ class Connection implements MemoryHold, MemoryHolder {
     share.enter(this.#place);
   }
 
-  get movedAt(): number {
+  get lastProgressAt(): number {
     return performance.now() - this.#stalledMs;
   }
 
-  *holds(): Iterable<MemoryHold> {
+  *reclaimables(): Iterable<Reclaimable> {
     yield this;
   }
 
-  giveUp(): void {
+  evict(): void {
     this.#share.hold(-this.held);
     this.held = 0;
     this.#place.leave();
@@ -65,7 +66,7 @@ test("a cluster whose readers all move gets nothing new above limits.memory, unt
   }
   assert.equal(red.isFull, true, `${red.held / MIB} MiB are held, and another connection may begin`);
   assert.deepEqual([red.isFullByCap, blue.isFull, neighbour.held], [true, false, 100 * MIB]);
-  for (const connection of connections) connection.giveUp();
+  for (const connection of connections) connection.evict();
   assert.deepEqual([red.held, red.isFull, pool.isFull], [0, false, false]);
 });
 
@@ -87,12 +88,12 @@ test("moments above twice the cap end nothing that moves, and refuse nobody", ()
   const { red } = capped();
   const begun = performance.now();
   const connection = new Connection(red, 3 * CAP, -10_000); // the clock of this test runs ahead
-  assert.equal(red.relieveToCap(begun), 0);
+  assert.equal(red.reclaimToCap(begun), 0);
   red.hold(-3 * CAP);
   red.hold(3 * CAP);
-  assert.equal(red.relieveToCap(begun + 1_500), 0);
+  assert.equal(red.reclaimToCap(begun + 1_500), 0);
   assert.deepEqual([red.isSpent, red.isFull], [true, false]);
-  assert.equal(red.relieveToCap(begun + 2_600), 1, "a second without a break");
+  assert.equal(red.reclaimToCap(begun + 2_600), 1, "a second without a break");
   assert.equal(connection.held, 0);
 });
 
@@ -121,7 +122,7 @@ test("what a link keeps ends, slows down and refuses no connection of a cluster 
   red.links.hold(3 * CAP);
   const stopped = new Connection(red, MIB, 10_000);
   const moving = new Connection(red, 2 * MIB);
-  const ended = [0, 500, 1_000, 1_500, 2_000].map((ms) => red.relieveToCap(begun + ms));
+  const ended = [0, 500, 1_000, 1_500, 2_000].map((ms) => red.reclaimToCap(begun + ms));
   assert.deepEqual(ended, [0, 0, 0, 0, 0]);
   assert.deepEqual([stopped.held, moving.held], [MIB, 2 * MIB]);
   assert.deepEqual([red.isAboveCapByConnections, red.isFullByCap, red.isFull], [false, false, false]);
@@ -133,7 +134,7 @@ test("a link that has stopped is given up where links and connections together h
   const { red } = capped();
   const stopped = new Connection(red, 5 * MIB, 10_000);
   const link = new Connection(red.links, CAP, 15_000);
-  assert.equal(red.relieveToCap(performance.now()), 1);
+  assert.equal(red.reclaimToCap(performance.now()), 1);
   assert.deepEqual([link.held, stopped.held, red.held], [0, 5 * MIB, 5 * MIB]);
 });
 
@@ -141,6 +142,6 @@ test("connections that hold more than limits.memory are ended for their own byte
   const { red } = capped();
   red.links.hold(3 * CAP);
   const stopped = Array.from({ length: 17 }, () => new Connection(red, MIB, 1_000));
-  assert.equal(red.relieveToCap(performance.now()), 3, "down to nine tenths of 16 MiB");
+  assert.equal(red.reclaimToCap(performance.now()), 3, "down to nine tenths of 16 MiB");
   assert.equal(stopped.filter(({ held }) => held > 0).length, 14);
 });

@@ -1,15 +1,16 @@
 import { Queue, type QueueNode } from "../basics/queue.ts";
-import { type MemoryAccount, type MemoryHold, type MemoryHolder, PRESSURE, type Pressure, relieve } from "./hold.ts";
+import type { MemoryAccount, MemoryHolder } from "./memory-account.ts";
 import type { MemoryPool } from "./memory-pool.ts";
+import { RECLAIM, type Reclaimable, type ReclaimLevel, reclaim } from "./reclaim.ts";
 
-/** What was given up goes down to this share of the limit, so that it does not swing with every chunk. */
-export const RELIEVED_BELOW = 0.9;
-/** A cluster whose connections hold more than its cap for so long, ms, gets no new ones: those that had stopped were ended. */
+/** Reclaiming goes down to this share of the limit, so that it does not begin again with every chunk. */
+export const RECLAIM_TO = 0.9;
+/** A cluster whose connections hold more than its cap for so long, ms, gets no new ones. */
 const REFUSED_AFTER_MS = 200;
-/** Where they hold more than so many times its cap for so long, ms, it loses connections that still move, too. */
+/** One whose connections hold so many times its cap for so long, ms, loses connections that still move, too. */
 const OVERRUN = { times: 2, afterMs: 1_000 };
 
-/** What the tunnels of one cluster hold, as a part of what all may hold together. */
+/** What the tunnels of one cluster hold, as a part of the pool. */
 export class MemoryShare implements MemoryAccount {
   readonly cluster: string;
   /** The account of its links. */
@@ -20,11 +21,11 @@ export class MemoryShare implements MemoryAccount {
   readonly #linkHolders = new Queue<MemoryHolder>();
   #cap = Number.POSITIVE_INFINITY;
   #held = 0;
-  /** Of what is held, bytes that links keep until they are acknowledged. */
+  /** The part of `#held` that links keep until it is acknowledged. */
   #heldByLinks = 0;
   #reserved = 0;
   #leftBehind = 0;
-  /** What open connections take whether they hold something or not. */
+  /** What open connections take even if they hold nothing. */
   #connections = 0;
   /** Since when its connections have held more than its cap, or `OVERRUN.times` its cap, ms; `undefined`: they do not. */
   #aboveSince: number | undefined;
@@ -44,14 +45,14 @@ export class MemoryShare implements MemoryAccount {
     return this.#held;
   }
 
-  /** Bytes that this cluster may hold, whatever others leave (`limits.memory`). */
+  /** Bytes that this cluster may hold, even if others leave more (`limits.memory`). */
   get cap(): number {
     return this.#cap;
   }
 
   set cap(bytes: number) {
     this.#cap = bytes;
-    if (this.isAboveCap) this.#pool.relieveSoon();
+    if (this.isAboveCap) this.#pool.reclaimSoon();
   }
 
   /** Connections and links together hold more than the cap: no window grows, and links get less room. */
@@ -60,8 +61,8 @@ export class MemoryShare implements MemoryAccount {
   }
 
   /**
-   * Connections alone do. They are not slowed down, ended or refused for what a link keeps: its peer may have fallen
-   * silent, or have no carrier now, and no connection could free that.
+   * Connections alone hold more than the cap. They are not ended or refused for what a link keeps: its peer may be silent
+   * or have no carrier now, and no connection could free that.
    */
   get isAboveCapByConnections(): boolean {
     return this.#heldByConnections > this.#cap;
@@ -71,39 +72,39 @@ export class MemoryShare implements MemoryAccount {
     return this.#held - this.#heldByLinks;
   }
 
-  /** Connections have held more than the cap although those that had stopped were ended: no new one begins. */
+  /** Connections still hold more than the cap after those that had stopped were ended: no new one begins. */
   get isFullByCap(): boolean {
     if (this.#aboveSince === undefined || !this.isAboveCapByConnections) return false;
     return performance.now() - this.#aboveSince >= REFUSED_AFTER_MS;
   }
 
   get isTight(): boolean {
-    return this.#held * 2 > this.#cap || (this.#pool.isTight && this.#isAbovePart(this.#held * 2));
+    return this.#held * 2 > this.#cap || (this.#pool.isTight && this.#exceedsPart(this.#held * 2));
   }
 
   get isSpent(): boolean {
-    return this.isAboveCap || (this.#pool.isSpent && this.#isAbovePart(this.#held));
+    return this.isAboveCap || (this.#pool.isSpent && this.#exceedsPart(this.#held));
   }
 
   get isFull(): boolean {
     if (this.isFullByCap) return true;
-    if (this.#pool.isFull && this.#isAbovePart(this.#held)) return true;
+    if (this.#pool.isFull && this.#exceedsPart(this.#held)) return true;
     return this.#pool.isProcessFull && this.#held + this.#connections > this.#pool.fairFootprint;
   }
 
   get mustShrink(): boolean {
     const committed = this.#held + this.#reserved;
-    return committed > this.#cap || (this.#pool.isCreditWanted && this.#isAbovePart(committed));
+    return committed > this.#cap || (this.#pool.isCreditWanted && this.#exceedsPart(committed));
   }
 
-  #isAbovePart(bytes: number): boolean {
+  #exceedsPart(bytes: number): boolean {
     return bytes > this.#pool.fairShare;
   }
 
   hold(delta: number): void {
     this.#held += delta;
     this.#pool.hold(delta);
-    if (this.isAboveCap) this.#pool.relieveSoon();
+    if (this.isAboveCap) this.#pool.reclaimSoon();
     if (this.#aboveSince !== undefined && !this.isAboveCapByConnections) this.#isBelowCap();
     this.#onChanged();
   }
@@ -122,19 +123,19 @@ export class MemoryShare implements MemoryAccount {
     };
   }
 
-  /** One connection more or less is open, which takes so many bytes of the process although it holds nothing. */
+  /** A connection that takes so many bytes of the process was opened, or closed if negative. */
   onConnection(bytes: number): void {
     this.#connections += bytes;
   }
 
-  leaveBehind(bytes: number): void {
+  countOrphaned(bytes: number): void {
     if (!this.#pool.isProcessShort) return;
     this.#leftBehind += bytes;
     this.hold(bytes);
   }
 
   /** The process has enough memory again. */
-  forgetLeftBehind(): void {
+  forgetOrphaned(): void {
     if (this.#leftBehind > 0) this.hold(-this.#leftBehind);
     this.#leftBehind = 0;
   }
@@ -143,7 +144,7 @@ export class MemoryShare implements MemoryAccount {
     const wanted = this.#held + this.#reserved + bytes;
     if (wanted > this.#cap) return false;
     if (!this.#pool.reserve(bytes)) {
-      if (!this.#isAbovePart(wanted)) this.#pool.makeRoom();
+      if (!this.#exceedsPart(wanted)) this.#pool.makeRoom();
       return false;
     }
     this.#reserved += bytes;
@@ -157,7 +158,7 @@ export class MemoryShare implements MemoryAccount {
     this.#onChanged();
   }
 
-  /** Whether it holds something; a closed one is forgotten when it does not. */
+  /** Counts whether it holds something; a closed share is forgotten when it does not. */
   #onChanged(): void {
     const isActive = this.#held + this.#reserved > 0;
     if (isActive !== this.#isActive) this.#pool.countActive(isActive ? 1 : -1);
@@ -173,33 +174,33 @@ export class MemoryShare implements MemoryAccount {
     this.#holders.join(place);
   }
 
-  /** Ends what may be taken from at this pressure until there is enough; returns how many connections and links. */
-  relieve(isEnough: () => boolean, now: number, pressure: Pressure): number {
-    return relieve(holdsOf(this.#holders, this.#linkHolders), isEnough, now, pressure);
+  /** Evicts connections and links up to this level until there is enough; returns their number. */
+  reclaim(isEnough: () => boolean, now: number, level: ReclaimLevel): number {
+    return reclaim(holdsOf(this.#holders, this.#linkHolders), isEnough, now, level);
   }
 
-  /** Back to what its cap allows, as far as what has stopped can be ended; returns how many connections and links. */
-  relieveToCap(now: number): number {
-    const ended = this.isAboveCapByConnections ? this.#relieveConnections(now) : 0;
+  /** Reclaims what the cap does not allow, from what has stopped; returns how many connections and links were ended. */
+  reclaimToCap(now: number): number {
+    const ended = this.isAboveCapByConnections ? this.#reclaimConnections(now) : 0;
     if (!this.isAboveCap) return ended;
-    const isEnough = () => this.#held <= this.#cap * RELIEVED_BELOW;
-    return ended + relieve(holdsOf(this.#linkHolders), isEnough, now, PRESSURE.limit);
+    const isEnough = () => this.#held <= this.#cap * RECLAIM_TO;
+    return ended + reclaim(holdsOf(this.#linkHolders), isEnough, now, RECLAIM.stalled);
   }
 
   /**
-   * Connections that still move end only where they stay far above the cap: a reader that takes a byte now and then would
-   * hold as much as one that has stopped.
+   * Connections that still move are ended only when the cluster stays far above the cap: readers that take a byte now and
+   * then would hold as much as those that have stopped.
    */
-  #relieveConnections(now: number): number {
+  #reclaimConnections(now: number): number {
     const most = this.#cap * OVERRUN.times;
-    const relieveTo = (bytes: number, pressure: Pressure) =>
-      relieve(holdsOf(this.#holders), () => this.#heldByConnections <= bytes, now, pressure);
-    const ended = relieveTo(this.#cap * RELIEVED_BELOW, PRESSURE.limit);
+    const reclaimTo = (bytes: number, level: ReclaimLevel) =>
+      reclaim(holdsOf(this.#holders), () => this.#heldByConnections <= bytes, now, level);
+    const ended = reclaimTo(this.#cap * RECLAIM_TO, RECLAIM.stalled);
     if (!this.isAboveCapByConnections) return ended;
     this.#aboveSince ??= now;
     this.#overrunSince = this.#heldByConnections > most ? (this.#overrunSince ?? now) : undefined;
     if (this.#overrunSince === undefined || now - this.#overrunSince < OVERRUN.afterMs) return ended;
-    return ended + relieveTo(most, PRESSURE.moving);
+    return ended + reclaimTo(most, RECLAIM.moving);
   }
 
   #isBelowCap(): void {
@@ -207,13 +208,13 @@ export class MemoryShare implements MemoryAccount {
     this.#overrunSince = undefined;
   }
 
-  /** Its cluster is not served any more; what is open still counts until it is over. */
+  /** The cluster is not served any more; what is open counts until it ends. */
   close(): void {
     this.#closed = true;
     this.#onChanged();
   }
 }
 
-function* holdsOf(...queues: readonly Queue<MemoryHolder>[]): Iterable<MemoryHold> {
-  for (const queue of queues) for (const holder of queue) yield* holder.holds();
+function* holdsOf(...queues: readonly Queue<MemoryHolder>[]): Iterable<Reclaimable> {
+  for (const queue of queues) for (const holder of queue) yield* holder.reclaimables();
 }

@@ -1,5 +1,5 @@
-import { getHeapStatistics, setFlagsFromString } from "node:v8";
-import { runInNewContext } from "node:vm";
+import { getHeapStatistics } from "node:v8";
+import { collectGarbage } from "../node/v8.ts";
 import { type ControlGroups, type GroupMemory, groupMemory } from "./memory-limit.ts";
 import type { MemoryPool } from "./memory-pool.ts";
 
@@ -68,16 +68,4 @@ function bytesAbove(share: number, { used, limit }: GroupMemory): number {
 function heapBytes(): number {
   const { used_heap_size: heap, external_memory: buffers } = getHeapStatistics();
   return heap + buffers;
-}
-
-let collect: (() => void) | undefined;
-
-/** What V8 does by itself only when it believes that it is worth it: of memory limits it knows nothing. */
-function collectGarbage(): void {
-  if (collect === undefined) {
-    setFlagsFromString("--expose-gc");
-    collect = runInNewContext("gc") as () => void;
-    setFlagsFromString("--no-expose-gc");
-  }
-  collect();
 }

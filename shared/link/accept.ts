@@ -1,10 +1,10 @@
 import type { Duplex } from "node:stream";
 import type { WebSocket } from "ws";
 import type { TurnQueue } from "../basics/turn-queue.ts";
-import { CloseCode, LinkRefused } from "../wire/handshake.ts";
+import { CloseCode, closeReason, LinkRefused } from "../wire/handshake.ts";
 import { Carrier } from "./carrier.ts";
 import { CarrierLost } from "./carrier-end.ts";
-import type { ControlMessage, Hello, OuterHello, Resumed, Welcome } from "./control.ts";
+import type { ControlMessage, Hello, OuterHello, ResumeAnswer, Welcome } from "./control.ts";
 
 export interface AcceptOptions {
   /** How long an upgraded connection may take to say hello, ms. */
@@ -16,14 +16,14 @@ export interface AcceptOptions {
    * Answers the hello, or leaves that to the inner TLS; throws `LinkRefused` with a close code to refuse. Called at most
    * once.
    */
-  welcome(hello: Hello | OuterHello): Welcome | Resumed | undefined;
+  welcome(hello: Hello | OuterHello): Welcome | ResumeAnswer | undefined;
 }
 
 /** A carrier whose hello was not refused. */
 export interface Accepted {
   readonly carrier: Carrier;
   readonly hello: Hello | OuterHello;
-  readonly welcome: Welcome | Resumed | undefined;
+  readonly welcome: Welcome | ResumeAnswer | undefined;
 }
 
 /** RFC 6455 §7.4.1: the server met a condition that it did not expect. */
@@ -81,7 +81,7 @@ export function acceptCarrier(ws: WebSocket, socket: Duplex, options: AcceptOpti
         }
         resolve({ carrier, hello, welcome });
       } catch (error) {
-        if (error instanceof LinkRefused) refuse(error.closeCode ?? CloseCode.badHello, error, error.reason);
+        if (error instanceof LinkRefused) refuse(error.closeCode ?? CloseCode.badHello, error, closeReason(error));
         else refuse(INTERNAL_ERROR, error as Error, "internal error");
       }
     };

@@ -1,9 +1,9 @@
 import net from "node:net";
-import { brokenOff } from "../http/broken-off.ts";
-import { noTlsBehind } from "../http/portal.ts";
+import { peerAction } from "../http/connection-end.ts";
+import { noTlsBehind } from "../http/response-fields.ts";
 import { CertificateFault, UnknownIssuer } from "../tls/server-certificate.ts";
-import { LinkRefused } from "../wire/handshake.ts";
-import { CarrierLost } from "./carrier-end.ts";
+import { CloseCode, LinkRefused } from "../wire/handshake.ts";
+import { CarrierLost, PeerViolation } from "./carrier-end.ts";
 import { damagedAnswer, HELD_BACK, MiddleBox } from "./upgrade-answer.ts";
 
 export const CONNECTING = "connecting";
@@ -90,7 +90,8 @@ function endless(proxy: PassedProxy | undefined): string {
 export function unwelcomed(reason: Error): Error {
   const isSilent = reason instanceof CarrierLost && reason.lossCause === "silent";
   if (isSilent) return new MiddleBox("held_back", `${reason.message} ${GREETING}: ${HELD_BACK.held_back}`);
-  return damagedAnswer(reason) ?? reason;
+  const isDamaged = reason instanceof PeerViolation && reason.closeCode === CloseCode.protocolError;
+  return isDamaged ? damagedAnswer(reason) : reason;
 }
 
 const SENTENCES = [LinkRefused, MiddleBox, UnknownIssuer, CertificateFault] as const;
@@ -103,7 +104,7 @@ export function dialFault(error: Error, standing: Standing): Error {
   if (NO_TLS.has(code)) return new NoTls(error, standing);
   if (code === UNRECOGNIZED_NAME) return Object.assign(new Error(unknownName(host)), { code });
   if (code === NO_PROTOCOL || isHttp2(error)) return new GrpcServer(`${GRPC_ALONE} (${step})`, { cause: error });
-  const broken = brokenOff(error);
+  const broken = peerAction(error);
   if (broken !== undefined && step === UPGRADING && standing.noProtocol === true) {
     return new GrpcServer(`${whoAnswers(proxy)} ${broken} ${LIKE_GRPC}`, { cause: error });
   }

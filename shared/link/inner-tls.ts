@@ -1,6 +1,7 @@
 import { constants } from "node:crypto";
 import tls from "node:tls";
-import { sniOf } from "../address/sni.ts";
+import { sniOf } from "../address/server-name.ts";
+import { beforeVerification } from "../node/sockets.ts";
 import {
   type CertificateFault,
   certificateFault,
@@ -85,8 +86,7 @@ async function dial(link: InnerLink, options: InnerDialOptions): Promise<InnerTl
   });
   const secured = new Promise<void>((resolve, reject) => {
     let shown: readonly Buffer[] = [];
-    // Before Node judges the certificate, and throws it away with the connection.
-    socket.prependOnceListener("secure", () => {
+    beforeVerification(socket, () => {
       shown = shownBy(socket);
     });
     socket.on("error", (error) => reject(new InnerTlsFault(error, shown, options)));

@@ -1,10 +1,8 @@
 import type { IncomingHttpHeaders, IncomingMessage } from "node:http";
 import { revealsSecret } from "../basics/text.ts";
-import { placeOf } from "../http/portal.ts";
-import { isOurs } from "../http/response-fields.ts";
-import { parseRetryAfter } from "../http/retry-after.ts";
+import { clockNote } from "../http/clock-skew.ts";
+import { faultIn, isOurs, parseRetryAfter, printableLocation } from "../http/response-fields.ts";
 import { printable } from "../outcomes.ts";
-import { clockNote } from "../tls/clock-skew.ts";
 import { LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
 
 /** What stands between and answers in place of the server: a word for metrics. */
@@ -50,12 +48,8 @@ export const HELD_BACK = {
     "the upgrade was answered, and nothing came behind the answer: something in between holds bytes back, and must not buffer, or the server hangs",
 } as const satisfies Partial<Record<MiddleBoxKind, string>>;
 
-/** How ws begins its errors about an answer of 101, or what stands behind it, that no server sends (RFC 6455 §4.1, §5.2). */
-const DAMAGED = /^(Invalid (Upgrade|Sec-WebSocket|WebSocket frame)|Server (sent|indicated))/;
-
-/** The answer was 101, and something in between has taken from it or added to it; `undefined`: any other error of ws. */
-export function damagedAnswer({ message }: Error): MiddleBox | undefined {
-  if (!DAMAGED.test(message)) return undefined;
+/** ws refuses a 101 answer, or what follows it, that no server sends (RFC 6455 §4.1, §5.2): a middlebox has changed it. */
+export function damagedAnswer({ message }: Error): MiddleBox {
   return new MiddleBox(
     "upgrade_stripped",
     `the answer to the upgrade did not come as the server sends it (${message}): ${CHANGED}`,
@@ -148,10 +142,10 @@ export function judgeAnswer(
     const reason = printable(sentence, MAX_BODY_BYTES) || printable(shown(answer.statusMessage));
     // Whose certificate or token is refused may only have a wrong clock.
     const note = status === 401 ? clockNote(headers.date, now) : "";
-    return new LinkRefused({ status, reason: `${reason}${note}`, retryAfterMs });
+    return new LinkRefused({ status, reason, note, fault: faultIn(headers["proxy-status"]), retryAfterMs });
   }
   if (status >= 300 && status < 400) {
-    const where = placeOf(shown(headers.location));
+    const where = printableLocation(shown(headers.location));
     return box("redirected", `the upgrade was sent elsewhere, to "${where}"`, `a portal that wants a login? ${CURE}`);
   }
   // RFC 9110 §15.5.2 and §15.5.8, RFC 6585 §6.

@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
 import { test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
-import { UNBOUNDED } from "../limits/hold.ts";
+import { UNBOUNDED } from "../limits/memory-account.ts";
 import { MemoryPool } from "../limits/memory-pool.ts";
 import { HandshakeBacklog, type HandshakeBacklogOptions } from "./handshake-backlog.ts";
 import { IncomingConnection } from "./incoming-connection.ts";
@@ -41,7 +41,7 @@ class Fixture implements AsyncDisposable {
     return this;
   }
 
-  /** The client with this number is cut, and its socket will close later (departures.ts). */
+  /** Destroys the socket of the client with this number, which closes later (paced-close.ts). */
   cut(index: number): void {
     const raw = this.#accepted[index] as Socket;
     const release = raw._destroy;

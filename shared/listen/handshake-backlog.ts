@@ -1,6 +1,6 @@
 import { BySource } from "../basics/by-source.ts";
 import { OrderedSet } from "../basics/queue.ts";
-import type { MemoryAccount } from "../limits/hold.ts";
+import type { MemoryAccount } from "../limits/memory-account.ts";
 import { HandshakeQueue } from "./handshake-queue.ts";
 import type { IncomingConnection, WaitingEvents } from "./incoming-connection.ts";
 import type { Preface, PrefaceReader } from "./preface.ts";

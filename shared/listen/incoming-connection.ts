@@ -1,10 +1,10 @@
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
-import { networkOf } from "../address/source-network.ts";
+import { networkOf } from "../address/network.ts";
 import { GrowingBytes } from "../basics/bytes.ts";
-import { HeldBytes } from "../limits/held-bytes.ts";
-import type { MemoryAccount } from "../limits/hold.ts";
-import { rawSocketOf } from "../relay/reset.ts";
+import type { MemoryAccount } from "../limits/memory-account.ts";
+import { HeldBytes } from "../limits/memory-account.ts";
+import { rawSocketOf } from "../node/sockets.ts";
 import { type HandshakeBudget, type QueuedHandshake, UNLIMITED } from "./handshake-queue.ts";
 import type { FoundHello, Preface, PrefaceReader } from "./preface.ts";
 import type { Endpoint } from "./proxy-protocol.ts";
@@ -88,7 +88,7 @@ export class IncomingConnection<Host = unknown> implements QueuedHandshake {
   #socket: Socket;
   #deadline: NodeJS.Timeout | undefined;
   /** Present in the states `preface` and `queued`. */
-  #waiting: Waiting | undefined;
+  #waiting: HeldPreface | undefined;
 
   constructor(raw: Socket) {
     this.raw = raw;
@@ -202,7 +202,7 @@ export class IncomingConnection<Host = unknown> implements QueuedHandshake {
 }
 
 /** What a connection holds while it waits for its handshake. */
-interface Waiting {
+interface HeldPreface {
   /** Absent once the preface has come. */
   reader: PrefaceReader | undefined;
   readonly events: WaitingEvents;

@@ -7,7 +7,7 @@ import {
   type TLSSocket,
   type Server as TlsServer,
 } from "node:tls";
-import { rawSocketOf } from "../relay/reset.ts";
+import { rawSocketOf, readWholeRecords } from "../node/sockets.ts";
 import type { TlsMaterial } from "../tls/tls-material.ts";
 import { Acceptor, type AcceptRules, type HandshakeRefusal } from "./acceptor.ts";
 import { MAX_CLIENT_HELLO, UNRECOGNIZED_NAME_ALERT } from "./client-hello.ts";
@@ -162,7 +162,7 @@ export class TlsListener<Host extends VirtualHost = VirtualHost> {
       return `the certificate of this virtual host cannot be used: ${(error as Error).message}`;
     }
     server.on("secureConnection", this.#onSecure);
-    server.on("resumeSession", neverResumed);
+    readWholeRecords(server);
     server.on("tlsClientError", this.#onTlsError);
     return server;
   }
@@ -204,7 +204,7 @@ function contextOptions({ minVersion, ciphers }: ContextSettings, material?: Tls
     ...(material && { cert: material.cert, key: material.key, ca: material.ca === "" ? [] : material.ca }),
     minVersion: minVersion ?? "TLSv1.2",
     ...(ciphers ? { ciphers } : {}),
-    // Tickets off; session ids need a cache, and `neverResumed` has none.
+    // Tickets off; session ids need a cache, and `readWholeRecords` has none.
     secureOptions: constants.SSL_OP_NO_TICKET,
   } as const;
 }
@@ -215,15 +215,6 @@ function contextOptions({ minVersion, ciphers }: ContextSettings, material?: Tls
  */
 function chooseProtocol({ protocols }: { readonly protocols: readonly string[] }): string | undefined {
   return ["http/1.1", "h2"].find((name) => protocols.includes(name)) ?? protocols[0];
-}
-
-/**
- * A listener of `resumeSession` makes Node read into buffers of 16 KiB. Without it, a ClientHello given back by `unshift`
- * makes one of its two buffers as small as 1 KiB, and every second read is of 1 KiB from then on: a fifth more of the
- * server's time in downloads (docs/decisions/0010). A connection that began unread has 64 KiB either way.
- */
-function neverResumed(_sessionId: Buffer, answer: (error: null, session: null) => void): void {
-  answer(null, null);
 }
 
 export interface PlainListenerOptions extends AcceptRules {

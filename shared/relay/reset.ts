@@ -1,6 +1,6 @@
-import { readSync } from "node:fs";
-import { Socket } from "node:net";
+import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
+import { hasPeer, rawSocketOf, readAgain } from "../node/sockets.ts";
 
 /**
  * Ends a connection so that its peer sees a failure, not an end in order: a TCP reset, under TLS without close_notify.
@@ -38,39 +38,7 @@ function isEnding(socket: Duplex): boolean {
  */
 export function endedByReset(socket: Duplex): boolean {
   const raw = rawSocketOf(socket);
-  const handle = raw && handleOf(raw);
-  if (handle === undefined) return false;
-  try {
-    readSync(handle.fd, probe, 0, 1, null);
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code !== "EAGAIN";
-  }
-  const hasPeer = (handle.getpeername?.({}) ?? 0) === 0;
-  return !hasPeer && !socket.writableFinished;
-}
-
-const probe = Buffer.alloc(1);
-
-/** The socket that is the connection to the kernel: itself, or the one beneath a TLS socket. */
-export function rawSocketOf(socket: Duplex): Socket | undefined {
-  if (!(socket instanceof Socket)) return undefined;
-  // Undocumented, but where each TLSSocket keeps what it was made on; without it, as for a TLSSocket that dialled by
-  // itself, the connection is the TLSSocket's own.
-  const parent = "_parent" in socket ? socket._parent : undefined;
-  return parent instanceof Socket ? parent : socket;
-}
-
-/** What Node does not document: the descriptor, and on TCP a question to the kernel, answered by an error number or 0. */
-interface Handle {
-  readonly fd: number;
-  getpeername?(out: object): number;
-}
-
-function handleOf(socket: Socket): Handle | undefined {
-  const handle = "_handle" in socket ? socket._handle : undefined;
-  return isHandle(handle) && handle.fd >= 0 ? handle : undefined;
-}
-
-function isHandle(value: unknown): value is Handle {
-  return typeof value === "object" && value !== null && "fd" in value && typeof value.fd === "number";
+  const answer = raw && readAgain(raw);
+  if (raw === undefined || answer === undefined || answer === "open") return false;
+  return answer === "failed" || (!hasPeer(raw) && !socket.writableFinished);
 }

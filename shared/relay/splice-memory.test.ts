@@ -7,8 +7,9 @@ import { Duplex } from "node:stream";
 import { type TestContext, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { SharedInterval } from "../basics/timers.ts";
-import { DESTROYED, type MemoryHold, memoryNeeded } from "../limits/hold.ts";
+import { DESTROYED, memoryNeeded } from "../limits/memory-account.ts";
 import { MemoryPool } from "../limits/memory-pool.ts";
+import type { Reclaimable } from "../limits/reclaim.ts";
 import { SpliceMemory, type WaitingSink } from "./splice-memory.ts";
 
 const KIB = 1024;
@@ -94,7 +95,7 @@ test("a unix socket that takes nothing more counts with what the kernel has of i
   });
   given.onWrite(true);
   memory.close();
-  given.giveUp();
+  given.evict();
   assert.deepEqual([ended, given.held], [true, 0]);
   assert.equal(pool.held, UNIX_BUFFER);
   pool.onProcess(0);
@@ -110,7 +111,7 @@ test("what stays in the kernel counts for a cluster that is served no more, unti
   memory.onWrite(true);
   share.close();
   pool.onProcess(KIB);
-  memory.giveUp();
+  memory.evict();
   assert.equal(pool.held, UNIX_BUFFER);
   pool.onProcess(0);
   assert.deepEqual([pool.held, [...pool.shares()].length], [0, 0]);
@@ -158,28 +159,28 @@ test("what a stream has sent before it ended in order is held for a caller that 
   await once(stream, "close");
   stream.emit(DESTROYED);
   assert.deepEqual([pool.held, memory.held], [1_000 + 256, 1_000 + 256]);
-  memory.giveUp();
+  memory.evict();
   assert.deepEqual([pool.held, ended], [0, 1]);
 });
 
 test("it stands still since its sinks took something last", async () => {
   const pool = new MemoryPool(1e9);
-  const holds: MemoryHold[] = [];
+  const holds: Reclaimable[] = [];
   const sink = new Stuck();
   const one = direction(sink);
   const memory = new SpliceMemory(pool.share("red"), [one], () => {});
   sink.write(Buffer.alloc(1_000));
   memory.onWrite(true);
-  const begun = memory.movedAt;
+  const begun = memory.lastProgressAt;
   await sleep(250); // two looks
-  assert.equal(memory.movedAt, begun);
-  assert.equal(memory.paceMs, 0);
+  assert.equal(memory.lastProgressAt, begun);
+  assert.equal(memory.longestPauseMs, 0);
   one.taken = 1;
   memory.onWrite(true);
   await looked();
-  assert.ok(memory.movedAt > begun);
-  assert.equal(memory.paceMs, memory.movedAt - begun, "so long it stood, and moved again");
-  holds.push(...memory.holds());
+  assert.ok(memory.lastProgressAt > begun);
+  assert.equal(memory.longestPauseMs, memory.lastProgressAt - begun, "so long it stood, and moved again");
+  holds.push(...memory.reclaimables());
   assert.deepEqual(holds, [memory]);
   memory.close();
 });

@@ -4,14 +4,8 @@ import type { Duplex } from "node:stream";
 import { TLSSocket } from "node:tls";
 import { QueueNode } from "../basics/queue.ts";
 import { SharedInterval } from "../basics/timers.ts";
-import {
-  DESTROYED,
-  type MemoryAccount,
-  type MemoryHold,
-  type MemoryHolder,
-  Movement,
-  wasMemoryNeeded,
-} from "../limits/hold.ts";
+import { DESTROYED, type MemoryAccount, type MemoryHolder, wasMemoryNeeded } from "../limits/memory-account.ts";
+import { ProgressTracker, type Reclaimable } from "../limits/reclaim.ts";
 
 /** What waits in sockets is counted so often, ms, and when one first takes nothing more: nobody pays for each chunk. */
 const LOOK_MS = 100;
@@ -35,27 +29,27 @@ export interface WaitingSink {
 }
 
 /** Whose account a splice is on. */
-export type SpliceAccount = Pick<MemoryAccount, "hold" | "enter" | "leaveBehind">;
+export type SpliceAccount = Pick<MemoryAccount, "hold" | "enter" | "countOrphaned">;
 
 /**
  * What a splice holds in the sockets beside its stream, in Node and in the kernel: of a reader that has stopped, that is
  * several times what the stream's window allows.
  */
-export class SpliceMemory implements MemoryHolder, MemoryHold {
+export class SpliceMemory implements MemoryHolder, Reclaimable {
   readonly #account: SpliceAccount;
   readonly #directions: readonly WaitingSink[];
-  readonly #giveUp: () => void;
+  readonly #onEvict: () => void;
   readonly #place = new QueueNode<MemoryHolder>(this);
   #look: QueueNode<() => void> | undefined;
   #held = 0;
   #taken = 0;
   #listens = false;
-  readonly #movement = new Movement();
+  #progress: ProgressTracker | undefined;
 
-  constructor(account: SpliceAccount, directions: readonly WaitingSink[], giveUp: () => void) {
+  constructor(account: SpliceAccount, directions: readonly WaitingSink[], onEvict: () => void) {
     this.#account = account;
     this.#directions = directions;
-    this.#giveUp = giveUp;
+    this.#onEvict = onEvict;
   }
 
   /** Something was written; `isFull`: its sink is not taking it. What holds something already is counted by the next look. */
@@ -71,8 +65,9 @@ export class SpliceMemory implements MemoryHolder, MemoryHold {
       held += waitingIn(direction);
       taken += direction.taken;
     }
-    if (this.#held === 0) this.#movement.begin(performance.now());
-    else if (taken !== this.#taken) this.#movement.move(performance.now());
+    if (this.#progress === undefined) this.#progress = new ProgressTracker(performance.now());
+    else if (this.#held === 0) this.#progress.restart(performance.now());
+    else if (taken !== this.#taken) this.#progress.progress(performance.now());
     this.#taken = taken;
     this.#set(held);
     if (held > 0) {
@@ -114,33 +109,33 @@ export class SpliceMemory implements MemoryHolder, MemoryHold {
 
   #onDestroyed({ errored }: Duplex): void {
     if (!this.#isBroken || this.#held === 0) return;
-    if (errored && wasMemoryNeeded(errored)) this.#leaveBehind();
+    if (errored && wasMemoryNeeded(errored)) this.#countOrphaned();
     this.close();
   }
 
-  get movedAt(): number {
-    return this.#movement.at;
+  get lastProgressAt(): number {
+    return this.#progress?.lastProgressAt ?? 0;
   }
 
-  get paceMs(): number {
-    return this.#movement.paceMs;
+  get longestPauseMs(): number {
+    return this.#progress?.longestPauseMs ?? 0;
   }
 
-  *holds(): Iterable<MemoryHold> {
+  *reclaimables(): Iterable<Reclaimable> {
     yield this;
   }
 
-  giveUp(): void {
-    this.#leaveBehind();
+  evict(): void {
+    this.#countOrphaned();
     this.close();
-    this.#giveUp();
+    this.#onEvict();
   }
 
   /** Comes before all else: an account that holds nothing may be forgotten, and these bytes with it. */
-  #leaveBehind(): void {
+  #countOrphaned(): void {
     const isWaiting = ({ sink }: WaitingSink): boolean => sink.writableLength > 0 && isUnix(sink);
     const leftBehind = this.#directions.filter(isWaiting).length * UNIX_BUFFER;
-    if (leftBehind > 0) this.#account.leaveBehind(leftBehind);
+    if (leftBehind > 0) this.#account.countOrphaned(leftBehind);
   }
 
   /** The splice is over. */

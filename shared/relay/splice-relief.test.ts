@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { Duplex } from "node:stream";
 import { type TestContext, test } from "node:test";
-import { PRESSURE, relieve } from "../limits/hold.ts";
 import { MemoryPool } from "../limits/memory-pool.ts";
+import { RECLAIM, reclaim } from "../limits/reclaim.ts";
 import type { Stream } from "../yamux/stream.ts";
-import { openStream, pair, until } from "../yamux/testing.ts";
+import { openStream, pair, until } from "../yamux/testing/sessions.ts";
 import { splice } from "./splice.ts";
 
 const KIB = 1024;
@@ -43,7 +43,7 @@ test("no more connections are ended than are needed, though each holds some in i
   const { share, streams } = await stalled(t);
   const needed = share.held / 5;
   const isEnough = () => share.held <= 4 * needed;
-  assert.equal(relieve(streams, isEnough, performance.now(), PRESSURE.limit), CONNECTIONS / 5);
+  assert.equal(reclaim(streams, isEnough, performance.now(), RECLAIM.stalled), CONNECTIONS / 5);
 });
 
 test("what the splices of a tunnel hold stops counting at the moment when its session is lost", async (t) => {

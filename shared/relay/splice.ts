@@ -2,7 +2,7 @@ import type { Duplex } from "node:stream";
 import { compact } from "../basics/bytes.ts";
 import type { QueueNode } from "../basics/queue.ts";
 import { SharedInterval } from "../basics/timers.ts";
-import { memoryNeeded, wasMemoryNeeded } from "../limits/hold.ts";
+import { memoryNeeded, wasMemoryNeeded } from "../limits/memory-account.ts";
 import { GatheredWrites } from "./gathered-writes.ts";
 import { endedByReset } from "./reset.ts";
 import { type SpliceAccount, SpliceMemory, type WaitingSink } from "./splice-memory.ts";
@@ -222,10 +222,10 @@ class Pump implements WaitingSink {
     if (this.#pace !== undefined) this.#rest(this.#pace(chunk.length));
   };
 
-  #rest(paceMs: number): void {
+  #rest(longestPauseMs: number): void {
     if (this.#resting) return;
-    const ms = Math.floor(paceMs + this.#restLeftMs);
-    this.#restLeftMs += paceMs - ms;
+    const ms = Math.floor(longestPauseMs + this.#restLeftMs);
+    this.#restLeftMs += longestPauseMs - ms;
     if (ms <= 0) return;
     this.#resting = true;
     this.source.pause();

@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { buildInfo } from "./build-info.ts";
-import { ROOT } from "./testing-run.ts";
+import { ROOT } from "./testing/project.ts";
 
 /** What scripts/revision.mjs leaves in the dist/ of a folder of its own. */
 function revisionIn(folder: string, env: NodeJS.ProcessEnv = {}): string | undefined {

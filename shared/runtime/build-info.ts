@@ -1,5 +1,4 @@
 import { readFileSync } from "node:fs";
-import { version } from "./version.ts";
 
 /** What runs here. */
 export interface BuildInfo {
@@ -25,6 +24,29 @@ function revision(): string | undefined {
       revision?: unknown;
     };
     return typeof content.revision === "string" && content.revision !== "" ? content.revision : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** The name under which this is meant to be published: `culvert` on the public registry is another project. */
+const NAME = "@culvert-gateway/culvert";
+
+let knownVersion: string | undefined;
+
+/** The version of package.json, which stands above `dist` as well as above the sources. */
+export function version(): string {
+  knownVersion ??= ["../../package.json", "../../../package.json"].map(versionIn).find((found) => found !== undefined);
+  return knownVersion ?? "unknown";
+}
+
+function versionIn(path: string): string | undefined {
+  try {
+    const content = JSON.parse(readFileSync(new URL(path, import.meta.url), "utf8")) as {
+      name?: unknown;
+      version?: unknown;
+    };
+    return content.name === NAME && typeof content.version === "string" ? content.version : undefined;
   } catch {
     return undefined;
   }

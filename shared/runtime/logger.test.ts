@@ -3,7 +3,7 @@ import { spawnSync } from "node:child_process";
 import { closeSync, openSync } from "node:fs";
 import { test } from "node:test";
 import { byTurn, createLogger } from "./logger.ts";
-import { RUN_SOURCES, source } from "./testing-run.ts";
+import { RUN_SOURCES, source } from "./testing/project.ts";
 
 function capture() {
   const lines: string[] = [];

@@ -1,10 +1,7 @@
 import { createRequire } from "node:module";
 import { type DestinationStream, type Logger as PinoLogger, pino, stdTimeFunctions } from "pino";
-import { readableLine } from "./readable-line.ts";
 
 export type Logger = PinoLogger;
-
-export const LOG_LEVELS = ["trace", "debug", "info", "warn", "error", "fatal", "silent"] as const;
 
 export interface LoggerOptions {
   readonly level: string;
@@ -73,4 +70,33 @@ function prettyStream(destination: DestinationStream): DestinationStream {
     messageFormat: (record) => readableLine(record),
   });
   return { write: (line) => destination.write(format(line)) };
+}
+
+/** Fields that a formatter shows in places of their own. */
+const SHOWN_ELSEWHERE = new Set(["time", "level", "name", "msg"]);
+
+/**
+ * One record of the log as one line for people: the message and `field=value` for each field that says something. The
+ * stack of an error follows on lines of its own.
+ */
+export function readableLine(record: Readonly<Record<string, unknown>>): string {
+  const fields: string[] = [];
+  let stack = "";
+  for (const [name, value] of Object.entries(record)) {
+    if (SHOWN_ELSEWHERE.has(name) || value === undefined || value === "") continue;
+    if (name === "err" && isError(value)) stack = `\n${value.stack}`;
+    else fields.push(`${name}=${shown(value)}`);
+  }
+  const { msg = "" } = record;
+  return [String(msg), ...(fields.length === 0 ? [] : [` ${fields.join(" ")}`])].join(" ") + stack;
+}
+
+function isError(value: unknown): value is { readonly stack: string } {
+  return typeof value === "object" && value !== null && typeof (value as { stack?: unknown }).stack === "string";
+}
+
+/** Text with spaces is quoted, so that one sees where a value ends. */
+function shown(value: unknown): string {
+  const text = typeof value === "string" ? value : JSON.stringify(value);
+  return typeof value === "string" && /[\s"=]/.test(text) ? JSON.stringify(text) : text;
 }

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { MemoryPool } from "../limits/memory-pool.ts";
-import { MemoryMetrics } from "./memory-metrics.ts";
+import { MemoryMetrics } from "./common-metrics.ts";
 import { Instruments } from "./metrics.ts";
 
 test("a cluster that was removed and has come back is one figure: what both hold", async () => {

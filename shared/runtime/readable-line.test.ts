@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { readableLine } from "./readable-line.ts";
+import { readableLine } from "./logger.ts";
 
 test("a record is one line: the message, then each field that says something", () => {
   const record = {

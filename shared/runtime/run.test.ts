@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { ConfigError } from "../config/options.ts";
 import { createLogger } from "./logger.ts";
 import { type Closable, type Host, run } from "./run.ts";
-import { RUN_SOURCES, source } from "./testing-run.ts";
+import { RUN_SOURCES, source } from "./testing/project.ts";
 
 /** A process that only exists in the test: its signals, its clock, its exit code. */
 function world(closable: Partial<Closable> = {}) {

@@ -1,5 +1,5 @@
 import { ConfigError } from "../config/options.ts";
-import { tooFewFilesToStart } from "../limits/out-of-files.ts";
+import { tooFewFilesToStart } from "../limits/file-descriptors.ts";
 import type { Logger } from "./logger.ts";
 
 /** What a process runs: a server or an agent. */

@@ -3,7 +3,7 @@ import type { Duplex } from "node:stream";
 import { type DetailedPeerCertificate, type PeerCertificate, TLSSocket } from "node:tls";
 import { RecentMap } from "../basics/recent-map.ts";
 import { matchesWildcard, wildcardsOverlap } from "../basics/text.ts";
-import { printable } from "../outcomes.ts";
+import { type CredentialFault, printable } from "../outcomes.ts";
 
 /** What a verified certificate says about who presented it (RFC 5280 §4.1.2.6 subject, §4.2.1.6 subjectAltName). */
 export interface PeerIdentity {
@@ -121,8 +121,8 @@ export const CERTIFICATE_CHALLENGE = "ClientCertificate";
 
 /** An identity that may be believed, or a sentence for the 401 or 407 (design: "The caller's side", 5). */
 export type PeerVerification =
-  | { readonly identity: PeerIdentity; readonly refusal?: undefined }
-  | { readonly identity?: undefined; readonly refusal: string };
+  | { readonly identity: PeerIdentity; readonly refusal?: undefined; readonly fault?: undefined }
+  | { readonly identity?: undefined; readonly refusal: string; readonly fault?: CredentialFault };
 
 /**
  * Reads the result of the TLS handshake of a listener that requests a certificate without requiring a valid one.
@@ -131,15 +131,25 @@ export type PeerVerification =
 export function verifyPeer(socket: Socket, ca: string | undefined): PeerVerification {
   // What a balancer says of a certificate in a header is never asked for: anybody can say it.
   if (!(socket instanceof TLSSocket)) {
-    return { refusal: "no client certificate comes through to this port: TLS ends in front of it" };
+    return {
+      refusal: "no client certificate comes through to this port: TLS ends in front of it",
+      fault: "certificate_missing",
+    };
   }
   // Not `getPeerX509Certificate`: it copies the whole chain, at ten times the price.
   const certificate = socket.getPeerCertificate(false);
   if (certificate?.fingerprint256 === undefined) {
     // Go's TLS sends nothing when none of its certificates comes from a CA that the server named.
-    return { refusal: "no client certificate was sent, or none of a CA that is accepted here" };
+    return {
+      refusal: "no client certificate was sent, or none of a CA that is accepted here",
+      fault: "certificate_missing",
+    };
   }
-  if (!socket.authorized) return { refusal: explain(certificate, codeOf(socket.authorizationError)) };
+  if (!socket.authorized) {
+    const code = codeOf(socket.authorizationError);
+    const fault = TIME_FAULTS[code];
+    return { refusal: explain(certificate, code), ...(fault && { fault }) };
+  }
   try {
     return { identity: identityOf(certificate, socket, ca) };
   } catch (error) {
@@ -184,6 +194,11 @@ const VERIFY_ERRORS: Record<string, string> = {
   CERT_CHAIN_TOO_LONG: "has a chain that is too long",
   CERT_REVOKED: "is revoked",
   CERT_REJECTED: "is rejected by its CA's settings",
+};
+
+const TIME_FAULTS: Readonly<Record<string, CredentialFault>> = {
+  CERT_HAS_EXPIRED: "certificate_expired",
+  CERT_NOT_YET_VALID: "certificate_not_yet_valid",
 };
 
 function explain(certificate: PeerCertificate, code: string): string {

@@ -1,11 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { CloseCode } from "./handshake.ts";
+import { CREDENTIAL_FAULTS } from "../outcomes.ts";
+import { closeReason, parseCloseReason } from "./handshake.ts";
 
-test("close codes are RFC 6455's own or between 4400 and 4499, and no two ends share one", () => {
-  const codes = Object.values(CloseCode);
-  assert.equal(new Set(codes).size, codes.length);
-  for (const [name, code] of Object.entries(CloseCode)) {
-    assert.ok((code >= 1000 && code <= 1015) || (code >= 4400 && code <= 4499), `${name} is ${code}`);
+test("a close reason begins with the fault of a credential, and any other reason is text only", () => {
+  for (const fault of [...CREDENTIAL_FAULTS, undefined]) {
+    const refusal = { fault, reason: "no client certificate: none was sent" };
+    assert.deepEqual(parseCloseReason(closeReason(refusal)), refusal);
+  }
+  for (const reason of ["", "later_word: no", "certificate_missing", "no: token_expired: "]) {
+    assert.deepEqual(parseCloseReason(reason), { fault: undefined, reason });
   }
 });

@@ -1,3 +1,5 @@
+import { CREDENTIAL_FAULTS, type CredentialFault, credentialFault } from "../outcomes.ts";
+
 /** What both ends must agree on before the first byte of payload (design: "Carrier", "Handshake"). */
 
 /** Where a server takes upgrades, unless configured otherwise. */
@@ -46,20 +48,45 @@ export const CloseCode = {
 } as const;
 export type CloseCode = (typeof CloseCode)[keyof typeof CloseCode];
 
+const CLOSE_REASON = new RegExp(`^(?:(${CREDENTIAL_FAULTS.join("|")}): )?(.*)$`, "s");
+
+/** The reason of a close frame: a credential fault comes first, so that no cut of a long sentence removes it. */
+export function closeReason({ fault, reason }: Pick<LinkRefused, "fault" | "reason">): string {
+  return fault === undefined ? reason : `${fault}: ${reason}`;
+}
+
+/** What `closeReason` wrote. */
+export function parseCloseReason(text: string): Pick<LinkRefused, "fault" | "reason"> {
+  const [, fault, reason = ""] = CLOSE_REASON.exec(text) ?? [];
+  return { fault: credentialFault(fault), reason };
+}
+
 /** The server said no, before the upgrade (an HTTP status) or after it (a close code), with a reason for a person. */
 export class LinkRefused extends Error {
   override readonly name = "LinkRefused";
   readonly status: number | undefined;
   readonly closeCode: number | undefined;
   readonly reason: string;
+  readonly fault: CredentialFault | undefined;
   /** Come back after so many milliseconds, as the server asks. */
   readonly retryAfterMs: number | undefined;
 
-  constructor(refusal: { status?: number; closeCode?: number; reason: string; retryAfterMs?: number | undefined }) {
-    super(`the server refused the tunnel (${refusal.status ?? refusal.closeCode}): ${refusal.reason}`);
+  constructor(refusal: {
+    status?: number;
+    closeCode?: number;
+    reason: string;
+    fault?: CredentialFault | undefined;
+    /** What this end adds to the server's reason. */
+    note?: string;
+    retryAfterMs?: number | undefined;
+  }) {
+    super(
+      `the server refused the tunnel (${refusal.status ?? refusal.closeCode}): ${refusal.reason}${refusal.note ?? ""}`,
+    );
     this.status = refusal.status;
     this.closeCode = refusal.closeCode;
     this.reason = refusal.reason;
+    this.fault = refusal.fault;
     this.retryAfterMs = refusal.retryAfterMs;
   }
 }

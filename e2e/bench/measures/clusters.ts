@@ -1,6 +1,6 @@
 import { ClusterFolder, numbered } from "../../harness/cluster-files.ts";
 import { type ClusterServerProcess, startClusterProcess } from "../../harness/cluster-processes.ts";
-import { inTurn } from "../../harness/in-turn.ts";
+import { runConcurrently } from "../../harness/concurrently.ts";
 import type { Bench } from "../bench.ts";
 import { BenchChild } from "../child.ts";
 import type { HandshakeMethods, Visitor } from "../many/handshakes.ts";
@@ -59,7 +59,7 @@ async function side(folder: ClusterFolder, clusters: number): Promise<Side> {
   try {
     const loaded = server.rssBytes();
     const more: Visitor[] = [];
-    await inTurn(clusters, 8, async (index) => {
+    await runConcurrently(clusters, 8, async (index) => {
       const cluster = folder.all[index];
       if (cluster) more[index] = { servername: cluster.sni, ca: cluster.ca, ...(await cluster.caller) };
     });

@@ -1,7 +1,7 @@
 import { createHash, type Hash } from "node:crypto";
 import type { Socket } from "node:net";
-import { endOf } from "../end-of.ts";
 import { Payload } from "../payload.ts";
+import { peerEnd } from "../peer-end.ts";
 import { type TcpTarget, tcpTarget } from "./tcp.ts";
 
 const CHUNK = 65_536;
@@ -91,7 +91,7 @@ export class SinkConnection {
       this.#hash.update(chunk);
       onData(chunk.length);
     });
-    this.ended = endOf(socket);
+    this.ended = peerEnd(socket);
     socket.on("end", () => socket.end());
   }
 

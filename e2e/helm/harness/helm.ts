@@ -1,7 +1,7 @@
 import { spawn } from "node:child_process";
 import { text } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
-import { mapInTurn } from "../../harness/in-turn.ts";
+import { mapConcurrently } from "../../harness/concurrently.ts";
 import { findHelm } from "./helm-program.ts";
 import { type KubeObject, type Labels, type Pod, parseObjects, podsOf } from "./objects.ts";
 import { sidecarPods } from "./sidecar.ts";
@@ -71,7 +71,7 @@ export function asRender(installation: Installation, yaml: string): Render {
 export async function renderAll(installations: readonly Installation[]): Promise<Renders> {
   const renders: Render[] = [];
   const failures: string[] = [];
-  const results = mapInTurn(installations, (one) => render(one).catch((error: Error) => error));
+  const results = mapConcurrently(installations, (one) => render(one).catch((error: Error) => error));
   for (const result of await results) {
     if (result instanceof Error) failures.push(result.message);
     else renders.push(result);

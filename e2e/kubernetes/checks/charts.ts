@@ -1,4 +1,4 @@
-import { mapInTurn } from "../../harness/in-turn.ts";
+import { mapConcurrently } from "../../harness/concurrently.ts";
 import { namespaceOf, type Render, renderAll } from "../../helm/harness/helm.ts";
 import { examples, oddInstallations } from "../../helm/harness/installations.ts";
 import { withMistake } from "../../helm/harness/mistake.ts";
@@ -42,9 +42,9 @@ async function takenOrRefused({ kubectl }: Stage): Promise<Seen> {
   expect(failures.length === 0, "YAML of objects", failures.join("\n"));
   await kubectl.create([...customResourceDefinitions(), ...namespacesOf(renders).map(restrictedNamespace)]);
   await kubectl.must(["wait", "crd", "--all", "--for=condition=Established", "--timeout=30s"]);
-  const complaints = (await mapInTurn(renders, (render) => objections(kubectl, render))).flat();
+  const complaints = (await mapConcurrently(renders, (render) => objections(kubectl, render))).flat();
   expect(complaints.length === 0, "no objection", complaints.join("\n"));
-  await mapInTurn(MISTAKES, async ([name, mistake, instead, sentence]) => {
+  await mapConcurrently(MISTAKES, async ([name, mistake, instead, sentence]) => {
     const said = (await objections(kubectl, await withMistake(name, mistake, instead))).join("\n");
     expect(said.includes(sentence), `a refusal with ${sentence}`, said);
   });

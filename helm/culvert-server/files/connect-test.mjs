@@ -33,9 +33,8 @@ for (let attempt = 1; attempt <= ATTEMPTS; attempt += 1) {
   const line = answer.split("\r\n")[0];
   console.log(`CONNECT ${TARGET} by ${HOST}:${PORT}: ${line}`);
   if (/^HTTP\/1\.1 200 /.test(line)) process.exit(0);
-  // Only an agent refuses a target by its own policy ("may not be dialled"), or fails to dial it.
-  const dialled = /error=(connection_refused|destination_ip_unroutable|dns_error)/.test(answer);
-  if (/^HTTP\/1\.1 403 .* may not be dialled/.test(line) || dialled) {
+  // An agent that refuses the target by its own policy, or does not reach it, shows that the way to the agent is good.
+  if (/^proxy-status: culvert;[^,"]*; refused-by=agent(;|$)/im.test(answer)) {
     console.log("An agent answered, so the way to it is good.");
     process.exit(0);
   }

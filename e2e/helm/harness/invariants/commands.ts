@@ -1,4 +1,4 @@
-import { mapInTurn } from "../../../harness/in-turn.ts";
+import { mapConcurrently } from "../../../harness/concurrently.ts";
 import { isService, type Printed, printedConfig } from "../command-line.ts";
 import type { Render } from "../helm.ts";
 import { type Container, nameOf, type Pod } from "../objects.ts";
@@ -18,7 +18,7 @@ export async function servicesOf(renders: readonly Render[]): Promise<Service[]>
       pod.spec.containers.filter(isService).map((container) => ({ render, pod, container })),
     ),
   );
-  return await mapInTurn(found, async (service) => ({
+  return await mapConcurrently(found, async (service) => ({
     ...service,
     printed: await printedConfig(service.render, service.pod, service.container),
   }));

@@ -1,4 +1,4 @@
-import { parseDuration } from "../../../../shared/config/durations.ts";
+import { parseDuration } from "../../../../shared/config/values.ts";
 import type { Render } from "../helm.ts";
 import { type Container, chooses, type KubeObject, type Labels, nameOf, type Selector, specOf } from "../objects.ts";
 import type { Service } from "./commands.ts";

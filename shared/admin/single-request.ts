@@ -1,0 +1,160 @@
+import { STATUS_CODES } from "node:http";
+import { Duplex } from "node:stream";
+import { answerAndEnd } from "../http/connection-end.ts";
+import { HeaderEnd } from "../http/header-end.ts";
+import { HANDSHAKE_RECORD } from "../listen/client-hello.ts";
+
+/** From the connection to its whole request, ms; probes take milliseconds. */
+export const REQUEST_MS = 10_000;
+/**
+ * From the request to the end of its answer, ms: several times what a scrape may take, Prometheus' default being 10 s.
+ */
+export const ANSWER_MS = 60_000;
+/** Largest body of a request, bytes. */
+export const BODY_LIMIT = 1_024;
+/**
+ * How long a connection stays for its answer to be read whose peer has sent more than its request, ms. Nothing of it is
+ * read, and a peer that floods waits so long for its next connection.
+ */
+const UNREAD_MS = 1_000;
+
+/**
+ * What an HTTP parser gets of a connection: its first request, and not a byte behind it. Node's parser would go on with
+ * whatever has come in one packet, thousands of requests, and answer each. What the parser's side writes goes out on
+ * the connection.
+ */
+export class OneRequest extends Duplex {
+  readonly #connection: Duplex;
+  readonly #header = new HeaderEnd();
+  #bodyBytes = 0;
+  #isUnderstood = false;
+  #isRefused = false;
+  #deadline: NodeJS.Timeout | undefined;
+
+  /** The connection has an error listener. */
+  constructor(connection: Duplex) {
+    super();
+    this.#connection = connection;
+    this.#endIn(REQUEST_MS, () => this.#onTooSlow());
+    this.on("error", () => {}); // whatever is wrong with it ends it
+  }
+
+  /** Begins to read, once a parser listens. */
+  begin(): void {
+    this.#connection.on("readable", this.#onReadable);
+    this.#connection.on("end", this.#onEnd);
+    this.#connection.on("close", () => this.destroy());
+  }
+
+  /**
+   * The parser has understood the header: so many bytes behind it belong to the request, too, `BODY_LIMIT` at most. The
+   * time of the answer begins.
+   */
+  onUnderstood(bodyBytes: number): void {
+    this.#isUnderstood = true;
+    this.#endIn(ANSWER_MS);
+    this.#bodyBytes = bodyBytes;
+    setImmediate(this.#onReadable); // the parser that calls this cannot be called meanwhile
+  }
+
+  /** Answers a peer whose request cannot be understood, and ends. What it still sends is not parsed. */
+  refuse(answer: string): void {
+    if (this.destroyed || this.writableEnded) return;
+    this.#isRefused = true;
+    this.end(answer, "latin1");
+  }
+
+  override _read(): void {}
+
+  override _write(chunk: Buffer, encoding: BufferEncoding, done: (error?: Error | null) => void): void {
+    this.#connection.write(chunk, encoding, done);
+  }
+
+  override _final(done: (error?: Error | null) => void): void {
+    const connection = this.#connection;
+    connection.end(() => {
+      connection.off("readable", this.#onReadable);
+      if (connection.readableLength === 0) answerAndEnd(connection, "");
+      else this.#endIn(UNREAD_MS);
+      done();
+    });
+  }
+
+  override _destroy(error: Error | null, done: (error: Error | null) => void): void {
+    clearTimeout(this.#deadline);
+    this.#connection.destroy();
+    done(error);
+  }
+
+  readonly #onReadable = (): void => {
+    while (!this.destroyed && !this.#isRefused && (!this.#header.hasEnded || this.#bodyBytes > 0)) {
+      const piece: Buffer | null = this.#connection.read();
+      if (piece === null) return;
+      const length = this.#take(piece);
+      // A copy of what may be a body, since a piece of 64 KiB would stay as long as one byte of it.
+      if (length < piece.length) this.#connection.unshift(Buffer.from(piece.subarray(length, length + BODY_LIMIT)));
+      this.push(piece.subarray(0, length));
+      if (this.#header.hasEnded && !this.#isUnderstood) setImmediate(this.#onWhole);
+    }
+  };
+
+  /** Node's parser wants more behind an empty line where it takes the request for the beginning of HTTP/2. */
+  readonly #onWhole = (): void => {
+    if (!this.#isUnderstood) this.refuse(NO_HTTP);
+  };
+
+  /** How much of it belongs to the request. */
+  #take(piece: Buffer): number {
+    if (!this.#header.hasEnded) return this.#header.push(piece);
+    const length = Math.min(piece.length, this.#bodyBytes);
+    this.#bodyBytes -= length;
+    return length;
+  }
+
+  /** Who ends its side behind a whole request still gets the answer. */
+  readonly #onEnd = (): void => {
+    if (!this.#header.hasEnded || this.#bodyBytes > 0) this.destroy();
+  };
+
+  /** A peer that does not read this answer has as long as any other one. */
+  #onTooSlow(): void {
+    this.#endIn(UNREAD_MS);
+    this.refuse(TOO_SLOW);
+  }
+
+  #endIn(ms: number, end: () => void = () => this.destroy()): void {
+    clearTimeout(this.#deadline);
+    this.#deadline = setTimeout(end, ms).unref();
+  }
+}
+
+/** The whole answer, header and body, to a peer that does not get as far as a route. */
+function refusal(status: number, sentence: string): string {
+  const body = `${sentence}\n`;
+  const header = `Content-Type: text/plain\r\nContent-Length: ${body.length}\r\nConnection: close`;
+  return `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${header}\r\n\r\n${body}`;
+}
+
+export const NO_HTTP = refusal(
+  400,
+  "this is not an HTTP/1.1 request: this port speaks plain HTTP, for example GET /readyz",
+);
+export const CONNECT_TO_HEALTH = refusal(
+  405,
+  "this is the health port, which takes no CONNECT: callers come to the server's --server-port",
+);
+export const CONNECT_TO_ADMIN = refusal(
+  405,
+  "this is the admin port (/status, /metrics), which takes no CONNECT: callers come to the server's --server-port",
+);
+export const TOO_SLOW = refusal(408, "the request did not arrive in time");
+const TLS = refusal(400, "this is TLS, and this port speaks plain HTTP: use http:// and not https://");
+const LARGE = refusal(431, "the request header is too large for this port");
+
+/** The answer to bytes that Node's HTTP parser has refused; `undefined`: the peer has gone. */
+export function refusalOf(error: NodeJS.ErrnoException & { readonly rawPacket?: Buffer }): string | undefined {
+  const { code = "", rawPacket } = error;
+  if (code === "HPE_HEADER_OVERFLOW") return LARGE;
+  if (!code.startsWith("HPE_") || code === "HPE_INVALID_EOF_STATE") return undefined;
+  return rawPacket?.[0] === HANDSHAKE_RECORD ? TLS : NO_HTTP;
+}

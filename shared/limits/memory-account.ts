@@ -1,0 +1,125 @@
+import { QueueNode } from "../basics/queue.ts";
+import type { Reclaimable } from "./reclaim.ts";
+
+/** What a tenant's sessions, links and connections hold together, against a bound that they share. */
+export interface MemoryAccount {
+  /** Half of what may be held is: new streams begin with a small window. */
+  readonly isTight: boolean;
+  /** No window grows until enough has been given back. */
+  readonly isSpent: boolean;
+  /** No stream begins: nothing can be reclaimed, and the process is at its limit, or the tenant at its own. */
+  readonly isFull: boolean;
+  /** Others need the credit that windows here have beyond their initial size. */
+  readonly mustShrink: boolean;
+  /** Bytes that are held have changed by `delta`. */
+  hold(delta: number): void;
+  /**
+   * So many bytes stay in the kernel although their connection has been ended: those of a unix socket, until its reader
+   * closes. They count as long as the process is short of memory.
+   */
+  countOrphaned(bytes: number): void;
+  /** Takes credit beyond an initial window from the pool. Returns false if there is none. */
+  reserve(bytes: number): boolean;
+  /** That credit is free again. */
+  release(bytes: number): void;
+  /** A stream has been refused because of `isFull`. */
+  onRefused(): void;
+  /** Memory can be reclaimed from this holder until its node leaves the queue. */
+  enter(node: QueueNode<MemoryHolder>): void;
+}
+
+export interface MemoryHolder {
+  /** What could be evicted now. */
+  reclaimables(): Iterable<Reclaimable>;
+}
+
+/** The account of sessions that are bounded by their own budgets only. */
+export const UNBOUNDED: MemoryAccount = {
+  isTight: false,
+  isSpent: false,
+  isFull: false,
+  mustShrink: false,
+  hold: () => {},
+  countOrphaned: () => {},
+  reserve: () => true,
+  release: () => {},
+  onRefused: () => {},
+  enter: () => {},
+};
+
+/**
+ * Emitted by a stream at the moment when it is destroyed, before the event loop turns: what its connection holds beside it
+ * stops counting at once, so that no other connection is ended for it.
+ */
+export const DESTROYED = Symbol("destroyed");
+
+/** Ends what held memory for a reader that had stopped or was slow. */
+export function memoryNeeded(): NodeJS.ErrnoException {
+  const sentence = "memory is short, and this connection held some for a reader that has stopped or is slow";
+  return Object.assign(new Error(sentence), { code: "ENOBUFS" });
+}
+
+export function wasMemoryNeeded(error: Error): boolean {
+  return (error as NodeJS.ErrnoException).code === "ENOBUFS";
+}
+
+/** Bytes that a connection keeps until it goes on, counted in the account of whoever pays for them. */
+export class HeldBytes implements Reclaimable, MemoryHolder {
+  #account: Pick<MemoryAccount, "hold" | "enter">;
+  readonly #onEvict: () => void;
+  readonly #node = new QueueNode<MemoryHolder>(this);
+  #held = 0;
+  #lastProgressAt = 0;
+
+  /** @param onEvict ends the connection, because memory is short, and calls `clear` */
+  constructor(account: Pick<MemoryAccount, "hold" | "enter">, onEvict: () => void) {
+    this.#account = account;
+    this.#onEvict = onEvict;
+  }
+
+  get held(): number {
+    return this.#held;
+  }
+
+  /** The time of the last addition. */
+  get lastProgressAt(): number {
+    return this.#lastProgressAt;
+  }
+
+  /** They are never taken in parts. */
+  get longestPauseMs(): number {
+    return 0;
+  }
+
+  add(bytes: number): void {
+    this.#held += bytes;
+    this.#lastProgressAt = performance.now();
+    this.#account.hold(bytes);
+    this.#account.enter(this.#node);
+  }
+
+  /** From now on another account pays for them. */
+  moveTo(account: Pick<MemoryAccount, "hold" | "enter">): void {
+    if (this.#held > 0) {
+      this.#account.hold(-this.#held);
+      account.hold(this.#held);
+      account.enter(this.#node);
+    }
+    this.#account = account;
+  }
+
+  /** They are gone, or another object counts them. */
+  clear(): void {
+    if (this.#held > 0) this.#account.hold(-this.#held);
+    this.#held = 0;
+    this.#node.leave();
+  }
+
+  *reclaimables(): Iterable<Reclaimable> {
+    yield this;
+  }
+
+  evict(): void {
+    this.#onEvict();
+  }
+}

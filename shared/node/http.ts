@@ -1,0 +1,46 @@
+import type { IncomingMessage } from "node:http";
+import type { Socket } from "node:net";
+import type { Duplex } from "node:stream";
+
+// What Node's HTTP and the package ws do and do not document. docs/node.md lists each behaviour, why it is used, and its test.
+
+/**
+ * Gives bytes to the HTTP parser of a stream that was handed to an `http.Server`. The parser listens to `data`, and has
+ * read them when this returns; the buffer of the stream is not used.
+ */
+export function feedParser(stream: Duplex, bytes: Buffer): void {
+  stream.emit("data", bytes);
+}
+
+/**
+ * Names the stream that an upgrade request belongs to from now on. Only for an upgrade: Node destroys the stream of any other
+ * request with the request.
+ */
+export function moveRequest(request: IncomingMessage, stream: Duplex): void {
+  request.socket = stream as Socket;
+}
+
+/** What has taken the place of ws's listener. */
+export interface TakenData {
+  /** Gives bytes to ws. */
+  toWs(bytes: Buffer): void;
+  /** Delivers what a paused socket still holds. */
+  readRest(): void;
+}
+
+/**
+ * Takes the place of ws's own `data` listener on the socket of a WebSocket. `undefined`: the socket has no listener or
+ * several, so that nobody can tell which is ws's, and nothing has changed.
+ */
+export function takeDataListener(socket: Duplex, onData: (chunk: Buffer) => void): TakenData | undefined {
+  const [ofWs, ...others] = socket.listeners("data");
+  if (ofWs === undefined || others.length > 0) return undefined;
+  const readRest = (): void => {
+    // Node.js 26 returns one chunk for each read(), older versions return all of them together.
+    for (let rest: Buffer | null = socket.read(); rest !== null; rest = socket.read()) onData(rest);
+  };
+  socket.off("data", ofWs as (chunk: Buffer) => void);
+  socket.on("data", onData);
+  socket.prependOnceListener("close", readRest); // ws reads it otherwise, and takes it from the middle of a frame
+  return { toWs: (bytes) => ofWs.call(socket, bytes), readRest };
+}

@@ -1,0 +1,79 @@
+import { readSync } from "node:fs";
+import { Socket } from "node:net";
+import type { Duplex } from "node:stream";
+import type { Server, TLSSocket } from "node:tls";
+
+// What Node.js does with sockets and TLS and does not document. docs/node.md lists each behaviour, why it is used, and its test.
+
+/** The socket that has the connection to the kernel: the one beneath a TLS socket, or the socket itself. */
+export function rawSocketOf(socket: Duplex): Socket | undefined {
+  if (!(socket instanceof Socket)) return undefined;
+  // `_parent` is where a TLSSocket keeps the socket that it was made on. A TLSSocket that dialled by itself has none.
+  const parent = "_parent" in socket ? socket._parent : undefined;
+  return parent instanceof Socket ? parent : socket;
+}
+
+/**
+ * Reads once more from a socket that has reported its end, and returns the kernel's answer: `end`, `open` (nothing to read
+ * now), or `failed`. `undefined`: the socket has no descriptor any more. A byte that is there is lost.
+ */
+export function readAgain(raw: Socket): "end" | "open" | "failed" | undefined {
+  const handle = handleOf(raw);
+  if (handle === undefined) return undefined;
+  try {
+    readSync(handle.fd, ONE_BYTE, 0, 1, null);
+    return "end";
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === "EAGAIN" ? "open" : "failed";
+  }
+}
+
+const ONE_BYTE = Buffer.alloc(1);
+
+/** Whether the kernel still knows the other end of a TCP connection; true for other sockets. */
+export function hasPeer(raw: Socket): boolean {
+  return (handleOf(raw)?.getpeername?.({}) ?? 0) === 0;
+}
+
+/** Node's handle: the descriptor, and on TCP a question to the kernel that is answered by 0 or an error number. */
+interface Handle {
+  readonly fd: number;
+  getpeername?(out: object): number;
+}
+
+function handleOf(socket: Socket): Handle | undefined {
+  const handle = "_handle" in socket ? socket._handle : undefined;
+  return isHandle(handle) && handle.fd >= 0 ? handle : undefined;
+}
+
+function isHandle(value: unknown): value is Handle {
+  return typeof value === "object" && value !== null && "fd" in value && typeof value.fd === "number";
+}
+
+/**
+ * From now on `onDestroy` decides when a destroyed stream is released: it closes once `release` has been called. Until then
+ * it is `destroyed` and has not emitted `close`.
+ */
+export function deferRelease(stream: Duplex, onDestroy: (error: Error | null, release: () => void) => void): void {
+  const destroy = stream._destroy;
+  stream._destroy = (error, done) => onDestroy(error, () => destroy.call(stream, error, done));
+}
+
+/** A read from the kernel has failed: libuv reads no more from this socket. */
+export function isReadError(error: NodeJS.ErrnoException | null): error is NodeJS.ErrnoException {
+  return error?.syscall === "read";
+}
+
+/**
+ * Makes a TLS server read whole TLS records, into buffers of 16 KiB. Without a listener of `resumeSession`, a ClientHello
+ * given back by `unshift` makes one of Node's two buffers as small as 1 KiB, and every second read is of 1 KiB from then on
+ * (docs/decisions/0010). The listener also declines every session that a client wants to resume.
+ */
+export function readWholeRecords(server: Server): void {
+  server.on("resumeSession", (_sessionId: Buffer, answer: (error: null, session: null) => void) => answer(null, null));
+}
+
+/** Calls `look` when a client's handshake is done, before Node verifies the server's certificate and may destroy the socket. */
+export function beforeVerification(socket: TLSSocket, look: () => void): void {
+  socket.prependOnceListener("secure", look);
+}

@@ -1,0 +1,190 @@
+import { Gauge } from "prom-client";
+import type { MemoryPool } from "../limits/memory-pool.ts";
+import type { Instruments, LabelledTally, Tally } from "./metrics.ts";
+
+/** Numbers of the links that stand now, read when somebody scrapes. */
+export interface LiveLinks {
+  readonly carried: number;
+  readonly suspended: number;
+  /** Bytes kept for a next carrier. */
+  readonly replayBytes: number;
+}
+
+/** Counts links by their state. */
+export function liveLinks(links: Iterable<{ readonly suspended: boolean; readonly replayBytes: number }>): LiveLinks {
+  const live = { carried: 0, suspended: 0, replayBytes: 0 };
+  for (const { suspended, replayBytes } of links) {
+    live[suspended ? "suspended" : "carried"]++;
+    live.replayBytes += replayBytes;
+  }
+  return live;
+}
+
+/** What has become of a link that has a connection again. */
+export interface Resumed {
+  readonly suspendedMs: number;
+  readonly replayedBytes: number;
+  /** How the one before was lost; `undefined`: it was still alive. */
+  readonly lost: { readonly lossCause: string } | undefined;
+}
+
+/** The cause where none was lost: another connection was to replace the one that there was. */
+export const PLANNED = "planned";
+/** The cause where whoever counts does not know it: a server that refuses a resume. */
+const UNKNOWN = "unknown";
+
+const NONE: LiveLinks = { carried: 0, suspended: 0, replayBytes: 0 };
+
+/** What both ends tell of their links (docs/link-protocol.md), under the name of their side. */
+export class LinkMetrics {
+  readonly #suspensions: LabelledTally;
+  readonly #resumes: LabelledTally;
+  readonly #expiries: Tally;
+  readonly #replayed: Tally;
+  readonly #suspendedSeconds: Tally;
+  #live: () => LiveLinks = () => NONE;
+
+  constructor(make: Instruments, side: "server" | "agent") {
+    const name = (rest: string): string => `culvert_${side}_link_${rest}`;
+    this.#suspensions = make.counters(name("suspensions_total"), "Links that lost their connection.", ["cause"]);
+    this.#resumes = make.counters(
+      name("resumes_total"),
+      "New connections for links that were there already, and why the one before did not do.",
+      ["result", "cause"],
+    );
+    this.#expiries = make.counter([name("grace_expiries_total")], "Links that found no new connection in time.");
+    this.#replayed = make.counter([name("replayed_bytes_total")], "Bytes sent once more after a resume.");
+    this.#suspendedSeconds = make.counter([name("suspended_seconds_total")], "Time links spent without a connection.");
+    make.gauges(`culvert_${side}_links`, "Links by their state.", ["state"], () => {
+      const { carried, suspended } = this.#live();
+      return [
+        [["carried"], carried],
+        [["suspended"], suspended],
+      ];
+    });
+    make.gauge(
+      [name("replay_bytes")],
+      "Bytes kept until the peer has acknowledged them.",
+      () => this.#live().replayBytes,
+    );
+  }
+
+  watch(live: () => LiveLinks): void {
+    this.#live = live;
+  }
+
+  /** Links that wait for a connection now. */
+  get suspendedNow(): number {
+    return this.#live().suspended;
+  }
+
+  suspended(cause: string): void {
+    this.#suspensions.add(1, cause);
+  }
+
+  resumed({ suspendedMs, replayedBytes, lost }: Resumed): void {
+    if (lost === undefined) this.#resumes.add(1, "moved", PLANNED);
+    else this.#resumes.add(1, "resumed", lost.lossCause);
+    this.#replayed.add(replayedBytes);
+    this.#suspendedSeconds.add(suspendedMs / 1_000);
+  }
+
+  /** `result` and `cause` are each one of a few words of ours. */
+  resumeFailed(result: string, cause: string = UNKNOWN): void {
+    this.#resumes.add(1, result, cause);
+  }
+
+  graceOver(graceMs: number): void {
+    this.#expiries.add();
+    this.#suspendedSeconds.add(graceMs / 1_000);
+  }
+}
+
+/** What a process holds for its tunnels and what it may, under the name of its side. */
+export class MemoryMetrics {
+  #pool: MemoryPool | undefined;
+
+  constructor(make: Instruments, side: "server" | "agent") {
+    const name = (rest: string): string => `culvert_${side}_${rest}`;
+    const held =
+      "Bytes held for connections: not read by slow readers, not acknowledged by the peer, or waiting in sockets.";
+    if (side === "agent") make.gauge([name("memory_held_bytes")], held, () => this.#pool?.held ?? 0);
+    else make.gaugeByCluster(name("memory_held_bytes"), held, () => this.#heldByCluster());
+    make.gauge(
+      [name("memory_reserved_bytes")],
+      "Window credit beyond initial windows: what the peers of fast streams may send at any time.",
+      () => this.#pool?.reserved ?? 0,
+    );
+    make.gauge([name("memory_limit_bytes")], "The value of --memory-limit.", () => this.#pool?.limit ?? 0);
+    make.total(
+      name("streams_refused_for_memory_total"),
+      "Streams refused because --memory-limit was reached and nothing could be freed.",
+      () => this.#pool?.refused ?? 0,
+    );
+    make.total(
+      name("connections_ended_for_memory_total"),
+      "Connections ended because memory was short and their readers had stopped.",
+      () => this.#pool?.ended ?? 0,
+    );
+  }
+
+  *#heldByCluster(): Iterable<readonly [cluster: string, value: number]> {
+    // A cluster that was removed and has come back has two shares, until what was open before is over.
+    const sums = new Map<string, number>();
+    for (const { cluster, held } of this.#pool?.shares() ?? []) sums.set(cluster, (sums.get(cluster) ?? 0) + held);
+    yield* sums;
+  }
+
+  watch(pool: MemoryPool): void {
+    this.#pool = pool;
+  }
+}
+
+/** What has an end, as its metric shows it. */
+export interface WithEnd {
+  /** One of a few words of ours. */
+  readonly role: string;
+  /** Whose document names it; empty: a flag does. */
+  readonly cluster: string;
+  readonly notAfter: Date;
+}
+
+const NAME = "culvert_certificate_expiry_timestamp_seconds";
+const HELP =
+  "When certificates, CAs and tokens in use end, Unix time; where no cluster is named, the first of each role.";
+
+/** When certificates, CAs and tokens end, under a name that is the same in every process. */
+export class ExpiryMetrics {
+  #inUse: () => Iterable<WithEnd> = () => [];
+
+  constructor(make: Instruments) {
+    make.gauges(NAME, HELP, ["role", "cluster"], () => this.#ofEach());
+    const gauge = new Gauge({
+      ...{ name: NAME, help: HELP, labelNames: ["role"], registers: [make.withoutNames] },
+      collect: () => {
+        gauge.reset();
+        for (const [role, end] of this.#firstOfEachRole()) gauge.set({ role }, end);
+      },
+    });
+  }
+
+  watch(inUse: () => Iterable<WithEnd>): void {
+    this.#inUse = inUse;
+  }
+
+  *#ofEach(): Iterable<readonly [labels: readonly string[], value: number]> {
+    for (const { role, cluster, notAfter } of this.#inUse()) yield [[role, cluster], seconds(notAfter)];
+  }
+
+  #firstOfEachRole(): Map<string, number> {
+    const first = new Map<string, number>();
+    for (const { role, notAfter } of this.#inUse()) {
+      first.set(role, Math.min(seconds(notAfter), first.get(role) ?? Number.POSITIVE_INFINITY));
+    }
+    return first;
+  }
+}
+
+function seconds(date: Date): number {
+  return date.getTime() / 1_000;
+}
