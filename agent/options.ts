@@ -12,7 +12,7 @@ import {
 } from "../shared/config/common-options.ts";
 import { AGENT_ONLY } from "../shared/config/konnectivity.ts";
 import { type Draft, type OptionsOf, option, section } from "../shared/config/options.ts";
-import { parseProxyUrl } from "../shared/dial/proxy-url.ts";
+import { parseProxyUrl } from "../shared/dial/proxy-route.ts";
 import { parseHostPort, parseServerUrl, repeatedServer } from "./uplink/servers.ts";
 
 const server = section("The server", {

@@ -1,10 +1,10 @@
 import type { Socket } from "node:net";
-import { networkOf } from "../shared/address/source-network.ts";
+import { networkOf } from "../shared/address/network.ts";
 import { BySource } from "../shared/basics/by-source.ts";
 import { seconds } from "../shared/basics/text.ts";
 import { type ClientHello, ClientHelloReader } from "../shared/listen/client-hello.ts";
-import { readFirst } from "../shared/listen/first-bytes.ts";
 import { sourceOf } from "../shared/listen/incoming-connection.ts";
+import { readFirst } from "../shared/listen/preface.ts";
 import { Refusal } from "./refusal.ts";
 
 export interface HellosOptions {

@@ -6,7 +6,7 @@ import { type TestContext, test } from "node:test";
 import { ConfigError } from "../shared/config/options.ts";
 import { UNRECOGNIZED_NAME_ALERT } from "../shared/listen/client-hello.ts";
 import { readProxyHeader } from "../shared/listen/proxy-protocol.ts";
-import { helloFor, helloMessage, inRecords } from "../shared/listen/testing-hello.ts";
+import { helloFor, helloMessage, inRecords } from "../shared/listen/testing/client-hello.ts";
 import { readAll, readSome, TestBackend, TestRouter, until } from "./testing.ts";
 
 const BLUE = helloFor("blue.example");

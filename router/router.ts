@@ -1,5 +1,5 @@
 import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
-import { networkOf } from "../shared/address/source-network.ts";
+import { networkOf } from "../shared/address/network.ts";
 import { formatTarget } from "../shared/address/target.ts";
 import { type Admin, startAdmin } from "../shared/admin/admin.ts";
 import { MOST_CONNECTIONS } from "../shared/admin/connections.ts";

@@ -12,7 +12,6 @@ const PACKAGES = [
   "fastify",
   "jose",
   "prom-client",
-  "socks",
   "ws",
   "yaml",
   "zod",

@@ -47,7 +47,7 @@ export const FOLDERS = {
       "shared/http",
       "shared/tls",
     ],
-    ...["pac-resolver", "quickjs-wasi", "socks"],
+    ...["pac-resolver", "quickjs-wasi"],
   ],
   "shared/wire": ["shared", "shared/address", "zod"],
   "shared/yamux": ["shared/basics", "shared/limits"],

@@ -1,4 +1,4 @@
-import { noTlsBehind, PORTAL_CURE, portalAt } from "../../shared/http/portal.ts";
+import { CAPTIVE_PORTAL_CURE, captivePortalAt, noTlsBehind } from "../../shared/http/response-fields.ts";
 import { CERTIFICATE_ROWS, OPENED_CERTIFICATE_ROWS } from "./certificate-rows.ts";
 import { HANDSHAKE_ROWS, type Row } from "./handshake-rows.ts";
 import { date, type Found } from "./row-words.ts";
@@ -53,12 +53,12 @@ const PROXY_ROWS: Partial<Record<Culprit, (finding: Found) => Row>> = {
     next: `Ask whether it takes connections of this machine; ${proxyFrom} names it.`,
   }),
   web_page: ({ by, proxyFrom }) => ({
-    sentence: `${capital(portalAt(by))}.`,
-    next: `${capital(PORTAL_CURE)}; ${proxyFrom} names it.`,
+    sentence: `${capital(captivePortalAt(by))}.`,
+    next: `${capital(CAPTIVE_PORTAL_CURE)}; ${proxyFrom} names it.`,
   }),
   no_tls: ({ by, proxyFrom }) => ({
     sentence: `${capital(noTlsBehind(by))}.`,
-    next: `Check the port in --server: is it the server's port for agents? If it is, it is the proxy: ${PORTAL_CURE}; ${proxyFrom} names it.`,
+    next: `Check the port in --server: is it the server's port for agents? If it is, it is the proxy: ${CAPTIVE_PORTAL_CURE}; ${proxyFrom} names it.`,
   }),
   tls: ({ by, proxyFrom, handshake }) =>
     handshake === "silent"

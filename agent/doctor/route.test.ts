@@ -2,11 +2,10 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { LoadKerberos } from "../../shared/dial/auth/kerberos.ts";
 import { KerberosTickets } from "../../shared/dial/auth/kerberos-tickets.ts";
-import { RouteFault } from "../../shared/dial/fault.ts";
+import { combineFaults, RouteFault } from "../../shared/dial/fault.ts";
 import { formatProxy } from "../../shared/dial/proxy-route.ts";
 import { guarded } from "../../shared/dial/testing/guarded-proxy.ts";
 import { faultOf, open, ScriptedProxy } from "../../shared/dial/testing/scripted-proxy.ts";
-import { combineFaults } from "../../shared/dial/ways-fault.ts";
 import { proxyFailed } from "./route.ts";
 import { StepFailed } from "./steps.ts";
 
@@ -25,7 +24,7 @@ test("a KDC that does not answer is found, and not the proxy that asked for its 
     setImmediate(() => abort.abort());
     return new Promise(() => {});
   };
-  const fault = await faultOf(open(proxy, { negotiate: new KerberosTickets({}) }, abort.signal, stuck));
+  const fault = await faultOf(open(proxy, { tickets: new KerberosTickets({}) }, abort.signal, stuck));
   assert.equal(culpritOf(fault, proxy), "kdc_silent");
   const other = new RouteFault("timeout", "http://other:1 gave no connection in time", { at: "http://other:1" });
   assert.equal(culpritOf(combineFaults([fault, other]), proxy), "kdc_silent");

@@ -103,7 +103,7 @@ async function find({ server, options, env, timeoutMs }: Leaving): Promise<Passe
   try {
     const found = new ProxyRoutes({ proxies, pac, env });
     const reading = { ca: () => authoritiesIn(proxyCa) };
-    const ways = await found.ways(destinationOf(server), AbortSignal.timeout(timeoutMs), reading);
+    const ways = await found.chooseRoutes(destinationOf(server), AbortSignal.timeout(timeoutMs), reading);
     const isDirect = ways.every(({ kind }) => kind === "direct");
     return {
       value: ways,

@@ -1,7 +1,7 @@
 import { type IncomingHttpHeaders, type IncomingMessage, request } from "node:http";
 import type { Socket } from "node:net";
 import { type ConnectionOptions, connect, type TLSSocket } from "node:tls";
-import { sniOf } from "../../shared/address/sni.ts";
+import { sniOf } from "../../shared/address/server-name.ts";
 import { revealsSecret } from "../../shared/basics/text.ts";
 import { isCallersPort } from "../../shared/link/upgrade-answer.ts";
 import { printable } from "../../shared/outcomes.ts";

@@ -1,4 +1,4 @@
-import { ahead, CLOCK_TOLERANCE_MS } from "../../shared/tls/clock-skew.ts";
+import { ahead, CLOCK_TOLERANCE_MS } from "../../shared/http/clock-skew.ts";
 import { rowOf, SET_THE_CLOCK } from "./fault-words.ts";
 import type { Row } from "./handshake-rows.ts";
 import type { Culprit, Finding, Passed, Step } from "./steps.ts";

@@ -1,7 +1,6 @@
 import { BlockList, isIPv4, type SocketAddress } from "node:net";
 import { networkInterfaces } from "node:os";
-import { embeddedIPv4 } from "../../shared/address/embedded-ipv4.ts";
-import { dialledAddress } from "../../shared/address/network.ts";
+import { dialledAddress, embeddedIPv4 } from "../../shared/address/network.ts";
 import {
   type AddressRule,
   matchesAddress,

@@ -2,9 +2,9 @@ import { readBoundedSync } from "../../shared/documents/read-bounded.ts";
 import { readFailure } from "../../shared/documents/read-failure.ts";
 import { unfitToken, unverifiedClaims } from "../../shared/http/bearer.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
+import { wellKnownAuthorities } from "../../shared/tls/authorities.ts";
 import { AuthorityEnds, type Expiring } from "../../shared/tls/expiry.ts";
 import { loadClientTls, TlsFileError, type TlsMaterial, type Validity } from "../../shared/tls/tls-material.ts";
-import { wellKnownAuthorities } from "../../shared/tls/well-known-authorities.ts";
 
 /** Files with what proves the agent to the server, and the server to the agent; "" = not given. */
 export interface CredentialFiles {

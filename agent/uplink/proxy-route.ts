@@ -78,7 +78,11 @@ export class AgentRoutes {
     return {
       open: async (signal) => {
         let authentication: string | undefined;
-        const { socket, way, failed } = await this.#open(destination, signal, (scheme, offered) => {
+        const {
+          socket,
+          route: way,
+          failed,
+        } = await this.#open(destination, signal, (scheme, offered) => {
           authentication = `${scheme} (offered: ${offered})`;
         });
         taken = { way, authentication };
@@ -105,7 +109,7 @@ export class AgentRoutes {
     const tls = (): ProxyTls => this.#tls.current();
     return this.#ways.open(
       to,
-      { credentials: this.#credentials, tls, negotiate: this.#tickets, onNote, onAuthenticated },
+      { credentials: this.#credentials, tls, tickets: this.#tickets, onNote, onAuthenticated },
       signal,
     );
   }

@@ -1,6 +1,6 @@
 import { backoffMs } from "../../shared/basics/backoff.ts";
 import { RouteFault } from "../../shared/dial/fault.ts";
-import { brokenOff } from "../../shared/http/broken-off.ts";
+import { peerAction } from "../../shared/http/connection-end.ts";
 import { CarrierLost } from "../../shared/link/carrier-end.ts";
 import { CallersPort, MiddleBox } from "../../shared/link/upgrade-answer.ts";
 import { printable } from "../../shared/outcomes.ts";
@@ -138,6 +138,6 @@ export function isDraining(error: unknown): error is LinkRefused {
 export function shutdownReason(error: unknown, mayBeCut: boolean): string | undefined {
   if (isDraining(error)) return error.reason;
   const cause = error instanceof Error ? error.cause : undefined;
-  const isCut = cause instanceof CarrierLost || (cause instanceof Error && brokenOff(cause) !== undefined);
+  const isCut = cause instanceof CarrierLost || (cause instanceof Error && peerAction(cause) !== undefined);
   return isCut && mayBeCut ? "the server that sent us away takes no connections any more" : undefined;
 }

@@ -1,6 +1,6 @@
 import { type CarrierDialOptions, type DialledOuter, dialOuter, probeServer } from "../../shared/link/dial.ts";
+import { wellKnownAuthorities } from "../../shared/tls/authorities.ts";
 import { UnknownIssuer } from "../../shared/tls/server-certificate.ts";
-import { wellKnownAuthorities } from "../../shared/tls/well-known-authorities.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import type { Credentials } from "./credentials.ts";
 

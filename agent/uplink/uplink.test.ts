@@ -6,13 +6,14 @@ import { RouteFault } from "../../shared/dial/fault.ts";
 import { UNBOUNDED } from "../../shared/limits/memory-account.ts";
 import { CarrierLost } from "../../shared/link/carrier-end.ts";
 import { dialFault, SECURING } from "../../shared/link/dial-fault.ts";
-import type { LinkWatcher } from "../../shared/link/link.ts";
-import { welcome } from "../../shared/link/testing.ts";
+import type { Link } from "../../shared/link/link.ts";
+import type { LinkWatcher } from "../../shared/link/link-options.ts";
+import { welcome } from "../../shared/link/testing/ends.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
-import { DuplexTransport } from "../../shared/yamux/duplex-transport.ts";
 import { Flag, FrameType, GoAwayCode, header } from "../../shared/yamux/frame.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
+import { DuplexTransport } from "../../shared/yamux/testing/duplex-transport.ts";
 import { Connection, type ConnectionOptions, type ConnectionOwner, type UplinkLink } from "./connection.ts";
 import { Path } from "./path.ts";
 import { Uplink } from "./uplink.ts";
@@ -40,9 +41,8 @@ class PairLink extends DuplexTransport implements UplinkLink {
     this.watcher.onClosed?.();
   }
 
-  holdAcks(): void {}
-  releaseAcks(): void {}
-  confirm(): void {}
+  readonly acks = { hold() {}, release() {}, now() {} } as unknown as Link["acks"];
+
   get suspended(): boolean {
     return this.lost !== undefined;
   }
@@ -436,26 +436,29 @@ test("what a server that ends in order does to the next attempts reads as that, 
     return [level, reason];
   };
   const standing = { step: SECURING, host: "server", proxy: undefined } as const;
-  const brokenOff = () => dialFault(Object.assign(new Error("closed"), { code: "ECONNRESET" }), standing);
+  const peerAction = () => dialFault(Object.assign(new Error("closed"), { code: "ECONNRESET" }), standing);
   const first = await sentAway({ up, attempts }, pass);
   const draining = new LinkRefused({ closeCode: CloseCode.draining, reason: "this server is shutting down" });
   assert.deepEqual(await fails(draining), [INFO, "this server is shutting down"]);
   const goes = "the server that sent us away takes no connections any more";
-  assert.deepEqual(await fails(brokenOff()), [INFO, goes]);
+  assert.deepEqual(await fails(peerAction()), [INFO, goes]);
   const wrong = new Error("something else");
   assert.deepEqual(await fails(wrong), [WARN, "something else"]);
   pass(60_000);
   await fails(wrong); // begun before
-  assert.equal((await fails(brokenOff()))[0], WARN, "it sent us away too long ago");
+  assert.equal((await fails(peerAction()))[0], WARN, "it sent us away too long ago");
   assert.deepEqual(await fails(draining), [INFO, "this server is shutting down"]);
   first.near.destroy();
   await until(() => [...up.connections()].length === 0, "the old link's end");
   pass(500);
   t.mock.timers.tick(10_000);
-  assert.deepEqual(await fails(brokenOff()), [INFO, goes]);
+  assert.deepEqual(await fails(peerAction()), [INFO, goes]);
   pass(11_000);
   assert.deepEqual(await fails(wrong), [WARN, "something else"]);
-  assert.match(String((await fails(brokenOff()))[1]), /^what answers there closed the connection in the TLS handshake/);
+  assert.match(
+    String((await fails(peerAction()))[1]),
+    /^what answers there closed the connection in the TLS handshake/,
+  );
 });
 
 test("a server that drains is no warning to an agent that it has never taken, nor to a link that is to be resumed", async (t) => {

@@ -6,7 +6,7 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
-import { testCertificate } from "../../shared/link/testing.ts";
+import { testCertificate } from "../../shared/link/testing/ends.ts";
 import { RUN_SOURCES, source } from "../../shared/runtime/testing/project.ts";
 import { ChildDied, Children } from "./children.ts";
 

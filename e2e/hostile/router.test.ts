@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { writeFileSync } from "node:fs";
 import { connect, type Socket } from "node:net";
 import { test } from "node:test";
-import { helloFor } from "../../shared/listen/testing-hello.ts";
+import { helloFor } from "../../shared/listen/testing/client-hello.ts";
 import { startFlood } from "../harness/flood.ts";
 import { flags } from "../harness/pki-files.ts";
 import { startCulvert } from "../harness/processes.ts";

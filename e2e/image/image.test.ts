@@ -52,7 +52,7 @@ test("the builder gets sources and pages, and no key, test, foreign build or his
   const tests = [
     "shared/relay/splice.test.ts",
     "server/testing/server.ts",
-    "shared/link/testing-frames.ts",
+    "shared/link/testing/frames.ts",
     "e2e/harness/wait.ts",
   ];
   const isSent = (path: string) => context.isSent(path);

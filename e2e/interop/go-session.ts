@@ -2,10 +2,10 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { once } from "node:events";
 import type { Duplex } from "node:stream";
-import { DuplexTransport } from "../../shared/yamux/duplex-transport.ts";
 import type { SessionOptions } from "../../shared/yamux/options.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
+import { DuplexTransport } from "../../shared/yamux/testing/duplex-transport.ts";
 import type { Role } from "./go-peer.ts";
 
 /** A session of ours with a Go process at the other end, which does what the first line of each stream says (main.go). */

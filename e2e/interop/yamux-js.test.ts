@@ -4,10 +4,10 @@ import type { Duplex } from "node:stream";
 import { describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Client, Server } from "yamux-js";
-import { DuplexTransport } from "../../shared/yamux/duplex-transport.ts";
 import { Flag, FrameType, header } from "../../shared/yamux/frame.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
+import { DuplexTransport } from "../../shared/yamux/testing/duplex-transport.ts";
 import { waitFor } from "../harness/wait.ts";
 
 const QUIET = { enableKeepAlive: false, logger: () => {} };

@@ -5,7 +5,7 @@ import { duplexPair } from "node:stream";
 import { after, before, test } from "node:test";
 import { type ConnectionOptions, connect as connectTls, type TLSSocket } from "node:tls";
 import { UNRECOGNIZED_NAME_ALERT } from "../../shared/listen/client-hello.ts";
-import { extension, helloMessage, inRecords, nodeHello } from "../../shared/listen/testing-hello.ts";
+import { extension, helloMessage, inRecords, nodeHello } from "../../shared/listen/testing/client-hello.ts";
 import { connectThrough } from "../harness/caller.ts";
 import { ClusterAgents } from "../harness/cluster-agents.ts";
 import { ClusterFolder } from "../harness/cluster-files.ts";

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { elements, subjectOf } from "../../shared/tls/der.ts";
+import { elements, subjectOf } from "../../shared/tls/certificate-fields.ts";
 import { RevocationList } from "../../shared/tls/revocation-list.ts";
 import { assertPrintable, attempt, type Target } from "../target.ts";
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { canonicalServerName } from "../../shared/address/server-name.ts";
 import { type ClientHello, ClientHelloReader, MAX_CLIENT_HELLO } from "../../shared/listen/client-hello.ts";
-import { extension, helloFor, helloMessage, inRecords } from "../../shared/listen/testing-hello.ts";
+import { extension, helloFor, helloMessage, inRecords } from "../../shared/listen/testing/client-hello.ts";
 import { assertPrintable, splits, type Target } from "../target.ts";
 
 /** The reader of the name in a ClientHello. */

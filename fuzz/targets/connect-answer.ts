@@ -1,6 +1,11 @@
 import assert from "node:assert/strict";
-import { type AnswerHead, AnswerReader, MAX_HEAD_BYTES, UnreadableAnswer } from "../../shared/dial/connect-answer.ts";
-import { AnswerBody } from "../../shared/dial/connect-answer-body.ts";
+import {
+  AnswerBody,
+  type AnswerHead,
+  AnswerReader,
+  MAX_HEAD_BYTES,
+  UnreadableAnswer,
+} from "../../shared/dial/connect-answer.ts";
 import { refusal } from "../../shared/dial/connect-refusal.ts";
 import { assertPrintable, attempt, splits, type Target } from "../target.ts";
 

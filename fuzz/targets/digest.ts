@@ -1,12 +1,22 @@
 import assert from "node:assert/strict";
 import { Authentication, AuthenticationFailed } from "../../shared/dial/auth/authentication.ts";
 import { type Challenge, parseChallenges } from "../../shared/dial/auth/challenges.ts";
-import { Digest, pickDigest } from "../../shared/dial/auth/digest.ts";
+import { DIGEST } from "../../shared/dial/auth/digest.ts";
 import { importKerberos } from "../../shared/dial/auth/kerberos.ts";
+import type { AuthContext } from "../../shared/dial/auth/scheme.ts";
 import type { Target } from "../target.ts";
 
 const CREDENTIALS = { user: "anna", password: "s3cr3t-p4ss" };
 const AUTHORITY = "server.example:443";
+const CONTEXT: AuthContext = {
+  proxyHost: "proxy.example",
+  authority: AUTHORITY,
+  credentials: async () => CREDENTIALS,
+  tickets: undefined,
+  isUnverified: false,
+  loadKerberos: importKerberos,
+  signal: new AbortController().signal,
+};
 
 /** What a proxy says in `Proxy-Authenticate`, a line for each field, and what we answer to Digest. */
 export const digest: Target = {
@@ -39,7 +49,7 @@ export const digest: Target = {
     const challenges = parseChallenges(fields);
     for (const { scheme } of challenges) assert.match(scheme, /^[!#$%&'*+.^_`|~0-9a-z-]+$/);
     assert.deepEqual(parseChallenges(challenges.map(formatted)), challenges);
-    const picked = pickDigest(challenges);
+    const picked = DIGEST.pick(challenges);
     if (picked !== undefined) await assertAnswered(picked);
     const words = [
       challenges.length > 3 ? "many" : challenges.length,
@@ -61,7 +71,8 @@ function quoted(text: string): string {
 
 /** Our answer repeats what the proxy has said as it said it (RFC 7616 §3.4), and is one line. */
 async function assertAnswered(challenge: Challenge): Promise<void> {
-  const { value } = await new Digest({ method: "CONNECT", uri: AUTHORITY }, CREDENTIALS).authorize(challenge);
+  const exchange = await DIGEST.begin(CONTEXT);
+  const { value } = await exchange.authorize(challenge);
   assertOneField(value);
   const [answer, ...more] = parseChallenges([value]);
   assert.ok(answer !== undefined && more.length === 0 && answer.scheme === "digest", "one answer");
@@ -73,19 +84,11 @@ async function assertAnswered(challenge: Challenge): Promise<void> {
 }
 
 async function authenticated(fields: readonly string[]): Promise<string> {
-  const authentication = new Authentication({
-    proxyHost: "proxy.example",
-    authority: AUTHORITY,
-    credentials: async () => CREDENTIALS,
-    negotiate: undefined,
-    isNamedInClear: false,
-    loadKerberos: importKerberos,
-    signal: AbortSignal.abort(),
-  });
+  const authentication = new Authentication(CONTEXT);
   try {
     const { value } = await authentication.answer(fields);
     assertOneField(value);
-    return authentication.scheme ?? "none";
+    return authentication.scheme?.name ?? "none";
   } catch (error) {
     if (!(error instanceof AuthenticationFailed)) throw error;
     assert.ok(!error.message.includes(CREDENTIALS.password));

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { Flag, FrameType, HEADER_LENGTH } from "../../shared/yamux/frame.ts";
-import type { WireFrame } from "../../shared/yamux/testing.ts";
+import type { WireFrame } from "../../shared/yamux/testing/sessions.ts";
 
 /** One stream, as the peer counts. */
 interface Counted {

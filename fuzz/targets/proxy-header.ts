@@ -7,7 +7,7 @@ import {
   type ProxyReading,
   readProxyHeader,
 } from "../../shared/listen/proxy-protocol.ts";
-import { helloFor } from "../../shared/listen/testing-hello.ts";
+import { helloFor } from "../../shared/listen/testing/client-hello.ts";
 import { assertPrintable, splits, type Target } from "../target.ts";
 
 const V4 = { source: { address: "10.0.0.7", port: 1 }, destination: { address: "10.0.0.8", port: 65_535 } };

@@ -38,7 +38,7 @@ export const socks: Target = {
     const [, pieces] = splits(input.subarray(1));
     const { result, rest } = await converse(pieces, hasCredentials);
     if (result instanceof Error) {
-      assert.ok(result instanceof RouteFault, `${result} is a fault of a way`);
+      assert.ok(result instanceof RouteFault, `${result} is a fault of a route`);
       assert.ok(!result.message.includes(CREDENTIALS.password));
       assert.ok(result.message.length <= 400 && /^\P{Cc}*$/u.test(result.message));
       return `${result.fault} ${/reply (\d)/.exec(result.message)?.[1]}`;
@@ -57,34 +57,26 @@ interface Conversation {
 }
 
 async function converse(pieces: readonly Buffer[], hasCredentials: boolean): Promise<Conversation> {
-  const timers: NodeJS.Timeout[] = [];
-  const { setTimeout: set } = globalThis;
-  globalThis.setTimeout = ((...given: Parameters<typeof set>) => {
-    const timer = set(...given);
-    timers.push(timer);
-    return timer;
-  }) as typeof set;
-  try {
-    const connection = new Duplex({ allowHalfOpen: false, read() {}, write: (_chunk, _encoding, done) => done() });
-    connection.on("error", () => {});
-    const spoken = speakSocks(connection, PROXY, TO, hasCredentials ? CREDENTIALS : undefined).then(
-      () => undefined,
-      (error: Error) => error,
-    );
-    for (const piece of pieces) connection.push(piece);
-    connection.push(null);
-    const result = await spoken;
-    const rest: Buffer[] = [];
-    if (result === undefined) for await (const chunk of connection) rest.push(chunk);
-    connection.destroy();
-    return { result, rest: Buffer.concat(rest) };
-  } finally {
-    globalThis.setTimeout = set;
-    for (const timer of timers) clearTimeout(timer);
-  }
+  const connection = new Duplex({ allowHalfOpen: false, read() {}, write: (_chunk, _encoding, done) => done() });
+  connection.on("error", () => {});
+  const spoken = speakSocks(connection, {
+    proxy: PROXY,
+    target: TO,
+    credentials: hasCredentials ? CREDENTIALS : undefined,
+  }).then(
+    () => undefined,
+    (error: Error) => error,
+  );
+  for (const piece of pieces) connection.push(piece);
+  connection.push(null);
+  const result = await spoken;
+  const rest: Buffer[] = [];
+  if (result === undefined) for await (const chunk of connection) rest.push(chunk);
+  connection.destroy();
+  return { result, rest: Buffer.concat(rest) };
 }
 
-/** Where the answers end, read without the library (RFC 1928 §3, §6, RFC 1929 §2); `undefined`: no connection was opened. */
+/** Where the answers end (RFC 1928 §3, §6, RFC 1929 §2); `undefined` if no connection was opened. */
 function behindAnswers(bytes: Buffer): number | undefined {
   const [version, method] = bytes;
   if (version !== 5 || (method !== 0 && method !== 2)) return undefined;

@@ -4,7 +4,7 @@ import { FrameType, header } from "../../shared/yamux/frame.ts";
 import type { SessionOptions } from "../../shared/yamux/options.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
-import { FakeTransport, turn } from "../../shared/yamux/testing.ts";
+import { FakeTransport, turn } from "../../shared/yamux/testing/sessions.ts";
 import type { Target } from "../target.ts";
 import { PeerView } from "./peer-view.ts";
 

@@ -2,8 +2,8 @@ import type { AddressInfo } from "node:net";
 import { TurnQueue } from "../../shared/basics/turn-queue.ts";
 import { InnerServers } from "../../shared/link/inner-tls.ts";
 import type { Acceptor } from "../../shared/listen/acceptor.ts";
-import { Departures } from "../../shared/listen/departures.ts";
 import type { VirtualHosts } from "../../shared/listen/listeners.ts";
+import { PacedClose } from "../../shared/listen/paced-close.ts";
 import type { ClusterVirtualHost } from "../cluster-runtime/virtual-host.ts";
 import type { PortDeps } from "../listeners/accept-rules.ts";
 import { openPlainPort } from "../listeners/plain-port.ts";
@@ -41,7 +41,7 @@ export class AgentPorts {
   readonly #ports: OpenPort[] = [];
   readonly #common: Pick<UpgradeDeps, "beforeHello" | "innerHandshakes" | "innerServers" | "turns" | "agentLog">;
   /** Agents are lost together, and come back together, with a path or with a balancer: neither waits for the other. */
-  readonly #departures = new Departures(new TurnQueue());
+  readonly #pacedClose = new PacedClose(new TurnQueue());
 
   constructor(deps: AgentPortsDeps) {
     this.#deps = deps;
@@ -65,7 +65,7 @@ export class AgentPorts {
         keepaliveMs: 0, // the carrier has its own
         turnsAway: true,
         mostUnread: MOST_UNREAD,
-        departures: this.#departures,
+        pacedClose: this.#pacedClose,
         onConnection: ({ socket, host, backInMs }) => upgrades.take(socket, host, backInMs),
       },
       this.#deps,
@@ -84,7 +84,7 @@ export class AgentPorts {
       {
         ...{ name: "agents-insecure", proxyProtocol, trustedCidrs, port, host, option: "--agent-insecure-port" },
         hostOption: "--agent-insecure-bind-address",
-        ...{ keepaliveMs: 0, turnsAway: true, departures: this.#departures },
+        ...{ keepaliveMs: 0, turnsAway: true, pacedClose: this.#pacedClose },
         onConnection: ({ socket, backInMs }) => upgrades.take(socket, undefined, backInMs),
       },
       this.#deps,
@@ -113,7 +113,7 @@ export class AgentPorts {
 
   stopAccepting(): void {
     for (const { listener } of this.#ports) listener.stopAccepting();
-    this.#departures.end();
+    this.#pacedClose.end();
   }
 
   /** Ends those who have not asked for anything. */
@@ -131,7 +131,7 @@ export class AgentPorts {
       upgrades.sockets.resetAll();
       listener.destroyAll();
     }
-    this.#departures.end();
+    this.#pacedClose.end();
   }
 
   /** After the last carrier. */

@@ -1,4 +1,4 @@
-import { networkOf } from "../../shared/address/source-network.ts";
+import { networkOf } from "../../shared/address/network.ts";
 import { BySource } from "../../shared/basics/by-source.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { HandshakeTime } from "./handshake-time.ts";

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { duplexPair } from "node:stream";
 import { test } from "node:test";
-import { until } from "../../shared/link/testing.ts";
+import { until } from "../../shared/link/testing/ends.ts";
 import { HandshakeTime } from "./handshake-time.ts";
 
 test("who is not known in time is cut, and is over when it is really gone", async () => {
@@ -43,7 +43,7 @@ test("time stands still while others judge, and goes on behind it", async () => 
 
 test("who was cut, and closes later only, is over in time all the same", async () => {
   const [socket] = duplexPair();
-  socket._destroy = () => {}; // it keeps its place (shared/listen/departures.ts)
+  socket._destroy = () => {}; // it keeps its place (shared/listen/paced-close.ts)
   let isOver = false;
   new HandshakeTime(socket, 10).occupy(() => {
     isOver = true;

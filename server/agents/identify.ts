@@ -1,6 +1,6 @@
 import type { IncomingHttpHeaders } from "node:http";
 import type { Socket } from "node:net";
-import { networkOf } from "../../shared/address/source-network.ts";
+import { networkOf } from "../../shared/address/network.ts";
 import { type PresentedToken, presentedToken } from "../../shared/http/bearer.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import { type IdentityPattern, type PeerIdentity, permits, subjectOf, verifyPeer } from "../../shared/tls/identity.ts";

@@ -4,7 +4,7 @@ import type { Duplex } from "node:stream";
 import { TLSSocket } from "node:tls";
 import websocket from "@fastify/websocket";
 import { type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from "fastify";
-import { networkOf } from "../../shared/address/source-network.ts";
+import { networkOf } from "../../shared/address/network.ts";
 import { WEBSOCKET_BOUNDS } from "../../shared/link/carrier.ts";
 import { formatEndpoint, IncomingConnection, remoteOf, sourceOf } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";

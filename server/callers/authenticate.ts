@@ -2,7 +2,7 @@ import type { IncomingHttpHeaders } from "node:http";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import type { TLSSocket } from "node:tls";
-import { networkOf } from "../../shared/address/source-network.ts";
+import { networkOf } from "../../shared/address/network.ts";
 import { BEARER_CHALLENGE, presentedToken } from "../../shared/http/bearer.ts";
 import { IncomingConnection, sourceOf } from "../../shared/listen/incoming-connection.ts";
 import type { Endpoint } from "../../shared/listen/proxy-protocol.ts";

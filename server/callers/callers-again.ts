@@ -69,9 +69,9 @@ function refuseIf(connect: OpenConnect, refusal: CulvertError | undefined): void
 
 /** Why a caller that was let in by this certificate would not be let in now; its dates do not count. */
 function certificateFault(peer: PeerIdentity, door: ClusterVirtualHost): CulvertError | undefined {
-  const standing = door.trust.standing(peer.chain);
-  if (standing === "stands") return notPermitted(door, peer);
-  const why = standing === "revoked" ? "is revoked" : "is not signed by a CA that is still accepted here";
+  const status = door.trust.status(peer.chain);
+  if (status === "valid") return notPermitted(door, peer);
+  const why = status === "revoked" ? "is revoked" : "is not signed by a CA that is still accepted here";
   const sentence = `the client certificate ${shortSubject(peer)} ${why}`;
   return new CulvertError("unauthenticated", sentence);
 }

@@ -1,7 +1,7 @@
 import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
 import type { TLSSocket } from "node:tls";
-import { networkOf } from "../../shared/address/source-network.ts";
+import { networkOf } from "../../shared/address/network.ts";
 import { TurnQueue } from "../../shared/basics/turn-queue.ts";
 import { formatEndpoint } from "../../shared/listen/incoming-connection.ts";
 import { printable, toCulvertError } from "../../shared/outcomes.ts";

@@ -1,4 +1,4 @@
-import { networkOf } from "../../shared/address/source-network.ts";
+import { networkOf } from "../../shared/address/network.ts";
 import type { TokenBucket } from "../../shared/basics/rate-limit.ts";
 import { RecentMap } from "../../shared/basics/recent-map.ts";
 import type { HandshakeBudget } from "../../shared/listen/handshake-queue.ts";

@@ -38,7 +38,7 @@ export function reverifyAgents({ cluster, agents, tunnels }: ClusterRuntime): vo
 }
 
 function isRevoked({ peer }: Tunnel, { trust }: ClusterVirtualHost): boolean {
-  return peer !== undefined && trust.lists.length > 0 && trust.standing(peer.chain) === "revoked";
+  return peer !== undefined && trust.lists.length > 0 && trust.status(peer.chain) === "revoked";
 }
 
 function endAsRevoked(tunnel: Tunnel): void {

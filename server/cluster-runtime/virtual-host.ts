@@ -4,11 +4,9 @@ import type { VirtualHost } from "../../shared/listen/listeners.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import { ClientTrust } from "../../shared/tls/client-trust.ts";
-import type { WatchedCrl } from "../../shared/tls/crl-file.ts";
 import type { PeerIdentity } from "../../shared/tls/identity.ts";
-import type { RevocationList } from "../../shared/tls/revocation-list.ts";
-import type { WatchedTls } from "../../shared/tls/tls-files.ts";
-import type { TlsMaterial, TlsPair } from "../../shared/tls/tls-material.ts";
+import type { RevocationList, WatchedCrl } from "../../shared/tls/revocation-list.ts";
+import type { TlsMaterial, TlsPair, WatchedTls } from "../../shared/tls/tls-material.ts";
 import type { AgentSide, CallerSide, ClusterSide, InnerTlsRule, SideName } from "../clusters/cluster.ts";
 import { createVerifier } from "../tokens/create-verifier.ts";
 import type { ApiServerState } from "../tokens/token-review.ts";
@@ -230,10 +228,10 @@ export class ClusterVirtualHost implements VirtualHost {
   crlFault({ chain }: PeerIdentity): string | undefined {
     const { trust } = this;
     if (trust.lists.length === 0) return undefined;
-    const standing = trust.standing(chain, new Date());
-    if (standing === "stands") return undefined;
-    if (standing === "revoked") return "is revoked";
-    return standing === "stale"
+    const status = trust.status(chain, new Date());
+    if (status === "valid") return undefined;
+    if (status === "revoked") return "is revoked";
+    return status === "crl_expired"
       ? "cannot be accepted, because the CRL of its CA has expired: this server needs a new one"
       : "is not signed by a CA that is accepted here";
   }

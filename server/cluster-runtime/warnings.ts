@@ -1,5 +1,4 @@
-import type { CrlFile, WatchedCrl } from "../../shared/tls/crl-file.ts";
-import type { RevocationList } from "../../shared/tls/revocation-list.ts";
+import type { CrlFile, RevocationList, WatchedCrl } from "../../shared/tls/revocation-list.ts";
 import { authoritiesOf } from "../clusters/authority.ts";
 import { SIDES, type SideName } from "../clusters/cluster.ts";
 import type { ClusterRuntime } from "./cluster-runtime.ts";

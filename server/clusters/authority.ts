@@ -1,7 +1,7 @@
 import { createHash, X509Certificate } from "node:crypto";
 import { RecentMap } from "../../shared/basics/recent-map.ts";
+import { publicKeyOf } from "../../shared/tls/certificate-fields.ts";
 import { isSelfSigned, mayHaveSigned } from "../../shared/tls/client-trust.ts";
-import { publicKeyOf } from "../../shared/tls/der.ts";
 import { certificates } from "../../shared/tls/tls-material.ts";
 
 /** A CA certificate of a bundle. Its key is what makes it the CA that it is, whatever else the certificate says. */

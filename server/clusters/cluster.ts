@@ -1,5 +1,5 @@
-import type { CrlFile } from "../../shared/tls/crl-file.ts";
 import type { IdentityPattern } from "../../shared/tls/identity.ts";
+import type { CrlFile } from "../../shared/tls/revocation-list.ts";
 import type { TlsPair } from "../../shared/tls/tls-material.ts";
 import type { Limits } from "./document.ts";
 import type { SourceCidrs } from "./source-cidrs.ts";

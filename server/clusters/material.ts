@@ -1,5 +1,5 @@
 import { readBoundedSync } from "../../shared/documents/read-bounded.ts";
-import { type CrlFile, loadCrls } from "../../shared/tls/crl-file.ts";
+import { type CrlFile, loadCrls } from "../../shared/tls/revocation-list.ts";
 import { loadClientTls, loadPair, type TlsPair } from "../../shared/tls/tls-material.ts";
 
 /**

@@ -1,6 +1,6 @@
 import { dirname, resolve } from "node:path";
 import { shownDocument, yamlDocuments } from "../../shared/documents/yaml-documents.ts";
-import { CrlFileError } from "../../shared/tls/crl-file.ts";
+import { CrlFileError } from "../../shared/tls/revocation-list.ts";
 import { TlsFileError } from "../../shared/tls/tls-material.ts";
 import type { Cluster, ClusterSide } from "./cluster.ts";
 import { type ClusterDocument, parseDocument } from "./document.ts";

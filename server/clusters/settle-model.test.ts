@@ -32,7 +32,7 @@ const STANDINGS = await Promise.all(
   [[root], [middle, root], [other]].map(async ([by, ...above]) => {
     const leaf = await certificateOf({ cn: "leaf", isCa: false, ...(by && { by }) });
     const chain = [leaf, by ?? leaf, ...above].map(der);
-    return new Set(BUNDLES.filter((bundle) => new ClientTrust(bundle).standing(chain) === "stands"));
+    return new Set(BUNDLES.filter((bundle) => new ClientTrust(bundle).status(chain) === "valid"));
   }),
 );
 const HOLDERS = ["a", "b", "ab", "ba"].flatMap((cn) =>

@@ -1,6 +1,5 @@
 import type { SocketAddress } from "node:net";
-import { embeddedIPv4 } from "../../shared/address/embedded-ipv4.ts";
-import { dialledAddress } from "../../shared/address/network.ts";
+import { dialledAddress, embeddedIPv4 } from "../../shared/address/network.ts";
 import { formatTarget, type Target } from "../../shared/address/target.ts";
 import { matchesRule, parseRule, type Rule } from "../../shared/address/target-rule.ts";
 import { spellingsOf } from "./service-names.ts";

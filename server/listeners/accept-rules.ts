@@ -1,8 +1,8 @@
 import type { ListenAddress } from "../../shared/config/listen-address.ts";
 import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
 import type { AcceptRules } from "../../shared/listen/acceptor.ts";
-import type { Departures } from "../../shared/listen/departures.ts";
 import type { FailedHandshake } from "../../shared/listen/handshake-backlog.ts";
+import type { PacedClose } from "../../shared/listen/paced-close.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
@@ -20,7 +20,7 @@ export interface Port extends ListenAddress {
   /** Its clients obey when they are told to come back later. */
   readonly turnsAway: boolean;
   /** How its connections end, if many are lost together. */
-  readonly departures?: Departures;
+  readonly pacedClose?: PacedClose;
   /** See `AcceptRules`. */
   readonly mostUnread?: number;
 }
@@ -63,7 +63,7 @@ export const WORDS = {
 
 /** How much the port takes from throttledLog, and who hears of those that came to nothing. */
 export function acceptRules(
-  { name, proxyProtocol, keepaliveMs, turnsAway, departures, mostUnread }: Port,
+  { name, proxyProtocol, keepaliveMs, turnsAway, pacedClose, mostUnread }: Port,
   { options, metrics, log, throttledLog, memory }: PortDeps,
   { failed, dropped, reasonOf }: (typeof WORDS)[keyof typeof WORDS],
 ): AcceptRules {
@@ -79,7 +79,7 @@ export function acceptRules(
     backlog: options.listenBacklog,
     memory,
     keepAliveMs: keepaliveMs === 0 ? undefined : keepaliveMs,
-    departures,
+    pacedClose,
     onHandshakeFailed,
     // Seldom, since libuv tells nothing of a want of descriptors (see DescriptorWatch); where it comes, for each connection.
     onError: (error) => throttledLog.write("error", { err: error, listener: name }, "a listener failed"),

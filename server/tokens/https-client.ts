@@ -1,5 +1,5 @@
 import { Agent, type RequestOptions, request } from "node:https";
-import { identityWords } from "../../shared/tls/identity-words.ts";
+import { identityWords } from "../../shared/tls/certificate-names.ts";
 
 /** One request over TLS, with the certificates that it trusts and shows. */
 export interface HttpsRequest {

@@ -4,11 +4,10 @@ import { duplexPair } from "node:stream";
 import { test } from "node:test";
 import { heldMemory } from "../../e2e/harness/held-memory.ts";
 import { UNBOUNDED } from "../../shared/limits/memory-account.ts";
-import { encodeHead } from "../../shared/wire/open.ts";
-import { encodeProbe, type ProbeMode, readProbeAnswer } from "../../shared/wire/probe.ts";
-import { DuplexTransport } from "../../shared/yamux/duplex-transport.ts";
+import { encodeHead, encodeProbe, type ProbeMode, readProbeAnswer } from "../../shared/wire/stream-head.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
+import { DuplexTransport } from "../../shared/yamux/testing/duplex-transport.ts";
 import { ProbeRoom, Probes } from "./probes.ts";
 
 /** An agent's session with a server that answers its probes. */

@@ -1,15 +1,15 @@
 import { isIPv4, isIPv6, SocketAddress } from "node:net";
 
-/** This host and nobody else (RFC 1122 §3.2.1.3, RFC 4291 §2.5.3). */
+/** The loopback networks (RFC 1122 §3.2.1.3, RFC 4291 §2.5.3). */
 export const LOOPBACK = ["127.0.0.0/8", "::1/128"] as const;
 
-/** A range of addresses; an IPv4-mapped one is the IPv4 one. */
+/** A range of addresses. An IPv4-mapped range is held as the IPv4 one. */
 export interface Network {
   readonly network: SocketAddress;
   readonly prefix: number;
 }
 
-/** An IP address and, after its slash, how many bits of it count; throws what `refuse` makes of a sentence. */
+/** Parses an address and its prefix length. Throws what `refuse` makes of a sentence about the error. */
 export function parseNetwork(address: string, bits: string | undefined, refuse: (why: string) => Error): Network {
   if (address.includes("%")) throw refuse("an address with a zone cannot be dialled");
   const literal = isIPv4(address) ? 32 : 128;
@@ -21,17 +21,20 @@ export function parseNetwork(address: string, bits: string | undefined, refuse: 
   return mapped !== undefined && prefix >= 96 ? { network: mapped, prefix: prefix - 96 } : { network, prefix };
 }
 
-/** Most connections go to a few kubelets and services, over and over. */
-const KNOWN_ADDRESSES = 1_024;
-const known = new Map<string, SocketAddress>();
+/** Number of parsed addresses that are kept: most connections go to a few kubelets and services. */
+const MAX_PARSED = 1_024;
+const parsed = new Map<string, SocketAddress>();
 
-/** As the kernel dials it: IPv4-mapped addresses are IPv4, the unspecified address is loopback; `undefined` for a name. */
+/**
+ * The address that the kernel dials for this text: an IPv4-mapped address is IPv4, the unspecified address is loopback.
+ * A name gives `undefined`.
+ */
 export function dialledAddress(text: string): SocketAddress | undefined {
-  const found = known.get(text);
+  const found = parsed.get(text);
   const address = found ?? parseAddress(text);
   if (found !== undefined || address === undefined) return address;
-  if (known.size >= KNOWN_ADDRESSES) known.clear();
-  known.set(text, address);
+  if (parsed.size >= MAX_PARSED) parsed.clear();
+  parsed.set(text, address);
   return address;
 }
 
@@ -44,9 +47,101 @@ function parseAddress(text: string): SocketAddress | undefined {
   return mapped?.address === "0.0.0.0" ? dialledAddress(mapped.address) : (mapped ?? address);
 }
 
-/** The IPv4 address in `::ffff:0:0/96` (RFC 4291 §2.5.5.2): the kernel dials that one. */
+/** The IPv4 address in `::ffff:0:0/96` (RFC 4291 §2.5.5.2), which is what the kernel dials. */
 function mappedIPv4(address: SocketAddress): SocketAddress | undefined {
   if (address.family !== "ipv6" || !address.address.startsWith("::ffff:")) return undefined;
   const dotted = address.address.slice(7);
   return isIPv4(dotted) ? new SocketAddress({ address: dotted, family: "ipv4" }) : undefined;
+}
+
+/** How the kernel writes an IPv4 address on a socket that accepts both families (RFC 4291 §2.5.5.2). */
+const MAPPED_PREFIX = /^::ffff:(?=\d+\.)/i;
+
+/**
+ * The network by which connections from this address are counted: an IPv4 address itself, and the first 64 bits of an
+ * IPv6 address (RFC 4291 §2.5.4), because one host can use all addresses behind them.
+ */
+export function networkOf(address: string): string {
+  if (!isIPv6(address) || address.includes(".")) return address.replace(MAPPED_PREFIX, "");
+  const [front = "", back] = address.toLowerCase().split("::");
+  const [before, after] = [front, back ?? ""].map((half) => half.split(":").filter((group) => group !== ""));
+  const zeros = back === undefined ? 0 : 8 - (before?.length ?? 0) - (after?.length ?? 0);
+  return [...(before ?? []), ...Array<string>(zeros).fill("0"), ...(after ?? [])].slice(0, 4).join(":");
+}
+
+/** A form of IPv6 address that a gateway on the path translates to an IPv4 address. */
+interface Embedding {
+  /** The position of `bytes`, which mark this form. */
+  readonly from: number;
+  readonly bytes: readonly number[];
+  /** The positions of the four bytes of the IPv4 address; some forms have several. */
+  readonly at: readonly (readonly [number, number, number, number])[];
+  /** Each bit of the IPv4 address is inverted. */
+  readonly inverted?: boolean;
+}
+
+const LAST_FOUR = [12, 13, 14, 15] as const;
+
+const EMBEDDINGS: readonly Embedding[] = [
+  // NAT64, the well-known prefix 64:ff9b::/96 (RFC 6052 §2.1).
+  { from: 0, bytes: [0x00, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0], at: [LAST_FOUR] },
+  // NAT64 for local use, 64:ff9b:1::/48 (RFC 8215): networks use a /48, /56, /64 or /96 of it, and byte 8 is not part
+  // of the address (RFC 6052 §2.2).
+  {
+    from: 0,
+    bytes: [0x00, 0x64, 0xff, 0x9b, 0, 1],
+    at: [[6, 7, 9, 10], [7, 9, 10, 11], [9, 10, 11, 12], LAST_FOUR],
+  },
+  // 6to4, 2002::/16 (RFC 3056 §2).
+  { from: 0, bytes: [0x20, 0x02], at: [[2, 3, 4, 5]] },
+  // Teredo, 2001::/32 (RFC 4380 §4): the server, and the client in inverted bits.
+  { from: 0, bytes: [0x20, 0x01, 0, 0], at: [[4, 5, 6, 7]] },
+  { from: 0, bytes: [0x20, 0x01, 0, 0], at: [LAST_FOUR], inverted: true },
+  // ISATAP, an interface identifier 0:5efe or 200:5efe of any prefix (RFC 5214 §6.1).
+  { from: 8, bytes: [0x00, 0x00, 0x5e, 0xfe], at: [LAST_FOUR] },
+  { from: 8, bytes: [0x02, 0x00, 0x5e, 0xfe], at: [LAST_FOUR] },
+  // IPv4-compatible, ::/96 (RFC 4291 §2.5.5.1).
+  { from: 0, bytes: new Array<number>(12).fill(0), at: [LAST_FOUR] },
+  // IPv4-translated, ::ffff:0:0:0/96 (RFC 2765 §2.1).
+  { from: 0, bytes: [0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0], at: [LAST_FOUR] },
+];
+
+/**
+ * The IPv4 addresses to which an IPv6 address may lead. All readings of a form are returned, because a rule that denies
+ * an address denies every path to it.
+ */
+export function embeddedIPv4(address: SocketAddress): SocketAddress[] {
+  if (address.family !== "ipv6") return [];
+  const bytes = addressBytes(address.address);
+  return EMBEDDINGS.filter((embedding) => embedding.bytes.every((byte, i) => byte === bytes[embedding.from + i]))
+    .flatMap(({ at, inverted }) => at.map((positions) => ipv4At(bytes, positions, inverted)))
+    .filter((found) => found !== undefined);
+}
+
+function ipv4At(bytes: Uint8Array, positions: readonly number[], inverted = false): SocketAddress | undefined {
+  const text = positions.map((position) => (bytes[position] ?? 0) ^ (inverted ? 0xff : 0)).join(".");
+  // A reading that is not meant, and `::1`, give an address in 0.0.0.0/8.
+  return text.startsWith("0.") ? undefined : dialledAddress(text);
+}
+
+/** The 4 or 16 bytes of an IP address. A zone is ignored. */
+export function addressBytes(address: string): Uint8Array {
+  if (isIPv4(address)) return Uint8Array.from(address.split(".").map(Number));
+  const [before = "", after] = address.replace(/%.*$/, "").split("::");
+  const [head, tail] = [groupsOf(before), groupsOf(after ?? "")];
+  const groups =
+    after === undefined ? head : [...head, ...new Array<number>(8 - head.length - tail.length).fill(0), ...tail];
+  return Uint8Array.from(groups.flatMap((group) => [group >>> 8, group & 0xff]));
+}
+
+function groupsOf(part: string): number[] {
+  return part === ""
+    ? []
+    : part.split(":").flatMap((group) => (isIPv4(group) ? pairsOf(group) : [Number.parseInt(group, 16)]));
+}
+
+/** The last four bytes may be written as an IPv4 address (RFC 4291 §2.2). */
+function pairsOf(dotted: string): [number, number] {
+  const [a = 0, b = 0, c = 0, d = 0] = dotted.split(".").map(Number);
+  return [a * 256 + b, c * 256 + d];
 }

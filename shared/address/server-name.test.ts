@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { canonicalServerName } from "./server-name.ts";
+import { canonicalServerName, sniOf } from "./server-name.ts";
 
 const LABEL_63 = "a".repeat(63);
 
@@ -24,7 +24,7 @@ test("a name has one spelling: lower case, no final dot, A-labels", () => {
   }
 });
 
-test("what is no name says in which way", () => {
+test("an invalid name has its reason", () => {
   for (const [text, fault] of [
     ["", /is empty/],
     [".", /is empty/],
@@ -70,4 +70,10 @@ test("any text is a name or a fault, and a canonical name is its own canonical n
       assert.deepEqual(canonicalServerName(name.toUpperCase()), { name });
     }),
   );
+});
+
+test("a name is asked for, and an address of either family is not", () => {
+  assert.deepEqual(sniOf("server.example"), { servername: "server.example" });
+  assert.deepEqual(sniOf("192.0.2.1"), {});
+  assert.deepEqual(sniOf("2001:db8::1"), {});
 });

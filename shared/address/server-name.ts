@@ -1,7 +1,7 @@
 import { isIP } from "node:net";
 import { domainToASCII } from "node:url";
 
-/** A name in its one spelling, or what is wrong with it as the end of a sentence. */
+/** A host name in its canonical spelling, or what is wrong with it, as the end of a sentence. */
 export type ServerName =
   | { readonly name: string; readonly fault?: undefined }
   | { readonly name?: undefined; readonly fault: string };
@@ -9,16 +9,16 @@ export type ServerName =
 const NO_HOST_NAME = "is no host name: letters, digits, - and _ between dots";
 const MAX_NAME = 253;
 const MAX_LABEL = 63;
-/** Of a name that is not ASCII yet: more bytes than any that fits 253 as A-labels. */
+/** Maximum length of a name outside ASCII: no longer one fits into 253 bytes as A-labels. */
 const MAX_RAW = 1_024;
-/** Underscores are not host names (RFC 952), but they occur in DNS. */
+/** Underscores are not allowed in host names (RFC 952), but they occur in DNS. */
 const LABEL = /^[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?$/;
 /** "127.1" and "0x7f000001" are addresses to a resolver and names to a reader (WHATWG URL: "ends in a number"). */
 const NUMBER = /^(?:[0-9]+|0x[0-9a-f]*)$/;
 
 /**
- * A host name as RFC 6066 §3 has it in `server_name`, in the spelling by which it is compared: lower case, without the
- * final dot, its labels as A-labels (RFC 5890). Names in configuration pass through here as well, so that both are equal or not.
+ * The canonical spelling of a host name in TLS `server_name` (RFC 6066 §3): lower case, no final dot, labels as A-labels
+ * (RFC 5890). Names in configuration are converted by the same function, so that both can be compared as strings.
  */
 export function canonicalServerName(text: string): ServerName {
   if (text === "" || text === ".") return { fault: "is empty" };
@@ -27,7 +27,7 @@ export function canonicalServerName(text: string): ServerName {
   if (/[\x01-\x1f\x7f]/.test(text)) return { fault: "holds a control byte" };
   if (text.length > MAX_RAW) return overlong(text.length);
   const isAscii = /^[\x20-\x7e]*$/.test(text);
-  // `domainToASCII` reads a URL's host, and would find a name in front of these.
+  // `domainToASCII` parses the host of a URL and ends it at these characters.
   if (!isAscii && /[/?#\\%@:]/.test(text)) return { fault: NO_HOST_NAME };
   const ascii = isAscii ? text.toLowerCase() : domainToASCII(text);
   if (ascii === "") return { fault: "is no host name: it has no form in ASCII (IDNA)" };
@@ -44,4 +44,9 @@ export function canonicalServerName(text: string): ServerName {
 
 function overlong(length: number): ServerName {
   return { fault: `is ${length} bytes long, and at most ${MAX_NAME} are allowed` };
+}
+
+/** The `server_name` option for a TLS connection to this host. An IP address has none (RFC 6066 §3). */
+export function sniOf(host: string): { readonly servername?: string } {
+  return isIP(host) === 0 ? { servername: host } : {};
 }

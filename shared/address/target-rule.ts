@@ -3,13 +3,13 @@ import { matchesWildcard } from "../basics/text.ts";
 import { parseNetwork } from "./network.ts";
 
 interface PortRange {
-  /** As it was written, for messages. */
+  /** The rule as it was written, for messages. */
   readonly text: string;
   readonly low: number;
   readonly high: number;
 }
 
-/** One rule about targets: addresses are matched on what is dialled, hosts on what was asked for. */
+/** One rule about targets. An address rule matches the address that is dialled, a host rule the host that the caller asked for. */
 export type Rule = AddressRule | HostRule;
 
 export interface AddressRule extends PortRange {
@@ -21,13 +21,13 @@ export interface AddressRule extends PortRange {
 
 export interface HostRule extends PortRange {
   readonly kind: "host";
-  /** What is left of the pattern between its stars, in lower case; `["", ""]` is `*` and matches addresses, too. */
+  /** The parts of the pattern between its stars, in lower case. `["", ""]` is `*`, which also matches addresses. */
   readonly pieces: readonly string[];
 }
 
 /**
- * `CIDR`, address or host pattern, with an optional `:port` or `:low-high`; throws an `Error` with a sentence that begins
- * with `name`, the flag or the key that holds the rule.
+ * Parses a CIDR, an address or a host pattern, with an optional `:port` or `:low-high`. Throws an `Error` whose sentence
+ * begins with `name`, the flag or the key that holds the rule.
  */
 export function parseRule(text: string, name: string): Rule {
   const refuse = (why: string) =>
@@ -68,14 +68,14 @@ export function matchesAddress(rule: AddressRule, address: SocketAddress): boole
   return rule.list.check(address);
 }
 
-/** `host` in lower case and without a final dot. A pattern never matches a literal address, except `*`. */
+/** `host` is in lower case, without a final dot. Only the pattern `*` matches a literal address. */
 function matchesHost(rule: HostRule, host: string): boolean {
   const { pieces } = rule;
   const any = pieces.length === 2 && pieces.every((piece) => piece === "");
   return any || (isIP(host) === 0 && matchesWildcard(pieces, host));
 }
 
-/** Does the rule cover this port of this host, which has this address? Without one, only rules about hosts can. */
+/** Does the rule cover this port of this host and address? Without an address only host rules can match. */
 export function matchesRule(rule: Rule, host: string, address: SocketAddress | undefined, port: number): boolean {
   if (!matchesPort(rule, port)) return false;
   if (rule.kind === "host") return matchesHost(rule, host);
@@ -101,7 +101,7 @@ function parsePattern(pattern: string, refuse: Refuse): string[] {
   if (!/^[a-z0-9_.*-]+$/.test(name)) throw refuse(`"${pattern}" is neither an address nor a host name`);
   if (name.includes("..") || name.startsWith("."))
     throw refuse(`"${pattern}" has an empty label; write "*.svc", not ".svc"`);
-  // Names never end in a number (net/target refuses them), so this was meant as an address.
+  // A target never ends in a number (address/target.ts refuses it), so an address was meant.
   if (/(?:^|\.)[0-9]+$/.test(name) || /^[0-9.]+\*[0-9.*]*$/.test(name)) {
     throw refuse("this looks like an IPv4 address but is not one; a network is written as a CIDR, like 10.0.0.0/16");
   }

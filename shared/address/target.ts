@@ -1,7 +1,7 @@
 import { isIPv4, isIPv6 } from "node:net";
 import { CulvertError, printable } from "../outcomes.ts";
 
-/** What a caller asks for: the authority of a CONNECT request (RFC 9110 §9.3.6), taken apart. */
+/** A host and a port to connect to, for example those of a CONNECT request (RFC 9110 §9.3.6). */
 export interface Target {
   /** A name or an IP address, without brackets. */
   readonly host: string;
@@ -11,7 +11,7 @@ export interface Target {
 const MAX_LENGTH = 255;
 const EXAMPLE = "write host:port, for example 10.0.0.1:10250";
 
-/** `host:port` or `[IPv6]:port` as a target; anything else is `bad_target` (design: "The caller's side", 7). */
+/** Parses `host:port` or `[IPv6]:port`. Throws the outcome `bad_target` for anything else. */
 export function parseTarget(authority: string | undefined): Target {
   if (authority === undefined || authority === "") throw bad(`the request names no target: ${EXAMPLE}`);
   if (authority.length > MAX_LENGTH) {
@@ -33,12 +33,12 @@ export function parseTarget(authority: string | undefined): Target {
   return { host: host.startsWith("[") ? parseBracketed(host) : parseName(host, authority), port };
 }
 
-/** The inverse of `parseTarget`: brackets round an IPv6 address (RFC 3986 §3.2.2). */
+/** The inverse of `parseTarget`, with brackets around an IPv6 address (RFC 3986 §3.2.2). */
 export function formatTarget({ host, port }: Target): string {
   return `${bracketed(host)}:${port}`;
 }
 
-/** A host as it stands before a port: an IPv6 address in brackets. */
+/** A host as it is written before a port: an IPv6 address in brackets. */
 export function bracketed(host: string): string {
   return host.includes(":") ? `[${host}]` : host;
 }
@@ -55,7 +55,7 @@ function parsePort(text: string, authority: string): number {
 
 function parseBracketed(bracketed: string): string {
   const host = bracketed.slice(1, -1);
-  // A zone means something only on the machine that wrote it (RFC 4007 §6); the dial is made on another one.
+  // A zone is valid only on the machine that wrote it (RFC 4007 §6), and another machine dials.
   if (host.includes("%")) throw bad(`${shown(bracketed)} has a zone, which means nothing at the agent: leave it out`);
   if (!isIPv6(host)) throw bad(`${shown(bracketed)} is not an IPv6 address: brackets are for those only`);
   return host;
@@ -64,7 +64,7 @@ function parseBracketed(bracketed: string): string {
 function parseName(host: string, authority: string): string {
   if (isIPv4(host)) return host;
   if (host.includes(":")) throw bad(`write an IPv6 address in brackets, like [2001:db8::1]:443: ${shown(authority)}`);
-  // Underscores are not host names (RFC 952), but they occur in DNS and resolvers take them.
+  // Underscores are not allowed in host names (RFC 952), but they occur in DNS and resolvers accept them.
   const labels = (host.endsWith(".") ? host.slice(0, -1) : host).split(".");
   if (!labels.every((label) => /^[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?$/.test(label)) || host.length > 254) {
     throw bad(`${shown(host)} is neither an IP address nor a legal host name`);
@@ -77,7 +77,10 @@ function parseName(host: string, authority: string): string {
   return host;
 }
 
-/** What was asked for, as a log may show it: no user information, no query (RFC 3986 §3.2.1, §3.4), which may hold secrets. */
+/**
+ * A requested authority as a log may show it: without user information and query (RFC 3986 §3.2.1, §3.4), which may
+ * hold secrets.
+ */
 export function shownAuthority(authority: string, length?: number): string {
   return printable(authority.replace(/[?#].*$/s, "").replace(/^.*@/s, "...@"), length);
 }

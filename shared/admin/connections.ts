@@ -1,6 +1,6 @@
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
-import { networkOf } from "../address/source-network.ts";
+import { networkOf } from "../address/network.ts";
 import { BySource } from "../basics/by-source.ts";
 import { TurnQueue } from "../basics/turn-queue.ts";
 import { fileLimit } from "../limits/file-descriptors.ts";

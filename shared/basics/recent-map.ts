@@ -31,6 +31,10 @@ export class RecentMap<K, V> {
     return made;
   }
 
+  values(): Iterable<V> {
+    return this.#entries.values();
+  }
+
   delete(key: K): void {
     this.#entries.delete(key);
   }

@@ -1,33 +1,33 @@
 import { revealsSecret } from "../basics/text.ts";
-import { PORTAL_CURE, placeOf, portalAt } from "../http/portal.ts";
-import { parseRetryAfter } from "../http/retry-after.ts";
+import { CAPTIVE_PORTAL_CURE, captivePortalAt, parseRetryAfter, printableLocation } from "../http/response-fields.ts";
 import { printable } from "../outcomes.ts";
 import type { AuthenticationFailed } from "./auth/authentication.ts";
 import type { AnswerHead } from "./connect-answer.ts";
 import { RouteFault, type RouteFaultCode } from "./fault.ts";
 
-/** What a refusal was about. */
+/** A CONNECT that a proxy has refused. */
 export interface RefusedConnect {
   /** `formatProxy`. */
   readonly at: string;
-  /** `host:port` that was asked for. */
+  /** The requested `host:port`. */
   readonly authority: string;
   readonly head: AnswerHead;
-  /** The beginning of its body. */
+  /** The beginning of the body. */
   readonly page: string;
-  /** What was sent to the proxy in confidence: an answer may repeat it. */
+  /** Secrets that were sent to the proxy. Its answer may repeat them. */
   readonly secrets: readonly string[];
 }
 
-/** A proxy's no to CONNECT, for any status but 2xx and 407. */
+/** The fault for an answer with any status except 2xx and 407. */
 export function refusal(refused: RefusedConnect): RouteFault {
   const { at, authority, head } = refused;
-  if (isPortal(head.status)) return faultOf("web_page", `${portalAt(at)}: ${PORTAL_CURE}`, refused);
+  if (isCaptivePortal(head.status))
+    return faultOf("web_page", `${captivePortalAt(at)}: ${CAPTIVE_PORTAL_CURE}`, refused);
   const [fault, what] = meaning(head.status, authority);
   return faultOf(fault, `the proxy ${at} ${what}`, refused);
 }
 
-/** A 407 that nothing can be said to. */
+/** The fault for a 407 that cannot be answered. */
 export function authenticationFault(
   { why, message, cause }: AuthenticationFailed,
   refused: RefusedConnect,
@@ -36,7 +36,7 @@ export function authenticationFault(
   return faultOf(`proxy_auth_${why}`, sentence, refused, cause);
 }
 
-/** The words of a Kerberos library, with names and paths. */
+/** Maximum length of a sentence that contains the message of a Kerberos library. */
 const MAX_CAUSE = 800;
 
 function faultOf(fault: RouteFaultCode, sentence: string, refused: RefusedConnect, cause?: unknown): RouteFault {
@@ -49,13 +49,13 @@ function faultOf(fault: RouteFaultCode, sentence: string, refused: RefusedConnec
   });
 }
 
-/** Any other answer is given to whom the proxy knows: a user and a password that came along were taken. */
+/** Does this answer ask for a login? Any other answer means that the proxy has accepted the credentials. */
 export function asksForLogin(status: number): boolean {
-  return status === 401 || status === 407 || isPortal(status);
+  return status === 401 || status === 407 || isCaptivePortal(status);
 }
 
 /** A redirection, or 511 (RFC 6585 §6). */
-function isPortal(status: number): boolean {
+function isCaptivePortal(status: number): boolean {
   return (status >= 300 && status < 400) || status === 511;
 }
 
@@ -75,18 +75,18 @@ function meaning(status: number, authority: string): readonly [RouteFaultCode, s
   return ["proxy_protocol", `does not take CONNECT to ${authority}: check that it is an HTTP proxy`];
 }
 
-/** `403 Forbidden: the words of its page`, or where a portal sends us. */
+/** `403 Forbidden: text of its page`, or the address of a captive portal. */
 function answerText({ head, page, secrets }: RefusedConnect): string {
   const shown = (text: string): string => (secrets.some((secret) => revealsSecret(text, secret)) ? "" : text);
   const line = printable(`${head.status} ${shown(head.reason)}`);
-  const [location = ""] = isPortal(head.status) ? (head.fields.get("location") ?? []) : [];
-  const place = placeOf(shown(location));
-  const words = place === "" ? printable(wordsOf(shown(page))) : `to "${place}"`;
-  return words === "" ? line : `${line}: ${words}`;
+  const [location = ""] = isCaptivePortal(head.status) ? (head.fields.get("location") ?? []) : [];
+  const redirect = printableLocation(shown(location));
+  const text = redirect === "" ? printable(textOfPage(shown(page))) : `to "${redirect}"`;
+  return text === "" ? line : `${line}: ${text}`;
 }
 
-/** Of a page of HTML its title, or its text: styles and scripts come first in most, and are words for nobody. */
-function wordsOf(page: string): string {
+/** The title of an HTML page, or its text without styles and scripts, which come first in most pages. */
+function textOfPage(page: string): string {
   if (!page.trimStart().startsWith("<")) return page;
   const title = /<title[^>]*>([^<]*)/i.exec(page)?.[1]?.trim();
   if (title !== undefined && title !== "") return title;

@@ -1,17 +1,18 @@
-import { FileTooLargeError } from "../documents/read-bounded.ts";
+import { untilAborted } from "../basics/promises.ts";
+import { FileTooLargeError, readBounded } from "../documents/read-bounded.ts";
 import { readFailure } from "../documents/read-failure.ts";
-import { BoundedFile } from "./bounded-file.ts";
+import type { ProxyCredentials } from "./auth/scheme.ts";
 import { RouteFault } from "./fault.ts";
-import { CONTROL_CHARACTER, type ProxyCredentials } from "./proxy-route.ts";
+import { CONTROL_CHARACTER } from "./proxy-route.ts";
 
-/** A wrong path may lead to anything. */
+/** A wrong path may lead to a large file. */
 const MAX_BYTES = 4096;
-/** Shorter than any way's time, so that it is not the proxy that is named. */
+/** Shorter than the time of any proxy route, so that the fault names the file and not the proxy. */
 const TIMEOUT_MS = 3_000;
 
 /**
- * `--proxy-credentials-file`: one line, `user:password`; the password may hold colons. Read again at each attempt, so
- * that a password can be changed while we run.
+ * `--proxy-credentials-file`: one line, `user:password`; the password may contain colons. The file is read for each
+ * attempt, so that a new password needs no restart.
  */
 export class CredentialsFile {
   readonly #file: BoundedFile;
@@ -20,11 +21,11 @@ export class CredentialsFile {
     this.#file = new BoundedFile(path, MAX_BYTES);
   }
 
-  /** Rejects with a `RouteFault` that names option and file, and shows nothing of what is in it. */
+  /** Rejects with a `RouteFault` that names option and file, without the content. */
   async read(signal: AbortSignal): Promise<ProxyCredentials> {
     const line = this.#decode(await this.#content(signal)).replace(/\r?\n$/, "");
     if (line === "") throw this.#fault("is empty: write user:password into it");
-    // Before lines are spoken of: UTF-16 without a mark has them, too, and a NUL in each character.
+    // Before the check for lines: UTF-16 without a byte order mark has a NUL in each character, also in its line breaks.
     if (CONTROL_CHARACTER.test(line.replace(/[\r\n]/g, ""))) {
       throw this.#fault("holds a control character: write user:password into it, without any, as UTF-8");
     }
@@ -37,14 +38,15 @@ export class CredentialsFile {
   async #content(signal: AbortSignal): Promise<Buffer> {
     const limit = AbortSignal.timeout(TIMEOUT_MS);
     return await this.#file.read(AbortSignal.any([signal, limit])).catch((error) => {
-      if (error instanceof FileTooLargeError)
+      if (error instanceof FileTooLargeError) {
         throw this.#fault("is larger than 4 KiB: write only user:password into it");
+      }
       const isLate = signal.aborted || limit.aborted;
       throw this.#fault(isLate ? "could not be read in time: check its disk" : `cannot be read: ${readFailure(error)}`);
     });
   }
 
-  /** Without the mark that Windows puts first. */
+  /** TextDecoder removes the byte order mark that Windows writes. */
   #decode(content: Buffer): string {
     try {
       return new TextDecoder("utf-8", { fatal: true }).decode(content);
@@ -56,5 +58,30 @@ export class CredentialsFile {
   #fault(what: string): RouteFault {
     const { path } = this.#file;
     return new RouteFault("proxy_auth_required", `--proxy-credentials-file ${path} ${what}`, { at: path });
+  }
+}
+
+/** A file that an option names. It may be a pipe, a device, or on a network disk that does not answer. */
+export class BoundedFile {
+  readonly path: string;
+  readonly #maxBytes: number;
+  readonly #load: typeof readBounded;
+  #pending: Promise<Buffer> | undefined;
+
+  constructor(path: string, maxBytes: number, load = readBounded) {
+    this.path = path;
+    this.#maxBytes = maxBytes;
+    this.#load = load;
+  }
+
+  /**
+   * Reads the content. Rejects as `readBounded` does, or with the reason of the signal. A read cannot be cancelled and
+   * occupies one of libuv's few threads, so concurrent callers share it.
+   */
+  read(signal: AbortSignal): Promise<Buffer> {
+    this.#pending ??= this.#load(this.path, this.#maxBytes).finally(() => {
+      this.#pending = undefined;
+    });
+    return untilAborted(this.#pending, signal);
   }
 }

@@ -1,15 +1,14 @@
 import { once } from "node:events";
 import { connect, isIP, type Socket } from "node:net";
 import type { Target } from "../address/target.ts";
-import type { RouteFaultCode } from "./fault.ts";
-import { RouteFault } from "./fault.ts";
+import { RouteFault, type RouteFaultCode } from "./fault.ts";
 
-/** How long one address of a name may take while others wait. Node's default, 250 ms, loses distant ones. */
-const ATTEMPT_MS = 1_000;
+/** Time for one address of a name while others wait. Node's default of 250 ms is too short for distant ones. */
+const ADDRESS_TIMEOUT_MS = 1_000;
 
 /**
- * TCP to a server or to a proxy, called `at` in a fault. Rejects with a `RouteFault`; an abort is a `timeout`, which says
- * where this stood.
+ * Opens a TCP connection to a server or a proxy, which faults call `at`. Rejects with a `RouteFault`. An abort gives
+ * `dns` before the name has resolved, and `timeout` afterwards.
  */
 export async function dialTcp({ host, port }: Target, at: string, signal: AbortSignal): Promise<Socket> {
   const socket = connect({
@@ -17,56 +16,55 @@ export async function dialTcp({ host, port }: Target, at: string, signal: AbortS
     port,
     noDelay: true,
     autoSelectFamily: true,
-    autoSelectFamilyAttemptTimeout: ATTEMPT_MS,
+    autoSelectFamilyAttemptTimeout: ADDRESS_TIMEOUT_MS,
   });
-  // Whoever takes the socket binds listeners a moment later.
+  // The caller adds its own listener a moment later.
   socket.on("error", () => {});
-  let resolved = isIP(host) !== 0;
+  let isResolved = isIP(host) !== 0;
   socket.once("lookup", () => {
-    resolved = true;
+    isResolved = true;
   });
   try {
     await once(socket, "connect", { signal });
     return socket;
   } catch (error) {
     socket.destroy();
-    if (signal.aborted && !resolved) throw lateName(host, at);
+    if (signal.aborted && !isResolved) throw lookupTimeout(host, at);
     if (signal.aborted) throw new RouteFault("timeout", `${at} did not answer: check firewalls on the way`, { at });
     throw networkFault(error as NodeJS.ErrnoException, host, at);
   }
 }
 
-/** A resolver that says nothing at all. */
-export function lateName(host: string, at: string): RouteFault {
+/** The name server gave no answer in time. */
+export function lookupTimeout(host: string, at: string): RouteFault {
   const sentence = `the name "${host}" of ${at} did not resolve in time: check this machine's DNS`;
   return new RouteFault("dns", sentence, { at });
 }
 
-/** What the resolver or the kernel said. */
+/** The fault for an error of the resolver or the kernel. */
 export function networkFault(error: NodeJS.ErrnoException, host: string, at: string): RouteFault {
-  // Several addresses were tried: that somebody was there and said no tells most.
+  // Of several addresses, a refused connection is the most informative: a machine was there.
   const attempts = error instanceof AggregateError ? (error.errors as NodeJS.ErrnoException[]) : [error];
-  const telling = attempts.find(({ code }) => code === "ECONNREFUSED") ?? attempts[0] ?? error;
-  const code = telling.code ?? "";
-  const [fault, what] =
-    ERRORS.get(code) ?? (["unreachable", `cannot be reached (${code || telling.message})`] as const);
-  const who = fault === "dns" ? `the name "${host}" of ${at}` : at;
-  return new RouteFault(fault, `${who} ${what}`, { at, cause: error });
+  const shown = attempts.find(({ code }) => code === "ECONNREFUSED") ?? attempts[0] ?? error;
+  const code = shown.code ?? "";
+  const [fault, what] = ERRORS.get(code) ?? (["unreachable", `cannot be reached (${code || shown.message})`] as const);
+  const subject = fault === "dns" ? `the name "${host}" of ${at}` : at;
+  return new RouteFault(fault, `${subject} ${what}`, { at, cause: error });
 }
 
-const REFUSED = "refused the connection: check that something listens there";
 const UNREACHABLE = "cannot be reached: check this machine's routes and firewall";
+const NOT_PERMITTED = "cannot be reached: this machine's firewall does not permit it";
 
 const ERRORS = new Map<string, readonly [RouteFaultCode, string]>([
   ["ENOTFOUND", ["dns", "does not resolve: check it and this machine's DNS"]],
   ["ENODATA", ["dns", "has no address: check it and this machine's DNS"]],
   ["EAI_AGAIN", ["dns", "does not resolve: this machine's name server did not answer"]],
-  ["ECONNREFUSED", ["refused", REFUSED]],
+  ["ECONNREFUSED", ["refused", "refused the connection: check that something listens there"]],
   ["ETIMEDOUT", ["timeout", "did not answer: check firewalls on the way"]],
   ["ECONNRESET", ["closed", "reset the connection"]],
   ["EPIPE", ["closed", "closed the connection"]],
   ["EHOSTUNREACH", ["unreachable", UNREACHABLE]],
   ["ENETUNREACH", ["unreachable", UNREACHABLE]],
-  ["EACCES", ["unreachable", "cannot be reached: this machine's firewall does not permit it"]],
-  ["EPERM", ["unreachable", "cannot be reached: this machine's firewall does not permit it"]],
+  ["EACCES", ["unreachable", NOT_PERMITTED]],
+  ["EPERM", ["unreachable", NOT_PERMITTED]],
 ]);

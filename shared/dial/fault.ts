@@ -1,36 +1,36 @@
-/** Who stands in the way, and how: one word for metrics and the doctor, the message for people. */
+/** What prevents a connection through a proxy route: a label for metrics and the doctor. The message is for people. */
 export type RouteFaultCode =
-  // the network, to the server or to a proxy
+  // The network, on the way to the server or to a proxy.
   | "dns"
   | "refused"
   | "unreachable"
   | "timeout"
   | "closed"
-  // a PAC script: it cannot be read, or does not answer
+  // The PAC script cannot be read, or gives no answer.
   | "pac"
-  // the proxy: it answered
+  // The proxy answered.
   | "proxy_auth_required"
   | "proxy_auth_refused"
   | "proxy_auth_unsupported"
-  /** It wants to know who we are, and is not told: see `isNamedInClear` of a way. */
+  // The proxy asks for credentials and gets none, because its route is unverified.
   | "proxy_auth_withheld"
   | "proxy_closed"
   | "proxy_forbidden"
   | "proxy_unavailable"
-  /** A captive portal: the same word as where a page comes in answer to the upgrade. */
+  // A captive portal. A web page in answer to the WebSocket upgrade has the same label.
   | "web_page"
   | "proxy_tls"
   | "proxy_protocol";
 
-/** A way out that did not lead to its destination. */
+/** A proxy route gave no connection to its target. */
 export class RouteFault extends Error {
   readonly fault: RouteFaultCode;
-  /** Whose fault: the destination's own way, or the proxy's (`formatProxy`). */
+  /** The party at fault: the target (`formatTarget`), a proxy (`formatProxy`), or a file. */
   readonly at: string;
-  /** The proxy said when to come back (RFC 9110 §10.2.3), ms. */
+  /** The proxy's `Retry-After` (RFC 9110 §10.2.3), ms. */
   readonly retryAfterMs: number | undefined;
 
-  /** `message`: a sentence that names the culprit and a cure, without secrets. */
+  /** `message` is a sentence that names the culprit and a cure, without secrets. */
   constructor(
     fault: RouteFaultCode,
     message: string,
@@ -43,5 +43,37 @@ export class RouteFault extends Error {
   }
 }
 
-/** The time was over while Kerberos asked for a ticket: the proxy has answered, the KDC has not. */
+/** The attempt timed out while Kerberos asked its KDC for a ticket. The proxy had answered. */
 export class KdcTimeout extends RouteFault {}
+
+/** From the most to the least informative fault: a proxy that answered knows more than a network that did not. */
+const BY_INFORMATION: readonly RouteFaultCode[] = [
+  "proxy_auth_refused",
+  "proxy_auth_unsupported",
+  "proxy_auth_required",
+  "proxy_auth_withheld",
+  "proxy_tls",
+  "web_page",
+  "proxy_forbidden",
+  "proxy_protocol",
+  "proxy_unavailable",
+  "proxy_closed",
+  "refused",
+  "closed",
+  "unreachable",
+  "dns",
+  "timeout",
+];
+
+/** One fault for all routes that were tried: the most informative one, with the messages of all. */
+export function combineFaults(faults: readonly RouteFault[]): RouteFault {
+  const rank = ({ fault }: RouteFault): number => BY_INFORMATION.indexOf(fault);
+  const [first, ...others] = faults.toSorted((one, other) => rank(one) - rank(other));
+  if (first === undefined) throw new Error("no proxy route was tried");
+  if (others.length === 0) return first;
+  return new RouteFault(first.fault, faults.map(({ message }) => message).join("; "), {
+    at: first.at,
+    ...(first.retryAfterMs === undefined ? {} : { retryAfterMs: first.retryAfterMs }),
+    cause: first,
+  });
+}

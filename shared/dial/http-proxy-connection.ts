@@ -1,66 +1,65 @@
 import type { Socket } from "node:net";
-import { type AnswerHead, AnswerReader, keepsConnection } from "./connect-answer.ts";
-import { AnswerBody } from "./connect-answer-body.ts";
+import { AnswerBody, type AnswerHead, AnswerReader, keepsConnection } from "./connect-answer.ts";
 
-/** How an exchange can end without an answer. */
+/** The connection has ended without an answer. */
 export interface Unanswered {
   readonly head: undefined;
-  /** Not a byte had come: the proxy may have closed before it saw the request. */
-  readonly silent: boolean;
-  /** The socket's own reason, if it has one. */
+  /** No byte was received, so the proxy may have closed the connection before it saw the request. */
+  readonly isEmpty: boolean;
+  /** The error of the socket, if there was one. */
   readonly error: Error | undefined;
 }
 
-/** The body of a refusal may take this long: what counts is the status. */
+/** Time for the body of a refusal, of which only the status counts. */
 const BODY_MS = 1_000;
-/** A page that is shown, and one that is passed over to keep the connection: larger ones cost more than a new connection. */
-const MAX_BODY_BYTES = { shown: 1_024, passedOver: 64 * 1024 };
+/** For a message, and to keep the connection: skipping a larger body costs more than a new connection. */
+const MAX_BODY_BYTES = { shown: 1_024, skipped: 64 * 1024 };
 
-/** One connection to a proxy, for one request after another. It reads no byte that is the tunnel's. */
+/** A connection to a proxy, for one request after another. It does not consume bytes of the tunnel. */
 export class ProxyConnection {
   readonly #socket: Socket;
-  #asked = 0;
+  #requests = 0;
 
   /** The socket has an error listener. */
   constructor(socket: Socket) {
     this.#socket = socket;
   }
 
-  /** More than one request was made here: the proxy may have had enough of it meanwhile. */
-  get wasKept(): boolean {
-    return this.#asked > 1;
+  /** Has this connection served an earlier request? The proxy may have closed it since. */
+  get isReused(): boolean {
+    return this.#requests > 1;
   }
 
-  /** Throws `UnreadableAnswer`. */
-  async ask(request: string): Promise<{ readonly head: AnswerHead } | Unanswered> {
-    this.#asked++;
+  /** Sends a request. Rejects with `UnreadableAnswer`. */
+  async request(header: string): Promise<{ readonly head: AnswerHead } | Unanswered> {
+    this.#requests++;
     const reader = new AnswerReader();
-    // One byte to a character, as the proxy's own words were read that are said to it again.
-    this.#socket.write(request, "latin1");
+    // One byte for each character: the parameters that are sent back were decoded in this way.
+    this.#socket.write(header, "latin1");
     const { found, error } = await readUntil(this.#socket, (chunk) => {
       const answer = reader.push(chunk);
       return answer === undefined ? undefined : { found: answer.head, rest: answer.rest };
     });
-    return found === undefined ? { head: undefined, silent: reader.isEmpty, error } : { head: found };
+    return found === undefined ? { head: undefined, isEmpty: reader.isEmpty, error } : { head: found };
   }
 
-  /** The beginning of what the proxy says for a person. Afterwards the connection is good for nothing else. */
+  /** The beginning of the body. Afterwards the connection cannot be used for another request. */
   async readPage(head: AnswerHead): Promise<string> {
     const body = new AnswerBody(head, MAX_BODY_BYTES.shown);
     await this.#read(body);
     return body.text;
   }
 
-  /** Makes the connection ready for another request; `false`: it takes none. */
-  async passOver(head: AnswerHead): Promise<boolean> {
-    const body = new AnswerBody(head, MAX_BODY_BYTES.passedOver);
+  /** Makes the connection ready for another request. Gives `false` if that is not possible. */
+  async skipBody(head: AnswerHead): Promise<boolean> {
+    const body = new AnswerBody(head, MAX_BODY_BYTES.skipped);
     if (!keepsConnection(head) || body.endsWithConnection) return false;
     await this.#read(body);
-    // What already stands behind the body cannot be an answer to what was not asked yet.
+    // Bytes behind the body cannot answer a request that was not sent yet.
     return body.isComplete && this.#socket.readableLength === 0 && !this.#socket.destroyed;
   }
 
-  /** As the tunnel: paused, with what came behind the answer in front of what it will deliver. */
+  /** The connection as the tunnel: paused, with the bytes behind the answer. */
   release(): Socket {
     return this.#socket;
   }
@@ -77,8 +76,8 @@ export class ProxyConnection {
 }
 
 /**
- * Gives a socket's chunks to `take` until that has what it wants, and the rest back to the socket, which is paused. In one
- * turn of the loop: an end that waits behind the rest would come first otherwise, and nothing goes in front of an end.
+ * Passes a socket's chunks to `take` until it returns a result, then pauses the socket and unshifts the rest. Both happen
+ * in one turn of the event loop, because nothing can be unshifted once the end of the stream was emitted.
  */
 function readUntil<T>(
   socket: Socket,

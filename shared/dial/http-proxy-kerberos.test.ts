@@ -46,9 +46,9 @@ test("Negotiate goes on with the proxy's tokens on one connection, and its last 
       },
     });
     const signal = AbortSignal.timeout(20_000);
-    const onShown = () => assert.fail("a ticket is no password");
-    const showing = { onShown, onTaken: () => {}, mayRepeat: () => true };
-    const options = { credentials, showing, negotiate: new KerberosTickets({}) };
+    const onSent = () => assert.fail("a ticket is no password");
+    const login = { onSent, onAccepted: () => {}, mayResend: () => true };
+    const options = { credentials, login, tickets: new KerberosTickets({}) };
     const opening = open(proxy, options, signal, fakeKerberos("done", services));
     if (ends === "well") (await opening).destroy();
     else assert.equal((await faultOf(opening)).message, `the proxy ${formatProxy(proxy.url)} ${ends}`);
@@ -61,16 +61,16 @@ test("a ticket that is refused is not followed by a password, and no proxy asks 
   const signal = AbortSignal.timeout(20_000);
   await using proxy = await guarded({ offers: ["Negotiate", "Basic realm=x"] });
   const fault = await faultOf(
-    open(proxy, { credentials, negotiate: new KerberosTickets({}) }, signal, fakeKerberos("done")),
+    open(proxy, { credentials, tickets: new KerberosTickets({}) }, signal, fakeKerberos("done")),
   );
   assert.deepEqual([fault.fault, proxy.requests.length], ["proxy_auth_refused", 2]);
   assert.match(fault.message, /refuses the Kerberos ticket/);
   await using endless = await guarded({ offers: ["Negotiate more"] });
-  const asked = await faultOf(open(endless, { negotiate: new KerberosTickets({}) }, signal, fakeKerberos("done")));
+  const asked = await faultOf(open(endless, { tickets: new KerberosTickets({}) }, signal, fakeKerberos("done")));
   assert.deepEqual([asked.fault, endless.requests.length], ["proxy_auth_refused", 3]);
   assert.match(asked.message, /asks for ever more proofs/);
   await using forger = await guarded(({ index }) => ({ offers: [index === 0 ? "Negotiate" : "Negotiate forged"] }));
-  const forged = await faultOf(open(forger, { negotiate: new KerberosTickets({}) }, signal, fakeKerberos("done")));
+  const forged = await faultOf(open(forger, { tickets: new KerberosTickets({}) }, signal, fakeKerberos("done")));
   assert.equal(forged.fault, "proxy_auth_unsupported");
   assert.match(forged.message, /cannot be answered by Negotiate: the checksum is wrong \(407/);
 });
@@ -82,8 +82,8 @@ test("where there is no ticket a weaker scheme does, and where there is none the
     initializeClient: () => Promise.reject(new Error(`No credentials\n\x1b[31m${" were supplied".repeat(1_000)}`)),
   });
   await using both = await guarded({ offers: ["Negotiate", "Basic realm=x"] }, (sent) => sent === BASIC);
-  (await open(both, { credentials, negotiate: new KerberosTickets({}) }, signal, noTicket)).destroy();
-  const required = await faultOf(open(both, { negotiate: new KerberosTickets({}) }, signal, noTicket));
+  (await open(both, { credentials, tickets: new KerberosTickets({}) }, signal, noTicket)).destroy();
+  const required = await faultOf(open(both, { tickets: new KerberosTickets({}) }, signal, noTicket));
   assert.equal(required.fault, "proxy_auth_required");
   assert.match(
     required.message,
@@ -92,24 +92,24 @@ test("where there is no ticket a weaker scheme does, and where there is none the
   assert.match(required.message, /^[\x20-\x7e]{1,1000}$/);
   await using only = await guarded({ offers: ["Negotiate"] });
   const locked = new KerberosTickets({ KRB5_CLIENT_KTNAME: "/nowhere/old.keytab" });
-  await faultOf(open(only, { negotiate: locked }, signal, noTicket));
-  const waits = await faultOf(open(only, { negotiate: locked }, signal, noTicket));
-  assert.match(waits.message, /it offers Negotiate; the keytab \S+old.keytab gave no .* not tried again for 2 min/);
+  await faultOf(open(only, { tickets: locked }, signal, noTicket));
+  const waits = await faultOf(open(only, { tickets: locked }, signal, noTicket));
+  assert.match(waits.message, /it offers Negotiate: the keytab \S+old.keytab gave no .* not tried again for 2 min/);
   const absent = await faultOf(
-    open(only, { credentials, negotiate: new KerberosTickets({}) }, signal, kerberosFrom("kerberos-of-nobody")),
+    open(only, { credentials, tickets: new KerberosTickets({}) }, signal, kerberosFrom("kerberos-of-nobody")),
   );
   assert.equal(absent.fault, "proxy_auth_unsupported");
   assert.match(absent.message, /kerberos is not installed: run "npm install --prefix \S+ kerberos@7" \(/);
 });
 
-test("Kerberos that never answers is told when the time is over", async () => {
+test("a Kerberos request that never ends is named when the time is over", async () => {
   await using proxy = await guarded({ offers: ["Negotiate"] });
   const abort = new AbortController();
   const stuck: LoadKerberos = () => {
     setImmediate(() => abort.abort());
     return new Promise(() => {});
   };
-  const fault = await faultOf(open(proxy, { negotiate: new KerberosTickets({}) }, abort.signal, stuck));
+  const fault = await faultOf(open(proxy, { tickets: new KerberosTickets({}) }, abort.signal, stuck));
   assert.equal(fault.fault, "timeout");
   assert.ok(fault instanceof KdcTimeout);
   assert.match(fault.message, /took too long because Kerberos gave no ticket: check that its KDC can be reached$/);
@@ -124,12 +124,12 @@ test("no KDC is blamed where the proxy asks for a password alone", async () => {
   };
   const late = await faultOf(open(proxy, { credentials: never }, abort.signal));
   assert.ok(!(late instanceof KdcTimeout));
-  assert.match(late.message, /took too long to judge the user and the password/);
+  assert.match(late.message, /took too long to check the user and the password/);
 });
 
 test("behind a KDC that is slower than an attempt, the next attempt reaches the weaker scheme", async () => {
   await using proxy = await guarded({ offers: ["Negotiate", "Basic realm=x"] }, (sent) => sent === BASIC);
-  const negotiate = new KerberosTickets({});
+  const tickets = new KerberosTickets({});
   const abort = new AbortController();
   let fail = (_reason: Error): void => assert.fail("nothing was begun");
   const slow: LoadKerberos = async () => ({
@@ -141,12 +141,12 @@ test("behind a KDC that is slower than an attempt, the next attempt reaches the 
       });
     },
   });
-  const late = await faultOf(open(proxy, { credentials, negotiate }, abort.signal, slow));
+  const late = await faultOf(open(proxy, { credentials, tickets }, abort.signal, slow));
   assert.match(late.message, /took too long because Kerberos gave no ticket/);
-  const waiting = open(proxy, { credentials, negotiate }, AbortSignal.timeout(20_000), slow);
+  const waiting = open(proxy, { credentials, tickets }, AbortSignal.timeout(20_000), slow);
   await until(() => proxy.requests.length === 2);
   fail(new Error("cannot contact any KDC"));
   (await waiting).destroy();
-  (await open(proxy, { credentials, negotiate }, AbortSignal.timeout(20_000), slow)).destroy();
+  (await open(proxy, { credentials, tickets }, AbortSignal.timeout(20_000), slow)).destroy();
   assert.deepEqual(authorizations(proxy), [undefined, undefined, BASIC, undefined, BASIC]);
 });

@@ -1,6 +1,6 @@
 /**
- * The process of one evaluation of a PAC script (pac-sandbox.ts starts it). QuickJS, compiled to WebAssembly, runs the
- * script: no file, no socket and no object of Node's is in its reach, only the functions that PAC has (pac-resolver).
+ * The child process that evaluates a PAC script once (started by pac-sandbox.ts). QuickJS, compiled to WebAssembly, runs
+ * the script. It has no access to files, sockets or objects of Node, only to the functions of PAC (pac-resolver).
  */
 import { createSocket } from "node:dgram";
 import { once } from "node:events";
@@ -10,17 +10,16 @@ import { createPacResolver } from "pac-resolver";
 import { QuickJS } from "quickjs-wasi";
 import type { PacAnswer, PacQuestion } from "./pac-sandbox.ts";
 
-/** PAC scripts are lists of names; the largest known are far below. Pages of 64 KiB: 64 MiB. */
+/** Pages of 64 KiB, so 64 MiB. The largest known scripts need far less. */
 const MEMORY_LIMIT_PAGES = 1_024;
-/** A script may answer with all its memory, of which our parent wants no copy. */
+/** Maximum length of an answer, because a script may answer with all its memory. */
 const MAX_ANSWER = 16 * 1024;
-/** A documentation address (RFC 5737): nothing is sent there, the kernel is asked for its route only. */
+/** A documentation address (RFC 5737). Nothing is sent there; the kernel only selects the route. */
 const OUTSIDE = "192.0.2.1";
 
-/** Our parent kills us long before; this ends a loop whose parent is gone. */
+/** The parent kills this process earlier; this ends an endless loop when the parent is gone. */
 let until = Number.POSITIVE_INFINITY;
-// QuickJS has a limit of its own, which counts nothing here: WebAssembly tells it no size of what it has allocated.
-// Here and not in shared/node: this process may read no file of ours but this one.
+// QuickJS's own memory limit has no effect in WebAssembly, where it does not know the size of its allocations.
 setFlagsFromString(`--wasm-max-mem-pages=${MEMORY_LIMIT_PAGES}`);
 const quickjs = await QuickJS.create({ interruptHandler: () => performance.now() > until });
 
@@ -40,7 +39,7 @@ async function answer({ script, url, host, timeoutMs }: PacQuestion): Promise<Pa
         ? { result, problem: undefined }
         : { result: "", problem: `it answered ${result.length} characters` };
     }
-    // To browsers, no answer is DIRECT.
+    // For browsers, no answer means DIRECT.
     if (result === null || result === undefined) return { result: "", problem: undefined };
     return { result: "", problem: `FindProxyForURL answered with a ${typeof result} instead of a string` };
   } catch (error) {
@@ -48,7 +47,7 @@ async function answer({ script, url, host, timeoutMs }: PacQuestion): Promise<Pa
   }
 }
 
-/** pac-resolver's own asks by a TCP connection to 8.8.8.8, which a firewall swallows. */
+/** The default of pac-resolver opens a TCP connection to 8.8.8.8, which firewalls drop. */
 async function myIpAddress(): Promise<string> {
   const socket = createSocket("udp4");
   try {

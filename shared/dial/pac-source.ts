@@ -1,41 +1,47 @@
+import { once } from "node:events";
+import http, { type IncomingMessage } from "node:http";
+import https from "node:https";
 import { fileURLToPath } from "node:url";
 import { seconds } from "../basics/text.ts";
 import { readFailure } from "../documents/read-failure.ts";
 import { printable } from "../outcomes.ts";
-import { identityWords } from "../tls/identity-words.ts";
-import { isUntrusted } from "../tls/untrusted.ts";
-import { BoundedFile } from "./bounded-file.ts";
+import { wellKnownAuthorities } from "../tls/authorities.ts";
+import { identityWords, isUntrusted } from "../tls/certificate-names.ts";
+import { BoundedFile } from "./credentials-file.ts";
 import { networkFault } from "./dial-tcp.ts";
 import { RouteFault } from "./fault.ts";
-import { get } from "./pac-fetch.ts";
 
 /** The largest known PAC files have some hundred kilobytes. */
 const MAX_BYTES = 1024 * 1024;
 const FETCH_TIMEOUT_MS = 10_000;
 const REFRESH_MS = 10 * 60_000;
+/** The limit that browsers have. */
+const MAX_REDIRECTS = 5;
 
-/** The text of a PAC script. Rejects with a `RouteFault`. */
+/** Where the text of a PAC script comes from. */
 export interface PacSource {
-  /** What logs call it: never with a query, which may be somebody's secret. */
+  /** For logs. It has no query, which may be a secret. */
   readonly name: string;
-  /** Anybody on the path to its server may have written it. */
-  readonly isFetchedInClear: boolean;
-  read(signal: AbortSignal, options: PacReading): Promise<string>;
+  /** The script is fetched without TLS, so anybody on the path to its server may have written it. */
+  readonly isUnverified: boolean;
+  /** Rejects with a `RouteFault`. */
+  read(signal: AbortSignal, options: PacReadOptions): Promise<string>;
 }
 
-export interface PacReading {
-  /** PEM: whom an https server may come from, beside the well-known authorities. Asked for such a server only. */
+export interface PacReadOptions {
+  /** PEM: CAs of an https server, in addition to the well-known ones. Called for such a server only. */
   readonly ca?: (() => readonly string[] | undefined) | undefined;
-  /** Told of what went wrong without stopping us. */
+  /** Called with a problem that does not stop the attempt. */
   readonly onNote?: ((note: string) => void) | undefined;
 }
 
-/** `FILE_OR_URL`; throws an Error whose message continues "--pac". */
+/** The source for `FILE_OR_URL`. Throws an Error whose message continues "--pac". */
 export function pacSource(location: string, now: () => number = () => performance.now()): PacSource {
   const scheme = /^([a-z][a-z0-9+.-]*):\/\//i.exec(location)?.[1]?.toLowerCase();
   if (scheme === undefined) return new PacFile(location);
-  if (!["http", "https", "file"].includes(scheme))
+  if (!["http", "https", "file"].includes(scheme)) {
     throw new Error("needs a file or an http://, https:// or file:// URL");
+  }
   if (!URL.canParse(location)) throw new Error("is not a valid URL");
   const url = new URL(location);
   if (url.username !== "" || url.password !== "") throw new Error("must not contain a user or password");
@@ -47,11 +53,11 @@ export function pacSource(location: string, now: () => number = () => performanc
   }
 }
 
-/** Read each time: it may have changed, and costs nothing beside a connection. */
+/** A file, which is read for each connection: it may have changed, and a read costs little. */
 class PacFile implements PacSource {
   readonly name: string;
-  /** Whoever may write the file was chosen by who named it with --pac, as for every other file that an option names. */
-  readonly isFetchedInClear = false;
+  /** The operator trusts those who may write the file, as for every other file that an option names. */
+  readonly isUnverified = false;
   readonly #file: BoundedFile;
 
   constructor(path: string) {
@@ -64,49 +70,49 @@ class PacFile implements PacSource {
       return await textOf([await this.#file.read(signal)], this.name);
     } catch (error) {
       if (error instanceof RouteFault) throw error;
-      if (signal.aborted) throw lateScript(this.name, "read in time");
+      if (signal.aborted) throw scriptTimeout(this.name, "read in time");
       throw pacFault(this.name, `cannot be read: ${readFailure(error)}`, error);
     }
   }
 }
 
-/** Fetched again now and then; while that fails, the last one is as good as ever. */
+/** A URL, which is fetched again every `REFRESH_MS`. When that fails, the script from before stays in use. */
 class PacUrl implements PacSource {
   readonly name: string;
-  readonly isFetchedInClear: boolean;
+  readonly isUnverified: boolean;
   readonly #url: URL;
   readonly #now: () => number;
-  #kept: string | undefined;
-  #keptUntil = 0;
+  #script: string | undefined;
+  #freshUntil = 0;
 
   constructor(url: URL, now: () => number) {
     this.name = `${url.origin}${url.pathname}`;
-    // An http:// URL may redirect to https://, and anybody may have sent that redirect. The reverse is not followed.
-    this.isFetchedInClear = url.protocol === "http:";
+    // An http:// URL may redirect to https://, and that redirect may be forged. The reverse is not followed.
+    this.isUnverified = url.protocol === "http:";
     this.#url = url;
     this.#now = now;
   }
 
-  async read(signal: AbortSignal, { ca, onNote }: PacReading): Promise<string> {
-    if (this.#kept !== undefined && this.#now() < this.#keptUntil) return this.#kept;
+  async read(signal: AbortSignal, { ca, onNote }: PacReadOptions): Promise<string> {
+    if (this.#script !== undefined && this.#now() < this.#freshUntil) return this.#script;
     try {
-      this.#kept = await this.#fetch(ca, signal);
+      this.#script = await this.#fetch(ca, signal);
     } catch (error) {
-      if (this.#kept === undefined) throw error;
+      if (this.#script === undefined) throw error;
       onNote?.(`the PAC script from before stays in use: ${(error as Error).message}`);
     }
-    this.#keptUntil = this.#now() + REFRESH_MS;
-    return this.#kept;
+    this.#freshUntil = this.#now() + REFRESH_MS;
+    return this.#script;
   }
 
-  async #fetch(ca: PacReading["ca"], signal: AbortSignal): Promise<string> {
+  async #fetch(ca: PacReadOptions["ca"], signal: AbortSignal): Promise<string> {
     const limit = AbortSignal.timeout(FETCH_TIMEOUT_MS);
     try {
-      return await textOf(await get(this.#url, { ca, signal: AbortSignal.any([signal, limit]) }), this.name);
+      return await textOf(await fetchFollowing(this.#url, ca, AbortSignal.any([signal, limit])), this.name);
     } catch (error) {
       if (error instanceof RouteFault) throw error;
-      if (limit.aborted) throw lateScript(this.name, `fetched within ${seconds(FETCH_TIMEOUT_MS)}`);
-      if (signal.aborted) throw lateScript(this.name, "fetched in time");
+      if (limit.aborted) throw scriptTimeout(this.name, `fetched within ${seconds(FETCH_TIMEOUT_MS)}`);
+      if (signal.aborted) throw scriptTimeout(this.name, "fetched in time");
       throw this.#fault(error as NodeJS.ErrnoException);
     }
   }
@@ -117,14 +123,14 @@ class PacUrl implements PacSource {
       const what = `cannot be fetched: its server's certificate comes from a CA that is not known here: give that CA with --proxy-ca (${code})`;
       return pacFault(this.name, what, error);
     }
-    // Of the network, not of what came over it.
-    if (syscall === "connect" || syscall === "getaddrinfo" || error instanceof AggregateError)
+    if (syscall === "connect" || syscall === "getaddrinfo" || error instanceof AggregateError) {
       return networkFault(error, this.#url.hostname, `the PAC script ${this.name}`);
+    }
     return pacFault(this.name, `cannot be fetched: ${printable(identityWords(error))}`, error);
   }
 }
 
-function lateScript(name: string, what: string): RouteFault {
+function scriptTimeout(name: string, what: string): RouteFault {
   return new RouteFault("timeout", `the PAC script ${name} could not be ${what}`, { at: name });
 }
 
@@ -136,11 +142,62 @@ async function textOf(chunks: AsyncIterable<Uint8Array> | Iterable<Uint8Array>, 
     if (bytes > MAX_BYTES) throw pacFault(name, "is larger than 1 MiB");
     read.push(chunk);
   }
-  // Takes a byte order mark away, too.
+  // This also removes a byte order mark.
   return new TextDecoder().decode(Buffer.concat(read));
 }
 
-/** Without its script, nobody knows a proxy. */
+/** The script cannot be used, so no proxy is known. */
 export function pacFault(name: string, what: string, cause?: unknown): RouteFault {
   return new RouteFault("pac", `the PAC script ${name} ${what}`, { at: name, cause });
+}
+
+/** The server gave no script. The message continues "the PAC script cannot be fetched: ". */
+class NotServed extends Error {}
+
+/**
+ * The response to a GET after all redirects, over a direct connection, because no proxy is known yet. Node's `fetch`
+ * does not accept additional CAs.
+ */
+async function fetchFollowing(url: URL, ca: PacReadOptions["ca"], signal: AbortSignal): Promise<IncomingMessage> {
+  let at = url;
+  for (let redirects = 0; redirects <= MAX_REDIRECTS; redirects++) {
+    const response = await get(at, ca, signal);
+    const { statusCode = 0, headers } = response;
+    if (statusCode >= 200 && statusCode < 300) return response;
+    response.destroy();
+    if (statusCode < 300 || statusCode >= 400 || headers.location === undefined) {
+      throw new NotServed(`its server answered ${statusCode}`);
+    }
+    at = redirected(at, headers.location);
+  }
+  throw new NotServed(`its server redirects more than ${MAX_REDIRECTS} times`);
+}
+
+async function get(url: URL, list: PacReadOptions["ca"], signal: AbortSignal): Promise<IncomingMessage> {
+  const ca = url.protocol === "https:" ? list?.() : undefined;
+  const options = { agent: false, signal, headers: { "accept-encoding": "identity", "user-agent": "culvert" } };
+  const request =
+    url.protocol === "https:"
+      ? https.get(url, {
+          ...options,
+          // NODE_TLS_REJECT_UNAUTHORIZED=0 must not apply: a forged script chooses the proxy.
+          rejectUnauthorized: true,
+          ...(ca === undefined ? {} : { ca: [...wellKnownAuthorities(), ...ca] }),
+        })
+      : http.get(url, options);
+  const [response] = (await once(request, "response")) as [IncomingMessage];
+  // A later error also ends the response, where its reader sees it.
+  request.on("error", () => {});
+  return response;
+}
+
+/** A redirect from https to http is refused, because anybody on the path could change that script. */
+function redirected(from: URL, location: string): URL {
+  if (!URL.canParse(location, from.href)) throw new NotServed("its server redirects to an invalid URL");
+  const to = new URL(location, from);
+  const allowed = from.protocol === "https:" ? ["https:"] : ["http:", "https:"];
+  if (!allowed.includes(to.protocol)) {
+    throw new NotServed(`its server redirects from ${from.protocol} to ${to.protocol}`);
+  }
+  return to;
 }

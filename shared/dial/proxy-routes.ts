@@ -1,125 +1,122 @@
 import type { Socket } from "node:net";
 import { formatTarget, type Target } from "../address/target.ts";
+import type { ProxyCredentials } from "./auth/scheme.ts";
 import type { CredentialsFile } from "./credentials-file.ts";
 import { dialTcp } from "./dial-tcp.ts";
-import { type Environment, environmentProxy, proxyFromEnvironment } from "./environment.ts";
-import { RouteFault } from "./fault.ts";
+import { type Environment, environmentProxy, environmentRoute } from "./environment.ts";
+import { combineFaults, RouteFault } from "./fault.ts";
 import { openThroughProxy, type ProxyOptions } from "./http-proxy.ts";
 import { Pac } from "./pac.ts";
-import type { PacReading } from "./pac-source.ts";
-import { formatProxy, type ProxyCredentials, type ProxyRoute } from "./proxy-route.ts";
+import type { PacReadOptions } from "./pac-source.ts";
+import { formatProxy, formatRoute, type ProxyRoute, parseProxyUrl } from "./proxy-route.ts";
 import type { ProxyTls } from "./proxy-tls.ts";
-import { parseProxyUrl } from "./proxy-url.ts";
 import { RefusedCredentials } from "./refused-credentials.ts";
 import { openThroughSocks } from "./socks-proxy.ts";
-import { combineFaults, toRouteFault } from "./ways-fault.ts";
-import { RouteHistory } from "./ways-memory.ts";
 
 export interface ProxyRoutesOptions {
   /** `--proxy`, tried in this order. */
   readonly proxies: readonly string[];
-  /** `--pac`; empty: none. */
+  /** `--pac`; empty if there is none. */
   readonly pac: string;
   readonly env: Environment;
 }
 
-export interface OpenRouteOptions extends Omit<ProxyOptions, "credentials" | "isNamedInClear" | "showing" | "tls"> {
-  /** Asked when there is need of it. What it throws is that way's fault. */
+export interface OpenRouteOptions extends Omit<ProxyOptions, "credentials" | "isUnverified" | "login" | "tls"> {
+  /** Called when it is needed. What it throws is the fault of that route. */
   readonly tls?: (() => ProxyTls) | undefined;
-  /** `--proxy-credentials-file`: for every proxy whose URL holds none, unless a PAC script without TLS names it. */
+  /** `--proxy-credentials-file`, for each proxy without credentials in its URL whose route is verified. */
   readonly credentials?: CredentialsFile | undefined;
 }
 
 export interface OpenedRoute {
   readonly socket: Socket;
-  readonly way: ProxyRoute;
-  /** Of the ways that were tried before. */
+  readonly route: ProxyRoute;
+  /** The faults of the routes that were tried before. */
   readonly failed: readonly RouteFault[];
 }
 
-/** For a way that has others behind it: a black hole must not eat the time of all. */
-const EARLIER_WAY_MS = 4_000;
+/** Time for a route that has others behind it, so that a proxy that never answers does not use up the time of all. */
+const EARLIER_ROUTE_MS = 4_000;
 
 /**
- * The ways out of this network to a destination: who names one first is the only one that is heard. That is `--proxy`,
- * else the environment (HTTPS_PROXY or ALL_PROXY; NO_PROXY makes it direct), else `--pac`, else the direct way. Nothing
- * passes beside a proxy that somebody has named.
+ * Chooses the proxy routes to a target and opens connections by them. Exactly one source names the routes: `--proxy`,
+ * else the environment (HTTPS_PROXY or ALL_PROXY; NO_PROXY makes it direct), else `--pac`, else the route is direct. A
+ * proxy that was named is never bypassed (decision 0012).
  */
 export class ProxyRoutes {
   readonly #proxies: readonly ProxyRoute[];
   readonly #env: Environment;
   readonly #pac: Pac | undefined;
-  readonly #memories = new Map<string, RouteHistory>();
+  readonly #histories = new Map<string, RouteHistory>();
   readonly #refused: RefusedCredentials;
   readonly #now: () => number;
 
-  /** Throws an Error that names the option or the variable that is wrong, and does not show it. */
+  /** Throws an Error that names the invalid option or variable without its value. */
   constructor({ proxies, pac, env }: ProxyRoutesOptions, now: () => number = () => performance.now()) {
     this.#proxies = proxies.map((text) => ({
       kind: "proxy",
-      proxy: about("--proxy", parseProxyUrl, text),
+      proxy: naming("--proxy", parseProxyUrl, text),
       from: "--proxy",
-      isNamedInClear: false,
+      isUnverified: false,
     }));
     this.#env = env;
     environmentProxy(env);
-    this.#pac = pac === "" ? undefined : about("--pac", (location) => new Pac(location), pac);
+    this.#pac = pac === "" ? undefined : naming("--pac", (location) => new Pac(location), pac);
     this.#refused = new RefusedCredentials(now);
     this.#now = now;
   }
 
-  /** In the order in which they are to be tried. Rejects with a `RouteFault` when a PAC script does not answer. */
-  async ways(to: Target, signal: AbortSignal, reading: PacReading = {}): Promise<readonly ProxyRoute[]> {
-    return this.#memory(to).order(await this.#named(to, signal, reading));
+  /** The routes in the order in which they are tried. Rejects with a `RouteFault` when a PAC script gives no answer. */
+  async chooseRoutes(to: Target, signal: AbortSignal, options: PacReadOptions = {}): Promise<readonly ProxyRoute[]> {
+    return this.#history(to).order(await this.#namedRoutes(to, signal, options));
   }
 
-  async #named(to: Target, signal: AbortSignal, reading: PacReading): Promise<readonly ProxyRoute[]> {
+  async #namedRoutes(to: Target, signal: AbortSignal, options: PacReadOptions): Promise<readonly ProxyRoute[]> {
     if (this.#proxies.length > 0) return this.#proxies;
-    const way = proxyFromEnvironment(this.#env, to);
-    if (way !== undefined) return [way];
-    return this.#pac === undefined ? [{ kind: "direct" }] : this.#pac.ways(to, signal, reading);
+    const route = environmentRoute(this.#env, to);
+    if (route !== undefined) return [route];
+    return this.#pac === undefined ? [{ kind: "direct" }] : this.#pac.routes(to, signal, options);
   }
 
-  /** It led to the destination: it is the first from now on. */
-  worked(to: Target, way: ProxyRoute): void {
-    this.#memory(to).worked(way);
+  /** The route led to the target, and is the first one from now on. */
+  worked(to: Target, route: ProxyRoute): void {
+    this.#history(to).worked(route);
   }
 
-  /** It did not, or what it led to was not the destination: for a while it is behind the others. */
-  failed(to: Target, way: ProxyRoute): void {
-    this.#memory(to).failed(way);
+  /** The route did not lead to the target, or led to something else. For a while it comes behind the others. */
+  failed(to: Target, route: ProxyRoute): void {
+    this.#history(to).failed(route);
   }
 
   /**
-   * A connection by the first way that opens one; which did and which did not is remembered. A way that was cut short for
-   * the sake of others has a second turn behind them, and all the time that is left then or in the next attempt: a slow
-   * proxy must not be lost for the sake of a dead one. Rejects with a `RouteFault`: the one that tells most, in the words of
-   * all. An abort is a `timeout`.
+   * A connection by the first route that gives one. A route that was cut short for the sake of others has a second turn
+   * behind them, and no limit but the signal then or in the next attempt, so that a slow proxy is not lost because of a
+   * dead one. Rejects with the combined `RouteFault` of all routes. An abort gives `timeout`.
    */
   async open(to: Target, options: OpenRouteOptions, signal: AbortSignal): Promise<OpenedRoute> {
     const { tls, onNote } = options;
-    const turns = [...(await this.ways(to, signal, { ca: () => tls?.().ca, onNote }))];
-    const memory = this.#memory(to);
+    const turns = [...(await this.chooseRoutes(to, signal, { ca: () => tls?.().ca, onNote }))];
+    const history = this.#history(to);
     const failed = new Map<ProxyRoute, RouteFault>();
-    for (const way of turns) {
+    for (const route of turns) {
       const limit = new AbortController();
-      const isHurried = way !== turns.at(-1) && !memory.wasCutShort(way);
-      const timer = isHurried ? setTimeout(() => limit.abort(), EARLIER_WAY_MS) : undefined;
+      const isLimited = route !== turns.at(-1) && !history.wasCutShort(route);
+      const timer = isLimited ? setTimeout(() => limit.abort(), EARLIER_ROUTE_MS) : undefined;
       const either = AbortSignal.any([signal, limit.signal]);
       try {
-        // Cut then, it would be shown the same once more: the verdict of a slow one is worth the time of the others.
+        // An attempt that is cut short after it has sent a password would send it again in its second turn.
         const onTrial = (): void => clearTimeout(timer);
-        const socket = await this.#openBy(way, to, options, either, onTrial);
-        this.worked(to, way);
-        failed.delete(way);
-        return { socket, way, failed: [...failed.values()] };
+        const socket = await this.#openBy(route, to, options, either, onTrial);
+        this.worked(to, route);
+        failed.delete(route);
+        return { socket, route, failed: [...failed.values()] };
       } catch (error) {
-        failed.set(way, toRouteFault(error, way, to, either));
+        failed.set(route, toRouteFault(error, route, to, either));
         if (signal.aborted || !limit.signal.aborted) {
-          this.failed(to, way);
+          this.failed(to, route);
         } else {
-          memory.cutShort(way);
-          turns.push(way);
+          history.cutShort(route);
+          turns.push(route);
         }
         if (signal.aborted) break;
       } finally {
@@ -129,49 +126,108 @@ export class ProxyRoutes {
     throw combineFaults([...failed.values()]);
   }
 
-  /** `onTrial`: it is shown credentials that it has not taken before. */
+  /** `onTrial`: the proxy gets credentials that it has not accepted before. */
   async #openBy(
-    way: ProxyRoute,
+    route: ProxyRoute,
     to: Target,
     options: OpenRouteOptions,
     signal: AbortSignal,
     onTrial: () => void,
   ): Promise<Socket> {
-    if (way.kind === "direct") return dialTcp(to, formatTarget(to), signal);
-    const { proxy, isNamedInClear } = way;
+    if (route.kind === "direct") return dialTcp(to, formatTarget(to), signal);
+    const { proxy, isUnverified } = route;
     const { credentials: given, tls, ...rest } = options;
-    const file = isNamedInClear ? undefined : given;
-    const showing = this.#refused.attempt({ proxy: formatProxy(proxy), server: formatTarget(to) }, signal, onTrial);
+    const file = isUnverified ? undefined : given;
+    const login = this.#refused.attempt(formatProxy(proxy), signal, onTrial);
     const credentials = async (): Promise<ProxyCredentials | undefined> => {
       const found = proxy.credentials ?? (await file?.read(signal));
-      if (found !== undefined) await showing.begin(found, proxy.credentials === undefined ? "file" : "url");
+      if (found !== undefined) await login.begin(found, proxy.credentials === undefined ? "file" : "url");
       return found;
     };
     try {
       const proxyTls = proxy.scheme === "https" ? tls?.() : undefined;
       const socket = await (proxy.scheme === "socks5" || proxy.scheme === "socks5h"
-        ? openThroughSocks(proxy, to, { credentials, isNamedInClear, showing }, signal)
-        : openThroughProxy(proxy, to, { ...rest, credentials, isNamedInClear, showing, tls: proxyTls }, signal));
-      showing.end("accepted");
+        ? openThroughSocks(proxy, to, { credentials, isUnverified, login }, signal)
+        : openThroughProxy(proxy, to, { ...rest, credentials, isUnverified, login, tls: proxyTls }, signal));
+      login.end();
       return socket;
     } catch (error) {
-      showing.end(error instanceof RouteFault ? error.fault : "timeout");
+      login.end(error instanceof RouteFault ? error.fault : "timeout");
       throw error;
     }
   }
 
-  #memory(to: Target): RouteHistory {
-    const name = formatTarget(to);
-    const memory = this.#memories.get(name) ?? new RouteHistory(this.#now);
-    this.#memories.set(name, memory);
-    return memory;
+  #history(to: Target): RouteHistory {
+    const key = formatTarget(to);
+    const history = this.#histories.get(key) ?? new RouteHistory(this.#now);
+    this.#histories.set(key, history);
+    return history;
   }
 }
 
-function about<T>(option: string, parse: (text: string) => T, text: string): T {
+function naming<T>(option: string, parse: (text: string) => T, text: string): T {
   try {
     return parse(text);
   } catch (error) {
     throw new Error(`${option} ${(error as Error).message}`);
+  }
+}
+
+/** The fault for what ended an attempt. Any other error without an abort is a bug, and is thrown. */
+function toRouteFault(error: unknown, route: ProxyRoute, to: Target, signal: AbortSignal): RouteFault {
+  if (error instanceof RouteFault) return error;
+  const at = route.kind === "direct" ? formatTarget(to) : formatProxy(route.proxy);
+  if (signal.aborted) return new RouteFault("timeout", `${at} gave no connection in time`, { at, cause: error });
+  throw error;
+}
+
+/** How long a route that failed stays behind the others, as in browsers. */
+const AVOIDED_MS = 5 * 60_000;
+
+/** Which routes led to one target, and which did not. */
+export class RouteHistory {
+  readonly #now: () => number;
+  #worked: string | undefined;
+  /** The times of the failures, by route. */
+  readonly #failedAt = new Map<string, number>();
+  /** The routes that were cut short for the sake of others, none of which worked. */
+  readonly #cutShort = new Set<string>();
+
+  constructor(now: () => number) {
+    this.#now = now;
+  }
+
+  /** First the route that worked last, then those without a failure, then the others by the time of their failure. */
+  order(routes: readonly ProxyRoute[]): readonly ProxyRoute[] {
+    for (const [name, at] of this.#failedAt) if (this.#now() - at >= AVOIDED_MS) this.#failedAt.delete(name);
+    return routes.toSorted((one, other) => this.#rank(one) - this.#rank(other));
+  }
+
+  worked(route: ProxyRoute): void {
+    this.#worked = formatRoute(route);
+    this.#failedAt.delete(this.#worked);
+    this.#cutShort.clear();
+  }
+
+  failed(route: ProxyRoute): void {
+    const name = formatRoute(route);
+    if (this.#worked === name) this.#worked = undefined;
+    this.#failedAt.set(name, this.#now());
+    this.#cutShort.delete(name);
+  }
+
+  /** The route failed because others were to have their turn. The next attempt by it has no such limit. */
+  cutShort(route: ProxyRoute): void {
+    this.failed(route);
+    this.#cutShort.add(formatRoute(route));
+  }
+
+  wasCutShort(route: ProxyRoute): boolean {
+    return this.#cutShort.has(formatRoute(route));
+  }
+
+  #rank(route: ProxyRoute): number {
+    const name = formatRoute(route);
+    return name === this.#worked ? -2 : (this.#failedAt.get(name) ?? -1);
   }
 }

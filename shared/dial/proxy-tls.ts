@@ -1,22 +1,24 @@
 import type net from "node:net";
 import tls from "node:tls";
-import { sniOf } from "../address/sni.ts";
-import { brokenOff } from "../http/broken-off.ts";
-import { identityWords } from "../tls/identity-words.ts";
-import { isUntrusted } from "../tls/untrusted.ts";
-import { wellKnownAuthorities } from "../tls/well-known-authorities.ts";
+import { sniOf } from "../address/server-name.ts";
+import { peerAction } from "../http/connection-end.ts";
+import { wellKnownAuthorities } from "../tls/authorities.ts";
+import { identityWords, isUntrusted } from "../tls/certificate-names.ts";
 import { RouteFault } from "./fault.ts";
 import { formatProxy, type ProxyServer } from "./proxy-route.ts";
 
-/** Of TLS to the proxy itself. */
+/** Settings for TLS to the proxy itself. */
 export interface ProxyTls {
-  /** PEM, beside the well-known authorities. */
+  /** PEM, in addition to the well-known CAs. */
   readonly ca?: readonly string[] | undefined;
   readonly cert?: string | undefined;
   readonly key?: string | undefined;
 }
 
-/** TLS to an `https://` proxy, on an open connection that has an error listener; an abort destroys that. */
+/**
+ * Starts TLS to an `https://` proxy on an open connection, which has an error listener. Destroying that connection
+ * aborts the handshake. Rejects with a `RouteFault`.
+ */
 export function secureProxy(raw: net.Socket, proxy: ProxyServer, { ca, cert, key }: ProxyTls): Promise<tls.TLSSocket> {
   const { host } = proxy;
   return new Promise((resolve, reject) => {
@@ -33,12 +35,12 @@ export function secureProxy(raw: net.Socket, proxy: ProxyServer, { ca, cert, key
         ...(ca === undefined ? {} : { ca: [...wellKnownAuthorities(), ...ca] }),
         ...(cert === undefined ? {} : { cert }),
         ...(key === undefined ? {} : { key }),
-        // Said aloud: NODE_TLS_REJECT_UNAUTHORIZED=0 would change the default, and passwords go over this.
+        // NODE_TLS_REJECT_UNAUTHORIZED=0 must not apply: passwords are sent on this connection.
         rejectUnauthorized: true,
         ALPNProtocols: ["http/1.1"],
       });
     } catch (error) {
-      fail(error as Error); // files that OpenSSL cannot read
+      fail(error as Error); // OpenSSL cannot read the files
       return;
     }
     const onClose = (): void => fail(new Error("it closed the connection in the handshake"));
@@ -53,13 +55,13 @@ export function secureProxy(raw: net.Socket, proxy: ProxyServer, { ca, cert, key
   });
 }
 
-/** TLS to the proxy has failed, in the handshake or, where TLS 1.3 tells so late, behind it. */
+/** TLS to the proxy has failed in the handshake or, in TLS 1.3 (RFC 8446 §4.4.2.4), after it. */
 export function tlsFault(proxy: ProxyServer, error: NodeJS.ErrnoException): RouteFault {
   const at = formatProxy(proxy);
   return new RouteFault("proxy_tls", `TLS to the proxy ${at} failed: ${explain(error)}`, { at, cause: error });
 }
 
-/** Did TLS end this connection? */
+/** Is this an error of TLS, and not of the network below? */
 export function isTlsError(error: NodeJS.ErrnoException | undefined): error is NodeJS.ErrnoException {
   return error?.code?.startsWith("ERR_SSL_") ?? false;
 }
@@ -81,8 +83,8 @@ function explain(error: NodeJS.ErrnoException): string {
   if (/CERTIFICATE_REQUIRED|HANDSHAKE_FAILURE|BAD_CERTIFICATE|UNKNOWN_CA|CERTIFICATE_UNKNOWN/.test(code)) {
     return `it refuses our certificate, or wants one: see --proxy-cert and --proxy-key (${code})`;
   }
-  const broken = brokenOff(error);
-  const what = broken === undefined ? message : `it ${broken} in the handshake`;
+  const action = peerAction(error);
+  const what = action === undefined ? message : `it ${action} in the handshake`;
   return `check that it is an https:// proxy, and --proxy-ca, --proxy-cert and --proxy-key (${what})`;
 }
 

@@ -1,28 +1,37 @@
 import { lookup } from "node:dns/promises";
-import { EventEmitter } from "node:events";
 import { isIP, type Socket } from "node:net";
 import type { Duplex } from "node:stream";
-import { SocksClient, type SocksClientOptions } from "socks";
+import { addressBytes } from "../address/network.ts";
 import { formatTarget, type Target } from "../address/target.ts";
-import { CHECK_PASSWORD, WITHHELD } from "./auth/scheme.ts";
-import { dialTcp, lateName, networkFault } from "./dial-tcp.ts";
+import { untilAborted } from "../basics/promises.ts";
+import { peerAction } from "../http/connection-end.ts";
+import { CHECK_PASSWORD, type ProxyCredentials, WITHHELD } from "./auth/scheme.ts";
+import { dialTcp, lookupTimeout, networkFault } from "./dial-tcp.ts";
 import { RouteFault, type RouteFaultCode } from "./fault.ts";
-import { formatProxy, type LoginObserver, type ProxyCredentials, type ProxyServer } from "./proxy-route.ts";
+import { formatProxy, type ProxyServer } from "./proxy-route.ts";
+import type { LoginObserver } from "./refused-credentials.ts";
 
 export interface SocksOptions {
-  /** Asked once for each attempt: what comes is sent to the proxy if it wants to know. May reject with a `RouteFault`. */
+  /** Called once for each attempt. The result is sent if the proxy asks for it. May reject with a `RouteFault`. */
   readonly credentials: () => Promise<ProxyCredentials | undefined>;
-  /** See `ProxyRoute`; `credentials` gives what may be sent all the same. */
-  readonly isNamedInClear?: boolean | undefined;
-  readonly showing?: LoginObserver | undefined;
+  /** See `ProxyRoute`. `credentials` gives what may be sent nevertheless. */
+  readonly isUnverified?: boolean | undefined;
+  readonly login?: LoginObserver | undefined;
 }
 
-/** A length is one byte (RFC 1928 §4, RFC 1929 §2); the library writes longer ones without a look. */
+const VERSION = 5;
+/** The version of the login (RFC 1929 §2). */
+const LOGIN_VERSION = 1;
+const METHOD = { none: 0, password: 2, unacceptable: 0xff } as const;
+const COMMAND_CONNECT = 1;
+const ADDRESS = { ipv4: 1, name: 3, ipv6: 4 } as const;
+const SUCCEEDED = 0;
+/** A length is one byte (RFC 1928 §4, RFC 1929 §2). */
 const MAX_BYTES = 255;
 
 /**
- * A connection to `to` through a SOCKS 5 proxy, with whatever came behind the proxy's answer still to be read.
- * Rejects with a `RouteFault`; an abort is a `timeout`, and `dns` before a name has resolved.
+ * A connection to `to` through a SOCKS 5 proxy. It has an error listener, and the bytes behind the proxy's answer are
+ * still to be read. Rejects with a `RouteFault`; an abort gives `timeout`, or `dns` before a name has resolved.
  */
 export async function openThroughSocks(
   proxy: ProxyServer,
@@ -34,134 +43,129 @@ export async function openThroughSocks(
   const credentials = await options.credentials();
   for (const text of [to.host, credentials?.user ?? "", credentials?.password ?? ""]) {
     if (Buffer.byteLength(text) <= MAX_BYTES) continue;
-    throw new RouteFault("proxy_protocol", `names, users and passwords for ${at} have at most ${MAX_BYTES} bytes`, {
-      at,
-    });
+    const message = `names, users and passwords for ${at} have at most ${MAX_BYTES} bytes`;
+    throw new RouteFault("proxy_protocol", message, { at });
   }
-  const destination = proxy.scheme === "socks5" ? await resolve(to, signal) : to;
+  const target = proxy.scheme === "socks5" ? await resolve(to, signal) : to;
   const socket = await dialTcp(proxy, at, signal);
   const onAbort = (): void => void socket.destroy();
   signal.addEventListener("abort", onAbort);
   try {
     signal.throwIfAborted();
-    if (credentials !== undefined && options.showing !== undefined) watchLogin(socket, options.showing);
-    await speakSocks(socket, proxy, destination, credentials, to);
+    await speakSocks(socket, { proxy, target, credentials, login: options.login, shown: to });
     signal.throwIfAborted();
     return socket;
   } catch (error) {
     socket.destroy();
-    if (signal.aborted) throw timeout(proxy, to);
-    const wantsLogin = error instanceof RouteFault && error.fault === "proxy_auth_required";
-    throw wantsLogin && options.isNamedInClear === true ? proxyFault(proxy, "proxy_auth_withheld", WITHHELD) : error;
+    if (signal.aborted) {
+      throw proxyFault(proxy, "timeout", `took the connection and opened none to ${formatTarget(to)}`);
+    }
+    const needsLogin = error instanceof RouteFault && error.fault === "proxy_auth_required";
+    throw needsLogin && options.isUnverified === true ? proxyFault(proxy, "proxy_auth_withheld", WITHHELD) : error;
   } finally {
     signal.removeEventListener("abort", onAbort);
   }
 }
 
-/**
- * The conversation with the proxy on a connection to it, up to its yes. Rejects with a `RouteFault`, which calls the
- * destination `shown`: its name may have been resolved.
- */
-export async function speakSocks(
-  connection: Duplex,
-  proxy: ProxyServer,
-  to: Target,
-  credentials: ProxyCredentials | undefined,
-  shown = to,
-): Promise<void> {
-  try {
-    await negotiate(connection, {
-      command: "connect",
-      destination: { host: to.host, port: to.port },
-      proxy: {
-        host: proxy.host,
-        port: proxy.port,
-        type: 5,
-        ...(credentials === undefined ? {} : { userId: credentials.user, password: credentials.password }),
-      },
+export interface SocksRequest {
+  readonly proxy: ProxyServer;
+  readonly target: Target;
+  readonly credentials: ProxyCredentials | undefined;
+  readonly login?: LoginObserver | undefined;
+  /** The target in messages, before its name was resolved. */
+  readonly shown?: Target;
+}
+
+/** The handshake on a connection to the proxy, until the proxy has connected to the target. Rejects with a `RouteFault`. */
+export async function speakSocks(connection: Duplex, request: SocksRequest): Promise<void> {
+  const { proxy, target, credentials, login, shown = target } = request;
+  const fail = (fault: RouteFaultCode, sentence: string): RouteFault => proxyFault(proxy, fault, sentence);
+  const read = (bytes: number): Promise<Buffer> =>
+    readBytes(connection, bytes).catch((error: NodeJS.ErrnoException | undefined) => {
+      const lost = error === undefined ? "closed the connection" : peerAction(error);
+      throw fail("proxy_closed", `${lost ?? `lost the connection (${error?.code})`} before it opened the tunnel`);
     });
-  } catch (error) {
-    const { message } = error as Error;
-    if (message === "Proxy connection timed out") throw timeout(proxy, shown);
-    throw socksFault(message, proxy, shown, credentials !== undefined);
+
+  const methods = credentials === undefined ? [METHOD.none] : [METHOD.none, METHOD.password];
+  connection.write(Buffer.from([VERSION, methods.length, ...methods]));
+  const [version, method] = await read(2);
+  if (version !== VERSION) throw fail("proxy_protocol", NO_SOCKS);
+  if (method === METHOD.password && credentials !== undefined) {
+    login?.onSent();
+    const texts = [credentials.user, credentials.password].map((text) => Buffer.from(text));
+    const fields = texts.flatMap((text) => [Buffer.from([text.length]), text]);
+    connection.write(Buffer.concat([Buffer.from([LOGIN_VERSION]), ...fields]));
+    const [, status] = await read(2);
+    if (status !== SUCCEEDED) throw fail("proxy_auth_refused", `refuses the user or the password: ${CHECK_PASSWORD}`);
+    login?.onAccepted(true);
+  } else if (method === METHOD.password || method === METHOD.unacceptable) {
+    throw credentials === undefined
+      ? fail("proxy_auth_required", NEEDS_CREDENTIALS)
+      : fail("proxy_auth_unsupported", TAKES_NO_PASSWORD);
+  } else if (method !== METHOD.none) {
+    throw fail("proxy_protocol", NO_SOCKS);
   }
+
+  connection.write(connectRequest(target));
+  const [replyVersion, code = -1, , kind] = await read(4);
+  const reply = REPLIES.get(code);
+  if (replyVersion !== VERSION || (code !== SUCCEEDED && reply === undefined)) throw fail("proxy_protocol", NO_SOCKS);
+  if (reply !== undefined) {
+    throw fail(reply.fault, `${reply.sentence(formatTarget(shown))} (SOCKS reply ${code}: ${reply.name})`);
+  }
+  // The address that the proxy has bound says nothing to us, but the target's bytes begin behind it.
+  const length = kind === ADDRESS.name ? (await read(1))[0] : kind === ADDRESS.ipv4 ? 4 : 16;
+  if (kind !== ADDRESS.name && kind !== ADDRESS.ipv4 && kind !== ADDRESS.ipv6) throw fail("proxy_protocol", NO_SOCKS);
+  await read((length ?? 0) + 2);
 }
 
-function timeout(proxy: ProxyServer, to: Target): RouteFault {
-  return proxyFault(proxy, "timeout", `took the connection and opened none to ${formatTarget(to)}`);
+/** RFC 1928 §4. */
+function connectRequest({ host, port }: Target): Buffer {
+  const family = isIP(host);
+  const address = family === 0 ? Buffer.from(host) : addressBytes(host);
+  const kind = family === 0 ? [ADDRESS.name, address.length] : [family === 4 ? ADDRESS.ipv4 : ADDRESS.ipv6];
+  return Buffer.concat([
+    Buffer.from([VERSION, COMMAND_CONNECT, 0, ...kind]),
+    address,
+    Buffer.from([port >>> 8, port & 0xff]),
+  ]);
 }
 
-/**
- * Lets the library talk. It gets the proxy's bytes one by one, so that it never reads too much: what it has read behind
- * the answer it would give back a turn later, when the end of the connection may have been emitted already.
- */
-function negotiate(connection: Duplex, options: SocksClientOptions): Promise<void> {
+/** Reads exactly so many bytes and leaves the others in the stream. Rejects with the stream's error, if it has one. */
+function readBytes(connection: Duplex, bytes: number): Promise<Buffer> {
   return new Promise((resolve, reject) => {
-    const client = new SocksClient(options);
-    // As much of a socket as the library uses.
-    const bytewise = Object.assign(new EventEmitter(), {
-      write: (bytes: Buffer) => connection.write(bytes),
-      destroy: () => connection.destroy(),
-      pause: () => {},
-      resume: () => {},
-    });
-    let isOver = false;
-    const onData = (chunk: Buffer): void => {
-      let at = 0;
-      while (at < chunk.length && !isOver) bytewise.emit("data", chunk.subarray(at, ++at));
-      if (isOver && at < chunk.length && !connection.destroyed) connection.unshift(chunk.subarray(at));
+    const onReadable = (): void => {
+      const chunk: Buffer | null = connection.read(bytes);
+      if (chunk === null) return;
+      stop();
+      // The stream has ended, and this is what was left.
+      if (chunk.length < bytes) reject(undefined);
+      else resolve(chunk);
     };
-    const onError = (error: Error): void => void bytewise.emit("error", error);
-    const onClose = (): void => void bytewise.emit("close");
+    const onEnd = (error?: Error): void => {
+      stop();
+      reject(error instanceof Error ? error : undefined);
+    };
     const stop = (): void => {
-      isOver = true;
-      connection.pause();
-      connection.off("data", onData).off("error", onError).off("close", onClose);
+      connection.off("readable", onReadable).off("end", onEnd).off("close", onEnd).off("error", onEnd);
     };
-    client.once("established", ({ remoteHost }) => {
-      stop();
-      if (remoteHost !== undefined) resolve();
-      // The library passes over an address of a type that it does not know, and nobody can tell where the answer ends.
-      else reject(new Error("the answer has an address of an unknown type"));
-    });
-    client.once("error", (error) => {
-      stop();
-      reject(error);
-    });
-    client.connect(bytewise as unknown as Socket);
-    connection.on("data", onData).on("error", onError).on("close", onClose);
+    if (connection.destroyed || connection.readableEnded) {
+      reject(undefined);
+      return;
+    }
+    connection.on("readable", onReadable).on("end", onEnd).on("close", onEnd).on("error", onEnd);
   });
 }
 
-/** The library tells nobody whether the proxy asked for the password (RFC 1928 §3), nor that it took it (RFC 1929 §2). */
-function watchLogin(socket: Socket, showing: LoginObserver): void {
-  const said: number[] = [];
-  const onData = (chunk: Buffer): void => {
-    for (const byte of chunk) {
-      said.push(byte);
-      if (said.length === 2 && byte === PASSWORD_WANTED) showing.onShown();
-      if (said.length === 4 && byte === PASSWORD_TAKEN && said[1] === PASSWORD_WANTED) showing.onTaken(true);
-      if (said.length === 4) return void socket.off("data", onData);
-    }
-  };
-  socket.on("data", onData);
-}
-
-const PASSWORD_WANTED = 2;
-const PASSWORD_TAKEN = 0;
-
-/** `socks5`: the name is ours to resolve, to one address: more proxies reach what has an IPv4 address by that. */
+/** With `socks5` the name is resolved here, to one address; IPv4 is preferred, because more proxies can reach it. */
 async function resolve(to: Target, signal: AbortSignal): Promise<Target> {
   if (isIP(to.host) !== 0) return to;
-  const aborted = new Promise<never>((_, reject) => {
-    signal.addEventListener("abort", () => reject(signal.reason), { once: true });
-  });
   try {
     signal.throwIfAborted();
-    const { address } = await Promise.race([lookup(to.host, { order: "ipv4first" }), aborted]);
+    const { address } = await untilAborted(lookup(to.host, { order: "ipv4first" }), signal);
     return { host: address, port: to.port };
   } catch (error) {
-    if (signal.aborted) throw lateName(to.host, formatTarget(to));
+    if (signal.aborted) throw lookupTimeout(to.host, formatTarget(to));
     throw networkFault(error as NodeJS.ErrnoException, to.host, formatTarget(to));
   }
 }
@@ -171,74 +175,57 @@ function proxyFault(proxy: ProxyServer, fault: RouteFaultCode, sentence: string)
   return new RouteFault(fault, `the proxy ${at} ${sentence}`, { at });
 }
 
-/** The library's error itself holds the password: only its words leave here. */
-function socksFault(message: string, proxy: ProxyServer, to: Target, authenticated: boolean): RouteFault {
-  if (message === "Socket closed") {
-    return proxyFault(proxy, "proxy_closed", "closed the connection before it opened the way");
-  }
-  if (message.includes("Authentication failed")) {
-    return authenticated
-      ? proxyFault(proxy, "proxy_auth_refused", `refuses the user or the password: ${CHECK_PASSWORD}`)
-      : proxyFault(proxy, "proxy_auth_required", NEEDS_CREDENTIALS);
-  }
-  if (message.includes("no accepted authentication type")) {
-    return authenticated
-      ? proxyFault(proxy, "proxy_auth_unsupported", TAKES_NO_PASSWORD)
-      : proxyFault(proxy, "proxy_auth_required", NEEDS_CREDENTIALS);
-  }
-  const reply = REPLIES[/^Socks5 proxy rejected connection - (\w+)$/.exec(message)?.[1] ?? ""];
-  if (reply !== undefined) {
-    const { fault, words, sentence } = reply;
-    return proxyFault(proxy, fault, `${sentence(formatTarget(to))} (SOCKS reply ${words})`);
-  }
-  if (/^(read|write) E/.test(message)) {
-    return proxyFault(proxy, "proxy_closed", `broke the connection off (${message})`);
-  }
-  return proxyFault(proxy, "proxy_protocol", "does not speak SOCKS 5: check scheme and port of the proxy");
-}
-
+const NO_SOCKS = "does not speak SOCKS 5: check scheme and port of the proxy";
 const NEEDS_CREDENTIALS = "wants a user and password: put them in its URL or in --proxy-credentials-file";
 const TAKES_NO_PASSWORD =
   "takes neither the user and password of its URL or of --proxy-credentials-file nor a connection without (RFC 1928 §3): ask its administrators for a way in by a password (RFC 1929), GSS-API is not spoken here";
 
-/** What a proxy says in place of a connection. */
-interface Reply {
+interface SocksReply {
   readonly fault: RouteFaultCode;
-  /** Its number, and the words of RFC 1928 §6. */
-  readonly words: string;
+  /** In RFC 1928 §6. */
+  readonly name: string;
   readonly sentence: (to: string) => string;
 }
 
-/** Whatever is wrong behind the proxy is known only by what it says. */
-const REPLIES: Readonly<Record<string, Reply>> = {
-  Failure: {
-    fault: "proxy_unavailable",
-    words: "1: general SOCKS server failure",
-    sentence: (to) => `opens no connection to ${to} and says no more: its log may`,
-  },
-  NotAllowed: {
-    fault: "proxy_forbidden",
-    words: "2: not allowed by ruleset",
-    sentence: (to) => `does not allow connections to ${to}: ask its administrators to allow this destination`,
-  },
-  NetworkUnreachable: cannotReach("3: network unreachable"),
-  HostUnreachable: cannotReach("4: host unreachable"),
-  ConnectionRefused: cannotReach("5: connection refused"),
-  TTLExpired: cannotReach("6: TTL expired"),
-  CommandNotSupported: {
-    fault: "proxy_protocol",
-    words: "7: command not supported",
-    sentence: (to) => `makes no outgoing connections, such as that to ${to}`,
-  },
-  AddressNotSupported: {
-    fault: "proxy_unavailable",
-    words: "8: address type not supported",
-    sentence: (to) => `does not take ${to}: a name is resolved here with socks5://, and by the proxy with socks5h://`,
-  },
-};
+const cannotReach = (to: string): string =>
+  `says that it cannot reach ${to}: check its name and port as the proxy sees them`;
 
-function cannotReach(words: string): Reply {
-  const sentence = (to: string): string =>
-    `says that it cannot reach ${to}: check its name and port as the proxy sees them`;
-  return { fault: "proxy_unavailable", words, sentence };
-}
+/** The refusals of a proxy, by their number (RFC 1928 §6). */
+const REPLIES = new Map<number, SocksReply>([
+  [
+    1,
+    {
+      fault: "proxy_unavailable",
+      name: "general SOCKS server failure",
+      sentence: (to) => `opens no connection to ${to} and says no more: its log may`,
+    },
+  ],
+  [
+    2,
+    {
+      fault: "proxy_forbidden",
+      name: "not allowed by ruleset",
+      sentence: (to) => `does not allow connections to ${to}: ask its administrators to allow this destination`,
+    },
+  ],
+  [3, { fault: "proxy_unavailable", name: "network unreachable", sentence: cannotReach }],
+  [4, { fault: "proxy_unavailable", name: "host unreachable", sentence: cannotReach }],
+  [5, { fault: "proxy_unavailable", name: "connection refused", sentence: cannotReach }],
+  [6, { fault: "proxy_unavailable", name: "TTL expired", sentence: cannotReach }],
+  [
+    7,
+    {
+      fault: "proxy_protocol",
+      name: "command not supported",
+      sentence: (to) => `makes no outgoing connections, such as that to ${to}`,
+    },
+  ],
+  [
+    8,
+    {
+      fault: "proxy_unavailable",
+      name: "address type not supported",
+      sentence: (to) => `does not take ${to}: a name is resolved here with socks5://, and by the proxy with socks5h://`,
+    },
+  ],
+]);

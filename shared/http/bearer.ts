@@ -1,9 +1,7 @@
-/** Bearer tokens as both ends see them (RFC 6750 §2.1): what fits into a header, and what a JWT says of its own end. */
-
-/** A ServiceAccount's token has one or two KiB; what is longer is nobody's, and not worth a look. */
+/** Maximum length of a bearer token (RFC 6750 §2.1). A ServiceAccount's token has one or two KiB. */
 export const MAX_TOKEN_BYTES = 16 * 1024;
 
-/** Why this text can be no token, as the rest of a sentence; `undefined`: it may be one. */
+/** Why this text cannot be a bearer token, as the end of a sentence; `undefined` if it can be one. */
 export function unfitToken(text: string): string | undefined {
   if (text === "") return "is empty";
   if (text.length > MAX_TOKEN_BYTES) return `is longer than ${MAX_TOKEN_BYTES / 1024} KiB`;
@@ -11,18 +9,18 @@ export function unfitToken(text: string): string | undefined {
   return undefined;
 }
 
-/** What asks for a token in a 401 or 407 (RFC 6750 §3). */
+/** The challenge of a 401 or 407 that asks for a token (RFC 6750 §3). */
 export const BEARER_CHALLENGE = 'Bearer realm="culvert"';
 
-/** A token that came in a header, and the cluster that was named with it. */
+/** A token from a header, and the cluster that was named with it. */
 export interface PresentedToken {
   readonly token: string;
   readonly cluster?: string;
 }
 
 /**
- * Reads `Authorization` and `Proxy-Authorization`: `Bearer TOKEN`, or `Basic CLUSTER:TOKEN` of tools that know nothing
- * else (RFC 7617 §2). `undefined`: no token was sent. Whether it is one is for `unfitToken` to say.
+ * Parses `Authorization` or `Proxy-Authorization`: `Bearer TOKEN`, or `Basic CLUSTER:TOKEN` for tools without Bearer
+ * (RFC 7617 §2). Gives `undefined` if no token was sent. `unfitToken` says whether it can be one.
  */
 export function presentedToken(header: string | undefined): PresentedToken | undefined {
   if (header === undefined) return undefined;
@@ -36,17 +34,17 @@ export function presentedToken(header: string | undefined): PresentedToken | und
   return colon < 0 ? undefined : { cluster: text.slice(0, colon), token: text.slice(colon + 1) };
 }
 
-/** What a JWT says of itself (RFC 7519 §4.1). Nobody has verified it. */
+/** Claims of a JWT (RFC 7519 §4.1) whose signature has not been verified. */
 export interface UnverifiedClaims {
   readonly issuer: unknown;
   readonly audiences: readonly unknown[];
-  /** `undefined`: it says none, or none that a clock could show. */
+  /** `undefined` if it is absent or not a valid date. */
   readonly expiresAt: Date | undefined;
-  /** `undefined`, as for its end. */
+  /** `undefined` if it is absent or not a valid date. */
   readonly issuedAt: Date | undefined;
 }
 
-/** `undefined`: it is no JWT. */
+/** The claims of a JWT; `undefined` if the token is not a JWT. */
 export function unverifiedClaims(token: string): UnverifiedClaims | undefined {
   const parts = token.split(".");
   if (parts.length !== 3) return undefined;
@@ -60,13 +58,13 @@ export function unverifiedClaims(token: string): UnverifiedClaims | undefined {
   }
 }
 
-/** A NumericDate (RFC 7519 §2), if a clock could show it. */
+/** A NumericDate (RFC 7519 §2), if it is a valid date. */
 function dateOf(seconds: unknown): Date | undefined {
   const date = typeof seconds === "number" ? new Date(seconds * 1_000) : undefined;
   return date === undefined || Number.isNaN(date.getTime()) ? undefined : date;
 }
 
-/** When the token ends, as it says itself; `undefined`: it is no JWT, or has no end. */
+/** When a token expires, unverified; `undefined` if it is not a JWT or does not expire. */
 export function tokenExpiry(token: string): Date | undefined {
   return unverifiedClaims(token)?.expiresAt;
 }

@@ -1,34 +1,41 @@
 import type { Duplex } from "node:stream";
 
-/** How long a connection stays for its peer to read the answer, ms. */
+/** How long a connection stays open so that its peer can read the answer, ms. */
 const LINGER_MS = 1_000;
-/**
- * The same where more than this waits unread already, bytes: nobody but a flood sends so much behind what is refused.
- */
-const SURPLUS = 16 * 1024;
-const LINGER_OF_SURPLUS_MS = 250;
-/**
- * What the peer may still send meanwhile, bytes; and where it was refused for a header that is too large, since that is
- * on its way.
- */
-const MOST_DISCARDED = 64 * 1024;
+/** With more unread bytes than this the peer sends a flood, and the connection lingers for a shorter time. */
+const FLOOD_BYTES = 16 * 1024;
+const FLOOD_LINGER_MS = 250;
+/** Number of bytes that the peer may still send while the connection lingers. */
+const MAX_DISCARDED = 64 * 1024;
+/** The same limit after a header that is too large, because its rest is already on the way. */
 export const REST_OF_LARGE_HEADER = 2 * 1024 * 1024;
 
 /**
- * The last answer on a connection. Closing while unread input is there makes the kernel send RST, which may overtake
- * the answer (RFC 9112 §9.6), so a little of what still comes is read and thrown away.
+ * Writes the last answer on a connection, ends it, and destroys it after a moment. Closing a socket with unread input
+ * makes the kernel send RST, which may overtake the answer (RFC 9112 §9.6), so some input is read and discarded.
  */
-export function answerAndEnd(connection: Duplex, answer: string | Buffer, mostDiscarded = MOST_DISCARDED): void {
+export function answerAndEnd(connection: Duplex, answer: string | Buffer, maxDiscarded = MAX_DISCARDED): void {
   if (connection.destroyed) return;
   if (!connection.writableEnded) connection.end(answer, "latin1");
-  const isFlood = mostDiscarded === MOST_DISCARDED && connection.readableLength > SURPLUS;
-  const timer = setTimeout(() => connection.destroy(), isFlood ? LINGER_OF_SURPLUS_MS : LINGER_MS).unref();
+  const isFlood = maxDiscarded === MAX_DISCARDED && connection.readableLength > FLOOD_BYTES;
+  const timer = setTimeout(() => connection.destroy(), isFlood ? FLOOD_LINGER_MS : LINGER_MS).unref();
   connection.on("close", () => clearTimeout(timer));
-  if (isFlood) return; // reading it away would cost more than anything else in a flood does
+  if (isFlood) return; // discarding it would be the most expensive part of handling a flood
   let discarded = 0;
   connection.on("data", (chunk: Buffer) => {
     discarded += chunk.length;
-    if (discarded > mostDiscarded) connection.pause(); // to close now would be that RST; TCP holds the peer back
+    // Closing now would send the RST; a paused socket makes TCP stop the peer.
+    if (discarded > maxDiscarded) connection.pause();
   });
   connection.resume();
+}
+
+/**
+ * What the peer did when a connection failed with this error, as a verb phrase: it closed or reset the connection.
+ * Another error gives `undefined`.
+ */
+export function peerAction({ code, syscall }: NodeJS.ErrnoException): string | undefined {
+  // Without a system call the error is Node's own for an orderly end ("socket hang up").
+  if (code === "EPIPE" || (code === "ECONNRESET" && syscall === undefined)) return "closed the connection";
+  return code === "ECONNRESET" ? "reset the connection" : undefined;
 }

@@ -1,8 +1,7 @@
 import { type CredentialFault, credentialFault, printable } from "../outcomes.ts";
 
-/** `Proxy-Status` (RFC 9209), by which whoever was refused tells our no from that of somebody on the way. */
-
 const NAME = "culvert";
+const FIRST_MEMBER = new RegExp(`^\\s*${NAME}\\s*(?:[;,]|$)`);
 
 /** What `Proxy-Status` says beside the sentence: a type of RFC 9209 §2.3, and parameters of our own. */
 export interface ProxyStatus {
@@ -26,9 +25,35 @@ export function faultIn(field: string | readonly string[] | undefined): Credenti
   return credentialFault(/;\s*fault=([a-z_]+)/.exec(parameters)?.[1]);
 }
 
-/** Is it our answer? §2: the first member is who stands nearest to the origin; those on the way put theirs behind it. */
+/** Is this our answer? The first member of the field is the one nearest to the origin (RFC 9209 §2). */
 export function isOurs(field: string | readonly string[] | undefined): boolean {
   return FIRST_MEMBER.test(String(field ?? ""));
 }
 
-const FIRST_MEMBER = new RegExp(`^\\s*${NAME}\\s*(?:[;,]|$)`);
+/** `Retry-After` (RFC 9110 §10.2.3: seconds or a date) as ms from now; `undefined` if it is absent or invalid. */
+export function parseRetryAfter(field: string | undefined): number | undefined {
+  if (field === undefined) return undefined;
+  const ms = /^\d+$/.test(field) ? Number(field) * 1_000 : Date.parse(field) - Date.now();
+  return Number.isFinite(ms) ? Math.max(0, ms) : undefined;
+}
+
+/**
+ * `Location` for a log or a sentence: origin and path. The user information and the query may identify sessions, devices
+ * and people.
+ */
+export function printableLocation(location: string): string {
+  return printable(location.replace(/[?#;].*$/s, "").replace(/^([a-z][a-z\d+.-]*:)?\/\/[^/]*@/i, "$1//"), 120);
+}
+
+/** The sentence about a proxy that answers with a web page of its own: to CONNECT, in TLS, or to the upgrade. */
+export function captivePortalAt(proxy: string): string {
+  return `the proxy ${proxy} shows a web page in place of the server, most likely a login (a captive portal)`;
+}
+
+/** The sentence about a proxy that has opened a connection on which no TLS is spoken. The cause is not certain. */
+export function noTlsBehind(proxy: string): string {
+  return `the proxy ${proxy} has opened the connection, and what answers there speaks no TLS: the port in --server may be a wrong one, or the proxy shows a page of its own (a login)`;
+}
+
+export const CAPTIVE_PORTAL_CURE =
+  "log in from this machine with a browser that goes through it, or ask its administrators to let this machine pass without";

@@ -6,11 +6,11 @@ import type { TLSSocket } from "node:tls";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { TurnQueue } from "../basics/turn-queue.ts";
-import { Departures } from "../listen/departures.ts";
+import { PacedClose } from "../listen/paced-close.ts";
 import { CloseCode, LinkRefused } from "../wire/handshake.ts";
 import type { Link } from "./link.ts";
-import { dial, HELLO, Inbox, LinkServer, linkPair, Relay, rawClient, until, welcome } from "./testing.ts";
-import { frame, textFrame } from "./testing-frames.ts";
+import { dial, HELLO, Inbox, LinkServer, linkPair, Relay, rawClient, until, welcome } from "./testing/ends.ts";
+import { frame, textFrame } from "./testing/frames.ts";
 
 const KEY = Buffer.from([9, 8, 7, 6]);
 const MIB = 1024 * 1024;
@@ -230,31 +230,31 @@ class Rush extends TurnQueue {
 }
 
 test("a carrier is over when it is cut, though its socket keeps its place and closes later", async () => {
-  const departures = new Departures(new Rush(), 0);
+  const pacedClose = new PacedClose(new Rush(), 0);
   await using server = await LinkServer.start();
   await using relay = await Relay.start(server.port);
-  server.beforeAccept = (_ws, socket) => departures.watch(socket.on("error", () => {}));
+  server.beforeAccept = (_ws, socket) => pacedClose.watch(socket.on("error", () => {}));
   const { farInbox } = await linkPair(server, relay.port);
   const [socket] = server.upgraded as [TLSSocket];
   for (const side of relay.sockets) side.resetAndDestroy();
   assert.match((await farInbox.closed)?.message ?? "", /^the connection was cut: .* reset it \(ECONNRESET\)$/);
-  assert.deepEqual([socket.destroyed, socket.closed, departures.held], [true, false, 1]);
-  departures.end();
+  assert.deepEqual([socket.destroyed, socket.closed, pacedClose.held], [true, false, 1]);
+  pacedClose.end();
   await until(() => socket.closed);
   assert.deepEqual([farInbox.closedCount, farInbox.late], [1, 0]);
 });
 
 test("who has said goodbye before it is cut keeps no place: the goodbye counts", async () => {
-  const departures = new Departures(new Rush(), 0);
+  const pacedClose = new PacedClose(new Rush(), 0);
   await using server = await LinkServer.start();
-  server.beforeAccept = (_ws, socket) => departures.watch(socket.on("error", () => {}));
+  server.beforeAccept = (_ws, socket) => pacedClose.watch(socket.on("error", () => {}));
   const { near, farInbox } = await linkPair(server);
   const [socket] = server.upgraded as [TLSSocket];
   near.end();
   await until(() => socket.writableEnded);
   socket.destroy(Object.assign(new Error("read ECONNRESET"), { syscall: "read" }));
   assert.equal(await farInbox.closed, undefined);
-  assert.equal(departures.held, 0);
+  assert.equal(pacedClose.held, 0);
 });
 
 test("what comes behind a hello is read behind it, however long that waits for its turn", async () => {
@@ -378,7 +378,7 @@ describe("what takes its time", { concurrency: true }, () => {
     relay.silence();
     const since = performance.now();
     for (const reason of await Promise.all([nearInbox.closed, farInbox.closed])) {
-      assert.match(reason?.message ?? "", /^nothing was heard for 0\.[56] s$/);
+      assert.match(reason?.message ?? "", /^nothing was received for 0\.[56] s$/);
     }
     // Between the last byte heard and the silence lies up to one interval; checks come eight times in one.
     const tookMs = performance.now() - since;
@@ -392,7 +392,7 @@ describe("what takes its time", { concurrency: true }, () => {
     await new Promise((resolve) => setTimeout(resolve, 350));
     assert.equal(nearInbox.closedCount, 0, "answers to its pings keep the link alive");
     relay.silence();
-    assert.match((await nearInbox.closed)?.message ?? "", /^nothing was heard for/);
+    assert.match((await nearInbox.closed)?.message ?? "", /^nothing was received for/);
   });
 
   test("a peer that never answers our close frame is cut after two seconds", async () => {

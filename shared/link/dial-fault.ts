@@ -1,6 +1,6 @@
 import net from "node:net";
-import { brokenOff } from "../http/broken-off.ts";
-import { noTlsBehind } from "../http/portal.ts";
+import { peerAction } from "../http/connection-end.ts";
+import { noTlsBehind } from "../http/response-fields.ts";
 import { CertificateFault, UnknownIssuer } from "../tls/server-certificate.ts";
 import { CloseCode, LinkRefused } from "../wire/handshake.ts";
 import { CarrierLost, PeerViolation } from "./carrier-end.ts";
@@ -104,7 +104,7 @@ export function dialFault(error: Error, standing: Standing): Error {
   if (NO_TLS.has(code)) return new NoTls(error, standing);
   if (code === UNRECOGNIZED_NAME) return Object.assign(new Error(unknownName(host)), { code });
   if (code === NO_PROTOCOL || isHttp2(error)) return new GrpcServer(`${GRPC_ALONE} (${step})`, { cause: error });
-  const broken = brokenOff(error);
+  const broken = peerAction(error);
   if (broken !== undefined && step === UPGRADING && standing.noProtocol === true) {
     return new GrpcServer(`${whoAnswers(proxy)} ${broken} ${LIKE_GRPC}`, { cause: error });
   }

@@ -1,6 +1,6 @@
 import { constants } from "node:crypto";
 import tls from "node:tls";
-import { sniOf } from "../address/sni.ts";
+import { sniOf } from "../address/server-name.ts";
 import { beforeVerification } from "../node/sockets.ts";
 import {
   type CertificateFault,

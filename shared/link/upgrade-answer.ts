@@ -1,10 +1,8 @@
 import type { IncomingHttpHeaders, IncomingMessage } from "node:http";
 import { revealsSecret } from "../basics/text.ts";
-import { placeOf } from "../http/portal.ts";
-import { faultIn, isOurs } from "../http/response-fields.ts";
-import { parseRetryAfter } from "../http/retry-after.ts";
+import { clockNote } from "../http/clock-skew.ts";
+import { faultIn, isOurs, parseRetryAfter, printableLocation } from "../http/response-fields.ts";
 import { printable } from "../outcomes.ts";
-import { clockNote } from "../tls/clock-skew.ts";
 import { LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
 
 /** What stands between and answers in place of the server: a word for metrics. */
@@ -147,7 +145,7 @@ export function judgeAnswer(
     return new LinkRefused({ status, reason, note, fault: faultIn(headers["proxy-status"]), retryAfterMs });
   }
   if (status >= 300 && status < 400) {
-    const where = placeOf(shown(headers.location));
+    const where = printableLocation(shown(headers.location));
     return box("redirected", `the upgrade was sent elsewhere, to "${where}"`, `a portal that wants a login? ${CURE}`);
   }
   // RFC 9110 §15.5.2 and §15.5.8, RFC 6585 §6.

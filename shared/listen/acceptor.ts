@@ -1,17 +1,17 @@
 import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
-import { networkOf } from "../address/source-network.ts";
+import { networkOf } from "../address/network.ts";
 import { BySource } from "../basics/by-source.ts";
 import { OrderedSet } from "../basics/queue.ts";
 import { Penalties } from "../basics/rate-limit.ts";
 import { seconds } from "../basics/text.ts";
 import { answerAndEnd } from "../http/connection-end.ts";
 import { type MemoryAccount, UNBOUNDED } from "../limits/memory-account.ts";
-import { TlsOverhead } from "../tls/tls-overhead.ts";
-import type { Departures } from "./departures.ts";
 import { type FailedHandshake, HandshakeBacklog } from "./handshake-backlog.ts";
 import type { HandshakeBudget } from "./handshake-queue.ts";
 import { IncomingConnection } from "./incoming-connection.ts";
+import type { PacedClose } from "./paced-close.ts";
 import { type Preface, PrefaceReader } from "./preface.ts";
+import { TlsOverhead } from "./tls-overhead.ts";
 
 /** Whether balancers say who is behind them (PROXY protocol, version 1 or 2). */
 export interface ProxyProtocolRule {
@@ -46,7 +46,7 @@ export interface AcceptRules {
   /** TCP keepalive of accepted connections; absent: off. */
   readonly keepAliveMs?: number | undefined;
   /** How connections end that are lost together; absent: each at once. */
-  readonly departures?: Departures | undefined;
+  readonly pacedClose?: PacedClose | undefined;
   onHandshakeFailed(failed: FailedHandshake): void;
   /** An accept has failed; the listener goes on. For want of descriptors libuv closes who comes, or lets him wait, without this. */
   onError(error: Error): void;
@@ -214,7 +214,7 @@ export class Acceptor {
     socket.allowHalfOpen = true;
     raw.allowHalfOpen = true;
     if (socket === raw) return;
-    this.#rules.departures?.watch(socket);
+    this.#rules.pacedClose?.watch(socket);
     this.#overhead.watch(raw, socket, () => this.#endFlood(connection));
   }
 
@@ -267,7 +267,7 @@ export class Acceptor {
     const unread = this.#mayBeginUnread() && this.#penalties.leftMs(networkOf(address)) === 0;
     this.#open.add(connection);
     raw.on("close", () => this.#open.delete(connection));
-    this.#rules.departures?.watch(raw);
+    this.#rules.pacedClose?.watch(raw);
     if (unread) this.#begin(connection);
     else this.#backlog.add(connection);
   };
@@ -335,7 +335,7 @@ export class Acceptor {
     connection.state = "handshake";
     this.#handshakes.add(connection, connection.network);
     if (this.#handshakes.size > this.#rules.maxHandshakes) this.#dropOldest();
-    this.#rules.departures?.arrived(raw);
+    this.#rules.pacedClose?.arrived(raw);
     raw.on("close", () => {
       if (this.over(connection)) this.failed(connection, new CutOff(this.#protocol.begins));
     });

@@ -7,7 +7,7 @@ import { test } from "node:test";
 import { connect } from "node:tls";
 import fc from "fast-check";
 import { type ClientHello, ClientHelloReader, MAX_CLIENT_HELLO, UNRECOGNIZED_NAME_ALERT } from "./client-hello.ts";
-import { extension, type HelloParts, helloFor, helloMessage, inRecords, nodeHello } from "./testing-hello.ts";
+import { extension, type HelloParts, helloFor, helloMessage, inRecords, nodeHello } from "./testing/client-hello.ts";
 
 const RUNS = process.env["CI"] === "true" ? 2_000 : 200;
 

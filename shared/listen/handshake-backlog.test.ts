@@ -41,7 +41,7 @@ class Fixture implements AsyncDisposable {
     return this;
   }
 
-  /** The client with this number is cut, and its socket will close later (departures.ts). */
+  /** Destroys the socket of the client with this number, which closes later (paced-close.ts). */
   cut(index: number): void {
     const raw = this.#accepted[index] as Socket;
     const release = raw._destroy;

@@ -1,6 +1,6 @@
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
-import { networkOf } from "../address/source-network.ts";
+import { networkOf } from "../address/network.ts";
 import { GrowingBytes } from "../basics/bytes.ts";
 import type { MemoryAccount } from "../limits/memory-account.ts";
 import { HeldBytes } from "../limits/memory-account.ts";

@@ -8,7 +8,7 @@ import { test } from "node:test";
 import tls from "node:tls";
 import { Authority } from "../pki/certificates.ts";
 import { verifyPeer } from "../tls/identity.ts";
-import { authority, eventually, Fixture, listening, readCalls } from "../tls/testing-tls.ts";
+import { authority, eventually, Fixture, listening, readCalls } from "./testing/tls-clients.ts";
 
 test("a client with a certificate, and one without, are both handed over for judgement", async () => {
   await using it = await listening();

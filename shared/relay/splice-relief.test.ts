@@ -4,7 +4,7 @@ import { type TestContext, test } from "node:test";
 import { MemoryPool } from "../limits/memory-pool.ts";
 import { RECLAIM, reclaim } from "../limits/reclaim.ts";
 import type { Stream } from "../yamux/stream.ts";
-import { openStream, pair, until } from "../yamux/testing.ts";
+import { openStream, pair, until } from "../yamux/testing/sessions.ts";
 import { splice } from "./splice.ts";
 
 const KIB = 1024;

@@ -17,14 +17,14 @@ test("a certificate stands by the CA that has signed it, alone or among others, 
   const namesake = await Authority.create("ca");
   const other = await Authority.create("other");
   const chain = chainOf(await ours.issue({ cn: "client", usage: "client" }));
-  for (const [ca, standing] of [
-    [ours.cert, "stands"],
-    [other.cert + ours.cert, "stands"],
+  for (const [ca, expected] of [
+    [ours.cert, "valid"],
+    [other.cert + ours.cert, "valid"],
     [other.cert, "untrusted"],
     [namesake.cert, "untrusted"],
     ["", "untrusted"],
   ] as const) {
-    assert.equal(new ClientTrust(ca).standing(chain), standing);
+    assert.equal(new ClientTrust(ca).status(chain), expected);
   }
 });
 
@@ -33,16 +33,12 @@ test("a CA that was renewed with the same key, and between which others stand, s
   const renewed = await certificateOf({ cn: "root", keyOf: root });
   const middle = await certificateOf({ cn: "middle", by: root });
   const chain = chainOf(await certificateOf({ cn: "client", isCa: false, by: middle }), middle);
-  assert.equal(new ClientTrust(renewed.cert).standing(chain), "stands");
-  assert.equal(new ClientTrust(root.cert + middle.cert).standing(chain.slice(0, 1)), "stands");
-  assert.equal(new ClientTrust(root.cert).standing(chain.slice(0, 1)), "untrusted");
-  assert.equal(
-    new ClientTrust(middle.cert).standing(chain),
-    "untrusted",
-    "a CA in the middle is no end, as for OpenSSL",
-  );
+  assert.equal(new ClientTrust(renewed.cert).status(chain), "valid");
+  assert.equal(new ClientTrust(root.cert + middle.cert).status(chain.slice(0, 1)), "valid");
+  assert.equal(new ClientTrust(root.cert).status(chain.slice(0, 1)), "untrusted");
+  assert.equal(new ClientTrust(middle.cert).status(chain), "untrusted", "a CA in the middle is no end, as for OpenSSL");
   const stranger = await Authority.create("root");
-  assert.equal(new ClientTrust(stranger.cert).standing(chain), "untrusted");
+  assert.equal(new ClientTrust(stranger.cert).status(chain), "untrusted");
 });
 
 test("what is no CA has signed nothing, and time takes nothing away", async () => {
@@ -50,11 +46,11 @@ test("what is no CA has signed nothing, and time takes nothing away", async () =
   const past = new Date(Date.now() - 60_000);
   const notBefore = new Date(Date.now() - 120_000);
   const ended = await ca.issue({ cn: "client", usage: "client", notBefore, notAfter: past });
-  assert.equal(new ClientTrust(ca.cert).standing(chainOf(ended)), "stands");
+  assert.equal(new ClientTrust(ca.cert).status(chainOf(ended)), "valid");
   const leaf = await ca.issue({ cn: "client", usage: "client" });
-  assert.equal(new ClientTrust(leaf.cert).standing(chainOf(leaf)), "untrusted");
+  assert.equal(new ClientTrust(leaf.cert).status(chainOf(leaf)), "untrusted");
   const by = { cert: leaf.cert, key: leaf.key };
-  assert.equal(new ClientTrust(ca.cert).standing(chainOf(await certificateOf({ cn: "fake", by }), leaf)), "untrusted");
+  assert.equal(new ClientTrust(ca.cert).status(chainOf(await certificateOf({ cn: "fake", by }), leaf)), "untrusted");
 });
 
 /** Does a Node server with this CA accept a client with this certificate and the others in its chain? */
@@ -78,11 +74,11 @@ const oldRoot = (netscapeType: number) => certificateOf({ cn: "old", isCa: "unsa
 
 test("a CA that does not say that it is one counts where Node's TLS accepts it, with and without a CRL", async () => {
   const root = await certificateOf({ cn: "root" });
-  for (const [what, anchor, middle, standing] of [
-    ["a root", root, undefined, "stands"],
-    ["a root of version 1", asVersion1(await certificateOf({ cn: "v1" })), undefined, "stands"],
-    ["a root with the usage of a CA", await certificateOf({ cn: "used", isCa: "unsaid" }), undefined, "stands"],
-    ["a root that Netscape's type calls a CA", await oldRoot(0x07), undefined, "stands"],
+  for (const [what, anchor, middle, expected] of [
+    ["a root", root, undefined, "valid"],
+    ["a root of version 1", asVersion1(await certificateOf({ cn: "v1" })), undefined, "valid"],
+    ["a root with the usage of a CA", await certificateOf({ cn: "used", isCa: "unsaid" }), undefined, "valid"],
+    ["a root that Netscape's type calls a CA", await oldRoot(0x07), undefined, "valid"],
     ["a root that Netscape's type calls a CA of mail", await oldRoot(0x02), undefined, "untrusted"],
     ["a root that Netscape's type calls a client", await oldRoot(0x80), undefined, "untrusted"],
     [
@@ -112,21 +108,21 @@ test("a CA that does not say that it is one counts where Node's TLS accepts it, 
     ],
   ] as const) {
     const leaf = await certificateOf({ cn: "client", isCa: false, by: middle ?? anchor });
-    assert.equal(await isAuthorized(anchor.cert, leaf, middle?.cert), standing === "stands", `TLS: ${what}`);
+    assert.equal(await isAuthorized(anchor.cert, leaf, middle?.cert), expected === "valid", `TLS: ${what}`);
     const chain = chainOf(...(middle === undefined ? [leaf] : [leaf, middle]));
-    assert.equal(new ClientTrust(anchor.cert).standing(chain), standing, what);
+    assert.equal(new ClientTrust(anchor.cert).status(chain), expected, what);
     const revoking = new ClientTrust(
       anchor.cert,
       listsOf(await crlOf(middle ?? anchor, [leaf], { nextUpdate: LATER })),
     );
-    assert.equal(revoking.standing(chain, AT), standing === "stands" ? "revoked" : "untrusted", what);
+    assert.equal(revoking.status(chain, AT), expected === "valid" ? "revoked" : "untrusted", what);
   }
 });
 
 test("a certificate that has signed itself stands where it is trusted as it is", async () => {
   const self = await certificateOf({ cn: "client", isCa: false });
-  assert.equal(new ClientTrust(self.cert).standing(chainOf(self)), "stands");
-  assert.equal(new ClientTrust((await certificateOf({ cn: "client" })).cert).standing(chainOf(self)), "untrusted");
+  assert.equal(new ClientTrust(self.cert).status(chainOf(self)), "valid");
+  assert.equal(new ClientTrust((await certificateOf({ cn: "client" })).cert).status(chainOf(self)), "untrusted");
 });
 
 test("CAs that have signed each other again and again cost a bounded number of signatures, and lead nowhere", async (t) => {
@@ -138,7 +134,7 @@ test("CAs that have signed each other again and again cost a bounded number of s
   );
   const chain = chainOf(await certificateOf({ cn: "client", isCa: false, by: n }), ...crossed);
   const verify = t.mock.method(X509Certificate.prototype, "verify");
-  assert.equal(new ClientTrust((await Authority.create("other")).cert).standing(chain), "untrusted");
+  assert.equal(new ClientTrust((await Authority.create("other")).cert).status(chain), "untrusted");
   assert.ok(verify.mock.callCount() < 1_000, `${verify.mock.callCount()} signatures`);
 });
 
@@ -157,10 +153,10 @@ test("a CRL revokes what it lists of its own CA, and nothing of another one of t
   const good = await certificateOf({ cn: "good", isCa: false, by: ca, serial: "0b" });
   const others = await certificateOf({ cn: "others", isCa: false, by: namesake, serial: "0a" });
   const trust = new ClientTrust(ca.cert + namesake.cert, listsOf(await crlOf(ca, [bad], { nextUpdate: LATER })));
-  assert.equal(trust.standing(chainOf(bad), AT), "revoked");
-  assert.equal(trust.standing(chainOf(bad)), "revoked");
-  assert.equal(trust.standing(chainOf(good), AT), "stands");
-  assert.equal(trust.standing(chainOf(others), AT), "stands");
+  assert.equal(trust.status(chainOf(bad), AT), "revoked");
+  assert.equal(trust.status(chainOf(bad)), "revoked");
+  assert.equal(trust.status(chainOf(good), AT), "valid");
+  assert.equal(trust.status(chainOf(others), AT), "valid");
 });
 
 test("a CA in the middle can be revoked and can revoke, whether it is among the CAs or comes with the client", async () => {
@@ -170,15 +166,15 @@ test("a CA in the middle can be revoked and can revoke, whether it is among the 
   const leaf = await certificateOf({ cn: "leaf", isCa: false, by: middle });
   const ofRoot = await crlOf(root, [middle], { nextUpdate: LATER });
   const ofMiddle = await crlOf(middle, [leaf], { nextUpdate: LATER });
-  for (const [ca, crl, chain, standing] of [
+  for (const [ca, crl, chain, expected] of [
     [root.cert, ofRoot, [leaf, middle], "revoked"],
     [root.cert + middle.cert, ofRoot, [leaf], "revoked"],
-    [root.cert, ofRoot, [leaf, crossed], "stands"],
+    [root.cert, ofRoot, [leaf, crossed], "valid"],
     [root.cert, ofMiddle, [leaf, middle], "revoked"],
     [root.cert + middle.cert, ofMiddle, [leaf], "revoked"],
     [root.cert + middle.cert, ofMiddle, [leaf, crossed], "revoked"],
   ] as const) {
-    assert.equal(new ClientTrust(ca, listsOf(crl)).standing(chainOf(...chain), AT), standing);
+    assert.equal(new ClientTrust(ca, listsOf(crl)).status(chainOf(...chain), AT), expected);
   }
 });
 
@@ -190,12 +186,12 @@ test("a CRL that is too old says nothing good of anybody, unless nobody asks for
   const unlisted = await certificateOf({ cn: "unlisted", isCa: false, by: free });
   const old = await crlOf(ca, [bad], { nextUpdate: BEFORE });
   const trust = new ClientTrust(ca.cert + free.cert, listsOf(old));
-  assert.equal(trust.standing(chainOf(good), AT), "stale");
-  assert.equal(trust.standing(chainOf(good)), "stands");
-  assert.equal(trust.standing(chainOf(bad), AT), "revoked");
-  assert.equal(trust.standing(chainOf(unlisted), AT), "stands", "a CA of which there is no CRL revokes nothing");
+  assert.equal(trust.status(chainOf(good), AT), "crl_expired");
+  assert.equal(trust.status(chainOf(good)), "valid");
+  assert.equal(trust.status(chainOf(bad), AT), "revoked");
+  assert.equal(trust.status(chainOf(unlisted), AT), "valid", "a CA of which there is no CRL revokes nothing");
   const young = await crlOf(ca, [], { nextUpdate: LATER });
-  assert.equal(new ClientTrust(ca.cert, listsOf(old, young)).standing(chainOf(good), AT), "stands");
+  assert.equal(new ClientTrust(ca.cert, listsOf(old, young)).status(chainOf(good), AT), "valid");
 });
 
 test("a CRL that another key has signed is nobody's", async () => {
@@ -203,7 +199,7 @@ test("a CRL that another key has signed is nobody's", async () => {
   const namesake = await certificateOf({ cn: "ca" });
   const bad = await certificateOf({ cn: "bad", isCa: false, by: ca });
   const trust = new ClientTrust(ca.cert, listsOf(await crlOf(namesake, [bad])));
-  assert.equal(trust.standing(chainOf(bad), AT), "stands");
+  assert.equal(trust.status(chainOf(bad), AT), "valid");
   assert.deepEqual(
     trust.lists.map((list) => trust.knows(list)),
     [false],

@@ -1,12 +1,12 @@
 import { X509Certificate } from "node:crypto";
 import { RecentMap } from "../basics/recent-map.ts";
-import { mayBeRoot } from "./certificate-usage.ts";
+import { mayBeRoot } from "./certificate-fields.ts";
 import type { RevocationList } from "./revocation-list.ts";
 import { certificates } from "./tls-material.ts";
 
-/** How a certificate stands by a set of CAs and their CRLs, the best first; `stale`: a CRL that should say has expired. */
-const STANDINGS = ["stands", "stale", "revoked", "untrusted"] as const;
-export type Standing = (typeof STANDINGS)[number];
+/** How a certificate stands by a set of CAs and their CRLs, the best first; `crl_expired`: the CRL that should say has expired. */
+const STATUSES = ["valid", "crl_expired", "revoked", "untrusted"] as const;
+export type CertificateStatus = (typeof STATUSES)[number];
 
 /** A path with more certificates than this is none: real ones have three. */
 const MAX_PATH = 10;
@@ -47,24 +47,24 @@ export class ClientTrust {
   }
 
   /** `chain`: the client's certificate, then those between it and its CA (DER). Without a time no CRL is stale. */
-  standing(chain: readonly Buffer[], now?: Date): Standing {
+  status(chain: readonly Buffer[], now?: Date): CertificateStatus {
     const [leaf, ...between] = chain.map((der) => new X509Certificate(der));
-    return leaf === undefined ? "untrusted" : this.#standingOf(leaf, { between, now, stepsLeft: MAX_STEPS }, 0);
+    return leaf === undefined ? "untrusted" : this.#statusOf(leaf, { between, now, stepsLeft: MAX_STEPS }, 0);
   }
 
   /** Of several paths to a CA the best counts, and on each its worst certificate. */
-  #standingOf(certificate: X509Certificate, search: Search, depth: number): Standing {
+  #statusOf(certificate: X509Certificate, search: Search, depth: number): CertificateStatus {
     if (depth >= MAX_PATH || --search.stepsLeft < 0) return "untrusted";
     // OpenSSL ends a path at a CA that has signed itself; one in the middle is trusted through its own.
     if (isSelfSigned(certificate)) {
-      return this.#anchors.some(({ raw }) => raw.equals(certificate.raw)) ? "stands" : "untrusted";
+      return this.#anchors.some(({ raw }) => raw.equals(certificate.raw)) ? "valid" : "untrusted";
     }
-    let best: Standing = "untrusted";
+    let best: CertificateStatus = "untrusted";
     for (const issuer of [...this.#anchors, ...search.between]) {
       if (!hasSigned(issuer, certificate)) continue;
-      const own = standingBy(this.#lists(issuer), certificate, search.now);
-      best = better(best, worse(own, this.#standingOf(issuer, search, depth + 1)));
-      if (best === "stands") return best;
+      const own = statusBy(this.#lists(issuer), certificate, search.now);
+      best = better(best, worse(own, this.#statusOf(issuer, search, depth + 1)));
+      if (best === "valid") return best;
     }
     return best;
   }
@@ -103,9 +103,15 @@ export function mayHaveSigned(issuer: X509Certificate, certificate: X509Certific
   return certificate.checkIssued(issuer) && isSignedBy(certificate, issuer);
 }
 
-function standingBy(lists: readonly RevocationList[], certificate: X509Certificate, now: Date | undefined): Standing {
+function statusBy(
+  lists: readonly RevocationList[],
+  certificate: X509Certificate,
+  now: Date | undefined,
+): CertificateStatus {
   if (lists.some((list) => list.has(certificate))) return "revoked";
-  return now !== undefined && lists.length > 0 && lists.every((list) => hasExpired(list, now)) ? "stale" : "stands";
+  return now !== undefined && lists.length > 0 && lists.every((list) => hasExpired(list, now))
+    ? "crl_expired"
+    : "valid";
 }
 
 /** One that does not say when the next comes is good until then (RFC 5280 §5.1.2.5 wants it said). */
@@ -113,10 +119,10 @@ export function hasExpired({ nextUpdate }: RevocationList, now: Date): boolean {
   return nextUpdate !== undefined && nextUpdate <= now;
 }
 
-function worse(one: Standing, other: Standing): Standing {
-  return STANDINGS.indexOf(one) > STANDINGS.indexOf(other) ? one : other;
+function worse(one: CertificateStatus, other: CertificateStatus): CertificateStatus {
+  return STATUSES.indexOf(one) > STATUSES.indexOf(other) ? one : other;
 }
 
-function better(one: Standing, other: Standing): Standing {
-  return STANDINGS.indexOf(one) < STANDINGS.indexOf(other) ? one : other;
+function better(one: CertificateStatus, other: CertificateStatus): CertificateStatus {
+  return STATUSES.indexOf(one) < STATUSES.indexOf(other) ? one : other;
 }

@@ -1,11 +1,9 @@
 import { X509Certificate } from "node:crypto";
 import type { DetailedPeerCertificate, PeerCertificate, TLSSocket } from "node:tls";
-import { usageOf } from "./certificate-usage.ts";
-import { namesIn } from "./identity-words.ts";
-import { isInstalled, signs } from "./installed-authorities.ts";
-import { issuerName } from "./issuer-name.ts";
+import { isInstalled, signs } from "./authorities.ts";
+import { usageOf } from "./certificate-fields.ts";
+import { issuerName, isUntrusted, namesIn } from "./certificate-names.ts";
 import { certificates } from "./tls-material.ts";
-import { isUntrusted } from "./untrusted.ts";
 
 /** More certificates than any real chain has; CAs that have signed each other never come to an end. */
 const MAX_CHAIN = 10;
@@ -50,7 +48,7 @@ export class CertificateFault extends Error {
 }
 
 /** Where a certificate was shown, and to whom. */
-export interface Standing extends Circumstances {
+export interface ServerCircumstances extends Circumstances {
   /** The server's name, as it was dialled. */
   readonly host: string;
 }
@@ -59,22 +57,22 @@ export interface Standing extends Circumstances {
 export function certificateFault(
   error: NodeJS.ErrnoException,
   raw: readonly Buffer[],
-  standing: Standing,
+  circumstances: ServerCircumstances,
 ): UnknownIssuer | CertificateFault | undefined {
   const { code } = error;
   const shown = raw.map((bytes) => new X509Certificate(bytes));
   const [leaf] = shown;
-  if (isUntrusted(error)) return new UnknownIssuer(factsOf(shown, standing), error);
+  if (isUntrusted(error)) return new UnknownIssuer(factsOf(shown, circumstances), error);
   if (leaf === undefined) return undefined;
   switch (code) {
     case "ERR_TLS_CERT_ALTNAME_INVALID":
-      return wrongName(error, standing.host);
+      return wrongName(error, circumstances.host);
     case "CERT_HAS_EXPIRED":
       return new CertificateFault("server_expired", expiredWords(shown, leaf), { cause: error });
     case "CERT_NOT_YET_VALID":
       return new CertificateFault("server_not_yet_valid", earlyWords(shown, leaf), { cause: error });
     case "INVALID_PURPOSE":
-      return wrongUsage(error, shown, leaf, standing);
+      return wrongUsage(error, shown, leaf, circumstances);
     default:
       return undefined;
   }
@@ -94,11 +92,11 @@ function wrongUsage(
   error: NodeJS.ErrnoException,
   shown: readonly X509Certificate[],
   leaf: X509Certificate,
-  standing: Standing,
+  circumstances: ServerCircumstances,
 ): CertificateFault | UnknownIssuer {
   const usage = usageOf(leaf);
   // A CA's own certificate, most likely: OpenSSL has its usage to say last, and that nobody knows it before.
-  if (usage.servers && leaf.subject === leaf.issuer) return new UnknownIssuer(factsOf(shown, standing), error);
+  if (usage.servers && leaf.subject === leaf.issuer) return new UnknownIssuer(factsOf(shown, circumstances), error);
   const what = usage.servers
     ? "has a key usage that no server may have"
     : `is ${usage.clients ? "a client's" : "not for servers"}: its extended key usage has no serverAuth`;

@@ -2,7 +2,8 @@ import { createPrivateKey, type KeyObject, X509Certificate } from "node:crypto";
 import { createSecureContext } from "node:tls";
 import { readBoundedSync } from "../documents/read-bounded.ts";
 import { readFailure } from "../documents/read-failure.ts";
-import { usageOf } from "./certificate-usage.ts";
+import { WatchedFiles, type WatchedFilesOptions } from "../documents/watched-files.ts";
+import { usageOf } from "./certificate-fields.ts";
 
 /** Paths of PEM files. */
 export interface TlsFiles {
@@ -151,5 +152,24 @@ function parseKey(path: string, pem: string): KeyObject {
   } catch {
     const fault = pem.includes("ENCRYPTED") ? "is encrypted: store it without a passphrase" : "is damaged";
     throw new TlsFileError("keyFile", `the private key ${path} ${fault}`);
+  }
+}
+
+/** Certificate, key and CA of a listener. */
+export class WatchedTls extends WatchedFiles<ServerTls> {
+  /** Throws a `TlsFileError`. */
+  constructor(files: TlsFiles, options: WatchedFilesOptions<ServerTls>) {
+    const { certFile, keyFile, caFile } = files;
+    super(
+      {
+        paths: caFile === "" ? [certFile, keyFile] : [certFile, keyFile, caFile],
+        load: () => loadServerTls(files),
+        renewed: "certificates were read again",
+        unusable: "new certificates are not usable, the old ones stay",
+        fileAtFault: (error) => (error instanceof TlsFileError ? files[error.file] : undefined),
+        fields: ({ notAfter }) => ({ notAfter }),
+      },
+      options,
+    );
   }
 }

@@ -1,13 +1,13 @@
 import { YamuxError } from "./errors.ts";
 import { FrameType, HEADER_LENGTH, VERSION } from "./frame.ts";
 
-/** What a decoder tells its session, in wire order. Any of these may throw a `YamuxError`: the session ends. */
+/** Receives what is decoded, in wire order. Each method may throw a `YamuxError`, which ends the session. */
 export interface FrameConsumer {
-  /** A data frame begins; the payload follows in pieces. Refuse a length here, before a byte of it is kept. */
+  /** A data frame begins; its payload follows in pieces. A length is refused here, before a byte of it is kept. */
   onDataHeader(flags: number, streamId: number, length: number): void;
   /** A piece of the payload of the frame begun last. */
   onDataPiece(piece: Buffer): void;
-  /** The payload is complete; FIN and RST take effect now. */
+  /** The payload is complete, so FIN and RST take effect now. */
   onDataEnd(flags: number, streamId: number): void;
   onWindowUpdate(flags: number, streamId: number, delta: number): void;
   onPing(flags: number, value: number): void;
@@ -15,8 +15,8 @@ export interface FrameConsumer {
 }
 
 /**
- * Bytes in any split → frames. It holds at most one partial header; payload goes through as slices of what arrived, so
- * that neither a claimed length nor a slow peer makes it keep anything.
+ * Decodes frames from bytes in any split. It keeps at most one partial header; payload passes through as slices of what
+ * arrived, so that neither a claimed length nor a slow peer makes it keep anything.
  */
 export class Decoder {
   readonly #consumer: FrameConsumer;
@@ -32,12 +32,12 @@ export class Decoder {
     this.#consumer = consumer;
   }
 
-  /** True when no frame is under way: the only place where a clean end may come. */
+  /** True between frames, the only place for a clean end. */
   get atBoundary(): boolean {
     return this.#partialLength === 0 && this.#payloadLeft < 0;
   }
 
-  /** Nothing more is decoded, not even the rest of a chunk: the session may end inside any call to its consumer. */
+  /** Decodes nothing more, not even the rest of a chunk: the session may end inside a call to its consumer. */
   stop(): void {
     this.#stopped = true;
   }

@@ -5,7 +5,7 @@ import fc from "fast-check";
 import { type MemoryAccount, UNBOUNDED } from "../limits/memory-account.ts";
 import type { SessionOptions } from "./options.ts";
 import type { Stream } from "./stream.ts";
-import { type End, pair, turn, until } from "./testing.ts";
+import { type End, pair, turn, until } from "./testing/sessions.ts";
 
 const RUNS = process.env["CI"] === "true" ? 600 : 60;
 

@@ -5,25 +5,25 @@ import { SPEC_INITIAL_WINDOW } from "./frame.ts";
 export interface SessionOptions {
   /** Bytes a stream may receive before its reader has taken any; both ends must agree on it. */
   readonly initialWindow: number;
-  /** The same where memory is not short: what it has beyond `initialWindow` is credit that goes with SYN or ACK, or behind. */
+  /** A larger first window while memory is not short; the difference is announced with SYN or ACK, or right behind. */
   readonly freshWindow: number;
   /** The largest window one stream can grow to, bytes: the bandwidth-delay product worth serving. */
   readonly maxWindow: number;
   /** Bytes that all windows of the session may have beyond their initial size, and the mark for `overloaded`. */
   readonly budget: number;
-  /** What all sessions of the process may hold together: many sessions, each within its budget, can be too much. */
+  /** The account of all sessions together: many of them, each within its budget, can be too much. */
   readonly pool: MemoryAccount;
   /** Streams open at once, both directions together: bounds the memory that a peer's SYNs can take. */
   readonly maxStreams: number;
   /** Streams we may open before the session is used up (spec: ids are never re-used). */
   readonly maxStreamIds: number;
-  /** Payload of one data frame, bytes. Half of it is one stream's turn when several have something to send, and the path little room. */
+  /** Payload of one data frame, bytes: one stream's turn. */
   readonly maxFramePayload: number;
-  /** Bytes the transport may hold untaken: what stands in front of a control frame. */
+  /** Bytes that the transport may hold untaken, which a control frame has to wait for. */
   readonly maxPending: number;
   /**
-   * What is left behind the large frames of a stream waits for its next write once so many bytes have gone one way and none
-   * has come back: of a shorter message somebody may wait for the end.
+   * A tail behind a large frame waits for the next write only when so many bytes have gone one way and none has come back,
+   * because a reader may be waiting for the end of a shorter message.
    */
   readonly bulkBytes: number;
   /** Frames that carry nothing (pings, empty data, updates of 0, resets) a peer may send in one second. */
@@ -46,3 +46,10 @@ export const DEFAULT_OPTIONS: SessionOptions = {
   maxIdleFramesPerSecond: 20_000,
   now: () => performance.now(),
 };
+
+/** Fills in the defaults. No maximum is below an initial size. */
+export function completeOptions(options: Partial<SessionOptions>): SessionOptions {
+  const chosen = { ...DEFAULT_OPTIONS, ...options };
+  const { maxWindow, initialWindow, freshWindow } = chosen;
+  return { ...chosen, maxWindow: Math.max(maxWindow, initialWindow, freshWindow) };
+}

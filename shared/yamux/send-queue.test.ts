@@ -2,7 +2,16 @@ import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { test } from "node:test";
 import type { Stream } from "./stream.ts";
-import { type End, type FakeTransport, frame, handHeld, parseFrames, turn, until, type WireFrame } from "./testing.ts";
+import {
+  type End,
+  type FakeTransport,
+  frame,
+  handHeld,
+  parseFrames,
+  turn,
+  until,
+  type WireFrame,
+} from "./testing/sessions.ts";
 
 const KIB = 1024;
 const WINDOWS = { initialWindow: 256 * KIB, maxWindow: 256 * KIB };
@@ -84,7 +93,7 @@ test("a burst of opens is sent before the turn ends and does not count as a stuc
   assert.ok(transport.frames().length > 1_900);
 });
 
-test("while the transport takes nothing, opening stops at a megabyte of waiting heads", async () => {
+test("while the transport takes nothing, opening stops at a megabyte of waiting first payloads", async () => {
   const { session, transport } = await handHeld("client");
   transport.takesAtOnce = false;
   transport.pendingBytes = 1024 * KIB;
@@ -107,7 +116,7 @@ test("small writes of one turn leave in one batch", async () => {
   assert.equal(transport.writes.length, 1);
 });
 
-test("what is small leaves in one batch when a turn has brought nothing more, or half a millisecond after the first", async () => {
+test("small frames leave in one batch when a turn has brought nothing more, or half a millisecond after the first", async () => {
   let now = 0;
   const { session, transport } = await handHeld("client", { now: () => now });
   const streams = Array.from({ length: 12 }, () => session.open());
@@ -130,7 +139,7 @@ test("what is small leaves in one batch when a turn has brought nothing more, or
   assert.deepEqual(left.splice(0), [0, 0, 3, 0, 1, 0], "one a turn, and time passes");
 });
 
-test("on a loop whose turns are long nothing that is small waits for another one, but for the first that meets it", async () => {
+test("on a loop whose turns are long only the first small frame waits for another turn", async () => {
   let now = 0;
   const { session, transport } = await handHeld("client", { now: () => now });
   const streams = Array.from({ length: 12 }, () => session.open());
@@ -147,7 +156,7 @@ test("on a loop whose turns are long nothing that is small waits for another one
   assert.deepEqual([await leftAfter(0.1), await leftAfter(0.1)], [0, 0], "they are short again");
 });
 
-test("where one stream was alone in the last turn the next leaves at once, and those behind it at the end of their turn", async () => {
+test("a single writer sends its next write at once, and those behind it at the end of their turn", async () => {
   const { session, transport } = await handHeld("client");
   const [one, other] = [session.open(), session.open()] as const;
   await turn();
@@ -169,14 +178,14 @@ test("where one stream was alone in the last turn the next leaves at once, and t
   assert.deepEqual(await turnOf("a"), ["", "a"], "the first ever");
   assert.deepEqual(await turnOf("b"), ["b", ""]);
   assert.deepEqual(await turnOf("c", "d", "e"), ["c", "de"]);
-  assert.deepEqual(await turnOf("f"), ["", "f"], "it had not been alone");
+  assert.deepEqual(await turnOf("f"), ["", "f"], "another write came in the turn before");
   assert.deepEqual(await turnOf("g", others), ["g", "x"]);
   assert.deepEqual(await turnOf("h", others), ["", "hx"]);
-  assert.deepEqual(await turnOf("i"), ["", "i"], "nor had it now");
+  assert.deepEqual(await turnOf("i"), ["", "i"], "another stream wrote in the turn before");
   assert.deepEqual(await turnOf(ping), ["", ""]);
-  assert.deepEqual(await turnOf("j"), ["j", ""], "a turn without data says nothing");
-  assert.deepEqual(await turnOf(ping, "k"), ["", "k"], "what is written anyway it goes with");
-  assert.deepEqual(await turnOf("l"), ["", "l"], "a control frame is company, too");
+  assert.deepEqual(await turnOf("j"), ["j", ""], "a turn without data changes nothing");
+  assert.deepEqual(await turnOf(ping, "k"), ["", "k"], "it goes with what waits already");
+  assert.deepEqual(await turnOf("l"), ["", "l"], "a control frame counts, too");
 });
 
 test("a stream that was destroyed sends nothing behind its reset", async () => {
@@ -190,7 +199,7 @@ test("a stream that was destroyed sends nothing behind its reset", async () => {
   assert.equal(frames.filter((sent) => sent.flags === 8).length, 1);
 });
 
-test("closing sends the last control frames although the transport is full", async () => {
+test("closing sends the last control frames even if the transport is full", async () => {
   const { session, transport, streams } = await stuckClient(1, { maxPending: 64 * KIB });
   const [stream] = streams as [Stream];
   transport.receive(frame.fin(stream.id));
@@ -229,50 +238,6 @@ test("on a path with little room a turn is short, so that the next stream has on
   assert.equal(new Set(turns.map(([id]) => id)).size, 2);
 });
 
-/** A client that has just given a second credit for a stream of its peer's, so long after the first, and that after as long. */
-async function creditedAfter(ms: number): Promise<FakeTransport> {
-  let now = 0;
-  const { session, transport, accepted } = await handHeld("client", { ...WINDOWS, now: () => now });
-  session.open().on("error", () => {});
-  transport.receive(frame.syn(2));
-  accepted[0]?.accept();
-  accepted[0]?.resume();
-  const readHalf = async () => {
-    now += ms;
-    transport.receive(frame.data(2, Buffer.alloc(128 * KIB)));
-    await turn();
-    await turn();
-  };
-  await readHalf();
-  transport.frames();
-  await readHalf();
-  return transport;
-}
-
-const isCredit = ({ type, id, length }: WireFrame) => type === 1 && id === 2 && length === 128 * KIB;
-
-test("a credit for which nobody waits goes in front of whatever is sent next", async () => {
-  const transport = await creditedAfter(1_000);
-  assert.deepEqual(transport.frames(), [], "not by itself");
-  transport.receive(frame.ping(7));
-  await turn();
-  const [credit, pong] = transport.frames();
-  assert.ok(credit && isCredit(credit));
-  assert.equal(pong?.type, 2);
-  assert.equal(transport.writes.length, 0);
-});
-
-test("where nothing else is sent it goes alone, a little later", async () => {
-  const transport = await creditedAfter(1_000);
-  await until(() => transport.writes.length > 0);
-  assert.deepEqual(transport.frames().map(isCredit), [true]);
-});
-
-test("a credit that the peer may wait for goes at once", async () => {
-  const transport = await creditedAfter(1);
-  assert.deepEqual(transport.frames().map(isCredit), [true]);
-});
-
 const RECORD = 16 * KIB;
 /** A read of a socket; a TLS record is as long as a quarter of it, and there are headers. */
 const READ = 64 * KIB;
@@ -286,12 +251,12 @@ async function bulkStream(options = {}): Promise<End & { transport: FakeTranspor
 
 const payloadIn = (frames: WireFrame[]): number => frames.reduce((sum, { length }) => sum + length, 0);
 
-test("large writes leave in whole records, and what is left of one goes with the next", async () => {
+test("large writes leave in whole records, and the tail of one goes with the next", async () => {
   const { transport, stream } = await bulkStream();
   const written = randomBytes(3 * READ);
   for (let read = 1; read <= 3; read++) {
     stream.write(written.subarray((read - 1) * READ, read * READ));
-    assert.equal(stream.writableLength, 0, "the writer is let go");
+    assert.equal(stream.writableLength, 0, "the write is called back");
     assert.deepEqual(
       transport.writes.map(({ length }) => length % RECORD),
       Array(read).fill(0),
@@ -302,7 +267,7 @@ test("large writes leave in whole records, and what is left of one goes with the
   assert.ok(written.subarray(0, 3 * (READ - 12)).equals(Buffer.concat(sent.map(({ payload }) => payload))));
 });
 
-test("a remnant does not go before its period is over, however often there are new ones", async (t) => {
+test("a tail is not sent before its period is over, however often there are new ones", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const { transport, stream } = await bulkStream();
   for (let read = 1; read <= 3; read++) {
@@ -316,7 +281,7 @@ test("a remnant does not go before its period is over, however often there are n
   assert.equal(payloadIn(transport.frames()), 3 * 12);
 });
 
-test("what the window holds back of a large write is not let go", async () => {
+test("a write is not called back while the window holds back its tail", async () => {
   const { transport, stream } = await bulkStream({ initialWindow: READ - 1, maxWindow: READ - 1 });
   stream.write(Buffer.alloc(READ));
   assert.equal(stream.writableLength, READ);
@@ -324,7 +289,7 @@ test("what the window holds back of a large write is not let go", async () => {
   assert.equal(stream.writableLength, 0);
 });
 
-test("what is left of a large write is sent a little later when nothing comes, and at once behind an end", async () => {
+test("the tail of a large write is sent a little later when nothing follows, and at once before an end", async () => {
   for (const ends of [false, true]) {
     const { transport, stream } = await bulkStream();
     stream.write(Buffer.alloc(READ));
@@ -341,7 +306,7 @@ test("what is left of a large write is sent a little later when nothing comes, a
   }
 });
 
-test("what is left of a large write is not kept before so much has gone one way that nobody waits for its end", async () => {
+test("a tail does not wait before bulkBytes have gone one way", async () => {
   const { transport, stream } = await bulkStream({ bulkBytes: READ + 1 });
   const sendsAll = (): boolean => {
     stream.write(Buffer.alloc(READ));
@@ -353,10 +318,10 @@ test("what is left of a large write is not kept before so much has gone one way 
   transport.receive(frame.data(stream.id, "go on"));
   transport.frames();
   stream.write(Buffer.alloc(READ - 12));
-  assert.equal(payloadIn(transport.frames()), READ, "the remnant, too");
+  assert.equal(payloadIn(transport.frames()), READ, "with the tail");
 });
 
-test("a remnant in which a record ends goes whole when it is due", async () => {
+test("a tail in which a record ends is sent whole when it is due", async () => {
   const { transport, stream } = await bulkStream();
   stream.write(Buffer.alloc(READ));
   transport.frames();
@@ -365,7 +330,7 @@ test("a remnant in which a record ends goes whole when it is due", async () => {
   assert.equal(payloadIn(transport.frames()), 12);
 });
 
-test("a record that ends too soon ends no frame", async () => {
+test("a frame does not end with a record that ends too soon", async () => {
   const { transport, stream } = await bulkStream();
   transport.wholeRecords = () => 100;
   stream.write(Buffer.alloc(400));
@@ -376,7 +341,7 @@ test("a record that ends too soon ends no frame", async () => {
   );
 });
 
-test("what is left of a large write goes with its stream when that is destroyed", async () => {
+test("a tail is dropped with its stream", async () => {
   const { transport, stream } = await bulkStream();
   stream.write(Buffer.alloc(READ));
   transport.frames();
@@ -388,14 +353,14 @@ test("what is left of a large write goes with its stream when that is destroyed"
   assert.deepEqual(transport.frames(), []);
 });
 
-test("what is left behind one whole record is kept", async () => {
+test("the tail behind one whole record waits", async () => {
   const { transport, stream } = await bulkStream();
   transport.wholeRecords = () => RECORD;
   stream.write(Buffer.alloc(RECORD + 1_024));
   assert.equal(payloadIn(transport.frames()), RECORD);
 });
 
-test("what is left of a small write is not kept: it goes in the same turn", async () => {
+test("the tail of a small write is sent in the same turn", async () => {
   const { transport, stream } = await bulkStream();
   transport.wholeRecords = () => RECORD - 1;
   stream.write(Buffer.alloc(RECORD));
@@ -404,41 +369,4 @@ test("what is left of a small write is not kept: it goes in the same turn", asyn
     transport.frames().map(({ length }) => length),
     [RECORD - 1, 1],
   );
-});
-
-test("a frame has a whole message for whoever sends alone or has ample room on the path, and half of one among others", async () => {
-  for (const [pathRoom, turns] of [
-    [512 * KIB - 1, [2, 2, 2, 1, 4]],
-    [512 * KIB, [4, 2, 2, 1, 4]],
-    [1024 * KIB, [4, 3, 4, 4, 2]],
-  ] as const) {
-    const { transport, streams } = await stuckClient(2, { maxPending: 1024 * KIB });
-    const [first, second] = streams as [Stream, Stream];
-    transport.pendingBytes = 1024 * KIB;
-    first.write(Buffer.alloc(200 * KIB));
-    second.write(Buffer.alloc(40 * KIB));
-    transport.pathRoom = pathRoom;
-    transport.take();
-    const frames = transport.frames().slice(0, turns.length);
-    assert.deepEqual(
-      frames.map(({ length }) => Math.ceil((length + 12) / RECORD)),
-      turns,
-    );
-    assert.deepEqual([frames[0]?.id, frames[1]?.id], [first.id, second.id]);
-  }
-});
-
-test("data waits until a quarter of what may be pending has been taken, and control frames do not", async () => {
-  const { transport, streams } = await stuckClient(1, { maxPending: 256 * KIB });
-  transport.pendingBytes = 256 * KIB;
-  streams[0]?.write(Buffer.alloc(100 * KIB));
-  transport.take(60 * KIB);
-  transport.receive(frame.ping(5));
-  await turn();
-  assert.deepEqual(
-    transport.frames().map(({ type }) => type),
-    [2],
-  );
-  transport.take(5 * KIB);
-  assert.equal(payloadIn(transport.frames()) + 2 * 12, 64 * KIB + 36 * KIB + 24);
 });

@@ -4,7 +4,7 @@ import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import type { SessionOptions } from "./options.ts";
 import type { Stream } from "./stream.ts";
-import { frame, handHeld, openStream, pair, readAll, turn, until } from "./testing.ts";
+import { frame, handHeld, openStream, pair, readAll, turn, until } from "./testing/sessions.ts";
 
 const KIB = 1024;
 

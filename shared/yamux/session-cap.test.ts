@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { MemoryPool } from "../limits/memory-pool.ts";
-import { pair, until } from "./testing.ts";
+import { pair, until } from "./testing/sessions.ts";
 
 const KIB = 1024;
 const MIB = 1024 * KIB;

@@ -4,7 +4,7 @@ import fc from "fast-check";
 import { header } from "./frame.ts";
 import { Session } from "./session.ts";
 import type { Stream } from "./stream.ts";
-import { FakeTransport, frame, handHeld, turn } from "./testing.ts";
+import { FakeTransport, frame, handHeld, turn } from "./testing/sessions.ts";
 
 const RUNS = process.env["CI"] === "true" ? 2_000 : 150;
 const LIMIT = { maxIdleFramesPerSecond: 100 };

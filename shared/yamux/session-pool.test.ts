@@ -3,7 +3,7 @@ import { test } from "node:test";
 import fc from "fast-check";
 import type { MemoryAccount } from "../limits/memory-account.ts";
 import type { Stream } from "./stream.ts";
-import { type End, frame, handHeld, pair, turn, until } from "./testing.ts";
+import { type End, frame, handHeld, pair, turn, until } from "./testing/sessions.ts";
 
 const KIB = 1024;
 const RUNS = process.env["CI"] === "true" ? 2_000 : 200;

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import type { SessionOptions } from "./options.ts";
 import type { SessionRole } from "./session.ts";
 import type { Stream } from "./stream.ts";
-import { frame, handHeld, turn } from "./testing.ts";
+import { frame, handHeld, turn } from "./testing/sessions.ts";
 
 interface Violation {
   readonly name: string;

@@ -2,9 +2,9 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { duplexPair } from "node:stream";
 import { test } from "node:test";
-import { DuplexTransport } from "./duplex-transport.ts";
 import type { Stream } from "./stream.ts";
-import { end, frame, handHeld, openStream, pair, readAll, turn, until } from "./testing.ts";
+import { DuplexTransport } from "./testing/duplex-transport.ts";
+import { end, frame, handHeld, openStream, pair, readAll, turn, until } from "./testing/sessions.ts";
 
 test("bytes written at one end of a stream are read at the other, both ways, and the ends are seen", async () => {
   const { client, server } = pair();

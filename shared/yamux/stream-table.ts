@@ -1,14 +1,12 @@
 import { YamuxError } from "./errors.ts";
 import { SPEC_INITIAL_WINDOW } from "./frame.ts";
-import { Memory } from "./memory.ts";
 import type { SessionOptions } from "./options.ts";
+import { SessionMemory } from "./session-memory.ts";
 import { Stream, type StreamWire } from "./stream.ts";
-import { OwnStreamIds, PeerStreamIds } from "./stream-ids.ts";
-import { StreamsById } from "./streams-by-id.ts";
 
-/** The streams of one session: who owns which id, which windows they begin with, and what they hold together. */
+/** The streams of one session: who may use which id, which windows they begin with, and what they hold together. */
 export class StreamTable {
-  readonly memory: Memory;
+  readonly memory: SessionMemory;
   readonly #options: SessionOptions;
   readonly #streams = new StreamsById();
   readonly #ownIds: OwnStreamIds;
@@ -18,7 +16,7 @@ export class StreamTable {
   /** @param first our first id: 1 for a client, 2 for a server (spec, "Stream ID field"). */
   constructor(first: 1 | 2, options: SessionOptions) {
     this.#options = options;
-    this.memory = new Memory(options.budget, options.pool, options.now, this.#streams);
+    this.memory = new SessionMemory(options.budget, options.pool, options.now, this.#streams);
     this.#ownIds = new OwnStreamIds(first, options.maxStreamIds);
     this.#peerIds = new PeerStreamIds(first === 1 ? 2 : 1);
   }
@@ -44,39 +42,43 @@ export class StreamTable {
     return this.#streams;
   }
 
-  /** A window beyond the spec's is not counted on until the peer says it. */
-  get sendWindowAtFirst(): number {
+  /** The window that a sender counts on before the peer has announced a larger one. */
+  get initialSendWindow(): number {
     return Math.min(this.#options.initialWindow, SPEC_INITIAL_WINDOW);
   }
 
-  /** What the peer does not count on: it comes as a delta with or behind SYN or ACK. */
-  deltaAtFirst(stream: Stream): number {
-    return stream.firstWindow - this.sendWindowAtFirst;
+  /** The rest of a new stream's receive window, which is announced with or behind SYN or ACK. */
+  initialDelta(stream: Stream): number {
+    return stream.initialReceiveWindow - this.initialSendWindow;
   }
 
-  get #receiveWindowAtFirst(): number {
+  get #initialReceiveWindow(): number {
     const { initialWindow, freshWindow } = this.#options;
     return this.memory.isTight ? initialWindow : Math.max(initialWindow, freshWindow);
   }
 
-  /** A stream of ours, which has sent `alreadySent` bytes with its SYN. */
+  /** Makes a stream of ours, whose SYN carries `alreadySent` bytes. */
   open(wire: StreamWire, alreadySent: number): Stream {
     this.#pendingOpens++;
-    return this.#add(this.#ownIds.take(), wire, this.sendWindowAtFirst - alreadySent);
+    return this.#add(this.#ownIds.take(), wire, this.initialSendWindow - alreadySent);
   }
 
-  /** A stream of the peer's; `undefined`: refused, though its id is used up. Throws when the peer may not use the id. */
+  /**
+   * Makes a stream that the peer opens, or returns `undefined` if it is not `welcome`; its id is used up in both cases.
+   * Throws if the peer may not use the id.
+   */
   accept(id: number, wire: StreamWire, welcome: boolean): Stream | undefined {
     const violation = this.#peerIds.use(id);
     if (violation !== undefined) throw new YamuxError("protocol", violation);
-    return welcome ? this.#add(id, wire, this.sendWindowAtFirst) : undefined;
+    return welcome ? this.#add(id, wire, this.initialSendWindow) : undefined;
   }
 
   #add(id: number, wire: StreamWire, sendWindow: number): Stream {
+    const { maxWindow } = this.#options;
     const stream = new Stream(id, wire, {
       send: sendWindow,
-      receive: this.#receiveWindowAtFirst,
-      maxReceive: this.#options.maxWindow,
+      receive: this.#initialReceiveWindow,
+      maxReceive: maxWindow,
     });
     this.#streams.add(stream);
     return stream;
@@ -86,7 +88,7 @@ export class StreamTable {
     return this.#ownIds.owns(stream.id);
   }
 
-  /** The stream that a frame names; `undefined`: it has ended here. Throws when there never was one. */
+  /** The stream that a frame names, or `undefined` if it has ended here. Throws if there never was one. */
   get(id: number): Stream | undefined {
     const stream = this.#streams.get(id);
     if (stream !== undefined || this.#ownIds.has(id) || this.#peerIds.has(id)) return stream;
@@ -99,7 +101,7 @@ export class StreamTable {
     stream.onAck();
   }
 
-  /** The stream is over on the wire. False: it was forgotten before. */
+  /** Forgets a stream that is over on the wire. Returns false if it was forgotten before. */
   release(stream: Stream): boolean {
     if (!this.#streams.delete(stream)) return false;
     this.memory.release(stream);
@@ -112,5 +114,115 @@ export class StreamTable {
     for (const stream of this.#streams) stream.onSessionLost(cause);
     this.#streams.clear();
     this.memory.close();
+  }
+}
+
+/**
+ * The open streams by id. The map has indices as its values and not the streams: an old map that was full of deleted entries
+ * would keep those alive until the next full collection (docs/decisions/0018).
+ */
+export class StreamsById {
+  readonly #indexOf = new Map<number, number>();
+  readonly #slots: (Stream | undefined)[] = [];
+  readonly #free: number[] = [];
+
+  get size(): number {
+    return this.#indexOf.size;
+  }
+
+  get(id: number): Stream | undefined {
+    const index = this.#indexOf.get(id);
+    return index === undefined ? undefined : this.#slots[index];
+  }
+
+  /** Adds a stream whose id no other stream has. */
+  add(stream: Stream): void {
+    const index = this.#free.pop() ?? this.#slots.length;
+    this.#slots[index] = stream;
+    this.#indexOf.set(stream.id, index);
+  }
+
+  /** Returns false if it was not here. */
+  delete(stream: Stream): boolean {
+    const index = this.#indexOf.get(stream.id);
+    if (index === undefined || this.#slots[index] !== stream) return false;
+    this.#indexOf.delete(stream.id);
+    this.#slots[index] = undefined;
+    this.#free.push(index);
+    return true;
+  }
+
+  clear(): void {
+    this.#indexOf.clear();
+    this.#slots.length = 0;
+    this.#free.length = 0;
+  }
+
+  *[Symbol.iterator](): IterableIterator<Stream> {
+    for (const stream of this.#slots) if (stream !== undefined) yield stream;
+  }
+}
+
+/** So many ids below the highest may still come: a peer with several threads may send its SYNs in another order. */
+const MAX_SKIPPED = 1024;
+
+/** The ids of streams that the peer has opened; they rise by two. */
+export class PeerStreamIds {
+  readonly #parity: number;
+  #highest: number;
+  readonly #skipped = new Set<number>();
+
+  /** @param first the first id of that side: 1 for a client, 2 for a server */
+  constructor(first: 1 | 2) {
+    this.#parity = first % 2;
+    this.#highest = first - 2;
+  }
+
+  /** Takes an id for a new stream. Returns a sentence if the peer may not use it. */
+  use(id: number): string | undefined {
+    if (id === 0) return "stream 0 is the session itself";
+    if (id % 2 !== this.#parity) return `stream ${id} has the other side's parity`;
+    if (id <= this.#highest) return this.#skipped.delete(id) ? undefined : `stream ${id} was used before`;
+    const skipped = (id - this.#highest) / 2 - 1;
+    if (this.#skipped.size + skipped > MAX_SKIPPED) return `stream ${id} skips too many ids`;
+    for (let missing = this.#highest + 2; missing < id; missing += 2) this.#skipped.add(missing);
+    this.#highest = id;
+    return undefined;
+  }
+
+  /** Was `id` opened at some time? */
+  has(id: number): boolean {
+    return id > 0 && id <= this.#highest && id % 2 === this.#parity && !this.#skipped.has(id);
+  }
+}
+
+/** The ids of streams that we open. */
+export class OwnStreamIds {
+  readonly #first: number;
+  readonly #max: number;
+  #taken = 0;
+
+  /** @param max how many there are; the spec never uses one twice */
+  constructor(first: 1 | 2, max: number) {
+    this.#first = first;
+    this.#max = max;
+  }
+
+  get exhausted(): boolean {
+    return this.#taken >= this.#max;
+  }
+
+  take(): number {
+    return this.#first + 2 * this.#taken++;
+  }
+
+  /** Is `id` one of this side's, used or not? */
+  owns(id: number): boolean {
+    return id > 0 && id % 2 === this.#first % 2;
+  }
+
+  /** Was `id` opened at some time? */
+  has(id: number): boolean {
+    return this.owns(id) && id < this.#first + 2 * this.#taken;
   }
 }

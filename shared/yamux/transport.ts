@@ -1,35 +1,34 @@
 /**
- * The only door between a session and what carries it: a link, a socket, or a pair in tests.
+ * What a session runs on: a link, a socket, or a pair in tests. It is an ordered, reliable byte pipe.
  *
- * A transport is an ordered, reliable byte pipe. It has exactly one consumer, given to `start`, so that nothing that
- * arrives is lost between its construction and the first listener.
+ * It has exactly one consumer, which is given to `start`, so that nothing that arrives before is lost.
  */
 export interface Transport {
-  /** Begin delivery. Called once, by the session's constructor; nothing is delivered before. */
+  /** Starts delivery. Called once, by the session's constructor; nothing is delivered before. */
   start(consumer: TransportConsumer): void;
 
   /**
-   * Take a batch of whole frames. The buffers belong to the transport from here on and are not changed by anyone until it
-   * has let go of them. Always accepts; the session keeps what `pendingBytes` says below its bound.
+   * Takes a batch of whole frames. Nobody changes the buffers from here on until the transport has released them. It always
+   * accepts; the session keeps `pendingBytes` below its bound.
    */
   write(batch: readonly Buffer[], byteLength: number): void;
 
-  /** Bytes handed to `write` that whatever is below has not taken yet. */
+  /** Bytes given to `write` that the layer below has not taken yet. */
   readonly pendingBytes: number;
 
-  /** Asked when there is something to send: the bytes worth writing now, for reasons of the path; no more than 0: none. */
+  /** Bytes that the path has room for now; 0 or less: none. Called when there is something to send. */
   room(): number;
 
   /**
-   * How many of the `most` bytes from byte `at` of a batch on fill whole records of what is below; `most` where none ends
-   * among them. A frame that ends inside a record costs the peer one piece more.
+   * How many of the `most` bytes that begin at byte `at` of a batch fill whole TLS records below; `most` if no record ends
+   * among them. A frame that ends inside a record costs the peer one more piece.
    */
   wholeRecords(at: number, most: number): number;
 
-  /** No more writes: what was written is still delivered, then the pipe ends. */
+  /** Ends the pipe when what was written has been delivered. */
   end(): void;
 
-  /** End now; what is under way may be lost. */
+  /** Ends the pipe now; what is under way may be lost. */
   destroy(reason?: Error): void;
 }
 
@@ -38,6 +37,6 @@ export interface TransportConsumer {
   onBytes(chunk: Buffer): void;
   /** `pendingBytes` has fallen, or `room()` has risen. */
   onWritable(): void;
-  /** The pipe is gone, once, after the last byte. `reason` is absent on a clean end. */
+  /** The pipe has closed. Called once, after the last byte; `reason` is absent on a clean end. */
   onClosed(reason: Error | undefined): void;
 }

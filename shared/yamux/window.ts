@@ -1,21 +1,14 @@
-import { MAX_UINT32 } from "./frame.ts";
-
 /** The reader keeps up when it takes half a window within this many round trips: then the window is too small. */
 const GROW_WITHIN_ROUND_TRIPS = 4;
 
-/** Bytes that are owed at most where a good part of the window is under way: there a half that waits is a half not used. */
-const MOST_OWED_ON_A_LONG_PATH = 2 * 1024 * 1024;
-/** Up to this share of the window under way a path is short: the peer has room enough, and each credit costs a write. */
-const SHORT_PATH_SHARE = 1 / 4;
+/** Credit is sent at the latest when so many bytes are owed: on a long path, half of a large window would not be used. */
+const MOST_OWED = 2 * 1024 * 1024;
 
-/** Nobody waits for the credit of a window of which a half lasts so long, ms, while a quarter of it has not arrived. */
-const UNHURRIED_MS = 40;
-
-/** What growth is taken from: the session's budget for credit beyond initial windows. */
+/** Where the growth of windows is taken from: the session's budget for credit beyond initial windows. */
 export interface CreditBudget {
-  /** Takes `bytes` from the budget, or says no. */
+  /** Takes `bytes` from the budget. Returns false if there are not enough. */
   reserve(bytes: number): boolean;
-  /** Some of it has come back. */
+  /** Some of it is free again. */
   giveBack(bytes: number): void;
   /** Others need it. */
   readonly mustShrink: boolean;
@@ -27,7 +20,7 @@ export interface CreditBudget {
  * The receiving half of a stream's flow control: what the peer may still send, and when to let it send more.
  *
  * Credit is given for bytes that the reader has taken, never for bytes that merely arrived, so a reader that stops costs
- * at most one window. It is given by halves, on long paths by 2 MiB at most: one update for many reads.
+ * at most one window. It is given by halves of the window, or by 2 MiB: one update for many reads.
  */
 export class ReceiveWindow {
   /** Bytes the peer may have under way or in our buffer. */
@@ -38,14 +31,9 @@ export class ReceiveWindow {
   #allowance: number;
   /** Bytes read and not yet given back. */
   #owed = 0;
-  #mostOwed = MOST_OWED_ON_A_LONG_PATH;
-  /** Bytes given back of the present half. */
+  /** Bytes given back in the present half window, by whose duration growth is decided. */
   #ofHalf = 0;
   #halfBegunAt: number;
-  #creditedAt: number;
-  /** How long a byte of the last credit took, ms. */
-  #msPerByte = 0;
-  #unhurried = false;
 
   constructor(size: number, maxSize: number, now: number) {
     this.size = size;
@@ -53,7 +41,6 @@ export class ReceiveWindow {
     this.#maxSize = maxSize;
     this.#allowance = size;
     this.#halfBegunAt = now;
-    this.#creditedAt = now;
   }
 
   /** Credit taken from the session's budget so far. */
@@ -66,12 +53,7 @@ export class ReceiveWindow {
     return this.#allowance;
   }
 
-  /** The credit that was last given may wait a little. */
-  get unhurried(): boolean {
-    return this.#unhurried;
-  }
-
-  /** The peer sends `length` bytes. False: it had no right to. */
+  /** The peer sends `length` bytes. Returns false if it had no right to. */
   receive(length: number): boolean {
     if (length > this.#allowance) return false;
     this.#allowance -= length;
@@ -81,15 +63,13 @@ export class ReceiveWindow {
   /** The reader took `length` bytes. Returns the credit to send now: 0 until enough is owed. */
   consume(length: number, budget: CreditBudget, now: () => number): number {
     this.#owed += length;
-    if (this.#owed * 2 < this.size && this.#owed < this.#mostOwed) return 0;
-    const at = now();
+    if (this.#owed * 2 < this.size && this.#owed < MOST_OWED) return 0;
     let credit = this.#owed;
-    this.#judgePace(credit, at - this.#creditedAt, budget.roundTripMs);
-    this.#creditedAt = at;
     this.#owed = 0;
     if (budget.mustShrink) credit -= this.#shrink(credit, budget);
     this.#ofHalf += credit;
     if (this.#ofHalf * 2 >= this.size) {
+      const at = now();
       credit += this.#growth(budget, at - this.#halfBegunAt);
       this.#halfBegunAt = at;
       this.#ofHalf = 0;
@@ -98,16 +78,7 @@ export class ReceiveWindow {
     return credit;
   }
 
-  /** By the faster of two credits: before one alone there may have been a pause, and now comes a burst. */
-  #judgePace(bytes: number, lastedMs: number, roundTripMs: number): void {
-    const msPerByte = Math.min(lastedMs / bytes, this.#msPerByte);
-    this.#msPerByte = lastedMs / bytes;
-    this.#unhurried = bytes * msPerByte >= UNHURRIED_MS && this.#allowance * 4 >= this.size;
-    const isShort = roundTripMs > 0 && roundTripMs <= this.size * SHORT_PATH_SHARE * msPerByte;
-    this.#mostOwed = isShort ? Number.POSITIVE_INFINITY : MOST_OWED_ON_A_LONG_PATH;
-  }
-
-  /** So many bytes less are given back: the window is smaller by them, down to what it began with. */
+  /** So many bytes of the credit are withheld: the window shrinks by them, at most to what it began with. */
   #shrink(credit: number, budget: CreditBudget): number {
     const withheld = Math.min(credit, this.reserved);
     this.size -= withheld;
@@ -121,21 +92,5 @@ export class ReceiveWindow {
     if (!budget.reserve(growth)) return 0;
     this.size += growth;
     return growth;
-  }
-}
-
-/** The sending half: bytes we may still send. */
-export class SendWindow {
-  available: number;
-
-  constructor(size: number) {
-    this.available = size;
-  }
-
-  /** The peer gives `delta` bytes. False: more than a uint32 can say, which no honest peer does. */
-  grant(delta: number): boolean {
-    if (this.available + delta > MAX_UINT32) return false;
-    this.available += delta;
-    return true;
   }
 }

@@ -1,5 +1,5 @@
 import { connect, type Socket } from "node:net";
-import { nodeHello } from "../../../shared/listen/testing-hello.ts";
+import { nodeHello } from "../../../shared/listen/testing/client-hello.ts";
 import { flooding } from "./flooding.ts";
 
 interface Args {

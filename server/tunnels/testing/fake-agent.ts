@@ -1,12 +1,12 @@
 import { duplexPair } from "node:stream";
 import { CarrierLost } from "../../../shared/link/carrier-end.ts";
 import type { ControlMessage } from "../../../shared/link/control.ts";
-import type { LinkWatcher } from "../../../shared/link/link.ts";
-import { encodeAnswer, type OpenAnswer, type OpenRequest, readOpen } from "../../../shared/wire/open.ts";
-import { DuplexTransport } from "../../../shared/yamux/duplex-transport.ts";
+import type { LinkWatcher } from "../../../shared/link/link-options.ts";
+import { encodeAnswer, type OpenAnswer, type OpenRequest, readOpen } from "../../../shared/wire/stream-head.ts";
 import type { SessionOptions } from "../../../shared/yamux/options.ts";
 import { Session } from "../../../shared/yamux/session.ts";
 import type { Stream } from "../../../shared/yamux/stream.ts";
+import { DuplexTransport } from "../../../shared/yamux/testing/duplex-transport.ts";
 import { type Agent, Tunnel } from "../tunnel.ts";
 
 /** For tests: a tunnel over a pair in memory, with an agent at its other end that does what the test says. */

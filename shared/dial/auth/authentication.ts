@@ -1,14 +1,17 @@
-import { Basic } from "./basic.ts";
 import { type Challenge, parseChallenges } from "./challenges.ts";
-import { Digest, digestProblem, pickDigest } from "./digest.ts";
-import { KerberosMissing, type LoadKerberos } from "./kerberos.ts";
-import type { KerberosTickets } from "./kerberos-tickets.ts";
-import { Negotiate, negotiateOf } from "./negotiate.ts";
-import { type Authorization, CHECK_PASSWORD, type Credentials, type Scheme, WITHHELD } from "./scheme.ts";
+import {
+  type AuthContext,
+  type AuthExchange,
+  type Authorization,
+  type AuthScheme,
+  NoCredentials,
+  WITHHELD,
+} from "./scheme.ts";
+import { offeredSchemes, SCHEMES, unusableSchemes } from "./schemes.ts";
 
-/** Why a proxy cannot be answered. The message is the end of a sentence that begins with the proxy. */
+/** Why a 407 cannot be answered. The message is the end of a sentence that begins with the proxy. */
 export class AuthenticationFailed extends Error {
-  /** Nobody was given; was given and not believed; cannot be done here; must not be sent to this proxy. */
+  /** There are no credentials, they were refused, no scheme can be used, or they must not be sent to this proxy. */
   readonly why: "required" | "refused" | "unsupported" | "withheld";
 
   constructor(why: AuthenticationFailed["why"], message: string, options?: ErrorOptions) {
@@ -17,179 +20,102 @@ export class AuthenticationFailed extends Error {
   }
 }
 
-export interface AuthenticationOptions {
-  readonly proxyHost: string;
-  /** `host:port` that CONNECT asks for. */
-  readonly authority: string;
-  /** Asked once, when the proxy first wants to know. */
-  readonly credentials: () => Promise<Credentials | undefined>;
-  /** See `ProxyRoute`: a ticket is not even asked for. `credentials` gives what may be sent all the same. */
-  readonly isNamedInClear: boolean;
-  /** Absent: no Kerberos here. */
-  readonly negotiate: KerberosTickets | undefined;
-  readonly loadKerberos: LoadKerberos;
-  readonly signal: AbortSignal;
+interface Chosen {
+  readonly scheme: AuthScheme;
+  readonly exchange: AuthExchange;
+  readonly challenge: Challenge;
 }
 
-/** What one attempt says to a proxy that answers 407: by the strongest scheme that it offers and we can do, and by no other. */
-export class Authentication {
-  readonly #options: AuthenticationOptions;
-  #using: { readonly scheme: Scheme; readonly challenge: Challenge } | undefined;
+/** Maximum length of a library's message in a sentence. */
+const MAX_MESSAGE = 200;
 
+/** Answers the 407s of one attempt, by the strongest scheme that can be used, and by no other. */
+export class Authentication {
+  readonly #context: AuthContext;
+  #chosen: Chosen | undefined;
   #offered = "";
 
-  constructor(options: AuthenticationOptions) {
-    this.#options = options;
+  constructor(context: AuthContext) {
+    this.#context = context;
   }
 
-  /** What the proxy has offered first, as people write it. */
+  /** The schemes of the first 407, for a log. */
   get offered(): string {
     return this.#offered;
   }
 
-  /** By which scheme; `undefined`: nothing was asked yet. */
-  get scheme(): Scheme["name"] | undefined {
-    return this.#using?.scheme.name;
+  /** The scheme in use; `undefined` before the first 407. */
+  get scheme(): AuthScheme | undefined {
+    return this.#chosen?.scheme;
   }
 
-  /** What the next leg says to the `Proxy-Authenticate` fields of a 407, or `AuthenticationFailed`. */
+  /** The authorization for the `Proxy-Authenticate` fields of a 407. Rejects with `AuthenticationFailed`. */
   async answer(fields: readonly string[]): Promise<Authorization> {
     const challenges = parseChallenges(fields);
-    if (this.#using === undefined) {
-      this.#offered = offered(challenges);
-      return this.#begin(challenges);
+    if (this.#chosen === undefined) {
+      this.#offered = offeredSchemes(challenges);
+      return this.#choose(challenges);
     }
-    const { scheme } = this.#using;
-    const challenge = scheme.goesOn(challenges);
-    if (challenge === undefined) throw new AuthenticationFailed("refused", REFUSED[scheme.name]);
-    return this.#say(scheme, challenge);
+    const { scheme, exchange } = this.#chosen;
+    const challenge = exchange.next(challenges);
+    if (challenge === undefined) throw new AuthenticationFailed("refused", scheme.refused);
+    return this.#authorize({ scheme, exchange, challenge });
   }
 
-  /** Of a proxy that has heard all we say in one attempt, and goes on. */
+  /** The failure of a proxy that goes on asking after the last request of an attempt. */
   get endless(): AuthenticationFailed {
-    return this.scheme === "Digest"
-      ? new AuthenticationFailed("unsupported", ALWAYS_STALE)
-      : new AuthenticationFailed("refused", "asks for ever more proofs of who we are");
+    const message = this.scheme?.endless;
+    return message === undefined
+      ? new AuthenticationFailed("refused", "asks for ever more proofs of who we are")
+      : new AuthenticationFailed("unsupported", message);
   }
 
-  /** The same once more, for a new connection; `undefined`: what was said belonged to the old one. */
+  /** Another authorization for a new connection; `undefined` if the last one was bound to the old connection. */
   async again(): Promise<Authorization | undefined> {
-    if (this.#using === undefined || this.#using.challenge.token !== undefined) return undefined;
-    return this.#say(this.#using.scheme, this.#using.challenge);
+    if (this.#chosen === undefined || this.#chosen.challenge.token !== undefined) return undefined;
+    return this.#authorize(this.#chosen);
   }
 
-  /** A sentence if the proxy's last answer tried to prove who it is, and failed. */
-  async doubts(fields: readonly string[]): Promise<string | undefined> {
-    return this.#using?.scheme.doubts?.(parseChallenges(fields));
+  /** Verifies the proxy's proof in its final answer, if there is one. Gives the end of a sentence if that failed. */
+  async verify(fields: readonly string[]): Promise<string | undefined> {
+    return this.#chosen?.exchange.verify?.(parseChallenges(fields));
   }
 
-  async #begin(challenges: readonly Challenge[]): Promise<Authorization> {
-    const { proxyHost, authority, isNamedInClear, loadKerberos, signal } = this.#options;
-    const negotiate = isNamedInClear ? undefined : this.#options.negotiate;
-    let problem: unknown;
-    const ticketWanted = negotiateOf(challenges);
-    if (ticketWanted !== undefined && negotiate !== undefined) {
+  async #choose(challenges: readonly Challenge[]): Promise<Authorization> {
+    const unused: { readonly scheme: AuthScheme; readonly error: NoCredentials }[] = [];
+    for (const scheme of SCHEMES) {
+      const challenge = scheme.pick(challenges);
+      if (challenge === undefined) continue;
       try {
-        return await this.#say(
-          new Negotiate(proxyHost, { tickets: negotiate, load: loadKerberos, signal }),
-          ticketWanted,
-        );
+        return await this.#authorize({ scheme, exchange: await scheme.begin(this.#context), challenge });
       } catch (error) {
-        signal.throwIfAborted();
-        // No ticket is no credentials for this scheme: perhaps there are some for a weaker one.
-        problem = (error as AuthenticationFailed).cause;
+        if (!(error instanceof NoCredentials)) throw error;
+        unused.push({ scheme, error });
       }
     }
-    const digest = pickDigest(challenges);
-    const basic = challenges.find(({ scheme }) => scheme === "basic");
-    const weaker = digest ?? basic;
-    if (isNamedInClear && weaker === undefined && ticketWanted !== undefined) throw withheld();
-    if (weaker === undefined) throw unsupported(challenges, negotiate !== undefined, problem);
-    const credentials = await this.#options.credentials();
-    if (credentials === undefined) throw isNamedInClear ? withheld() : required(challenges, problem);
-    const request = { method: "CONNECT", uri: authority };
-    return this.#say(digest === undefined ? new Basic(credentials) : new Digest(request, credentials), weaker);
+    if (this.#context.isUnverified && unused.length > 0) throw new AuthenticationFailed("withheld", WITHHELD);
+    const reasons = unused.map(({ error }) => error.message).filter((message) => message !== "");
+    const cause = unused[0]?.error.cause;
+    if (unused.some(({ scheme }) => scheme.sends !== "ticket")) {
+      const offer = [`it offers ${this.#offered}`, ...reasons].join("; ");
+      const message = `wants to know who we are: give user:password in --proxy-credentials-file or in the proxy's URL (${offer})`;
+      throw new AuthenticationFailed("required", message, { cause });
+    }
+    const why = [...reasons, ...unusableSchemes(challenges)].join("; ");
+    const message = `wants a kind of authentication that cannot be done here: it offers ${this.#offered}`;
+    throw new AuthenticationFailed("unsupported", why === "" ? message : `${message}: ${why}`, { cause });
   }
 
-  async #say(scheme: Scheme, challenge: Challenge): Promise<Authorization> {
+  async #authorize(next: Chosen): Promise<Authorization> {
     try {
-      const authorization = await scheme.authorize(challenge);
-      this.#using = { scheme, challenge };
+      const authorization = await next.exchange.authorize(next.challenge);
+      this.#chosen = next;
       return authorization;
     } catch (error) {
-      const message = `cannot be answered by ${scheme.name}: ${(error as Error).message.slice(0, MAX_SAID)}`;
+      if (error instanceof NoCredentials && this.#chosen === undefined) throw error;
+      this.#context.signal.throwIfAborted();
+      const message = `cannot be answered by ${next.scheme.name}: ${(error as Error).message.slice(0, MAX_MESSAGE)}`;
       throw new AuthenticationFailed("unsupported", message, { cause: error });
     }
   }
-}
-
-const REFUSED = {
-  Basic: `refuses the user or the password (Basic): ${CHECK_PASSWORD}`,
-  Digest: `refuses the user or the password (Digest): ${CHECK_PASSWORD}`,
-  Negotiate:
-    "refuses the Kerberos ticket (Negotiate): check that the proxy's host name is the one of its service principal, that both clocks are right, and that the user may use it",
-} as const satisfies Record<Scheme["name"], string>;
-
-/** Several proxies that share an address and not their nonces look like this, too. */
-const ALWAYS_STALE =
-  "calls every nonce stale, also the one that it has just given (Digest), and says nothing of the password: ask its administrators to look at how long its nonces are good, at its clock, and whether all proxies behind this address know them";
-
-function withheld(): AuthenticationFailed {
-  return new AuthenticationFailed("withheld", WITHHELD);
-}
-
-function required(challenges: readonly Challenge[], problem: unknown): AuthenticationFailed {
-  return new AuthenticationFailed(
-    "required",
-    `wants to know who we are: give user:password in --proxy-credentials-file or in the proxy's URL (it offers ${offered(challenges)}${kerberosProblem(problem)})`,
-    { cause: problem },
-  );
-}
-
-function unsupported(
-  challenges: readonly Challenge[],
-  kerberosWanted: boolean,
-  problem: unknown,
-): AuthenticationFailed {
-  const has = (scheme: string): boolean => challenges.some((challenge) => challenge.scheme === scheme);
-  const digest = digestProblem(challenges);
-  const cures = [
-    ...(digest === undefined ? [] : [digest]),
-    ...(has("negotiate") && !kerberosWanted ? ["Kerberos is not set up here"] : []),
-    ...(has("ntlm") ? ["for NTLM let px or cntlm run on this machine and name that with --proxy"] : []),
-  ];
-  return new AuthenticationFailed(
-    "unsupported",
-    `wants a kind of authentication that cannot be done here: it offers ${offered(challenges)}${kerberosProblem(problem)}${cures.length > 0 ? `: ${cures.join("; ")}` : ""}`,
-    { cause: problem },
-  );
-}
-
-function kerberosProblem(problem: unknown): string {
-  if (problem === undefined) return "";
-  const { message } = problem as Error;
-  return problem instanceof KerberosMissing
-    ? `; ${message}`
-    : `; ${NO_TICKET} (GSS-API says: ${message.slice(0, MAX_SAID)})`;
-}
-
-/** Of a library's words, which may hold names and paths without end. */
-const MAX_SAID = 200;
-
-/** What the library says is the same for all of these, and of use to few: that it cannot find mechanisms to negotiate. */
-const NO_TICKET =
-  "there is no Kerberos ticket for it: run kinit, or name a keytab in KRB5_CLIENT_KTNAME; with one of them, check that it is still good, that the proxy is called by the name of its service, and krb5.conf";
-
-/** How people write them, and how a stranger's own word for one is kept short. */
-const NAMES = new Map([
-  ["ntlm", "NTLM"],
-  ["negotiate", "Negotiate"],
-  ["digest", "Digest"],
-  ["basic", "Basic"],
-]);
-const MOST_NAMED = 6;
-
-function offered(challenges: readonly Challenge[]): string {
-  const schemes = [...new Set(challenges.map(({ scheme }) => NAMES.get(scheme) ?? scheme.slice(0, 20)))];
-  return schemes.length === 0 ? "none that can be read" : schemes.slice(0, MOST_NAMED).join(", ");
 }

@@ -1,21 +1,17 @@
-import type { Authorization, Credentials, Scheme } from "./scheme.ts";
+import { type AuthScheme, CHECK_PASSWORD, NoCredentials } from "./scheme.ts";
 
-/** Basic (RFC 7617), always in UTF-8: whoever asks for another character set has no way to say so. */
-export class Basic implements Scheme {
-  readonly name = "Basic";
-  readonly #credentials: Credentials;
+/** Basic (RFC 7617), always in UTF-8, because a proxy cannot ask for another character set. */
+export const BASIC: AuthScheme = {
+  name: "Basic",
+  sends: "password",
+  refused: `refuses the user or the password (Basic): ${CHECK_PASSWORD}`,
 
-  constructor(credentials: Credentials) {
-    this.#credentials = credentials;
-  }
+  pick: (challenges) => challenges.find(({ scheme }) => scheme === "basic"),
 
-  async authorize(): Promise<Authorization> {
-    const { user, password } = this.#credentials;
-    const secret = Buffer.from(`${user}:${password}`, "utf8").toString("base64");
-    return { value: `Basic ${secret}`, secret };
-  }
-
-  goesOn(): undefined {
-    return undefined;
-  }
-}
+  async begin({ credentials }) {
+    const given = await credentials();
+    if (given === undefined) throw new NoCredentials();
+    const secret = Buffer.from(`${given.user}:${given.password}`, "utf8").toString("base64");
+    return { authorize: async () => ({ value: `Basic ${secret}`, secret }), next: () => undefined };
+  },
+};

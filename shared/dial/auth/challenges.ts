@@ -1,16 +1,16 @@
-/** One way to authenticate that a proxy offers (RFC 9110 §11.3). */
+/** An authentication scheme that a proxy offers (RFC 9110 §11.3). */
 export interface Challenge {
-  /** In lower case, as are the names of the parameters. */
+  /** In lower case, like the names of the parameters. */
   readonly scheme: string;
-  /** What schemes that speak in tokens say in place of parameters: `Negotiate YII…`. */
+  /** The token68 that some schemes have in place of parameters: `Negotiate YII…`. */
   readonly token: string | undefined;
   readonly parameters: ReadonlyMap<string, string>;
 }
 
-/** Linear on any input: a run is looked at by each pattern once, and those that begin a match never overlap. */
+/** Matching is linear in the input: each pattern reads a run of characters once. */
 const TOKEN = /[!#$%&'*+.^_`|~0-9A-Za-z-]+/y;
 const TOKEN68 = /[A-Za-z0-9._~+/-]+=*(?=[ \t]*(?:,|$))/y;
-/** Without control characters (RFC 9110 §5.6.4): what is read here goes back to the proxy in a header of ours. */
+/** Without control characters (RFC 9110 §5.6.4), because the value is sent back in a header of ours. */
 // biome-ignore lint/suspicious/noControlCharactersInRegex: leaving them out is the point.
 const QUOTED = /"((?:[^"\\\0-\x08\n-\x1f\x7f]|\\[^\0-\x08\n-\x1f\x7f])*)"/y;
 const SPACES = /[ \t]*/y;
@@ -18,8 +18,9 @@ const SPACES_AND_COMMAS = /[ \t,]*/y;
 const TO_COMMA = /[^,]*/y;
 
 /**
- * The challenges of all `Proxy-Authenticate` fields of an answer, in their order. Commas part challenges and parameters
- * alike, so what follows one decides what it was. What nobody can read is left out: another challenge may be well-formed.
+ * The challenges of all `Proxy-Authenticate` fields of an answer, in order. Commas separate both challenges and
+ * parameters, so the text behind a comma decides which it is. Malformed parts are skipped, since other challenges may be
+ * valid.
  */
 export function parseChallenges(fields: readonly string[]): Challenge[] {
   return fields.flatMap((field) => new ChallengeReader(field).read());
@@ -53,7 +54,7 @@ class ChallengeReader {
     this.#challenges.push({ scheme, token, parameters: this.#parameters });
   }
 
-  /** The first of two parameters of a name counts: they must not repeat, and a later one may be smuggled in. */
+  /** Of two parameters with one name the first counts. Repetition is invalid, and a later one may be injected. */
   #takeValue(name: string): void {
     const quoted = this.#take(QUOTED);
     const value = quoted === undefined ? this.#take(TOKEN) : quoted.slice(1, -1).replace(/\\(.)/g, "$1");
@@ -61,7 +62,7 @@ class ChallengeReader {
     else if (this.#parameters?.has(name) === false) this.#parameters.set(name, value);
   }
 
-  /** Also takes the spaces before a token68, which is the other thing that may follow a name. */
+  /** Also reads the spaces before a token68, which may follow a name as well. */
   #takeEquals(): boolean {
     this.#take(SPACES);
     if (this.#field[this.#at] !== "=") return false;

@@ -2,7 +2,8 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { test } from "node:test";
 import { type Challenge, parseChallenges } from "./challenges.ts";
-import { Digest, digestAuthorization, digestProblem, pickDigest } from "./digest.ts";
+import { DIGEST, digestAuthorization } from "./digest.ts";
+import type { AuthContext } from "./scheme.ts";
 
 const MUFASA = { user: "Mufasa", password: "Circle of Life" };
 const NONCE = "7ypf/xlj9XXwfDPEoM4URrv/xwf94BcCAzFZH4GiTo0v";
@@ -94,14 +95,14 @@ test("the strongest that can be computed is picked", () => {
     'Digest realm=c, nonce=n, algorithm=sha-256, qop="auth,auth-int"',
     'Digest realm=d, nonce=n, algorithm=SHA-256, qop="auth-int"',
   ];
-  assert.equal(pickDigest(parseChallenges(offers))?.parameters.get("realm"), "c");
+  assert.equal(DIGEST.pick(parseChallenges(offers))?.parameters.get("realm"), "c");
   offers.push("Digest realm=e, nonce=n, algorithm=SHA-512-256, qop=auth");
-  assert.equal(pickDigest(parseChallenges(offers))?.parameters.get("realm"), "e");
-  assert.equal(pickDigest(parseChallenges(["Digest realm=a", "Basic realm=x"])), undefined);
+  assert.equal(DIGEST.pick(parseChallenges(offers))?.parameters.get("realm"), "e");
+  assert.equal(DIGEST.pick(parseChallenges(["Digest realm=a", "Basic realm=x"])), undefined);
 });
 
-test("an offer that cannot be computed is told by its algorithm, or by what it lacks", () => {
-  const problem = (...offers: string[]) => digestProblem(parseChallenges(offers));
+test("the reason why an offer cannot be answered is its algorithm or what it lacks", () => {
+  const problem = (...offers: string[]) => DIGEST.whyNot?.(parseChallenges(offers));
   assert.match(
     problem("Digest realm=r, nonce=n, algorithm=SHA-1024", 'Digest realm=r, nonce=n, algorithm="SHA3-256-sess"') ?? "",
     /known here with MD5, SHA-256, SHA-512-256, and not with "SHA-1024", "SHA3-256-sess"$/,
@@ -115,7 +116,8 @@ test("an offer that cannot be computed is told by its algorithm, or by what it l
 });
 
 test("requests with one nonce are counted, and a nonce is renewed when it is called stale", async () => {
-  const digest = new Digest({ method: "CONNECT", uri: "a:443" }, MUFASA);
+  const context = { credentials: async () => MUFASA, authority: "a:443" } as unknown as AuthContext;
+  const digest = await DIGEST.begin(context);
   const counts: (string | undefined)[] = [];
   for (const nonce of ["one", "one", "two"]) {
     const { value } = await digest.authorize(challengeOf(`realm=r, nonce=${nonce}, qop="auth"`));
@@ -123,6 +125,6 @@ test("requests with one nonce are counted, and a nonce is renewed when it is cal
   }
   assert.deepEqual(counts, ["00000001", "00000002", "00000001"]);
   const stale = parseChallenges(["Digest realm=r, nonce=three, stale=TRUE"]);
-  assert.equal(digest.goesOn(parseChallenges(["Digest realm=r, nonce=three"])), undefined);
-  assert.equal(digest.goesOn(stale), stale[0]);
+  assert.equal(digest.next(parseChallenges(["Digest realm=r, nonce=three"])), undefined);
+  assert.equal(digest.next(stale), stale[0]);
 });

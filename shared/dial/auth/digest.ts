@@ -1,49 +1,78 @@
 import { createHash, randomBytes } from "node:crypto";
 import type { Challenge } from "./challenges.ts";
-import type { Authorization, Credentials, Scheme } from "./scheme.ts";
+import {
+  type AuthExchange,
+  type Authorization,
+  type AuthScheme,
+  CHECK_PASSWORD,
+  NoCredentials,
+  type ProxyCredentials,
+} from "./scheme.ts";
 
-/** Weakest first: MD5 is what proxies offer beside it to clients that know nothing else (RFC 7616 §3.7). */
+/** OpenSSL's name for each algorithm, weakest first: proxies offer MD5 for old clients (RFC 7616 §3.7). */
 const HASHES = new Map([
   ["md5", "md5"],
   ["sha-256", "sha256"],
   ["sha-512-256", "sha512-256"],
 ]);
 
-/** The strongest of the Digest challenges that can be answered; `undefined`: there is none. */
-export function pickDigest(challenges: readonly Challenge[]): Challenge | undefined {
+/** Digest (RFC 7616): the proxy gets a proof of the password for one request and one nonce. */
+export const DIGEST: AuthScheme = {
+  name: "Digest",
+  sends: "digest of the password",
+  refused: `refuses the user or the password (Digest): ${CHECK_PASSWORD}`,
+  // Several proxies behind one address that do not share their nonces look like this, too.
+  endless:
+    "calls every nonce stale, also the one that it has just given (Digest), and says nothing of the password: ask its administrators to look at how long its nonces are good, at its clock, and whether all proxies behind this address know them",
+
+  pick: pickDigest,
+  whyNot: digestProblem,
+
+  async begin({ credentials, authority }) {
+    const given = await credentials();
+    if (given === undefined) throw new NoCredentials();
+    return new DigestExchange({ method: "CONNECT", uri: authority }, given);
+  },
+};
+
+/** The strongest Digest challenge that can be answered. */
+function pickDigest(challenges: readonly Challenge[]): Challenge | undefined {
   const strengths = [...HASHES.keys()];
-  const able = challenges.filter((challenge) => readChallenge(challenge) !== undefined);
+  const usable = challenges.filter((challenge) => readChallenge(challenge) !== undefined);
   const strength = (challenge: Challenge): number => strengths.indexOf(readChallenge(challenge)?.family ?? "");
-  return able.sort((one, other) => strength(other) - strength(one))[0];
+  return usable.sort((one, other) => strength(other) - strength(one))[0];
 }
 
-/** Why none of the Digest challenges can be answered, where none can; `undefined`: there are none. */
-export function digestProblem(challenges: readonly Challenge[]): string | undefined {
+/** Number and length of the proxy's algorithm names in a sentence. */
+const MAX_NAMED = 4;
+const MAX_NAME = 30;
+
+/** Why none of the Digest challenges can be answered; `undefined` if there are none. */
+function digestProblem(challenges: readonly Challenge[]): string | undefined {
   const offers = challenges.filter(({ scheme }) => scheme === "digest");
   if (offers.length === 0) return undefined;
   const unknown = new Set(offers.filter((offer) => algorithmOf(offer).hash === undefined).map(algorithmName));
   if (unknown.size === 0) return 'its Digest has no realm, no nonce, or a qop without "auth"';
   const known = [...HASHES.keys()].map((family) => family.toUpperCase());
-  return `Digest is known here with ${known.join(", ")}, and not with ${[...unknown].slice(0, MOST_NAMED).join(", ")}`;
+  return `Digest is known here with ${known.join(", ")}, and not with ${[...unknown].slice(0, MAX_NAMED).join(", ")}`;
 }
-
-/** Of a stranger's algorithms, and characters of each. */
-const MOST_NAMED = 4;
-const LONGEST_NAME = 30;
 
 function algorithmName({ parameters }: Challenge): string {
-  return `"${parameters.get("algorithm")?.slice(0, LONGEST_NAME)}"`;
+  return `"${parameters.get("algorithm")?.slice(0, MAX_NAME)}"`;
 }
 
-/** Digest (RFC 7616): the password stays here; what is sent proves it for one request of this proxy's nonce. */
-export class Digest implements Scheme {
-  readonly name = "Digest";
-  readonly #request: { readonly method: string; readonly uri: string };
-  readonly #credentials: Credentials;
+interface RequestLine {
+  readonly method: string;
+  readonly uri: string;
+}
+
+class DigestExchange implements AuthExchange {
+  readonly #request: RequestLine;
+  readonly #credentials: ProxyCredentials;
   #nonce: string | undefined;
   #count = 0;
 
-  constructor(request: { readonly method: string; readonly uri: string }, credentials: Credentials) {
+  constructor(request: RequestLine, credentials: ProxyCredentials) {
     this.#request = request;
     this.#credentials = credentials;
   }
@@ -56,29 +85,27 @@ export class Digest implements Scheme {
     return digestAuthorization(challenge, { ...this.#request, ...this.#credentials, cnonce, count: this.#count });
   }
 
-  /** `stale`: the nonce was too old, and nothing is said of the password (RFC 7616 §3.3). */
-  goesOn(challenges: readonly Challenge[]): Challenge | undefined {
+  /** `stale` means that the nonce is too old; the password was not checked (RFC 7616 §3.3). */
+  next(challenges: readonly Challenge[]): Challenge | undefined {
     const challenge = pickDigest(challenges);
     return challenge?.parameters.get("stale")?.toLowerCase() === "true" ? challenge : undefined;
   }
 }
 
-export interface DigestRequest extends Credentials {
-  readonly method: string;
-  readonly uri: string;
+export interface DigestRequest extends ProxyCredentials, RequestLine {
   readonly cnonce: string;
-  /** Requests with this nonce, this one included. */
+  /** Number of requests with this nonce, including this one. */
   readonly count: number;
 }
 
-/** The field that answers a challenge which `pickDigest` has found fit (RFC 7616 §3.4). Pure. */
+/** The answer to a challenge that `pickDigest` has found (RFC 7616 §3.4). */
 export function digestAuthorization(challenge: Challenge, request: DigestRequest): Authorization {
   const fit = readChallenge(challenge);
   if (fit === undefined) throw new TypeError("no Digest that can be computed");
   const { realm, nonce, hash, session, qop } = fit;
   const { user, password, method, uri, cnonce } = request;
   const nc = request.count.toString(16).padStart(8, "0");
-  // What the proxy sent is hashed as its bytes were, which a header keeps one to a character; what is ours is UTF-8.
+  // The proxy's parameters are hashed as bytes, one for each character of the header. Our own values are UTF-8.
   const digest = (...parts: readonly Buffer[]): string =>
     createHash(hash)
       .update(Buffer.concat(parts.flatMap((part, index) => (index === 0 ? [part] : [COLON, part]))))
@@ -104,19 +131,19 @@ export function digestAuthorization(challenge: Challenge, request: DigestRequest
     ...(opaque === undefined ? [] : [`opaque=${quoted(opaque)}`]),
     ...(hashed ? ["userhash=true"] : []),
   ];
-  // Who has it can try passwords at home.
+  // The response allows guesses of the password without the proxy.
   return { value: `Digest ${fields.join(", ")}`, secret: response };
 }
 
 interface DigestChallenge {
   readonly realm: string;
   readonly nonce: string;
-  /** As the RFC calls it. */
+  /** The name in RFC 7616. */
   readonly family: string;
-  /** As OpenSSL calls it. */
+  /** The name in OpenSSL. */
   readonly hash: string;
   readonly session: boolean;
-  /** Absent in proxies of before 1999 (RFC 2069), whose response has no count. */
+  /** Without qop the response has no count (RFC 2069). */
   readonly qop: boolean;
 }
 
@@ -139,7 +166,7 @@ function readChallenge(challenge: Challenge): DigestChallenge | undefined {
   return { realm, nonce, family, hash, session, qop: qops !== undefined };
 }
 
-/** A name that is not plain ASCII goes in the form of RFC 8187; neither form lets it end the field. */
+/** A user name outside ASCII is sent in the form of RFC 8187. In neither form can it end the field. */
 function username(user: string): string {
   if (/^[\x20-\x7e]*$/.test(user)) return `username=${quoted(user)}`;
   const encoded = encodeURIComponent(user).replace(/['()*]/g, (char) => `%${char.charCodeAt(0).toString(16)}`);

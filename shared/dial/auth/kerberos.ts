@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 
-/** What is used of the package `kerberos`: it is an optional peer, so that its types need not be there to build. */
+/** The part of the package `kerberos` in use. It is an optional peer, so its types may be absent at build time. */
 export interface Kerberos {
   readonly GSS_MECH_OID_SPNEGO: number;
   initializeClient(service: string, options: { mechOID: number }): Promise<KerberosClient>;
@@ -9,18 +9,18 @@ export interface Kerberos {
 
 export interface KerberosClient {
   readonly contextComplete: boolean;
-  /** Base64 in and out. */
+  /** Input and output are base64. */
   step(challenge: string): Promise<string>;
 }
 
 export type LoadKerberos = () => Promise<Kerberos>;
 
-/** It cannot be used here: the message is the end of a sentence that says why and what to do. */
+/** Kerberos cannot be used here. The message is the end of a sentence that says why and what to do. */
 export class KerberosMissing extends Error {}
 
 export const importKerberos: LoadKerberos = kerberosFrom("kerberos");
 
-/** `name` is no literal where it is imported: the compiler would look for the types of what is not installed. */
+/** `import()` gets a variable: for a literal the compiler would require the types of a package that is not installed. */
 export function kerberosFrom(name: string): LoadKerberos {
   return async () => {
     try {
@@ -39,8 +39,8 @@ export function kerberosFrom(name: string): LoadKerberos {
 }
 
 /**
- * Into the folder above ours, where a module of ours finds it as well: npm takes away from a folder what its lock file
- * does not know, and would make ours anew.
+ * The command that installs the package into the folder above ours, where our modules also find it. In our own folder
+ * npm would remove it, because our lock file does not name it.
  */
 export function installLine(folder: string): string {
   const above = dirname(folder);
@@ -52,14 +52,14 @@ export function installLine(folder: string): string {
   return isProject ? `npm install --prefix ${quoted(project)} ${PACKAGE}` : `npm install --global ${PACKAGE}`;
 }
 
-/** In the major that package.json names. */
+/** The major version is the one in package.json. */
 const PACKAGE = "kerberos@7";
 
 function quoted(path: string): string {
   return /^[\w@%+=:,./-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`;
 }
 
-/** Ours: the nearest one above this file that is a package. */
+/** The folder of this package. */
 function packageFolder(): string {
   let folder = import.meta.dirname;
   while (!existsSync(join(folder, "package.json")) && folder !== dirname(folder)) folder = dirname(folder);

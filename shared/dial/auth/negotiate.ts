@@ -1,40 +1,51 @@
 import type { Challenge } from "./challenges.ts";
-import type { KerberosClient, LoadKerberos } from "./kerberos.ts";
-import type { KerberosTickets } from "./kerberos-tickets.ts";
-import type { Authorization, Scheme } from "./scheme.ts";
+import { type KerberosClient, KerberosMissing } from "./kerberos.ts";
+import { type AuthContext, type AuthExchange, type Authorization, type AuthScheme, NoCredentials } from "./scheme.ts";
 
-export interface NegotiateOptions {
-  readonly tickets: KerberosTickets;
-  readonly load: LoadKerberos;
-  readonly signal: AbortSignal;
-}
+/** Negotiate (RFC 4559) with a Kerberos ticket for `HTTP/proxy-host`. No password leaves this machine. */
+export const NEGOTIATE: AuthScheme = {
+  name: "Negotiate",
+  sends: "ticket",
+  refused:
+    "refuses the Kerberos ticket (Negotiate): check that the proxy's host name is the one of its service principal, that both clocks are right, and that the user may use it",
 
-/** Negotiate (RFC 4559) with a Kerberos ticket for `HTTP/proxy-host`: no password leaves this machine. */
-export class Negotiate implements Scheme {
-  readonly name = "Negotiate";
-  readonly #proxyHost: string;
-  readonly #options: NegotiateOptions;
+  pick: negotiateOf,
+
+  async begin(context) {
+    if (context.isUnverified) throw new NoCredentials();
+    if (context.tickets === undefined) throw new NoCredentials("Kerberos is not set up here");
+    return new NegotiateExchange(context);
+  },
+};
+
+/** A library's message may contain long names and paths. */
+const MAX_MESSAGE = 200;
+/** The library's own message is the same for all of these causes: it cannot find mechanisms to negotiate. */
+const NO_TICKET =
+  "there is no Kerberos ticket for it: run kinit, or name a keytab in KRB5_CLIENT_KTNAME; with one of them, check that it is still good, that the proxy is called by the name of its service, and krb5.conf";
+
+class NegotiateExchange implements AuthExchange {
+  readonly #context: AuthContext;
   #client: KerberosClient | undefined;
 
-  constructor(proxyHost: string, options: NegotiateOptions) {
-    this.#proxyHost = proxyHost;
-    this.#options = options;
+  constructor(context: AuthContext) {
+    this.#context = context;
   }
 
-  /** Rejects where there is no ticket to be had. A challenge without a token begins anew. */
+  /** A challenge without a token begins a new exchange of tokens. */
   async authorize({ token = "" }: Challenge): Promise<Authorization> {
     const client = token === "" ? undefined : this.#client;
-    const secret = await (client === undefined ? this.#begin(token) : client.step(token));
+    const secret = await (client === undefined ? this.#requestTicket(token) : client.step(token));
     return { value: `Negotiate ${secret}`, secret };
   }
 
-  goesOn(challenges: readonly Challenge[]): Challenge | undefined {
+  next(challenges: readonly Challenge[]): Challenge | undefined {
     const challenge = negotiateOf(challenges);
     return challenge?.token === undefined ? undefined : challenge;
   }
 
-  /** Many proxies leave their last token out of the answer to a CONNECT; one that is there has to be right. */
-  async doubts(challenges: readonly Challenge[]): Promise<string | undefined> {
+  /** Many proxies send no last token with their 2xx. If there is one, it must be valid. */
+  async verify(challenges: readonly Challenge[]): Promise<string | undefined> {
     const token = negotiateOf(challenges)?.token;
     if (token === undefined || this.#client === undefined || this.#client.contextComplete) return undefined;
     try {
@@ -45,19 +56,28 @@ export class Negotiate implements Scheme {
     }
   }
 
-  /** With a ticket of whoever the ticket cache or the keytab of this process's environment is for. */
-  async #begin(token: string): Promise<string> {
-    const { tickets, load, signal } = this.#options;
-    const kerberos = await load();
-    return tickets.take(async () => {
-      this.#client = await kerberos.initializeClient(`HTTP@${this.#proxyHost}`, {
-        mechOID: kerberos.GSS_MECH_OID_SPNEGO,
-      });
-      return this.#client.step(token);
-    }, signal);
+  /** The ticket is for the principal of the ticket cache or the keytab in this process's environment. */
+  async #requestTicket(token: string): Promise<string> {
+    const { proxyHost, tickets, loadKerberos, signal } = this.#context;
+    try {
+      const kerberos = await loadKerberos();
+      const request = async (): Promise<string> => {
+        this.#client = await kerberos.initializeClient(`HTTP@${proxyHost}`, {
+          mechOID: kerberos.GSS_MECH_OID_SPNEGO,
+        });
+        return this.#client.step(token);
+      };
+      return await (tickets?.take(request, signal) ?? request());
+    } catch (error) {
+      signal.throwIfAborted();
+      const { message } = error as Error;
+      const isMissing = error instanceof KerberosMissing;
+      const reason = isMissing ? message : `${NO_TICKET} (GSS-API says: ${message.slice(0, MAX_MESSAGE)})`;
+      throw new NoCredentials(reason, { cause: error });
+    }
   }
 }
 
-export function negotiateOf(challenges: readonly Challenge[]): Challenge | undefined {
+function negotiateOf(challenges: readonly Challenge[]): Challenge | undefined {
   return challenges.find(({ scheme }) => scheme === "negotiate");
 }

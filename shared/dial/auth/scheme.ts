@@ -1,31 +1,69 @@
 import type { Challenge } from "./challenges.ts";
+import type { LoadKerberos } from "./kerberos.ts";
+import type { KerberosTickets } from "./kerberos-tickets.ts";
 
-export interface Credentials {
+/** A user and a password. They are never logged, and sent only to the proxy that they are for. */
+export interface ProxyCredentials {
   readonly user: string;
   readonly password: string;
 }
 
-/** What a request brings along for the proxy. */
+/** What a scheme may use in one attempt. */
+export interface AuthContext {
+  readonly proxyHost: string;
+  /** The `host:port` of the CONNECT request. */
+  readonly authority: string;
+  /** The user and the password for this proxy, if there are any. */
+  readonly credentials: () => Promise<ProxyCredentials | undefined>;
+  /** See `ProxyRoute`: no ticket may be requested. `credentials` gives what may be sent nevertheless. */
+  readonly isUnverified: boolean;
+  /** Absent if Kerberos is not used here. */
+  readonly tickets: KerberosTickets | undefined;
+  readonly loadKerberos: LoadKerberos;
+  readonly signal: AbortSignal;
+}
+
+/** A value for `Proxy-Authorization`. */
 export interface Authorization {
-  /** Of `Proxy-Authorization`. */
   readonly value: string;
-  /** The part of it that nobody else may see, should the proxy repeat it. */
+  /** The part of the value that must not appear in a log, in case the proxy repeats it. */
   readonly secret: string;
 }
 
-/** One scheme of authentication in use with one proxy, for all legs of one attempt. */
-export interface Scheme {
-  readonly name: "Negotiate" | "Digest" | "Basic";
-  authorize(challenge: Challenge): Promise<Authorization>;
-  /** After a 407 to what was authorized: the challenge to answer next; `undefined`: it was a refusal. */
-  goesOn(challenges: readonly Challenge[]): Challenge | undefined;
-  /** Does the proxy prove in its last answer who it is? A sentence if it tried and failed. */
-  doubts?(challenges: readonly Challenge[]): Promise<string | undefined>;
+/** An authentication scheme (RFC 9110 §11.1). `SCHEMES` lists all of them. */
+export interface AuthScheme {
+  /** As its RFC writes it, for logs. */
+  readonly name: string;
+  /** What the proxy gets. A password that it refuses must not be sent again and again. */
+  readonly sends: "password" | "digest of the password" | "ticket";
+  /** The end of a sentence about a proxy that has refused an authorization of this scheme. */
+  readonly refused: string;
+  /** The end of a sentence about a proxy that asks for another authorization after each one, without a refusal. */
+  readonly endless?: string;
+  /** The best challenge that this scheme can answer. */
+  pick(challenges: readonly Challenge[]): Challenge | undefined;
+  /** Why `pick` has found none, if the proxy offers this scheme. */
+  whyNot?(challenges: readonly Challenge[]): string | undefined;
+  /** Begins the exchange of one attempt. Rejects with `NoCredentials`. */
+  begin(context: AuthContext): Promise<AuthExchange>;
 }
 
-/** What is said of a proxy that wants a password and is sent none, whether or not there is one. */
+/** All authorizations of one scheme in one attempt. */
+export interface AuthExchange {
+  /** Rejects with `NoCredentials` if there is no ticket. */
+  authorize(challenge: Challenge): Promise<Authorization>;
+  /** The challenge to answer after another 407; `undefined` if that was a refusal. */
+  next(challenges: readonly Challenge[]): Challenge | undefined;
+  /** Verifies the proxy's proof of its own identity, if it sent one. Gives the end of a sentence if that failed. */
+  verify?(challenges: readonly Challenge[]): Promise<string | undefined>;
+}
+
+/** This process has no credentials for a scheme, so a weaker scheme may be tried. `message` may be empty. */
+export class NoCredentials extends Error {}
+
+/** The end of a sentence about a proxy that asks for credentials on an unverified route. */
 export const WITHHELD =
   "wants a password, and is sent none because a PAC script fetched without TLS named it: give the proxy by --proxy, or the script by https://";
 
-/** The cure for a password that a proxy does not take. */
+/** What to do about a refused password. */
 export const CHECK_PASSWORD = "check the user and the password in --proxy-credentials-file or in the proxy's URL";

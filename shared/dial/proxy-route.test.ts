@@ -1,0 +1,71 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { formatProxy, parseProxyUrl } from "./proxy-route.ts";
+
+/** Text → `formatProxy`, user and password. */
+const ROWS: readonly [text: string, proxy: string, user?: string, password?: string][] = [
+  ["http://proxy.corp:3128", "http://proxy.corp:3128"],
+  ["proxy:3128", "http://proxy:3128"],
+  ["proxy", "http://proxy:80"],
+  ["10.0.0.1:8080", "http://10.0.0.1:8080"],
+  ["[2001:DB8::1]:3128", "http://[2001:db8::1]:3128"],
+  ["http://proxy", "http://proxy:80"],
+  ["http://proxy:/", "http://proxy:80"],
+  ["https://proxy", "https://proxy:443"],
+  ["https://proxy:80", "https://proxy:80"],
+  ["socks5://proxy", "socks5://proxy:1080"],
+  ["socks5://proxy:80", "socks5://proxy:80"],
+  ["SOCKS5H://Proxy.Corp", "socks5h://proxy.corp:1080"],
+  ["https://[::1]/", "https://[::1]:443"],
+  ["http://[fe80::1%25eth0]:3128", "http://[fe80::1%eth0]:3128"],
+  ["http://bücher.example:1", "http://xn--bcher-kva.example:1"],
+  [" http://proxy:3128\n", "http://proxy:3128"],
+  ["http://@proxy:3128", "http://proxy:3128"],
+  ["http://anna@proxy", "http://proxy:80", "anna", ""],
+  ["http://anna:@proxy", "http://proxy:80", "anna", ""],
+  ["anna:secret@proxy:3128", "http://proxy:3128", "anna", "secret"],
+  ["http://corp%5Canna:p%40ss%3A%2F%25w%C3%B6rd@proxy:3128", "http://proxy:3128", "corp\\anna", "p@ss:/%wörd"],
+  ["socks5://anna:a:b@c@[fd00::1]:9", "socks5://[fd00::1]:9", "anna", "a:b@c"],
+];
+
+for (const [text, formatted, user, password] of ROWS) {
+  test(`${text.trim()} is ${formatted}${user === undefined ? "" : ` for ${user}`}`, () => {
+    const proxy = parseProxyUrl(text);
+    assert.equal(formatProxy(proxy), formatted);
+    assert.deepEqual(proxy.credentials, user === undefined ? undefined : { user, password });
+  });
+}
+
+const REFUSED: readonly [text: string, sentence: RegExp][] = [
+  ["ftp://anna:secret@proxy", /^must begin with http:\/\/, https:\/\/, socks5:\/\/ or socks5h:\/\//],
+  ["socks4://secret", /^must begin with/],
+  ["://secret", /^must begin with/],
+  ["constructor://secret", /^must begin with/],
+  ["", /^needs a legal host name/],
+  ["http://", /^needs a legal host name/],
+  ["http://anna:secret@", /^needs a legal host name/],
+  ["http://se cret:3128", /^needs a legal host name/],
+  ["http://proxy:secret", /^needs a host and a port/],
+  ["http:secret:3128", /^needs a host and a port/],
+  ["fd00::5ec", /^needs a host and a port, an IPv6 address in brackets/],
+  ["http://[secret]:1", /^has something else than an IPv6 address/],
+  ["http://proxy:65536", /^needs a port from 1 to 65535/],
+  ["http://proxy:0", /^needs a port from 1 to 65535/],
+  ["http://anna:secret/1@proxy:3128", /%2F/],
+  ["http://anna:12#secret@proxy:3128", /%23/],
+  ["http://proxy:3128/secret", /^must end after host and port/],
+  ["http://anna:100%secret@proxy:3128", /write it %25/],
+  ["http://anna:secr%E9t@proxy:3128", /bytes in its user or password that are not UTF-8/],
+  ["http://anna:secret%00@proxy:3128", /a control character in its user or password/],
+  ["http://an%0Ana:secret@proxy:3128", /a control character in its user or password/],
+  ["http://anna:sec\tret@proxy:3128", /a control character in its user or password/],
+];
+
+for (const [text, sentence] of REFUSED) {
+  test(`${JSON.stringify(text)} is refused without being repeated`, () => {
+    assert.throws(
+      () => parseProxyUrl(text),
+      ({ message }: Error) => sentence.test(message) && !/secret|anna|5ec/.test(message),
+    );
+  });
+}

@@ -1,0 +1,154 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import type { Socket } from "node:net";
+import { test } from "node:test";
+import type { TlsListenerOptions, VirtualHost } from "./listeners.ts";
+import { eventually, type Fixture, listening, readCalls } from "./testing/tls-clients.ts";
+
+const UPLOAD_BYTES = 8 << 20;
+
+/** Reads of 16 KiB would be as many at least. */
+const RECORDS = UPLOAD_BYTES / 16_384;
+
+/** How many reads an upload takes: the least of three, each on a connection of its own, because a busy kernel makes more. */
+async function readsOfUpload(it: Fixture): Promise<number> {
+  const counts: number[] = [];
+  const others = it.listener.connections;
+  while (counts.length < 3) {
+    const socket = it.tls();
+    const { socket: accepted } = await it.next(it.secured.length + 1);
+    const before = await readCalls();
+    socket.end(Buffer.alloc(UPLOAD_BYTES));
+    await once(accepted.resume(), "end");
+    counts.push((await readCalls()) - before);
+    accepted.destroy();
+    await eventually(() => it.listener.connections === others);
+  }
+  return Math.min(...counts);
+}
+
+test("who comes alone begins unread, and is read in buffers of more than a TLS record", async () => {
+  await using it = await listening({ mostUnread: 1 });
+  assert.ok((await readsOfUpload(it)) < 0.75 * RECORDS);
+});
+
+const host = (it: Fixture, rest: Partial<VirtualHost> = {}): VirtualHost => ({
+  get tls() {
+    return it.files.content;
+  },
+  ...rest,
+});
+
+/** Why a client is read before its handshake begins. */
+const READ_FIRST: Readonly<Record<string, (it: Fixture) => Promise<unknown>>> = {
+  "who finds as many connections as may begin unread": (it) => {
+    it.tls();
+    return it.next();
+  },
+  "who finds another that has said nothing": (it) => {
+    it.tcp();
+    return eventually(() => it.listener.handshakes === 1);
+  },
+};
+
+for (const [who, others] of Object.entries(READ_FIRST)) {
+  test(`${who} is read first`, async () => {
+    await using it = await listening({ mostUnread: who.includes("as many") ? 1 : 100 });
+    await others(it);
+    assert.ok((await readsOfUpload(it)) >= RECORDS);
+  });
+}
+
+test("where handshakes are limited, a client that says nothing takes none of them", async () => {
+  let begun = 0;
+  const limits = { limitsHandshakes: true, handshakeBudget: () => ({ take: () => ++begun > 0 }) };
+  await using it: Fixture = await listening({
+    mostUnread: 100,
+    hosts: {
+      get single() {
+        return host(it, limits);
+      },
+      find: () => undefined,
+    },
+  });
+  it.tcp();
+  await eventually(() => it.listener.handshakes === 1);
+  assert.equal(begun, 0);
+  it.tls();
+  await it.next();
+  assert.equal(begun, 1);
+});
+
+test("endUnread() ends who began unread and has not come through its handshake, and nobody else", async () => {
+  await using it = await listening({ mostUnread: 100 });
+  const through = it.tls();
+  const { socket } = await it.next();
+  const unread = it.tcp();
+  await eventually(() => it.listener.handshakes === 1);
+  const read = it.tcp();
+  await eventually(() => it.listener.handshakes === 2);
+  it.listener.endUnread();
+  await once(unread, "close");
+  await eventually(() => it.listener.connections === 2);
+  assert.deepEqual([it.listener.handshakes, read.destroyed], [1, false]);
+  assert.match(it.failed.join(), /^silent \S+ what is behind this port has changed/);
+  socket.write("still here");
+  assert.equal(String((await once(through, "data"))[0]), "still here");
+});
+
+for (const [how, leave] of [
+  ["resets", (socket: Socket) => socket.resetAndDestroy()],
+  ["ends", (socket: Socket) => socket.end()],
+  ["waits for the deadline", () => undefined],
+] as const) {
+  test(`who comes alone and ${how} without a word is reported once, as silent`, async () => {
+    await using it = await listening({ mostUnread: 100, handshakeTimeoutMs: how.startsWith("waits") ? 200 : 60_000 });
+    const socket = it.tcp();
+    await eventually(() => it.listener.handshakes === 1);
+    leave(socket);
+    await eventually(() => it.listener.connections === 0);
+    assert.equal(it.failed.length, 1);
+    assert.match(it.failed[0] ?? "", /^silent 127\.0\.0\.1:\d+ /);
+    assert.equal(it.listener.handshakes, 0);
+  });
+}
+
+test("who comes alone and says what is no TLS is reported as failed", async () => {
+  await using it = await listening({ mostUnread: 100 });
+  it.tcp().end("GET / HTTP/1.1\r\n\r\n");
+  await eventually(() => it.failed.length > 0 && it.listener.connections === 0);
+  assert.match(it.failed.join(), /^failed /);
+});
+
+test("who comes alone and says nothing keeps nobody out, and is the first to be dropped", async () => {
+  await using it = await listening({ mostUnread: 100, maxHandshakes: 1 });
+  const silent = it.tcp();
+  await eventually(() => it.listener.handshakes === 1);
+  it.tls();
+  await it.next();
+  await eventually(() => silent.destroyed);
+  assert.match(it.failed.join(), /^dropped 127\.0\.0\.1:\d+ too many TLS handshakes at once/);
+});
+
+test("stopAccepting() ends one that began unread, and reports nothing", async () => {
+  await using it = await listening({ mostUnread: 100 });
+  const silent = it.tcp();
+  await eventually(() => it.listener.handshakes === 1);
+  it.listener.stopAccepting();
+  await once(silent, "close");
+  assert.deepEqual([it.listener.handshakes, it.failed.length], [0, 0]);
+});
+
+/** Where something is read in front of TLS anyway. */
+const READ_ANYWAY: Readonly<Record<string, Partial<TlsListenerOptions<VirtualHost>>>> = {
+  "names are read": { hosts: { single: undefined, find: () => undefined } },
+  "balancers say who is behind them": { proxyProtocol: { required: false, trusts: () => true } },
+};
+
+for (const [where, options] of Object.entries(READ_ANYWAY)) {
+  test(`where ${where} nobody begins before he has spoken`, async () => {
+    await using it = await listening({ mostUnread: 100, handshakeTimeoutMs: 200, ...options });
+    await once(it.tcp(), "close");
+    assert.match(it.failed.join(), /^silent \S+ TLS handshake timeout: it sent nothing$/);
+  });
+}

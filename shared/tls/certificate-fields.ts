@@ -1,0 +1,142 @@
+import type { X509Certificate } from "node:crypto";
+
+/** One element of DER (X.690 §10): a tag, and what is in it. */
+export interface Element {
+  readonly tag: number;
+  readonly content: Buffer;
+  /** With tag and length. */
+  readonly whole: Buffer;
+}
+
+export const TAG = { boolean: 0x01, bitString: 0x03, octetString: 0x04, oid: 0x06, sequence: 0x30 } as const;
+
+/** The elements that follow one another in these bytes; throws when they are not DER to the last byte. */
+export function* elements(bytes: Buffer): Generator<Element> {
+  let at = 0;
+  while (at < bytes.length) {
+    const tag = bytes[at];
+    const { length, from } = lengthAt(bytes, at + 1);
+    const to = from + length;
+    if (tag === undefined || (tag & 0x1f) === 0x1f || to > bytes.length) throw new Error("is not DER");
+    yield { tag, content: bytes.subarray(from, to), whole: bytes.subarray(at, to) };
+    at = to;
+  }
+}
+
+/** The elements inside a SEQUENCE. */
+export function inside({ tag, content }: Element): Element[] {
+  if (tag !== TAG.sequence) throw new Error("is not what it should be");
+  return [...elements(content)];
+}
+
+/** The one element that these bytes are. */
+export function theElement(bytes: Buffer): Element {
+  const [only, more] = elements(bytes);
+  if (only === undefined || more !== undefined) throw new Error("is not what it should be");
+  return only;
+}
+
+function lengthAt(bytes: Buffer, at: number): { readonly length: number; readonly from: number } {
+  const first = bytes[at] ?? 0xff;
+  if (first < 0x80) return { length: first, from: at + 1 };
+  const size = first & 0x7f;
+  if (size === 0 || size > 4 || at + 1 + size > bytes.length) throw new Error("is not DER");
+  return { length: bytes.readUIntBE(at + 1, size), from: at + 1 + size };
+}
+
+/**
+ * Whose certificate it is (RFC 5280 §4.1.2.6), as it is encoded: a CA encodes its name in one way. Throws where OpenSSL takes
+ * what is not quite DER.
+ */
+export function subjectOf(certificate: Buffer): Buffer {
+  return partOf(certificate, 4);
+}
+
+/** The public key of a certificate with its algorithm (RFC 5280 §4.1.2.7), as it is encoded. Throws as `subjectOf` does. */
+export function publicKeyOf(certificate: Buffer): Buffer {
+  return partOf(certificate, 5);
+}
+
+/**
+ * The extensions of a certificate (RFC 5280 §4.1.2.9): the DER of each by its hexadecimal OID. `undefined`: the
+ * certificate has version 1, which has none. Throws as `subjectOf` does.
+ */
+export function extensionsOf(certificate: Buffer): Map<string, Buffer> | undefined {
+  const parts = signedParts(certificate);
+  if (parts[0]?.tag !== VERSION) return undefined;
+  const extensions = parts.find(({ tag }) => tag === EXTENSIONS);
+  if (extensions === undefined) return new Map();
+  const all = inside(theElement(extensions.content)).map((extension): [string, Buffer] => {
+    const parts = inside(extension); // OID, "critical" if it is, value
+    return [parts[0]?.content.toString("hex") ?? "", parts.at(-1)?.content ?? Buffer.alloc(0)];
+  });
+  return new Map(all);
+}
+
+/** Tags of parts of a certificate; version 1 has neither. */
+const VERSION = 0xa0;
+const EXTENSIONS = 0xa3;
+
+/** A part of what is signed, counted without the version. */
+function partOf(certificate: Buffer, index: number): Buffer {
+  const parts = signedParts(certificate);
+  if (parts[0]?.tag === VERSION) parts.shift();
+  const part = parts[index];
+  if (part === undefined) throw new Error("is no certificate");
+  return part.whole;
+}
+
+function signedParts(certificate: Buffer): Element[] {
+  const [tbs] = inside(theElement(certificate));
+  return tbs === undefined ? [] : inside(tbs);
+}
+
+/** RFC 5280 §4.2.1.12. */
+const SERVER_AUTH = "1.3.6.1.5.5.7.3.1";
+const CLIENT_AUTH = "1.3.6.1.5.5.7.3.2";
+
+/** Go takes it for every usage, OpenSSL for none of a server's or a client's. */
+const ANY = "2.5.29.37.0";
+
+/** What the extended key usage of a certificate lets it be. */
+export interface CertificateUsage {
+  readonly servers: boolean;
+  readonly clients: boolean;
+  readonly any: boolean;
+}
+
+/** One without that extension may be anything. */
+export function usageOf({ keyUsage }: Pick<X509Certificate, "keyUsage">): CertificateUsage {
+  // Node calls the extended one by this name; its types do not know that it may be absent.
+  const usages: readonly string[] | undefined = keyUsage;
+  return {
+    servers: usages?.includes(SERVER_AUTH) ?? true,
+    clients: usages?.includes(CLIENT_AUTH) ?? true,
+    any: usages?.includes(ANY) ?? true,
+  };
+}
+
+/** OIDs of extensions, hexadecimal (RFC 5280 §4.2.1.9, §4.2.1.3). */
+const BASIC_CONSTRAINTS = "551d13";
+const KEY_USAGE = "551d0f";
+/** Netscape's certificate type, from before there were the two above: a BIT STRING, whose bit 5 is "CA of TLS". */
+const NETSCAPE_TYPE = "6086480186f8420101";
+const NETSCAPE_TLS_CA = 0x04;
+
+/**
+ * May a root that does not say that it is a CA be one? OpenSSL accepts roots of X.509 version 1, roots with a key usage
+ * (`checkIssued` verifies that it allows signing), and roots whose Netscape certificate type says it. A CA under a root
+ * has to say it.
+ */
+export function mayBeRoot({ raw }: X509Certificate): boolean {
+  try {
+    const extensions = extensionsOf(raw);
+    if (extensions === undefined) return true;
+    if (extensions.has(BASIC_CONSTRAINTS)) return false;
+    const type = extensions.get(NETSCAPE_TYPE);
+    const bits = type === undefined ? 0 : (theElement(type).content[1] ?? 0);
+    return extensions.has(KEY_USAGE) || (bits & NETSCAPE_TLS_CA) !== 0;
+  } catch {
+    return false; // OpenSSL takes what is not quite DER
+  }
+}

@@ -1,0 +1,122 @@
+import { QueueNode } from "../basics/queue.ts";
+import type { MemoryAccount, MemoryHolder } from "../limits/memory-account.ts";
+import { RECLAIM, reclaim } from "../limits/reclaim.ts";
+import type { Stream } from "./stream.ts";
+
+/** Above its budget a session resets streams whose readers have stopped, in this interval, ms. */
+const RECLAIM_MS = 50;
+/** It does so until it holds less than this share of its budget. */
+const RECLAIM_TO = 0.9;
+
+/** What the streams of one session hold, against the session's budget and the pool. */
+export class SessionMemory implements MemoryHolder {
+  /** Streams reset because the session held more than its budget. */
+  resets = 0;
+  readonly #budget: number;
+  readonly #pool: MemoryAccount;
+  readonly #now: () => number;
+  readonly #open: Iterable<Stream>;
+  /** Streams that are over on the wire, with bytes that no reader has taken yet. */
+  readonly #unreadStreams = new Set<Stream>();
+  readonly #node = new QueueNode<MemoryHolder>(this);
+  #reservedCredit = 0;
+  #held = 0;
+  #timer: NodeJS.Timeout | undefined;
+
+  /** @param open the streams of the session that are not over */
+  constructor(budget: number, pool: MemoryAccount, now: () => number, open: Iterable<Stream>) {
+    this.#budget = budget;
+    this.#pool = pool;
+    this.#now = now;
+    this.#open = open;
+    pool.enter(this.#node);
+  }
+
+  /** Bytes received that no reader has taken. */
+  get held(): number {
+    return this.#held;
+  }
+
+  /** The number of streams that the session has forgotten and that still hold bytes. */
+  get unreadStreams(): number {
+    return this.#unreadStreams.size;
+  }
+
+  /** Others need the credit that the windows of this session have. */
+  get mustShrink(): boolean {
+    return this.#pool.mustShrink;
+  }
+
+  /** New streams begin with a small window. */
+  get isTight(): boolean {
+    return this.#held * 2 > this.#budget || this.#pool.isTight;
+  }
+
+  get #isSpent(): boolean {
+    return this.#held > this.#budget;
+  }
+
+  /** The stream that holds most is reset, even if it moves. */
+  get isOverrun(): boolean {
+    return this.#held > 2 * this.#budget;
+  }
+
+  /** Bytes that are held have changed by `delta`. */
+  hold(delta: number): void {
+    this.#held += delta;
+    this.#pool.hold(delta);
+    if (this.#isSpent) this.#timer ??= setTimeout(this.#reclaim, RECLAIM_MS).unref();
+  }
+
+  readonly #reclaim = (): void => {
+    this.#timer = undefined;
+    if (!this.#isSpent) return;
+    const isEnough = () => this.#held <= this.#budget * RECLAIM_TO;
+    this.resets += reclaim(this.reclaimables(), isEnough, this.#now(), RECLAIM.stalled);
+    if (this.#isSpent) this.#timer ??= setTimeout(this.#reclaim, RECLAIM_MS).unref();
+  };
+
+  *reclaimables(): Iterable<Stream> {
+    for (const stream of this.#open) if (stream.held > 0) yield stream;
+    yield* this.#unreadStreams;
+  }
+
+  /** Takes credit beyond an initial window from budget and pool. Returns false if there is none. */
+  reserve(bytes: number): boolean {
+    if (this.#isSpent || this.#reservedCredit + bytes > this.#budget || !this.#pool.reserve(bytes)) return false;
+    this.#reservedCredit += bytes;
+    return true;
+  }
+
+  /** That credit is free again. */
+  giveBack(bytes: number): void {
+    this.#reservedCredit -= bytes;
+    this.#pool.release(bytes);
+  }
+
+  /** The stream is over on the wire: its credit is free, but not yet what it holds. */
+  release(stream: Stream): void {
+    this.giveBack(stream.reservedCredit);
+    if (stream.unread > 0) this.#unreadStreams.add(stream);
+  }
+
+  /** The stream is destroyed and holds nothing. */
+  forget(stream: Stream): void {
+    this.#unreadStreams.delete(stream);
+  }
+
+  /** The session is over. Streams that were over before and are unread belong to their readers. */
+  close(): void {
+    clearTimeout(this.#timer);
+    this.#node.leave();
+  }
+
+  /** Resets the stream that holds most, among the open ones and those that are over. */
+  resetLargest(): void {
+    let largest: Stream | undefined;
+    for (const stream of this.reclaimables()) if (stream.held > (largest?.held ?? 0)) largest = stream;
+    if (largest === undefined) return;
+    this.resets++;
+    largest.evict();
+  }
+}
