@@ -109,10 +109,7 @@ test("--help and help show a command's options, an example, and every column of 
     ),
   );
   assert.deepEqual([asked?.code, asked?.stdout], [0, same?.stdout]);
-  assert.match(
-    asked?.stdout ?? "",
-    /--server <list>[\s\S]*For example:\n {2}culvert agent --server wss:/,
-  );
+  assert.match(asked?.stdout ?? "", /--server <list>[\s\S]*For example:\n {2}culvert agent --server wss:/);
   assert.match(all?.stdout ?? "", /^Commands:\n {2}server /m);
   assert.equal(unknown?.code, 2);
   for (const column of CLUSTER_HEADING.slice(2))
