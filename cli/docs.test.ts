@@ -12,7 +12,7 @@ import { validate } from "../shared/documents/schema.ts";
 import { type PlainValue, yamlDocuments } from "../shared/documents/yaml-documents.ts";
 import { OUTCOMES, type OutcomeCode, outcome } from "../shared/outcomes.ts";
 import { ROOT } from "../shared/runtime/testing/project.ts";
-import { createPki } from "./pki.ts";
+import { createPki } from "./pki/pki.ts";
 
 const PAGES = [
   ...readdirSync(join(ROOT, "docs/platforms")).map((name) => `docs/platforms/${name}`),

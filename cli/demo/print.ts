@@ -1,4 +1,4 @@
-import { readableLine } from "../shared/runtime/logger.ts";
+import { readableLine } from "../../shared/runtime/logger.ts";
 
 /** What a demo says, for a terminal or for a file: colours only where somebody sees them. */
 export interface Printer {

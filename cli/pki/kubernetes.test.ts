@@ -4,12 +4,12 @@ import { once } from "node:events";
 import { createServer } from "node:https";
 import type { AddressInfo } from "node:net";
 import { type TestContext, test } from "node:test";
-import { HttpsClient } from "../server/tokens/https-client.ts";
-import { ConfigError } from "../shared/config/options.ts";
-import { Authority } from "../shared/pki/certificates.ts";
-import { KubeFailure, KubeSecrets } from "./kube-secrets.ts";
-import { ensureSecrets, type PkiKubernetesOptions, runPkiKubernetes } from "./pki-kubernetes.ts";
-import { KubeSecretsStub } from "./testing-kube-secrets.ts";
+import { HttpsClient } from "../../server/tokens/https-client.ts";
+import { ConfigError } from "../../shared/config/options.ts";
+import { Authority } from "../../shared/pki/certificates.ts";
+import { ensureSecrets, type PkiKubernetesOptions, runPkiKubernetes } from "./kubernetes.ts";
+import { KubeFailure, KubeSecrets } from "./secrets.ts";
+import { KubeSecretsStub } from "./testing/secrets.ts";
 
 const ALL = ["x-ca", "x-server", "x-caller", "x-agent"];
 const OPTIONS = { namespace: "ns", name: "x", serverNames: ["x.ns.svc", "10.1.2.3", "fd00::1"], days: 90 };

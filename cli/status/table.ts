@@ -1,7 +1,9 @@
-import { printable } from "../shared/outcomes.ts";
-import type { ClusterStatus, RefusalStatus, Status, TunnelStatus } from "./status-answer.ts";
-import { ago, columns, count, size } from "./status-cells.ts";
-import { CLUSTER_HEADING } from "./status-columns.ts";
+import { printable } from "../../shared/outcomes.ts";
+import type { AgentStatus, ClusterStatus, RefusalStatus, RouterStatus, Status, TunnelStatus } from "./answer.ts";
+
+/** A CONNECT is counted as WAITING, then OPEN, then as ended. `culvert status --help` explains the columns. */
+export const CLUSTER_HEADING =
+  "CLUSTER STATE AGENTS WAITING OPEN ENDED-OK ENDED-BADLY ENDED/S BYTES BYTES/S LIMITS-HIT".split(" ");
 
 /** Of the refusals of all clusters the newest; `--json` has them all. */
 const SHOWN_REFUSALS = 20;
@@ -112,4 +114,72 @@ function refusalsBlock({ clusters, refusals }: Status, now: Date): string[] {
 function refusalRow({ side, code, from, target, reason, at, times }: RefusalStatus, now: Date): string[] {
   const who = [side, from, target === undefined ? "" : `to ${target}`].filter((part) => part !== "").join(" ");
   return [ago(at, now), count(times), who, code, reason];
+}
+
+/** Names of agents and callers are theirs to choose: nothing of them reaches the terminal but what can be printed. */
+export function columns(rows: readonly (readonly string[])[]): string[] {
+  const clean = rows.map((row) => row.map((cell) => printable(cell)));
+  const widths = (clean[0] ?? []).map((_, index) => Math.max(...clean.map((row) => row[index]?.length ?? 0)));
+  return clean.map((row) =>
+    row
+      .map((cell, index) => cell.padEnd(widths[index] ?? 0))
+      .join("  ")
+      .trimEnd(),
+  );
+}
+
+/** With separators of thousands. */
+export function count(value: number): string {
+  return value.toLocaleString("en-US");
+}
+
+/** Bytes for a person. */
+export function size(bytes: number): string {
+  let value = bytes;
+  for (const unit of ["B", "KiB", "MiB", "GiB"]) {
+    if (value < 1_024) return `${unit === "B" ? value : value.toFixed(1)} ${unit}`;
+    value /= 1_024;
+  }
+  return `${value.toFixed(1)} TiB`;
+}
+
+/** Time since then, in its two largest units. */
+export function ago(since: string, now: Date): string {
+  const elapsed = Math.max(0, Math.round((now.getTime() - Date.parse(since)) / 1_000));
+  const [days, hours, minutes] = [Math.floor(elapsed / 86_400), Math.floor(elapsed / 3_600), Math.floor(elapsed / 60)];
+  if (days > 0) return `${days}d${hours % 24}h`;
+  if (hours > 0) return `${hours}h${minutes % 60}m`;
+  return minutes > 0 ? `${minutes}m${elapsed % 60}s` : `${elapsed}s`;
+}
+
+/** An agent's status for a person. A server that the agent is leaving has a row of its own until its streams have ended. */
+export function agentTable({ agentId, pendingDials, memory, uplinks }: AgentStatus, now = new Date()): string {
+  const held = `tunnels hold ${size(memory.heldBytes)} of ${size(memory.limitBytes)}`;
+  const rows = uplinks.flatMap(({ server, state, since, sessions }) => {
+    const time = since === undefined ? "-" : ago(since, now);
+    if (sessions.length === 0) return [[server, state, "-", "-", time, "-", "-"]];
+    return sessions.map(({ serverId, remote, draining, roundTripMs, streams }) => [
+      ...[server, draining ? "draining" : state, serverId, remote.replace(/^::ffff:/, "")],
+      ...[draining ? "-" : time, `${roundTripMs} ms`, count(streams)],
+    ]);
+  });
+  const heading = ["SERVER", "STATE", "SERVER-ID", "ADDRESS", "SINCE", "RTT", "STREAMS"];
+  const first = `agent ${printable(agentId)}: ${held}, ${count(pendingDials)} targets being dialled`;
+  return `${[first, "", ...columns([heading, ...rows])].join("\n")}\n`;
+}
+
+/** A router's status for a person. */
+export function routerTable({ draining, connections, faults, routes, backends }: RouterStatus): string {
+  const first = `router${draining ? ", draining" : ""}: ${count(connections)} connections`;
+  const routeRows = routes.map(({ route, sni, backends, sendProxy }) => [
+    ...[route, count(backends), sendProxy, sni.join(", ")],
+  ]);
+  const backendRows = backends.map(({ backend, state, connections }) => [backend, state, count(connections)]);
+  const lines = [
+    ...[first, ...faults.map((fault) => `! ${printable(fault, 500)}`), ""],
+    ...columns([["ROUTE", "BACKENDS", "SEND-PROXY", "NAMES"], ...routeRows]),
+    "",
+    ...columns([["BACKEND", "STATE", "CONNECTIONS"], ...backendRows]),
+  ];
+  return `${lines.join("\n")}\n`;
 }

@@ -1,4 +1,5 @@
 import { constants } from "node:os";
+import { basename } from "node:path";
 import { deferred } from "../shared/basics/promises.ts";
 
 /** Signals within this time are one Ctrl-C, ms: a terminal sends it to this process, and npm passes its own on. */
@@ -35,4 +36,14 @@ export function untilSignal(onSecond: (signal: Signal) => void): {
 /** As a shell counts the end of a process by a signal. */
 export function exitCodeOf(signal: Signal): number {
   return 128 + constants.signals[signal];
+}
+
+/** A path as a shell reads it back, for lines that are made to be pasted. */
+export function shellQuoted(path: string): string {
+  return /^[A-Za-z0-9_./+-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`;
+}
+
+/** How this program was called, for lines that are made to be pasted: installed it is `culvert`, in a clone a path for Node. */
+export function ownCommand(script = process.argv[1] ?? ""): string {
+  return basename(script).startsWith("main.") ? `node ${shellQuoted(script)}` : "culvert";
 }

@@ -2,11 +2,11 @@ import { constants } from "node:fs";
 import { copyFile, link, mkdtemp, rm, stat, writeFile } from "node:fs/promises";
 import { isIP } from "node:net";
 import { join, resolve } from "node:path";
-import { bracketed } from "../shared/address/target.ts";
-import { ConfigError } from "../shared/config/options.ts";
-import { Authority } from "../shared/pki/certificates.ts";
-import { cannotWrite, makeFolder } from "./folder.ts";
-import { ownCommand, shellQuoted } from "./shell.ts";
+import { bracketed } from "../../shared/address/target.ts";
+import { ConfigError } from "../../shared/config/options.ts";
+import { Authority } from "../../shared/pki/certificates.ts";
+import { cannotWrite, makeFolder } from "../output-folder.ts";
+import { ownCommand, shellQuoted } from "../terminal.ts";
 
 export interface PkiOptions {
   /** Made if it does not exist; none of the files may be in it yet. */

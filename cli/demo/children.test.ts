@@ -6,9 +6,9 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
-import { testCertificate } from "../shared/link/testing/ends.ts";
-import { RUN_SOURCES, source } from "../shared/runtime/testing/project.ts";
-import { ChildDied, Children } from "./demo-children.ts";
+import { testCertificate } from "../../shared/link/testing/ends.ts";
+import { RUN_SOURCES, source } from "../../shared/runtime/testing/project.ts";
+import { ChildDied, Children } from "./children.ts";
 
 /** Alive, and not just waiting for its parent to ask how it ended. */
 function runs(pid: number): boolean {
@@ -26,7 +26,7 @@ async function until(condition: () => boolean): Promise<void> {
 
 test("a child that ends by itself is reported with its last words", async () => {
   const children = new Children(() => {});
-  children.start("sample target", "demo-target", ["0", "/nowhere/target.crt", "/nowhere/target.key"]);
+  children.start("sample target", "target", ["0", "/nowhere/target.crt", "/nowhere/target.key"]);
   await assert.rejects(children.died, (error) => {
     assert.ok(error instanceof ChildDied);
     assert.equal(error.message, "the sample target has ended by itself (exit code 1)");
@@ -45,16 +45,16 @@ test("children end with close, and with a parent that was killed", async (t) => 
   await writeFile(files[1], leaf.key);
 
   const children = new Children(() => {});
-  const child = children.start("target", "demo-target", ["0", ...files]);
+  const child = children.start("target", "target", ["0", ...files]);
   await Promise.race([child.firstLine, children.died]);
   assert.equal(runs(child.pid), true);
   await children.close();
   assert.equal(runs(child.pid), false);
-  assert.throws(() => children.start("target", "demo-target", []), /ending/);
+  assert.throws(() => children.start("target", "target", []), /ending/);
 
   const program = `
-    import { Children } from ${JSON.stringify(source("demo-children.ts", import.meta.url).href)};
-    const child = new Children(() => {}).start("target", "demo-target", ${JSON.stringify(["0", ...files])});
+    import { Children } from ${JSON.stringify(source("children.ts", import.meta.url).href)};
+    const child = new Children(() => {}).start("target", "target", ${JSON.stringify(["0", ...files])});
     await child.firstLine;
     console.log(child.pid);
   `;

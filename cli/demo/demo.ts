@@ -1,16 +1,14 @@
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { ConfigError } from "../shared/config/options.ts";
-import { Authority } from "../shared/pki/certificates.ts";
-import { type Child, ChildDied, Children } from "./demo-children.ts";
-import { connectOnce } from "./demo-connect.ts";
-import { type DemoFolder, demoFolder } from "./demo-folder.ts";
-import { choosePorts } from "./demo-ports.ts";
-import { logLine, type Printer, printer } from "./demo-print.ts";
-import { createPki, type Pki, refuseToOverwrite } from "./pki.ts";
-import { shellQuoted } from "./shell.ts";
-import { exitCodeOf, untilSignal } from "./until-signal.ts";
+import { ConfigError } from "../../shared/config/options.ts";
+import { Authority } from "../../shared/pki/certificates.ts";
+import { createPki, type Pki, refuseToOverwrite } from "../pki/pki.ts";
+import { exitCodeOf, shellQuoted, untilSignal } from "../terminal.ts";
+import { type Child, ChildDied, Children } from "./children.ts";
+import { connectOnce } from "./connect.ts";
+import { logLine, type Printer, printer } from "./print.ts";
+import { choosePorts, type DemoFolder, demoFolder } from "./resources.ts";
 
 export interface DemoOptions {
   /** Certificates and socket are kept here; by default in a temporary folder that goes with the demo. */
@@ -107,9 +105,9 @@ async function start(
   const ports = Object.fromEntries(Object.entries(chosen).map(([name, { port }]) => [name, port])) as Ports;
 
   const { files } = pki;
-  const target = children.start("target", "demo-target", [String(ports.target), targetFiles.cert, targetFiles.key]);
+  const target = children.start("target", "target", [String(ports.target), targetFiles.cert, targetFiles.key]);
   const socket = join(dir, "culvert.sock");
-  const server = children.start("server", "main", [
+  const server = children.start("server", "../main", [
     "server",
     ...(socket.length > MAX_SOCKET_PATH ? [] : [`--uds-name=${socket}`]),
     `--server-port=${ports.callers}`,
@@ -130,7 +128,7 @@ async function start(
   await ready(ports.serverHealth, server, children);
   timed(`server, process ${server.pid}: callers on 127.0.0.1:${ports.callers}, agents on 127.0.0.1:${ports.agents}`);
 
-  const agent = children.start("agent", "main", [
+  const agent = children.start("agent", "../main", [
     "agent",
     `--server=wss://localhost:${ports.agents}`,
     "--server-address=127.0.0.1",

@@ -8,9 +8,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { fileURLToPath } from "node:url";
-import { RUN_SOURCES, source } from "../shared/runtime/testing/project.ts";
+import { RUN_SOURCES, source } from "../../shared/runtime/testing/project.ts";
 
-const MAIN = fileURLToPath(source("main.ts", import.meta.url));
+const MAIN = fileURLToPath(source("../main.ts", import.meta.url));
 const DEADLINE_MS = 45_000;
 
 /** `culvert demo` with a temporary folder of its own, and what it has said. */

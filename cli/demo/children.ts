@@ -2,13 +2,21 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { extname } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
-import { deferred } from "../shared/basics/promises.ts";
+import { deferred } from "../../shared/basics/promises.ts";
 
-/** Lines kept of each child, for the report of its death. */
+/** Lines of each child that are kept for an error about its end. */
 const KEPT_LINES = 20;
 const KILL_AFTER_MS = 5_000;
 
-/** A child ended although nobody had asked it to. */
+/**
+ * Loaded into each child before its own module: it ends the child when the demo was killed and could not do so itself. The channel
+ * must not keep a child alive that has nothing else to do.
+ */
+const LEASH = `data:text/javascript,${encodeURIComponent(
+  'process.once("disconnect", () => process.kill(process.pid, "SIGTERM")); process.channel?.unref();',
+)}`;
+
+/** A child has ended although it was not asked to. */
 export class ChildDied extends Error {
   override readonly name = "ChildDied";
   readonly log: readonly string[];
@@ -22,13 +30,13 @@ export class ChildDied extends Error {
 export interface Child {
   readonly name: string;
   readonly pid: number;
-  /** Resolves when it has said something. */
+  /** Resolves when it has written a line. */
   readonly firstLine: Promise<void>;
 }
 
-/** The processes of a demo: started by name, ended together. */
+/** The processes of a demo, which end together. */
 export class Children {
-  /** Rejects with `ChildDied` when one ends before `close`. */
+  /** Rejects with `ChildDied` when a child ends before `close()`. */
   readonly died: Promise<never>;
   readonly #onLine: (name: string, line: string) => void;
   readonly #running = new Map<ChildProcess, Promise<void>>();
@@ -42,22 +50,18 @@ export class Children {
     process.once("exit", this.#onExit);
   }
 
-  /** Ends are expected from now on. */
+  /** `close()` was called: ends of children are expected. */
   get closing(): boolean {
     return this.#closing;
   }
 
-  /** Runs a file of this folder with Node itself, as this process runs: from the build, or through a loader. */
+  /** Runs a file, named relative to this folder and without extension, in the same form as this process: built or as a source. */
   start(name: string, file: string, args: readonly string[]): Child {
     if (this.#closing) throw new Error("the demo is ending");
-    const child = spawn(
-      process.execPath,
-      [...process.execArgv, "--import", sibling("demo-leash").href, path(file), ...args],
-      {
-        stdio: ["ignore", "pipe", "pipe", "ipc"],
-        env: ownEnvironment(),
-      },
-    );
+    const child = spawn(process.execPath, [...process.execArgv, "--import", LEASH, pathOf(file), ...args], {
+      stdio: ["ignore", "pipe", "pipe", "ipc"],
+      env: ownEnvironment(),
+    });
     const log: string[] = [];
     const { promise: firstLine, resolve: speak } = deferred();
     for (const stream of [child.stdout, child.stderr]) {
@@ -76,14 +80,14 @@ export class Children {
         resolve();
       };
       child.once("error", (error) => onEnd(error.message));
-      // "close", not "exit": its last words have been read by then.
+      // "close" comes after its last lines have been read, which is not true of "exit".
       child.once("close", (code, signal) => onEnd(signal === null ? `exit code ${code}` : signal));
     });
     this.#running.set(child, ended);
     return { name, pid: child.pid ?? 0, firstLine };
   }
 
-  /** SIGTERM for all; those that do not obey in time are killed. */
+  /** Sends SIGTERM to all, and SIGKILL to those that have not ended in time. */
   async close(): Promise<void> {
     this.#closing = true;
     for (const child of this.#running.keys()) child.kill("SIGTERM");
@@ -100,16 +104,12 @@ export class Children {
   readonly #onExit = (): void => this.kill();
 }
 
-function path(file: string): string {
-  return fileURLToPath(sibling(file));
+/** The path of a module with the extension of this one: `.ts` among sources, `.js` in the build. */
+function pathOf(file: string): string {
+  return fileURLToPath(new URL(`./${file}${extname(import.meta.url)}`, import.meta.url));
 }
 
-/** `.ts` beside `.ts`, `.js` beside `.js`. */
-function sibling(file: string): URL {
-  return new URL(`./${file}${extname(import.meta.url)}`, import.meta.url);
-}
-
-/** Options of a real server or agent in the environment are not meant for a demo's. */
+/** The environment without options of a real server or agent, which are not meant for the demo. */
 function ownEnvironment(): NodeJS.ProcessEnv {
   const entries = Object.entries(process.env);
   return Object.fromEntries(entries.filter(([name]) => !name.startsWith("CULVERT_") && name !== "PROXY_AGENT_ID"));

@@ -8,7 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import tls from "node:tls";
-import { ConfigError } from "../shared/config/options.ts";
+import { ConfigError } from "../../shared/config/options.ts";
 import { createPki, type PkiFile, runPki } from "./pki.ts";
 
 class Folder implements AsyncDisposable {

@@ -4,7 +4,7 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { type TestContext, test } from "node:test";
 import { runStatus, watchStatus } from "./status.ts";
-import { agentTable, routerTable } from "./status-tables.ts";
+import { agentTable, routerTable } from "./table.ts";
 
 const MEMORY = { heldBytes: 1_024, limitBytes: 2_048 };
 const CLUSTER = {

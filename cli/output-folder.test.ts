@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { type TestContext, test } from "node:test";
 import { ConfigError } from "../shared/config/options.ts";
-import { makeFolder } from "./folder.ts";
+import { makeFolder } from "./output-folder.ts";
 
 async function temporary(t: TestContext): Promise<string> {
   const path = await mkdtemp(join(tmpdir(), "culvert-folder-"));

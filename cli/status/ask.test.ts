@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { createServer as createHttpServer } from "node:http";
 import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
 import { type TestContext, test } from "node:test";
-import { askStatus } from "./status-ask.ts";
+import { askStatus } from "./ask.ts";
 
 async function listening(t: TestContext, server: Server): Promise<{ host: string; port: number }> {
   const sockets = new Set<Socket>();

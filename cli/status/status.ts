@@ -1,12 +1,11 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { parseTarget, type Target } from "../shared/address/target.ts";
-import { nearest } from "../shared/basics/text.ts";
-import { ConfigError } from "../shared/config/options.ts";
-import { printable } from "../shared/outcomes.ts";
-import { NoStatus, readAgentStatus, readRouterStatus, readStatus } from "./status-answer.ts";
-import { askStatus, type Said } from "./status-ask.ts";
-import { statusTable } from "./status-table.ts";
-import { agentTable, routerTable } from "./status-tables.ts";
+import { parseTarget, type Target } from "../../shared/address/target.ts";
+import { nearest } from "../../shared/basics/text.ts";
+import { ConfigError } from "../../shared/config/options.ts";
+import { printable } from "../../shared/outcomes.ts";
+import { NoStatus, readAgentStatus, readRouterStatus, readStatus } from "./answer.ts";
+import { askStatus, type Said } from "./ask.ts";
+import { agentTable, routerTable, statusTable } from "./table.ts";
 
 export interface StatusOptions {
   /** `host:port` of an admin port. */

@@ -4,8 +4,8 @@ import https from "node:https";
 import net, { type AddressInfo } from "node:net";
 import { type TestContext, test } from "node:test";
 import tls from "node:tls";
-import { Authority } from "../shared/pki/certificates.ts";
-import { connectOnce } from "./demo-connect.ts";
+import { Authority } from "../../shared/pki/certificates.ts";
+import { connectOnce } from "./connect.ts";
 
 async function listening(t: TestContext, server: net.Server): Promise<number> {
   await once(server.listen(0, "127.0.0.1"), "listening");

@@ -1,8 +1,8 @@
 import { request as httpRequest, type IncomingMessage } from "node:http";
 import { text } from "node:stream/consumers";
-import { formatTarget, type Target } from "../shared/address/target.ts";
-import { seconds } from "../shared/basics/text.ts";
-import { NoStatus, type StatusKind } from "./status-answer.ts";
+import { formatTarget, type Target } from "../../shared/address/target.ts";
+import { seconds } from "../../shared/basics/text.ts";
+import { NoStatus, type StatusKind } from "./answer.ts";
 
 const WITHIN_MS = 5_000;
 

@@ -1,8 +1,8 @@
 import { z } from "zod";
-import { failureOf, type HttpsAnswer, HttpsClient } from "../server/tokens/https-client.ts";
-import { type ApiAccess, checkAccess, type ReadAccess } from "../server/tokens/kube-access.ts";
-import { firstIssue, schemaMessage } from "../shared/basics/schema-errors.ts";
-import { printable } from "../shared/outcomes.ts";
+import { failureOf, type HttpsAnswer, HttpsClient } from "../../server/tokens/https-client.ts";
+import { type ApiAccess, checkAccess, type ReadAccess } from "../../server/tokens/kube-access.ts";
+import { firstIssue, schemaMessage } from "../../shared/basics/schema-errors.ts";
+import { printable } from "../../shared/outcomes.ts";
 
 const SecretObject = z.looseObject({
   metadata: z.looseObject({ labels: z.record(z.string(), z.string()).optional() }),
