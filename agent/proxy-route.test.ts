@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { pino } from "pino";
 import { ConfigError, defaultsOf } from "../shared/config/options.ts";
-import { until } from "../shared/link/testing.ts";
+import { until } from "../shared/link/testing/ends.ts";
 import { type AgentOptions, agentOptions } from "./options.ts";
 import { type LogLine, prepared } from "./testing/agent.ts";
 import { AgentRoutes } from "./uplink/proxy-route.ts";

@@ -7,7 +7,7 @@ import { type TestContext, test } from "node:test";
 import type { TLSSocket } from "node:tls";
 import { pino } from "pino";
 import { ConfigError, defaultsOf } from "../shared/config/options.ts";
-import { LinkServer, testCertificate, until } from "../shared/link/testing.ts";
+import { LinkServer, testCertificate, until } from "../shared/link/testing/ends.ts";
 import { startAgent } from "./agent.ts";
 import { type AgentOptions, agentOptions } from "./options.ts";
 

@@ -11,7 +11,7 @@ import { readOptions } from "../shared/config/read-options.ts";
 import { yamlDocuments } from "../shared/documents/yaml-documents.ts";
 import { OUTCOMES, type OutcomeCode, outcome } from "../shared/outcomes.ts";
 import { ROOT } from "../shared/runtime/testing/project.ts";
-import { createPki } from "./pki.ts";
+import { createPki } from "./pki/pki.ts";
 
 const PAGES = [
   ...readdirSync(join(ROOT, "docs/platforms")).map((name) => `docs/platforms/${name}`),

@@ -7,7 +7,7 @@ import { Link } from "../shared/link/link.ts";
 import { LinkKey } from "../shared/link/proof.ts";
 import type { CertificateAndKey } from "../shared/pki/certificates.ts";
 import { CloseCode, LinkRefused } from "../shared/wire/handshake.ts";
-import { encodeAnswer, readOpen } from "../shared/wire/open.ts";
+import { encodeAnswer, readOpen } from "../shared/wire/stream-head.ts";
 import { Session } from "../shared/yamux/session.ts";
 import type { Stream } from "../shared/yamux/stream.ts";
 import { CONNECT, callerOf, collect, pki, type start as Start, start, until } from "./testing/server.ts";
@@ -51,13 +51,13 @@ class ResumingAgent {
 
   /** Asks as an agent would, and goes on over the new carrier. */
   async resume(hello = HELLO, by = pki.agent): Promise<void> {
-    this.link.holdAcks();
+    this.link.acks.hold();
     const resume = this.words();
     const { carrier, resumed } = await dialAgain(dialOptions(this.server, { ...hello, resume }, by));
     assert.ok(this.key.isAnswer(this.link.id, resumed));
     this.carrier = carrier;
     this.link.resume(carrier, "server", { peerReceived: resumed.received, named: resume.received });
-    this.link.confirm();
+    this.link.acks.now();
   }
 }
 
@@ -202,12 +202,12 @@ test("answers that are lost cost nothing: the next resume has a higher counter",
   await using server = await start(BRIEF);
   const agent = await ResumingAgent.start(server);
   const say = await connection(server);
-  agent.link.holdAcks();
+  agent.link.acks.hold();
   for (let lost = 0; lost < 3; lost++) {
     const { carrier } = await dialAgain(dialOptions(server, { ...HELLO, resume: agent.words() }));
     carrier.destroy(); // the agent has not read the answer
   }
-  agent.link.releaseAcks();
+  agent.link.acks.release();
   await say("on the carrier that was there all the time");
   await agent.resume();
   await say("on the next one");
@@ -217,7 +217,7 @@ test("two resumes at once leave the link unharmed, and a hello that arrives twic
   await using server = await start(BRIEF);
   const agent = await ResumingAgent.start(server);
   const say = await connection(server);
-  agent.link.holdAcks();
+  agent.link.acks.hold();
   const twice = () => dialAgain(dialOptions(server, { ...HELLO, resume }));
   const resume = agent.words();
   const [first, second] = await Promise.allSettled([twice(), twice()]);

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { duplexPair } from "node:stream";
 import { test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
-import { encodeHead } from "../../shared/wire/open.ts";
+import { encodeHead } from "../../shared/wire/stream-head.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { DuplexTransport } from "../../shared/yamux/testing/duplex-transport.ts";

@@ -9,7 +9,7 @@ import {
   type ProbeBegun,
   type ProbeMode,
   readProbeAnswer,
-} from "../../shared/wire/probe.ts";
+} from "../../shared/wire/stream-head.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { PacedPipe } from "./paced-pipe.ts";

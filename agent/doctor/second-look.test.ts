@@ -3,7 +3,7 @@ import { once } from "node:events";
 import net, { type AddressInfo, type Server } from "node:net";
 import { type TestContext, test } from "node:test";
 import tls from "node:tls";
-import { testCertificate } from "../../shared/link/testing.ts";
+import { testCertificate } from "../../shared/link/testing/ends.ts";
 import { CertificateFault } from "../../shared/tls/server-certificate.ts";
 import { boxesIn, type LookOptions, lookAt } from "./second-look.ts";
 import { tlsFault } from "./tls-fault.ts";

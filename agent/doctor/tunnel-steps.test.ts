@@ -3,7 +3,7 @@ import { createHash } from "node:crypto";
 import type { IncomingMessage } from "node:http";
 import net from "node:net";
 import { type TestContext, test } from "node:test";
-import { HELLO, KEEPALIVE_MS, LinkServer, testCertificate, welcome } from "../../shared/link/testing.ts";
+import { HELLO, KEEPALIVE_MS, LinkServer, testCertificate, welcome } from "../../shared/link/testing/ends.ts";
 import { SUBPROTOCOL } from "../../shared/wire/handshake.ts";
 import { type StepFailed, StepLog } from "./steps.ts";
 import { dialTunnel } from "./tunnel-steps.ts";

@@ -1,6 +1,6 @@
 import type { IncomingMessage } from "node:http";
 import type { TLSSocket } from "node:tls";
-import type { Hello } from "../../shared/link/control.ts";
+import type { Hello, InnerWelcome, Renewed } from "../../shared/link/control.ts";
 import {
   type CarrierDialOptions,
   type Dialled,
@@ -10,7 +10,6 @@ import {
   probeServer,
 } from "../../shared/link/dial.ts";
 import { GrpcServer } from "../../shared/link/dial-fault.ts";
-import type { InnerWelcome, Renewed } from "../../shared/link/inner-hello.ts";
 import { dialInner, type InnerTls } from "../../shared/link/inner-tls.ts";
 import { Link } from "../../shared/link/link.ts";
 import { CallersPort, MiddleBox } from "../../shared/link/upgrade-answer.ts";
@@ -115,7 +114,7 @@ async function admittedInside(
   const { pipe } = await log.run("inner tls", () => innerTlsStep(link, openedBy, dial));
   const greeting = sendHello(pipe, dial, AbortSignal.timeout(dial.options.timeoutMs)).then(mustWelcome);
   const welcome = await log.run("admission", () => admissionStep(greeting, (words) => words, dial));
-  link.settle(welcome.link, 0);
+  link.assignId(welcome.link, 0);
   carrier.setKeepalive(Math.min(dial.options.keepaliveMs, welcome.keepaliveMs));
   return { link, pipe, welcome };
 }

@@ -7,7 +7,7 @@ import { splice } from "../../shared/relay/splice.ts";
 import type { SpliceAccount } from "../../shared/relay/splice-memory.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
-import { encodeAnswer, readOpen } from "../../shared/wire/open.ts";
+import { encodeAnswer, readOpen } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { TimedLookup } from "./lookup.ts";
 import type { TargetPolicy } from "./policy.ts";

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import type { TestContext } from "node:test";
 import { pino } from "pino";
 import { defaultsOf } from "../../shared/config/options.ts";
-import { LinkServer, testCertificate } from "../../shared/link/testing.ts";
+import { LinkServer, testCertificate } from "../../shared/link/testing/ends.ts";
 import { type Agent, startAgent } from "../agent.ts";
 import { type AgentOptions, agentOptions } from "../options.ts";
 

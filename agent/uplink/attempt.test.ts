@@ -4,7 +4,7 @@ import net from "node:net";
 import { test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import type { Passage } from "../../shared/link/dial.ts";
-import { HELLO, LinkServer, testCertificate } from "../../shared/link/testing.ts";
+import { HELLO, LinkServer, testCertificate } from "../../shared/link/testing/ends.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
 import { UnknownIssuer } from "../../shared/tls/server-certificate.ts";
 import { DEFAULT_OPTIONS } from "../../shared/yamux/options.ts";

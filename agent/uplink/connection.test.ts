@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import { CarrierLost } from "../../shared/link/carrier-end.ts";
 import { Link } from "../../shared/link/link.ts";
-import { welcome } from "../../shared/link/testing.ts";
-import { Wire } from "../../shared/link/testing-wire.ts";
+import { welcome } from "../../shared/link/testing/ends.ts";
+import { Wire } from "../../shared/link/testing/wire.ts";
 import { Connection, type ConnectionOwner } from "./connection.ts";
 
 const CUT = new CarrierLost("cut", { lossCause: "reset", ageMs: 1, idleMs: 1 });

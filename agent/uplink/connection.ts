@@ -1,6 +1,7 @@
 import type { CarrierLost } from "../../shared/link/carrier-end.ts";
-import type { InnerWelcome } from "../../shared/link/inner-hello.ts";
-import type { Link, Resumption as Resumed } from "../../shared/link/link.ts";
+import type { InnerWelcome } from "../../shared/link/control.ts";
+import type { Link } from "../../shared/link/link.ts";
+import type { ResumeReport } from "../../shared/link/link-options.ts";
 import type { LinkRefused } from "../../shared/wire/handshake.ts";
 import { GoAwayCode } from "../../shared/yamux/frame.ts";
 import type { SessionOptions } from "../../shared/yamux/options.ts";
@@ -16,7 +17,7 @@ export interface ConnectionOwner {
   onDrain(connection: Connection, retryAfterMs: number): void;
   /** Its carrier is lost; it looks for another one by itself. */
   onSuspended(connection: Connection, cause: CarrierLost): void;
-  onResumed(connection: Connection, resumed: Resumed): void;
+  onResumed(connection: Connection, resumed: ResumeReport): void;
   /** While it looked for its own server it has met another one. */
   onElsewhere(connection: Connection, refusal: LinkRefused): void;
   /** It goes on, but will get no other carrier: it belongs to the certificate that we showed before. */

@@ -2,7 +2,7 @@ import type { SecureVersion } from "node:tls";
 import type { BackoffOptions } from "../../shared/basics/backoff.ts";
 import type { Hello } from "../../shared/link/control.ts";
 import type { CarrierDialOptions } from "../../shared/link/dial.ts";
-import type { LinkOptions } from "../../shared/link/link.ts";
+import type { LinkOptions } from "../../shared/link/link-options.ts";
 import { UnknownIssuer } from "../../shared/tls/server-certificate.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import type { SessionOptions } from "../../shared/yamux/options.ts";

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { pino } from "pino";
 import { RouteFault } from "../../shared/dial/fault.ts";
-import { testCertificate } from "../../shared/link/testing.ts";
+import { testCertificate } from "../../shared/link/testing/ends.ts";
 import { KeptProxyTls } from "./proxy-route.ts";
 
 test("a broken --proxy-ca is a fault that names it, until it is mended", async (t) => {

@@ -5,7 +5,7 @@ import type { ProvenResume } from "../../shared/link/control.ts";
 import type { DialledAgain } from "../../shared/link/dial.ts";
 import { Link } from "../../shared/link/link.ts";
 import { LinkKey } from "../../shared/link/proof.ts";
-import { Wire } from "../../shared/link/testing-wire.ts";
+import { Wire } from "../../shared/link/testing/wire.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { provenBy, Resumption } from "./resumption.ts";
 

@@ -7,10 +7,7 @@ import type { LinkKey } from "../../shared/link/proof.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 
 /** What is done with a link to give it another carrier. */
-export type ResumptionLink = Pick<
-  Link,
-  "id" | "received" | "suspended" | "holdAcks" | "releaseAcks" | "resume" | "confirm" | "destroy"
->;
+export type ResumptionLink = Pick<Link, "id" | "received" | "suspended" | "acks" | "resume" | "destroy">;
 
 /** What a hello says of the link that it resumes, beside the proof. */
 export type ResumeWords = Pick<ProvenResume, "link" | "received">;
@@ -145,7 +142,7 @@ export class Resumption {
     let named = 0;
     const words = (): ResumeWords => {
       // What is acknowledged on the old carrier from here on could be freed before this hello is read.
-      link.holdAcks();
+      link.acks.hold();
       named = link.received;
       return { link: link.id, received: named };
     };
@@ -177,12 +174,12 @@ export class Resumption {
     this.#failures = 0;
     this.#elsewhere = 0;
     this.#resumedAt = performance.now();
-    link.confirm();
+    link.acks.now();
   }
 
   #failed(error: unknown): void {
     const { link, retry } = this.#deps;
-    link.releaseAcks();
+    link.acks.release();
     this.#deps.onFailed(error);
     const refusal = error instanceof LinkRefused ? error : undefined;
     const isElsewhere = refusal?.closeCode === CloseCode.foreignLink;

@@ -4,7 +4,7 @@ import type { AddressInfo } from "node:net";
 import { type TestContext, test } from "node:test";
 import tls from "node:tls";
 import { dialCarrier } from "../../shared/link/dial.ts";
-import { HELLO, KEEPALIVE_MS, testCertificate } from "../../shared/link/testing.ts";
+import { HELLO, KEEPALIVE_MS, testCertificate } from "../../shared/link/testing/ends.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
 import { UnknownIssuer } from "../../shared/tls/server-certificate.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";

@@ -6,8 +6,9 @@ import { RouteFault } from "../../shared/dial/fault.ts";
 import { UNBOUNDED } from "../../shared/limits/memory-account.ts";
 import { CarrierLost } from "../../shared/link/carrier-end.ts";
 import { dialFault, SECURING } from "../../shared/link/dial-fault.ts";
-import type { LinkWatcher } from "../../shared/link/link.ts";
-import { welcome } from "../../shared/link/testing.ts";
+import type { Link } from "../../shared/link/link.ts";
+import type { LinkWatcher } from "../../shared/link/link-options.ts";
+import { welcome } from "../../shared/link/testing/ends.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { Flag, FrameType, GoAwayCode, header } from "../../shared/yamux/frame.ts";
 import { Session } from "../../shared/yamux/session.ts";
@@ -40,9 +41,8 @@ class PairLink extends DuplexTransport implements UplinkLink {
     this.watcher.onClosed?.();
   }
 
-  holdAcks(): void {}
-  releaseAcks(): void {}
-  confirm(): void {}
+  readonly acks = { hold() {}, release() {}, now() {} } as unknown as Link["acks"];
+
   get suspended(): boolean {
     return this.lost !== undefined;
   }

@@ -1,7 +1,7 @@
 import { backoffMs, type Ending, shortLivesAfter } from "../../shared/basics/backoff.ts";
 import { RouteFault } from "../../shared/dial/fault.ts";
 import type { CarrierLost } from "../../shared/link/carrier-end.ts";
-import { LinkLost, type Resumption } from "../../shared/link/link.ts";
+import { LinkLost, type ResumeReport } from "../../shared/link/link-options.ts";
 import { type LinkMetrics, PLANNED } from "../../shared/runtime/common-metrics.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
@@ -242,7 +242,7 @@ export class Uplink implements ConnectionOwner {
     this.#log.write("warn", { ...line, ageMs: Math.round(ageMs), idleMs: Math.round(idleMs) }, "uplink suspended");
   }
 
-  onResumed(connection: Connection, resumption: Resumption): void {
+  onResumed(connection: Connection, resumption: ResumeReport): void {
     const { metrics } = this.#deps;
     const { state } = this;
     const { suspendedMs, replayedBytes, lost } = resumption;

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { InnerPipe } from "../../shared/link/inner-pipe.ts";
-import { HELLO } from "../../shared/link/testing.ts";
+import { HELLO } from "../../shared/link/testing/ends.ts";
 import { sendHello } from "./via-middlebox.ts";
 
 test("a hello whose time is over before it is said waits for no answer", async () => {

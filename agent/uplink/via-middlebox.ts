@@ -1,12 +1,12 @@
 import type { Carrier } from "../../shared/link/carrier.ts";
 import type { Hello, OuterHello } from "../../shared/link/control.ts";
+import { type InnerHello, type InnerWelcome, parseInnerReply, type Renewed } from "../../shared/link/control.ts";
 import { type CarrierDialOptions, dialAgain, OUTER_HELLO } from "../../shared/link/dial.ts";
-import { type InnerHello, type InnerWelcome, parseInnerAnswer, type Renewed } from "../../shared/link/inner-hello.ts";
 import type { InnerPipe } from "../../shared/link/inner-pipe.ts";
+import { UntrustedLink } from "../../shared/link/inner-pipe.ts";
 import { dialInner } from "../../shared/link/inner-tls.ts";
 import type { Link } from "../../shared/link/link.ts";
 import type { LinkKey } from "../../shared/link/proof.ts";
-import { TappedLink } from "../../shared/link/tapped-link.ts";
 import { Connection, type ConnectionOwner } from "./connection.ts";
 import type { Credentials } from "./credentials.ts";
 import {
@@ -35,7 +35,7 @@ export async function connectViaMiddlebox(
   }
   const { graceMs } = answer;
   const keepaliveMs = (): number => Math.min(reach.path.keepaliveMs, answer.keepaliveMs);
-  link.settle(answer.link, graceMs);
+  link.assignId(answer.link, graceMs);
   carrier.setKeepalive(keepaliveMs());
   return new Connection(link, answer, owner, {
     ...connectionOptions(reach, () => shown),
@@ -63,7 +63,7 @@ type OuterCa = CarrierDialOptions["tls"]["ca"];
 
 /** What the server has answered inside, and on what. */
 interface Met extends InnerAnswer {
-  readonly link: TappedLink;
+  readonly link: UntrustedLink;
   readonly carrier: Carrier;
 }
 
@@ -73,7 +73,7 @@ async function meet(reach: DialContext, terms: DialTerms, ca: OuterCa, renews?: 
   const { timeoutMs } = terms;
   const until = performance.now() + timeoutMs;
   const { carrier, remote } = await reportToRoute(reach, terms, dialMiddlebox(carrierOptions(reach, terms), ca));
-  const link = new TappedLink(remote, carrier, linkOptions(reach));
+  const link = new UntrustedLink(remote, carrier, linkOptions(reach));
   const inside = await handshakeInside(link, {
     ...terms,
     ...{ host: server.host, hello },
@@ -129,7 +129,7 @@ export async function sendHello(
   };
   try {
     pipe.sendWords(words);
-    return parseInnerAnswer(await pipe.readWords());
+    return parseInnerReply(await pipe.readWords());
   } catch (error) {
     pipe.destroy(error as Error);
     throw error;

@@ -1,4 +1,4 @@
-import { type FrameShape, frame } from "../../shared/link/testing-frames.ts";
+import { type FrameShape, frame } from "../../shared/link/testing/frames.ts";
 import type { MiddleboxBehaviour, Sides } from "./middlebox.ts";
 import type { Random } from "./random.ts";
 

@@ -4,7 +4,7 @@ import { dialCarrier } from "../../shared/link/dial.ts";
 import { Link } from "../../shared/link/link.ts";
 import type { CertificateAndKey } from "../../shared/pki/certificates.ts";
 import { HANDSHAKE_VERSION, TUNNEL_PATH } from "../../shared/wire/handshake.ts";
-import { encodeAnswer, readOpen } from "../../shared/wire/open.ts";
+import { encodeAnswer, readOpen } from "../../shared/wire/stream-head.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { agentFiles } from "./pki-files.ts";

@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { dialCarrier } from "../../shared/link/dial.ts";
 import { Link } from "../../shared/link/link.ts";
 import { HANDSHAKE_VERSION, TUNNEL_PATH } from "../../shared/wire/handshake.ts";
-import { encodeAnswer, readOpen } from "../../shared/wire/open.ts";
+import { encodeAnswer, readOpen } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { ClusterFiles } from "./cluster-files.ts";
 import { ScriptedAgent } from "./scripted-agent.ts";

@@ -4,7 +4,7 @@ import { connect as connectTcp, type Socket } from "node:net";
 import { type TestContext, test } from "node:test";
 import { setTimeout as sleep, setImmediate as turn } from "node:timers/promises";
 import { connect as connectTls } from "node:tls";
-import { encodeProbe, readProbeAnswer } from "../../shared/wire/probe.ts";
+import { encodeProbe, readProbeAnswer } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { frame } from "../../shared/yamux/testing/sessions.ts";
 import { assertUnharmed } from "../harness/bystander.ts";

@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { test } from "node:test";
 import type { WebSocket } from "ws";
 import { parseTarget } from "../../shared/address/target.ts";
-import { encodeAnswer, encodeOpen, readOpen } from "../../shared/wire/open.ts";
+import { encodeAnswer, encodeOpen, readOpen } from "../../shared/wire/stream-head.ts";
 import { Flag, FrameType, header } from "../../shared/yamux/frame.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { connectThrough } from "../harness/caller.ts";

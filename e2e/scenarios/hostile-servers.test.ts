@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { test } from "node:test";
 import type { WebSocket } from "ws";
-import { encodeOpen } from "../../shared/wire/open.ts";
+import { encodeOpen } from "../../shared/wire/stream-head.ts";
 import { Flag, FrameType, header } from "../../shared/yamux/frame.ts";
 import { captureLog } from "../harness/log-lines.ts";
 import { type RawServerScript, rawServer } from "../harness/raw-server.ts";

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { CertificateAndKey } from "../../shared/pki/certificates.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
-import { encodeAnswer } from "../../shared/wire/open.ts";
+import { encodeAnswer } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { Connection } from "../harness/caller.ts";
 import { captureLog } from "../harness/log-lines.ts";

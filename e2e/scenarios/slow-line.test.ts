@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { LinkServer, linkPair } from "../../shared/link/testing.ts";
+import { LinkServer, linkPair } from "../../shared/link/testing/ends.ts";
 import { startSlowLine } from "../harness/slow-line.ts";
 import { waitFor } from "../harness/wait.ts";
 

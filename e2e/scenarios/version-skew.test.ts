@@ -10,7 +10,7 @@ import { Carrier } from "../../shared/link/carrier.ts";
 import type { ControlMessage, Welcome } from "../../shared/link/control.ts";
 import { Link } from "../../shared/link/link.ts";
 import { CloseCode, SUBPROTOCOL } from "../../shared/wire/handshake.ts";
-import { receiveHead } from "../../shared/wire/open.ts";
+import { receiveHead } from "../../shared/wire/stream-head.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { captureLog } from "../harness/log-lines.ts";

@@ -1,6 +1,13 @@
 import assert from "node:assert/strict";
-import { BadControlMessage, MAX_CONTROL_BYTES, parseControl } from "../../shared/link/control.ts";
-import { encodeWords, parseInnerAnswer, parseInnerHello, splitWords } from "../../shared/link/inner-hello.ts";
+import {
+  BadControlMessage,
+  encodeInner,
+  MAX_CONTROL_BYTES,
+  parseControl,
+  parseInnerHello,
+  parseInnerReply,
+  splitInner,
+} from "../../shared/link/control.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { attempt, type Target } from "../target.ts";
 
@@ -78,29 +85,29 @@ function inner(text: string): string {
   const answer = attempt(() => answerOf(text), Error);
   if (answer.error !== undefined) return sentence(answer.error);
   if (answer.value instanceof LinkRefused) return "refused";
-  assert.deepEqual(again(answer.value, parseInnerAnswer), answer.value);
+  assert.deepEqual(again(answer.value, parseInnerReply), answer.value);
   return answer.value.type;
 }
 
 /** A refusal is one of the answers. */
-function answerOf(text: string): ReturnType<typeof parseInnerAnswer> | LinkRefused {
+function answerOf(text: string): ReturnType<typeof parseInnerReply> | LinkRefused {
   try {
-    return parseInnerAnswer(text);
+    return parseInnerReply(text);
   } catch (error) {
     if (error instanceof LinkRefused) return error;
     throw error;
   }
 }
 
-function again<T extends Parameters<typeof encodeWords>[0]>(words: T, parse: (json: string) => T): T {
-  const split = splitWords(encodeWords(words));
+function again<T extends Parameters<typeof encodeInner>[0]>(words: T, parse: (json: string) => T): T {
+  const split = splitInner(encodeInner(words));
   assert.equal(split?.rest.length, 0);
   return parse(split.json);
 }
 
 /** The bytes as length and JSON: nothing until the last one is there. */
 function parts(input: Buffer): string {
-  const split = splitWords(input);
+  const split = splitInner(input);
   const end = input.length < 2 ? 2 : 2 + input.readUInt16BE(0);
   assert.equal(split !== undefined, input.length >= end);
   if (split === undefined) return "more";

@@ -5,12 +5,14 @@ import {
   encodeAnswer,
   encodeHead,
   encodeOpen,
+  encodeProbe,
+  encodeProbeBegun,
   MAX_HEAD_BYTES,
   parseAnswer,
   parseOpen,
+  parseProbe,
   receiveHead,
-} from "../../shared/wire/open.ts";
-import { encodeProbe, encodeProbeBegun, parseProbe } from "../../shared/wire/probe.ts";
+} from "../../shared/wire/stream-head.ts";
 import { assertPrintable, attempt, splits, type Target } from "../target.ts";
 
 const LENGTH_BYTES = 2;

@@ -11,7 +11,7 @@ import { agentStatus, CulvertError, printable } from "../../shared/outcomes.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { Credential } from "../tunnels/credential.ts";
-import type { Resumption } from "../tunnels/links.ts";
+import type { AcceptedResume } from "../tunnels/links.ts";
 import type { AnonymousCarriers } from "./anonymous.ts";
 import { HandshakeTime } from "./handshake-time.ts";
 import { giveBack, graceOf, mustAgree, mustStillBeTrusted, reserve, welcomeWords } from "./hello.ts";
@@ -46,7 +46,7 @@ type Verdict =
       readonly peerReceived: number;
       /** What the agent has shown on this carrier. */
       readonly credential: Credential | undefined;
-    } & Resumption)
+    } & AcceptedResume)
   | { readonly kind: "inner" };
 
 /**

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { duplexPair } from "node:stream";
 import { test } from "node:test";
-import { until } from "../../shared/link/testing.ts";
+import { until } from "../../shared/link/testing/ends.ts";
 import { HandshakeTime } from "./handshake-time.ts";
 
 test("who is not known in time is cut, and is over when it is really gone", async () => {

@@ -1,5 +1,4 @@
-import type { Hello } from "../../shared/link/control.ts";
-import type { InnerWelcome } from "../../shared/link/inner-hello.ts";
+import type { Hello, InnerWelcome } from "../../shared/link/control.ts";
 import type { LinkKey } from "../../shared/link/proof.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { permits } from "../../shared/tls/identity.ts";

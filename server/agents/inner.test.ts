@@ -2,10 +2,10 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { test } from "node:test";
+import { encodeInner, type InnerHello, parseInnerReply } from "../../shared/link/control.ts";
 import { dialOuter } from "../../shared/link/dial.ts";
-import { encodeWords, type InnerHello, parseInnerAnswer } from "../../shared/link/inner-hello.ts";
+import { UntrustedLink } from "../../shared/link/inner-pipe.ts";
 import { dialInner } from "../../shared/link/inner-tls.ts";
-import { TappedLink } from "../../shared/link/tapped-link.ts";
 import type { CertificateAndKey } from "../../shared/pki/certificates.ts";
 import type { Server } from "../server.ts";
 import { pki, start, until } from "../testing/server.ts";
@@ -30,7 +30,7 @@ async function insideOf(server: Server, names?: Names, through = server.addresse
     ...{ host: outside, port, address: { host: "127.0.0.1", port: through }, path: "/culvert/v1/tunnel" },
     ...{ tls: { ca }, keepaliveMs: 20_000, timeoutMs: 5_000 },
   });
-  const link = new TappedLink(remote, carrier, { replayBytes: 1024 * 1024 });
+  const link = new UntrustedLink(remote, carrier, { replayBytes: 1024 * 1024 });
   // As if one certificate were good for all clusters.
   const tls = { ca, ...by, checkServerIdentity: () => undefined };
   const { signal } = new AbortController();
@@ -83,16 +83,16 @@ test("who says nothing inside is not waited for, nor who says too much", async (
 test("what is wrong with the words inside is said inside", async () => {
   await using server = await start({ innerTls: "auto" });
   const wrong: [Buffer, RegExp][] = [
-    [encodeWords({ ...HELLO, agentId: "" }), /4400.*bad inner hello: agentId/],
-    [encodeWords({ ...HELLO, cluster: "green" }), /belongs to cluster "default", not to "green"/],
-    [encodeWords({ ...HELLO, renews: "srv-1/none" }), /4404.*has no such link any more/],
-    [encodeWords({ ...HELLO, renews: "other/1" }), /4421.*another server's/],
+    [encodeInner({ ...HELLO, agentId: "" }), /4400.*bad inner hello: agentId/],
+    [encodeInner({ ...HELLO, cluster: "green" }), /belongs to cluster "default", not to "green"/],
+    [encodeInner({ ...HELLO, renews: "srv-1/none" }), /4404.*has no such link any more/],
+    [encodeInner({ ...HELLO, renews: "other/1" }), /4421.*another server's/],
   ];
   for (const [words, reason] of wrong) {
     const { socket, pipe } = await insideOf(server);
     socket.write(words);
     const answer = await pipe.readWords();
-    assert.throws(() => parseInnerAnswer(answer), reason);
+    assert.throws(() => parseInnerReply(answer), reason);
   }
 });
 
@@ -101,7 +101,7 @@ test("who is refused inside and never answers our close is cut when its time is 
   using path = await deafPath(server);
   const { socket } = await insideOf(server, undefined, path.port);
   path.deafen();
-  socket.write(encodeWords({ ...HELLO, agentId: "" }));
+  socket.write(encodeInner({ ...HELLO, agentId: "" }));
   await until(() => refused(server).length === 1);
   await until(() => path.isCut());
 });
@@ -110,7 +110,7 @@ test("a peer that measures may come by inner TLS as well", async () => {
   await using server = await start({ innerTls: "auto" });
   const { pipe } = await insideOf(server);
   pipe.sendWords({ ...HELLO, probe: true });
-  const answer = parseInnerAnswer(await pipe.readWords());
+  const answer = parseInnerReply(await pipe.readWords());
   assert.equal(answer.type === "welcome" && answer.graceMs, 0);
   const cluster = server.tunnels.cluster("default");
   await until(() => cluster.tunnels().size === 1);
@@ -127,10 +127,10 @@ test("a box that leads the agent of one cluster to another one's door gets no tu
   const astray = await insideOf(server, { ...names, inside: tenants.get("blue").sni });
   astray.pipe.sendWords(HELLO);
   const answer = await astray.pipe.readWords();
-  assert.throws(() => parseInnerAnswer(answer), /4403.*cluster "green".*"blue.example" was asked for/);
+  assert.throws(() => parseInnerReply(answer), /4403.*cluster "green".*"blue.example" was asked for/);
   const right = await insideOf(server, { ...names, inside: "GREEN.example." });
   right.pipe.sendWords(HELLO);
-  assert.equal(parseInnerAnswer(await right.pipe.readWords()).type, "welcome");
+  assert.equal(parseInnerReply(await right.pipe.readWords()).type, "welcome");
   right.pipe.destroy();
 });
 
@@ -140,7 +140,7 @@ test("who shows nothing inside hides no refusal of one who brings a certificate 
     const { pipe } = await insideOf(server, { outside: "localhost", inside: "localhost", ca: pki.ca.cert, by });
     pipe.sendWords(HELLO);
     const answer = await pipe.readWords();
-    assert.throws(() => parseInnerAnswer(answer), /401/);
+    assert.throws(() => parseInnerReply(answer), /401/);
     pipe.destroy();
   };
   await Promise.all(Array.from({ length: 11 }, () => inside({})));

@@ -1,9 +1,9 @@
 import type { IncomingHttpHeaders } from "node:http";
 import type { TLSSocket } from "node:tls";
 import type { Carrier } from "../../shared/link/carrier.ts";
-import { type InnerHello, parseInnerHello, type Refused } from "../../shared/link/inner-hello.ts";
+import { type InnerHello, parseInnerHello, type Refused } from "../../shared/link/control.ts";
+import { UntrustedLink } from "../../shared/link/inner-pipe.ts";
 import { type InnerServers, type InnerTls, PeerFault } from "../../shared/link/inner-tls.ts";
-import { TappedLink } from "../../shared/link/tapped-link.ts";
 import { agentStatus, CulvertError, printable } from "../../shared/outcomes.ts";
 import type { TlsMaterial } from "../../shared/tls/tls-material.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
@@ -45,7 +45,7 @@ export interface Stranger {
 
 /** Who stands at the other end of an inner TLS. */
 interface Met {
-  readonly link: TappedLink;
+  readonly link: UntrustedLink;
   readonly inner: InnerTls;
   readonly hello: InnerHello;
   readonly credential: Credential;
@@ -61,7 +61,7 @@ export async function attachInside(
   time: HandshakeTime,
   deps: InnerDeps,
 ): Promise<void> {
-  const link = new TappedLink(who.remote, carrier, linkOptions(0, deps));
+  const link = new UntrustedLink(who.remote, carrier, linkOptions(0, deps));
   const inner = await deps.innerServers.accept(link, deps.door.tls, time.leftMs);
   const json = await firstWords(inner, time.leftMs);
   const met = await orRefused(inner, async () => {
@@ -138,7 +138,7 @@ async function serve({ link, inner, hello, credential }: Met, deps: InnerDeps): 
   const admitted = await orRefused(inner, () => reserve(hello, credential, deps, key));
   const { entry } = admitted;
   try {
-    link.settle(entry.id, graceMs);
+    link.assignId(entry.id, graceMs);
     pipe.sendWords(welcomeWords(entry, graceMs, deps.options));
     await hold({ link, pipe }, hello, admitted, credential, deps);
   } finally {

@@ -69,12 +69,12 @@ test("a link goes on over either port, for the same identity only", async () => 
       return dialAgain(dialOptionsOf(tenants.server, { ...words, ...way, token, resume }));
     };
     await assert.rejects(resumeAs(OTHER), (error) => error instanceof LinkRefused && /another/.test(error.message));
-    link.holdAcks();
+    link.acks.hold();
     const named = link.received;
     const { carrier, resumed } = await resumeAs();
     assert.ok(key.isAnswer(link.id, resumed));
     link.resume(carrier, "server", { peerReceived: resumed.received, named });
-    link.confirm();
+    link.acks.now();
     assert.match(await answerOf(await unixCallerAt(at.uds)), /^HTTP\/1.1 200 .*blue$/s);
   }
   assert.equal(lines.slice(logged).filter(({ msg }) => msg === "tunnel opened").length, 1);

@@ -4,7 +4,7 @@ import { test } from "node:test";
 import type { Hello } from "../../shared/link/control.ts";
 import { dialCarrier } from "../../shared/link/dial.ts";
 import { Link } from "../../shared/link/link.ts";
-import { encodeProbe, readProbeAnswer } from "../../shared/wire/probe.ts";
+import { encodeProbe, readProbeAnswer } from "../../shared/wire/stream-head.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Server } from "../server.ts";
 import { agentOf, fetchText, pki, start, until } from "../testing/server.ts";

@@ -1,6 +1,7 @@
 import { type CarrierLost, PeerViolation } from "../../shared/link/carrier-end.ts";
 import type { Hello } from "../../shared/link/control.ts";
-import { type Link, LinkLost, type LinkOptions, type Resumption } from "../../shared/link/link.ts";
+import type { Link } from "../../shared/link/link.ts";
+import { LinkLost, type LinkOptions, type ResumeReport } from "../../shared/link/link-options.ts";
 import { silenceMs } from "../../shared/link/liveness.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { PeerIdentity } from "../../shared/tls/identity.ts";
@@ -110,7 +111,7 @@ export async function hold(
     if (place.abandoned) tunnel.destroy(new Error("the agent has begun anew"));
   }
 
-  function onResumed(resumption: Resumption): void {
+  function onResumed(resumption: ResumeReport): void {
     const { suspendedMs, replayedBytes } = resumption;
     metrics.links.resumed(resumption);
     cluster.tunnelResumed();

@@ -7,7 +7,7 @@ import { type ConnectionOptions, createServer, connect as dialTls } from "node:t
 import { TurnQueue } from "../../shared/basics/turn-queue.ts";
 import { defaultsOf } from "../../shared/config/options.ts";
 import { InnerServers } from "../../shared/link/inner-tls.ts";
-import { textFrame } from "../../shared/link/testing-frames.ts";
+import { textFrame } from "../../shared/link/testing/frames.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";

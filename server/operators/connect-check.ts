@@ -3,7 +3,7 @@ import { z } from "zod";
 import { parseTarget, type Target } from "../../shared/address/target.ts";
 import { CulvertError, type OutcomeCode, toCulvertError } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
-import type { OpenTimes } from "../../shared/wire/open.ts";
+import type { OpenTimes } from "../../shared/wire/stream-head.ts";
 import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";
 import { type OpenContext, type OpenStreamDeps, openStream } from "../tunnels/open-stream.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";

@@ -13,7 +13,7 @@ import { dialCarrier } from "../../shared/link/dial.ts";
 import { Link } from "../../shared/link/link.ts";
 import { Authority, type CertificateAndKey } from "../../shared/pki/certificates.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
-import { encodeAnswer, readOpen } from "../../shared/wire/open.ts";
+import { encodeAnswer, readOpen } from "../../shared/wire/stream-head.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { type ServerOptions, serverOptions } from "../options/options.ts";

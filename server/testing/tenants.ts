@@ -11,7 +11,7 @@ import type { Hello, ProvenResume } from "../../shared/link/control.ts";
 import { dialCarrier } from "../../shared/link/dial.ts";
 import { Link } from "../../shared/link/link.ts";
 import { Authority, type CertificateAndKey } from "../../shared/pki/certificates.ts";
-import { encodeAnswer, readOpen } from "../../shared/wire/open.ts";
+import { encodeAnswer, readOpen } from "../../shared/wire/stream-head.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Balancer } from "./balancer.ts";
 import { collect, start, until } from "./server.ts";

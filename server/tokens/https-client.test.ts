@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { createServer } from "node:https";
 import type { AddressInfo, Socket } from "node:net";
 import { test } from "node:test";
-import { testCertificate } from "../../shared/link/testing.ts";
+import { testCertificate } from "../../shared/link/testing/ends.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
 import { failureOf, HttpsClient } from "./https-client.ts";
 import { never } from "./testing/tokens.ts";

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { exportSPKI } from "jose";
 import { hugeFileAt, pipeAt } from "../../shared/documents/testing-files.ts";
-import { until } from "../../shared/link/testing.ts";
+import { until } from "../../shared/link/testing/ends.ts";
 import type { JwtTrust } from "../clusters/token-document.ts";
 import { JwtVerifier } from "./jwt-verifier.ts";
 import {

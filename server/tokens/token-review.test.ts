@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { type TestContext, test } from "node:test";
-import { until } from "../../shared/link/testing.ts";
+import { until } from "../../shared/link/testing/ends.ts";
 import { kubeconfig } from "./kube-access.ts";
 import {
   type Answer,

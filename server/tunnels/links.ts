@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import type { ProvenResume, Resumed } from "../../shared/link/control.ts";
+import type { ProvenResume, ResumeAnswer } from "../../shared/link/control.ts";
 import type { Link } from "../../shared/link/link.ts";
 import { LinkKey } from "../../shared/link/proof.ts";
 import { CloseCode, HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/handshake.ts";
@@ -27,10 +27,10 @@ export interface ResumableLink {
 }
 
 /** A resume that has been accepted. */
-export interface Resumption {
+export interface AcceptedResume {
   readonly entry: ResumableLink;
   readonly link: HeldLink;
-  readonly answer: Resumed;
+  readonly answer: ResumeAnswer;
 }
 
 /** The links that this server has issued and that are not over. */
@@ -73,7 +73,7 @@ export class Links {
    * carrier. It is absent under inner TLS, where the proof alone tells; that renews no credential, so it is not accepted
    * when the certificate has expired.
    */
-  resume(cluster: string, resume: ProvenResume, owner: Candidate | undefined): Resumption {
+  resume(cluster: string, resume: ProvenResume, owner: Candidate | undefined): AcceptedResume {
     const entry = this.#links.get(resume.link);
     // A link of another cluster counts as unknown: the CA there may give the same names to others.
     if (entry?.link === undefined || entry.cluster !== cluster) throw this.#unknown(resume.link);

@@ -2,7 +2,7 @@ import type { Duplex } from "node:stream";
 import { formatTarget, type Target } from "../../shared/address/target.ts";
 import { deferred } from "../../shared/basics/promises.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
-import { encodeOpen, type OpenAnswer, parseAnswer, receiveHead } from "../../shared/wire/open.ts";
+import { encodeOpen, type OpenAnswer, parseAnswer, receiveHead } from "../../shared/wire/stream-head.ts";
 import { YamuxError } from "../../shared/yamux/errors.ts";
 import type { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";

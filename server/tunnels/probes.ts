@@ -7,14 +7,14 @@ import { formatSize } from "../../shared/config/values.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import { type SpliceOptions, splice } from "../../shared/relay/splice.ts";
 import type { SpliceAccount } from "../../shared/relay/splice-memory.ts";
-import { receiveHead } from "../../shared/wire/open.ts";
 import {
   encodeProbeBegun,
   encodeProbeRefusal,
   MAX_PROBE_MS,
   type ProbeMode,
   parseProbe,
-} from "../../shared/wire/probe.ts";
+  receiveHead,
+} from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 
 /** A few more than one, so that whoever is one too many is told why. */

@@ -2,8 +2,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { test } from "node:test";
 import { CulvertError } from "../../shared/outcomes.ts";
-import { encodeAnswer, encodeOpen, type OpenRequest } from "../../shared/wire/open.ts";
-import { readProbeAnswer } from "../../shared/wire/probe.ts";
+import { encodeAnswer, encodeOpen, type OpenRequest, readProbeAnswer } from "../../shared/wire/stream-head.ts";
 import { type FakeAgent, type FakeAgentOptions, fakeAgent } from "./testing/fake-agent.ts";
 
 const TARGET = { host: "10.0.0.1", port: 10250 };

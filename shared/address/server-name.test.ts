@@ -24,7 +24,7 @@ test("a name has one spelling: lower case, no final dot, A-labels", () => {
   }
 });
 
-test("what is no name says in which way", () => {
+test("an invalid name has its reason", () => {
   for (const [text, fault] of [
     ["", /is empty/],
     [".", /is empty/],

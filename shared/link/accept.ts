@@ -4,7 +4,7 @@ import type { TurnQueue } from "../basics/turn-queue.ts";
 import { CloseCode, closeReason, LinkRefused } from "../wire/handshake.ts";
 import { Carrier } from "./carrier.ts";
 import { CarrierLost } from "./carrier-end.ts";
-import type { ControlMessage, Hello, OuterHello, Resumed, Welcome } from "./control.ts";
+import type { ControlMessage, Hello, OuterHello, ResumeAnswer, Welcome } from "./control.ts";
 
 export interface AcceptOptions {
   /** How long an upgraded connection may take to say hello, ms. */
@@ -16,14 +16,14 @@ export interface AcceptOptions {
    * Answers the hello, or leaves that to the inner TLS; throws `LinkRefused` with a close code to refuse. Called at most
    * once.
    */
-  welcome(hello: Hello | OuterHello): Welcome | Resumed | undefined;
+  welcome(hello: Hello | OuterHello): Welcome | ResumeAnswer | undefined;
 }
 
 /** A carrier whose hello was not refused. */
 export interface Accepted {
   readonly carrier: Carrier;
   readonly hello: Hello | OuterHello;
-  readonly welcome: Welcome | Resumed | undefined;
+  readonly welcome: Welcome | ResumeAnswer | undefined;
 }
 
 /** RFC 6455 §7.4.1: the server met a condition that it did not expect. */

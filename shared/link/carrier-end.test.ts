@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { LinkRefused } from "../wire/handshake.ts";
-import { ABNORMAL_CLOSURE, CarrierLost, type Closed, judgeClose, LINK_ENDED } from "./carrier-end.ts";
+import { ABNORMAL_CLOSURE, CarrierLost, type Closed, explainClose, LINK_ENDED } from "./carrier-end.ts";
 
 function judged(closed: Partial<Closed>): Error | undefined {
-  return judgeClose(
+  return explainClose(
     { code: ABNORMAL_CLOSURE, reason: "", socketError: undefined, wasEnding: false, role: "client", ...closed },
     (lossCause, sentence) => new CarrierLost(sentence, { lossCause, ageMs: 0, idleMs: 0 }),
   );

@@ -6,25 +6,26 @@ import { CloseCode, LinkRefused, parseCloseReason } from "../wire/handshake.ts";
  */
 export const LINK_ENDED = "link_ended";
 
-/** RFC 6455 §7.1.5: no close frame came. */
+/** RFC 6455 §7.1.5: no close frame came, and a close frame without a code. */
 export const ABNORMAL_CLOSURE = 1006;
+const NO_CODE = 1005;
 
-/** Ours say what has become of the link (`CloseCode`); any other may be from balancers and proxies that give up a connection. */
+/** Our own codes (`CloseCode`). Any other may come from balancers and proxies that give up a connection. */
 const OURS = { from: 4400, to: 4499 } as const;
-/** To a peer that has fallen silent, or has a newer carrier. */
+/** Those of our own codes that end a carrier and not its link. */
 const OURS_OF_A_CARRIER: ReadonlySet<number> = new Set([CloseCode.silent, CloseCode.superseded]);
 
-/** How a carrier was lost: the words of a metric. */
+/** How a carrier was lost: the label of a metric. */
 export type LossCause = "fin" | "reset" | "silent" | "closed" | "error";
 
-/** The carrier is gone and nobody has meant the end of the link, which may go on with another one. */
+/** The carrier is gone, and its link may go on with another one. */
 export class CarrierLost extends Error {
   override readonly name = "CarrierLost";
   readonly lossCause: LossCause;
-  /** How long it had lived, and how long no byte had come before its end, ms: what a middle box may have looked at. */
+  /** How long it had lived, and how long no byte had come before its end, ms: limits that a middlebox may have. */
   readonly ageMs: number;
   readonly idleMs: number;
-  /** The longest time without a byte that it had lived through. */
+  /** The longest time without a byte after which another byte came, ms. */
   readonly quietMs: number;
 
   constructor(
@@ -45,7 +46,7 @@ export class CarrierLost extends Error {
   }
 }
 
-/** The peer has broken the protocol, or flooded us. */
+/** The peer has broken the protocol, or sent more than its bounds allow. */
 export class PeerViolation extends Error {
   override readonly name = "PeerViolation";
   /** What this end closes with: `protocolError` where the bytes are no WebSocket frames. */
@@ -57,10 +58,10 @@ export class PeerViolation extends Error {
   }
 }
 
-/** No frame says who it was. */
+/** A connection that ends without a close frame does not tell who ended it. */
 const SOMEBODY = "the peer, or something in between,";
 
-/** What the kernel's words mean for a connection that stood; those that are not here say it themselves. */
+/** What the kernel's error codes mean for an established connection. */
 const CUTS: Readonly<Record<string, string>> = {
   ECONNRESET: `${SOMEBODY} reset it`,
   EPIPE: `${SOMEBODY} had closed it when we wrote`,
@@ -75,13 +76,19 @@ export interface Closed {
   /** One printable line. */
   readonly reason: string;
   readonly socketError: NodeJS.ErrnoException | undefined;
-  /** We were ending it ourselves. */
+  /** Our side was ending it in order. */
   readonly wasEnding: boolean;
   readonly role: "client" | "server";
 }
 
-/** What the end of a WebSocket means for the carrier on it; `undefined`: an end in order. Pure. */
-export function judgeClose(
+/** The code and reason in the payload of a close frame (RFC 6455 §5.5.1). */
+export function readClose(payload: Buffer): { readonly code: number; readonly reason: Buffer } {
+  if (payload.length < 2) return { code: NO_CODE, reason: payload.subarray(0, 0) };
+  return { code: payload.readUInt16BE(0), reason: payload.subarray(2) };
+}
+
+/** What the end of a WebSocket means for its carrier; `undefined`: an end in order. */
+export function explainClose(
   { code, reason, socketError, wasEnding, role }: Closed,
   lost: (cause: LossCause, sentence: string) => CarrierLost,
 ): Error | undefined {

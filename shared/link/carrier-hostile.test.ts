@@ -4,8 +4,8 @@ import { test } from "node:test";
 import type { TLSSocket } from "node:tls";
 import { CarrierLost, LINK_ENDED } from "./carrier-end.ts";
 import type { Link } from "./link.ts";
-import { HELLO, Inbox, LinkServer, rawClient, until } from "./testing.ts";
-import { frame, textFrame } from "./testing-frames.ts";
+import { HELLO, Inbox, LinkServer, rawClient, until } from "./testing/ends.ts";
+import { frame, textFrame } from "./testing/frames.ts";
 
 const KEY = Buffer.from([9, 8, 7, 6]);
 

@@ -9,8 +9,8 @@ import { TurnQueue } from "../basics/turn-queue.ts";
 import { PacedClose } from "../listen/paced-close.ts";
 import { CloseCode, LinkRefused } from "../wire/handshake.ts";
 import type { Link } from "./link.ts";
-import { dial, HELLO, Inbox, LinkServer, linkPair, Relay, rawClient, until, welcome } from "./testing.ts";
-import { frame, textFrame } from "./testing-frames.ts";
+import { dial, HELLO, Inbox, LinkServer, linkPair, Relay, rawClient, until, welcome } from "./testing/ends.ts";
+import { frame, textFrame } from "./testing/frames.ts";
 
 const KEY = Buffer.from([9, 8, 7, 6]);
 const MIB = 1024 * 1024;
@@ -378,7 +378,7 @@ describe("what takes its time", { concurrency: true }, () => {
     relay.silence();
     const since = performance.now();
     for (const reason of await Promise.all([nearInbox.closed, farInbox.closed])) {
-      assert.match(reason?.message ?? "", /^nothing was heard for 0\.[56] s$/);
+      assert.match(reason?.message ?? "", /^nothing was received for 0\.[56] s$/);
     }
     // Between the last byte heard and the silence lies up to one interval; checks come eight times in one.
     const tookMs = performance.now() - since;
@@ -392,7 +392,7 @@ describe("what takes its time", { concurrency: true }, () => {
     await new Promise((resolve) => setTimeout(resolve, 350));
     assert.equal(nearInbox.closedCount, 0, "answers to its pings keep the link alive");
     relay.silence();
-    assert.match((await nearInbox.closed)?.message ?? "", /^nothing was heard for/);
+    assert.match((await nearInbox.closed)?.message ?? "", /^nothing was received for/);
   });
 
   test("a peer that never answers our close frame is cut after two seconds", async () => {

@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { BadControlMessage, parseControl } from "./control.ts";
-import { parseInnerAnswer, parseInnerHello } from "./inner-hello.ts";
+import { BadControlMessage, parseControl, parseInnerHello, parseInnerReply } from "./control.ts";
 
 const HELLO = { type: "hello", agentId: "a", instance: "1", software: "test", later: { unknown: true } };
 
@@ -57,7 +56,7 @@ test("what is wrong with a message is told in our words, whatever its fields are
         const json = JSON.stringify({ ...message, [field]: value });
         tell(() => parseControl(json));
         tell(() => parseInnerHello(json));
-        tell(() => parseInnerAnswer(json));
+        tell(() => parseInnerReply(json));
       }
     }
   }

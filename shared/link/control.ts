@@ -1,12 +1,14 @@
 import { z } from "zod";
 import { firstIssue, schemaMessage } from "../basics/schema-errors.ts";
-import { HANDSHAKE_VERSION } from "../wire/handshake.ts";
+import { MAX_TOKEN_BYTES } from "../http/bearer.ts";
+import { credentialFault } from "../outcomes.ts";
+import { HANDSHAKE_VERSION, LinkRefused } from "../wire/handshake.ts";
 
-/** The text messages of a carrier (design: "Handshake"). Unknown fields are ignored, unknown types too. */
+/** The text messages of a carrier (docs/link-protocol.md). Unknown fields and unknown types are ignored. */
 
 const name = z.string().min(1).max(253);
 
-/** An agent's id stands in logs, in metrics of others and on command lines. */
+/** An agent id is used in logs, metrics and command lines. */
 const agentId = name.regex(/^[A-Za-z0-9._:-]+$/);
 
 /** Payload bytes since a link began: a position in one of its directions. */
@@ -23,12 +25,12 @@ const resumeSchema = z.preprocess(
   z.object({ link: name, proof: secret, counter: offset, received: offset }).optional(),
 );
 
-/** The newest version that the agent speaks. One newer than ours will do with ours (docs/versions.md). */
+/** The newest version that the agent speaks. A newer agent also speaks our version (docs/versions.md). */
 const offeredVersion = z.literal([HANDSHAKE_VERSION, HANDSHAKE_VERSION + 1], {
   error: `must be ${HANDSHAKE_VERSION} or ${HANDSHAKE_VERSION + 1}; update the older one of agent and server`,
 });
 
-/** What the server chose of that. */
+/** The version that the server chose. */
 const chosenVersion = z.literal(HANDSHAKE_VERSION, {
   error: `must be ${HANDSHAKE_VERSION}, which this agent offered`,
 });
@@ -37,11 +39,11 @@ export const helloSchema = z.object({
   type: z.literal("hello"),
   version: offeredVersion,
   agentId,
-  /** Random for each process start: tells a restart from a second link. */
+  /** Random for each start of a process, so that the server can tell a restart from a second link. */
   instance: name,
   cluster: name.optional(),
   software: z.string().max(256),
-  /** This peer only measures: it gets no callers' streams, and nothing of its agent's id is touched. */
+  /** The peer only measures: it gets no callers' streams and does not replace the agent of this id. */
   probe: z.boolean().optional(),
   resume: resumeSchema,
 });
@@ -64,7 +66,7 @@ const resumedSchema = z.object({
   received: offset,
   proof: secret,
 });
-export type Resumed = z.infer<typeof resumedSchema>;
+export type ResumeAnswer = z.infer<typeof resumedSchema>;
 
 export const welcomeSchema = z.object({
   type: z.literal("welcome"),
@@ -74,9 +76,9 @@ export const welcomeSchema = z.object({
   /** Proves that a later resume of this link comes from the same agent. With inner TLS it comes out of that instead. */
   key: secret,
   keepaliveMs: z.number().int().min(10).max(3_600_000),
-  /** How long the link waits for a new carrier when one is lost; 0: it ends with its carrier. */
+  /** How long the link waits for a new carrier when one is lost, ms; 0: it ends with its carrier. */
   graceMs: z.number().int().min(0).max(3_600_000),
-  /** What both ends let a new stream send, bytes, and what they make of it while they have memory enough. */
+  /** The window of a new stream, bytes, and the window that it gets while both ends have enough memory. */
   initialWindow: z.number().int().min(4096).max(0xffff_ffff),
   freshWindow: z.number().int().min(4096).max(0xffff_ffff).optional(),
 });
@@ -85,13 +87,13 @@ export type Welcome = z.infer<typeof welcomeSchema>;
 const pingSchema = z.object({ type: z.literal("ping") });
 const pongSchema = z.object({ type: z.literal("pong") });
 
-/** All payload up to `received` has arrived and need not be kept. */
+/** All payload before `received` has arrived. */
 const ackSchema = z.object({ type: z.literal("ack"), received: offset });
 
 /** The server asks for a new carrier under the same link. */
 const rotateSchema = z.object({ type: z.literal("rotate"), reason: z.string().max(256) });
 
-/** The server takes no new streams here: come back, here or elsewhere, after so long. */
+/** The server opens no new streams here: the agent shall connect again, here or elsewhere, after this time. */
 const drainSchema = z.object({
   type: z.literal("drain"),
   retryAfterMs: z.number().int().min(0).max(86_400_000),
@@ -112,18 +114,18 @@ export type ControlMessage = z.infer<typeof controlSchema> | OuterHello;
 const KNOWN_TYPES: ReadonlySet<unknown> = new Set(controlSchema.options.map(({ shape }) => shape.type.value));
 const typeOnly = z.object({ type: z.string(), inner: z.unknown().optional() });
 
-/** Largest text message, bytes. */
+/** Maximum length of a text message, bytes. */
 export const MAX_CONTROL_BYTES = 8 * 1024;
 
-/** A control message that is none: the carrier ends. The message is a sentence. */
+/** A control message is malformed, or one too many. It ends the carrier. */
 export class BadControlMessage extends Error {
   override readonly name = "BadControlMessage";
 }
 
-/** An ack as `JSON.stringify` writes it, 200 times a second: two schemas would cost more than all else that it does. */
+/** An ack as `JSON.stringify` writes it. They come 200 times a second, and the schemas would cost more than their effect. */
 const WRITTEN_ACK = /^\{"type":"ack","received":(0|[1-9]\d{0,14})\}$/;
 
-/** Of a text that is no longer than `MAX_CONTROL_BYTES`. `undefined`: a type that a later version may know. Throws `BadControlMessage`. */
+/** Parses at most `MAX_CONTROL_BYTES`. Returns `undefined` for an unknown type; throws `BadControlMessage`. */
 export function parseControl(text: string): ControlMessage | undefined {
   const ack = WRITTEN_ACK.exec(text);
   if (ack !== null) return { type: "ack", received: Number(ack[1]) };
@@ -143,4 +145,79 @@ function parseJson(text: string): unknown {
   } catch {
     throw new BadControlMessage("a control message is not JSON");
   }
+}
+
+// ── the first message inside inner TLS, one each way: uint16 length and JSON ─────────────────────────────────────────
+
+/** `bearer`: the agent's token, if it has one. `renews`: this connection proves the identity of that link's agent anew. */
+const innerHelloSchema = helloSchema.omit({ resume: true }).extend({
+  bearer: z.string().max(MAX_TOKEN_BYTES).optional(),
+  renews: welcomeSchema.shape.link.optional(),
+});
+export type InnerHello = z.infer<typeof innerHelloSchema>;
+
+/** It has no key, because both ends take that from the inner TLS. */
+const innerWelcomeSchema = welcomeSchema.omit({ key: true });
+export type InnerWelcome = z.infer<typeof innerWelcomeSchema>;
+
+const renewedSchema = z.object({ type: z.literal("renewed") });
+export type Renewed = z.infer<typeof renewedSchema>;
+
+const refusedSchema = z.object({
+  type: z.literal("refused"),
+  status: z.number().int().optional(),
+  closeCode: z.number().int().optional(),
+  reason: z.string().max(2_048),
+  fault: z.string().max(64).optional(),
+  retryAfterMs: z.number().min(0).optional(),
+});
+export type Refused = z.infer<typeof refusedSchema>;
+
+const innerReplySchema = z.discriminatedUnion("type", [innerWelcomeSchema, renewedSchema, refusedSchema]);
+export type InnerReply = InnerWelcome | Renewed | Refused;
+
+const LENGTH_BYTES = 2;
+
+export function encodeInner(words: InnerHello | InnerReply): Buffer {
+  const json = Buffer.from(JSON.stringify(words));
+  const length = Buffer.alloc(LENGTH_BYTES);
+  length.writeUInt16BE(json.length);
+  return Buffer.concat([length, json]);
+}
+
+/** Splits a first message from the bytes behind it. Returns `undefined` until it is complete. */
+export function splitInner(bytes: Buffer): { readonly json: string; readonly rest: Buffer } | undefined {
+  if (bytes.length < LENGTH_BYTES) return undefined;
+  const end = LENGTH_BYTES + bytes.readUInt16BE(0);
+  if (bytes.length < end) return undefined;
+  return { json: bytes.toString("utf8", LENGTH_BYTES, end), rest: bytes.subarray(end) };
+}
+
+/** Throws an `Error` that says what is wrong. */
+export function parseInnerHello(json: string): InnerHello {
+  return parse(innerHelloSchema, json, "hello");
+}
+
+/** Throws `LinkRefused` if the server refused, or an `Error` that says what is wrong. */
+export function parseInnerReply(json: string): InnerWelcome | Renewed {
+  const answer = parse(innerReplySchema, json, "answer");
+  if (answer.type !== "refused") return answer;
+  const { status, closeCode, reason, fault, retryAfterMs } = answer;
+  throw new LinkRefused({
+    ...(status !== undefined && { status }),
+    ...(closeCode !== undefined && { closeCode }),
+    ...{ reason, fault: credentialFault(fault), retryAfterMs },
+  });
+}
+
+function parse<T>(schema: z.ZodType<T>, json: string, what: string): T {
+  let value: unknown;
+  try {
+    value = JSON.parse(json);
+  } catch {
+    throw new Error(`the inner ${what} is not JSON`);
+  }
+  const parsed = schema.safeParse(value, { error: schemaMessage });
+  if (parsed.success) return parsed.data;
+  throw new Error(`bad inner ${what}: ${firstIssue(parsed.error)}`);
 }

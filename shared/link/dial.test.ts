@@ -9,7 +9,7 @@ import { RUN_SOURCES, source } from "../runtime/testing/project.ts";
 import { CertificateFault, UnknownIssuer } from "../tls/server-certificate.ts";
 import type { Passage } from "./dial.ts";
 import { NoTls, SECURING, tooLate } from "./dial-fault.ts";
-import { dial, failure, HELLO, Inbox, LinkServer, RawServer, testCertificate, until } from "./testing.ts";
+import { dial, failure, HELLO, Inbox, LinkServer, RawServer, testCertificate, until } from "./testing/ends.ts";
 import { HELD_BACK, MiddleBox } from "./upgrade-answer.ts";
 
 test("each step that takes too long is named, and its socket closed", async (t) => {
@@ -38,7 +38,7 @@ test("each step that takes too long is named, and its socket closed", async (t) 
     ["no_answer", "held_back"],
   );
   const silent = await failure(noWelcome.port, { keepaliveMs: 40, timeoutMs: 5_000 });
-  assert.match(silent.message, /^nothing was heard for 0\.\d s waiting for welcome: the upgrade was answered/);
+  assert.match(silent.message, /^nothing was received for 0\.\d s waiting for welcome: the upgrade was answered/);
   assert.equal(silent instanceof MiddleBox && silent.kind, "held_back");
   // TEST-NET-1 goes nowhere (RFC 5737); a sandbox may also say so at once.
   const nowhere = await failure(9, { address: { host: "192.0.2.1", port: 9 }, timeoutMs });

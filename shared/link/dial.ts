@@ -9,7 +9,7 @@ import { beforeVerification } from "../node/sockets.ts";
 import { certificateFault, shownBy } from "../tls/server-certificate.ts";
 import { HANDSHAKE_VERSION, LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
 import { Carrier, WEBSOCKET_BOUNDS } from "./carrier.ts";
-import type { ControlMessage, Hello, OuterHello, Resumed, Welcome } from "./control.ts";
+import type { ControlMessage, Hello, OuterHello, ResumeAnswer, Welcome } from "./control.ts";
 import {
   CONNECTING,
   type DialStep,
@@ -38,7 +38,7 @@ export interface CarrierDialOptions {
   readonly path: string;
   readonly tls: Pick<tls.ConnectionOptions, "ca" | "cert" | "key" | "minVersion" | "ciphers">;
   /** What the options say of authorities, for the words where a certificate is of none of them. */
-  readonly trust?: Trust;
+  readonly trust?: DialTrust;
   readonly headers?: Readonly<Record<string, string>>;
   readonly keepaliveMs: number;
   /** For all steps together, ms. */
@@ -47,7 +47,7 @@ export interface CarrierDialOptions {
   readonly watch?: DialWatcher;
 }
 
-export interface Trust {
+export interface DialTrust {
   /** Content of `--ca-cert`. */
   readonly ca?: string | undefined;
   /** Of `--outer-ca`; absent: nobody is expected to open TLS on the path. */
@@ -90,7 +90,7 @@ export interface Dialled extends DialledOuter {
 
 /** A carrier on which somebody has answered a resume; `LinkKey` tells whether it was the server. */
 export interface DialledAgain extends DialledOuter {
-  readonly resumed: Resumed;
+  readonly resumed: ResumeAnswer;
 }
 
 /**
@@ -106,7 +106,7 @@ export async function dialCarrier(options: DialOptions): Promise<Dialled> {
 /** Dials another carrier for a link. Rejects as `dialCarrier` does. */
 export async function dialAgain(options: DialOptions): Promise<DialledAgain> {
   const { answer, ...reached } = await dial(options, { hello: options.hello, expects: "resumed" });
-  return { ...reached, resumed: answer as Resumed };
+  return { ...reached, resumed: answer as ResumeAnswer };
 }
 
 /** Dials a carrier for inner TLS: no answer is expected outside of it. Rejects as `dialCarrier` does. */
@@ -147,11 +147,11 @@ interface Greeting {
   readonly expects?: "welcome" | "resumed";
 }
 
-interface Reached extends DialledOuter {
+interface Greeted extends DialledOuter {
   readonly answer: ControlMessage | undefined;
 }
 
-async function dial(options: CarrierDialOptions, greeting: Greeting): Promise<Reached> {
+async function dial(options: CarrierDialOptions, greeting: Greeting): Promise<Greeted> {
   const attempt = new Attempt(options);
   try {
     const socket = await attempt.secure(await attempt.open());
@@ -275,7 +275,7 @@ class Attempt {
   }
 
   /** The upgrade, and what follows in the same turn: the carrier has to read the socket from its first frame. */
-  upgrade(socket: tls.TLSSocket, greeting: Greeting): Promise<Reached> {
+  upgrade(socket: tls.TLSSocket, greeting: Greeting): Promise<Greeted> {
     const { host, port, path, headers, keepaliveMs, watch } = this.#options;
     this.#step = UPGRADING;
     return this.#race((resolve, reject) => {

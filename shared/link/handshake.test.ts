@@ -3,8 +3,8 @@ import { once } from "node:events";
 import { test } from "node:test";
 import { CloseCode, LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
 import { LINK_ENDED } from "./carrier-end.ts";
-import { dial, failure, HELLO, Inbox, LinkServer, RawServer, rawClient, until, welcome } from "./testing.ts";
-import { frame, textFrame } from "./testing-frames.ts";
+import { dial, failure, HELLO, Inbox, LinkServer, RawServer, rawClient, until, welcome } from "./testing/ends.ts";
+import { frame, textFrame } from "./testing/frames.ts";
 
 const KEY = Buffer.from([1, 2, 3, 4]);
 /** A polite client's answer to a close frame. */

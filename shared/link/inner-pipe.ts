@@ -3,7 +3,10 @@ import type { TLSSocket } from "node:tls";
 import { deferred } from "../basics/promises.ts";
 import { wholeRecords } from "../tls/tls-records.ts";
 import type { Transport, TransportConsumer } from "../yamux/transport.ts";
-import { encodeWords, type InnerAnswer, type InnerHello, splitWords } from "./inner-hello.ts";
+import type { LinkCarrier } from "./carrier-cursor.ts";
+import { encodeInner, type InnerHello, type InnerReply, splitInner } from "./control.ts";
+import { Link } from "./link.ts";
+import type { LinkOptions, LinkWatcher } from "./link-options.ts";
 
 /** A link, which is told apart why it ends and what to say of that outside. */
 export interface InnerLink extends Transport {
@@ -16,7 +19,7 @@ const SMALL_BATCH_BYTES = 8 * 1024;
 /** Somebody in between reads it. */
 export const TOLD = "inner TLS has ended";
 
-type Done = (error?: Error | null) => void;
+type WriteCallback = (error?: Error | null) => void;
 
 /**
  * A link as node:tls takes it. It is never stopped: what may arrive is bounded by the windows of the session above, and
@@ -68,12 +71,12 @@ export class LinkDuplex extends Duplex implements TransportConsumer {
 
   override _read(): void {}
 
-  override _write(chunk: Buffer, _encoding: BufferEncoding, done: Done): void {
+  override _write(chunk: Buffer, _encoding: BufferEncoding, done: WriteCallback): void {
     this.#link.write([chunk], chunk.length);
     done();
   }
 
-  override _writev(chunks: { readonly chunk: Buffer }[], done: Done): void {
+  override _writev(chunks: { readonly chunk: Buffer }[], done: WriteCallback): void {
     let byteLength = 0;
     const batch = chunks.map(({ chunk }) => {
       byteLength += chunk.length;
@@ -83,13 +86,13 @@ export class LinkDuplex extends Duplex implements TransportConsumer {
     done();
   }
 
-  override _final(done: Done): void {
+  override _final(done: WriteCallback): void {
     this.#link.end();
     done();
   }
 
   /** After an end in order the link still has what it has not delivered. */
-  override _destroy(error: Error | null, done: Done): void {
+  override _destroy(error: Error | null, done: WriteCallback): void {
     if (error !== null || !this.writableFinished) this.#link.destroy(error ?? undefined, TOLD);
     done(error);
   }
@@ -118,15 +121,15 @@ export class InnerPipe implements Transport {
 
   // ── the first words ────────────────────────────────────────────────────────────────────────────────────────────
 
-  sendWords(words: InnerHello | InnerAnswer): void {
-    this.#socket.write(encodeWords(words));
+  sendWords(words: InnerHello | InnerReply): void {
+    this.#socket.write(encodeInner(words));
   }
 
   /** JSON of the peer's first words; rejects when the link is gone before. What follows them is the session's. */
   readWords(): Promise<string> {
     return new Promise((resolve, reject) => {
       this.#onEarly = () => {
-        const words = splitWords(Buffer.concat(this.#early ?? []));
+        const words = splitInner(Buffer.concat(this.#early ?? []));
         if (words === undefined) return;
         this.#early = words.rest.length === 0 ? [] : [words.rest];
         this.#onEarly = () => {};
@@ -211,3 +214,54 @@ export class InnerPipe implements Transport {
 }
 
 function ignore(): void {}
+
+/** Who is asked for a new carrier has peace for so long, ms: each costs both ends two handshakes and more. */
+const ASKED_EVERY_MS = 5_000;
+
+/**
+ * A link under inner TLS: somebody in between may read and write what its carriers say. Payload is proved inside, and with
+ * pings, acks and ends nobody can do more than with the cable; of all other words none is believed that would last longer
+ * than the carrier. `drain` is said by the session's go-away, inside; `rotate` is heard, now and then.
+ *
+ * It has no name, and dies with its carrier, until `assignId`.
+ */
+export class UntrustedLink extends Link {
+  readonly #everyMs: number;
+  #heardAt = Number.NEGATIVE_INFINITY;
+  #later: NodeJS.Timeout | undefined;
+
+  constructor(
+    remote: string,
+    carrier: LinkCarrier,
+    options: Omit<LinkOptions, "graceMs">,
+    askedEveryMs = ASKED_EVERY_MS,
+  ) {
+    super("", remote, carrier, { ...options, graceMs: 0 });
+    this.#everyMs = askedEveryMs;
+  }
+
+  override watch(watcher: LinkWatcher): void {
+    super.watch({
+      ...watcher,
+      onControl: (message) => {
+        if (message.type === "rotate") this.#hear(() => watcher.onControl?.(message));
+      },
+      onClosed: () => {
+        clearTimeout(this.#later);
+        watcher.onClosed?.();
+      },
+    });
+  }
+
+  /** Of those that come too soon the last is heard, later. */
+  #hear(tell: () => void): void {
+    clearTimeout(this.#later);
+    const waitMs = this.#heardAt + this.#everyMs - performance.now();
+    if (waitMs > 0) {
+      this.#later = setTimeout(() => this.#hear(tell), waitMs).unref();
+      return;
+    }
+    this.#heardAt = performance.now();
+    tell();
+  }
+}

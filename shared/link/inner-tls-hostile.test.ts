@@ -5,7 +5,7 @@ import tls from "node:tls";
 import { verifyPeer } from "../tls/identity.ts";
 import { LinkDuplex, TOLD } from "./inner-pipe.ts";
 import { dialInner, type InnerDialOptions, InnerServers, type InnerTls } from "./inner-tls.ts";
-import { type End, link, pki } from "./testing-inner.ts";
+import { type End, link, pki } from "./testing/inner-ends.ts";
 
 const TIMEOUT_MS = 5_000;
 const INNER_PROTOCOL = "culvert-inner/1";

@@ -5,8 +5,8 @@ import { Authority, type CertificateAndKey } from "../pki/certificates.ts";
 import { verifyPeer } from "../tls/identity.ts";
 import { LinkDuplex } from "./inner-pipe.ts";
 import { dialInner, InnerServers, type InnerTls, PeerFault } from "./inner-tls.ts";
-import { Inbox, until } from "./testing.ts";
-import { type End, link, pki } from "./testing-inner.ts";
+import { Inbox, until } from "./testing/ends.ts";
+import { type End, link, pki } from "./testing/inner-ends.ts";
 
 const TIMEOUT_MS = 5_000;
 

@@ -3,10 +3,11 @@ import { type TestContext, test } from "node:test";
 import fc from "fast-check";
 import type { TransportConsumer } from "../yamux/transport.ts";
 import type { ProvenResume } from "./control.ts";
-import { Link, LinkLost } from "./link.ts";
+import { Link } from "./link.ts";
+import { LinkLost } from "./link-options.ts";
 import type { LinkPool } from "./outgoing.ts";
 import { LinkKey } from "./proof.ts";
-import { Wire } from "./testing-wire.ts";
+import { Wire } from "./testing/wire.ts";
 
 type Side = "agent" | "server";
 const OTHER: Record<Side, Side> = { agent: "server", server: "agent" };
@@ -115,7 +116,7 @@ class World {
   /** The agent sends a hello that names its link, on a new wire. */
   dial(): void {
     if (this.attempt !== undefined || this.links.agent.closed) return;
-    this.links.agent.holdAcks();
+    this.links.agent.acks.hold();
     this.resumes.push(this.hello(this.prove(this.links.agent.received), true));
   }
 
@@ -163,7 +164,7 @@ class World {
       assert.ok(this.keys.agent.isAnswer("link", resume.answer), "the agent does not believe its server");
       const at = { peerReceived: resume.answer.received, named: resume.words.received };
       this.links.agent.resume(resume.wire.agent, "new", at);
-      this.links.agent.confirm();
+      this.links.agent.acks.now();
     }
   }
 
@@ -172,7 +173,7 @@ class World {
     if (!resume.wanted) return;
     resume.wanted = false;
     resume.wire.cut();
-    this.links.agent.releaseAcks();
+    this.links.agent.acks.release();
   }
 
   check(): void {

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import type { TransportConsumer } from "../yamux/transport.ts";
 import { Link } from "./link.ts";
 import type { LinkPool } from "./outgoing.ts";
-import { Wire } from "./testing-wire.ts";
+import { Wire } from "./testing/wire.ts";
 
 const KIB = 1024;
 const FLOOR = 64 * KIB;
@@ -40,7 +40,7 @@ function joined() {
   /** The far end gets bytes, and says so. Returns how often its word made the near end ask for more. */
   const deliver = (bytes: number): number => {
     wire.deliver("agent", bytes);
-    far.confirm();
+    far.acks.now();
     const before = asked;
     wire.deliver("server", 1);
     return asked - before;

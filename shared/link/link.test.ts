@@ -3,8 +3,9 @@ import { type TestContext, test } from "node:test";
 import { CloseCode } from "../wire/handshake.ts";
 import type { CarrierLost } from "./carrier-end.ts";
 import type { ControlMessage } from "./control.ts";
-import { Link, type Resumption } from "./link.ts";
-import { lost, Wire } from "./testing-wire.ts";
+import { Link } from "./link.ts";
+import type { ResumeReport } from "./link-options.ts";
+import { lost, Wire } from "./testing/wire.ts";
 
 const GRACE_MS = 30_000;
 
@@ -12,7 +13,7 @@ const GRACE_MS = 30_000;
 class End {
   readonly link: Link;
   readonly told: ControlMessage[] = [];
-  readonly resumed: Resumption[] = [];
+  readonly resumed: ResumeReport[] = [];
   readonly ends: (Error | undefined)[] = [];
   got = "";
 
@@ -51,13 +52,13 @@ function world(t: TestContext) {
 /** The agent's hello reaches the server, which offers its link the new carrier. Returns what the agent has to do then. */
 function offer({ agent, server }: ReturnType<typeof world>) {
   const wire = new Wire();
-  agent.link.holdAcks();
+  agent.link.acks.hold();
   const named = agent.link.received;
   const peerReceived = server.link.received;
   server.link.offer(wire.server, "new", { peerReceived: named, named: peerReceived });
   const welcomed = () => {
     agent.link.resume(wire.agent, "new", { peerReceived, named });
-    agent.link.confirm();
+    agent.link.acks.now();
   };
   return { wire, welcomed };
 }
@@ -68,7 +69,7 @@ test("a carrier that the agent has given up takes over from none: the link waits
   const { wire: given } = offer(both);
   server.say("arrived on the old one");
   wire.deliver("server", 100);
-  agent.link.releaseAcks(); // the welcome has not come in time
+  agent.link.acks.release(); // the welcome has not come in time
   t.mock.timers.tick(20);
   wire.deliver("agent", 0);
   assert.equal(server.link.unacknowledged, 0);

@@ -73,7 +73,7 @@ test("silence of 2.5 intervals is death, said once, and nothing goes on after it
   pass(2_450);
   assert.deepEqual(said, []);
   pass(200);
-  assert.deepEqual(said, ["nothing was heard for 2.5 s"]);
+  assert.deepEqual(said, ["nothing was received for 2.5 s"]);
   const before = pings();
   pass(10_000);
   assert.deepEqual([said.length, pings()], [1, before]);
@@ -83,7 +83,7 @@ test("hearing anything starts the count again", (t) => {
   const { liveness, said, pass } = start(t);
   for (let round = 0; round < 10; round++) {
     pass(2_000);
-    liveness.heard();
+    liveness.received();
   }
   assert.deepEqual(said, []);
   pass(2_800);
@@ -95,7 +95,7 @@ test("pings come between 0.8 and 1.2 intervals", (t) => {
   const gaps: number[] = [];
   for (let last = 0, at = 0; gaps.length < 40; at += 5) {
     pass(5);
-    liveness.heard();
+    liveness.received();
     if (pings() === gaps.length + 1) {
       gaps.push(at - last);
       last = at;
@@ -112,7 +112,7 @@ test("a process that was itself stopped does not take its own silence for the pe
   pass(5);
   assert.deepEqual(said, [], "what waits in the kernel is read first");
   pass(1_000);
-  liveness.heard();
+  liveness.received();
   pass(2_000);
   assert.deepEqual(said, []);
   stop(60_000);
@@ -127,7 +127,7 @@ test("a probe asks at once, and without a byte in its time the peer is dead", (t
   liveness.probe(300);
   assert.equal(pings(), 1, "one question at a time");
   pass(200);
-  liveness.heard();
+  liveness.received();
   pass(600);
   assert.deepEqual(said, []);
   liveness.probe(300);
@@ -144,7 +144,7 @@ test("a probe of a process that was itself stopped is asked again", (t) => {
   stop(60_000);
   pass(5);
   assert.deepEqual(said, []);
-  liveness.heard();
+  liveness.received();
   pass(300);
   assert.deepEqual(said, []);
 });
@@ -155,7 +155,7 @@ test("a new interval replaces the old one", (t) => {
   pass(450);
   assert.ok(pings() >= 1);
   pass(150);
-  assert.deepEqual(said, ["nothing was heard for 0.5 s"]);
+  assert.deepEqual(said, ["nothing was received for 0.5 s"]);
 });
 
 test("stop leaves no timer behind", (t) => {
@@ -182,7 +182,7 @@ test("the time until a ping is answered is told, from the oldest that was not", 
   assert.deepEqual(echoes, [100]);
   while (pings < 3) {
     clock.pass(5);
-    liveness.heard();
+    liveness.received();
   }
   liveness.answered();
   assert.ok((echoes[1] ?? 0) >= 800, `${echoes[1]}`);
@@ -194,7 +194,7 @@ test("a peer that speaks and reads nothing for ten seconds is dead, and one that
   const speak = (ms: number): void => {
     for (let left = ms; left > 0; left -= 250) {
       pass(250);
-      liveness.heard();
+      liveness.received();
     }
   };
   speak(20_000);
@@ -217,9 +217,9 @@ test("a process that was itself stopped does not count that time against a slow 
   const { liveness, said, read, pass, stop } = start(t);
   read.one = 0;
   pass(500);
-  liveness.heard();
+  liveness.received();
   stop(60_000);
-  liveness.heard();
+  liveness.received();
   pass(1_500);
   assert.deepEqual(said, []);
 });

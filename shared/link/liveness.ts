@@ -1,48 +1,47 @@
 import { seconds } from "../basics/text.ts";
 
-/** The peer is looked at so often in an interval. */
+/** How often the peer is checked in an interval. */
 const LOOKS = 8;
-/** Silence of so many intervals is death, although TCP says nothing (design: "Liveness"). */
+/** After silence of so many intervals the carrier is lost, even if TCP reports nothing. */
 const DEAD_AFTER_INTERVALS = 2.5;
-/**
- * A peer that speaks may take so long before it reads on, ms: it acknowledges nothing while it opens another carrier.
- */
+/** A peer that sends may take so long before it reads on, ms: it acknowledges nothing while it opens another carrier. */
 const LEAST_STUCK_MS = 10_000;
-/** Pings come after between 0.8 and 1.2 intervals, so that thousands of carriers do not beat together. */
+/** Pings are sent after 0.8 to 1.2 intervals, so that thousands of carriers do not send theirs together. */
 const JITTER = 0.2;
 
-/** How long a peer may take to notice that nothing comes any more, ms. */
+/** How long a peer takes to notice that nothing arrives any more, ms. */
 export function silenceMs(keepaliveMs: number): number {
   return DEAD_AFTER_INTERVALS * keepaliveMs;
 }
 
 export interface LivenessActions {
   ping(): void;
-  /** Nothing was heard for too long. Called once. */
+  /** The carrier is lost. Called once. */
   dead(sentence: string): void;
-  /** A ping was answered, so long after it was sent. */
+  /** A ping was answered after this time, ms. */
   echo?(ms: number): void;
-  /** How far the peer has read, in any measure that grows; `undefined`: nothing waits for it. */
+  /** How far the peer has read, in any unit; `undefined`: nothing waits for it. */
   readonly progress?: readonly (() => number | undefined)[];
 }
 
-/** How far a peer had read at the last look, and how many looks ago it got on while something waited. */
+/** How far a peer had read at the last check, and in how many checks since then it read nothing of what waited. */
 interface Reader {
   readonly progress: () => number | undefined;
   at: number | undefined;
   looks: number;
 }
 
-/** Sends pings, and notices when the peer has fallen silent, or speaks and reads nothing. */
+/** Sends pings, and notices when the peer has fallen silent, or sends and reads nothing. */
 export class Liveness {
   readonly #actions: LivenessActions;
   #intervalMs: number;
-  #lastByteAt = performance.now();
+  readonly #startedAt = performance.now();
+  #lastByteAt = this.#startedAt;
   #quietMs = 0;
   #watchedAt = performance.now();
-  /** When the oldest ping that is not answered was sent. */
+  /** When the oldest unanswered ping was sent. */
   #askedAt: number | undefined;
-  /** When this process was last found to have been stopped. */
+  /** When this process was last found to have been stopped (SIGSTOP, a frozen machine). */
   #wokenAt = 0;
   readonly #readers: readonly Reader[];
   #pingTimer: NodeJS.Timeout | undefined;
@@ -57,18 +56,19 @@ export class Liveness {
     this.#schedule();
   }
 
-  heard(): void {
+  received(): void {
     const now = performance.now();
     this.#quietMs = Math.max(this.#quietMs, now - this.#lastByteAt);
     this.#lastByteAt = now;
   }
 
-  /** The longest time without a byte after which one came all the same, ms. */
-  get quietMs(): number {
-    return this.#quietMs;
+  /** What a loss of the carrier is reported with, ms: see `CarrierLost`. */
+  get times(): { readonly ageMs: number; readonly idleMs: number; readonly quietMs: number } {
+    const now = performance.now();
+    return { ageMs: now - this.#startedAt, idleMs: now - this.#lastByteAt, quietMs: this.#quietMs };
   }
 
-  /** A pong came. It does not say to which ping: the longest time counts. */
+  /** A pong arrived. It does not say to which ping it belongs, so the longest time counts. */
   answered(): void {
     if (this.#askedAt === undefined) return;
     const ms = performance.now() - this.#askedAt;
@@ -81,12 +81,7 @@ export class Liveness {
     this.#actions.ping();
   }
 
-  /** When the last byte came, on the clock of `performance.now()`. */
-  get lastByteAt(): number {
-    return this.#lastByteAt;
-  }
-
-  /** Asks now, because there is doubt: without a byte within `withinMs` the peer is dead. */
+  /** Sends a ping now: without a byte within `withinMs` the carrier is lost. */
   probe(withinMs: number): void {
     if (this.#probeTimer !== undefined || this.#stopped) return;
     const since = performance.now();
@@ -94,7 +89,7 @@ export class Liveness {
       this.#probeTimer = undefined;
       const silentMs = performance.now() - since;
       if (this.#lastByteAt >= since) return;
-      // Late by so much, this process has stood still itself, and has not read what there is.
+      // A timer that is so late means that this process was stopped and has not read what arrived.
       if (silentMs > 2 * withinMs) this.probe(withinMs);
       else this.#die(silentMs);
     }, withinMs).unref();
@@ -125,7 +120,7 @@ export class Liveness {
   #schedulePing(): void {
     const jittered = this.#intervalMs * (1 - JITTER + 2 * JITTER * Math.random());
     this.#pingTimer = setTimeout(() => {
-      this.#schedulePing(); // first: a ping that cannot be sent may stop all this
+      this.#schedulePing(); // first, because a ping that cannot be sent may call stop()
       this.#ping();
     }, jittered).unref();
   }
@@ -134,14 +129,14 @@ export class Liveness {
     const now = performance.now();
     const wasStopped = now - this.#watchedAt > this.#intervalMs;
     this.#watchedAt = now;
-    // A process that was itself stopped has heard nothing because it did not listen: what waits in the kernel comes first.
+    // A process that was stopped did not read. What waits in the kernel comes first.
     if (wasStopped) this.#wokenAt = now;
     const silentMs = now - Math.max(this.#lastByteAt, this.#wokenAt);
     if (silentMs >= silenceMs(this.#intervalMs)) this.#die(now - this.#lastByteAt);
     else if (!wasStopped && this.#readers.some((reader) => this.#isStuck(reader))) this.#dieUnread();
   };
 
-  /** A path that is only slow gets on now and then. */
+  /** Whether the peer has read nothing for too long. On a slow path it reads something now and then. */
   #isStuck(reader: Reader): boolean {
     const at = reader.progress();
     reader.looks = at === undefined || at !== reader.at ? 0 : reader.looks + 1;
@@ -160,6 +155,6 @@ export class Liveness {
 
   #die(silentMs: number): void {
     this.stop();
-    this.#actions.dead(`nothing was heard for ${(silentMs / 1000).toFixed(1)} s`);
+    this.#actions.dead(`nothing was received for ${(silentMs / 1000).toFixed(1)} s`);
   }
 }

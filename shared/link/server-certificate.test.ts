@@ -4,11 +4,11 @@ import type { AddressInfo } from "node:net";
 import { before, test } from "node:test";
 import tls from "node:tls";
 import { dialInner, InnerServers, InnerTlsFault } from "../link/inner-tls.ts";
-import { failure } from "../link/testing.ts";
-import { link } from "../link/testing-inner.ts";
 import { Authority, type CertificateAndKey, type LeafOptions } from "../pki/certificates.ts";
 import { certificateOf } from "../pki/testing.ts";
 import { CertificateFault, UnknownIssuer } from "../tls/server-certificate.ts";
+import { failure } from "./testing/ends.ts";
+import { link } from "./testing/inner-ends.ts";
 
 const DAY = 86_400_000;
 const CODE_SIGNING = "1.3.6.1.5.5.7.3.3";

@@ -3,15 +3,15 @@ import { duplexPair } from "node:stream";
 import { test } from "node:test";
 import fc from "fast-check";
 import { CulvertError } from "../outcomes.ts";
-import { encodeHead } from "./open.ts";
 import {
+  encodeHead,
   encodeProbe,
   encodeProbeBegun,
   encodeProbeRefusal,
   PROBE_MODES,
   parseProbe,
   readProbeAnswer,
-} from "./probe.ts";
+} from "./stream-head.ts";
 
 /** A stream from which these bytes come, and then the end. */
 function streamOf(bytes: Buffer) {

@@ -1,4 +1,5 @@
 import { YamuxError } from "./errors.ts";
+import type { SessionOptions } from "./options.ts";
 
 /** Limits the frames a second that carry nothing: they cost us more than the peer that sends them. */
 export class IdleFrameLimit {
@@ -7,8 +8,8 @@ export class IdleFrameLimit {
   #second = 0;
   #count = 0;
 
-  constructor(perSecond: number, now: () => number) {
-    this.#perSecond = perSecond;
+  constructor({ maxIdleFramesPerSecond, now }: Pick<SessionOptions, "maxIdleFramesPerSecond" | "now">) {
+    this.#perSecond = maxIdleFramesPerSecond;
     this.#now = now;
   }
 

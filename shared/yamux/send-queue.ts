@@ -13,6 +13,8 @@ const FLUSH_CONTROL_AT = 64 * 1024;
  * the last turn took as long. Without that, every one of many callers causes a write here and a read at the peer.
  */
 const GATHER_MS = 0.5;
+/** With less room on the path than this, a stream's turn is half a frame while others wait: their next one is far away. */
+const AMPLE_ROOM = 512 * 1024;
 /** A shorter frame is not worth its header and a turn, even if the path has less room. */
 const LEAST_FRAME = 4 * 1024;
 const EMPTY = Buffer.alloc(0);
@@ -159,7 +161,9 @@ export class SendQueue {
 
   /** The longest payload of a frame behind `before` bytes: no more than the path has room for, and whole records if it can. */
   #frameLimit(before: number, pathRoom: number): number {
-    const most = Math.min(this.#maxFramePayload, Math.max(pathRoom - before, LEAST_FRAME));
+    const left = pathRoom - before;
+    const turn = left < AMPLE_ROOM && this.#ready.size > 0 ? this.#maxFramePayload / 2 : this.#maxFramePayload;
+    const most = Math.min(Math.ceil(turn), Math.max(left, LEAST_FRAME));
     const whole = this.#transport.wholeRecords(before + HEADER_LENGTH, most);
     return whole < LEAST_FRAME ? most : whole;
   }

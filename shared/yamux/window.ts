@@ -12,6 +12,11 @@ export interface CreditBudget {
   giveBack(bytes: number): void;
   /** Others need it. */
   readonly mustShrink: boolean;
+}
+
+/** What growth is decided by. */
+export interface PathTimes {
+  readonly now: () => number;
   /** Milliseconds of one round trip; 0 while unknown, which allows no growth. */
   readonly roundTripMs: number;
 }
@@ -61,7 +66,7 @@ export class ReceiveWindow {
   }
 
   /** The reader took `length` bytes. Returns the credit to send now: 0 until enough is owed. */
-  consume(length: number, budget: CreditBudget, now: () => number): number {
+  consume(length: number, budget: CreditBudget, path: PathTimes): number {
     this.#owed += length;
     if (this.#owed * 2 < this.size && this.#owed < MOST_OWED) return 0;
     let credit = this.#owed;
@@ -69,8 +74,8 @@ export class ReceiveWindow {
     if (budget.mustShrink) credit -= this.#shrink(credit, budget);
     this.#ofHalf += credit;
     if (this.#ofHalf * 2 >= this.size) {
-      const at = now();
-      credit += this.#growth(budget, at - this.#halfBegunAt);
+      const at = path.now();
+      credit += this.#growth(budget, at - this.#halfBegunAt, path);
       this.#halfBegunAt = at;
       this.#ofHalf = 0;
     }
@@ -86,9 +91,9 @@ export class ReceiveWindow {
     return withheld;
   }
 
-  #growth(budget: CreditBudget, elapsedMs: number): number {
+  #growth(budget: CreditBudget, elapsedMs: number, path: PathTimes): number {
     const growth = Math.min(this.size, this.#maxSize - this.size);
-    if (growth <= 0 || budget.mustShrink || elapsedMs >= GROW_WITHIN_ROUND_TRIPS * budget.roundTripMs) return 0;
+    if (growth <= 0 || budget.mustShrink || elapsedMs >= GROW_WITHIN_ROUND_TRIPS * path.roundTripMs) return 0;
     if (!budget.reserve(growth)) return 0;
     this.size += growth;
     return growth;

@@ -1,6 +1,6 @@
 import { connect as connectTcp } from "node:net";
 import { connect as connectTls } from "node:tls";
-import { textFrame } from "../../../shared/link/testing-frames.ts";
+import { textFrame } from "../../../shared/link/testing/frames.ts";
 import { SUBPROTOCOL, TUNNEL_PATH } from "../../../shared/wire/handshake.ts";
 import { flooding } from "./flooding.ts";
 

@@ -1,0 +1,70 @@
+import { Authority } from "../../pki/certificates.ts";
+import type { TransportConsumer } from "../../yamux/transport.ts";
+import type { InnerLink } from "../inner-pipe.ts";
+
+/** One end of a link in memory: what is written arrives at the other in a later turn. */
+export class End implements InnerLink {
+  other: End | undefined;
+  pendingBytes = 0;
+  told: string | undefined;
+  #consumer: TransportConsumer | undefined;
+  #early: Buffer[] = [];
+  #over = false;
+
+  start(consumer: TransportConsumer): void {
+    this.#consumer = consumer;
+    for (const chunk of this.#early.splice(0)) consumer.onBytes(chunk);
+  }
+
+  room(): number {
+    return 1_000;
+  }
+
+  wholeRecords(_at: number, most: number): number {
+    return most;
+  }
+
+  write(batch: readonly Buffer[]): void {
+    for (const chunk of batch) setImmediate(() => this.other?.receive(chunk));
+  }
+
+  receive(chunk: Buffer): void {
+    if (this.#consumer === undefined) this.#early.push(chunk);
+    else if (!this.#over) this.#consumer.onBytes(chunk);
+  }
+
+  end(): void {
+    setImmediate(() => {
+      this.other?.close(undefined);
+      this.close(undefined);
+    });
+  }
+
+  destroy(reason?: Error, told?: string): void {
+    this.told ??= told;
+    this.close(reason);
+    setImmediate(() => this.other?.close(new Error("the peer has ended the link")));
+  }
+
+  close(reason: Error | undefined): void {
+    if (this.#over) return;
+    this.#over = true;
+    this.#consumer?.onClosed(reason);
+  }
+}
+
+export function link(): { readonly agent: End; readonly server: End } {
+  const [agent, server] = [new End(), new End()];
+  agent.other = server;
+  server.other = agent;
+  return { agent, server };
+}
+
+/** A cluster's CA, an agent's certificate, and what the server shows and trusts as "server.example". */
+export async function pki() {
+  const authority = await Authority.create("ca");
+  const leaf = await authority.issue({ cn: "server", names: ["server.example"], usage: "server" });
+  const agent = await authority.issue({ cn: "agent", usage: "client" });
+  const material = { ...leaf, ca: authority.cert, notAfter: new Date() };
+  return { authority, agent, material };
+}

@@ -1,0 +1,150 @@
+import type { TransportConsumer } from "../../yamux/transport.ts";
+import type { LinkCarrier } from "../carrier-cursor.ts";
+import { CarrierLost } from "../carrier-end.ts";
+import type { ControlMessage } from "../control.ts";
+
+type Item = { readonly payload: Buffer } | { readonly message: ControlMessage } | { readonly close: number };
+
+/** One end of a wire: a carrier whose bytes arrive when the test says so. */
+export class WireEnd implements LinkCarrier {
+  onControl: ((message: ControlMessage) => void) | undefined;
+  acknowledged: (() => number | undefined) | undefined;
+  /** What this end has sent and the other has not been given. */
+  readonly sent: Item[] = [];
+  closedWith: number | undefined;
+  /** Its owner waits no longer for the peer's answer to the close frame than it must. */
+  hurries = false;
+  /** A sign of life is wanted within so long, ms. */
+  probedMs: number | undefined;
+  #consumer: TransportConsumer | undefined;
+  #pendingBytes = 0;
+  #gone = false;
+  #early: Buffer[] = [];
+
+  get pendingBytes(): number {
+    return this.#pendingBytes;
+  }
+
+  /** The owner has heard of the end, or has made it. */
+  get gone(): boolean {
+    return this.#gone;
+  }
+
+  start(consumer: TransportConsumer): void {
+    this.#consumer = consumer;
+    for (const piece of this.#early.splice(0)) consumer.onBytes(piece);
+  }
+
+  wholeRecords(_at: number, most: number): number {
+    return most;
+  }
+
+  write(batch: readonly Buffer[], byteLength: number): void {
+    if (this.#gone) return;
+    this.#pendingBytes += byteLength;
+    this.sent.push({ payload: Buffer.concat(batch, byteLength) });
+  }
+
+  sendControl(message: ControlMessage): void {
+    if (!this.#gone) this.sent.push({ message });
+  }
+
+  probe(withinMs: number): void {
+    this.probedMs = withinMs;
+  }
+
+  end(): void {
+    this.close(1000);
+  }
+
+  close(code: number): void {
+    this.hurries = false;
+    if (this.#gone || this.closedWith !== undefined) return;
+    this.closedWith = code;
+    this.sent.push({ close: code });
+  }
+
+  abandon(code: number): void {
+    this.close(code);
+    this.hurries = true;
+  }
+
+  /** As a process that is killed: it says nothing. */
+  destroy(): void {
+    this.#gone = true;
+  }
+
+  /** Bytes leave this end's buffer, delivered or not. */
+  take(bytes: number): void {
+    this.#pendingBytes -= bytes;
+    if (!this.#gone) this.#consumer?.onWritable();
+  }
+
+  // ── what arrives ───────────────────────────────────────────────────────────────────────────────────────────────
+
+  receive(item: Item): void {
+    if (this.#gone) return;
+    if ("payload" in item) {
+      if (this.#consumer === undefined) this.#early.push(item.payload);
+      else this.#consumer.onBytes(item.payload);
+    } else if ("message" in item) this.onControl?.(item.message);
+    else if (item.close === 1000) this.over(undefined);
+    else this.over(lost(`closed with ${item.close}`));
+  }
+
+  /** This end sees that the connection is gone. */
+  notice(): void {
+    this.over(lost("cut"));
+  }
+
+  /** It ends here: in order, or for this reason. */
+  over(reason: Error | undefined): void {
+    if (this.#gone) return;
+    this.#gone = true;
+    this.#consumer?.onClosed(reason);
+  }
+}
+
+/** A connection between an agent and a server that delivers, byte by byte, what the test lets through. */
+export class Wire {
+  readonly agent = new WireEnd();
+  readonly server = new WireEnd();
+  #cut = false;
+
+  get isCut(): boolean {
+    return this.#cut;
+  }
+
+  /** Nothing arrives any more; nobody knows yet. */
+  cut(): void {
+    this.#cut = true;
+  }
+
+  /** Lets up to `bytes` of payload pass from one end, with the messages between; 0: only a message that stands in front. */
+  deliver(from: "agent" | "server", bytes: number): void {
+    const [near, far] = from === "agent" ? [this.agent, this.server] : [this.server, this.agent];
+    let left = bytes;
+    while (!this.#cut) {
+      const item = near.sent[0];
+      if (item === undefined) return;
+      if (!("payload" in item)) {
+        near.sent.shift();
+        far.receive(item);
+        if (left === 0) return;
+        continue;
+      }
+      if (left === 0) return;
+      const piece = item.payload.subarray(0, left);
+      left -= piece.length;
+      if (piece.length === item.payload.length) near.sent.shift();
+      else near.sent[0] = { payload: item.payload.subarray(piece.length) };
+      far.receive({ payload: piece });
+      near.take(piece.length);
+    }
+  }
+}
+
+/** Why a carrier was lost. */
+export function lost(message: string): CarrierLost {
+  return new CarrierLost(message, { lossCause: "reset", ageMs: 1, idleMs: 1 });
+}
