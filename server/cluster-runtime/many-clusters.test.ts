@@ -366,7 +366,9 @@ test("a certificate that OpenSSL refuses closes its own door, and the server liv
   await writeFile(join(mine.folder, "red.key"), key);
   const server = await mine.start();
   assert.equal((await callerAt(server, "red.example", mine.get("red").caller)).getPeerX509Certificate(), undefined);
-  await until(() => server.lines.some(({ reason }) => /certificate of this virtual host cannot be used/.test(String(reason))));
+  await until(() =>
+    server.lines.some(({ reason }) => /certificate of this virtual host cannot be used/.test(String(reason))),
+  );
   const blue = await agentAt(server, "blue", { at: mine.get("blue"), by: mine.get("blue").agent });
   assert.match(await answerOf(await unixCallerAt(mine.get("blue").uds)), /blue$/);
   blue.session.destroy();
