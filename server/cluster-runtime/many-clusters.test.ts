@@ -249,7 +249,7 @@ test("who came to a cluster without names and has not said to whom meets no cert
   await agentAt(server, "blue", { at: mine.get("blue"), by: mine.get("blue").agent }); // so early has been accepted
   await mine.get("blue").write();
   await ended;
-  assert.ok(server.lines.some(({ reason }) => String(reason).startsWith("what is behind this port has changed")));
+  assert.ok(server.lines.some(({ reason }) => String(reason).startsWith("the clusters of this port changed")));
 });
 
 test("a document that breaks keeps its old version, is named in readyz, and leaves the server ready", async () => {

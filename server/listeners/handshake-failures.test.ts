@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { CutOff } from "../../shared/listen/acceptor.ts";
+import { EndedInHandshake } from "../../shared/listen/acceptor.ts";
 import { WORDS } from "./accept-rules.ts";
 import { handshakeWords, leftWords } from "./handshake-failures.ts";
 
@@ -33,13 +33,13 @@ test("a failed handshake is told in words, with OpenSSL's reason in brackets and
 
 test("who goes in the middle of it may have refused our certificate, whatever words the acceptor has for that", () => {
   assert.match(
-    handshakeWords(new CutOff("beginning")),
+    handshakeWords(new EndedInHandshake("beginning")),
     /^the connection ended during the beginning: a client that does/,
   );
 });
 
 test("on a port without TLS nobody has seen a certificate", () => {
-  const cut = new CutOff("HTTP request");
+  const cut = new EndedInHandshake("HTTP request");
   assert.equal(WORDS.plain.reasonOf(cut), "the connection ended during the HTTP request");
 });
 

@@ -1,5 +1,5 @@
 import type { TLSSocket } from "node:tls";
-import { CutOff } from "../../shared/listen/acceptor.ts";
+import { EndedInHandshake } from "../../shared/listen/acceptor.ts";
 import { printable } from "../../shared/outcomes.ts";
 
 const NO_TLS = "the client does not speak TLS, and this port speaks nothing else";
@@ -50,7 +50,7 @@ const ALERTS: Readonly<Record<string, string>> = {
 /** Why a TLS handshake has failed, for whoever is to mend it; OpenSSL's own word stands behind in brackets. */
 export function handshakeWords(error: NodeJS.ErrnoException & { readonly reason?: string }): string {
   const { code, message } = error;
-  if (error instanceof CutOff) return `${message}: ${OR_REJECTED}`;
+  if (error instanceof EndedInHandshake) return `${message}: ${OR_REJECTED}`;
   if (code === undefined) return printable(message); // is in words already
   const alert = ALERT.exec(code)?.[1];
   const words =
