@@ -25,7 +25,7 @@ export const FOLDERS = {
   "shared/http": ["shared"],
   "shared/node": [],
   "shared/limits": ["shared", "shared/basics", "shared/node"],
-  "shared/documents": ["shared", "shared/basics", "yaml"],
+  "shared/documents": ["shared", "shared/basics", "shared/limits", "yaml", "zod"],
   "shared/config": ["shared", "shared/basics", "shared/documents", "shared/limits", "commander", "yaml"],
   "shared/runtime": ["shared", "shared/basics", "shared/config", "shared/limits", "pino", "pino-pretty", "prom-client"],
   "shared/pki": ["@peculiar/x509"],

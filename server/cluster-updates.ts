@@ -86,7 +86,7 @@ export class ClusterUpdates {
           if (caChanged && cluster.cluster.agents.ca === undefined) reverifyAgents(cluster);
           else rotateAgents(cluster, "the server's certificates have changed");
         }
-        if (caChanged) void this.#store?.settleAgain();
+        if (caChanged) void this.#store?.resolveAgain();
       },
       onCrlChanged: () => {
         this.#clusters?.checkCrls();
@@ -100,7 +100,7 @@ export class ClusterUpdates {
         for (const { cluster, callers } of all()) {
           if (cluster.callers.ca === undefined) void this.#callerReverification.verify(callers);
         }
-        void this.#store?.settleAgain();
+        void this.#store?.resolveAgain();
       },
     });
   }

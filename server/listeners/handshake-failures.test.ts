@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { CutOff } from "../../shared/listen/acceptor.ts";
+import { EndedInHandshake } from "../../shared/listen/acceptor.ts";
 import { closedEarlyReason, handshakeFailure } from "./handshake-failures.ts";
 import { MESSAGES } from "./open-port.ts";
 
@@ -33,13 +33,13 @@ test("a failed handshake is described by a sentence, with OpenSSL's reason in br
 
 test("a client that closes during the handshake may have refused our certificate", () => {
   assert.match(
-    handshakeFailure(new CutOff("beginning")),
+    handshakeFailure(new EndedInHandshake("beginning")),
     /^the connection ended during the beginning: a client that does/,
   );
 });
 
 test("on a port without TLS no certificate is mentioned", () => {
-  const cut = new CutOff("HTTP request");
+  const cut = new EndedInHandshake("HTTP request");
   assert.equal(MESSAGES.plain.reasonOf(cut), "the connection ended during the HTTP request");
 });
 

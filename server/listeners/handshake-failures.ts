@@ -1,5 +1,5 @@
 import type { TLSSocket } from "node:tls";
-import { CutOff } from "../../shared/listen/acceptor.ts";
+import { EndedInHandshake } from "../../shared/listen/acceptor.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
@@ -52,7 +52,7 @@ const ALERTS: Readonly<Record<string, string>> = {
 /** Why a TLS handshake has failed, as a sentence for an operator, with OpenSSL's code in brackets. */
 export function handshakeFailure(error: NodeJS.ErrnoException & { readonly reason?: string }): string {
   const { code, message } = error;
-  if (error instanceof CutOff) return `${message}: ${OR_REJECTED}`;
+  if (error instanceof EndedInHandshake) return `${message}: ${OR_REJECTED}`;
   if (code === undefined) return printable(message); // it is a sentence of ours
   const alert = ALERT.exec(code)?.[1];
   const words =

@@ -18,7 +18,7 @@ import type { PacedClose } from "../../shared/listen/paced-close.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
-import { SourceCidrs } from "../clusters/source-cidrs.ts";
+import { SourceCidrs } from "../clusters/access-rules.ts";
 import type { ListenerName, ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import { handshakeFailure } from "./handshake-failures.ts";
