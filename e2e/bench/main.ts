@@ -41,7 +41,7 @@ const MEASURES: Record<Group, (bench: Bench) => Promise<Row[]>> = {
   "inner-tls": innerTls,
 };
 
-/** `npm run bench`: culvert and its floors in one run on one machine (design: "What is measured, and against what"). */
+/** `npm run bench`: culvert and its floors in one run on one machine. */
 async function main(): Promise<void> {
   const settings = settingsOrUsage(readSettings, USAGE);
   const begun = performance.now();

@@ -115,7 +115,7 @@ function take(socket: Socket, length: number | undefined): { promise: Promise<Bu
 
 /**
  * One CONNECT as kube-apiserver makes it: the request line with the target as its authority, `Host: 127.0.0.1`, a
- * blank line (design: "The caller's side"). Any status resolves; a closed or silent listener rejects.
+ * blank line. Any status resolves; a closed or silent listener rejects.
  */
 export function connectThrough(
   listener: CallerListener,

@@ -22,9 +22,9 @@ export interface FirstReads {
   readonly asleep: number;
 }
 
-/** The only answer that kube-apiserver takes (design: "The caller's side", 2). */
+/** The only answer that kube-apiserver takes (docs/architecture.md). */
 export const ESTABLISHED = "HTTP/1.1 200 Connection Established\r\n\r\n";
-/** Half of the gap (design: "The caller's side", 2). */
+/** Half of the gap (docs/architecture.md). */
 const SLEEP_MS = 50;
 const DEADLINE_MS = 15_000;
 

@@ -13,7 +13,7 @@ import { waitFor } from "../harness/wait.ts";
 import { startWorld } from "../harness/world.ts";
 
 /**
- * kube-apiserver sets no deadline on the answer to a CONNECT (design: "The caller's side", 3): what the server says
+ * kube-apiserver sets no deadline on the answer to a CONNECT: what the server says
  * within `--connect-timeout`, whatever agents and targets do, is the only bound there is.
  */
 const CONNECTS = atFull(2000);

@@ -7,7 +7,7 @@ import { answering, echo, rawHead, type ScriptedAgent, scriptedAgent } from "../
 import { waitFor } from "../harness/wait.ts";
 import { startWorld, type World } from "../harness/world.ts";
 
-/** What an agent may answer to an open, and what it may not (design: "Stream head"): the caller hears a legal line. */
+/** What an agent may answer to an open, and what it may not: the caller gets a legal line. */
 const CONNECT_TIMEOUT_MS = 800;
 let world: World<never>;
 let agent: ScriptedAgent;

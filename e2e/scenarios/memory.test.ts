@@ -11,7 +11,7 @@ import { waitFor } from "../harness/wait.ts";
 const READERS = atFull(1_000, 300);
 const MIB = 1024 * 1024;
 /**
- * A window for each reader, the session's budget, and room for the rest (design: "Bounds"); and what the splice holds for
+ * A window for each reader, the session's budget, and room for the rest; and what the splice holds for
  * it beside the window, of which the kernel has taken most, unless the machine is so busy that windows grow first.
  */
 const LIMIT = READERS * (64 + 64) * 1024 + 64 * MIB + 32 * MIB;

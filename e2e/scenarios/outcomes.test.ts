@@ -21,7 +21,7 @@ before(async () => {
 after(() => blackhole[Symbol.asyncDispose]());
 
 /**
- * Every outcome that a caller can meet, from its request to its status line, metric and log line (design: "Outcomes").
+ * Every outcome that a caller can meet, from its request to its status line, metric and log line (docs/errors.md).
  * The expected values are written out here: a row of the table that is changed by mistake is seen.
  *
  * Not here, because nothing provokes them yet: `unknown_cluster` and `limited` need several clusters.

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { AnswerReader, UnreadableAnswer } from "./connect-answer.ts";
 
-test("TLS where HTTP is expected is told in the same words, however its bytes are cut", () => {
+test("TLS where HTTP is expected gives one message, however its bytes are split", () => {
   const alert = Buffer.from([0x15, 3, 1, 0, 2, 2, 70]);
   for (const size of [1, 2, 7]) {
     const reader = new AnswerReader();

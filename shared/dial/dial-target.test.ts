@@ -208,15 +208,6 @@ test("a late answer of the resolver after cancel() dials nothing", async () => {
   assert.equal(handles(), before);
 });
 
-test("a signal cancels, before and during the dial", async () => {
-  const aborted = start("127.0.0.1", 9, { signal: AbortSignal.abort() });
-  assert.equal((await refusal(aborted.promise)).code, "caller_gone");
-  const controller = new AbortController();
-  const during = start("web.svc", 9, { signal: controller.signal, lookup: () => {} });
-  controller.abort();
-  assert.equal((await refusal(during.promise)).code, "caller_gone");
-});
-
 test("cancel() after success leaves the socket to its owner", async () => {
   await using target = await listen("127.0.0.1");
   const done = start("127.0.0.1", target.port);

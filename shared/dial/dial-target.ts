@@ -5,7 +5,7 @@ import { deferred } from "../basics/promises.ts";
 import { seconds } from "../basics/text.ts";
 import { CulvertError, type OutcomeCode } from "../outcomes.ts";
 
-/** All addresses of a name, in the order in which they are to be tried. */
+/** All addresses of a name, in the order in which they are tried. */
 export type Lookup = (
   host: string,
   done: (error: NodeJS.ErrnoException | null, addresses: readonly LookupAddress[]) => void,
@@ -13,67 +13,59 @@ export type Lookup = (
 
 export interface TargetDialOptions {
   readonly target: Target;
-  /** For everything: the name and all its addresses. */
+  /** For the lookup and all addresses together. */
   readonly timeoutMs: number;
-  readonly signal?: AbortSignal;
-  /** Asked for each resolved address before it is dialled; the reason of a refusal, or `undefined`. */
+  /** Called for each resolved address before it is dialled. Returns the reason of a refusal, or `undefined`. */
   readonly permit?: (address: string, port: number) => string | undefined;
   readonly lookup?: Lookup;
 }
 
-export interface TargetDial {
-  /** The open socket, or a `CulvertError`: `dial_*`, `forbidden`, `agent_exhausted`, after `cancel()` `caller_gone`. */
-  readonly promise: Promise<Socket>;
-  cancel(): void;
-}
-
 /**
- * Dials a target over TCP. A literal address costs no lookup; of the addresses of a name all that `permit` lets
- * through are tried by Node's own happy eyeballs (RFC 8305).
+ * Dials a target over TCP. A literal address needs no lookup. The addresses of a name that `permit` allows are tried by
+ * Node's happy eyeballs (RFC 8305).
  */
 export function dialTarget(options: TargetDialOptions): TargetDial {
-  const dialling = new DialAttempt(options);
-  dialling.start();
-  return dialling;
+  const dial = new TargetDial(options);
+  dial.start();
+  return dial;
 }
 
-/** A dead peer of a silent connection is found by the kernel; nobody else looks. */
+/** The kernel detects a dead peer of a silent connection; nothing else checks. */
 const KEEP_ALIVE_MS = 30_000;
-/** How long one address of a name may take while others wait. Node abandons it then: too short loses distant targets. */
-const ATTEMPT_MS = { min: 250, max: 1_000 };
-/** Below this a port is nobody's source port (Linux: ip_local_port_range), so a dial cannot meet itself. */
+/** Time for one address of a name while others wait. Node abandons it afterwards: too short loses distant targets. */
+const ADDRESS_TIMEOUT_MS = { min: 250, max: 1_000 };
+/** The kernel chooses source ports from here on (Linux: ip_local_port_range). */
 const FIRST_EPHEMERAL_PORT = 32_768;
 
-class DialAttempt implements TargetDial {
+export class TargetDial {
   readonly #options: TargetDialOptions;
   readonly #dialled = deferred<Socket>();
   #timer: NodeJS.Timeout | undefined;
   #socket: Socket | undefined;
-  #settled = false;
+  #isOver = false;
 
   constructor(options: TargetDialOptions) {
     this.#options = options;
   }
 
+  /**
+   * The open socket. Rejects with a `CulvertError`: `dial_*`, `forbidden`, `agent_exhausted`, or `caller_gone` after
+   * `cancel()`.
+   */
   get promise(): Promise<Socket> {
     return this.#dialled.promise;
   }
 
   start(): void {
-    const { lookup, signal, target, timeoutMs } = this.#options;
-    if (signal?.aborted) {
-      this.cancel();
-      return;
-    }
-    signal?.addEventListener("abort", this.#onAbort);
+    const { lookup, target, timeoutMs } = this.#options;
     this.#timer = setTimeout(onTimeout, timeoutMs, this);
     const family = isIP(target.host);
-    if (family !== 0) this.#begin([{ address: target.host, family }]);
+    if (family !== 0) this.#tryConnect([{ address: target.host, family }]);
     else (lookup ?? lookupAll)(target.host, this.#onLookup);
   }
 
   cancel(): void {
-    this.#fail(new CulvertError("caller_gone", `the dial of ${formatTarget(this.#options.target)} was cancelled`));
+    this.#fail(new CulvertError("caller_gone", `the dial of ${this.#where} was cancelled`));
   }
 
   timeOut(): void {
@@ -82,45 +74,40 @@ class DialAttempt implements TargetDial {
     const sentence =
       this.#socket === undefined
         ? `the name "${target.host}" did not resolve ${time}: check the agent's DNS`
-        : `${this.#where()} did not answer ${time}: check firewalls and network policies on the way`;
+        : `${this.#where} did not answer ${time}: check firewalls and network policies on the way`;
     this.#fail(new CulvertError("dial_timeout", sentence));
   }
 
-  readonly #onAbort = (): void => this.cancel();
-
   readonly #onLookup = (error: NodeJS.ErrnoException | null, addresses: readonly LookupAddress[]): void => {
-    if (this.#settled) return;
+    if (this.#isOver) return;
     if (error !== null) this.#fail(lookupError(this.#options.target.host, error));
-    else this.#begin(addresses);
+    else this.#tryConnect(addresses);
   };
 
-  /** A policy looks at the machine's own addresses, which fails when descriptors run out: a bad end of this dial only. */
-  #begin(addresses: readonly LookupAddress[]): void {
+  /** A policy reads the addresses of this machine, which throws when file descriptors run out. */
+  #tryConnect(addresses: readonly LookupAddress[]): void {
     try {
       this.#connect(addresses);
     } catch (error) {
-      this.#fail(connectError(this.#where(), error as NodeJS.ErrnoException));
+      this.#fail(connectError(this.#where, error as NodeJS.ErrnoException));
     }
   }
 
   #connect(addresses: readonly LookupAddress[]): void {
     const { permit, target, timeoutMs } = this.#options;
     let reason: string | undefined;
-    const permitted =
-      permit === undefined
-        ? addresses
-        : addresses.filter(({ address }) => {
-            const refusal = permit(address, target.port);
-            reason ??= refusal;
-            return refusal === undefined;
-          });
+    const isPermitted = ({ address }: LookupAddress): boolean => {
+      const refusal = permit?.(address, target.port);
+      reason ??= refusal;
+      return refusal === undefined;
+    };
+    const permitted = permit === undefined ? addresses : addresses.filter(isPermitted);
     const [first] = permitted;
     if (first === undefined) {
-      const where = formatTarget(target);
       this.#fail(
         reason === undefined
           ? new CulvertError("dial_name", `no such host: "${target.host}" has no address`)
-          : new CulvertError("forbidden", `${where} may not be dialled: ${reason}`),
+          : new CulvertError("forbidden", `${this.#where} may not be dialled: ${reason}`),
       );
       return;
     }
@@ -133,53 +120,52 @@ class DialAttempt implements TargetDial {
 
   readonly #onConnect = (): void => {
     const socket = this.#socket;
-    if (socket === undefined || this.#settled) return;
+    if (socket === undefined || this.#isOver) return;
     if (isSelf(socket, this.#options.target.port)) {
-      this.#fail(new CulvertError("dial_refused", `${this.#where()} ${REFUSED}`));
+      this.#fail(new CulvertError("dial_refused", `${this.#where} ${REFUSED}`));
       return;
     }
-    this.#settle();
+    this.#end();
     this.#dialled.resolve(socket);
   };
 
   readonly #onError = (error: NodeJS.ErrnoException): void => {
-    this.#fail(connectError(this.#where(), error));
+    this.#fail(connectError(this.#where, error));
   };
 
   #fail(error: CulvertError): void {
-    if (this.#settled) return;
+    if (this.#isOver) return;
     this.#socket?.destroy();
-    this.#settle();
+    this.#end();
     this.#dialled.reject(error);
   }
 
-  #settle(): void {
-    this.#settled = true;
+  #end(): void {
+    this.#isOver = true;
     clearTimeout(this.#timer);
     this.#timer = undefined;
-    this.#options.signal?.removeEventListener("abort", this.#onAbort);
-    // `ignore` stays: whoever takes the socket binds listeners a moment later.
+    // `ignore` stays, because the caller adds its own error listener a moment later.
     this.#socket?.off("error", this.#onError);
     this.#socket?.off("connect", this.#onConnect);
     this.#socket = undefined;
   }
 
-  #where(): string {
+  get #where(): string {
     return formatTarget(this.#options.target);
   }
 }
 
 function ignore(): void {}
 
-function onTimeout(dialling: DialAttempt): void {
-  dialling.timeOut();
+function onTimeout(dial: TargetDial): void {
+  dial.timeOut();
 }
 
 function lookupAll(host: string, done: Parameters<Lookup>[1]): void {
   systemLookup(host, { all: true }, done);
 }
 
-/** Once for each CONNECT: no object is made and copied that need not be. */
+/** Runs once for each CONNECT, so it makes no object that is not needed. */
 function connectTo(host: string, port: number): Socket {
   return connect({
     host,
@@ -191,32 +177,29 @@ function connectTo(host: string, port: number): Socket {
   });
 }
 
-function connectToAny(addresses: readonly LookupAddress[], target: Target, timeoutMs: number): Socket {
+function connectToAny(addresses: readonly LookupAddress[], { host, port }: Target, timeoutMs: number): Socket {
+  const each = Math.floor(timeoutMs / (addresses.length + 1));
   return connect({
-    host: target.host,
-    port: target.port,
+    host,
+    port,
     allowHalfOpen: true,
     noDelay: true,
     keepAlive: true,
     keepAliveInitialDelay: KEEP_ALIVE_MS,
     lookup: (_host, _options, done) => done(null, [...addresses]),
     autoSelectFamily: true,
-    autoSelectFamilyAttemptTimeout: attemptMs(timeoutMs, addresses.length),
+    autoSelectFamilyAttemptTimeout: Math.max(ADDRESS_TIMEOUT_MS.min, Math.min(ADDRESS_TIMEOUT_MS.max, each)),
   });
 }
 
-function attemptMs(timeoutMs: number, addresses: number): number {
-  return Math.max(ATTEMPT_MS.min, Math.min(ATTEMPT_MS.max, Math.floor(timeoutMs / (addresses + 1))));
-}
-
-/** DialAttempt an unused port of this machine, the kernel may choose that port as the source and join the socket to itself. */
+/** A dial of an unused local port can join a socket to itself, when the kernel chooses that port as the source. */
 function isSelf(socket: Socket, port: number): boolean {
   return port >= FIRST_EPHEMERAL_PORT && socket.localPort === port && socket.localAddress === socket.remoteAddress;
 }
 
 const REFUSED = "refused the connection: check that something listens there";
 
-/** errno → outcome and what happened, as the end of a sentence (design: "Outcomes"). */
+/** The outcome and the end of a sentence for each errno. */
 const CONNECT_ERRORS: Record<string, readonly [OutcomeCode, string]> = {
   ECONNREFUSED: ["dial_refused", REFUSED],
   ECONNRESET: ["dial_reset", "reset the connection"],
@@ -239,14 +222,14 @@ const CONNECT_ERRORS: Record<string, readonly [OutcomeCode, string]> = {
   EAGAIN: ["agent_exhausted", "cannot be dialled: the agent has no free local port for it"],
 };
 
-/** The error of several attempts is the one that says most: that somebody was there and said no. */
-const TELLING = ["ECONNREFUSED", "ECONNRESET", "EMFILE", "ENFILE", "ETIMEDOUT"];
+/** Errors of several addresses by how much they tell: a refusal shows that a machine was there. */
+const BY_INFORMATION = ["ECONNREFUSED", "ECONNRESET", "EMFILE", "ENFILE", "ETIMEDOUT"];
 
 function connectError(where: string, error: NodeJS.ErrnoException): CulvertError {
   let code = error.code ?? "";
   if (error instanceof AggregateError) {
     const codes = error.errors.map((attempt: NodeJS.ErrnoException) => attempt.code ?? "");
-    code = TELLING.find((telling) => codes.includes(telling)) ?? codes[0] ?? code;
+    code = BY_INFORMATION.find((each) => codes.includes(each)) ?? codes[0] ?? code;
   }
   const row = Object.hasOwn(CONNECT_ERRORS, code) ? CONNECT_ERRORS[code] : undefined;
   const [outcome, what] = row ?? ["dial_unreachable", `cannot be reached (${code || error.message})`];

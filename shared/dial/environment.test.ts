@@ -1,11 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type Environment, environmentProxy, environmentRoute } from "./environment.ts";
+import { bypassesProxy, type Environment, environmentProxy, environmentRoute } from "./environment.ts";
 import { formatRoute } from "./proxy-route.ts";
+import { NO_PROXY_ROWS } from "./testing/no-proxy-rows.ts";
 
 const SERVER = { host: "culvert.example.com", port: 443 };
 
-const ROWS: readonly [title: string, env: Environment, way: string | undefined][] = [
+const ROWS: readonly [title: string, env: Environment, route: string | undefined][] = [
   ["nothing is set", {}, undefined],
   ["HTTP_PROXY is for http:// only", { HTTP_PROXY: "http://plain:1", http_proxy: "http://plain:2" }, undefined],
   ["HTTPS_PROXY", { HTTPS_PROXY: "http://a:1" }, "http://a:1 (HTTPS_PROXY)"],
@@ -22,14 +23,14 @@ const ROWS: readonly [title: string, env: Environment, way: string | undefined][
   ["NO_PROXY without a proxy says nothing", { NO_PROXY: "*" }, undefined],
 ];
 
-for (const [title, env, way] of ROWS) {
+for (const [title, env, route] of ROWS) {
   test(title, () => {
     const found = environmentRoute(env, SERVER);
-    assert.equal(found === undefined ? undefined : formatRoute(found), way);
+    assert.equal(found === undefined ? undefined : formatRoute(found), route);
   });
 }
 
-test("a variable that is no proxy is named and not shown", () => {
+test("an invalid variable is named without its value", () => {
   assert.throws(
     () => environmentProxy({ https_proxy: "gopher://anna:secret@proxy" }),
     /^Error: https_proxy must begin/,
@@ -38,4 +39,16 @@ test("a variable that is no proxy is named and not shown", () => {
     () => environmentProxy({ https_proxy: "gopher://anna:secret@proxy" }),
     (e: Error) => !e.message.includes("secret"),
   );
+});
+
+for (const [noProxy, host, port, proxied] of NO_PROXY_ROWS) {
+  const route = proxied ? "through the proxy" : "past the proxy";
+  const list = noProxy.length > 40 ? `${noProxy.slice(0, 40)}…` : noProxy;
+  test(`NO_PROXY=${JSON.stringify(list)}: ${host}:${port} is reached ${route}`, () => {
+    assert.equal(bypassesProxy(noProxy, { host, port }), !proxied);
+  });
+}
+
+test("this machine is excepted in every spelling of its name", () => {
+  assert.ok(bypassesProxy("", { host: "LocalHost", port: 443 }));
 });

@@ -190,7 +190,7 @@ test("a password that is refused is sent once, and its refusal says where to loo
   assert.equal(proxy.requests.length, 2);
 });
 
-test("an answer that revealsSecret what it was sent in confidence is not shown", async () => {
+test("an answer that repeats a secret that it was sent is not shown", async () => {
   const echoes = [BASIC, BASIC.slice(6), "you said Circle of Life!", BASIC.slice(0, 20)];
   for (const echo of echoes) {
     for (const status of ["407 Again", "403 No", "302 Found"]) {
@@ -211,7 +211,7 @@ test("an answer that revealsSecret what it was sent in confidence is not shown",
   }
 });
 
-test("without credentials the option that takes them is named, and a file that cannot be read is told as it is", async () => {
+test("without credentials the message names their option, and an unreadable file is a fault of its own", async () => {
   await using proxy = await guarded({ offers: ["NTLM", 'Basic realm="x"', "\x1bodd", "Odd-One"] });
   const fault = await faultOf(open(proxy));
   assert.equal(fault.fault, "proxy_auth_required");
@@ -227,7 +227,7 @@ test("without credentials the option that takes them is named, and a file that c
   assert.equal(told, unreadable);
 });
 
-test("what cannot be done here is named with a way round it", async () => {
+test("a scheme that is not implemented is named with a workaround", async () => {
   await using ntlm = await guarded({ offers: ["NTLM", "Negotiate"] });
   const fault = await faultOf(open(ntlm, { credentials }));
   assert.equal(fault.fault, "proxy_auth_unsupported");

@@ -102,7 +102,7 @@ test("where there is no ticket a weaker scheme does, and where there is none the
   assert.match(absent.message, /kerberos is not installed: run "npm install --prefix \S+ kerberos@7" \(/);
 });
 
-test("Kerberos that never answers is told when the time is over", async () => {
+test("a Kerberos request that never ends is named when the time is over", async () => {
   await using proxy = await guarded({ offers: ["Negotiate"] });
   const abort = new AbortController();
   const stuck: LoadKerberos = () => {

@@ -17,7 +17,7 @@ function answering(answer: string | Buffer, end = false): Promise<ScriptedProxy>
   });
 }
 
-test("a CONNECT names its destination, and every 2xx opens the way", async () => {
+test("a CONNECT names its target, and every 2xx opens the tunnel", async () => {
   for (const answer of [
     OK,
     "HTTP/1.0 200\r\n\r\n",
@@ -75,7 +75,7 @@ test("an IPv6 destination goes in brackets", async () => {
   socket.destroy();
 });
 
-test("what is no answer of an HTTP proxy is told at once, and never held beyond 16 KiB", async () => {
+test("an answer that is not HTTP fails at once, and at most 16 KiB are kept", async () => {
   const cases = [
     ["SSH-2.0-OpenSSH_9.2\r\n", /does not speak HTTP\/1: is this the address/],
     ["\x15\x03\x01\x00\x02\x02\x46", /speaks TLS where plain HTTP is expected: is it an https:\/\/ proxy\?/],
@@ -99,7 +99,7 @@ test("what is no answer of an HTTP proxy is told at once, and never held beyond 
   }
 });
 
-test("bytes that come before the request are judged like an answer", async () => {
+test("bytes that come before the request are treated as an answer", async () => {
   await using proxy = await ScriptedProxy.start({
     onConnection: (socket) => void socket.write("220 mail.corp ESMTP\r\n"),
   });
@@ -187,7 +187,7 @@ test("each refusal has its fault, with the proxy's own words", async () => {
   }
 });
 
-test("a page that is compressed is not shown, and one that does not end is not waited for", async () => {
+test("a compressed page is not shown, and an endless one is not awaited", async () => {
   const packed = gzipSync("a bomb".repeat(10_000));
   const head = `HTTP/1.1 403 No\r\nContent-Encoding: gzip\r\nContent-Length: ${packed.length}\r\n\r\n`;
   await using compressed = await answering(Buffer.concat([Buffer.from(head), packed]));
@@ -211,7 +211,7 @@ test("a connection that ends before an answer is the proxy's to explain", async 
   assert.equal(rude.connections, 1);
 });
 
-test("an abort says where the way stood, and destroys the connection", async () => {
+test("an abort says what the attempt waited for, and destroys the connection", async () => {
   await using silent = await ScriptedProxy.start({});
   const abort = new AbortController();
   const opening = faultOf(open(silent, {}, abort.signal));
@@ -228,7 +228,7 @@ test("an abort says where the way stood, and destroys the connection", async () 
   assert.equal((await faultOf(open(silent, {}, AbortSignal.abort()))).fault, "timeout");
 });
 
-test("a proxy that nobody is, or that has no name, is told with its address", async () => {
+test("a proxy that does not exist is a fault with its address", async () => {
   const free = net.createServer().listen(0, "127.0.0.1");
   await once(free, "listening");
   const { port } = free.address() as net.AddressInfo;
@@ -265,7 +265,7 @@ test("TLS to a server goes through plain proxies and through TLS to the proxy", 
   }
 });
 
-test("TLS to the proxy that fails is told with its cure", async () => {
+test("a failure of TLS to the proxy is a fault with its cure", async () => {
   const { ca, server, client } = await testCertificates();
   await using stranger = await ScriptedProxy.start({ tls: server });
   const untrusted = await faultOf(open(stranger));

@@ -23,7 +23,7 @@ const ANSWERS: readonly [title: string, body: string, answer: string | RegExp][]
   ["names are resolved", 'return dnsResolve("localhost") + isResolvable("localhost")', "127.0.0.1true"],
   ["networks are matched", 'return isInNet("127.0.0.1", "127.0.0.0", "255.0.0.0") ? "y" : "n"', "y"],
   ["no answer is an empty one", "return null", ""],
-  ["alert() is heard by nobody", 'alert("x"); return "DIRECT"', "DIRECT"],
+  ["alert() has no effect", 'alert("x"); return "DIRECT"', "DIRECT"],
   [
     "nothing of Node's or a browser's is there",
     "return typeof process + typeof require + typeof fetch + typeof globalThis.process",
@@ -42,13 +42,13 @@ test("this machine's address is known without a packet", async () => {
 });
 
 const FAILURES: readonly [title: string, script: string, sentence: RegExp][] = [
-  ["what it throws is told", pac('throw new Error("no luck")'), /^failed: no luck$/],
-  ["a script that cannot be parsed is told", "<html>", /^failed: Line 1: /],
-  ["a script without the function is told", "var a = 1;", /^failed: FindProxyForURL is not defined$/],
-  ["an answer that is no text is told", pac("return 3"), /^failed: .* a number instead of a string$/],
+  ["an exception is the problem", pac('throw new Error("no luck")'), /^failed: no luck$/],
+  ["a script that cannot be parsed is the problem", "<html>", /^failed: Line 1: /],
+  ["a script without the function is the problem", "var a = 1;", /^failed: FindProxyForURL is not defined$/],
+  ["an answer that is no text is the problem", pac("return 3"), /^failed: .* a number instead of a string$/],
   ["an answer without end is not taken", pac('return "PROXY a:1; ".repeat(1e6)'), /^failed: it answered 11000000 char/],
-  ["an error without end is told in short", pac('throw new Error("x".repeat(1e7))'), /^failed: x{197}\.\.\.$/],
-  ["an answer that never comes is told", pac("return new Promise(function () {})"), /^ended without an answer/],
+  ["an endless error is shortened", pac('throw new Error("x".repeat(1e7))'), /^failed: x{197}\.\.\.$/],
+  ["an answer that never comes is the problem", pac("return new Promise(function () {})"), /^ended without an answer/],
   ["too deep a recursion breaks its own process only", pac("return FindProxyForURL(url, host)"), /^(failed|ended)/],
 ];
 

@@ -10,7 +10,7 @@ import type { RouteFaultCode } from "./fault.ts";
 import { formatProxy, formatRoute } from "./proxy-route.ts";
 import { ProxyRoutes } from "./proxy-routes.ts";
 import { refuse } from "./testing/guarded-proxy.ts";
-import { basicProxy, credentialsFile, httpProxy, never, rejected, SERVER, socks, ways } from "./testing/routes.ts";
+import { basicProxy, credentialsFile, httpProxy, never, rejected, routes, SERVER, socks } from "./testing/routes.ts";
 import { ScriptedProxy } from "./testing/scripted-proxy.ts";
 import { AUTHENTICATED, NO_AUTH, Peer, scripted, USER_AUTH } from "./testing/scripted-socks.ts";
 
@@ -19,7 +19,7 @@ test("a URL's credentials are for its own proxy only, the file's for those witho
   const seen: string[] = [];
   const own = await asking(t, seen, () => write("file:second"));
   const other = await asking(t, seen);
-  const out = ways({ proxies: [own.at.replace("//", "//url:own@"), other.at] });
+  const out = routes({ proxies: [own.at.replace("//", "//url:own@"), other.at] });
   const error = await rejected(out, "proxy_auth_refused", { credentials });
   assert.deepEqual(seen, ["url:own", "file:second"]);
   assert.ok(!/own@|second/.test(inspect(error, { depth: 9 })));
@@ -56,7 +56,7 @@ test("a refused password waits before it is sent again, another one is sent at o
 test("several connections that begin at once send a password one after the other, and a wrong one once", async (t) => {
   const { credentials, write } = credentialsFile(t, "anna:wrong");
   const proxy = await basicProxy(t, "anna:right");
-  const out = ways({ proxies: [proxy.url] });
+  const out = routes({ proxies: [proxy.url] });
   const three = ["one", "two", "three"].map((host) => ({ host, port: 443 }));
   await Promise.all(three.map((to) => rejected(out, "proxy_auth_refused", { credentials }, never(), to)));
   assert.deepEqual(proxy.shown, ["anna:wrong"]);
@@ -68,7 +68,7 @@ test("several connections that begin at once send a password one after the other
 
 test("a password in a URL is held back, too, and the message says that a new URL needs a restart", async (t) => {
   const proxy = await basicProxy(t, "anna:right");
-  const out = ways({ proxies: [proxy.url.replace("//", "//anna:wrong@")] });
+  const out = routes({ proxies: [proxy.url.replace("//", "//anna:wrong@")] });
   await rejected(out, "proxy_auth_refused");
   const held = await rejected(out, "proxy_auth_refused");
   assert.match(held.message, /sent again in \d min: after a restart a new one in the proxy's URL is sent at once$/);
@@ -162,7 +162,7 @@ test("a proxy that checks a password slowly is not cut short for the sake of the
     socket.end('HTTP/1.1 407 Who\r\nProxy-Authenticate: Basic realm="x"\r\nContent-Length: 0\r\n\r\n');
   };
   const slow = () => judgingProxy(t, refuse, () => shown++);
-  const out = ways({ proxies: [await slow(), await slow()] });
+  const out = routes({ proxies: [await slow(), await slow()] });
   for (let attempt = 0; attempt < 3; attempt++) await rejected(out, "proxy_auth_refused", { credentials });
   assert.equal(shown, 2);
 });
@@ -181,7 +181,7 @@ test("a password that a proxy has accepted is sent at once after any other fault
       (socket) => socket.end(shown === 1 ? taken : ""),
       () => shown++,
     );
-    const out = ways({ proxies: [proxy] });
+    const out = routes({ proxies: [proxy] });
     await out.open(SERVER, { credentials }, never()).then(
       ({ socket }) => socket.destroy(),
       () => {},
@@ -198,7 +198,7 @@ test("a SOCKS proxy that refuses a password gets it once", async (t) => {
     shown++;
     peer.write("0101");
   });
-  const out = ways({ proxies: [proxy] });
+  const out = routes({ proxies: [proxy] });
   for (let attempt = 0; attempt < 20; attempt++) await rejected(out, "proxy_auth_refused", { credentials });
   assert.equal(shown, 1);
 });
@@ -212,7 +212,7 @@ test("a SOCKS proxy accepts a password before it answers for the server", async 
     await peer.readRequest();
     peer.end();
   });
-  const out = ways({ proxies: [proxy] });
+  const out = routes({ proxies: [proxy] });
   for (let attempt = 0; attempt < 20; attempt++) await rejected(out, "proxy_closed", { credentials });
   assert.equal(shown, 20);
 });
@@ -231,7 +231,7 @@ test("a password that was not asked for, or could not be sent, is not held back"
     [open, "proxy_closed"],
     [gone.at, "refused"],
   ] as const) {
-    const out = ways({ proxies: [proxy] });
+    const out = routes({ proxies: [proxy] });
     for (let attempt = 0; attempt < 20; attempt++) {
       assert.doesNotMatch((await rejected(out, fault, { credentials })).message, /account lockout/);
     }
@@ -243,12 +243,12 @@ test("while a password is held back from one proxy the next one is tried, and th
   const proxy = await basicProxy(t, "anna:right");
   const gone = await socks(t, 0);
   await gone.close();
-  const out = ways({ proxies: [proxy.url, gone.at] });
+  const out = routes({ proxies: [proxy.url, gone.at] });
   await rejected(out, "proxy_auth_refused", { credentials });
   const again = await rejected(out, "proxy_auth_refused", { credentials });
   assert.match(again.message, /account lockout .*; socks5h:\S+ refused the connection/);
   const opens = await socks(t, 0);
-  const { socket, route, failed } = await ways({ proxies: [proxy.url, opens.at] }).open(SERVER, {}, never());
+  const { socket, route, failed } = await routes({ proxies: [proxy.url, opens.at] }).open(SERVER, {}, never());
   socket.destroy();
   assert.equal(formatRoute(route), `${opens.at} (--proxy)`);
   assert.deepEqual(
@@ -260,7 +260,7 @@ test("while a password is held back from one proxy the next one is tried, and th
 test("a credentials file that cannot be read is the fault", async (t) => {
   const proxy = await socks(t, 0);
   const credentials = new CredentialsFile("/nowhere/credentials");
-  const error = await rejected(ways({ proxies: [proxy.at] }), "proxy_auth_required", { credentials });
+  const error = await rejected(routes({ proxies: [proxy.at] }), "proxy_auth_required", { credentials });
   assert.match(error.message, /^--proxy-credentials-file \/nowhere\/credentials cannot be read/);
 });
 

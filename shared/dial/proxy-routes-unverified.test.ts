@@ -4,7 +4,7 @@ import { KerberosTickets } from "./auth/kerberos-tickets.ts";
 import type { OpenRouteOptions, ProxyRoutesOptions } from "./proxy-routes.ts";
 import { authorizations, BASIC, guarded } from "./testing/guarded-proxy.ts";
 import { serve, serveTls } from "./testing/pac-server.ts";
-import { credentialsFile, never, rejected, ways } from "./testing/routes.ts";
+import { credentialsFile, never, rejected, routes } from "./testing/routes.ts";
 import { ScriptedProxy, TO } from "./testing/scripted-proxy.ts";
 import { AUTHENTICATED, NO_AUTH, reply, scripted, USER_AUTH } from "./testing/scripted-socks.ts";
 
@@ -17,7 +17,7 @@ interface Named {
 const WITHHELD =
   /^the proxy http:\S+ wants a password, and is sent none because a PAC script fetched without TLS named it: give the proxy by --proxy, or the script by https:\/\/ \(407 /;
 
-/** Who may name a proxy that is shown the password of the file. */
+/** The sources whose proxies get the password of the file. */
 const VERIFIED: readonly (readonly [who: string, name: (t: TestContext, place: string) => Named | Promise<Named>])[] = [
   ["--proxy", (_t, place) => ({ options: { proxies: [`http://${place}`] } })],
   ["the environment", (_t, place) => ({ options: { env: { HTTPS_PROXY: `http://${place}` } } })],
@@ -38,10 +38,10 @@ const VERIFIED: readonly (readonly [who: string, name: (t: TestContext, place: s
 ];
 
 for (const [who, name] of VERIFIED) {
-  test(`a proxy that ${who} names is shown the password of the file`, async (t) => {
+  test(`a proxy that ${who} names gets the password of the file`, async (t) => {
     await using proxy = await guarded({ offers: ["Basic realm=x"] }, (authorization) => authorization === BASIC);
     const { options, ca } = await name(t, placeOf(proxy));
-    const { socket } = await ways(options).open(TO, { ...file(t), tls: () => ({ ca: ca?.() }) }, never());
+    const { socket } = await routes(options).open(TO, { ...file(t), tls: () => ({ ca: ca?.() }) }, never());
     socket.destroy();
     assert.deepEqual(authorizations(proxy), [undefined, BASIC]);
   });
@@ -50,7 +50,7 @@ for (const [who, name] of VERIFIED) {
 const OFFERS = ["Basic realm=x", "Digest realm=x, nonce=n, qop=auth", "Negotiate"] as const;
 
 for (const offer of OFFERS) {
-  test(`a proxy that a PAC script of an http:// URL names is shown nothing by ${offer.split(" ")[0]}`, async (t) => {
+  test(`a proxy that a PAC script of an http:// URL names gets nothing by ${offer.split(" ")[0]}`, async (t) => {
     await using proxy = await guarded({ offers: [offer] });
     const pac = await serve(t, (_request, response) => response.end(script(`PROXY ${placeOf(proxy)}`)));
     let requested = 0;
@@ -61,7 +61,7 @@ for (const offer of OFFERS) {
       }
     })({});
     for (const given of [file(t), {}]) {
-      const { message, at } = await rejected(ways({ pac }), "proxy_auth_withheld", { ...given, tickets });
+      const { message, at } = await rejected(routes({ pac }), "proxy_auth_withheld", { ...given, tickets });
       assert.match(message, WITHHELD);
       assert.ok(message.replace(/ \(407.*/, "").split(" ").length <= 30, message);
       assert.equal(at, `http://${placeOf(proxy)}`);
@@ -74,7 +74,7 @@ test("an http:// URL that redirects to https:// is one without TLS", async (t) =
   await using proxy = await guarded({ offers: ["Basic realm=x"] });
   const { url, ca } = await serveTls(t, (_request, response) => response.end(script(`PROXY ${placeOf(proxy)}`)));
   const pac = await serve(t, (_request, response) => response.writeHead(302, { location: url }).end());
-  await rejected(ways({ pac }), "proxy_auth_withheld", { ...file(t), tls: () => ({ ca: ca() }) });
+  await rejected(routes({ pac }), "proxy_auth_withheld", { ...file(t), tls: () => ({ ca: ca() }) });
   assert.deepEqual(authorizations(proxy), [undefined]);
 });
 
@@ -90,7 +90,7 @@ test("a SOCKS proxy that a PAC script of an http:// URL names is offered no pass
     peer.write(AUTHENTICATED);
   });
   const pac = await serve(t, (_request, response) => response.end(script(`SOCKS5 127.0.0.1:${proxy.port}`)));
-  const { message } = await rejected(ways({ pac }), "proxy_auth_withheld", file(t));
+  const { message } = await rejected(routes({ pac }), "proxy_auth_withheld", file(t));
   assert.match(message, /^the proxy socks5h:\S+ wants a password, and is sent none because a PAC script/);
   assert.deepEqual(greetings, ["00"]);
 });
@@ -105,7 +105,7 @@ test("proxies that a PAC script of an http:// URL names, and that want no passwo
   });
   for (const answer of [`PROXY ${placeOf(http)}`, `SOCKS5 127.0.0.1:${socks.port}`]) {
     const pac = await serve(t, (_request, response) => response.end(script(answer)));
-    (await ways({ pac }).open(TO, file(t), never())).socket.destroy();
+    (await routes({ pac }).open(TO, file(t), never())).socket.destroy();
   }
   assert.deepEqual(authorizations(http), [undefined]);
 });
@@ -113,7 +113,7 @@ test("proxies that a PAC script of an http:// URL names, and that want no passwo
 test("a password that the script itself names goes to the proxy that it names, however it was fetched", async (t) => {
   await using proxy = await guarded({ offers: ["Basic realm=x"] }, () => true);
   const pac = await serve(t, (_request, response) => response.end(script(`PROXY its:own@${placeOf(proxy)}`)));
-  (await ways({ pac }).open(TO, file(t), never())).socket.destroy();
+  (await routes({ pac }).open(TO, file(t), never())).socket.destroy();
   assert.deepEqual(authorizations(proxy), [undefined, `Basic ${Buffer.from("its:own").toString("base64")}`]);
 });
 

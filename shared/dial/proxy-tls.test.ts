@@ -5,7 +5,7 @@ import { tlsFault } from "./proxy-tls.ts";
 import { OK } from "./testing/guarded-proxy.ts";
 import { faultOf, open, ScriptedProxy, testCertificates, withoutVerification } from "./testing/scripted-proxy.ts";
 
-test("a proxy that is called by an address, and whose certificate has none, is told with the names to call it by", () => {
+test("a proxy without its address in its certificate is a fault that lists the names in the certificate", () => {
   const certificate = { subject: {}, subjectaltname: "DNS:proxy.example" } as unknown as PeerCertificate;
   const wrong = checkServerIdentity("10.0.0.1", certificate) ?? assert.fail();
   const proxy = { scheme: "https", host: "10.0.0.1", port: 3128, credentials: undefined } as const;
@@ -16,7 +16,7 @@ test("a proxy that is called by an address, and whose certificate has none, is t
   );
 });
 
-test("a proxy's certificate is judged also where NODE_TLS_REJECT_UNAUTHORIZED says that none is", async (t) => {
+test("a proxy's certificate is verified even with NODE_TLS_REJECT_UNAUTHORIZED=0", async (t) => {
   const { server } = await testCertificates();
   await using proxy = await ScriptedProxy.start({
     tls: server,

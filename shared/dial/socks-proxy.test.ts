@@ -66,7 +66,7 @@ test("bytes behind the proxy's answer are kept, also with an end right behind th
   assert.equal(String(await buffer(connection)), "early bytes");
 });
 
-test("a user and a password are shown when the proxy asks for them", async (t) => {
+test("a user and a password are sent when the proxy asks for them", async (t) => {
   const proxy = await scripted(t, async (peer) => {
     assert.equal(await peer.read(4), "05020002");
     peer.write(USER_AUTH);
@@ -177,7 +177,7 @@ const REFUSALS: readonly [
 ];
 
 for (const [title, credentials, answers, fault, sentence] of REFUSALS) {
-  test(`${title} is ${fault}, told without the password`, async (t) => {
+  test(`${title} is ${fault}, and the password appears nowhere`, async (t) => {
     const proxy = await scripted(t, async (peer) => {
       for (const answer of answers) {
         await peer.readSome();

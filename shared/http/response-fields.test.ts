@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { faultIn, isOurs, proxyStatus } from "./response-fields.ts";
 
-test("an answer is ours by its first member, whoever on the way has put another behind it", () => {
+test("an answer is ours by its first member, whatever other proxies have appended", () => {
   const ours = proxyStatus({ error: "destination_unavailable" }, "no agent, nobody; none");
   for (const field of [ours, `${ours}, nginx; received-status=503`, "culvert", "culvert , cdn", [ours, "cdn"]]) {
     assert.equal(isOurs(field), true, String(field));

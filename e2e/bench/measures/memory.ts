@@ -7,7 +7,7 @@ import { below, type Row } from "../rows.ts";
 
 const IDLE_COUNTS = [1000, 5000] as const;
 const STALLED = 1000;
-/** 1,000 × the first window + the session's budget + slack, in MiB (design: "Bounds"). */
+/** 1,000 × the first window + the session's budget + slack, in MiB. */
 const STALLED_LIMIT_MIB = (STALLED * 65_536) / 1_048_576 + 64 + 32;
 const STALLED_MS = 4000;
 const SETTLE_MS = 500;

@@ -32,7 +32,7 @@ async function pod({ kubectl }: Stage, name: string): Promise<Seen> {
   return { printed: oneLine(all) };
 }
 
-/** Its first bytes must not come in the same read as the 200 (design: "The caller's side"). */
+/** Its first bytes must not come in the same read as the 200. */
 async function speaksFirst(stage: Stage): Promise<Seen> {
   const target = `${NODE.ipv4}:${PORTS.banner}`;
   return shown((await dialer(stage, ["--target", target, "--count", "20", "--banner"])).stdout);

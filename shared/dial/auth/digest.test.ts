@@ -101,7 +101,7 @@ test("the strongest that can be computed is picked", () => {
   assert.equal(DIGEST.pick(parseChallenges(["Digest realm=a", "Basic realm=x"])), undefined);
 });
 
-test("an offer that cannot be computed is told by its algorithm, or by what it lacks", () => {
+test("the reason why an offer cannot be answered is its algorithm or what it lacks", () => {
   const problem = (...offers: string[]) => DIGEST.whyNot?.(parseChallenges(offers));
   assert.match(
     problem("Digest realm=r, nonce=n, algorithm=SHA-1024", 'Digest realm=r, nonce=n, algorithm="SHA3-256-sess"') ?? "",

@@ -16,7 +16,7 @@ export function refuse({ offers, fields = "", body = "Content-Length: 4\r\n\r\np
   return `HTTP/1.1 407 Proxy Authentication Required\r\n${lines}${fields}${body}`;
 }
 
-/** A proxy that refuses until `accepts` is content. */
+/** A proxy that refuses until `accepts` returns true. */
 export function guarded(
   refusal: Refusal | ((request: ProxyRequest) => Refusal),
   accepts: (authorization: string, request: ProxyRequest) => boolean = () => false,

@@ -10,7 +10,7 @@ export async function serve(t: TestContext, listener: RequestListener): Promise<
   return `http://127.0.0.1:${await listen(t, createServer(listener))}/proxy.pac`;
 }
 
-/** The same with TLS, and the CA of its certificate. */
+/** The URL of a script on a server with TLS, and the CA of its certificate. */
 export async function serveTls(t: TestContext, listener: RequestListener) {
   const { ca, server } = await testCertificates();
   const port = await listen(t, createTlsServer(server, listener));

@@ -15,7 +15,7 @@ import { NO_AUTH, reply, scripted } from "./scripted-socks.ts";
 
 export const SERVER = { host: "culvert.example.com", port: 443 };
 
-export function ways(options: Partial<ProxyRoutesOptions>): ProxyRoutes {
+export function routes(options: Partial<ProxyRoutesOptions>): ProxyRoutes {
   return new ProxyRoutes({ proxies: [], pac: "", env: {}, ...options });
 }
 
@@ -27,7 +27,7 @@ export async function rejected(
   to = SERVER,
 ): Promise<RouteFault> {
   const error = await out.open(to, options, signal).then(
-    () => assert.fail("a way was opened"),
+    () => assert.fail("a route was opened"),
     (reason: unknown) => reason,
   );
   assert.ok(error instanceof RouteFault, inspect(error));
@@ -39,7 +39,7 @@ export function never(): AbortSignal {
   return new AbortController().signal;
 }
 
-/** A proxy that gives every request the same reply. */
+/** A SOCKS proxy that gives every request this reply. */
 export function socks(t: TestContext, code: number) {
   return scripted(t, async (peer) => {
     await peer.read(3);
@@ -49,7 +49,7 @@ export function socks(t: TestContext, code: number) {
   });
 }
 
-/** An HTTP proxy that takes one password, and what it was shown; a challenge alone is none. */
+/** An HTTP proxy that accepts one password, and the passwords that it got. */
 export async function basicProxy(t: TestContext, password: string) {
   const shown: string[] = [];
   const url = await httpProxy(t, (authorization, socket) => {
@@ -63,7 +63,7 @@ export async function basicProxy(t: TestContext, password: string) {
   return { url, shown };
 }
 
-/** An HTTP proxy that answers what each CONNECT says for authorization, if anything. */
+/** An HTTP proxy that answers by the authorization of each CONNECT, or an empty string. */
 export async function httpProxy(
   t: TestContext,
   answer: (authorization: string, socket: Duplex) => void,
@@ -79,7 +79,7 @@ export async function httpProxy(
 
 /** `--proxy-credentials-file`, and how to write another content into it. */
 export function credentialsFile(t: TestContext, content: string) {
-  const folder = mkdtempSync(join(tmpdir(), "culvert-ways-"));
+  const folder = mkdtempSync(join(tmpdir(), "culvert-routes-"));
   t.after(() => rmSync(folder, { recursive: true }));
   const path = join(folder, "credentials");
   const write = (text: string): void => writeFileSync(path, text);

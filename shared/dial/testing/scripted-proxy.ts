@@ -8,11 +8,11 @@ import type { RouteFault } from "../fault.ts";
 import { openThroughProxy, type ProxyOptions } from "../http-proxy.ts";
 import type { ProxyServer } from "../proxy-route.ts";
 
-/** A CONNECT as a scripted proxy sees it. */
+/** A CONNECT request that a scripted proxy has received. */
 export interface ProxyRequest {
   readonly line: string;
   readonly fields: ReadonlyMap<string, string>;
-  /** Which connection it came on, and which request it is there; both from 0. */
+  /** The number of its connection, and of the request on it; both from 0. */
   readonly connection: number;
   readonly index: number;
 }
@@ -23,7 +23,7 @@ export interface ProxyScript {
   readonly tls?: tls.TlsOptions;
 }
 
-/** A proxy that answers what its test says, and remembers what it was asked. */
+/** A proxy that answers as its test says, and records the requests. */
 export class ScriptedProxy implements AsyncDisposable {
   readonly requests: ProxyRequest[] = [];
   readonly sockets = new Set<net.Socket>();
@@ -90,7 +90,7 @@ function readField(field: string): [string, string] {
 export const TO = { host: "agents.example", port: 443 };
 export const USER = { user: "Mufasa", password: "Circle of Life" };
 
-/** A connection through it; nobody has credentials unless said. */
+/** A connection through a proxy, without credentials by default. */
 export function open(
   proxy: ScriptedProxy | ProxyServer,
   options: Partial<ProxyOptions> = {},
@@ -101,7 +101,7 @@ export function open(
   return openThroughProxy(server, TO, { credentials: async () => undefined, ...options }, signal, loadKerberos);
 }
 
-/** As somebody may have set it for other programs, until the test is over. */
+/** Sets NODE_TLS_REJECT_UNAUTHORIZED=0 until the test is over, as operators do for other programs. */
 export function withoutVerification(t: TestContext): void {
   const before = process.env["NODE_TLS_REJECT_UNAUTHORIZED"];
   process.env["NODE_TLS_REJECT_UNAUTHORIZED"] = "0";
@@ -111,17 +111,17 @@ export function withoutVerification(t: TestContext): void {
   });
 }
 
-/** The fault of a way that must not lead anywhere. */
+/** The fault of a route that must not lead to its target. */
 export async function faultOf(opening: Promise<net.Socket>): Promise<RouteFault> {
   try {
     (await opening).destroy();
   } catch (error) {
     return error as RouteFault;
   }
-  throw new Error("the way led to its destination");
+  throw new Error("the route led to its target");
 }
 
-/** What the socket delivers from here on, as long as it is no longer than that. */
+/** The next bytes of the socket as text. */
 export async function read(socket: net.Socket, bytes: number): Promise<string> {
   let text = "";
   socket.on("data", (chunk: Buffer) => {

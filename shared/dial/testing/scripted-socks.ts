@@ -2,11 +2,11 @@ import { once } from "node:events";
 import { createServer, type Socket } from "node:net";
 import type { TestContext } from "node:test";
 
-// What a SOCKS 5 proxy says (RFC 1928, RFC 1929), in hex.
+// Answers of a SOCKS 5 proxy (RFC 1928, RFC 1929), in hex.
 export const NO_AUTH = "0500";
 export const USER_AUTH = "0502";
 export const AUTHENTICATED = "0100";
-/** The reply to a request, with the address that the proxy bound. */
+/** The reply to a request, with the address that the proxy has bound. */
 export const reply = (code: number) => `05${code.toString(16).padStart(2, "0")}0001 00000000 0000`;
 
 export function hex(plain: string): string {
@@ -17,7 +17,7 @@ export function length(plain: string): string {
   return Buffer.byteLength(plain).toString(16).padStart(2, "0");
 }
 
-/** What a proxy does with its first connection. */
+/** A proxy that runs a script on its first connection. */
 export async function scripted(t: TestContext, script: (peer: Peer) => Promise<void>) {
   let done: (outcome: Promise<void>) => void = () => {};
   const outcome = new Promise<void>((resolve) => {
