@@ -4,7 +4,7 @@ import { BySource } from "../shared/basics/by-source.ts";
 import { seconds } from "../shared/basics/text.ts";
 import { type ClientHello, ClientHelloReader } from "../shared/listen/client-hello.ts";
 import { sourceOf } from "../shared/listen/incoming-connection.ts";
-import { readFirst } from "../shared/listen/preface.ts";
+import { peek } from "../shared/listen/preface.ts";
 import { Refusal } from "./refusal.ts";
 
 export interface HellosOptions {
@@ -61,7 +61,7 @@ export class Hellos {
       const reading: Reading = { client, refuse };
       this.#reading.add(reading, networkOf(sourceOf(client).address));
       client.on("end", onGone).on("close", onGone);
-      readFirst<ClientHello>(client, {
+      peek<ClientHello>(client, {
         reader: (chunk) => {
           const found = hello.push(chunk);
           return found && { found, consumed: 0 };

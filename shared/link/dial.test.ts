@@ -41,7 +41,7 @@ test("each step that takes too long is named, and its socket closed", async (t) 
     ["no_answer", "held_back"],
   );
   const silent = await failure(noWelcome.port, { keepaliveMs: 40, timeoutMs: 5_000 });
-  assert.match(silent.message, /^nothing was heard for 0\.\d s waiting for welcome: the upgrade was answered/);
+  assert.match(silent.message, /^nothing was received for 0\.\d s waiting for welcome: the upgrade was answered/);
   assert.equal(silent instanceof DialFault && silent.fault, "held_back");
   // TEST-NET-1 goes nowhere (RFC 5737); a sandbox may also say so at once.
   const nowhere = await failure(9, { address: { host: "192.0.2.1", port: 9 }, timeoutMs });
