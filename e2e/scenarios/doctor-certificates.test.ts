@@ -5,7 +5,7 @@ import { after, before, test } from "node:test";
 import type { Culprit, StepName } from "../../agent/doctor/steps.ts";
 import { ScriptedProxy } from "../../shared/dial/testing/scripted-proxy.ts";
 import { Authority, type LeafOptions } from "../../shared/pki/certificates.ts";
-import { certificateOf } from "../../shared/pki/testing.ts";
+import { certificateOf } from "../../shared/pki/testing/certificates.ts";
 import { agentSays, asAgent, type DoctorChange, type Examined, examined, site } from "../harness/doctor.ts";
 import { Middlebox } from "../harness/middlebox.ts";
 import { startWorld, type World } from "../harness/world.ts";

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import fc from "fast-check";
-import { certificateOf } from "../../shared/pki/testing.ts";
+import { certificateOf } from "../../shared/pki/testing/certificates.ts";
 import { type IdentityPattern, parsePattern, patternsMeet } from "../../shared/tls/identity.ts";
 import { certificateClaims, outlineOf } from "./claimed-certificates.ts";
 import { tokenClaims } from "./claimed-tokens.ts";

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { X509Certificate } from "node:crypto";
 import { test } from "node:test";
 import fc from "fast-check";
-import { certificateOf } from "../../shared/pki/testing.ts";
+import { certificateOf } from "../../shared/pki/testing/certificates.ts";
 import { ClientTrust } from "../../shared/tls/client-trust.ts";
 import { type PeerIdentity, parsePattern, permits } from "../../shared/tls/identity.ts";
 import { matchesSubject } from "../tokens/verifier.ts";

@@ -1,7 +1,14 @@
 import { isAbsolute } from "node:path";
 import { z } from "zod";
-import { ASYMMETRIC } from "../../shared/tls/token-algorithms.ts";
 import { list, made, orIssue, section, text } from "./schema-parts.ts";
+
+/**
+ * Signature algorithms of private keys (RFC 7518 §3.1, RFC 8037). With a shared key, whoever verifies could also sign.
+ */
+export const ASYMMETRIC: readonly string[] = [
+  ...["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"],
+  ...["ES256", "ES384", "ES512", "EdDSA", "Ed25519"],
+];
 
 const tokenReview = section({
   kubeconfig: text().optional(),

@@ -5,7 +5,7 @@ import { before, test } from "node:test";
 import tls from "node:tls";
 import { dialInner, InnerServers, InnerTlsFault } from "../link/inner-tls.ts";
 import { Authority, type CertificateAndKey, type LeafOptions } from "../pki/certificates.ts";
-import { certificateOf } from "../pki/testing.ts";
+import { certificateOf } from "../pki/testing/certificates.ts";
 import { CertificateFault, UnknownIssuer } from "../tls/server-certificate.ts";
 import { failure } from "./testing/ends.ts";
 import { link } from "./testing/inner-ends.ts";
