@@ -4,7 +4,7 @@ import type { OptionTable, Rows, ValuesOf } from "../shared/config/options.ts";
 import { flagNames } from "../shared/config/options.ts";
 import { readOptions } from "../shared/config/read-options.ts";
 import { printConfig } from "../shared/config/show-options.ts";
-import { lookAtAllFiles } from "../shared/documents/watch-files.ts";
+import { recheckAllFiles } from "../shared/documents/file-watcher.ts";
 import { tuneHeapForRelaying } from "../shared/node/v8.ts";
 import { createLogger, isForPeople, type Logger } from "../shared/runtime/logger.ts";
 import { type Closable, run } from "../shared/runtime/run.ts";
@@ -45,7 +45,7 @@ export async function runService<R extends Rows>(
     return;
   }
   for (const warning of options.warnings) log.warn(warning);
-  await run(() => start(options.values, log), { log, reload: lookAtAllFiles, tellFailure });
+  await run(() => start(options.values, log), { log, reload: recheckAllFiles, tellFailure });
 }
 
 /** Names that commands have for the same option; each command has one of a row. */

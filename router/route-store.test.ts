@@ -3,7 +3,7 @@ import { mkdirSync, mkdtempSync, promises, renameSync, rmSync, symlinkSync, writ
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
-import { pipeAt } from "../shared/documents/testing-files.ts";
+import { pipeAt } from "../shared/documents/testing/files.ts";
 import { RouteStore } from "./route-store.ts";
 
 const yaml = (name: string, to = "10.0.0.1:1") => `sni: [${name}]\nto: ["${to}"]\n`;

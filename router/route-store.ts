@@ -1,7 +1,6 @@
 import { promises } from "node:fs";
 import { join } from "node:path";
-import { FileTooLargeError, readBounded } from "../shared/documents/read-bounded.ts";
-import { readFailure } from "../shared/documents/read-failure.ts";
+import { FileTooLargeError, readBounded, readFailure } from "../shared/documents/read-bounded.ts";
 import { descriptorShortage } from "../shared/limits/file-descriptors.ts";
 import { parseRoutes, type RouteDocuments } from "./route-document.ts";
 import { type Route, RouteTable } from "./routes.ts";

@@ -359,7 +359,7 @@ test("behind a balancer the source is who the PROXY header says, and only a trus
   agent.session.destroy();
 });
 
-test("a certificate that OpenSSL refuses closes its own door, and the server lives on for the others", async () => {
+test("a certificate that OpenSSL refuses closes its own virtual host, and the server lives on for the others", async () => {
   await using mine = await Tenants.create(["blue", "red"]);
   const { cert, key } = weakPair();
   await writeFile(join(mine.folder, "red.crt"), cert);

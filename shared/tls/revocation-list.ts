@@ -1,6 +1,5 @@
 import { constants, type KeyObject, verify, type X509Certificate } from "node:crypto";
-import { readBoundedSync } from "../documents/read-bounded.ts";
-import { readFailure } from "../documents/read-failure.ts";
+import { readBoundedSync, readFailure } from "../documents/read-bounded.ts";
 import { WatchedFiles, type WatchedFilesOptions } from "../documents/watched-files.ts";
 import { type Element, elements, inside, subjectOf, TAG, theElement } from "./certificate-fields.ts";
 

@@ -1,7 +1,6 @@
 import { createPrivateKey, type KeyObject, X509Certificate } from "node:crypto";
 import { createSecureContext } from "node:tls";
-import { readBoundedSync } from "../documents/read-bounded.ts";
-import { readFailure } from "../documents/read-failure.ts";
+import { readBoundedSync, readFailure } from "../documents/read-bounded.ts";
 import { WatchedFiles, type WatchedFilesOptions } from "../documents/watched-files.ts";
 import { usageOf } from "./certificate-fields.ts";
 
