@@ -8,11 +8,12 @@ import { TurnQueue } from "../../shared/basics/turn-queue.ts";
 import { defaultsOf } from "../../shared/config/options.ts";
 import { InnerServers } from "../../shared/link/inner-tls.ts";
 import { textFrame } from "../../shared/link/testing/frames.ts";
+import { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { SUBPROTOCOL, TUNNEL_PATH } from "../../shared/wire/handshake.ts";
-import { WaitingConnections } from "../listeners/waiting-connections.ts";
+import { WaitingConnections } from "../listeners/port-connections.ts";
 import { ServerMetrics } from "../metrics/server-metrics.ts";
 import { serverOptions } from "../options/options.ts";
 import { collect, type Line, pki, until } from "../testing/server.ts";
@@ -20,12 +21,13 @@ import type { VerificationResult } from "../tokens/verifier.ts";
 import { Links } from "../tunnels/links.ts";
 import { ClusterTunnels } from "../tunnels/registry.ts";
 import { AgentLog } from "./agent-log.ts";
-import { AnonymousCarriers } from "./anonymous.ts";
-import { type AgentDoor, type UpgradeDeps, UpgradePort } from "./upgrade.ts";
+import type { AgentHost } from "./authenticate-agent.ts";
+import { UnauthenticatedCarriers } from "./unauthenticated-carriers.ts";
+import { type UpgradeDeps, UpgradePort } from "./upgrade-port.ts";
 
-/** A port of agents on loopback, each connection coming through the door that `doorOf` its server name has. */
+/** A port of agents on loopback, each connection coming through the host that `hostOf` its server name has. */
 async function portOf(
-  doorOf: (serverName: string) => AgentDoor,
+  hostOf: (serverName: string) => AgentHost,
   { backInMs, ...more }: Partial<UpgradeDeps["options"]> & { backInMs?: number } = {},
 ) {
   const lines: Line[] = [];
@@ -40,14 +42,19 @@ async function portOf(
     turns: new TurnQueue(),
     agentLog: new AgentLog(log),
     waiting: new WaitingConnections(more.maxWaitingConnections ?? 100),
-    ...{ beforeHello: new AnonymousCarriers(8), innerHandshakes: new AnonymousCarriers(8) },
+    ...{ beforeHello: new UnauthenticatedCarriers(8), innerHandshakes: new UnauthenticatedCarriers(8) },
     links: new Links("srv"),
     innerServers: new InnerServers(),
     draining: () => false,
     onDropped: () => dropped++,
   } as Partial<UpgradeDeps> as UpgradeDeps); // nobody here gets as far as a session
   const tls = createServer({ ...pki.server, ca: pki.ca.cert, requestCert: true, rejectUnauthorized: false });
-  tls.on("secureConnection", (socket) => port.take(socket, doorOf(String(socket.servername)), backInMs));
+  tls.on("secureConnection", (socket) => {
+    const connection = new IncomingConnection<AgentHost>(socket);
+    connection.handedOn(socket);
+    Object.assign(connection, { host: hostOf(String(socket.servername)), backInMs });
+    port.take(connection);
+  });
   await once(tls.listen(0, "127.0.0.1"), "listening");
   const dial = (by: ConnectionOptions) => {
     const where = { port: (tls.address() as AddressInfo).port, host: "127.0.0.1" };
@@ -77,13 +84,13 @@ async function portOf(
     },
     [Symbol.asyncDispose]: async () => {
       tls.close();
-      port.sockets.resetAll();
+      port.connections.resetAll();
       await port.close();
     },
   };
 }
 
-function doorOf(name: string, more: Partial<AgentDoor> = {}): AgentDoor {
+function hostOf(name: string, more: Partial<AgentHost> = {}): AgentHost {
   const tunnels = new ClusterTunnels(name, { serverId: "srv", maxAgents: 10, drainTimeoutMs: 0 });
   return {
     tunnels,
@@ -101,8 +108,8 @@ function doorOf(name: string, more: Partial<AgentDoor> = {}): AgentDoor {
 }
 
 test("an agent that is turned away hears 503 and when to come back; a stranger only that it is one", async () => {
-  const door = doorOf("default");
-  await using it = await portOf(() => door, { backInMs: 4_200 });
+  const host = hostOf("default");
+  await using it = await portOf(() => host, { backInMs: 4_200 });
   const turnedAway = await it.ask(pki.agent).over;
   assert.match(turnedAway, /^HTTP\/1\.1 503 /);
   assert.match(turnedAway, /\r\nretry-after: 5\r\n/i);
@@ -118,12 +125,12 @@ test("an agent that is turned away hears 503 and when to come back; a stranger o
 
 test("each 401 says by what one may prove oneself, and no other answer does", async () => {
   const refuse = async (): Promise<VerificationResult> => ({ refused: "the token is none" });
-  const doors: Record<string, AgentDoor> = {
-    tokens: doorOf("tokens", { verifier: { verify: refuse, close: () => {} } }),
-    certificates: doorOf("certificates"),
-    crowded: doorOf("crowded", { objection: () => new CulvertError("forbidden", "not from there") }),
+  const hosts: Record<string, AgentHost> = {
+    tokens: hostOf("tokens", { verifier: { verify: refuse, close: () => {} } }),
+    certificates: hostOf("certificates"),
+    crowded: hostOf("crowded", { objection: () => new CulvertError("forbidden", "not from there") }),
   };
-  await using it = await portOf((name) => doors[name] ?? assert.fail(name));
+  await using it = await portOf((name) => hosts[name] ?? assert.fail(name));
   const asked = async (servername: string, by: ConnectionOptions = {}, headers = "") => {
     const [head = ""] = (await it.ask({ servername, ...by }, headers).over).split("\r\n\r\n");
     return [head.split(" ")[1], /^www-authenticate: (.*)$/im.exec(head)?.[1]];
@@ -139,8 +146,8 @@ test("each 401 says by what one may prove oneself, and no other answer does", as
 });
 
 test("an agent that was refused has one line in the log, and none about how its connection ended", async () => {
-  const closed = doorOf("closed", { objection: () => new CulvertError("forbidden", "not from there") });
-  await using it = await portOf((name) => (name === "closed" ? closed : doorOf("open")));
+  const closed = hostOf("closed", { objection: () => new CulvertError("forbidden", "not from there") });
+  await using it = await portOf((name) => (name === "closed" ? closed : hostOf("open")));
   for (const [servername, what, status] of [
     ["closed", undefined, 403],
     ["open", "GET /elsewhere", 404],
@@ -148,7 +155,7 @@ test("an agent that was refused has one line in the log, and none about how its 
     const { socket, over } = it.ask({ ...pki.agent, servername }, "", what);
     assert.match(await over, new RegExp(`^HTTP/1.1 ${status} `));
     socket.end();
-    await until(() => it.port.sockets.size === 0);
+    await until(() => it.port.connections.size === 0);
   }
   assert.deepEqual(
     it.lines.map(({ msg, code }) => [msg, code]),
@@ -163,8 +170,8 @@ const INNER_HELLO = textFrame({ type: "hello", version: 1, inner: true }, Buffer
 
 test("a fault of our own in an inner handshake is an error in the log, and no stranger's, and ends the connection", async () => {
   const tls = { ...pki.server, key: "no key", ca: pki.ca.cert, notAfter: new Date() };
-  const door = doorOf("default", { innerTls: "auto", tls });
-  await using it = await portOf(() => door);
+  const host = hostOf("default", { innerTls: "auto", tls });
+  await using it = await portOf(() => host);
   const { socket, over } = it.ask({});
   socket.write(INNER_HELLO);
   await over;
@@ -174,9 +181,9 @@ test("a fault of our own in an inner handshake is an error in the log, and no st
 });
 
 test("of whom nobody knows who it is has one deadline: a late hello, or none, gets no more", async () => {
-  const door = doorOf("default", { innerTls: "auto" });
+  const host = hostOf("default", { innerTls: "auto" });
   const handshakeTimeoutMs = 2_000;
-  await using it = await portOf(() => door, { handshakeTimeoutMs, helloTimeoutMs: 60_000 });
+  await using it = await portOf(() => host, { handshakeTimeoutMs, helloTimeoutMs: 60_000 });
   const silent = it.ask({});
   const late = it.ask({});
   await pause(handshakeTimeoutMs / 2);
@@ -193,8 +200,8 @@ test("agents whose tokens are judged for long push nobody of another cluster out
   const verdict = new Promise<VerificationResult>((resolve) => {
     judge = resolve;
   });
-  const slow = doorOf("slow", { verifier: { verify: () => verdict, close: () => {} } });
-  const quick = doorOf("quick");
+  const slow = hostOf("slow", { verifier: { verify: () => verdict, close: () => {} } });
+  const quick = hostOf("quick");
   await using it = await portOf((name) => (name === "slow" ? slow : quick), {
     maxWaitingConnections: 1,
     maxJudgedAgents: 3,
@@ -230,8 +237,8 @@ test("a name beside an agent's token is the name of the cluster that it came to,
     asked.push(token);
     return { refused: "the token is none" };
   };
-  const door = doorOf("blue", { verifier: { verify, close: () => {} } });
-  await using it = await portOf(() => door);
+  const host = hostOf("blue", { verifier: { verify, close: () => {} } });
+  await using it = await portOf(() => host);
   const basic = (text: string) => `Authorization: Basic ${Buffer.from(text).toString("base64")}\r\n`;
   assert.match(await it.ask({}, basic("red:t1")).over, /^HTTP\/1\.1 401 .*cluster "red", which is not served here/s);
   assert.match(await it.ask({}, basic("blue:t2")).over, /^HTTP\/1\.1 401 .*the token is none/s);
@@ -242,14 +249,14 @@ test("a name beside an agent's token is the name of the cluster that it came to,
 const toldReasons = (lines: readonly Line[]) =>
   lines.filter(({ level, msg }) => level !== "debug" && msg === "agent refused").map(({ reason }) => String(reason));
 
-test("a doctor's look is no refused agent, unless it shows a credential or asks for a tunnel", async () => {
+test("a doctor's request is no refused agent, unless it shows a credential or asks for a tunnel", async () => {
   const refuse = async (): Promise<VerificationResult> => ({ refused: "the token is none" });
-  await using it = await portOf(() => doorOf("default", { verifier: { verify: refuse, close: () => {} } }));
+  await using it = await portOf(() => hostOf("default", { verifier: { verify: refuse, close: () => {} } }));
   const look = `Host: x\r\nConnection: close\r\nUser-Agent: culvert-doctor/0.1.0\r\n`;
   assert.match(await it.send({}, `GET ${TUNNEL_PATH} HTTP/1.1\r\n${look}\r\n`), /^HTTP\/1\.1 401 /);
   assert.deepEqual(
     it.lines.map(({ level, msg }) => [level, msg]),
-    [["debug", "a doctor's look without a credential was refused"]],
+    [["debug", "a doctor's request without a credential was refused"]],
   );
   await it.send({}, `GET ${TUNNEL_PATH} HTTP/1.1\r\n${look}Authorization: Bearer t1\r\n\r\n`);
   await it.ask({}, "User-Agent: culvert-doctor/0.1.0\r\n").over;
@@ -259,8 +266,8 @@ test("a doctor's look is no refused agent, unless it shows a credential or asks 
 
 test("a flood without a credential, or of one bad kind, hides no refusal of another", async () => {
   const refuse = async (): Promise<VerificationResult> => ({ refused: "the token is none" });
-  const door = doorOf("default", { verifier: { verify: refuse, close: () => {} } });
-  await using it = await portOf(() => door);
+  const host = hostOf("default", { verifier: { verify: refuse, close: () => {} } });
+  await using it = await portOf(() => host);
   for (let count = 0; count < 11; count++) await it.ask({}).over;
   assert.equal(toldReasons(it.lines).length, 10);
   const ofAnotherCa = await pki.other.issue({ cn: "konnectivity-agent", usage: "client" });
@@ -279,8 +286,8 @@ test("a flood without a credential, or of one bad kind, hides no refusal of anot
 
 test("a stranger makes up no kinds of refusals: names, tokens and paths of his own choice share ten lines", async () => {
   const refuse = async (token: string): Promise<VerificationResult> => ({ refused: `the token ${token} is none` });
-  const tokens = doorOf("tokens", { verifier: { verify: refuse, close: () => {} } });
-  await using it = await portOf((name) => (name === "tokens" ? tokens : doorOf("default")));
+  const tokens = hostOf("tokens", { verifier: { verify: refuse, close: () => {} } });
+  await using it = await portOf((name) => (name === "tokens" ? tokens : hostOf("default")));
   for (let count = 0; count < 12; count++) {
     await it.ask({ servername: "tokens" }, `Authorization: Bearer a.b.${count}\r\n`).over;
     await it.ask({ ...(await pki.other.issue({ cn: `agent-${count}`, usage: "client" })) }).over;
@@ -290,8 +297,8 @@ test("a stranger makes up no kinds of refusals: names, tokens and paths of his o
 });
 
 test("what comes after the upgrade without a credential hides no refusal of an agent that showed one", async () => {
-  const door = doorOf("default", { innerTls: "auto" });
-  await using it = await portOf(() => door);
+  const host = hostOf("default", { innerTls: "auto" });
+  await using it = await portOf(() => host);
   const refused = async (by: ConnectionOptions, headers = "") => {
     const { socket } = it.ask(by, headers);
     const { length } = it.lines;

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { originFault, requestFault } from "./strict-request.ts";
+import { claimedCertificate, originFault, requestFault } from "./request-checks.ts";
 
 const AGENT = ["Host", "x", "Upgrade", "websocket", "Sec-WebSocket-Version", "13"];
 const GOOD = { httpVersion: "1.1", rawHeaders: AGENT, isUpgrade: true };
@@ -33,4 +33,29 @@ test("an Origin is refused unless it is allowed, and what has none is no browser
   assert.equal(originFault(origin, [])?.status, 403);
   assert.equal(originFault(origin, ["https://a.example"]), undefined);
   assert.equal(originFault([...origin, "origin", "null"], ["https://a.example"])?.status, 403);
+});
+
+const CLAIMS = [
+  "x-forwarded-client-cert",
+  "x-forwarded-tls-client-cert-info",
+  "x-amzn-mtls-clientcert-leaf",
+  "x-ssl-client-cert",
+  "x-ssl-client-dn",
+  "ssl-client-subject-dn",
+  "x-client-cert-present",
+  "client-cert",
+  "client-cert-chain",
+];
+const OTHERS = [
+  "host",
+  "authorization",
+  "x-forwarded-for",
+  "x-forwarded-proto",
+  "sec-websocket-key",
+  "client-certainly",
+];
+
+test("the headers by which balancers pass a client certificate on are known, and no others", () => {
+  for (const name of CLAIMS) assert.equal(claimedCertificate({ host: "x", [name]: "CN=agent" }), name);
+  for (const name of OTHERS) assert.equal(claimedCertificate({ [name]: "CN=agent" }), undefined, name);
 });

@@ -8,7 +8,7 @@ import { ClientTrust } from "../../shared/tls/client-trust.ts";
 import type { ClusterVirtualHost } from "../cluster-runtime/virtual-host.ts";
 import type { TokenVerifier, VerificationResult } from "../tokens/verifier.ts";
 import { OpenConnect, OpenConnects } from "../tunnels/open-connects.ts";
-import { CallersAgain } from "./callers-again.ts";
+import { CallerReverification } from "./reverify-callers.ts";
 
 /** What this takes of a door. */
 type Door = Pick<ClusterVirtualHost, "open" | "trust" | "verifier" | "identities" | "rule" | "sourceObjection">;
@@ -44,7 +44,7 @@ class Judge implements TokenVerifier {
   close(): void {}
 }
 
-const again = new CallersAgain(new TurnQueue());
+const again = new CallerReverification(new TurnQueue());
 
 /** Runs until nothing is left to do in turns. */
 async function settled(connects: readonly OpenConnect[]): Promise<number> {
