@@ -1,18 +1,28 @@
 import { Command, CommanderError } from "commander";
 import { helpWidth } from "../shared/config/flags.ts";
-import { version } from "../shared/runtime/build-info.ts";
-import { STATUS_COLUMNS } from "./status-columns.ts";
+import { buildInfo, version } from "../shared/runtime/build-info.ts";
 
-// A reader that has seen enough (`| head`) closes the pipe; whatever the command does has to be ended in order all the same.
+// A reader such as `head` may close the pipe early. The command still has to finish its work and end in order.
 process.stdout.on("error", (error: NodeJS.ErrnoException) => {
   if (error.code === "EPIPE" || process.exitCode === 1) return;
   process.stderr.write(`culvert: cannot write to stdout: ${error.message}\n`);
   process.exitCode = 1;
 });
 
-const MORE_NAMES = "Comma separated, besides localhost, 127.0.0.1 and ::1.";
+const STATUS_COLUMNS = `
+Columns of a cluster:
+  AGENTS       Agents that take connections. suspended: lost theirs and may return; draining: take no more.
+  WAITING      CONNECTs without an answer yet.
+  OPEN         Connections that are open, or that an agent is opening.
+  ENDED-OK     Connections that were opened and have ended, since the server got the cluster.
+  ENDED-BADLY  CONNECTs that were refused, failed or cancelled, and connections that were lost, since then.
+  BYTES        Bytes carried in both directions since then, also by open connections.
+               ENDED/S and BYTES/S are means of ten seconds.
+  LIMITS-HIT   Limits of the cluster's document that refused, ended or slowed something since then, and how often.`;
 
-// Each command loads its own modules only: `culvert agent` must not wait for what `demo` needs.
+const MORE_NAMES = "Comma separated. localhost, 127.0.0.1 and ::1 are always included.";
+
+// Each command loads its own modules only, so that `culvert agent` does not wait for those of `demo`.
 const program = new Command("culvert")
   .description("Reach Kubernetes clusters you have no network to: HTTP CONNECT in, one WebSocket out.")
   .version(version(), "-V, --version", "Show the version.")
@@ -21,12 +31,12 @@ const program = new Command("culvert")
   .configureHelp({ helpWidth: helpWidth() })
   .addHelpText(
     "after",
-    "\nTo see it at work on this machine: culvert demo. The options of a command: culvert COMMAND --help.",
+    "\nculvert demo shows it at work on this machine. culvert COMMAND --help shows the options of a command.",
   )
   .enablePositionalOptions()
   .exitOverride();
 
-service("server", "Take CONNECT requests and carry them through the agents' tunnels.", async (argv) => {
+service("server", "Accept CONNECT requests and carry them through the tunnels of agents.", async (argv) => {
   const [{ runService }, { serverOptions }] = await Promise.all([
     import("./service.ts"),
     import("../server/options/options.ts"),
@@ -37,7 +47,7 @@ service("server", "Take CONNECT requests and carry them through the agents' tunn
   });
 });
 
-service("agent", "Dial a server and reach targets in this network for it.", async (argv) => {
+service("agent", "Connect to a server and dial targets in this network for it.", async (argv) => {
   const [{ runService }, { agentOptions }] = await Promise.all([import("./service.ts"), import("../agent/options.ts")]);
   await runService(agentOptions, argv, async (values, log) => {
     const { startAgent } = await import("../agent/agent.ts");
@@ -45,12 +55,12 @@ service("agent", "Dial a server and reach targets in this network for it.", asyn
   });
 });
 
-service("doctor", "Go an agent's way to its server, step by step, and say who is in it.", async (argv) => {
+service("doctor", "Connect to the server step by step as an agent does, and say what is in the way.", async (argv) => {
   const { runDoctor } = await import("./doctor.ts");
   await runDoctor(argv);
 });
 
-service("router", "Pass TLS connections on to the server of the name that they ask for.", async (argv) => {
+service("router", "Forward TLS connections to the server whose name they ask for (SNI).", async (argv) => {
   const [{ runService }, { routerOptions }] = await Promise.all([
     import("./service.ts"),
     import("../router/options.ts"),
@@ -63,54 +73,63 @@ service("router", "Pass TLS connections on to the server of the name that they a
 
 program
   .command("demo")
-  .description("Server, agent and a sample target on this machine: one CONNECT step by step, then curl lines to paste.")
-  .option("--dir <folder>", "Keep certificates and sockets here instead of in a temporary folder.")
-  .option("--once", "End after the one CONNECT.")
+  .description(
+    "Run server, agent and a sample target on this machine: show one CONNECT step by step, then curl commands to paste.",
+  )
+  .option("--dir <folder>", "Keep certificates and sockets in this folder instead of a temporary one.")
+  .option("--once", "Exit after the one CONNECT.")
   .action(async (options: { readonly dir?: string; readonly once?: true }) => {
-    const { runDemo } = await import("./demo.ts");
+    const { runDemo } = await import("./demo/demo.ts");
     await runDemo({ dir: options.dir, once: options.once === true });
-    // A process that runs out of work removes its signal handlers some milliseconds before it is gone. A Ctrl-C that npm
-    // passes on late would end it by that signal; `exit` leaves them in place to the end.
+    // A process that runs out of work removes its signal handlers some milliseconds before it ends. A late Ctrl-C
+    // that npm passes on would end it by that signal; process.exit() keeps the handlers to the end.
     process.exit();
   });
 
 const pki = program.command("pki").enablePositionalOptions();
 pki
-  .description("Write a set of certificates to try culvert by hand. Overwrites nothing.")
-  .option("--dir <folder>", "Where to write them.", "pki")
-  .option("--server-san <names>", `Names and addresses of the server, for callers. ${MORE_NAMES}`, list)
-  .option("--cluster-san <names>", `Names and addresses of the server, for agents. ${MORE_NAMES}`, list)
-  .option("--days <number>", "Days they are valid.", days, 365)
+  .description("Write a set of certificates for trying out culvert by hand. No file is overwritten.")
+  .option("--dir <folder>", "Folder for the certificates.", "pki")
+  .option("--server-san <names>", `Names and addresses of the server for callers. ${MORE_NAMES}`, list)
+  .option("--cluster-san <names>", `Names and addresses of the server for agents. ${MORE_NAMES}`, list)
+  .option("--days <number>", "Days that the certificates are valid.", days, 365)
   .addHelpText(
     "after",
     "\nFor example:\n  culvert pki --server-san culvert-server.kube-system --cluster-san culvert.example.com",
   )
   .action(async (options: { dir: string; serverSan?: string[]; clusterSan?: string[]; days: number }) => {
-    const { runPki } = await import("./pki.ts");
+    const { runPki } = await import("./pki/pki.ts");
     const { dir, serverSan = [], clusterSan = [], days } = options;
     await runPki({ dir, serverSans: serverSan, clusterSans: clusterSan, days });
   });
 
 pki
   .command("kubernetes")
-  .description("Keep the certificates of an installation in Secrets: create those that are absent, renew old ones.")
+  .description("Keep the certificates of an installation in Secrets: create missing ones and renew old ones.")
   .requiredOption("--namespace <namespace>", "Namespace of the Secrets.")
-  .requiredOption("--name <name>", "What the Secrets' names begin with: <name>-ca, -server, -caller, -agent.")
+  .requiredOption(
+    "--name <name>",
+    "Prefix of the names of the Secrets: <name>-ca, <name>-server, <name>-caller, <name>-agent.",
+  )
   .requiredOption("--server-names <names>", "Names and addresses of the server, comma separated.", list)
-  .option("--agent-names <names>", "More of them, which only agents use.", list)
+  .option(
+    "--agent-names <names>",
+    "More names and addresses of the server, which only agents use, comma separated.",
+    list,
+  )
   .option("--days <number>", "Days that certificates are valid. The CA is valid for ten years.", days, 365)
-  .option("--kubeconfig <file>", "How to reach the API server. Left out: by the ServiceAccount of this pod.")
+  .option("--kubeconfig <file>", "How to reach the API server. Without it, the ServiceAccount of this pod is used.")
   .addHelpText(
     "after",
     `
-A certificate is renewed by the same CA when less than a third of its life is left or the names have changed. A Secret
-without the label app.kubernetes.io/managed-by=culvert is never overwritten.
+A certificate is renewed by the same CA when less than a third of its lifetime is left or its names have changed. A
+Secret without the label app.kubernetes.io/managed-by=culvert is never overwritten.
 
 For example:
   culvert pki kubernetes --namespace culvert --name culvert-server --server-names culvert-server.culvert.svc`,
   )
   .action(async (options: PkiKubernetesFlags) => {
-    const { runPkiKubernetes } = await import("./pki-kubernetes.ts");
+    const { runPkiKubernetes } = await import("./pki/kubernetes.ts");
     const { serverNames, agentNames = [], ...others } = options;
     await runPkiKubernetes({ ...others, serverNames: [...serverNames, ...agentNames] });
   });
@@ -126,31 +145,35 @@ interface PkiKubernetesFlags {
 
 program
   .command("status")
-  .description("What a running server says of its clusters, agents and refusals; or an agent, or a router, of itself.")
-  .option("--admin-address <host:port>", "Admin port; of an agent mostly 8094, of a router 8097.", "127.0.0.1:8095")
-  .option("--cluster <name>", "Of a server's clusters only this one.")
-  .option("--watch", "Again every 2 seconds, until Ctrl-C.")
-  .option("--json", "Everything that the process says, instead of a table; with --watch a line each time.")
+  .description("Show the clusters, agents and refusals of a running server, or the state of a running agent or router.")
+  .option(
+    "--admin-address <host:port>",
+    "Address of the admin port. The default port of an agent is 8094, of a router 8097.",
+    "127.0.0.1:8095",
+  )
+  .option("--cluster <name>", "Show only this cluster of a server.")
+  .option("--watch", "Show it again every 2 seconds, until Ctrl-C.")
+  .option("--json", "Print the whole status as JSON instead of a table; with --watch, one line each time.")
   .addHelpText("after", STATUS_COLUMNS)
   .action(async (options: { adminAddress: string; cluster?: string; watch?: true; json?: true }) => {
-    const { runStatus, watchStatus } = await import("./status.ts");
+    const { runStatus, watchStatus } = await import("./status/status.ts");
     const { adminAddress, cluster, json = false } = options;
     if (options.watch !== true) return runStatus({ adminAddress, cluster, json });
-    const { exitCodeOf, untilSignal } = await import("./until-signal.ts");
+    const { exitCodeOf, untilSignal } = await import("./terminal.ts");
     const stop = new AbortController();
     void untilSignal((signal) => process.exit(exitCodeOf(signal))).signal.then(() => stop.abort());
     process.stdout.once("error", () => stop.abort());
     await watchStatus({ adminAddress, cluster, json }, { stop: stop.signal, isTerminal: process.stdout.isTTY });
-    process.exit(); // in place of running out of work, as for the demo
+    process.exit(); // keeps the signal handlers to the end, as for the demo
   });
 
 program
   .command("explain")
   .argument(
     "[code]",
-    "Code of a CONNECT's outcome or of an agent's fault, or a WebSocket close code. None: all are listed.",
+    "Code of an outcome of a CONNECT or of a fault of an agent, or a WebSocket close code. Without it, all are listed.",
   )
-  .description("What a code in a log, an answer or a metric means, and what to do.")
+  .description("Explain a code from a log, an answer or a metric, and say what to do.")
   .addHelpText("after", "\nFor example:\n  culvert explain dial_timeout")
   .action(async (code: string | undefined) => {
     const { runExplain } = await import("./explain.ts");
@@ -159,11 +182,14 @@ program
 
 program
   .command("version")
-  .description("Version and revision of culvert, and the Node.js and OpenSSL that it runs on.")
-  .option("--json", "As one JSON object.")
+  .description("Show version and revision of culvert, and the versions of Node.js and OpenSSL.")
+  .option("--json", "Print one JSON object.")
   .action(async (options: { readonly json?: true }) => {
-    const { runVersion } = await import("./version.ts");
-    runVersion(options.json === true);
+    const { revision, node } = buildInfo();
+    const { openssl } = process.versions;
+    const text = `culvert ${version()}\nrevision ${revision}\nNode.js ${node}\nOpenSSL ${openssl}\n`;
+    const json = JSON.stringify({ version: version(), revision, node, openssl });
+    process.stdout.write(options.json === true ? `${json}\n` : text);
   });
 
 program.command("help [command]", { hidden: true }).action(async (command?: string) => {
@@ -172,7 +198,7 @@ program.command("help [command]", { hidden: true }).action(async (command?: stri
   await program.parseAsync(isKnown || command === undefined ? [...line, "--help"] : line, { from: "user" });
 });
 
-/** What commander says of the command line, and of which command: it is written once it is known what was meant. */
+/** What commander says about the command line, and for which command. It is written after a hint has been looked up. */
 let fault: { readonly text: string; readonly command: Command } | undefined;
 for (const command of [program, ...program.commands, ...pki.commands]) {
   command.configureOutput({
@@ -187,16 +213,16 @@ try {
 } catch (error) {
   if (error instanceof CommanderError) {
     if (fault !== undefined) process.stderr.write(`culvert: ${await usageFault(fault.text, fault.command)}`);
-    // A wrong command line is a wrong configuration: exit code 2, as for every other fault of it.
+    // A wrong command line is a wrong configuration, which is exit code 2.
     process.exit(error.exitCode === 0 ? 0 : 2);
   }
-  // By name, since its module belongs to the commands. Anything else is a bug, and Node shows its stack.
+  // Recognized by name, since the class is in a module of the commands. Any other error is a bug: Node shows its stack.
   if (!(error instanceof Error) || error.name !== "ConfigError") throw error;
   process.stderr.write(`culvert: ${error.message}\n`);
   process.exitCode = 2;
 }
 
-/** A command whose options are a table of its own: commander only hands the rest of the line over. */
+/** A command with an option table of its own: commander only passes the rest of the command line on. */
 function service(name: string, summary: string, action: (argv: readonly string[]) => Promise<void>): void {
   program
     .command(name)
@@ -208,14 +234,14 @@ function service(name: string, summary: string, action: (argv: readonly string[]
     .action((_options: unknown, command: Command) => action(command.args));
 }
 
-/** Commander's words, but for `--once=1`, which takes no value, and for a flag that this command does not have. */
+/** Commander's message, except for `--once=1`, which takes no value, and for a flag that this command does not have. */
 async function usageFault(text: string, command: Command): Promise<string> {
   const [, name, equals] = /^error: unknown option '(-[^=']+)(=?)/.exec(text) ?? [];
   if (name !== undefined) {
     const options = command.createHelp().visibleOptions(command);
     if (equals === "=" && options.some(({ short, long }) => name === short || name === long))
       return `${name} takes no value.\n`;
-    const { flagHint } = await import("./flag-hint.ts");
+    const { flagHint } = await import("./service.ts");
     const hint = await flagHint(
       name,
       options.map((option) => option.name()),

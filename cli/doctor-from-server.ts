@@ -2,9 +2,9 @@ import { Command } from "commander";
 import { z } from "zod";
 import { helpWidth } from "../shared/config/flags.ts";
 import { headOf, headText, stepLines } from "./doctor-report.ts";
-import { adminAddress } from "./status.ts";
-import { NoStatus } from "./status-answer.ts";
-import { askAdmin } from "./status-ask.ts";
+import { NoStatus } from "./status/answer.ts";
+import { askAdmin } from "./status/ask.ts";
+import { adminAddress } from "./status/status.ts";
 
 export const FROM_SERVER = "--from-server";
 

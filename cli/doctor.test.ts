@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { RUN_SOURCES, source } from "../shared/runtime/testing/project.ts";
-import { createPki } from "./pki.ts";
+import { createPki } from "./pki/pki.ts";
 
 const MAIN = fileURLToPath(source("main.ts", import.meta.url));
 

@@ -4,7 +4,7 @@ import { readOptions } from "../shared/config/read-options.ts";
 import { printConfig } from "../shared/config/show-options.ts";
 import { FROM_SERVER, runFromServer } from "./doctor-from-server.ts";
 import { headOf, headText, reportJson, reportTo } from "./doctor-report.ts";
-import { flagHint } from "./flag-hint.ts";
+import { flagHint } from "./service.ts";
 
 /**
  * `culvert doctor`: goes an agent's way and says who is in it. Exit code 0: nobody; 1: somebody; 2: the options cannot be

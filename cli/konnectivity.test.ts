@@ -10,7 +10,7 @@ import { serverOptions } from "../server/options/options.ts";
 import type { OptionTable } from "../shared/config/options.ts";
 import { readOptions } from "../shared/config/read-options.ts";
 import { ROOT } from "../shared/runtime/testing/project.ts";
-import { ARGUMENT_LISTS, type ArgumentList, FLAGS_OF_0_36 } from "./testing-konnectivity.ts";
+import { ARGUMENT_LISTS, type ArgumentList, FLAGS_OF_0_36 } from "./testing/konnectivity.ts";
 
 const dir = mkdtempSync(join(tmpdir(), "culvert-konnectivity-"));
 after(() => rmSync(dir, { recursive: true, force: true }));

@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
 import { mkdtemp, readdir, rm } from "node:fs/promises";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -10,7 +9,8 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { buildInfo } from "../shared/runtime/build-info.ts";
-import { ROOT, RUN_SOURCES, source } from "../shared/runtime/testing/project.ts";
+import { RUN_SOURCES, source } from "../shared/runtime/testing/project.ts";
+import { CLUSTER_HEADING } from "./status/table.ts";
 
 const MAIN = fileURLToPath(source("main.ts", import.meta.url));
 
@@ -25,12 +25,7 @@ function culvert(...args: string[]): Promise<{ code: number | null; stdout: stri
   });
 }
 
-test("--version is the version of the package", async () => {
-  const { version } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8"));
-  assert.deepEqual(await culvert("--version"), { code: 0, stdout: `${version}\n`, stderr: "" });
-});
-
-test("version says what a report of a fault should, as lines or as JSON", async () => {
+test("version shows what a bug report needs, as lines or as JSON", async () => {
   const { version, revision, node } = buildInfo();
   const { openssl } = process.versions;
   const [lines, json] = await Promise.all([culvert("version"), culvert("version", "--json")]);
@@ -70,12 +65,6 @@ test("status --watch goes on until Ctrl-C, however often it comes, which is exit
   assert.deepEqual(await exited, [0, null]);
 });
 
-test("--help of a command shows its options and loads nothing else", async () => {
-  const { code, stdout } = await culvert("server", "--help");
-  assert.equal(code, 0);
-  assert.match(stdout, /Callers:[\s\S]*--uds-name <text>[\s\S]*--server-port <port>/);
-});
-
 const FOR_PEOPLE = "--log-format=pretty";
 
 test("a wrong configuration is sentences on stderr without a stack, and exit code 2", async () => {
@@ -105,64 +94,6 @@ test("a log that is silent does not hide why a start has failed", async () => {
   assert.match(stderr, /^culvert agent: Which server\?/m);
 });
 
-test("a guess at an unknown flag is one that this command would take, never one that it refuses", async () => {
-  const said = (...args: string[]) => culvert(...args, FOR_PEOPLE).then(({ stderr }) => stderr.split("\n")[0]);
-  // --mode and --enable-profiling are Konnectivity's, and have no effect here.
-  assert.equal(await said("server", "--nope"), "culvert server: There is no flag --nope.");
-  assert.equal(await said("agent", "--enable-profilling"), "culvert agent: There is no flag --enable-profilling.");
-  assert.equal(
-    await said("server", "--srever-port=1"),
-    "culvert server: There is no flag --srever-port. Did you mean --server-port?",
-  );
-});
-
-test("a flag of another command is named as this one has it, and with the command that has it", async () => {
-  const said = (...args: string[]) => culvert(...args).then(({ code, stderr }) => [code, stderr.split("\n")[0]]);
-  const cases: [args: string[], sentence: string][] = [
-    [["status", "--admin-port", "8095"], "culvert: There is no flag --admin-port. Here it is --admin-address."],
-    [["status", "--admin-port=8095"], "culvert: There is no flag --admin-port. Here it is --admin-address."],
-    [
-      ["agent", "--health-port=1", FOR_PEOPLE],
-      "culvert agent: There is no flag --health-port. Here it is --health-server-port.",
-    ],
-    [
-      ["status", "--health-port", "8092"],
-      "culvert: There is no flag --health-port. It is one of culvert server and of culvert router.",
-    ],
-    [
-      ["demo", "--admin-port=8095"],
-      "culvert: There is no flag --admin-port. It is one of culvert server and of culvert router.",
-    ],
-    [
-      ["server", "--admin-adress=1", FOR_PEOPLE],
-      "culvert server: There is no flag --admin-adress. Did you mean --admin-port?",
-    ],
-    [["doctor", "--server-cert=x"], "culvert doctor: There is no flag --server-cert. It is one of culvert server."],
-  ];
-  const answers = await Promise.all(cases.map(([args]) => said(...args)));
-  assert.deepEqual(
-    answers,
-    cases.map(([, sentence]) => [2, sentence]),
-  );
-});
-
-test("an option that takes no value says so when it is given one, in whichever command", async () => {
-  const said = (...args: string[]) => culvert(...args).then(({ code, stderr }) => [code, stderr.split("\n")[0]]);
-  const cases: [args: string[], sentence: string][] = [
-    [["--help=1"], "culvert: --help takes no value."],
-    [["--version=1"], "culvert: --version takes no value."],
-    [["demo", "--once=a long time"], "culvert: --once takes no value."],
-    [["status", "--json=1"], "culvert: --json takes no value."],
-    [["server", "--help=1", FOR_PEOPLE], "culvert server: --help takes no value."],
-    [["pki", "--once=1"], "culvert: unknown option '--once=1'"],
-  ];
-  const answers = await Promise.all(cases.map(([args]) => said(...args)));
-  assert.deepEqual(
-    answers,
-    cases.map(([, sentence]) => [2, sentence]),
-  );
-});
-
 test("--print-config goes to stdout, its faults to stderr", async () => {
   const { code, stdout, stderr } = await culvert("server", "--print-config", "--uds_name=/run/x.sock");
   assert.equal(code, 2);
@@ -171,13 +102,33 @@ test("--print-config goes to stdout, its faults to stderr", async () => {
   assert.match(stderr, /--cluster-cert and --cluster-key/);
 });
 
-test("help of a command is asked for in either way, and has an example", async () => {
-  const asked = await culvert("help", "agent");
-  assert.equal(asked.code, 0);
-  assert.equal(asked.stdout, (await culvert("agent", "--help")).stdout);
-  assert.match(asked.stdout, /For example:\n {2}culvert agent --server wss:/);
-  assert.match((await culvert("help")).stdout, /^Commands:\n {2}server /m);
-  assert.equal((await culvert("help", "sever")).code, 2);
+test("--help and help show a command's options, an example, and every column of its table", async () => {
+  const [asked, same, all, unknown, status] = await Promise.all(
+    [["help", "agent"], ["agent", "--help"], ["help"], ["help", "sever"], ["status", "--help"]].map((args) =>
+      culvert(...args),
+    ),
+  );
+  assert.deepEqual([asked?.code, asked?.stdout], [0, same?.stdout]);
+  assert.match(asked?.stdout ?? "", /--server <list>[\s\S]*For example:\n {2}culvert agent --server wss:/);
+  assert.match(all?.stdout ?? "", /^Commands:\n {2}server /m);
+  assert.equal(unknown?.code, 2);
+  for (const column of CLUSTER_HEADING.slice(2))
+    assert.match(status?.stdout ?? "", new RegExp(`\\s${column}\\s`), column);
+});
+
+test("a fault of the command line is one sentence and exit code 2, from commander or from an option table", async () => {
+  const cases: [args: string[], sentence: string][] = [
+    [["status", "--admin-port=8095"], "culvert: There is no flag --admin-port. Here it is --admin-address."],
+    [["status", "--json=1"], "culvert: --json takes no value."],
+    [["pki", "--once=1"], "culvert: unknown option '--once=1'"],
+    [["doctor", "--server-cert=x"], "culvert doctor: There is no flag --server-cert. It is one of culvert server."],
+    [["server", "--help=1", FOR_PEOPLE], "culvert server: --help takes no value."],
+  ];
+  const answers = await Promise.all(cases.map(([args]) => culvert(...args)));
+  assert.deepEqual(
+    answers.map(({ code, stderr }) => [code, stderr.split("\n")[0]]),
+    cases.map(([, sentence]) => [2, sentence]),
+  );
 });
 
 test("a reader that closes its end early ends nothing, and a full disk is a sentence", async (t) => {

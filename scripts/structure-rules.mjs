@@ -25,7 +25,7 @@ export const FOLDERS = {
   "shared/http": ["shared"],
   "shared/node": [],
   "shared/limits": ["shared", "shared/basics", "shared/node"],
-  "shared/documents": ["shared", "shared/basics", "yaml"],
+  "shared/documents": ["shared", "shared/basics", "shared/limits", "yaml", "zod"],
   "shared/config": ["shared", "shared/basics", "shared/documents", "shared/limits", "commander", "yaml"],
   "shared/runtime": ["shared", "shared/basics", "shared/config", "shared/limits", "pino", "pino-pretty", "prom-client"],
   "shared/pki": ["@peculiar/x509"],
@@ -82,20 +82,32 @@ export const FOLDERS = {
   "server/options": ["server/clusters", ...OF_SERVER],
   "server/metrics": ["server/clusters", ...OF_SERVER, "prom-client"],
   "server/tunnels": ["server/tokens", "server/metrics", "server/options", ...OF_SERVER],
-  "server/listeners": ["server/clusters", "server/metrics", "server/options", ...OF_SERVER, "shared/admin"],
+  "server/listeners": [
+    ...[
+      "server/clusters",
+      "server/tokens",
+      "server/tunnels",
+      "server/metrics",
+      "server/options",
+      ...OF_SERVER,
+      "shared/admin",
+    ],
+  ],
   "server/agents": [
     ...["server/clusters", "server/tokens", "server/tunnels", "server/cluster-runtime", "server/listeners"],
     ...["server/metrics", "server/options", ...OF_SERVER, "@fastify/websocket", "fastify", "ws"],
   ],
   "server/callers": [
-    ...["server/tokens", "server/tunnels", "server/cluster-runtime", "server/listeners", "server/agents"],
+    ...["server/tokens", "server/tunnels", "server/cluster-runtime", "server/listeners"],
     ...["server/metrics", "server/options", ...OF_SERVER, "shared/documents"],
   ],
-  "server/operators": ["server/metrics", "server/cluster-runtime", "server/tunnels", ...OF_SERVER, "zod"],
+  "server/operators": [
+    ...["server/clusters", "server/cluster-runtime", "server/tunnels", "server/metrics", "server/options"],
+    ...[...OF_SERVER, "shared/admin", "zod"],
+  ],
   server: [
-    ...["server/clusters", "server/tokens", "server/tunnels", "server/cluster-runtime", "server/listeners"],
-    ...["server/agents", "server/callers", "server/operators", "server/metrics", "server/options"],
-    ...[...OF_SERVER, "shared/admin"],
+    ...["server/clusters", "server/tunnels", "server/cluster-runtime", "server/listeners", "server/agents"],
+    ...["server/callers", "server/operators", "server/metrics", "server/options", ...OF_SERVER],
   ],
   "server/clusters": [
     ...[

@@ -58,8 +58,8 @@ test("a CRL in a document ends the tunnel and the CONNECTs of what it revokes an
   });
 
   await replace(crl, "-----BEGIN X509 CRL-----\nbroken\n-----END X509 CRL-----\n");
-  await until(() => server.lines.some(({ msg }) => msg.startsWith("a cluster file is not usable")));
-  const fault = server.lines.find(({ msg }) => msg.startsWith("a cluster file is not usable"));
+  await until(() => server.lines.some(({ msg }) => msg.startsWith("a cluster file cannot be used")));
+  const fault = server.lines.find(({ msg }) => msg.startsWith("a cluster file cannot be used"));
   assert.match(
     String(fault?.["reason"]),
     /^(agents|callers)\.crl: the CRL file .*blue\.crl is not usable: CRL 1 in it is/,

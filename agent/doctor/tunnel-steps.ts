@@ -1,5 +1,6 @@
 import type { IncomingMessage } from "node:http";
 import type { TLSSocket } from "node:tls";
+import { deferred } from "../../shared/basics/promises.ts";
 import type { Hello, InnerWelcome, Renewed } from "../../shared/link/control.ts";
 import {
   type CarrierDialOptions,
@@ -232,10 +233,7 @@ const inside: Dial = ({ rule, credentials }, to) => ({
 });
 
 async function secured(dial: TunnelDial, openedBy: string | undefined, start: Dial): Promise<Passed<Underway>> {
-  let onAnswer: (answer: IncomingMessage) => void = () => {};
-  const answer = new Promise<IncomingMessage>((resolve) => {
-    onAnswer = resolve;
-  });
+  const { promise: answer, resolve: onAnswer } = deferred<IncomingMessage>();
   const { started, socket } = await new Promise<{ started: Started; socket: TLSSocket }>((resolve, reject) => {
     const onSecure = (socket: TLSSocket): void => resolve({ started, socket });
     const started = start(dial, { ...dial.options, open: () => dial.open(), watch: { onSecure, onAnswer } });

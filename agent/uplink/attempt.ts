@@ -52,8 +52,10 @@ export async function connectDirectly(
     ...connectionOptions(reach, () => shown),
     redial: async (words, signal) => {
       const again = resumeTerms(reach, graceMs, signal);
-      const resumes = () => ({ ...hello, resume: key.prove(words()) });
-      const dialled = await dial(reach, again, (to) => dialAgain({ ...to, hello: resumes }));
+      const dialled = await dial(reach, again, (to) => {
+        const keepaliveMs = Math.min(to.keepaliveMs, welcome.keepaliveMs);
+        return dialAgain({ ...to, keepaliveMs, hello: () => ({ ...hello, resume: key.prove(words()) }) });
+      });
       shown = again.credentials;
       return provenBy(key, link.id, dialled);
     },

@@ -1,4 +1,4 @@
-import { createPki } from "../../cli/pki.ts";
+import { createPki } from "../../cli/pki/pki.ts";
 import type { CallerListener } from "./caller.ts";
 import { agentFiles, callerTls, flags, serverFiles } from "./pki-files.ts";
 import { type ManagedProcess, type ProcessOptions, startCulvert } from "./processes.ts";

@@ -1,6 +1,6 @@
 import { type Agent, startAgent } from "../../agent/agent.ts";
 import { type AgentOptions, agentOptions } from "../../agent/options.ts";
-import { createPki, type Pki } from "../../cli/pki.ts";
+import { createPki, type Pki } from "../../cli/pki/pki.ts";
 import { type ServerOptions, serverOptions } from "../../server/options/options.ts";
 import { type Server, startServer } from "../../server/server.ts";
 import { defaultsOf } from "../../shared/config/options.ts";

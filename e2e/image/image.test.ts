@@ -5,7 +5,7 @@ import { type AddressInfo, createServer, type Socket } from "node:net";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { validate } from "dockerfile-utils";
-import { createPki } from "../../cli/pki.ts";
+import { createPki } from "../../cli/pki/pki.ts";
 import { connectThrough } from "../harness/caller.ts";
 import { agentFiles, flags, serverFiles } from "../harness/pki-files.ts";
 import { freePort } from "../harness/targets/absent.ts";

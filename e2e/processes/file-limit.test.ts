@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { connect, type Socket } from "node:net";
 import { test } from "node:test";
-import { askAdmin, askStatus } from "../../cli/status-ask.ts";
+import { askAdmin, askStatus } from "../../cli/status/ask.ts";
 import { filesLeft } from "../../shared/limits/file-descriptors.ts";
 import { createSite } from "../harness/binaries.ts";
 import { connectThrough } from "../harness/caller.ts";

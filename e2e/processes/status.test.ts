@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { before, describe, test } from "node:test";
-import { createPki } from "../../cli/pki.ts";
+import { createPki } from "../../cli/pki/pki.ts";
 import { connectThrough } from "../harness/caller.ts";
 import { agentFiles, flags, serverFiles } from "../harness/pki-files.ts";
 import { MAIN, requireBuilt, startCulvert } from "../harness/processes.ts";

@@ -3,7 +3,7 @@ import { type SpawnSyncReturns, spawnSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { before, test } from "node:test";
-import { createPki } from "../../cli/pki.ts";
+import { createPki } from "../../cli/pki/pki.ts";
 import { agentFiles, serverFiles } from "../harness/pki-files.ts";
 import { MAIN, requireBuilt } from "../harness/processes.ts";
 import { TempDir } from "../harness/temp.ts";

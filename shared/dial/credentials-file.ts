@@ -1,6 +1,5 @@
 import { untilAborted } from "../basics/promises.ts";
-import { FileTooLargeError, readBounded } from "../documents/read-bounded.ts";
-import { readFailure } from "../documents/read-failure.ts";
+import { FileTooLargeError, readBounded, readFailure } from "../documents/read-bounded.ts";
 import type { ProxyCredentials } from "./auth/scheme.ts";
 import { RouteFault } from "./fault.ts";
 import { CONTROL_CHARACTER } from "./proxy-route.ts";

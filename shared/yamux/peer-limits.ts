@@ -1,4 +1,5 @@
 import { YamuxError } from "./errors.ts";
+import type { SessionOptions } from "./options.ts";
 
 /** Limits the frames a second that carry nothing: they cost us more than the peer that sends them. */
 export class IdleFrameLimit {
@@ -7,8 +8,8 @@ export class IdleFrameLimit {
   #second = 0;
   #count = 0;
 
-  constructor(perSecond: number, now: () => number) {
-    this.#perSecond = perSecond;
+  constructor({ maxIdleFramesPerSecond, now }: Pick<SessionOptions, "maxIdleFramesPerSecond" | "now">) {
+    this.#perSecond = maxIdleFramesPerSecond;
     this.#now = now;
   }
 
@@ -29,8 +30,8 @@ export class IdleFrameLimit {
 const ARRIVED_MS = 60_000;
 
 /**
- * Limits the payload for streams that have ended here to what their windows allowed at that moment, because that may have
- * been under way. More than that obeys no window and could be sent without end.
+ * Limits the payload for streams that have ended here to what their windows allowed at that moment, because that may
+ * have been under way. More than that obeys no window and could be sent without end.
  */
 export class LateDataLimit {
   readonly #now: () => number;

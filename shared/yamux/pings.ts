@@ -33,15 +33,21 @@ export class Pings {
     return new Promise((resolve, reject) => this.#start({ sentAt: this.#now(), resolve, reject }));
   }
 
-  /** Measures again if the last measurement is old. Called when the figure is used, so that no timer is needed. */
-  refresh(): void {
+  /** Returns `leastMs`, and measures again if it is old, so that no timer is needed. */
+  refresh(): number {
     const now = this.#now();
-    if (this.#stopped || now - this.#refreshedAt < REFRESH_EVERY_MS) return;
-    this.#refreshedAt = now;
-    this.#start({ sentAt: now, resolve: () => {}, reject: () => {} });
+    if (!this.#stopped && now - this.#refreshedAt >= REFRESH_EVERY_MS) {
+      this.#refreshedAt = now;
+      this.#start({ sentAt: now, resolve: () => {}, reject: () => {} });
+    }
+    return this.leastMs;
   }
 
   #start(ping: Ping): void {
+    if (this.#stopped) {
+      ping.reject(new YamuxError("closed", "the session has ended"));
+      return;
+    }
     if (this.#underWay.size >= MAX_UNDER_WAY) {
       ping.reject(new YamuxError("overloaded", `${MAX_UNDER_WAY} pings are unanswered`));
       return;

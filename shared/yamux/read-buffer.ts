@@ -1,19 +1,19 @@
 import { ByteQueue } from "../basics/bytes.ts";
 import { ProgressTracker } from "../limits/reclaim.ts";
 
-/** What a `ReadBuffer` asks of its session. */
-export interface ReadBufferOwner {
+/** Where the bytes are counted. */
+export interface HeldCounter {
   /** Bytes that are held have changed by `delta`. */
   hold(delta: number): void;
-  readonly now: () => number;
 }
 
 /**
- * What a stream has received and its reader has not taken: one piece in the Duplex's own buffer, the rest queued here. Most
- * streams have a reader that takes all at once, so queue and tracker are made only when they are needed.
+ * What a stream has received and its reader has not taken: one piece in the Duplex's own buffer, the rest queued here.
+ * Most streams have a reader that takes all at once, so queue and tracker are made only when they are needed.
  */
 export class ReadBuffer {
-  readonly #owner: ReadBufferOwner;
+  readonly #counter: HeldCounter;
+  readonly #now: () => number;
   #unread = 0;
   /** The part of them that the session counts: not what passes through to a reader that takes it at once. */
   #held = 0;
@@ -24,8 +24,9 @@ export class ReadBuffer {
   /** Bytes are left unread, so taking some of them is progress. */
   #isWaiting = false;
 
-  constructor(owner: ReadBufferOwner) {
-    this.#owner = owner;
+  constructor(counter: HeldCounter, now: () => number) {
+    this.#counter = counter;
+    this.#now = now;
   }
 
   /** Bytes that the reader has not taken, queued or in the Duplex's own buffer. */
@@ -64,17 +65,19 @@ export class ReadBuffer {
     this.#count();
     if (this.#isWaiting || this.#unread === 0) return;
     this.#isWaiting = true;
-    if (this.#progress === undefined) this.#progress = new ProgressTracker(this.#owner.now());
-    else this.#progress.restart(this.#owner.now());
+    if (this.#progress === undefined) this.#progress = new ProgressTracker(this.#now());
+    else this.#progress.restart(this.#now());
   }
 
-  /** Counts what the reader has taken, so that `left` bytes are in the Duplex. Returns the bytes that deserve credit. */
+  /**
+   * Counts what the reader has taken, so that `left` bytes are in the Duplex. Returns the bytes that deserve credit.
+   */
   onRead(left: number): number {
     const taken = this.#unread - left - this.queued;
     if (taken <= 0) return 0;
     this.#unread -= taken;
     this.#count();
-    if (this.#isWaiting) this.#progress?.progress(this.#owner.now());
+    if (this.#isWaiting) this.#progress?.progress(this.#now());
     this.#isWaiting &&= this.#unread > 0;
     const again = Math.min(taken, this.#returned);
     this.#returned -= again;
@@ -100,6 +103,6 @@ export class ReadBuffer {
     const delta = this.#unread - this.#held;
     if (delta === 0) return;
     this.#held = this.#unread;
-    this.#owner.hold(delta);
+    this.#counter.hold(delta);
   }
 }

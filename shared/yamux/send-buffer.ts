@@ -1,6 +1,9 @@
 import { MAX_UINT32 } from "./frame.ts";
 
 const NOTHING: readonly Buffer[] = [];
+/** A tail has up to so many bytes, behind a frame of at least one TLS record. */
+const MOST_TAIL = 1024;
+const LEAST_BEFORE_TAIL = 16 * 1024;
 
 /** What a stream has been given to write and not sent yet, and how much of it the peer's window allows. */
 export class SendBuffer {
@@ -26,9 +29,9 @@ export class SendBuffer {
     return this.#length > 0 && this.#window > 0;
   }
 
-  /** The window allows all that waits. */
-  get fitsWindow(): boolean {
-    return this.#length <= this.#window;
+  /** What waits behind a frame of `sent` bytes is a short rest, which the window allows. */
+  isTail(sent: number): boolean {
+    return sent >= LEAST_BEFORE_TAIL && this.#length <= Math.min(MOST_TAIL, this.#window);
   }
 
   add(chunks: readonly Buffer[], byteLength: number): void {
@@ -66,7 +69,10 @@ export class SendBuffer {
     return taken;
   }
 
-  /** The peer gives `delta` bytes of credit. Returns false if the window would pass a uint32, which no honest peer does. */
+  /**
+   * The peer gives `delta` bytes of credit. Returns false if the window would pass a uint32, which no honest peer
+   * does.
+   */
   grant(delta: number): boolean {
     if (this.#window + delta > MAX_UINT32) return false;
     this.#window += delta;

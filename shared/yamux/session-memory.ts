@@ -1,7 +1,7 @@
 import { QueueNode } from "../basics/queue.ts";
 import type { MemoryAccount, MemoryHolder } from "../limits/memory-account.ts";
 import { RECLAIM, reclaim } from "../limits/reclaim.ts";
-import type { Stream } from "./stream.ts";
+import type { Stream, StreamMemory } from "./stream.ts";
 
 /** Above its budget a session resets streams whose readers have stopped, in this interval, ms. */
 const RECLAIM_MS = 50;
@@ -9,7 +9,7 @@ const RECLAIM_MS = 50;
 const RECLAIM_TO = 0.9;
 
 /** What the streams of one session hold, against the session's budget and the pool. */
-export class SessionMemory implements MemoryHolder {
+export class SessionMemory implements MemoryHolder, StreamMemory {
   /** Streams reset because the session held more than its budget. */
   resets = 0;
   readonly #budget: number;

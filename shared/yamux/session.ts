@@ -58,11 +58,11 @@ export class Session {
     this.#transport = transport;
     this.#handler = handler;
     this.#options = completeOptions(options);
-    const { now, maxIdleFramesPerSecond } = this.#options;
+    const { now } = this.#options;
     this.#idleSince = now();
     this.#queue = new SendQueue(transport, this.#options);
     this.#streams = new StreamTable(role === "client" ? 1 : 2, this.#options);
-    this.#idleLimit = new IdleFrameLimit(maxIdleFramesPerSecond, now);
+    this.#idleLimit = new IdleFrameLimit(this.#options);
     this.#lateLimit = new LateDataLimit(now);
     this.#decoder = new Decoder(this.#frames);
     this.#pings = new Pings(now, (value) => this.#queue.control(FrameType.ping, Flag.syn, 0, value));
@@ -71,7 +71,7 @@ export class Session {
     this.#pings.refresh();
   }
 
-  // ── for the owner ────────────────────────────────────────────────────────────────────────────────────────
+  // ── for the owner ──────────────────────────────────────────────────────────────────────────────────────────────
 
   get streamCount(): number {
     return this.#streams.size;
@@ -146,7 +146,6 @@ export class Session {
 
   /** Measures one round trip, ms. Rejects if the session ends first. */
   ping(): Promise<number> {
-    if (this.#closed) return Promise.reject(new YamuxError("closed", "the session has ended"));
     return this.#pings.ping();
   }
 
@@ -156,8 +155,8 @@ export class Session {
   }
 
   /**
-   * Drains, waits for the streams up to `deadlineMs`, then ends the transport; streams that are still open are lost. The
-   * rest of the time is for the last bytes. Resolves when the transport has closed, so that the process may exit.
+   * Drains, waits for the streams up to `deadlineMs`, then ends the transport; streams that are still open are lost.
+   * The rest of the time is for the last bytes. Resolves when the transport has closed, so that the process may exit.
    */
   async close(deadlineMs: number): Promise<void> {
     const begun = this.#options.now();
@@ -175,7 +174,6 @@ export class Session {
     this.#transport.destroy(reason);
   }
 
-  /** Of several that wait, the first deadline ends the session for all. */
   async #idle(deadlineMs: number): Promise<void> {
     this.#whenIdle ??= deferred();
     const timer = setTimeout(this.#whenIdle.resolve, deadlineMs);
@@ -209,22 +207,17 @@ export class Session {
     this.#handler.onClosed(reason);
   }
 
-  // ── for its streams ────────────────────────────────────────────────────────────────────────────────────────────────────
+  // ── for its streams ─────────────────────────────────────────────────────────────────────────────────────────────
 
   #streamWire(): StreamWire {
     const session = this;
     return {
+      memory: this.#streams.memory,
       now: this.#options.now,
       bulkBytes: this.#options.bulkBytes,
       get roundTripMs() {
-        session.#pings.refresh();
-        return session.#pings.leastMs;
+        return session.#pings.refresh();
       },
-      get mustShrink() {
-        return session.#streams.memory.mustShrink;
-      },
-      reserve: (bytes) => session.#streams.memory.reserve(bytes),
-      giveBack: (bytes) => session.#streams.memory.giveBack(bytes),
       ready: (stream) => session.#queue.ready(stream),
       sendAck: (stream) => {
         if (session.#streams.isOurs(stream)) return;
@@ -235,8 +228,6 @@ export class Session {
       sendFin: (stream) => session.#queue.control(FrameType.windowUpdate, Flag.fin, stream.id, 0),
       sendReset: (stream) => session.#queue.control(FrameType.windowUpdate, Flag.rst, stream.id, 0),
       release: (stream) => session.#release(stream),
-      destroyed: (stream) => session.#streams.memory.forget(stream),
-      hold: (delta) => session.#streams.memory.hold(delta),
     };
   }
 
@@ -256,9 +247,7 @@ export class Session {
       if (this.#closed) return;
       try {
         this.#decoder.push(chunk);
-        if (this.#queue.controlFrames > MAX_CONTROL_FRAMES) {
-          this.destroy(new YamuxError("flood", "the peer reads no answers"));
-        }
+        if (this.#queue.controlFrames > MAX_CONTROL_FRAMES) throw new YamuxError("flood", "the peer reads no answers");
       } catch (error) {
         if (!isViolation(error)) throw error;
         this.#sendGoAway(GoAwayCode.protocolError);
@@ -271,8 +260,8 @@ export class Session {
       clearTimeout(this.#lingerTimer);
       this.#transportGone.resolve();
       if (this.#closed) return;
-      const cut = this.#decoder.atBoundary ? undefined : new YamuxError("closed", "the transport ended inside a frame");
-      this.#finish(reason ?? cut);
+      const isClean = this.#decoder.atBoundary;
+      this.#finish(reason ?? (isClean ? undefined : new YamuxError("closed", "the transport ended inside a frame")));
     },
   };
 
@@ -280,12 +269,12 @@ export class Session {
     onDataHeader: (flags, id, length) => {
       const stream = this.#streamOf(flags, id);
       this.#receiving = stream;
-      if (stream === undefined) this.#onLateData(flags, length);
-      else if (length === 0 && flags === Flag.none) this.#idleLimit.count();
-      if (stream === undefined) return;
+      if (stream === undefined) return this.#onLateData(flags, length);
+      if (length === 0 && flags === Flag.none) this.#idleLimit.count();
       if (!stream.onDataHeader(length)) {
         throw new YamuxError("protocol", `a frame of ${length} bytes is beyond the window of stream ${id}`);
-      } else if (stream.remoteEnded && length > 0) {
+      }
+      if (stream.remoteEnded && length > 0) {
         this.#receiving = undefined;
         stream.reset(new YamuxError("protocol", `data behind the end of stream ${id}`));
       }

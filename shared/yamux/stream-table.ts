@@ -1,8 +1,10 @@
 import { YamuxError } from "./errors.ts";
 import { SPEC_INITIAL_WINDOW } from "./frame.ts";
 import type { SessionOptions } from "./options.ts";
+import { SendBuffer } from "./send-buffer.ts";
 import { SessionMemory } from "./session-memory.ts";
 import { Stream, type StreamWire } from "./stream.ts";
+import { ReceiveWindow } from "./window.ts";
 
 /** The streams of one session: who may use which id, which windows they begin with, and what they hold together. */
 export class StreamTable {
@@ -74,12 +76,9 @@ export class StreamTable {
   }
 
   #add(id: number, wire: StreamWire, sendWindow: number): Stream {
-    const { maxWindow } = this.#options;
-    const stream = new Stream(id, wire, {
-      send: sendWindow,
-      receive: this.#initialReceiveWindow,
-      maxReceive: maxWindow,
-    });
+    const { maxWindow, now } = this.#options;
+    const receiveWindow = new ReceiveWindow(this.#initialReceiveWindow, maxWindow, now());
+    const stream = new Stream(id, wire, new SendBuffer(sendWindow), receiveWindow);
     this.#streams.add(stream);
     return stream;
   }
@@ -118,8 +117,8 @@ export class StreamTable {
 }
 
 /**
- * The open streams by id. The map has indices as its values and not the streams: an old map that was full of deleted entries
- * would keep those alive until the next full collection (docs/decisions/0018).
+ * The open streams by id. The map has indices as its values and not the streams: an old map that was full of deleted
+ * entries would keep those alive until the next full collection (docs/decisions/0018).
  */
 export class StreamsById {
   readonly #indexOf = new Map<number, number>();

@@ -3,15 +3,22 @@ import { compact } from "../basics/bytes.ts";
 import { QueueNode } from "../basics/queue.ts";
 import { DESTROYED, memoryNeeded } from "../limits/memory-account.ts";
 import { sessionLost, streamReset } from "./errors.ts";
-import { ReadBuffer, type ReadBufferOwner } from "./read-buffer.ts";
-import { SendBuffer } from "./send-buffer.ts";
-import { type CreditBudget, ReceiveWindow } from "./window.ts";
+import { type HeldCounter, ReadBuffer } from "./read-buffer.ts";
+import type { SendBuffer } from "./send-buffer.ts";
+import type { CreditBudget, PathTimes, ReceiveWindow } from "./window.ts";
 
 /** Calls back a write. */
 type WriteDone = (error?: Error | null) => void;
 
+/** Where a stream counts what it holds and takes credit from. */
+export interface StreamMemory extends CreditBudget, HeldCounter {
+  /** The stream is destroyed and holds nothing any more. */
+  forget(stream: Stream): void;
+}
+
 /** What a stream asks of its session. */
-export interface StreamWire extends CreditBudget, ReadBufferOwner {
+export interface StreamWire extends PathTimes {
+  readonly memory: StreamMemory;
   /** The stream has bytes and window: give it turns until `takePayload` has taken all it can. */
   ready(stream: Stream): void;
   /** The ACK of a stream that the peer opened. */
@@ -21,27 +28,16 @@ export interface StreamWire extends CreditBudget, ReadBufferOwner {
   sendReset(stream: Stream): void;
   /** Both directions are over, or the stream was reset: the id can be forgotten. */
   release(stream: Stream): void;
-  /** The Duplex is destroyed and holds no bytes any more. */
-  destroyed(stream: Stream): void;
   /** So many bytes must have gone one way before a tail waits for more. */
   readonly bulkBytes: number;
 }
 
-export interface StreamWindows {
-  readonly send: number;
-  readonly receive: number;
-  readonly maxReceive: number;
-}
-
 /** High-water mark of the writable side, bytes. The readable side is bounded by the window instead. */
 const WRITE_HIGH_WATER_MARK = 64 * 1024;
-/** Up to so many bytes behind a frame of at least one TLS record may wait for the next write. */
-const MOST_TAIL = 1024;
-const LEAST_BEFORE_TAIL = 16 * 1024;
 
 /**
- * One yamux stream as a Duplex. Backpressure: `_write` keeps its callback until the peer's window allows the bytes. Reading
- * gives credit, `end()` is FIN, and `destroy()` is RST unless both directions have ended.
+ * One yamux stream as a Duplex. Backpressure: `_write` keeps its callback until the peer's window allows the bytes.
+ * Reading gives credit, `end()` is FIN, and `destroy()` is RST unless both directions have ended.
  *
  * ```
  *            end()                        peer's FIN
@@ -74,14 +70,14 @@ export class Stream extends Duplex {
   /** The writer has ended; FIN goes when all is sent. */
   #finalDone: WriteDone | undefined;
 
-  constructor(id: number, wire: StreamWire, windows: StreamWindows) {
+  constructor(id: number, wire: StreamWire, outgoing: SendBuffer, receiveWindow: ReceiveWindow) {
     // Node's own buffer keeps pieces as they come, and many small ones cost much more than their bytes.
     super({ readableHighWaterMark: 0, writableHighWaterMark: WRITE_HIGH_WATER_MARK, decodeStrings: true });
     this.id = id;
     this.#wire = wire;
-    this.#incoming = new ReadBuffer(wire);
-    this.#outgoing = new SendBuffer(windows.send);
-    this.#receiveWindow = new ReceiveWindow(windows.receive, windows.maxReceive, wire.now());
+    this.#incoming = new ReadBuffer(wire.memory, wire.now);
+    this.#outgoing = outgoing;
+    this.#receiveWindow = receiveWindow;
   }
 
   /** The peer has accepted the stream: its ACK has arrived. */
@@ -178,8 +174,8 @@ export class Stream extends Duplex {
   }
 
   /**
-   * Calls back the write of which a frame of `taken` bytes was sent, if all of it was, or all but a tail that may wait. Apart
-   * from `takePayload`, because it runs foreign code. Returns true if a tail waits for more.
+   * Calls back the write of which a frame of `taken` bytes was sent, if all of it was, or all but a tail that may
+   * wait. Apart from `takePayload`, because it runs foreign code. Returns true if a tail waits for more.
    */
   completeWrite(taken: number): boolean {
     if (this.#outgoing.length > 0 && !this.#mayKeepTail(taken)) return false;
@@ -194,8 +190,7 @@ export class Stream extends Duplex {
 
   /** In the middle of a bulk transfer, and unless the window holds it back. */
   #mayKeepTail(taken: number): boolean {
-    const isTail = taken >= LEAST_BEFORE_TAIL && this.#outgoing.length <= MOST_TAIL && this.#outgoing.fitsWindow;
-    return isTail && this.#sentOneWay >= this.#wire.bulkBytes;
+    return this.#sentOneWay >= this.#wire.bulkBytes && this.#outgoing.isTail(taken);
   }
 
   override _final(done: WriteDone): void {
@@ -250,7 +245,7 @@ export class Stream extends Duplex {
   #settleRead(): void {
     const read = this.#incoming.onRead(this.readableLength);
     if (read === 0 || this.#remoteEnded || this.#released) return;
-    const credit = this.#receiveWindow.consume(read, this.#wire, this.#wire.now);
+    const credit = this.#receiveWindow.consume(read, this.#wire.memory, this.#wire);
     if (credit === 0) return;
     this.accept();
     this.#wire.sendCredit(this, credit);
@@ -334,7 +329,7 @@ export class Stream extends Duplex {
       this.#release();
       this.#wire.sendReset(this);
     }
-    this.#wire.destroyed(this);
+    this.#wire.memory.forget(this);
     this.emit(DESTROYED);
     this.onAcknowledged = undefined;
     const abandoned = this.#writeDone ?? this.#finalDone;

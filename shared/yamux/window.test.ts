@@ -5,16 +5,20 @@ import { SendBuffer } from "./send-buffer.ts";
 import { type CreditBudget, ReceiveWindow } from "./window.ts";
 
 const RUNS = process.env["CI"] === "true" ? 5_000 : 500;
+interface Case extends CreditBudget {
+  readonly roundTripMs: number;
+}
+
 const BUDGET = { giveBack: () => {}, mustShrink: false };
-const GENEROUS: CreditBudget = { ...BUDGET, reserve: () => true, roundTripMs: 10 };
-const MISERLY: CreditBudget = { ...BUDGET, reserve: () => false, roundTripMs: 10 };
-const UNMEASURED: CreditBudget = { ...BUDGET, reserve: () => true, roundTripMs: 0 };
+const GENEROUS: Case = { ...BUDGET, reserve: () => true, roundTripMs: 10 };
+const MISERLY: Case = { ...BUDGET, reserve: () => false, roundTripMs: 10 };
+const UNMEASURED: Case = { ...BUDGET, reserve: () => true, roundTripMs: 0 };
 
 const CASES: ReadonlyArray<{
   readonly name: string;
   readonly consumed: number;
   readonly afterMs: number;
-  readonly budget: CreditBudget;
+  readonly budget: Case;
   readonly credit: number;
   readonly size: number;
 }> = [
@@ -37,10 +41,7 @@ for (const { name, consumed, afterMs, budget, credit, size } of CASES) {
   test(`credit — ${name}`, () => {
     const window = new ReceiveWindow(100, 1_000, 0);
     assert.equal(window.receive(100), true);
-    assert.equal(
-      window.consume(consumed, budget, () => afterMs),
-      credit,
-    );
+    assert.equal(window.consume(consumed, budget, { now: () => afterMs, roundTripMs: budget.roundTripMs }), credit);
     assert.equal(window.size, size);
     assert.equal(window.reserved, size - 100);
   });
@@ -51,7 +52,7 @@ test("a window doubles up to its maximum and not beyond", () => {
   const sizes: number[] = [];
   for (let turn = 0; turn < 4; turn++) {
     assert.equal(window.receive(window.size), true);
-    window.consume(window.size, GENEROUS, () => 0);
+    window.consume(window.size, GENEROUS, { now: () => 0, roundTripMs: GENEROUS.roundTripMs });
     sizes.push(window.size);
   }
   assert.deepEqual(sizes, [200, 350, 350, 350]);
@@ -60,12 +61,12 @@ test("a window doubles up to its maximum and not beyond", () => {
 const MIB = 1024 * 1024;
 
 /** The credits of a window of 8 MiB whose reader takes half a MiB every `everyMs`, until so many have been given. */
-function creditsOf(count: number, everyMs: number, budget: CreditBudget): number[] {
+function creditsOf(count: number, everyMs: number, budget: Case): number[] {
   const window = new ReceiveWindow(8 * MIB, 16 * MIB, 0);
   const credits: number[] = [];
   for (let now = everyMs; credits.length < count; now += everyMs) {
     window.receive(MIB / 2);
-    const credit = window.consume(MIB / 2, budget, () => now);
+    const credit = window.consume(MIB / 2, budget, { now: () => now, roundTripMs: budget.roundTripMs });
     if (credit > 0) credits.push(credit / MIB);
   }
   return credits;
@@ -83,9 +84,9 @@ test("whatever is sent and read: never more outstanding than the window, and a r
     let sendable = size;
     let buffered = 0;
     let now = 0;
-    const read = (bytes: number, budget: CreditBudget) => {
+    const read = (bytes: number, budget: Case) => {
       buffered -= bytes;
-      sendable += window.consume(bytes, budget, () => now);
+      sendable += window.consume(bytes, budget, { now: () => now, roundTripMs: budget.roundTripMs });
     };
     for (const { send, read: wanted, ms, willing } of steps) {
       now += ms;

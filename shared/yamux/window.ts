@@ -1,7 +1,9 @@
 /** The reader keeps up when it takes half a window within this many round trips: then the window is too small. */
 const GROW_WITHIN_ROUND_TRIPS = 4;
 
-/** Credit is sent at the latest when so many bytes are owed: on a long path, half of a large window would not be used. */
+/**
+ * Credit is sent at the latest when so many bytes are owed: on a long path, half of a large window would not be used.
+ */
 const MOST_OWED = 2 * 1024 * 1024;
 
 /** Where the growth of windows is taken from: the session's budget for credit beyond initial windows. */
@@ -12,6 +14,11 @@ export interface CreditBudget {
   giveBack(bytes: number): void;
   /** Others need it. */
   readonly mustShrink: boolean;
+}
+
+/** What growth is decided by. */
+export interface PathTimes {
+  readonly now: () => number;
   /** Milliseconds of one round trip; 0 while unknown, which allows no growth. */
   readonly roundTripMs: number;
 }
@@ -19,8 +26,8 @@ export interface CreditBudget {
 /**
  * The receiving half of a stream's flow control: what the peer may still send, and when to let it send more.
  *
- * Credit is given for bytes that the reader has taken, never for bytes that merely arrived, so a reader that stops costs
- * at most one window. It is given by halves of the window, or by 2 MiB: one update for many reads.
+ * Credit is given for bytes that the reader has taken, never for bytes that merely arrived, so a reader that stops
+ * costs at most one window. It is given by halves of the window, or by 2 MiB: one update for many reads.
  */
 export class ReceiveWindow {
   /** Bytes the peer may have under way or in our buffer. */
@@ -61,7 +68,7 @@ export class ReceiveWindow {
   }
 
   /** The reader took `length` bytes. Returns the credit to send now: 0 until enough is owed. */
-  consume(length: number, budget: CreditBudget, now: () => number): number {
+  consume(length: number, budget: CreditBudget, path: PathTimes): number {
     this.#owed += length;
     if (this.#owed * 2 < this.size && this.#owed < MOST_OWED) return 0;
     let credit = this.#owed;
@@ -69,8 +76,8 @@ export class ReceiveWindow {
     if (budget.mustShrink) credit -= this.#shrink(credit, budget);
     this.#ofHalf += credit;
     if (this.#ofHalf * 2 >= this.size) {
-      const at = now();
-      credit += this.#growth(budget, at - this.#halfBegunAt);
+      const at = path.now();
+      credit += this.#growth(budget, at - this.#halfBegunAt, path);
       this.#halfBegunAt = at;
       this.#ofHalf = 0;
     }
@@ -86,9 +93,9 @@ export class ReceiveWindow {
     return withheld;
   }
 
-  #growth(budget: CreditBudget, elapsedMs: number): number {
+  #growth(budget: CreditBudget, elapsedMs: number, path: PathTimes): number {
     const growth = Math.min(this.size, this.#maxSize - this.size);
-    if (growth <= 0 || budget.mustShrink || elapsedMs >= GROW_WITHIN_ROUND_TRIPS * budget.roundTripMs) return 0;
+    if (growth <= 0 || budget.mustShrink || elapsedMs >= GROW_WITHIN_ROUND_TRIPS * path.roundTripMs) return 0;
     if (!budget.reserve(growth)) return 0;
     this.size += growth;
     return growth;

@@ -1,6 +1,6 @@
 import { generateKeyPairSync } from "node:crypto";
 import { writeFileSync } from "node:fs";
-import { createPki } from "../../../cli/pki.ts";
+import { createPki } from "../../../cli/pki/pki.ts";
 import { Authority, type CertificateAndKey } from "../../../shared/pki/certificates.ts";
 import type { TempDir } from "../../harness/temp.ts";
 import { CONTROL_PLANE, NODE, SERVICES } from "./addresses.ts";

@@ -1,4 +1,4 @@
-import { createPki, type Pki } from "../../../cli/pki.ts";
+import { createPki, type Pki } from "../../../cli/pki/pki.ts";
 import { flags } from "../../harness/pki-files.ts";
 import { MAIN, requireBuilt } from "../../harness/processes.ts";
 import { TempDir } from "../../harness/temp.ts";

@@ -1,0 +1,69 @@
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, readFileSync } from "node:fs";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+import { testCertificate } from "../../shared/link/testing/ends.ts";
+import { RUN_SOURCES, source } from "../../shared/runtime/testing/project.ts";
+import { ChildDied, Children } from "./children.ts";
+
+/** Alive, and not just waiting for its parent to ask how it ended. */
+function runs(pid: number): boolean {
+  const path = `/proc/${pid}/stat`;
+  return existsSync(path) && !/\) Z /.test(readFileSync(path, "utf8"));
+}
+
+async function until(condition: () => boolean): Promise<void> {
+  const deadline = performance.now() + 10_000;
+  while (!condition()) {
+    if (performance.now() > deadline) throw new Error(`not in time: ${condition}`);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+}
+
+test("a child that ends by itself is reported with its last words", async () => {
+  const children = new Children(() => {});
+  children.start("sample target", "target", ["0", "/nowhere/target.crt", "/nowhere/target.key"]);
+  await assert.rejects(children.died, (error) => {
+    assert.ok(error instanceof ChildDied);
+    assert.equal(error.message, "the sample target has ended by itself (exit code 1)");
+    assert.match(error.log.join("\n"), /ENOENT.*\/nowhere\/target\.crt/);
+    return true;
+  });
+  await children.close();
+});
+
+test("children end with close, and with a parent that was killed", async (t) => {
+  const dir = await mkdtemp(join(tmpdir(), "culvert-"));
+  t.after(() => rm(dir, { recursive: true }));
+  const { leaf } = await testCertificate();
+  const files = [join(dir, "target.crt"), join(dir, "target.key")] as const;
+  await writeFile(files[0], leaf.cert);
+  await writeFile(files[1], leaf.key);
+
+  const children = new Children(() => {});
+  const child = children.start("target", "target", ["0", ...files]);
+  await Promise.race([child.firstLine, children.died]);
+  assert.equal(runs(child.pid), true);
+  await children.close();
+  assert.equal(runs(child.pid), false);
+  assert.throws(() => children.start("target", "target", []), /ending/);
+
+  const program = `
+    import { Children } from ${JSON.stringify(source("children.ts", import.meta.url).href)};
+    const child = new Children(() => {}).start("target", "target", ${JSON.stringify(["0", ...files])});
+    await child.firstLine;
+    console.log(child.pid);
+  `;
+  const script = join(dir, "parent.mjs");
+  await writeFile(script, program);
+  const parent = spawn(process.execPath, [...RUN_SOURCES, script], { stdio: ["ignore", "pipe", "inherit"] });
+  const [line] = await once(parent.stdout, "data");
+  const orphan = Number(String(line));
+  assert.equal(runs(orphan), true);
+  parent.kill("SIGKILL");
+  await until(() => !runs(orphan));
+});

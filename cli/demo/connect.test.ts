@@ -1,0 +1,83 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import https from "node:https";
+import net, { type AddressInfo } from "node:net";
+import { type TestContext, test } from "node:test";
+import tls from "node:tls";
+import { Authority } from "../../shared/pki/certificates.ts";
+import { connectOnce } from "./connect.ts";
+
+async function listening(t: TestContext, server: net.Server): Promise<number> {
+  await once(server.listen(0, "127.0.0.1"), "listening");
+  t.after(() => server.close());
+  return (server.address() as AddressInfo).port;
+}
+
+test("the one CONNECT is over when both sides have ended it, without a reset that the server's log would tell of", async (t) => {
+  const authority = await Authority.create("demo CA");
+  const { cert, key } = await authority.issue({ cn: "localhost", names: ["localhost"], usage: "server" });
+  const caller = await authority.issue({ cn: "caller", usage: "client" });
+  const target = await listening(
+    t,
+    https.createServer({ cert, key }, (_, response) => response.end("Hello\n")),
+  );
+  const story: string[] = [];
+  const proxy = tls.createServer({ cert, key, allowHalfOpen: true }, (socket) => {
+    socket.on("error", ({ message }) => story.push(message)).on("close", () => story.push("closed"));
+    socket.once("data", () => {
+      const onward = net.connect(target, "127.0.0.1", () =>
+        socket.write("HTTP/1.1 200 Connection Established\r\n\r\n"),
+      );
+      onward.on("data", (chunk) => socket.write(chunk)).on("error", () => {});
+      socket.on("data", (chunk) => onward.write(chunk));
+      // What it ends with comes after the caller has all that it asked for.
+      socket.once("end", () => {
+        story.push("the caller has ended");
+        onward.end();
+        socket.end();
+      });
+    });
+  });
+  const port = await listening(t, proxy);
+  const steps: string[] = [];
+  await connectOnce(
+    {
+      proxy: { port, ca: authority.cert, cert: caller.cert, key: caller.key },
+      target: { host: "localhost", port: target, ca: authority.cert },
+    },
+    (text) => steps.push(text),
+  );
+  assert.match(steps.at(-1) ?? "", /^GET \/from-the-demo: HTTP\/1\.1 200 OK: "Hello"$/);
+  assert.equal(story[0], "the caller has ended");
+  await once(proxy.close(), "close");
+  assert.deepEqual(story, ["the caller has ended", "closed"]);
+});
+
+test("a path that breaks below the TLS with the target is told at once, and as what it is", async (t) => {
+  const authority = await Authority.create("demo CA");
+  const { cert, key } = await authority.issue({ cn: "localhost", names: ["localhost"], usage: "server" });
+  const caller = await authority.issue({ cn: "caller", usage: "client" });
+  const proxy = net.createServer((raw) => {
+    raw.on("error", () => {});
+    const socket = new tls.TLSSocket(raw, { isServer: true, cert, key });
+    socket
+      .on("error", () => {})
+      .once("data", () => {
+        socket.write("HTTP/1.1 200 Connection Established\r\n\r\n");
+        socket.once("data", () => raw.resetAndDestroy()); // the target's handshake has begun
+      });
+  });
+  const port = await listening(t, proxy);
+  const steps: string[] = [];
+  await assert.rejects(
+    connectOnce(
+      {
+        proxy: { port, ca: authority.cert, cert: caller.cert, key: caller.key },
+        target: { host: "localhost", port: 1, ca: authority.cert },
+      },
+      (text) => steps.push(text),
+    ),
+    { code: "ECONNRESET" },
+  );
+  assert.match(steps.at(-1) ?? "", /^CONNECT localhost:1 .*: HTTP\/1\.1 200 /);
+});

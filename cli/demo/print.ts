@@ -1,0 +1,66 @@
+import { readableLine } from "../../shared/runtime/logger.ts";
+
+/** What a demo says, for a terminal or for a file: colours only where somebody sees them. */
+export interface Printer {
+  line(text?: string): void;
+  heading(text: string): void;
+  step(text: string, ms: number): void;
+  note(text: string): void;
+  failure(text: string): void;
+  /** A line to be pasted into a shell. */
+  command(text: string): void;
+}
+
+type Style = "bold" | "dim" | "green" | "red" | "yellow" | "cyan";
+const CODES: Record<Style, number> = { bold: 1, dim: 2, green: 32, red: 31, yellow: 33, cyan: 36 };
+
+export function printer(out: Pick<NodeJS.WriteStream, "write" | "isTTY"> = process.stdout): Printer {
+  // https://no-color.org
+  const coloured = out.isTTY === true && !process.env["NO_COLOR"];
+  const styled = (style: Style, text: string): string => (coloured ? `\x1b[${CODES[style]}m${text}\x1b[0m` : text);
+  const line = (text = ""): void => void out.write(`${text}\n`);
+  return {
+    line,
+    heading: (text) => line(`\n${styled("bold", text)}\n`),
+    step: (text, ms) => line(`  ${styled("green", "✓")} ${styled("cyan", duration(ms).padStart(8))}  ${text}`),
+    note: (text) => line(`  ${styled("yellow", "!")} ${" ".repeat(8)}  ${text}`),
+    failure: (text) => line(`  ${styled("red", "✗")} ${text}`),
+    command: (text) => line(styled("dim", text)),
+  };
+}
+
+function duration(ms: number): string {
+  return ms < 1_000 ? `${ms.toFixed(1)} ms` : `${(ms / 1_000).toFixed(2)} s`;
+}
+
+/** One line of a child's JSON log for a person: the message and the keys that tell a connection's story. */
+export function logLine(name: string, line: string): string {
+  const record = parse(line);
+  if (record === undefined) return `${name.padEnd(6)}  ${line}`;
+  const { time = "", msg = "" } = record;
+  const story = readableLine({ msg, ...Object.fromEntries(KEYS.map((key) => [key, record[key]])) });
+  return `${name.padEnd(6)}  ${String(time).slice(11, 23)}  ${story}`;
+}
+
+const KEYS = [
+  "caller",
+  "target",
+  "agent",
+  "outcome",
+  "code",
+  "reason",
+  "dialMs",
+  "bytesUp",
+  "bytesDown",
+  "durationMs",
+  "endedBy",
+];
+
+function parse(line: string): Record<string, unknown> | undefined {
+  if (!line.startsWith("{")) return undefined;
+  try {
+    return JSON.parse(line) as Record<string, unknown>;
+  } catch {
+    return undefined;
+  }
+}

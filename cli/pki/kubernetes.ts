@@ -1,0 +1,260 @@
+import { createPrivateKey, X509Certificate } from "node:crypto";
+import { isIP, SocketAddress } from "node:net";
+import { inCluster, kubeconfig, type ReadAccess } from "../../server/tokens/kube-access.ts";
+import { ConfigError } from "../../shared/config/options.ts";
+import { Authority, type CertificateAndKey, type LeafOptions } from "../../shared/pki/certificates.ts";
+import { parseAltNames } from "../../shared/tls/identity.ts";
+import { checkName } from "./pki.ts";
+import { KubeFailure, KubeSecrets, type Secret } from "./secrets.ts";
+
+export interface PkiKubernetesOptions {
+  readonly namespace: string;
+  /** The Secrets are called `<name>-ca`, `<name>-server`, `<name>-caller` and `<name>-agent`. */
+  readonly name: string;
+  /** DNS names and IP addresses of the server, for callers and agents. */
+  readonly serverNames: readonly string[];
+  /** Days that certificates are valid; the CA is valid for ten years. */
+  readonly days: number;
+  /** Left out: this process is in a pod and uses its ServiceAccount. */
+  readonly kubeconfig?: string | undefined;
+}
+
+/** No installation waits longer for the whole command; the Job of the chart tries again. */
+const DEADLINE_MS = 60_000;
+/** Somebody else has written in between so often; two Jobs at once need two. */
+const ATTEMPTS = 5;
+const CA_DAYS = 3_650;
+const DAY_MS = 86_400_000;
+const MANAGED_BY = "app.kubernetes.io/managed-by";
+const OURS = "culvert";
+
+/** Why a Secret is written and with what; or that it is kept. */
+type Decision =
+  | { readonly done: "created" | "renewed"; readonly because?: string; readonly pair: CertificateAndKey }
+  | { readonly done: "kept"; readonly because?: string; readonly cert: string; readonly isForeign?: boolean };
+
+/** Exit code 1: the API server could not be asked or refused, or somebody else's Secret needs another certificate. */
+export async function runPkiKubernetes(
+  options: PkiKubernetesOptions,
+  print: (line: string) => void = (line) => process.stdout.write(`${line}\n`),
+): Promise<void> {
+  checkOptions(options);
+  const access = options.kubeconfig === undefined ? inCluster() : kubeconfig(options.kubeconfig);
+  try {
+    await ensureSecrets(options, access, print);
+  } catch (error) {
+    if (!(error instanceof KubeFailure)) throw error;
+    process.stderr.write(`culvert pki kubernetes: ${error.message}\n`);
+    process.exitCode = 1;
+  }
+}
+
+/**
+ * Creates the Secrets that are absent and renews the certificates that need it. Two processes may do this at once: who
+ * comes second reads what the first one has written. Throws a `KubeFailure`.
+ */
+export async function ensureSecrets(
+  { namespace, name, serverNames, days }: PkiKubernetesOptions,
+  access: ReadAccess,
+  print: (line: string) => void,
+  now = new Date(),
+): Promise<void> {
+  const secrets = new KubeSecrets(access, namespace, AbortSignal.timeout(DEADLINE_MS));
+  const foreign: string[] = [];
+  const ensure = async (secretName: string, ca: string | undefined, decide: Decide): Promise<Secret> => {
+    const [secret, decision] = await settle(secrets, secretName, ca, decide);
+    print(`secret ${namespace}/${secretName}: ${sentence(decision)}`);
+    if (decision.done === "kept" && decision.isForeign === true) foreign.push(secretName);
+    return secret;
+  };
+  try {
+    const caSecret = await ensure(`${name}-ca`, undefined, (present) => decideAuthority(present, now));
+    const authority = await authorityIn(caSecret, `${name}-ca`, now);
+    const notAfter = new Date(Math.min(now.getTime() + days * DAY_MS, authority.notAfter.getTime()));
+    const leaves: Readonly<Record<string, LeafOptions>> = {
+      server: { cn: "culvert-server", names: [...new Set(serverNames)], usage: "server", notAfter },
+      caller: { cn: "culvert-client", usage: "client", notAfter },
+      agent: { cn: "culvert-agent", usage: "client", notAfter },
+    };
+    for (const [role, leaf] of Object.entries(leaves)) {
+      await ensure(`${name}-${role}`, authority.cert, (present) => decideLeaf(present, authority, leaf, now));
+    }
+  } finally {
+    secrets.close();
+  }
+  if (foreign.length === 0) return;
+  const cure = `run kubectl -n ${namespace} label secret ${foreign.join(" ")} ${MANAGED_BY}=${OURS} --overwrite to have`;
+  throw new KubeFailure(`certificates that need renewal are not culvert's own: ${cure} them replaced, or renew them`);
+}
+
+type Decide = (present: Secret | undefined) => Promise<Decision>;
+
+/** Reads, decides and writes, until nobody else has written in between. */
+async function settle(
+  secrets: KubeSecrets,
+  name: string,
+  ca: string | undefined,
+  decide: Decide,
+): Promise<[Secret, Decision]> {
+  for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
+    const present = await secrets.read(name);
+    const decision = await decide(present);
+    if (decision.done === "kept") return [present as Secret, decision];
+    const { cert, key } = decision.pair;
+    const data = { "tls.crt": base64(cert), "tls.key": base64(key), "ca.crt": base64(ca ?? cert) };
+    if (present !== undefined) {
+      // With its resourceVersion: the API server refuses this if the Secret has changed since.
+      const next = { ...present, data: { ...present.data, ...data } };
+      if (await secrets.replace(name, next)) return [next, decision];
+    } else {
+      const next = { ...newSecret(name), data };
+      if (await secrets.create(name, next)) return [next, decision];
+    }
+  }
+  throw new KubeFailure(`the secret ${name} was changed ${ATTEMPTS} times by somebody else meanwhile: run this again`);
+}
+
+function newSecret(name: string) {
+  return {
+    apiVersion: "v1",
+    kind: "Secret",
+    type: "kubernetes.io/tls",
+    metadata: {
+      name,
+      labels: { [MANAGED_BY]: OURS },
+      // helm deletes no Secret that carries this, whether it was adopted by a release or not.
+      annotations: { "helm.sh/resource-policy": "keep" },
+    },
+  };
+}
+
+async function decideAuthority(present: Secret | undefined, now: Date): Promise<Decision> {
+  if (present === undefined) return { done: "created", pair: await Authority.create("culvert CA", CA_DAYS) };
+  const { cert } = pairIn(present);
+  const certificate = certificateIn(cert);
+  if (certificate === undefined || !isNearItsEnd(certificate, now)) return { done: "kept", cert };
+  return { done: "kept", cert, because: "but less than a third of its life is left: plan a new CA" };
+}
+
+async function decideLeaf(
+  present: Secret | undefined,
+  authority: Authority,
+  leaf: LeafOptions,
+  now: Date,
+): Promise<Decision> {
+  if (present === undefined) return { done: "created", pair: await authority.issue(leaf) };
+  const pair = pairIn(present);
+  const reason = reasonToRenew(pair, { ca: authority.cert, names: leaf.names ?? [] }, now);
+  if (reason === undefined) return { done: "kept", cert: pair.cert };
+  // Somebody brought a Secret of their own: that is never overwritten.
+  if (present.metadata.labels?.[MANAGED_BY] !== OURS) {
+    const because = `although ${reason}: it has no label ${MANAGED_BY}=${OURS}`;
+    return { done: "kept", cert: pair.cert, because, isForeign: true };
+  }
+  return { done: "renewed", because: `because ${reason}`, pair: await authority.issue(leaf) };
+}
+
+async function authorityIn(secret: Secret, name: string, now: Date): Promise<Authority> {
+  let authority: Authority;
+  try {
+    authority = await Authority.load(pairIn(secret));
+  } catch (error) {
+    const cure = "restore it, or delete it for a new CA";
+    throw new KubeFailure(
+      `the secret ${name} needs a CA with an ECDSA P-256 key in tls.crt and tls.key, which is not there: ${cure}`,
+      { cause: error },
+    );
+  }
+  if (authority.notAfter > now) return authority;
+  const cure = "delete that secret and run this again, then give all agents and callers the new certificates";
+  throw new KubeFailure(`the CA in the secret ${name} expired on ${day(authority.notAfter)}: ${cure}`);
+}
+
+function sentence(decision: Decision): string {
+  const cert = decision.done === "kept" ? decision.cert : decision.pair.cert;
+  const certificate = certificateIn(cert);
+  const until = certificate === undefined ? "" : `, valid until ${day(new Date(certificate.validTo))}`;
+  const because = decision.because === undefined ? "" : `, ${decision.because}`;
+  return `${decision.done}${until}${because}`;
+}
+
+function certificateIn(cert: string): X509Certificate | undefined {
+  try {
+    return new X509Certificate(cert);
+  } catch {
+    return undefined;
+  }
+}
+
+function pairIn({ data = {} }: Secret): CertificateAndKey {
+  const text = (key: string): string => Buffer.from(data[key] ?? "", "base64").toString("utf8");
+  return { cert: text("tls.crt"), key: text("tls.key") };
+}
+
+function base64(text: string): string {
+  return Buffer.from(text).toString("base64");
+}
+
+function day(date: Date): string {
+  return date.toISOString().slice(0, 10);
+}
+
+/** As Kubernetes demands it of them; they become parts of a URL. */
+function checkOptions({ namespace, name, serverNames }: PkiKubernetesOptions): void {
+  const label = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?";
+  if (!new RegExp(`^${label}$`).test(namespace)) {
+    throw new ConfigError(`--namespace needs the name of a namespace, not "${namespace}"`);
+  }
+  if (!new RegExp(`^${label}(?:\\.${label})*$`).test(name) || name.length > 240) {
+    throw new ConfigError(`--name needs a name that a Secret can begin with, not "${name}"`);
+  }
+  if (serverNames.length === 0)
+    throw new ConfigError("--server-names needs at least one name or address of the server");
+  for (const serverName of serverNames) checkName(serverName);
+}
+
+/** A certificate is renewed when less than this part of its life is left, as cert-manager does it. */
+const LEAST_LIFE_LEFT = 1 / 3;
+
+export interface WantedCertificate {
+  /** Certificate of the CA that has to have signed it, PEM. */
+  readonly ca: string;
+  /** DNS names and IP addresses in its subjectAltName: these and no others. */
+  readonly names: readonly string[];
+}
+
+/** Why this certificate has to be replaced, as the end of a sentence that begins with "because"; or nothing. */
+export function reasonToRenew(
+  { cert, key }: CertificateAndKey,
+  { ca, names }: WantedCertificate,
+  now: Date,
+): string | undefined {
+  let certificate: X509Certificate;
+  let present: readonly string[];
+  try {
+    certificate = new X509Certificate(cert);
+    present = parseAltNames(certificate.subjectAltName ?? "").map(({ value }) => value);
+    if (!certificate.checkPrivateKey(createPrivateKey(key))) return "its key belongs to another certificate";
+  } catch {
+    return "its certificate or key cannot be read";
+  }
+  if (!certificate.verify(new X509Certificate(ca).publicKey)) return "another CA has signed it";
+  if (!sameNames(present, names)) return "the names have changed";
+  return isNearItsEnd(certificate, now) ? "less than a third of its life was left" : undefined;
+}
+
+/** Is less than a third of its life left? */
+export function isNearItsEnd({ validFrom, validTo }: X509Certificate, now: Date): boolean {
+  const [begin, end] = [Date.parse(validFrom), Date.parse(validTo)];
+  return end - now.getTime() < (end - begin) * LEAST_LIFE_LEFT;
+}
+
+function sameNames(present: readonly string[], wanted: readonly string[]): boolean {
+  const [a, b] = [new Set(present.map(canonical)), new Set(wanted.map(canonical))];
+  return a.size === b.size && [...a].every((name) => b.has(name));
+}
+
+/** Node writes IPv6 addresses of a certificate in full. */
+function canonical(name: string): string {
+  return isIP(name) === 6 ? new SocketAddress({ address: name, family: "ipv6" }).address : name.toLowerCase();
+}

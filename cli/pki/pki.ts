@@ -1,0 +1,206 @@
+import { constants } from "node:fs";
+import { copyFile, link, mkdtemp, rm, stat, writeFile } from "node:fs/promises";
+import { isIP } from "node:net";
+import { join, resolve } from "node:path";
+import { bracketed } from "../../shared/address/target.ts";
+import { ConfigError } from "../../shared/config/options.ts";
+import { Authority } from "../../shared/pki/certificates.ts";
+import { cannotWrite, makeFolder } from "../output-folder.ts";
+import { ownCommand, shellQuoted } from "../terminal.ts";
+
+export interface PkiOptions {
+  /** Made if it does not exist; none of the files may be in it yet. */
+  readonly dir: string;
+  /** Names and addresses by which callers reach the server; by default this machine's own. */
+  readonly serverNames?: readonly string[];
+  /** The same for agents. */
+  readonly clusterNames?: readonly string[];
+  readonly days?: number;
+}
+
+/** Paths of the files of a set, and the authorities (in memory only) for more certificates of the same trust. */
+export interface Pki {
+  readonly files: Readonly<Record<PkiFile, string>>;
+  readonly serverAuthority: Authority;
+  readonly clusterAuthority: Authority;
+}
+
+const LOCAL_NAMES = ["localhost", "127.0.0.1", "::1"] as const;
+
+/** In the order in which they are explained. Two CAs, because callers and agents trust each other in nothing. */
+const FILES = {
+  "server-ca.crt": "CA of the callers' side: the server checks callers by it, and callers the server",
+  "server.crt": "the server's certificate for callers",
+  "server.key": "its private key",
+  "client.crt": "a caller's certificate (CN=culvert-client), for curl or kube-apiserver",
+  "client.key": "its private key",
+  "cluster-ca.crt": "CA of the agents' side: the server checks agents by it, and agents the server",
+  "cluster.crt": "the server's certificate for agents",
+  "cluster.key": "its private key",
+  "agent.crt": "an agent's certificate (CN=culvert-agent)",
+  "agent.key": "its private key",
+} as const;
+
+export type PkiFile = keyof typeof FILES;
+
+/** Writes a throwaway set of certificates: all of its files or none, and over none that is there. */
+export async function createPki(options: PkiOptions): Promise<Pki> {
+  const { days = 365, serverNames = LOCAL_NAMES, clusterNames = LOCAL_NAMES } = options;
+  for (const name of [...serverNames, ...clusterNames]) checkName(name);
+  if (!Number.isInteger(days) || days < 1) throw new ConfigError(`days: ${days} is not a whole number from 1`);
+  const dir = await makeFolder(options.dir);
+  await refuseToOverwrite(dir, pkiFiles());
+
+  const [serverAuthority, clusterAuthority] = await Promise.all([
+    Authority.create("culvert server CA", days),
+    Authority.create("culvert cluster CA", days),
+  ]);
+  const [server, client, cluster, agent] = await Promise.all([
+    serverAuthority.issue({ cn: "culvert-server", names: serverNames, usage: "server" }),
+    serverAuthority.issue({ cn: "culvert-client", usage: "client" }),
+    clusterAuthority.issue({ cn: "culvert-cluster", names: clusterNames, usage: "server" }),
+    clusterAuthority.issue({ cn: "culvert-agent", usage: "client" }),
+  ]);
+  const files = await writeAll(dir, {
+    "server-ca.crt": serverAuthority.cert,
+    "server.crt": server.cert,
+    "server.key": server.key,
+    "client.crt": client.cert,
+    "client.key": client.key,
+    "cluster-ca.crt": clusterAuthority.cert,
+    "cluster.crt": cluster.cert,
+    "cluster.key": cluster.key,
+    "agent.crt": agent.cert,
+    "agent.key": agent.key,
+  });
+  return { files, serverAuthority, clusterAuthority };
+}
+
+export interface RunPkiOptions {
+  readonly dir: string;
+  /** In addition to this machine's own names. */
+  readonly serverSans?: readonly string[];
+  readonly clusterSans?: readonly string[];
+  readonly days?: number;
+}
+
+/** `culvert pki`: writes the set and says what each file is for. */
+export async function runPki(
+  options: RunPkiOptions,
+  print: (line: string) => void = (line) => process.stdout.write(`${line}\n`),
+  culvert = ownCommand(),
+): Promise<void> {
+  const { dir, serverSans = [], clusterSans = [], days = 365 } = options;
+  await refuseSecondRun(resolve(dir));
+  const { files } = await createPki({
+    dir,
+    days,
+    serverNames: [...LOCAL_NAMES, ...serverSans],
+    clusterNames: [...LOCAL_NAMES, ...clusterSans],
+  });
+  // On one machine the server's own health port is there to be reached; elsewhere it is not the agent's loopback.
+  const target = clusterSans.length === 0 ? "http://127.0.0.1:8092/readyz" : "http://example.com/";
+  const at = (name: PkiFile): string => shellQuoted(files[name]);
+  print(`Certificates for ${days} days, written into ${resolve(dir)}:`);
+  print("");
+  for (const name of pkiFiles()) print(`  ${name.padEnd(15)} ${FILES[name]}`);
+  print("");
+  print("The keys of both CAs are not kept: for other certificates, write a new set.");
+  print("To try this one, each in a terminal of its own:");
+  print("");
+  print(`  ${culvert} server --server-port 8090 --agent-port 8091 \\`);
+  print(
+    `    --server-cert ${at("server.crt")} --server-key ${at("server.key")} --server-ca-cert ${at("server-ca.crt")} \\`,
+  );
+  print(
+    `    --cluster-cert ${at("cluster.crt")} --cluster-key ${at("cluster.key")} --cluster-ca-cert ${at("cluster-ca.crt")}`,
+  );
+  print("");
+  print(`  ${culvert} agent --proxy-server-host ${clusterSans[0] ?? "127.0.0.1"} --proxy-server-port 8091 \\`);
+  print(`    --ca-cert ${at("cluster-ca.crt")} --agent-cert ${at("agent.crt")} --agent-key ${at("agent.key")}`);
+  print("");
+  print(
+    `  curl --proxytunnel -x https://${bracketed(serverSans[0] ?? "127.0.0.1")}:8090 --proxy-cacert ${at("server-ca.crt")} \\`,
+  );
+  print(`    --proxy-cert ${at("client.crt")} --proxy-key ${at("client.key")} ${target}`);
+}
+
+function pkiFiles(): PkiFile[] {
+  return Object.keys(FILES) as PkiFile[];
+}
+
+/** Whoever pastes the command again wants what it wrote the first time. */
+async function refuseSecondRun(dir: string): Promise<void> {
+  const names = pkiFiles();
+  if ((await presentIn(dir, names)).length < names.length) return;
+  throw new ConfigError(
+    `${dir} already holds a whole set: it is kept as it is, and nothing was written. Go on with it, or name another folder for a new one (--dir)`,
+  );
+}
+
+/** Throws a ConfigError that names the files that are there already. */
+export async function refuseToOverwrite(dir: string, names: readonly string[]): Promise<void> {
+  const [first, second, ...rest] = await presentIn(dir, names);
+  if (first === undefined) return;
+  throw overwrites(dir, [first, second, rest.length > 0 && `${rest.length} more`].filter(Boolean).join(", "));
+}
+
+function overwrites(dir: string, what: string): ConfigError {
+  return new ConfigError(
+    `${dir} already holds ${what}: that is kept, and nothing was written. Name another folder (--dir)`,
+  );
+}
+
+async function presentIn(dir: string, names: readonly string[]): Promise<string[]> {
+  const present: string[] = [];
+  for (const name of names) if (await exists(join(dir, name))) present.push(name);
+  return present;
+}
+
+async function exists(path: string): Promise<boolean> {
+  return stat(path).then(
+    () => true,
+    () => false,
+  );
+}
+
+/** Into a folder beside first, then each by a link, which (unlike a rename) never replaces a file. */
+async function writeAll(dir: string, contents: Record<PkiFile, string>): Promise<Record<PkiFile, string>> {
+  const staging = await mkdtemp(join(dir, ".pki-")).catch((error: unknown) => {
+    throw cannotWrite(dir, error);
+  });
+  const placed: string[] = [];
+  try {
+    for (const name of pkiFiles()) {
+      const mode = name.endsWith(".key") ? 0o600 : 0o644;
+      await writeFile(join(staging, name), contents[name], { mode });
+    }
+    for (const name of pkiFiles()) {
+      await place(join(staging, name), join(dir, name));
+      placed.push(join(dir, name));
+    }
+  } catch (error) {
+    for (const path of placed) await rm(path, { force: true });
+    if ((error as NodeJS.ErrnoException).code === "EEXIST") throw overwrites(dir, "files of another set");
+    throw cannotWrite(dir, error);
+  } finally {
+    await rm(staging, { recursive: true, force: true });
+  }
+  return Object.fromEntries(pkiFiles().map((name) => [name, join(dir, name)])) as Record<PkiFile, string>;
+}
+
+async function place(from: string, to: string): Promise<void> {
+  try {
+    await link(from, to);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "EEXIST") throw error;
+    await copyFile(from, to, constants.COPYFILE_EXCL); // a file system without hard links
+  }
+}
+
+/** Throws a `ConfigError` for what no certificate can carry in its subjectAltName. */
+export function checkName(name: string): void {
+  const label = "[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?";
+  if (isIP(name) !== 0 || new RegExp(`^(?:\\*\\.)?${label}(?:\\.${label})*$`).test(name)) return;
+  throw new ConfigError(`"${name}" is neither a host name nor an IP address that a certificate could carry`);
+}

@@ -1,0 +1,35 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { serverOptions } from "../server/options/options.ts";
+import { readOptions } from "../shared/config/read-options.ts";
+import { flagHint } from "./service.ts";
+
+test("a flag of another command is hinted at by this command's name for it, or by the command that has it", async () => {
+  const cases: [flag: string, known: string[], hint: string | undefined][] = [
+    ["--admin-port", ["admin-address", "json"], "Here it is --admin-address."],
+    ["--admin-address", ["admin-server-port"], "Here it is --admin-server-port."],
+    ["--health-port", ["health-server-port"], "Here it is --health-server-port."],
+    ["--server-cert", ["ca-cert", "agent-cert"], "It is one of culvert server."],
+    ["--routes", [], "It is one of culvert router."],
+    ["--log-level", [], "It is one of culvert server and of culvert agent and of culvert router."],
+    ["--proxy-server-host", [], "It is one of culvert agent."],
+    ["--admin-adress", ["admin-port"], "Did you mean --admin-port?"],
+    ["--admin-adress", ["server"], "Did you mean --admin-address of culvert status?"],
+    ["--health-prot", ["json"], "Did you mean --health-port of culvert server or of culvert router?"],
+    ["--jsom", ["json"], undefined],
+    ["--nobody-has-it", ["json"], undefined],
+  ];
+  for (const [flag, known, hint] of cases) assert.equal(await flagHint(flag, known), hint, flag);
+});
+
+test("a guess at an unknown flag is one that has an effect in this command", async () => {
+  const problemOf = async (flag: string) => {
+    const { problems } = await readOptions(serverOptions, { argv: [flag], env: {}, hint: flagHint });
+    return problems.find((problem) => problem.startsWith("There is no flag"));
+  };
+  // --mode and --enable-profiling are flags of Konnectivity without effect here.
+  assert.equal(await problemOf("--nope"), "There is no flag --nope.");
+  assert.equal(await problemOf("--enable-profilling"), "There is no flag --enable-profilling.");
+  assert.equal(await problemOf("--srever-port=1"), "There is no flag --srever-port. Did you mean --server-port?");
+  assert.equal(await problemOf("--admin-adress=1"), "There is no flag --admin-adress. Did you mean --admin-port?");
+});

@@ -1,0 +1,185 @@
+import { printable } from "../../shared/outcomes.ts";
+import type { AgentStatus, ClusterStatus, RefusalStatus, RouterStatus, Status, TunnelStatus } from "./answer.ts";
+
+/** A CONNECT is counted as WAITING, then OPEN, then as ended. `culvert status --help` explains the columns. */
+export const CLUSTER_HEADING =
+  "CLUSTER STATE AGENTS WAITING OPEN ENDED-OK ENDED-BADLY ENDED/S BYTES BYTES/S LIMITS-HIT".split(" ");
+
+/** Of the refusals of all clusters the newest; `--json` has them all. */
+const SHOWN_REFUSALS = 20;
+
+/** A server's status for a person. */
+export function statusTable(status: Status, now = new Date()): string {
+  const { serverId, draining, memory, problems, clusters } = status;
+  const held = `tunnels hold ${size(memory.heldBytes)} of ${size(memory.limitBytes)}`;
+  const blocks = [
+    [
+      `server ${printable(serverId)}${draining ? ", draining" : ""}: ${held}`,
+      ...problems.map((problem) => `! ${printable(problem, 500)}`),
+    ],
+    clusters.length === 0 ? ["no clusters"] : columns([CLUSTER_HEADING, ...clusters.map(clusterRow)]),
+    agentsBlock(clusters, now),
+    refusalsBlock(status, now),
+  ];
+  return `${blocks.map((lines) => lines.join("\n")).join("\n\n")}\n`;
+}
+
+function clusterRow({
+  cluster,
+  suspended,
+  pendingConnects,
+  connects,
+  bytes,
+  limits,
+  tunnels,
+}: ClusterStatus): string[] {
+  const serving = tunnels.filter(({ probe }) => !probe);
+  const { total, outcomes } = connects;
+  const ok = outcomes === undefined ? undefined : (outcomes["ok"] ?? 0);
+  return [
+    cluster,
+    suspended ? "suspended" : "open",
+    agentsCell(serving),
+    count(pendingConnects),
+    count(serving.reduce((sum, { streams }) => sum + streams, 0)),
+    ok === undefined ? "-" : count(ok),
+    ok === undefined ? "-" : count(total - ok),
+    String(connects.perSecond),
+    size(bytes.carried),
+    size(bytes.perSecond),
+    limitsCell(limits),
+  ];
+}
+
+/** Those that can take a CONNECT now; the others by what keeps them from it. */
+function agentsCell(tunnels: readonly TunnelStatus[]): string {
+  const states = tunnels.map(linkState);
+  const among = (wanted: LinkState) => states.filter((state) => state === wanted).length;
+  const others = (["suspended", "draining"] as const).filter((state) => among(state) > 0);
+  return [count(among("carried")), ...others.map((state) => `${count(among(state))} ${state}`)].join(", ");
+}
+
+/** What a limit does; the others refuse CONNECTs. */
+const LIMIT_DOES: Readonly<Record<string, string>> = { bytesPerSecond: "slowed", handshakesPerSecond: "cut" };
+
+/** `connectsPerSecond=10 refused 12 times` */
+function limitsCell({ set, hit }: ClusterStatus["limits"]): string {
+  const told = Object.entries(hit).map(([limit, times]) => {
+    const value = set[limit];
+    const shown = value === undefined ? limit : `${limit}=${value}`;
+    return `${shown} ${LIMIT_DOES[limit] ?? "refused"} ${times === 1 ? "once" : `${count(times)} times`}`;
+  });
+  return told.join(", ") || "-";
+}
+
+const AGENT_HEADING = ["CLUSTER", "AGENT", "LINK", "IDENTITY", "ADDRESS", "SINCE", "RTT", "STREAMS"];
+
+function agentsBlock(clusters: readonly ClusterStatus[], now: Date): string[] {
+  const rows = clusters.flatMap(({ cluster, tunnels }) => tunnels.map((tunnel) => [cluster, ...agentRow(tunnel, now)]));
+  return rows.length === 0 ? ["no agent is connected"] : columns([AGENT_HEADING, ...rows]);
+}
+
+function agentRow({ agent, identity, remote, connectedAt, roundTripMs, streams, ...link }: TunnelStatus, now: Date) {
+  const address = remote.replace(/^::ffff:/, ""); // IPv4 on a socket that takes both
+  const roundTrip = roundTripMs === null ? "-" : `${roundTripMs} ms`;
+  return [agent, linkState(link), identity, address, ago(connectedAt, now), roundTrip, count(streams)];
+}
+
+type LinkState = "probe" | "suspended" | "draining" | "carried";
+
+/** A suspended link waits for its agent's next connection, whether it drains or not. */
+function linkState({ probe, suspended, draining }: Pick<TunnelStatus, "probe" | "suspended" | "draining">): LinkState {
+  if (probe) return "probe";
+  return suspended ? "suspended" : draining ? "draining" : "carried";
+}
+
+/** What has not come as far as a request is not told by `/status`. */
+const NO_REFUSALS =
+  "no CONNECT and no agent was refused since the server started; connections that ended before they asked for anything, as in TLS, are in its log";
+
+function refusalsBlock({ clusters, refusals }: Status, now: Date): string[] {
+  const all = [
+    ...refusals.map((refusal) => ({ cluster: "-", refusal })),
+    ...clusters.flatMap(({ cluster, refusals: own }) => own.map((refusal) => ({ cluster, refusal }))),
+  ].sort((a, b) => b.refusal.at.localeCompare(a.refusal.at));
+  if (all.length === 0) return [NO_REFUSALS];
+  const rows = all.slice(0, SHOWN_REFUSALS).map(({ cluster, refusal }) => [cluster, ...refusalRow(refusal, now)]);
+  const more = all.length - rows.length;
+  return [
+    ...columns([["REFUSED", "AGO", "TIMES", "WHO", "CODE", "REASON"], ...rows]),
+    ...(more > 0 ? [`and ${more} earlier ones: --json has them`] : []),
+  ];
+}
+
+function refusalRow({ side, code, from, target, reason, at, times }: RefusalStatus, now: Date): string[] {
+  const who = [side, from, target === undefined ? "" : `to ${target}`].filter((part) => part !== "").join(" ");
+  return [ago(at, now), count(times), who, code, reason];
+}
+
+/** Names of agents and callers are theirs to choose: nothing of them reaches the terminal but what can be printed. */
+export function columns(rows: readonly (readonly string[])[]): string[] {
+  const clean = rows.map((row) => row.map((cell) => printable(cell)));
+  const widths = (clean[0] ?? []).map((_, index) => Math.max(...clean.map((row) => row[index]?.length ?? 0)));
+  return clean.map((row) =>
+    row
+      .map((cell, index) => cell.padEnd(widths[index] ?? 0))
+      .join("  ")
+      .trimEnd(),
+  );
+}
+
+/** With separators of thousands. */
+export function count(value: number): string {
+  return value.toLocaleString("en-US");
+}
+
+/** Bytes for a person. */
+export function size(bytes: number): string {
+  let value = bytes;
+  for (const unit of ["B", "KiB", "MiB", "GiB"]) {
+    if (value < 1_024) return `${unit === "B" ? value : value.toFixed(1)} ${unit}`;
+    value /= 1_024;
+  }
+  return `${value.toFixed(1)} TiB`;
+}
+
+/** Time since then, in its two largest units. */
+export function ago(since: string, now: Date): string {
+  const elapsed = Math.max(0, Math.round((now.getTime() - Date.parse(since)) / 1_000));
+  const [days, hours, minutes] = [Math.floor(elapsed / 86_400), Math.floor(elapsed / 3_600), Math.floor(elapsed / 60)];
+  if (days > 0) return `${days}d${hours % 24}h`;
+  if (hours > 0) return `${hours}h${minutes % 60}m`;
+  return minutes > 0 ? `${minutes}m${elapsed % 60}s` : `${elapsed}s`;
+}
+
+/** An agent's status for a person. A server that the agent is leaving has a row of its own until its streams have ended. */
+export function agentTable({ agentId, pendingDials, memory, uplinks }: AgentStatus, now = new Date()): string {
+  const held = `tunnels hold ${size(memory.heldBytes)} of ${size(memory.limitBytes)}`;
+  const rows = uplinks.flatMap(({ server, state, since, sessions }) => {
+    const time = since === undefined ? "-" : ago(since, now);
+    if (sessions.length === 0) return [[server, state, "-", "-", time, "-", "-"]];
+    return sessions.map(({ serverId, remote, draining, roundTripMs, streams }) => [
+      ...[server, draining ? "draining" : state, serverId, remote.replace(/^::ffff:/, "")],
+      ...[draining ? "-" : time, `${roundTripMs} ms`, count(streams)],
+    ]);
+  });
+  const heading = ["SERVER", "STATE", "SERVER-ID", "ADDRESS", "SINCE", "RTT", "STREAMS"];
+  const first = `agent ${printable(agentId)}: ${held}, ${count(pendingDials)} targets being dialled`;
+  return `${[first, "", ...columns([heading, ...rows])].join("\n")}\n`;
+}
+
+/** A router's status for a person. */
+export function routerTable({ draining, connections, faults, routes, backends }: RouterStatus): string {
+  const first = `router${draining ? ", draining" : ""}: ${count(connections)} connections`;
+  const routeRows = routes.map(({ route, sni, backends, sendProxy }) => [
+    ...[route, count(backends), sendProxy, sni.join(", ")],
+  ]);
+  const backendRows = backends.map(({ backend, state, connections }) => [backend, state, count(connections)]);
+  const lines = [
+    ...[first, ...faults.map((fault) => `! ${printable(fault, 500)}`), ""],
+    ...columns([["ROUTE", "BACKENDS", "SEND-PROXY", "NAMES"], ...routeRows]),
+    "",
+    ...columns([["BACKEND", "STATE", "CONNECTIONS"], ...backendRows]),
+  ];
+  return `${lines.join("\n")}\n`;
+}
