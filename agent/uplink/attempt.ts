@@ -54,8 +54,10 @@ export async function connectDirectly(
     ...connectionOptions(context, () => used),
     redial: async (words, signal) => {
       const again = resumeTerms(context, graceMs, signal);
-      const resumes = () => ({ ...hello, resume: key.prove(words()) });
-      const dialled = await dial(context, again, (to) => dialAgain({ ...to, hello: resumes }));
+      const dialled = await dial(context, again, (to) => {
+        const keepaliveMs = Math.min(to.keepaliveMs, welcome.keepaliveMs);
+        return dialAgain({ ...to, keepaliveMs, hello: () => ({ ...hello, resume: key.prove(words()) }) });
+      });
       used = again.credentials;
       return provenBy(key, link.id, dialled);
     },

@@ -6,7 +6,7 @@ import type { StepName } from "../../agent/doctor/steps.ts";
 import { ScriptedProxy } from "../../shared/dial/testing/scripted-proxy.ts";
 import type { FaultCode } from "../../shared/faults/faults.ts";
 import { Authority, type LeafOptions } from "../../shared/pki/certificates.ts";
-import { certificateOf } from "../../shared/pki/testing.ts";
+import { certificateOf } from "../../shared/pki/testing/certificates.ts";
 import { agentSays, asAgent, type DoctorChange, type Examined, examined, site } from "../harness/doctor.ts";
 import { Middlebox } from "../harness/middlebox.ts";
 import { startWorld, type World } from "../harness/world.ts";

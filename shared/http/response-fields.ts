@@ -38,8 +38,8 @@ export function parseRetryAfter(field: string | undefined): number | undefined {
 }
 
 /**
- * `Location` for a log or a sentence: origin and path. The user information and the query may identify sessions, devices
- * and people.
+ * `Location` for a log or a sentence: origin and path. The user information and the query may identify sessions,
+ * devices and people.
  */
 export function printableLocation(location: string): string {
   return printable(location.replace(/[?#;].*$/s, "").replace(/^([a-z][a-z\d+.-]*:)?\/\/[^/]*@/i, "$1//"), 120);

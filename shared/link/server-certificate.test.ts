@@ -6,7 +6,7 @@ import tls from "node:tls";
 import { DialFault, isUnknownIssuer } from "../faults/faults.ts";
 import { dialInner, InnerServers, InnerTlsFault } from "../link/inner-tls.ts";
 import { Authority, type CertificateAndKey, type LeafOptions } from "../pki/certificates.ts";
-import { certificateOf } from "../pki/testing.ts";
+import { certificateOf } from "../pki/testing/certificates.ts";
 import { failure } from "./testing/ends.ts";
 import { link } from "./testing/inner-ends.ts";
 
