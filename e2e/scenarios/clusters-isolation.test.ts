@@ -22,7 +22,7 @@ import { ISSUER, Issuer, SUBJECT } from "../../server/tokens/testing/tokens.ts";
 import { ClusterTunnels } from "../../server/tunnels/registry.ts";
 import { LinkKey } from "../../shared/link/proof.ts";
 import { encodeProxyV2 } from "../../shared/listen/proxy-protocol.ts";
-import { certificateOf } from "../../shared/pki/testing.ts";
+import { certificateOf } from "../../shared/pki/testing/certificates.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 
 const NAMES = ["blue", "red", "gold", "lime"] as const;
