@@ -1,4 +1,4 @@
-import { MOST_CONNECTIONS } from "../../shared/admin/connections.ts";
+import { MAX_CONNECTIONS } from "../../shared/admin/connections.ts";
 import { fileLimitWarning } from "../../shared/limits/file-descriptors.ts";
 import type { ServerOptions } from "../options/options.ts";
 import { FULL_ONES } from "./waiting-connections.ts";
@@ -28,7 +28,7 @@ export function strangersAllowed(bounds: Bounds, { tcpPorts, unixSockets, operat
   // The first bound counts twice: for who is in a handshake, and for who has not said a word.
   const beforeTls = tcpPorts * (2 * maxHandshakes + maxWaitingHandshakes);
   const full = clusters === "" || tcpPorts === 0 ? tcpPorts : FULL_ONES;
-  return beforeTls + (full + unixSockets) * maxWaitingConnections + operatorPorts * MOST_CONNECTIONS;
+  return beforeTls + (full + unixSockets) * maxWaitingConnections + operatorPorts * MAX_CONNECTIONS;
 }
 
 /**
