@@ -5,7 +5,7 @@ import { type Admin, startAdmin } from "../shared/admin/admin.ts";
 import type { ListenAddress } from "../shared/config/listen-address.ts";
 import { ConfigError } from "../shared/config/options.ts";
 import type { Environment } from "../shared/dial/environment.ts";
-import { type FileWatch, watchFiles } from "../shared/documents/watch-files.ts";
+import { type ContentWatch, watchFiles } from "../shared/documents/watched-files.ts";
 import { controlGroups } from "../shared/limits/memory-limit.ts";
 import { MemoryPool } from "../shared/limits/memory-pool.ts";
 import { MemoryWatch } from "../shared/limits/memory-watch.ts";
@@ -73,7 +73,7 @@ export class Agent implements AsyncDisposable {
   readonly #uplinks: readonly Uplink[];
   #health: Admin | undefined;
   #admin: Admin | undefined;
-  #credentialWatch: FileWatch | undefined;
+  #credentialWatch: ContentWatch | undefined;
   #closing: Promise<void> | undefined;
 
   constructor(options: AgentOptions, { log, listenEphemeral = false, env = process.env }: AgentDeps) {
@@ -103,7 +103,7 @@ export class Agent implements AsyncDisposable {
     this.#credentials = new KeptCredentials(options, log);
     this.#expiry = new AgentExpiry(options, () => this.#credentials.held);
     this.metrics.expiry.watch(() => this.#expiry);
-    const wayOut = new AgentRoutes(options, { env, log });
+    const routes = new AgentRoutes(options, { env, log });
     this.#uplinks = wantedServers(options).map((server) => {
       const path = new Path(options);
       const name = formatServer(server);
@@ -114,7 +114,7 @@ export class Agent implements AsyncDisposable {
           attempt(
             {
               server,
-              way: wayOut.to(server, name),
+              route: routes.to(server, name),
               hello,
               credentials: this.#credentials,
               tls: { minVersion: options.tlsMinVersion as SecureVersion, ciphers: options.cipherSuites },
@@ -219,7 +219,7 @@ export class Agent implements AsyncDisposable {
     const watch = watchFiles(pathsOf(this.#options), () => {
       const isUsable = this.#credentials.refresh();
       this.#expiryLog?.check();
-      if (!isUsable) return watch.tellAgain();
+      if (!isUsable) return watch.retry();
       this.#log.info("credentials have changed: connections are replaced");
       for (const uplink of this.#uplinks) uplink.changeCarriers();
     });

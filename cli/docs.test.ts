@@ -4,11 +4,12 @@ import { tmpdir } from "node:os";
 import { basename, dirname, join } from "node:path";
 import { test } from "node:test";
 import { agentOptions } from "../agent/options.ts";
-import { parseDocument } from "../server/clusters/document.ts";
+import { clusterDocument } from "../server/clusters/document.ts";
 import { serverOptions } from "../server/options/options.ts";
 import type { OptionTable } from "../shared/config/options.ts";
 import { readOptions } from "../shared/config/read-options.ts";
-import { yamlDocuments } from "../shared/documents/yaml-documents.ts";
+import { validate } from "../shared/documents/schema.ts";
+import { type PlainValue, yamlDocuments } from "../shared/documents/yaml-documents.ts";
 import { OUTCOMES, type OutcomeCode, outcome } from "../shared/outcomes.ts";
 import { ROOT } from "../shared/runtime/testing/project.ts";
 import { createPki } from "./pki/pki.ts";
@@ -42,8 +43,8 @@ test("docs/errors.md has a row with the right status and a paragraph for every o
 function knownKeys(path: string): string[] {
   const steps = path === "" ? [] : path.split(".");
   const value = steps.reduceRight<object>((within, key) => ({ [key]: within }), { xxxxxxxx: "x" });
-  const parsed = parseDocument({ name: "blue", ...value } as Parameters<typeof parseDocument>[0]);
-  const faults = "faults" in parsed ? parsed.faults.join("\n") : "";
+  const parsed = validate(clusterDocument, { name: "blue", ...value } as PlainValue);
+  const faults = parsed.faults?.join("\n") ?? "";
   return /has no key "xxxxxxxx"; known are ([\w, ]+)\./.exec(faults)?.[1]?.split(", ") ?? assert.fail(faults);
 }
 
@@ -66,8 +67,8 @@ test("the documents that docs/clusters.md shows are taken as they stand", () => 
   for (const [, text = ""] of shown) {
     for (const { value, fault } of yamlDocuments(text)) {
       assert.equal(fault, undefined);
-      const parsed = parseDocument(value);
-      assert.ok("document" in parsed, "faults" in parsed ? parsed.faults.join("\n") : "");
+      const parsed = validate(clusterDocument, value);
+      assert.deepEqual(parsed.faults, undefined);
     }
   }
 });

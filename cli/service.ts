@@ -4,7 +4,7 @@ import type { OptionTable, Rows, ValuesOf } from "../shared/config/options.ts";
 import { flagNames } from "../shared/config/options.ts";
 import { readOptions } from "../shared/config/read-options.ts";
 import { printConfig } from "../shared/config/show-options.ts";
-import { lookAtAllFiles } from "../shared/documents/watch-files.ts";
+import { recheckAllFiles } from "../shared/documents/file-watcher.ts";
 import { tuneHeapForRelaying } from "../shared/node/v8.ts";
 import { createLogger, isPretty, type Logger } from "../shared/runtime/logger.ts";
 import { type Closable, run } from "../shared/runtime/run.ts";
@@ -45,7 +45,7 @@ export async function runService<R extends Rows>(
     return;
   }
   for (const warning of options.warnings) log.warn(warning);
-  await run(() => start(options.values, log), { log, reload: lookAtAllFiles, reportFailure });
+  await run(() => start(options.values, log), { log, reload: recheckAllFiles, reportFailure });
 }
 
 /** Names of the same option in different commands; each command has one name of a row. */

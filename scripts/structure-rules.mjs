@@ -20,16 +20,17 @@ const OF_SERVER = [
 /** Which folders and packages the product files of a folder may import; every file may import `node:*` and its own folder. */
 export const FOLDERS = {
   shared: [],
+  "shared/faults": [],
   "shared/basics": ["zod"],
   "shared/address": ["shared", "shared/basics"],
   "shared/http": ["shared"],
   "shared/node": [],
   "shared/limits": ["shared", "shared/basics", "shared/node"],
-  "shared/documents": ["shared", "shared/basics", "yaml"],
+  "shared/documents": ["shared", "shared/basics", "shared/limits", "yaml", "zod"],
   "shared/config": ["shared", "shared/basics", "shared/documents", "shared/limits", "commander", "yaml"],
   "shared/runtime": ["shared", "shared/basics", "shared/config", "shared/limits", "pino", "pino-pretty", "prom-client"],
   "shared/pki": ["@peculiar/x509"],
-  "shared/tls": ["shared", "shared/basics", "shared/documents"],
+  "shared/tls": ["shared/faults", "shared", "shared/basics", "shared/documents"],
   "shared/relay": ["shared/basics", "shared/limits", "shared/node"],
   "shared/listen": ["shared/address", "shared/basics", "shared/http", "shared/limits", "shared/node", "shared/tls"],
   "shared/admin": [
@@ -38,6 +39,7 @@ export const FOLDERS = {
   ],
   "shared/dial/auth": ["shared/basics", "kerberos"],
   "shared/dial": [
+    "shared/faults",
     ...[
       "shared",
       "shared/address",
@@ -52,6 +54,7 @@ export const FOLDERS = {
   "shared/wire": ["shared", "shared/address", "zod"],
   "shared/yamux": ["shared/basics", "shared/limits"],
   "shared/link": [
+    "shared/faults",
     ...["shared", "shared/address", "shared/basics", "shared/http", "shared/limits", "shared/listen", "shared/tls"],
     ...["shared/node", "shared/wire", "shared/yamux", "ws", "zod"],
   ],
@@ -59,6 +62,7 @@ export const FOLDERS = {
     ...["shared", "shared/address", "shared/dial", "shared/relay", "shared/runtime", "shared/wire", "shared/yamux"],
   ],
   "agent/uplink": [
+    "shared/faults",
     ...["shared", "shared/address", "shared/basics", "shared/config", "shared/dial", "shared/dial/auth"],
     ...[
       "shared/documents",
@@ -76,26 +80,39 @@ export const FOLDERS = {
     ...["shared/yamux", "prom-client"],
   ],
   "agent/doctor": [
+    "shared/faults",
     ...["agent", "agent/uplink", "shared", "shared/address", "shared/basics", "shared/config", "shared/dial"],
     ...["shared/http", "shared/link", "shared/runtime", "shared/tls", "shared/wire", "shared/yamux"],
   ],
   "server/options": ["server/clusters", ...OF_SERVER],
   "server/metrics": ["server/clusters", ...OF_SERVER, "prom-client"],
   "server/tunnels": ["server/tokens", "server/metrics", "server/options", ...OF_SERVER],
-  "server/listeners": ["server/clusters", "server/metrics", "server/options", ...OF_SERVER, "shared/admin"],
+  "server/listeners": [
+    ...[
+      "server/clusters",
+      "server/tokens",
+      "server/tunnels",
+      "server/metrics",
+      "server/options",
+      ...OF_SERVER,
+      "shared/admin",
+    ],
+  ],
   "server/agents": [
     ...["server/clusters", "server/tokens", "server/tunnels", "server/cluster-runtime", "server/listeners"],
     ...["server/metrics", "server/options", ...OF_SERVER, "@fastify/websocket", "fastify", "ws"],
   ],
   "server/callers": [
-    ...["server/tokens", "server/tunnels", "server/cluster-runtime", "server/listeners", "server/agents"],
+    ...["server/tokens", "server/tunnels", "server/cluster-runtime", "server/listeners"],
     ...["server/metrics", "server/options", ...OF_SERVER, "shared/documents"],
   ],
-  "server/operators": ["server/metrics", "server/cluster-runtime", "server/tunnels", ...OF_SERVER, "zod"],
+  "server/operators": [
+    ...["server/clusters", "server/cluster-runtime", "server/tunnels", "server/metrics", "server/options"],
+    ...[...OF_SERVER, "shared/admin", "zod"],
+  ],
   server: [
-    ...["server/clusters", "server/tokens", "server/tunnels", "server/cluster-runtime", "server/listeners"],
-    ...["server/agents", "server/callers", "server/operators", "server/metrics", "server/options"],
-    ...[...OF_SERVER, "shared/admin"],
+    ...["server/clusters", "server/tunnels", "server/cluster-runtime", "server/listeners", "server/agents"],
+    ...["server/callers", "server/operators", "server/metrics", "server/options", ...OF_SERVER],
   ],
   "server/clusters": [
     ...[

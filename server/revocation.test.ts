@@ -3,7 +3,7 @@ import { rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import type { CertificateAndKey } from "../shared/pki/certificates.ts";
-import { certificateOf, crlOf } from "../shared/pki/testing.ts";
+import { certificateOf, crlOf } from "../shared/pki/testing/certificates.ts";
 import { agentOf, CONNECT, callerOf, fetchText, pki, start, until, within } from "./testing/server.ts";
 import { agentAt, answerOf, callerAt, OpenCaller, type Tenant, Tenants } from "./testing/tenants.ts";
 
@@ -58,8 +58,8 @@ test("a CRL in a document ends the tunnel and the CONNECTs of what it revokes an
   });
 
   await replace(crl, "-----BEGIN X509 CRL-----\nbroken\n-----END X509 CRL-----\n");
-  await until(() => server.lines.some(({ msg }) => msg.startsWith("a cluster file is not usable")));
-  const fault = server.lines.find(({ msg }) => msg.startsWith("a cluster file is not usable"));
+  await until(() => server.lines.some(({ msg }) => msg.startsWith("a cluster file cannot be used")));
+  const fault = server.lines.find(({ msg }) => msg.startsWith("a cluster file cannot be used"));
   assert.match(
     String(fault?.["reason"]),
     /^(agents|callers)\.crl: the CRL file .*blue\.crl is not usable: CRL 1 in it is/,

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { pino } from "pino";
-import { hugeFileAt, pipeAt } from "../../shared/documents/testing-files.ts";
+import { hugeFileAt, pipeAt } from "../../shared/documents/testing/files.ts";
 import { MAX_TOKEN_BYTES } from "../../shared/http/bearer.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
 import { lifeStageOf } from "../../shared/tls/expiry.ts";

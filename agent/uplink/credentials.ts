@@ -1,5 +1,4 @@
-import { readBoundedSync } from "../../shared/documents/read-bounded.ts";
-import { readFailure } from "../../shared/documents/read-failure.ts";
+import { readBoundedSync, readFailure } from "../../shared/documents/read-bounded.ts";
 import { unfitToken, unverifiedClaims } from "../../shared/http/bearer.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import { wellKnownAuthorities } from "../../shared/tls/authorities.ts";

@@ -1,4 +1,3 @@
-import type { Socket } from "node:net";
 import type { WebSocket } from "ws";
 import type { TurnQueue } from "../../shared/basics/turn-queue.ts";
 import { acceptCarrier } from "../../shared/link/accept.ts";
@@ -6,91 +5,98 @@ import type { Carrier } from "../../shared/link/carrier.ts";
 import type { Hello, OuterHello, Welcome } from "../../shared/link/control.ts";
 import { PeerFault } from "../../shared/link/inner-tls.ts";
 import { Link } from "../../shared/link/link.ts";
-import { remoteOf, sourceOf } from "../../shared/listen/incoming-connection.ts";
+import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { agentStatus, CulvertError, printable } from "../../shared/outcomes.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { Credential } from "../tunnels/credential.ts";
 import type { AcceptedResume } from "../tunnels/links.ts";
-import type { AnonymousCarriers } from "./anonymous.ts";
-import { HandshakeTime } from "./handshake-time.ts";
-import { giveBack, graceOf, mustAgree, mustStillBeTrusted, reserve, welcomeWords } from "./hello.ts";
-import { attachInside, type InnerDeps, type Stranger } from "./inner.ts";
-import { refusalKind } from "./refusal-kind.ts";
-import { type Admitted, hold, linkOptions } from "./run-tunnel.ts";
+import { type AgentPeer, attachInside, type InnerDeps } from "./attach-inside.ts";
+import { graceOf, release, requireSameCluster, requireStillTrusted, reserve, welcomeFields } from "./hello.ts";
+import { refusalKind } from "./refusal.ts";
+import { type AdmittedAgent, linkOptions, runTunnel } from "./run-tunnel.ts";
+import type { UnauthenticatedCarriers } from "./unauthenticated-carriers.ts";
+import { HandshakeDeadline } from "./unauthenticated-carriers.ts";
 
 export interface AttachDeps extends InnerDeps {
   readonly options: InnerDeps["options"] & { readonly helloTimeoutMs: number };
   readonly throttledLog: ThrottledLog;
-  /** Of all agents together. */
+  /** Shared by all agents. */
   readonly turns: TurnQueue;
-  /** Anonymous carriers whose hello has come, and wants inner TLS. */
-  readonly innerHandshakes: AnonymousCarriers;
+  /** Unauthenticated carriers whose hello asks for inner TLS. */
+  readonly innerHandshakes: UnauthenticatedCarriers;
 }
 
-/** Who has come, as far as the TLS outside and the request say. */
-export interface Arrival {
-  /** An error: why that is nobody. The inner TLS may tell. */
+/** The result of the checks before the upgrade. */
+export interface Admission {
+  /** An error: the agent is not authenticated, and has to prove itself by inner TLS. */
   readonly credential: Credential | CulvertError;
-  /** Present as long as it may be nobody. */
-  readonly anonymous?: HandshakeTime;
-  /** Present with it: by what it would be known (`shownBy`). */
+  /** Present while the agent is not authenticated. */
+  readonly deadline?: HandshakeDeadline;
+  /** Present with `deadline`: see `shownCredential`. */
   readonly shown?: string;
 }
 
-/** What a hello has got: a place for a new tunnel, the link that goes on, or the inner TLS handshake. */
-type Verdict =
-  | ({ readonly kind: "new"; readonly credential: Credential } & Admitted)
+/** What follows a hello: a new tunnel, the resume of a link, or the handshake of an inner TLS. */
+type HelloResult =
+  | ({ readonly kind: "new"; readonly credential: Credential } & AdmittedAgent)
   | ({
       readonly kind: "resume";
       readonly peerReceived: number;
-      /** What the agent has shown on this carrier. */
+      /** The agent's credential on this carrier. */
       readonly credential: Credential | undefined;
     } & AcceptedResume)
   | { readonly kind: "inner" };
 
 /**
- * One connection of an agent: the first of a tunnel, which is told here to its end, or another one for a link that is
- * there already.
+ * One connection of an agent after its upgrade: the first of a tunnel, until that has ended, or another one for a link that
+ * is open.
  */
-export async function attach(ws: WebSocket, socket: Socket, arrival: Arrival, deps: AttachDeps): Promise<void> {
+export async function attach(
+  ws: WebSocket,
+  { socket, remote, source }: IncomingConnection,
+  admission: Admission,
+  deps: AttachDeps,
+): Promise<void> {
   const { options } = deps;
-  const { anonymous, shown = "" } = arrival;
-  const who: Stranger = { remote: remoteOf(socket), address: sourceOf(socket).address, identity: "", shown };
-  if (!(arrival.credential instanceof CulvertError)) who.identity = arrival.credential.identity;
-  let verdict: Verdict | undefined;
-  let judged = false;
+  const { deadline, shown = "" } = admission;
+  const peer: AgentPeer = { remote, address: source.address, identity: "", shown };
+  if (!(admission.credential instanceof CulvertError)) peer.identity = admission.credential.identity;
+  let result: HelloResult | undefined;
+  let hasHello = false;
   try {
     const { carrier, hello } = await acceptCarrier(ws, socket, {
-      helloTimeoutMs: Math.min(options.helloTimeoutMs, anonymous?.leftMs ?? Number.POSITIVE_INFINITY),
+      helloTimeoutMs: Math.min(options.helloTimeoutMs, deadline?.leftMs ?? Number.POSITIVE_INFINITY),
       keepaliveMs: options.keepaliveMs,
       turns: deps.turns,
-      welcome: (words) => {
-        judged = true;
-        if (words.resume !== undefined) who.resumes = words.resume.link;
-        verdict = "inner" in words ? judgeOuter(words, deps) : judge(words, mustBeKnown(arrival, deps), deps);
-        if (verdict.kind === "resume") return verdict.answer;
-        return verdict.kind === "new" ? firstWelcome(words as Hello, verdict, deps) : undefined;
+      welcome: (message) => {
+        hasHello = true;
+        if (message.resume !== undefined) peer.resumes = message.resume.link;
+        result =
+          "inner" in message
+            ? acceptOuterHello(message, deps)
+            : acceptHello(message, requireAuthenticated(admission, deps), deps);
+        if (result.kind === "resume") return result.answer;
+        return result.kind === "new" ? firstWelcome(message as Hello, result, deps) : undefined;
       },
     });
-    if (verdict?.kind !== "inner") anonymous?.over();
-    if (verdict?.kind === "resume") resume(carrier, verdict, who.remote);
-    else if (verdict?.kind === "new") {
-      const words = hello as Hello;
-      const link = new Link(verdict.entry.id, who.remote, carrier, linkOptions(graceOf(words, options), deps));
-      await hold({ link, pipe: link }, words, verdict, verdict.credential, deps);
-    } else if (verdict?.kind === "inner") {
-      if (anonymous !== undefined) enterInner(carrier, who, anonymous, deps);
-      const time = anonymous ?? new HandshakeTime(socket, options.handshakeTimeoutMs);
-      await attachInside(carrier, who, time, deps);
+    if (result?.kind !== "inner") deadline?.end();
+    if (result?.kind === "resume") resume(carrier, result, remote);
+    else if (result?.kind === "new") {
+      const fields = hello as Hello;
+      const link = new Link(result.entry.id, remote, carrier, linkOptions(graceOf(fields, options), deps));
+      await runTunnel({ link, pipe: link }, fields, result, result.credential, deps);
+    } else if (result?.kind === "inner") {
+      if (deadline !== undefined) enterInner(carrier, peer, deadline, deps);
+      await attachInside(carrier, peer, deadline ?? new HandshakeDeadline(socket, options.handshakeTimeoutMs), deps);
     }
   } catch (error) {
-    // Until its hello, what ends a connection is the agent's doing or the network's; later, it is a refusal or our bug.
+    // Before the hello the agent or the network has ended the connection; after it, this is a refusal or a fault of ours.
     const isRefusal = error instanceof LinkRefused || error instanceof CulvertError || error instanceof PeerFault;
-    if (isRefusal || !judged) refusedAfterUpgrade(anonymous?.dropped ?? error, who, deps);
+    if (isRefusal || !hasHello) onRefused(deadline?.dropped ?? error, peer, deps);
     else {
       ws.terminate();
-      const { identity, remote } = who;
+      const { identity } = peer;
       const reason = "a fault of this server: its log has it";
       deps.metrics.agentRefused("internal", { cluster: deps.cluster.name, from: identity, reason });
       deps.agentLog.write(
@@ -101,26 +107,25 @@ export async function attach(ws: WebSocket, socket: Socket, arrival: Arrival, de
       );
     }
   } finally {
-    if (verdict?.kind === "new") giveBack(verdict, deps.links);
+    if (result?.kind === "new") release(result, deps.links);
   }
 }
 
-/** Who says everything outside must have proved it there. */
-function mustBeKnown({ credential }: Arrival, { door, cluster }: AttachDeps): Credential {
+/** A plain hello requires a credential from the outer TLS or the Authorization header. */
+function requireAuthenticated({ credential }: Admission, { host, cluster }: AttachDeps): Credential {
   if (credential instanceof CulvertError) {
     const { message: reason, fault } = credential;
     throw new LinkRefused({ closeCode: CloseCode.unauthenticated, reason, fault });
   }
-  if (door.innerTls !== "always") return credential;
+  if (host.innerTls !== "always") return credential;
   const reason = `agents of cluster "${cluster.name}" come with inner TLS only (--inner-tls=always of the agent)`;
   throw new LinkRefused({ closeCode: CloseCode.forbidden, reason });
 }
 
-/** The hello's words may only agree with what the credential says (design: "Trust"). */
-function judge(hello: Hello, credential: Credential, deps: AttachDeps): Verdict {
-  const { cluster, links, door } = deps;
-  mustAgree(hello, cluster);
-  mustStillBeTrusted(credential, door);
+function acceptHello(hello: Hello, credential: Credential, deps: AttachDeps): HelloResult {
+  const { cluster, links, host } = deps;
+  requireSameCluster(hello, cluster);
+  requireStillTrusted(credential, host);
   const { agentId, instance, resume } = hello;
   if (resume === undefined) return { kind: "new", credential, ...reserve(hello, credential, deps) };
   const owner = { agentId, instance, identity: credential.identity };
@@ -129,8 +134,8 @@ function judge(hello: Hello, credential: Credential, deps: AttachDeps): Verdict 
 }
 
 /** An outer hello does not say who sends it: that is known from the inner TLS, or from the proof of a resume. */
-function judgeOuter({ resume }: OuterHello, { cluster, links, door }: AttachDeps): Verdict {
-  if (door.innerTls === "never") {
+function acceptOuterHello({ resume }: OuterHello, { cluster, links, host }: AttachDeps): HelloResult {
+  if (host.innerTls === "never") {
     const reason = `cluster "${cluster.name}" takes no inner TLS (--inner-tls of the server, agents.innerTls of its document)`;
     throw new LinkRefused({ closeCode: CloseCode.forbidden, reason });
   }
@@ -139,23 +144,23 @@ function judgeOuter({ resume }: OuterHello, { cluster, links, door }: AttachDeps
   return { kind: "resume", peerReceived, credential: undefined, ...links.resume(cluster.name, resume, undefined) };
 }
 
-/** A resume is done with its answer; who begins an inner handshake takes longer, and may be anybody. */
+/** An inner handshake takes longer than a resume, and its peer is not authenticated: their number is bounded. */
 function enterInner(
   carrier: Carrier,
-  { address }: Stranger,
-  time: HandshakeTime,
+  { address }: AgentPeer,
+  deadline: HandshakeDeadline,
   { cluster, innerHandshakes }: AttachDeps,
 ): void {
-  innerHandshakes.enter(cluster.name, address, time, (reason) => carrier.abandon(CloseCode.limited, reason));
+  innerHandshakes.enter(cluster.name, address, deadline, (reason) => carrier.abandon(CloseCode.limited, reason));
 }
 
-function firstWelcome(hello: Hello, { entry }: Admitted, { options }: AttachDeps): Welcome {
-  return { ...welcomeWords(entry, graceOf(hello, options), options), key: entry.key.text };
+function firstWelcome(hello: Hello, { entry }: AdmittedAgent, { options }: AttachDeps): Welcome {
+  return { ...welcomeFields(entry, graceOf(hello, options), options), key: entry.key.text };
 }
 
-/** The tunnel notices, and tells. */
-function resume(carrier: Carrier, verdict: Verdict & { readonly kind: "resume" }, remote: string): void {
-  const { entry, link, answer, peerReceived, credential } = verdict;
+/** Gives the carrier to the link; the tunnel logs it. */
+function resume(carrier: Carrier, result: HelloResult & { readonly kind: "resume" }, remote: string): void {
+  const { entry, link, answer, peerReceived, credential } = result;
   try {
     if (credential !== undefined) entry.onCredential?.(credential);
     link.offer(carrier, remote, { peerReceived, named: answer.received });
@@ -165,7 +170,7 @@ function resume(carrier: Carrier, verdict: Verdict & { readonly kind: "resume" }
   }
 }
 
-/** Close codes of resumes that were refused, in words of a metric. */
+/** Values of the metric of refused resumes, by close code. */
 const RESUME_REFUSALS: Readonly<Record<number, string>> = {
   [CloseCode.unknownLink]: "unknown_link",
   [CloseCode.foreignLink]: "foreign_link",
@@ -174,9 +179,10 @@ const RESUME_REFUSALS: Readonly<Record<number, string>> = {
   [CloseCode.badOffset]: "bad_offset",
 };
 
-function refusedAfterUpgrade(
+/** Counts and logs an agent that was refused after its upgrade. */
+function onRefused(
   error: unknown,
-  { remote, address, identity, shown, resumes = "" }: Stranger,
+  { remote, address, identity, shown, resumes = "" }: AgentPeer,
   { cluster, metrics, agentLog, throttledLog }: AttachDeps,
 ): void {
   const refusal = error instanceof LinkRefused ? error : undefined;
@@ -186,7 +192,7 @@ function refusedAfterUpgrade(
   const closeCode = refusal?.closeCode ?? 0;
   const line = { remote, cluster: cluster.name, identity, code: refusal?.closeCode, reason };
   const resumeRefusal = RESUME_REFUSALS[closeCode];
-  // A server that drains refuses agents by design: they come back to it, or to another server, by themselves.
+  // Refusals of a draining server are no fault: the agents reconnect, to it or to another server.
   const level = closeCode === CloseCode.draining ? "info" : "warn";
   if (resumeRefusal !== undefined) {
     metrics.links.resumeFailed(resumeRefusal);

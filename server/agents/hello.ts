@@ -3,17 +3,17 @@ import type { LinkKey } from "../../shared/link/proof.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { permits } from "../../shared/tls/identity.ts";
 import { CloseCode, HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/handshake.ts";
+import type { PeerRules } from "../listeners/authenticate-peer.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { Credential } from "../tunnels/credential.ts";
 import type { Links, ResumableLink } from "../tunnels/links.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
-import type { AgentRules } from "./identify.ts";
-import type { Admitted } from "./run-tunnel.ts";
+import type { AdmittedAgent } from "./run-tunnel.ts";
 
-/** What a hello is judged by, outside or inside. */
+// The checks of a hello message, outside or inside an inner TLS, and the answer to it.
 
-/** The hello's words may only agree with what the credential says (design: "Trust"). */
-export function mustAgree(hello: Pick<Hello, "cluster">, { name }: Pick<ClusterTunnels, "name">): void {
+/** The cluster in a hello must be the one that the credential belongs to. */
+export function requireSameCluster(hello: Pick<Hello, "cluster">, { name }: Pick<ClusterTunnels, "name">): void {
   if (hello.cluster === undefined || hello.cluster === name) return;
   throw new LinkRefused({
     closeCode: CloseCode.forbidden,
@@ -22,14 +22,14 @@ export function mustAgree(hello: Pick<Hello, "cluster">, { name }: Pick<ClusterT
 }
 
 /**
- * A hello may come long after the credential was judged. Tunnels that stand when trust changes are judged again
- * (`cluster-runtime/reverify-agents.ts`), and this is none yet.
+ * A hello may come long after the credential was verified, and trust may have changed meanwhile. Only tunnels that are open
+ * then are verified again (`cluster-runtime/reverify-agents.ts`).
  */
-export function mustStillBeTrusted(
+export function requireStillTrusted(
   { peer, ca }: Credential,
-  rules: Pick<AgentRules, "ca" | "identities" | "crlFault">,
+  rules: Pick<PeerRules, "ca" | "identities" | "crlFault">,
 ): void {
-  if (peer === undefined) return; // a token is judged again all the time
+  if (peer === undefined) return; // a token is verified again regularly
   const isOfCa = ca === undefined || ca === rules.ca;
   if (isOfCa && rules.crlFault(peer) === undefined && permits(rules.identities, "agent", peer)) return;
   const reason = "the trust of this cluster has changed during the handshake: connect again";
@@ -43,13 +43,13 @@ export interface ReserveDeps {
   draining(): boolean;
 }
 
-/** A place for a new tunnel, or `LinkRefused`. `innerKey`: the key of the inner TLS that it begins with. */
+/** Reserves a place for a new tunnel, or throws `LinkRefused`. `innerKey`: the key of the inner TLS that it begins with. */
 export function reserve(
   { agentId, instance, probe }: Pick<Hello, "agentId" | "instance" | "probe">,
   { identity }: Credential,
   { cluster, links, draining }: ReserveDeps,
   innerKey?: LinkKey,
-): Admitted {
+): AdmittedAgent {
   if (draining()) throw new LinkRefused({ closeCode: CloseCode.draining, reason: "this server is shutting down" });
   const candidate = { agentId, instance, identity };
   cluster.pace.begin(candidate);
@@ -57,35 +57,35 @@ export function reserve(
   return { place, entry: links.issue(cluster.name, candidate, innerKey) };
 }
 
-/** The tunnel is over, or never came. */
-export function giveBack({ place, entry }: Admitted, links: Links): void {
+/** Frees the place of a tunnel that has ended or has never begun. */
+export function release({ place, entry }: AdmittedAgent, links: Links): void {
   place.release();
   if (entry.link === undefined) links.forget(entry.id);
 }
 
-/** A stream of which nothing is read costs so much at each end when memory is short, bytes. */
+/** The first window of a stream when memory is short, bytes: so much an unread stream costs at each end. */
 const SMALL_WINDOW = 16 * 1024;
 
-/** What both ends of a tunnel let a new stream send: `--initial-window`, and less where memory is short. */
-export function windowsAtFirst({ initialWindow }: Pick<ServerOptions, "initialWindow">): {
+/** The first windows of both ends of a tunnel: `--initial-window`, and less where memory is short. */
+export function firstWindows({ initialWindow }: Pick<ServerOptions, "initialWindow">): {
   readonly initialWindow: number;
   readonly freshWindow: number;
 } {
   return { initialWindow: Math.min(SMALL_WINDOW, initialWindow), freshWindow: initialWindow };
 }
 
-/** What each welcome says. */
-export function welcomeWords(
+/** The fields of every welcome. */
+export function welcomeFields(
   { id: link }: Pick<ResumableLink, "id">,
   graceMs: number,
   options: Pick<ServerOptions, "serverId" | "keepaliveMs" | "initialWindow">,
 ): InnerWelcome {
   const { serverId, keepaliveMs } = options;
-  const windows = windowsAtFirst(options);
+  const windows = firstWindows(options);
   return { type: "welcome", version: HANDSHAKE_VERSION, serverId, link, keepaliveMs, graceMs, ...windows };
 }
 
-/** Who only measures does not come back for its link: it begins anew. */
+/** An agent that only measures never resumes its link. */
 export function graceOf({ probe }: Pick<Hello, "probe">, { linkGraceMs }: Pick<ServerOptions, "linkGraceMs">): number {
   return probe === true ? 0 : linkGraceMs;
 }

@@ -77,7 +77,7 @@ const FLOODS: readonly [what: string, say: (socket: Socket) => void, counted: st
     "connections that never end their header",
     (socket) => void socket.write("GET / HTTP/1.1\r\nHost: bl"),
     "culvert_server_waiting_connections_dropped_total",
-    "connection dropped: too many say nothing (--max-waiting-connections)",
+    "connection dropped: too many have sent no request (--max-waiting-connections)",
   ],
 ];
 for (const [what, say, counted, told] of FLOODS) {

@@ -92,7 +92,7 @@ test("a token of another cluster than the Host's is refused, whichever Host it c
   }
 });
 
-test("a header that tells of a client certificate is believed on neither port, and the log says so once for each", async () => {
+test("a header that names a client certificate is believed on neither port, and logged once for each", async () => {
   const { addresses, lines } = tenants.server;
   const { sni, authority, agent } = tenants.get("red");
   const text = request(
@@ -112,7 +112,7 @@ test("a header that tells of a client certificate is believed on neither port, a
     const socket = dialTls({ port, host: "127.0.0.1", servername: sni, ca: authority.cert }).on("error", () => {});
     assert.match(await answerOf(socket, text), /^HTTP\/1\.1 401 .*no client certificate was sent/s);
   }
-  const told = lines.filter(({ msg }) => msg.startsWith("a header that tells of a client certificate is not believed"));
+  const told = lines.filter(({ msg }) => msg.startsWith("a header that names a client certificate is not believed"));
   assert.deepEqual(
     told.map(({ header }) => header),
     ["x-forwarded-client-cert", "x-forwarded-client-cert"],

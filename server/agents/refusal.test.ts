@@ -1,7 +1,10 @@
 import assert from "node:assert/strict";
+import { PassThrough } from "node:stream";
+import { text } from "node:stream/consumers";
 import { test } from "node:test";
 import { CulvertError, OUTCOMES, type OutcomeCode } from "../../shared/outcomes.ts";
-import { answerTo, headersOf, TurnedAway } from "./refusal.ts";
+import { answerRaw, answerTo, challenge, headersOf, TurnedAway } from "./refusal.ts";
+import { CALLER, parseErrorAnswer } from "./request-checks.ts";
 
 const PATH = "/culvert/v1/tunnel";
 
@@ -11,7 +14,7 @@ for (const [code, status] of [
   ["limited", 429],
   ["draining", 503],
 ] as const) {
-  test(`an agent hears ${status} for ${code}, at the level of the table of outcomes`, () => {
+  test(`an agent gets ${status} for ${code}, at the level of the table of outcomes`, () => {
     const answer = answerTo(new CulvertError(code, "a sentence\nof two lines"), PATH);
     assert.equal(answer.status, status);
     assert.match(answer.sentence, /^a sentence of two lines(: come back in 1 s)?$/);
@@ -19,7 +22,7 @@ for (const [code, status] of [
   });
 }
 
-test("every outcome has a status that an agent can be told, and only draining says when to come back", () => {
+test("every outcome has a status for agents, and only draining says when to come back", () => {
   for (const code of Object.keys(OUTCOMES) as OutcomeCode[]) {
     const { status, headers } = answerTo(new CulvertError(code, "x"), PATH);
     assert.ok(status >= 400 && status < 600, code);
@@ -27,14 +30,14 @@ test("every outcome has a status that an agent can be told, and only draining sa
   }
 });
 
-test("an agent that is turned away hears in how many seconds to come back", () => {
+test("an agent that is turned away reads in how many seconds to come back", () => {
   const { status, sentence, headers, level } = answerTo(new TurnedAway(12_300), PATH);
   assert.deepEqual([status, headers, level], [503, { "retry-after": "13" }, "warn"]);
   assert.equal(sentence, "more agents connect than this server has time for: come back in 13 s");
   assert.deepEqual(answerTo(new TurnedAway(1), PATH).headers, { "retry-after": "1" });
 });
 
-test("what is no upgrade of an agent hears 404 or 426, which are no outcomes, and what is wanted here", () => {
+test("a request that is no upgrade of an agent gets 404 or 426, and what is expected here", () => {
   const elsewhere = answerTo("path", PATH);
   assert.deepEqual([elsewhere.status, elsewhere.level], [404, "info"]);
   assert.match(elsewhere.sentence, /agents connect at \/culvert\/v1\/tunnel/);
@@ -50,4 +53,38 @@ test("every refusal bears the server's mark with its sentence, and says that the
     const error = refusal instanceof CulvertError ? OUTCOMES[refusal.code].proxyStatus : "http_request_error";
     assert.deepEqual([mark, connection], [`culvert; error=${error}; details="${answer.sentence}"`, "close"]);
   }
+});
+
+test("a peer that speaks something else gets a whole answer with the server's mark", async () => {
+  const tooLarge = parseErrorAnswer(Object.assign(new Error(), { code: "HPE_HEADER_OVERFLOW" }), 1_024);
+  const noHttp = parseErrorAnswer(Object.assign(new Error(), { code: "HPE_INVALID_METHOD" }), 1_024);
+  for (const answer of [CALLER, tooLarge, noHttp]) {
+    assert.ok(answer !== undefined);
+    const socket = new PassThrough();
+    const written = text(socket);
+    answerRaw(socket, answer);
+    const [head = "", body] = (await written).split("\r\n\r\n");
+    const [line = "", ...fields] = head.split("\r\n");
+    assert.ok(line.startsWith(`HTTP/1.1 ${answer.status} `), line);
+    assert.ok(fields.includes(`proxy-status: culvert; error=http_request_error; details="${answer.sentence}"`), head);
+    assert.ok(fields.includes("connection: close"), head);
+    assert.equal(body, `${answer.sentence}\n`);
+  }
+});
+
+const TOKENS = { verifier: { verify: () => Promise.reject(new Error("is not asked")), close: () => {} } };
+const CERTIFICATES = { verifier: undefined };
+const BASIC = `Basic ${Buffer.from("blue:abc").toString("base64")}`;
+
+const TABLE: ReadonlyArray<readonly [rules: typeof TOKENS | typeof CERTIFICATES, sent: string | undefined, string]> = [
+  [CERTIFICATES, undefined, "ClientCertificate"],
+  [CERTIFICATES, "Bearer abc", "ClientCertificate"],
+  [TOKENS, undefined, 'Bearer realm="culvert"'],
+  [TOKENS, "Negotiate abc", 'Bearer realm="culvert"'],
+  [TOKENS, "Bearer abc", 'Bearer realm="culvert", error="invalid_token"'],
+  [TOKENS, BASIC, 'Bearer realm="culvert", error="invalid_token"'],
+];
+
+test("a 401 asks for what the virtual host accepts, and names a token that was sent as invalid", () => {
+  for (const [rules, sent, asked] of TABLE) assert.equal(challenge(rules, sent), asked, sent);
 });

@@ -1,14 +1,21 @@
+import { type IncomingHttpHeaders, STATUS_CODES } from "node:http";
+import type { Socket } from "node:net";
+import type { Duplex } from "node:stream";
+import { BEARER_CHALLENGE, presentedToken } from "../../shared/http/bearer.ts";
+import { answerAndEnd, REST_OF_LARGE_HEADER } from "../../shared/http/connection-end.ts";
 import { type ProxyStatus, proxyStatus } from "../../shared/http/response-fields.ts";
 import { agentStatus, CulvertError, type Outcome, outcome, printable } from "../../shared/outcomes.ts";
-import { SUBPROTOCOL } from "../../shared/wire/handshake.ts";
+import { CERTIFICATE_CHALLENGE, certificateVerdict } from "../../shared/tls/identity.ts";
+import { DOCTOR, SUBPROTOCOL } from "../../shared/wire/handshake.ts";
+import type { PeerRules } from "../listeners/authenticate-peer.ts";
 
 /**
- * What a draining server tells agents about when to come back, s: about as long as its restart takes. They try at once
- * anyway, where another one may stand at the same address; longer, and an orderly restart would cost more than a crash.
+ * When agents of a draining server shall come back, s: about as long as its restart takes. They try at once anyway, since
+ * another server may listen at the same address; a longer time would make an orderly restart cost more than a crash.
  */
 export const RETRY_AFTER_S = 1;
 
-/** So many agents came at once that this one must come again. */
+/** So many agents have connected at once that this one must come again. */
 export class TurnedAway extends CulvertError {
   constructor(backInMs: number) {
     super("overloaded", "more agents connect than this server has time for", { retryAfterMs: backInMs });
@@ -24,10 +31,10 @@ const HTTP_REFUSALS = {
     headers: { upgrade: "websocket" },
   },
 } as const;
-export type HttpRefusal = keyof typeof HTTP_REFUSALS;
+export type AgentHttpRefusal = keyof typeof HTTP_REFUSALS;
 
-/** A no before the upgrade: plain HTTP, so that an agent's log, or curl, shows the sentence. */
-export interface Answer {
+/** A refusal before the upgrade: plain HTTP, so that an agent's log, or curl, shows the sentence. */
+export interface AgentAnswer {
   readonly status: number;
   readonly sentence: string;
   readonly headers: Readonly<Record<string, string>>;
@@ -36,22 +43,34 @@ export interface Answer {
   readonly proxy?: ProxyStatus;
 }
 
-/** All that is written before the sentence; without the mark an agent takes it for somebody else's. */
+/** Writes the answer, which is the last thing on the connection. Its date tells an agent whether its own clock is wrong. */
+export function answerRaw(socket: Duplex, answer: AgentAnswer): void {
+  const { status, sentence } = answer;
+  const lines = Object.entries(headersOf(answer)).map(([name, value]) => `${name}: ${value}\r\n`);
+  answerAndEnd(
+    socket,
+    `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\nDate: ${new Date().toUTCString()}\r\n${lines.join("")}` +
+      `Content-Type: text/plain\r\nContent-Length: ${sentence.length + 1}\r\n\r\n${sentence}\n`,
+    status === 431 ? REST_OF_LARGE_HEADER : undefined,
+  );
+}
+
+/** Without Proxy-Status an agent would take the answer for one of a proxy on its path. */
 export function headersOf({
   sentence,
   headers,
   proxy = { error: "http_request_error" },
-}: Answer): Record<string, string> {
+}: AgentAnswer): Record<string, string> {
   return { ...headers, "proxy-status": proxyStatus(proxy, sentence), connection: "close" };
 }
 
-/** How an agent is told its outcome, and anybody else that this is the wrong place. */
-export function answerTo(refusal: CulvertError | HttpRefusal, agentPath: string): Answer {
+/** The answer to an outcome, or to a request that is no upgrade. */
+export function answerTo(refusal: CulvertError | AgentHttpRefusal, agentPath: string): AgentAnswer {
   if (refusal instanceof CulvertError) {
     const { code, message } = refusal;
     const { level, proxyStatus: error } = outcome(code);
-    const proxy = { error, fault: refusal.fault };
     const status = agentStatus(code);
+    const proxy = { error, fault: refusal.fault };
     const backInS = backInSeconds(refusal);
     if (backInS === undefined) return { status, sentence: printable(message), headers: {}, level, proxy };
     const sentence = `${printable(message)}: come back in ${backInS} s`;
@@ -64,4 +83,44 @@ export function answerTo(refusal: CulvertError | HttpRefusal, agentPath: string)
 function backInSeconds({ code, retryAfterMs }: CulvertError): number | undefined {
   if (retryAfterMs !== undefined) return Math.max(1, Math.ceil(retryAfterMs / 1_000));
   return code === "draining" ? RETRY_AFTER_S : undefined;
+}
+
+/**
+ * The credential that a 401 asks for (RFC 9110 §15.5.2). RFC 6750 §3.1: a peer that has sent a token reads that it is
+ * invalid, a peer without a credential reads of no error.
+ */
+export function challenge({ verifier }: Pick<PeerRules, "verifier">, authorization: string | undefined): string {
+  if (verifier === undefined) return CERTIFICATE_CHALLENGE;
+  return presentedToken(authorization) === undefined ? BEARER_CHALLENGE : `${BEARER_CHALLENGE}, error="invalid_token"`;
+}
+
+const NO_CREDENTIAL = "no credential";
+
+/**
+ * The kind of credential that a peer has shown, in a few words: "token", a certificate with the result of TLS, or neither,
+ * like the checks of balancers.
+ */
+export function shownCredential(
+  socket: Socket,
+  { authorization }: Pick<IncomingHttpHeaders, "authorization">,
+  rules: Pick<PeerRules, "verifier"> | undefined,
+): string {
+  const hasToken = presentedToken(authorization) !== undefined;
+  if (hasToken && rules?.verifier !== undefined) return "token";
+  const verdict = certificateVerdict(socket);
+  if (verdict !== undefined) return `certificate ${verdict}`;
+  return hasToken ? "token" : NO_CREDENTIAL;
+}
+
+/**
+ * Whether this is the request by which a doctor finds out who answers here, without a credential. Any peer can claim to be a
+ * doctor; as the request is no upgrade, the claim only saves a warning.
+ */
+export function isDoctorRequest({ upgrade, "user-agent": agent }: IncomingHttpHeaders, shown: string): boolean {
+  return upgrade === undefined && shown === NO_CREDENTIAL && agent?.startsWith(`${DOCTOR}/`) === true;
+}
+
+/** The kind of a refusal, by which log lines are throttled: as many as codes times the words of `shownCredential`. */
+export function refusalKind(code: string | number, shown: string): string {
+  return `${code}, ${shown}`;
 }

@@ -15,10 +15,9 @@ import type { Links, ResumableLink } from "../tunnels/links.ts";
 import type { ClusterTunnels, Place } from "../tunnels/registry.ts";
 import { Tunnel } from "../tunnels/tunnel.ts";
 import type { AgentLog } from "./agent-log.ts";
-import { CertificateWatch } from "./certificate-watch.ts";
-import { windowsAtFirst } from "./hello.ts";
+import { firstWindows } from "./hello.ts";
 
-export interface HoldDeps {
+export interface RunTunnelDeps {
   readonly options: Pick<
     ServerOptions,
     "replayBuffer" | "keepaliveMs" | "initialWindow" | "maxWindow" | "sessionBudget" | "maxStreams"
@@ -29,38 +28,41 @@ export interface HoldDeps {
   readonly agentLog: AgentLog;
 }
 
-/** What a new tunnel has got: a place, and a name for its link. */
-export interface Admitted {
+/** An agent that may begin a tunnel: its place, and the entry of its link. */
+export interface AdmittedAgent {
   readonly place: Place;
   readonly entry: ResumableLink;
 }
 
-/** A link, and what the session runs on: the inner TLS over it, or the link itself. */
-interface Held {
+interface TunnelTransport {
   readonly link: Link;
+  /** The transport of the session: the inner TLS over the link, or the link itself. */
   readonly pipe: Transport;
 }
 
-/** How the server's end of a link behaves. */
-export function linkOptions(graceMs: number, { options, cluster }: Pick<HoldDeps, "options" | "cluster">): LinkOptions {
+/** The options of the server's end of a link. */
+export function linkOptions(
+  graceMs: number,
+  { options, cluster }: Pick<RunTunnelDeps, "options" | "cluster">,
+): LinkOptions {
   const { replayBuffer: replayBytes, keepaliveMs } = options;
   return { graceMs, replayBytes, pool: cluster.memory.links, silenceMs: silenceMs(keepaliveMs) };
 }
 
-/** A tunnel, from its first connection to its end. */
-export async function hold(
-  { link, pipe }: Held,
+/** Runs a tunnel from its first connection to its end, and logs what happens to it. */
+export async function runTunnel(
+  { link, pipe }: TunnelTransport,
   { agentId, instance, software, probe = false }: Pick<Hello, "agentId" | "instance" | "software" | "probe">,
-  { place, entry }: Admitted,
+  { place, entry }: AdmittedAgent,
   { identity, peer, token }: Credential,
-  { options, cluster, links, metrics, agentLog }: HoldDeps,
+  { options, cluster, links, metrics, agentLog }: RunTunnelDeps,
 ): Promise<void> {
   const agent = { agentId, instance, identity, peer, software: printable(software), probe };
   entry.link = link;
   entry.goodUntil = peer?.notAfter;
   const innerTls = pipe !== link;
   const line = { cluster: cluster.name, agent: agentId, tunnel: entry.id, remote: link.remote };
-  const tell = (level: "info" | "warn", fields: Readonly<Record<string, unknown>>, message: string) =>
+  const log = (level: "info" | "warn", fields: Readonly<Record<string, unknown>>, message: string) =>
     agentLog.write(level, { cluster, identity, agentId }, { ...line, ...fields }, message);
   const tunnel = new Tunnel(
     agent,
@@ -71,7 +73,7 @@ export async function hold(
       onClosed: () => links.forget(entry.id),
     },
     {
-      ...windowsAtFirst(options),
+      ...firstWindows(options),
       maxWindow: options.maxWindow,
       budget: options.sessionBudget,
       pool: cluster.memory,
@@ -82,9 +84,9 @@ export async function hold(
   place.hold(tunnel);
   if (!probe) metrics.tunnelOpened(cluster.name);
   const kind = { ...(innerTls && { innerTls }), ...(probe && { probe }) };
-  tell("info", { identity, software: agent.software, ...kind }, "tunnel opened");
+  log("info", { identity, software: agent.software, ...kind }, "tunnel opened");
   const watch =
-    token && watchToken(token, tunnel, (reason, detail) => tell("warn", { reason, detail }, "token not judged"));
+    token && watchToken(token, tunnel, (reason, detail) => log("warn", { reason, detail }, "token not verified"));
   const ends = peer && watchCertificate(peer, tunnel);
   entry.onCredential = ({ token: fresh, peer: renewed }) => {
     tunnel.proven(renewed);
@@ -99,15 +101,15 @@ export async function hold(
   if (reason instanceof PeerViolation || isViolation(reason)) cluster.pace.offended(agent);
   if (reason instanceof LinkLost) metrics.links.graceOver(reason.graceMs);
   if (!probe) metrics.tunnelClosed(cluster.name, reason === undefined ? "closed" : "lost", tunnel.resetForMemory);
-  if (reason === undefined) tell("info", {}, "tunnel closed");
-  else tell("warn", { reason: printable(reason.message) }, "tunnel lost");
+  if (reason === undefined) log("info", {}, "tunnel closed");
+  else log("warn", { reason: printable(reason.message) }, "tunnel lost");
 
   function onSuspended({ lossCause, message, ageMs, idleMs }: CarrierLost): void {
     metrics.links.suspended(lossCause);
     const times = { ageMs: Math.round(ageMs), idleMs: Math.round(idleMs) };
     const { streamCount: streams } = tunnel;
     const reason = printable(message);
-    tell("warn", { remote: tunnel.remote, streams, cause: lossCause, reason, ...times }, "tunnel suspended");
+    log("warn", { remote: tunnel.remote, streams, cause: lossCause, reason, ...times }, "tunnel suspended");
     if (place.abandoned) tunnel.destroy(new Error("the agent has begun anew"));
   }
 
@@ -116,11 +118,11 @@ export async function hold(
     metrics.links.resumed(resumption);
     cluster.tunnelResumed();
     const times = { suspendedMs: Math.round(suspendedMs), replayedBytes };
-    tell("info", { remote: tunnel.remote, ...times }, suspendedMs === 0 ? "tunnel moved" : "tunnel resumed");
+    log("info", { remote: tunnel.remote, ...times }, suspendedMs === 0 ? "tunnel moved" : "tunnel resumed");
   }
 }
 
-/** Who has come back with a certificate that is still good goes on; who is without a carrier may prove it when it has one. */
+/** At the end of the certificate the agent must have connected with a valid one, or do so when its link is resumed. */
 function watchCertificate({ notAfter }: PeerIdentity, tunnel: Tunnel): CertificateWatch {
   return new CertificateWatch(notAfter, {
     onAsk: (reason) => tunnel.rotate(reason),
@@ -128,8 +130,9 @@ function watchCertificate({ notAfter }: PeerIdentity, tunnel: Tunnel): Certifica
   });
 }
 
-/** How often the token behind a tunnel is judged again, ms; and how long an agent that is asked for a fresh one may take. */
-const JUDGE_EVERY_MS = 60_000;
+/** How often the token of an open tunnel is verified again, ms. */
+const VERIFY_EVERY_MS = 60_000;
+/** How long an agent may take to send a fresh token after it was asked for one, ms. */
 const PATIENCE_MS = 10_000;
 
 function watchToken(
@@ -142,5 +145,67 @@ function watchToken(
     onTimeout: (reason: string) => tunnel.destroy(new Error(reason)),
     onUnavailable,
   };
-  return new TokenWatch(text, identity, owner, { verifier, everyMs: JUDGE_EVERY_MS, patienceMs: PATIENCE_MS });
+  return new TokenWatch(text, identity, owner, { verifier, everyMs: VERIFY_EVERY_MS, patienceMs: PATIENCE_MS });
+}
+
+export interface CertificateWatchOwner {
+  /** The agent shall connect again, with the certificate that it has by now. */
+  onAsk(reason: string): void;
+  /** The certificate has expired, and the agent has shown no valid one. */
+  onExpired(reason: string): void;
+}
+
+/** How long before the end the agent is asked, ms: a file that is renewed at the last minute is in time. */
+const NOTICE_MS = 60_000;
+/** With less time left the agent is not asked again, ms: it spreads its new connections over 2 s. */
+const TOO_LATE_MS = 4_000;
+/** The longest timer, ms. The clock, by which a certificate ends, can be set; and Node's timers take at most 24 days. */
+const CHECK_MS = 60_000;
+
+/**
+ * Watches the end of an agent's certificate during its tunnel (decision 0022). The agent is asked for a new one in time, and
+ * again whenever half of the time that is left has passed.
+ */
+export class CertificateWatch {
+  readonly #owner: CertificateWatchOwner;
+  #notAfter: Date;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(notAfter: Date, owner: CertificateWatchOwner) {
+    this.#owner = owner;
+    this.#notAfter = notAfter;
+    this.#wait();
+  }
+
+  /** The agent has connected again with a valid certificate. */
+  renewed(notAfter: Date): void {
+    this.#notAfter = notAfter;
+    this.#wait();
+  }
+
+  close(): void {
+    clearTimeout(this.#timer);
+  }
+
+  get #leftMs(): number {
+    return this.#notAfter.getTime() - Date.now();
+  }
+
+  #wait(): void {
+    clearTimeout(this.#timer);
+    const left = this.#leftMs;
+    const next = left > TOO_LATE_MS ? Math.max(left - NOTICE_MS, left / 2) : left;
+    this.#timer = setTimeout(this.#onTimer, Math.min(Math.max(0, next), CHECK_MS)).unref();
+  }
+
+  readonly #onTimer = (): void => {
+    const left = this.#leftMs;
+    const end = this.#notAfter.toISOString().replace(".000", "");
+    if (left <= 0) {
+      this.#owner.onExpired(`the agent's certificate expired on ${end}`);
+      return;
+    }
+    this.#wait();
+    if (left > TOO_LATE_MS && left <= NOTICE_MS) this.#owner.onAsk(`the agent's certificate expires on ${end}`);
+  };
 }

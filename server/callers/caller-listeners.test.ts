@@ -1,49 +1,48 @@
 import assert from "node:assert/strict";
-import { type Duplex, duplexPair } from "node:stream";
+import { Socket } from "node:net";
 import { test } from "node:test";
+import { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
+import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { UnixHost } from "../cluster-runtime/virtual-host.ts";
-import { WaitingConnections } from "../listeners/waiting-connections.ts";
+import { WaitingConnections } from "../listeners/port-connections.ts";
 import { ClusterTunnels } from "../tunnels/registry.ts";
-import type { Door } from "./authenticate.ts";
-import { Entrances } from "./caller-listeners.ts";
+import type { CallerHost } from "./authenticate.ts";
+import { CallerListeners } from "./caller-listeners.ts";
 
 const log = createLogger({ level: "silent", format: "json", name: "test" });
 
-test("who asks for nothing is bounded at each door by itself: a flood at one drops nobody at another", async () => {
-  const dropped: string[] = [];
-  const entrances = new Entrances({
+test("each unix socket has its own bound of connections without a request: a flood of one drops none of another", async () => {
+  let dropped = 0;
+  const listeners = new CallerListeners({
     options: {
       ...{ headerLimit: 1_024, headerTimeoutMs: 60_000, maxWaitingConnections: 2 },
       ...{ udsMode: 0o600, deleteExistingUdsFile: false, listenBacklog: 16 },
     },
-    waiting: new WaitingConnections(2),
-    log,
-    handler: (door) => ({
-      onConnect: () => assert.fail("nobody asks"),
-      onRefused: () => assert.fail("nobody is refused"),
-      onLeft: () => {},
-      onDropped: () => dropped.push(door.cluster),
-    }),
+    ...{ waiting: new WaitingConnections(2), log, throttledLog: new ThrottledLog(log) },
+    onConnect: () => assert.fail("there is no request"),
+    onDropped: () => dropped++,
   });
-  const come = (door: Door): Duplex => {
-    const [near] = duplexPair();
-    entrances.take(door, near);
-    return near;
+  const connectTo = (host: CallerHost): Socket => {
+    const socket = new Socket();
+    const connection = new IncomingConnection(socket);
+    connection.handedOn(socket);
+    listeners.take(host, connection);
+    return socket;
   };
-  const [blue, green] = [doorOf("blue"), doorOf("green")];
-  const quiet = [come(green), come(green)];
-  const flood = [come(blue), come(blue), come(blue), come(blue)];
-  assert.deepEqual(dropped, ["blue", "blue"]);
+  const [blue, green] = [hostOf("blue"), hostOf("green")];
+  const quiet = [connectTo(green), connectTo(green)];
+  const flood = [connectTo(blue), connectTo(blue), connectTo(blue), connectTo(blue)];
+  assert.equal(dropped, 2);
   assert.deepEqual(
     [...flood, ...quiet].map(({ destroyed }) => destroyed),
     [true, true, false, false, false, false],
   );
-  entrances.drain();
-  await entrances.empty(1_000);
+  listeners.drain();
+  await listeners.empty(1_000);
 });
 
-function doorOf(cluster: string): UnixHost {
+function hostOf(cluster: string): UnixHost {
   return {
     kind: "unix",
     cluster,

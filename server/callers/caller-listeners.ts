@@ -1,111 +1,213 @@
-import type { Duplex } from "node:stream";
+import type { IncomingMessage } from "node:http";
+import type { Socket } from "node:net";
+import type { TLSSocket } from "node:tls";
+import { TurnQueue } from "../../shared/basics/turn-queue.ts";
+import { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
+import { printable, toCulvertError } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
+import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { UnixHost } from "../cluster-runtime/virtual-host.ts";
-import { WaitingConnections } from "../listeners/waiting-connections.ts";
+import { logClosedEarly } from "../listeners/handshake-failures.ts";
+import { PortConnections, WaitingConnections } from "../listeners/port-connections.ts";
+import { HTTP_2, RequestReader, valuesOf } from "../listeners/request-reader.ts";
+import type { ListenerName } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
-import type { Door } from "./authenticate.ts";
-import { Frontend, type FrontendHandler, type FrontendOptions } from "./connect-reader.ts";
+import { authenticateConnection, type CallerHost, challenges } from "./authenticate.ts";
+import * as reply from "./reply.ts";
 import { UnixListener } from "./unix-listener.ts";
 
-export interface EntrancesDeps {
-  readonly options: FrontendOptions & Pick<ServerOptions, "udsMode" | "deleteExistingUdsFile" | "listenBacklog">;
-  /** Connections on TCP ports that have not said what they want; a unix socket's are apart. */
+export interface CallerListenersDeps {
+  readonly options: Pick<
+    ServerOptions,
+    "headerLimit" | "headerTimeoutMs" | "maxWaitingConnections" | "udsMode" | "deleteExistingUdsFile" | "listenBacklog"
+  >;
+  /** The waiting connections of all TCP ports; a unix socket has its own. */
   readonly waiting: WaitingConnections;
   readonly log: Logger;
-  /** What becomes of those who come through a door. */
-  handler(door: Door): FrontendHandler;
+  readonly throttledLog: ThrottledLog;
+  onConnect(request: IncomingMessage, connection: IncomingConnection, host: CallerHost): void;
+  /** Too many connections had not sent a request, and the oldest was dropped. */
+  onDropped(listener: ListenerName): void;
 }
 
-/**
- * Where callers come in: a frontend for each door through which somebody has come, and the unix sockets of the clusters
- * that have one.
- */
-export class Entrances {
-  readonly #deps: EntrancesDeps;
-  readonly #frontends = new Map<Door, Frontend>();
-  /** Of clusters that are not served any more. */
+/** The callers' side: the connections of each virtual host and unix socket, and the unix sockets themselves. */
+export class CallerListeners {
+  readonly #deps: CallerListenersDeps;
+  readonly #listeners = new Map<CallerHost, CallerListener>();
+  /** Clusters that are not served any more. */
   readonly #closed = new WeakSet<ClusterTunnels>();
   readonly #unix = new Map<UnixHost, UnixListener>();
 
-  constructor(deps: EntrancesDeps) {
+  constructor(deps: CallerListenersDeps) {
     this.#deps = deps;
   }
 
-  take(door: Door, socket: Duplex): void {
-    if (this.#closed.has(door.tunnels)) {
-      socket.destroy(); // its handshake was done after its cluster had gone
+  /** Takes a connection after its TLS handshake, or one of a unix socket, and reads its request. */
+  take(host: CallerHost, connection: IncomingConnection): void {
+    if (this.#closed.has(host.tunnels)) {
+      connection.socket.destroy(); // the cluster was removed during the handshake
       return;
     }
-    let frontend = this.#frontends.get(door);
-    if (frontend === undefined) {
-      const { options, waiting } = this.#deps;
-      const all = door.kind === "unix" ? new WaitingConnections(options.maxWaitingConnections) : waiting;
-      frontend = new Frontend(door, options, all, this.#deps.handler(door));
-      this.#frontends.set(door, frontend);
+    let listener = this.#listeners.get(host);
+    if (listener === undefined) {
+      listener = new CallerListener(host, this.#deps);
+      this.#listeners.set(host, listener);
     }
-    frontend.take(socket);
+    listener.take(connection);
   }
 
   /**
-   * `option`: where the path is said. Rejects with a `ConfigError` if it cannot be had now; it is tried again until
-   * `closeUnix`.
+   * Opens a cluster's unix socket; `option` names the flag or the document and key. Rejects with a `ConfigError` if the path
+   * cannot be used now; it is tried again until `closeUnix`.
    */
-  async openUnix(door: UnixHost, path: string, option: string): Promise<void> {
+  async openUnix(host: UnixHost, path: string, option: string): Promise<void> {
     const { udsMode: mode, deleteExistingUdsFile: deleteExisting, listenBacklog: backlog } = this.#deps.options;
     const listener = new UnixListener({
       ...{ path, option, mode, deleteExisting, backlog },
-      onSocket: (socket) => this.take(door, socket),
+      onSocket: (socket) => this.#takeUnix(host, socket),
       log: this.#deps.log,
     });
-    this.#unix.set(door, listener); // from now on it can be closed
+    this.#unix.set(host, listener); // from now on it can be closed
     await listener.open();
   }
 
-  /** No new connections on it. */
-  closeUnix(door: UnixHost): void {
-    void this.#unix.get(door)?.close();
-    this.#unix.delete(door);
+  #takeUnix(host: UnixHost, socket: Socket): void {
+    const connection = new IncomingConnection(socket);
+    connection.handedOn(socket);
+    this.take(host, connection);
   }
 
-  /** Can callers come to the unix sockets, and if not, why? */
+  /** Accepts no new connections on the unix socket. */
+  closeUnix(host: UnixHost): void {
+    void this.#unix.get(host)?.close();
+    this.#unix.delete(host);
+  }
+
+  /** Whether callers reach the unix sockets, and if not, why. */
   unixStates(): { readonly up: boolean; readonly problem: string | undefined }[] {
     return [...this.#unix.values()].map(({ state }) => state);
   }
 
-  /** Nobody new; those who have asked for nothing go. */
+  /** Accepts no new connections, and ends those without a request. */
   drain(): void {
     for (const listener of this.#unix.values()) void listener.close();
-    for (const { sockets } of this.#frontends.values()) sockets.destroyWaiting();
+    for (const { connections } of this.#listeners.values()) connections.destroyWaiting();
   }
 
   /** Resolves when the last connection has closed, or after `deadlineMs`. */
   async empty(deadlineMs: number): Promise<void> {
-    await Promise.all([...this.#frontends.values()].map(({ sockets }) => sockets.empty(deadlineMs)));
+    await Promise.all([...this.#listeners.values()].map(({ connections }) => connections.empty(deadlineMs)));
   }
 
-  /** Ends every connection so that nobody takes a cut transfer for a whole one. */
+  /** Resets every connection. */
   resetAll(): void {
-    for (const { sockets } of this.#frontends.values()) sockets.resetAll();
+    for (const { connections } of this.#listeners.values()) connections.resetAll();
   }
 
-  /** Resolves when the unix sockets are gone. */
+  /** Resolves when the unix sockets are closed. */
   async close(): Promise<void> {
     await Promise.all([...this.#unix.values()].map((listener) => listener.close()));
   }
 
-  /** The same for one cluster: nobody new, then `ended`, then whoever is left is reset. */
-  async closeOf(tunnels: ClusterTunnels, ended: Promise<unknown>, restMs: number): Promise<void> {
+  /** Ends the connections of one cluster: no new ones, then waits for `ended`, then resets the rest after `restMs`. */
+  async closeCluster(tunnels: ClusterTunnels, ended: Promise<unknown>, restMs: number): Promise<void> {
     this.#closed.add(tunnels);
-    const doors = [...this.#frontends].filter(([door]) => door.tunnels === tunnels);
-    for (const [, { sockets }] of doors) sockets.destroyWaiting();
+    const listeners = [...this.#listeners].filter(([host]) => host.tunnels === tunnels);
+    for (const [, { connections }] of listeners) connections.destroyWaiting();
     await ended;
     await Promise.all(
-      doors.map(async ([door, { sockets }]) => {
-        await sockets.empty(restMs);
-        sockets.resetAll();
-        this.#frontends.delete(door);
+      listeners.map(async ([host, { connections }]) => {
+        await connections.empty(restMs);
+        connections.resetAll();
+        this.#listeners.delete(host);
       }),
     );
   }
+}
+
+/** The connections of one virtual host or unix socket: reads one CONNECT of each, and refuses other requests. */
+class CallerListener {
+  /** Every connection that has not closed. */
+  readonly connections: PortConnections;
+  readonly #requests: RequestReader;
+  /** Under a flood of one cluster the connections of other clusters still have their turns. */
+  readonly #turns = new TurnQueue();
+  readonly #host: CallerHost;
+  readonly #deps: CallerListenersDeps;
+
+  constructor(host: CallerHost, deps: CallerListenersDeps) {
+    const { options } = deps;
+    const isUnix = host.kind === "unix";
+    this.#host = host;
+    this.#deps = deps;
+    this.connections = new PortConnections({
+      deadlineMs: options.headerTimeoutMs,
+      maxWaiting: options.maxWaitingConnections,
+      waiting: isUnix ? new WaitingConnections(options.maxWaitingConnections) : deps.waiting,
+      onLate: (connection) => this.#refuse(connection, "headerTimeout"),
+      onDropped: () => deps.onDropped(isUnix ? "unix" : "callers"),
+    });
+    this.#requests = new RequestReader(options.headerLimit, {
+      onConnect: (request, connection) => this.#onConnect(request, connection),
+      onUpgrade: (request, connection) => this.#refuse(connection, refusalOf(request)),
+      onRequest: (request, connection) => this.#refuse(connection, refusalOf(request)),
+      onClientError: (error, connection) => this.#onClientError(error, connection),
+    });
+  }
+
+  take(connection: IncomingConnection): void {
+    const isUnix = this.#host.kind === "unix";
+    this.connections.add(connection, isUnix ? undefined : () => this.#onClosedEarly(connection));
+    this.#turns.run(() => {
+      if (!connection.socket.destroyed) this.#requests.read(connection);
+    });
+  }
+
+  #onClosedEarly({ socket, remote }: IncomingConnection): void {
+    const { cluster } = this.#host;
+    logClosedEarly({ listener: "callers", cluster, remote, socket: socket as TLSSocket }, this.#deps);
+  }
+
+  #onConnect(request: IncomingMessage, connection: IncomingConnection): void {
+    // Node's parser accepts "CONNECT … HTTP/2.0" and 0.9, too.
+    if (request.httpVersionMajor !== 1) this.#refuse(connection, "malformed");
+    else if (valuesOf(request.rawHeaders, "proxy-authorization").length > 1) this.#refuse(connection, "twoCredentials");
+    else if (this.connections.requestReceived(connection)) this.#deps.onConnect(request, connection, this.#host);
+  }
+
+  #onClientError(error: NodeJS.ErrnoException, connection: IncomingConnection): void {
+    const { socket } = connection;
+    if (!socket.writable || error.code === "ECONNRESET") socket.destroy();
+    else if (error.code === HTTP_2) this.#refuse(connection, "grpc");
+    else this.#refuse(connection, error.code === "HPE_HEADER_OVERFLOW" ? "headerTooLarge" : "malformed");
+  }
+
+  /** Answers a request that is no CONNECT, or no HTTP. Unauthenticated peers read only that they are unauthenticated. */
+  #refuse(connection: IncomingConnection, refusal: reply.CallerHttpRefusal): void {
+    if (!this.connections.requestReceived(connection)) return;
+    const { socket } = connection;
+    try {
+      const { name } = authenticateConnection(this.#host, connection);
+      reply.refusedRequest(socket, refusal);
+      this.#logRefused(connection, reply.sentenceOf(refusal), name);
+    } catch (error) {
+      const unauthenticated = toCulvertError(error);
+      const reason = printable(unauthenticated.message);
+      reply.refused(socket, unauthenticated, challenges(this.#host));
+      // Two faults: what the caller speaks, and that it is not authenticated. The log has both.
+      this.#logRefused(connection, refusal === "grpc" ? `${reply.sentenceOf(refusal)}; ${reason}` : reason);
+    }
+  }
+
+  #logRefused({ remote }: IncomingConnection, reason: string, caller?: string): void {
+    const { kind, cluster } = this.#host;
+    const line = { cluster, caller, remote: kind === "unix" ? undefined : remote, reason };
+    this.#deps.throttledLog.write("info", line, "request refused");
+  }
+}
+
+/** A web proxy is asked for whole URLs (RFC 9112 §3.2.2), as curl does for http:// through `--proxy`. */
+function refusalOf({ url = "" }: IncomingMessage): reply.CallerHttpRefusal {
+  return /^\w+:\/\//.test(url) ? "wholeUrl" : "method";
 }

@@ -1,9 +1,7 @@
 import type { IncomingMessage } from "node:http";
-import type { Socket } from "node:net";
-import type { Duplex } from "node:stream";
 import { formatTarget, parseTarget, shownAuthority } from "../../shared/address/target.ts";
 import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
-import { sourceOf } from "../../shared/listen/incoming-connection.ts";
+import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";
 import { type SpliceTotals, splice } from "../../shared/relay/splice.ts";
@@ -14,7 +12,7 @@ import type { ServerOptions } from "../options/options.ts";
 import { OpenConnect } from "../tunnels/open-connects.ts";
 import { type OpenStreamDeps, openStream } from "../tunnels/open-stream.ts";
 import { isClosedInOrder, isSessionLost } from "../tunnels/opening.ts";
-import { authenticate, type Caller, callerSource, challenges, type Door } from "./authenticate.ts";
+import { authenticate, type Caller, type CallerHost, challenges } from "./authenticate.ts";
 import { ConnectRecord, type ConnectRecordDeps } from "./connect-record.ts";
 import { PendingCaller } from "./pending-caller.ts";
 import * as reply from "./reply.ts";
@@ -45,20 +43,30 @@ const CONNECTION_BYTES = { unix: 26 * 1024, tls: 70 * 1024 } as const;
  *       └────────────────────┴────────────────────────────┴─▶ one status line of the table of outcomes
  * ```
  */
-export async function connect(request: IncomingMessage, socket: Duplex, door: Door, deps: ConnectDeps): Promise<void> {
+export async function connect(
+  request: IncomingMessage,
+  connection: IncomingConnection,
+  host: CallerHost,
+  deps: ConnectDeps,
+): Promise<void> {
   const { options } = deps;
+  const { socket } = connection;
   const pending = new PendingCaller(socket, deps.unauthenticatedMemory);
-  const common = { cluster: door.tunnels, source: callerSource(door, socket), timeoutMs: options.connectTimeoutMs };
+  const common = {
+    cluster: host.tunnels,
+    source: host.kind === "unix" ? undefined : connection.source,
+    timeoutMs: options.connectTimeoutMs,
+  };
   const record = new ConnectRecord({ ...common, signal: pending.signal }, deps);
   try {
     const bounds = { deadlineMs: Math.ceil(record.leftMs()), most: options.maxJudgedAgents };
-    const caller = await authenticate(door, socket, request.headers, bounds);
+    const caller = await authenticate(host, connection, request.headers, bounds);
     record.caller = caller.name;
-    record.open = registerOpen(caller, door, socket, pending);
+    record.open = registerOpen(caller, host, connection, pending);
     record.target = shownAuthority(request.url ?? ""); // as it was asked for, even if it is no target
     const target = parseTarget(request.url);
     record.target = formatTarget(target);
-    const cluster = servedCluster(door, deps);
+    const cluster = servedCluster(host, deps);
     cluster.requireAdmission(target);
     if (deps.draining()) throw new CulvertError("draining", "this server is shutting down: try again");
     deps.files.mustHaveRoom("overloaded");
@@ -72,9 +80,9 @@ export async function connect(request: IncomingMessage, socket: Duplex, door: Do
     }
     record.onEstablished();
     record.earlyBytes = pending.sendEarly(stream);
-    await pending.establish(door.kind === "unix" ? options.establishedGapMs : 0);
+    await pending.establish(host.kind === "unix" ? options.establishedGapMs : 0);
     pending.release();
-    memory.onConnection(CONNECTION_BYTES[door.kind]);
+    memory.onConnection(CONNECTION_BYTES[host.kind]);
     // Not awaited: otherwise the request would be kept for as long as the connection.
     const totals = splice(socket, stream, {
       stallTimeoutMs: options.stallTimeoutMs,
@@ -84,37 +92,42 @@ export async function connect(request: IncomingMessage, socket: Duplex, door: Do
       memory,
     });
     void totals.then((ended) => {
-      memory.onConnection(-CONNECTION_BYTES[door.kind]);
-      recordEnd(ended, stream, door, record, deps);
+      memory.onConnection(-CONNECTION_BYTES[host.kind]);
+      recordEnd(ended, stream, host, record, deps);
     });
   } catch (error) {
     pending.release();
     const refusal = toCulvertError(error);
     if (refusal.code === "unauthenticated") record.certificate = claimedBy(socket);
     record.onRefused(refusal);
-    reply.refused(socket, refusal, challenges(door));
+    reply.refused(socket, refusal, challenges(host));
   }
 }
 
 /** The cluster that the caller's credential belongs to. A cluster of its name that was added later has other callers. */
-function servedCluster(door: Door, { clusters }: Pick<ConnectDeps, "clusters">) {
-  const cluster = clusters.get(door.cluster);
-  if (cluster?.tunnels === door.tunnels) return cluster;
-  throw new CulvertError("unknown_cluster", `cluster "${door.cluster}" is not served here any more`);
+function servedCluster(host: CallerHost, { clusters }: Pick<ConnectDeps, "clusters">) {
+  const cluster = clusters.get(host.cluster);
+  if (cluster?.tunnels === host.tunnels) return cluster;
+  throw new CulvertError("unknown_cluster", `cluster "${host.cluster}" is not served here any more`);
 }
 
 /** Until its end the CONNECT can be found by the credential of its caller, which may be revoked. */
-function registerOpen({ proof }: Caller, door: Door, socket: Duplex, pending: PendingCaller): OpenConnect | undefined {
-  if (proof === undefined || door.kind === "unix") return undefined;
-  const open = new OpenConnect(sourceOf(socket as Socket).address, socket, pending);
-  door.open.add(proof, open);
+function registerOpen(
+  { proof }: Caller,
+  host: CallerHost,
+  { socket, source }: IncomingConnection,
+  pending: PendingCaller,
+): OpenConnect | undefined {
+  if (proof === undefined || host.kind === "unix") return undefined;
+  const open = new OpenConnect(source.address, socket, pending);
+  host.open.add(proof, open);
   return open;
 }
 
 function recordEnd(
   totals: SpliceTotals,
   stream: Stream,
-  { tunnels: cluster }: Door,
+  { tunnels: cluster }: CallerHost,
   record: ConnectRecord,
   { draining }: ConnectDeps,
 ): void {

@@ -4,7 +4,7 @@ import { connect, createServer, type Socket } from "node:net";
 import { duplexPair } from "node:stream";
 import { test } from "node:test";
 import { CulvertError, isOutcomeCode, OUTCOMES, type OutcomeCode } from "../../shared/outcomes.ts";
-import { established, type HttpRefusal, refused, refusedRequest } from "./reply.ts";
+import { type CallerHttpRefusal, established, refused, refusedRequest } from "./reply.ts";
 
 /** Everything that `answer` writes, up to the end. */
 async function written(answer: (socket: ReturnType<typeof duplexPair>[0]) => void): Promise<string> {
@@ -79,7 +79,7 @@ test("what an agent says cannot add a header, a line or an escape sequence", asy
   assert.match(head, /details="[^"\\]*"\r\n/);
 });
 
-const REQUESTS: Record<HttpRefusal, RegExp> = {
+const REQUESTS: Record<CallerHttpRefusal, RegExp> = {
   method:
     /^HTTP\/1\.1 405 ([^\r]+)\r\nAllow: CONNECT\r\nProxy-Status: culvert; error=http_request_error; details="\1"\r\n/,
   wholeUrl: /^HTTP\/1\.1 405 .*; curl: add --proxytunnel\r\nAllow: CONNECT\r\n/,
@@ -92,7 +92,7 @@ const REQUESTS: Record<HttpRefusal, RegExp> = {
 
 for (const [refusal, expected] of Object.entries(REQUESTS)) {
   test(`a request refused for its ${refusal} is told so`, async () => {
-    assert.match(await written((socket) => refusedRequest(socket, refusal as HttpRefusal)), expected);
+    assert.match(await written((socket) => refusedRequest(socket, refusal as CallerHttpRefusal)), expected);
   });
 }
 

@@ -29,7 +29,7 @@ const HTTP_REFUSALS = {
   headerTooLarge: { status: 431, sentence: "the request header is too large", header: "" },
   headerTimeout: { status: 408, sentence: "the request header did not arrive in time", header: "" },
 } as const;
-export type HttpRefusal = keyof typeof HTTP_REFUSALS;
+export type CallerHttpRefusal = keyof typeof HTTP_REFUSALS;
 
 /** Says that the target is there; `flushed`: the answer has left this process on its own. */
 export function established(socket: Duplex, flushed?: () => void): void {
@@ -57,12 +57,12 @@ export function refused(socket: Duplex, error: CulvertError, challenges: readonl
   );
 }
 
-export function sentenceOf(refusal: HttpRefusal): string {
+export function sentenceOf(refusal: CallerHttpRefusal): string {
   return HTTP_REFUSALS[refusal].sentence;
 }
 
 /** Answers what is no CONNECT. */
-export function refusedRequest(socket: Duplex, refusal: HttpRefusal): void {
+export function refusedRequest(socket: Duplex, refusal: CallerHttpRefusal): void {
   const { status, sentence, header } = HTTP_REFUSALS[refusal];
   send(socket, status, sentence, header);
 }

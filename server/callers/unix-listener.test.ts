@@ -1,13 +1,16 @@
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { existsSync } from "node:fs";
-import { mkdir, mkdtemp, rename, rm, unlink, writeFile } from "node:fs/promises";
-import { connect, createServer, type Socket } from "node:net";
+import { mkdir, mkdtemp, rename, rm, stat, unlink, writeFile } from "node:fs/promises";
+import { syncBuiltinESMExports } from "node:module";
+import net, { connect, createServer, Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
+import { ConfigError } from "../../shared/config/options.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
-import { UnixListener } from "./unix-listener.ts";
+import { UnixListener, type UnixListenerOptions } from "./unix-listener.ts";
 
 interface Line {
   readonly level: string;
@@ -15,15 +18,8 @@ interface Line {
   readonly msg: string;
 }
 
-/** The same, open. */
-async function listening() {
-  const it = await listenerAt();
-  await it.listener.open();
-  return it;
-}
-
-/** A listener that echoes, on a path in a folder of its own, and looks at its file all the time. */
-async function listenerAt() {
+/** A listener that echoes, on a path in a folder of its own, and checks its file all the time. */
+async function listenerAt(more: Partial<UnixListenerOptions> = {}) {
   const folder = await mkdtemp(join(tmpdir(), "culvert-uds-"));
   await mkdir(join(folder, "d"));
   const path = join(folder, "d", "s");
@@ -31,8 +27,8 @@ async function listenerAt() {
   const destination = { write: (line: string) => void lines.push(JSON.parse(line)) };
   const log = createLogger({ level: "info", format: "json", name: "test", destination });
   const onSocket = (socket: Socket) => void socket.on("error", () => {}).pipe(socket);
-  const bind = { path, option: "--uds-name", mode: 0o660, deleteExisting: true, backlog: 16 };
-  const listener = new UnixListener({ ...bind, onSocket, log, lookMs: 5 });
+  const bind = { path, option: "blue.yaml: callers.uds", mode: 0o660, deleteExisting: true, backlog: 16 };
+  const listener = new UnixListener({ ...bind, onSocket, log, checkMs: 5, ...more });
   return {
     ...{ folder, path, lines, listener },
     [Symbol.asyncDispose]: async () => {
@@ -40,6 +36,13 @@ async function listenerAt() {
       await rm(folder, { recursive: true });
     },
   };
+}
+
+/** The same, after it has been opened. */
+async function listening(more: Partial<UnixListenerOptions> = {}) {
+  const it = await listenerAt(more);
+  await it.listener.open();
+  return it;
 }
 
 async function until(condition: () => boolean): Promise<void> {
@@ -61,7 +64,7 @@ async function assertServes(path: string): Promise<void> {
   socket.destroy();
 }
 
-/** Somebody else's listener, which says its name. */
+/** The listener of another process, which sends its name. */
 async function otherOn(path: string) {
   const server = createServer((socket) => socket.on("error", () => {}).end("other"));
   server.listen(path);
@@ -69,98 +72,83 @@ async function otherOn(path: string) {
   return { [Symbol.asyncDispose]: () => new Promise<void>((resolve) => server.close(() => resolve())) };
 }
 
-test("a file that is removed is said, and comes back; a connection that was open lives on", async () => {
-  await using it = await listening();
-  const open = connect(it.path);
-  await assertEchoes(open);
-  for (let round = 1; round <= 3; round++) {
-    await unlink(it.path);
-    await until(() => it.lines.length === 2 * round);
+/** A socket file whose process was killed. */
+function leaveStale(path: string): void {
+  const script = `require("net").createServer().listen(${JSON.stringify(path)}, () => process.kill(process.pid, "SIGKILL"))`;
+  assert.equal(spawnSync(process.execPath, ["-e", script]).signal, "SIGKILL");
+}
+
+const refuses = (says: RegExp) => (error: unknown) => error instanceof ConfigError && says.test(error.message);
+
+// ── opening ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+test("the socket has the mode asked for, takes callers, and its file is gone after close", async () => {
+  const before = process.umask();
+  for (const mode of [0o660, 0o600, 0o666]) {
+    await using it = await listening({ mode });
+    assert.equal((await stat(it.path)).mode & 0o777, mode);
     await assertServes(it.path);
-    await assertEchoes(open);
-  }
-  const [gone, back] = it.lines;
-  assert.equal(gone?.level, "error");
-  assert.match(gone?.reason ?? "", /s was removed or replaced while this server listened on it$/);
-  assert.equal(back?.level, "info");
-  assert.equal(it.listener.state.problem, undefined);
-  open.destroy();
-});
-
-test("a folder that is removed is a problem until it is there again", async () => {
-  await using it = await listening();
-  await rm(join(it.folder, "d"), { recursive: true });
-  await until(() => /its folder does not exist/.test(it.listener.state.problem ?? ""));
-  await mkdir(join(it.folder, "d"));
-  await until(() => it.listener.state.problem === undefined);
-  await assertServes(it.path);
-});
-
-test("another server that took the path keeps it, file and all, even when this one closes", async () => {
-  await using it = await listening();
-  await using _other = await otherOn(`${it.path}2`);
-  await rename(`${it.path}2`, it.path);
-  await until(() => /another server listens on/.test(it.listener.state.problem ?? ""));
-  const told = it.lines.length;
-  const [name] = await once(connect(it.path), "data");
-  assert.equal(String(name), "other");
-  await it.listener.close();
-  assert.equal(existsSync(it.path), true);
-  assert.equal(it.lines.length, told, "a problem is said once, not at each look");
-  await unlink(it.path);
-});
-
-test("a path that another server has left is taken back, with what it left there", async () => {
-  await using it = await listening();
-  {
-    await using _other = await otherOn(`${it.path}2`);
-    await rename(`${it.path}2`, it.path); // closing removes the name it was bound to, so this one stays
-    await until(() => /another server listens on/.test(it.listener.state.problem ?? ""));
-  }
-  await until(() => it.listener.state.problem === undefined);
-  await assertServes(it.path);
-});
-
-test("a file that is no socket is left alone", async () => {
-  await using it = await listening();
-  await writeFile(`${it.path}2`, "precious");
-  await rename(`${it.path}2`, it.path);
-  await until(() => /exists and is not a socket/.test(it.listener.state.problem ?? ""));
-  await it.listener.close();
-  assert.equal(existsSync(it.path), true);
-});
-
-test("closing in the middle of a look leaves no file and no listener behind", async () => {
-  for (let round = 0; round < 20; round++) {
-    await using it = await listening();
-    await unlink(it.path);
-    await new Promise((resolve) => setTimeout(resolve, round / 2));
     await it.listener.close();
-    assert.equal(existsSync(it.path), false);
-    await assert.rejects(once(connect(it.path), "connect"), { code: "ENOENT" });
+    await assert.rejects(stat(it.path), { code: "ENOENT" });
+  }
+  assert.equal(process.umask(), before);
+});
+
+test("a stale file is replaced, unless that was turned off", async () => {
+  await using careful = await listenerAt({ deleteExisting: false });
+  leaveStale(careful.path);
+  await assert.rejects(careful.listener.open(), refuses(/--delete-existing-uds-file/));
+  await using it = await listenerAt();
+  leaveStale(it.path);
+  await it.listener.open();
+  await assertServes(it.path);
+});
+
+test("a file that is no socket is never removed", async () => {
+  await using it = await listenerAt();
+  await writeFile(it.path, "data");
+  await assert.rejects(it.listener.open(), refuses(/is not a socket/));
+  assert.equal((await stat(it.path)).size, 4);
+});
+
+test("without a file descriptor it is unknown whether a server listens on the path, and the path is left alone", async (t) => {
+  await using it = await listenerAt();
+  leaveStale(it.path);
+  for (const code of ["EMFILE", "ENFILE"]) {
+    const fails = () => new Socket().destroy(Object.assign(new Error(`connect ${code}`), { code }));
+    const mocked = t.mock.method(net, "connect", fails);
+    syncBuiltinESMExports();
+    await assert.rejects(it.listener.open(), refuses(/whether a server .* cannot be seen: .* has no file descriptor/));
+    mocked.mock.restore();
+    syncBuiltinESMExports();
   }
 });
 
-test("a path that cannot be had is tried until it can, and said once; the first try says why", async () => {
+test("a path that cannot be used is a problem, and is tried again until it can", async () => {
   await using it = await listenerAt();
   await rm(join(it.folder, "d"), { recursive: true });
-  await assert.rejects(it.listener.open(), /^ConfigError: --uds-name: cannot listen on .*: its folder does not exist/);
-  assert.match(it.listener.state.problem ?? "", /^--uds-name: cannot listen on /);
+  await assert.rejects(
+    it.listener.open(),
+    refuses(/^blue\.yaml: callers\.uds: cannot listen on .*: its folder does not exist, or/),
+  );
+  assert.match(it.listener.state.problem ?? "", /: cannot listen on /);
   assert.equal(it.listener.state.up, false);
   await mkdir(join(it.folder, "d"));
   await until(() => it.listener.state.up);
   await assertServes(it.path);
   assert.deepEqual(
     it.lines.map(({ msg }) => msg),
-    ["callers reach the unix socket again"],
+    ["callers reach the unix socket"],
   );
 });
 
-test("a path that is another's is left to it, tried until it is free, and no more once this one is closed", async () => {
+test("a path that another server has is left to it, tried until it is free, and no more after close", async () => {
   await using it = await listenerAt();
   {
     await using _other = await otherOn(it.path);
-    await assert.rejects(it.listener.open(), /another server listens on/);
+    await assert.rejects(it.listener.open(), refuses(/another server listens on/));
+    const [name] = await once(connect(it.path), "data");
+    assert.equal(String(name), "other");
   }
   await until(() => it.listener.state.up);
   await it.listener.close();
@@ -178,5 +166,38 @@ test("closing while it opens leaves no file and no listener behind", async () =>
     await opening;
     assert.equal(existsSync(it.path), false);
     await assert.rejects(once(connect(it.path), "connect"), { code: "ENOENT" });
+  }
+});
+
+// ── a file that is not its own any more ────────────────────────────────────────────────────────────────────────────
+
+test("a file that is removed is a problem that is logged once; open connections go on", async () => {
+  await using it = await listening();
+  const open = connect(it.path);
+  await assertEchoes(open);
+  await unlink(it.path);
+  await until(() => !it.listener.state.up);
+  const { problem = "" } = it.listener.state;
+  assert.match(problem, /was removed or replaced while this server listened on it: restart the server$/);
+  await new Promise((resolve) => setTimeout(resolve, 30)); // some checks later
+  assert.deepEqual(
+    it.lines.map(({ level, reason }) => [level, reason]),
+    [["error", problem]],
+  );
+  assert.equal(existsSync(it.path), false, "the server does not listen again");
+  await assertEchoes(open);
+  open.destroy();
+});
+
+test("a file that has replaced its own is a problem, and stays when it closes", async () => {
+  for (const isSocket of [true, false]) {
+    await using it = await listening();
+    if (!isSocket) await writeFile(`${it.path}2`, "precious");
+    await using _other = isSocket ? await otherOn(`${it.path}2`) : undefined;
+    await rename(`${it.path}2`, it.path);
+    await until(() => !it.listener.state.up);
+    await it.listener.close();
+    assert.equal(existsSync(it.path), true);
+    await unlink(it.path);
   }
 });

@@ -1,129 +1,129 @@
 import { lstatSync } from "node:fs";
-import type { Server, Socket } from "node:net";
+import { chmod, lstat, unlink } from "node:fs/promises";
+import { connect, createServer, type Server, type Socket } from "node:net";
 import { ConfigError } from "../../shared/config/options.ts";
+import { readFailure } from "../../shared/documents/read-bounded.ts";
+import { descriptorShortage } from "../../shared/limits/file-descriptors.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
-import { bindUnix, clearPath, type UnixSocketOptions } from "./unix-socket.ts";
 
-export interface UnixListenerOptions extends UnixSocketOptions {
-  onSocket(socket: Socket): void;
+export interface UnixListenerOptions {
+  readonly path: string;
+  /** The flag, or the document and its key, that names the path: errors begin with it. */
+  readonly option: string;
+  /** Permission bits: every process that may write to the socket is a caller. */
+  readonly mode: number;
+  /** Remove a socket file that no process listens on any more. */
+  readonly deleteExisting: boolean;
+  readonly backlog: number;
   readonly log: Logger;
-  /** How often the file is looked at, ms. */
-  readonly lookMs?: number;
+  onSocket(socket: Socket): void;
+  /** How often the file is checked, ms. */
+  readonly checkMs?: number;
 }
 
-const LOOK_MS = 1_000;
+const CHECK_MS = 1_000;
+/** An owner of the socket that has not answered within this time is taken for alive, ms. */
+const PROBE_TIMEOUT_MS = 1_000;
 
 /**
- * A unix socket that stays where callers look for it.
+ * A unix socket for callers.
  *
- * Its file may be removed or replaced under a running server: by a cleaner of /tmp, with the folder it is in, by another
- * server. The kernel tells nobody, and the server would listen where no caller can come. So the file is looked at; when
- * it is another, or none, the server says so and listens anew, if the path can be had. Connections that are open live on.
+ * Its file may be removed or replaced while the server runs: by a cleaner of /tmp, with its folder, or by another server.
+ * The kernel reports none of it, and callers would not reach the server. So the file is checked regularly, and `state` says
+ * what is wrong. The server does not listen again: only a restart does.
  */
 export class UnixListener {
   readonly #options: UnixListenerOptions;
   #server: Server | undefined;
-  /** Which file is ours. */
+  /** Identifies the socket file of this listener. */
   #file: string | undefined;
   #problem: string | undefined;
   #timer: NodeJS.Timeout | undefined;
-  #looking: Promise<void> | undefined;
+  #opening: Promise<void> | undefined;
   #closed = false;
 
   constructor(options: UnixListenerOptions) {
     this.#options = options;
   }
 
-  /** If the path cannot be had, rejects with a `ConfigError`, and tries again at each look until it is closed. */
+  /**
+   * Listens on the path. Rejects with a `ConfigError` if that is not possible now; it is tried again at each check until it
+   * succeeds or the listener is closed.
+   */
   async open(): Promise<void> {
-    const opening = this.#listenAnew();
-    this.#during(
-      opening.catch((error: Error) => {
-        this.#problem = error.message; // whoever opens says it
-      }),
-    );
-    await opening;
+    this.#opening = this.#listen();
+    try {
+      await this.#opening;
+    } catch (error) {
+      this.#problem = (error as Error).message; // the caller logs it
+      throw error;
+    } finally {
+      this.#opening = undefined;
+      this.#checkLater();
+    }
   }
 
-  /** Can callers come, and if not, why? */
+  /** Whether callers reach the socket, and if not, why. */
   get state(): { readonly up: boolean; readonly problem: string | undefined } {
     const up = this.#server !== undefined && this.#problem === undefined && !this.#closed;
     return { up, problem: this.#problem };
   }
 
-  /** Stops listening and removes the file, if it is ours. Resolves when the connections that came have ended, too. */
+  /** Stops listening and removes its own file. Resolves when the accepted connections have ended, too. */
   async close(): Promise<void> {
     this.#closed = true;
     clearTimeout(this.#timer);
-    if (this.#looking !== undefined) await this.#looking;
+    await this.#opening?.catch(() => {});
     const server = this.#server;
     if (server === undefined) return;
-    if (this.#isOthers()) {
-      // Closing would remove the other's file. Nobody can come here any more, and the end of the process closes it.
+    const file = fileAt(this.#options.path);
+    if (file !== undefined && file !== this.#file) {
+      // libuv would remove the file that has replaced ours. The end of the process closes the server.
       server.unref();
       return;
     }
     await new Promise<void>((resolve) => server.close(() => resolve()));
   }
 
-  async #bind(): Promise<void> {
-    this.#server = await bindUnix(this.#options, this.#options.onSocket);
+  async #listen(): Promise<void> {
+    await clearPath(this.#options);
+    if (this.#closed) return;
+    this.#server = await bindUnix(this.#options);
     this.#file = fileAt(this.#options.path);
   }
 
-  #lookLater(): void {
-    this.#timer = setTimeout(() => this.#during(this.#look()), this.#options.lookMs ?? LOOK_MS).unref();
-  }
-
-  /** One look at a time, and the next a while after it. */
-  #during(look: Promise<void>): void {
-    this.#looking = look.finally(() => {
-      this.#looking = undefined;
-      if (!this.#closed) this.#lookLater();
-    });
-  }
-
-  async #look(): Promise<void> {
-    const { path, option } = this.#options;
-    try {
-      if (this.#server === undefined || this.#file === undefined || fileAt(path) !== this.#file) {
-        this.#say(this.#problem ?? `${option}: ${path} was removed or replaced while this server listened on it`);
-        await this.#listenAnew();
-      }
-      this.#say(undefined);
-    } catch (error) {
-      this.#say((error as Error).message);
-    }
-  }
-
-  async #listenAnew(): Promise<void> {
-    const { path, option } = this.#options;
-    await clearPath(this.#options);
+  #checkLater(): void {
     if (this.#closed) return;
-    // In one turn with the close: what another server put there in between, the close would remove.
-    if (this.#isOthers()) throw new ConfigError([`${option}: another server has just taken ${path}.`]);
-    this.#server?.close();
-    this.#server = undefined;
-    await this.#bind();
+    this.#timer = setTimeout(() => void this.#check(), this.#options.checkMs ?? CHECK_MS).unref();
   }
 
-  #isOthers(): boolean {
-    const file = fileAt(this.#options.path);
-    return file !== undefined && file !== this.#file;
+  async #check(): Promise<void> {
+    const { path, option } = this.#options;
+    if (this.#server === undefined) {
+      await this.open().then(
+        () => this.#report(undefined),
+        () => {}, // the problem is logged already
+      );
+      return;
+    }
+    const isOurs = this.#file !== undefined && fileAt(path) === this.#file;
+    const sentence = `${option}: ${path} was removed or replaced while this server listened on it: restart the server`;
+    this.#report(isOurs ? undefined : sentence);
+    this.#checkLater();
   }
 
-  #say(problem: string | undefined): void {
-    if (problem === this.#problem || this.#closed) return;
-    this.#problem = problem;
+  #report(problem: string | undefined): void {
     const { log, path } = this.#options;
-    if (problem === undefined) log.info({ path }, "callers reach the unix socket again");
+    if (this.#closed || problem === this.#problem) return;
+    this.#problem = problem;
+    if (problem === undefined) log.info({ path }, "callers reach the unix socket");
     else log.error({ path, reason: problem }, "callers do not reach the unix socket");
   }
 }
 
 /**
- * What stands at a path: a file's own number, which no other file gets while a server listens on it. Where the folder lets
- * nobody look, the error's code, which is nobody's file.
+ * Identifies the file at a path: no other file gets its inode while a server listens on it. If the folder is not
+ * accessible, the error's code, which is no file's.
  */
 function fileAt(path: string): string | undefined {
   try {
@@ -134,3 +134,92 @@ function fileAt(path: string): string | undefined {
     return code === "ENOENT" || code === "ENOTDIR" ? undefined : code;
   }
 }
+
+/** Resolves when no file is at the path any more; rejects with a `ConfigError` if it cannot be removed or is in use. */
+async function clearPath({ path, option, deleteExisting }: UnixListenerOptions): Promise<void> {
+  const file = await lstat(path).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === "ENOENT" || error.code === "ENOTDIR") return undefined;
+    throw new ConfigError([`${option}: ${path} cannot be looked at: ${error.message}.`], { cause: error });
+  });
+  if (file === undefined) return;
+  if (!file.isSocket()) throw new ConfigError([`${option}: ${path} exists and is not a socket. Name another path.`]);
+  const answered = await isAnswered(path).catch((error: Error) => {
+    throw new ConfigError([`${option}: whether a server listens on ${path} cannot be seen: ${readFailure(error)}.`], {
+      cause: error,
+    });
+  });
+  if (answered) {
+    throw new ConfigError([`${option}: another server listens on ${path}. Stop it, or name another path.`]);
+  }
+  if (!deleteExisting) {
+    throw new ConfigError([
+      `${option}: ${path} is left over from a server that has ended. Remove it, or give --delete-existing-uds-file.`,
+    ]);
+  }
+  await unlink(path).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === "ENOENT") return;
+    throw new ConfigError([`${option}: the stale socket ${path} cannot be removed: ${error.message}.`]);
+  });
+}
+
+/**
+ * Whether a server listens on the socket. Only a refusal says no: a live owner may have a full backlog (EAGAIN), or be
+ * silent. Rejects if no file descriptor is left.
+ */
+function isAnswered(path: string): Promise<boolean> {
+  return new Promise((resolve, reject) => {
+    const probe = connect(path);
+    const answer = (alive: boolean) => {
+      probe.destroy();
+      resolve(alive);
+    };
+    probe.setTimeout(PROBE_TIMEOUT_MS, () => answer(true));
+    probe.on("connect", () => answer(true));
+    probe.on("error", (error: NodeJS.ErrnoException) => {
+      if (descriptorShortage(error)) reject(error);
+      else answer(!["ECONNREFUSED", "ENOENT"].includes(error.code ?? ""));
+    });
+  });
+}
+
+async function bindUnix(options: UnixListenerOptions): Promise<Server> {
+  const { path, option, mode, onSocket } = options;
+  // Half-open: a caller that has sent everything still wants the answer.
+  const server = createServer({ allowHalfOpen: true }, onSocket);
+  await listenWithMode(server, options);
+  try {
+    await chmod(path, mode); // a folder's default ACL overrides the umask
+  } catch (error) {
+    server.close();
+    throw new ConfigError([`${option}: ${path} cannot have its mode: ${(error as Error).message}.`]);
+  }
+  return server;
+}
+
+function listenWithMode(server: Server, { path, option, mode, backlog }: UnixListenerOptions): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once("error", (error: NodeJS.ErrnoException) => {
+      const cause = LISTEN_FAILURES[error.code ?? ""] ?? error.message;
+      reject(new ConfigError([`${option}: cannot listen on ${path}: ${cause}.`], { cause: error }));
+    });
+    // Node binds inside `listen`: there is no moment in which the file has wider permissions than asked for.
+    const before = process.umask(0o777 & ~mode);
+    try {
+      server.listen({ path, backlog }, () => {
+        server.removeAllListeners("error");
+        server.on("error", () => {}); // accept(2) without a descriptor: the connection stays in the backlog
+        resolve();
+      });
+    } finally {
+      process.umask(before);
+    }
+  });
+}
+
+const LISTEN_FAILURES: Readonly<Record<string, string>> = {
+  EADDRINUSE: "another server has just taken it",
+  // libuv reports EACCES for a folder that does not exist, too (uv_pipe_bind).
+  EACCES: "its folder does not exist, or this user may not write in it",
+  ENOTDIR: "its folder is a file",
+  EROFS: "its file system is read-only",
+};

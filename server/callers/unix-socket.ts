@@ -1,7 +1,7 @@
 import { chmod, lstat, unlink } from "node:fs/promises";
 import { connect, createServer, type Server, type Socket } from "node:net";
 import { ConfigError } from "../../shared/config/options.ts";
-import { readFailure } from "../../shared/documents/read-failure.ts";
+import { readFailure } from "../../shared/documents/read-bounded.ts";
 import { descriptorShortage } from "../../shared/limits/file-descriptors.ts";
 
 export interface UnixSocketOptions {

@@ -169,7 +169,7 @@ export class ClusterRuntime {
   requireAdmission(target: Target): void {
     const { name, suspended, targets, limits } = this.#cluster;
     if (suspended) throw new CulvertError("forbidden", `cluster "${name}" is suspended`);
-    const objection = targets.judge(target);
+    const objection = targets.objection(target);
     if (objection !== undefined) throw new CulvertError("forbidden", printable(objection));
     if (limits.pendingConnects !== undefined && this.tunnels.pendingConnects >= limits.pendingConnects) {
       throw this.#limited(`${limits.pendingConnects} CONNECTs wait for an answer`, "pendingConnects", 1_000);

@@ -10,7 +10,7 @@ import { after, before, test } from "node:test";
 import { connect as dialTls } from "node:tls";
 import { LinkKey } from "../../shared/link/proof.ts";
 import { encodeProxyV2 } from "../../shared/listen/proxy-protocol.ts";
-import { certificateOf } from "../../shared/pki/testing.ts";
+import { certificateOf } from "../../shared/pki/testing/certificates.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { fetchText, until, within } from "../testing/server.ts";
 import {
@@ -249,7 +249,7 @@ test("who came to a cluster without names and has not said to whom meets no cert
   await agentAt(server, "blue", { at: mine.get("blue"), by: mine.get("blue").agent }); // so early has been accepted
   await mine.get("blue").write();
   await ended;
-  assert.ok(server.lines.some(({ reason }) => String(reason).startsWith("what is behind this port has changed")));
+  assert.ok(server.lines.some(({ reason }) => String(reason).startsWith("the clusters of this port changed")));
 });
 
 test("a document that breaks keeps its old version, is named in readyz, and leaves the server ready", async () => {
@@ -359,14 +359,16 @@ test("behind a balancer the source is who the PROXY header says, and only a trus
   agent.session.destroy();
 });
 
-test("a certificate that OpenSSL refuses closes its own door, and the server lives on for the others", async () => {
+test("a certificate that OpenSSL refuses closes its own virtual host, and the server lives on for the others", async () => {
   await using mine = await Tenants.create(["blue", "red"]);
   const { cert, key } = weakPair();
   await writeFile(join(mine.folder, "red.crt"), cert);
   await writeFile(join(mine.folder, "red.key"), key);
   const server = await mine.start();
   assert.equal((await callerAt(server, "red.example", mine.get("red").caller)).getPeerX509Certificate(), undefined);
-  await until(() => server.lines.some(({ reason }) => /certificate of this door cannot be used/.test(String(reason))));
+  await until(() =>
+    server.lines.some(({ reason }) => /certificate of this virtual host cannot be used/.test(String(reason))),
+  );
   const blue = await agentAt(server, "blue", { at: mine.get("blue"), by: mine.get("blue").agent });
   assert.match(await answerOf(await unixCallerAt(mine.get("blue").uds)), /blue$/);
   blue.session.destroy();

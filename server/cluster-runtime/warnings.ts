@@ -1,5 +1,5 @@
 import type { CrlFile, RevocationList, WatchedCrl } from "../../shared/tls/revocation-list.ts";
-import { authoritiesOf } from "../clusters/authority.ts";
+import { authoritiesOf } from "../clusters/certificate-reservations.ts";
 import { SIDES, type SideName } from "../clusters/cluster.ts";
 import type { ClusterRuntime } from "./cluster-runtime.ts";
 

@@ -1,10 +1,9 @@
+import { isDeepStrictEqual } from "node:util";
 import type { IdentityPattern } from "../../shared/tls/identity.ts";
 import type { CrlFile } from "../../shared/tls/revocation-list.ts";
 import type { TlsPair } from "../../shared/tls/tls-material.ts";
-import type { Limits } from "./document.ts";
-import type { SourceCidrs } from "./source-cidrs.ts";
-import type { TargetRules } from "./targets.ts";
-import type { TokenTrust } from "./token-document.ts";
+import type { SourceCidrs, TargetRules } from "./access-rules.ts";
+import type { Limits, TokenTrust } from "./document.ts";
 
 /** The two kinds of peers that a cluster accepts, as a document names them. */
 export const SIDES = ["agents", "callers"] as const;
@@ -13,38 +12,38 @@ export type SideName = (typeof SIDES)[number];
 /** One workload cluster as its document describes it: read, validated and frozen. A changed document makes a new object. */
 export interface Cluster {
   readonly name: string;
-  /** Where it is written, for messages. */
+  /** Path of its file, for messages. */
   readonly file: string;
   /** Its number in a file of several documents. */
   readonly document?: number;
   readonly agents: AgentSide;
   readonly callers: CallerSide;
-  /** Which targets its callers may ask for, judged before the tunnel. */
+  /** The targets that its callers may ask for, decided before a tunnel is chosen. */
   readonly targets: TargetRules;
   readonly limits: Limits;
-  /** It is known, its names too, and nobody gets in. */
+  /** A suspended cluster keeps its names and accepts nobody. */
   readonly suspended: boolean;
 }
 
-/** What the agents' and the callers' port know of a cluster. Left out in the document: what the server's flags say. */
+/** What a document says about one kind of peers. The flags of the server apply where it leaves something out. */
 export interface ClusterSide {
-  /** Canonical names, `*.x` among them; empty: reachable on this port only while it is the one cluster. */
+  /** Canonical names, `*.x` among them. Without names it is reachable on this port only while it is the one cluster. */
   readonly sni: readonly string[];
-  /** What the server shows. */
+  /** The certificate that the server shows. */
   readonly certificate?: TlsPair;
-  /** CA certificates (PEM) that the clients' certificates must come from. */
+  /** CA certificates (PEM) that verify the clients' certificates. */
   readonly ca?: string;
   /** CRLs of those CAs; absent: the server's (`--client-crl-file`), as far as they are of those CAs. */
   readonly crl?: CrlFile;
   /** Empty: as without `--agent-identities` or `--caller-identities`. */
   readonly identities: readonly IdentityPattern[];
-  /** With a token and neither `ca` nor `identities`, the server's own CA says nothing here: only tokens do. */
+  /** With a token and neither `ca` nor `identities`, the CA of the flags does not count. */
   readonly token?: TokenTrust;
-  /** Absent: from anywhere. */
+  /** Networks that clients may come from; absent: any. */
   readonly sourceCIDRs?: SourceCidrs;
 }
 
-/** Whether agents may, or must, prove themselves by TLS over the link, where the TLS outside ends in between. */
+/** Whether agents may, or must, authenticate by TLS inside the link, where a middlebox ends the TLS outside. */
 export type InnerTlsRule = "never" | "auto" | "always";
 
 export interface AgentSide extends ClusterSide {
@@ -58,7 +57,14 @@ export interface CallerSide extends ClusterSide {
   readonly uds?: string;
 }
 
-/** In what a new version of a cluster differs from the one before. */
+/** A cluster in a sentence: its name, its file and the number of its document. */
+export function describeCluster({ name, file, document }: Cluster): string {
+  return `cluster "${name}" (${file}${document === undefined ? "" : `, document ${document}`})`;
+}
+
+// ── changes ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** The parts in which a new version of a cluster differs from the last one. */
 export interface ClusterChanges {
   readonly agents: SideChanges;
   readonly callers: SideChanges;
@@ -71,12 +77,53 @@ export interface ClusterChanges {
 }
 
 export interface SideChanges {
-  /** `sni`: the name maps of the store have them already. */
+  /** `sni`; the name maps of the store have it already. */
   readonly names: boolean;
   /** Certificate, key or CA: new handshakes need a new TLS context. */
   readonly material: boolean;
-  /** CA, identities, token, sourceCIDRs or inner TLS: who was let in has to be judged again. */
+  /** CA, identities, token, sourceCIDRs or inner TLS: admitted peers have to be verified again. */
   readonly trust: boolean;
-  /** Other CRLs: whoever they revoke has to go. */
+  /** CRLs: peers whose certificates are revoked now have to go. */
   readonly crl: boolean;
+}
+
+/** The differences of two versions of a cluster; `undefined` if there is none. */
+export function changesOf(before: Cluster, now: Cluster): ClusterChanges | undefined {
+  const agents = sideChanges(before.agents, now.agents);
+  const callers = sideChanges(before.callers, now.callers);
+  const own = {
+    maxAgents: before.agents.maxAgents !== now.agents.maxAgents,
+    uds: before.callers.uds !== now.callers.uds,
+    allow: !isDeepStrictEqual(before.targets.allow, now.targets.allow),
+    deny: !isDeepStrictEqual(before.targets.deny, now.targets.deny),
+    limits: !isDeepStrictEqual(before.limits, now.limits),
+    suspended: before.suspended !== now.suspended,
+  };
+  const any = [agents, callers, own].some((part) => Object.values(part).includes(true));
+  return any ? { agents, callers, ...own } : undefined;
+}
+
+function sideChanges(before: ClusterSide, now: ClusterSide): SideChanges {
+  const ca = before.ca !== now.ca;
+  return {
+    names: !isDeepStrictEqual(before.sni, now.sni),
+    material: ca || !isDeepStrictEqual(before.certificate, now.certificate),
+    crl: before.crl?.pem !== now.crl?.pem,
+    trust: ca || !isDeepStrictEqual(trustOf(before), trustOf(now)),
+  };
+}
+
+function trustOf({ identities, token, sourceCIDRs, ...rest }: ClusterSide | AgentSide): unknown {
+  const innerTls = "innerTls" in rest ? rest.innerTls : undefined;
+  return { identities: identities.map(({ text }) => text), token, sources: sourceCIDRs?.texts, innerTls };
+}
+
+/** The top-level keys of a document that differ. Their values are left out, because they may be secret. */
+export function changedKeys({ agents, callers, maxAgents, uds, ...own }: ClusterChanges): string[] {
+  const under = {
+    agents: maxAgents || Object.values(agents).includes(true),
+    callers: uds || Object.values(callers).includes(true),
+    ...own,
+  };
+  return Object.entries(under).flatMap(([key, differs]) => (differs ? key : []));
 }

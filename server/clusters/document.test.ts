@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
+import { validate } from "../../shared/documents/schema.ts";
 import { yamlDocuments } from "../../shared/documents/yaml-documents.ts";
-import { type ClusterDocument, parseDocument } from "./document.ts";
+import { type ClusterDocument, clusterDocument } from "./document.ts";
 
 /** What zod says by itself. */
 const ZODS_OWN = /invalid input|expected|received|unrecognized|too (?:small|big)/i;
@@ -10,8 +11,8 @@ const ZODS_OWN = /invalid input|expected|received|unrecognized|too (?:small|big)
 function parse(text: string): ClusterDocument | string[] {
   const [first] = yamlDocuments(text);
   if (first?.value === undefined) return [first?.fault ?? "nothing"];
-  const parsed = parseDocument(first.value);
-  return "faults" in parsed ? parsed.faults : parsed.document;
+  const parsed = validate(clusterDocument, first.value);
+  return parsed.faults === undefined ? parsed.value : [...parsed.faults];
 }
 
 function parsed(text: string): ClusterDocument {
@@ -76,7 +77,7 @@ test("a name is enough", () => {
   const document = parsed("name: blue");
   assert.deepEqual([document.agents.sni, document.callers.identities, document.suspended], [[], [], false]);
   assert.deepEqual(document.limits, {});
-  assert.equal(document.targets.judge({ host: "10.0.0.1", port: 1 }), undefined);
+  assert.equal(document.targets.objection({ host: "10.0.0.1", port: 1 }), undefined);
 });
 
 test("scalars are text: a name that looks like a number or a boolean is a name", () => {
@@ -175,7 +176,7 @@ test("any text is documents or sentences, never an exception", () => {
   fc.assert(
     fc.property(fc.array(pieces, { maxLength: 16 }), (parts) => {
       for (const { value, fault } of yamlDocuments(parts.join(""))) {
-        if (fault === undefined) parseDocument(value);
+        if (fault === undefined) validate(clusterDocument, value);
       }
     }),
     { numRuns: process.env["CI"] === "true" ? 2_000 : 200 },

@@ -1,71 +1,127 @@
-import type { z } from "zod";
+import { isAbsolute } from "node:path";
+import { z } from "zod";
+import { parseServerNamePattern } from "../../shared/address/server-name.ts";
 import { formatSize, parseSize } from "../../shared/config/values.ts";
-import type { PlainValue } from "../../shared/documents/yaml-documents.ts";
+import { list, orIssue, parsed, section, text } from "../../shared/documents/schema.ts";
 import { parsePattern } from "../../shared/tls/identity.ts";
+import { SourceCidrs, TargetRules } from "./access-rules.ts";
 import type { InnerTlsRule } from "./cluster.ts";
-import { parseServerName } from "./names.ts";
-import { list, made, orIssue, section, text } from "./schema-parts.ts";
-import { SourceCidrs } from "./source-cidrs.ts";
-import { TargetRules } from "./targets.ts";
-import { tokenDocument } from "./token-document.ts";
+
+/** Signature algorithms of private keys (RFC 7518 §3.1, RFC 8037). With a shared key, whoever verifies could also sign. */
+export const ASYMMETRIC: readonly string[] = [
+  ...["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"],
+  ...["ES256", "ES384", "ES512", "EdDSA", "Ed25519"],
+];
+
+// ── tokens ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+const tokenReview = section({
+  kubeconfig: text().optional(),
+  audience: text(),
+  // Any pod can get a token for any audience, so the accounts have to be named.
+  agentNamespace: text(),
+  agentServiceAccount: text(),
+}).transform((review) => ({ kind: "tokenReview" as const, ...review }));
+
+const jwt = section({
+  issuer: text(),
+  audience: text(),
+  algorithms: list(parsed(algorithm)).min(1, "is empty: name algorithms, or leave the key out").optional(),
+  jwks: parsed(keyLocation),
+  jwksCa: text().optional(),
+  subjects: list(text()).min(1, "is empty, so nobody could come: name at least one subject, * as wildcard"),
+}).transform(
+  orIssue(({ jwksCa, ...token }) => {
+    const jwks: KeyLocation = jwksCa === undefined ? token.jwks : withCa(token.jwks, jwksCa);
+    return { kind: "jwt" as const, ...token, jwks };
+  }),
+);
+
+/** The rule for tokens of agents or callers. `*` is a wildcard in agentNamespace, agentServiceAccount and subjects. */
+const token = section({ tokenReview: tokenReview.optional(), jwt: jwt.optional() }).transform(
+  ({ tokenReview, jwt }, { issues }): TokenTrust => {
+    const one = tokenReview ?? jwt;
+    if (one !== undefined && (tokenReview === undefined || jwt === undefined)) return one;
+    issues.push({ code: "custom", message: "needs either tokenReview or jwt", input: { tokenReview, jwt } });
+    return z.NEVER;
+  },
+);
+
+export type JwtTrust = z.output<typeof jwt>;
+
+/** The tokens that a side accepts. Paths are as they were written in the document, and absolute in a `Cluster`. */
+export type TokenTrust = z.output<typeof tokenReview> | JwtTrust;
+
+function algorithm(value: string): string {
+  if (ASYMMETRIC.includes(value)) return value;
+  throw new Error(`"${value}" cannot prove who made a token; write one of ${ASYMMETRIC.join(", ")}`);
+}
+
+/** A path, or a URL as text, because `URL` objects cannot be compared. `caFile` verifies the server of the URL. */
+type KeyLocation = { readonly file: string } | { readonly url: string; readonly caFile?: string };
+
+function keyLocation(value: string): KeyLocation {
+  if (!/^[a-z][a-z0-9+.-]*:/i.test(value) || isAbsolute(value)) return { file: value };
+  if (URL.canParse(value) && new URL(value).protocol === "https:") return { url: value };
+  throw new Error("needs the path of a file or a URL that begins with https://");
+}
+
+function withCa(jwks: KeyLocation, caFile: string): KeyLocation {
+  if ("url" in jwks) return { ...jwks, caFile };
+  throw new Error("has jwksCa, which is for a jwks at an https:// URL: leave it out");
+}
+
+// ── clusters ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 const side = {
-  sni: list(made(parseServerName))
+  sni: list(parsed(parseServerNamePattern))
     .transform((names) => [...new Set(names)])
     .default([]),
   cert: text().optional(),
   key: text().optional(),
   ca: text().optional(),
   crl: text().optional(),
-  identities: list(made(parsePattern)).default([]),
-  token: tokenDocument.optional(),
+  identities: list(parsed(parsePattern)).default([]),
+  token: token.optional(),
   sourceCIDRs: list(text())
     .min(1, "is empty, so nobody could come: name networks, or leave the key out")
     .transform(orIssue((texts) => new SourceCidrs(texts)))
     .optional(),
 };
 
-const agents = section({ ...side, maxAgents: made(count).optional(), innerTls: made(innerTlsRule).optional() });
+const agents = section({ ...side, maxAgents: parsed(count).optional(), innerTls: parsed(innerTlsRule).optional() });
 const callers = section({ ...side, uds: text().optional() });
 
+/** The least number of bytes per second: one read of a socket, which a smaller bucket would never let pass. */
+const LEAST_BYTES = 65_536;
+/** The least memory in bytes: what a few connections need to move at all. */
+const LEAST_MEMORY = 1024 * 1024;
+
 const limits = section({
-  streams: made(count).optional(),
-  pendingConnects: made(count).optional(),
-  connectsPerSecond: made(count).optional(),
-  bytesPerSecond: made(bytes).optional(),
-  handshakesPerSecond: made(count).optional(),
-  memory: made(memory).optional(),
+  streams: parsed(count).optional(),
+  pendingConnects: parsed(count).optional(),
+  connectsPerSecond: parsed(count).optional(),
+  bytesPerSecond: parsed(sizeOf(LEAST_BYTES)).optional(),
+  handshakesPerSecond: parsed(count).optional(),
+  memory: parsed(sizeOf(LEAST_MEMORY)).optional(),
 });
 
-/** The schema of a document; its scalars are text, whatever YAML makes of them. */
+/** The schema of a document. Its scalars are text, whatever type YAML would give them. */
 export const clusterDocument = section({
-  name: made(clusterName),
+  name: parsed(clusterName),
   agents: agents.optional().transform(orIssue((given) => withPair(given ?? agents.parse({})))),
   callers: callers.optional().transform(orIssue((given) => withPair(given ?? callers.parse({})))),
   allow: rules(),
   deny: rules(),
   limits: limits.default({}),
-  suspended: made(yesOrNo).default(false),
+  suspended: parsed(yesOrNo).default(false),
 }).transform(({ allow, deny, ...rest }) => ({ ...rest, targets: new TargetRules(allow, deny) }));
 
-/** One cluster as its YAML document says it; paths are as they were written. */
+/** A cluster as its YAML document describes it; paths are as they were written. */
 export type ClusterDocument = z.output<typeof clusterDocument>;
 
-/** Absent: no bound but those of the server's flags. */
+/** Absent limits leave the bounds of the server's flags. */
 export type Limits = Readonly<z.output<typeof limits>>;
-
-/** The document of a cluster, or its faults as sentences that begin with the path of a key. */
-export function parseDocument(value: PlainValue): { document: ClusterDocument } | { faults: string[] } {
-  const result = clusterDocument.safeParse(value);
-  if (result.success) return { document: result.data };
-  return { faults: result.error.issues.map(({ path, message }) => `${shownPath(path)}${message}.`) };
-}
-
-function shownPath(path: readonly PropertyKey[]): string {
-  if (path.length === 0) return "the document ";
-  const steps = path.map((step) => (typeof step === "number" ? `[${step}]` : `.${String(step)}`));
-  return `${steps.join("").slice(1)} `;
-}
 
 function clusterName(value: string): string {
   if (/^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/.test(value)) return value;
@@ -77,22 +133,12 @@ function count(value: string): number {
   throw new Error("needs a whole number from 1 to 999999999; to let nobody in write suspended: true");
 }
 
-/** No less than one read of a socket: a bucket that holds less could never let it pass. */
-const LEAST_BYTES = 65_536;
-
-function bytes(value: string): number {
-  const size = parseSize(value);
-  if (size < LEAST_BYTES) throw new Error(`needs at least ${formatSize(LEAST_BYTES)}`);
-  return size;
-}
-
-/** No less than a few connections need to move at all. */
-const LEAST_MEMORY = 1024 * 1024;
-
-function memory(value: string): number {
-  const size = parseSize(value);
-  if (size < LEAST_MEMORY) throw new Error(`needs at least ${formatSize(LEAST_MEMORY)}`);
-  return size;
+function sizeOf(least: number): (value: string) => number {
+  return (value) => {
+    const size = parseSize(value);
+    if (size < least) throw new Error(`needs at least ${formatSize(least)}`);
+    return size;
+  };
 }
 
 function innerTlsRule(value: string): InnerTlsRule {
@@ -105,14 +151,13 @@ function yesOrNo(value: string): boolean {
   throw new Error("needs true or false");
 }
 
-/** Each rule is tried alone, so that the path of a fault leads to it. */
+/** Each rule is parsed alone, so that the path of a fault leads to it. */
 function rules() {
-  return list(
-    made((rule) => {
-      new TargetRules([rule], []);
-      return rule;
-    }),
-  ).default([]);
+  const rule = parsed((text) => {
+    new TargetRules([text], []);
+    return text;
+  });
+  return list(rule).default([]);
 }
 
 function withPair<S extends { cert?: string | undefined; key?: string | undefined }>(given: S): S {

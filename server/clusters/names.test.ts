@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { parseServerName, ServerNames } from "./names.ts";
+import { ServerNames } from "./names.ts";
 
 const names = new ServerNames([
   { value: "blue", names: ["blue.example", "*.blue.example"] },
@@ -43,22 +43,3 @@ test("what is alone and has names is found under these only", () => {
   assert.equal(alone.find("red.example"), undefined);
   assert.equal(alone.find(undefined), undefined);
 });
-
-test("names of the configuration have one spelling", () => {
-  assert.equal(parseServerName("Blue.Example."), "blue.example");
-  assert.equal(parseServerName("*.Bücher.example"), "*.xn--bcher-kva.example");
-});
-
-for (const [text, sentence] of [
-  ["*", /star stands alone for the first label/],
-  ["a.*.example", /star stands alone/],
-  ["*a.example", /star stands alone/],
-  ["10.0.0.1", /IP address/],
-  ["a..b", /no host name/],
-  ["*.", /is empty/],
-  [`${"a".repeat(64)}.example`, /label of 64 bytes/],
-] as const) {
-  test(`the name "${text}" is refused with its cure`, () => {
-    assert.throws(() => parseServerName(text), sentence);
-  });
-}

@@ -1,25 +1,25 @@
 import { canonicalServerName } from "../../shared/address/server-name.ts";
 
-/** What is served under some names of a port. */
-export interface Named<T> {
+/** A value that is served under some names of a port. */
+export interface NamedValue<T> {
   readonly value: T;
-  /** Canonical, or `*.` and a canonical name. None: every name, as long as there is nothing else on this port. */
+  /** Canonical, or `*.` and a canonical name. Without names the value is served under every name while it is the only one. */
   readonly names: readonly string[];
 }
 
 /**
- * The names of one TLS port: SNI → what is served under it. Exact names win over `*.x`, which stands for one label, as in
- * a Kubernetes Ingress. A name that is nobody's has no value: there is no default.
+ * The names of one TLS port: SNI → the value that is served under it. Exact names win over `*.x`, which stands for one label
+ * as in a Kubernetes Ingress. An unknown name has no value: there is no default.
  */
 export class ServerNames<T> {
-  /** Any name and no name lead here, and nobody needs to read one. */
+  /** The only value, served under every name and without one, so that no name has to be read. */
   readonly single: T | undefined;
   readonly #exact = new Map<string, T>();
-  /** By what follows the star, with its dot. */
+  /** By the part after the star, with its dot. */
   readonly #wildcards = new Map<string, T>();
 
   /** No name may be there twice. */
-  constructor(entries: readonly Named<T>[]) {
+  constructor(entries: readonly NamedValue<T>[]) {
     const [first, ...others] = entries;
     this.single = first !== undefined && others.length === 0 && first.names.length === 0 ? first.value : undefined;
     for (const { names, value } of entries) {
@@ -30,7 +30,7 @@ export class ServerNames<T> {
     }
   }
 
-  /** `serverName` as the client spelt it; `undefined`: it named nobody. */
+  /** `serverName` is as the client spelt it; `undefined` if it sent none. */
   find(serverName: string | undefined): T | undefined {
     if (this.single !== undefined) return this.single;
     const name = serverName === undefined ? undefined : canonicalServerName(serverName).name;
@@ -38,16 +38,4 @@ export class ServerNames<T> {
     const dot = name.indexOf(".");
     return this.#exact.get(name) ?? (dot > 0 ? this.#wildcards.get(name.slice(dot)) : undefined);
   }
-}
-
-/** A name of the configuration as it is compared; throws a sentence for its author. */
-export function parseServerName(text: string): string {
-  const wildcard = text.startsWith("*.");
-  const host = wildcard ? text.slice(2) : text;
-  if (host.includes("*")) {
-    throw new Error(`"${text}": a star stands alone for the first label (write for example "*.clusters.example")`);
-  }
-  const { name, fault } = canonicalServerName(host);
-  if (fault !== undefined) throw new Error(`"${text}" ${fault} (write for example "blue.clusters.example")`);
-  return wildcard ? `*.${name}` : name;
 }

@@ -1,15 +1,13 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import fc from "fast-check";
-import { certificateOf } from "../../shared/pki/testing.ts";
+import { type Outlined, OverlapIndex, OverlapTexts } from "../../shared/documents/overlap-index.ts";
+import { certificateOf } from "../../shared/pki/testing/certificates.ts";
 import { type IdentityPattern, parsePattern, patternsMeet } from "../../shared/tls/identity.ts";
-import { certificateClaims, outlineOf } from "./claimed-certificates.ts";
-import { tokenClaims } from "./claimed-tokens.ts";
+import { certificateReservations, outlineOf } from "./certificate-reservations.ts";
 import type { Cluster } from "./cluster.ts";
-import { MaterialFiles } from "./material.ts";
-import { type Outlined, OverlapIndex, OverlapTexts } from "./overlap-index.ts";
-import { loadClusterFile, parseClusterFile } from "./read.ts";
-import { settle } from "./settle.ts";
+import { MaterialFiles, parseClusterFile } from "./read.ts";
+import { resolveClusters, tokenReservations } from "./reservations.ts";
 
 const FLAGS = {
   agents: (await certificateOf({ cn: "agents" })).cert,
@@ -23,9 +21,9 @@ function clusterOf(name: string, agents: object): Cluster {
     agents: { sni: sni("agents"), ...agents },
     callers: { sni: sni("callers"), identities: [`CN=caller-${name}`] },
   };
-  const { clusters, faults } = loadClusterFile(parseClusterFile(name, JSON.stringify(document)), new MaterialFiles());
+  const { documents, faults } = parseClusterFile(name, JSON.stringify(document), new MaterialFiles()).load();
   assert.deepEqual(faults, []);
-  return clusters[0] ?? assert.fail();
+  return documents[0] ?? assert.fail();
 }
 
 const subjects = (name: string, ...subjects: string[]) => ({
@@ -39,10 +37,10 @@ function comparisons(t: TestContext, count: number, agentsOf: (name: string) => 
     return clusterOf(name, agentsOf(name));
   });
   const [first = assert.fail()] = clusters;
-  const claims = [...certificateClaims(first, FLAGS), ...tokenClaims(first)];
+  const claims = [...certificateReservations(first, FLAGS), ...tokenReservations(first)];
   const classes = new Set(claims.map((claim) => Object.getPrototypeOf(claim)));
   const compared = [...classes].map((prototype) => t.mock.method(prototype, "overlaps").mock);
-  const settled = settle(
+  const settled = resolveClusters(
     clusters.map((cluster) => ({ file: cluster.name, before: [], next: [cluster] })),
     FLAGS,
   );
@@ -115,7 +113,7 @@ test("an index finds all token rules that overlap, whoever verifies the tokens",
   );
   fc.assert(
     fc.property(fc.array(rule, many), (rules) => {
-      const claims = rules.flatMap((token) => tokenClaims({ ...base, agents: { ...base.agents, token } }));
+      const claims = rules.flatMap((token) => tokenReservations({ ...base, agents: { ...base.agents, token } }));
       findsAll(claims, (one, other) => claims[one]?.overlaps(claims[other] ?? assert.fail()) === true);
     }),
     { numRuns: 300 },

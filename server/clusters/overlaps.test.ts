@@ -4,12 +4,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import fc from "fast-check";
-import { certificateOf } from "../../shared/pki/testing.ts";
+import { certificateOf } from "../../shared/pki/testing/certificates.ts";
 import { matchesSubject } from "../tokens/verifier.ts";
-import { subjectPattern, subjectsMeet } from "./claimed-tokens.ts";
-import { MaterialFiles } from "./material.ts";
-import { loadClusterFile, parseClusterFile } from "./read.ts";
-import { settle } from "./settle.ts";
+import { MaterialFiles, parseClusterFile } from "./read.ts";
+import { resolveClusters, subjectPattern, subjectsOverlap } from "./reservations.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "culvert-overlaps-"));
 after(() => rmSync(folder, { recursive: true }));
@@ -54,26 +52,23 @@ function refusal(blue: object, red: object): string | undefined {
       callers: { uds: `/run/${name}.sock`, ...document.callers },
     };
     const file = join(folder, `${name}.yaml`);
-    const loaded = loadClusterFile(
-      parseClusterFile(file, JSON.stringify({ ...document, ...sides })),
-      new MaterialFiles(),
-    );
+    const loaded = parseClusterFile(file, JSON.stringify({ ...document, ...sides }), new MaterialFiles()).load();
     assert.deepEqual(loaded.faults, []);
-    return { file, clusters: loaded.clusters };
+    return { file, clusters: loaded.documents };
   };
   const [first, second] = [load("blue", blue), load("red", red)];
-  const settled = settle([
+  const resolved = resolveClusters([
     // It is read first, and comes second all the same.
     { file: second.file, before: [], next: second.clusters },
     { file: first.file, before: first.clusters, next: first.clusters },
   ]);
-  assert.equal(settled.inUse.get(first.file), first.clusters);
-  assert.equal(settled.inUse.get(second.file)?.length, settled.problems.length === 0 ? 1 : 0);
-  for (const { file, sentence } of settled.problems) {
+  assert.equal(resolved.inUse.get(first.file), first.clusters);
+  assert.equal(resolved.inUse.get(second.file)?.length, resolved.problems.length === 0 ? 1 : 0);
+  for (const { file, sentence } of resolved.problems) {
     assert.equal(file, second.file);
     assert.match(sentence, /^cluster "red": .*cluster "blue" \(.*blue\.yaml\)/, "both documents are named");
   }
-  return settled.problems.map(({ sentence }) => sentence).join("\n") || undefined;
+  return resolved.problems.map(({ sentence }) => sentence).join("\n") || undefined;
 }
 
 interface Table {
@@ -225,7 +220,7 @@ test("patterns of subjects meet whenever one subject matches both", () => {
   fc.assert(
     fc.property(text, text, subject, (one, foreign, whose) => {
       fc.pre(matchesSubject(one, whose) && matchesSubject(foreign, whose));
-      assert.ok(subjectsMeet(subjectPattern(one), subjectPattern(foreign)), `${one} and ${foreign}`);
+      assert.ok(subjectsOverlap(subjectPattern(one), subjectPattern(foreign)), `${one} and ${foreign}`);
     }),
     { numRuns: 300, maxSkipsPerRun: 2_000 },
   );

@@ -4,8 +4,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { createVerifier } from "../tokens/create-verifier.ts";
 import { captureLog, HttpsStub, ISSUER, Issuer, never, SUBJECT, tempDir } from "../tokens/testing/tokens.ts";
-import { MaterialFiles } from "./material.ts";
-import { loadClusterFile, parseClusterFile } from "./read.ts";
+import { MaterialFiles, parseClusterFile } from "./read.ts";
 
 test("an issuer's keys come from a URL whose CA stands beside the document", async (t) => {
   const issuer = await Issuer.create();
@@ -17,9 +16,9 @@ test("an issuer's keys come from a URL whose CA stands beside the document", asy
   const text = (jwksCa: string) =>
     `name: blue\nagents:\n  token: {jwt: {issuer: "${ISSUER}", audience: culvert, jwks: "${stub.url}/keys", ${jwksCa}subjects: ["${SUBJECT}"]}}`;
   const judged = async (jwksCa: string) => {
-    const loaded = loadClusterFile(parseClusterFile(join(folder, "blue.yaml"), text(jwksCa)), new MaterialFiles());
+    const loaded = parseClusterFile(join(folder, "blue.yaml"), text(jwksCa), new MaterialFiles()).load();
     assert.deepEqual(loaded.faults, []);
-    const token = loaded.clusters[0]?.agents.token ?? assert.fail("no token");
+    const token = loaded.documents[0]?.agents.token ?? assert.fail("no token");
     const verifier = createVerifier(token, captureLog().log, () => {});
     t.after(() => verifier.close());
     return Object.keys(await verifier.verify(await issuer.token(), { signal: never() }))[0];
@@ -29,7 +28,7 @@ test("an issuer's keys come from a URL whose CA stands beside the document", asy
 });
 
 test("a fault of one document among several says which and where, empty ones counted", () => {
-  const told = (text: string) => loadClusterFile(parseClusterFile("/c.yaml", text), new MaterialFiles()).faults;
+  const told = (text: string) => parseClusterFile("/c.yaml", text, new MaterialFiles()).load().faults;
   assert.deepEqual(told("name: [blue\n"), [
     "Flow sequence in block collection must be sufficiently indented and end with a ] at line 2, column 1: indent it as its neighbours, and close what [ or { has opened.",
   ]);

@@ -1,87 +1,66 @@
 import { dirname, resolve } from "node:path";
-import { shownDocument, yamlDocuments } from "../../shared/documents/yaml-documents.ts";
-import { CrlFileError } from "../../shared/tls/revocation-list.ts";
-import { TlsFileError } from "../../shared/tls/tls-material.ts";
-import type { Cluster, ClusterSide } from "./cluster.ts";
-import { type ClusterDocument, parseDocument } from "./document.ts";
-import type { MaterialFiles } from "./material.ts";
-import type { TokenTrust } from "./token-document.ts";
+import type { FileContent, ParsedFile } from "../../shared/documents/document-store.ts";
+import { readBoundedSync } from "../../shared/documents/read-bounded.ts";
+import { faultsOf, type ValidatedDocument, validateDocuments } from "../../shared/documents/schema.ts";
+import { type CrlFile, CrlFileError, loadCrls } from "../../shared/tls/revocation-list.ts";
+import { loadClientTls, loadPair, TlsFileError, type TlsPair } from "../../shared/tls/tls-material.ts";
+import { type Cluster, type ClusterSide, SIDES, type SideName } from "./cluster.ts";
+import { type ClusterDocument, clusterDocument, type TokenTrust } from "./document.ts";
 
-/** A document, or its faults; `number`: in a file of several. */
-type ParsedDocument = { readonly number?: number } & (
-  | { readonly document: ClusterDocument }
-  | { readonly faults: readonly string[] }
-);
-
-/** The documents of a file, and which files they name: those have not been read yet. */
-export interface ParsedFile {
-  readonly file: string;
-  readonly text: string;
-  readonly documents: readonly ParsedDocument[];
-  /** The file itself, and the certificates, keys, CAs and CRLs. */
-  readonly paths: readonly string[];
-}
-
-/** What a file of `--clusters` says, together with the files that its documents name. */
-export interface ClusterFile {
-  readonly clusters: readonly Cluster[];
-  /** Sentences, each with the path of a key. If there is one, the clusters are not all there are. */
-  readonly faults: readonly string[];
-  /** The contents that all this was made of, by their paths; of a named file that could not be used, "". */
-  readonly inputs: ReadonlyMap<string, string>;
-}
-
-/** Faults shown of one file: enough to see what is wrong with it. */
-const MAX_FAULTS = 20;
-/** sockaddr_un has room for 108 bytes with the final zero. */
+/** Maximum length of the path of a unix socket, bytes; sockaddr_un has 108 with the final zero. */
 const MAX_SOCKET_PATH = 107;
+const EMPTY = 'it holds no document; write "name: blue" and what else the cluster has.';
 
-export function parseClusterFile(file: string, text: string): ParsedFile {
-  const documents: ParsedDocument[] = yamlDocuments(text).map(({ value, fault, ...number }) => ({
-    ...number,
-    ...(fault === undefined ? parseDocument(value) : { faults: [fault] }),
-  }));
-  if (documents.length === 0) {
-    documents.push({ faults: ['it holds no document; write "name: blue" and what else the cluster has.'] });
-  }
-  const named = documents.flatMap((parsed) => ("document" in parsed ? namedFiles(file, parsed.document) : []));
-  return { file, text, documents, paths: [file, ...named] };
+/** Parses a file of `--clusters`. `load` reads and checks the certificates, keys, CAs and CRLs that its documents name. */
+export function parseClusterFile(file: string, text: string, materials: MaterialFiles): ParsedFile<Cluster> {
+  const documents: ValidatedDocument<ClusterDocument>[] = validateDocuments(clusterDocument, text);
+  if (documents.length === 0) documents.push({ faults: [EMPTY] });
+  const named = documents.flatMap(({ value }) => (value === undefined ? [] : namedFiles(value)));
+  return {
+    paths: named.map((path) => resolve(dirname(file), path)),
+    load: () => loadDocuments(documents, { file, folder: dirname(file), materials, inputs: new Map() }),
+  };
 }
 
-function namedFiles(file: string, { agents, callers }: ClusterDocument): string[] {
-  const named = [agents, callers].flatMap(({ cert, key, ca, crl }) => [cert, key, ca, crl]);
-  return named.filter((path) => path !== undefined).map((path) => resolve(dirname(file), path));
+function namedFiles(document: ClusterDocument): string[] {
+  return SIDES.flatMap((side) => {
+    const { cert, key, ca, crl } = document[side];
+    return [cert, key, ca, crl].filter((path) => path !== undefined);
+  });
 }
 
-/** What the documents of a file are read with. */
-interface Reading {
+/** The file that is loaded. */
+interface LoadContext {
   readonly file: string;
   readonly folder: string;
   readonly materials: MaterialFiles;
   readonly inputs: Map<string, string>;
 }
 
-/** Reads and checks the files that the documents name. */
-export function loadClusterFile({ file, text, documents }: ParsedFile, materials: MaterialFiles): ClusterFile {
-  const inputs = new Map([[file, text]]);
-  const reading = { file, folder: dirname(file), materials, inputs };
-  const clusters: Cluster[] = [];
-  const faults: string[] = [];
-  for (const parsed of documents) {
-    const { number } = parsed;
-    const loaded = "document" in parsed ? loadCluster(parsed.document, number, reading) : parsed;
-    if ("cluster" in loaded) clusters.push(loaded.cluster);
-    else faults.push(...loaded.faults.map((fault) => `${shownDocument(number)}${fault}`));
-  }
-  return { clusters, faults: faults.slice(0, MAX_FAULTS), inputs };
+function loadDocuments(
+  documents: readonly ValidatedDocument<ClusterDocument>[],
+  context: LoadContext,
+): FileContent<Cluster> {
+  const loaded = documents.map(({ number, value, faults }) =>
+    value === undefined ? { number, faults } : { number, ...loadCluster(value, number, context) },
+  );
+  return {
+    documents: loaded.flatMap((one) => ("cluster" in one ? one.cluster : [])),
+    faults: faultsOf(
+      loaded.map(({ number, ...rest }) => ({ ...(number !== undefined && { number }), ...("faults" in rest && rest) })),
+    ),
+    inputs: context.inputs,
+  };
 }
 
-type Loaded = { readonly cluster: Cluster } | { readonly faults: readonly string[] };
-
-function loadCluster(document: ClusterDocument, number: number | undefined, reading: Reading): Loaded {
-  const { file, folder } = reading;
-  const agents = readSide("agents", document.agents, reading);
-  const callers = readSide("callers", document.callers, reading);
+function loadCluster(
+  document: ClusterDocument,
+  number: number | undefined,
+  context: LoadContext,
+): { readonly cluster: Cluster } | { readonly faults: readonly string[] } {
+  const { file, folder } = context;
+  const agents = readSide("agents", document.agents, context);
+  const callers = readSide("callers", document.callers, context);
   const faults = [agents, callers].flatMap((side) => ("faults" in side ? side.faults : []));
   const uds = document.callers.uds === undefined ? undefined : resolve(folder, document.callers.uds);
   if (Buffer.byteLength(uds ?? "") > MAX_SOCKET_PATH) {
@@ -102,9 +81,9 @@ function loadCluster(document: ClusterDocument, number: number | undefined, read
 const KEYS = { certFile: "cert", keyFile: "key", caFile: "ca" } as const;
 
 function readSide(
-  name: "agents" | "callers",
-  { cert, key, ca, crl, sni, identities, token, sourceCIDRs }: ClusterDocument["agents" | "callers"],
-  { folder, materials, inputs }: Reading,
+  name: SideName,
+  { cert, key, ca, crl, sni, identities, token, sourceCIDRs }: ClusterDocument[SideName],
+  { folder, materials, inputs }: LoadContext,
 ): ClusterSide | { faults: string[] } {
   const at = (path: string | undefined): string | undefined => (path === undefined ? undefined : resolve(folder, path));
   const [certFile, keyFile, caFile, crlFile] = [at(cert), at(key), at(ca), at(crl)];
@@ -123,7 +102,7 @@ function readSide(
       side.crl = materials.crls(crlFile);
       inputs.set(crlFile, side.crl.pem);
     }
-    if (token !== undefined) side.token = located(token, folder);
+    if (token !== undefined) side.token = withAbsolutePaths(token, folder);
     if (sourceCIDRs !== undefined) side.sourceCIDRs = sourceCIDRs;
     return side;
   } catch (error) {
@@ -135,8 +114,7 @@ function readSide(
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };
 
-/** The paths in it lead on from the folder of the document. */
-function located(token: TokenTrust, folder: string): TokenTrust {
+function withAbsolutePaths(token: TokenTrust, folder: string): TokenTrust {
   if (token.kind === "tokenReview") {
     return token.kubeconfig === undefined ? token : { ...token, kubeconfig: resolve(folder, token.kubeconfig) };
   }
@@ -149,4 +127,57 @@ function frozen<T>(value: T): T {
   if (typeof value !== "object" || value === null || Object.isFrozen(value)) return value;
   for (const part of Object.values(value)) frozen(part);
   return Object.freeze(value);
+}
+
+/**
+ * Certificates, keys, CAs and CRLs by their paths, each checked once for each content: OpenSSL takes milliseconds for a key,
+ * and a thousand clusters may name the same files. The same content gives the same object.
+ */
+export class MaterialFiles {
+  /** By the path of the key. */
+  readonly #pairs = new Map<string, TlsPair>();
+  readonly #authorities = new Map<string, string>();
+  readonly #crls = new Map<string, CrlFile>();
+
+  /** Throws a `TlsFileError`. */
+  pair(certFile: string, keyFile: string): TlsPair {
+    const known = this.#pairs.get(keyFile);
+    if (known !== undefined && holds(certFile, known.cert) && holds(keyFile, known.key)) return known;
+    const pair = loadPair(certFile, keyFile);
+    this.#pairs.set(keyFile, pair);
+    return pair;
+  }
+
+  /** Throws a `TlsFileError`. */
+  authorities(caFile: string): string {
+    const known = this.#authorities.get(caFile);
+    if (known !== undefined && holds(caFile, known)) return known;
+    const { ca = "" } = loadClientTls({ caFile });
+    this.#authorities.set(caFile, ca);
+    return ca;
+  }
+
+  /** Throws a `CrlFileError`. */
+  crls(path: string): CrlFile {
+    const known = this.#crls.get(path);
+    if (known !== undefined && holds(path, known.pem)) return known;
+    const crls = loadCrls(path);
+    this.#crls.set(path, crls);
+    return crls;
+  }
+
+  /** Forgets all other files. */
+  retain(paths: ReadonlySet<string>): void {
+    for (const known of [this.#pairs, this.#authorities, this.#crls]) {
+      for (const path of known.keys()) if (!paths.has(path)) known.delete(path);
+    }
+  }
+}
+
+function holds(path: string, content: string): boolean {
+  try {
+    return readBoundedSync(path).toString("utf8") === content;
+  } catch {
+    return false;
+  }
 }

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { SourceCidrs } from "./source-cidrs.ts";
+import { SourceCidrs } from "./access-rules.ts";
 
 const sources = new SourceCidrs(["10.0.0.0/8", "192.0.2.7", "fd00::/8", "::ffff:198.51.100.0/120", "fe80::/10"]);
 

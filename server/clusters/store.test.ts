@@ -4,10 +4,10 @@ import { mkdir, rename, symlink, unlink } from "node:fs/promises";
 import { type TestContext, test } from "node:test";
 import { KubernetesVolume } from "../../e2e/harness/kubernetes-volume.ts";
 import { ConfigError } from "../../shared/config/options.ts";
-import { hugeFileAt, pipeAt } from "../../shared/documents/testing-files.ts";
+import { hugeFileAt, pipeAt } from "../../shared/documents/testing/files.ts";
 import { tooFewFilesToStart } from "../../shared/limits/file-descriptors.ts";
 import { ClusterStore } from "./store.ts";
-import { ClusterFolder, clusterText, FAST, newMaterial } from "./testing.ts";
+import { ClusterFolder, clusterText, FAST, newMaterial } from "./testing/clusters.ts";
 
 const silent = { info() {}, error() {} };
 
@@ -116,8 +116,8 @@ test("a broken file keeps its old version, says so once, and does not stop the o
   await folder.write("blue.yaml", clusterText("blue", "suspended: true"));
   await folder.tells("~blue");
   assert.deepEqual(store.problems(), []);
-  assert.equal(folder.logged.filter((line) => line.startsWith("a cluster file is not usable")).length, 1);
-  assert.equal(folder.logged.filter((line) => line.startsWith("a cluster file is usable again")).length, 1);
+  assert.equal(folder.logged.filter((line) => line.startsWith("a cluster file cannot be used")).length, 1);
+  assert.equal(folder.logged.filter((line) => line.startsWith("a cluster file can be used again")).length, 1);
 });
 
 test("a file that is empty for a moment takes nothing away", async () => {
@@ -225,7 +225,7 @@ test("faults of any file stop the start, each with file, path and cure", async (
     assert.deepEqual(rest, []);
     return true;
   });
-  await assert.rejects(ClusterStore.open(folder.at("absent"), silent), /--clusters: .*absent does not exist/);
+  await assert.rejects(ClusterStore.open(folder.at("absent"), silent), /--clusters: .*absent: it does not exist/);
 });
 
 test("a pipe or a file that is too large, in place of a document or of what it names, is a fault and is not waited for", async () => {
@@ -289,7 +289,7 @@ test("an edit that met a want of file descriptors is seen by the next look, whic
   await folder.tells("~red", "+green");
   assert.deepEqual(
     folder.logged.map((line) => line.split(":")[0]),
-    ["a cluster file is not usable, what it said before stays in use", "a cluster file is usable again"],
+    ["a cluster file cannot be used; its last version stays in use", "a cluster file can be used again"],
   );
 });
 
@@ -303,7 +303,7 @@ test("other CAs in the flags that two clusters share are a problem at once, also
   store.listen(folder);
   folder.told.length = 0;
   flags = { agents: ca };
-  await store.settleAgain();
+  await store.resolveAgain();
   await folder.hasProblems(/agents\.ca is left out, .* cluster "blue" \(\S+a\.yaml\) has no identities for it/);
   await folder.write(
     "c.yaml",
@@ -318,6 +318,6 @@ test("other CAs in the flags that two clusters share are a problem at once, also
   await folder.hasProblems(/agents\.ca is left out/);
   assert.deepEqual([...store.clusters.keys()], ["blue", "red", "lime"]);
   flags = {};
-  await store.settleAgain();
+  await store.resolveAgain();
   await folder.hasProblems();
 });

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { MAX_CONNECTIONS } from "../../shared/admin/connections.ts";
 import { filesLeft } from "../../shared/limits/file-descriptors.ts";
-import { fileNeedWarning, filesNeeded, strangersAllowed } from "./file-need.ts";
+import { fileNeedWarning, filesNeeded, unauthenticatedAllowed } from "./file-need.ts";
 
 const BOUNDS = {
   ...{ maxHandshakes: 1, maxWaitingHandshakes: 10, maxWaitingConnections: 100 },
@@ -10,17 +10,17 @@ const BOUNDS = {
 };
 
 test("each port may hold who says nothing, who waits, who shakes hands and who has not asked yet", () => {
-  assert.equal(strangersAllowed(BOUNDS, { tcpPorts: 0, unixSockets: 0, operatorPorts: 0 }), 0);
-  assert.equal(strangersAllowed(BOUNDS, { tcpPorts: 2, unixSockets: 0, operatorPorts: 0 }), 224);
+  assert.equal(unauthenticatedAllowed(BOUNDS, { tcpPorts: 0, unixSockets: 0, operatorPorts: 0 }), 0);
+  assert.equal(unauthenticatedAllowed(BOUNDS, { tcpPorts: 2, unixSockets: 0, operatorPorts: 0 }), 224);
 });
 
 test("a unix socket has no handshakes, but may hold who has not asked yet", () => {
-  assert.equal(strangersAllowed(BOUNDS, { tcpPorts: 0, unixSockets: 2, operatorPorts: 0 }), 200);
+  assert.equal(unauthenticatedAllowed(BOUNDS, { tcpPorts: 0, unixSockets: 2, operatorPorts: 0 }), 200);
 });
 
 test("health and admin ports hold so many connections at most, and those need files, too", () => {
   const entries = { tcpPorts: 2, unixSockets: 0, operatorPorts: 2 };
-  assert.equal(strangersAllowed(BOUNDS, entries), 224 + 2 * MAX_CONNECTIONS);
+  assert.equal(unauthenticatedAllowed(BOUNDS, entries), 224 + 2 * MAX_CONNECTIONS);
 });
 
 test("agents that are held, with what they have replaced and what they move to, callers that wait for an answer, and listeners need files beside unauthenticated peers", () => {

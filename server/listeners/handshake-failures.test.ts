@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { CutOff } from "../../shared/listen/acceptor.ts";
-import { WORDS } from "./accept-rules.ts";
-import { handshakeWords, leftWords } from "./handshake-failures.ts";
+import { EndedInHandshake } from "../../shared/listen/acceptor.ts";
+import { closedEarlyReason, handshakeFailure } from "./handshake-failures.ts";
+import { MESSAGES } from "./open-port.ts";
 
 const TABLE: ReadonlyArray<readonly [code: string, words: RegExp]> = [
   ["ERR_SSL_HTTP_REQUEST", /^the client speaks plain HTTP.* https:\/\/ /],
@@ -21,36 +21,36 @@ const TABLE: ReadonlyArray<readonly [code: string, words: RegExp]> = [
   ["ERR_SSL_SOMETHING_NEW", /^something new /],
 ];
 
-test("a failed handshake is told in words, with OpenSSL's reason in brackets and none of its own text", () => {
+test("a failed handshake is described by a sentence, with OpenSSL's reason in brackets and none of its own text", () => {
   for (const [code, words] of TABLE) {
     const message = "80AC2140E27F0000:error:0A00009C:SSL routines:ssl3_get_record:x:../deps/openssl/x.c:341:";
-    const told = handshakeWords(Object.assign(new Error(message), { code, reason: "something new" }));
-    assert.match(told, words);
-    assert.ok(told.endsWith(` [${code}]`), told);
-    assert.doesNotMatch(told, /SSL routines/);
+    const sentence = handshakeFailure(Object.assign(new Error(message), { code, reason: "something new" }));
+    assert.match(sentence, words);
+    assert.ok(sentence.endsWith(` [${code}]`), sentence);
+    assert.doesNotMatch(sentence, /SSL routines/);
   }
 });
 
-test("who goes in the middle of it may have refused our certificate, whatever words the acceptor has for that", () => {
+test("a client that closes during the handshake may have refused our certificate", () => {
   assert.match(
-    handshakeWords(new CutOff("beginning")),
+    handshakeFailure(new EndedInHandshake("beginning")),
     /^the connection ended during the beginning: a client that does/,
   );
 });
 
-test("on a port without TLS nobody has seen a certificate", () => {
-  const cut = new CutOff("HTTP request");
-  assert.equal(WORDS.plain.reasonOf(cut), "the connection ended during the HTTP request");
+test("on a port without TLS no certificate is mentioned", () => {
+  const cut = new EndedInHandshake("HTTP request");
+  assert.equal(MESSAGES.plain.reasonOf(cut), "the connection ended during the HTTP request");
 });
 
-test("what is in words already stays as it is", () => {
-  assert.equal(handshakeWords(new Error('no cluster has the server name "x"')), 'no cluster has the server name "x"');
+test("a message without a code stays as it is", () => {
+  assert.equal(handshakeFailure(new Error('no cluster has the server name "x"')), 'no cluster has the server name "x"');
 });
 
-test("who leaves behind the handshake is told by its alert, if it sent one", () => {
+test("a client that closes after the handshake is described by its alert, if it sent one", () => {
   const alert = Object.assign(new Error("x"), { code: "ERR_SSL_TLSV1_ALERT_UNKNOWN_CA" });
-  assert.match(leftWords({ errored: alert }), /does not know the CA .*\[ERR_SSL_TLSV1_ALERT_UNKNOWN_CA\]$/);
+  assert.match(closedEarlyReason({ errored: alert }), /does not know the CA .*\[ERR_SSL_TLSV1_ALERT_UNKNOWN_CA\]$/);
   const reset = Object.assign(new Error("read ECONNRESET"), { code: "ECONNRESET" });
   for (const errored of [null, reset])
-    assert.match(leftWords({ errored }), /^it had nothing to ask, or: a client that does not accept/);
+    assert.match(closedEarlyReason({ errored }), /^it had nothing to ask, or: a client that does not accept/);
 });

@@ -1,15 +1,17 @@
 import type { TLSSocket } from "node:tls";
-import { CutOff } from "../../shared/listen/acceptor.ts";
+import { EndedInHandshake } from "../../shared/listen/acceptor.ts";
 import { printable } from "../../shared/outcomes.ts";
+import type { Logger } from "../../shared/runtime/logger.ts";
+import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 
 const NO_TLS = "the client does not speak TLS, and this port speaks nothing else";
 const BROKEN_PROOF = "the client's certificate, or the proof that the key is its own, is broken";
 const NO_SIGNATURE = "the client takes no signature that the key of our certificate can make";
 const NO_KEY_EXCHANGE = "client and server have no key exchange in common";
-/** Clients that look at a certificate only when it is theirs to go on, as Node.js does, go without an alert. */
+/** Node.js and other clients verify a certificate after the handshake, and close the connection without an alert. */
 const OR_REJECTED = "a client that does not accept our certificate may leave like this: its own log says so";
 
-/** By Node's name for OpenSSL's reason. */
+/** Sentences by the codes that Node makes of OpenSSL's reasons. */
 const WORDS: Readonly<Record<string, string>> = {
   ERR_SSL_HTTP_REQUEST:
     "the client speaks plain HTTP, and this port speaks TLS: it needs a URL with https:// or wss://",
@@ -33,7 +35,7 @@ const WORDS: Readonly<Record<string, string>> = {
   ECONNRESET: `the client reset the connection during the TLS handshake: ${OR_REJECTED}`,
 };
 
-/** What the client has said itself (RFC 8446 §6.2), behind the protocol that OpenSSL puts in front. */
+/** An alert that the client has sent (RFC 8446 §6.2); OpenSSL puts the protocol in front of its name. */
 const ALERT = /^ERR_SSL_.*ALERT_([A-Z_]+)$/;
 const REJECTED = "the client does not accept our certificate";
 const ALERTS: Readonly<Record<string, string>> = {
@@ -47,23 +49,46 @@ const ALERTS: Readonly<Record<string, string>> = {
   HANDSHAKE_FAILURE: "the client found nothing in common to go on with",
 };
 
-/** Why a TLS handshake has failed, for whoever is to mend it; OpenSSL's own word stands behind in brackets. */
-export function handshakeWords(error: NodeJS.ErrnoException & { readonly reason?: string }): string {
+/** Why a TLS handshake has failed, as a sentence for an operator, with OpenSSL's code in brackets. */
+export function handshakeFailure(error: NodeJS.ErrnoException & { readonly reason?: string }): string {
   const { code, message } = error;
-  if (error instanceof CutOff) return `${message}: ${OR_REJECTED}`;
-  if (code === undefined) return printable(message); // is in words already
+  if (error instanceof EndedInHandshake) return `${message}: ${OR_REJECTED}`;
+  if (code === undefined) return printable(message); // it is a sentence of ours
   const alert = ALERT.exec(code)?.[1];
   const words =
-    alert === undefined ? WORDS[code] : (ALERTS[alert] ?? `the client ended it with the alert "${spoken(alert)}"`);
+    alert === undefined ? WORDS[code] : (ALERTS[alert] ?? `the client ended it with the alert "${alertName(alert)}"`);
   return printable(`${words ?? error.reason ?? message} [${code}]`, 300);
 }
 
-/** The same of one who has left after it and before a request, as whoever looks at our certificate late does. */
-export function leftWords({ errored }: Pick<TLSSocket, "errored">): string {
+/** Why a client has closed a connection after its TLS handshake and before its request. */
+export function closedEarlyReason({ errored }: Pick<TLSSocket, "errored">): string {
   const { code } = (errored ?? {}) as NodeJS.ErrnoException;
-  return errored && ALERT.test(code ?? "") ? handshakeWords(errored) : `it had nothing to ask, or: ${OR_REJECTED}`;
+  return errored && ALERT.test(code ?? "") ? handshakeFailure(errored) : `it had nothing to ask, or: ${OR_REJECTED}`;
 }
 
-function spoken(alert: string): string {
+function alertName(alert: string): string {
   return alert.toLowerCase().replaceAll("_", " ");
+}
+
+/** A client that has closed the connection after its TLS handshake, before its request had come. */
+export interface ClosedEarly {
+  readonly listener: "callers" | "agents";
+  readonly cluster: string;
+  readonly remote: string;
+  readonly socket: TLSSocket;
+}
+
+/**
+ * Logs a connection that was closed early. A client with a certificate of ours does not accept the server's certificate,
+ * which an operator wants to see; a client without one is most often a balancer's probe, every few seconds.
+ */
+export function logClosedEarly(
+  { socket, ...fields }: ClosedEarly,
+  { log, throttledLog }: { readonly log: Logger; readonly throttledLog: ThrottledLog },
+): void {
+  const isSilent = socket.bytesRead === 0;
+  const reason = isSilent ? closedEarlyReason(socket) : "only a part of a request has come";
+  const message = `connection ended after its TLS handshake, without ${isSilent ? "a request" : "a whole request"}`;
+  if (socket.authorized) throttledLog.write("info", { ...fields, reason }, message);
+  else log.debug({ ...fields, reason }, message);
 }

@@ -1,28 +1,30 @@
 import { createServer, type IncomingMessage, type Server } from "node:http";
 import { Duplex } from "node:stream";
 import { HeaderEnd } from "../../shared/http/header-end.ts";
+import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { feedParser, moveRequest } from "../../shared/node/http.ts";
 
-/** What becomes of the one request of a connection. `request.socket` is not the connection, but for an upgrade. */
+/** Handles the one request of a connection. `request.socket` is the connection's socket for an upgrade only. */
 export interface RequestHandler {
-  onConnect(request: IncomingMessage, connection: Duplex): void;
-  onUpgrade(request: IncomingMessage, connection: Duplex): void;
+  /** Bytes after the header are still unread in the socket. */
+  onConnect(request: IncomingMessage, connection: IncomingConnection): void;
+  onUpgrade(request: IncomingMessage, connection: IncomingConnection): void;
   /** Any other request. */
-  onRequest(request: IncomingMessage, connection: Duplex): void;
-  /** The bytes are no HTTP/1, too many, or have ended too early. */
-  onClientError(error: NodeJS.ErrnoException, connection: Duplex): void;
+  onRequest(request: IncomingMessage, connection: IncomingConnection): void;
+  /** The bytes are not HTTP/1, the header is too large, or it has ended too early. */
+  onClientError(error: NodeJS.ErrnoException, connection: IncomingConnection): void;
 }
 
 /** The connection preface of HTTP/2 begins with "PRI * HTTP/2.0" (RFC 9113 §3.4). */
 const LETTER_P = 0x50;
-/** The code of the error for whoever speaks HTTP/2; Node's parser has none for it. */
+/** The error code for a client that speaks HTTP/2; Node's parser has none for it. */
 export const HTTP_2 = "CULVERT_HTTP_2";
 
-/** What Node's parser gets of a connection: the header of its first request. */
+/** The part of a connection that Node's parser gets: the header of its first request. */
 class FirstHeader extends Duplex {
-  readonly connection: Duplex;
+  readonly connection: IncomingConnection;
 
-  constructor(connection: Duplex) {
+  constructor(connection: IncomingConnection) {
     super();
     this.connection = connection;
   }
@@ -36,9 +38,9 @@ class FirstHeader extends Duplex {
 }
 
 /**
- * Reads one request of each connection, and not a byte behind its header. Node's parser would go on: it parses whatever
- * has come in one turn of the loop, thousands of requests in a packet, and makes two objects for each. What follows the
- * header stays unread in the connection, for whoever takes it over.
+ * Reads one request of each connection, and no byte behind its header. Node's parser would go on: it parses all bytes of
+ * one turn of the loop, which can be thousands of requests in a packet, and makes two objects for each. The bytes behind the
+ * header stay unread in the connection.
  */
 export class RequestReader {
   readonly #http: Server;
@@ -46,20 +48,20 @@ export class RequestReader {
   constructor(headerLimit: number, handler: RequestHandler) {
     this.#http = createServer({
       maxHeaderSize: headerLimit,
-      requireHostHeader: false, // what Host means is the handler's to say
+      requireHostHeader: false, // the handler decides about Host
       insecureHTTPParser: false,
-      // The owner of the connection keeps the time.
+      // The owner of the connection has a deadline for it.
       headersTimeout: 0,
       requestTimeout: 0,
       keepAliveTimeout: 0,
     });
-    this.#http.maxHeadersCount = 0; // whole, since the handler counts them
+    this.#http.maxHeadersCount = 0; // no limit: the handler counts header lines
     const handle =
       (method: "onConnect" | "onUpgrade" | "onRequest") =>
       (request: IncomingMessage): void => {
         const { connection } = request.socket as unknown as FirstHeader;
-        if (method === "onRequest") request.socket.destroy(); // else the parser has let it go
-        if (method === "onUpgrade") moveRequest(request, connection);
+        if (method === "onRequest") request.socket.destroy(); // otherwise the parser has let it go
+        if (method === "onUpgrade") moveRequest(request, connection.socket);
         handler[method](request, connection);
       };
     this.#http.on("connect", handle("onConnect"));
@@ -71,46 +73,47 @@ export class RequestReader {
     });
   }
 
-  /** The connection has an error listener, and its owner ends it when the header takes too long. */
-  read(connection: Duplex): void {
+  /** The socket has an error listener, and the owner of the connection ends it when the header takes too long. */
+  read(connection: IncomingConnection): void {
+    const { socket } = connection;
     const header = new FirstHeader(connection);
     const end = new HeaderEnd();
-    let hasSpoken = false;
+    let hasBytes = false;
     let startsLikeHttp2 = false;
     const onData = (piece: Buffer): void => {
-      if (!hasSpoken) startsLikeHttp2 = piece[0] === LETTER_P;
-      hasSpoken = true;
+      if (!hasBytes) startsLikeHttp2 = piece[0] === LETTER_P;
+      hasBytes = true;
       const length = end.push(piece);
       if (end.hasEnded) {
         release();
-        connection.pause();
-        if (length < piece.length) connection.unshift(piece.subarray(length));
+        socket.pause();
+        if (length < piece.length) socket.unshift(piece.subarray(length));
       }
       feedParser(header, piece.subarray(0, length));
-      if (startsLikeHttp2 && end.hasEnded) setImmediate(onWhole);
+      if (startsLikeHttp2 && end.hasEnded) setImmediate(onHttp2);
     };
-    // Node's parser wants more behind an empty line where it takes the request for the beginning of HTTP/2.
-    const onWhole = (): void => {
+    // Node's parser wants more bytes behind the empty line of a request that could be the beginning of HTTP/2.
+    const onHttp2 = (): void => {
       const error = Object.assign(new Error("the client speaks HTTP/2"), { code: HTTP_2 });
       if (!header.destroyed) this.#http.emit("clientError", error, header);
     };
     const onEnd = (): void => {
       header.push(null);
-      if (connection.destroyed || hasSpoken) return; // the parser has something to say of half a header
+      if (socket.destroyed || hasBytes) return; // the parser reports half a header as an error
       header.destroy();
-      connection.end();
+      socket.end();
     };
     const onClose = (): void => {
       header.destroy();
     };
     const release = (): void => {
-      connection.off("data", onData).off("end", onEnd).off("close", onClose);
+      socket.off("data", onData).off("end", onEnd).off("close", onClose);
     };
-    header.on("error", () => {}); // whatever is wrong with it is told as a client's error
+    header.on("error", () => {}); // errors of the header come as `clientError`
     header.once("close", release);
     this.#http.emit("connection", header);
-    connection.on("data", onData).on("end", onEnd).on("close", onClose);
-    connection.resume(); // it may have been handed over paused
+    socket.on("data", onData).on("end", onEnd).on("close", onClose);
+    socket.resume(); // it may be paused
   }
 }
 

@@ -1,7 +1,7 @@
 import { printable } from "../../shared/outcomes.ts";
 
 /** Somebody who was sent away, in words for an operator. */
-export interface Refusal {
+export interface RefusedPeer {
   readonly side: "caller" | "agent";
   /** An outcome; of an agent the HTTP status or the close code that it got. */
   readonly code: string;
@@ -11,7 +11,7 @@ export interface Refusal {
   readonly reason: string;
 }
 
-export interface RecentRefusal extends Refusal {
+export interface RefusedPeerCount extends RefusedPeer {
   /** When it was told last, and how often so far. */
   readonly at: string;
   readonly times: number;
@@ -22,9 +22,9 @@ const KEPT = 10;
 
 /** The last refusals of a cluster that differ: who tries again and again is one of them. */
 export class RecentRefusals {
-  readonly #last = new Map<string, RecentRefusal>();
+  readonly #last = new Map<string, RefusedPeerCount>();
 
-  tell({ side, code, from, target, reason }: Refusal, now = new Date()): void {
+  tell({ side, code, from, target, reason }: RefusedPeer, now = new Date()): void {
     const shown = {
       ...{ side, code, from: printable(from, 120), reason: printable(reason) },
       ...(target && { target: printable(target, 120) }),
@@ -38,7 +38,7 @@ export class RecentRefusals {
   }
 
   /** The newest first. */
-  list(): RecentRefusal[] {
+  list(): RefusedPeerCount[] {
     return [...this.#last.values()].reverse();
   }
 }

@@ -11,7 +11,7 @@ import {
   type OutcomeHistogram,
 } from "../../shared/runtime/metrics.ts";
 import type { ClusterFigures, FinishedConnect } from "./cluster-figures.ts";
-import { RecentRefusals, type Refusal } from "./refusals.ts";
+import { RecentRefusals, type RefusedPeer } from "./refusals.ts";
 
 /** A cluster's CONNECTs, counted in the object of the cluster itself: nothing is looked up by name as they pass. */
 export interface ClusterConnects {
@@ -30,11 +30,11 @@ export interface ConnectionEnd extends FinishedConnect {
   readonly established?: boolean | undefined;
   readonly durationMs: number;
   /** Of one that did not end well: whose it was, where it led to, and why it ended. */
-  readonly refusal?: Pick<Refusal, "from" | "target" | "reason"> | undefined;
+  readonly refusal?: Pick<RefusedPeer, "from" | "target" | "reason"> | undefined;
 }
 
 /** An agent that got no tunnel. */
-export interface AgentRefusal extends Pick<Refusal, "from" | "reason"> {
+export interface AgentRefusal extends Pick<RefusedPeer, "from" | "reason"> {
   /** Whose door it came to. */
   readonly cluster: string;
 }
@@ -312,7 +312,7 @@ export class ServerMetrics {
     if (end.refusal !== undefined) this.#refused(cluster.name, { side: "caller", code: end.outcome, ...end.refusal });
   }
 
-  #refused(cluster: string, refusal: Refusal): void {
+  #refused(cluster: string, refusal: RefusedPeer): void {
     (this.#clusters.figuresOf(cluster)?.refusals ?? this.refusals).tell(refusal);
   }
 

@@ -15,7 +15,7 @@ import { SERVER_ONLY } from "../../shared/config/konnectivity.ts";
 import { type Draft, type ForeignFlagEffect, type OptionsOf, option, section } from "../../shared/config/options.ts";
 import { parsePattern } from "../../shared/tls/identity.ts";
 import { TUNNEL_PATH } from "../../shared/wire/handshake.ts";
-import { SourceCidrs } from "../clusters/source-cidrs.ts";
+import { SourceCidrs } from "../clusters/access-rules.ts";
 import { wideNetworks } from "./wide-networks.ts";
 
 const INNER_TLS = ["never", "auto", "always"] as const;

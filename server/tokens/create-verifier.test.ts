@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
-import type { TokenTrust } from "../clusters/token-document.ts";
+import type { TokenTrust } from "../clusters/document.ts";
 import { createVerifier } from "./create-verifier.ts";
 import { captureLog, ISSUER, Issuer, never, SUBJECT, tempDir } from "./testing/tokens.ts";
 

@@ -1,5 +1,5 @@
 import type { Logger } from "../../shared/runtime/logger.ts";
-import type { TokenTrust } from "../clusters/token-document.ts";
+import type { TokenTrust } from "../clusters/document.ts";
 import { JwtVerifier } from "./jwt-verifier.ts";
 import { inCluster, kubeconfig } from "./kube-access.ts";
 import { type ApiServerState, TokenReviewVerifier } from "./token-review.ts";

@@ -4,9 +4,9 @@ import { renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { exportSPKI } from "jose";
-import { hugeFileAt, pipeAt } from "../../shared/documents/testing-files.ts";
+import { hugeFileAt, pipeAt } from "../../shared/documents/testing/files.ts";
 import { until } from "../../shared/link/testing/ends.ts";
-import type { JwtTrust } from "../clusters/token-document.ts";
+import type { JwtTrust } from "../clusters/document.ts";
 import { JwtVerifier } from "./jwt-verifier.ts";
 import {
   captureLog,

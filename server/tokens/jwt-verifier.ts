@@ -9,15 +9,13 @@ import {
   jwtVerify,
 } from "jose";
 import { untilAborted } from "../../shared/basics/promises.ts";
-import { readBoundedSync } from "../../shared/documents/read-bounded.ts";
-import { readFailure } from "../../shared/documents/read-failure.ts";
+import { readBoundedSync, readFailure } from "../../shared/documents/read-bounded.ts";
 import { WatchedFiles } from "../../shared/documents/watched-files.ts";
 import { tokenExpiry, unfitToken, unverifiedClaims } from "../../shared/http/bearer.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import { loadClientTls } from "../../shared/tls/tls-material.ts";
-import { ASYMMETRIC } from "../../shared/tls/token-algorithms.ts";
-import type { JwtTrust } from "../clusters/token-document.ts";
+import { ASYMMETRIC, type JwtTrust } from "../clusters/document.ts";
 import { failureOf, HttpsClient } from "./https-client.ts";
 import { CACHE_BOUNDS, type CacheableResult, cacheUntil, VerificationCache } from "./verification-cache.ts";
 import {

@@ -3,7 +3,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { stringify } from "yaml";
-import { hugeFileAt, pipeAt } from "../../shared/documents/testing-files.ts";
+import { hugeFileAt, pipeAt } from "../../shared/documents/testing/files.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
 import { checkAccess, inCluster, kubeconfig } from "./kube-access.ts";
 import { tempDir } from "./testing/tokens.ts";

@@ -3,8 +3,7 @@ import { createSecureContext } from "node:tls";
 import { parse } from "yaml";
 import { z } from "zod";
 import { firstIssue, schemaMessage } from "../../shared/basics/schema-errors.ts";
-import { readBoundedSync } from "../../shared/documents/read-bounded.ts";
-import { readFailure } from "../../shared/documents/read-failure.ts";
+import { readBoundedSync, readFailure } from "../../shared/documents/read-bounded.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { certificates } from "../../shared/tls/tls-material.ts";
 

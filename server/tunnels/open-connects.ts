@@ -24,7 +24,7 @@ export class OpenConnect {
   readonly #socket: Duplex;
   readonly #pending: UnansweredCaller;
   readonly #place = new QueueNode<OpenConnect>(this);
-  #admitted: Admitted | undefined;
+  #admitted: AdmittedCredential | undefined;
   #refusal: CulvertError | undefined;
 
   constructor(address: string, socket: Duplex, pending: UnansweredCaller) {
@@ -34,7 +34,7 @@ export class OpenConnect {
   }
 
   /** Its caller is known now. */
-  join(admitted: Admitted): void {
+  join(admitted: AdmittedCredential): void {
     this.#admitted = admitted;
     admitted.connects.join(this.#place);
   }
@@ -60,7 +60,7 @@ export class OpenConnect {
 }
 
 /** The open CONNECTs of one credential; what is known of that is held once for all of them. */
-export class Admitted {
+export class AdmittedCredential {
   /** By what the last of them was admitted, or all were verified again; absent: there is none. */
   proof: CallerProof | undefined;
   readonly connects = new Queue<OpenConnect>();
@@ -71,7 +71,7 @@ const LEAST_KEPT = 64;
 
 /** The CONNECTs that are open on one cluster's callers' port, by what they were admitted by (decision 0022). */
 export class OpenConnects {
-  readonly #admitted = new Map<string, Admitted>();
+  readonly #admitted = new Map<string, AdmittedCredential>();
   #sweepAt = LEAST_KEPT;
 
   add(proof: CallerProof, connect: OpenConnect): void {
@@ -79,7 +79,7 @@ export class OpenConnects {
     let admitted = this.#admitted.get(key);
     if (admitted === undefined) {
       if (this.#admitted.size >= this.#sweepAt) this.#sweep();
-      admitted = new Admitted();
+      admitted = new AdmittedCredential();
       this.#admitted.set(key, admitted);
     }
     admitted.proof = proof;
@@ -87,7 +87,7 @@ export class OpenConnects {
   }
 
   /** Those that are open now, by credential. */
-  all(): Admitted[] {
+  all(): AdmittedCredential[] {
     return [...this.#admitted.values()].filter(({ connects }) => connects.size > 0);
   }
 

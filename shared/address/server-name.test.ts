@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { canonicalServerName, sniOf } from "./server-name.ts";
+import { canonicalServerName, parseServerNamePattern, sniOf } from "./server-name.ts";
 
 const LABEL_63 = "a".repeat(63);
 
@@ -71,6 +71,25 @@ test("any text is a name or a fault, and a canonical name is its own canonical n
     }),
   );
 });
+
+test("names of the configuration have one spelling", () => {
+  assert.equal(parseServerNamePattern("Blue.Example."), "blue.example");
+  assert.equal(parseServerNamePattern("*.Bücher.example"), "*.xn--bcher-kva.example");
+});
+
+for (const [text, sentence] of [
+  ["*", /star stands alone for the first label/],
+  ["a.*.example", /star stands alone/],
+  ["*a.example", /star stands alone/],
+  ["10.0.0.1", /IP address/],
+  ["a..b", /no host name/],
+  ["*.", /is empty/],
+  [`${"a".repeat(64)}.example`, /label of 64 bytes/],
+] as const) {
+  test(`the name "${text}" is refused with its cure`, () => {
+    assert.throws(() => parseServerNamePattern(text), sentence);
+  });
+}
 
 test("a name is asked for, and an address of either family is not", () => {
   assert.deepEqual(sniOf("server.example"), { servername: "server.example" });

@@ -1,5 +1,6 @@
 import { isIP } from "node:net";
 import { domainToASCII } from "node:url";
+import { printable } from "../outcomes.ts";
 
 /** A host name in its canonical spelling, or what is wrong with it, as the end of a sentence. */
 export type ServerName =
@@ -17,8 +18,9 @@ const LABEL = /^[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?$/;
 const NUMBER = /^(?:[0-9]+|0x[0-9a-f]*)$/;
 
 /**
- * The canonical spelling of a host name in TLS `server_name` (RFC 6066 §3): lower case, no final dot, labels as A-labels
- * (RFC 5890). Names in configuration are converted by the same function, so that both can be compared as strings.
+ * The canonical spelling of a host name in TLS `server_name` (RFC 6066 §3): lower case, no final dot, labels as
+ * A-labels (RFC 5890). Names in configuration are converted by the same function, so that both can be compared as
+ * strings.
  */
 export function canonicalServerName(text: string): ServerName {
   if (text === "" || text === ".") return { fault: "is empty" };
@@ -44,6 +46,19 @@ export function canonicalServerName(text: string): ServerName {
 
 function overlong(length: number): ServerName {
   return { fault: `is ${length} bytes long, and at most ${MAX_NAME} are allowed` };
+}
+
+/** A name of a configuration in the spelling by which it is compared, or `*.` and a name. Throws a sentence for its author. */
+export function parseServerNamePattern(text: string): string {
+  const isWildcard = text.startsWith("*.");
+  const host = isWildcard ? text.slice(2) : text;
+  const shown = `"${printable(text, 80)}"`;
+  if (host.includes("*")) {
+    throw new Error(`${shown}: a star stands alone for the first label (write for example "*.clusters.example")`);
+  }
+  const { name, fault } = canonicalServerName(host);
+  if (fault !== undefined) throw new Error(`${shown} ${fault} (write for example "blue.clusters.example")`);
+  return isWildcard ? `*.${name}` : name;
 }
 
 /** The `server_name` option for a TLS connection to this host. An IP address has none (RFC 6066 §3). */

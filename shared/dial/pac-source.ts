@@ -3,7 +3,7 @@ import http, { type IncomingMessage } from "node:http";
 import https from "node:https";
 import { fileURLToPath } from "node:url";
 import { seconds } from "../basics/text.ts";
-import { readFailure } from "../documents/read-failure.ts";
+import { readFailure } from "../documents/read-bounded.ts";
 import { printable } from "../outcomes.ts";
 import { wellKnownAuthorities } from "../tls/authorities.ts";
 import { identityWords, isUntrusted } from "../tls/certificate-names.ts";

@@ -4,9 +4,8 @@ import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
-import { readBounded, readBoundedSync } from "./read-bounded.ts";
-import { readFailure } from "./read-failure.ts";
-import { hugeFileAt, pipeAt } from "./testing-files.ts";
+import { readBounded, readBoundedSync, readFailure } from "./read-bounded.ts";
+import { hugeFileAt, pipeAt } from "./testing/files.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "culvert-bounded-"));
 after(() => rmSync(folder, { recursive: true }));

@@ -1,20 +1,133 @@
-import { type FileWatch, type WatchFilesOptions, watchFiles } from "./watch-files.ts";
+import { createHash } from "node:crypto";
+import { FileWatcher, type Suspects, type WatchTiming } from "./file-watcher.ts";
+import { readBounded, readBoundedSync, readFailure } from "./read-bounded.ts";
 
-export interface WatchedFilesLog {
+export interface ContentWatch {
+  /** Makes the next check call `onChange` whether or not the content has changed, because it could not be used. */
+  retry(): void;
+  close(): void;
+}
+
+/**
+ * Calls `onChange` when the content of one of the files has changed, or one has appeared or gone. Start it before the first
+ * read, so that no change is missed. It keeps no process alive.
+ */
+export function watchFiles(
+  paths: readonly string[],
+  onChange: () => void,
+  timing?: Partial<WatchTiming>,
+): ContentWatch {
+  if (timing !== undefined) return new ContentChecks(timing, true).add(paths, onChange);
+  shared ??= new ContentChecks(undefined, false);
+  return shared.add(paths, onChange);
+}
+
+/** One watcher for all files of this process: a thousand clusters may each name a key file. */
+let shared: ContentChecks | undefined;
+
+class ContentChecks {
+  readonly #watcher: FileWatcher;
+  readonly #checks = new Map<string, ContentCheck>();
+  readonly #closesWithLast: boolean;
+  #next = 0;
+
+  constructor(timing: Partial<WatchTiming> | undefined, closesWithLast: boolean) {
+    this.#closesWithLast = closesWithLast;
+    this.#watcher = new FileWatcher((suspects) => this.#check(suspects), { timing });
+  }
+
+  add(paths: readonly string[], onChange: () => void): ContentWatch {
+    const owner = String(this.#next++);
+    const unique = [...new Set(paths)];
+    this.#watcher.follow(owner, unique); // before the first read
+    const check = new ContentCheck(unique, onChange);
+    this.#checks.set(owner, check);
+    return {
+      retry: () => check.retry(),
+      close: () => {
+        check.close();
+        this.#checks.delete(owner);
+        this.#watcher.forget(owner);
+        if (this.#closesWithLast) this.#watcher.close();
+      },
+    };
+  }
+
+  async #check(suspects: Suspects): Promise<void> {
+    const owners = suspects === "all" ? [...this.#checks.keys()] : suspects;
+    for (const owner of owners) await this.#checks.get(owner)?.check();
+  }
+}
+
+/** The digests of some files, because there are keys among them. */
+class ContentCheck {
+  readonly #paths: readonly string[];
+  readonly #onChange: () => void;
+  #digests: readonly string[];
+  #retries = false;
+  #closed = false;
+
+  constructor(paths: readonly string[], onChange: () => void) {
+    this.#paths = paths;
+    this.#onChange = onChange;
+    this.#digests = paths.map(digestNow);
+  }
+
+  retry(): void {
+    this.#retries = true;
+  }
+
+  close(): void {
+    this.#closed = true;
+  }
+
+  async check(): Promise<void> {
+    const digests = await Promise.all(this.#paths.map(digestLater));
+    if (this.#closed) return;
+    if (!this.#retries && digests.every((digest, index) => digest === this.#digests[index])) return;
+    this.#retries = false;
+    this.#digests = digests;
+    this.#onChange();
+  }
+}
+
+/** The digest of the content, or why it cannot be read: another reason is a change, too. */
+function digestNow(path: string): string {
+  try {
+    return digestOf(readBoundedSync(path));
+  } catch (error) {
+    return readFailure(error);
+  }
+}
+
+async function digestLater(path: string): Promise<string> {
+  try {
+    return digestOf(await readBounded(path));
+  } catch (error) {
+    return readFailure(error);
+  }
+}
+
+function digestOf(content: Buffer): string {
+  return createHash("sha256").update(content).digest("base64");
+}
+
+// ── files with a meaning ─────────────────────────────────────────────────────────────────────────────────────────────
+
+interface WatchedFilesLog {
   info(fields: object, message: string): void;
   error(fields: object, message: string): void;
 }
 
-/** Where changes of watched files are logged, and how their owner learns of them. */
 export interface WatchedFilesOptions<T> {
   readonly log: WatchedFilesLog;
-  /** Called when other content has come into use. Clients that came earlier were verified by the content `before`. */
+  /** Called when new content is in use. Clients that came earlier were verified by the content `before`. */
   onRenewed?(content: T, before: T): void;
-  readonly watch?: WatchFilesOptions;
+  readonly watch?: Partial<WatchTiming>;
 }
 
 export interface WatchedFilesSource<T> {
-  /** The files that `load` reads; the log names the first, unless `fileAtFault` names another one. */
+  /** The files that `load` reads. The log names the first, unless `fileAtFault` names another one. */
   readonly paths: readonly [string, ...string[]];
   /** Throws an error whose message is a sentence with a path. */
   load(): T;
@@ -27,11 +140,11 @@ export interface WatchedFilesSource<T> {
   fields?(content: T): object;
 }
 
-/** What some files hold now; while their new content cannot be used, the old one stays in use. */
+/** The content of some files. While their new content cannot be used, the last one stays in use. */
 export class WatchedFiles<T> {
   readonly #source: WatchedFilesSource<T>;
   readonly #options: WatchedFilesOptions<T>;
-  readonly #watch: FileWatch;
+  readonly #watch: ContentWatch;
   #content: T;
   #problem: string | undefined;
 
@@ -48,12 +161,12 @@ export class WatchedFiles<T> {
     }
   }
 
-  /** Another object whenever the content has changed. */
+  /** A new object after each change. */
   get content(): T {
     return this.#content;
   }
 
-  /** Why the content of the files now is not in use, if it is not. */
+  /** Why the present content of the files is not in use, if it is not. */
   get problem(): string | undefined {
     return this.#problem;
   }

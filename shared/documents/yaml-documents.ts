@@ -1,7 +1,6 @@
 import { Composer, isMap, isScalar, isSeq, LineCounter, type Node, Parser, type YAMLError } from "yaml";
 import { printable } from "../outcomes.ts";
-import { isDeep } from "./yaml-entries.ts";
-import { syntaxFault } from "./yaml-syntax.ts";
+import { isDeep, syntaxFault } from "./yaml-entries.ts";
 
 /** Scalars are the text that was written, as on the command line; mappings and lists of them. */
 export type PlainValue = string | readonly PlainValue[] | { readonly [key: string]: PlainValue };

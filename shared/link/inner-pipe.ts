@@ -1,7 +1,7 @@
 import { Duplex } from "node:stream";
 import type { TLSSocket } from "node:tls";
+import { wholeRecords } from "../basics/bytes.ts";
 import { deferred } from "../basics/promises.ts";
-import { wholeRecords } from "../tls/tls-records.ts";
 import type { Transport, TransportConsumer } from "../yamux/transport.ts";
 import type { LinkCarrier } from "./carrier-cursor.ts";
 import { encodeInner, type InnerHello, type InnerReply, splitInner } from "./control.ts";

@@ -1,14 +1,9 @@
 import { constants } from "node:crypto";
 import tls from "node:tls";
 import { sniOf } from "../address/server-name.ts";
+import { type DialFault, isUnknownIssuer } from "../faults/faults.ts";
 import { beforeVerification } from "../node/sockets.ts";
-import {
-  type CertificateFault,
-  certificateFault,
-  innerCaWords,
-  shownBy,
-  UnknownIssuer,
-} from "../tls/server-certificate.ts";
+import { certificateFault, innerCaWords, shownBy } from "../tls/server-certificate.ts";
 import type { TlsMaterial } from "../tls/tls-material.ts";
 import { type InnerLink, InnerPipe, LinkDuplex, TOLD } from "./inner-pipe.ts";
 import { LinkKey } from "./proof.ts";
@@ -45,13 +40,13 @@ export interface InnerDialOptions {
 export class InnerTlsFault extends Error {
   override readonly name = "InnerTlsFault";
   /** What is wrong with the certificate that was shown; absent: it is something else. */
-  readonly fault: UnknownIssuer | CertificateFault | undefined;
+  readonly fault: DialFault | undefined;
   /** From the server's certificate upwards (DER). */
   readonly shown: readonly Buffer[];
 
   constructor(cause: NodeJS.ErrnoException, shown: readonly Buffer[], { host, tls: { ca } }: InnerDialOptions) {
-    const fault = certificateFault(cause, shown, { host, ca, isBoxLikely: false });
-    const words = fault instanceof UnknownIssuer ? innerCaWords(fault) : (fault ?? cause).message;
+    const fault = certificateFault(cause, shown, { host, ca, isMiddleboxLikely: false });
+    const words = isUnknownIssuer(fault) ? innerCaWords(fault.facts) : (fault ?? cause).message;
     super(`inner TLS: ${words}`, { cause });
     this.fault = fault;
     this.shown = shown;

@@ -13,95 +13,95 @@ import type { PacedClose } from "./paced-close.ts";
 import { type Preface, PrefaceReader } from "./preface.ts";
 import { TlsOverhead } from "./tls-overhead.ts";
 
-/** Whether balancers say who is behind them (PROXY protocol, version 1 or 2). */
+/** Whether balancers name the client behind them (PROXY protocol, version 1 or 2). */
 export interface ProxyProtocolRule {
   readonly required: boolean;
-  /** Is this address one of the balancers? From others a header is refused. */
+  /** Whether this address is one of the balancers. A header from any other address is refused. */
   trusts(address: string): boolean;
 }
 
-/** How much a port takes from strangers, whatever they speak. */
+/** The bounds of a port for clients that have not authenticated. */
 export interface AcceptRules {
-  /** Absent: nobody stands between that would say who the client is. */
+  /** Absent: no balancer names the client, and no header is read. */
   readonly proxyProtocol?: ProxyProtocolRule | undefined;
-  /** A handshake that takes longer is cut, and so is a connection that waits for one: they hold memory for a stranger. */
+  /** Maximum time that a connection waits for its handshake, and that the handshake takes. */
   readonly handshakeTimeoutMs: number;
   /**
-   * Handshakes in progress at once, and connections that have not sent what stands in front of theirs. One more drops
-   * the oldest of the network that holds most: real ones take milliseconds, held ones grow old.
+   * Maximum number of handshakes in progress, and of connections whose preface is not complete. One more drops the
+   * oldest of the network that has most: real ones take milliseconds, and only those that are held open grow old.
    */
   readonly maxHandshakes: number;
-  /** Clients that wait for their handshake to begin: it does so in order, a few at a time. */
+  /** Maximum number of clients that wait for their handshake. */
   readonly maxWaitingHandshakes: number;
-  /** Some of those whose turn would come too late are let in to be told so (`backInMs`). */
+  /** Some of the clients that would wait too long are admitted and told when to come back (`backInMs`). */
   readonly turnsAway: boolean;
   /**
-   * While fewer connections are open, who comes alone begins unread, if `Protocol.mayBeginUnread`: Node then reads TLS in
-   * buffers of 64 KiB, not of 16, and keeps them (docs/decisions/0010). For few that carry much. Absent: all are read first.
+   * While fewer connections are open, a handshake may begin before any byte is read, if `Protocol.mayBeginUnread`. Node
+   * then reads TLS in buffers of 64 KiB, not of 16, and keeps them (docs/decisions/0010). Absent: all are read first.
    */
   readonly mostUnread?: number | undefined;
   readonly backlog: number;
-  /** Where the bytes of those that wait are counted; absent: nowhere. */
+  /** The account in which the bytes of waiting connections are counted. */
   readonly memory?: Pick<MemoryAccount, "hold" | "enter"> | undefined;
   /** TCP keepalive of accepted connections; absent: off. */
   readonly keepAliveMs?: number | undefined;
-  /** How connections end that are lost together; absent: each at once. */
+  /** Spreads the release of connections that are lost together; absent: each is released at once. */
   readonly pacedClose?: PacedClose | undefined;
   onHandshakeFailed(failed: FailedHandshake): void;
-  /** An accept has failed; the listener goes on. For want of descriptors libuv closes who comes, or lets him wait, without this. */
+  /** An accept has failed; the listener goes on. libuv does not report a lack of descriptors here. */
   onError(error: Error): void;
 }
 
 /** Why a connection gets no handshake. */
 export interface HandshakeRefusal {
   readonly sentence: string;
-  /** It does not even get the protocol's last word. */
+  /** Close without the protocol's last word. */
   readonly silently?: boolean;
 }
 
-/** What is spoken on a port. */
+/** The protocol of a port. */
 export interface Protocol {
-  /** What its connections wait for, for sentences. */
+  /** What connections wait for, in sentences. */
   readonly begins: string;
-  /** Bytes that a client may send before its handshake begins, PROXY header included; absent: as many as are read at once. */
+  /** Maximum bytes before the handshake begins, PROXY header included; absent: no limit but the one of reading. */
   readonly mostBefore?: number;
-  /** Is the name in the ClientHello needed before it can go on? */
+  /** Whether the name in the ClientHello is needed before the handshake. */
   readsName(): boolean;
-  /** May a handshake begin before its client has sent a byte? Absent: none may. */
+  /** Whether a handshake may begin before its client has sent a byte; absent: no. */
   mayBeginUnread?(): boolean;
-  /** What a client that is refused is sent. */
+  /** The bytes that are sent to a refused client. */
   readonly lastWord: Buffer | undefined;
-  /** May this address come at all? Absent: each may. */
+  /** Whether this address may connect at all; absent: each may. */
   admits?(address: string): boolean;
-  /** Whose handshake this would be, from what stands in front of it. Absent: all share one budget. */
+  /** The budget of this handshake, once the preface has come. Absent: all share one. */
   budgetFor?(connection: IncomingConnection): HandshakeBudget | HandshakeRefusal;
-  /** Its turn has come. `over` or `refuse` ends its time here. */
+  /** The connection's turn has come. It ends with `over` or `refuse`. */
   onTurn(connection: IncomingConnection): void;
 }
 
-/** A client, or its path, has ended a connection whose handshake was in progress. */
-export class CutOff extends Error {
-  override readonly name = "CutOff";
+/** The client, or the network between, has ended a connection during its handshake. */
+export class EndedInHandshake extends Error {
+  override readonly name = "EndedInHandshake";
 
   constructor(begins: string) {
     super(`the connection ended during the ${begins}`);
   }
 }
 
-/** This part of the handshakes in progress may come from one network. */
+/** The share of the handshakes in progress that one network may have. */
 const SHARE_OF_ONE = 0.25;
-/** Beyond it one begins in so long, ms. */
+/** Beyond its share, one handshake of a network begins in so many ms. */
 const BEYOND_SHARE_MS = 5;
 
 /**
- * Accepts the connections of a port: what stands in front of their handshake is read, they wait for their turn, and
- * there are never more of them than may be. What is spoken then is its owner's.
+ * Accepts the connections of a port, reads what stands before their handshake, and lets them wait for their turn, each
+ * with a bound. The protocol begins at `onTurn`.
  *
  * ```
- *  accepted ─▶ PROXY header, ClientHello ─▶ backlog ─▶ its turn ─▶ onTurn ─▶ over ─▶ handed on
- *     │ │                  └──────────────────────────────────────────┴─▶ refuse, fail
- *     │ └ alone, few are open, and nobody needs its first bytes: unread ──▶ onTurn
- *     └ admits? no: closed at once
+ *  accepted ─▶ preface: PROXY header, ClientHello ─▶ backlog ─▶ its turn ─▶ onTurn ─▶ over ─▶ handed on
+ *     │ │                                └───────────────────────────────────┴─▶ refused, failed
+ *     │ └ few connections are open, and the preface is not needed: unread ──────▶ onTurn
+ *     └ the address is not admitted: closed at once
  * ```
  */
 export class Acceptor {
@@ -137,7 +137,7 @@ export class Acceptor {
     });
     const { keepAliveMs } = rules;
     this.#net = createServer({
-      allowHalfOpen: false, // until it is handed on: who ends before that is gone, like a balancer's health check
+      allowHalfOpen: false, // until it is handed on: an end before that is a balancer's health check
       noDelay: true,
       ...(keepAliveMs === undefined ? {} : { keepAlive: true, keepAliveInitialDelay: keepAliveMs }),
     });
@@ -157,17 +157,17 @@ export class Acceptor {
     });
   }
 
-  /** It takes connections: from `listen` to the end, or to `stopAccepting`. */
+  /** Whether it accepts connections: from `listen` to `stopAccepting`. */
   get listening(): boolean {
     return this.#net.listening;
   }
 
-  /** Connections whose handshake is not done: it is in progress, or has not begun. */
+  /** The number of connections whose handshake is in progress or has not begun. */
   get handshakes(): number {
     return this.#handshakes.size + this.#backlog.size;
   }
 
-  /** Accepted connections that are still open, those in their handshake included. */
+  /** The number of open connections, those in their handshake included. */
   get connections(): number {
     return this.#open.size;
   }
@@ -182,19 +182,19 @@ export class Acceptor {
     }
   }
 
-  /** The port's virtual hosts have changed: ends the handshakes that began unread, since nobody knows whom they came to. */
+  /** The virtual hosts have changed: ends the handshakes that began unread, since their client has not named its host. */
   endUnread(): void {
     for (const connection of this.#handshakes) {
       if (!connection.isUnread || !this.over(connection)) continue;
       connection.raw.destroy();
-      this.failed(connection, new Error("what is behind this port has changed, and it had not said whom it came to"));
+      this.failed(connection, new Error("the clusters of this port changed before it had sent a server name"));
     }
   }
 
   destroyAll(): void {
     this.stopAccepting();
     this.#overhead.stop();
-    // From above: Node 20 dies of a TCP socket that is destroyed beneath a TLS socket which is just saying goodbye.
+    // The TLS socket, not the one beneath it: Node.js 20 crashes if that one goes while the TLS socket is closing.
     for (const { socket } of this.#open) socket.destroy();
   }
 
@@ -221,11 +221,7 @@ export class Acceptor {
   #endFlood(connection: IncomingConnection): void {
     this.#penalties.add(connection.network);
     connection.socket.destroy();
-    this.#report(
-      connection,
-      "failed",
-      new Error("it sent a flood of TLS messages without payload (KeyUpdate, padding)"),
-    );
+    this.#report(connection, "failed", "it sent a flood of TLS messages without payload (KeyUpdate, padding)");
   }
 
   /** Ends a connection at its turn with the protocol's last word, or without one. */
@@ -236,18 +232,19 @@ export class Acceptor {
   #refuse(connection: IncomingConnection, { sentence, silently = false }: HandshakeRefusal): void {
     const { raw } = connection;
     const { lastWord } = this.#protocol;
+    connection.state = "closed";
     if (silently || lastWord === undefined) raw.destroy();
     else answerAndEnd(raw, lastWord);
-    this.#report(connection, "failed", new Error(sentence));
+    this.#report(connection, "failed", sentence);
   }
 
-  /** Reports a connection that came to nothing, and is over: its client went, failed, or took too long. */
+  /** Reports a handshake that is over and has failed. */
   failed(connection: IncomingConnection, error: Error): void {
     this.#report(connection, connection.raw.bytesRead === 0 ? "silent" : "failed", error);
   }
 
-  #report({ remote }: IncomingConnection, how: FailedHandshake["how"], error: Error): void {
-    this.#rules.onHandshakeFailed({ how, error, remote });
+  #report({ remote }: IncomingConnection, how: FailedHandshake["how"], why: Error | string): void {
+    this.#rules.onHandshakeFailed({ how, error: typeof why === "string" ? new Error(why) : why, remote });
   }
 
   readonly #onConnection = (raw: Socket): void => {
@@ -256,12 +253,12 @@ export class Acceptor {
     const { proxyProtocol } = this.#rules;
     const address = raw.remoteAddress ?? "";
     if (this.#protocol.admits?.(address) === false) {
-      this.#cut(connection, "untrusted", "its address is none of those that may come here");
+      this.#close(connection, "untrusted", "its address may not connect to this port");
       return;
     }
     if (proxyProtocol?.required === true && !proxyProtocol.trusts(address)) {
-      const sentence = "only the balancers may come here (PROXY protocol), and its address is none of theirs";
-      this.#cut(connection, "failed", sentence);
+      const sentence = "only balancers may connect to this port (PROXY protocol), and its address is not one of them";
+      this.#close(connection, "failed", sentence);
       return;
     }
     const unread = this.#mayBeginUnread() && this.#penalties.leftMs(networkOf(address)) === 0;
@@ -272,13 +269,13 @@ export class Acceptor {
     else this.#backlog.add(connection);
   };
 
-  #cut(connection: IncomingConnection, how: FailedHandshake["how"], sentence: string): void {
+  #close(connection: IncomingConnection, how: FailedHandshake["how"], sentence: string): void {
     connection.state = "closed";
     connection.raw.destroy();
-    this.#report(connection, how, new Error(sentence));
+    this.#report(connection, how, sentence);
   }
 
-  /** Nobody is on his way in, so nobody has to wait for one that may never speak. */
+  /** Only while no other handshake waits: nothing is to wait for a client that may never send a byte. */
   #mayBeginUnread(): boolean {
     const { mostUnread = 0, proxyProtocol } = this.#rules;
     if (this.handshakes > 0 || this.#open.size >= mostUnread || proxyProtocol !== undefined) return false;
@@ -292,7 +289,7 @@ export class Acceptor {
     return proxyProtocol.required ? "required" : "optional";
   }
 
-  /** What stands in front of the handshake has come. False: it is refused, and ended. */
+  /** The preface has come. False: the connection is refused, and closed. */
   #admit(connection: IncomingConnection, preface: Preface): boolean {
     const budget = this.#budgetFor(connection, preface);
     if ("take" in budget) {
@@ -300,7 +297,6 @@ export class Acceptor {
       return true;
     }
     connection.handOver();
-    connection.state = "closed";
     this.#refuse(connection, budget);
     return false;
   }
@@ -312,13 +308,13 @@ export class Acceptor {
     const budget = this.#protocol.budgetFor?.(connection) ?? connection.budget;
     const penaltyMs = this.#penalties.leftMs(connection.network);
     if (penaltyMs === 0 || !("take" in budget) || budget.isProven === true) return budget;
-    const sentence = `its network has flooded this port, and comes too early by ${seconds(penaltyMs)}`;
+    const sentence = `its network has flooded this port, and may connect again in ${seconds(penaltyMs)}`;
     return { sentence, silently: true };
   }
 
   /**
-   * A network whose clients do not go on with so many handshakes gets further ones slowly: each costs the first half of
-   * one. Where a credential was proved, honest clients share the network, and wait for nobody but those before them.
+   * Further handshakes of a network that has its share in progress begin slowly: each costs the first half of one. Where a
+   * credential was proved, honest clients share the network, and wait only for those before them.
    */
   #mayBegin({ network, budget }: IncomingConnection): boolean {
     if (budget.isProven === true) return true;
@@ -337,7 +333,7 @@ export class Acceptor {
     if (this.#handshakes.size > this.#rules.maxHandshakes) this.#dropOldest();
     this.#rules.pacedClose?.arrived(raw);
     raw.on("close", () => {
-      if (this.over(connection)) this.failed(connection, new CutOff(this.#protocol.begins));
+      if (this.over(connection)) this.failed(connection, new EndedInHandshake(this.#protocol.begins));
     });
     if (!raw.destroyed) this.#protocol.onTurn(connection);
   }
@@ -345,9 +341,7 @@ export class Acceptor {
   #dropOldest(): void {
     const connection = this.#handshakes.oldestOfFullest;
     if (connection === undefined || !this.over(connection)) return;
-    connection.raw.destroy();
-    const sentence = `too many ${this.#protocol.begins}s at once: the oldest was dropped`;
-    this.#report(connection, "dropped", new Error(sentence));
+    this.#close(connection, "dropped", `too many ${this.#protocol.begins}s at once: the oldest was dropped`);
   }
 }
 

@@ -91,7 +91,7 @@ test("endUnread() ends who began unread and has not come through its handshake, 
   await once(unread, "close");
   await eventually(() => it.listener.connections === 2);
   assert.deepEqual([it.listener.handshakes, read.destroyed], [1, false]);
-  assert.match(it.failed.join(), /^silent \S+ what is behind this port has changed/);
+  assert.match(it.failed.join(), /^silent \S+ the clusters of this port changed/);
   socket.write("still here");
   assert.equal(String((await once(through, "data"))[0]), "still here");
 });

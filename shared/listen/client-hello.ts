@@ -1,15 +1,15 @@
 import { canonicalServerName } from "../address/server-name.ts";
 import { GrowingBytes } from "../basics/bytes.ts";
 
-/** What was read: the name asked for, if any, or a sentence that says why nobody can tell. */
+/** The name that the client asks for, if any; or why the ClientHello cannot be read. */
 export type ClientHello =
   | { readonly problem: undefined; readonly serverName: string | undefined }
   | { readonly problem: string; readonly serverName?: undefined };
 
-/** A ClientHello that is not complete within these bytes, record headers included, is refused. Real ones have some 200 to 2,000. */
+/** Maximum length of a ClientHello with its record headers. Real ones have some 200 to 2,000 bytes. */
 export const MAX_CLIENT_HELLO = 16_384;
 
-/** What a client is told whose name is nobody's: a fatal alert, 112, in a record of its own (RFC 8446 §5.1, §6). */
+/** The answer to an unknown server name: the fatal alert 112 in a record of its own (RFC 8446 §5.1, §6). */
 export const UNRECOGNIZED_NAME_ALERT: Buffer = Buffer.from([21, 3, 3, 0, 2, 2, 112]);
 
 const RECORD_HEADER = 5;
@@ -25,14 +25,14 @@ const TOO_LONG = `its ClientHello is longer than ${MAX_CLIENT_HELLO} bytes`;
 const MALFORMED = "its ClientHello is malformed";
 
 /**
- * Reads the name out of the first bytes of a TLS connection (RFC 8446 §4.1.2, RFC 6066 §3), from any number of segments,
- * records and fragments. Knows no sockets. Work and memory follow the bytes that have come, never a length that is claimed.
+ * Reads the server name from the first bytes of a TLS connection (RFC 8446 §4.1.2, RFC 6066 §3), in any number of segments,
+ * records and fragments. Work and memory follow the bytes that have come, never a length that is claimed.
  *
  * ```
  *  segments ──▶ records: type 22, version 3.x, length ──▶ one handshake message: type 1, length ──▶ extensions ──▶ name
  * ```
  *
- * It is stricter than OpenSSL where a second reading of the same bytes could find another name.
+ * It refuses what OpenSSL accepts where another reader of the same bytes could find another name.
  */
 export class ClientHelloReader {
   readonly #message = new GrowingBytes();
@@ -44,7 +44,7 @@ export class ClientHelloReader {
   #taken = 0;
   #hello: ClientHello | undefined;
 
-  /** Takes what comes next; `undefined`: more is needed. What follows the ClientHello does not change the answer. */
+  /** Reads the next chunk; `undefined`: more is needed. Bytes behind the ClientHello do not change the answer. */
   push(chunk: Buffer): ClientHello | undefined {
     const end = Math.min(chunk.length, MAX_CLIENT_HELLO - this.#taken);
     let at = 0;
@@ -115,7 +115,7 @@ function extensionsOf(body: Buffer): Map<number, Cursor> {
   while (!list.done) {
     const type = list.number(2);
     const content = list.vector(2);
-    // RFC 8446 §4.2. Two of them could be two names, of which readers take different ones.
+    // RFC 8446 §4.2. Two of them could be two names, and readers differ in which one they take.
     if (extensions.has(type)) throw new Malformed("its ClientHello has the same extension twice");
     extensions.set(type, content);
   }
@@ -136,7 +136,7 @@ function serverNames(extensions: Map<number, Cursor>): Buffer[] | undefined {
   return names;
 }
 
-/** RFC 6066 has ASCII only. Who sends UTF-8 all the same means the name that it stands for. */
+/** RFC 6066 allows ASCII only. UTF-8 from a client that sends it all the same is read as the name that it stands for. */
 function textOf(name: Buffer): string {
   try {
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(name);
@@ -151,7 +151,7 @@ function problem(sentence: string): ClientHello {
 
 class Malformed extends Error {}
 
-/** Takes a message apart from its beginning, never beyond its end. */
+/** Reads a message from its beginning, never beyond its end. */
 class Cursor {
   readonly #bytes: Buffer;
   #at = 0;
@@ -176,7 +176,7 @@ class Cursor {
     return this.take(width).readUIntBE(0, width);
   }
 
-  /** A vector of variable length (RFC 8446 §3.4): its length in so many bytes, then its content. */
+  /** Reads a vector of variable length (RFC 8446 §3.4): its length in `width` bytes, then its content. */
   vector(width: 1 | 2): Cursor {
     return new Cursor(this.take(this.number(width)));
   }

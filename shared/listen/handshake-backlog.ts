@@ -5,12 +5,12 @@ import { HandshakeQueue } from "./handshake-queue.ts";
 import type { IncomingConnection, WaitingEvents } from "./incoming-connection.ts";
 import type { Preface, PrefaceReader } from "./preface.ts";
 
-/** A handshake that came to nothing, or never began. */
+/** A handshake that failed or never began. */
 export interface FailedHandshake {
   /**
-   * `silent`: ended without a byte, as a probe of the port does; `dropped`: the oldest of too many in progress, or that
-   * have not sent what stands in front of their handshake; `crowded`: the oldest of too many that wait; `late`: its
-   * turn did not come in time; `untrusted`: its address may not come here at all; `failed`: the rest.
+   * `silent`: it ended without a byte, as a probe of the port does. `dropped`: the oldest of too many handshakes in progress
+   * or incomplete prefaces. `crowded`: the oldest of too many that wait. `late`: its turn did not come in time.
+   * `untrusted`: its address may not connect. `failed`: everything else.
    */
   readonly how: "silent" | "dropped" | "crowded" | "late" | "untrusted" | "failed";
   readonly error: Error;
@@ -18,57 +18,56 @@ export interface FailedHandshake {
 }
 
 export interface HandshakeBacklogOptions {
-  /** What connections wait for, for sentences: their `TLS handshake`. */
+  /** What connections wait for, in sentences: their `TLS handshake`. */
   readonly awaited: string;
-  /** Most connections that may wait for their turn. */
+  /** Maximum number of connections that wait for their turn. */
   readonly maxWaiting: number;
-  /** How long a connection may wait, ms. */
+  /** Maximum time that a connection waits. */
   readonly deadlineMs: number;
-  /** Most handshakes in progress at once; and most connections that have not sent what stands in front of theirs. */
+  /** Maximum number of handshakes in progress, and of connections whose preface is not complete. */
   readonly maxBegun: number;
-  /** Bytes that a connection may have sent before its handshake begins. */
+  /** Maximum number of bytes that a connection sends before its handshake begins. */
   readonly mostBytes: number;
-  /** Where they are counted until then. */
+  /** The account in which these bytes are counted. */
   readonly memory: Pick<MemoryAccount, "hold" | "enter">;
-  /** Let a few of those in whose turn would come too late, and tell them when to come back. */
+  /** Admit a few of the connections that would wait too long, and tell them when to come back. */
   readonly turnsAway: boolean;
-  /** Reads what stands in front of the handshake of a new connection. */
+  /** Makes the reader of a new connection's preface. */
   readerFor(connection: IncomingConnection): PrefaceReader;
-  /** Finds the budget of a connection whose preface has come. False: it was refused, and has been ended. */
+  /** Finds the budget of a connection whose preface has come. False: it was refused and closed. */
   admit(connection: IncomingConnection, preface: Preface): boolean;
-  /** May one of this network begin now, beside those that are in progress? */
+  /** Whether a handshake of this network may begin now, beside those in progress. */
   mayBegin(connection: IncomingConnection): boolean;
-  /** `backInMs` of the connection is set: there are too many; tell it to come back. */
+  /** Begins the handshake. If `backInMs` is set, the client is to be told to come back. */
   begin(connection: IncomingConnection): void;
   onFailed(failed: FailedHandshake): void;
 }
 
-/** So many may wait to be told when to come back; the others wait like all, or are dropped. */
+/** Maximum number of connections that wait to be told when to come back; others wait in the queue, or are dropped. */
 const MAX_SURPLUS = 64;
-/** The pace may get better meanwhile: nobody is sent away for longer than from so long to twice as long. */
+/** The pace may improve meanwhile: no client is told to stay away for longer than once to twice so many ms. */
 const MAX_BACK_IN_MS = 10_000;
-/** To tell one costs a handshake as well: one in so many. */
-const TELL_ONE_IN = 8;
+/** Telling a client costs a handshake as well: one handshake in so many is used for it. */
+const ONE_SURPLUS_IN = 8;
 
 /**
- * Where connections wait for their TLS handshake (docs/decisions/0008, 0019). Waiting costs a socket and a ClientHello,
- * a tenth of what a handshake in progress holds. What is too much is dropped where it came from: the oldest of the
- * network that holds most.
+ * Connections that wait for their TLS handshake (docs/decisions/0008, 0019). Waiting costs a socket and a ClientHello, a
+ * tenth of what a handshake in progress holds. One connection too many drops the oldest of the network that has most.
  *
  * ```
- *  add ─▶ reading ── preface ──▶ in the queue ── its turn ─────────────▶ begin
- *                       └──────▶ surplus ── to be told: goes first ──▶ begin, with backInMs
+ *  add ─▶ reading ── preface ──▶ queue ────── its turn ──────▶ begin
+ *                       └──────▶ surplus ── goes first ──────▶ begin, with backInMs
  * ```
  */
 export class HandshakeBacklog implements WaitingEvents {
   readonly #options: HandshakeBacklogOptions;
   readonly #queue: HandshakeQueue<IncomingConnection>;
-  /** Have not sent what stands in front of their handshake. */
+  /** Connections whose preface is not complete. */
   readonly #reading = new BySource<IncomingConnection>();
-  /** Their turn would come too late; in the order of arrival. */
+  /** Connections that would wait too long, in the order of arrival. */
   readonly #surplus = new OrderedSet<IncomingConnection>();
-  /** Of those, the ones in the queue. */
-  readonly #toBeTold = new OrderedSet<IncomingConnection>();
+  /** Connections of the surplus that stand in the queue. */
+  readonly #redirected = new OrderedSet<IncomingConnection>();
   #begun = 0;
 
   constructor(options: HandshakeBacklogOptions) {
@@ -80,12 +79,12 @@ export class HandshakeBacklog implements WaitingEvents {
     });
   }
 
-  /** Connections whose handshake has not begun. */
+  /** The number of connections whose handshake has not begun. */
   get size(): number {
     return this.#reading.size + this.#queue.waiting + this.#surplus.size;
   }
 
-  /** A connection that was accepted; it has an error listener. */
+  /** Adds an accepted connection, which has an error listener. */
   add(connection: IncomingConnection): void {
     const { maxBegun, readerFor } = this.#options;
     this.#queue.onArrival();
@@ -94,17 +93,17 @@ export class HandshakeBacklog implements WaitingEvents {
     if (!connection.raw.destroyed) connection.wait(readerFor(connection), this.#options, this);
   }
 
-  /** The handshake of this one is over, or it was refused before. */
+  /** The handshake of this connection is over. */
   done(connection: IncomingConnection): void {
     this.#queue.leave(connection);
   }
 
-  /** Ends all that wait, and reports none. */
+  /** Ends all connections that wait, without a report. */
   clear(): void {
     for (const connection of [...this.#reading, ...this.#surplus, ...this.#queue.clear()]) connection.destroy();
     for (const connection of this.#reading) this.#reading.delete(connection);
     this.#surplus.clear();
-    this.#toBeTold.clear();
+    this.#redirected.clear();
   }
 
   onPreface(connection: IncomingConnection, preface: Preface): void {
@@ -153,29 +152,30 @@ export class HandshakeBacklog implements WaitingEvents {
   }
 
   #forget(connection: IncomingConnection): void {
-    this.#toBeTold.delete(connection);
+    this.#redirected.delete(connection);
     if (!this.#reading.delete(connection) && !this.#surplus.delete(connection)) this.#queue.leave(connection);
-    if (this.#queue.waiting === 0) this.#tellOne();
+    if (this.#queue.waiting === 0) this.#admitSurplus();
   }
 
   #begin(connection: IncomingConnection): void {
-    const told = this.#toBeTold.delete(connection) && this.#queue.waiting > 0;
+    const isSurplus = this.#redirected.delete(connection) && this.#queue.waiting > 0;
     if (connection.raw.destroyed) {
-      this.#queue.leave(connection); // it has hung up, and will close
+      this.#queue.leave(connection); // the client has hung up, and the socket will close
       return;
     }
-    // Spread over as long again: those who are told now must not come back together.
-    if (told) connection.backInMs = Math.min(this.#queue.drainMs(connection), MAX_BACK_IN_MS) * (1 + Math.random());
+    // Spread over twice the time: clients that are told together must not come back together.
+    if (isSurplus)
+      connection.backInMs = Math.min(this.#queue.drainMs(connection), MAX_BACK_IN_MS) * (1 + Math.random());
     connection.handOver();
     this.#options.begin(connection);
-    if (++this.#begun % TELL_ONE_IN === 0 || this.#queue.waiting === 0) this.#tellOne();
+    if (++this.#begun % ONE_SURPLUS_IN === 0 || this.#queue.waiting === 0) this.#admitSurplus();
   }
 
-  #tellOne(): void {
+  #admitSurplus(): void {
     const connection = this.#surplus.first;
     if (connection === undefined) return;
     this.#surplus.delete(connection);
-    this.#toBeTold.add(connection);
+    this.#redirected.add(connection);
     this.#queue.enterFirst(connection);
   }
 

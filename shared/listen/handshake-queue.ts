@@ -1,15 +1,15 @@
 import { BySource } from "../basics/by-source.ts";
 import { OrderedSet, Queue, QueueNode } from "../basics/queue.ts";
 
-/** Handshakes that share one limit, for example those of one cluster's agents. Budgets take turns with each other. */
+/** A limit that some handshakes share, for example those of one cluster's agents. Budgets take turns with each other. */
 export interface HandshakeBudget {
-  /** True: one handshake may begin, and has been counted. */
+  /** Counts one handshake if it may begin now. */
   take(): boolean;
   /**
-   * These clients come from where a credential was proved: the offence of another client there does not keep them out.
+   * A credential was proved from this address: the offence of another client there does not keep these clients out.
    */
   readonly isProven?: boolean;
-  /** Why handshakes wait now, for a sentence: the limit that was reached. */
+  /** The limit that was reached, for a sentence. */
   readonly exhausted?: string | undefined;
 }
 
@@ -18,41 +18,39 @@ export const UNLIMITED: HandshakeBudget = { take: () => true };
 /** A client that waits for its handshake. */
 export interface QueuedHandshake {
   readonly budget: HandshakeBudget;
-  /** The network that it comes from (`networkOf`): those of one budget take turns by it. */
+  /** The client's network (`networkOf`): the networks of one budget take turns. */
   readonly network: string;
   /** When its handshake began, by `performance.now()`; the queue sets it. */
   begunAt: number;
 }
 
 export interface HandshakeQueueOptions<T> {
-  /** Most handshakes in progress at once, however short the turns of the event loop are. */
+  /** Maximum number of handshakes in progress, however short the turns of the event loop are. */
   readonly most: number;
-  /** May one of this network begin now, beside those that are in progress? */
+  /** Whether a handshake of this network may begin now, beside those in progress. */
   mayBegin(item: T): boolean;
   begin(item: T): void;
 }
 
-/** So many may be in progress at once even while the loop is late: what else keeps it busy must not keep everybody out. */
+/** So many handshakes may be in progress even while the loop is late: other work must not keep all clients out. */
 const LEAST = 4;
-/** While a client waits, budgets are asked again and the delay of the loop is measured so often, ms. */
+/** While a client waits, budgets are checked and the delay of the loop is measured every so many ms. */
 const LOOK_MS = 5;
-/** Later than that, ms, and others would notice. */
+/** A turn of the loop that is later than this, ms, delays other connections noticeably. */
 const LATE_MS = 10;
-/** A handshake that takes longer waits for its peer, not for us, ms: it does not keep the next one from beginning. */
+/** A handshake that takes longer than this, ms, waits for its peer: it is no longer counted as in progress. */
 const SLOW_MS = 200;
 /**
- * Node accepts one connection of a listener in a turn of the loop. While they keep coming, so many turns pass between
- * two handshakes: a turn without one is ten times as short, and what waits in the kernel to be accepted stands in
- * nobody's turn but its own.
+ * Node accepts one connection of a listener in a turn of the loop. While connections keep coming, so many turns pass
+ * between two handshakes: a turn without a handshake is ten times as short, and the kernel's backlog is emptied first.
  */
 const TURNS_FOR_ARRIVALS = 16;
-/** Fewer beginnings say nothing about the pace. */
+/** Fewer handshakes than this say nothing about the pace. */
 const PACE_SAMPLES = 50;
 
 /**
- * How many may be in progress, now that the loop was so late: half when that is too much, else a quarter more. It grows
- * that fast because thousands that begin and never go on cost no time, and must not stand in front of those who do.
- * Pure.
+ * The next limit of handshakes in progress, after the loop was so late: half if that is too late, else a quarter more. It
+ * grows that fast because thousands that begin and never continue cost no time, and must not delay those that do.
  */
 export function nextLimit(limit: number, lateMs: number, most: number): number {
   const next = lateMs > LATE_MS ? Math.floor(limit / 2) : limit + Math.ceil(limit / 4);
@@ -63,7 +61,7 @@ export function nextLimit(limit: number, lateMs: number, most: number): number {
 class BudgetLine<T extends QueuedHandshake> {
   readonly budget: HandshakeBudget;
   readonly items = new BySource<T>();
-  /** In the order of turns, while somebody waits here. */
+  /** The place of this budget in the order of turns, while a client waits for it. */
   readonly place: QueueNode<BudgetLine<T>> = new QueueNode(this);
 
   constructor(budget: HandshakeBudget) {
@@ -72,10 +70,9 @@ class BudgetLine<T extends QueuedHandshake> {
 }
 
 /**
- * Which TLS handshake begins, and when (docs/decisions/0008, 0019): one in a turn of the event loop, and no more in
- * progress than leave the turns short. Budgets take turns, and so do the networks within one budget; clients of one
- * network go in order of arrival. So thousands that come for one cluster, or from one address, delay nobody else's
- * handshake. Knows no sockets.
+ * Decides which TLS handshake begins, and when (docs/decisions/0008, 0019): one in a turn of the event loop, and only as
+ * many at once as leave the turns short. Budgets take turns, and so do the networks within one budget; clients of one
+ * network go in the order of arrival. So thousands of clients of one cluster, or from one address, delay no others.
  *
  * ```
  *  enter ─▶ waiting: budget ▸ network ▸ arrival ──▶ begun ──▶ (slow: goes on, and is no longer counted)
@@ -84,12 +81,12 @@ class BudgetLine<T extends QueuedHandshake> {
  */
 export class HandshakeQueue<T extends QueuedHandshake> {
   readonly #options: HandshakeQueueOptions<T>;
-  /** All that wait, whatever their budget, but for those in `#first`. */
+  /** All clients that wait, whatever their budget, except those in `#first`. */
   readonly #waiting = new BySource<T>();
   readonly #lines = new WeakMap<HandshakeBudget, BudgetLine<T>>();
   readonly #turns = new Queue<BudgetLine<T>>();
   readonly #first = new OrderedSet<T>();
-  /** In progress and not slow. */
+  /** Handshakes in progress that are not slow. */
   readonly #begun = new OrderedSet<T>();
   #limit: number;
   #turn: NodeJS.Immediate | undefined;
@@ -98,7 +95,7 @@ export class HandshakeQueue<T extends QueuedHandshake> {
   #look: NodeJS.Timeout | undefined;
   #lookedAt = 0;
   #cpuMs = 0;
-  /** Since when somebody has waited without a break, and how many have begun since. */
+  /** Since when a client has waited without a break, and how many handshakes have begun since. */
   #busySince = 0;
   #begunSince = 0;
 
@@ -111,13 +108,13 @@ export class HandshakeQueue<T extends QueuedHandshake> {
     return this.#waiting.size + this.#first.size;
   }
 
-  /** The one to drop when too many wait: the oldest of the network from which most do. */
+  /** The client to drop when too many wait: the oldest of the network that has most. */
   get oldestOfFullest(): T | undefined {
     return this.#waiting.oldestOfFullest;
   }
 
   /**
-   * How long one that would enter now waits for its turn, at the pace of this rush, ms; 0 while the pace is not known.
+   * How long a client that enters now would wait for its turn at the present pace, ms; 0 while the pace is not known.
    */
   drainMs({ budget, network }: QueuedHandshake): number {
     if (this.#begunSince < PACE_SAMPLES) return 0;
@@ -128,7 +125,7 @@ export class HandshakeQueue<T extends QueuedHandshake> {
     return (ahead * (performance.now() - this.#busySince)) / this.#begunSince;
   }
 
-  /** A connection has been accepted: the next one may be waiting for that behind it. */
+  /** A connection has been accepted: the next one may wait in the kernel behind it. */
   onArrival(): void {
     this.#hasArrived = true;
   }
@@ -142,14 +139,14 @@ export class HandshakeQueue<T extends QueuedHandshake> {
     this.#schedule();
   }
 
-  /** Before all that wait, and without its budget. */
+  /** Puts a client before all others, without counting it in its budget. */
   enterFirst(item: T): void {
     this.#arrive();
     this.#first.add(item);
     this.#schedule();
   }
 
-  /** It has gone before its turn, or its handshake is over. */
+  /** The client has gone before its turn, or its handshake is over. */
   leave(item: T): void {
     if (this.#remove(item) || this.#first.delete(item)) return;
     if (this.#begun.delete(item)) this.#schedule();
@@ -163,7 +160,7 @@ export class HandshakeQueue<T extends QueuedHandshake> {
     return true;
   }
 
-  /** Forgets all, and returns those that waited. */
+  /** Forgets all clients, and returns those that waited. */
   clear(): T[] {
     const waited = [...this.#first, ...this.#waiting];
     for (const item of waited) this.#remove(item);
@@ -213,7 +210,7 @@ export class HandshakeQueue<T extends QueuedHandshake> {
     this.#schedule();
   };
 
-  /** Undefined: no budget has one left now; the next look asks again. */
+  /** Undefined: no budget allows a handshake now; the next look asks again. */
   #takeNext(): T | undefined {
     const first = this.#first.first;
     if (first !== undefined) {
@@ -233,7 +230,7 @@ export class HandshakeQueue<T extends QueuedHandshake> {
     return undefined;
   }
 
-  /** Of the network whose turn it is, or of the next one that may begin. */
+  /** The next client of the network whose turn it is, or of the next network that may begin. */
   #nextOf({ items }: BudgetLine<T>): T | undefined {
     for (let networks = items.sources; networks > 0; networks--) {
       const { next } = items;
@@ -263,7 +260,7 @@ export class HandshakeQueue<T extends QueuedHandshake> {
       return;
     }
     const [now, cpuMs] = [performance.now(), cpuNow()];
-    // A loop that did not get the processor is late as well, but not for what it does.
+    // A loop that did not get the processor is late as well, but its own work is not the reason.
     const lateMs = Math.min(now - this.#lookedAt - LOOK_MS, cpuMs - this.#cpuMs);
     this.#lookedAt = now;
     this.#cpuMs = cpuMs;

@@ -2,57 +2,57 @@ import type { Duplex } from "node:stream";
 import type { TurnQueue } from "../basics/turn-queue.ts";
 import { deferRelease, isReadError } from "../node/sockets.ts";
 
-/** A socket says so, with the error, that was cut and is not to be released yet: it closes later. */
+/** The event, with the error, of a socket whose connection is lost and that is not released yet: `close` comes later. */
 export const PEER_GONE = Symbol("the peer has gone");
 
-/** Nobody keeps a place for longer, ms: agents come back in that time, or not soon. */
+/** Maximum time that a lost connection is held, ms: agents come back in that time, or not soon. */
 const HELD_MS = 60_000;
-/** Where fewer are there, what V8 is told of them makes it mark nothing. */
+/** With fewer connections, what V8 is told of them does not make it mark the heap. */
 const MANY = 1_000;
 
 /**
- * Connections whose peers have gone. A path that is cut takes thousands of them with it, and what Node does for the end of
- * each would be done for all of them in one turn; so each waits for its turn.
+ * Spreads the release of connections that are lost together. A network path that fails ends thousands of them, and Node
+ * would release all of them in one turn of the event loop; so each waits for its turn.
  *
- * Thousands that are released and come back cost more than their turns: Node tells V8 of 48 KB outside the heap for each TLS
- * connection, and V8 stops everybody to mark the heap for each 64 MB that come on top of the least that it has seen. So
- * there shall be no less for a while: where there are many, those that were cut and whose owners listen for `PEER_GONE` keep
- * their place until a newcomer takes it (docs/decisions/0008).
+ * Node tells V8 of 48 KB outside the heap for each TLS connection, and V8 stops the process to mark the heap for each
+ * 64 MB above the least that it has seen. Thousands that are released and come back cause several such stops. So where
+ * there are many, lost connections whose owners listen for `PEER_GONE` are held, and each new connection releases one of
+ * them, which keeps the sum level (docs/decisions/0008).
  *
  * ```
- *  destroyed ─┬─ may be read ────────────────▶ released at once
- *             └─ ended, or cut ─▶ its turn ─┬─▶ released
- *                                           └─ cut, one of many: PEER_GONE, held ─▶ released: for a newcomer, or after 60 s
+ *  destroyed ─┬─ more may be read ───────────▶ released at once
+ *             └─ ended or lost ─▶ its turn ─┬─▶ released
+ *                                           └─ one of many lost: PEER_GONE, held ─▶ released: for a new one, or after 60 s
  * ```
  *
- * Meanwhile it is `destroyed` and has not closed, as is any stream whose `_destroy` takes its time. Bytes that come then Node
- * takes for an error number, and throws where nobody can catch it: so one that may be read does not wait at all. And one that
- * has ended is not held: that may have been TLS, and beneath it the peer may send for as long as it likes.
+ * Until its release a connection is `destroyed` and has not emitted `close`. Node takes bytes that arrive then for an error
+ * number, and throws where nothing can catch it: so a connection from which more may be read does not wait. One that has
+ * ended is not held: only TLS may have ended, and the peer may go on sending beneath it.
  */
 export class PacedClose {
   readonly #turns: TurnQueue;
   readonly #many: number;
-  /** In the order of their turns. */
+  /** Releases of held connections, in the order of their turns. */
   readonly #held = new Set<() => void>();
-  /** Connections that are there, the held ones too. */
+  /** The number of connections, held ones included. */
   #present = 0;
-  /** How many there were when the first of those was held. */
+  /** The number of connections when the first of the held ones was lost. */
   #places = 0;
   #timer: NodeJS.Timeout | undefined;
   #isOver = false;
 
-  /** `many`: with so many connections places are kept. */
+  /** `many`: with so many connections lost ones are held. */
   constructor(turns: TurnQueue, many = MANY) {
     this.#turns = turns;
     this.#many = many;
   }
 
-  /** Those that have gone and keep a place. */
+  /** The number of held connections. */
   get held(): number {
     return this.#held.size;
   }
 
-  /** A newcomer is about to begin; it is there until it closes. */
+  /** A new connection begins its handshake. It counts until it closes. */
   arrived(raw: Duplex): void {
     this.#present++;
     raw.once("close", () => {
@@ -61,22 +61,22 @@ export class PacedClose {
     if (this.#present > this.#places) this.#releaseOne();
   }
 
-  /** From now on this socket goes by these rules. */
+  /** Applies these rules to the socket. */
   watch(socket: Duplex): void {
     deferRelease(socket, (error, release) => {
-      if (isReadError(error)) this.#turns.run(() => this.#cut(socket, error, release));
+      if (isReadError(error)) this.#turns.run(() => this.#lost(socket, error, release));
       else if (socket.readableEnded) this.#turns.run(release);
       else release();
     });
   }
 
-  /** Whoever is held is released, and nobody is held from now on. */
+  /** Releases all held connections, and holds none from now on. */
   end(): void {
     this.#isOver = true;
     this.#releaseAll();
   }
 
-  #cut(socket: Duplex, error: Error, release: () => void): void {
+  #lost(socket: Duplex, error: Error, release: () => void): void {
     const isHeld = !this.#isOver && this.#present >= this.#many && socket.emit(PEER_GONE, error);
     if (isHeld) this.#hold(release);
     else release();

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import type { FirstBytes } from "./preface.ts";
+import type { Peeked } from "./preface.ts";
 import { type Preface, type PrefaceOptions, PrefaceReader } from "./preface.ts";
 import { encodeProxyV1, encodeProxyV2 } from "./proxy-protocol.ts";
 import { helloFor } from "./testing/client-hello.ts";
@@ -12,7 +12,7 @@ const HEADERS = { "version 1": encodeProxyV1(CONNECTION), "version 2": encodePro
 const HELLO = helloFor("blue.example");
 
 /** What the reader makes of these bytes, given in one piece or in several. */
-function read(options: PrefaceOptions, ...chunks: Buffer[]): FirstBytes<Preface> | undefined {
+function read(options: PrefaceOptions, ...chunks: Buffer[]): Peeked<Preface> | undefined {
   const reader = new PrefaceReader(options);
   for (const chunk of chunks) {
     const result = reader.push(chunk);

@@ -3,14 +3,14 @@ import { GrowingBytes } from "../basics/bytes.ts";
 import { type ClientHello, ClientHelloReader } from "./client-hello.ts";
 import { type Endpoint, readProxyHeader } from "./proxy-protocol.ts";
 
-/** What a client and the balancers before it have said before TLS, or why nobody can go on. */
+/** What a client and the balancers before it send before TLS, or why it is refused. */
 export type Preface =
   | { readonly problem: string; readonly beforeTls: boolean }
   | {
       readonly problem?: undefined;
-      /** Who is behind the balancer, if it has said so. */
+      /** The client behind the balancer, if a PROXY header names one. */
       readonly source: Endpoint | undefined;
-      /** Absent where names were not asked for. */
+      /** Absent where the name is not read. */
       readonly hello: FoundHello | undefined;
     };
 
@@ -18,13 +18,13 @@ export type Preface =
 export type FoundHello = Extract<ClientHello, { problem: undefined }>;
 
 export interface PrefaceOptions {
-  /** What may or must stand in front: `forbidden` is for addresses whose word is not believed. */
+  /** Whether a PROXY header may or must come; `forbidden`: the address is not trusted to send one. */
   readonly proxyHeader: "ignored" | "forbidden" | "optional" | "required";
-  /** Read the name in the ClientHello, too. */
+  /** Read the name in the ClientHello as well. */
   readonly name: boolean;
 }
 
-/** Reads what stands before TLS: a PROXY header (haproxy's proxy-protocol.txt), then the ClientHello. Pure. */
+/** Reads a PROXY header (haproxy's proxy-protocol.txt), then the ClientHello, from any number of chunks. */
 export class PrefaceReader {
   readonly #options: PrefaceOptions;
   readonly #front = new GrowingBytes();
@@ -38,7 +38,7 @@ export class PrefaceReader {
   }
 
   /** Takes what comes next; `undefined`: more is needed. */
-  push(chunk: Buffer): FirstBytes<Preface> | undefined {
+  push(chunk: Buffer): Peeked<Preface> | undefined {
     if (this.#headerLength !== undefined) return this.#readHello(chunk);
     this.#front.append(chunk);
     const reading = readProxyHeader(this.#front.bytes);
@@ -57,7 +57,7 @@ export class PrefaceReader {
     return this.#readHello(this.#front.bytes.subarray(reading.bytesUsed));
   }
 
-  #readHello(chunk: Buffer): FirstBytes<Preface> | undefined {
+  #readHello(chunk: Buffer): Peeked<Preface> | undefined {
     const consumed = this.#headerLength ?? 0;
     if (!this.#options.name) return { found: { source: this.#source, hello: undefined }, consumed };
     const hello = this.#hello.push(chunk);
@@ -66,33 +66,32 @@ export class PrefaceReader {
     return { found: { source: this.#source, hello }, consumed };
   }
 
-  #problem(problem: string): FirstBytes<Preface> {
+  #problem(problem: string): Peeked<Preface> {
     return { found: { problem, beforeTls: true }, consumed: 0 };
   }
 }
 
-/** What a reader of first bytes has made of them. */
-export interface FirstBytes<T> {
+/** What a reader has found in the first bytes of a connection. */
+export interface Peeked<T> {
   readonly found: T;
-  /** Bytes in front that were meant for the reader alone: they are not given back. */
+  /** The number of bytes in front that are not given back. */
   readonly consumed: number;
 }
 
-export interface ReadFirstOptions<T> {
-  /** Given every chunk once, in order; `undefined`: more is needed. */
-  readonly reader: (chunk: Buffer) => FirstBytes<T> | undefined;
+export interface PeekOptions<T> {
+  /** Called with every chunk once, in order; `undefined`: more is needed. */
+  readonly reader: (chunk: Buffer) => Peeked<T> | undefined;
   readonly timeoutMs: number;
   /** The socket is paused, and all but the consumed bytes are in front of what it will deliver. */
   onFound(found: T): void;
-  /** It took too long; the socket is paused. */
+  /** The time is over; the socket is paused. */
   onLate(): void;
 }
 
 /**
- * Reads the first bytes of a connection and gives them back, so that whoever comes next finds it as if nobody had read.
- * A socket that ends meanwhile says so by its own `close`.
+ * Reads the first bytes of a connection and gives them back to the socket. A socket that ends meanwhile emits `close`.
  */
-export function readFirst<T>(raw: Socket, { reader, timeoutMs, onFound, onLate }: ReadFirstOptions<T>): void {
+export function peek<T>(raw: Socket, { reader, timeoutMs, onFound, onLate }: PeekOptions<T>): void {
   const bytes = new GrowingBytes();
   const timer = setTimeout(() => {
     release();

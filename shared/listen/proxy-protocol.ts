@@ -14,8 +14,8 @@ export interface ProxiedConnection {
 }
 
 /**
- * What the first bytes of a connection are: the header; not (yet) one; or one that cannot be used, with a sentence that
- * says why. `connection` is absent where the balancer speaks for itself (LOCAL: a health check) or does not know (UNKNOWN).
+ * The result of reading the first bytes: a header (`read`), none (`absent`), one that is not complete (`more`), or one that
+ * cannot be used. `connection` is absent for a balancer's own health check (LOCAL) and for an unknown client (UNKNOWN).
  */
 export type ProxyReading =
   | { readonly state: "more" }
@@ -23,7 +23,7 @@ export type ProxyReading =
   | { readonly state: "refused"; readonly problem: string }
   | { readonly state: "read"; readonly connection: ProxiedConnection | undefined; readonly bytesUsed: number };
 
-/** What follows a v2 header's first 16 bytes: addresses of 36 bytes at most, and TLVs that nobody here reads. */
+/** Maximum length behind the first 16 bytes of version 2: addresses of at most 36 bytes, and TLVs, which are not read. */
 export const MAX_V2_CONTENT = 2_048;
 /** Version 1 with its line end. */
 const MAX_V1 = 107;
@@ -33,7 +33,7 @@ const V2 = Buffer.from([0x0d, 0x0a, 0x0d, 0x0a, 0, 0x0d, 0x0a, 0x51, 0x55, 0x49,
 const V2_HEADER = 16;
 const LOCAL = 0x20;
 const PROXY = 0x21;
-/** Family and transport of version 2 that carry a TCP connection: how long one address is. */
+/** Length of an address by family and transport, for those of version 2 that carry a TCP connection. */
 const V2_ADDRESS_LENGTH = new Map([
   [0x11, 4],
   [0x21, 16],
@@ -44,8 +44,8 @@ const MORE = { state: "more" } as const;
 const ABSENT = { state: "absent" } as const;
 
 /**
- * Reads the header that a balancer puts in front of a connection (haproxy's proxy-protocol.txt, sections 2.1 and 2.2) from
- * all bytes that have come so far. Pure. TLS begins otherwise with its first byte, so `absent` is known at once there.
+ * Reads the header that a balancer puts before a connection (haproxy's proxy-protocol.txt, sections 2.1 and 2.2) from all
+ * bytes that have come so far. TLS begins with another byte, so `absent` is known at its first byte.
  */
 export function readProxyHeader(bytes: Buffer): ProxyReading {
   if (beginsWith(bytes, V1)) return bytes.length < V1.length ? MORE : readV1(bytes);
@@ -53,7 +53,7 @@ export function readProxyHeader(bytes: Buffer): ProxyReading {
   return ABSENT;
 }
 
-/** Version 2, as most receivers want it; without a connection it says LOCAL. */
+/** Encodes version 2; without a connection as LOCAL. */
 export function encodeProxyV2(connection: ProxiedConnection | undefined): Buffer {
   if (connection === undefined) return Buffer.concat([V2, Buffer.from([LOCAL, V2_UNSPECIFIED, 0, 0])]);
   const source = plainAddress(connection.source.address);
@@ -68,7 +68,7 @@ export function encodeProxyV2(connection: ProxiedConnection | undefined): Buffer
   return Buffer.concat([V2, Buffer.from([PROXY, isV4 ? 0x11 : 0x21, 0, content.length]), content]);
 }
 
-/** Version 1, a line of text; without a connection it says UNKNOWN. */
+/** Encodes version 1, a line of text; without a connection as UNKNOWN. */
 export function encodeProxyV1(connection: ProxiedConnection | undefined): Buffer {
   if (connection === undefined) return Buffer.from("PROXY UNKNOWN\r\n");
   const addresses = [connection.source, connection.destination].map(({ address }) => plainAddress(address));
@@ -89,7 +89,7 @@ function readV1(bytes: Buffer): ProxyReading {
   if (bytes[end - 1] !== 0x0d) return refused("its first line does not end with CR and LF");
   const bytesUsed = end + 1;
   const [, family, ...words] = bytes.toString("latin1", 0, end - 1).split(" ");
-  // What follows UNKNOWN means nothing, whatever it is (section 2.1).
+  // Everything behind UNKNOWN is to be ignored (section 2.1).
   if (family === "UNKNOWN") return { state: "read", connection: undefined, bytesUsed };
   if (family !== "TCP4" && family !== "TCP6") return refused("it names no family that is known: TCP4, TCP6, UNKNOWN");
   const [source = "", destination = "", sourcePort, destinationPort, ...rest] = words;
@@ -142,7 +142,7 @@ function parsePort(text: string | undefined): number | undefined {
   return port > 65_535 ? undefined : port;
 }
 
-/** In its one spelling (RFC 5952), IPv4 where it stands for one, without a zone. */
+/** The canonical spelling (RFC 5952) without a zone; an IPv4 address that came as IPv6 is IPv4. */
 function plainAddress(text: string): string {
   const address = text.replace(/%.*$/, "");
   if (isIPv4(address)) return address;
@@ -160,7 +160,7 @@ function addressText(bytes: Buffer): string {
 function addressBytes(address: string, asV4: boolean): Buffer {
   const v4 = isIPv4(address) ? Buffer.from(address.split(".").map(Number)) : undefined;
   if (v4 !== undefined) return asV4 ? v4 : Buffer.concat([Buffer.alloc(10), Buffer.from([0xff, 0xff]), v4]);
-  // "a::b" → the groups before and behind the gap; the last two may be written as IPv4.
+  // "a::b": the groups before and after the gap; the last two may be written as IPv4.
   const text = address.replace(/(\d+)\.(\d+)\.(\d+)\.(\d+)$/, (_, ...parts) =>
     [0, 2].map((at) => ((Number(parts[at]) << 8) | Number(parts[at + 1])).toString(16)).join(":"),
   );

@@ -4,26 +4,25 @@ import { SharedInterval } from "../basics/timers.ts";
 
 /**
  * A record with one byte of payload has at most so many bytes, whatever the cipher (RFC 8446 §5.2, RFC 5246 §6.2.3).
- * What a peer sends beyond it is padding, or messages of TLS itself such as KeyUpdate.
+ * Anything beyond that is padding, or messages of TLS itself such as KeyUpdate.
  */
 const RECORD_BYTES = 128;
 /**
- * Handshake, certificates, and what else TLS may send without payload, bytes; the second is what comes back each
- * second.
+ * Bytes that TLS may send without payload (handshake, certificates and others), and how many are regained each second.
  */
 const BURST_BYTES = 64 * 1024;
 const BYTES_PER_SECOND = 16 * 1024;
 const LOOK_MS = 50;
 /**
- * A flood on a new connection, which has proved nothing, is noticed at the next look. Where thousands come together, so
- * many are looked at in a turn of the loop, the others at the following looks.
+ * A flood on a new connection is noticed at the next look. Of thousands of new ones, so many are checked in one look, and
+ * the others in the following looks.
  */
 const YOUNG_IN_A_LOOK = 256;
 const YOUNG_MS = 15_000;
-/** A connection that has been there for longer is looked at once in so many looks: each second. */
+/** A connection that is older is checked once in so many looks: each second. */
 const LOOKS_FOR_OLD = 20;
 
-/** What a connection may still waste. */
+/** A connection, and the bytes that it may still waste. */
 interface WatchedConnection {
   readonly raw: Pick<Socket, "bytesRead">;
   readonly socket: Pick<Socket, "bytesRead">;
@@ -36,12 +35,11 @@ interface WatchedConnection {
 }
 
 /**
- * Ends TLS connections whose peers send TLS messages without payload in a flood: each KeyUpdate (RFC 8446 §4.6.3) costs
- * a key derivation, Node tells nobody of them, and OpenSSL counts none. So bytes that came are compared with payload
- * that came of them.
+ * Finds TLS connections whose peers send a flood of TLS messages without payload. Each KeyUpdate (RFC 8446 §4.6.3) costs a
+ * key derivation, and neither Node nor OpenSSL counts them, so bytes received are compared with the payload in them.
  */
 export class TlsOverhead {
-  /** Both in the order in which they are looked at next. */
+  /** Both queues are in the order of the next check. */
   readonly #young = new Queue<WatchedConnection>();
   readonly #old = new Queue<WatchedConnection>();
   readonly #place = SharedInterval.every(LOOK_MS).add(() => this.#look());
@@ -98,7 +96,7 @@ export class TlsOverhead {
   }
 }
 
-/** How many of so many bytes of TLS the payload in them does not explain. Pure. */
+/** The number of bytes of TLS that the payload in them does not explain. */
 export function wastedBytes(rawBytes: number, payloadBytes: number): number {
   return Math.max(0, rawBytes - RECORD_BYTES * payloadBytes);
 }

@@ -1,16 +1,16 @@
 import type { X509Certificate } from "node:crypto";
 
-/** One element of DER (X.690 §10): a tag, and what is in it. */
+/** One element of DER (X.690 §10): a tag and its content. */
 export interface Element {
   readonly tag: number;
   readonly content: Buffer;
-  /** With tag and length. */
+  /** The bytes of the element, tag and length included. */
   readonly whole: Buffer;
 }
 
 export const TAG = { boolean: 0x01, bitString: 0x03, octetString: 0x04, oid: 0x06, sequence: 0x30 } as const;
 
-/** The elements that follow one another in these bytes; throws when they are not DER to the last byte. */
+/** The elements in these bytes; throws if they are not DER to the last byte. */
 export function* elements(bytes: Buffer): Generator<Element> {
   let at = 0;
   while (at < bytes.length) {
@@ -29,7 +29,7 @@ export function inside({ tag, content }: Element): Element[] {
   return [...elements(content)];
 }
 
-/** The one element that these bytes are. */
+/** The element in these bytes; throws if they are not exactly one. */
 export function theElement(bytes: Buffer): Element {
   const [only, more] = elements(bytes);
   if (only === undefined || more !== undefined) throw new Error("is not what it should be");
@@ -45,8 +45,8 @@ function lengthAt(bytes: Buffer, at: number): { readonly length: number; readonl
 }
 
 /**
- * Whose certificate it is (RFC 5280 §4.1.2.6), as it is encoded: a CA encodes its name in one way. Throws where OpenSSL takes
- * what is not quite DER.
+ * The subject of a certificate (RFC 5280 §4.1.2.6) as it is encoded: a CA encodes its name in one way. Throws for a certificate
+ * that is not DER; OpenSSL accepts some.
  */
 export function subjectOf(certificate: Buffer): Buffer {
   return partOf(certificate, 4);
@@ -73,11 +73,11 @@ export function extensionsOf(certificate: Buffer): Map<string, Buffer> | undefin
   return new Map(all);
 }
 
-/** Tags of parts of a certificate; version 1 has neither. */
+/** Tags in a certificate; one of version 1 has neither. */
 const VERSION = 0xa0;
 const EXTENSIONS = 0xa3;
 
-/** A part of what is signed, counted without the version. */
+/** A part of the signed content by its index, without the version. */
 function partOf(certificate: Buffer, index: number): Buffer {
   const parts = signedParts(certificate);
   if (parts[0]?.tag === VERSION) parts.shift();
@@ -95,17 +95,17 @@ function signedParts(certificate: Buffer): Element[] {
 const SERVER_AUTH = "1.3.6.1.5.5.7.3.1";
 const CLIENT_AUTH = "1.3.6.1.5.5.7.3.2";
 
-/** Go takes it for every usage, OpenSSL for none of a server's or a client's. */
+/** anyExtendedKeyUsage: Go accepts it for every usage, OpenSSL neither for a server nor for a client. */
 const ANY = "2.5.29.37.0";
 
-/** What the extended key usage of a certificate lets it be. */
+/** The uses that the extended key usage of a certificate allows. */
 export interface CertificateUsage {
   readonly servers: boolean;
   readonly clients: boolean;
   readonly any: boolean;
 }
 
-/** One without that extension may be anything. */
+/** A certificate without that extension allows every use. */
 export function usageOf({ keyUsage }: Pick<X509Certificate, "keyUsage">): CertificateUsage {
   // Node calls the extended one by this name; its types do not know that it may be absent.
   const usages: readonly string[] | undefined = keyUsage;
@@ -124,9 +124,9 @@ const NETSCAPE_TYPE = "6086480186f8420101";
 const NETSCAPE_TLS_CA = 0x04;
 
 /**
- * May a root that does not say that it is a CA be one? OpenSSL accepts roots of X.509 version 1, roots with a key usage
- * (`checkIssued` verifies that it allows signing), and roots whose Netscape certificate type says it. A CA under a root
- * has to say it.
+ * Whether a root without the CA flag may be a CA. OpenSSL accepts roots of X.509 version 1, roots with a key usage
+ * (`checkIssued` verifies that it allows signing), and roots whose Netscape certificate type allows it. A CA under a root
+ * needs the flag.
  */
 export function mayBeRoot({ raw }: X509Certificate): boolean {
   try {
@@ -137,6 +137,6 @@ export function mayBeRoot({ raw }: X509Certificate): boolean {
     const bits = type === undefined ? 0 : (theElement(type).content[1] ?? 0);
     return extensions.has(KEY_USAGE) || (bits & NETSCAPE_TLS_CA) !== 0;
   } catch {
-    return false; // OpenSSL takes what is not quite DER
+    return false; // not DER, although OpenSSL accepts it
   }
 }

@@ -3,10 +3,10 @@ import type { PeerCertificate } from "node:tls";
 import { printable } from "../outcomes.ts";
 import { parseAltNames } from "./identity.ts";
 
-/** So many names are told: enough to see what is meant. */
+/** Maximum number of names in a sentence. */
 const MAX_NAMES = 3;
 
-/** What Node says of a failed handshake; where a certificate lacks the name that was dialled, the names that it does have. */
+/** Why a handshake failed: Node's message, or, for a certificate without the name that was dialled, the names that it has. */
 export function identityWords(error: Error): string {
   const { code, host = "", cert } = error as WrongIdentity;
   if (code !== "ERR_TLS_CERT_ALTNAME_INVALID" || host === "" || cert === undefined) return error.message;
@@ -15,7 +15,7 @@ export function identityWords(error: Error): string {
   return `the certificate is for ${names}, not for ${host}`;
 }
 
-/** `a.example, b.example and 3 more`: for whom a certificate is; `undefined`: nobody is named. The words are a stranger's. */
+/** The names in a certificate: `a.example, b.example and 3 more`. Whoever made the certificate chose them. */
 export function namesIn({ subject, subjectaltname = "" }: Partial<PeerCertificate>): string | undefined {
   const alternatives = readNames(subjectaltname);
   const common = [subject?.CN ?? []].flat().filter((name) => name !== "");
@@ -25,7 +25,7 @@ export function namesIn({ subject, subjectaltname = "" }: Partial<PeerCertificat
   return more > 0 ? `${names.slice(0, MAX_NAMES).join(", ")} and ${more} more` : names.join(", ");
 }
 
-/** What a server may be called by. */
+/** The DNS names and IP addresses in a subjectAltName. */
 function readNames(text: string): string[] {
   try {
     const hosts = parseAltNames(text).filter(({ kind }) => kind === "DNS" || kind === "IP Address");
@@ -35,13 +35,13 @@ function readNames(text: string): string[] {
   }
 }
 
-/** As `tls.checkServerIdentity` makes it. */
+/** The error of `tls.checkServerIdentity`. */
 interface WrongIdentity extends NodeJS.ErrnoException {
   readonly host?: string;
   readonly cert?: PeerCertificate;
 }
 
-/** `CN`, or else the organisation, of a certificate's issuer; the words are a stranger's. */
+/** `CN`, or else the organisation, of a certificate's issuer. Whoever made the certificate chose it. */
 export function issuerName({ issuer }: Pick<X509Certificate, "issuer">): string | undefined {
   const lines = (issuer ?? "").split("\n");
   const partOf = (field: string) => lines.find((line) => line.startsWith(`${field}=`))?.slice(field.length + 1);
@@ -49,7 +49,7 @@ export function issuerName({ issuer }: Pick<X509Certificate, "issuer">): string 
   return name === undefined ? undefined : printable(name, 100);
 }
 
-/** OpenSSL's words for a chain that leads to none of our CAs; whoever expired or has another name is somebody we know. */
+/** OpenSSL's codes for a chain that leads to none of our CAs. An expired certificate, or a wrong name, is not among them. */
 const UNTRUSTED: ReadonlySet<string | undefined> = new Set([
   "UNABLE_TO_GET_ISSUER_CERT",
   "UNABLE_TO_GET_ISSUER_CERT_LOCALLY",
@@ -59,6 +59,7 @@ const UNTRUSTED: ReadonlySet<string | undefined> = new Set([
   "CERT_SIGNATURE_FAILURE",
 ]);
 
+/** Whether none of our CAs has signed the certificate. */
 export function isUntrusted({ code }: NodeJS.ErrnoException): boolean {
   return UNTRUSTED.has(code);
 }

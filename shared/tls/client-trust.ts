@@ -4,49 +4,49 @@ import { mayBeRoot } from "./certificate-fields.ts";
 import type { RevocationList } from "./revocation-list.ts";
 import { certificates } from "./tls-material.ts";
 
-/** How a certificate stands by a set of CAs and their CRLs, the best first; `crl_expired`: the CRL that should say has expired. */
+/** The status of a certificate under a set of CAs and their CRLs, the best first; `crl_expired`: nobody can tell. */
 const STATUSES = ["valid", "crl_expired", "revoked", "untrusted"] as const;
 export type CertificateStatus = (typeof STATUSES)[number];
 
-/** A path with more certificates than this is none: real ones have three. */
+/** Maximum length of a path: real ones have three certificates. */
 const MAX_PATH = 10;
-/** So many certificates are looked at for one client: CAs that have signed each other make paths without end. */
+/** Maximum number of certificates that are examined for one client: CAs that sign each other make endless paths. */
 const MAX_STEPS = 64;
-/** CAs whose CRLs are remembered: clients bring along those in the middle. */
+/** Maximum number of CAs whose CRLs are remembered: clients bring the intermediate ones. */
 const MAX_KEPT = 64;
 
 /**
- * The CAs and CRLs by which clients are verified now, for clients whose certificates a handshake has verified. It finds a
- * path from those certificates to one of the CAs, by names, key identifiers, signatures and the right to sign, on which no
- * certificate is revoked. What a CA says beyond that about the names under it (RFC 5280 §4.2.1.10) counts with the next
- * handshake. The dates of certificates do not count: time alone ends no open connection (decision 0022).
+ * The present CAs and CRLs of a port, for clients whose certificates a handshake has verified before. It finds a path from
+ * these certificates to one of the CAs, by names, key identifiers, signatures and the right to sign, on which no
+ * certificate is revoked. A CA's name constraints (RFC 5280 §4.2.1.10) take effect at the next handshake. The dates of
+ * certificates do not count: time alone ends no open connection (decision 0022).
  */
 export class ClientTrust {
   readonly ca: string;
   readonly lists: readonly RevocationList[];
   readonly #anchors: readonly X509Certificate[];
-  /** CRLs by the fingerprint of a CA: whether they are its own takes a look at every byte of them. */
+  /** CRLs by the fingerprint of their CA: finding them takes a signature over every byte of each. */
   readonly #listsOf = new RecentMap<string, readonly RevocationList[]>(MAX_KEPT);
 
-  /** `ca`: PEM; empty: there is none that would count. */
+  /** `ca`: PEM; empty: no CA is trusted. */
   constructor(ca: string, lists: readonly RevocationList[] = []) {
     this.ca = ca;
     this.lists = lists;
     this.#anchors = certificates(ca);
   }
 
-  /** Is this CRL of one of the CAs? */
+  /** Whether one of the CAs has issued this CRL. */
   knows(list: RevocationList): boolean {
     return this.#anchors.some((anchor) => this.#lists(anchor).includes(list));
   }
 
-  /** By name and key, so that a CA that was renewed or signed by another one as well revokes the same. */
+  /** By name and key: a CA that was renewed, or is signed by another one as well, revokes the same certificates. */
   #lists(issuer: X509Certificate): readonly RevocationList[] {
     if (this.lists.length === 0) return [];
     return this.#listsOf.getOrMake(issuer.fingerprint256, () => this.lists.filter((list) => list.isOf(issuer)));
   }
 
-  /** `chain`: the client's certificate, then those between it and its CA (DER). Without a time no CRL is stale. */
+  /** `chain`: the client's certificate, then the intermediate ones (DER). Without a time no CRL has expired. */
   status(chain: readonly Buffer[], now?: Date): CertificateStatus {
     const [leaf, ...between] = chain.map((der) => new X509Certificate(der));
     return leaf === undefined ? "untrusted" : this.#statusOf(leaf, { between, now, stepsLeft: MAX_STEPS }, 0);
@@ -70,14 +70,14 @@ export class ClientTrust {
   }
 }
 
-/** What a path is looked for with. */
+/** The state of a search for a path. */
 interface Search {
   readonly between: readonly X509Certificate[];
   readonly now: Date | undefined;
   stepsLeft: number;
 }
 
-/** Has it signed itself? Not by `checkIssued`: a client's certificate that is trusted as it is has no right to sign. */
+/** Not by `checkIssued`: a client's certificate that is trusted as it is has no right to sign. */
 export function isSelfSigned(certificate: X509Certificate): boolean {
   return certificate.subject === certificate.issuer && isSignedBy(certificate, certificate);
 }
@@ -90,14 +90,14 @@ function isSignedBy(certificate: X509Certificate, issuer: X509Certificate): bool
   }
 }
 
-/** Has this CA signed that certificate, by name, key identifier and signature? */
+/** Whether this CA has signed the certificate, by name, key identifier and signature. */
 export function hasSigned(issuer: X509Certificate, certificate: X509Certificate): boolean {
   return mayHaveSigned(issuer, certificate) && (issuer.ca || (mayBeRoot(issuer) && isSelfSigned(issuer)));
 }
 
 /**
- * Has this certificate signed that one, whether or not it says that it is a CA? Verifiers differ in what they accept as
- * a CA. Where the trust of clusters is compared, it is safe to assume too many CAs.
+ * Whether the issuer has signed the certificate, even if it does not say that it is a CA. Verifiers differ in what they
+ * accept as a CA. Where the trust of clusters is compared, it is safe to assume too many CAs.
  */
 export function mayHaveSigned(issuer: X509Certificate, certificate: X509Certificate): boolean {
   return certificate.checkIssued(issuer) && isSignedBy(certificate, issuer);
@@ -114,7 +114,7 @@ function statusBy(
     : "valid";
 }
 
-/** One that does not say when the next comes is good until then (RFC 5280 §5.1.2.5 wants it said). */
+/** A CRL without a date of the next one does not expire (RFC 5280 §5.1.2.5 requires the date). */
 export function hasExpired({ nextUpdate }: RevocationList, now: Date): boolean {
   return nextUpdate !== undefined && nextUpdate <= now;
 }

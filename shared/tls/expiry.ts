@@ -1,23 +1,23 @@
 import { certificates, NO_SERVER_AUTH, type Validity } from "./tls-material.ts";
 
-/** Something with an end that this process shows to others, or believes others by. */
+/** A certificate, CA or token in use, with the end of its validity. */
 export interface Expiring extends Validity {
-  /** One of a few words of ours: the label of its metric. */
+  /** The label of its metric, one of a few fixed words. */
   readonly role: string;
-  /** Whose document names it; empty: a flag does. */
+  /** The cluster whose document names it; empty: a flag does. */
   readonly cluster: string;
   readonly thing: "certificate" | "CA" | "token";
-  /** The flag, or the key of a document, that names it. */
+  /** The flag, or the key in a document, that names it. */
   readonly by: string;
-  /** What follows from its end: `agents refuse this server`. */
+  /** The consequence of its end: `agents refuse this server`. */
   readonly consequence: string;
-  /** What tells it from another one with the same dates. */
+  /** Tells it from another one with the same dates. */
   readonly content: string;
-  /** Where it stands, for the log. */
+  /** Fields of the log line. */
   readonly fields: { readonly cluster?: string; readonly file?: string };
 }
 
-/** How something stands by its dates and its usage, if that is worth a word; `noticeMs`: it ends within so long. */
+/** A stage that is worth a warning; `noticeMs`: it ends within this time. */
 export type LifeStage =
   | { readonly state: keyof typeof UNUSABLE }
   | { readonly state: "ending"; readonly noticeMs: number };
@@ -26,15 +26,15 @@ const UNUSABLE = { over: "has expired", early: "is not yet valid", unsuitable: N
 
 const DAY_MS = 86_400_000;
 /**
- * Notice is given twice. What lives for days or hours is renewed shortly before its end (Kubernetes replaces a token in
- * the last fifth of its life), so there it is a part of its whole life.
+ * Two warnings before the end. Something that lives for days or hours is renewed shortly before its end (Kubernetes replaces
+ * a token in the last fifth of its life), so the warning comes in the last part of its life.
  */
 const NOTICES = [
   { ms: 7 * DAY_MS, part: 1 / 12 },
   { ms: 30 * DAY_MS, part: 1 / 6 },
 ] as const;
 
-/** `undefined`: its time is now, and its end is far. */
+/** `undefined`: it is valid, and its end is far. */
 export function lifeStageOf({ notBefore, notAfter, lacksServerAuth }: Validity, now: Date): LifeStage | undefined {
   const leftMs = notAfter.getTime() - now.getTime();
   if (leftMs <= 0) return { state: "over" };
@@ -87,12 +87,12 @@ function inWords(ms: number): string {
     [3_600_000, "hour"],
     [60_000, "minute"],
   ] as const;
-  // A certificate made for 30 days lives for a minute more or less: 2 days are not to be 48 hours.
+  // A certificate made for 30 days lives a minute more or less: 2 days are not written as 48 hours.
   const [size, unit] = units.find(([each]) => ms >= 2 * each) ?? [1_000, "second"];
   return `${Math.round(ms / size)} ${unit}s`;
 }
 
-/** When the CAs of a PEM file end: one that was renewed under its name stands beside its old certificate. */
+/** When the CAs of a PEM file expire; of those with one name, renewed ones, the last counts. */
 export class AuthorityEnds {
   readonly pem: string;
   readonly #latest: readonly Validity[];
@@ -108,7 +108,7 @@ export class AuthorityEnds {
     this.#latest = [...latest.values()].sort((one, other) => one.notAfter.getTime() - other.notAfter.getTime());
   }
 
-  /** Of the one that ends next; of the last one, where all have ended. */
+  /** The validity of the CA that expires next; of the last one if all have expired. */
   next(now: Date): Validity | undefined {
     return this.#latest.find(({ notAfter }) => notAfter > now) ?? this.#latest.at(-1);
   }

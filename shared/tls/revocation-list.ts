@@ -1,10 +1,9 @@
 import { constants, type KeyObject, verify, type X509Certificate } from "node:crypto";
-import { readBoundedSync } from "../documents/read-bounded.ts";
-import { readFailure } from "../documents/read-failure.ts";
+import { readBoundedSync, readFailure } from "../documents/read-bounded.ts";
 import { WatchedFiles, type WatchedFilesOptions } from "../documents/watched-files.ts";
 import { type Element, elements, inside, subjectOf, TAG, theElement } from "./certificate-fields.ts";
 
-/** Signature algorithms by their OID (RFC 5758 §3, RFC 4055 §5, RFC 8410 §3), hexadecimal; SHA-1 proves nothing any more. */
+/** Signature algorithms by their hexadecimal OID (RFC 5758 §3, RFC 4055 §5, RFC 8410 §3), without SHA-1, which is broken. */
 const SIGNATURES: Readonly<Record<string, readonly (string | null)[]>> = {
   "2a8648ce3d040302": ["sha256"],
   "2a8648ce3d040303": ["sha384"],
@@ -15,18 +14,18 @@ const SIGNATURES: Readonly<Record<string, readonly (string | null)[]>> = {
   "2b6570": [null],
   "2b6571": [null],
 };
-/** RSASSA-PSS: which hash it is stands in its parameters, and only the right one verifies. */
+/** RSASSA-PSS. Its parameters name the hash, and only the right one verifies. */
 const PSS = "2a864886f70d01010a";
 const PSS_HASHES = ["sha256", "sha384", "sha512"];
 
-/** Critical extensions that change nothing for a list whose entries all count (RFC 5280 §5.2); by OID. */
+/** OIDs of critical extensions that do not limit which certificates a list covers (RFC 5280 §5.2). */
 const HARMLESS: ReadonlySet<string> = new Set(["551d23", "551d12", "551d14", "551d1c"]);
 const DELTA = "551d1b";
 
 /** A CRL (RFC 5280 §5): the certificates that one CA has revoked. */
 export class RevocationList {
   readonly thisUpdate: Date;
-  /** When the next one should have come; absent: it does not say. */
+  /** When the next one is due; absent: the list does not say. */
   readonly nextUpdate: Date | undefined;
   readonly #issuer: Buffer;
   readonly #serials: ReadonlySet<string>;
@@ -34,7 +33,7 @@ export class RevocationList {
   readonly #algorithm: string;
   readonly #signature: Buffer;
 
-  /** Throws what is wrong with it, which continues "the CRL ". */
+  /** Throws what is wrong with it, to continue "the CRL ". */
   constructor(der: Buffer) {
     const [tbs, algorithm, signature] = inside(theElement(der));
     if (
@@ -54,7 +53,7 @@ export class RevocationList {
     this.nextUpdate = isTime(rest[0]) ? timeOf(rest.shift() as Element) : undefined;
     const revoked = rest[0]?.tag === TAG.sequence ? inside(rest[0]) : [];
     const extensions = rest.find(({ tag }) => tag === 0xa0);
-    if (extensions !== undefined) mustCount(inside(theElement(extensions.content)));
+    if (extensions !== undefined) assertComplete(inside(theElement(extensions.content)));
     this.#serials = new Set(revoked.map(serialOf));
     this.#issuer = issuer.whole;
     this.#tbs = tbs.whole;
@@ -62,7 +61,7 @@ export class RevocationList {
     this.#signature = signature.content.subarray(1); // behind the number of bits that are not used
   }
 
-  /** Is it this CA's, by name and signature? */
+  /** Whether this CA has issued it, by name and signature. */
   isOf(ca: X509Certificate): boolean {
     if (!hasName(ca, this.#issuer)) return false;
     const publicKey = keyOf(ca);
@@ -79,7 +78,7 @@ export class RevocationList {
     return hashes.some((hash) => verifies(hash, this.#tbs, publicKey, this.#signature));
   }
 
-  /** Of a certificate of its CA. */
+  /** Whether it revokes this certificate of its CA. */
   has({ serialNumber }: X509Certificate): boolean {
     return this.#serials.has(serialNumber.toLowerCase().replace(/^(-?)0+/, "$1"));
   }
@@ -101,7 +100,7 @@ function verifies(hash: string | null, data: Buffer, key: Parameters<typeof veri
   }
 }
 
-/** `undefined`: a key of a kind that Node does not know, by which nothing can be verified. */
+/** `undefined`: Node does not know this kind of key, and can verify nothing by it. */
 function keyOf(ca: X509Certificate): KeyObject | undefined {
   try {
     return ca.publicKey;
@@ -110,7 +109,7 @@ function keyOf(ca: X509Certificate): KeyObject | undefined {
   }
 }
 
-/** An entry: serial number, date, and extensions, of which none may be critical but one that names another CA (§5.3.3). */
+/** The serial number of an entry. A critical extension of an entry names another CA (§5.3.3). */
 function serialOf(entry: Element): string {
   const [serial, , extensions] = inside(entry);
   if (serial === undefined) throw new Error("has an entry without a serial number");
@@ -120,14 +119,14 @@ function serialOf(entry: Element): string {
   return numberOf(serial.content);
 }
 
-/** As OpenSSL writes it, without zeros in front. A serial number should be positive (§4.1.2.2), and is not always. */
+/** OpenSSL's form, without leading zeros. A serial number should be positive (§4.1.2.2), and is not always. */
 function numberOf(bytes: Buffer): string {
   const hex = bytes.toString("hex");
   if ((bytes[0] ?? 0) < 0x80) return hex.replace(/^0+/, "");
   return BigInt.asIntN(8 * bytes.length, BigInt(`0x${hex}`)).toString(16);
 }
 
-function mustCount(extensions: readonly Element[]): void {
+function assertComplete(extensions: readonly Element[]): void {
   for (const extension of extensions) {
     const oid = oidOf(extension);
     if (oid === DELTA) throw new Error("is a delta CRL: give the complete one");
@@ -162,13 +161,13 @@ function timeOf({ tag, content }: Element): Date {
   return new Date(Date.UTC(year, month - 1, ...(rest as [number, number, number, number])));
 }
 
-/** What is in a file of CRLs; another object whenever the content is another. */
+/** The content of a CRL file; another object whenever the content is another. */
 export interface CrlFile {
   readonly pem: string;
   readonly lists: readonly RevocationList[];
 }
 
-/** What is wrong with such a file, as a sentence that has its path. */
+/** What is wrong with a CRL file, as a sentence with its path. */
 export class CrlFileError extends Error {
   override readonly name = "CrlFileError";
 }

@@ -4,7 +4,7 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { hugeFileAt, pipeAt } from "../documents/testing-files.ts";
+import { hugeFileAt, pipeAt } from "../documents/testing/files.ts";
 import { Authority } from "../pki/certificates.ts";
 import { loadClientTls, loadServerTls, TlsFileError, unfit } from "./tls-material.ts";
 

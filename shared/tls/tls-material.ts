@@ -1,7 +1,6 @@
 import { createPrivateKey, type KeyObject, X509Certificate } from "node:crypto";
 import { createSecureContext } from "node:tls";
-import { readBoundedSync } from "../documents/read-bounded.ts";
-import { readFailure } from "../documents/read-failure.ts";
+import { readBoundedSync, readFailure } from "../documents/read-bounded.ts";
 import { WatchedFiles, type WatchedFilesOptions } from "../documents/watched-files.ts";
 import { usageOf } from "./certificate-fields.ts";
 
@@ -12,25 +11,25 @@ export interface TlsFiles {
   readonly caFile: string;
 }
 
-/** What was in them, as `node:tls` takes it. */
+/** The content of these files, for `node:tls`. */
 export interface TlsMaterial {
   readonly cert: string;
   readonly key: string;
-  /** Of the clients' certificates; empty: there are none that would count. */
+  /** The CA of client certificates; empty: none is accepted. */
   readonly ca: string;
   /** The earliest end of validity in the chain. */
   readonly notAfter: Date;
 }
 
-/** From when to when a chain holds: all of its certificates together; and for what the first of them may be used. */
+/** When all certificates of a chain are valid, and what the first of them may be used for. */
 export interface Validity {
   readonly notBefore: Date;
   readonly notAfter: Date;
-  /** It has an extended key usage, and no serverAuth in it. */
+  /** It has an extended key usage without serverAuth. */
   readonly lacksServerAuth?: boolean | undefined;
 }
 
-/** What a listener shows and verifies clients by, and when what it shows is valid. */
+/** The TLS files of a listener, and when its certificate is valid. */
 export type ServerTls = TlsMaterial & Validity;
 
 /** A certificate that belongs to its key, both PEM. */
@@ -39,7 +38,7 @@ export interface TlsPair extends Validity {
   readonly key: string;
 }
 
-/** Why clients refuse this certificate of a server now, if that is known: `expired on 2026-06-01T…`. */
+/** Why clients refuse this server certificate now, if they do: `expired on 2026-06-01T…`. */
 export function unfit({ notBefore, notAfter, lacksServerAuth }: Validity, now: Date): string | undefined {
   if (notAfter <= now) return `expired on ${notAfter.toISOString()}`;
   if (notBefore > now) return `not valid before ${notBefore.toISOString()}`;
@@ -48,7 +47,7 @@ export function unfit({ notBefore, notAfter, lacksServerAuth }: Validity, now: D
 
 export const NO_SERVER_AUTH = "has no serverAuth in its extended key usage";
 
-/** What is wrong with a file, as a sentence that has its path; and which one it is, for whoever knows it by a flag. */
+/** What is wrong with a file, as a sentence with its path; and which file it is, to name its flag. */
 export class TlsFileError extends Error {
   override readonly name = "TlsFileError";
   readonly file: keyof TlsFiles;
@@ -59,7 +58,7 @@ export class TlsFileError extends Error {
   }
 }
 
-/** Certificate, key and CA of a listener, where a path of a CA is given; throws a `TlsFileError`. */
+/** Loads certificate and key of a listener, and its CA if a path is given. Throws a `TlsFileError`. */
 export function loadServerTls({ certFile, keyFile, caFile }: TlsFiles): ServerTls {
   const pair = loadPair(certFile, keyFile);
   try {
@@ -71,7 +70,7 @@ export function loadServerTls({ certFile, keyFile, caFile }: TlsFiles): ServerTl
   return { ...pair, ca: caFile === "" ? "" : loadAuthorities(caFile) };
 }
 
-/** The same for an outgoing connection, read at each attempt. An empty path leaves its part to the defaults of Node. */
+/** Loads the files of an outgoing connection. For an empty path, Node's default applies. Throws a `TlsFileError`. */
 export function loadClientTls(files: Partial<TlsFiles>): Partial<TlsMaterial & Validity> {
   const { certFile, keyFile, caFile } = files;
   if (certFile && !keyFile)
@@ -84,7 +83,7 @@ export function loadClientTls(files: Partial<TlsFiles>): Partial<TlsMaterial & V
   };
 }
 
-/** Certificate and key; throws a `TlsFileError`. */
+/** Loads certificate and key. Throws a `TlsFileError`. */
 export function loadPair(certFile: string, keyFile: string): TlsPair {
   const cert = read("certFile", certFile);
   const key = read("keyFile", keyFile);
@@ -133,7 +132,7 @@ function parse(file: keyof TlsFiles, path: string, pem: string): X509Certificate
   throw new TlsFileError(file, `${which} holds no PEM certificate (-----BEGIN CERTIFICATE-----)`);
 }
 
-/** The labels under which OpenSSL takes a certificate for a CA. */
+/** The PEM labels of certificates that OpenSSL accepts for a CA. */
 const CERTIFICATE = /-----BEGIN ((?:X509 |TRUSTED )?CERTIFICATE)-----[^-]+-----END \1-----/g;
 
 /** The certificates in a PEM file, in their order; throws Node's error for one that is damaged. */
@@ -142,7 +141,7 @@ export function certificates(pem: string): X509Certificate[] {
   return blocks.map((block) => new X509Certificate(block));
 }
 
-/** OpenSSL's words about a key that it cannot read are for experts, and may hold parts of the file: not passed on. */
+/** OpenSSL's message about a key that it cannot read may hold parts of the file, and is not passed on. */
 function parseKey(path: string, pem: string): KeyObject {
   if (!/-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----/.test(pem)) {
     throw new TlsFileError("keyFile", `the private key ${path} holds no PEM private key (-----BEGIN PRIVATE KEY-----)`);

@@ -2,18 +2,19 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { type AddressInfo, createServer, connect as dial, type Socket } from "node:net";
 import { MemoryPool } from "../../../shared/limits/memory-pool.ts";
+import { IncomingConnection } from "../../../shared/listen/incoming-connection.ts";
 import { CulvertError } from "../../../shared/outcomes.ts";
 import { createLogger } from "../../../shared/runtime/logger.ts";
 import { ThrottledLog } from "../../../shared/runtime/throttled-log.ts";
-import { WaitingConnections } from "../../listeners/waiting-connections.ts";
+import { WaitingConnections } from "../../listeners/port-connections.ts";
 import { ServerMetrics } from "../../metrics/server-metrics.ts";
 import type { TokenVerifier } from "../../tokens/verifier.ts";
 import { OpenConnects } from "../../tunnels/open-connects.ts";
 import { Registry } from "../../tunnels/registry.ts";
 import type { FakeAgent } from "../../tunnels/testing/fake-agent.ts";
-import type { Door } from "../authenticate.ts";
+import type { CallerHost } from "../authenticate.ts";
+import { CallerListeners, type CallerListenersDeps } from "../caller-listeners.ts";
 import { type ConnectDeps, connect } from "../connect.ts";
-import { Frontend, type FrontendOptions } from "../connect-reader.ts";
 
 export const ESTABLISHED = "HTTP/1.1 200 Connection Established\r\n\r\n";
 export const CONNECT = "CONNECT 10.0.0.1:10250 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
@@ -31,11 +32,12 @@ export interface Line {
   readonly reason?: string;
 }
 
-/** A frontend on loopback with fake agents behind it; `verifier`: its callers come with tokens. */
+/** A callers' listener on loopback with fake agents behind it; `verifier`: its callers send tokens. */
 export async function start(
   agents: readonly FakeAgent[],
   options: Partial<
-    ConnectDeps["options"] & FrontendOptions & { draining: boolean; filesUsedUp: boolean; verifier: TokenVerifier }
+    ConnectDeps["options"] &
+      CallerListenersDeps["options"] & { draining: boolean; filesUsedUp: boolean; verifier: TokenVerifier }
   > = {},
 ) {
   const lines: Line[] = [];
@@ -89,32 +91,35 @@ export async function start(
     objection: () => undefined,
     crlFault: () => undefined,
   };
-  const door: Door = verifier === undefined ? { kind: "unix", ...common } : { kind: "tls", ...common, ...rules };
-  const frontend = new Frontend(
-    door,
-    { headerLimit: 16 * 1024, headerTimeoutMs: 1_000, maxWaitingConnections: 100, ...options },
-    new WaitingConnections(100),
-    {
-      onConnect: (request, socket) => void connect(request, socket, door, deps),
-      onRefused: (refused) => log.info(refused, "request refused"),
-      onLeft: () => {},
-      onDropped: () => dropped.count++,
+  const host: CallerHost = verifier === undefined ? { kind: "unix", ...common } : { kind: "tls", ...common, ...rules };
+  const callers = new CallerListeners({
+    options: {
+      ...{ headerLimit: 16 * 1024, headerTimeoutMs: 1_000, maxWaitingConnections: 100 },
+      ...{ udsMode: 0o600, deleteExistingUdsFile: false, listenBacklog: 16, ...options },
     },
-  );
-  const server = createServer({ allowHalfOpen: true }, (socket) => frontend.take(socket)).listen(0, "127.0.0.1");
+    ...{ waiting: new WaitingConnections(100), log, throttledLog: deps.throttledLog },
+    onConnect: (request, connection, to) => void connect(request, connection, to, deps),
+    onDropped: () => dropped.count++,
+  });
+  const onSocket = (socket: Socket) => {
+    const connection = new IncomingConnection(socket);
+    connection.handedOn(socket);
+    callers.take(host, connection);
+  };
+  const server = createServer({ allowHalfOpen: true }, onSocket).listen(0, "127.0.0.1");
   await once(server, "listening");
   return {
     cluster,
     unauthenticatedMemory,
     dropped,
-    frontend,
+    callers,
     join,
     lines,
     metrics,
     call: () => new Caller((server.address() as AddressInfo).port),
     [Symbol.asyncDispose]: async () => {
       server.close();
-      frontend.sockets.resetAll();
+      callers.resetAll();
       for (const agent of agents) agent.cut();
     },
   };

@@ -1,5 +1,5 @@
+import { TargetRules } from "../../clusters/access-rules.ts";
 import type { Cluster, ClusterSide } from "../../clusters/cluster.ts";
-import { TargetRules } from "../../clusters/targets.ts";
 
 type Parts = Partial<Omit<Cluster, "name" | "agents" | "callers">> & {
   readonly agents?: Partial<ClusterSide>;

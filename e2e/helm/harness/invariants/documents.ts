@@ -1,5 +1,6 @@
-import { parseRoutes } from "../../../../router/route-document.ts";
-import { parseClusterFile } from "../../../../server/clusters/read.ts";
+import { parseRoutes } from "../../../../router/routes.ts";
+import { clusterDocument } from "../../../../server/clusters/document.ts";
+import { faultsOf, validateDocuments } from "../../../../shared/documents/schema.ts";
 import type { Render } from "../helm.ts";
 import { dataOf, nameOf } from "../objects.ts";
 
@@ -7,9 +8,8 @@ type Faults = (file: string, text: string) => readonly string[];
 
 /** Documents of clusters and routes, by the end of their ConfigMap's name. */
 const DOCUMENTS: Readonly<Record<string, Faults>> = {
-  "-clusters": (file, text) =>
-    parseClusterFile(file, text).documents.flatMap((parsed) => ("faults" in parsed ? parsed.faults : [])),
-  "-routes": (_file, text) => parseRoutes(text).faults ?? [],
+  "-clusters": (_file, text) => faultsOf(validateDocuments(clusterDocument, text)),
+  "-routes": (_file, text) => parseRoutes(text).faults,
 };
 
 /** Server and router take the documents that they find in their folders. */

@@ -1,0 +1,167 @@
+import type { TLSSocket } from "node:tls";
+import type { Carrier } from "../../shared/link/carrier.ts";
+import { type InnerHello, parseInnerHello, type Refused } from "../../shared/link/control.ts";
+import { UntrustedLink } from "../../shared/link/inner-pipe.ts";
+import { type InnerServers, type InnerTls, PeerFault } from "../../shared/link/inner-tls.ts";
+import { agentStatus, CulvertError, printable } from "../../shared/outcomes.ts";
+import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
+import { ServerNames } from "../clusters/names.ts";
+import type { ServerOptions } from "../options/options.ts";
+import type { Credential } from "../tunnels/credential.ts";
+import { type AgentHost, authenticateAgent } from "./authenticate-agent.ts";
+import {
+  graceOf,
+  type ReserveDeps,
+  release,
+  requireSameCluster,
+  requireStillTrusted,
+  reserve,
+  welcomeFields,
+} from "./hello.ts";
+import { shownCredential } from "./refusal.ts";
+import { linkOptions, type RunTunnelDeps, runTunnel } from "./run-tunnel.ts";
+import type { HandshakeDeadline } from "./unauthenticated-carriers.ts";
+
+export interface InnerDeps extends RunTunnelDeps, ReserveDeps {
+  readonly options: RunTunnelDeps["options"] &
+    Pick<ServerOptions, "serverId" | "linkGraceMs" | "handshakeTimeoutMs" | "maxJudgedAgents">;
+  readonly host: Omit<AgentHost, "objection">;
+  readonly innerServers: InnerServers;
+}
+
+/** The facts about an agent on a connection, for logs and metrics; some become known later. */
+export interface AgentPeer {
+  readonly remote: string;
+  readonly address: string;
+  /** Empty until the agent is authenticated. */
+  identity: string;
+  /** The kind of credential that it has shown, outside or inside (`shownCredential`). */
+  shown: string;
+  /** The link that it wants to resume. */
+  resumes?: string;
+}
+
+/** An authenticated agent at the other end of an inner TLS. */
+interface InnerAgent {
+  readonly link: UntrustedLink;
+  readonly inner: InnerTls;
+  readonly hello: InnerHello;
+  readonly credential: Credential;
+}
+
+/**
+ * A carrier whose peer is not authenticated: does a TLS handshake over its link, and authenticates the agent inside. Then the
+ * carrier is the first of a tunnel, until that has ended; or the agent has only renewed the credential of another link.
+ */
+export async function attachInside(
+  carrier: Carrier,
+  peer: AgentPeer,
+  deadline: HandshakeDeadline,
+  deps: InnerDeps,
+): Promise<void> {
+  const { host, options } = deps;
+  const link = new UntrustedLink(peer.remote, carrier, linkOptions(0, deps));
+  const inner = await deps.innerServers.accept(link, host.tls, deadline.leftMs);
+  const json = await receiveHello(inner, deadline.leftMs);
+  const agent = await orRefuse(inner, async () => {
+    requireOwnName(inner.socket, deps);
+    const hello = parseHello(json);
+    if (hello.renews !== undefined) peer.resumes = hello.renews;
+    const headers = hello.bearer === undefined ? {} : { authorization: `Bearer ${hello.bearer}` };
+    peer.shown = shownCredential(inner.socket, headers, host);
+    const bounds = { address: peer.address, deadlineMs: options.handshakeTimeoutMs, most: options.maxJudgedAgents };
+    const credential = await deadline.pausedDuring(() =>
+      authenticateAgent(inner, headers, host, { ...bounds, onVerifying: () => {} }),
+    );
+    peer.identity = credential.identity;
+    requireSameCluster(hello, deps.cluster);
+    requireStillTrusted(credential, host);
+    return { link, inner, hello, credential };
+  });
+  deadline.end();
+  if (agent.hello.renews === undefined) await beginTunnel(agent, deps);
+  else await orRefuse(inner, () => renewCredential(agent, deps));
+}
+
+/** Sends a refusal inside the inner TLS, where no middlebox reads what it says about the agent. */
+async function orRefuse<T>({ pipe }: InnerTls, step: () => T | Promise<T>): Promise<T> {
+  try {
+    return await step();
+  } catch (error) {
+    pipe.sendWords(refused(error));
+    pipe.end();
+    throw error;
+  }
+}
+
+async function receiveHello({ pipe }: InnerTls, deadlineMs: number): Promise<string> {
+  const late = setTimeout(() => pipe.destroy(new Error("no hello came inside the inner TLS")), deadlineMs);
+  try {
+    return await pipe.readWords();
+  } catch (error) {
+    throw new PeerFault(error as Error); // the link has ended
+  } finally {
+    clearTimeout(late);
+  }
+}
+
+/** A middlebox may have chosen the virtual host; the server name of the inner TLS is the agent's own. */
+function requireOwnName({ servername }: TLSSocket, { cluster, host: { side } }: InnerDeps): void {
+  const names = new ServerNames([{ value: cluster, names: side.sni }]);
+  if (!servername || names.find(servername) !== undefined) return;
+  throw new LinkRefused({
+    closeCode: CloseCode.forbidden,
+    reason: `this is cluster "${cluster.name}", and inside "${printable(servername, 100)}" was asked for, which is none of its names (agents.sni)`,
+  });
+}
+
+function parseHello(json: string): InnerHello {
+  try {
+    return parseInnerHello(json);
+  } catch (error) {
+    throw new LinkRefused({ closeCode: CloseCode.badHello, reason: (error as Error).message });
+  }
+}
+
+/** Runs a new tunnel to its end. */
+async function beginTunnel({ link, inner, hello, credential }: InnerAgent, deps: InnerDeps): Promise<void> {
+  const { pipe, key } = inner;
+  const graceMs = graceOf(hello, deps.options);
+  const admitted = await orRefuse(inner, () => reserve(hello, credential, deps, key));
+  const { entry } = admitted;
+  try {
+    link.assignId(entry.id, graceMs);
+    pipe.sendWords(welcomeFields(entry, graceMs, deps.options));
+    await runTunnel({ link, pipe }, hello, admitted, credential, deps);
+  } finally {
+    release(admitted, deps.links);
+  }
+}
+
+/** The renewed credential counts like one of a new carrier with its own handshake; streams and link stay as they are. */
+function renewCredential({ inner: { pipe }, hello, credential }: InnerAgent, { cluster, links }: InnerDeps): void {
+  const { agentId, instance, renews = "" } = hello;
+  const { identity } = credential;
+  links.judgeRenewal(cluster.name, renews, { agentId, instance, identity }).onCredential?.(credential);
+  pipe.sendWords({ type: "renewed" });
+  pipe.end();
+}
+
+function refused(error: unknown): Refused {
+  if (error instanceof LinkRefused) {
+    const { closeCode, reason, fault, retryAfterMs } = error;
+    return {
+      ...{ type: "refused", reason },
+      ...(closeCode !== undefined && { closeCode }),
+      ...(fault !== undefined && { fault }),
+      ...(retryAfterMs !== undefined && { retryAfterMs }),
+    };
+  }
+  if (!(error instanceof CulvertError)) return { type: "refused", status: 500, reason: "a fault of this server" };
+  const { code, message, fault, retryAfterMs } = error;
+  return {
+    ...{ type: "refused", status: agentStatus(code), reason: printable(message) },
+    ...(fault !== undefined && { fault }),
+    ...(retryAfterMs !== undefined && { retryAfterMs }),
+  };
+}

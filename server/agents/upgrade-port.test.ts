@@ -1,0 +1,317 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import type { AddressInfo } from "node:net";
+import { test } from "node:test";
+import { setTimeout as pause } from "node:timers/promises";
+import { type ConnectionOptions, createServer, connect as dialTls } from "node:tls";
+import { TurnQueue } from "../../shared/basics/turn-queue.ts";
+import { defaultsOf } from "../../shared/config/options.ts";
+import { InnerServers } from "../../shared/link/inner-tls.ts";
+import { textFrame } from "../../shared/link/testing/frames.ts";
+import { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
+import { CulvertError } from "../../shared/outcomes.ts";
+import { createLogger } from "../../shared/runtime/logger.ts";
+import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
+import { SUBPROTOCOL, TUNNEL_PATH } from "../../shared/wire/handshake.ts";
+import { WaitingConnections } from "../listeners/port-connections.ts";
+import { ServerMetrics } from "../metrics/server-metrics.ts";
+import { serverOptions } from "../options/options.ts";
+import { collect, type Line, pki, until } from "../testing/server.ts";
+import type { VerificationResult } from "../tokens/verifier.ts";
+import { Links } from "../tunnels/links.ts";
+import { ClusterTunnels } from "../tunnels/registry.ts";
+import { AgentLog } from "./agent-log.ts";
+import type { AgentHost } from "./authenticate-agent.ts";
+import { UnauthenticatedCarriers } from "./unauthenticated-carriers.ts";
+import { type UpgradeDeps, UpgradePort } from "./upgrade-port.ts";
+
+/** A port of agents on loopback, each connection coming through the host that `hostOf` its server name has. */
+async function portOf(
+  hostOf: (serverName: string) => AgentHost,
+  { backInMs, ...more }: Partial<UpgradeDeps["options"]> & { backInMs?: number } = {},
+) {
+  const lines: Line[] = [];
+  const destination = { write: (line: string) => void lines.push(JSON.parse(line)) };
+  const log = createLogger({ level: "debug", format: "json", name: "server", destination });
+  let dropped = 0;
+  const port = await UpgradePort.create({
+    options: { ...defaultsOf(serverOptions), serverId: "srv", ...more },
+    metrics: new ServerMetrics({ processMetrics: false }),
+    log,
+    throttledLog: new ThrottledLog(log),
+    turns: new TurnQueue(),
+    agentLog: new AgentLog(log),
+    waiting: new WaitingConnections(more.maxWaitingConnections ?? 100),
+    ...{ beforeHello: new UnauthenticatedCarriers(8), innerHandshakes: new UnauthenticatedCarriers(8) },
+    links: new Links("srv"),
+    innerServers: new InnerServers(),
+    draining: () => false,
+    onDropped: () => dropped++,
+  } as Partial<UpgradeDeps> as UpgradeDeps); // nobody here gets as far as a session
+  const tls = createServer({ ...pki.server, ca: pki.ca.cert, requestCert: true, rejectUnauthorized: false });
+  tls.on("secureConnection", (socket) => {
+    const connection = new IncomingConnection<AgentHost>(socket);
+    connection.handedOn(socket);
+    Object.assign(connection, { host: hostOf(String(socket.servername)), backInMs });
+    port.take(connection);
+  });
+  await once(tls.listen(0, "127.0.0.1"), "listening");
+  const dial = (by: ConnectionOptions) => {
+    const where = { port: (tls.address() as AddressInfo).port, host: "127.0.0.1" };
+    const socket = dialTls({ ...where, ca: pki.ca.cert, checkServerIdentity: () => undefined, ...by });
+    socket.on("error", () => {});
+    return { socket, reads: collect(socket) };
+  };
+  return {
+    port,
+    lines,
+    dropped: () => dropped,
+    /** Everything that comes for what is sent, when the server has closed. */
+    send: async (by: ConnectionOptions, bytes: string) => {
+      const { socket, reads } = dial(by);
+      socket.write(bytes);
+      await until(() => socket.destroyed || socket.readableEnded);
+      return reads.join("");
+    },
+    /** Asks for a tunnel; `over` resolves with everything that came, when the server has closed. */
+    ask: (by: ConnectionOptions, headers = "", what = `GET ${TUNNEL_PATH}`) => {
+      const { socket, reads } = dial(by);
+      socket.write(
+        `${what} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n` +
+          `Sec-WebSocket-Key: ${Buffer.alloc(16).toString("base64")}\r\nSec-WebSocket-Protocol: ${SUBPROTOCOL}\r\n${headers}\r\n`,
+      );
+      return { socket, over: until(() => socket.destroyed || socket.readableEnded).then(() => reads.join("")) };
+    },
+    [Symbol.asyncDispose]: async () => {
+      tls.close();
+      port.connections.resetAll();
+      await port.close();
+    },
+  };
+}
+
+function hostOf(name: string, more: Partial<AgentHost> = {}): AgentHost {
+  const tunnels = new ClusterTunnels(name, { serverId: "srv", maxAgents: 10, drainTimeoutMs: 0 });
+  return {
+    tunnels,
+    identities: [],
+    rule: "a list",
+    ca: undefined,
+    verifier: undefined,
+    innerTls: "never",
+    side: { sni: [] },
+    tls: { ...pki.server, ca: pki.ca.cert, notAfter: new Date() },
+    objection: () => undefined,
+    crlFault: () => undefined,
+    ...more,
+  };
+}
+
+test("an agent that is turned away hears 503 and when to come back; a stranger only that it is one", async () => {
+  const host = hostOf("default");
+  await using it = await portOf(() => host, { backInMs: 4_200 });
+  const turnedAway = await it.ask(pki.agent).over;
+  assert.match(turnedAway, /^HTTP\/1\.1 503 /);
+  assert.match(turnedAway, /\r\nretry-after: 5\r\n/i);
+  assert.match(
+    turnedAway,
+    /\r\nproxy-status: culvert; error=connection_limit_reached; details="[^"]+: come back in 5 s"\r\n/i,
+  );
+  assert.match(turnedAway, /come back in 5 s\n$/);
+  const stranger = await it.ask({}).over;
+  assert.match(stranger, /^HTTP\/1\.1 401 /);
+  assert.doesNotMatch(stranger, /retry-after/i);
+});
+
+test("each 401 says by what one may prove oneself, and no other answer does", async () => {
+  const refuse = async (): Promise<VerificationResult> => ({ refused: "the token is none" });
+  const hosts: Record<string, AgentHost> = {
+    tokens: hostOf("tokens", { verifier: { verify: refuse, close: () => {} } }),
+    certificates: hostOf("certificates"),
+    crowded: hostOf("crowded", { objection: () => new CulvertError("forbidden", "not from there") }),
+  };
+  await using it = await portOf((name) => hosts[name] ?? assert.fail(name));
+  const asked = async (servername: string, by: ConnectionOptions = {}, headers = "") => {
+    const [head = ""] = (await it.ask({ servername, ...by }, headers).over).split("\r\n\r\n");
+    return [head.split(" ")[1], /^www-authenticate: (.*)$/im.exec(head)?.[1]];
+  };
+  assert.deepEqual(await asked("tokens"), ["401", 'Bearer realm="culvert"']);
+  const invalid = ["401", 'Bearer realm="culvert", error="invalid_token"'];
+  assert.deepEqual(await asked("tokens", {}, "Authorization: Bearer a.b.c\r\n"), invalid);
+  assert.deepEqual(await asked("certificates"), ["401", "ClientCertificate"]);
+  assert.deepEqual(await asked("crowded", pki.agent), ["403", undefined]);
+
+  const misled = it.ask({ servername: "tokens" }, "", "CONNECT 10.0.0.1:1");
+  assert.match(await misled.over, /^HTTP\/1\.1 401 .*\r\nwww-authenticate: Bearer realm="culvert"\r\n/is);
+});
+
+test("an agent that was refused has one line in the log, and none about how its connection ended", async () => {
+  const closed = hostOf("closed", { objection: () => new CulvertError("forbidden", "not from there") });
+  await using it = await portOf((name) => (name === "closed" ? closed : hostOf("open")));
+  for (const [servername, what, status] of [
+    ["closed", undefined, 403],
+    ["open", "GET /elsewhere", 404],
+  ] as const) {
+    const { socket, over } = it.ask({ ...pki.agent, servername }, "", what);
+    assert.match(await over, new RegExp(`^HTTP/1.1 ${status} `));
+    socket.end();
+    await until(() => it.port.connections.size === 0);
+  }
+  assert.deepEqual(
+    it.lines.map(({ msg, code }) => [msg, code]),
+    [
+      ["agent refused", 403],
+      ["agent refused", 404],
+    ],
+  );
+});
+
+const INNER_HELLO = textFrame({ type: "hello", version: 1, inner: true }, Buffer.alloc(4));
+
+test("a fault of our own in an inner handshake is an error in the log, and no stranger's, and ends the connection", async () => {
+  const tls = { ...pki.server, key: "no key", ca: pki.ca.cert, notAfter: new Date() };
+  const host = hostOf("default", { innerTls: "auto", tls });
+  await using it = await portOf(() => host);
+  const { socket, over } = it.ask({});
+  socket.write(INNER_HELLO);
+  await over;
+  const [line] = it.lines;
+  assert.equal(line?.level, "error");
+  assert.match(String(Reflect.get(Object(line["err"]), "stack")), /InnerServers/);
+});
+
+test("of whom nobody knows who it is has one deadline: a late hello, or none, gets no more", async () => {
+  const host = hostOf("default", { innerTls: "auto" });
+  const handshakeTimeoutMs = 2_000;
+  await using it = await portOf(() => host, { handshakeTimeoutMs, helloTimeoutMs: 60_000 });
+  const silent = it.ask({});
+  const late = it.ask({});
+  await pause(handshakeTimeoutMs / 2);
+  const saidAt = performance.now();
+  late.socket.write(INNER_HELLO);
+  await Promise.all([late.over, silent.over]);
+  assert.ok(performance.now() - saidAt < handshakeTimeoutMs);
+  const reasons = it.lines.map((line) => String(line["reason"])).sort();
+  assert.deepEqual(reasons, ["no hello arrived in time", "the inner TLS handshake took too long"]);
+});
+
+test("agents whose tokens are judged for long push nobody of another cluster out, and are bounded in their own", async () => {
+  let judge: (verdict: VerificationResult) => void = () => {};
+  const verdict = new Promise<VerificationResult>((resolve) => {
+    judge = resolve;
+  });
+  const slow = hostOf("slow", { verifier: { verify: () => verdict, close: () => {} } });
+  const quick = hostOf("quick");
+  await using it = await portOf((name) => (name === "slow" ? slow : quick), {
+    maxWaitingConnections: 1,
+    maxJudgedAgents: 3,
+  });
+  const { agents: verifying } = slow.tunnels.verifying;
+  const askSlow = () => it.ask({ servername: "slow" }, "Authorization: Bearer a.b.c\r\n");
+  const held = [];
+  for (let count = 1; count <= 3; count++) {
+    held.push(askSlow());
+    await until(() => verifying.size === count);
+  }
+  const oldest = held.shift();
+  held.push(askSlow());
+  const dropped = (await oldest?.over) ?? "";
+  assert.match(dropped, /^HTTP\/1\.1 503 /);
+  assert.match(dropped, /\r\nretry-after: 1\r\n/i);
+  assert.match(dropped, /too many tokens of agents of cluster "slow" are being verified \(--max-judged-agents\)/);
+  assert.match(await it.ask({ servername: "quick" }).over, /^HTTP\/1\.1 401 /);
+
+  held.pop()?.socket.destroy();
+  await until(() => verifying.size === 2);
+  held.push(askSlow());
+  await until(() => verifying.size === 3);
+  judge({ refused: "the token is none" });
+  for (const { over } of held) assert.match(await over, /^HTTP\/1\.1 401 .*the token is none/s);
+  assert.equal(verifying.size, 0);
+  assert.equal(it.dropped(), 0);
+});
+
+test("a name beside an agent's token is the name of the cluster that it came to, or it is refused unjudged", async () => {
+  const asked: string[] = [];
+  const verify = async (token: string): Promise<VerificationResult> => {
+    asked.push(token);
+    return { refused: "the token is none" };
+  };
+  const host = hostOf("blue", { verifier: { verify, close: () => {} } });
+  await using it = await portOf(() => host);
+  const basic = (text: string) => `Authorization: Basic ${Buffer.from(text).toString("base64")}\r\n`;
+  assert.match(await it.ask({}, basic("red:t1")).over, /^HTTP\/1\.1 401 .*cluster "red", which is not served here/s);
+  assert.match(await it.ask({}, basic("blue:t2")).over, /^HTTP\/1\.1 401 .*the token is none/s);
+  assert.deepEqual(asked, ["t2"]);
+});
+
+/** Reasons of the refusals that are written at a level of their own. */
+const toldReasons = (lines: readonly Line[]) =>
+  lines.filter(({ level, msg }) => level !== "debug" && msg === "agent refused").map(({ reason }) => String(reason));
+
+test("a doctor's request is no refused agent, unless it shows a credential or asks for a tunnel", async () => {
+  const refuse = async (): Promise<VerificationResult> => ({ refused: "the token is none" });
+  await using it = await portOf(() => hostOf("default", { verifier: { verify: refuse, close: () => {} } }));
+  const look = `Host: x\r\nConnection: close\r\nUser-Agent: culvert-doctor/0.1.0\r\n`;
+  assert.match(await it.send({}, `GET ${TUNNEL_PATH} HTTP/1.1\r\n${look}\r\n`), /^HTTP\/1\.1 401 /);
+  assert.deepEqual(
+    it.lines.map(({ level, msg }) => [level, msg]),
+    [["debug", "a doctor's request without a credential was refused"]],
+  );
+  await it.send({}, `GET ${TUNNEL_PATH} HTTP/1.1\r\n${look}Authorization: Bearer t1\r\n\r\n`);
+  await it.ask({}, "User-Agent: culvert-doctor/0.1.0\r\n").over;
+  await it.send({}, `GET ${TUNNEL_PATH} HTTP/1.1\r\n${look.replace("-doctor", "")}\r\n`);
+  assert.equal(toldReasons(it.lines).length, 3);
+});
+
+test("a flood without a credential, or of one bad kind, hides no refusal of another", async () => {
+  const refuse = async (): Promise<VerificationResult> => ({ refused: "the token is none" });
+  const host = hostOf("default", { verifier: { verify: refuse, close: () => {} } });
+  await using it = await portOf(() => host);
+  for (let count = 0; count < 11; count++) await it.ask({}).over;
+  assert.equal(toldReasons(it.lines).length, 10);
+  const ofAnotherCa = await pki.other.issue({ cn: "konnectivity-agent", usage: "client" });
+  for (let count = 0; count < 11; count++) await it.ask(ofAnotherCa).over;
+  assert.equal(toldReasons(it.lines).length, 20);
+  await it.ask(await pki.ca.issue({ cn: "konnectivity-agent", usage: "server" })).over;
+  await it.ask(pki.caller, "Authorization: Bearer a.b.c\r\n").over;
+  const elsewhere = `GET ${TUNNEL_PATH}/elsewhere`;
+  await it.ask(pki.agent, "", elsewhere).over;
+  const told = toldReasons(it.lines).slice(20);
+  assert.equal(told.length, 3);
+  assert.match(told[0] ?? "", /lacks clientAuth/);
+  assert.equal(told[1], "the token is none");
+  assert.match(told[2] ?? "", /^agents connect at /);
+});
+
+test("a stranger makes up no kinds of refusals: names, tokens and paths of his own choice share ten lines", async () => {
+  const refuse = async (token: string): Promise<VerificationResult> => ({ refused: `the token ${token} is none` });
+  const tokens = hostOf("tokens", { verifier: { verify: refuse, close: () => {} } });
+  await using it = await portOf((name) => (name === "tokens" ? tokens : hostOf("default")));
+  for (let count = 0; count < 12; count++) {
+    await it.ask({ servername: "tokens" }, `Authorization: Bearer a.b.${count}\r\n`).over;
+    await it.ask({ ...(await pki.other.issue({ cn: `agent-${count}`, usage: "client" })) }).over;
+    await it.ask({}, `Authorization: Bearer a.b.${count}\r\n`).over;
+  }
+  assert.equal(toldReasons(it.lines).length, 30);
+});
+
+test("what comes after the upgrade without a credential hides no refusal of an agent that showed one", async () => {
+  const host = hostOf("default", { innerTls: "auto" });
+  await using it = await portOf(() => host);
+  const refused = async (by: ConnectionOptions, headers = "") => {
+    const { socket } = it.ask(by, headers);
+    const { length } = it.lines;
+    socket.write(
+      textFrame({ type: "hello", version: 1, agentId: "a", instance: "i", software: "test/1" }, Buffer.alloc(4)),
+    );
+    await until(() => it.lines.length > length);
+    socket.destroy();
+  };
+  for (let count = 0; count < 11; count++) await refused({});
+  assert.equal(toldReasons(it.lines).length, 10);
+  await refused(await pki.other.issue({ cn: "konnectivity-agent", usage: "client" }));
+  assert.match(toldReasons(it.lines).at(10) ?? "", /is not signed by a CA that is accepted here/);
+  await refused({}, "Authorization: Bearer a.b.c\r\n");
+  assert.equal(toldReasons(it.lines).length, 12, "also where tokens are not taken");
+});

@@ -1,0 +1,351 @@
+import type { IncomingMessage } from "node:http";
+import type { Socket } from "node:net";
+import { TLSSocket } from "node:tls";
+import websocket from "@fastify/websocket";
+import { type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from "fastify";
+import { WEBSOCKET_BOUNDS } from "../../shared/link/carrier.ts";
+import { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
+import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
+import type { Logger } from "../../shared/runtime/logger.ts";
+import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
+import { claimedBy } from "../../shared/tls/identity.ts";
+import { SUBPROTOCOL } from "../../shared/wire/handshake.ts";
+import { logClosedEarly } from "../listeners/handshake-failures.ts";
+import { PortConnections, type WaitingConnections } from "../listeners/port-connections.ts";
+import { RequestReader } from "../listeners/request-reader.ts";
+import type { ServerMetrics } from "../metrics/server-metrics.ts";
+import type { ServerOptions } from "../options/options.ts";
+import type { Credential } from "../tunnels/credential.ts";
+import { type Admission, type AttachDeps, attach } from "./attach.ts";
+import { type AgentHost, authenticateAgent } from "./authenticate-agent.ts";
+import {
+  type AgentAnswer,
+  type AgentHttpRefusal,
+  answerRaw,
+  answerTo,
+  challenge,
+  isDoctorRequest,
+  refusalKind,
+  shownCredential,
+  TurnedAway,
+} from "./refusal.ts";
+import {
+  CALLER,
+  claimedCertificate,
+  hostName,
+  originFault,
+  otherName,
+  parseErrorAnswer,
+  requestFault,
+} from "./request-checks.ts";
+import { HandshakeDeadline, type UnauthenticatedCarriers } from "./unauthenticated-carriers.ts";
+
+/** Bytes that follow an upgrade are still unread in the socket. */
+const NO_HEAD = Buffer.alloc(0);
+
+/** The name of the decoration of a Fastify request that holds its `Admission`. */
+const ADMISSION = "admission";
+
+type UpgradeOptions = AttachDeps["options"] &
+  Pick<ServerOptions, "agentPath" | "agentAllowedOrigins" | "headerLimit" | "maxWaitingConnections">;
+
+/** Why a request gets no tunnel. */
+type UpgradeRefusal = CulvertError | AgentHttpRefusal | AgentAnswer;
+
+export interface UpgradeDeps extends Pick<AttachDeps, "turns" | "innerServers" | "innerHandshakes" | "agentLog"> {
+  readonly options: UpgradeOptions;
+  readonly links: AttachDeps["links"];
+  readonly metrics: ServerMetrics;
+  readonly log: Logger;
+  readonly throttledLog: ThrottledLog;
+  /** The waiting connections of all TCP ports together. */
+  readonly waiting: WaitingConnections;
+  /** Unauthenticated carriers of all ports together whose hello has not come. */
+  readonly beforeHello: UnauthenticatedCarriers;
+  /** Present on the port in clear: finds the virtual host of each request. */
+  readonly hostOf?: (
+    request: Pick<IncomingMessage, "rawHeaders">,
+    address: string,
+  ) => AgentHost | CulvertError | AgentAnswer;
+  /** Present on the TLS port: the virtual host that a name in the ClientHello would lead to. */
+  readonly hostNamed?: (name: string) => AgentHost | undefined;
+  draining(): boolean;
+  /** Too many connections had not sent a request, and the oldest was dropped. */
+  onDropped(): void;
+}
+
+/** The parts of a request that are checked. */
+type CheckedRequest = Pick<IncomingMessage, "headers" | "rawHeaders" | "httpVersion"> &
+  Pick<FastifyRequest, "url" | "ws">;
+
+type AgentConnection = IncomingConnection<AgentHost>;
+
+/**
+ * The agents' HTTP side of one port: admission, then the WebSocket. It reads one request of each connection that has done
+ * its TLS handshake, or needs none; only upgrades come to Fastify.
+ *
+ * ```
+ *  take ─▶ read the request ─▶ check, authenticate ─▶ upgrade ─▶ attach (attach.ts)
+ *                └──────────────────────┴─▶ one HTTP answer, then the end of the connection
+ * ```
+ */
+export class UpgradePort {
+  readonly connections: PortConnections;
+  readonly #app: FastifyInstance;
+  readonly #requests: RequestReader;
+  readonly #deps: UpgradeDeps;
+  #hasLoggedClaim = false;
+
+  private constructor(deps: UpgradeDeps) {
+    this.#deps = deps;
+    this.connections = new PortConnections({
+      deadlineMs: deps.options.handshakeTimeoutMs,
+      maxWaiting: deps.options.maxWaitingConnections,
+      waiting: deps.waiting,
+      onLate: (connection) => this.connections.dismiss(connection),
+      onDropped: () => deps.onDropped(),
+    });
+    this.#requests = new RequestReader(deps.options.headerLimit, {
+      onConnect: (request, connection) => void this.#onOther(request, connection as AgentConnection, CALLER),
+      onUpgrade: (request, connection) => this.#onUpgrade(request, connection),
+      onRequest: (request, connection) => void this.#onOther(request, connection as AgentConnection),
+      onClientError: (error, connection) => this.#onClientError(error, connection as AgentConnection),
+    });
+    this.#app = fastify({ logger: false, exposeHeadRoutes: false, return503OnClosing: false });
+  }
+
+  static async create(deps: UpgradeDeps): Promise<UpgradePort> {
+    const port = new UpgradePort(deps);
+    await port.#build();
+    return port;
+  }
+
+  async #build(): Promise<void> {
+    const { options } = this.#deps;
+    await this.#app.register(websocket, {
+      options: {
+        perMessageDeflate: false,
+        ...WEBSOCKET_BOUNDS,
+        clientTracking: false,
+        handleProtocols: (offered) => (offered.has(SUBPROTOCOL) ? SUBPROTOCOL : false),
+      },
+      // The default closes every WebSocket at once; the server drains its tunnels first.
+      preClose: (done) => done(),
+      errorHandler: (_error, socket) => socket.terminate(),
+    });
+    this.#app.decorateRequest(ADMISSION, null);
+    // Registered after the plugin, whose own hook sets `request.ws`.
+    this.#app.addHook("onRequest", this.#onRequest);
+    this.#app.get(options.agentPath, { websocket: true }, (ws, request) => {
+      const connection = connectionOf(request);
+      this.connections.requestReceived(connection);
+      const admission = request.getDecorator<Admission | null>(ADMISSION);
+      const { host } = connection;
+      if (admission === null || host === undefined) return ws.terminate(); // the hook has refused it
+      void attach(ws, connection, admission, { ...this.#deps, host, cluster: host.tunnels });
+    });
+    await this.#app.ready();
+  }
+
+  /** Takes a connection after its TLS handshake, or one of the port in clear. */
+  take(connection: IncomingConnection<AgentHost>): void {
+    this.connections.add(connection, () => this.#onClosedEarly(connection));
+    this.#deps.turns.run(() => {
+      if (!connection.socket.destroyed) this.#requests.read(connection);
+    });
+  }
+
+  #onClosedEarly({ socket, remote, host }: AgentConnection): void {
+    if (!(socket instanceof TLSSocket)) return;
+    logClosedEarly({ listener: "agents", cluster: host?.tunnels.name ?? "", remote, socket }, this.#deps);
+  }
+
+  /** To be called after the last carrier: Fastify would end those that are left. */
+  async close(): Promise<void> {
+    await this.#app.close();
+  }
+
+  #onUpgrade(request: IncomingMessage, { socket }: IncomingConnection): void {
+    watchForEnd(socket);
+    this.#app.server.emit("upgrade", request, socket, NO_HEAD);
+  }
+
+  readonly #onRequest = async (request: FastifyRequest, reply: FastifyReply): Promise<void> => {
+    const { url, ws } = request;
+    const { headers, rawHeaders, httpVersion } = request.raw;
+    const connection = connectionOf(request);
+    const admitted = await this.#admit({ headers, rawHeaders, httpVersion, url, ws }, connection);
+    const { backInMs } = connection;
+    unwatchForEnd(connection.socket);
+    if (isAdmission(admitted) && backInMs === undefined) {
+      request.setDecorator(ADMISSION, admitted);
+      return;
+    }
+    const refusal = isAdmission(admitted) ? new TurnedAway(backInMs ?? 0) : admitted;
+    reply.hijack();
+    this.#refuse(connection, this.#answerTo(refusal, { headers }, connection), { headers }, refusal);
+  };
+
+  /** Refuses a request that is no upgrade; `answer` is sent unless something else is wrong with it. */
+  async #onOther(request: IncomingMessage, connection: AgentConnection, answer?: AgentAnswer): Promise<void> {
+    watchForEnd(connection.socket);
+    const { headers, rawHeaders, httpVersion } = request;
+    const url = answer === undefined ? (request.url ?? "") : this.#deps.options.agentPath;
+    const admitted = await this.#admit({ headers, rawHeaders, httpVersion, url, ws: false }, connection);
+    const refusal = isAdmission(admitted) ? "upgrade" : admitted;
+    unwatchForEnd(connection.socket);
+    const own = refusal === "upgrade" ? answer : undefined;
+    this.#refuse(connection, own ?? this.#answerTo(refusal, { headers }, connection), { headers }, refusal);
+  }
+
+  #refuse(
+    connection: AgentConnection,
+    answer: AgentAnswer,
+    request: Pick<CheckedRequest, "headers">,
+    refusal: UpgradeRefusal,
+  ): void {
+    this.connections.requestReceived(connection);
+    const cause = refusal instanceof CulvertError && refusal.cause instanceof Error ? refusal.cause.message : undefined;
+    this.#logRefused(connection, answer, request, cause);
+    answerRaw(connection.socket, answer);
+  }
+
+  #answerTo(
+    refusal: UpgradeRefusal,
+    { headers: sent }: Pick<CheckedRequest, "headers">,
+    { host }: AgentConnection,
+  ): AgentAnswer {
+    const isAnswer = typeof refusal !== "string" && !(refusal instanceof CulvertError);
+    const answer = isAnswer ? refusal : answerTo(refusal, this.#deps.options.agentPath);
+    if (answer.status !== 401 || host === undefined) return answer;
+    return { ...answer, headers: { ...answer.headers, "www-authenticate": challenge(host, sent.authorization) } };
+  }
+
+  #logRefused(
+    { socket, remote, source, host }: AgentConnection,
+    { status, sentence: reason, level }: AgentAnswer,
+    { headers }: Pick<CheckedRequest, "headers">,
+    detail?: string,
+  ): void {
+    const cluster = host?.tunnels.name ?? "";
+    this.#deps.metrics.agentRefused(String(status), { cluster, from: source.address, reason });
+    const certificate = status === 401 ? claimedBy(socket) : undefined;
+    const more = { ...(certificate && { certificate }), ...(detail && { detail }) };
+    const line = { remote, cluster, code: status, reason, ...more };
+    const shown = shownCredential(socket, headers, host);
+    if (isDoctorRequest(headers, shown))
+      this.#deps.log.debug(line, "a doctor's request without a credential was refused");
+    else this.#deps.throttledLog.write(level, line, "agent refused", { kind: refusalKind(status, shown) });
+  }
+
+  /**
+   * Whether this is the upgrade of an agent. The checks are in this order so that an unauthenticated peer learns nothing
+   * but that it is unauthenticated.
+   */
+  async #admit(request: CheckedRequest, connection: AgentConnection): Promise<Admission | UpgradeRefusal> {
+    const { options, links, draining, hostNamed } = this.#deps;
+    const fault = requestFault({ ...request, isUpgrade: request.ws });
+    if (fault !== undefined) return fault;
+    const { address } = connection.source;
+    const host = this.#findHost(request, connection);
+    if (!("tunnels" in host)) return host;
+    let credential: Credential | CulvertError;
+    try {
+      credential = await authenticateAgent(connection, request.headers, host, {
+        address,
+        deadlineMs: options.handshakeTimeoutMs,
+        most: options.maxJudgedAgents,
+        onVerifying: () => this.connections.setAside(connection),
+      });
+    } catch (error) {
+      credential = toCulvertError(error);
+      this.#logClaim(request, connection);
+      // An agent that has proved nothing outside may do so by inner TLS.
+      if (host.innerTls === "never" || credential.code !== "unauthenticated") return credential;
+    }
+    const objection = host.objection(address);
+    if (objection !== undefined) return objection;
+    const origin = originFault(request.rawHeaders, options.agentAllowedOrigins);
+    if (origin !== undefined) return origin;
+    const named = hostNamed?.(hostName(request.headers.host ?? ""));
+    if (named !== undefined && named !== host) return otherName(named.tunnels.name);
+    if (request.url.split("?", 1)[0] !== options.agentPath) return "path";
+    const offered = (request.headers["sec-websocket-protocol"] ?? "").split(",").map((name) => name.trim());
+    if (!request.ws || !offered.includes(SUBPROTOCOL)) return "upgrade";
+    // Links that are open may get another carrier; only the hello says whether this is one.
+    if (draining() && links.size === 0) return new CulvertError("draining", "this server is shutting down");
+    if (!(credential instanceof CulvertError)) return { credential };
+    return { credential, ...this.#limitUnauthenticated(request, connection, host) };
+  }
+
+  /** On the TLS port the ClientHello has named the virtual host; on the port in clear the request does. */
+  #findHost(request: CheckedRequest, connection: AgentConnection): AgentHost | CulvertError | AgentAnswer {
+    const found = this.#deps.hostOf?.(request, connection.source.address) ?? connection.host;
+    if (found === undefined) return new CulvertError("internal", "a connection without a virtual host");
+    connection.host = "tunnels" in found ? found : undefined;
+    return found;
+  }
+
+  /** Logs once that a balancer passes certificates on, which is never believed. */
+  #logClaim({ headers }: CheckedRequest, { remote }: AgentConnection): void {
+    const header = this.#hasLoggedClaim ? undefined : claimedCertificate(headers);
+    if (header === undefined) return;
+    this.#hasLoggedClaim = true;
+    this.#deps.log.warn(
+      { remote, header },
+      "a header that names a client certificate is not believed: agents behind it need a token or inner TLS",
+    );
+  }
+
+  /** Unauthenticated carriers have a deadline, and their number is bounded. */
+  #limitUnauthenticated(
+    { headers }: CheckedRequest,
+    { socket, source }: AgentConnection,
+    host: AgentHost,
+  ): Pick<Admission, "deadline" | "shown"> {
+    const deadline = new HandshakeDeadline(socket, this.#deps.options.handshakeTimeoutMs);
+    this.#deps.beforeHello.enter(host.tunnels.name, source.address, deadline, () => socket.destroy());
+    return { deadline, shown: shownCredential(socket, headers, host) };
+  }
+
+  #onClientError(error: NodeJS.ErrnoException, connection: AgentConnection): void {
+    const { socket } = connection;
+    if (socket.writableEnded) return; // it is answered; each further byte is another error
+    const answer = socket.writable ? parseErrorAnswer(error, this.#deps.options.headerLimit) : undefined;
+    if (answer === undefined) {
+      socket.destroy();
+      return;
+    }
+    this.connections.requestReceived(connection);
+    this.#logRefused(connection, answer, { headers: {} });
+    answerRaw(socket, answer);
+  }
+}
+
+function connectionOf(request: FastifyRequest): AgentConnection {
+  const connection = IncomingConnection.of<AgentHost>(request.raw.socket);
+  if (connection === undefined) throw new Error("a request on a socket that no listener has accepted");
+  return connection;
+}
+
+function isAdmission(admitted: Admission | UpgradeRefusal): admitted is Admission {
+  return typeof admitted === "object" && "credential" in admitted;
+}
+
+/**
+ * Notices when the peer closes the connection while its request is checked, which only a reader does. No more is read
+ * than the buffer of the socket takes.
+ */
+function watchForEnd(socket: Socket): void {
+  socket.on("readable", ignore).once("end", destroyThis);
+}
+
+function unwatchForEnd(socket: Socket): void {
+  socket.off("readable", ignore).off("end", destroyThis);
+}
+
+function ignore(): void {}
+
+function destroyThis(this: Socket): void {
+  this.destroy();
+}

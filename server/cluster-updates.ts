@@ -1,0 +1,162 @@
+import { TurnQueue } from "../shared/basics/turn-queue.ts";
+import type { Logger } from "../shared/runtime/logger.ts";
+import type { AgentPorts } from "./agents/agent-ports.ts";
+import type { CallerListeners } from "./callers/caller-listeners.ts";
+import { CallerReverification } from "./callers/reverify-callers.ts";
+import type { ClusterRuntime } from "./cluster-runtime/cluster-runtime.ts";
+import { type ClusterSource, Clusters } from "./cluster-runtime/clusters.ts";
+import { FlagTls, flagCluster } from "./cluster-runtime/flags.ts";
+import { endRevokedAgents, reverifyAgents, rotateAgents } from "./cluster-runtime/reverify-agents.ts";
+import type { ClusterChanges } from "./clusters/cluster.ts";
+import { ClusterStore } from "./clusters/store.ts";
+import type { ServerMetrics } from "./metrics/server-metrics.ts";
+import type { ServerOptions } from "./options/options.ts";
+import type { Registry } from "./tunnels/registry.ts";
+
+export interface ClusterUpdatesDeps {
+  readonly options: ServerOptions;
+  readonly log: Logger;
+  readonly metrics: ServerMetrics;
+  readonly tunnels: Registry;
+  readonly callers: CallerListeners;
+  readonly agents: AgentPorts;
+  /** How long connections of a removed cluster may take to end after their tunnels, ms. */
+  readonly resetMs: number;
+  draining(): boolean;
+  onUnixOpened(path: string): void;
+}
+
+/** The clusters that this server serves, and what their updates, and those of the flags' certificates, change at once. */
+export class ClusterUpdates {
+  readonly #deps: ClusterUpdatesDeps;
+  /** Credentials of all clusters are verified again in turns. */
+  readonly #turns = new TurnQueue();
+  readonly #callerReverification = new CallerReverification(this.#turns);
+  #store: ClusterStore | undefined;
+  #flags: FlagTls | undefined;
+  #clusters: Clusters | undefined;
+  #started = false;
+
+  constructor(deps: ClusterUpdatesDeps) {
+    this.#deps = deps;
+  }
+
+  /** The documents of `--clusters`; `undefined`: the flags describe the one cluster. */
+  get store(): ClusterStore | undefined {
+    return this.#store;
+  }
+
+  get flags(): FlagTls | undefined {
+    return this.#flags;
+  }
+
+  /** `undefined` before `start`. */
+  get clusters(): Clusters | undefined {
+    return this.#clusters;
+  }
+
+  /** Reads documents and certificates, and opens the unix sockets. Rejects with a `ConfigError`. */
+  async start(): Promise<Clusters> {
+    const { options, log, tunnels } = this.#deps;
+    const { clusters: path, serverId, maxAgents, drainTimeoutMs, innerTls } = options;
+    const flags = this.#openFlags();
+    this.#flags = flags;
+    this.#store = path === "" ? undefined : await ClusterStore.open(path, log, { flags: () => flags.authorities });
+    const source: ClusterSource = this.#store ?? flagCluster(options);
+    const clusters = new Clusters({
+      ...{ source, registry: tunnels, flags, serverId, maxAgents, drainTimeoutMs, log, innerTls },
+      isOfFlags: this.#store === undefined,
+      onAdded: (cluster) => this.#onAdded(cluster),
+      onChanged: (cluster, what) => this.#onChanged(cluster, what),
+      onRemoved: (cluster) => this.#onRemoved(cluster),
+    });
+    this.#clusters = clusters;
+    clusters.start();
+    for (const cluster of clusters.all()) await this.#openUnix(cluster);
+    this.#started = true;
+    return clusters;
+  }
+
+  #openFlags(): FlagTls {
+    const all = () => this.#clusters?.all() ?? [];
+    return new FlagTls(this.#deps.options, {
+      log: this.#deps.log,
+      onAgentsRenewed: (caChanged) => {
+        for (const cluster of all()) {
+          if (caChanged && cluster.cluster.agents.ca === undefined) reverifyAgents(cluster);
+          else rotateAgents(cluster, "the server's certificates have changed");
+        }
+        if (caChanged) void this.#store?.resolveAgain();
+      },
+      onCrlChanged: () => {
+        this.#clusters?.checkCrls();
+        for (const cluster of all()) {
+          const { agents, callers } = cluster.cluster;
+          if (agents.crl === undefined) endRevokedAgents(cluster, this.#turns);
+          if (callers.crl === undefined) void this.#callerReverification.verify(cluster.callers);
+        }
+      },
+      onCallersCaChanged: () => {
+        for (const { cluster, callers } of all()) {
+          if (cluster.callers.ca === undefined) void this.#callerReverification.verify(callers);
+        }
+        void this.#store?.resolveAgain();
+      },
+    });
+  }
+
+  #onAdded(cluster: ClusterRuntime): void {
+    this.#deps.agents.endUnread();
+    if (this.#started) this.#openUnixOrLog(cluster);
+  }
+
+  #onChanged(cluster: ClusterRuntime, what: ClusterChanges): void {
+    this.#deps.agents.endUnread();
+    if (what.uds) {
+      this.#deps.callers.closeUnix(cluster.unix);
+      this.#openUnixOrLog(cluster);
+    }
+    if (what.callers.trust || what.callers.crl) void this.#callerReverification.verify(cluster.callers);
+    if (what.suspended && cluster.cluster.suspended) this.#closeTunnels(cluster);
+    else if (what.agents.trust) reverifyAgents(cluster);
+    else {
+      if (what.agents.crl) endRevokedAgents(cluster, this.#turns);
+      if (what.agents.material) rotateAgents(cluster, "the certificate of its cluster has changed");
+    }
+  }
+
+  /** The open connections of a removed cluster have as much time as at the end of the server. */
+  #onRemoved(cluster: ClusterRuntime): void {
+    const { agents, callers, metrics, log, resetMs } = this.#deps;
+    const { name } = cluster.cluster;
+    agents.endUnread();
+    callers.closeUnix(cluster.unix);
+    metrics.forgetCluster(name);
+    void callers.closeCluster(cluster.tunnels, this.#closeTunnels(cluster), resetMs);
+    log.info({ cluster: name }, "cluster removed");
+  }
+
+  #closeTunnels({ tunnels }: ClusterRuntime): Promise<unknown> {
+    return Promise.all([...tunnels.tunnels()].map((tunnel) => tunnel.close(this.#deps.options.drainTimeoutMs)));
+  }
+
+  #openUnixOrLog(cluster: ClusterRuntime): void {
+    this.#openUnix(cluster).catch((error: Error) => {
+      const line = { cluster: cluster.cluster.name, reason: error.message };
+      this.#deps.log.error(line, "the unix socket of a cluster cannot be opened");
+    });
+  }
+
+  async #openUnix({ unix, cluster, isOfFlags }: ClusterRuntime): Promise<void> {
+    const { uds } = cluster.callers;
+    if (uds === undefined || this.#deps.draining()) return;
+    await this.#deps.callers.openUnix(unix, uds, isOfFlags ? "--uds-name" : `${cluster.file}: callers.uds`);
+    this.#deps.onUnixOpened(uds);
+  }
+
+  close(): void {
+    this.#store?.close();
+    this.#clusters?.close();
+    this.#flags?.close();
+  }
+}

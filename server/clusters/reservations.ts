@@ -1,0 +1,198 @@
+import { wildcardsOverlap } from "../../shared/basics/text.ts";
+import { type Outline, outline } from "../../shared/documents/overlap-index.ts";
+import {
+  type FileCandidate,
+  NameReservation,
+  type Reservation,
+  type Resolved,
+  resolveConflicts,
+} from "../../shared/documents/resolve-conflicts.ts";
+import { printable } from "../../shared/outcomes.ts";
+import { certificateReservations, type FlagAuthorities } from "./certificate-reservations.ts";
+import { type Cluster, describeCluster, SIDES, type SideName } from "./cluster.ts";
+import type { TokenTrust } from "./document.ts";
+
+const NO_FLAGS: FlagAuthorities = {};
+
+/**
+ * Decides which files of clusters can be in use together (decision 0021). What is in use was resolved by `flagsBefore`: with
+ * other CAs in the flags it can conflict with itself, and then both files stay in use and one is a problem.
+ */
+export function resolveClusters(
+  candidates: readonly FileCandidate<Cluster>[],
+  flags: FlagAuthorities = NO_FLAGS,
+  flagsBefore: FlagAuthorities | undefined = flags,
+): Resolved<Cluster> {
+  return resolveConflicts(candidates, {
+    reservationsOf: (cluster) => reservationsOf(cluster, flags),
+    prefix: ({ name }) => `cluster "${name}": `,
+    wasResolved: flags === flagsBefore,
+  });
+}
+
+/** The reservations of a cluster do not change as long as the CAs of the flags stay. */
+const known = new WeakMap<FlagAuthorities, WeakMap<Cluster, readonly Reservation[]>>();
+
+/** Everything that a cluster cannot have together with others. */
+function reservationsOf(cluster: Cluster, flags: FlagAuthorities): readonly Reservation[] {
+  const byCluster = known.get(flags) ?? new WeakMap<Cluster, readonly Reservation[]>();
+  known.set(flags, byCluster);
+  const found = byCluster.get(cluster);
+  if (found !== undefined) return found;
+  const reservations = [
+    ...nameReservations(cluster),
+    ...certificateReservations(cluster, flags),
+    ...tokenReservations(cluster),
+  ];
+  byCluster.set(cluster, reservations);
+  return reservations;
+}
+
+// ── names ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** The cluster's own name, its socket and the server names of its clients. */
+function nameReservations(cluster: Cluster): Reservation[] {
+  const { name, callers } = cluster;
+  const owner = describeCluster(cluster);
+  const names = SIDES.flatMap((side) => cluster[side].sni.flatMap((sni) => serverNameReservations(cluster, side, sni)));
+  const own = { kind: "the name", name, cure: "give one of them another", owner };
+  const reservations = [new NameReservation(cluster, own), ...names];
+  if (callers.uds !== undefined) {
+    const cure = "each cluster needs a socket of its own";
+    reservations.push(new NameReservation(cluster, { kind: "callers.uds", name: callers.uds, cure, owner }));
+  }
+  return [...reservations, ...anyNameReservations(cluster)];
+}
+
+/** A star stands for one label (names.ts), so that at most one wildcard covers a name. */
+function serverNameReservations(cluster: Cluster, side: SideName, name: string): NameReservation[] {
+  const cure = "a name leads to one cluster, so remove it from one of them";
+  const reserved = { kind: `${side}.sni`, name, cure, owner: describeCluster(cluster) };
+  const own = new NameReservation(cluster, reserved);
+  const dot = name.indexOf(".");
+  if (name.startsWith("*.") || dot < 0) return [own];
+  return [own, new NameReservation(cluster, { ...reserved, wildcard: `*${name.slice(dot)}` })];
+}
+
+/** A cluster without names is found under every name, which only works while it is the only cluster. */
+function anyNameReservations(cluster: Cluster): Reservation[] {
+  const { agents, callers } = cluster;
+  const unreached = callers.sni.length === 0 && callers.uds === undefined;
+  return [
+    new AnyNameReservation(cluster, "agents", { nameless: agents.sni.length === 0, cure: "agents.sni" }),
+    new AnyNameReservation(cluster, "callers", { nameless: unreached, cure: "callers.sni or callers.uds" }),
+  ];
+}
+
+class AnyNameReservation implements Reservation {
+  readonly key: string;
+  readonly owner: Cluster;
+  readonly shares: string | undefined;
+  readonly #cure: string;
+
+  constructor(
+    owner: Cluster,
+    side: SideName,
+    { nameless, cure }: { readonly nameless: boolean; readonly cure: string },
+  ) {
+    this.key = `any ${side}.sni`;
+    this.owner = owner;
+    this.shares = nameless ? undefined : "with names of its own";
+    this.#cure = cure;
+  }
+
+  outlines(): undefined {}
+
+  overlaps(): boolean {
+    return true;
+  }
+
+  objection(other: AnyNameReservation): string {
+    const theirs = describeCluster(other.owner);
+    const who =
+      this.shares === undefined
+        ? `this one has none beside ${theirs}`
+        : `${theirs} has none and answers to every name now`;
+    return `with several clusters each needs ${this.#cure}, and ${who}.`;
+  }
+}
+
+// ── tokens ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/**
+ * The tokens that a cluster accepts. Different keys or API servers do not keep two clusters apart, because what is behind a
+ * path or a URL can change after it was compared.
+ */
+export function tokenReservations(cluster: Cluster): Reservation[] {
+  return SIDES.flatMap((side) => {
+    const { token } = cluster[side];
+    return token === undefined ? [] : [new TokenReservation(cluster, side, token)];
+  });
+}
+
+class TokenReservation implements Reservation {
+  readonly key: string;
+  readonly owner: Cluster;
+  readonly shares = undefined;
+  readonly #side: SideName;
+  readonly #audience: string;
+  /** Absent where the API server decides on the issuer. */
+  readonly #issuer: string | undefined;
+  readonly #subjects: readonly SubjectPattern[];
+
+  constructor(owner: Cluster, side: SideName, token: TokenTrust) {
+    this.key = `tokens for ${token.audience}`;
+    this.owner = owner;
+    this.#side = side;
+    this.#audience = token.audience;
+    this.#issuer = token.kind === "jwt" ? token.issuer : undefined;
+    const subjects =
+      token.kind === "jwt"
+        ? token.subjects
+        : [`system:serviceaccount:${token.agentNamespace}:${token.agentServiceAccount}`];
+    this.#subjects = subjects.map(subjectPattern);
+  }
+
+  outlines(): readonly Outline[] {
+    return this.#subjects.map(({ text }) => {
+      const issuer = outline(new Map(), "issuer", [this.#issuer ?? ""]);
+      return outline(issuer, "subject", text.split("*"));
+    });
+  }
+
+  overlaps(other: TokenReservation): boolean {
+    if (this.#issuer !== undefined && other.#issuer !== undefined && this.#issuer !== other.#issuer) return false;
+    return this.#overlapWith(other) !== undefined;
+  }
+
+  objection(other: TokenReservation): string {
+    const [own, foreign] = (this.#overlapWith(other) ?? []).map(({ text }) => `"${printable(text, 80)}"`);
+    const theirs = `${other.#side}.token of ${describeCluster(other.owner)}`;
+    const audience = `"${printable(this.#audience, 60)}"`;
+    return `${this.#side}.token (${own}) and ${theirs} (${foreign}) take the same tokens for the audience ${audience}: give each cluster an audience of its own.`;
+  }
+
+  #overlapWith(other: TokenReservation): [SubjectPattern, SubjectPattern] | undefined {
+    for (const own of this.#subjects) {
+      for (const foreign of other.#subjects) if (subjectsOverlap(own, foreign)) return [own, foreign];
+    }
+    return undefined;
+  }
+}
+
+/** A pattern of subjects as server/tokens/verifier.ts matches it: a star ends at a colon, or alone is every subject. */
+interface SubjectPattern {
+  readonly text: string;
+  /** Absent for every subject. */
+  readonly parts?: readonly (readonly string[])[];
+}
+
+export function subjectPattern(text: string): SubjectPattern {
+  return text === "*" ? { text } : { text, parts: text.split(":").map((part) => part.split("*")) };
+}
+
+/** Whether one subject can match both patterns. */
+export function subjectsOverlap({ parts }: SubjectPattern, { parts: others }: SubjectPattern): boolean {
+  if (parts === undefined || others === undefined) return true;
+  return parts.length === others.length && parts.every((part, index) => wildcardsOverlap(part, others[index] ?? []));
+}

@@ -1,0 +1,200 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { certificateOf } from "../../shared/pki/testing/certificates.ts";
+import type { Cluster } from "./cluster.ts";
+import { MaterialFiles, parseClusterFile } from "./read.ts";
+import { resolveClusters } from "./reservations.ts";
+import { clusterText } from "./testing/clusters.ts";
+
+const NOTHING: readonly Cluster[] = [];
+/** What a document that leaves its CAs out is judged by. */
+const FLAGS = {
+  agents: (await certificateOf({ cn: "CA of --cluster-ca-cert" })).cert,
+  callers: (await certificateOf({ cn: "CA of --server-ca-cert" })).cert,
+};
+
+function clusters(file: string, ...texts: string[]): readonly Cluster[] {
+  const loaded = parseClusterFile(file, texts.join("\n---\n"), new MaterialFiles()).load();
+  assert.deepEqual(loaded.faults, []);
+  return loaded.documents;
+}
+
+/** As `clusterText`, with this name on the agents' port. */
+function named(name: string, sni: string): string {
+  return clusterText(name).replace(`${name}.agents.example`, sni);
+}
+
+function problemsOf(resolved: ReturnType<typeof resolveClusters>): string[] {
+  return resolved.problems.map(({ file, sentence }) => `${file}: ${sentence}`);
+}
+
+test("clusters with names and identities of their own stand beside each other under one CA", () => {
+  const resolved = resolveClusters(
+    ["a", "b", "c"].map((name) => ({ file: name, before: NOTHING, next: clusters(name, clusterText(name)) })),
+  );
+  assert.deepEqual(resolved.problems, []);
+  assert.equal([...resolved.inUse.values()].flat().length, 3);
+});
+
+/** Two files of which the first was there; what the second is told. */
+for (const [what, first, second, sentence] of [
+  ["a name", clusterText("blue"), clusterText("blue"), /the name "blue" is taken by cluster "blue" \(a\)/],
+  [
+    "a name in SNI",
+    named("blue", "x.example"),
+    named("red", "X.example."),
+    /agents\.sni "x\.example" is taken by cluster "blue" \(a\)/,
+  ],
+  [
+    "a wildcard",
+    named("blue", '"*.x.example"'),
+    named("red", '"*.x.example"'),
+    /agents\.sni "\*\.x\.example" is taken/,
+  ],
+  [
+    "a socket",
+    clusterText("blue").replace("callers:", "callers:\n  uds: /run/x.sock"),
+    clusterText("red").replace("callers:", "callers:\n  uds: /run/x.sock"),
+    /callers\.uds "\/run\/x\.sock" is taken by cluster "blue"/,
+  ],
+  [
+    "every name",
+    clusterText("blue"),
+    "name: red\nagents: {identities: [CN=red]}\ncallers: {uds: /r}",
+    /each needs agents\.sni, and this one has none/,
+  ],
+  [
+    "every name of the first",
+    "name: blue\nagents: {identities: [CN=blue]}\ncallers: {uds: /b}",
+    clusterText("red"),
+    /cluster "blue" \(a\) has none and answers to every name/,
+  ],
+  [
+    "a CA without identities",
+    clusterText("blue"),
+    clusterText("red").replace('["CN=red"]', "[]"),
+    /agents\.ca is left out, .* also that of cluster "blue" \(a\), and agents\.identities is missing here/,
+  ],
+  [
+    "a CA that the first believes without identities",
+    clusterText("blue").replace('["CN=blue"]', "[]"),
+    clusterText("red"),
+    /cluster "blue" \(a\) has no identities for it/,
+  ],
+] as const) {
+  test(`whoever comes second to ${what} is the problem, whatever the order of the files`, () => {
+    for (const newcomer of ["b", "0"]) {
+      const before = clusters("a", first);
+      const resolved = resolveClusters(
+        [
+          { file: newcomer, before: NOTHING, next: clusters(newcomer, second) },
+          { file: "a", before, next: before },
+        ],
+        FLAGS,
+      );
+      assert.equal(resolved.inUse.get("a"), before);
+      assert.deepEqual(resolved.inUse.get(newcomer), []);
+      assert.ok(resolved.problems.every(({ file }) => file === newcomer));
+      assert.ok(
+        problemsOf(resolved).some((problem) => sentence.test(problem)),
+        problemsOf(resolved).join("\n"),
+      );
+    }
+  });
+}
+
+test("two documents of one file that are in each other's way are told apart by their numbers", () => {
+  const next = clusters("a", clusterText("blue"), "# nothing", clusterText("blue"));
+  const [first] = problemsOf(resolveClusters([{ file: "a", before: NOTHING, next }]));
+  assert.equal(
+    first,
+    'a: document 3: cluster "blue": the name "blue" is taken by cluster "blue" (a, document 1): give one of them another.',
+  );
+});
+
+test("a name may move from one cluster to another in one change", () => {
+  const resolved = resolveClusters([
+    { file: "a", before: clusters("a", named("blue", "x.example")), next: clusters("a", named("blue", "y.example")) },
+    { file: "b", before: clusters("b", named("red", "y.example")), next: clusters("b", named("red", "x.example")) },
+  ]);
+  assert.deepEqual(resolved.problems, []);
+});
+
+test("a cluster may move to another file", () => {
+  const resolved = resolveClusters([
+    { file: "a", before: clusters("a", clusterText("blue")), next: NOTHING },
+    { file: "b", before: NOTHING, next: clusters("b", clusterText("blue")) },
+  ]);
+  assert.deepEqual(resolved.problems, []);
+});
+
+test("a file that keeps its old version keeps its names from those who were about to take them", () => {
+  const old = clusters("a", named("blue", "x.example"));
+  const resolved = resolveClusters([
+    // Gives up x.example, but wants what c has: it stays as it was.
+    { file: "a", before: old, next: clusters("a", named("blue", "z.example")) },
+    { file: "b", before: NOTHING, next: clusters("b", named("red", "x.example")) },
+    { file: "c", before: clusters("c", named("green", "z.example")), next: undefined },
+  ]);
+  assert.equal(resolved.inUse.get("a"), old);
+  assert.deepEqual(resolved.inUse.get("b"), []);
+  assert.deepEqual(
+    resolved.problems.map(({ file }) => file),
+    ["a", "b"],
+  );
+});
+
+test("clusters that leave their CA to a server that has none share nothing", () => {
+  const open = (name: string) => clusterText(name).replace(`["CN=${name}"]`, "[]");
+  const files = ["a", "b"].map((name) => ({ file: name, before: NOTHING, next: clusters(name, open(name)) }));
+  assert.deepEqual(problemsOf(resolveClusters(files)), []);
+  assert.deepEqual(problemsOf(resolveClusters(files, { agents: "", callers: "" })), []);
+  assert.match(
+    problemsOf(resolveClusters(files, FLAGS)).join(),
+    /agents\.ca is left out, and the server's is also that of/,
+  );
+});
+
+test("whoever drops its identities under a shared CA is the problem, not those who were there", () => {
+  const before = clusters("a", clusterText("blue"));
+  const other = clusters("b", clusterText("red"));
+  const resolved = resolveClusters(
+    [
+      { file: "a", before, next: clusters("a", clusterText("blue").replace('["CN=blue"]', "[]")) },
+      { file: "b", before: other, next: other },
+    ],
+    FLAGS,
+  );
+  assert.deepEqual(
+    resolved.inUse,
+    new Map([
+      ["a", before],
+      ["b", other],
+    ]),
+  );
+  assert.equal(resolved.problems[0]?.file, "a");
+});
+
+test("two clusters of one file may not have one name", () => {
+  const resolved = resolveClusters([
+    { file: "a", before: NOTHING, next: clusters("a", clusterText("blue"), clusterText("blue")) },
+  ]);
+  assert.deepEqual(resolved.inUse.get("a"), []);
+});
+
+test("clusters that conflict by other CAs in the flags both stay in use, and the second is a problem until it is mended", () => {
+  const before = ["a", "b"].map((name) => clusters(name, clusterText(name, "").replace(`["CN=${name}"]`, "['CN=*']")));
+  const files = before.map((inUse, index) => ({ file: index === 0 ? "a" : "b", before: inUse, next: inUse }));
+  const none = {};
+  const resolved = resolveClusters(files, FLAGS, none);
+  assert.deepEqual([...resolved.inUse.values()], before);
+  assert.deepEqual(
+    resolved.problems.map(({ file }) => file),
+    ["b"],
+  );
+  assert.match(resolved.problems[0]?.sentence ?? "", /one certificate can have "CN=\*" here and "CN=\*" there/);
+  const mended = clusters("b", clusterText("b"));
+  const open = [{ file: "a", before: before[0] ?? [], next: clusters("a", clusterText("a")) }];
+  const next = [...open, { file: "b", before: before[1] ?? [], next: mended }];
+  assert.deepEqual(resolveClusters(next, FLAGS, none).problems, []);
+});

@@ -1,0 +1,139 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { Socket } from "node:net";
+import { test } from "node:test";
+import { setImmediate as turn } from "node:timers/promises";
+import { deferred } from "../../shared/basics/promises.ts";
+import { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
+import { PortConnections, type PortConnectionsOptions, WaitingConnections } from "./port-connections.ts";
+
+/** A connection after its handshake, from this address. */
+function connection(address = "192.0.2.1"): IncomingConnection {
+  const socket = new Socket();
+  Object.defineProperty(socket, "remoteAddress", { value: address });
+  const it = new IncomingConnection(socket);
+  it.handedOn(socket);
+  return it;
+}
+
+function destroyed(all: readonly IncomingConnection[]): boolean[] {
+  return all.map(({ socket }) => socket.destroyed);
+}
+
+function connections(more: Partial<PortConnectionsOptions> = {}): PortConnections {
+  return new PortConnections({
+    deadlineMs: 60_000,
+    maxWaiting: 3,
+    waiting: new WaitingConnections(100),
+    onLate: () => {},
+    onDropped: () => {},
+    ...more,
+  });
+}
+
+test("no more wait than may: one too many drops the oldest, and none with a request", async () => {
+  let dropped = 0;
+  const all = connections({ onDropped: () => dropped++ });
+  const [asked, ...silent] = Array.from({ length: 10 }, () => connection());
+  assert.ok(asked);
+  all.add(asked);
+  assert.equal(all.requestReceived(asked), true);
+  for (const one of silent) {
+    all.add(one);
+    assert.ok(all.waiting <= 3, `${all.waiting} wait`);
+  }
+  await turn();
+  assert.equal(dropped, 6);
+  assert.deepEqual(destroyed(silent), [...Array(6).fill(true), ...Array(3).fill(false)]);
+  assert.equal(asked.socket.destroyed, false);
+  assert.equal(all.size, 4);
+  all.resetAll();
+});
+
+test("a connection that closes makes room, and one that is dropped is not late", async () => {
+  const late: IncomingConnection[] = [];
+  const first = deferred<void>();
+  const onLate = (one: IncomingConnection) => {
+    late.push(one);
+    first.resolve();
+  };
+  const all = connections({ maxWaiting: 1, deadlineMs: 1, onLate });
+  const [closed, dropped, kept] = [connection(), connection(), connection()];
+  all.add(closed);
+  closed.socket.destroy();
+  await turn();
+  all.add(dropped);
+  all.add(kept);
+  assert.deepEqual(destroyed([dropped, kept]), [true, false]);
+  await first.promise;
+  assert.deepEqual(late, [kept]);
+  kept.socket.destroy();
+  await all.empty(60_000);
+});
+
+test("a connection that is set aside takes no room, is never dropped for another, and keeps its deadline", async () => {
+  const late: IncomingConnection[] = [];
+  const onLate = (one: IncomingConnection) => {
+    late.push(one);
+    one.socket.destroy();
+  };
+  const all = connections({ maxWaiting: 1, deadlineMs: 20, onLate });
+  const [verified, first, second] = [connection(), connection(), connection()];
+  all.add(verified);
+  all.setAside(verified);
+  all.add(first);
+  all.add(second);
+  assert.deepEqual(destroyed([verified, first, second]), [false, true, false]);
+  assert.equal(all.waiting, 1);
+  assert.equal(all.requestReceived(second), true);
+  await once(verified.socket, "close");
+  assert.deepEqual(late, [verified]);
+  second.socket.destroy();
+  await all.empty(60_000);
+});
+
+test("a connection that is set aside counts as one without a request at a drain", () => {
+  const all = connections();
+  const verified = connection();
+  all.add(verified);
+  all.setAside(verified);
+  all.destroyWaiting();
+  assert.equal(verified.socket.destroyed, true);
+});
+
+test("only a connection that its client closes before the request is reported as closed early", async () => {
+  const early: string[] = [];
+  const all = connections({});
+  const add = (name: string) => {
+    const one = connection();
+    all.add(one, () => early.push(name));
+    return one;
+  };
+  const asked = add("asked");
+  all.requestReceived(asked);
+  asked.socket.destroy();
+  all.dismiss(add("dismissed"));
+  add("closed").socket.destroy();
+  await turn();
+  add("waiting at the end");
+  all.destroyWaiting();
+  add("reset");
+  all.resetAll();
+  await all.empty(60_000);
+  assert.deepEqual(early, ["closed"]);
+});
+
+test("all ports together have a bound, and the network that has most loses its oldest, whatever port that came to", async () => {
+  const waiting = new WaitingConnections(1);
+  const [callers, agents] = [connections({ waiting, maxWaiting: 100 }), connections({ waiting, maxWaiting: 100 })];
+  const honest = connection("192.0.2.7");
+  callers.add(honest);
+  const flood = Array.from({ length: 10 }, () => connection());
+  for (const [index, one] of flood.entries()) (index % 2 === 0 ? callers : agents).add(one);
+  await turn();
+  assert.equal(waiting.size, 4);
+  assert.deepEqual([honest.socket.destroyed, callers.waiting + agents.waiting], [false, 4]);
+  assert.deepEqual(destroyed(flood), [...Array(7).fill(true), ...Array(3).fill(false)]);
+  callers.resetAll();
+  agents.resetAll();
+});

@@ -1,0 +1,171 @@
+import { BySource } from "../../shared/basics/by-source.ts";
+import { OrderedSet } from "../../shared/basics/queue.ts";
+import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
+import { resetSocket } from "../../shared/relay/reset.ts";
+
+/** All TCP ports together may have so many times the waiting connections of one (`--max-waiting-connections`). */
+export const ALL_PORTS_FACTOR = 4;
+
+interface WaitingConnection {
+  readonly drop: () => void;
+}
+
+/**
+ * PortConnections of all TCP ports and clusters together whose request has not come. One too many drops the oldest of the
+ * network that has most.
+ */
+export class WaitingConnections {
+  readonly #most: number;
+  readonly #waiting = new Map<IncomingConnection, WaitingConnection>();
+  readonly #bySource = new BySource<WaitingConnection>();
+
+  /** `mostOfOne`: the bound of one cluster or port. */
+  constructor(mostOfOne: number) {
+    this.#most = ALL_PORTS_FACTOR * mostOfOne;
+  }
+
+  get size(): number {
+    return this.#bySource.size;
+  }
+
+  /** `drop` ends the connection, and calls `delete`. */
+  add(connection: IncomingConnection, drop: () => void): void {
+    const entry = { drop };
+    this.#waiting.set(connection, entry);
+    this.#bySource.add(entry, connection.network);
+    if (this.#bySource.size > this.#most) this.#bySource.oldestOfFullest?.drop();
+  }
+
+  delete(connection: IncomingConnection): void {
+    const entry = this.#waiting.get(connection);
+    if (entry === undefined) return;
+    this.#waiting.delete(connection);
+    this.#bySource.delete(entry);
+  }
+}
+
+export interface PortConnectionsOptions {
+  /** How long a connection may take until its request has come, ms. */
+  readonly deadlineMs: number;
+  /**
+   * PortConnections of this port whose request has not come. One more drops the oldest of the network that has most: real
+   * clients take milliseconds.
+   */
+  readonly maxWaiting: number;
+  /** The waiting connections of all ports together, which have a bound of their own. */
+  readonly waiting: WaitingConnections;
+  /** The deadline has passed. */
+  onLate(connection: IncomingConnection): void;
+  /** One was dropped for a newer one; it is destroyed already. */
+  onDropped(): void;
+}
+
+/**
+ * The connections that one port has accepted: in the state `request`, which are few and have a deadline, and in the state
+ * `open`. Node checks its own timeouts for headers from time to time only, and not at all in an http.Server that does not
+ * listen.
+ */
+export class PortConnections {
+  readonly #options: PortConnectionsOptions;
+  readonly #all = new OrderedSet<IncomingConnection>();
+  /** Those whose request has not come, except those that are set aside; in the order of arrival. */
+  readonly #waiting = new BySource<IncomingConnection>();
+  #whenEmpty: (() => void) | undefined;
+
+  constructor(options: PortConnectionsOptions) {
+    this.#options = options;
+  }
+
+  get size(): number {
+    return this.#all.size;
+  }
+
+  /** The number of connections whose request has not come, except those that are set aside. */
+  get waiting(): number {
+    return this.#waiting.size;
+  }
+
+  /**
+   * Holds the connection until it closes; its socket has an error listener from now on. `onClosedEarly`: the client has
+   * closed it before its request had come.
+   */
+  add(connection: IncomingConnection, onClosedEarly?: () => void): void {
+    const { deadlineMs, maxWaiting, waiting, onLate } = this.#options;
+    const { socket } = connection;
+    socket.on("error", ignore);
+    socket.on("close", () => {
+      if (this.#remove(connection)) onClosedEarly?.();
+    });
+    this.#all.add(connection);
+    this.#waiting.add(connection, connection.network);
+    connection.setDeadline(deadlineMs, () => onLate(connection));
+    if (this.#waiting.size > maxWaiting) this.#drop(this.#waiting.oldestOfFullest);
+    if (this.#waiting.has(connection)) waiting.add(connection, () => this.#drop(connection));
+  }
+
+  /**
+   * From now on the client waits for the server, and the connection counts as none of the waiting ones; its deadline stays.
+   * The caller has to bound how many may do so at once.
+   */
+  setAside(connection: IncomingConnection): void {
+    this.#waiting.delete(connection);
+    this.#options.waiting.delete(connection);
+  }
+
+  /** The request has come. Returns true the first time: each connection makes one request. */
+  requestReceived(connection: IncomingConnection): boolean {
+    connection.clearDeadline();
+    this.setAside(connection);
+    if (connection.state !== "request") return false;
+    connection.state = "open";
+    return true;
+  }
+
+  /** Ends a connection whose request has not come. */
+  dismiss(connection: IncomingConnection): void {
+    this.requestReceived(connection);
+    connection.socket.destroy();
+  }
+
+  /** Ends all connections whose request has not come. */
+  destroyWaiting(): void {
+    for (const connection of this.#all) if (connection.state === "request") this.dismiss(connection);
+  }
+
+  /** Resets every connection, so that no client takes the part that it has received for the whole. */
+  resetAll(): void {
+    for (const connection of this.#all) {
+      this.requestReceived(connection);
+      resetSocket(connection.socket);
+    }
+  }
+
+  /** Resolves when the last connection has closed, or after `deadlineMs`. */
+  async empty(deadlineMs: number): Promise<void> {
+    if (this.#all.size === 0) return;
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(resolve, deadlineMs);
+      this.#whenEmpty = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+  }
+
+  #drop(connection: IncomingConnection | undefined): void {
+    if (connection === undefined) return;
+    this.dismiss(connection);
+    this.#options.onDropped();
+  }
+
+  /** Returns true if the request had not come. */
+  #remove(connection: IncomingConnection): boolean {
+    this.#all.delete(connection);
+    const hadNoRequest = this.requestReceived(connection);
+    connection.state = "closed";
+    if (this.#all.size === 0) this.#whenEmpty?.();
+    return hadNoRequest;
+  }
+}
+
+function ignore(): void {}

@@ -1,0 +1,147 @@
+import type { AddressInfo } from "node:net";
+import { type Admin, startAdmin } from "../../shared/admin/admin.ts";
+import { oncePerSecond } from "../../shared/basics/timers.ts";
+import type { MemoryPool } from "../../shared/limits/memory-pool.ts";
+import type { FileDescriptors } from "../../shared/runtime/file-descriptors.ts";
+import type { Logger } from "../../shared/runtime/logger.ts";
+import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
+import { type Expiring, expiryWarnings } from "../../shared/tls/expiry.ts";
+import type { Clusters } from "../cluster-runtime/clusters.ts";
+import type { FlagTls } from "../cluster-runtime/flags.ts";
+import type { ClusterStore } from "../clusters/store.ts";
+import type { ServerMetrics } from "../metrics/server-metrics.ts";
+import type { ServerOptions } from "../options/options.ts";
+import type { Registry } from "../tunnels/registry.ts";
+import { type ConnectCheck, type ConnectCheckDeps, checkConnect } from "./connect-check.ts";
+import { type Condition, endingSoon, readiness } from "./readiness.ts";
+import { roundTripsOf, type ServerStatus, status } from "./status.ts";
+
+type ListenerState = Condition["listeners"][number];
+
+/** The parts of a server that operators see. */
+export interface OperatorPortsDeps {
+  readonly options: ServerOptions;
+  readonly log: Logger;
+  readonly throttledLog: ThrottledLog;
+  readonly metrics: ServerMetrics;
+  readonly files: FileDescriptors;
+  readonly pool: MemoryPool;
+  readonly tunnels: Registry;
+  /** Its fields are `undefined` before the clusters are read. */
+  readonly served: {
+    readonly store: ClusterStore | undefined;
+    readonly flags: FlagTls | undefined;
+    readonly clusters: Clusters | undefined;
+  };
+  unixListeners(): Omit<ListenerState, "name">[];
+  tcpListeners(): ListenerState[];
+  shownAddresses(): Record<string, string>;
+  draining(): boolean;
+  connectCheck(): ConnectCheckDeps;
+}
+
+/** The health port and the admin port, and what they answer. */
+export class OperatorPorts {
+  readonly addresses: { health?: AddressInfo; admin?: AddressInfo } = {};
+  readonly #deps: OperatorPortsDeps;
+  #health: Admin | undefined;
+  #admin: Admin | undefined;
+  // Each looks at every cluster, and any peer that reaches the health port may ask.
+  readonly #recentFaults = oncePerSecond(() => this.clusterFaults());
+  readonly #recentWarnings = oncePerSecond(() => this.#deps.served.clusters?.warnings() ?? []);
+  readonly #recentEnds = oncePerSecond(() => expiryWarnings(endingSoon(this.expiring()), new Date()));
+  readonly #recentReviews = oncePerSecond(() => this.#deps.served.clusters?.tokenReviews() ?? []);
+
+  constructor(deps: OperatorPortsDeps) {
+    this.#deps = deps;
+  }
+
+  /** Opens the ports that `isOn` selects; rejects with a `ConfigError`. */
+  async open(isOn: (port: number) => boolean): Promise<void> {
+    const { options, log, throttledLog, metrics } = this.#deps;
+    const { healthPort, healthBindAddress, healthShowsClusters, adminPort, adminBindAddress } = options;
+    if (isOn(healthPort)) {
+      const flags = { option: "--health-port", hostOption: "--health-bind-address" };
+      const shows = healthShowsClusters ? "names" : "counts";
+      this.#health = await startAdmin({
+        ...{ log, throttledLog, ...flags, port: healthPort, host: healthBindAddress },
+        metrics: healthShowsClusters ? metrics.registry : metrics.withoutNames,
+        checks: () => readiness(this.#condition(), shows),
+      });
+      this.addresses.health = this.#health.address;
+    }
+    if (isOn(adminPort)) {
+      const flags = { option: "--admin-port", hostOption: "--admin-bind-address" };
+      this.#admin = await startAdmin({
+        ...{ log, throttledLog, ...flags, port: adminPort, host: adminBindAddress },
+        metrics: metrics.registry,
+        checks: () => readiness(this.#condition(), "names"),
+        status: () => this.#status(),
+        trial: (body): Promise<ConnectCheck> => checkConnect(body, this.#deps.connectCheck()),
+        allowedHosts: options.adminAllowedHosts,
+      });
+      this.addresses.admin = this.#admin.address;
+    }
+  }
+
+  /** The number of ports that are open. */
+  get size(): number {
+    return Object.keys(this.addresses).length;
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([this.#health?.close(), this.#admin?.close()]);
+  }
+
+  #condition(): Condition {
+    const { options, served, tunnels, files } = this.#deps;
+    const unix = served.store === undefined ? this.#deps.unixListeners() : [];
+    let agents = 0;
+    for (const { draining, suspended } of tunnels.tunnels()) if (!draining && !suspended) agents++;
+    return {
+      listeners: [...unix.map((state) => ({ name: "unix socket", ...state })), ...this.#deps.tcpListeners()],
+      certificates: served.flags?.certificates() ?? [],
+      ends: this.#recentEnds(),
+      clusters: served.store && this.#recentFaults(),
+      warnings: this.#recentWarnings(),
+      files: files.checks(),
+      draining: this.#deps.draining(),
+      agents,
+      readyNeedsAgent: options.readyNeedsAgent,
+      tokenReviews: this.#recentReviews(),
+      readyNeedsTokenReview: options.readyNeedsTokenReview,
+    };
+  }
+
+  async #status(): Promise<ServerStatus> {
+    const { options, served, tunnels, metrics, files, pool } = this.#deps;
+    const roundTrips = await roundTripsOf(tunnels.tunnels());
+    return status({
+      serverId: options.serverId,
+      listeners: this.#deps.shownAddresses(),
+      clusters: served.clusters?.all() ?? [],
+      refusals: metrics.refusals,
+      problems: [...files.problems(), ...this.clusterFaults()],
+      pool,
+      draining: this.#deps.draining(),
+      roundTrips,
+    });
+  }
+
+  /** Why some clusters are not served as their documents say. The server stays ready for the others. */
+  clusterFaults(): string[] {
+    const { store, clusters } = this.#deps.served;
+    if (store === undefined) return [];
+    return [
+      ...store.problems().map(({ file, sentence }) => `${file}: ${sentence}`),
+      ...(clusters?.problems() ?? []),
+      ...this.#deps.unixListeners().flatMap(({ problem }) => problem ?? []),
+    ];
+  }
+
+  /** The certificates and CAs of the flags and of all clusters. */
+  *expiring(): Generator<Expiring> {
+    yield* this.#deps.served.flags?.expiring() ?? [];
+    yield* this.#deps.served.clusters?.expiring() ?? [];
+  }
+}
