@@ -15,7 +15,7 @@ import { PortConnections, type WaitingConnections } from "../listeners/port-conn
 import { RequestReader } from "../listeners/request-reader.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
-import type { Credential } from "../tunnels/credential.ts";
+import type { Credential } from "../tunnels/links.ts";
 import { type Admission, type AttachDeps, attach } from "./attach.ts";
 import { type AgentHost, authenticateAgent } from "./authenticate-agent.ts";
 import {
