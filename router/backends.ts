@@ -2,8 +2,8 @@ import { formatTarget, type Target } from "../shared/address/target.ts";
 import type { Route, RouteTable } from "./routes.ts";
 
 /**
- * `healthy`: the last dial reached it. `avoided`: the last dial failed, and all others are tried first. `untried`: it was
- * not dialled yet, or not since it was avoided.
+ * `healthy`: the last dial reached it. `avoided`: the last dial failed, and all others are tried first. `untried`: it has not
+ * been dialled yet, or not since it was avoided.
  */
 export type BackendState = "healthy" | "avoided" | "untried";
 
@@ -13,11 +13,11 @@ export class Backend {
   readonly target: Target;
   /** Connections to it, those being dialled included. */
   connections = 0;
-  /** When it was last chosen: of two with the same number of connections the other one is next. */
+  /** Number of the last choice, so that backends with equally many connections take turns. */
   chosen = 0;
-  /** It could not be reached, and is tried after all others until then. */
+  /** Until this time it is tried after all others, ms. */
   #avoidedUntil = Number.NEGATIVE_INFINITY;
-  /** The last dial that has ended did so. */
+  /** Whether the last dial succeeded. */
   #wasReached = false;
 
   constructor(target: Target) {
@@ -45,7 +45,7 @@ export class Backend {
   }
 }
 
-/** All backends of all routes, by address: what is known of one outlives a change of the routes. */
+/** All backends of all routes, by address. The state of a backend survives a change of the routes. */
 export class Backends {
   #known = new Map<string, Backend>();
   #choices = 0;
@@ -54,7 +54,7 @@ export class Backends {
     yield* this.#known.values();
   }
 
-  /** From now on only those of these routes. */
+  /** Keeps only the backends of these routes from now on. */
   use(table: RouteTable): void {
     const next = new Map<string, Backend>();
     for (const target of table.routes.flatMap(({ to }) => to)) {
@@ -64,7 +64,7 @@ export class Backends {
     this.#known = next;
   }
 
-  /** In the order in which they are to be tried: avoided ones last, then by connections. They may have recovered. */
+  /** The backends of a route in the order of trying: by connections, the avoided ones last. */
   inOrder({ to }: Route, now: number): Backend[] {
     const backends = new Set(to.map((target) => this.#known.get(formatTarget(target)) ?? new Backend(target)));
     return [...backends].sort(
@@ -73,7 +73,7 @@ export class Backends {
     );
   }
 
-  /** It is being dialled. Each call is followed by one `leave`. */
+  /** Call it before a dial, and `leave` once for each call. */
   enter(backend: Backend): void {
     backend.connections++;
     backend.chosen = ++this.#choices;

@@ -4,10 +4,7 @@ import { OrderedSet } from "../shared/basics/queue.ts";
 
 export interface ClientConnectionsOptions {
   readonly most: number;
-  /**
-   * Whoever is still open after so long, ms, is settled: the backend has had its handshake with him, or would have cut
-   * him. Such a connection is never dropped for a newcomer.
-   */
+  /** After this time, ms, a backend has finished its handshake with a client, and the connection is never dropped. */
   readonly youngMs: number;
 }
 
@@ -16,11 +13,11 @@ interface Newcomer {
   readonly since: number;
 }
 
-/** The clients' connections: how many are open, and which one goes when there is one too many. */
+/** Bounds the open connections of clients, and decides which one is dropped when there is one too many. */
 export class ClientConnections {
   readonly #options: ClientConnectionsOptions;
   readonly #open = new OrderedSet<Socket>();
-  /** Those that are not settled; how old one is, is looked at when there are too many. */
+  /** The young ones; their age is checked only when there are too many. */
   readonly #young = new BySource<Newcomer>();
   #whenEmpty: (() => void) | undefined;
 
@@ -33,8 +30,8 @@ export class ClientConnections {
   }
 
   /**
-   * One more, until it closes. Returns the connection that must go if there is one too many: the oldest young one of
-   * the network that has most of them, which may be this one.
+   * Adds a connection until it closes. Returns the connection to drop if there is one too many: the oldest young one of the
+   * network that has most of them, which may be this one.
    */
   enter(client: Socket, network: string): Socket | undefined {
     const newcomer = { client, since: performance.now() };
@@ -45,11 +42,11 @@ export class ClientConnections {
       this.#leave(client);
     });
     if (this.#open.size <= this.#options.most) return undefined;
-    this.#settle(newcomer.since);
+    this.#forgetOlder(newcomer.since);
     const surplus = this.#young.oldestOfFullest;
     if (surplus === undefined) return undefined;
     this.#young.delete(surplus);
-    this.#leave(surplus.client); // it may take a moment to close
+    this.#leave(surplus.client); // its close may take a moment
     return surplus.client;
   }
 
@@ -73,7 +70,7 @@ export class ClientConnections {
     this.#whenEmpty?.();
   }
 
-  #settle(now: number): void {
+  #forgetOlder(now: number): void {
     for (const newcomer of this.#young) {
       if (now - newcomer.since < this.#options.youngMs) return;
       this.#young.delete(newcomer);

@@ -12,15 +12,15 @@ import type { FileDescriptors } from "../shared/runtime/file-descriptors.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
 import type { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import type { Backend, Backends } from "./backends.ts";
-import type { Hellos } from "./hellos.ts";
+import type { ClientHellos } from "./client-hellos.ts";
+import { RefusedConnection } from "./client-hellos.ts";
 import type { RouterMetrics } from "./metrics.ts";
 import type { RouterOptions } from "./options.ts";
-import { Refusal } from "./refusal.ts";
 import type { Route, RouteTable } from "./routes.ts";
 
 export interface ForwardDeps {
   readonly options: Pick<RouterOptions, "dialTimeoutMs" | "connectTimeoutMs" | "backendRetryMs" | "stallTimeoutMs">;
-  readonly hellos: Hellos;
+  readonly hellos: ClientHellos;
   readonly routes: () => RouteTable;
   readonly backends: Backends;
   readonly metrics: RouterMetrics;
@@ -29,18 +29,18 @@ export interface ForwardDeps {
   readonly files: Pick<FileDescriptors, "shortage" | "shortageBehind">;
 }
 
-/** One connection, from its ClientHello to its last byte. The socket has an error listener and allows half-open. */
+/** Forwards one connection, from its ClientHello to its last byte. The socket has an error listener and allows half-open. */
 export async function forward(client: Socket, deps: ForwardDeps): Promise<void> {
   const ends = endsOf(client);
   const remote = ends === undefined ? "unknown" : shown(sourceOf(client));
   let serverName: string | undefined;
   try {
-    mustHaveFiles(deps);
+    requireFiles(deps);
     serverName = await deps.hellos.read(client);
     const route = deps.routes().find(serverName);
-    if (route === undefined) throw new Refusal("unknown_name", "no route has its server name");
-    mustHaveFiles(deps); // many may have come before any was dialled for
-    const { backend, socket, dialMs } = await reach(client, route, deps);
+    if (route === undefined) throw new RefusedConnection("unknown_name", "no route has its server name");
+    requireFiles(deps); // many may have arrived before the first dial
+    const { backend, socket, dialMs } = await dialBackend(client, route, deps);
     if (route.sendProxy === "v2") socket.write(encodeProxyV2(ends));
     await join(client, socket, deps, { route, serverName, remote, backend, dialMs });
   } catch (error) {
@@ -48,12 +48,12 @@ export async function forward(client: Socket, deps: ForwardDeps): Promise<void> 
   }
 }
 
-function mustHaveFiles({ files: { shortage } }: ForwardDeps): void {
-  if (shortage !== undefined) throw new Refusal("no_files", shortage);
+function requireFiles({ files: { shortage } }: ForwardDeps): void {
+  if (shortage !== undefined) throw new RefusedConnection("no_files", shortage);
 }
 
-/** A connection to the first backend that can be had: avoided ones last, each for a while, within the time for all. */
-async function reach(client: Socket, route: Route, deps: ForwardDeps) {
+/** Connects to the first backend that can be reached. Avoided ones are tried last. */
+async function dialBackend(client: Socket, route: Route, deps: ForwardDeps) {
   const { options, backends, metrics, throttledLog, files } = deps;
   const started = performance.now();
   for (const backend of backends.inOrder(route, started)) {
@@ -72,11 +72,11 @@ async function reach(client: Socket, route: Route, deps: ForwardDeps) {
       return { backend, socket, dialMs };
     } catch (error) {
       backends.leave(backend);
-      if (client.destroyed) throw new Refusal("gone", "it was closed while its backend was dialled");
+      if (client.destroyed) throw new RefusedConnection("gone", "it was closed while its backend was dialled");
       const { code, cause } = toCulvertError(error);
       const shortage = files.shortageBehind(cause);
-      if (shortage !== undefined) throw new Refusal("no_files", shortage); // no other one can be dialled, either
-      // What else this process lacks (a free port, memory) is not the backend's fault: its errno alone says so.
+      if (shortage !== undefined) throw new RefusedConnection("no_files", shortage); // no other backend could be dialled either
+      // A shortage of this process (ports, memory) is not the backend's fault.
       const isItsFault = code.startsWith("dial_");
       if (isItsFault) backend.avoid(performance.now() + options.backendRetryMs);
       metrics.backendFailed(route.name);
@@ -87,10 +87,10 @@ async function reach(client: Socket, route: Route, deps: ForwardDeps) {
       client.off("close", cancel);
     }
   }
-  throw new Refusal("unreachable", `no backend of route ${route.name} can be reached`);
+  throw new RefusedConnection("unreachable", `no backend of route ${route.name} can be reached`);
 }
 
-interface Joined {
+interface JoinedConnection {
   readonly route: Route;
   readonly serverName: string;
   readonly remote: string;
@@ -98,8 +98,8 @@ interface Joined {
   readonly dialMs: number;
 }
 
-/** Bytes, to the end of both directions. */
-async function join(client: Socket, socket: Socket, deps: ForwardDeps, joined: Joined): Promise<void> {
+/** Carries bytes until both directions have ended. */
+async function join(client: Socket, socket: Socket, deps: ForwardDeps, joined: JoinedConnection): Promise<void> {
   const { route, serverName, remote, backend } = joined;
   const startedAt = performance.now();
   const { error, ...totals } = await splice(client, socket, {
@@ -118,29 +118,29 @@ async function join(client: Socket, socket: Socket, deps: ForwardDeps, joined: J
 }
 
 function refuse(client: Socket, error: unknown, fields: object, { metrics, log, throttledLog }: ForwardDeps): void {
-  if (!(error instanceof Refusal)) throw error;
+  if (!(error instanceof RefusedConnection)) throw error;
   const line = { ...fields, reason: error.message };
   metrics.refused(error.code);
   if (error.hasAlert) answerAndEnd(client, UNRECOGNIZED_NAME_ALERT);
   else resetSocket(client);
-  // Who goes without a word is a balancer's probe or a scanner of ports.
+  // Health checks of load balancers and port scans end without a byte.
   if (error.code === "gone") log.debug(line, "connection refused");
   else throttledLog.write(error.hasAlert ? "info" : "warn", line, MESSAGES[error.code]);
 }
 
-/** Each has log lines of its own, so that a flood of one does not hide another. */
+/** Each reason has its own message, because the log is throttled by message. */
 const MESSAGES = {
   unreadable: "connection refused: its ClientHello cannot be read",
-  no_name: "connection refused: it names nobody",
-  unknown_name: "connection refused: its name is nobody's",
-  unreachable: "connection refused: no backend",
+  no_name: "connection refused: it has no server name",
+  unknown_name: "connection refused: no route has its server name",
+  unreachable: "connection refused: no backend can be reached",
   late: "connection dropped (--hello-timeout)",
   crowded: "connection dropped (--max-hellos)",
   full: "connection dropped (--max-connections)",
-  no_files: "connection dropped: hardly any file descriptor is left",
-} as const satisfies Partial<Record<Refusal["code"], string>>;
+  no_files: "connection dropped: file descriptors are nearly used up",
+} as const satisfies Partial<Record<RefusedConnection["code"], string>>;
 
-/** While the connection stands: a socket that was cut no longer knows. */
+/** Call it while the connection is open; a closed socket has no addresses. */
 function endsOf({ remoteAddress, remotePort, localAddress, localPort }: Socket) {
   if (!remoteAddress || remotePort === undefined || !localAddress || localPort === undefined) return undefined;
   const source: Endpoint = { address: remoteAddress, port: remotePort };

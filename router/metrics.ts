@@ -1,9 +1,15 @@
 import type { Registry } from "prom-client";
-import { DIAL_BUCKETS, Instruments, type LabelledTally, LIFE_BUCKETS, type Tally } from "../shared/runtime/metrics.ts";
+import {
+  DIAL_BUCKETS,
+  Instruments,
+  type LabelledMetric,
+  LIFE_BUCKETS,
+  type NumberMetric,
+} from "../shared/runtime/metrics.ts";
 import type { BackendState } from "./backends.ts";
-import type { RefusalCode } from "./refusal.ts";
+import type { RefusedReason } from "./client-hellos.ts";
 
-/** Numbers that others own and that are read when somebody scrapes. */
+/** Numbers that are read at each scrape. */
 export interface LiveRouter {
   readonly connections: () => number;
   readonly hellos: () => number;
@@ -12,7 +18,7 @@ export interface LiveRouter {
   readonly backends: () => Readonly<Record<BackendState, number>>;
 }
 
-/** What is known of a connection that was passed on, when it is over. */
+/** A forwarded connection that has ended. */
 export interface ForwardedEnd {
   readonly route: string;
   readonly bytesUp: number;
@@ -20,18 +26,18 @@ export interface ForwardedEnd {
   readonly durationMs: number;
 }
 
-/** The router's metrics (design: "Seen from outside"). Routes are labels, names from the network never are. */
+/** The metrics of the router. Routes are labels; names from the network never are. */
 export class RouterMetrics {
   readonly registry: Registry;
-  /** The same but for those that name clusters or routes. */
+  /** The registry without the metrics that name routes. */
   readonly withoutNames: Registry;
-  readonly #forwarded: LabelledTally;
-  readonly #refused: LabelledTally;
-  readonly #bytes: LabelledTally;
-  readonly #dialFailures: LabelledTally;
-  readonly #reads: LabelledTally;
-  readonly #acceptErrors: Tally;
-  readonly #filesUsedUp: Tally;
+  readonly #forwarded: LabelledMetric;
+  readonly #refused: LabelledMetric;
+  readonly #bytes: LabelledMetric;
+  readonly #dialFailures: LabelledMetric;
+  readonly #reads: LabelledMetric;
+  readonly #acceptErrors: NumberMetric;
+  readonly #filesUsedUp: NumberMetric;
   readonly #dialSeconds: { observe(value: number): void };
   readonly #lifeSeconds: { observe(value: number): void };
 
@@ -76,7 +82,7 @@ export class RouterMetrics {
     );
   }
 
-  refused(code: RefusalCode): void {
+  refused(code: RefusedReason): void {
     this.#refused.add(1, code);
   }
 

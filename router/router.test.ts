@@ -93,7 +93,7 @@ test("a name that is nobody's, none, and one that cannot be read get the alert, 
     client.write(helloFor("nobody.example"));
     await readAll(client);
   }
-  const told = test.told(/its name is nobody's/).filter(({ level }) => level === "info");
+  const told = test.told(/no route has its server name/).filter(({ level }) => level === "info");
   assert.equal(told.length, 10);
   assert.equal(backend.accepted, 0);
 });
@@ -188,12 +188,12 @@ test("changed routes are taken up, broken ones leave the old in use and say so, 
   await readSome(witness, BLUE.length);
 
   test.write("sni: [blue.example]\nto: [nowhere]\n");
-  await until(() => test.told(/^new routes are not usable/).length === 1);
-  const sentence = `${test.file}: to[0] the target "nowhere" has no port: write host:port, for example 10.0.0.1:10250.`;
-  assert.equal(test.told(/^new routes are not usable/)[0]?.["fault"], sentence);
+  await until(() => test.told(/^a route file cannot be used/).length === 1);
+  const reason = `to[0] the target "nowhere" has no port: write host:port, for example 10.0.0.1:10250.`;
+  assert.equal(test.told(/^a route file cannot be used/)[0]?.["reason"], reason);
   const ready = await test.get("admin", "/readyz?verbose");
   assert.equal(ready.status, 200);
-  assert.ok(ready.text.includes(`[!]routes: 1 in 1 file; not in use: ${sentence}`), ready.text);
+  assert.ok(ready.text.includes(`[!]routes: 1 in 1 file; not in use: ${test.file}: ${reason}`), ready.text);
   assert.equal(await test.metric("culvert_router_route_faults"), 1);
   const old = await test.dial();
   old.write(BLUE);
@@ -270,7 +270,7 @@ test("a router that comes to its limit of open files says so and refuses who is 
   assert.equal(String(await readSome(there, 5)), "still");
   assert.equal(await test.metric('culvert_router_connections_refused_total{reason="no_files"}'), 2);
   assert.equal(await test.metric("culvert_router_files_used_up_total"), 1);
-  const [line] = test.told(/^connection dropped: hardly any file descriptor is left$/);
+  const [line] = test.told(/^connection dropped: file descriptors are nearly used up$/);
   assert.match(String(line?.["reason"]), /^this router has 1000 of its 1024 files open: raise its limit/);
   assert.equal(test.told(/^file descriptors are nearly used up/).length, 1);
 
@@ -303,7 +303,7 @@ test("a router that has no file descriptor to dial with says so, and blames no b
   client.write(BLUE);
   assert.equal((await readAll(client)).error, "ECONNRESET");
   assert.equal(asked.length, 1, "another backend takes a descriptor, too");
-  const [line] = test.told(/^connection dropped: hardly any file descriptor is left$/);
+  const [line] = test.told(/^connection dropped: file descriptors are nearly used up$/);
   assert.match(String(line?.["reason"]), /^this router has no file descriptor left: raise its limit/);
   assert.deepEqual(test.told(/backend/), []);
   assert.equal(await test.metric('culvert_router_connections_refused_total{reason="no_files"}'), 1);
@@ -343,7 +343,7 @@ test("an IPv4 client of a listener for both kinds is an IPv4 address in the log"
   unknown.write(helloFor("nobody.example"));
   await readAll(unknown);
   await until(() => test.told(/^connection closed$/).length === 1);
-  const remotes = [...test.told(/^connection closed$/), ...test.told(/its name is nobody's/)].map(
+  const remotes = [...test.told(/^connection closed$/), ...test.told(/no route has its server name/)].map(
     ({ remote }) => remote,
   );
   assert.deepEqual(remotes, shown);
@@ -357,13 +357,10 @@ test("wrong routes, and none where they should be, fail the start with all their
   ];
   await assert.rejects(test.start(routes), (error) => {
     assert.ok(error instanceof ConfigError);
-    assert.deepEqual(error.problems, [`${test.file}: document 2: to is empty: name at least one backend.`]);
+    assert.deepEqual(error.problems, [`--routes: ${test.file}: document 2: to is empty: name at least one backend.`]);
     return true;
   });
-  await assert.rejects(
-    test.start([], { routes: "/nowhere/at/all" }),
-    /\/nowhere\/at\/all: does not exist: give --routes/,
-  );
+  await assert.rejects(test.start([], { routes: "/nowhere/at/all" }), /\/nowhere\/at\/all: it does not exist/);
 });
 
 test("an address that is not this host's is told with the flag at fault", async () => {

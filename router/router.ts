@@ -2,9 +2,8 @@ import { type AddressInfo, createServer, type Server, type Socket } from "node:n
 import { networkOf } from "../shared/address/network.ts";
 import { formatTarget } from "../shared/address/target.ts";
 import { type Admin, startAdmin } from "../shared/admin/admin.ts";
-import { MOST_CONNECTIONS } from "../shared/admin/connections.ts";
+import { MAX_CONNECTIONS } from "../shared/admin/connections.ts";
 import { type ListenAddress, listenError } from "../shared/config/listen-address.ts";
-import { ConfigError } from "../shared/config/options.ts";
 import { fileLimitWarning } from "../shared/limits/file-descriptors.ts";
 import { sourceOf } from "../shared/listen/incoming-connection.ts";
 import { resetSocket } from "../shared/relay/reset.ts";
@@ -13,18 +12,18 @@ import type { Logger } from "../shared/runtime/logger.ts";
 import { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { type BackendState, Backends } from "./backends.ts";
 import { ClientConnections } from "./client-connections.ts";
+import { ClientHellos } from "./client-hellos.ts";
 import { forward } from "./forward.ts";
-import { Hellos } from "./hellos.ts";
 import { RouterMetrics } from "./metrics.ts";
 import type { RouterOptions } from "./options.ts";
 import { RouteStore } from "./route-store.ts";
-import { type Condition, readiness, status } from "./status.ts";
+import { type RouterCondition, readiness, status } from "./status.ts";
 
 export interface RouterDeps {
   readonly log: Logger;
-  /** Port 0 means a free port, not "off": for tests. */
+  /** Port 0 means a free port instead of "off"; for tests. */
   readonly listenEphemeral?: boolean;
-  /** What is open, and the limit, if not those of this process: for tests. */
+  /** The count and limit of open files, if not those of this process; for tests. */
   readonly files?: Pick<FileDescriptorsDeps, "limit" | "count">;
 }
 
@@ -34,32 +33,19 @@ export interface RouterAddresses {
   admin?: AddressInfo;
 }
 
-/** A dead peer of a silent connection is found by the kernel; nobody else looks. */
+/** Interval of TCP keepalive, which alone finds a dead peer of a silent connection, ms. */
 const KEEP_ALIVE_MS = 30_000;
 /**
- * A server behind it gives 10 s for TLS and as much for the request (`--handshake-timeout`, `--header-timeout`): some
- * of both.
+ * A connection younger than this may be dropped for a new one, ms. A server behind the router allows 10 s for TLS and 10 s
+ * for the request (`--handshake-timeout`, `--header-timeout`).
  */
 const YOUNG_MS = 15_000;
 
-/** Starts a router; resolves when every listener is open. Wrong routes fail the start, later ones are only told. */
+/** Starts a router; resolves when every listener is open. Faulty routes fail the start; later they are only logged. */
 export async function startRouter(options: RouterOptions, deps: RouterDeps): Promise<Router> {
-  const { log } = deps;
-  const faultsOf = (faults: readonly string[]): void => {
-    for (const fault of faults) log.error({ fault }, "new routes are not usable, the old ones stay");
-  };
   let router: Router | undefined;
-  const store = await RouteStore.open({
-    path: options.routes,
-    onRead: (faults) => {
-      faultsOf(faults);
-      router?.onRoutes();
-    },
-  });
-  if (store.faults.length > 0) {
-    store.close();
-    throw new ConfigError(store.faults);
-  }
+  const onRead = (): void => router?.onRoutes();
+  const store = await RouteStore.open({ path: options.routes, log: deps.log, onRead });
   router = new Router(options, store, deps);
   try {
     await router.start();
@@ -70,7 +56,7 @@ export async function startRouter(options: RouterOptions, deps: RouterDeps): Pro
   }
 }
 
-/** A router: opens the door for TLS clients, and closes it in order (design: "Lifecycle"). It holds no key. */
+/** A router for TLS connections. It opens none of them and holds no key. */
 export class Router implements AsyncDisposable {
   readonly addresses: RouterAddresses = {};
   readonly metrics: RouterMetrics;
@@ -81,7 +67,7 @@ export class Router implements AsyncDisposable {
   readonly #files: FileDescriptors;
   readonly #store: RouteStore;
   readonly #backends = new Backends();
-  readonly #hellos: Hellos;
+  readonly #hellos: ClientHellos;
   readonly #server: Server;
   readonly #open: ClientConnections;
   #health: Admin | undefined;
@@ -97,7 +83,7 @@ export class Router implements AsyncDisposable {
     this.#ephemeral = listenEphemeral;
     this.#throttledLog = new ThrottledLog(log);
     this.#open = new ClientConnections({ most: options.maxConnections, youngMs: YOUNG_MS });
-    this.#hellos = new Hellos({ timeoutMs: options.helloTimeoutMs, most: options.maxHellos });
+    this.#hellos = new ClientHellos({ timeoutMs: options.helloTimeoutMs, most: options.maxHellos });
     this.#backends.use(store.table);
     this.metrics = new RouterMetrics({
       connections: () => this.#open.size,
@@ -125,7 +111,7 @@ export class Router implements AsyncDisposable {
     const { port, bindAddress, healthPort, adminPort } = this.#options;
     if (this.#store.table.routes.length === 0) this.#log.warn("there are no routes yet: every connection is refused");
     const operators = [healthPort, adminPort].filter((each) => each !== 0).length;
-    const warning = fileLimitWarning(2 * this.#options.maxConnections + operators * MOST_CONNECTIONS);
+    const warning = fileLimitWarning(2 * this.#options.maxConnections + operators * MAX_CONNECTIONS);
     if (warning !== undefined) this.#log.warn(warning);
     this.addresses.clients = await this.#listen({
       port,
@@ -169,7 +155,7 @@ export class Router implements AsyncDisposable {
     }
   }
 
-  /** Routes were read again. ClientConnections that are open live on, whatever became of their routes. */
+  /** Call it when routes were read again. Open connections go on, whatever became of their routes. */
   onRoutes(): void {
     const { table, faults } = this.#store;
     this.#backends.use(table);
@@ -195,7 +181,7 @@ export class Router implements AsyncDisposable {
 
   readonly #onListenerError = (error: Error): void => {
     this.metrics.listenerFailed();
-    // Seldom, since libuv tells nothing of a want of descriptors; where it comes, for each connection.
+    // Rare, because libuv does not report a shortage of descriptors; if it comes, then for each connection.
     this.#throttledLog.write("error", { err: error }, "a listener failed");
   };
 
@@ -223,7 +209,7 @@ export class Router implements AsyncDisposable {
     resetSocket(client);
   }
 
-  #condition(): Condition {
+  #condition(): RouterCondition {
     return {
       listening: this.#server.listening,
       draining: this.#draining,
@@ -241,9 +227,7 @@ export class Router implements AsyncDisposable {
     return { healthy: among("healthy"), avoided: among("avoided"), untried: among("untried") };
   }
 
-  // ── end ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-  /** Readiness false, no new connections, and none that has not said where it wants to go. Others live on. */
+  /** Accepts no more connections and ends those whose ClientHello is not complete. The others go on. */
   drain(): void {
     if (this.#draining) return;
     this.#draining = true;
@@ -278,9 +262,9 @@ export class Router implements AsyncDisposable {
 
   async #releaseAll(): Promise<void> {
     this.#files.stop();
-    // As failures, so that nobody takes a cut transfer for a whole one; the splices pass them on to the backends.
+    // A reset, so that a transfer that was cut is not taken for a complete one. The splices pass it on to the backends.
     for (const client of this.#open) resetSocket(client);
-    // The health port goes last: until then it says "not ready".
+    // The health port closes last; until then it reports "not ready".
     await Promise.all([this.#health?.close(), this.#admin?.close()]);
   }
 

@@ -1,8 +1,11 @@
-import type { Target } from "../shared/address/target.ts";
+import { parseServerNamePattern } from "../shared/address/server-name.ts";
+import { parseTarget, type Target } from "../shared/address/target.ts";
+import { NameReservation, type Reservation } from "../shared/documents/resolve-conflicts.ts";
+import { faultsOf, list, orIssue, parsed, section, validateDocuments } from "../shared/documents/schema.ts";
 
 /** Names, and the backends that serve them. */
 export interface Route {
-  /** The first of its names: what logs and metrics call it. */
+  /** The first of its names, by which logs and metrics call it. */
   readonly name: string;
   /** Its number in a file of several documents. */
   readonly document?: number;
@@ -12,14 +15,64 @@ export interface Route {
   readonly sendProxy: "v2" | "off";
 }
 
-/** Name → route; there is no default. Names overlap within one route only (settle-routes.ts), so that their order means nothing. */
+const routeDocument = section({
+  sni: list(parsed(parseServerNamePattern))
+    .min(1, "is empty: name at least one server name")
+    .transform(orIssue(withoutRepeats)),
+  to: list(parsed(parseTarget))
+    .min(1, "is empty: name at least one backend")
+    .max(64, "names more than 64 backends: give a DNS name or an address of a Service in their place"),
+  sendProxy: parsed(proxyProtocol).default("off"),
+});
+
+/** The routes of a file (docs/load-balancers.md), and its faults as sentences. */
+export function parseRoutes(text: string): { readonly routes: readonly Route[]; readonly faults: readonly string[] } {
+  const documents = validateDocuments(routeDocument, text);
+  const routes = documents.flatMap(({ number, value }): Route[] =>
+    value === undefined ? [] : [{ name: value.sni[0] ?? "", ...(number && { document: number }), ...value }],
+  );
+  return { routes, faults: faultsOf(documents) };
+}
+
+function withoutRepeats(names: readonly string[]): readonly string[] {
+  const repeated = names.find((name, index) => names.indexOf(name) !== index);
+  if (repeated !== undefined) throw new Error(`names "${repeated}" twice: leave one of them`);
+  return names;
+}
+
+/** A scalar is text here. A tool may have turned the `off` of YAML 1.1 into `false`. */
+function proxyProtocol(value: string): "v2" | "off" {
+  if (value === "v2") return value;
+  if (value === "off" || value === "false") return "off";
+  throw new Error('needs "v2" or "off"');
+}
+
+/** The names that a route cannot share with another one. Within one route they may overlap. */
+export function routeReservations(route: Route, file: string): Reservation[] {
+  const owner = `another route (${file}${route.document === undefined ? "" : `, document ${route.document}`})`;
+  return route.sni.flatMap((name) => {
+    const reserved = { kind: "sni", name, cure: "leave it in one route only", owner };
+    const under = wildcardsOver(name).map((wildcard) => new NameReservation(route, { ...reserved, wildcard }));
+    return [new NameReservation(route, reserved), ...under];
+  });
+}
+
+/** All wildcards that stand for this name, or for every name that this wildcard stands for. */
+function wildcardsOver(name: string): string[] {
+  const wildcards: string[] = [];
+  for (let dot = name.indexOf(".", name.startsWith("*") ? 2 : 0); dot >= 0; dot = name.indexOf(".", dot + 1)) {
+    wildcards.push(`*${name.slice(dot)}`);
+  }
+  return wildcards;
+}
+
+/** Name → route; there is no default. Names overlap only within one route, so their order does not matter. */
 export class RouteTable {
   readonly routes: readonly Route[];
   readonly #exact = new Map<string, Route>();
-  /** By what follows the star. */
+  /** By the part after the star. */
   readonly #wildcards = new Map<string, Route>();
 
-  /** No name is there twice, and no name of one route is under a wildcard of another. */
   constructor(routes: readonly Route[]) {
     this.routes = routes;
     for (const route of routes) {
@@ -30,7 +83,7 @@ export class RouteTable {
     }
   }
 
-  /** The name as `canonicalServerName` has it. */
+  /** Takes a canonical name (`canonicalServerName`). */
   find(serverName: string): Route | undefined {
     const exact = this.#exact.get(serverName);
     if (exact !== undefined) return exact;

@@ -1,31 +1,31 @@
-import { type Check, counted } from "../shared/runtime/readiness.ts";
+import { type Check, countOnly } from "../shared/runtime/readiness.ts";
 import type { Backends } from "./backends.ts";
 import type { RouteTable } from "./routes.ts";
 
-/** What readiness looks at. */
-export interface Condition {
+/** The state that readiness and status report. */
+export interface RouterCondition {
   readonly listening: boolean;
   readonly draining: boolean;
   readonly routes: number;
   readonly files: number;
   readonly faults: readonly string[];
-  /** Has this process descriptors left? */
+  /** Checks of the file descriptors of this process. */
   readonly descriptors: readonly Check[];
 }
 
 /**
- * Routes that could not be read leave the old ones in use: worth a word, and no reason to send anybody away. `shows`:
- * names and paths are for operators, counts for whoever reaches the health port.
+ * The checks of `/readyz`. Routes that cannot be used leave the last ones in use, so they do not fail it. Names and paths are
+ * for operators; the health port may show counts only.
  */
 export function readiness(
-  { listening, draining, routes, files, faults, descriptors }: Condition,
+  { listening, draining, routes, files, faults, descriptors }: RouterCondition,
   shows: "names" | "counts",
 ): Check[] {
   const count = `${routes} in ${files} ${files === 1 ? "file" : "files"}`;
   const shownFaults =
     shows === "names"
       ? faults.map((fault) => `not in use: ${fault}`)
-      : faults.slice(0, 1).map(() => counted(faults.length, "fault"));
+      : faults.slice(0, 1).map(() => countOnly(faults.length, "fault"));
   return [
     { name: "listeners", ok: listening },
     { name: "routes", ok: true, hasFaults: faults.length > 0, detail: [count, ...shownFaults].join("; ") },
@@ -34,8 +34,13 @@ export function readiness(
   ];
 }
 
-/** What `/status` shows. */
-export function status(table: RouteTable, backends: Backends, condition: Condition, connections: number): unknown {
+/** The content of `/status`. */
+export function status(
+  table: RouteTable,
+  backends: Backends,
+  condition: RouterCondition,
+  connections: number,
+): unknown {
   const now = performance.now();
   return {
     kind: "router",

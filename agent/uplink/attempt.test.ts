@@ -3,10 +3,11 @@ import { once } from "node:events";
 import net from "node:net";
 import { test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
+import { isUnknownIssuer } from "../../shared/faults/faults.ts";
 import type { Passage } from "../../shared/link/dial.ts";
-import { HELLO, LinkServer, testCertificate } from "../../shared/link/testing/ends.ts";
+import { LinkKey } from "../../shared/link/proof.ts";
+import { HELLO, LinkServer, testCertificate, until, welcome } from "../../shared/link/testing/ends.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
-import { UnknownIssuer } from "../../shared/tls/server-certificate.ts";
 import { DEFAULT_OPTIONS } from "../../shared/yamux/options.ts";
 import { attempt, connectDirectly } from "./attempt.ts";
 import type { Credentials } from "./credentials.ts";
@@ -21,14 +22,18 @@ test("who stands at the end of TLS is remembered until somebody else stands ther
   const path = new Path({ keepaliveMs: 20_000, maxCarrierAgeMs: 0 });
   const reach: Partial<DialContext> = {
     server: { host: "localhost", port: server.port, path: "/" },
-    way: { open: async () => ({ socket: net.connect(server.port, server.host) }), worked: () => {}, failed: () => {} },
+    route: {
+      open: async () => ({ socket: net.connect(server.port, server.host) }),
+      worked: () => {},
+      failed: () => {},
+    },
     credentials: { current: () => credentials },
     ...{ tls: { minVersion: "TLSv1.2", ciphers: "" }, innerTls: "auto", hello: HELLO, timeoutMs: 5_000, path },
     ...{ replayBytes: 65_536, retry: { baseMs: 10, capMs: 20 }, session: DEFAULT_OPTIONS },
   };
   const owner = { onClosed: () => {} };
   const attempted = () => attempt(reach as DialContext, owner as never, new AbortController().signal);
-  await assert.rejects(attempted(), UnknownIssuer);
+  await assert.rejects(attempted(), isUnknownIssuer);
   assert.equal(path.intercepted, true);
   credentials = { ca };
   const { session } = await attempted();
@@ -55,7 +60,7 @@ test("where somebody may stand between, the look at the server and the dial have
   };
   const reach: Partial<DialContext> = {
     server: { host: "localhost", port: server.port, path: "/" },
-    way: { open, worked: () => {}, failed: () => {} },
+    route: { open, worked: () => {}, failed: () => {} },
     ...{ tls: { minVersion: "TLSv1.2", ciphers: "" }, innerTls: "auto", hello: HELLO, timeoutMs: TIMEOUT_MS },
     path: new Path({ keepaliveMs: 20_000, maxCarrierAgeMs: 0 }),
   };
@@ -68,4 +73,38 @@ test("where somebody may stand between, the look at the server and the dial have
   const [, seconds] = /no tunnel within ([\d.]+) s/.exec(late ?? "") ?? [];
   assert.equal(opened, 2);
   assert.ok(Number(seconds) * 1_000 < TIMEOUT_MS, late);
+});
+
+test("a carrier of a resumed link pings as often as the server's welcome asked for", async (t) => {
+  const key = LinkKey.random();
+  const server = await LinkServer.start({
+    welcome: ({ resume }) =>
+      resume === undefined
+        ? welcome({ key: key.text, keepaliveMs: 50, graceMs: 5_000 })
+        : { type: "resumed", version: 1, received: 0, proof: key.answer(resume, 0) },
+  });
+  t.after(() => server[Symbol.asyncDispose]());
+  const { ca } = await testCertificate();
+  const credentials: Credentials = { ca };
+  const reach: Partial<DialContext> = {
+    server: { host: "localhost", port: server.port, path: "/" },
+    route: {
+      open: async () => ({ socket: net.connect(server.port, server.host) }),
+      worked: () => {},
+      failed: () => {},
+    },
+    credentials: { current: () => credentials },
+    ...{ tls: { minVersion: "TLSv1.2", ciphers: "" }, innerTls: "never", hello: HELLO, timeoutMs: 5_000 },
+    ...{ replayBytes: 65_536, retry: { baseMs: 10, capMs: 20 }, session: DEFAULT_OPTIONS },
+    path: new Path({ keepaliveMs: 20_000, maxCarrierAgeMs: 0 }),
+  };
+  const owner = { onClosed: () => {}, onSuspended: () => {}, onResumed: () => {}, onResumeFailed: () => {} };
+  const { session } = await attempt(reach as DialContext, owner as never, new AbortController().signal);
+  server.upgraded[0]?.destroy();
+  await until(() => server.upgraded[1] !== undefined);
+  const read = () => server.upgraded[1]?.bytesRead ?? 0;
+  await until(() => server.results[1] !== undefined);
+  const before = read();
+  await until(() => read() > before + 200);
+  session.destroy(new Error("the test is over"));
 });

@@ -20,7 +20,7 @@ describe("the proxies of these tests, with curl in the agent's place", { skip: m
   });
   after(() => company?.[Symbol.asyncDispose]());
 
-  /** Asks culvert's server for something it does not have: the answer is its own. */
+  /** Requests a path that culvert's server does not have; the answer is its own. */
   async function curl(...options: string[]): Promise<Finished> {
     const ca = ["--cacert", company.pki.files["cluster-ca.crt"]];
     const pair = ["--cert", company.pki.files["agent.crt"], "--key", company.pki.files["agent.key"]];
@@ -33,7 +33,7 @@ describe("the proxies of these tests, with curl in the agent's place", { skip: m
     assert.match(stdout, /404\n$/, stderr);
   }
 
-  test("nothing passes beside them, and what tries to is counted", async () => {
+  test("nothing bypasses them, and attempts are counted", async () => {
     const before = await company.network.triedToPass();
     const { code } = await curl("--connect-timeout", "1", "--resolve", `${NAMES.server}:443:${SERVER}`);
     assert.equal(code, 28);
@@ -99,7 +99,7 @@ describe("the proxies of these tests, with curl in the agent's place", { skip: m
     await squid.waitForRequest({ status: 200, user: realm.user, scheme: "Negotiate" });
   });
 
-  test("mitmproxy, which reads what is said", { skip: missing("mitmdump") }, async () => {
+  test("mitmproxy, which reads the traffic", { skip: missing("mitmdump") }, async () => {
     await using proxy = await Mitmproxy.start(company.network, { upstreamCa: company.pki.files["cluster-ca.crt"] });
     assert.equal((await curl("-x", proxy.url)).code, 60, "its CA is not trusted");
     const trusting = ["-x", proxy.url, "--cacert", proxy.caFile, "-H", "X-Marker: read-in-the-middle"];
@@ -111,7 +111,7 @@ describe("the proxies of these tests, with curl in the agent's place", { skip: m
     assert.ok((await proxy.flows()).includes("read-in-the-middle"));
   });
 
-  test("a transfer and a talk need an agent, and hear so", async () => {
+  test("a transfer and a conversation fail without an agent", async () => {
     await assert.rejects(company.traffic.transfer(), /no agent/);
   });
 });

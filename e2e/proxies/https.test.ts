@@ -2,13 +2,13 @@ import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import type { CertificateAndKey } from "../../shared/pki/certificates.ts";
 import { NAMES } from "./harness/addresses.ts";
+import { failureOf } from "./harness/agent-log.ts";
 import { Company } from "./harness/company.ts";
 import { missing } from "./harness/missing.ts";
-import { failureOf } from "./harness/said.ts";
 import { Squid } from "./harness/squid.ts";
 import { outlives } from "./harness/survival.ts";
 
-describe("a proxy that is spoken to over TLS", { skip: missing("squid") }, () => {
+describe("an https:// proxy", { skip: missing("squid") }, () => {
   let company: Company;
   let proxyPair: CertificateAndKey;
   let trusted: string;
@@ -22,7 +22,7 @@ describe("a proxy that is spoken to over TLS", { skip: missing("squid") }, () =>
   });
   after(() => company?.[Symbol.asyncDispose]());
 
-  test("carries an agent's traffic, with TLS to the server inside, and nothing goes past it", async () => {
+  test("carries an agent's traffic, with TLS to the server inside, and nothing bypasses it", async () => {
     await using squid = await Squid.start(company.network, { tls: proxyPair });
     await using agent = await company.connectAgent([`--proxy=${squid.url}`, trusted]);
     await company.traffic.transfer();
@@ -55,7 +55,7 @@ describe("a proxy that is spoken to over TLS", { skip: missing("squid") }, () =>
     await company.traffic.transfer();
   });
 
-  test("is cut and started again, and no stream ends", async () => {
+  test("is killed and started again, and no stream ends", async () => {
     await using squid = await Squid.start(company.network, { tls: proxyPair });
     await using agent = await company.connectAgent([`--proxy=${squid.url}`, trusted]);
     await outlives(company, agent, () => squid.restart());

@@ -2,10 +2,10 @@ import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { after, before, describe, test } from "node:test";
 import { SUBJECT } from "../../server/tokens/testing/tokens.ts";
+import { failureOf } from "./harness/agent-log.ts";
 import { Company } from "./harness/company.ts";
 import { missing } from "./harness/missing.ts";
 import { Mitmproxy } from "./harness/mitmproxy.ts";
-import { failureOf } from "./harness/said.ts";
 import { outlives } from "./harness/survival.ts";
 
 const UPGRADE = "/culvert/v1/tunnel";
@@ -20,7 +20,7 @@ describe("mitmproxy, which opens TLS with a CA of its own", { skip: missing("mit
   });
   after(() => company?.[Symbol.asyncDispose]());
 
-  test("gets nothing to read of an agent that does not trust it, and the agent says who is in the way", async () => {
+  test("reads nothing of an agent that does not trust it, and the agent names it", async () => {
     await using proxy = await Mitmproxy.start(company.network, { upstreamCa });
     await using agent = company.startAgent([`--proxy=${proxy.url}`]);
     assert.match((await failureOf(agent)).reason, /intercepted by ".*mitmproxy.*"/);
@@ -30,7 +30,7 @@ describe("mitmproxy, which opens TLS with a CA of its own", { skip: missing("mit
 
   const identities = { certificate: "CN=culvert-agent", token: SUBJECT } as const;
   for (const identity of ["certificate", "token"] as const) {
-    test(`sees a tunnel and reads nothing of it: the agent proves itself by its ${identity} inside`, async () => {
+    test(`sees a tunnel and reads nothing of it: the agent authenticates by its ${identity} inside`, async () => {
       await using proxy = await Mitmproxy.start(company.network, { upstreamCa });
       const trusting = [`--proxy=${proxy.url}`, `--outer-ca=${proxy.caFile}`];
       await using agent = await company.connectAgent(trusting, { identity });
@@ -57,7 +57,7 @@ describe("mitmproxy, which opens TLS with a CA of its own", { skip: missing("mit
     assert.ok(pieces.some((piece) => flows.includes(piece)));
   });
 
-  test("is cut and started again, and no stream ends", async () => {
+  test("is killed and started again, and no stream ends", async () => {
     await using proxy = await Mitmproxy.start(company.network, { upstreamCa });
     await using agent = await company.connectAgent([`--proxy=${proxy.url}`, `--outer-ca=${proxy.caFile}`]);
     await outlives(company, agent, () => proxy.restart());

@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { NAMES } from "./harness/addresses.ts";
+import { failureOf } from "./harness/agent-log.ts";
 import { Company } from "./harness/company.ts";
 import { Realm } from "./harness/kerberos.ts";
 import { missing, missingPackage } from "./harness/missing.ts";
-import { failureOf } from "./harness/said.ts";
 import { Squid } from "./harness/squid.ts";
 import { outlives } from "./harness/survival.ts";
 
@@ -23,7 +23,7 @@ describe("squid that wants a Kerberos ticket (Negotiate)", { skip: WHY }, () => 
     await company?.[Symbol.asyncDispose]();
   });
 
-  test("lets in who has logged in, and nothing goes past it", async () => {
+  test("accepts a user who has logged in, and nothing bypasses it", async () => {
     await using squid = await Squid.start(company.network, { auth: [realm.auth] });
     await using agent = await company.connectAgent([`--proxy=${squid.url}`], { env: await realm.login() });
     await company.traffic.transfer();
@@ -33,19 +33,19 @@ describe("squid that wants a Kerberos ticket (Negotiate)", { skip: WHY }, () => 
     assert.equal(await company.network.triedToPass(), 0);
   });
 
-  test("lets in who has a keytab", async () => {
+  test("accepts an agent with a keytab", async () => {
     await using squid = await Squid.start(company.network, { auth: [realm.auth] });
     await using _agent = await company.connectAgent([`--proxy=${squid.url}`], { env: realm.keytabEnv });
     await company.traffic.transfer();
   });
 
-  test("keeps out who has no ticket, and the agent says so", async () => {
+  test("refuses an agent without a ticket, and the agent says so", async () => {
     await using squid = await Squid.start(company.network, { auth: [realm.auth] });
     await using agent = company.startAgent([`--proxy=${squid.url}`], { env: realm.env });
     assert.match((await failureOf(agent)).reason, new RegExp(`${squid.url} .*(ticket|Kerberos)`));
   });
 
-  test("that takes a password too is given that where there is no ticket", async () => {
+  test("that also offers Basic gets a password if there is no ticket", async () => {
     const basic = { scheme: "basic", user: "alice", password: "follow-the-rabbit" } as const;
     await using squid = await Squid.start(company.network, { auth: [realm.auth, basic] });
     const proxy = squid.url.replace("//", "//alice:follow-the-rabbit@");
@@ -54,7 +54,7 @@ describe("squid that wants a Kerberos ticket (Negotiate)", { skip: WHY }, () => 
     await squid.waitForRequest({ status: 200, user: "alice", scheme: "Basic" });
   });
 
-  test("is cut and started again, and no stream ends", async () => {
+  test("is killed and started again, and no stream ends", async () => {
     await using squid = await Squid.start(company.network, { auth: [realm.auth] });
     await using agent = await company.connectAgent([`--proxy=${squid.url}`], { env: await realm.login() });
     await outlives(company, agent, () => squid.restart());

@@ -8,7 +8,7 @@ import { missing } from "./harness/missing.ts";
 import { CorporateNetwork } from "./harness/network.ts";
 
 const skip = missing();
-/** Linux gives no process this number. */
+/** Linux gives no process this id. */
 const KILLED_RUN = "culvert-proxies-4194305-1-";
 
 const leftBy = (prefix: string) =>
@@ -16,7 +16,7 @@ const leftBy = (prefix: string) =>
     .flatMap((folder) => (existsSync(folder) ? readdirSync(folder) : []))
     .filter((name) => name.startsWith(prefix));
 
-test("namespaces, their files and their programs that a killed run left are gone with the next", { skip }, async () => {
+test("namespaces, files and programs of a killed run are removed by the next one", { skip }, async () => {
   await run(["ip", "netns", "add", `${KILLED_RUN}inside`], { env: { PATH: process.env["PATH"] ?? "" } });
   await using orphan = new Namespace(`${KILLED_RUN}inside`).start("orphan", ["sleep", "1000"]);
   mkdirSync(`/etc/netns/${KILLED_RUN}outside`, { recursive: true });

@@ -2,10 +2,10 @@ import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { after, before, describe, test } from "node:test";
 import { NAMES, SERVER } from "./harness/addresses.ts";
+import { assertSecret, failureOf } from "./harness/agent-log.ts";
 import { Company } from "./harness/company.ts";
 import { Microsocks } from "./harness/microsocks.ts";
 import { missing } from "./harness/missing.ts";
-import { assertSecret, failureOf } from "./harness/said.ts";
 import { outlives } from "./harness/survival.ts";
 
 const ALICE = { user: "alice", password: "drink-me" } as const;
@@ -26,7 +26,7 @@ describe("a SOCKS 5 proxy", { skip: missing("microsocks") }, () => {
     assert.equal(await company.network.triedToPass(), 0);
   });
 
-  test("is given an address for socks5, which the agent has resolved", async () => {
+  test("gets an address for socks5, which the agent has resolved", async () => {
     await using socks = await Microsocks.start(company.network);
     const proxy = `--proxy=socks5://${socks.address}`;
     await using _agent = await company.connectAgent([proxy], { server: NAMES.serverKnownInside });
@@ -36,7 +36,7 @@ describe("a SOCKS 5 proxy", { skip: missing("microsocks") }, () => {
     assert.match((await failureOf(lost)).reason, new RegExp(`${NAMES.server}.*resolve`));
   });
 
-  test("lets in who has the password, and the agent says what to give or to check", async () => {
+  test("accepts the right password, and the agent says what to give or to check", async () => {
     await using socks = await Microsocks.start(company.network, ALICE);
     const proxy = `--proxy=socks5h://${socks.address}`;
     const file = company.dir.file("credentials");
@@ -55,7 +55,7 @@ describe("a SOCKS 5 proxy", { skip: missing("microsocks") }, () => {
     assertSecret(refused, "alice", "eat-me");
   });
 
-  test("is cut and started again, and no stream ends", async () => {
+  test("is killed and started again, and no stream ends", async () => {
     await using socks = await Microsocks.start(company.network);
     await using agent = await company.connectAgent([`--proxy=socks5h://${socks.address}`]);
     await outlives(company, agent, () => socks.restart());

@@ -2,15 +2,15 @@ import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { after, before, describe, test } from "node:test";
 import { NAMES } from "./harness/addresses.ts";
+import { assertSecret, failureOf } from "./harness/agent-log.ts";
 import { Company } from "./harness/company.ts";
 import { missing } from "./harness/missing.ts";
-import { assertSecret, failureOf } from "./harness/said.ts";
 import { Squid } from "./harness/squid.ts";
 import { outlives } from "./harness/survival.ts";
 
 const SERVER = `${NAMES.server}:443`;
 const [FIRST, SECOND] = ["curiouser-and-curiouser", "off:with%their heads"];
-/** Far more than the agent waits after other failures, for a start. */
+/** Longer than the agent waits after other failures at first. */
 const LONG_MS = 10_000;
 
 describe("squid", { skip: missing("squid") }, () => {
@@ -21,7 +21,7 @@ describe("squid", { skip: missing("squid") }, () => {
   });
   after(() => company?.[Symbol.asyncDispose]());
 
-  test("carries an agent's traffic, and nothing goes past it", async () => {
+  test("carries an agent's traffic, and nothing bypasses it", async () => {
     await using squid = await Squid.start(company.network);
     await using agent = await company.connectAgent([`--proxy=${squid.url}`]);
     await company.traffic.transfer();
@@ -36,7 +36,7 @@ describe("squid", { skip: missing("squid") }, () => {
     await company.traffic.transfer();
   });
 
-  test("is found in HTTPS_PROXY, and left alone where NO_PROXY says so", async () => {
+  test("is named by HTTPS_PROXY, and bypassed where NO_PROXY says so", async () => {
     await using squid = await Squid.start(company.network);
     const env = { HTTPS_PROXY: squid.url, no_proxy: ".corp.example" };
     await using found = await company.connectAgent([], { env });
@@ -54,7 +54,7 @@ describe("squid", { skip: missing("squid") }, () => {
     assert.equal(squid.requests().length, 1);
   });
 
-  test("is found in a PAC file", async () => {
+  test("is named by a PAC file", async () => {
     await using squid = await Squid.start(company.network);
     const pac = company.dir.file("proxy.pac");
     const proxy = squid.url.slice("http://".length);
@@ -76,7 +76,7 @@ describe("squid", { skip: missing("squid") }, () => {
     assert.match((await failureOf(agent)).reason, new RegExp(`${squid.url} .*403`));
   });
 
-  test("is cut and started again, and no stream ends", async () => {
+  test("is killed and started again, and no stream ends", async () => {
     await using squid = await Squid.start(company.network);
     await using agent = await company.connectAgent([`--proxy=${squid.url}`]);
     await outlives(company, agent, () => squid.restart());
@@ -86,7 +86,7 @@ describe("squid", { skip: missing("squid") }, () => {
     describe(`with ${scheme} authentication`, () => {
       const auth = { scheme, user: "alice", password: FIRST } as const;
 
-      test("lets in who has the password", async () => {
+      test("accepts the right password", async () => {
         await using squid = await Squid.start(company.network, { auth: [auth] });
         const proxy = squid.url.replace("//", `//alice:${encodeURIComponent(FIRST)}@`);
         await using agent = await company.connectAgent([`--proxy=${proxy}`, "--log-level=debug"]);
@@ -125,7 +125,7 @@ describe("squid", { skip: missing("squid") }, () => {
         assertSecret(agent, "alice", "wrong-password");
       });
 
-      test("knows another password after its restart: the file's new one opens the next connection, no stream ends", async () => {
+      test("has another password after its restart: the new one in the file opens the next connection, and no stream ends", async () => {
         await using squid = await Squid.start(company.network, { auth: [auth] });
         const file = credentials("alice", FIRST);
         await using agent = await company.connectAgent([`--proxy=${squid.url}`, file]);
@@ -140,7 +140,7 @@ describe("squid", { skip: missing("squid") }, () => {
     });
   }
 
-  test("that takes Basic and Digest is told the password by Digest, which keeps it secret", async () => {
+  test("that offers Basic and Digest gets the password by Digest, which keeps it secret", async () => {
     const alice = { user: "alice", password: FIRST };
     const auth = [
       { scheme: "basic", ...alice },
@@ -153,7 +153,7 @@ describe("squid", { skip: missing("squid") }, () => {
     assert.ok(squid.requests().every((request) => request.scheme !== "Basic"));
   });
 
-  test("refuses until the file has the right password, and then lets in without a restart of the agent", async () => {
+  test("refuses until the file has the right password, and then accepts it without a restart of the agent", async () => {
     await using squid = await Squid.start(company.network, {
       auth: [{ scheme: "basic", user: "alice", password: FIRST }],
     });

@@ -8,11 +8,11 @@ import { Company } from "./harness/company.ts";
 import { missing } from "./harness/missing.ts";
 import { Nginx } from "./harness/nginx.ts";
 
-/** In place of nginx' 60 s. */
+/** Instead of nginx' 60 s. */
 const READ_TIMEOUT_S = 2;
-/** In place of an hour. */
+/** Instead of an hour. */
 const IDLE_MS = 5 * READ_TIMEOUT_S * 1_000;
-/** So many show an agent what a path's limit is. */
+/** After so many lost connections an agent knows the limit of its path. */
 const CUTS = 2;
 
 const UPSTREAMS = ["over TLS of its own", "in clear"] as const;
@@ -48,7 +48,7 @@ test("a token agent behind nginx, which goes on in clear, lives through its cuts
   skip: missing("nginx"),
 }, async () => {
   await using company = await Company.create();
-  // Of the CA that the agent trusts: it shows its token to the balancer as to the server.
+  // By the CA that the agent trusts, because the agent sends its token to the balancer as to the server.
   const { clusterAuthority } = company.pki;
   const pair = await clusterAuthority.issue({ cn: "balancer", names: [NAMES.server], usage: "server" });
   await using nginx = await Nginx.start(company.network, { pair, readTimeoutS: READ_TIMEOUT_S });
@@ -66,7 +66,7 @@ test("a token agent behind nginx, which goes on in clear, lives through its cuts
   assert.equal(openedIn(company).length, 1);
 });
 
-test("what the server says to an agent that it refuses is the server's word behind nginx, too", {
+test("an agent that the server refuses gets the server's own answer behind nginx, too", {
   skip: missing("nginx"),
 }, async () => {
   await using company = await Company.create({ agentPath: "/elsewhere" });

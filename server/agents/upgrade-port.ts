@@ -46,14 +46,12 @@ const NO_HEAD = Buffer.alloc(0);
 /** The name of the decoration of a Fastify request that holds its `Admission`. */
 const ADMISSION = "admission";
 
-type UpgradeOptions = AttachDeps["options"] &
-  Pick<ServerOptions, "agentPath" | "agentAllowedOrigins" | "headerLimit" | "maxWaitingConnections">;
-
 /** Why a request gets no tunnel. */
 type UpgradeRefusal = CulvertError | AgentHttpRefusal | AgentAnswer;
 
 export interface UpgradeDeps extends Pick<AttachDeps, "turns" | "innerServers" | "innerHandshakes" | "agentLog"> {
-  readonly options: UpgradeOptions;
+  readonly options: AttachDeps["options"] &
+    Pick<ServerOptions, "agentPath" | "agentAllowedOrigins" | "headerLimit" | "maxWaitingConnections">;
   readonly links: AttachDeps["links"];
   readonly metrics: ServerMetrics;
   readonly log: Logger;

@@ -10,7 +10,7 @@ import { after, before, test } from "node:test";
 import { connect as dialTls } from "node:tls";
 import { LinkKey } from "../../shared/link/proof.ts";
 import { encodeProxyV2 } from "../../shared/listen/proxy-protocol.ts";
-import { certificateOf } from "../../shared/pki/testing.ts";
+import { certificateOf } from "../../shared/pki/testing/certificates.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { fetchText, until, within } from "../testing/server.ts";
 import {

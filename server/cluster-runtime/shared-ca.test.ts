@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Authority } from "../../shared/pki/certificates.ts";
-import { certificateOf } from "../../shared/pki/testing.ts";
+import { certificateOf } from "../../shared/pki/testing/certificates.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import { parsePattern } from "../../shared/tls/identity.ts";
 import type { ClusterSide } from "../clusters/cluster.ts";

@@ -1,5 +1,5 @@
 import { ConfigError } from "../../shared/config/options.ts";
-import { DocumentStore } from "../../shared/documents/document-store.ts";
+import { type DocumentLog, DocumentStore } from "../../shared/documents/document-store.ts";
 import type { WatchTiming } from "../../shared/documents/file-watcher.ts";
 import type { DocumentProblem } from "../../shared/documents/resolve-conflicts.ts";
 import type { FlagAuthorities } from "./certificate-reservations.ts";
@@ -13,11 +13,6 @@ export interface ClusterListener {
   onAdded(cluster: Cluster): void;
   onChanged(cluster: Cluster, before: Cluster, what: ClusterChanges): void;
   onRemoved(cluster: Cluster): void;
-}
-
-export interface ClusterStoreLog {
-  info(fields: object, message: string): void;
-  error(fields: object, message: string): void;
 }
 
 export interface StoreOptions {
@@ -39,7 +34,7 @@ export class ClusterStore {
   /** Reads all files and begins to watch them; rejects with a `ConfigError` that has every fault found. */
   static async open(
     path: string,
-    log: ClusterStoreLog,
+    log: DocumentLog,
     { timing, flags = () => NO_FLAGS }: StoreOptions = {},
   ): Promise<ClusterStore> {
     const materials = new MaterialFiles();

@@ -18,8 +18,9 @@ const LABEL = /^[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?$/;
 const NUMBER = /^(?:[0-9]+|0x[0-9a-f]*)$/;
 
 /**
- * The canonical spelling of a host name in TLS `server_name` (RFC 6066 §3): lower case, no final dot, labels as A-labels
- * (RFC 5890). Names in configuration are converted by the same function, so that both can be compared as strings.
+ * The canonical spelling of a host name in TLS `server_name` (RFC 6066 §3): lower case, no final dot, labels as
+ * A-labels (RFC 5890). Names in configuration are converted by the same function, so that both can be compared as
+ * strings.
  */
 export function canonicalServerName(text: string): ServerName {
   if (text === "" || text === ".") return { fault: "is empty" };

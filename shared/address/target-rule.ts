@@ -9,7 +9,10 @@ interface PortRange {
   readonly high: number;
 }
 
-/** One rule about targets. An address rule matches the address that is dialled, a host rule the host that the caller asked for. */
+/**
+ * One rule about targets. An address rule matches the address that is dialled, a host rule the host that the caller
+ * asked for.
+ */
 export type Rule = AddressRule | HostRule;
 
 export interface AddressRule extends PortRange {
@@ -26,8 +29,8 @@ export interface HostRule extends PortRange {
 }
 
 /**
- * Parses a CIDR, an address or a host pattern, with an optional `:port` or `:low-high`. Throws an `Error` whose sentence
- * begins with `name`, the flag or the key that holds the rule.
+ * Parses a CIDR, an address or a host pattern, with an optional `:port` or `:low-high`. Throws an `Error` whose
+ * sentence begins with `name`, the flag or the key that holds the rule.
  */
 export function parseRule(text: string, name: string): Rule {
   const refuse = (why: string) =>

@@ -21,8 +21,9 @@ const EAGER_ATTEMPTS = 7;
 const HEALTHY_LIFE_MS = 60_000;
 
 /**
- * A connection that lived so long, ms, and was closed in order by its peer is no failure: peers restart one after the other.
- * One that was closed sooner is a failure, or a peer that accepts and closes at once would be dialled in a loop.
+ * A connection that lived so long, ms, and was closed in order by its peer is no failure: peers restart one after the
+ * other. One that was closed sooner is a failure, or a peer that accepts and closes at once would be dialled in a
+ * loop.
  */
 export const ORDERLY_LIFE_MS = 1_000;
 
@@ -30,8 +31,8 @@ export const ORDERLY_LIFE_MS = 1_000;
 const MAX_RETRY_AFTER_MS = 10 * 60_000;
 
 /**
- * The wait before attempt number `attempt` (0 is the first after a loss), ms: full jitter, so that a thousand agents of a
- * restarted server spread over the whole interval. What a server asks for in Retry-After or drain is added to it.
+ * The wait before attempt number `attempt` (0 is the first after a loss), ms: full jitter, so that a thousand agents
+ * of a restarted server spread over the whole interval. What a server asks for in Retry-After or drain is added to it.
  */
 export function backoffMs(attempt: number, retryAfterMs = 0, options: Partial<BackoffOptions> = {}): number {
   const { baseMs, capMs, random } = { ...DEFAULT_BACKOFF, ...options };
@@ -45,8 +46,8 @@ export function backoffMs(attempt: number, retryAfterMs = 0, options: Partial<Ba
 export type Ending = "in order" | "lost";
 
 /**
- * How many connections in a row have not lasted, this one included. Unlike failed attempts, they are not forgotten at the
- * next welcome, or a peer that accepts and closes at once would be dialled in a loop.
+ * How many connections in a row have not lasted, this one included. Unlike failed attempts, they are not forgotten at
+ * the next welcome, or a peer that accepts and closes at once would be dialled in a loop.
  */
 export function shortLivesAfter(before: number, ending: Ending, livedMs: number): number {
   if (ending === "in order") return livedMs >= ORDERLY_LIFE_MS ? 0 : before + 1;

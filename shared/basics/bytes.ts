@@ -1,4 +1,7 @@
-/** Bytes that arrive piece by piece, in one buffer that doubles: thousands of one-byte pieces are copied a few times only. */
+/**
+ * Bytes that arrive piece by piece, in one buffer that doubles: thousands of one-byte pieces are copied a few times
+ * only.
+ */
 export class GrowingBytes {
   #buffer = Buffer.alloc(0);
   #length = 0;
@@ -38,8 +41,8 @@ export function compact(piece: Buffer): Buffer {
 }
 
 /**
- * Each piece costs about 350 bytes of its own: a Buffer, what V8 keeps of it outside its heap, malloc's part. Shorter pieces
- * than this are copied together.
+ * Each piece costs about 350 bytes of its own: a Buffer, what V8 keeps of it outside its heap, malloc's part. Shorter
+ * pieces than this are copied together.
  */
 const LEAST_OWN_PIECE = 1024;
 /** The first block for small pieces, bytes; each is as large as what is held already, up to a TLS record. */
@@ -48,7 +51,10 @@ const BLOCK = { least: 256, most: 16 * 1024 };
 const SHORTEN_AT = 64;
 const EMPTY = Buffer.alloc(0);
 
-/** Bytes that wait for a reader, in order. The memory they take is in proportion to their number, whatever their pieces. */
+/**
+ * Bytes that wait for a reader, in order. The memory they take is in proportion to their number, whatever their
+ * pieces.
+ */
 export class ByteQueue {
   readonly #pieces: Buffer[] = [];
   /** Index of the first piece that has not been taken. */
@@ -114,4 +120,13 @@ export class ByteQueue {
     this.#blockUsed = 0;
     this.#bytes = 0;
   }
+}
+
+/** The plaintext of one TLS record at most, bytes (RFC 8446 §5.1): what one read at the other end brings. */
+const RECORD = 16 * 1024;
+
+/** How many of the `most` bytes from byte `at` of a write on fill whole records; `most` where none ends among them. */
+export function wholeRecords(at: number, most: number): number {
+  const beyond = (at + most) % RECORD;
+  return beyond < most ? most - beyond : most;
 }

@@ -20,11 +20,12 @@ export class QueueNode<T> {
 }
 
 /**
- * Members in the order in which they joined; any of them can leave. For members that come and go by the thousand a second.
+ * Members in the order in which they joined; any of them can leave. For members that come and go by the thousand a
+ * second.
  *
- * A `Set` would do, but V8 replaces its table when it is full of deleted entries, and an old table that nobody uses any more
- * still keeps its entries alive through minor collections (docs/decisions/0018). This list keeps no reference to a member that
- * has left.
+ * A `Set` would do, but V8 replaces its table when it is full of deleted entries, and an old table that nobody uses
+ * any more still keeps its entries alive through minor collections (docs/decisions/0018). This list keeps no reference
+ * to a member that has left.
  */
 export class Queue<T> {
   #first: QueueNode<T> | undefined;

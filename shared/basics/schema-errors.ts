@@ -13,8 +13,8 @@ const KINDS: Readonly<Record<string, string>> = {
 };
 
 /**
- * Messages for peers and users, for `safeParse(value, { error: schemaMessage })`. Each one continues the path of its key. A
- * message that the schema itself gives wins.
+ * Messages for peers and users, for `safeParse(value, { error: schemaMessage })`. Each one continues the path of its
+ * key. A message that the schema itself gives wins.
  */
 export function schemaMessage(issue: z.core.$ZodRawIssue): string {
   if (issue.input === undefined) return "is missing";

@@ -54,8 +54,8 @@ export function revealsSecret(text: string, secret: string): boolean {
 }
 
 /**
- * Does `value` match a pattern with stars, given as the pieces between them (`a*b` is `["a", "b"]`; one piece alone is the
- * value itself)? In linear time, unlike a regular expression that backtracks.
+ * Does `value` match a pattern with stars, given as the pieces between them (`a*b` is `["a", "b"]`; one piece alone is
+ * the value itself)? In linear time, unlike a regular expression that backtracks.
  */
 export function matchesWildcard(pieces: readonly string[], value: string): boolean {
   const first = pieces[0] ?? "";
@@ -73,8 +73,8 @@ export function matchesWildcard(pieces: readonly string[], value: string): boole
 }
 
 /**
- * Is there a value that matches both patterns, given as for `matchesWildcard`? For two patterns with stars there is one as
- * soon as their ends agree: what stands between the stars of one fits into a star of the other.
+ * Is there a value that matches both patterns, given as for `matchesWildcard`? For two patterns with stars there is
+ * one as soon as their ends agree: what stands between the stars of one fits into a star of the other.
  */
 export function wildcardsOverlap(one: readonly string[], other: readonly string[]): boolean {
   if (one.length <= 1) return matchesWildcard(other, one[0] ?? "");

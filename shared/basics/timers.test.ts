@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { type Deferred, deferred } from "./promises.ts";
 import { oncePerSecond, SharedInterval } from "./timers.ts";
 
-test("a look is called in each period until it is taken away, also by one that is called before it", (t) => {
+test("a callback is called in each period until it is removed, also by one that is called before it", (t) => {
   t.mock.timers.enable({ apis: ["setInterval"] });
   const timer = SharedInterval.every(1_000);
   const looks: string[] = [];

@@ -1,6 +1,8 @@
 import { Queue, QueueNode } from "./queue.ts";
 
-/** One interval timer for all callbacks of the same period: a timer for each splice would cost more than the callback. */
+/**
+ * One interval timer for all callbacks of the same period: a timer for each splice would cost more than the callback.
+ */
 export class SharedInterval {
   static readonly #timers = new Map<number, SharedInterval>();
   readonly #periodMs: number;

@@ -4,9 +4,9 @@ const MOST = 8;
 const LONG_MS = 4;
 
 /**
- * Runs jobs that come all at once a few at a time, in order: the first at once, then in each turn of the event loop as many
- * as keep the turns short. When a lost path is back, thousands of connections come together, and the others must not wait
- * for them (docs/decisions/0008).
+ * Runs jobs that come all at once a few at a time, in order: the first at once, then in each turn of the event loop as
+ * many as keep the turns short. When a lost path is back, thousands of connections come together, and the others must
+ * not wait for them (docs/decisions/0008).
  */
 export class TurnQueue {
   readonly #waiting = new Set<() => void>();

@@ -1,7 +1,7 @@
 import { untilAborted } from "../basics/promises.ts";
 import { FileTooLargeError, readBounded, readFailure } from "../documents/read-bounded.ts";
 import type { ProxyCredentials } from "./auth/scheme.ts";
-import { RouteFault } from "./fault.ts";
+import { ProxyFileFault, type RouteFault } from "./fault.ts";
 import { CONTROL_CHARACTER } from "./proxy-route.ts";
 
 /** A wrong path may lead to a large file. */
@@ -24,7 +24,7 @@ export class CredentialsFile {
   async read(signal: AbortSignal): Promise<ProxyCredentials> {
     const line = this.#decode(await this.#content(signal)).replace(/\r?\n$/, "");
     if (line === "") throw this.#fault("is empty: write user:password into it");
-    // Before the check for lines: UTF-16 without a byte order mark has a NUL in each character, also in its line breaks.
+    // This comes first, because UTF-16 without a byte order mark has a NUL in each character, also in line breaks.
     if (CONTROL_CHARACTER.test(line.replace(/[\r\n]/g, ""))) {
       throw this.#fault("holds a control character: write user:password into it, without any, as UTF-8");
     }
@@ -56,7 +56,7 @@ export class CredentialsFile {
 
   #fault(what: string): RouteFault {
     const { path } = this.#file;
-    return new RouteFault("proxy_auth_required", `--proxy-credentials-file ${path} ${what}`, { at: path });
+    return new ProxyFileFault("proxy_auth_required", `--proxy-credentials-file ${path} ${what}`, { at: path });
   }
 }
 

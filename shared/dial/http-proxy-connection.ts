@@ -76,8 +76,8 @@ export class ProxyConnection {
 }
 
 /**
- * Passes a socket's chunks to `take` until it returns a result, then pauses the socket and unshifts the rest. Both happen
- * in one turn of the event loop, because nothing can be unshifted once the end of the stream was emitted.
+ * Passes a socket's chunks to `take` until it returns a result, then pauses the socket and unshifts the rest. Both
+ * happen in one turn of the event loop, because nothing can be unshifted once the end of the stream was emitted.
  */
 function readUntil<T>(
   socket: Socket,

@@ -38,9 +38,9 @@ const WAITING_FOR_TICKET = "because Kerberos gave no ticket: check that its KDC 
 const MAX_SENTENCE = 400;
 
 /**
- * A connection to `to` through an `http://` or `https://` proxy, by CONNECT (RFC 9110 §9.3.6). It has an error listener,
- * is paused, and still holds the bytes behind the proxy's answer. For an `https://` proxy it is a `TLSSocket`. Rejects
- * with a `RouteFault`. An abort destroys the connection.
+ * A connection to `to` through an `http://` or `https://` proxy, by CONNECT (RFC 9110 §9.3.6). It has an error
+ * listener, is paused, and still holds the bytes behind the proxy's answer. For an `https://` proxy it is a
+ * `TLSSocket`. Rejects with a `RouteFault`. An abort destroys the connection.
  */
 export async function openThroughProxy(
   proxy: ProxyServer,

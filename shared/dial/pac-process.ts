@@ -1,6 +1,6 @@
 /**
- * The child process that evaluates a PAC script once (started by pac-sandbox.ts). QuickJS, compiled to WebAssembly, runs
- * the script. It has no access to files, sockets or objects of Node, only to the functions of PAC (pac-resolver).
+ * The child process that evaluates a PAC script once (started by pac-sandbox.ts). QuickJS, compiled to WebAssembly,
+ * runs the script. It has no access to files, sockets or objects of Node, only to the functions of PAC (pac-resolver).
  */
 import { createSocket } from "node:dgram";
 import { once } from "node:events";

@@ -7,7 +7,10 @@ import { dirname, join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { forkConfined } from "./pac-sandbox.ts";
 
-/** What code would try that has broken out of its sandbox; each throws where it is denied. `beside` is the program's folder. */
+/**
+ * What code would try that has broken out of its sandbox; each throws where it is denied. `beside` is the program's
+ * folder.
+ */
 const ATTEMPTS: Readonly<Record<string, string>> = {
   "read /etc/passwd": 'fs.readFileSync("/etc/passwd")',
   "read what lies beside it": 'fs.readFileSync(beside + "/secret")',

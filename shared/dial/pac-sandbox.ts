@@ -27,9 +27,9 @@ const PROGRAM = join(import.meta.dirname, `pac-process${extname(import.meta.file
 const PACKAGES = ["pac-resolver", "quickjs-wasi"];
 
 /**
- * Runs FindProxyForURL(url, host) of an untrusted script in a process of its own, which ends with it. An endless loop or
- * a deep recursion cannot stop this process, and code that breaks out of the sandbox finds no environment and no files.
- * Rejects with an Error whose message continues "the script".
+ * Runs FindProxyForURL(url, host) of an untrusted script in a process of its own, which ends with it. An endless loop
+ * or a deep recursion cannot stop this process, and code that breaks out of the sandbox finds no environment and no
+ * files. Rejects with an Error whose message continues "the script".
  */
 export function evaluatePac(question: PacQuestion, signal: AbortSignal): Promise<string> {
   return new Promise((resolve, reject) => {

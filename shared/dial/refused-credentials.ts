@@ -11,8 +11,8 @@ const MAX_IN_HALF_AN_HOUR = 4;
 /** After so many failures no other proxy gets the credentials, because all proxies may ask one directory. */
 const MAX_BEFORE_WAIT = 3;
 /**
- * Time that accepted credentials wait for another attempt, ms. A refusal comes sooner, but a proxy accepts only after it
- * has dialled, and a target that does not answer must not delay the others.
+ * Time that accepted credentials wait for another attempt, ms. A refusal comes sooner, but a proxy accepts only after
+ * it has dialled, and a target that does not answer must not delay the others.
  */
 const ACCEPTED_WAIT_MS = 1_000;
 /** Maximum number of records, and of proxies in each: a PAC script may name new proxies without end. */
@@ -62,7 +62,10 @@ export class RefusedCredentials {
     this.#now = now;
   }
 
-  /** The login of one attempt at a proxy (`formatProxy`). `onTrial`: it gets credentials that it has not accepted before. */
+  /**
+   * The login of one attempt at a proxy (`formatProxy`). `onTrial`: it gets credentials that it has not accepted
+   * before.
+   */
   attempt(proxy: string, signal: AbortSignal, onTrial: () => void = () => {}): LoginAttempt {
     return new LoginAttempt(this, proxy, signal, onTrial);
   }

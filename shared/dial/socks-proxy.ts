@@ -76,7 +76,9 @@ export interface SocksRequest {
   readonly shown?: Target;
 }
 
-/** The handshake on a connection to the proxy, until the proxy has connected to the target. Rejects with a `RouteFault`. */
+/**
+ * The handshake on a connection to the proxy, until the proxy has connected to the target. Rejects with a `RouteFault`.
+ */
 export async function speakSocks(connection: Duplex, request: SocksRequest): Promise<void> {
   const { proxy, target, credentials, login, shown = target } = request;
   const fail = (fault: RouteFaultCode, sentence: string): RouteFault => proxyFault(proxy, fault, sentence);

@@ -25,7 +25,7 @@ export interface ParsedFile<T> {
 export interface DocumentStoreOptions<T> {
   /** A file, or a directory of which `*.yaml` and `*.yml` are read. */
   readonly path: string;
-  readonly log: Pick<DocumentLog, "info" | "error">;
+  readonly log: DocumentLog;
   /** The kind of file in log messages, such as `a cluster file`. */
   readonly kind: string;
   readonly maxBytes?: number;
@@ -39,7 +39,8 @@ export interface DocumentStoreOptions<T> {
   onChecked(): void;
 }
 
-interface DocumentLog {
+/** Where problems of files are logged. */
+export interface DocumentLog {
   info(fields: object, message: string): void;
   error(fields: object, message: string): void;
 }

@@ -25,9 +25,9 @@ function readLimits(): string {
 /**
  * How many of `limit` descriptors are open. Rejects as the system does, also when this look itself finds none left.
  *
- * Linux 6.2 and newer tell the number as the folder's size. Before, the folder is listed, which takes 25 ms for 16,000. It
- * is not opened in the thread pool: it could get the descriptor with which libuv is rejecting a connection at that moment,
- * and then the event loop spins until others are free.
+ * Linux 6.2 and newer tell the number as the folder's size. Before, the folder is listed, which takes 25 ms for
+ * 16,000. It is not opened in the thread pool: it could get the descriptor with which libuv is rejecting a connection
+ * at that moment, and then the event loop spins until others are free.
  */
 export async function openFiles(limit: number, folder = OWN_FOLDER): Promise<number> {
   const { size } = statSync(folder);
@@ -56,7 +56,9 @@ export function isUsedUp(open: number, limit: number): boolean {
   return open >= limit - reserved(limit);
 }
 
-/** A worse level than `before` begins at its bound; it ends only when twice as many are free, so that it does not flap. */
+/**
+ * A worse level than `before` begins at its bound; it ends only when twice as many are free, so that it does not flap.
+ */
 export function filesLeft(open: number, limit: number, before: FilesLeft): FilesLeft {
   const free = limit - open;
   const isLeft = (bound: number, wasHere: boolean): boolean => (wasHere ? free >= 2 * bound : free > bound);
@@ -68,7 +70,8 @@ export function filesLeft(open: number, limit: number, before: FilesLeft): Files
 export function fileLimitWarning(connections: number, limit = fileLimit()): string | undefined {
   const needed = Math.floor((connections + OWN_FILES) / (1 - FEW_PART)) + 1;
   if (limit === undefined || limit >= Math.min(needed, MANY_FILES)) return undefined;
-  return `this process may have ${limit} files open, and could need ${needed}, one for each connection: raise the limit (ulimit -n ${needed}, or LimitNOFILE=${needed} in its systemd unit)`;
+  const cure = `raise the limit (ulimit -n ${needed}, or LimitNOFILE=${needed} in its systemd unit)`;
+  return `this process may have ${limit} files open, and could need ${needed}, one for each connection: ${cure}`;
 }
 
 const SHORTAGES: ReadonlyMap<string | undefined, "process" | "machine"> = new Map([
@@ -92,9 +95,15 @@ const FOR_MODULES = 150;
 export function tooFewFilesToStart(error: unknown): string | undefined {
   switch (descriptorShortage(error)) {
     case "process":
-      return `this process may have ${limitOfReport()} files open, which is too few to start (${FOR_MODULES} for its own modules, and what its configuration names): raise the limit (ulimit -n, or LimitNOFILE= in its systemd unit)`;
+      return (
+        `this process may have ${limitOfReport()} files open, which is too few to start (${FOR_MODULES} for its own ` +
+        "modules, and what its configuration names): raise the limit (ulimit -n, or LimitNOFILE= in its systemd unit)"
+      );
     case "machine":
-      return "this machine has as many files open as it may, which leaves none for a start: raise its limit (sysctl fs.file-max), or end what holds them";
+      return (
+        "this machine has as many files open as it may, which leaves none for a start: " +
+        "raise its limit (sysctl fs.file-max), or end what holds them"
+      );
     default:
       return undefined;
   }

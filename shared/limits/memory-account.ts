@@ -48,8 +48,8 @@ export const UNBOUNDED: MemoryAccount = {
 };
 
 /**
- * Emitted by a stream at the moment when it is destroyed, before the event loop turns: what its connection holds beside it
- * stops counting at once, so that no other connection is ended for it.
+ * Emitted by a stream at the moment when it is destroyed, before the event loop turns: what its connection holds
+ * beside it stops counting at once, so that no other connection is ended for it.
  */
 export const DESTROYED = Symbol("destroyed");
 

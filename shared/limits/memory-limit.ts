@@ -3,31 +3,35 @@ import { totalmem } from "node:os";
 import { join } from "node:path";
 
 const MIB = 1024 * 1024;
-/** What a process takes that carries nothing (Node 20, measured: 85 MB; with 141 MB held by 80 stopped readers 244 MB). */
+/** Memory of an idle process (Node 20, measured: 85 MB; with 141 MB held by 80 stopped readers 244 MB). */
 const IDLE = 80 * MIB;
-/** The other half is for what nobody counts: buffers on their way through TLS, slices that keep larger ones, garbage. */
+/**
+ * The other half is for what is not counted: buffers on their way through TLS, slices that keep larger ones, garbage.
+ */
 const SHARE = 0.5;
-/** In a container that is far too small, what one link may keep at least. */
+/** The minimum in a container that is far too small: what one link may keep. */
 const LEAST = 16 * MIB;
-/** Version 1 says so for no limit: the largest number of pages, in bytes. */
+/** Version 1 shows a larger number, the most pages in bytes, if there is no limit. */
 const V1_NO_LIMIT = 2 ** 62;
 
-/** The default of `--memory-limit`, by the limit of this process's control group or by the machine's memory. */
+/** The default of `--memory-limit`, from the limit of this process's control group or the machine's memory. */
 export function defaultMemoryLimit(): number {
   return shareOf(Math.min(totalmem(), cgroupMemoryLimit("/")));
 }
 
-/** How much of `bytes` that a process may take may be held for tunnels: whole MiB. */
+/** The part of a process's memory, `bytes`, that may be held for tunnels, in whole MiB. */
 export function shareOf(bytes: number): number {
   return Math.max(LEAST, Math.floor(((bytes - IDLE) * SHARE) / MIB) * MIB);
 }
 
 /**
  * The least memory limit of this process's control group and those above it, in bytes; infinite when none can be read.
- * (`process.constrainedMemory()` looks at one group only, and so misses a systemd slice or a pod around the container.)
+ * (`process.constrainedMemory()` looks at one group only, and so misses a systemd slice or a pod around the
+ * container.)
  *
- * `/proc/self/cgroup` has a line `id:controllers:path` for each hierarchy; that of version 2 names no controllers. In a
- * container the path may be the host's, while only the container's part is mounted: then the mount's root has the limit.
+ * `/proc/self/cgroup` has a line `id:controllers:path` for each hierarchy; that of version 2 names no controllers. In
+ * a container the path may be the host's, while only the container's part is mounted: then the mount's root has the
+ * limit.
  */
 export function cgroupMemoryLimit(root: string): number {
   return leastLimit(controlGroups(root)?.limited ?? []);
@@ -40,16 +44,16 @@ export interface LimitedGroup {
   readonly folder: string;
 }
 
-/** The control groups that bound the memory of this process. */
+/** The control groups that limit the memory of this process. */
 export interface ControlGroups {
   readonly version: 1 | 2;
-  /** The folder of the group that this process is in, or of the nearest above it that says what it uses. */
+  /** The folder of this process's group, or of the nearest above it that shows its usage. */
   readonly own: string;
-  /** That group and those above it, as far as they have a limit; at least one has. */
+  /** The groups with a limit among that one and those above it; at least one. */
   readonly limited: readonly LimitedGroup[];
 }
 
-/** Of this process, in the version whose limits are tighter; `undefined`: no group has a limit. */
+/** The groups of this process, in the version with the tighter limit, or `undefined` if no group has a limit. */
 export function controlGroups(root: string): ControlGroups | undefined {
   const found: ControlGroups[] = [];
   for (const line of read(join(root, "proc/self/cgroup")).split("\n")) {
@@ -79,22 +83,22 @@ function groupsUpwards(mount: string, path: string, version: 1 | 2): ControlGrou
   const limited: LimitedGroup[] = [];
   for (const folder of folders) {
     const text = read(join(folder, FILES[version].limit)).trim();
-    // Version 2 says "max" for no limit; version 1 a number beyond any machine.
+    // Without a limit version 2 shows "max", version 1 a number beyond any machine.
     if (/^[1-9]\d*$/.test(text) && Number(text) < V1_NO_LIMIT) limited.push({ limit: Number(text), folder });
   }
   const own = folders.find((folder) => read(join(folder, FILES[version].usage)) !== "");
   return { version, own: own ?? mount, limited };
 }
 
-/** What this process's control group uses, and what it may, bytes. */
+/** What this process's control group uses and may use, bytes. */
 export interface GroupMemory {
   readonly used: number;
   readonly limit: number;
 }
 
 /**
- * What a limit leaves to this process's group: what it uses, and what is still free below the limit. A group above it may
- * hold others, whose memory is not ours to give back. `used` is NaN when it cannot be read.
+ * The usage of this process's group, and as its limit that plus what is free in the tightest group above, which may
+ * hold other processes. `used` is NaN if it cannot be read.
  */
 export function groupMemory({ own, limited, version }: ControlGroups): GroupMemory {
   const used = usedBytes(own, version);
@@ -105,17 +109,14 @@ export function groupMemory({ own, limited, version }: ControlGroups): GroupMemo
   return { used, limit: used + Math.min(...free) };
 }
 
-/**
- * Bytes that the processes of a group take and that the kernel cannot take back by itself: page cache it can. NaN when
- * that cannot be read.
- */
+/** Bytes that a group uses without the page cache, which the kernel can take back. NaN if it cannot be read. */
 function usedBytes(folder: string, version: 1 | 2): number {
   const { usage, cache } = FILES[version];
   const cached = Number(cache.exec(read(join(folder, "memory.stat")))?.[1] ?? 0);
   return Number(read(join(folder, usage)) || Number.NaN) - cached;
 }
 
-/** Empty for what is not there, or not for us to see. */
+/** Empty for a file that is missing or may not be read. */
 function read(path: string): string {
   try {
     return readFileSync(path, "utf8");

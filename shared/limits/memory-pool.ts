@@ -6,17 +6,18 @@ const AGAIN_MS = 50;
 /** For so long after a refusal of credit, ms, sessions that have much of it give some back. */
 const WANTED_MS = 1_000;
 /**
- * When the process takes too much memory, clusters keep at least this share of the limit. The rest is not theirs to give
- * back: malloc keeps what was freed for later and returns little of it.
+ * When the process takes too much memory, clusters keep at least this share of the limit. The rest is not theirs to
+ * give back: malloc keeps what was freed for later and returns little of it.
  */
 const LEFT_WHEN_SHORT = 1 / 8;
 
 /**
- * What all tunnels of one process hold together, against `--memory-limit`: bytes that streams hold for slow readers, bytes
- * that links keep until they are acknowledged, and what waits in the sockets beside them. Each cluster has a share.
+ * What all tunnels of one process hold together, against `--memory-limit`: bytes that streams hold for slow readers,
+ * bytes that links keep until they are acknowledged, and what waits in the sockets beside them. Each cluster has a
+ * share.
  *
- * Above the limit, memory is reclaimed from connections that have stopped, of the clusters that hold more than their part.
- * New streams of those are refused only if nothing has stopped.
+ * Above the limit, memory is reclaimed from connections that have stopped, of the clusters that hold more than their
+ * part. New streams of those are refused only if nothing has stopped.
  *
  * Credit beyond initial windows is a promise to hold more, so it has to fit beside what is held.
  *
@@ -141,7 +142,9 @@ export class MemoryPool {
     return true;
   }
 
-  /** Credit was refused to a cluster that has less than its part: memory is reclaimed from others, for the next time. */
+  /**
+   * Credit was refused to a cluster that has less than its part: memory is reclaimed from others, for the next time.
+   */
   makeRoom(): void {
     this.#roomWanted = true;
     if (this.#soon === undefined) this.#later ??= setTimeout(this.#reclaim, AGAIN_MS).unref();

@@ -27,7 +27,9 @@ export class MemoryShare implements MemoryAccount {
   #leftBehind = 0;
   /** What open connections take even if they hold nothing. */
   #connections = 0;
-  /** Since when its connections have held more than its cap, or `OVERRUN.times` its cap, ms; `undefined`: they do not. */
+  /**
+   * Since when its connections have held more than its cap, or `OVERRUN.times` its cap, ms; `undefined`: they do not.
+   */
   #aboveSince: number | undefined;
   #overrunSince: number | undefined;
   #isActive = false;
@@ -61,8 +63,8 @@ export class MemoryShare implements MemoryAccount {
   }
 
   /**
-   * Connections alone hold more than the cap. They are not ended or refused for what a link keeps: its peer may be silent
-   * or have no carrier now, and no connection could free that.
+   * Connections alone hold more than the cap. They are not ended or refused for what a link keeps: its peer may be
+   * silent or have no carrier now, and no connection could free that.
    */
   get isAboveCapByConnections(): boolean {
     return this.#heldByConnections > this.#cap;
@@ -188,8 +190,8 @@ export class MemoryShare implements MemoryAccount {
   }
 
   /**
-   * Connections that still move are ended only when the cluster stays far above the cap: readers that take a byte now and
-   * then would hold as much as those that have stopped.
+   * Connections that still move are ended only when the cluster stays far above the cap: readers that take a byte now
+   * and then would hold as much as those that have stopped.
    */
   #reclaimConnections(now: number): number {
     const most = this.#cap * OVERRUN.times;

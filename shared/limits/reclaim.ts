@@ -62,8 +62,8 @@ function levelOf({ longestPauseMs }: Reclaimable, stalledMs: number): ReclaimLev
 }
 
 /**
- * Evicts those that hold memory, up to this level, until `isEnough`. Those of a lower level go first; within a level the one
- * with the largest product of bytes and time without progress. Returns how many were evicted.
+ * Evicts those that hold memory, up to this level, until `isEnough`. Those of a lower level go first; within a level
+ * the one with the largest product of bytes and time without progress. Returns how many were evicted.
  */
 export function reclaim(
   candidates: Iterable<Reclaimable>,

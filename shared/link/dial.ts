@@ -1,47 +1,28 @@
 import type { IncomingMessage } from "node:http";
-import net from "node:net";
-import tls from "node:tls";
-import { WebSocket } from "ws";
-import { sniOf } from "../address/server-name.ts";
-import { deferred } from "../basics/promises.ts";
-import { seconds } from "../basics/text.ts";
-import { beforeVerification } from "../node/sockets.ts";
-import { certificateFault, shownBy } from "../tls/server-certificate.ts";
-import { HANDSHAKE_VERSION, LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
-import { Carrier, WEBSOCKET_BOUNDS } from "./carrier.ts";
-import type { ControlMessage, Hello, OuterHello, ResumeAnswer, Welcome } from "./control.ts";
-import {
-  CONNECTING,
-  type DialStep,
-  dialFault,
-  GREETING,
-  type PassedProxy,
-  SECURING,
-  tooLate,
-  UPGRADING,
-  unwelcomed,
-} from "./dial-fault.ts";
-import { damagedAnswer, mendAnswer, readAnswer } from "./upgrade-answer.ts";
+import type net from "node:net";
+import type tls from "node:tls";
+import { HANDSHAKE_VERSION, LinkRefused } from "../wire/handshake.ts";
+import type { Carrier } from "./carrier.ts";
+import type { Hello, OuterHello, ResumeAnswer, Welcome } from "./control.ts";
+import { DialAttempt, type ExpectedAnswer, type Greeted } from "./dial-attempt.ts";
+import type { PassedProxy } from "./dial-fault.ts";
 
-/** Where to, and how: all but the words. */
+/** How to reach a server. */
 export interface CarrierDialOptions {
   /** The server's name, for SNI, verification and the Host header. */
   readonly host: string;
   readonly port: number;
-  /** Where to connect instead, the name staying as it is. */
+  /** The address to connect to, if it is not that of `host`. */
   readonly address?: { readonly host: string; readonly port: number } | undefined;
-  /**
-   * Opens the connection that TLS goes over, through a proxy for example; an abort makes it reject soon. Absent: TCP to `address`,
-   * or to host and port.
-   */
+  /** Opens the connection below TLS, for example through a proxy. It rejects soon after an abort. Absent: TCP. */
   readonly open?: ((signal: AbortSignal) => Promise<Passage>) | undefined;
   readonly path: string;
   readonly tls: Pick<tls.ConnectionOptions, "ca" | "cert" | "key" | "minVersion" | "ciphers">;
-  /** What the options say of authorities, for the words where a certificate is of none of them. */
+  /** The configured CAs, for the message about a certificate that none of them has issued. */
   readonly trust?: DialTrust;
   readonly headers?: Readonly<Record<string, string>>;
   readonly keepaliveMs: number;
-  /** For all steps together, ms. */
+  /** Time for all steps together, ms. */
   readonly timeoutMs: number;
   readonly signal?: AbortSignal;
   readonly watch?: DialWatcher;
@@ -50,24 +31,24 @@ export interface CarrierDialOptions {
 export interface DialTrust {
   /** Content of `--ca-cert`. */
   readonly ca?: string | undefined;
-  /** Of `--outer-ca`; absent: nobody is expected to open TLS on the path. */
+  /** Content of `--outer-ca`; absent: no middlebox is expected to open TLS on the path. */
   readonly outerCa?: readonly string[] | undefined;
 }
 
-/** A connection for TLS to go over. */
+/** A connection below TLS. */
 export interface Passage {
   readonly socket: net.Socket;
-  /** Absent: it goes through none. */
+  /** The proxy that it goes through, if any. */
   readonly proxy?: PassedProxy | undefined;
 }
 
-/** Who looks on while a dial goes from step to step. */
+/** Events of a dial. */
 export interface DialWatcher {
-  /** The TLS handshake is done, and the server's certificate good. */
+  /** The TLS handshake is done, and the server's certificate is valid. */
   onSecure?(socket: tls.TLSSocket): void;
-  /** The answer to the upgrade, whatever it says. */
+  /** The upgrade was answered, whatever the answer is. */
   onAnswer?(answer: IncomingMessage): void;
-  /** How long each ping took to be answered on the carrier that was opened, ms. */
+  /** A ping on the new carrier was answered after this time, ms. */
   onEcho?(ms: number): void;
 }
 
@@ -88,7 +69,7 @@ export interface Dialled extends DialledOuter {
   readonly welcome: Welcome;
 }
 
-/** A carrier on which somebody has answered a resume; `LinkKey` tells whether it was the server. */
+/** A carrier on which a resume was answered. `LinkKey` tells whether it was the server. */
 export interface DialledAgain extends DialledOuter {
   readonly resumed: ResumeAnswer;
 }
@@ -96,7 +77,8 @@ export interface DialledAgain extends DialledOuter {
 /**
  * The agent's side of the handshake: TCP → TLS → upgrade → hello → welcome.
  *
- * Rejects with `LinkRefused` when the server said no, with `MiddleBox` when somebody in between answered for it, else with the network's error; the message names the step.
+ * Rejects with `LinkRefused` when the server refused, with `MiddleBox` when a middlebox answered for it, else with an error
+ * of the network whose message names the step.
  */
 export async function dialCarrier(options: DialOptions): Promise<Dialled> {
   const { answer, ...reached } = await dial(options, { hello: options.hello, expects: "welcome" });
@@ -122,244 +104,37 @@ export async function dialOuter(options: CarrierDialOptions): Promise<DialledOut
 /** The hello that asks for inner TLS and says nothing else. */
 export const OUTER_HELLO = { type: "hello", version: HANDSHAKE_VERSION, inner: true } as const satisfies OuterHello;
 
-/** The server misses what is shown inside inner TLS only. */
+/** The server misses a credential that is shown inside inner TLS only. */
 function withoutInner({ reason, retryAfterMs }: LinkRefused): LinkRefused {
   const cure = "it seems to take no inner TLS (--inner-tls of the server, agents.innerTls of the cluster's document)";
   return new LinkRefused({ status: 401, reason: `${reason}; ${cure}`, retryAfterMs });
 }
 
-/** Is the server there, with a certificate that the `ca` of these options knows? Nothing is shown to it but its name. */
+/** Verifies that the server is there, with a certificate of the `ca` of these options. Sends nothing but its name. */
 export async function probeServer(options: CarrierDialOptions): Promise<void> {
-  const attempt = new Attempt(options);
+  const attempt = new DialAttempt(options);
   try {
     await attempt.secure(await attempt.open());
   } catch (error) {
     throw attempt.explain(error as Error);
   } finally {
     attempt.abandon();
-    attempt.settle();
+    attempt.stopWaiting();
   }
 }
 
-interface Greeting {
-  readonly hello: () => Hello | OuterHello;
-  /** Absent: inner TLS comes next. */
-  readonly expects?: "welcome" | "resumed";
-}
-
-interface Greeted extends DialledOuter {
-  readonly answer: ControlMessage | undefined;
-}
-
-async function dial(options: CarrierDialOptions, greeting: Greeting): Promise<Greeted> {
-  const attempt = new Attempt(options);
+async function dial(
+  options: CarrierDialOptions,
+  { hello, expects }: { readonly hello: DialOptions["hello"]; readonly expects?: ExpectedAnswer },
+): Promise<Greeted> {
+  const attempt = new DialAttempt(options);
   try {
     const socket = await attempt.secure(await attempt.open());
-    return await attempt.upgrade(socket, greeting);
+    return await attempt.upgrade(socket, hello, expects);
   } catch (error) {
     attempt.abandon();
     throw attempt.explain(error as Error);
   } finally {
-    attempt.settle();
+    attempt.stopWaiting();
   }
 }
-
-/** One try. Each step races the deadline and the caller's signal, which say at which step it stood. */
-class Attempt {
-  readonly #options: CarrierDialOptions;
-  readonly #timer: NodeJS.Timeout;
-  readonly #interrupted = deferred<never>();
-  /** Ours, not the network's: the deadline or the owner's signal. */
-  #reason: Error | undefined;
-  /** Of what opens the connection. */
-  readonly #abort = new AbortController();
-  #step: DialStep = CONNECTING;
-  #raw: net.Socket | undefined;
-  #proxy: PassedProxy | undefined;
-  #noProtocol: boolean | undefined;
-
-  constructor(options: CarrierDialOptions) {
-    this.#options = options;
-    this.#interrupted.promise.catch(() => {});
-    this.#timer = setTimeout(() => {
-      const sentence = `no tunnel within ${seconds(options.timeoutMs)}: timed out ${this.#step}`;
-      this.#interrupt(tooLate({ step: this.#step, proxy: this.#proxy }, sentence));
-    }, options.timeoutMs);
-    options.signal?.addEventListener("abort", this.#onAbort, { once: true });
-    if (options.signal?.aborted) this.#onAbort();
-  }
-
-  readonly #onAbort = (): void => this.#interrupt(new Error("the attempt was cancelled"));
-
-  #interrupt(reason: Error): void {
-    this.#reason = reason;
-    this.#interrupted.reject(reason);
-    this.#abort.abort(reason);
-  }
-
-  settle(): void {
-    clearTimeout(this.#timer);
-    this.#options.signal?.removeEventListener("abort", this.#onAbort);
-  }
-
-  abandon(): void {
-    this.#raw?.destroy();
-  }
-
-  async open(): Promise<net.Socket> {
-    const { host, port, address, open } = this.#options;
-    if (open !== undefined) {
-      const { socket, proxy } = await this.#openBy(open);
-      this.#raw = socket.on("error", ignore);
-      this.#proxy = proxy;
-      return socket;
-    }
-    const to = address ?? { host, port };
-    const raw = net.connect({ host: to.host, port: to.port, noDelay: true, autoSelectFamily: true });
-    this.#raw = raw;
-    return this.#race((resolve, reject) => {
-      raw.on("error", reject);
-      raw.once("connect", () => resolve(raw));
-    });
-  }
-
-  /** Its errors are sentences; told to stop in the middle, it knows best where it stood. */
-  async #openBy(open: NonNullable<CarrierDialOptions["open"]>): Promise<Passage> {
-    const opening = open(this.#abort.signal);
-    try {
-      return await Promise.race([opening, this.#interrupted.promise]);
-    } catch (error) {
-      this.#reason = await opening.then(
-        (late) => {
-          late.socket.destroy();
-          return error as Error;
-        },
-        (why: Error) => (this.#options.signal?.aborted ? (error as Error) : why),
-      );
-      throw this.#reason;
-    }
-  }
-
-  secure(raw: net.Socket): Promise<tls.TLSSocket> {
-    const { host } = this.#options;
-    this.#step = SECURING;
-    return this.#race((resolve, reject) => {
-      raw.on("error", reject);
-      const socket = tls.connect({
-        ...this.#options.tls,
-        socket: raw,
-        host,
-        // Said aloud, because the zero mask keys rest on it and NODE_TLS_REJECT_UNAUTHORIZED=0 would change the default.
-        rejectUnauthorized: true,
-        ...sniOf(host),
-        ALPNProtocols: ["http/1.1"],
-      });
-      let shown: readonly Buffer[] = [];
-      beforeVerification(socket, () => {
-        shown = shownBy(socket);
-      });
-      socket.on("error", (error) => reject(certificateFault(error, shown, this.#circumstances()) ?? error));
-      socket.once("secureConnect", () => {
-        this.#noProtocol = !socket.alpnProtocol;
-        this.#options.watch?.onSecure?.(socket);
-        resolve(socket);
-      });
-      // What Node says itself in most cases.
-      socket.once("close", () => reject(Object.assign(new Error("closed"), { code: "ECONNRESET" })));
-    });
-  }
-
-  #circumstances() {
-    const { host, trust = {} } = this.#options;
-    return { host, ca: trust.ca, isBoxLikely: trust.outerCa !== undefined || this.#proxy !== undefined };
-  }
-
-  /** The upgrade, and what follows in the same turn: the carrier has to read the socket from its first frame. */
-  upgrade(socket: tls.TLSSocket, greeting: Greeting): Promise<Greeted> {
-    const { host, port, path, headers, keepaliveMs, watch } = this.#options;
-    this.#step = UPGRADING;
-    return this.#race((resolve, reject) => {
-      const authority = net.isIPv6(host) ? `[${host}]` : host;
-      const ws = new WebSocket(`wss://${authority}:${port}${path}`, [SUBPROTOCOL], {
-        createConnection: () => socket,
-        perMessageDeflate: false,
-        ...WEBSOCKET_BOUNDS,
-        ...(headers === undefined ? {} : { headers }),
-      });
-      let isAnswered = false;
-      // After the answer, ws itself objects to what came, unless the error has a code of the network's.
-      ws.on("error", (error: NodeJS.ErrnoException) => {
-        const isOfWs = error.code === undefined || error.code.startsWith("WS_ERR_");
-        reject(isAnswered && isOfWs ? damagedAnswer(error) : error);
-      });
-      ws.once("upgrade", (response) => {
-        isAnswered = true;
-        watch?.onAnswer?.(response);
-        mendAnswer(response);
-      });
-      ws.on("unexpected-response", (_request, response) => {
-        watch?.onAnswer?.(response);
-        readAnswer(response, secretsIn(headers), reject);
-      });
-      ws.once("open", () => {
-        const remote = `${socket.remoteAddress}:${socket.remotePort}`;
-        const carrier = new Carrier(ws, socket, { role: "client", keepaliveMs, onEcho: watch?.onEcho });
-        this.#greet(carrier, greeting, (answer) => resolve({ carrier, remote, answer }), reject);
-      });
-    });
-  }
-
-  #greet(
-    carrier: Carrier,
-    { hello, expects }: Greeting,
-    resolve: (answer: ControlMessage | undefined) => void,
-    reject: (error: Error) => void,
-  ): void {
-    this.#step = GREETING;
-    const { keepaliveMs } = this.#options;
-    const words = hello();
-    if (expects === undefined) {
-      carrier.sendControl(words);
-      resolve(undefined);
-      return;
-    }
-    carrier.onEnded = (reason = new Error("the server closed before its welcome")) => {
-      reject(unwelcomed(reason));
-    };
-    carrier.onControl = (message) => {
-      carrier.onEnded = undefined;
-      carrier.onControl = undefined;
-      if (message.type !== expects) {
-        reject(new Error(`the server answered hello with ${message.type}`));
-        return;
-      }
-      if ("keepaliveMs" in message) carrier.setKeepalive(Math.min(keepaliveMs, message.keepaliveMs));
-      resolve(message);
-    };
-    carrier.sendControl(words);
-  }
-
-  /** As a sentence, unless it is one of ours. */
-  explain(error: Error): Error {
-    if (error === this.#reason) return error;
-    return dialFault(error, {
-      step: this.#step,
-      host: this.#options.host,
-      proxy: this.#proxy,
-      noProtocol: this.#noProtocol,
-    });
-  }
-
-  #race<T>(step: (resolve: (value: T) => void, reject: (error: Error) => void) => void): Promise<T> {
-    return Promise.race([new Promise<T>(step), this.#interrupted.promise]);
-  }
-}
-
-/** What a request holds that nobody but the server may read; the scheme before it is none. */
-function secretsIn(headers: CarrierDialOptions["headers"] = {}): string[] {
-  return Object.entries(headers)
-    .filter(([name]) => name.toLowerCase() === "authorization")
-    .map(([, value]) => value.replace(/^\S+ +/, ""));
-}
-
-function ignore(): void {}

@@ -1,31 +1,29 @@
-/** Never less under way: an interactive stream always has room beside a bulk one, at the price of 52 ms at 10 Mbit/s. */
+/** The least bound: an interactive stream always has room beside a bulk one. It costs 52 ms at 10 Mbit/s. */
 export const IN_FLIGHT_FLOOR = 64 * 1024;
 const START = 256 * 1024;
-/** What a queue may add to the least round trip: the 20 ms a receiver may hold an ack of little back, and 5 so that the line never idles. */
+/** What a queue may add to the least round trip: 20 ms for which a receiver may delay an ack, and 5 so that the line never idles. */
 const SLACK_MS = 25;
-/** So many rounds in a row have to be late: an event loop that stood still, or a spike of the path, makes one or two. */
+/** So many rounds in a row must be late: an event loop that stood still, or a spike of the path, makes one or two late. */
 const LATE_ROUNDS = 3;
-/** At the start the first late rounds count at once: the bound doubles each round, and what it is too high by all wait for. */
+/** At the start the first late rounds count at once, because the bound doubles each round and is soon far too high. */
 const HASTY_CUTS = 2;
-/** A cut that should have made rounds shorter by less proves nothing: ack delays alone vary that much. */
+/** A cut that should have made rounds shorter by less than this proves nothing: the delays of acks alone vary that much. */
 const TELLING_MS = 20;
-/** A sender whose every round had more than 64 KiB under way for this long makes one that has not: two round trips, 2 %. */
-const PROBE_EVERY_MS = 10_000;
-const PROBE_EVERY_ROUND_TRIPS = 100;
-const PROBE_EVERY_AT_LATEST_MS = 30_000;
+/** A sender that had more than 64 KiB under way in every round for this long makes a round with less: two round trips. */
+const PROBE_EVERY_MS = 20_000;
 
 /**
  * How many bytes a link may have unacknowledged: delivery rate × (least round trip + ack delay), so that a bulk transfer
  * keeps a slow line busy and yet leaves no queue in front of an interactive stream (docs/link-protocol.md).
  *
- * One byte is marked at a time; the ack that covers it ends a *round*. If the bound held the sender back, the mark is the
+ * One byte is marked at a time, and the ack that covers it ends a *round*. If the bound held the sender back, the mark is the
  * last byte it let through, and bound ÷ delivery rate is what a byte takes on average (Little's law). Hence one rule for
  * more and for less: bound × allowed ÷ taken, where allowed is the least round trip + 25 ms.
  *
  * - **More** after any round within what is allowed, and only if the bound held the sender back; double at the start.
  * - **Less** after three late rounds in a row, by the fastest of them.
- * - **The least round trip falls** with any faster round. A queue that stands for long would hide it, so now and then one
- *   round is a *probe*, with next to nothing under way.
+ * - **The least round trip falls** with any faster round. A queue that stands for long would hide it, so one round in 20 s
+ *   is a *probe*, with next to nothing under way.
  * - **It rises** only by proof: if cuts have not made rounds shorter, the delay is not our queue. They are taken back and
  *   a probe measures the path anew.
  *
@@ -42,15 +40,15 @@ export class InFlight {
   #limited = false;
   /** The end of the round before: what was acknowledged, and when. */
   #before = { acked: 0, atMs: 0 };
-  /** Bytes a second in the last round, whatever the sender had to send; 0: no round yet. */
+  /** Bytes per second in the last round, even if the sender had little to send; 0: no round yet. */
   #rate = 0;
   #least = Number.POSITIVE_INFINITY;
-  /** When the path was last seen without a queue of ours. */
+  /** When a round last had so little under way that it made no queue. */
   #bareAtMs = Number.NEGATIVE_INFINITY;
   #probing = false;
   #lateRounds = 0;
   #fastestLateMs = 0;
-  /** Where the cuts that are being judged began. */
+  /** Where the cuts began whose effect is still to be seen. */
   #cutFrom: { readonly bound: number; readonly tookMs: number } | undefined;
 
   constructor(mostBytes: number) {
@@ -58,7 +56,7 @@ export class InFlight {
     this.#bound = Math.min(START, this.#most);
   }
 
-  /** Bytes that may be unacknowledged now. */
+  /** How many bytes may be unacknowledged now. */
   get bound(): number {
     return this.#probing ? IN_FLIGHT_FLOOR : this.#bound;
   }
@@ -75,10 +73,10 @@ export class InFlight {
     if (this.#mark === undefined) this.#setMark();
   }
 
-  /** The sender has more to send, and the bound holds it back. */
+  /** The sender has more to send than the bound allows. */
   onLimited(): void {
-    // Without a mark nothing has been sent in this round: what is under way was sent under an older bound. And the first
-    // write on a carrier stays marked: it is the one most likely to have the path for itself.
+    // Without a mark nothing was sent in this round: what is under way was sent under an older bound. And the first write on
+    // a carrier stays marked, because it is the one most likely to have the path to itself.
     if (this.#limited || this.#mark === undefined || this.#least === Number.POSITIVE_INFINITY) return;
     this.#limited = true;
     this.#setMark();
@@ -100,8 +98,8 @@ export class InFlight {
   }
 
   /**
-   * A new carrier: all before `offset` has arrived, what follows is sent again. Nothing learned is kept, not even for a planned
-   * change: the way may be another one, TCP below begins slower than we do, and doubling is at 16 MiB after six rounds.
+   * A new carrier: everything before `offset` has arrived, the rest is sent again. Nothing that was learned is kept, not even
+   * for a planned change: the path may differ, TCP begins slower than we do, and doubling reaches 16 MiB after six rounds.
    */
   reset(offset: number): void {
     this.#bound = Math.min(START, this.#most);
@@ -129,11 +127,11 @@ export class InFlight {
     this.#probing = false;
     if (probed || underWay <= IN_FLIGHT_FLOOR) this.#bareAtMs = nowMs;
     if (probed) return;
-    if (limited && rttMs > SLACK_MS && nowMs - this.#bareAtMs > this.#probeEveryMs()) {
+    if (limited && rttMs > SLACK_MS && nowMs - this.#bareAtMs > PROBE_EVERY_MS) {
       this.#probing = true;
       return;
     }
-    // The marked byte is the last of its burst and may have waited for an ack longer than most: hence the average.
+    // The average, because the marked byte is the last of its burst and may have waited for an ack longer than most.
     const tookMs = limited && this.#rate > 0 ? Math.min(rttMs, (this.#bound / this.#rate) * 1_000) : rttMs;
     const allowedMs = this.#least + SLACK_MS;
     if (tookMs <= allowedMs) {
@@ -163,7 +161,7 @@ export class InFlight {
       return;
     }
     this.#cutFrom = telling ? { bound: this.#bound, tookMs } : from;
-    // No cut can prove anything here. Staying costs little, unless the path has become far longer.
+    // At the floor no cut can prove anything. To stay there costs little, unless the path has become far longer.
     if (this.#bound === IN_FLIGHT_FLOOR && tookMs > 2 * allowedMs) this.#measureAnew();
     this.#setBound((this.#bound * allowedMs) / tookMs);
   }
@@ -171,10 +169,6 @@ export class InFlight {
   #measureAnew(): void {
     this.#least = Number.POSITIVE_INFINITY;
     this.#probing = true;
-  }
-
-  #probeEveryMs(): number {
-    return Math.min(PROBE_EVERY_AT_LATEST_MS, Math.max(PROBE_EVERY_MS, PROBE_EVERY_ROUND_TRIPS * this.#least));
   }
 
   #setBound(bytes: number): void {

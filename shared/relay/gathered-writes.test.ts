@@ -37,7 +37,7 @@ async function turns(count: number): Promise<void> {
   for (let index = 0; index < count; index++) await turn();
 }
 
-test("a word that comes alone goes at once, and those that follow it in one call at the end of their turn", async () => {
+test("a single short write is sent at once, and those that follow it in one call at the end of their turn", async () => {
   const wires = [new Wire(), new Wire()];
   for (const bytes of [4 * KIB - 1, 1, 10, 100]) for (const wire of wires) wire.gather(bytes);
   for (const wire of wires) assert.deepEqual(wire.calls, [4 * KIB - 1]);
@@ -45,7 +45,7 @@ test("a word that comes alone goes at once, and those that follow it in one call
   for (const wire of wires) assert.deepEqual(wire.calls, [4 * KIB - 1, 111]);
 });
 
-test("what is more than a word is written at the end of its turn", async () => {
+test("a longer write is sent at the end of its turn", async () => {
   const wire = new Wire();
   wire.gather(4 * KIB);
   wire.gather(1);
@@ -54,7 +54,7 @@ test("what is more than a word is written at the end of its turn", async () => {
   assert.deepEqual(wire.calls, [4 * KIB + 1]);
 });
 
-test("in each turn the first word goes at once", async () => {
+test("in each turn the first short write is sent at once", async () => {
   const wire = new Wire();
   for (let count = 1; count <= 3; count++) {
     wire.gather(1);
@@ -67,7 +67,7 @@ test("in each turn the first word goes at once", async () => {
   assert.deepEqual(wire.calls, [1, 1, 1, 4 * KIB, 1], "also behind a turn that gathered");
 });
 
-test("a word behind a part that waits for the next turns goes with it", async () => {
+test("a short write behind a part that waits for the next turns is sent with it", async () => {
   const wire = new Wire();
   wire.gather(16 * KIB);
   await turn();
@@ -77,7 +77,7 @@ test("a word behind a part that waits for the next turns goes with it", async ()
   assert.deepEqual(wire.calls, [16 * KIB + 1]);
 });
 
-test("however long a turn is, only its first word goes at once", async () => {
+test("however long a turn is, only its first short write is sent at once", async () => {
   const wire = new Wire();
   for (let count = 0; count < 4; count++) {
     wire.gather(1);
@@ -87,7 +87,7 @@ test("however long a turn is, only its first word goes at once", async () => {
   assert.deepEqual(wire.calls, [1, 3]);
 });
 
-test("a part of a bulk transfer waits for the rest, which goes at the end of its turn", async () => {
+test("a part of a bulk transfer waits for the rest, which is sent at the end of its turn", async () => {
   const wire = new Wire();
   wire.gather(32 * KIB);
   await turn();
@@ -113,7 +113,7 @@ for (const [bytes, more] of [
   });
 }
 
-test("where turns are long a part does not wait for the next", async () => {
+test("when turns are long a part does not wait for the next", async () => {
   const wire = new Wire();
   wire.gather(32 * KIB);
   nowMs += 2;
@@ -121,7 +121,7 @@ test("where turns are long a part does not wait for the next", async () => {
   assert.deepEqual(wire.calls, [32 * KIB]);
 });
 
-test("nobody waits for another's part", async () => {
+test("a socket does not wait for the part of another one", async () => {
   const [part, word] = [new Wire(), new Wire()];
   part.gather(32 * KIB);
   for (let count = 1; count <= 5; count++) {
@@ -132,7 +132,7 @@ test("nobody waits for another's part", async () => {
   assert.deepEqual(part.calls, [32 * KIB]);
 });
 
-test("an end sends what waits before it; a socket that is destroyed keeps nobody from being sent", async () => {
+test("an end sends what waits before it; a socket that is destroyed does not hold up others", async () => {
   const [ended, destroyed] = [new Wire(), new Wire()];
   ended.gather(32 * KIB);
   ended.end();

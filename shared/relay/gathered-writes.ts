@@ -1,22 +1,21 @@
 import type { Writable } from "node:stream";
 
-/** Up to here is what somebody types, or waits for. */
-const WORD = 4 * 1024;
-/** A write of this size is worth a system call of its own … */
+/** A shorter write may be what somebody types or waits for. */
+const SHORT_WRITE = 4 * 1024;
+/** A write of this size is worth a system call of its own. */
 const FULL_WRITE = 48 * 1024;
-/** … and this much is likely a part of something larger, of which the next turns bring more: many streams share the link. */
-const PART = 16 * 1024;
-/** So many turns more a part waits for the rest … */
+/** This much is likely a part of a bulk transfer, and the next turns bring more of it: many streams share the link. */
+const BULK_PART = 16 * 1024;
+/** So many turns more a part waits for the rest, and so long, ms, at most: on a busy loop a turn is long. */
 const MORE_TURNS = 2;
-/** … but no longer than this, ms: it may be all there is, and on a busy loop a turn is long. */
 const MOST_WAIT_MS = 2;
 
-/** Sockets that this turn has written to, or an earlier one that waits for what this one brings. */
+/** Sockets that were written to in this turn, or that wait from an earlier one. */
 let gathered: GatheredWrites[] = [];
 
 /**
- * Few system calls for what is written to a socket: the first word of a turn of the event loop goes at once, all else at
- * the turn's end, and where that is only a part of a bulk transfer, with what the next turns bring
+ * Gathers what is written to a socket into few system calls: the first short write of a turn of the event loop goes at
+ * once, all else at the end of the turn, and a part of a bulk transfer with what the next turns bring
  * (docs/decisions/0016). An end sends what waits; a socket that is destroyed loses it.
  */
 export class GatheredWrites {
@@ -30,9 +29,9 @@ export class GatheredWrites {
     this.#socket = socket;
   }
 
-  /** As `Writable.write`. */
+  /** Like `Writable.write`. */
   write(chunk: Buffer, done?: () => void): boolean {
-    if (this.#begun || chunk.length >= WORD) this.#cork();
+    if (this.#begun || chunk.length >= SHORT_WRITE) this.#cork();
     if (!this.#begun) this.#waitForTurnEnd();
     return this.#socket.write(chunk, done);
   }
@@ -50,7 +49,7 @@ export class GatheredWrites {
 
   /** Called once in a turn. */
   endTurn(): void {
-    if (this.#isWorthWaiting()) {
+    if (this.#isBulkPart()) {
       this.#turns++;
       this.#waitForTurnEnd();
       return;
@@ -60,11 +59,11 @@ export class GatheredWrites {
     if (this.#socket.writableCorked > 0) this.#socket.uncork();
   }
 
-  #isWorthWaiting(): boolean {
+  #isBulkPart(): boolean {
     const { writableLength, writableCorked } = this.#socket;
     return (
       writableCorked > 0 &&
-      writableLength >= PART &&
+      writableLength >= BULK_PART &&
       writableLength < FULL_WRITE &&
       this.#turns < MORE_TURNS &&
       performance.now() - this.#corkedAtMs < MOST_WAIT_MS

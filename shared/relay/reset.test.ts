@@ -102,7 +102,7 @@ for (const kind of ["tcp", "tls"] as const) {
   });
 }
 
-test("a reader that was stopped when the reset came can tell it from an end", async () => {
+test("a reset is told from an end although the reader was paused when it came", async () => {
   await using it = await pair("tcp");
   it.peer.pause();
   it.ours.write(Buffer.alloc(20_000_000));
@@ -123,7 +123,7 @@ test("a unix socket is closed without further bytes", async () => {
   assert.deepEqual(it.seen, ["end"]);
 });
 
-test("a reset that a write of TLS itself has met, unheard, is told from an end", async (t) => {
+test("a reset that a write of TLS itself has consumed is told from an end", async (t) => {
   const { cert, key } = certificate;
   const server = tls.createServer({ cert, key, allowHalfOpen: true });
   t.after(() => server.close());

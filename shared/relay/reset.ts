@@ -3,8 +3,8 @@ import type { Duplex } from "node:stream";
 import { hasPeer, rawSocketOf, readAgain } from "../node/sockets.ts";
 
 /**
- * Ends a connection so that its peer sees a failure, not an end in order: a TCP reset, under TLS without close_notify.
- * A unix socket knows no reset and is closed at once; any other Duplex is destroyed (design: "Outcomes").
+ * Ends a connection so that its peer sees a failure and not an end in order: by a TCP reset, under TLS without
+ * close_notify. A unix socket has no reset and is closed at once; any other Duplex is destroyed.
  */
 export function resetSocket(socket: Duplex, raw: Socket | undefined = rawSocketOf(socket)): void {
   if (raw !== undefined && !raw.destroyed && !raw.connecting && !isEnding(socket)) {
@@ -18,23 +18,23 @@ export function resetSocket(socket: Duplex, raw: Socket | undefined = rawSocketO
 }
 
 /**
- * All is written and the end is on its way to the kernel. libuv refuses a reset then (`uv_tcp_close_reset`: EINVAL), and
- * what Node could not reset it never closes: the descriptor would stay for ever.
+ * Everything is written and the end is on its way to the kernel. libuv then refuses a reset (`uv_tcp_close_reset`:
+ * EINVAL), and Node never closes a socket that it could not reset: the descriptor would stay open for ever.
  */
 function isEnding(socket: Duplex): boolean {
   return socket.writableEnded && !socket.writableFinished && socket.writableLength === 0;
 }
 
 /**
- * Was this socket, which has just said `end`, in truth reset by its peer?
+ * Was this socket, which has just emitted `end`, reset by its peer?
  *
  * When a reset arrives together with the last bytes that a slow reader takes, libuv reports an end (`uv__stream_io`:
- * POLLHUP after a partial read), and half a file passes for a whole one. The kernel still has the error; reading once
- * more asks for it. After an end in order the same read returns 0.
+ * POLLHUP after a partial read), and half a file looks like a whole one. The kernel still has the error, and another
+ * read returns it. After an end in order that read returns 0.
  *
- * It does so as well when a write has taken the error before. Node tells nobody of a write that TLS makes by itself, for
- * its tickets, and no later write of that socket ever calls back. But a connection of which we have not closed our side
- * has a peer for as long as it stands.
+ * It also returns 0 if a write has consumed the error before. Node does not report writes that TLS makes by itself,
+ * for its tickets, and no later write of that socket ever calls back. But a connection whose own side is not closed
+ * has a peer as long as it is established, so the kernel is asked for that.
  */
 export function endedByReset(socket: Duplex): boolean {
   const raw = rawSocketOf(socket);

@@ -54,7 +54,7 @@ async function unixSocket(t: TestContext): Promise<Socket> {
   return socket;
 }
 
-test("a sink that takes all holds nothing, and is not looked at", async () => {
+test("a sink that takes everything holds nothing and is not counted again", async () => {
   const pool = new MemoryPool(1e9);
   const memory = new SpliceMemory(pool.share("red"), [direction(new Stuck())], () => {});
   memory.onWrite(false);
@@ -80,7 +80,7 @@ test("what waits in a sink counts, with each write, and what the source has read
   assert.equal(pool.held, 0);
 });
 
-test("a unix socket that takes nothing more counts with what the kernel has of it", async (t) => {
+test("a unix socket that takes nothing more counts with what the kernel holds for it", async (t) => {
   const pool = new MemoryPool(1e9);
   const socket = await unixSocket(t);
   const memory = new SpliceMemory(pool.share("red"), [direction(socket)], () => {});
@@ -102,7 +102,7 @@ test("a unix socket that takes nothing more counts with what the kernel has of i
   assert.equal(pool.held, 0);
 });
 
-test("what stays in the kernel counts for a cluster that is served no more, until the process has enough", async (t) => {
+test("bytes left in the kernel count for a cluster that is not served any more, until the process has enough memory", async (t) => {
   const pool = new MemoryPool(1e9);
   const socket = await unixSocket(t);
   const share = pool.share("red");
@@ -117,7 +117,7 @@ test("what stays in the kernel counts for a cluster that is served no more, unti
   assert.deepEqual([pool.held, [...pool.shares()].length], [0, 0]);
 });
 
-test("whose stream or socket has been ended for its memory is not ended, and counted, once more", () => {
+test("a splice whose stream or socket was ended for its memory is not ended and counted again", () => {
   const pool = new MemoryPool(1e9);
   const sink = new Stuck();
   const one = direction(sink);
@@ -131,7 +131,7 @@ test("whose stream or socket has been ended for its memory is not ended, and cou
   assert.equal(pool.held, 0);
 });
 
-test("what a stream leaves behind is counted, and nothing else, at the moment when it is ended for its memory", async (t) => {
+test("when a stream is ended for its memory, only what it leaves in the kernel counts from that moment on", async (t) => {
   const pool = new MemoryPool(1e9);
   const socket = await unixSocket(t);
   const stream = new Stuck().on("error", () => {});
@@ -146,7 +146,7 @@ test("what a stream leaves behind is counted, and nothing else, at the moment wh
   assert.equal(pool.held, 0);
 });
 
-test("what a stream has sent before it ended in order is held for a caller that does not read, and can be taken", async () => {
+test("bytes of a stream that ended in order are held for a caller that does not read, and can be reclaimed", async () => {
   const pool = new MemoryPool(1e9);
   const [caller, stream] = [new Stuck(), new Stuck()];
   let ended = 0;
@@ -163,7 +163,7 @@ test("what a stream has sent before it ended in order is held for a caller that 
   assert.deepEqual([pool.held, ended], [0, 1]);
 });
 
-test("it stands still since its sinks took something last", async () => {
+test("the time without progress begins when a sink last took something", async () => {
   const pool = new MemoryPool(1e9);
   const holds: Reclaimable[] = [];
   const sink = new Stuck();
@@ -185,7 +185,7 @@ test("it stands still since its sinks took something last", async () => {
   memory.close();
 });
 
-test("a TCP socket counts with what the kernel may have of it once it has been offered what waits, and not before", async (t) => {
+test("a TCP socket counts with what the kernel may hold for it once it has been offered what waits, and not before", async (t) => {
   const server = createServer((socket) => socket.pause()).listen(0, "127.0.0.1");
   await once(server, "listening");
   const socket = connect((server.address() as AddressInfo).port, "127.0.0.1").on("error", () => {});

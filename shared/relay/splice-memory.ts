@@ -7,13 +7,13 @@ import { SharedInterval } from "../basics/timers.ts";
 import { DESTROYED, type MemoryAccount, type MemoryHolder, wasMemoryNeeded } from "../limits/memory-account.ts";
 import { ProgressTracker, type Reclaimable } from "../limits/reclaim.ts";
 
-/** What waits in sockets is counted so often, ms, and when one first takes nothing more: nobody pays for each chunk. */
-const LOOK_MS = 100;
-/** What Node takes for a write that waits, beside its bytes. */
+/** What waits in sockets is counted so often, ms, and when one first takes nothing more: no work for each chunk. */
+const COUNT_MS = 100;
+/** Memory that Node takes for a write that waits, beside its bytes. */
 const WRITE_BYTES = 256;
-/** What the kernel has of a unix socket that takes nothing more, with its own overhead: a control group grows by 5 % more. */
+/** What the kernel holds for a unix socket that takes nothing more, its overhead included (measured: 5 % more). */
 const UNIX_BUFFER = kernelSetting("core/wmem_default", 0, 212_992);
-/** Encrypted and not yet taken by the kernel. */
+/** Bytes that are encrypted and not yet taken by the kernel. */
 const TLS_BUFFER = 64 * 1024;
 /** The most that the kernel keeps of a TCP connection to be sent, bytes (tcp(7), `tcp_wmem`). */
 const TCP_BUFFER = kernelSetting("ipv4/tcp_wmem", 2, 4_194_304);
@@ -22,25 +22,25 @@ const TCP_BUFFER = kernelSetting("ipv4/tcp_wmem", 2, 4_194_304);
 export interface WaitingSink {
   readonly source: Duplex;
   readonly sink: Duplex;
-  /** Writes that the sink has not taken. */
+  /** Writes that the sink has not taken yet. */
   readonly waitingWrites: number;
-  /** Bytes that it has taken since the beginning. */
+  /** Bytes that it has taken since the splice began. */
   readonly taken: number;
 }
 
-/** Whose account a splice is on. */
+/** The account that a splice is counted in. */
 export type SpliceAccount = Pick<MemoryAccount, "hold" | "enter" | "countOrphaned">;
 
 /**
- * What a splice holds in the sockets beside its stream, in Node and in the kernel: of a reader that has stopped, that is
- * several times what the stream's window allows.
+ * Counts what a splice holds in the sockets beside its stream, in Node and in the kernel. For a reader that has
+ * stopped, that is several times what the stream's window allows.
  */
 export class SpliceMemory implements MemoryHolder, Reclaimable {
   readonly #account: SpliceAccount;
   readonly #directions: readonly WaitingSink[];
   readonly #onEvict: () => void;
-  readonly #place = new QueueNode<MemoryHolder>(this);
-  #look: QueueNode<() => void> | undefined;
+  readonly #node = new QueueNode<MemoryHolder>(this);
+  #counting: QueueNode<() => void> | undefined;
   #held = 0;
   #taken = 0;
   #listens = false;
@@ -52,9 +52,11 @@ export class SpliceMemory implements MemoryHolder, Reclaimable {
     this.#onEvict = onEvict;
   }
 
-  /** Something was written; `isFull`: its sink is not taking it. What holds something already is counted by the next look. */
+  /**
+   * Something was written; `isFull`: its sink is not taking it. A splice that holds something is counted periodically.
+   */
   onWrite(isFull: boolean): void {
-    this.#look ??= SharedInterval.every(LOOK_MS).add(this.#count);
+    this.#counting ??= SharedInterval.every(COUNT_MS).add(this.#count);
     if (isFull && this.#held === 0) this.#count();
   }
 
@@ -72,11 +74,11 @@ export class SpliceMemory implements MemoryHolder, Reclaimable {
     this.#set(held);
     if (held > 0) {
       this.#listen();
-      this.#account.enter(this.#place);
-    } else this.#rest();
+      this.#account.enter(this.#node);
+    } else this.#stopCounting();
   };
 
-  /** Only one that has held something has to know at once that its stream is over; most never do. */
+  /** Most splices never hold anything; only those that do must notice the end of their stream at once. */
   #listen(): void {
     if (this.#listens) return;
     this.#listens = true;
@@ -88,19 +90,19 @@ export class SpliceMemory implements MemoryHolder, Reclaimable {
     this.#held = held;
   }
 
-  /** Until the next write. */
-  #rest(): void {
-    this.#look?.leave();
-    this.#look = undefined;
-    this.#place.leave();
+  /** Counts nothing until the next write. */
+  #stopCounting(): void {
+    this.#counting?.leave();
+    this.#counting = undefined;
+    this.#node.leave();
   }
 
-  /** Nothing once the stream or the socket was destroyed before its end: the rest goes with it, a turn later. */
+  /** 0 once stream or socket was destroyed before its end: the rest is freed a turn of the event loop later. */
   get held(): number {
     return this.#isBroken ? 0 : this.#held;
   }
 
-  /** A stream that has ended in order is destroyed, too, and the caller may still have to read what it sent. */
+  /** A stream that has ended in order is destroyed, too, but the caller may still have to read what it sent. */
   get #isBroken(): boolean {
     return this.#directions.some(
       ({ source, sink }) => source.readableAborted || (sink.destroyed && !sink.writableFinished),
@@ -131,7 +133,7 @@ export class SpliceMemory implements MemoryHolder, Reclaimable {
     this.#onEvict();
   }
 
-  /** Comes before all else: an account that holds nothing may be forgotten, and these bytes with it. */
+  /** Has to come first: an account that holds nothing may be forgotten, and these bytes with it. */
   #countOrphaned(): void {
     const isWaiting = ({ sink }: WaitingSink): boolean => sink.writableLength > 0 && isUnix(sink);
     const leftBehind = this.#directions.filter(isWaiting).length * UNIX_BUFFER;
@@ -141,11 +143,11 @@ export class SpliceMemory implements MemoryHolder, Reclaimable {
   /** The splice is over. */
   close(): void {
     this.#set(0);
-    this.#rest();
+    this.#stopCounting();
   }
 }
 
-/** A source that is not read any more has what it had read ahead; a stream counts that itself, as unread. */
+/** Includes what a paused source has read ahead; a yamux stream counts that itself, as unread. */
 function waitingIn({ source, sink, waitingWrites, taken }: WaitingSink): number {
   const { writableLength } = sink;
   if (writableLength === 0) return 0;
@@ -154,8 +156,8 @@ function waitingIn({ source, sink, waitingWrites, taken }: WaitingSink): number 
 }
 
 /**
- * What the kernel holds for a socket that takes nothing more; others have no such buffers. What is corked was not offered
- * to the kernel yet: a transfer that is only fast is no reader that has stopped.
+ * What the kernel holds for a socket that takes nothing more. What is corked was not offered to the kernel yet: a fast
+ * transfer is not a reader that has stopped.
  */
 function kernelBytes(sink: Duplex, taken: number): number {
   if (!(sink instanceof Socket) || sink.writableCorked > 0) return 0;
@@ -167,7 +169,7 @@ function isUnix(sink: Duplex): boolean {
   return sink instanceof Socket && sink.remoteAddress === undefined;
 }
 
-/** One number of a setting in /proc/sys/net, or what Linux has by default where it is hidden. */
+/** One number of a setting in /proc/sys/net, or Linux's default where it is hidden. */
 function kernelSetting(name: string, index: number, byDefault: number): number {
   try {
     return Number(readFileSync(`/proc/sys/net/${name}`, "utf8").trim().split(/\s+/)[index]) || byDefault;

@@ -85,7 +85,7 @@ test("bytes arrive whole both ways at once, however much is corked", async () =>
   }
 });
 
-test("what the pace says is waited before more is read, and every byte and end still arrives", async () => {
+test("the source is paused for as long as pace says, and every byte and end still arrives", async () => {
   let rests = 0;
   let readWhileResting = 0;
   let restUntil = 0;
@@ -107,7 +107,7 @@ test("what the pace says is waited before more is read, and every byte and end s
   assert.equal(readWhileResting, 0);
 });
 
-test("rests of less than a millisecond add up: small chunks take as long as large ones", async () => {
+test("pauses of less than a millisecond add up: small chunks take as long as large ones", async () => {
   const CHUNKS = 200;
   const source = Duplex.from(Array.from({ length: CHUNKS }, () => Buffer.alloc(500)));
   const sink = new PassThrough();
@@ -139,7 +139,7 @@ test("half-close goes each way: after one side's end the other still answers at 
   }
 });
 
-test("a reset of one side is a reset of the other, and is told", async () => {
+test("a reset of one side is a reset of the other, and is reported", async () => {
   for (const first of ["caller", "target"] as const) {
     await using world = await tcpWorld();
     const other = first === "caller" ? world.target : world.caller;
@@ -195,7 +195,7 @@ test("a reset that comes behind bytes the splice had no room for is a reset to t
   }
 });
 
-test("a side that closes before both have ended fails the splice, whoever holds it", async () => {
+test("a side that closes before both have ended fails the splice", async () => {
   const [caller, target] = [duplexPair(), duplexPair()];
   const spliced = splice(caller[1], target[1]);
   caller[0].write("hello");
@@ -207,7 +207,7 @@ test("a side that closes before both have ended fails the splice, whoever holds 
   assert.ok(target[1].destroyed);
 });
 
-test("what has ended, closed or been paused before the splice began is taken up as it is", async (t) => {
+test("sides that ended, closed or were paused before the splice are treated as they are", async (t) => {
   await t.test("a source whose end was heard already", async () => {
     const [caller, target] = [duplexPair(), duplexPair()];
     caller[0].end();
@@ -262,7 +262,7 @@ test("what has ended, closed or been paused before the splice began is taken up 
   });
 });
 
-test("a side that cannot half-close and so drops what still comes is a failure, not an end", async () => {
+test("a side that cannot half-close and so drops what still arrives is a failure, not an end", async () => {
   const [near, far] = duplexPair({ allowHalfOpen: false });
   const target = duplexPair();
   near.resume();
@@ -281,7 +281,7 @@ async function until(condition: () => boolean, deadlineMs = 5_000): Promise<void
   }
 }
 
-test("errors behind the end are nobody's, and both may end or fail in one turn", async () => {
+test("errors after the end are ignored, and both may end or fail in one turn", async () => {
   const [caller, target] = [duplexPair(), duplexPair()];
   const spliced = splice(caller[1], target[1]);
   caller[0].resume().end("a");
@@ -377,7 +377,7 @@ test("whatever order two sides write, end, pause and fail in: a prefix at most i
   );
 });
 
-test("a splice that is over is not looked at any more, and nothing keeps it", async () => {
+test("a splice that is over is not checked any more, and nothing keeps it alive", async () => {
   const splicedAndOver = async (): Promise<WeakRef<Duplex>> => {
     const [[caller, callerInner], [target, targetInner]] = [duplexPair(), duplexPair()];
     const totals = splice(callerInner, targetInner, { stallTimeoutMs: 60_000 });

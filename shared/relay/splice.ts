@@ -12,50 +12,53 @@ export interface SpliceTotals {
   readonly bytesUp: number;
   readonly bytesDown: number;
   /**
-   * Who ended or failed first; `stall`: for too long one side took nothing of what we held for it, or nothing passed after
-   * one side had ended; `memory`: it held some that was needed, for a reader that had stopped.
+   * The side that ended or failed first; `stall`: one side took nothing of what was held for it, or nothing passed
+   * after one side had ended, for too long; `memory`: it held memory that was needed, for a reader that had stopped.
    */
   readonly endedBy: "caller" | "target" | "stall" | "memory";
-  /** Absent when both directions ended in order. */
+  /** Absent if both directions ended in order. */
   readonly error?: Error;
 }
 
 export interface SpliceOptions {
   /**
-   * Ends a splice in which one side takes no byte for so long while data for it is held, or after whose one end nothing
-   * passes for so long, ms; 0: never. Node hears nothing more of a socket that has ended, not even a reset, so who has left
-   * altogether cannot be told from who still listens.
+   * Ends the splice when for so long, ms, one side takes no byte of what is held for it, or nothing passes after one
+   * side has ended; 0: never. Node reports nothing more of a socket that has ended, not even a reset, so a peer that
+   * has left looks like one that still listens.
    */
   readonly stallTimeoutMs?: number;
-  /** Makes a reset visible to that side; by default the Duplex is destroyed. */
+  /** Makes a reset visible to that side; by default the Duplex is only destroyed. */
   readonly resetCaller?: () => void;
   readonly resetTarget?: () => void;
-  /** Gather what comes for this side into few writes: for sockets. A yamux stream gathers by itself. */
+  /** Gathers small chunks for this side into few writes: for sockets. A yamux stream gathers by itself. */
   readonly corkCaller?: boolean;
   readonly corkTarget?: boolean;
-  /** Where what waits in the sockets is counted, and who may end the splice when memory is short. */
+  /** The account of what waits in the sockets, which may end the splice when memory is short. */
   readonly memory?: SpliceAccount;
-  /** Called with the bytes of every chunk, either way; for so long, ms, nothing more is read in that direction. */
+  /**
+   * Called with the bytes of every chunk, either way. For the time returned, ms, nothing more is read in that
+   * direction.
+   */
   readonly pace?: ((bytes: number) => number) | undefined;
 }
 
-/** Bytes that may wait in a Duplex before its source is stopped: beside the window, all that a stalled reader holds. */
+/** Bytes that may wait in a Duplex before its source is paused. */
 const MAX_WAITING = 64 * 1024;
 
-/** The same in writes: one of a few bytes costs as much as some hundred. */
+/** Writes that may wait there: one of a few bytes costs as much memory as some hundred bytes. */
 const MAX_WAITING_WRITES = 256;
 
-/** The longest rest at a time, ms. */
-const MOST_REST_MS = 1_000;
+/** The longest pause at a time for the sake of `pace`, ms. */
+const MOST_PAUSE_MS = 1_000;
 
-/** A stall is looked for so often within its time: no work for each chunk, and found at most two periods late. */
+/** Checks within the stall timeout: no work for each chunk, and a stall is found at most two periods late. */
 const STALL_CHECKS = 4;
 
 /**
  * Joins two Duplex until both have closed: bytes, half-close and backpressure in both directions.
  *
- * An end in order is passed on as an end, a failure as a reset, so that neither side takes a cut transfer for a whole one.
- * Both are the splice's from here on, including their errors. Never rejects.
+ * An end in order is passed on as an end, a failure as a reset, so that neither side takes a truncated transfer for a
+ * whole one. The splice owns both from here on and listens for their errors. Never rejects.
  */
 export function splice(caller: Duplex, target: Duplex, options: SpliceOptions = {}): Promise<SpliceTotals> {
   return new Promise((resolve) => new Splice(caller, target, options, resolve));
@@ -68,12 +71,12 @@ class Splice {
   readonly #resolve: (totals: SpliceTotals) => void;
   readonly #up: Pump;
   readonly #down: Pump;
-  readonly #stallLook: QueueNode<() => void> | undefined;
+  readonly #stallCheck: QueueNode<() => void> | undefined;
   readonly #memory: SpliceMemory | undefined;
   #endedBy: SpliceTotals["endedBy"] | undefined;
   #error: Error | undefined;
   #firstClosed: Side | undefined;
-  readonly #halfStill = new Stillness();
+  readonly #halfClosed = new StallCounter();
 
   constructor(caller: Duplex, target: Duplex, options: SpliceOptions, resolve: (totals: SpliceTotals) => void) {
     this.#caller = caller;
@@ -89,7 +92,7 @@ class Splice {
     }
     if (options.stallTimeoutMs) {
       const timer = SharedInterval.every(Math.ceil(options.stallTimeoutMs / STALL_CHECKS));
-      this.#stallLook = timer.add(this.#onStallCheck);
+      this.#stallCheck = timer.add(this.#onStallCheck);
     }
     this.#bind(caller, "caller", this.#up);
     this.#bind(target, "target", this.#down);
@@ -99,7 +102,7 @@ class Splice {
     side.on("error", (error: Error) => this.#fail(name, error));
     side.on("close", () => this.#onClose(side, name));
     side.on("end", () => this.#onEnd(side, name, reads));
-    // What has happened before will not be told again.
+    // There is no event for what has happened before.
     if (side.closed) process.nextTick(() => this.#onClose(side, name));
     else if (side.readableEnded) this.#onEnd(side, name, reads);
     else if (!side.destroyed) reads.start();
@@ -111,16 +114,16 @@ class Splice {
     else reads.end();
   }
 
-  /** May be called twice for a side that was destroyed just before the splice: `closed` runs ahead of its event. */
+  /** Called twice for a side that was destroyed just before the splice: `closed` is true before the event. */
   #onClose(side: Duplex, name: Side): void {
-    // A side whose writing end was closed although the other had not ended has taken less than it was sent.
+    // A side whose writable end closed before the other side had ended has taken less than it was sent.
     const other = name === "caller" ? this.#target : this.#caller;
     if (!side.readableEnded || !side.writableFinished || !other.readableEnded) {
       this.#fail(name, side.errored ?? new Error(`the ${name} closed before both directions had ended`));
     }
     this.#firstClosed ??= name;
     if (this.#firstClosed === name) return;
-    this.#stallLook?.leave();
+    this.#stallCheck?.leave();
     this.#memory?.close();
     this.#up.stop();
     this.#down.stop();
@@ -144,7 +147,7 @@ class Splice {
   readonly #onStallCheck = (): void => {
     const stall = this.#stall();
     if (stall === undefined) return;
-    this.#stallLook?.leave();
+    this.#stallCheck?.leave();
     this.#end("stall", stall);
   };
 
@@ -157,13 +160,14 @@ class Splice {
     this.#reset(this.#target, this.#options.resetTarget);
   }
 
-  /** Why it has lasted for too long, called once in each period. */
+  /** Returns why the splice has stalled, if it has. Called once in each period. */
   #stall(): string | undefined {
     const isStalled = [this.#up.isStalled(), this.#down.isStalled()];
     if (isStalled.includes(true)) return "one side took no byte for too long";
     const isHalf = this.#caller.readableEnded !== this.#target.readableEnded;
-    if (!this.#halfStill.lasts(isHalf, this.#up.taken + this.#down.taken)) return undefined;
-    return `the ${this.#caller.readableEnded ? "caller" : "target"} had ended, and the other side was silent for too long`;
+    if (!this.#halfClosed.lasts(isHalf, this.#up.taken + this.#down.taken)) return undefined;
+    const ended = this.#caller.readableEnded ? "caller" : "target";
+    return `the ${ended} had ended, and the other side was silent for too long`;
   }
 }
 
@@ -172,21 +176,23 @@ type Side = "caller" | "target";
 /** One direction. */
 class Pump implements WaitingSink {
   bytes = 0;
-  /** Since the sink last had nothing waiting. */
+  /** Writes since the sink last had nothing waiting. */
   waitingWrites = 0;
   memory: SpliceMemory | undefined;
   readonly source: Duplex;
   readonly sink: Duplex;
   readonly #writes: { write(chunk: Buffer, done?: () => void): boolean };
   readonly #pace: SpliceOptions["pace"];
-  /** For the sink to take what it holds. */
+  /** The source is paused until the sink has taken what it holds. */
   #waiting = false;
-  /** For the pace. */
-  #resting = false;
-  /** Less than the 1 ms that a timer takes: it is added to the next rest, or small chunks would never rest. */
-  #restLeftMs = 0;
-  #restTimer: NodeJS.Timeout | undefined;
-  readonly #still = new Stillness();
+  /** The source is paused for the sake of `pace`. */
+  #pacing = false;
+  /**
+   * The rest of a pause below the 1 ms of a timer: it is added to the next one, or small chunks would never be paced.
+   */
+  #pauseLeftMs = 0;
+  #paceTimer: NodeJS.Timeout | undefined;
+  readonly #stall = new StallCounter();
 
   constructor(source: Duplex, sink: Duplex, cork: boolean, pace: SpliceOptions["pace"]) {
     this.source = source;
@@ -197,7 +203,7 @@ class Pump implements WaitingSink {
 
   start(): void {
     this.source.on("data", this.#onData);
-    this.source.resume(); // a source that was paused by hand stays so, whoever listens
+    this.source.resume(); // a source that was paused before stays paused when a listener is added
   }
 
   end(): void {
@@ -207,42 +213,42 @@ class Pump implements WaitingSink {
   readonly #onData = (chunk: Buffer): void => {
     this.bytes += chunk.length;
     const { sink } = this;
-    if (sink.destroyed || sink.writableEnded) return; // its 'close' tells the rest
+    if (sink.destroyed || sink.writableEnded) return; // its "close" event follows
     const isWaiting = sink.writableLength > 0;
     this.waitingWrites = isWaiting ? this.waitingWrites + 1 : 1;
     const isLast = this.waitingWrites >= MAX_WAITING_WRITES && !this.#waiting;
     if (isLast) this.#wait();
     const full = !this.#writes.write(isWaiting ? compact(chunk) : chunk, isLast ? this.#onWritable : undefined);
-    // Not full alone: a sink that takes all at once is not worth a pause. But full, or no 'drain' would ever come.
+    // Without `full` there would be no "drain" event; `full` alone is also true for sinks that take all at once.
     if (full && !this.#waiting && sink.writableLength >= MAX_WAITING) {
       this.#wait();
       sink.once("drain", this.#onWritable);
     }
     this.memory?.onWrite(full);
-    if (this.#pace !== undefined) this.#rest(this.#pace(chunk.length));
+    if (this.#pace !== undefined) this.#keepPace(this.#pace(chunk.length));
   };
 
-  #rest(longestPauseMs: number): void {
-    if (this.#resting) return;
-    const ms = Math.floor(longestPauseMs + this.#restLeftMs);
-    this.#restLeftMs += longestPauseMs - ms;
+  #keepPace(longestPauseMs: number): void {
+    if (this.#pacing) return;
+    const ms = Math.floor(longestPauseMs + this.#pauseLeftMs);
+    this.#pauseLeftMs += longestPauseMs - ms;
     if (ms <= 0) return;
-    this.#resting = true;
+    this.#pacing = true;
     this.source.pause();
-    // A long rest is asked for again on the way: the limit may be another by then, or none.
-    this.#restTimer = setTimeout(
+    // A long pause is taken in parts, because the limit may change meanwhile.
+    this.#paceTimer = setTimeout(
       () => {
-        this.#resting = false;
-        if (ms > MOST_REST_MS) this.#rest(this.#pace?.(0) ?? 0);
-        if (!this.#resting && !this.#waiting) this.source.resume();
+        this.#pacing = false;
+        if (ms > MOST_PAUSE_MS) this.#keepPace(this.#pace?.(0) ?? 0);
+        if (!this.#pacing && !this.#waiting) this.source.resume();
       },
-      Math.min(ms, MOST_REST_MS),
+      Math.min(ms, MOST_PAUSE_MS),
     );
   }
 
-  /** Nothing is moved any more. */
+  /** The splice is over. */
   stop(): void {
-    clearTimeout(this.#restTimer);
+    clearTimeout(this.#paceTimer);
   }
 
   #wait(): void {
@@ -252,7 +258,7 @@ class Pump implements WaitingSink {
 
   readonly #onWritable = (): void => {
     this.#waiting = false;
-    if (!this.#resting) this.source.resume();
+    if (!this.#pacing) this.source.resume();
   };
 
   /** Bytes that the sink has taken. */
@@ -260,18 +266,18 @@ class Pump implements WaitingSink {
     return this.bytes - this.sink.writableLength;
   }
 
-  /** Whether the sink has taken nothing of what is held for it during the last `STALL_CHECKS` periods. */
+  /** Has the sink taken nothing of what is held for it in the last `STALL_CHECKS` periods? */
   isStalled(): boolean {
-    return this.#still.lasts(this.sink.writableLength > 0, this.taken);
+    return this.#stall.lasts(this.sink.writableLength > 0, this.taken);
   }
 }
 
-/** How many periods it has lasted that nothing moves. */
-class Stillness {
+/** Counts the periods in which nothing has moved. */
+class StallCounter {
   #takenBefore = 0;
   #checks = 0;
 
-  /** Called once in each period: has nothing been taken during the last `STALL_CHECKS`, although it was `awaited`? */
+  /** Called once in each period. Has nothing been taken in the last `STALL_CHECKS`, although it was `awaited`? */
   lasts(awaited: boolean, taken: number): boolean {
     this.#checks = awaited && taken === this.#takenBefore ? this.#checks + 1 : 0;
     this.#takenBefore = taken;

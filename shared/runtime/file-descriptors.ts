@@ -34,9 +34,9 @@ export interface FileDescriptorsDeps {
 }
 
 /**
- * Counts the open file descriptors of this process against its limit. When hardly any is left, new connections are refused:
- * the rest is for probes, for the tunnel that comes back, and for files that are read again. Nothing else tells when they run
- * out, since libuv then closes connections, or lets them wait, without an event.
+ * Counts the open file descriptors of this process against its limit. When hardly any is left, new connections are
+ * refused: the rest is for probes, for the tunnel that comes back, and for files that are read again. Nothing else
+ * tells when they run out, since libuv then closes connections, or lets them wait, without an event.
  */
 export class FileDescriptors {
   readonly #deps: FileDescriptorsDeps;
@@ -86,7 +86,9 @@ export class FileDescriptors {
     if (shortage !== undefined) throw new CulvertError(code, shortage);
   }
 
-  /** Why a system call found no descriptor, maybe before a count shows it; `undefined` if it failed for another reason. */
+  /**
+   * Why a system call found no descriptor, maybe before a count shows it; `undefined` if it failed for another reason.
+   */
   shortageBehind(error: unknown): string | undefined {
     const whose = descriptorShortage(error);
     if (whose === undefined) return undefined;

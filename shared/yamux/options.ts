@@ -22,8 +22,8 @@ export interface SessionOptions {
   /** Bytes that the transport may hold untaken, which a control frame has to wait for. */
   readonly maxPending: number;
   /**
-   * A tail behind a large frame waits for the next write only when so many bytes have gone one way and none has come back,
-   * because a reader may be waiting for the end of a shorter message.
+   * A tail behind a large frame waits for the next write only when so many bytes have gone one way and none has come
+   * back, because a reader may be waiting for the end of a shorter message.
    */
   readonly bulkBytes: number;
   /** Frames that carry nothing (pings, empty data, updates of 0, resets) a peer may send in one second. */

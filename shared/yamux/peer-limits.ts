@@ -30,8 +30,8 @@ export class IdleFrameLimit {
 const ARRIVED_MS = 60_000;
 
 /**
- * Limits the payload for streams that have ended here to what their windows allowed at that moment, because that may have
- * been under way. More than that obeys no window and could be sent without end.
+ * Limits the payload for streams that have ended here to what their windows allowed at that moment, because that may
+ * have been under way. More than that obeys no window and could be sent without end.
  */
 export class LateDataLimit {
   readonly #now: () => number;

@@ -8,8 +8,8 @@ export interface HeldCounter {
 }
 
 /**
- * What a stream has received and its reader has not taken: one piece in the Duplex's own buffer, the rest queued here. Most
- * streams have a reader that takes all at once, so queue and tracker are made only when they are needed.
+ * What a stream has received and its reader has not taken: one piece in the Duplex's own buffer, the rest queued here.
+ * Most streams have a reader that takes all at once, so queue and tracker are made only when they are needed.
  */
 export class ReadBuffer {
   readonly #counter: HeldCounter;
@@ -69,7 +69,9 @@ export class ReadBuffer {
     else this.#progress.restart(this.#now());
   }
 
-  /** Counts what the reader has taken, so that `left` bytes are in the Duplex. Returns the bytes that deserve credit. */
+  /**
+   * Counts what the reader has taken, so that `left` bytes are in the Duplex. Returns the bytes that deserve credit.
+   */
   onRead(left: number): number {
     const taken = this.#unread - left - this.queued;
     if (taken <= 0) return 0;

@@ -69,7 +69,10 @@ export class SendBuffer {
     return taken;
   }
 
-  /** The peer gives `delta` bytes of credit. Returns false if the window would pass a uint32, which no honest peer does. */
+  /**
+   * The peer gives `delta` bytes of credit. Returns false if the window would pass a uint32, which no honest peer
+   * does.
+   */
   grant(delta: number): boolean {
     if (this.#window + delta > MAX_UINT32) return false;
     this.#window += delta;

@@ -9,19 +9,23 @@ const FLUSH_AT_ONCE = 16 * 1024;
 /** So many bytes of control frames are sent before the turn ends: thousands of streams may be opened in one turn. */
 const FLUSH_CONTROL_AT = 64 * 1024;
 /**
- * Small frames are gathered while each turn of the event loop brings more of them, for so long, ms, at most; not at all when
- * the last turn took as long. Without that, every one of many callers causes a write here and a read at the peer.
+ * Small frames are gathered while each turn of the event loop brings more of them, for so long, ms, at most; not at
+ * all when the last turn took as long. Without that, every one of many callers causes a write here and a read at the
+ * peer.
  */
 const GATHER_MS = 0.5;
-/** With less room on the path than this, a stream's turn is half a frame while others wait: their next one is far away. */
+/**
+ * With less room on the path than this, a stream's turn is half a frame while others wait: their next one is far away.
+ */
 const AMPLE_ROOM = 512 * 1024;
 /** A shorter frame is not worth its header and a turn, even if the path has less room. */
 const LEAST_FRAME = 4 * 1024;
 const EMPTY = Buffer.alloc(0);
 
 /**
- * Everything a session sends, in the order in which it goes: control frames first, then streams in turn, one frame each.
- * What the transport has not taken stays under `maxPending` and one frame, so that a control frame never waits for more.
+ * Everything a session sends, in the order in which it goes: control frames first, then streams in turn, one frame
+ * each. What the transport has not taken stays under `maxPending` and one frame, so that a control frame never waits
+ * for more.
  */
 export class SendQueue {
   readonly #transport: Transport;
@@ -159,7 +163,10 @@ export class SendQueue {
     return bytes;
   }
 
-  /** The longest payload of a frame behind `before` bytes: no more than the path has room for, and whole records if it can. */
+  /**
+   * The longest payload of a frame behind `before` bytes: no more than the path has room for, and whole records if it
+   * can.
+   */
   #frameLimit(before: number, pathRoom: number): number {
     const left = pathRoom - before;
     const turn = left < AMPLE_ROOM && this.#ready.size > 0 ? this.#maxFramePayload / 2 : this.#maxFramePayload;
@@ -215,8 +222,8 @@ export class SendQueue {
 const TAIL_PERIOD_MS = 1;
 
 /**
- * Streams in the middle of a bulk transfer whose last large write has left a few bytes. More is likely to follow, and then
- * they go with it; alone they would cost both ends a frame and a TLS record (docs/decisions/0017).
+ * Streams in the middle of a bulk transfer whose last large write has left a few bytes. More is likely to follow, and
+ * then they go with it; alone they would cost both ends a frame and a TLS record (docs/decisions/0017).
  */
 class TailCoalescer {
   readonly #onDue: (stream: Stream) => void;

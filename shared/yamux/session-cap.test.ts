@@ -32,7 +32,8 @@ test("streams whose readers take a little again and again hold twice the cap of 
     assert.throws(() => client.session.open(), { reason: "pool_full" });
     await until(() => share.held <= 2 * CAP);
     const left = streams.filter(({ destroyed }) => !destroyed).length;
-    // 32 where all readers move. A test that stands still for 0.2 s makes them look stopped: what fits below the cap stays.
+    // 32 where all readers move. A test that stands still for 0.2 s makes them look stopped: what fits below the cap
+    // stays.
     assert.ok(left * WINDOW >= 0.8 * CAP, `${left} of ${STREAMS} are left: no more are ended than must be`);
   } finally {
     clearInterval(reading);

@@ -71,7 +71,7 @@ export class Session {
     this.#pings.refresh();
   }
 
-  // ── for the owner ────────────────────────────────────────────────────────────────────────────────────────
+  // ── for the owner ──────────────────────────────────────────────────────────────────────────────────────────────
 
   get streamCount(): number {
     return this.#streams.size;
@@ -155,8 +155,8 @@ export class Session {
   }
 
   /**
-   * Drains, waits for the streams up to `deadlineMs`, then ends the transport; streams that are still open are lost. The
-   * rest of the time is for the last bytes. Resolves when the transport has closed, so that the process may exit.
+   * Drains, waits for the streams up to `deadlineMs`, then ends the transport; streams that are still open are lost.
+   * The rest of the time is for the last bytes. Resolves when the transport has closed, so that the process may exit.
    */
   async close(deadlineMs: number): Promise<void> {
     const begun = this.#options.now();
@@ -207,7 +207,7 @@ export class Session {
     this.#handler.onClosed(reason);
   }
 
-  // ── for its streams ────────────────────────────────────────────────────────────────────────────────────────────────────
+  // ── for its streams ─────────────────────────────────────────────────────────────────────────────────────────────
 
   #streamWire(): StreamWire {
     const session = this;

@@ -117,8 +117,8 @@ export class StreamTable {
 }
 
 /**
- * The open streams by id. The map has indices as its values and not the streams: an old map that was full of deleted entries
- * would keep those alive until the next full collection (docs/decisions/0018).
+ * The open streams by id. The map has indices as its values and not the streams: an old map that was full of deleted
+ * entries would keep those alive until the next full collection (docs/decisions/0018).
  */
 export class StreamsById {
   readonly #indexOf = new Map<number, number>();

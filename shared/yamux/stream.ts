@@ -36,8 +36,8 @@ export interface StreamWire extends PathTimes {
 const WRITE_HIGH_WATER_MARK = 64 * 1024;
 
 /**
- * One yamux stream as a Duplex. Backpressure: `_write` keeps its callback until the peer's window allows the bytes. Reading
- * gives credit, `end()` is FIN, and `destroy()` is RST unless both directions have ended.
+ * One yamux stream as a Duplex. Backpressure: `_write` keeps its callback until the peer's window allows the bytes.
+ * Reading gives credit, `end()` is FIN, and `destroy()` is RST unless both directions have ended.
  *
  * ```
  *            end()                        peer's FIN
@@ -174,8 +174,8 @@ export class Stream extends Duplex {
   }
 
   /**
-   * Calls back the write of which a frame of `taken` bytes was sent, if all of it was, or all but a tail that may wait. Apart
-   * from `takePayload`, because it runs foreign code. Returns true if a tail waits for more.
+   * Calls back the write of which a frame of `taken` bytes was sent, if all of it was, or all but a tail that may
+   * wait. Apart from `takePayload`, because it runs foreign code. Returns true if a tail waits for more.
    */
   completeWrite(taken: number): boolean {
     if (this.#outgoing.length > 0 && !this.#mayKeepTail(taken)) return false;

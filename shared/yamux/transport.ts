@@ -8,8 +8,8 @@ export interface Transport {
   start(consumer: TransportConsumer): void;
 
   /**
-   * Takes a batch of whole frames. Nobody changes the buffers from here on until the transport has released them. It always
-   * accepts; the session keeps `pendingBytes` below its bound.
+   * Takes a batch of whole frames. Nobody changes the buffers from here on until the transport has released them. It
+   * always accepts; the session keeps `pendingBytes` below its bound.
    */
   write(batch: readonly Buffer[], byteLength: number): void;
 
@@ -20,8 +20,8 @@ export interface Transport {
   room(): number;
 
   /**
-   * How many of the `most` bytes that begin at byte `at` of a batch fill whole TLS records below; `most` if no record ends
-   * among them. A frame that ends inside a record costs the peer one more piece.
+   * How many of the `most` bytes that begin at byte `at` of a batch fill whole TLS records below; `most` if no record
+   * ends among them. A frame that ends inside a record costs the peer one more piece.
    */
   wholeRecords(at: number, most: number): number;
 

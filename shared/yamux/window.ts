@@ -1,7 +1,9 @@
 /** The reader keeps up when it takes half a window within this many round trips: then the window is too small. */
 const GROW_WITHIN_ROUND_TRIPS = 4;
 
-/** Credit is sent at the latest when so many bytes are owed: on a long path, half of a large window would not be used. */
+/**
+ * Credit is sent at the latest when so many bytes are owed: on a long path, half of a large window would not be used.
+ */
 const MOST_OWED = 2 * 1024 * 1024;
 
 /** Where the growth of windows is taken from: the session's budget for credit beyond initial windows. */
@@ -24,8 +26,8 @@ export interface PathTimes {
 /**
  * The receiving half of a stream's flow control: what the peer may still send, and when to let it send more.
  *
- * Credit is given for bytes that the reader has taken, never for bytes that merely arrived, so a reader that stops costs
- * at most one window. It is given by halves of the window, or by 2 MiB: one update for many reads.
+ * Credit is given for bytes that the reader has taken, never for bytes that merely arrived, so a reader that stops
+ * costs at most one window. It is given by halves of the window, or by 2 MiB: one update for many reads.
  */
 export class ReceiveWindow {
   /** Bytes the peer may have under way or in our buffer. */

@@ -4,7 +4,7 @@ import { stringify } from "yaml";
 import { ISSUER, Issuer, SUBJECT } from "../../../server/tokens/testing/tokens.ts";
 import { NAMES } from "./addresses.ts";
 
-/** What agents prove themselves with, as flags. */
+/** The credentials of agents, as flags. */
 export interface Identities {
   readonly certificate: readonly string[];
   readonly token: readonly string[];

@@ -9,9 +9,9 @@ import { CorporateNetwork } from "./network.ts";
 import { Traffic } from "./traffic.ts";
 
 export interface AgentOptions {
-  /** A certificate, when left out. */
+  /** By default a certificate. */
   readonly identity?: keyof Identities;
-  /** The agent's name for the server; without one, that which only a proxy can resolve. */
+  /** The server's name for the agent. By default it is one that only a proxy can resolve. */
   readonly server?: string;
   readonly env?: Readonly<Record<string, string>>;
 }
@@ -46,7 +46,7 @@ export class Company implements AsyncDisposable {
     this.#identities = identities;
   }
 
-  /** `change`: options of the server. */
+  /** `change` sets options of the server. */
   static async create(change: Readonly<Record<string, number | string>> = {}): Promise<Company> {
     requireBuilt();
     const network = await CorporateNetwork.create();
@@ -71,14 +71,14 @@ export class Company implements AsyncDisposable {
       const traffic = await Traffic.open(network.inside, uds);
       return new Company({ network, dir, pki, identities, server, traffic });
     } catch (error) {
-      // With everything that runs in it.
+      // This ends all processes in it.
       await network[Symbol.asyncDispose]();
       dir[Symbol.dispose]();
       throw error;
     }
   }
 
-  /** Does not wait. */
+  /** Starts an agent without waiting for it. */
   startAgent(options: readonly string[], more: AgentOptions = {}): Program {
     const { identity = "certificate", server = NAMES.server, env = {} } = more;
     const own = flags({
@@ -89,7 +89,7 @@ export class Company implements AsyncDisposable {
     return this.network.inside.start("culvert agent", argv, env);
   }
 
-  /** The same, and waits for its tunnel. */
+  /** Starts an agent and waits for its tunnel. */
   async connectAgent(options: readonly string[], more?: AgentOptions): Promise<Program> {
     const agent = this.startAgent(options, more);
     try {

@@ -6,12 +6,12 @@ import type { TargetServer } from "../../harness/targets/tcp.ts";
 import { within } from "../../harness/wait.ts";
 import type { Namespace } from "../../kubernetes/world/namespace.ts";
 
-/** Listens where it runs, and hands the listener over: a socket stays in the namespace in which it was made. */
+/** Listens in its own namespace and passes the listener on: a socket stays in the namespace in which it was created. */
 const LISTENER = `
 const server = require("node:net").createServer().listen(0, "127.0.0.1", () => process.send("listening", server));`;
 const LISTENS_MS = 10_000;
 
-/** A target of this process that is reached on the loopback of a namespace. */
+/** A target in this process that listens on the loopback of a namespace. */
 export class InsideTarget<Target extends TargetServer> implements TargetServer {
   readonly host = "127.0.0.1";
   readonly target: Target;
@@ -21,7 +21,7 @@ export class InsideTarget<Target extends TargetServer> implements TargetServer {
   private constructor(target: Target, listener: Server) {
     this.target = target;
     this.#listener = listener;
-    // What the other process said of half-close does not come along.
+    // The setting for half-close in the other process is not passed on.
     Object.assign(listener, { allowHalfOpen: true });
     listener.on("connection", (socket) => this.#lead(socket));
   }
@@ -33,7 +33,7 @@ export class InsideTarget<Target extends TargetServer> implements TargetServer {
       const [, listener] = (await within(handedOver(child), LISTENS_MS, `a listener in ${name}`)) as [string, Server];
       return new InsideTarget(target, listener);
     } finally {
-      // It would accept connections too.
+      // Otherwise it would accept connections as well.
       const ended = once(child, "exit");
       if (child.kill("SIGKILL")) await ended;
     }
@@ -61,7 +61,7 @@ export class InsideTarget<Target extends TargetServer> implements TargetServer {
       this.#sockets.add(one);
       one.on("close", () => this.#sockets.delete(one));
     }
-    // Whatever goes wrong on one side ends the other; the test sees it there.
+    // An error on one side ends the other, where the test sees it.
     pipeline(socket, onward, () => {});
     pipeline(onward, socket, () => {});
   }

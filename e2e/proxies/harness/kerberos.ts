@@ -35,22 +35,22 @@ export class Realm implements AsyncDisposable {
 
   /** For squid. */
   get auth(): SquidAuth {
-    // What it remembers against replays would stay behind on this machine.
+    // Its replay cache would remain on this machine.
     const env = { KRB5_CONFIG: this.#dir.file("krb5.conf"), KRB5RCACHENAME: "none:" };
     return { scheme: "negotiate", principal: PROXY, keytab: this.#dir.file("proxy.keytab"), env };
   }
 
-  /** What a process needs to know, without a ticket. */
+  /** The environment of a process without a ticket. */
   get env(): Env {
     return this.#envWith("no-tickets");
   }
 
-  /** The same with a key to get tickets with, as services have one. */
+  /** The environment of a process with a keytab, as services have it. */
   get keytabEnv(): Env {
     return { ...this.#envWith("tickets-by-key"), KRB5_CLIENT_KTNAME: this.#dir.file("user.keytab") };
   }
 
-  /** The same with a ticket in a cache, as after a login. */
+  /** The environment of a process with a ticket in a cache, as after a login. */
   async login(): Promise<Env> {
     const env = this.#envWith("tickets");
     await this.#network.inside.must(["kinit", "-k", "-t", this.#dir.file("user.keytab"), USER], { env });
@@ -69,7 +69,7 @@ export class Realm implements AsyncDisposable {
   async #build(): Promise<void> {
     const { outside } = this.#network;
     const dir = this.#dir;
-    // squid gives root's rights up, and has to read its own keytab.
+    // squid drops root's privileges and must read its own keytab.
     chmodSync(dir.path, 0o755);
     mkdirSync(dir.file("kdc"));
     writeFileSync(dir.file("krb5.conf"), CLIENTS);

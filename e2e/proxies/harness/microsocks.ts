@@ -7,9 +7,9 @@ export interface SocksUser {
   readonly password: string;
 }
 
-/** A SOCKS 5 server: for everybody, or for one user. */
+/** A SOCKS 5 server without a login, or with one user. */
 export class Microsocks implements AsyncDisposable {
-  /** Without a scheme: whether names are resolved here (`socks5h`) is for the client to say. */
+  /** Without a scheme: the client chooses between `socks5` and `socks5h`. */
   readonly address = `${NAMES.proxy}:${PORTS.socks}`;
   readonly #service: Service;
 
@@ -23,12 +23,12 @@ export class Microsocks implements AsyncDisposable {
     return new Microsocks(await Service.start(outside, { name: "microsocks", argv, port: PORTS.socks }));
   }
 
-  /** One line for each connection that it has made, with the name or address it was asked for. */
+  /** One line for each connection that it has opened, with the requested name or address. */
   get log(): readonly string[] {
     return this.#service.output;
   }
 
-  /** Cuts every connection, and begins anew. */
+  /** Drops all connections and starts again. */
   async restart(): Promise<void> {
     await this.#service.kill();
     await this.#service.start();

@@ -5,27 +5,27 @@ import { delimiter, join } from "node:path";
 
 const FOLDERS = (process.env["PATH"] ?? "").split(delimiter);
 
-/** Why these programs cannot be used here, in namespaces of their own; on CI that is a failure. */
+/** Why these programs cannot run here in network namespaces. On CI a missing program is a failure. */
 export function missing(...programs: readonly string[]): string | false {
-  return told(whatIsMissing(["ip", "nft", "ss", "curl", ...programs]));
+  return failOnCi(whatIsMissing(["ip", "nft", "ss", "curl", ...programs]));
 }
 
-/** The same for a program that needs nothing else. */
+/** Why this program cannot run here; it needs no namespace. */
 export function missingProgram(program: string): string | false {
-  return told(isInstalled(program) ? false : `there is no ${program}`);
+  return failOnCi(isInstalled(program) ? false : `there is no ${program}`);
 }
 
-/** The same for a package that culvert leaves to those who need it. */
+/** Why this optional package cannot be used here. */
 export function missingPackage(name: string): string | false {
   try {
     createRequire(import.meta.url).resolve(name);
     return false;
   } catch {
-    return told(`the package ${name} is not installed (.ci/run shows how)`);
+    return failOnCi(`the package ${name} is not installed (.ci/run shows how)`);
   }
 }
 
-function told(reason: string | false): string | false {
+function failOnCi(reason: string | false): string | false {
   if (reason !== false && process.env["CI"] === "true") throw new Error(`CI may not skip this: ${reason}`);
   return reason;
 }
@@ -35,7 +35,7 @@ function whatIsMissing(programs: readonly string[]): string | false {
   if (process.getuid?.() !== 0) return "network namespaces need root";
   const absent = programs.find((program) => !isInstalled(program));
   if (absent !== undefined) return `there is no ${absent}`;
-  // A container's root may not.
+  // The root user of a container may lack the permission.
   return spawnSync("unshare", ["--net", "true"]).status === 0 ? false : "this machine makes no network namespaces";
 }
 

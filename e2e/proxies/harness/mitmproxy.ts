@@ -6,13 +6,13 @@ import type { CorporateNetwork } from "./network.ts";
 import { Service } from "./service.ts";
 
 export interface MitmproxyOptions {
-  /** The file (PEM) by which it judges the servers it speaks to. */
+  /** The CA file by which it verifies servers. */
   readonly upstreamCa: string;
-  /** Certificate and key (PEM) that it shows to them. */
+  /** The certificate and key (PEM) that it presents to servers. */
   readonly clientPair?: string;
 }
 
-/** A proxy that opens TLS with a CA of its own, and writes down what it reads. */
+/** A proxy that intercepts TLS with a CA of its own and records what it reads. */
 export class Mitmproxy implements AsyncDisposable {
   readonly url = `http://${NAMES.proxy}:${PORTS.inspecting}`;
   readonly #dir: TempDir;
@@ -36,7 +36,7 @@ export class Mitmproxy implements AsyncDisposable {
     ];
     try {
       const service = await Service.start(outside, { name: "mitmdump", argv, port: PORTS.inspecting });
-      // The CA's files are written at the start.
+      // It writes the files of its CA when it starts.
       await waitFor(() => readFileSync(dir.file("mitmproxy-ca-cert.pem"), "utf8").includes("END"));
       return new Mitmproxy(dir, service);
     } catch (error) {
@@ -45,18 +45,18 @@ export class Mitmproxy implements AsyncDisposable {
     }
   }
 
-  /** What those have to trust whose TLS it opens. */
+  /** The CA that a client must trust for its TLS to be intercepted. */
   get caFile(): string {
     return this.#dir.file("mitmproxy-ca-cert.pem");
   }
 
-  /** Cuts every connection, and begins anew with the same CA. */
+  /** Drops all connections and starts again with the same CA. */
   async restart(): Promise<void> {
     await this.#service.kill();
     await this.#service.start();
   }
 
-  /** Ends it, for it writes to the end of its file only then; everything it has read. */
+  /** Stops it, because only then its file is complete, and returns everything that it has read. */
   async flows(): Promise<Buffer> {
     await this.#service.stop();
     return readFileSync(this.#dir.file("flows"));

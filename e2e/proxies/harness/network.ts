@@ -25,7 +25,7 @@ export class CorporateNetwork implements AsyncDisposable {
     this.outside = new Namespace(`${prefix}outside`);
   }
 
-  /** Removes what a run left behind that never got to clean up, and builds the namespaces. */
+  /** Removes what a killed run left behind, and creates the namespaces. */
   static async create(): Promise<CorporateNetwork> {
     await sweepStale(PREFIX, isRunOfOurs);
     const network = new CorporateNetwork(`${PREFIX}${process.pid}-${++made}-`);
@@ -33,13 +33,13 @@ export class CorporateNetwork implements AsyncDisposable {
       await network.#build();
       return network;
     } catch (error) {
-      // What went wrong first is told.
+      // The first error is the one to report.
       await network[Symbol.asyncDispose]().catch(() => {});
       throw error;
     }
   }
 
-  /** Packets that would have gone past the proxies. */
+  /** Number of packets that tried to bypass the proxies. */
   async triedToPass(): Promise<number> {
     const { stdout } = await this.outside.must(["nft", "list", "counter", "ip", "gate", "beside"]);
     return Number(/packets (\d+)/.exec(stdout)?.[1]);
@@ -77,7 +77,7 @@ export class CorporateNetwork implements AsyncDisposable {
       await ip("-n", name, "link", "set", "eth0", "up");
     }
     await ip("-n", outside.name, "address", "add", `${SERVER}/32`, "dev", "lo");
-    // With a route its packets reach the gate.
+    // With a route, its packets reach the border.
     await ip("-n", inside.name, "route", "add", "default", "via", BORDER);
     await this.#closeGate();
   }
@@ -99,7 +99,7 @@ export class CorporateNetwork implements AsyncDisposable {
   }
 }
 
-/** Is that process still running, and is it one of ours? Numbers of processes are given again. */
+/** Is this process still running, and is it ours? Process ids are reused. */
 function isRunOfOurs(pid: string): boolean {
   if (pid === String(process.pid)) return true;
   try {

@@ -6,17 +6,17 @@ import type { CorporateNetwork } from "./network.ts";
 import { Service } from "./service.ts";
 
 export interface NginxOptions {
-  /** Its own, for the server's name. */
+  /** Its own certificate, for the server's name. */
   readonly pair: CertificateAndKey;
-  /** The file (PEM) by which it judges the server. Absent: it speaks to the server's port without TLS. */
+  /** The CA file by which it verifies the server. Absent: it connects to the server's port without TLS. */
   readonly upstreamCa?: string;
-  /** Silence of the server that it puts up with; nginx' default is 60 s. */
+  /** Its timeout for a silent server; nginx' default is 60 s. */
   readonly readTimeoutS: number;
 }
 
-/** A balancer that ends the agents' TLS, and speaks TLS of its own to the server or none. */
+/** A balancer that terminates the agents' TLS, and connects to the server with TLS of its own or without TLS. */
 export class Nginx implements AsyncDisposable {
-  /** To dial in the server's place. */
+  /** The address to dial instead of the server's. */
   readonly address = `${BORDER}:${PORTS.https}`;
   readonly #dir: TempDir;
   readonly #service: Service;
@@ -40,14 +40,14 @@ export class Nginx implements AsyncDisposable {
     }
   }
 
-  /** All that goes through it is cut. */
+  /** All connections through it are lost. */
   async restart(): Promise<void> {
     await this.#service.stop();
     await this.#service.start();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    // Its worker outlives a killed master.
+    // The worker process survives when the master is killed.
     await this.#service.stop();
     this.#dir[Symbol.dispose]();
   }

@@ -10,7 +10,7 @@ export interface ServiceOptions {
   readonly env?: Readonly<Record<string, string>>;
 }
 
-/** A program that listens on a port, and can be cut down and started again there. */
+/** A program that listens on a port, and can be killed and started again there. */
 export class Service implements AsyncDisposable {
   readonly #where: Namespace;
   readonly #options: ServiceOptions;
@@ -32,7 +32,7 @@ export class Service implements AsyncDisposable {
     }
   }
 
-  /** What it has said since it was started last. */
+  /** Its output since the last start. */
   get output(): readonly string[] {
     return this.#program?.log ?? [];
   }
@@ -45,18 +45,18 @@ export class Service implements AsyncDisposable {
     await this.#program.waitUntil(listens, READY_MS, `port ${port} to be open`);
   }
 
-  /** In order. */
+  /** Stops it with SIGTERM. */
   async stop(): Promise<void> {
     await this.#program?.stop();
   }
 
-  /** Without a word to anybody: the kernel ends its connections. */
+  /** Stops it with SIGKILL; the kernel ends its connections. */
   async kill(): Promise<void> {
     await this.#program?.kill();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    // In order, squid takes two seconds.
+    // squid takes two seconds to stop with SIGTERM.
     await this.kill();
   }
 }

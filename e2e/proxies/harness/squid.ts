@@ -7,37 +7,37 @@ import { BORDER, NAMES, PORTS } from "./addresses.ts";
 import type { CorporateNetwork } from "./network.ts";
 import { Service } from "./service.ts";
 
-/** Where Debian has squid's programs that judge credentials. */
+/** Debian's folder of squid's authentication helpers. */
 const HELPERS = "/usr/lib/squid";
 const REALM = "Corporate proxy";
 
-/** Who may use the proxy, and how that is proved. */
+/** A user of the proxy, and how that user authenticates. */
 export type SquidAuth =
   | { readonly scheme: "basic" | "digest"; readonly user: string; readonly password: string }
   | { readonly scheme: "negotiate"; readonly principal: string; readonly keytab: string; readonly env: SquidEnv };
 type SquidEnv = Readonly<Record<string, string>>;
 
 export interface SquidOptions {
-  /** Closes the connection behind each of its own answers. */
+  /** It closes the connection after each answer of its own. */
   readonly closes?: boolean;
-  /** None: everybody. Several: offered in this order. */
+  /** Offered in this order. Without any, no login is needed. */
   readonly auth?: readonly SquidAuth[];
-  /** TLS to the proxy itself, on `PORTS.https`; with `clientCa` only for who has a certificate of that CA (all PEM). */
+  /** TLS to the proxy itself, on `PORTS.https`. With `clientCa` clients need a certificate of that CA (all PEM). */
   readonly tls?: { readonly cert: string; readonly key: string; readonly clientCa?: string };
 }
 
-/** One request, as squid saw it: a tunnel when it has ended. */
+/** A request in squid's log. A tunnel is logged when it ends. */
 export interface SquidRequest {
   readonly status: number;
-  /** `-`: nobody in particular. */
+  /** `-` if there was no login. */
   readonly user: string;
   readonly method: string;
   readonly target: string;
-  /** Of the credentials that were sent; `-`: none were. */
+  /** The scheme of the credentials; `-` if none were sent. */
   readonly scheme: string;
 }
 
-/** A squid with Debian's program, and as little of a configuration as the test needs. */
+/** A squid with Debian's program and a minimal configuration. */
 export class Squid implements AsyncDisposable {
   readonly url: string;
   readonly #dir: TempDir;
@@ -51,7 +51,7 @@ export class Squid implements AsyncDisposable {
 
   static async start({ outside }: CorporateNetwork, options: SquidOptions = {}): Promise<Squid> {
     const dir = new TempDir();
-    // squid gives root's rights up.
+    // squid drops root's privileges.
     chmodSync(dir.path, 0o755);
     mkdirSync(dir.file("logs"));
     chmodSync(dir.file("logs"), 0o777);
@@ -70,13 +70,13 @@ export class Squid implements AsyncDisposable {
     }
   }
 
-  /** In order of their ends. */
+  /** All requests, in the order in which they ended. */
   requests(): SquidRequest[] {
     const file = this.#dir.file("logs/access");
     const lines = existsSync(file) ? readFileSync(file, "utf8").split("\n").filter(Boolean) : [];
     return lines.map((line) => {
       const [status = "", user = "", method = "", target = "", scheme = ""] = line.split(" ");
-      // The space behind it is percent-encoded.
+      // The space after the scheme is percent-encoded.
       return { status: Number(status), user, method, target, scheme: scheme.split("%")[0] as string };
     });
   }
@@ -88,7 +88,7 @@ export class Squid implements AsyncDisposable {
     return await waitFor(found, { what: `${JSON.stringify(like)} in squid's log` });
   }
 
-  /** Cuts every tunnel, and begins anew; with another password from then on. */
+  /** Drops all tunnels and starts again, with another password if one is given. */
   async restart(auth?: Extract<SquidAuth, { password: string }>): Promise<void> {
     await this.#service.kill();
     if (auth) writePassword(this.#dir.path, auth);

@@ -2,7 +2,7 @@ import { waitFor } from "../../harness/wait.ts";
 import type { Program } from "../../kubernetes/world/program.ts";
 import type { Company } from "./company.ts";
 
-/** A conversation that began before the cut goes on after it, and every byte of it arrives in order. */
+/** A conversation that began before a connection loss continues after it, and every byte arrives in order. */
 export async function outlives({ traffic }: Company, agent: Program, cut: () => Promise<void>): Promise<void> {
   const talk = await traffic.talk();
   const goesOn = async (): Promise<void> => {

@@ -14,7 +14,7 @@ const [PIECES, PIECE_BYTES] = [16, 64];
 const TALK: Pace = { maxBytes: 20_000, maxPauseMs: 20 };
 const SILENCE: Pace = { maxBytes: 0, maxPauseMs: 0 };
 
-/** What callers and targets of one cluster say to each other; every byte is compared at both ends. */
+/** Traffic between callers and targets of one cluster; every byte is compared at both ends. */
 export class Traffic implements AsyncDisposable {
   readonly #uds: string;
   readonly #transfers: InsideTarget<TransferTarget>;
@@ -33,7 +33,7 @@ export class Traffic implements AsyncDisposable {
     return new Traffic(uds, transfers, await InsideTarget.open(inside, await exchangeTarget()));
   }
 
-  /** Much at once, both ways. Returns pieces of what went up, for whoever looks for them elsewhere. */
+  /** A large transfer in both directions. Returns pieces of the uploaded bytes, to search for elsewhere. */
   async transfer(): Promise<readonly Buffer[]> {
     const { target, address } = this.#transfers;
     const seed = ++this.#seed;
@@ -46,7 +46,7 @@ export class Traffic implements AsyncDisposable {
     return Array.from({ length: PIECES }, (_, piece) => payload.at((piece * BULK_BYTES) / PIECES, PIECE_BYTES));
   }
 
-  /** A little now and then, both ways, for as long as the test wants; or nothing until its end. */
+  /** A conversation of small messages in both directions until the test ends it, or a silent one. */
   async talk({ silent = false } = {}): Promise<Exchange> {
     const { target, address } = this.#exchanges;
     const seed = ++this.#seed;

@@ -19,8 +19,8 @@ const TO_COMMA = /[^,]*/y;
 
 /**
  * The challenges of all `Proxy-Authenticate` fields of an answer, in order. Commas separate both challenges and
- * parameters, so the text behind a comma decides which it is. Malformed parts are skipped, since other challenges may be
- * valid.
+ * parameters, so the text behind a comma decides which it is. Malformed parts are skipped, since other challenges may
+ * be valid.
  */
 export function parseChallenges(fields: readonly string[]): Challenge[] {
   return fields.flatMap((field) => new ChallengeReader(field).read());

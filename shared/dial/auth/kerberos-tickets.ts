@@ -36,8 +36,8 @@ export class KerberosTickets {
 
   /**
    * Runs one request for a ticket at a time, because each occupies one of libuv's few threads. Later callers wait for
-   * its end and share its failure, so that they go on to a weaker scheme. A request cannot be cancelled: when its caller
-   * is aborted, it continues in the background.
+   * its end and share its failure, so that they go on to a weaker scheme. A request cannot be cancelled: when its
+   * caller is aborted, it continues in the background.
    */
   async take<T>(request: () => Promise<T>, signal: AbortSignal): Promise<T> {
     while (this.#pending !== undefined) await untilAborted(this.#pending, signal);
@@ -110,8 +110,8 @@ export class FileVersion {
   }
 
   /**
-   * A file that is absent or not readable has a version, too. If the disk does not answer, the last version is returned.
-   * A stat cannot be cancelled and occupies one of libuv's few threads, so concurrent callers share it.
+   * A file that is absent or not readable has a version, too. If the disk does not answer, the last version is
+   * returned. A stat cannot be cancelled and occupies one of libuv's few threads, so concurrent callers share it.
    */
   async read(): Promise<string> {
     this.#pending ??= this.#stat().finally(() => {

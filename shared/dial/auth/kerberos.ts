@@ -20,7 +20,9 @@ export class KerberosMissing extends Error {}
 
 export const importKerberos: LoadKerberos = kerberosFrom("kerberos");
 
-/** `import()` gets a variable: for a literal the compiler would require the types of a package that is not installed. */
+/**
+ * `import()` gets a variable: for a literal the compiler would require the types of a package that is not installed.
+ */
 export function kerberosFrom(name: string): LoadKerberos {
   return async () => {
     try {

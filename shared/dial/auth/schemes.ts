@@ -17,7 +17,9 @@ const NAMES = new Map([...SCHEMES.map(({ name }) => name), "NTLM"].map((name) =>
 const MAX_NAMED = 6;
 const MAX_NAME = 20;
 
-/** The schemes that a proxy offers, for a sentence. Names come from the proxy, so their number and length are limited. */
+/**
+ * The schemes that a proxy offers, for a sentence. Names come from the proxy, so their number and length are limited.
+ */
 export function offeredSchemes(challenges: readonly Challenge[]): string {
   const names = [...new Set(challenges.map(({ scheme }) => NAMES.get(scheme) ?? scheme.slice(0, MAX_NAME)))];
   return names.length === 0 ? "none that can be read" : names.slice(0, MAX_NAMED).join(", ");

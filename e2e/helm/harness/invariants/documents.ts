@@ -1,4 +1,4 @@
-import { parseRoutes } from "../../../../router/route-document.ts";
+import { parseRoutes } from "../../../../router/routes.ts";
 import { clusterDocument } from "../../../../server/clusters/document.ts";
 import { faultsOf, validateDocuments } from "../../../../shared/documents/schema.ts";
 import type { Render } from "../helm.ts";
@@ -9,7 +9,7 @@ type Faults = (file: string, text: string) => readonly string[];
 /** Documents of clusters and routes, by the end of their ConfigMap's name. */
 const DOCUMENTS: Readonly<Record<string, Faults>> = {
   "-clusters": (_file, text) => faultsOf(validateDocuments(clusterDocument, text)),
-  "-routes": (_file, text) => parseRoutes(text).faults ?? [],
+  "-routes": (_file, text) => parseRoutes(text).faults,
 };
 
 /** Server and router take the documents that they find in their folders. */

@@ -18,7 +18,9 @@ class Stuck extends Duplex {
   override _write(): void {}
 }
 
-/** Connections that hold the same each, in the splice and in the stream, for callers that have taken nothing for 0.2 s. */
+/**
+ * Connections that hold the same each, in the splice and in the stream, for callers that have taken nothing for 0.2 s.
+ */
 async function stalled(t: TestContext) {
   const share = new MemoryPool(1e9).share("red");
   const ends = pair({ initialWindow: WINDOW, maxWindow: WINDOW, pool: share });
