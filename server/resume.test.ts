@@ -116,7 +116,7 @@ async function connection(server: Server): Promise<(words: string) => Promise<vo
   };
 }
 
-function counted(server: Server, result: string, cause = "unknown"): Promise<boolean> {
+function countOnly(server: Server, result: string, cause = "unknown"): Promise<boolean> {
   const line = new RegExp(`^culvert_server_link_resumes_total\\{result="${result}",cause="${cause}"\\} [1-9]`, "m");
   return server.metrics.registry.metrics().then((text) => line.test(text));
 }
@@ -139,7 +139,7 @@ test("a stream goes on over the next carrier when the first is cut, and over a t
   const resumed = server.lines.find(({ msg }) => msg === "tunnel resumed");
   assert.equal(typeof resumed?.["replayedBytes"], "number");
   assert.ok(
-    (await counted(server, "resumed", `${suspended?.["cause"]}`)) && (await counted(server, "moved", "planned")),
+    (await countOnly(server, "resumed", `${suspended?.["cause"]}`)) && (await countOnly(server, "moved", "planned")),
   );
 });
 
@@ -169,7 +169,7 @@ test("a resume that disagrees in one thing is refused with a code of its own, an
   ];
   for (const [what, hello, code, result, by] of table) {
     assert.equal(await refusalOf(server, hello, by), code, what);
-    assert.ok(await counted(server, result), what);
+    assert.ok(await countOnly(server, result), what);
     await say(`still here: ${what}`);
   }
   assert.ok(

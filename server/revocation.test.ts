@@ -3,7 +3,7 @@ import { rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import type { CertificateAndKey } from "../shared/pki/certificates.ts";
-import { certificateOf, crlOf } from "../shared/pki/testing.ts";
+import { certificateOf, crlOf } from "../shared/pki/testing/certificates.ts";
 import { agentOf, CONNECT, callerOf, fetchText, pki, start, until, within } from "./testing/server.ts";
 import { agentAt, answerOf, callerAt, OpenCaller, type Tenant, Tenants } from "./testing/tenants.ts";
 

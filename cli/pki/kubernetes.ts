@@ -29,7 +29,7 @@ const MANAGED_BY = "app.kubernetes.io/managed-by";
 const OURS = "culvert";
 
 /** Why a Secret is written and with what; or that it is kept. */
-type Decision =
+type SecretDecision =
   | { readonly done: "created" | "renewed"; readonly because?: string; readonly pair: CertificateAndKey }
   | { readonly done: "kept"; readonly because?: string; readonly cert: string; readonly isForeign?: boolean };
 
@@ -87,7 +87,7 @@ export async function ensureSecrets(
   throw new KubeFailure(`certificates that need renewal are not culvert's own: ${cure} them replaced, or renew them`);
 }
 
-type Decide = (present: Secret | undefined) => Promise<Decision>;
+type Decide = (present: Secret | undefined) => Promise<SecretDecision>;
 
 /** Reads, decides and writes, until nobody else has written in between. */
 async function settle(
@@ -95,7 +95,7 @@ async function settle(
   name: string,
   ca: string | undefined,
   decide: Decide,
-): Promise<[Secret, Decision]> {
+): Promise<[Secret, SecretDecision]> {
   for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
     const present = await secrets.read(name);
     const decision = await decide(present);
@@ -128,7 +128,7 @@ function newSecret(name: string) {
   };
 }
 
-async function decideAuthority(present: Secret | undefined, now: Date): Promise<Decision> {
+async function decideAuthority(present: Secret | undefined, now: Date): Promise<SecretDecision> {
   if (present === undefined) return { done: "created", pair: await Authority.create("culvert CA", CA_DAYS) };
   const { cert } = pairIn(present);
   const certificate = certificateIn(cert);
@@ -141,7 +141,7 @@ async function decideLeaf(
   authority: Authority,
   leaf: LeafOptions,
   now: Date,
-): Promise<Decision> {
+): Promise<SecretDecision> {
   if (present === undefined) return { done: "created", pair: await authority.issue(leaf) };
   const pair = pairIn(present);
   const reason = reasonToRenew(pair, { ca: authority.cert, names: leaf.names ?? [] }, now);
@@ -170,7 +170,7 @@ async function authorityIn(secret: Secret, name: string, now: Date): Promise<Aut
   throw new KubeFailure(`the CA in the secret ${name} expired on ${day(authority.notAfter)}: ${cure}`);
 }
 
-function sentence(decision: Decision): string {
+function sentence(decision: SecretDecision): string {
   const cert = decision.done === "kept" ? decision.cert : decision.pair.cert;
   const certificate = certificateIn(cert);
   const until = certificate === undefined ? "" : `, valid until ${day(new Date(certificate.validTo))}`;

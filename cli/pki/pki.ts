@@ -5,8 +5,8 @@ import { join, resolve } from "node:path";
 import { bracketed } from "../../shared/address/target.ts";
 import { ConfigError } from "../../shared/config/options.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
-import { cannotWrite, makeFolder } from "../output-folder.ts";
-import { ownCommand, shellQuoted } from "../terminal.ts";
+import { cannotWrite, makeFolder } from "../common/output-folder.ts";
+import { ownCommand, shellQuoted } from "../common/terminal.ts";
 
 export interface PkiOptions {
   /** Made if it does not exist; none of the files may be in it yet. */

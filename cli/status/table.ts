@@ -152,7 +152,9 @@ export function ago(since: string, now: Date): string {
   return minutes > 0 ? `${minutes}m${elapsed % 60}s` : `${elapsed}s`;
 }
 
-/** An agent's status for a person. A server that the agent is leaving has a row of its own until its streams have ended. */
+/**
+ * An agent's status for a person. A server that the agent is leaving has a row of its own until its streams have ended.
+ */
 export function agentTable({ agentId, pendingDials, memory, uplinks }: AgentStatus, now = new Date()): string {
   const held = `tunnels hold ${size(memory.heldBytes)} of ${size(memory.limitBytes)}`;
   const rows = uplinks.flatMap(({ server, state, since, sessions }) => {

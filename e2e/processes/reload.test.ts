@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { TLSSocket } from "node:tls";
 import { Authority, type CertificateAndKey } from "../../shared/pki/certificates.ts";
-import { crlOf } from "../../shared/pki/testing.ts";
+import { crlOf } from "../../shared/pki/testing/certificates.ts";
 import { createSite, type Site } from "../harness/binaries.ts";
 import { type CallerTls, type Connection, connectThrough } from "../harness/caller.ts";
 import { KubernetesVolume } from "../harness/kubernetes-volume.ts";

@@ -10,7 +10,7 @@ import { Tenants, unixCallerAt } from "../../server/testing/tenants.ts";
 import { ISSUER, Issuer, SUBJECT } from "../../server/tokens/testing/tokens.ts";
 import { defaultsOf } from "../../shared/config/options.ts";
 import { Authority, type CertificateAndKey } from "../../shared/pki/certificates.ts";
-import { crlOf } from "../../shared/pki/testing.ts";
+import { crlOf } from "../../shared/pki/testing/certificates.ts";
 import { captureLog, type LogLine } from "../harness/log-lines.ts";
 import { Middlebox } from "../harness/middlebox.ts";
 import { waitFor, within } from "../harness/wait.ts";

@@ -3,7 +3,7 @@ import { X509Certificate } from "node:crypto";
 import { PassThrough } from "node:stream";
 import { test } from "node:test";
 import { TurnQueue } from "../../shared/basics/turn-queue.ts";
-import { certificateOf } from "../../shared/pki/testing.ts";
+import { certificateOf } from "../../shared/pki/testing/certificates.ts";
 import { ClientTrust } from "../../shared/tls/client-trust.ts";
 import type { ClusterVirtualHost } from "../cluster-runtime/virtual-host.ts";
 import type { TokenVerifier, VerificationResult } from "../tokens/verifier.ts";

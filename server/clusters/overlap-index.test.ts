@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import fc from "fast-check";
 import { type Outlined, OverlapIndex, OverlapTexts } from "../../shared/documents/overlap-index.ts";
-import { certificateOf } from "../../shared/pki/testing.ts";
+import { certificateOf } from "../../shared/pki/testing/certificates.ts";
 import { type IdentityPattern, parsePattern, patternsMeet } from "../../shared/tls/identity.ts";
 import { certificateReservations, outlineOf } from "./certificate-reservations.ts";
 import type { Cluster } from "./cluster.ts";

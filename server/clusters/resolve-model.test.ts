@@ -3,7 +3,7 @@ import { X509Certificate } from "node:crypto";
 import { test } from "node:test";
 import fc from "fast-check";
 import type { FileCandidate } from "../../shared/documents/resolve-conflicts.ts";
-import { certificateOf } from "../../shared/pki/testing.ts";
+import { certificateOf } from "../../shared/pki/testing/certificates.ts";
 import { ClientTrust } from "../../shared/tls/client-trust.ts";
 import { type PeerIdentity, parsePattern, permits } from "../../shared/tls/identity.ts";
 import { matchesSubject } from "../tokens/verifier.ts";

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { certificateOf } from "../../shared/pki/testing.ts";
+import { certificateOf } from "../../shared/pki/testing/certificates.ts";
 import type { Cluster } from "./cluster.ts";
 import { MaterialFiles, parseClusterFile } from "./read.ts";
 import { resolveClusters } from "./reservations.ts";

@@ -5,10 +5,10 @@ import {
   type ByCluster,
   DIAL_BUCKETS,
   Instruments,
-  type LabelledTally,
+  type LabelledMetric,
   LIFE_BUCKETS,
+  NumberMetric,
   type OutcomeHistogram,
-  Tally,
 } from "../../shared/runtime/metrics.ts";
 import type { ClusterFigures, FinishedConnect } from "./cluster-figures.ts";
 import { RecentRefusals, type RefusedPeer } from "./refusals.ts";
@@ -86,20 +86,20 @@ export class ServerMetrics {
   readonly expiry: ExpiryMetrics;
   /** Of those who have come to no cluster. */
   readonly refusals = new RecentRefusals();
-  readonly #open = new Tally();
-  readonly #established = new Tally();
-  readonly #pending = new Tally();
-  readonly #tunnels: LabelledTally;
-  readonly #tunnelsClosed: LabelledTally;
-  readonly #connections: LabelledTally;
-  readonly #bytes: LabelledTally;
-  readonly #dialFailures: LabelledTally;
-  readonly #refusals: LabelledTally;
-  readonly #withdrawn: LabelledTally;
-  readonly #handshakes: LabelledTally;
-  readonly #untrusted: LabelledTally;
-  readonly #waitingDropped: LabelledTally;
-  readonly #filesUsedUp: Tally;
+  readonly #open = new NumberMetric();
+  readonly #established = new NumberMetric();
+  readonly #pending = new NumberMetric();
+  readonly #tunnels: LabelledMetric;
+  readonly #tunnelsClosed: LabelledMetric;
+  readonly #connections: LabelledMetric;
+  readonly #bytes: LabelledMetric;
+  readonly #dialFailures: LabelledMetric;
+  readonly #refusals: LabelledMetric;
+  readonly #withdrawn: LabelledMetric;
+  readonly #handshakes: LabelledMetric;
+  readonly #untrusted: LabelledMetric;
+  readonly #waitingDropped: LabelledMetric;
+  readonly #filesUsedUp: NumberMetric;
   readonly #dialSeconds: OutcomeHistogram;
   readonly #konnectivityDialSeconds: { observe(value: number): void };
   readonly #lifeSeconds: readonly { observe(value: number): void }[];

@@ -1,4 +1,4 @@
-import { type Check, counted, WHERE_NAMED } from "../../shared/runtime/readiness.ts";
+import { type Check, countOnly, SHOWN_ON_ADMIN_PORT } from "../../shared/runtime/readiness.ts";
 import type { Expiring } from "../../shared/tls/expiry.ts";
 import { unfit } from "../../shared/tls/tls-material.ts";
 import type { TokenReviewState } from "../cluster-runtime/clusters.ts";
@@ -95,11 +95,11 @@ function tokenReviewCheck({ tokenReviews, readyNeedsTokenReview }: Condition, al
 
 function shownWarnings(warnings: readonly string[], all: boolean): string[] {
   if (warnings.length === 0) return [];
-  return all ? warnings.map((warning) => `warning: ${warning}`) : [counted(warnings.length, "warning")];
+  return all ? warnings.map((warning) => `warning: ${warning}`) : [countOnly(warnings.length, "warning")];
 }
 
 function shownFaults(faults: readonly string[], all: boolean): string {
-  if (!all || faults.length === 0) return counted(faults.length, "fault");
+  if (!all || faults.length === 0) return countOnly(faults.length, "fault");
   return `${faults.length} fault${faults.length === 1 ? "" : "s"}: ${faults.join("; ")}`;
 }
 
@@ -107,7 +107,7 @@ function shownListeners(all: Condition["listeners"], down: Condition["listeners"
   if (down.length === 0) return all.map(({ name }) => name).join(", ");
   const why = (problem: string | undefined): string => {
     if (problem === undefined) return "";
-    return ` (${withProblems ? problem : WHERE_NAMED})`;
+    return ` (${withProblems ? problem : SHOWN_ON_ADMIN_PORT})`;
   };
   return down.map(({ name, problem }) => `${name} not open${why(problem)}`).join(", ");
 }
@@ -115,6 +115,6 @@ function shownListeners(all: Condition["listeners"], down: Condition["listeners"
 function shownCertificate(certificate: CertificateState, now: Date, withProblem: boolean): string {
   const { name, notAfter, problem } = certificate;
   const life = unfit(certificate, now) ?? `good until ${notAfter.toISOString()}`;
-  const why = withProblem ? problem : WHERE_NAMED;
+  const why = withProblem ? problem : SHOWN_ON_ADMIN_PORT;
   return `${name}: ${life}${problem === undefined ? "" : `, kept because its files are not usable now (${why})`}`;
 }

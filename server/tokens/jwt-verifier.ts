@@ -15,8 +15,7 @@ import { tokenExpiry, unfitToken, unverifiedClaims } from "../../shared/http/bea
 import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import { loadClientTls } from "../../shared/tls/tls-material.ts";
-import { ASYMMETRIC } from "../../shared/tls/token-algorithms.ts";
-import type { JwtTrust } from "../clusters/document.ts";
+import { ASYMMETRIC, type JwtTrust } from "../clusters/document.ts";
 import { failureOf, HttpsClient } from "./https-client.ts";
 import { CACHE_BOUNDS, type CacheableResult, cacheUntil, VerificationCache } from "./verification-cache.ts";
 import {

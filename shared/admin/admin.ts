@@ -9,8 +9,8 @@ import { printable } from "../outcomes.ts";
 import type { Logger } from "../runtime/logger.ts";
 import type { Check } from "../runtime/readiness.ts";
 import type { ThrottledLog } from "../runtime/throttled-log.ts";
-import { Connections, mostConnections } from "./connections.ts";
-import { BODY_LIMIT, CONNECT_TO_ADMIN, CONNECT_TO_HEALTH, OneRequest, refusalOf } from "./single-request.ts";
+import { AdminConnections, maxConnections } from "./connections.ts";
+import { BODY_LIMIT, CONNECT_TO_ADMIN, CONNECT_TO_HEALTH, refusalOf, SingleRequest } from "./single-request.ts";
 
 /** Port 0 takes a free one: whether 0 means "off" is the caller's business. */
 export interface AdminOptions extends ListenAddress {
@@ -43,10 +43,10 @@ const HEADER_LIMIT = 8_192;
 export async function startAdmin(options: AdminOptions): Promise<Admin> {
   const app = await appOf(options);
   const { log, throttledLog, option } = options;
-  const connections = new Connections({
-    most: mostConnections(),
+  const connections = new AdminConnections({
+    most: maxConnections(),
     onConnection: (connection) => {
-      const first = new OneRequest(connection);
+      const first = new SingleRequest(connection);
       app.server.emit("connection", first);
       first.begin();
     },
@@ -80,15 +80,15 @@ async function appOf(options: AdminOptions): Promise<FastifyInstance> {
     clientErrorHandler: (error, connection) => {
       const answer = refusalOf(error as NodeJS.ErrnoException);
       if (answer === undefined) connection.destroy();
-      else (connection as unknown as OneRequest).refuse(answer);
+      else (connection as unknown as SingleRequest).refuse(answer);
     },
   });
   app.server.prependListener("request", ({ headers, socket }: IncomingMessage) => {
     const bodyBytes = Number(headers["content-length"] ?? 0);
-    (socket as unknown as OneRequest).onUnderstood(bodyBytes <= BODY_LIMIT ? bodyBytes : 0);
+    (socket as unknown as SingleRequest).onUnderstood(bodyBytes <= BODY_LIMIT ? bodyBytes : 0);
   });
   const connectHere = options.status === undefined ? CONNECT_TO_HEALTH : CONNECT_TO_ADMIN;
-  app.server.on("connect", (_request, socket) => (socket as unknown as OneRequest).refuse(connectHere));
+  app.server.on("connect", (_request, socket) => (socket as unknown as SingleRequest).refuse(connectHere));
   app.addHook("onRequest", async (request, reply) => onRequest(request, reply, options.allowedHosts));
   addRoutes(app, options);
   await app.ready();

@@ -6,16 +6,16 @@ import { TurnQueue } from "../basics/turn-queue.ts";
 import { fileLimit } from "../limits/file-descriptors.ts";
 
 /**
- * Connections of one port at most. A probe or a scrape takes milliseconds: so many at once are only those that are
+ * AdminConnections of one port at most. A probe or a scrape takes milliseconds: so many at once are only those that are
  * held. Of a small limit of open files they are a sixteenth, since callers, agents and dials need them more.
  */
-export const MOST_CONNECTIONS = 256;
+export const MAX_CONNECTIONS = 256;
 const PART_OF_FILES = 1 / 16;
 const LEAST_CONNECTIONS = 4;
 
-export function mostConnections(limit = fileLimit()): number {
-  if (limit === undefined) return MOST_CONNECTIONS;
-  return Math.max(LEAST_CONNECTIONS, Math.min(MOST_CONNECTIONS, Math.floor(limit * PART_OF_FILES)));
+export function maxConnections(limit = fileLimit()): number {
+  if (limit === undefined) return MAX_CONNECTIONS;
+  return Math.max(LEAST_CONNECTIONS, Math.min(MAX_CONNECTIONS, Math.floor(limit * PART_OF_FILES)));
 }
 
 export interface ConnectionsOptions {
@@ -29,7 +29,7 @@ export interface ConnectionsOptions {
  * The open connections of a health or admin port. A newcomer gets in, and the oldest of the network that has most goes:
  * so a flood displaces its own, and a probe is answered.
  */
-export class Connections {
+export class AdminConnections {
   readonly #options: ConnectionsOptions;
   readonly #all = new BySource<Duplex>();
   readonly #turns = new TurnQueue();

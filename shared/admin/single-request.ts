@@ -23,7 +23,7 @@ const UNREAD_MS = 1_000;
  * whatever has come in one packet, thousands of requests, and answer each. What the parser's side writes goes out on
  * the connection.
  */
-export class OneRequest extends Duplex {
+export class SingleRequest extends Duplex {
   readonly #connection: Duplex;
   readonly #header = new HeaderEnd();
   #bodyBytes = 0;

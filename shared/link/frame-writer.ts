@@ -1,5 +1,5 @@
 import type { Duplex } from "node:stream";
-import { wholeRecords } from "../tls/tls-records.ts";
+import { wholeRecords } from "../basics/bytes.ts";
 import type { ControlMessage } from "./control.ts";
 
 /** RFC 6455 §5.2: opcodes of the frames that are written here. */

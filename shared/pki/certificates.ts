@@ -21,7 +21,7 @@ export interface LeafOptions {
 }
 
 const DAY = 86_400_000;
-/** Clocks of two machines differ; a certificate made now is to be valid on both. */
+/** The clocks of two machines differ; a certificate is valid so many ms before it is made. */
 const CLOCK_SKEW = 300_000;
 const P256 = { name: "ECDSA", namedCurve: "P-256", hash: "SHA-256" } as const;
 const { serverAuth, clientAuth } = x509.ExtendedKeyUsage;
@@ -59,7 +59,7 @@ export class Authority {
     return new Authority(certificate, keys);
   }
 
-  /** The authority that was created earlier, from its certificate and key. Throws if they are not of the kind made here. */
+  /** Loads an authority from its certificate and key. Throws if they are not of the kind that `create` makes. */
   static async load({ cert, key }: CertificateAndKey): Promise<Authority> {
     const certificate = new x509.X509Certificate(cert);
     const privateKey = createPrivateKey(key).export({ type: "pkcs8", format: "der" });
@@ -110,7 +110,7 @@ function newKeys(): Promise<webcrypto.CryptoKeyPair> {
   return webcrypto.subtle.generateKey(P256, true, ["sign", "verify"]) as Promise<webcrypto.CryptoKeyPair>;
 }
 
-/** Positive and 16 bytes long whatever the dice say (RFC 5280 §4.1.2.2). */
+/** A random serial number, positive and 16 bytes long (RFC 5280 §4.1.2.2). */
 function serialNumber(): string {
   const serial = randomBytes(16);
   serial[0] = ((serial[0] ?? 0) & 0x3f) | 0x40;

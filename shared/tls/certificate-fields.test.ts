@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { X509Certificate } from "node:crypto";
 import { test } from "node:test";
-import { certificateOf } from "../pki/testing.ts";
+import { certificateOf } from "../pki/testing/certificates.ts";
 import { type CertificateUsage, usageOf } from "./certificate-fields.ts";
 
 const PURPOSE = "1.3.6.1.5.5.7.3";

@@ -5,7 +5,7 @@ import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 import tls from "node:tls";
 import { Authority, type CertificateAndKey } from "../pki/certificates.ts";
-import { asVersion1, certificateOf, crlOf } from "../pki/testing.ts";
+import { asVersion1, certificateOf, crlOf } from "../pki/testing/certificates.ts";
 import { ClientTrust } from "./client-trust.ts";
 import { RevocationList } from "./revocation-list.ts";
 

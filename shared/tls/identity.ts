@@ -5,7 +5,7 @@ import { RecentMap } from "../basics/recent-map.ts";
 import { matchesWildcard, wildcardsOverlap } from "../basics/text.ts";
 import { type CredentialFault, printable } from "../outcomes.ts";
 
-/** What a verified certificate says about who presented it (RFC 5280 §4.1.2.6 subject, §4.2.1.6 subjectAltName). */
+/** The identity in a verified certificate (RFC 5280 §4.1.2.6 subject, §4.2.1.6 subjectAltName). */
 export interface PeerIdentity {
   readonly cn?: string;
   readonly o: readonly string[];
@@ -13,15 +13,15 @@ export interface PeerIdentity {
   readonly uri: readonly string[];
   readonly fingerprint256: string;
   readonly notAfter: Date;
-  /** The certificate, and those between it and its CA (DER): for whoever verifies it again. */
+  /** The certificate and the intermediate ones (DER), with which it is verified again. */
   readonly chain: readonly Buffer[];
 }
 
 export type Role = "caller" | "agent";
 
 /**
- * The names that Konnectivity's installers give each role. Under one CA, and without a list of identities, a
- * certificate with the other role's name is refused (design: "Trust").
+ * The names that Konnectivity's installers give each role. Under one CA, and without a list of identities, a certificate with
+ * the other role's name is refused (docs/architecture.md).
  */
 const KONNECTIVITY_ROLE_NAMES = {
   caller: "konnectivity-client",
@@ -31,13 +31,13 @@ const KONNECTIVITY_ROLE_NAMES = {
 const FIELDS = ["CN", "O", "DNS", "URI"] as const;
 type Field = (typeof FIELDS)[number];
 
-/** `CN=`, `O=`, `DNS=`, `URI=` with `*` for any run of characters; parts joined by commas must all match. */
+/** `CN=`, `O=`, `DNS=`, `URI=`, with `*` for any characters. All parts, joined by commas, must match. */
 export interface IdentityPattern {
   readonly text: string;
   readonly parts: readonly { readonly field: Field; readonly pieces: readonly string[] }[];
 }
 
-/** A pattern from the command line; throws an `Error` with a sentence for its author. A backslash takes `,` and `*` literally. */
+/** Parses a pattern. A backslash makes `,` and `*` literal. Throws an `Error` with a sentence about the pattern. */
 export function parsePattern(text: string): IdentityPattern {
   const refuse = (why: string) =>
     new Error(`identity pattern "${text}": ${why} (write for example "CN=kube-apiserver" or "O=system:masters,CN=*")`);
@@ -56,7 +56,7 @@ export function parsePattern(text: string): IdentityPattern {
   return { text, parts };
 }
 
-/** True if each part of the pattern matches at least one value of its field. */
+/** Whether each part of the pattern matches at least one value of its field. */
 export function matches(pattern: IdentityPattern, identity: PeerIdentity): boolean {
   return pattern.parts.every(({ field, pieces }) =>
     values(identity, field).some((value) => matchesWildcard(pieces, value)),
@@ -64,15 +64,15 @@ export function matches(pattern: IdentityPattern, identity: PeerIdentity): boole
 }
 
 /**
- * May one certificate match both patterns? A certificate that was issued for one pattern is taken to have, in the fields that
- * the pattern names, the values that it names and no others; in all other fields it may have anything (decision 0021).
+ * Whether one certificate may match both patterns. A certificate that was issued for a pattern has, in the fields that the
+ * pattern names, the values that it names and no others; its other fields may have any value (decision 0021).
  */
 export function patternsMeet(one: IdentityPattern, other: IdentityPattern): boolean {
-  // With one part each, both directions say the same.
+  // With one part in each pattern, the second direction gives the same answer.
   return mayMatch(one, other) || (one.parts.length + other.parts.length > 2 && mayMatch(other, one));
 }
 
-/** May a certificate that was issued for `issued` match `asked`? Plain loops: at a start, thousands ask for each other. */
+/** Whether a certificate issued for `issued` may match `asked`. Plain loops: at a start, thousands are compared. */
 function mayMatch(issued: IdentityPattern, asked: IdentityPattern): boolean {
   for (const { field, pieces } of asked.parts) {
     let isNamed = false;
@@ -87,25 +87,25 @@ function mayMatch(issued: IdentityPattern, asked: IdentityPattern): boolean {
   return true;
 }
 
-/** May this identity use the port of this role? Without patterns: anybody but the other role (design: "Trust"). */
+/** Whether this identity may use the port of this role. Without patterns: any but the other role's. */
 export function permits(patterns: readonly IdentityPattern[], role: Role, identity: PeerIdentity): boolean {
   if (patterns.length > 0) return patterns.some((pattern) => matches(pattern, identity));
   return identity.cn !== KONNECTIVITY_ROLE_NAMES[role === "caller" ? "agent" : "caller"];
 }
 
-/** Whom a certificate names: stays the same when the certificate is renewed, other than its fingerprint. */
+/** The names in a certificate as one string. It does not change when the certificate is renewed; the fingerprint does. */
 export function subjectOf(identity: PeerIdentity): string {
   return namesIn(identity)
     .map((name) => name.replace(/[\\,]/g, "\\$&"))
     .join(",");
 }
 
-/** The first of these names, for people: short, and fit for a log or a status line. */
+/** The first name in a certificate, short enough for a log or a status line. */
 export function shortSubject(identity: PeerIdentity): string {
   return printable(namesIn(identity)[0] ?? "", 100);
 }
 
-/** The most specific first: under SPIFFE every certificate has the same O. */
+/** The names, the most specific first: under SPIFFE every certificate has the same O. */
 function namesIn({ cn, dns, uri, o, fingerprint256 }: PeerIdentity): string[] {
   const names = [
     ...(cn === undefined ? [] : [`CN=${cn}`]),
@@ -116,10 +116,10 @@ function namesIn({ cn, dns, uri, o, fingerprint256 }: PeerIdentity): string[] {
   return names.length === 0 ? [fingerprint256] : names;
 }
 
-/** What asks for a certificate in a 401 or 407, which must ask for something; no scheme is registered for it (RFC 9110 §11.1). */
+/** The challenge of a 401 or 407 for a certificate. A challenge is required, and no scheme is registered for it (RFC 9110 §11.1). */
 export const CERTIFICATE_CHALLENGE = "ClientCertificate";
 
-/** An identity that may be believed, or a sentence for the 401 or 407 (design: "The caller's side", 5). */
+/** The identity of a verified certificate, or why there is none, as a sentence for the 401 or 407. */
 export type PeerVerification =
   | { readonly identity: PeerIdentity; readonly refusal?: undefined; readonly fault?: undefined }
   | { readonly identity?: undefined; readonly refusal: string; readonly fault?: CredentialFault };
@@ -129,14 +129,14 @@ export type PeerVerification =
  * `ca`: the PEM by which TLS verified it; the identity read from a certificate is remembered for each CA.
  */
 export function verifyPeer(socket: Socket, ca: string | undefined): PeerVerification {
-  // What a balancer says of a certificate in a header is never asked for: anybody can say it.
+  // A balancer's header about a certificate is never read: any client can send it.
   if (!(socket instanceof TLSSocket)) {
     return {
       refusal: "no client certificate comes through to this port: TLS ends in front of it",
       fault: "certificate_missing",
     };
   }
-  // Not `getPeerX509Certificate`: it copies the whole chain, at ten times the price.
+  // Not `getPeerX509Certificate`: it copies the whole chain, which takes ten times as long.
   const certificate = socket.getPeerCertificate(false);
   if (certificate?.fingerprint256 === undefined) {
     // Go's TLS sends nothing when none of its certificates comes from a CA that the server named.
@@ -158,8 +158,8 @@ export function verifyPeer(socket: Socket, ca: string | undefined): PeerVerifica
 }
 
 /**
- * Subject, issuer and serial number of the certificate that an unauthenticated peer has shown, for a log. Anybody can write
- * any name into a certificate, so nothing is decided by it.
+ * Subject, issuer and serial number of the certificate of an unauthenticated peer, for a log. Any name can be written into a
+ * certificate, so nothing is decided by it.
  */
 export function claimedBy(socket: Duplex): string | undefined {
   if (!(socket instanceof TLSSocket)) return undefined;
@@ -171,8 +171,7 @@ export function claimedBy(socket: Duplex): string | undefined {
 }
 
 /**
- * What TLS found of the certificate of whoever is there: `verified`, or one of OpenSSL's few codes, whatever is written into
- * it. `undefined`: none was sent.
+ * The result of TLS for the peer's certificate: `verified`, or one of OpenSSL's codes. `undefined`: none was sent.
  */
 export function certificateVerdict(socket: Socket): string | undefined {
   if (!(socket instanceof TLSSocket) || socket.getPeerCertificate(false)?.fingerprint256 === undefined)
@@ -202,7 +201,7 @@ const TIME_FAULTS: Readonly<Record<string, CredentialFault>> = {
 };
 
 function explain(certificate: PeerCertificate, code: string): string {
-  // OpenSSL says of an expired CA what it says of an expired leaf; the leaf's own dates tell them apart.
+  // OpenSSL has one code for an expired CA and an expired leaf; the leaf's dates tell them apart.
   const { valid_from: validFrom, valid_to: validTo } = certificate;
   const time = Date.now();
   if (code === "CERT_HAS_EXPIRED") {
@@ -219,7 +218,7 @@ function explain(certificate: PeerCertificate, code: string): string {
   return `the client certificate ${known ?? `was not accepted (${code})`}`;
 }
 
-/** At run time it is a code or an `Error` that carries one, whatever the type says. */
+/** At run time `authorizationError` is a code or an `Error` that carries one, although its type says `Error`. */
 function codeOf(error: unknown): string {
   if (error instanceof Error) return "code" in error ? String(error.code) : error.message;
   return String(error);
@@ -230,8 +229,8 @@ function isoDate(openssl: string): string {
 }
 
 /**
- * One caller presents the same certificate at each CONNECT and taking it apart costs 40 µs, so the last few are kept.
- * Only what the certificate says is kept, never whether it was accepted.
+ * One caller presents the same certificate at each CONNECT, and parsing it takes 40 µs, so the last few are kept. Only the
+ * content of the certificate is kept, never whether it was accepted.
  */
 const recent = new RecentMap<string, { readonly ca: string | undefined; readonly identity: PeerIdentity }>(64);
 
@@ -245,12 +244,12 @@ function identityOf(certificate: PeerCertificate, socket: TLSSocket, ca: string 
   return identity;
 }
 
-/** More certificates than any real chain has; CAs that have signed each other never come to an end. */
+/** Maximum length of a chain. CAs that have signed each other make an endless one. */
 const MAX_CHAIN = 10;
-/** It is kept as long as somebody is here who came with it; three certificates with RSA keys of 4,096 bits have 6 KiB. */
+/** A chain is kept as long as its connection; three certificates with RSA keys of 4,096 bits have 6 KiB. */
 const MAX_CHAIN_BYTES = 32 * 1024;
 
-/** All but the CA at the end. Not by `getPeerX509Certificate`: asked a second time, it has lost what is behind the first. */
+/** The chain without the CA at its end. Not by `getPeerX509Certificate`: a second call returns the leaf alone. */
 function chainOf(socket: TLSSocket): Buffer[] {
   const chain: Buffer[] = [];
   let certificate: DetailedPeerCertificate | undefined = socket.getPeerCertificate(true);
@@ -258,16 +257,16 @@ function chainOf(socket: TLSSocket): Buffer[] {
     chain.push(certificate.raw);
     certificate = certificate.issuerCertificate;
   }
-  // A certificate that has signed itself, and is trusted as it is.
+  // A self-signed certificate that is trusted as it is.
   if (chain.length === 0 && certificate !== undefined) chain.push(certificate.raw);
   const bytes = chain.reduce((sum, { length }) => sum + length, 0);
   if (bytes > MAX_CHAIN_BYTES) throw new Error("and what came with it are longer than 32 KiB");
   return chain;
 }
 
-/** Throws what is wrong with a certificate that cannot be read in one way only. */
+/** Throws what is wrong with a certificate that readers could understand differently. */
 function read(certificate: PeerCertificate): Omit<PeerIdentity, "chain"> {
-  // Each value arrives as it is, and an array if there are several.
+  // Node gives each value as it is, and an array if there are several.
   const subject: { readonly CN?: string | string[]; readonly O?: string | string[] } = certificate.subject;
   const names = list(subject.CN);
   if (names.length > 1) throw new Error("has several common names (CN), of which every reader may choose another");
@@ -287,8 +286,8 @@ function list(value: string | string[] | undefined): string[] {
 }
 
 /**
- * Node's text form of subjectAltName: `KIND:value` joined by ", ", where a value that holds a comma, a quote or a
- * control byte is a JSON string. Splitting at commas alone is how one name passed for two (CVE-2021-44532).
+ * Parses Node's text form of subjectAltName: `KIND:value` joined by ", ", where a value that holds a comma, a quote or a
+ * control byte is a JSON string. A split at commas alone made two names of one (CVE-2021-44532).
  */
 export function parseAltNames(text: string): { kind: string; value: string }[] {
   const entry = /([^:",]+):(?:("(?:[^"\\]|\\.)*")|([^",]*(?:"(?:[^"\\]|\\.)*"[^",]*)?))(?:, |$)/y;
@@ -301,7 +300,7 @@ export function parseAltNames(text: string): { kind: string; value: string }[] {
   return names;
 }
 
-/** Each field as one string object, by which thousands of patterns are compared. */
+/** The field as one shared string, which makes the comparison of thousands of patterns fast. */
 function fieldOf(text: string): Field | undefined {
   return FIELDS.find((field) => field === text);
 }
@@ -312,7 +311,7 @@ function values(identity: PeerIdentity, field: Field): readonly string[] {
   return field === "O" ? identity.o : identity.uri;
 }
 
-/** Split at a separator that no backslash precedes; backslashes stay. */
+/** Splits at a separator without a backslash before it; backslashes stay. */
 function splitAt(text: string, separator: string): string[] {
   const parts = [""];
   for (let at = 0; at < text.length; at++) {

@@ -8,7 +8,7 @@ import { after, test } from "node:test";
 import { hugeFileAt, pipeAt } from "../documents/testing/files.ts";
 import { eventually } from "../listen/testing/tls-clients.ts";
 import { Authority } from "../pki/certificates.ts";
-import { certificateOf, crlOf, emptyExtension as extension } from "../pki/testing.ts";
+import { certificateOf, crlOf, emptyExtension as extension } from "../pki/testing/certificates.ts";
 import { loadCrls, RevocationList, WatchedCrl } from "./revocation-list.ts";
 
 /** The kind of public keys of elliptic curves (RFC 5480 §2.1.1). */

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { duplexPair } from "node:stream";
+import { wholeRecords } from "../../basics/bytes.ts";
 import { deferred } from "../../basics/promises.ts";
-import { wholeRecords } from "../../tls/tls-records.ts";
 import { header } from "../frame.ts";
 import type { SessionOptions } from "../options.ts";
 import { Session, type SessionHandler, type SessionRole } from "../session.ts";

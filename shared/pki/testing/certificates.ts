@@ -1,8 +1,8 @@
-import "./reflect.ts"; // must come before @peculiar/x509
+import "../reflect.ts"; // must come before @peculiar/x509
 import { createPrivateKey, createPublicKey, randomBytes, sign, webcrypto, X509Certificate } from "node:crypto";
 import * as x509 from "@peculiar/x509";
-import { type Element, inside, theElement } from "../tls/certificate-fields.ts";
-import type { CertificateAndKey } from "./certificates.ts";
+import { type Element, inside, theElement } from "../../tls/certificate-fields.ts";
+import type { CertificateAndKey } from "../certificates.ts";
 
 const P256 = { name: "ECDSA", namedCurve: "P-256", hash: "SHA-256" } as const;
 const HOUR = 3_600_000;

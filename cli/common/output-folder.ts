@@ -1,6 +1,6 @@
 import { mkdir, stat } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
-import { ConfigError } from "../shared/config/options.ts";
+import { ConfigError } from "../../shared/config/options.ts";
 
 /** The folder that `--dir` names, made with its parents where it does not exist: for this user only. */
 export async function makeFolder(dir: string): Promise<string> {
